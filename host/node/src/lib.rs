@@ -1,0 +1,1 @@
+//! A node: hosts many groups, applies, serves, streams snapshots.

@@ -1,0 +1,1 @@
+//! Durable logs shared by many groups.

@@ -1,0 +1,1 @@
+//! Fuzzing of everything that parses bytes from outside.

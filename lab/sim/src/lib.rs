@@ -1,0 +1,1 @@
+//! Whole clusters on one thread, in virtual time, from one seed.

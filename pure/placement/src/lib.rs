@@ -1,0 +1,1 @@
+//! The cluster's catalogue and where replicas go.

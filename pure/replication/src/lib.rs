@@ -1,0 +1,1 @@
+//! One replicated group: events in, actions out.

@@ -1,0 +1,1 @@
+//! Where a key lives and which replica to ask.
