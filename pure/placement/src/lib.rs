@@ -1,1 +1,30 @@
-//! The cluster's catalogue and where replicas go.
+//! The cluster's catalogue and where replicas go: pure functions from a catalogue and a request to a changed catalogue.
+//!
+//! The metadata group keeps the catalogue as rows of an ordinary replicated key-value group. Its leader reads the rows
+//! ([`Catalogue::from_rows`]), changes a copy, and writes the difference in one conditional write
+//! ([`Catalogue::write_to`]), which fails if somebody else changed the catalogue meanwhile:
+//!
+//! ```text
+//! rows --from_rows--> catalogue --clone--> newer --create_table, register_node, ...--> newer
+//!                         '-------------- write_to(newer) ------------------------------'--> one CheckAndMutate
+//! ```
+//!
+//! Deliberately absent: clocks, liveness, the network. Who is alive and what time it is are arguments.
+#![warn(missing_docs)]
+
+mod catalogue;
+mod change;
+mod error;
+pub mod limit;
+mod model;
+pub mod option;
+mod repair;
+mod row;
+mod spread;
+
+pub use catalogue::Catalogue;
+pub use error::{CatalogueError, RowError};
+pub use model::{Node, Partition, Replica, ReplicaRole, Table, TableKind, TableSpec, TableState};
+pub use option::Settings;
+pub use row::VERSION_ROW;
+pub use spread::ZONE_LABEL;

@@ -1,0 +1,149 @@
+//! Why a change of the catalogue is refused, and why stored rows are not a catalogue.
+
+use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId};
+
+/// A request that cannot be done. The catalogue is unchanged. Nothing here goes away by sending the same request again,
+/// except [`CatalogueError::ReplicaCount`] when more nodes come alive.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CatalogueError {
+    /// The name is too long, empty or has a character that is not allowed.
+    #[error("table name {0:?} is not allowed: 1 to 128 characters of A-Z a-z 0-9 _ . : -")]
+    TableName(String),
+    /// No table has the name.
+    #[error("table {0:?} does not exist")]
+    NoTable(String),
+    /// A table has the name already.
+    #[error("table {0:?} exists already")]
+    TableExists(String),
+    /// A table has the name already and is not what was asked for.
+    #[error("table {name:?} exists already with {exists}")]
+    TableDiffers {
+        /// The name.
+        name: String,
+        /// What the existing table is like.
+        exists: String,
+    },
+    /// The cluster has as many tables as it may.
+    #[error("the cluster has {0} tables, which is the limit")]
+    TooManyTables(usize),
+    /// The number of partitions is not allowed.
+    #[error("{count} partitions are not allowed: {rule}")]
+    PartitionCount {
+        /// What was asked for.
+        count: u32,
+        /// What is allowed.
+        rule: String,
+    },
+    /// The number of replicas is not allowed, or the cluster has too few nodes for it.
+    #[error("{count} replicas per partition are not possible: {rule}")]
+    ReplicaCount {
+        /// What was asked for.
+        count: u32,
+        /// What is possible.
+        rule: String,
+    },
+    /// The split keys do not divide the key space into the partitions asked for.
+    #[error("the split keys are not allowed: {0}")]
+    SplitKeys(String),
+    /// No option has this name.
+    #[error("option {key:?} is not known; known options: {known}")]
+    UnknownOption {
+        /// The name.
+        key: String,
+        /// The names that exist, separated by commas.
+        known: String,
+    },
+    /// The option does not take this value.
+    #[error("option {key} does not take {value:?}: {expected}")]
+    OptionValue {
+        /// The option.
+        key: &'static str,
+        /// What was given.
+        value: String,
+        /// What it takes.
+        expected: &'static str,
+    },
+    /// Something is wrong with a node's id, address, incarnation or labels.
+    #[error("node {node} cannot be registered: {reason}")]
+    Node {
+        /// The node.
+        node: NodeId,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The nodes that shall keep the metadata are not a list of distinct known nodes.
+    #[error("the metadata nodes are not allowed: {0}")]
+    MetaNodes(String),
+    /// No partition has this id.
+    #[error("group {0} does not exist")]
+    NoGroup(GroupId),
+    /// The group has no such replica.
+    #[error("group {group} has no replica {replica}")]
+    NoReplica {
+        /// The group.
+        group: GroupId,
+        /// The replica.
+        replica: ReplicaId,
+    },
+    /// The replica is not in the state that the request needs.
+    #[error("replica {replica} of group {group} {reason}")]
+    ReplicaState {
+        /// The group.
+        group: GroupId,
+        /// The replica.
+        replica: ReplicaId,
+        /// What its state is.
+        reason: &'static str,
+    },
+}
+
+impl From<CatalogueError> for Refusal {
+    fn from(error: CatalogueError) -> Self {
+        match error {
+            CatalogueError::NoTable(_) => Self::NoTable,
+            CatalogueError::TableExists(_) => Self::TableExists,
+            CatalogueError::TableName(_)
+            | CatalogueError::TableDiffers { .. }
+            | CatalogueError::TooManyTables(_)
+            | CatalogueError::PartitionCount { .. }
+            | CatalogueError::ReplicaCount { .. }
+            | CatalogueError::SplitKeys(_)
+            | CatalogueError::UnknownOption { .. }
+            | CatalogueError::OptionValue { .. }
+            | CatalogueError::Node { .. }
+            | CatalogueError::MetaNodes(_)
+            | CatalogueError::NoGroup(_)
+            | CatalogueError::NoReplica { .. }
+            | CatalogueError::ReplicaState { .. } => Self::Invalid(error.to_string()),
+        }
+    }
+}
+
+/// Rows that are not a catalogue: damaged, incomplete, or written by a later version. To be reported, not repaired.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RowError {
+    /// There is no catalogue yet.
+    #[error("the catalogue has not been founded: row {0:?} is missing")]
+    Missing(&'static str),
+    /// A later version of this program wrote the rows.
+    #[error("the catalogue has format {found}; this version reads up to {supported}")]
+    Format {
+        /// What the rows say.
+        found: u32,
+        /// The newest that can be read.
+        supported: u32,
+    },
+    /// A row is not of the form it should be.
+    #[error("catalogue row {key:?} is malformed: {reason}")]
+    Malformed {
+        /// The row's key.
+        key: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Each row is well formed, and together they contradict each other.
+    #[error("the catalogue contradicts itself: {0}")]
+    Inconsistent(String),
+}

@@ -1,0 +1,20 @@
+//! Limits of the catalogue beside those of the data model ([`hedgerow_types::limit`]).
+
+use hedgerow_types::limit::REPLICA_COUNT_MAX;
+
+/// Most nodes of one cluster.
+pub const NODE_COUNT_MAX: usize = 1_024;
+/// Longest address of a node, bytes: a host name of 253, a colon and a port.
+pub const ADDRESS_SIZE_MAX: usize = 259;
+/// Most labels of one node.
+pub const LABEL_COUNT_MAX: usize = 16;
+/// Longest name and longest value of a label, bytes.
+pub const LABEL_SIZE_MAX: usize = 63;
+/// Most bytes of all split keys of one table together, so that a table's row stays below 1 MiB.
+pub const SPLIT_KEYS_SIZE_MAX: usize = 64 << 10;
+/// Most replicas listed for one partition: every voter, and one joining for each.
+pub const REPLICAS_LISTED_MAX: usize = 2 * REPLICA_COUNT_MAX as usize;
+/// Longest comment on a table, bytes.
+pub const COMMENT_SIZE_MAX: usize = 256;
+/// Smallest threshold of a slow query, milliseconds.
+pub const SLOW_QUERY_THRESHOLD_MS_MIN: u32 = 20;

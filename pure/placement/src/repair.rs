@@ -1,0 +1,135 @@
+//! Replacing replicas whose data is gone: found by incarnation, replaced on the same node under a new id.
+//!
+//! ```text
+//! node says another incarnation -> lost_replicas() -> replace_lost() : the lost one stays listed, a joining one is added
+//!                                                   ... it learns, the group makes it a voter in the lost one's place ...
+//!                                                     finish_replacement() : voter; the lost one is gone for good
+//! ```
+
+use crate::catalogue::Catalogue;
+use crate::error::CatalogueError;
+use crate::limit::REPLICAS_LISTED_MAX;
+use crate::model::{Partition, Replica, ReplicaRole};
+use hedgerow_types::{GroupId, ReplicaId};
+use std::collections::BTreeSet;
+
+impl Catalogue {
+    /// The replicas whose node is in another incarnation than the one they were assigned in, and for which no
+    /// replacement has been assigned yet.
+    pub fn lost_replicas(&self) -> Vec<(GroupId, ReplicaId)> {
+        let mut lost = Vec::new();
+        for (group, partition) in self.groups() {
+            let open = partition.replicas.iter().filter(|replica| partition.replacement_of(replica.id).is_none());
+            lost.extend(open.filter(|replica| self.is_lost(replica)).map(|replica| (group, replica.id)));
+        }
+        lost
+    }
+
+    /// Whether the replica's node has begun another life since the replica was assigned.
+    pub fn is_lost(&self, replica: &Replica) -> bool {
+        self.nodes.get(&replica.id.node()).is_none_or(|node| node.incarnation != replica.incarnation)
+    }
+
+    /// Assigns a new replica in the place of `lost`, on the same node in its current incarnation. Returns its id; the
+    /// same one when it is asked again. A learner is replaced by a learner at once, any other by a joining one, while
+    /// the lost one stays listed until [`Catalogue::finish_replacement`].
+    pub fn replace_lost(&mut self, group: GroupId, lost: ReplicaId) -> Result<ReplicaId, CatalogueError> {
+        let partition = self.group(group).ok_or(CatalogueError::NoGroup(group))?;
+        let old = *partition.replica(lost).ok_or(CatalogueError::NoReplica { group, replica: lost })?;
+        if let Some(new) = partition.replacement_of(lost) {
+            return Ok(new);
+        }
+        let refuse = |reason| Err(CatalogueError::ReplicaState { group, replica: lost, reason });
+        if !self.is_lost(&old) {
+            return refuse("is not lost");
+        }
+        if partition.replicas.len() >= REPLICAS_LISTED_MAX {
+            return refuse("cannot be replaced before other replacements of its group are finished");
+        }
+        let Some(incarnation) = self.nodes.get(&lost.node()).map(|node| node.incarnation) else {
+            return refuse("was on a node that does not exist");
+        };
+        let id = self.next_replica_on(lost.node());
+        let partition = self.group_mut(group)?;
+        let role = match old.role {
+            ReplicaRole::Learner => {
+                partition.replicas.retain(|replica| replica.id != lost);
+                ReplicaRole::Learner
+            }
+            ReplicaRole::Voter | ReplicaRole::Joining { .. } => ReplicaRole::Joining { replaces: Some(lost) },
+        };
+        partition.replicas.push(Replica { id, incarnation, role });
+        partition.replicas.sort_by_key(rank);
+        partition.version += 1;
+        self.version += 1;
+        Ok(id)
+    }
+
+    /// Records that the joining replica `new` votes now and that the one it replaces (and whatever that one was to
+    /// replace) has left the group. Returns whether that changed anything: a voter already is none.
+    pub fn finish_replacement(&mut self, group: GroupId, new: ReplicaId) -> Result<bool, CatalogueError> {
+        let partition = self.group_mut(group)?;
+        let joined = partition.replica(new).ok_or(CatalogueError::NoReplica { group, replica: new })?;
+        let gone = match joined.role {
+            ReplicaRole::Voter => return Ok(false),
+            ReplicaRole::Learner => {
+                return Err(CatalogueError::ReplicaState { group, replica: new, reason: "is a learner and stays one" });
+            }
+            ReplicaRole::Joining { .. } => replaced_by(partition, new),
+        };
+        partition.replicas.retain(|replica| !gone.contains(&replica.id));
+        for replica in partition.replicas.iter_mut().filter(|replica| replica.id == new) {
+            replica.role = ReplicaRole::Voter;
+        }
+        partition.replicas.sort_by_key(rank);
+        if gone.contains(&partition.preferred_leader) {
+            partition.preferred_leader = new;
+        }
+        partition.version += 1;
+        self.version += 1;
+        Ok(true)
+    }
+}
+
+/// The replicas that `id` replaces, directly or because it replaces one that was to replace another.
+fn replaced_by(partition: &Partition, id: ReplicaId) -> BTreeSet<ReplicaId> {
+    let mut gone = BTreeSet::new();
+    let mut next = Some(id);
+    while let Some(replica) = next.and_then(|id| partition.replica(id)) {
+        next = match replica.role {
+            ReplicaRole::Joining { replaces } => replaces.filter(|replaced| gone.insert(*replaced)),
+            ReplicaRole::Voter | ReplicaRole::Learner => None,
+        };
+    }
+    gone
+}
+
+/// Where a replica stands in its partition's list.
+fn rank(replica: &Replica) -> u8 {
+    match replica.role {
+        ReplicaRole::Voter => 0,
+        ReplicaRole::Joining { .. } => 1,
+        ReplicaRole::Learner => 2,
+    }
+}
+
+/// Checks the order of the list, and that no node has two replicas of the partition, other than one and those it is to replace.
+pub(crate) fn check_replicas(partition: &Partition) -> Result<(), String> {
+    if !partition.replicas.is_sorted_by_key(rank) {
+        return Err("its replicas are not in order".to_owned());
+    }
+    let mut taken = BTreeSet::new();
+    for replica in &partition.replicas {
+        if let ReplicaRole::Joining { replaces: Some(replaced) } = replica.role {
+            let known = partition.replica(replaced).is_some_and(|old| old.role != ReplicaRole::Learner);
+            if !known || replaced.counter() >= replica.id.counter() {
+                return Err(format!("{} replaces {replaced}, which cannot be", replica.id));
+            }
+        }
+        let is_replaced = partition.replacement_of(replica.id).is_some();
+        if !is_replaced && !taken.insert(replica.id.node()) {
+            return Err(format!("two replicas are on {}", replica.id.node()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! What a client does after a failed attempt: the classes of errors, and how long to wait.
+//!
+//! | failure | safe to send again | then |
+//! |---|---|---|
+//! | not leader, leader named | yes | at once to the leader; after a few times with a wait |
+//! | not leader, none named; not hosted; creating; not reachable | yes | map again, wait |
+//! | not ready | yes | wait; map again if that lasts |
+//! | busy | yes | wait |
+//! | unresolved, stopping, connection lost, no reply | only if idempotent | map again, wait |
+//! | no table | yes, once | map again, wait: the table may be so new that a node does not know it |
+//! | expired, session window, invalid, too large, table exists, unknown | no | fail |
+
+use core::time::Duration;
+use hedgerow_types::Refusal;
+use hedgerow_types::random::Random;
+
+/// Most attempts of one request, the first included.
+pub const ATTEMPTS_MAX: u32 = 64;
+/// The longest wait after the first attempt.
+pub const BACKOFF_FIRST: Duration = Duration::from_millis(5);
+/// The longest wait after any attempt.
+pub const BACKOFF_MAX: Duration = Duration::from_millis(500);
+/// Attempts after which the leader that a refusal names is asked without a wait. Three replicas need two steps.
+const REDIRECTS_AT_ONCE_MAX: u32 = 3;
+/// Attempts after which a replica that is still not ready makes the client ask for the map.
+const NOT_READY_PATIENCE: u32 = 3;
+
+/// How an attempt failed.
+#[derive(Clone, Copy, Debug)]
+pub enum Failure<'a> {
+    /// The node said why it did not run the request, or that it does not know how it ended. A refusal that names a
+    /// leader which [`crate::TableMap::note_leader`] did not believe is passed as one that names none.
+    Refused(&'a Refusal),
+    /// The request was not sent: no connection could be made.
+    Unreachable,
+    /// The connection broke after the request was sent. The outcome is not known.
+    ConnectionLost,
+    /// No reply came within the time given to the attempt. The outcome is not known.
+    NoReply,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reaction {
+    /// Send it again after a while, to [`crate::TableMap::target`].
+    Retry {
+        /// How long to wait first; may be zero.
+        after: Duration,
+    },
+    /// Fetch the map again while waiting, then send it again.
+    RefreshAndRetry {
+        /// How long to wait at least.
+        after: Duration,
+    },
+    /// Give the failure to the caller.
+    Fail,
+}
+
+/// What to do after attempt number `attempt` (from 1) failed. `is_idempotent` says that running the request twice is
+/// harmless: reads, and writes that carry a client id and a sequence number. The caller's deadline goes before all of
+/// this; without one, the request ends after [`ATTEMPTS_MAX`] attempts.
+pub fn reaction(failure: Failure<'_>, attempt: u32, is_idempotent: bool, random: &mut Random) -> Reaction {
+    if attempt >= ATTEMPTS_MAX {
+        return Reaction::Fail;
+    }
+    let mut after = || backoff(attempt, random);
+    match failure {
+        Failure::Refused(refusal) => match refusal {
+            Refusal::NotLeader { leader: Some(_) } if attempt <= REDIRECTS_AT_ONCE_MAX => {
+                Reaction::Retry { after: Duration::ZERO }
+            }
+            Refusal::NotReady(_) if attempt <= NOT_READY_PATIENCE => Reaction::Retry { after: after() },
+            Refusal::Busy(_) => Reaction::Retry { after: after() },
+            Refusal::NotLeader { .. } | Refusal::NotReady(_) | Refusal::NotHosted | Refusal::Creating => {
+                Reaction::RefreshAndRetry { after: after() }
+            }
+            Refusal::NoTable if attempt == 1 => Reaction::RefreshAndRetry { after: after() },
+            Refusal::Unresolved | Refusal::Stopping(_) if is_idempotent => Reaction::RefreshAndRetry { after: after() },
+            Refusal::Unresolved
+            | Refusal::Stopping(_)
+            | Refusal::NoTable
+            | Refusal::Expired
+            | Refusal::SessionWindow { .. }
+            | Refusal::Invalid(_)
+            | Refusal::TooLarge(_)
+            | Refusal::TableExists
+            | Refusal::Unknown => Reaction::Fail,
+        },
+        Failure::Unreachable => Reaction::RefreshAndRetry { after: after() },
+        Failure::ConnectionLost | Failure::NoReply if is_idempotent => Reaction::RefreshAndRetry { after: after() },
+        Failure::ConnectionLost | Failure::NoReply => Reaction::Fail,
+    }
+}
+
+/// A wait that doubles with every attempt up to [`BACKOFF_MAX`], shortened at random by up to half, so that clients that
+/// failed together do not come back together.
+fn backoff(attempt: u32, random: &mut Random) -> Duration {
+    let doublings = attempt.saturating_sub(1).min(16);
+    let whole = (BACKOFF_FIRST * (1 << doublings)).min(BACKOFF_MAX);
+    let half = whole / 2;
+    half + Duration::from_nanos(random.below(half.as_nanos() as u64 + 1))
+}

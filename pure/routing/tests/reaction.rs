@@ -1,0 +1,87 @@
+//! What follows each failure, and for how long.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use hedgerow_routing::{ATTEMPTS_MAX, BACKOFF_FIRST, BACKOFF_MAX, Failure, Reaction, reaction};
+use hedgerow_types::random::Random;
+use hedgerow_types::{NodeId, Refusal};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// What happens after attempts 1, 2, ... up to the first failure or 8: `r` retry, `0` retry at once, `m` map and retry,
+/// `F` fail.
+fn story(failure: Failure<'_>, is_idempotent: bool) -> String {
+    let mut random = Random::new(1);
+    let mut story = String::new();
+    for attempt in 1..=8 {
+        story.push(match reaction(failure, attempt, is_idempotent, &mut random) {
+            Reaction::Retry { after: Duration::ZERO } => '0',
+            Reaction::Retry { .. } => 'r',
+            Reaction::RefreshAndRetry { .. } => 'm',
+            Reaction::Fail => 'F',
+        });
+        if story.ends_with('F') {
+            break;
+        }
+    }
+    story
+}
+
+#[test]
+fn each_failure_has_its_reaction() {
+    let text = String::new;
+    let refusals = [
+        (Refusal::NotLeader { leader: Some(NodeId(1)) }, "000mmmmm", "000mmmmm"),
+        (Refusal::NotLeader { leader: None }, "mmmmmmmm", "mmmmmmmm"),
+        (Refusal::NotReady(text()), "rrrmmmmm", "rrrmmmmm"),
+        (Refusal::NotHosted, "mmmmmmmm", "mmmmmmmm"),
+        (Refusal::Busy(text()), "rrrrrrrr", "rrrrrrrr"),
+        (Refusal::Unresolved, "mmmmmmmm", "F"),
+        (Refusal::Expired, "F", "F"),
+        (Refusal::SessionWindow { sequence: 1 }, "F", "F"),
+        (Refusal::Invalid(text()), "F", "F"),
+        (Refusal::TooLarge(text()), "F", "F"),
+        (Refusal::NoTable, "mF", "mF"),
+        (Refusal::Creating, "mmmmmmmm", "mmmmmmmm"),
+        (Refusal::TableExists, "F", "F"),
+        (Refusal::Stopping(text()), "mmmmmmmm", "F"),
+        (Refusal::Unknown, "F", "F"),
+    ];
+    for (refusal, idempotent, once_only) in &refusals {
+        assert_eq!(story(Failure::Refused(refusal), true), *idempotent, "{refusal:?}");
+        assert_eq!(story(Failure::Refused(refusal), false), *once_only, "{refusal:?}");
+    }
+    for (failure, idempotent, once_only) in [
+        (Failure::Unreachable, "mmmmmmmm", "mmmmmmmm"),
+        (Failure::ConnectionLost, "mmmmmmmm", "F"),
+        (Failure::NoReply, "mmmmmmmm", "F"),
+    ] {
+        assert_eq!(story(failure, true), idempotent, "{failure:?}");
+        assert_eq!(story(failure, false), once_only, "{failure:?}");
+    }
+}
+
+#[test]
+fn no_request_is_sent_for_ever() {
+    let mut random = Random::new(1);
+    let refusal = Refusal::NotLeader { leader: Some(NodeId(1)) };
+    for attempt in [ATTEMPTS_MAX, u32::MAX] {
+        assert_eq!(reaction(Failure::Refused(&refusal), attempt, true, &mut random), Reaction::Fail);
+        assert_eq!(reaction(Failure::Unreachable, attempt, true, &mut random), Reaction::Fail);
+    }
+}
+
+#[test]
+fn waits_double_up_to_a_limit_and_differ_between_clients() {
+    let mut random = Random::new(1);
+    let mut wait = |attempt| match reaction(Failure::Unreachable, attempt, true, &mut random) {
+        Reaction::RefreshAndRetry { after } => after,
+        other => panic!("{other:?}"),
+    };
+    for attempt in 1..ATTEMPTS_MAX {
+        let whole = (BACKOFF_FIRST * 2u32.pow((attempt - 1).min(10))).min(BACKOFF_MAX);
+        let waits: BTreeSet<Duration> = (0..50).map(|_| wait(attempt)).collect();
+        assert!(waits.len() > 40);
+        assert!(waits.iter().all(|wait| (whole / 2..=whole).contains(wait)), "{attempt} {waits:?}");
+        assert!(waits.last().unwrap() > &(whole * 9 / 10) && waits.first().unwrap() < &(whole * 6 / 10));
+    }
+}
