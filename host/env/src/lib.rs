@@ -1,1 +1,12 @@
-//! The only door outside: clock, disk, network, randomness, threads.
+//! The only door outside: clocks, disks, randomness and threads, the operating system's and the simulated ones.
+//!
+//! Everything above this crate takes a [`Clock`] or a [`Disk`] as an argument, so that the same code runs on a real
+//! machine ([`os`]) and inside a simulation ([`sim`]) where a seed decides what a crash loses.
+
+pub mod clock;
+pub mod disk;
+pub mod os;
+pub mod sim;
+
+pub use clock::{Clock, Now};
+pub use disk::{Disk, File, OpenMode, create_dir_durably, parent_of, read_file, write_file_durably};

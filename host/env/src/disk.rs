@@ -1,0 +1,111 @@
+//! Files and directories, with durability as an explicit step: nothing survives a crash for sure until it was synced.
+//!
+//! Three things must be synced apart: the bytes of a file ([`File::sync_data`]), and the names in a directory
+//! ([`Disk::sync_dir`]), for each directory that gained, lost or renamed an entry.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// How [`Disk::open`] treats the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// An existing file, to read.
+    Read,
+    /// An existing file, to read and write. Its content stays.
+    Write,
+    /// To read and write; a new file, or an existing one cut to nothing.
+    Create,
+}
+
+/// A file system. Methods block until the operating system has answered.
+pub trait Disk: Send + Sync + fmt::Debug {
+    /// Makes `dir` and whatever is missing above it. Nothing happens if it is there.
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
+    /// Opens a file. [`io::ErrorKind::NotFound`] if it must exist and does not.
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn File>>;
+    /// Names of the files and directories in `dir`, sorted.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Whether there is a file or directory at `path`.
+    fn exists(&self, path: &Path) -> bool;
+    /// Whether there is a directory at `path`.
+    fn is_dir(&self, path: &Path) -> bool;
+    /// Gives `from` the name `to`, replacing a file there, in one step.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Gives the file `from` a second name, `to`, which must be free.
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file. Open handles keep working.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+    /// Removes a directory and everything below it.
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
+    /// Makes the names in `dir` durable: creations, renames, links and removals.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Bytes that can still be written to the file system that holds `dir`.
+    fn available_bytes(&self, dir: &Path) -> io::Result<u64>;
+}
+
+/// An open file. Positions are explicit, so that readers and a writer can share one handle.
+pub trait File: Send + Sync + fmt::Debug {
+    /// Reads at `offset` into `buffer`; returns how many bytes, fewer than asked only at the end of the file.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Writes all of `data` at `offset`, extending the file if need be. After an error any part may have been written.
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+    /// Makes the bytes durable, and the length if it changed. After an error nothing is known about bytes written since
+    /// the last sync, and a later success does not cover them: never retry.
+    fn sync_data(&self) -> io::Result<()>;
+    /// As [`File::sync_data`], with all other metadata.
+    fn sync_all(&self) -> io::Result<()>;
+    /// The length in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// Whether there is no byte in it.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Cuts or extends (with zeros) to `len` bytes.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+}
+
+/// The whole content of a file.
+pub fn read_file(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
+    let file = disk.open(path, OpenMode::Read)?;
+    let size = usize::try_from(file.len()?).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+    let mut bytes = vec![0; size];
+    let mut filled = 0;
+    while filled < size {
+        match file.read_at(filled as u64, &mut bytes[filled..])? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+/// Replaces the file at `path` by `bytes`, so that after a crash it holds either the old or the new content, and after
+/// `Ok` the new one. Uses the name `<path>.tmp` on the way.
+pub fn write_file_durably(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".tmp");
+    let temporary = PathBuf::from(temporary);
+    let file = disk.open(&temporary, OpenMode::Create)?;
+    file.write_at(0, bytes)?;
+    file.sync_all()?;
+    disk.rename(&temporary, path)?;
+    disk.sync_dir(parent_of(path))
+}
+
+/// Makes `dir` with everything missing above it, and makes their names durable.
+pub fn create_dir_durably(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> =
+        dir.ancestors().take_while(|path| !path.as_os_str().is_empty() && !disk.is_dir(path)).collect();
+    disk.create_dir_all(dir)?;
+    missing.into_iter().rev().try_for_each(|path| disk.sync_dir(parent_of(path)))
+}
+
+/// The directory that holds `path`'s name; `.` for a bare name.
+pub fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) | None => Path::new("."),
+    }
+}

@@ -1,0 +1,181 @@
+//! The operating system's clock, disk, randomness and threads.
+#![allow(clippy::disallowed_methods, reason = "this file is the door that everything else is sent through")]
+
+use crate::clock::Clock;
+use crate::disk::{Disk, File, OpenMode};
+use hedgerow_types::Instant;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The machine's clocks. Steady time is `CLOCK_BOOTTIME`, which counts suspended time too: a lease must not outlive a
+/// machine's sleep.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OsClock;
+
+impl Clock for OsClock {
+    fn now(&self) -> Instant {
+        Instant(system::boot_time_nanos())
+    }
+
+    fn unix_micros(&self) -> u64 {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The machine's file systems.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OsDisk;
+
+impl Disk for OsDisk {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        fs::create_dir_all(dir)
+    }
+
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn File>> {
+        let mut options = fs::OpenOptions::new();
+        match mode {
+            OpenMode::Read => options.read(true),
+            OpenMode::Write => options.read(true).write(true),
+            OpenMode::Create => options.read(true).write(true).create(true).truncate(true),
+        };
+        Ok(Box::new(OsFile(options.open(path)?)))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+
+    fn is_dir(&self, path: &Path) -> bool {
+        path.is_dir()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir_all(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::File::open(dir)?.sync_all()
+    }
+
+    fn available_bytes(&self, dir: &Path) -> io::Result<u64> {
+        system::available_bytes(dir)
+    }
+}
+
+#[derive(Debug)]
+struct OsFile(fs::File);
+
+impl File for OsFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.0.read_at(&mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(data, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+}
+
+/// Starts a thread called `name`, of which the operating system shows the first 15 bytes.
+pub fn spawn_thread(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(body)
+}
+
+/// 64 bits from the operating system's generator: for ids and for the seeds of everything else.
+pub fn random_u64() -> u64 {
+    system::random_u64()
+}
+
+/// The few calls that the standard library does not offer.
+mod system {
+    #![allow(unsafe_code, reason = "foreign calls that only fill a buffer of ours")]
+
+    use std::ffi::CString;
+    use std::io;
+    use std::mem::MaybeUninit;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
+
+    pub(super) fn boot_time_nanos() -> u64 {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the pointer is to a live timespec of ours.
+        let status = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+        assert_eq!(status, 0, "Linux has had CLOCK_BOOTTIME since 2.6.39");
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
+
+    pub(super) fn random_u64() -> u64 {
+        let mut bytes = [0_u8; 8];
+        loop {
+            // SAFETY: the pointer and length are those of a live array of ours.
+            let count = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+            if count == bytes.len() as isize {
+                return u64::from_ne_bytes(bytes);
+            }
+            let error = io::Error::last_os_error();
+            assert_eq!(error.kind(), io::ErrorKind::Interrupted, "reads of up to 256 bytes fail only on a signal");
+        }
+    }
+
+    pub(super) fn available_bytes(dir: &Path) -> io::Result<u64> {
+        let path = CString::new(dir.as_os_str().as_bytes())?;
+        let mut stat = MaybeUninit::<libc::statvfs>::uninit();
+        // SAFETY: the path ends in a zero byte and the pointer is to space for one statvfs.
+        if unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a successful call has filled it.
+        let stat = unsafe { stat.assume_init() };
+        Ok(stat.f_bavail * stat.f_frsize)
+    }
+}

@@ -1,0 +1,317 @@
+//! A disk in memory that loses in a crash what was not synced, and fails on demand.
+
+use super::tree::{FileNode, Node, Tree};
+use crate::disk::{Disk, File, OpenMode};
+use hedgerow_types::random::Random;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What [`Disk::available_bytes`] says while the disk is not full.
+const AVAILABLE_BYTES: u64 = 1 << 40;
+
+/// A simulated disk. Clones are the same disk. Everything it does follows from the calls and from the seed of the
+/// generator given to [`SimDisk::crash`].
+#[derive(Clone)]
+pub struct SimDisk(Arc<Shared>);
+
+struct Shared {
+    tree: Mutex<Tree>,
+    faults: Mutex<Faults>,
+}
+
+#[derive(Debug, Default)]
+struct Faults {
+    /// Counts crashes: a handle from before the latest one is dead.
+    life: u64,
+    failing_syncs: BTreeSet<PathBuf>,
+    is_full: bool,
+    is_read_only: bool,
+    sync_count: u64,
+    /// How many more calls that change something succeed.
+    calls_left: Option<u64>,
+}
+
+impl Default for SimDisk {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SimDisk {
+    /// An empty disk.
+    pub fn new() -> Self {
+        Self(Arc::new(Shared { tree: Mutex::new(Tree::new()), faults: Mutex::default() }))
+    }
+
+    /// Stops the machine at this moment. Of the bytes not synced, each 4096-byte page is kept, lost or torn on its own,
+    /// and a file's changed length likewise; of the names not synced, each directory keeps the changes up to some
+    /// point. Handles opened before fail from now on. Faults stay as they are set.
+    pub fn crash(&self, random: &mut Random) {
+        self.kill_process();
+        self.tree().crash(random);
+    }
+
+    /// Lets `count` more calls that write, sync or rename succeed and fails all that follow, until the crash or the kill:
+    /// the way to stop in the middle of whatever comes next.
+    pub fn stop_after(&self, count: u64) {
+        self.faults().calls_left = Some(count);
+    }
+
+    /// Makes handles fail without losing anything: the process dies, the machine stays.
+    pub fn kill_process(&self) {
+        let mut faults = self.faults();
+        faults.life += 1;
+        faults.calls_left = None;
+    }
+
+    /// Whether syncs of files and directories whose path starts with `prefix` fail. The bytes of a failed sync count as
+    /// written back: no later sync saves them, as on Linux.
+    pub fn fail_syncs(&self, prefix: &Path, fail: bool) {
+        let mut faults = self.faults();
+        if fail {
+            faults.failing_syncs.insert(prefix.to_owned());
+        } else {
+            faults.failing_syncs.remove(prefix);
+        }
+    }
+
+    /// Whether the disk is full: nothing can be created or made longer, but bytes in place can be overwritten.
+    pub fn set_full(&self, is_full: bool) {
+        self.faults().is_full = is_full;
+    }
+
+    /// Whether the file system is mounted read-only, as Linux does to one that has failed.
+    pub fn set_read_only(&self, is_read_only: bool) {
+        self.faults().is_read_only = is_read_only;
+    }
+
+    /// Damages one byte of a file on the medium, for readers to find. Nothing happens beyond its end.
+    pub fn flip_byte(&self, path: &Path, offset: u64) -> io::Result<()> {
+        let file = self.tree().find_file(path)?;
+        file.content().flip_byte(to_usize(offset)?);
+        Ok(())
+    }
+
+    /// How many syncs, of files and of directories, have succeeded.
+    pub fn sync_count(&self) -> u64 {
+        self.faults().sync_count
+    }
+
+    fn tree(&self) -> MutexGuard<'_, Tree> {
+        self.0.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.0.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        let mut faults = self.faults();
+        faults.count_call()?;
+        if faults.is_read_only { Err(io::Error::from_raw_os_error(libc::EROFS)) } else { Ok(()) }
+    }
+
+    fn check_space(&self) -> io::Result<()> {
+        if self.faults().is_full { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(()) }
+    }
+
+    /// Counts a sync of `path`, or fails it as told.
+    fn check_sync(&self, path: &Path) -> io::Result<()> {
+        let mut faults = self.faults();
+        faults.count_call()?;
+        if faults.failing_syncs.iter().any(|prefix| path.starts_with(prefix)) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        faults.sync_count += 1;
+        Ok(())
+    }
+}
+
+impl Faults {
+    fn count_call(&mut self) -> io::Result<()> {
+        match &mut self.calls_left {
+            Some(0) => Err(io::Error::other("the machine has stopped")),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for SimDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimDisk").field("faults", &*self.faults()).finish_non_exhaustive()
+    }
+}
+
+impl Disk for SimDisk {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        if self.is_dir(dir) {
+            return Ok(());
+        }
+        self.check_writable()?;
+        self.check_space()?;
+        self.tree().create_dir_all(dir)
+    }
+
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn File>> {
+        if mode != OpenMode::Read {
+            self.check_writable()?;
+        }
+        let mut tree = self.tree();
+        let file = match (tree.find_file(path), mode) {
+            (Ok(file), OpenMode::Create) => {
+                file.content().set_len(0);
+                file
+            }
+            (Err(error), OpenMode::Create) if error.kind() == io::ErrorKind::NotFound => {
+                self.check_space()?;
+                tree.create_file(path)?
+            }
+            (found, OpenMode::Read | OpenMode::Write | OpenMode::Create) => found?,
+        };
+        let life = self.faults().life;
+        Ok(Box::new(SimFile { disk: self.clone(), file, path: path.to_owned(), life, mode }))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.tree().list(dir)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        self.tree().find(path).is_ok()
+    }
+
+    fn is_dir(&self, path: &Path) -> bool {
+        self.tree().find_dir(path).is_ok()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.check_writable()?;
+        self.tree().rename(from, to)
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.check_writable()?;
+        self.check_space()?;
+        self.tree().hard_link(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.check_writable()?;
+        let mut tree = self.tree();
+        tree.find_file(path)?;
+        tree.remove(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.check_writable()?;
+        let mut tree = self.tree();
+        match tree.find(path)? {
+            Node::Dir(_) => tree.remove(path),
+            Node::File(_) => Err(io::ErrorKind::NotADirectory.into()),
+        }
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.check_sync(dir)?;
+        self.tree().sync_dir(dir)
+    }
+
+    fn available_bytes(&self, dir: &Path) -> io::Result<u64> {
+        self.tree().find_dir(dir)?;
+        Ok(if self.faults().is_full { 0 } else { AVAILABLE_BYTES })
+    }
+}
+
+struct SimFile {
+    disk: SimDisk,
+    file: Arc<FileNode>,
+    path: PathBuf,
+    life: u64,
+    mode: OpenMode,
+}
+
+impl SimFile {
+    fn check_alive(&self) -> io::Result<()> {
+        if self.life == self.disk.faults().life {
+            Ok(())
+        } else {
+            Err(io::Error::other("the handle is from before the crash"))
+        }
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        self.check_alive()?;
+        self.disk.check_writable()?;
+        if self.mode == OpenMode::Read { Err(io::Error::from_raw_os_error(libc::EBADF)) } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for SimFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimFile").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl File for SimFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.check_alive()?;
+        Ok(self.file.content().read(to_usize(offset)?, buffer))
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.check_writable()?;
+        let offset = to_usize(offset)?;
+        let mut content = self.file.content();
+        if offset + data.len() > content.len() {
+            self.disk.check_space()?;
+        }
+        content.write(offset, data);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.check_alive()?;
+        let mut content = self.file.content();
+        match self.disk.check_sync(&self.path) {
+            Ok(()) => {
+                content.sync();
+                Ok(())
+            }
+            Err(error) => {
+                content.forget_dirty();
+                Err(error)
+            }
+        }
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.check_alive()?;
+        Ok(self.file.content().len() as u64)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let mut content = self.file.content();
+        let len = to_usize(len)?;
+        if len > content.len() {
+            self.disk.check_space()?;
+        }
+        content.set_len(len);
+        Ok(())
+    }
+}
+
+fn to_usize(value: u64) -> io::Result<usize> {
+    usize::try_from(value).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
