@@ -1,1 +1,45 @@
-//! A node: hosts many groups, applies, serves, streams snapshots.
+//! A node: hosts many groups, applies their logs, serves clients, streams checkpoints.
+//!
+//! [`Node`] is the whole of it as a machine without I/O: events in, an [`Outbox`] out. Two hosts drive it: the operating
+//! system's ([`os`]) with sockets, threads and disks, and the simulation with virtual ones.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `node.rs` | events, proposals, reads |
+//! | `drive.rs` | carrying out what groups ask for: messages, log writes, application |
+//! | `serve.rs`, `scan.rs` | clients' data operations |
+//! | `admin.rs`, `admin_client.rs`, `status.rs` | clients' administrative operations |
+//! | `metadata.rs` | what the leader of the metadata does |
+//! | `hosting.rs` | acting on the catalogue: which replicas are here, and in which group |
+//! | `report.rs` | what nodes tell each other |
+//! | `founding.rs`, `identity.rs`, `open.rs` | starting |
+//! | `snapshot.rs`, `job.rs` | checkpoints; work that blocks |
+//! | `peer.rs` | the form of what nodes say to each other |
+
+mod admin;
+mod admin_client;
+pub mod config;
+mod drive;
+mod founding;
+mod hosting;
+mod identity;
+pub mod inspect;
+pub mod job;
+mod metadata;
+mod node;
+mod open;
+mod outbox;
+pub mod peer;
+mod replica;
+mod report;
+mod scan;
+mod serve;
+mod snapshot;
+mod status;
+
+pub use config::Config;
+pub use identity::IdentityError;
+pub use job::{Job, JobContext, JobDone};
+pub use node::Node;
+pub use open::{OpenError, Opened};
+pub use outbox::{ConnectionId, Outbox};

@@ -1,0 +1,433 @@
+//! Administrative calls: every node takes them; those that change the catalogue are passed on to the metadata leader.
+//!
+//! All of them have one inner form, a command and a JSON argument, whether they came as one of Pegasus' calls, as our own
+//! `HedgerowAdmin`, or from another node.
+//!
+//! | command | argument | who runs it |
+//! |---|---|---|
+//! | `create_table` | `name`, `kind`, `partition_count`, `replica_count`, `options`, `if_not_exists`, `split_keys` (hex) | metadata leader |
+//! | `drop_table` | `name`, `if_exists` | metadata leader |
+//! | `set_options`, `delete_options`, `clear_options` | `name` and `options`, `keys` or `prefix` | metadata leader |
+//! | `transfer` | `table`, `partition`, `to_node` | leader of the partition |
+//! | `checksum_here` | `table` | every node that hosts it, for `checksum` |
+//! | `status`, `describe`, `checksum` | `table` where one is meant | the node that was asked |
+
+use crate::config::WAIT_MAX;
+use crate::job::{Job, Owner};
+use crate::metadata::Change;
+use crate::node::Node;
+use crate::peer::{AdminReply, AdminRequest, Frame};
+use crate::replica::{Caller, Hosted};
+use hedgerow_env::Now;
+use hedgerow_placement::{TableKind, TableSpec};
+use hedgerow_types::op::{Read, ReadReply};
+use hedgerow_types::time::expiry_seconds;
+use hedgerow_types::{GroupId, Instant, NodeId, Refusal};
+use hedgerow_wire::message::AdminCommandReply;
+use hedgerow_wire::reply::{Detail, Failure};
+use hedgerow_wire::{ErrorName, Method, Reply, Text};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Time that comparing a table's replicas may take.
+const CHECKSUM_MAX: Duration = Duration::from_secs(120);
+
+/// Who is to be told how an administrative call went.
+#[derive(Debug)]
+pub(crate) enum Asker {
+    /// Nobody: the node asked itself.
+    Nobody,
+    /// A client of this node.
+    Client(Box<Caller>),
+    /// Another node.
+    Peer { node: NodeId, id: u64 },
+    /// A call of this node that waits for several answers.
+    Gather(u64),
+}
+
+/// Administrative calls that have no answer yet.
+#[derive(Debug, Default)]
+pub(crate) struct AdminCalls {
+    last: u64,
+    passed_on: BTreeMap<u64, (Asker, Instant)>,
+    gathering: BTreeMap<u64, Gathering>,
+    /// Long reads under way: which call they are for, and which group they read.
+    reads: BTreeMap<u64, (u64, Owner)>,
+}
+
+/// A call that waits for several answers; each appends to `parts`.
+#[derive(Debug)]
+struct Gathering {
+    asker: Asker,
+    waiting: usize,
+    parts: Vec<Value>,
+    errors: Vec<String>,
+    deadline: Instant,
+    /// Makes the answer of the parts.
+    finish: fn(Vec<Value>) -> Value,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CreateTable {
+    name: String,
+    #[serde(default = "default_kind")]
+    kind: TableKind,
+    #[serde(default = "default_partition_count")]
+    partition_count: u32,
+    #[serde(default)]
+    replica_count: Option<u32>,
+    #[serde(default)]
+    options: BTreeMap<String, String>,
+    #[serde(default)]
+    if_not_exists: bool,
+    #[serde(default)]
+    split_keys: Vec<String>,
+}
+
+fn default_kind() -> TableKind {
+    TableKind::Hash
+}
+
+fn default_partition_count() -> u32 {
+    8
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfTable {
+    #[serde(alias = "table")]
+    name: String,
+    #[serde(default)]
+    if_exists: bool,
+    #[serde(default)]
+    options: BTreeMap<String, String>,
+    #[serde(default)]
+    keys: Vec<String>,
+    #[serde(default)]
+    prefix: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Transfer {
+    table: String,
+    partition: u32,
+    to_node: u16,
+}
+
+impl Node {
+    /// Runs `command`, here or where it belongs, and answers `asker`.
+    pub(crate) fn run_admin(&mut self, command: &str, argument: &str, asker: Asker, now: Now) {
+        let parsed = || parse::<OfTable>(argument);
+        let change = match command {
+            "create_table" => self.creation(argument).map(Change::CreateTable),
+            "drop_table" => parsed().map(|it| Change::DropTable { name: it.name, if_exists: it.if_exists }),
+            "set_options" => parsed().map(|it| Change::SetOptions { name: it.name, options: it.options }),
+            "delete_options" => parsed().map(|it| Change::DeleteOptions { name: it.name, keys: it.keys }),
+            "clear_options" => parsed().map(|it| Change::ClearOptions { name: it.name, prefix: it.prefix }),
+            "transfer" => return self.transfer(argument, asker, now),
+            "checksum_here" => return self.checksum_here(argument, asker, now),
+            "checksum" => return self.checksum(argument, asker, now),
+            "status" | "describe" => {
+                let answer = self.status(command, argument, now);
+                return self.answer_admin(asker, answer);
+            }
+            _ => Err(Refusal::Invalid(format!(
+                "there is no command {command:?}; there are create_table, drop_table, set_options, delete_options, \
+                 clear_options, transfer, status, describe and checksum"
+            ))),
+        };
+        match change {
+            Err(refusal) => self.answer_admin(asker, Err(refusal)),
+            Ok(change) if self.leads_metadata() => self.change(change, asker, now),
+            Ok(_) => match self.leader_of(GroupId::META) {
+                Some((_, leader)) if leader.node() != self.config.node => {
+                    self.pass_on(leader.node(), (command, argument), asker, now, WAIT_MAX);
+                }
+                Some(_) | None => {
+                    let text = "the metadata has no leader at the moment";
+                    self.answer_admin(asker, Err(Refusal::NotReady(text.into())));
+                }
+            },
+        }
+    }
+
+    fn creation(&self, argument: &str) -> Result<TableSpec, Refusal> {
+        let CreateTable { name, kind, partition_count, replica_count, options, if_not_exists, split_keys } =
+            parse(argument)?;
+        let node_count = self.config.peers.len() as u32;
+        Ok(TableSpec {
+            name,
+            kind,
+            partition_count,
+            replica_count: replica_count.unwrap_or(node_count.min(3)),
+            options,
+            if_not_exists,
+            split_keys: split_keys.iter().map(|key| from_hex(key)).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn transfer(&mut self, argument: &str, asker: Asker, now: Now) {
+        let answer = parse::<Transfer>(argument).and_then(|it| {
+            let group = if it.table.is_empty() {
+                GroupId::META
+            } else {
+                let catalogue = self.catalogue.as_ref().ok_or(Refusal::NoTable)?;
+                let table = catalogue.table_by_name(&it.table).ok_or(Refusal::NoTable)?;
+                GroupId { table: table.id, partition: it.partition }
+            };
+            let partition = self.catalogue.as_ref().and_then(|catalogue| catalogue.group(group));
+            let partition = partition.ok_or_else(|| Refusal::Invalid("there is no such partition".into()))?;
+            let to = partition.voters().find(|replica| replica.node().0 == it.to_node);
+            let to = to.ok_or_else(|| Refusal::Invalid(format!("node {} has no voting replica of it", it.to_node)))?;
+            let (_, leader) =
+                self.leader_of(group).ok_or_else(|| Refusal::NotReady("the partition has no leader".into()))?;
+            Ok((group, to, leader.node()))
+        });
+        let (group, to, leader) = match answer {
+            Ok(parts) => parts,
+            Err(refusal) => return self.answer_admin(asker, Err(refusal)),
+        };
+        if leader != self.config.node {
+            return self.pass_on(leader, ("transfer", argument), asker, now, WAIT_MAX);
+        }
+        let Some(replica) = self.running(group) else { return self.answer_admin(asker, Err(Refusal::NotHosted)) };
+        let result = replica.group.transfer_leader(to, now.instant);
+        self.mark_dirty(group);
+        let answer = result.map(|()| json!({ "to": to.to_string() }));
+        self.answer_admin(asker, answer.map_err(|error| Refusal::NotReady(error.to_string())));
+    }
+
+    /// Asks every node that hosts the table for the checksums of its replicas.
+    fn checksum(&mut self, argument: &str, asker: Asker, now: Now) {
+        let hosts = parse::<OfTable>(argument).and_then(|it| {
+            let catalogue = self.catalogue.as_ref().ok_or(Refusal::NoTable)?;
+            let table = catalogue.table_by_name(&it.name).ok_or(Refusal::NoTable)?;
+            let replicas = table.partitions.iter().flat_map(|partition| &partition.replicas);
+            Ok(replicas.map(|replica| replica.id.node()).collect::<BTreeSet<NodeId>>())
+        });
+        let hosts = match hosts {
+            Ok(hosts) => hosts,
+            Err(refusal) => return self.answer_admin(asker, Err(refusal)),
+        };
+        let call = self.gather(asker, hosts.len(), now.instant + CHECKSUM_MAX, by_partition);
+        for host in hosts {
+            if host == self.config.node {
+                self.checksum_here(argument, Asker::Gather(call), now);
+            } else {
+                self.pass_on(host, ("checksum_here", argument), Asker::Gather(call), now, CHECKSUM_MAX);
+            }
+        }
+    }
+
+    fn checksum_here(&mut self, argument: &str, asker: Asker, now: Now) {
+        let table = parse::<OfTable>(argument).and_then(|it| {
+            let catalogue = self.catalogue.as_ref().ok_or(Refusal::NoTable)?;
+            catalogue.table_by_name(&it.name).map(|table| table.id).ok_or(Refusal::NoTable)
+        });
+        let table = match table {
+            Ok(table) => table,
+            Err(refusal) => return self.answer_admin(asker, Err(refusal)),
+        };
+        let groups: Vec<GroupId> = self.hosted.keys().copied().filter(|group| group.table == table).collect();
+        let call = self.gather(asker, groups.len(), now.instant + CHECKSUM_MAX, Value::Array);
+        for group in groups {
+            let ticket = self.ticket();
+            let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else {
+                self.handle_part(call, Err(format!("partition {} is not running", group.partition)));
+                continue;
+            };
+            let Some(storage) = &replica.storage else {
+                self.handle_part(call, Err(format!("partition {} is installing a checkpoint", group.partition)));
+                continue;
+            };
+            let owner = replica.owner;
+            let (reader, now) = (storage.reader(), expiry_seconds(now.unix_micros));
+            replica.storage_users += 1;
+            self.admin.reads.insert(ticket, (call, owner));
+            self.job(Job::Read { owner, reader, ticket, read: Read::Checksum, now });
+        }
+    }
+
+    pub(crate) fn handle_long_read(&mut self, ticket: u64, result: Result<ReadReply, String>) {
+        let Some((call, owner)) = self.admin.reads.remove(&ticket) else { return };
+        let part = match result {
+            Ok(ReadReply::Checksum { checksum, rows, index }) => Ok(json!({
+                "index": owner.group.partition,
+                "node": self.config.node.0,
+                "checksum": format!("{checksum:016x}"),
+                "rows": rows,
+                "applied": index,
+            })),
+            Ok(_) => Err("the storage gave another answer than a checksum".to_owned()),
+            Err(reason) => Err(reason),
+        };
+        self.handle_part(call, part);
+    }
+
+    fn gather(&mut self, asker: Asker, waiting: usize, deadline: Instant, finish: fn(Vec<Value>) -> Value) -> u64 {
+        self.admin.last += 1;
+        let call = self.admin.last;
+        let gathering = Gathering { asker, waiting, parts: Vec::new(), errors: Vec::new(), deadline, finish };
+        self.admin.gathering.insert(call, gathering);
+        if waiting == 0 {
+            self.finish_gathering(call);
+        }
+        call
+    }
+
+    fn handle_part(&mut self, call: u64, part: Result<Value, String>) {
+        let Some(gathering) = self.admin.gathering.get_mut(&call) else { return };
+        match part {
+            Ok(Value::Array(parts)) => gathering.parts.extend(parts),
+            Ok(part) => gathering.parts.push(part),
+            Err(reason) => gathering.errors.push(reason),
+        }
+        gathering.waiting = gathering.waiting.saturating_sub(1);
+        if gathering.waiting == 0 {
+            self.finish_gathering(call);
+        }
+    }
+
+    fn finish_gathering(&mut self, call: u64) {
+        let Some(gathering) = self.admin.gathering.remove(&call) else { return };
+        let answer = if gathering.errors.is_empty() {
+            Ok((gathering.finish)(gathering.parts))
+        } else {
+            Err(Refusal::NotReady(gathering.errors.join("; ")))
+        };
+        self.answer_admin(gathering.asker, answer);
+    }
+
+    fn pass_on(&mut self, to: NodeId, (command, argument): (&str, &str), asker: Asker, now: Now, wait: Duration) {
+        self.admin.last += 1;
+        let id = self.admin.last;
+        self.admin.passed_on.insert(id, (asker, now.instant + wait));
+        let request = AdminRequest { id, command: command.to_owned(), argument: argument.to_owned() };
+        self.send(to, &Frame::AdminRequest(request));
+    }
+
+    pub(crate) fn handle_admin_request(&mut self, from: NodeId, request: AdminRequest, now: Now) {
+        let asker = Asker::Peer { node: from, id: request.id };
+        // What was passed on once is not passed on again: two nodes that each take the other for the leader would play
+        // ping-pong with it.
+        let leads = match request.command.as_str() {
+            "checksum_here" => true,
+            "transfer" => true,
+            _ => self.leads_metadata(),
+        };
+        if leads {
+            self.run_admin(&request.command, &request.argument, asker, now);
+        } else {
+            let text = "the metadata has no leader at the moment";
+            self.answer_admin(asker, Err(Refusal::NotReady(text.into())));
+        }
+    }
+
+    pub(crate) fn handle_admin_reply(&mut self, reply: AdminReply) {
+        let Some((asker, _)) = self.admin.passed_on.remove(&reply.id) else { return };
+        let answer = if reply.refusal_kind == 0 {
+            serde_json::from_str(&reply.answer).map_err(|error| Refusal::NotReady(error.to_string()))
+        } else {
+            let detail = Detail {
+                kind: reply.refusal_kind,
+                leader: Text::default(),
+                message: Text::from(reply.answer.as_str()),
+            };
+            let failure = Failure { name: ErrorName::Unknown, detail: Some(detail) };
+            Err(failure.refusal().unwrap_or(Refusal::Unknown))
+        };
+        self.answer_admin(asker, answer);
+    }
+
+    pub(crate) fn tick_admin(&mut self, now: Now) {
+        let late = |deadline: &Instant| *deadline <= now.instant;
+        let ids: Vec<u64> =
+            self.admin.passed_on.iter().filter(|(_, (_, deadline))| late(deadline)).map(|(id, _)| *id).collect();
+        for id in ids {
+            if let Some((asker, _)) = self.admin.passed_on.remove(&id) {
+                self.answer_admin(asker, Err(Refusal::Expired));
+            }
+        }
+        let calls: Vec<u64> =
+            self.admin.gathering.iter().filter(|(_, it)| late(&it.deadline)).map(|(call, _)| *call).collect();
+        for call in calls {
+            self.handle_part(call, Err("not every node answered in time".into()));
+            self.finish_gathering(call);
+        }
+    }
+
+    /// Tells `asker` how its call went.
+    pub(crate) fn answer_admin(&mut self, asker: Asker, answer: Result<Value, Refusal>) {
+        match asker {
+            Asker::Nobody => {}
+            Asker::Gather(call) => self.handle_part(call, answer.map_err(|refusal| refusal.to_string())),
+            Asker::Peer { node, id } => {
+                let reply = match answer {
+                    Ok(answer) => AdminReply { id, refusal_kind: 0, answer: answer.to_string() },
+                    Err(refusal) => {
+                        let detail = Failure::new(&refusal, None).detail.unwrap_or_default();
+                        AdminReply { id, refusal_kind: detail.kind, answer: detail.message.to_string() }
+                    }
+                };
+                self.send(node, &Frame::AdminReply(reply));
+            }
+            Asker::Client(caller) => match answer {
+                Err(refusal) => self.answer_admin_refused(&caller, &refusal),
+                Ok(answer) => {
+                    let reply = crate::admin_client::reply_of(caller.method, &answer);
+                    self.answer(&caller, &reply, 0);
+                }
+            },
+        }
+    }
+
+    /// Pegasus' admin calls carry their error inside the reply; ours, and callers that can read it, get it in full.
+    fn answer_admin_refused(&mut self, caller: &Caller, refusal: &Refusal) {
+        if caller.is_extended {
+            return self.answer_refused(caller, refusal);
+        }
+        let err = ErrorName::of_admin_refusal(refusal);
+        let reply = match caller.method {
+            Method::HedgerowAdmin => {
+                Reply::HedgerowAdmin(AdminCommandReply { err, text: Text::from(refusal.to_string()) })
+            }
+            method => crate::admin_client::error_of(method, err, refusal),
+        };
+        self.answer(caller, &reply, 0);
+    }
+}
+
+fn parse<'a, T: Deserialize<'a>>(argument: &'a str) -> Result<T, Refusal> {
+    serde_json::from_str(argument).map_err(|error| Refusal::Invalid(format!("the argument is not allowed: {error}")))
+}
+
+fn from_hex(text: &str) -> Result<Vec<u8>, Refusal> {
+    let malformed = || Refusal::Invalid(format!("split key {text:?} is not hexadecimal"));
+    let digits = text.as_bytes();
+    if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
+        return Err(malformed());
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| malformed())).collect()
+}
+
+/// Checksums of replicas, grouped by partition.
+fn by_partition(parts: Vec<Value>) -> Value {
+    let mut partitions: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
+    for part in parts {
+        let index = part.get("index").and_then(Value::as_u64).unwrap_or(0);
+        let replica = json!({
+            "node": part["node"],
+            "checksum": part["checksum"],
+            "rows": part["rows"],
+            "index": part["applied"],
+        });
+        partitions.entry(index).or_default().push(replica);
+    }
+    let partitions: Vec<Value> =
+        partitions.into_iter().map(|(index, replicas)| json!({ "index": index, "replicas": replicas })).collect();
+    json!({ "partitions": partitions })
+}

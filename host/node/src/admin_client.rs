@@ -1,0 +1,235 @@
+//! Clients' administrative calls: Pegasus' messages to our commands and back, and what is answered from the catalogue.
+
+use crate::admin::Asker;
+use crate::node::Node;
+use crate::replica::Caller;
+use hedgerow_env::Now;
+use hedgerow_placement::{Partition, Table, TableKind, TableState};
+use hedgerow_types::{GroupId, NodeId, Refusal};
+use hedgerow_wire::message::{
+    APP_TYPE, AdminCommandReply, ClusterInfoReply, CreateTable, CreateTableReply, DropTableReply, ListNodesReply,
+    ListTablesReply, NodeInfo, PartitionConfig, QueryConfig, QueryConfigReply, TableInfo, UpdateEnvs, UpdateEnvsReply,
+    app_status, env_operation, node_status,
+};
+use hedgerow_wire::value::Binary;
+use hedgerow_wire::{Address, Body, ErrorName, Method, PartitionId, Reply, Text};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Env of Pegasus' table creation that asks for an ordered table.
+const KIND_ENV: &str = "hedgerow.kind";
+
+impl Node {
+    pub(crate) fn serve_admin(&mut self, caller: Caller, body: Body, now: Now) {
+        let asker = |caller: Caller| Asker::Client(Box::new(caller));
+        match body {
+            Body::QueryConfig(query) => {
+                let reply = self.query_config(&query, caller.is_extended, now);
+                self.answer(&caller, &Reply::QueryConfig(reply), 0);
+            }
+            Body::CreateTable(create) => {
+                let argument = creation(&create);
+                self.run_admin("create_table", &argument.to_string(), asker(caller), now);
+            }
+            Body::DropTable(drop) => {
+                let argument =
+                    json!({ "name": drop.app_name.as_str(), "if_exists": drop.options.success_if_not_exist });
+                self.run_admin("drop_table", &argument.to_string(), asker(caller), now);
+            }
+            Body::UpdateEnvs(update) => match options_command(&update) {
+                Ok((command, argument)) => self.run_admin(command, &argument.to_string(), asker(caller), now),
+                Err(refusal) => self.answer_admin(asker(caller), Err(refusal)),
+            },
+            Body::ListTables(_) => {
+                let infos = self.catalogue.iter().flat_map(|it| it.tables.values()).map(table_info).collect();
+                let reply = ListTablesReply { err: ErrorName::Ok, infos, hint: None };
+                self.answer(&caller, &Reply::ListTables(reply), 0);
+            }
+            Body::ListNodes(_) => {
+                let reply = ListNodesReply { err: ErrorName::Ok, infos: self.node_infos(now) };
+                self.answer(&caller, &Reply::ListNodes(reply), 0);
+            }
+            Body::ClusterInfo(_) => {
+                let reply = self.cluster_info();
+                self.answer(&caller, &Reply::ClusterInfo(reply), 0);
+            }
+            Body::HedgerowAdmin(command) => {
+                self.run_admin(command.command.as_str(), command.argument.as_str(), asker(caller), now);
+            }
+            _ => self.answer_refused(&caller, &Refusal::Unknown),
+        }
+    }
+
+    /// Where the partitions of a table are. Every node answers from its copy of the catalogue and what it has heard of
+    /// leaders, so that no node is needed for it.
+    fn query_config(&self, query: &QueryConfig, is_extended: bool, now: Now) -> QueryConfigReply {
+        let failed = |refusal: &Refusal| QueryConfigReply {
+            err: ErrorName::of_query_refusal(refusal),
+            is_stateful: true,
+            ..QueryConfigReply::default()
+        };
+        let Some(catalogue) = &self.catalogue else {
+            return failed(&Refusal::NotReady("the cluster is being formed".into()));
+        };
+        let Some(table) = catalogue.table_by_name(query.app_name.as_str()) else {
+            return failed(&Refusal::NoTable);
+        };
+        if table.state == TableState::Creating {
+            return failed(&Refusal::Creating);
+        }
+        let is_wanted = |index: i32| query.partition_indices.is_empty() || query.partition_indices.contains(&index);
+        let mut partitions: Vec<PartitionConfig> = (0..)
+            .zip(&table.partitions)
+            .filter(|(index, _)| is_wanted(*index))
+            .map(|(index, partition)| self.partition_config(table, (index, partition), now))
+            .collect();
+        if partitions.is_empty() {
+            let all = (0..).zip(&table.partitions);
+            partitions = all.map(|indexed| self.partition_config(table, indexed, now)).collect();
+        }
+        let is_ordered = table.kind == TableKind::Ordered;
+        let start = |partition: &Partition| Binary(bytes::Bytes::copy_from_slice(&partition.start));
+        QueryConfigReply {
+            err: ErrorName::Ok,
+            app_id: table.id.0 as i32,
+            partition_count: table.partitions.len() as i32,
+            is_stateful: true,
+            partitions,
+            table_kind: is_extended.then_some(i32::from(is_ordered)),
+            start_keys: (is_extended && is_ordered).then(|| table.partitions.iter().map(start).collect()),
+        }
+    }
+
+    fn partition_config(&self, table: &Table, (index, partition): (i32, &Partition), now: Now) -> PartitionConfig {
+        let group = GroupId { table: table.id, partition: index as u32 };
+        let known = self.leader_of(group).filter(|(_, leader)| partition.replica(*leader).is_some());
+        // Go fails the whole table over one partition without a primary: a replica that may not lead is a better answer
+        // than none, since it says so and the client asks again.
+        let leader = known.map_or(partition.preferred_leader, |(_, leader)| leader);
+        let others = partition.voters().filter(|replica| *replica != leader && self.is_alive(replica.node(), now));
+        PartitionConfig {
+            pid: PartitionId { app_id: table.id.0 as i32, partition_index: index },
+            ballot: known.map_or(1, |(term, _)| term as i64),
+            max_replica_count: table.replica_count as i32,
+            primary: self.wire_address(leader.node()),
+            secondaries: others.map(|replica| self.wire_address(replica.node())).collect(),
+            last_drops: Vec::new(),
+            last_committed_decree: 0,
+            partition_flags: 0,
+            hp_primary: None,
+            hp_secondaries: None,
+            hp_last_drops: None,
+        }
+    }
+
+    fn wire_address(&self, node: NodeId) -> Address {
+        let text = self.address_text(node);
+        text.and_then(|text| text.as_str().parse().ok()).map_or(Address::NONE, Address::new)
+    }
+
+    fn node_infos(&self, now: Now) -> Vec<NodeInfo> {
+        let status = |node| if self.is_alive(node, now) { node_status::ALIVE } else { node_status::UNALIVE };
+        let nodes = self.config.peers.keys();
+        nodes.map(|node| NodeInfo { status: status(*node), node: self.wire_address(*node), hp_node: None }).collect()
+    }
+
+    fn cluster_info(&self) -> ClusterInfoReply {
+        let leader = self.leader_of(GroupId::META).and_then(|(_, leader)| self.address_text(leader.node()));
+        let rows = [
+            ("meta_servers", self.meta_addresses()),
+            ("primary_meta_server", leader.map_or_else(String::new, |text| text.to_string())),
+            ("cluster_id", format!("{:016x}", self.identity.cluster)),
+            ("catalogue_version", self.catalogue.as_ref().map_or(0, |it| it.version).to_string()),
+        ];
+        ClusterInfoReply {
+            err: ErrorName::Ok,
+            keys: rows.iter().map(|(key, _)| Text::from(*key)).collect(),
+            values: rows.iter().map(|(_, value)| Text::from(value.as_str())).collect(),
+        }
+    }
+
+    fn meta_addresses(&self) -> String {
+        let addresses = self.config.meta_nodes.iter().filter_map(|node| self.address_text(*node));
+        addresses.map(|text| text.to_string()).collect::<Vec<_>>().join(",")
+    }
+}
+
+fn creation(create: &CreateTable) -> Value {
+    let options = &create.options;
+    let mut envs: BTreeMap<&str, &str> =
+        options.envs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let kind = envs.remove(KIND_ENV).unwrap_or("hash");
+    json!({
+        "name": create.app_name.as_str(),
+        "kind": kind,
+        "partition_count": options.partition_count.max(0),
+        "replica_count": (options.replica_count > 0).then_some(options.replica_count),
+        "options": envs,
+        "if_not_exists": options.success_if_exist,
+    })
+}
+
+fn options_command(update: &UpdateEnvs) -> Result<(&'static str, Value), Refusal> {
+    let name = update.app_name.as_str();
+    let keys: Vec<&str> = update.keys.iter().flatten().map(Text::as_str).collect();
+    Ok(match update.op {
+        env_operation::SET => {
+            let values: Vec<&str> = update.values.iter().flatten().map(Text::as_str).collect();
+            if keys.len() != values.len() {
+                return Err(Refusal::Invalid(format!("{} options have {} values", keys.len(), values.len())));
+            }
+            let options: BTreeMap<&str, &str> = keys.into_iter().zip(values).collect();
+            ("set_options", json!({ "name": name, "options": options }))
+        }
+        env_operation::DELETE => ("delete_options", json!({ "name": name, "keys": keys })),
+        env_operation::CLEAR => {
+            let prefix = update.clear_prefix.as_ref().map_or("", Text::as_str);
+            ("clear_options", json!({ "name": name, "prefix": prefix }))
+        }
+        other => return Err(Refusal::Invalid(format!("there is no operation {other} on options"))),
+    })
+}
+
+fn table_info(table: &Table) -> TableInfo {
+    TableInfo {
+        status: if table.state == TableState::Available { app_status::AVAILABLE } else { app_status::CREATING },
+        app_type: Text::from_static(APP_TYPE),
+        app_name: Text::from(table.name.as_str()),
+        app_id: table.id.0 as i32,
+        partition_count: table.partitions.len() as i32,
+        envs: table.options.iter().map(|(key, value)| (Text::from(key.as_str()), Text::from(value.as_str()))).collect(),
+        is_stateful: true,
+        max_replica_count: table.replica_count as i32,
+        create_second: table.created_unix_seconds as i64,
+        init_partition_count: -1,
+        ..TableInfo::default()
+    }
+}
+
+/// The reply to a call that went well.
+pub(crate) fn reply_of(method: Method, answer: &Value) -> Reply {
+    match method {
+        Method::CreateTable => {
+            let appid = answer.get("created").and_then(Value::as_i64).unwrap_or(0) as i32;
+            Reply::CreateTable(CreateTableReply { err: ErrorName::Ok, appid })
+        }
+        Method::HedgerowAdmin => {
+            Reply::HedgerowAdmin(AdminCommandReply { err: ErrorName::Ok, text: Text::from(answer.to_string()) })
+        }
+        method => error_text(method, ErrorName::Ok, ""),
+    }
+}
+
+/// The reply to one of Pegasus' calls that did not go well.
+pub(crate) fn error_of(method: Method, err: ErrorName, refusal: &Refusal) -> Reply {
+    error_text(method, err, &refusal.to_string())
+}
+
+fn error_text(method: Method, err: ErrorName, text: &str) -> Reply {
+    match method {
+        Method::CreateTable => Reply::CreateTable(CreateTableReply { err, appid: 0 }),
+        Method::DropTable => Reply::DropTable(DropTableReply { err }),
+        Method::UpdateEnvs => Reply::UpdateEnvs(UpdateEnvsReply { err, hint_message: Text::from(text) }),
+        _ => Reply::Failed(hedgerow_wire::Failure { name: err, detail: None }),
+    }
+}

@@ -1,0 +1,74 @@
+//! What a node is told when it starts, and the limits it works within.
+
+use hedgerow_replication::Settings;
+use hedgerow_types::NodeId;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Writes of one partition that may wait for their outcome; the next is refused as busy.
+pub const PENDING_WRITES_MAX: usize = 8_192;
+/// Reads of one partition that may wait for an index; the next is refused as busy.
+pub const PENDING_READS_MAX: usize = 8_192;
+/// Scans that may be open on one node; beyond it the oldest is forgotten and its client starts again from its last row.
+pub const OPEN_SCANS_MAX: usize = 65_536;
+/// Time after its last use for which a scan is kept (Pegasus' value).
+pub const SCAN_IDLE: Duration = Duration::from_secs(300);
+/// Time a request may wait where its caller named no deadline. Pegasus' Go client sends a wrong one, so that the
+/// header's timeout is not used.
+pub const WAIT_MAX: Duration = Duration::from_secs(10);
+/// How often a node reports what it hosts to the others.
+pub const REPORT_INTERVAL: Duration = Duration::from_millis(1_000);
+/// Time without a report after which a node counts as dead.
+pub const DEAD_AFTER: Duration = Duration::from_secs(5);
+/// How often nodes that belong to no cluster yet ask each other.
+pub const PROBE_INTERVAL: Duration = Duration::from_millis(100);
+/// Bytes in one piece of a streamed checkpoint.
+pub const SNAPSHOT_CHUNK_SIZE: u64 = 1 << 20;
+/// Bytes buffered for one other node that does not take them; beyond it they are dropped, as a broken link would.
+pub const PEER_BACKLOG_MAX: usize = 64 << 20;
+/// Everything a node needs to know before it starts.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This node.
+    pub node: NodeId,
+    /// `ip:port` at which clients and other nodes reach it.
+    pub address: String,
+    /// `ip:port` of every node of the cluster, this one included.
+    pub peers: BTreeMap<NodeId, String>,
+    /// The nodes that hold the cluster's metadata.
+    pub meta_nodes: Vec<NodeId>,
+    /// Data directories; replicas and their log are spread over them.
+    pub data: Vec<PathBuf>,
+    /// Elections, leases, message sizes.
+    pub replication: Settings,
+    /// The write-ahead logs.
+    pub wal: hedgerow_wal::Options,
+    /// Bytes per second that all outgoing checkpoints of the node share.
+    pub snapshot_bytes_per_second: u64,
+    /// Bytes of log that one replica may gather before its storage is flushed.
+    pub flush_replica_bytes: u64,
+    /// Bytes of log that all replicas may gather before the largest ones are flushed.
+    pub flush_node_bytes: u64,
+    /// Where randomness comes from: incarnations, election timeouts, ids.
+    pub seed: u64,
+}
+
+impl Config {
+    /// A node with default settings; the first three nodes hold the metadata.
+    pub fn new(node: NodeId, peers: BTreeMap<NodeId, String>, data: Vec<PathBuf>, seed: u64) -> Self {
+        Self {
+            node,
+            address: peers.get(&node).cloned().unwrap_or_default(),
+            meta_nodes: peers.keys().copied().take(3).collect(),
+            peers,
+            data,
+            replication: Settings::default(),
+            wal: hedgerow_wal::Options::default(),
+            snapshot_bytes_per_second: 128 << 20,
+            flush_replica_bytes: 64 << 20,
+            flush_node_bytes: 512 << 20,
+            seed,
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Carrying out what a group asks for: messages, log writes, application, reads.
+
+use crate::job::{Job, JobDone, JobResult, Owner};
+use crate::node::{Node, not_leader, storage_refusal};
+use crate::replica::{Hosted, Origin, PendingInstall, Replica, checkpoint_directory, incoming_directory};
+use hedgerow_env::Now;
+use hedgerow_replication::{Membership, Persist, ReadOutcome, Ready, Role, RoleChange};
+use hedgerow_storage::{ApplyOutcome, Partition};
+use hedgerow_types::log::{Entry, EntryKind, LogPosition};
+use hedgerow_types::time::expiry_seconds;
+use hedgerow_types::{GroupId, Index, Refusal};
+use hedgerow_wal::Append;
+
+impl Node {
+    /// Does everything that `group` wants done now.
+    pub(crate) fn drive_group(&mut self, group: GroupId, now: Now) {
+        loop {
+            let Some(replica) = self.running(group) else { return };
+            if replica.storage.is_none() {
+                return self.start_install(group);
+            }
+            let Some(ready) = replica.group.poll_ready(now.instant) else { return };
+            self.carry_out(group, ready, now);
+        }
+    }
+
+    fn carry_out(&mut self, group: GroupId, ready: Ready, now: Now) {
+        let Some(replica) = self.running(group) else { return };
+        let owner = replica.owner;
+        if let Some(change) = ready.role {
+            self.handle_role(group, change, now);
+        }
+        for (to, message) in &ready.messages {
+            let buffer = self.outbox.peer(to.node());
+            crate::peer::put_replication(buffer, group, owner.replica, *to, |out| message.encode(out));
+        }
+        if let Some(persist) = ready.persist {
+            self.persist(owner, persist);
+        }
+        if !ready.committed.is_empty() {
+            self.apply(group, &ready.committed, now);
+        }
+        for (ticket, outcome) in ready.reads {
+            self.finish_read(group, ticket, outcome, now);
+        }
+        if let Some(meta) = ready.install
+            && let Some(replica) = self.running(group)
+        {
+            replica.storage = None;
+            replica.install = Some(PendingInstall { meta, is_running: false });
+        }
+        if ready.wants_checkpoint {
+            self.start_checkpoint(group);
+        }
+        for send in ready.snapshots {
+            self.start_sending(group, send, now);
+        }
+        let log = self.running(group).map_or(0, |replica| replica.log);
+        self.outbox.jobs.extend(ready.fetch.into_iter().map(|fetch| Job::Fetch { owner, log, fetch }));
+    }
+
+    fn persist(&mut self, owner: Owner, persist: Persist) {
+        let Some(replica) = self.running_as(owner) else { return };
+        let log = replica.log;
+        let Persist { ticket, reset, entries, hard_state } = persist;
+        let append = Append { group: owner.group, replica: owner.replica, reset, entries, hard_state };
+        self.log_writes.append(log, owner, Some(ticket), append);
+    }
+
+    fn handle_role(&mut self, group: GroupId, change: RoleChange, now: Now) {
+        let Some(replica) = self.running(group) else { return };
+        replica.led_since = change.leader.map(|_| now.instant);
+        tracing::debug!(%group, role = ?change.role, term = change.term, leader = ?change.leader, "role");
+        // Whoever leads next decides what becomes of these writes; their callers may ask there with the same number.
+        let writes = if change.role == Role::Leader { Default::default() } else { std::mem::take(&mut replica.writes) };
+        for write in writes.into_values() {
+            self.refuse(write.origin, &Refusal::Unresolved);
+        }
+        if group == GroupId::META {
+            self.handle_metadata_role(change, now);
+        }
+        self.note_leader(group, change.term, change.leader);
+        if change.role == Role::Leader {
+            self.reports.urgent.insert(group);
+        }
+    }
+
+    fn apply(&mut self, group: GroupId, entries: &[Entry], now: Now) {
+        let Some(replica) = self.running(group) else { return };
+        let mut membership = None;
+        for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Membership) {
+            match replica.group.handle_membership_applied(entry) {
+                Ok(applied) => membership = Some(applied),
+                Err(error) => {
+                    let reason = format!("membership entry {} cannot be applied: {error}", entry.index);
+                    return self.lose(group, reason);
+                }
+            }
+        }
+        let encoded = membership.as_ref().map(Membership::encode);
+        let mut outcomes = Vec::with_capacity(entries.len());
+        let Some(storage) = &mut replica.storage else { return };
+        if let Err(error) = storage.apply(entries, encoded.as_ref(), &mut outcomes) {
+            let reason = format!("group {group} cannot apply its log: {}", chain(&error));
+            return self.outbox.fail(reason);
+        }
+        replica.flush.bytes_since += entries.iter().map(|entry| entry.data.len() as u64 + 64).sum::<u64>();
+        let last = entries.last().map_or(0, |entry| entry.index);
+        replica.group.handle_applied(last, now.instant);
+        if !replica.writes.is_empty() {
+            for (entry, (index, outcome)) in entries.iter().zip(outcomes) {
+                self.finish_write(group, entry, index, outcome, now);
+            }
+        }
+    }
+
+    fn finish_write(&mut self, group: GroupId, entry: &Entry, index: Index, outcome: ApplyOutcome, now: Now) {
+        let Some(write) = self.running(group).and_then(|replica| replica.writes.remove(&index)) else { return };
+        if write.term != entry.term {
+            return self.refuse(write.origin, &Refusal::Unresolved);
+        }
+        let reply = match outcome {
+            ApplyOutcome::Reply(reply) | ApplyOutcome::Repeated(reply) => reply,
+            ApplyOutcome::SessionWindow { sequence } => {
+                return self.refuse(write.origin, &Refusal::SessionWindow { sequence });
+            }
+            ApplyOutcome::Empty => return self.refuse(write.origin, &Refusal::Unresolved),
+        };
+        match write.origin {
+            Origin::Client(caller) => self.answer_write(&caller, reply, index, now),
+            Origin::Metadata => self.handle_change_written(&reply, now),
+        }
+    }
+
+    fn finish_read(&mut self, group: GroupId, ticket: u64, outcome: ReadOutcome, now: Now) {
+        let Some(replica) = self.running(group) else { return };
+        let Some(pending) = replica.reads.remove(&ticket) else { return };
+        let leader = replica.group.leader();
+        let reply = match (outcome, &replica.storage) {
+            (ReadOutcome::Serve, Some(storage)) => {
+                storage.read(&pending.read, expiry_seconds(now.unix_micros)).map_err(|error| storage_refusal(&error))
+            }
+            (ReadOutcome::Serve, None) => Err(Refusal::NotReady("a checkpoint is being installed".into())),
+            (ReadOutcome::Refused, _) => Err(not_leader(leader)),
+        };
+        match (reply, pending.origin) {
+            (Ok(reply), Origin::Client(caller)) => self.answer_read(&caller, reply, now),
+            (Ok(_), Origin::Metadata) => self.load_catalogue(now),
+            (Err(refusal), origin) => self.refuse(origin, &refusal),
+        }
+    }
+
+    /// Starts what [`Ready::install`] asked for, once nothing else holds the storage open.
+    fn start_install(&mut self, group: GroupId) {
+        let Some(replica) = self.running(group) else { return };
+        let owner = replica.owner;
+        let (log, users, directory) = (replica.log, replica.storage_users, replica.directory.clone());
+        let Some(install) = &mut replica.install else { return };
+        if install.is_running || users > 0 {
+            return;
+        }
+        install.is_running = true;
+        let meta = install.meta.clone();
+        let from = incoming_directory(&self.config.data[log], owner, meta.id);
+        self.job(Job::Install { owner, from, directory, meta });
+    }
+
+    /// Flushes storage where much has gathered, so that the log can be cut.
+    pub(crate) fn tick_storage(&mut self, group: GroupId) {
+        let flush_replica_bytes = self.config.flush_replica_bytes;
+        let total: u64 = self.hosted.values().map(bytes_since).sum();
+        let is_node_full = total > self.config.flush_node_bytes;
+        let largest = self.hosted.values().map(bytes_since).max().unwrap_or(0);
+        let Some(replica) = self.running(group) else { return };
+        let bytes = replica.flush.bytes_since;
+        let is_due = bytes > flush_replica_bytes || (is_node_full && bytes >= largest.max(1));
+        if is_due && !replica.flush.is_running {
+            self.start_flush(group);
+        }
+    }
+
+    fn start_flush(&mut self, group: GroupId) {
+        let Some(replica) = self.running(group) else { return };
+        let Some(storage) = &replica.storage else { return };
+        let job = Job::Flush {
+            owner: replica.owner,
+            engine: std::sync::Arc::clone(storage.engine()),
+            point: storage.flush_point(),
+        };
+        replica.flush.is_running = true;
+        replica.flush.bytes_since = 0;
+        replica.storage_users += 1;
+        self.job(job);
+    }
+
+    fn start_checkpoint(&mut self, group: GroupId) {
+        let id = self.random.next_u64() | 1;
+        let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
+        let Some(storage) = &replica.storage else { return };
+        let owner = replica.owner;
+        let into = checkpoint_directory(&self.config.data[replica.log], owner, id);
+        let job = Job::Checkpoint { owner, engine: std::sync::Arc::clone(storage.engine()), into, id };
+        replica.storage_users += 1;
+        self.job(job);
+    }
+
+    pub(crate) fn finish_job(&mut self, done: JobDone, now: Now) {
+        let Some(owner) = done.owner else {
+            if let Err(reason) = done.result {
+                tracing::warn!(%reason, "directories could not be removed");
+            }
+            return;
+        };
+        if done.holds_storage
+            && let Some(replica) = self.running_as(owner)
+        {
+            replica.storage_users = replica.storage_users.saturating_sub(1);
+            self.mark_dirty(owner.group);
+        }
+        match done.result {
+            Ok(result) => self.take_result(owner, result, now),
+            Err(reason) => self.handle_job_failed(owner, done.kind, &reason),
+        }
+    }
+
+    fn take_result(&mut self, owner: Owner, result: JobResult, now: Now) {
+        match result {
+            JobResult::Created(partition) => self.handle_created(owner, *partition, now),
+            JobResult::Installed { partition, meta } => {
+                let Some(replica) = self.running_as(owner) else { return };
+                replica.flush.position = partition.applied();
+                replica.flush.truncated = partition.applied().index;
+                replica.storage = Some(*partition);
+                replica.install = None;
+                replica.receiving = None;
+                replica.group.handle_snapshot_installed(&meta, now.instant);
+                self.mark_dirty(owner.group);
+            }
+            JobResult::Flushed(point) => {
+                let Some(replica) = self.running_as(owner) else { return };
+                replica.flush.is_running = false;
+                let before = std::mem::replace(&mut replica.flush.position, point.position());
+                if let Some(storage) = &replica.storage {
+                    storage.mark_flushed(point);
+                }
+                self.truncate_log(owner, before);
+            }
+            JobResult::Checkpoint { meta, files } => self.handle_checkpoint(owner, meta, files, now),
+            JobResult::Chunk { to, id, file, offset, data } => self.send_chunk(owner, (to, id), (file, offset), data),
+            JobResult::Written { id } => self.handle_chunk_written(owner, id, now),
+            JobResult::Fetched { fetch, entries } => {
+                if let Some(replica) = self.running_as(owner) {
+                    replica.group.handle_entries_fetched(fetch, entries, now.instant);
+                    self.mark_dirty(owner.group);
+                }
+            }
+            JobResult::Read { ticket, reply } => self.handle_long_read(ticket, Ok(reply)),
+            JobResult::Removed => {}
+        }
+    }
+
+    /// Cuts the log below the flush before the last one. What came between the two stays for followers that are a little
+    /// behind.
+    fn truncate_log(&mut self, owner: Owner, through: LogPosition) {
+        let Some(replica) = self.running_as(owner) else { return };
+        if through.index <= replica.flush.truncated {
+            return;
+        }
+        replica.flush.truncated = through.index;
+        replica.group.truncated(through);
+        let log = replica.log;
+        self.log_writes.truncate(log, owner.group, through.index);
+    }
+
+    /// Stops a replica that cannot go on; it is reported and will be replaced.
+    pub(crate) fn lose(&mut self, group: GroupId, reason: String) {
+        let Some(Hosted::Running(replica)) = self.hosted.remove(&group) else { return };
+        tracing::error!(%group, replica = %replica.id(), %reason, "a replica is lost");
+        let (owner, log) = (replica.owner, replica.log);
+        self.dismiss(*replica);
+        self.hosted.insert(group, Hosted::Lost { owner, log, reason });
+    }
+
+    /// Lets a replica go; whoever waits for it is told.
+    pub(crate) fn dismiss(&mut self, replica: Replica) {
+        let writes = replica.writes.into_values().map(|write| write.origin);
+        let origins: Vec<Origin> = replica.reads.into_values().map(|read| read.origin).chain(writes).collect();
+        origins.into_iter().for_each(|origin| self.refuse(origin, &Refusal::Unresolved));
+    }
+
+    pub(crate) fn open_partition_of(&self, group: GroupId) -> Option<&Partition> {
+        match self.hosted.get(&group)? {
+            Hosted::Running(replica) => replica.storage.as_ref(),
+            Hosted::Starting { .. } | Hosted::Lost { .. } => None,
+        }
+    }
+}
+
+fn bytes_since(hosted: &Hosted) -> u64 {
+    match hosted {
+        Hosted::Running(replica) if !replica.flush.is_running => replica.flush.bytes_since,
+        Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
+    }
+}
+
+/// An error with all its causes, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,94 @@
+//! Founding a cluster, once: the metadata nodes find each other and agree on who they were when it began.
+//!
+//! Every node that belongs to no cluster yet asks the metadata nodes. If one of them belongs to a cluster, the node
+//! joins it. If none does, and *all* metadata nodes have answered that they are empty too, the lowest of them founds the
+//! cluster and tells the others which incarnations its founders had. Only a founder in that incarnation creates its
+//! replica of the metadata group; one that lost its data meanwhile comes back in another incarnation and learns.
+//! All metadata nodes have to be up once for that, and never again at the same time.
+
+use crate::config::PROBE_INTERVAL;
+use crate::node::Node;
+use crate::peer::{Founder, Frame, Probe};
+use hedgerow_env::Now;
+use hedgerow_types::{Instant, NodeId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// An answer older than this does not count as a sign that its node is still empty.
+const ANSWER_FRESH: Duration = Duration::from_secs(1);
+
+/// What is known of the other nodes while there is no cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Founding {
+    answers: BTreeMap<NodeId, (u64, Instant)>,
+    last_probe: Option<Instant>,
+}
+
+impl Node {
+    pub(crate) fn tick_founding(&mut self, now: Now) {
+        if self.identity.cluster != 0 {
+            return;
+        }
+        if self.founding.last_probe.is_none_or(|last| now.instant.since(last) >= PROBE_INTERVAL) {
+            self.founding.last_probe = Some(now.instant);
+            let probe = Frame::Probe(self.probe(true));
+            self.config.meta_nodes.clone().into_iter().for_each(|node| self.send(node, &probe));
+        }
+        self.found_if_all_are_empty(now);
+    }
+
+    pub(crate) fn handle_probe(&mut self, from: NodeId, probe: Probe, now: Now) {
+        if probe.wants_answer {
+            let answer = Frame::Probe(self.probe(false));
+            self.send(from, &answer);
+        }
+        if self.identity.cluster != 0 {
+            return;
+        }
+        if probe.cluster != 0 {
+            tracing::info!(cluster = format_args!("{:016x}", probe.cluster), %from, "joining the cluster");
+            return self.join(probe.cluster, probe.founders);
+        }
+        self.founding.answers.insert(from, (probe.incarnation, now.instant));
+        self.found_if_all_are_empty(now);
+    }
+
+    fn probe(&self, wants_answer: bool) -> Probe {
+        Probe {
+            wants_answer,
+            incarnation: self.identity.incarnation().0,
+            cluster: self.identity.cluster,
+            founders: self.identity.founders.clone(),
+        }
+    }
+
+    fn found_if_all_are_empty(&mut self, now: Now) {
+        if self.config.meta_nodes.iter().min() != Some(&self.config.node) {
+            return;
+        }
+        let mut founders = Vec::new();
+        for node in &self.config.meta_nodes {
+            let incarnation = match self.founding.answers.get(node) {
+                _ if *node == self.config.node => self.identity.incarnation().0,
+                Some((incarnation, at)) if now.instant.since(*at) < ANSWER_FRESH => *incarnation,
+                Some(_) | None => return,
+            };
+            founders.push(Founder { node: u32::from(node.0), incarnation });
+        }
+        let cluster = self.random.next_u64() | 1;
+        tracing::info!(cluster = format_args!("{cluster:016x}"), "founding a cluster");
+        self.join(cluster, founders);
+        let probe = Frame::Probe(self.probe(false));
+        self.config.peers.keys().copied().collect::<Vec<_>>().into_iter().for_each(|node| self.send(node, &probe));
+    }
+
+    fn join(&mut self, cluster: u64, founders: Vec<Founder>) {
+        self.identity.cluster = cluster;
+        self.identity.founders = founders;
+        if let Err(error) = self.identity.save(&*self.disk, &self.config.data) {
+            return self.outbox.fail(format!("the node's identity cannot be written: {error}"));
+        }
+        self.founding.answers.clear();
+        self.host_metadata_founder();
+    }
+}

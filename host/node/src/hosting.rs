@@ -1,0 +1,386 @@
+//! Acting on the catalogue: creating the replicas that belong here, removing those that do not, and, where this node
+//! leads, changing memberships step by step to what the catalogue says.
+
+use crate::job::{Job, JobKind, Owner};
+use crate::node::Node;
+use crate::peer::{CataloguePush, CatalogueRow, Frame};
+use crate::replica::{Flush, Hosted, Replica, directory_of};
+use crate::snapshot::Sending;
+use bytes::Bytes;
+use hedgerow_env::{Now, write_file_durably};
+use hedgerow_placement::{Catalogue, ReplicaRole, Settings};
+use hedgerow_replication::{Group, Membership, MembershipChange, Role, Start};
+use hedgerow_storage::Partition;
+use hedgerow_types::log::{Entry, HardState, LogPosition};
+use hedgerow_types::{GroupId, NodeId, ReplicaId};
+use hedgerow_wal::Append;
+use hedgerow_wire::serve::TableKind;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where the log of a new group begins. It is not 0, so that a replica that joins later always receives a checkpoint,
+/// which holds the membership that the log does not.
+pub(crate) const FIRST_POSITION: LogPosition = LogPosition { term: 1, index: 1 };
+/// A learner this close to the leader's last entry may become a voter.
+const PROMOTE_LAG_MAX: u64 = 256;
+/// How long a group must have been led from elsewhere before its preferred leader takes over.
+const PREFERRED_LEADER_AFTER: Duration = Duration::from_secs(10);
+
+/// The catalogue as a file, so that a node that restarts alone knows its tables.
+pub(crate) fn cache_path(data: &[PathBuf]) -> PathBuf {
+    data.first().map_or_else(PathBuf::new, |directory| directory.join("catalogue.json"))
+}
+
+impl Node {
+    /// Creates this node's replica of the metadata group if it is a founder of the cluster and has none.
+    pub(crate) fn host_metadata_founder(&mut self) {
+        let own = (u32::from(self.config.node.0), self.identity.incarnation().0);
+        let is_founder = self.identity.founders.iter().any(|one| (one.node, one.incarnation) == own);
+        if !is_founder || self.catalogue.is_some() || self.hosted.contains_key(&GroupId::META) {
+            return;
+        }
+        let replicas = founding_replicas(&self.identity.founders);
+        let own = replicas.iter().find(|replica| replica.node() == self.config.node).copied();
+        let Some(replica) = own else { return };
+        let membership = Membership { voters: replicas, ..Membership::default() };
+        self.create(Owner { group: GroupId::META, replica }, Some(membership));
+    }
+
+    /// A catalogue came from the metadata leader.
+    pub(crate) fn handle_catalogue(&mut self, push: CataloguePush) {
+        let known = self.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
+        if push.cluster != self.identity.cluster || push.version <= known {
+            return;
+        }
+        let rows: BTreeMap<Bytes, Bytes> = push.rows.into_iter().map(|row| (row.key, row.value)).collect();
+        match Catalogue::from_rows(&rows) {
+            Ok(catalogue) => self.adopt_catalogue(catalogue),
+            Err(error) => tracing::warn!(%error, "a catalogue was dropped"),
+        }
+    }
+
+    /// Makes `catalogue` what this node acts on. It is durable here before anything follows from it.
+    pub(crate) fn adopt_catalogue(&mut self, catalogue: Catalogue) {
+        if self.catalogue.as_ref().is_some_and(|known| known.version >= catalogue.version) {
+            return;
+        }
+        let rows: BTreeMap<String, String> = catalogue
+            .rows()
+            .into_iter()
+            .map(|(key, value)| {
+                (String::from_utf8_lossy(&key).into_owned(), String::from_utf8_lossy(&value).into_owned())
+            })
+            .collect();
+        let saved = serde_json::to_vec(&rows)
+            .map_err(std::io::Error::other)
+            .and_then(|text| write_file_durably(&*self.disk, &cache_path(&self.config.data), &text));
+        if let Err(error) = saved {
+            return self.outbox.fail(format!("the catalogue cannot be written: {error}"));
+        }
+        let settings = |table: &hedgerow_placement::Table| Settings::from_options(&table.options).unwrap_or_default();
+        self.settings = catalogue.tables.iter().map(|(id, table)| (*id, settings(table))).collect();
+        self.catalogue = Some(catalogue);
+        self.reconcile_hosting();
+    }
+
+    /// The catalogue as it travels between nodes.
+    pub(crate) fn catalogue_push(catalogue: &Catalogue) -> Frame {
+        let rows = catalogue.rows().into_iter().map(|(key, value)| CatalogueRow { key, value }).collect();
+        Frame::Catalogue(CataloguePush { cluster: catalogue.cluster, version: catalogue.version, rows })
+    }
+
+    fn reconcile_hosting(&mut self) {
+        let Some(catalogue) = &self.catalogue else { return };
+        let wanted: Vec<(Owner, Option<Membership>, bool)> = catalogue
+            .hosted_by(self.config.node)
+            .map(|(group, replica)| {
+                let partition = catalogue.group(group);
+                let is_new = replica.incarnation == self.identity.incarnation();
+                let is_first = partition.is_some_and(|partition| partition.version == 1);
+                // Only the first membership of a group is created from nothing; whoever comes later learns it.
+                let initial = (replica.role == ReplicaRole::Voter && is_first).then(|| Membership {
+                    voters: partition.map_or_else(Vec::new, |partition| partition.voters().collect()),
+                    ..Membership::default()
+                });
+                let may_create = is_new && (initial.is_some() || replica.role != ReplicaRole::Voter);
+                (Owner { group, replica: replica.id }, initial, may_create)
+            })
+            .collect();
+        let gone: Vec<GroupId> = self.hosted.keys().copied().filter(|group| catalogue.was_dropped(*group)).collect();
+        gone.into_iter().for_each(|group| self.remove_hosted(group));
+        for (owner, initial, may_create) in wanted {
+            match self.hosted.get(&owner.group) {
+                Some(hosted) if hosted.owner() == owner => {}
+                Some(hosted) if may_create && hosted.owner().replica.counter() < owner.replica.counter() => {
+                    self.remove_hosted(owner.group);
+                    self.create(owner, initial);
+                }
+                None if may_create => self.create(owner, initial),
+                Some(_) | None => {}
+            }
+        }
+    }
+
+    fn create(&mut self, owner: Owner, initial: Option<Membership>) {
+        let log = self.choose_log();
+        let directory = directory_of(&self.config.data[log], owner);
+        tracing::debug!(group = %owner.group, replica = %owner.replica, "creating a replica");
+        self.hosted.insert(owner.group, Hosted::Starting { owner, log });
+        let initial = initial.map(|membership| (FIRST_POSITION, membership));
+        self.job(Job::Create { owner, directory, initial });
+    }
+
+    /// The data directory with the fewest replicas.
+    fn choose_log(&self) -> usize {
+        let count = |log: usize| self.hosted.values().filter(|hosted| hosted.log() == log).count();
+        (0..self.config.data.len()).min_by_key(|log| count(*log)).unwrap_or(0)
+    }
+
+    pub(crate) fn handle_created(&mut self, owner: Owner, partition: Partition, now: Now) {
+        let Some(Hosted::Starting { owner: starting, log }) = self.hosted.get(&owner.group) else { return };
+        if *starting != owner {
+            return;
+        }
+        let log = *log;
+        let position = partition.applied();
+        let hard_state = HardState { term: position.term, vote: None, commit: position.index };
+        // From here on the log knows the replica; the first thing written for it says where its log begins.
+        let append = Append {
+            group: owner.group,
+            replica: owner.replica,
+            reset: Some(position),
+            entries: Vec::new(),
+            hard_state: Some(hard_state),
+        };
+        self.log_writes.append(log, owner, None, append);
+        self.hosted.remove(&owner.group);
+        let recovered = FromLog { log, hard_state, start: position, entries: Vec::new(), is_restart: false };
+        self.start_replica(owner, partition, recovered, now);
+    }
+
+    /// Starts the group over `partition` and what the log holds.
+    pub(crate) fn start_replica(&mut self, owner: Owner, partition: Partition, from: FromLog, now: Now) {
+        let FromLog { log, hard_state, start, entries, is_restart } = from;
+        let membership = partition.membership().cloned().map_or(Ok(Membership::default()), Membership::decode);
+        let Ok(membership) = membership else {
+            return self.note_lost(owner, log, "its stored membership is malformed".into());
+        };
+        let group = Group::new(
+            &self.config.replication,
+            Start {
+                group: owner.group,
+                replica: owner.replica,
+                membership,
+                hard_state,
+                log_start: start,
+                entries,
+                applied: partition.applied(),
+                is_restart,
+                may_campaign_now: self.is_preferred(owner),
+                seed: self.random.next_u64(),
+            },
+            now.instant,
+        );
+        let group = match group {
+            Ok(group) => group,
+            Err(error) => return self.note_lost(owner, log, error.to_string()),
+        };
+        let (kind, range) = self.shape_of(owner.group);
+        let flush = Flush { position: partition.applied(), truncated: start.index, ..Flush::default() };
+        let replica = Replica {
+            owner,
+            log,
+            directory: directory_of(&self.config.data[log], owner),
+            kind,
+            range,
+            group,
+            storage: Some(partition),
+            writes: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            is_dirty: false,
+            storage_users: 0,
+            flush,
+            sending: Sending::default(),
+            receiving: None,
+            install: None,
+            led_since: None,
+        };
+        self.hosted.insert(owner.group, Hosted::Running(Box::new(replica)));
+        self.mark_dirty(owner.group);
+    }
+
+    pub(crate) fn note_lost(&mut self, owner: Owner, log: usize, reason: String) {
+        tracing::error!(group = %owner.group, replica = %owner.replica, %reason, "a replica is lost");
+        self.hosted.insert(owner.group, Hosted::Lost { owner, log, reason });
+    }
+
+    fn is_preferred(&self, owner: Owner) -> bool {
+        match self.catalogue.as_ref().and_then(|catalogue| catalogue.group(owner.group)) {
+            Some(partition) => partition.preferred_leader == owner.replica,
+            None => owner.replica.counter() == 1,
+        }
+    }
+
+    fn shape_of(&self, group: GroupId) -> (TableKind, (Bytes, Option<Bytes>)) {
+        let Some(catalogue) = &self.catalogue else { return (TableKind::Ordered, (Bytes::new(), None)) };
+        let kind = match catalogue.tables.get(&group.table).map(|table| table.kind) {
+            Some(hedgerow_placement::TableKind::Hash) => TableKind::Hash,
+            Some(hedgerow_placement::TableKind::Ordered) | None => TableKind::Ordered,
+        };
+        (kind, catalogue.range(group).unwrap_or((Bytes::new(), None)))
+    }
+
+    fn remove_hosted(&mut self, group: GroupId) {
+        let Some(hosted) = self.hosted.remove(&group) else { return };
+        let (owner, log) = (hosted.owner(), hosted.log());
+        if let Hosted::Running(replica) = hosted {
+            self.dismiss(*replica);
+        }
+        self.forget_leader(group);
+        self.log_writes.remove(log, group, &mut self.outbox);
+        tracing::debug!(%group, replica = %owner.replica, "removing a replica");
+        let data = &self.config.data[log];
+        let mut directories = vec![directory_of(data, owner)];
+        directories.extend(copies_of(&*self.disk, data, owner));
+        self.job(Job::Remove { directories });
+    }
+
+    pub(crate) fn handle_job_failed(&mut self, owner: Owner, kind: JobKind, reason: &str) {
+        match kind {
+            JobKind::Storage if self.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner) => {
+                tracing::debug!(group = %owner.group, %reason, "a job of a removed replica failed");
+            }
+            JobKind::Storage => {
+                self.outbox.fail(format!("the storage of group {} failed: {reason}", owner.group));
+            }
+            JobKind::Copy => {
+                tracing::warn!(group = %owner.group, %reason, "copying a checkpoint failed");
+                self.handle_copy_failed(owner);
+            }
+            JobKind::Fetch => tracing::warn!(group = %owner.group, %reason, "reading old log entries failed"),
+            JobKind::Read(ticket) => self.handle_long_read(ticket, Err(reason.to_owned())),
+            JobKind::Remove => {}
+        }
+    }
+
+    /// Steps towards the memberships and leaders that the catalogue wants, for the groups that this node leads.
+    pub(crate) fn tick_hosting(&mut self, now: Now) {
+        let Some(catalogue) = &self.catalogue else { return };
+        let mut changes = Vec::new();
+        let mut transfers = Vec::new();
+        for (group, hosted) in &self.hosted {
+            let Hosted::Running(replica) = hosted else { continue };
+            let Some(partition) = catalogue.group(*group) else { continue };
+            if replica.group.role() != Role::Leader {
+                continue;
+            }
+            if let Some(change) = next_change(replica, partition, catalogue.next_replica) {
+                changes.push((*group, change));
+            } else if let Some(to) = self.better_leader(replica, partition.preferred_leader, now) {
+                transfers.push((*group, to));
+            }
+        }
+        for (group, change) in changes {
+            let Some(replica) = self.running(group) else { continue };
+            match replica.group.propose_membership(&change, now.instant) {
+                Ok(_) => self.mark_dirty(group),
+                Err(error) => tracing::debug!(%group, %error, "a membership change has to wait"),
+            }
+        }
+        for (group, to) in transfers {
+            let Some(replica) = self.running(group) else { continue };
+            replica.led_since = Some(now.instant);
+            match replica.group.transfer_leader(to, now.instant) {
+                Ok(()) => self.mark_dirty(group),
+                Err(error) => tracing::debug!(%group, %error, "a leader cannot be moved"),
+            }
+        }
+    }
+
+    /// The preferred leader, if it could lead at once and this node has led in its place for a while.
+    fn better_leader(&self, replica: &Replica, preferred: ReplicaId, now: Now) -> Option<ReplicaId> {
+        if preferred == replica.id() || !self.is_alive(preferred.node(), now) {
+            return None;
+        }
+        let since = replica.led_since?;
+        let progress = replica.group.progress();
+        let peer = progress.iter().find(|peer| peer.replica == preferred)?;
+        let is_ready =
+            peer.is_active && !peer.is_learner && peer.matched + PROMOTE_LAG_MAX >= replica.group.last_index();
+        (is_ready && now.instant.since(since) >= PREFERRED_LEADER_AFTER).then_some(preferred)
+    }
+}
+
+/// What the log holds of a replica.
+pub(crate) struct FromLog {
+    pub(crate) log: usize,
+    pub(crate) hard_state: HardState,
+    pub(crate) start: LogPosition,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) is_restart: bool,
+}
+
+/// The metadata group's first replicas, the same on every node that is told the same founders.
+pub(crate) fn founding_replicas(founders: &[crate::peer::Founder]) -> Vec<ReplicaId> {
+    (1..).zip(founders).map(|(counter, founder)| ReplicaId::new(counter, NodeId(founder.node as u16))).collect()
+}
+
+/// The next step of a group's membership towards its partition in the catalogue: first a joining replica learns, then it
+/// votes in the place of the lost one, in one joint change.
+fn next_change(
+    replica: &Replica,
+    partition: &hedgerow_placement::Partition,
+    next_replica: u64,
+) -> Option<MembershipChange> {
+    let membership = replica.group.membership();
+    for wanted in &partition.replicas {
+        let id = wanted.id;
+        let is_voter = membership.voters.contains(&id);
+        let is_learner = membership.learners.contains(&id);
+        match wanted.role {
+            ReplicaRole::Voter => {}
+            ReplicaRole::Joining { .. } | ReplicaRole::Learner if !is_voter && !is_learner => {
+                return Some(MembershipChange { add_learners: vec![id], ..MembershipChange::default() });
+            }
+            ReplicaRole::Joining { replaces } if is_learner => {
+                let progress = replica.group.progress();
+                let has_caught_up = progress.iter().any(|peer| {
+                    peer.replica == id
+                        && peer.is_active
+                        && !peer.is_snapshotting
+                        && peer.matched + PROMOTE_LAG_MAX >= replica.group.last_index()
+                });
+                let member = |one: &ReplicaId| membership.voters.contains(one) || membership.learners.contains(one);
+                if has_caught_up {
+                    let remove = replaces.into_iter().filter(member).collect();
+                    return Some(MembershipChange { promote: vec![id], remove, ..MembershipChange::default() });
+                }
+            }
+            ReplicaRole::Joining { .. } | ReplicaRole::Learner => {}
+        }
+    }
+    // A member that this catalogue is too old to know may be listed in a newer one.
+    let is_unlisted = |id: &&ReplicaId| id.counter() < next_replica && partition.replica(**id).is_none();
+    let unlisted = membership.learners.iter().chain(&membership.voters).find(is_unlisted);
+    unlisted.map(|id| MembershipChange { remove: vec![*id], ..MembershipChange::default() })
+}
+
+/// Directories of checkpoints that `owner` made or was receiving.
+fn copies_of(disk: &dyn hedgerow_env::Disk, data: &Path, owner: Owner) -> Vec<PathBuf> {
+    let replica = directory_of(data, owner);
+    let Some(name) = replica.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
+    let prefix = format!("{name}-");
+    ["checkpoints", "incoming"]
+        .iter()
+        .flat_map(|kind| {
+            let directory = data.join(kind);
+            let names = disk.list(&directory).unwrap_or_default();
+            names
+                .into_iter()
+                .filter(|name| name.starts_with(&prefix))
+                .map(move |name| directory.join(name))
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}

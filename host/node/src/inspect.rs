@@ -1,0 +1,52 @@
+//! A look inside a node, for tests and simulations that check what must always hold.
+
+use crate::node::Node;
+use crate::replica::Hosted;
+use hedgerow_replication::{Group, Role};
+use hedgerow_storage::Partition;
+use hedgerow_types::{GroupId, Index, Instant, ReplicaId, Term};
+
+/// One replica, as it is now.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplicaView<'a> {
+    /// Its group's id.
+    pub id: GroupId,
+    /// Itself.
+    pub replica: ReplicaId,
+    /// Its view of the group.
+    pub group: &'a Group,
+    /// Its storage; absent while a checkpoint is being installed.
+    pub storage: Option<&'a Partition>,
+}
+
+impl ReplicaView<'_> {
+    /// Whether it leads, and in which term.
+    pub fn leads(&self) -> Option<Term> {
+        (self.group.role() == Role::Leader).then(|| self.group.term())
+    }
+
+    /// The last index applied to storage.
+    pub fn applied(&self) -> Index {
+        self.storage.map_or(0, |storage| storage.applied().index)
+    }
+
+    /// Whether it would serve a read at `now` by its lease.
+    pub fn holds_lease(&self, now: Instant) -> bool {
+        self.group.lease_holds(now)
+    }
+}
+
+impl Node {
+    /// Every running replica.
+    pub fn replicas_for_inspection(&self) -> impl Iterator<Item = ReplicaView<'_>> {
+        self.hosted.iter().filter_map(|(id, hosted)| match hosted {
+            Hosted::Running(replica) => Some(ReplicaView {
+                id: *id,
+                replica: replica.id(),
+                group: &replica.group,
+                storage: replica.storage.as_ref(),
+            }),
+            Hosted::Starting { .. } | Hosted::Lost { .. } => None,
+        })
+    }
+}

@@ -1,0 +1,416 @@
+//! Slow work, taken off the node's own thread: opening, flushing and copying storage, reading old log entries.
+//!
+//! A job is data with everything it needs inside; running it touches nothing of the node. Its result comes back through
+//! [`crate::Node::handle_job`]. A result for a replica that is gone by then is ignored.
+
+use bytes::Bytes;
+use hedgerow_env::{Disk, OpenMode, read_file};
+use hedgerow_replication::{Fetch, Membership, SnapshotMeta};
+use hedgerow_storage::{Engine, Engines, FlushPoint, Partition, Reader as StorageReader};
+use hedgerow_types::log::{Entry, LogPosition};
+use hedgerow_types::op::{Read, ReadReply};
+use hedgerow_types::{GroupId, ReplicaId};
+use hedgerow_wal::Reader;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What jobs work with.
+#[derive(Clone, Debug)]
+pub struct JobContext {
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// The storage engines.
+    pub engines: Arc<dyn Engines>,
+    /// Readers of the logs, by number.
+    pub readers: Vec<Reader>,
+}
+
+/// The replica that a job is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its group.
+    pub group: GroupId,
+    /// Itself.
+    pub replica: ReplicaId,
+}
+
+/// A piece of slow work.
+#[derive(Debug)]
+pub enum Job {
+    /// Makes the storage of a new replica; `initial` is what it begins with, nothing for one that will learn.
+    Create {
+        /// For whom.
+        owner: Owner,
+        /// Where.
+        directory: PathBuf,
+        /// Log position and membership of a group that is being founded.
+        initial: Option<(LogPosition, Membership)>,
+    },
+    /// Makes everything up to `position` durable in storage.
+    Flush {
+        /// For whom.
+        owner: Owner,
+        /// Its storage.
+        engine: Arc<dyn Engine>,
+        /// The moment before the flush began.
+        point: FlushPoint,
+    },
+    /// Makes a checkpoint for learners.
+    Checkpoint {
+        /// For whom.
+        owner: Owner,
+        /// Its storage.
+        engine: Arc<dyn Engine>,
+        /// Where.
+        into: PathBuf,
+        /// The checkpoint's id.
+        id: u64,
+    },
+    /// Reads a piece of a checkpoint's file.
+    ReadChunk {
+        /// For whom.
+        owner: Owner,
+        /// Who receives it.
+        to: ReplicaId,
+        /// The checkpoint's id.
+        id: u64,
+        /// The file.
+        path: PathBuf,
+        /// Index of the file in the checkpoint.
+        file: u32,
+        /// Where in the file.
+        offset: u64,
+        /// How much.
+        size: usize,
+    },
+    /// Writes a piece of a received checkpoint.
+    WriteChunk {
+        /// For whom.
+        owner: Owner,
+        /// The checkpoint's id.
+        id: u64,
+        /// The file, under its temporary name.
+        path: PathBuf,
+        /// Where in the file.
+        offset: u64,
+        /// The bytes.
+        data: Bytes,
+        /// Once the file is whole: its final name. It is then synced and renamed.
+        complete_as: Option<PathBuf>,
+    },
+    /// Puts a received checkpoint in the place of the storage.
+    Install {
+        /// For whom.
+        owner: Owner,
+        /// The received checkpoint.
+        from: PathBuf,
+        /// The storage directory.
+        directory: PathBuf,
+        /// What it contains.
+        meta: SnapshotMeta,
+    },
+    /// Reads log entries that are no longer in memory.
+    Fetch {
+        /// For whom.
+        owner: Owner,
+        /// The log's number.
+        log: usize,
+        /// Which entries.
+        fetch: Fetch,
+    },
+    /// Runs a long read.
+    Read {
+        /// For whom.
+        owner: Owner,
+        /// Its storage.
+        reader: StorageReader,
+        /// The node's number for it.
+        ticket: u64,
+        /// The read.
+        read: Read,
+        /// Expiry-epoch seconds.
+        now: u32,
+    },
+    /// Deletes directories.
+    Remove {
+        /// Which.
+        directories: Vec<PathBuf>,
+    },
+}
+
+/// The result of a [`Job`].
+#[derive(Debug)]
+pub struct JobDone {
+    /// For whom it was, where it was for a replica.
+    pub owner: Option<Owner>,
+    /// What it was.
+    pub kind: JobKind,
+    /// Whether it held the replica's storage open until now.
+    pub holds_storage: bool,
+    /// What came out.
+    pub result: Result<JobResult, String>,
+}
+
+/// What a job was for, once it is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobKind {
+    /// Making or replacing storage, or making it durable: without it the replica is lost.
+    Storage,
+    /// Copying a checkpoint, either way: it is asked for again.
+    Copy,
+    /// Reading old log entries: they are asked for again.
+    Fetch,
+    /// A long read with this number.
+    Read(u64),
+    /// Clearing up.
+    Remove,
+}
+
+/// What a successful [`Job`] brings back.
+#[derive(Debug)]
+pub enum JobResult {
+    /// Storage is open.
+    Created(Box<Partition>),
+    /// Everything up to here is durable in storage.
+    Flushed(FlushPoint),
+    /// A checkpoint exists.
+    Checkpoint {
+        /// What it contains.
+        meta: SnapshotMeta,
+        /// Its files: name and size.
+        files: Vec<(String, u64)>,
+    },
+    /// A piece of a file.
+    Chunk {
+        /// Who receives it.
+        to: ReplicaId,
+        /// The checkpoint's id.
+        id: u64,
+        /// Index of the file.
+        file: u32,
+        /// Where in the file.
+        offset: u64,
+        /// The bytes.
+        data: Bytes,
+    },
+    /// A piece was written.
+    Written {
+        /// The checkpoint's id.
+        id: u64,
+    },
+    /// A received checkpoint is in place and open.
+    Installed {
+        /// The storage.
+        partition: Box<Partition>,
+        /// What it contains.
+        meta: SnapshotMeta,
+    },
+    /// Log entries.
+    Fetched {
+        /// The request.
+        fetch: Fetch,
+        /// As many as there were.
+        entries: Vec<Entry>,
+    },
+    /// The answer to a long read.
+    Read {
+        /// The node's number for it.
+        ticket: u64,
+        /// The answer.
+        reply: ReadReply,
+    },
+    /// Directories are gone.
+    Removed,
+}
+
+impl Job {
+    /// Runs the job to its end. Blocks.
+    pub fn run(self, context: &JobContext) -> JobDone {
+        let (owner, kind, holds_storage) = (self.owner(), self.kind(), self.holds_storage());
+        let result = self.attempt(context).map_err(|error| crate::drive::chain(&error));
+        JobDone { owner, kind, holds_storage, result }
+    }
+
+    fn kind(&self) -> JobKind {
+        match self {
+            Self::Create { .. } | Self::Flush { .. } | Self::Install { .. } => JobKind::Storage,
+            Self::Checkpoint { .. } | Self::ReadChunk { .. } | Self::WriteChunk { .. } => JobKind::Copy,
+            Self::Fetch { .. } => JobKind::Fetch,
+            Self::Read { ticket, .. } => JobKind::Read(*ticket),
+            Self::Remove { .. } => JobKind::Remove,
+        }
+    }
+
+    fn holds_storage(&self) -> bool {
+        match self {
+            Self::Flush { .. } | Self::Checkpoint { .. } | Self::Read { .. } => true,
+            Self::Create { .. }
+            | Self::ReadChunk { .. }
+            | Self::WriteChunk { .. }
+            | Self::Install { .. }
+            | Self::Fetch { .. }
+            | Self::Remove { .. } => false,
+        }
+    }
+
+    fn owner(&self) -> Option<Owner> {
+        match self {
+            Self::Create { owner, .. }
+            | Self::Flush { owner, .. }
+            | Self::Checkpoint { owner, .. }
+            | Self::ReadChunk { owner, .. }
+            | Self::WriteChunk { owner, .. }
+            | Self::Install { owner, .. }
+            | Self::Fetch { owner, .. }
+            | Self::Read { owner, .. } => Some(*owner),
+            Self::Remove { .. } => None,
+        }
+    }
+
+    fn attempt(self, context: &JobContext) -> Result<JobResult, JobError> {
+        let disk = &*context.disk;
+        Ok(match self {
+            Self::Create { directory, initial, .. } => {
+                JobResult::Created(Box::new(create(context, &directory, initial)?))
+            }
+            Self::Flush { engine, point, .. } => {
+                engine.flush()?;
+                JobResult::Flushed(point)
+            }
+            Self::Checkpoint { engine, into, id, .. } => checkpoint(context, &*engine, &into, id)?,
+            Self::ReadChunk { to, id, path, file, offset, size, .. } => {
+                let data = read_piece(disk, &path, offset, size)?;
+                JobResult::Chunk { to, id, file, offset, data }
+            }
+            Self::WriteChunk { id, path, offset, data, complete_as, .. } => {
+                write_piece(disk, &path, offset, &data, complete_as.as_deref())?;
+                JobResult::Written { id }
+            }
+            Self::Install { from, directory, meta, .. } => install(context, &from, &directory, meta)?,
+            Self::Fetch { log, fetch, owner } => {
+                let reader = context.readers.get(log).ok_or(JobError::Other("the log does not exist"))?;
+                let entries = reader.entries(owner.group, fetch.low, fetch.high_exclusive, fetch.size_max as usize)?;
+                JobResult::Fetched { fetch, entries }
+            }
+            Self::Read { reader, ticket, read, now, .. } => {
+                let reply = reader.read(&read, now)?;
+                JobResult::Read { ticket, reply }
+            }
+            Self::Remove { directories } => {
+                for directory in directories.iter().filter(|directory| disk.exists(directory)) {
+                    disk.remove_dir_all(directory)?;
+                }
+                JobResult::Removed
+            }
+        })
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum JobError {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Engine(#[from] hedgerow_storage::EngineError),
+    #[error("{0}")]
+    Other(&'static str),
+}
+
+/// A new replica's storage starts from nothing, whatever an interrupted attempt left behind.
+fn create(
+    context: &JobContext,
+    directory: &Path,
+    initial: Option<(LogPosition, Membership)>,
+) -> Result<Partition, JobError> {
+    if context.disk.exists(directory) {
+        context.disk.remove_dir_all(directory)?;
+    }
+    let engine = context.engines.open(directory)?;
+    let mut partition = Partition::open(engine)?;
+    if let Some((position, membership)) = initial {
+        partition.initialise(position, membership.encode())?;
+        partition.engine().flush()?;
+    }
+    Ok(partition)
+}
+
+/// The exact position of a checkpoint is read from the checkpoint, because the replica applies on while it is made.
+fn checkpoint(context: &JobContext, engine: &dyn Engine, into: &Path, id: u64) -> Result<JobResult, JobError> {
+    let disk = &*context.disk;
+    if disk.exists(into) {
+        disk.remove_dir_all(into)?;
+    }
+    engine.checkpoint(into)?;
+    let copy = Partition::open(context.engines.open(into)?)?;
+    let position = copy.applied();
+    let membership = copy.membership().cloned().ok_or(JobError::Other("the checkpoint has no membership"))?;
+    let membership = Membership::decode(membership).map_err(|_| JobError::Other("the membership is malformed"))?;
+    drop(copy);
+    let mut files = Vec::new();
+    for name in disk.list(into)? {
+        if is_part_of_checkpoint(&name) {
+            let size = disk.open(&into.join(&name), OpenMode::Read)?.len()?;
+            files.push((name, size));
+        }
+    }
+    Ok(JobResult::Checkpoint { meta: SnapshotMeta { position, membership, id }, files })
+}
+
+/// Opening a checkpoint leaves a lock and an information log behind, which say nothing about its content.
+fn is_part_of_checkpoint(name: &str) -> bool {
+    name != "LOCK" && !name.starts_with("LOG")
+}
+
+fn read_piece(disk: &dyn Disk, path: &Path, offset: u64, size: usize) -> Result<Bytes, JobError> {
+    let file = disk.open(path, OpenMode::Read)?;
+    let mut buffer = vec![0; size];
+    let mut filled = 0;
+    while filled < size {
+        match file.read_at(offset + filled as u64, &mut buffer[filled..])? {
+            0 => return Err(JobError::Other("the checkpoint's file is shorter than it was")),
+            count => filled += count,
+        }
+    }
+    Ok(buffer.into())
+}
+
+fn write_piece(
+    disk: &dyn Disk,
+    path: &Path,
+    offset: u64,
+    data: &[u8],
+    complete_as: Option<&Path>,
+) -> Result<(), JobError> {
+    let directory = hedgerow_env::parent_of(path);
+    disk.create_dir_all(directory)?;
+    let mode = if offset == 0 { OpenMode::Create } else { OpenMode::Write };
+    let file = disk.open(path, mode)?;
+    file.write_at(offset, data)?;
+    if let Some(name) = complete_as {
+        file.sync_all()?;
+        disk.rename(path, name)?;
+        disk.sync_dir(directory)?;
+    }
+    Ok(())
+}
+
+/// Replaces `directory` by `from`. Whatever a crash interrupts, either the old storage, the new one, or none is found
+/// at the next start; the log is only reset after this has returned.
+fn install(context: &JobContext, from: &Path, directory: &Path, meta: SnapshotMeta) -> Result<JobResult, JobError> {
+    let disk = &*context.disk;
+    if disk.exists(directory) {
+        disk.remove_dir_all(directory)?;
+    }
+    disk.rename(from, directory)?;
+    disk.sync_dir(hedgerow_env::parent_of(directory))?;
+    let partition = Partition::open(context.engines.open(directory)?)?;
+    if partition.applied() != meta.position {
+        return Err(JobError::Other("the received checkpoint is not at the position it was announced with"));
+    }
+    Ok(JobResult::Installed { partition: Box::new(partition), meta })
+}
+
+/// Reads a whole small file; used by tests and by the catalogue's cache.
+pub(crate) fn read_optional(disk: &dyn Disk, path: &Path) -> std::io::Result<Option<Vec<u8>>> {
+    if disk.exists(path) { read_file(disk, path).map(Some) } else { Ok(None) }
+}

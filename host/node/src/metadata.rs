@@ -1,0 +1,368 @@
+//! The metadata leader's work: changing the catalogue, one conditional write at a time, and seeing to what is lost.
+//!
+//! The catalogue is rows of an ordinary group. Whoever leads that group reads them, works on a copy, and writes the
+//! difference with a condition on the version row; a leader that was deposed without noticing fails the condition. All
+//! changes that are waiting go into one write. Everything asked for is answered after the write is applied.
+
+use crate::admin::Asker;
+use crate::config::WAIT_MAX;
+use crate::drive::chain;
+use crate::node::Node;
+use crate::peer::{ReplicaState, Report};
+use crate::replica::Origin;
+use bytes::Bytes;
+use hedgerow_env::Now;
+use hedgerow_placement::{
+    Catalogue, CatalogueError, Node as NodeEntry, ReplicaRole, TableSpec, TableState, VERSION_ROW,
+};
+use hedgerow_replication::{Role, RoleChange};
+use hedgerow_types::op::{Filter, Read, ReadReply, Scan, Write, WriteReply};
+use hedgerow_types::{ClientId, GroupId, Instant, NodeId, Refusal, ReplicaId, Status, TableId};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What the node does while it leads the metadata group.
+#[derive(Debug, Default)]
+pub(crate) struct Metadata {
+    /// The catalogue as the group holds it; absent while this node does not lead the group or has not read it yet.
+    pub(crate) current: Option<Catalogue>,
+    /// What is being written.
+    draft: Option<Catalogue>,
+    is_loading: bool,
+    queue: VecDeque<(Change, Asker)>,
+    /// Who is answered when the draft is written.
+    written_for: Vec<(Asker, Value)>,
+    /// Who waits for a table's partitions to have leaders.
+    creating: Vec<(TableId, Asker, Instant)>,
+    /// The read or write under way came to nothing.
+    pub(crate) change_failed: Option<Refusal>,
+}
+
+/// A change of the catalogue.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    CreateTable(TableSpec),
+    DropTable { name: String, if_exists: bool },
+    SetOptions { name: String, options: BTreeMap<String, String> },
+    DeleteOptions { name: String, keys: Vec<String> },
+    ClearOptions { name: String, prefix: String },
+    Register { node: NodeId, entry: NodeEntry },
+    MarkCreated { table: TableId },
+    Replace { group: GroupId, lost: ReplicaId },
+    Finish { group: GroupId, joined: ReplicaId },
+}
+
+impl Node {
+    /// Whether this node leads the metadata group and has read the catalogue.
+    pub(crate) fn leads_metadata(&self) -> bool {
+        self.metadata.current.is_some()
+    }
+
+    pub(crate) fn handle_metadata_role(&mut self, change: RoleChange, now: Now) {
+        self.abandon_change(&Refusal::Unresolved);
+        if change.role == Role::Leader {
+            self.start_loading(now);
+        }
+    }
+
+    /// Asks for a change; `asker` is answered when it is durable.
+    pub(crate) fn change(&mut self, change: Change, asker: Asker, now: Now) {
+        self.metadata.queue.push_back((change, asker));
+        self.write_changes(now);
+    }
+
+    pub(crate) fn tick_metadata(&mut self, now: Now) {
+        if let Some(refusal) = self.metadata.change_failed.take() {
+            self.abandon_change(&refusal);
+        }
+        let is_leader = self.running(GroupId::META).is_some_and(|replica| replica.group.role() == Role::Leader);
+        if is_leader && self.metadata.current.is_none() && !self.metadata.is_loading {
+            self.start_loading(now);
+        }
+        self.see_to_new_tables(now);
+        self.write_changes(now);
+    }
+
+    fn abandon_change(&mut self, refusal: &Refusal) {
+        let metadata = &mut self.metadata;
+        metadata.current = None;
+        metadata.draft = None;
+        metadata.is_loading = false;
+        let queued = std::mem::take(&mut metadata.queue).into_iter().map(|(_, asker)| asker);
+        let written = std::mem::take(&mut metadata.written_for).into_iter().map(|(asker, _)| asker);
+        let creating = std::mem::take(&mut metadata.creating).into_iter().map(|(_, asker, _)| asker);
+        let askers: Vec<Asker> = queued.chain(written).chain(creating).collect();
+        askers.into_iter().for_each(|asker| self.answer_admin(asker, Err(refusal.clone())));
+    }
+
+    /// Reads the catalogue like any linearizable read, so that a deposed leader does not act on an old one.
+    fn start_loading(&mut self, now: Now) {
+        self.metadata.is_loading = true;
+        let read = Read::Get { key: Bytes::from_static(VERSION_ROW) };
+        match self.read(GroupId::META, read, Origin::Metadata, now) {
+            Ok(Some(_)) => self.load_catalogue(now),
+            Ok(None) => {}
+            Err(_) => self.metadata.is_loading = false,
+        }
+    }
+
+    /// The group's storage is now known to be as new as it must be: reads the catalogue out of it.
+    pub(crate) fn load_catalogue(&mut self, now: Now) {
+        self.metadata.is_loading = false;
+        let rows = match self.catalogue_rows(now) {
+            Ok(rows) => rows,
+            Err(reason) => return self.outbox.fail(format!("the catalogue cannot be read: {reason}")),
+        };
+        if rows.is_empty() {
+            return self.write_first_catalogue(now);
+        }
+        match Catalogue::from_rows(&rows) {
+            Ok(catalogue) => self.take_current(catalogue, now),
+            Err(error) => self.outbox.fail(format!("the catalogue cannot be understood: {}", chain(&error))),
+        }
+    }
+
+    fn catalogue_rows(&self, now: Now) -> Result<BTreeMap<Bytes, Bytes>, String> {
+        let mut rows = BTreeMap::new();
+        let mut scan = Scan {
+            start: Bytes::new(),
+            start_inclusive: true,
+            stop: Bytes::new(),
+            stop_inclusive: false,
+            is_hash_table: false,
+            hash_key_filter: Filter::default(),
+            sort_key_filter: Filter::default(),
+            rows_max: 1_000,
+            no_value: false,
+            return_expire: false,
+            only_count: false,
+        };
+        let storage = self.open_partition_of(GroupId::META).ok_or("its group is not open")?;
+        loop {
+            let now = hedgerow_types::time::expiry_seconds(now.unix_micros);
+            let page = storage.read(&Read::Scan(scan.clone()), now).map_err(|error| chain(&error))?;
+            let ReadReply::Page { rows: page, resume_after, .. } = page else { return Err("not a page".into()) };
+            rows.extend(page.into_iter().map(|row| (row.key, row.value)));
+            let Some(last) = resume_after else { return Ok(rows) };
+            (scan.start, scan.start_inclusive) = (last, false);
+        }
+    }
+
+    fn write_first_catalogue(&mut self, now: Now) {
+        let founders = &self.identity.founders;
+        let nodes: Vec<(NodeId, NodeEntry)> = self
+            .config
+            .peers
+            .iter()
+            .map(|(node, address)| {
+                let founder = founders.iter().find(|founder| founder.node == u32::from(node.0));
+                let incarnation = founder.map_or(NodeEntry::UNREGISTERED.0, |founder| founder.incarnation);
+                (*node, NodeEntry::new(address.clone(), hedgerow_types::Incarnation(incarnation)))
+            })
+            .collect();
+        let meta_nodes: Vec<NodeId> = founders.iter().map(|founder| NodeId(founder.node as u16)).collect();
+        match Catalogue::bootstrap(self.identity.cluster, &nodes, &meta_nodes) {
+            Ok(first) => {
+                let write = first.write_first();
+                self.write_draft(first, write, now);
+            }
+            Err(error) => self.outbox.fail(format!("the first catalogue cannot be made: {error}")),
+        }
+    }
+
+    fn write_draft(&mut self, draft: Catalogue, write: Write, now: Now) {
+        self.metadata.draft = Some(draft);
+        if let Err((refusal, _)) = self.propose(GroupId::META, (ClientId(0), 0), write, Origin::Metadata, now) {
+            self.metadata.change_failed = Some(refusal);
+        }
+    }
+
+    /// Writes every change that waits, unless a write is under way.
+    fn write_changes(&mut self, now: Now) {
+        if self.metadata.draft.is_some() || self.metadata.queue.is_empty() {
+            return;
+        }
+        let Some(current) = self.metadata.current.clone() else { return };
+        let mut draft = current.clone();
+        for (change, asker) in std::mem::take(&mut self.metadata.queue) {
+            let alive = self.alive_nodes(now);
+            let is_led = |group: GroupId| self.leader_of(group).is_some();
+            match make(&mut draft, change, &alive, is_led, now) {
+                Ok(answer) => self.metadata.written_for.push((asker, answer)),
+                Err(error) => self.answer_admin(asker, Err(error.into())),
+            }
+        }
+        if draft.version == current.version {
+            return self.answer_written(now);
+        }
+        let write = current.write_to(&draft);
+        self.write_draft(draft, write, now);
+    }
+
+    /// The write under way was applied.
+    pub(crate) fn handle_change_written(&mut self, reply: &WriteReply, now: Now) {
+        let Some(draft) = self.metadata.draft.take() else { return };
+        if reply.status != Status::Ok {
+            // Somebody else changed the catalogue: this node leads again since, and has to read it anew.
+            self.metadata.change_failed = Some(Refusal::Unresolved);
+            return;
+        }
+        self.take_current(draft, now);
+        self.answer_written(now);
+        self.write_changes(now);
+    }
+
+    fn take_current(&mut self, catalogue: Catalogue, _now: Now) {
+        let push = Self::catalogue_push(&catalogue);
+        self.metadata.current = Some(catalogue.clone());
+        self.config.peers.keys().copied().collect::<Vec<_>>().into_iter().for_each(|node| self.send(node, &push));
+        self.adopt_catalogue(catalogue);
+    }
+
+    fn answer_written(&mut self, now: Now) {
+        for (asker, answer) in std::mem::take(&mut self.metadata.written_for) {
+            let created = answer.get("created").and_then(Value::as_u64);
+            let table = created.map(|id| TableId(id as u32));
+            match table.filter(|table| !self.is_available(*table)) {
+                Some(table) => self.metadata.creating.push((table, asker, now.instant + WAIT_MAX)),
+                None => self.answer_admin(asker, Ok(answer)),
+            }
+        }
+    }
+
+    fn is_available(&self, table: TableId) -> bool {
+        let current = self.metadata.current.as_ref();
+        current
+            .and_then(|catalogue| catalogue.tables.get(&table))
+            .is_some_and(|table| table.state == TableState::Available)
+    }
+
+    /// A table serves once each of its partitions has had a leader; whoever created it hears of it then.
+    fn see_to_new_tables(&mut self, now: Now) {
+        let Some(current) = &self.metadata.current else { return };
+        if self.metadata.draft.is_none() {
+            let is_led = |table: TableId, partition| self.leader_of(GroupId { table, partition }).is_some();
+            let ready: Vec<TableId> = current
+                .tables
+                .values()
+                .filter(|table| table.state == TableState::Creating)
+                .filter(|table| (0..table.partitions.len() as u32).all(|index| is_led(table.id, index)))
+                .map(|table| table.id)
+                .collect();
+            for table in ready {
+                self.metadata.queue.push_back((Change::MarkCreated { table }, Asker::Nobody));
+            }
+        }
+        for (table, asker, deadline) in std::mem::take(&mut self.metadata.creating) {
+            if self.is_available(table) {
+                self.answer_admin(asker, Ok(json!({ "created": table.0 })));
+            } else if deadline <= now.instant {
+                self.answer_admin(asker, Err(Refusal::Creating));
+            } else {
+                self.metadata.creating.push((table, asker, deadline));
+            }
+        }
+    }
+
+    /// Sends the catalogue to a node that acts on an older one.
+    pub(crate) fn offer_catalogue(&mut self, to: NodeId, version: u64) {
+        let Some(current) = self.metadata.current.as_ref().filter(|current| current.version > version) else { return };
+        let push = Self::catalogue_push(current);
+        self.send(to, &push);
+    }
+
+    /// What a node's report says that the catalogue does not know yet: the node itself, replicas that it lost, and
+    /// replacements that are complete.
+    pub(crate) fn repair_from_report(&mut self, from: NodeId, report: &Report, now: Now) {
+        let Some(current) = &self.metadata.current else { return };
+        if self.metadata.draft.is_some() || !self.metadata.queue.is_empty() {
+            return;
+        }
+        let incarnation = hedgerow_types::Incarnation(report.incarnation);
+        let entry = NodeEntry::new(report.address.clone(), incarnation);
+        let known = current.nodes.get(&from);
+        let mut changes = Vec::new();
+        if known.is_none_or(|known| known.incarnation != incarnation || known.address != report.address) {
+            changes.push(Change::Register { node: from, entry });
+        } else if report.is_complete && report.catalogue_version >= current.version {
+            changes.extend(lost_by(current, from, report));
+        }
+        changes.extend(completed_by(current, report));
+        for change in changes {
+            tracing::info!(?change, "the catalogue changes");
+            self.metadata.queue.push_back((change, Asker::Nobody));
+        }
+        self.write_changes(now);
+    }
+}
+
+/// Replicas that should be on `node` and, by its own word, are lost.
+fn lost_by(catalogue: &Catalogue, node: NodeId, report: &Report) -> Vec<Change> {
+    let reported: BTreeMap<(u64, u64), u32> =
+        report.replicas.iter().map(|replica| ((replica.group, replica.replica), replica.state)).collect();
+    let is_lost =
+        |group: GroupId, replica: &hedgerow_placement::Replica| match reported.get(&(group.to_u64(), replica.id.0)) {
+            Some(state) => ReplicaState::from_code(*state) == Some(ReplicaState::Lost),
+            None => replica.incarnation.0 != report.incarnation,
+        };
+    catalogue
+        .hosted_by(node)
+        .filter(|(group, replica)| is_lost(*group, replica))
+        .filter(|(group, replica)| {
+            catalogue.group(*group).is_some_and(|partition| partition.replacement_of(replica.id).is_none())
+        })
+        .map(|(group, replica)| Change::Replace { group, lost: replica.id })
+        .collect()
+}
+
+/// Joining replicas that, by their leader's word, vote, while those they replace are gone.
+fn completed_by(catalogue: &Catalogue, report: &Report) -> Vec<Change> {
+    let mut done = Vec::new();
+    for leader in report.replicas.iter().filter(|replica| !replica.voters.is_empty()) {
+        let group = GroupId::from_u64(leader.group);
+        let voters: BTreeSet<u64> = leader.voters.iter().copied().collect();
+        let Some(partition) = catalogue.group(group) else { continue };
+        for replica in &partition.replicas {
+            if let ReplicaRole::Joining { replaces } = replica.role
+                && voters.contains(&replica.id.0)
+                && replaces.is_none_or(|lost| !voters.contains(&lost.0))
+            {
+                done.push(Change::Finish { group, joined: replica.id });
+            }
+        }
+    }
+    done
+}
+
+fn make(
+    draft: &mut Catalogue,
+    change: Change,
+    alive: &BTreeSet<NodeId>,
+    is_led: impl Fn(GroupId) -> bool,
+    now: Now,
+) -> Result<Value, CatalogueError> {
+    Ok(match change {
+        Change::CreateTable(spec) => {
+            let id = draft.create_table(spec, alive, now.unix_micros / 1_000_000)?;
+            json!({ "created": id.0 })
+        }
+        Change::DropTable { name, if_exists } => {
+            let groups = draft.drop_table(&name, if_exists)?;
+            json!({ "dropped_partitions": groups.len() })
+        }
+        Change::SetOptions { name, options } => {
+            let options = options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+            json!({ "changed": draft.set_options(&name, options)? })
+        }
+        Change::DeleteOptions { name, keys } => {
+            json!({ "changed": draft.delete_options(&name, keys.iter().map(String::as_str))? })
+        }
+        Change::ClearOptions { name, prefix } => json!({ "changed": draft.clear_options(&name, &prefix)? }),
+        Change::Register { node, entry } => json!({ "changed": draft.register_node(node, entry)? }),
+        Change::MarkCreated { table } => {
+            json!({ "changed": draft.mark_created(table, |partition| is_led(GroupId { table, partition })) })
+        }
+        Change::Replace { group, lost } => json!({ "replica": draft.replace_lost(group, lost)?.0 }),
+        Change::Finish { group, joined } => json!({ "changed": draft.finish_replacement(group, joined)? }),
+    })
+}

@@ -1,0 +1,395 @@
+//! The node: takes every event, keeps what it hosts, and fills the outbox. It does no I/O and reads no clock.
+//!
+//! Whoever owns a node calls `handle_*` with what happened, [`Node::drive`] after each batch of events, and then empties
+//! [`Node::outbox`]. The operating system's host (`os.rs`) and the simulation do the same, so that both run this code.
+
+use crate::admin::AdminCalls;
+use crate::config::{Config, PENDING_READS_MAX, PENDING_WRITES_MAX};
+use crate::founding::Founding;
+use crate::identity::Identity;
+use crate::job::{Job, JobDone, Owner};
+use crate::metadata::Metadata;
+use crate::outbox::{ConnectionId, Outbox};
+use crate::peer::Frame;
+use crate::replica::{Hosted, Origin, PendingRead, PendingWrite, Replica};
+use crate::report::Reports;
+use crate::scan::Scans;
+use crate::snapshot::Limiter;
+use bytes::{Bytes, BytesMut};
+use hedgerow_env::{Disk, Now};
+use hedgerow_placement::{Catalogue, Settings};
+use hedgerow_replication::{ProposeError, ReadStart};
+use hedgerow_storage::Engines;
+use hedgerow_types::log::LogPosition;
+use hedgerow_types::op::{Proposal, Read, ReadReply, Write};
+use hedgerow_types::random::Random;
+use hedgerow_types::time::expiry_seconds;
+use hedgerow_types::{ClientId, GroupId, Instant, NodeId, Refusal, ReplicaId, Sequence, TableId, codec};
+use hedgerow_wal::{Append, Round, Submission};
+use hedgerow_wire::Text;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One node of the cluster.
+#[derive(Debug)]
+pub struct Node {
+    pub(crate) config: Config,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) engines: Arc<dyn Engines>,
+    pub(crate) random: Random,
+    pub(crate) identity: Identity,
+    pub(crate) founding: Founding,
+    pub(crate) hosted: BTreeMap<GroupId, Hosted>,
+    pub(crate) dirty: Vec<GroupId>,
+    /// What this node acts on: the newest catalogue it has seen.
+    pub(crate) catalogue: Option<Catalogue>,
+    /// The tables' options, by table.
+    pub(crate) settings: BTreeMap<TableId, Settings>,
+    /// Where this node serves, as replies carry it.
+    pub(crate) address: Text,
+    pub(crate) metadata: Metadata,
+    pub(crate) reports: Reports,
+    pub(crate) admin: AdminCalls,
+    pub(crate) scans: Scans,
+    pub(crate) limiter: Limiter,
+    pub(crate) log_writes: LogWrites,
+    pub(crate) outbox: Outbox,
+    pub(crate) next_ticket: u64,
+    pub(crate) last_tick: Instant,
+}
+
+/// Log writes of the current batch of events, and those under way.
+#[derive(Debug, Default)]
+pub(crate) struct LogWrites {
+    /// By log.
+    gathering: BTreeMap<usize, Gathering>,
+    /// By submission ticket: whom to tell.
+    under_way: BTreeMap<u64, Vec<(Owner, u64)>>,
+    next_ticket: u64,
+}
+
+#[derive(Debug, Default)]
+struct Gathering {
+    appends: Vec<Append>,
+    truncations: Vec<(GroupId, u64)>,
+    removals: Vec<GroupId>,
+    waiting: Vec<(Owner, u64)>,
+}
+
+impl LogWrites {
+    pub(crate) fn append(&mut self, log: usize, owner: Owner, ticket: Option<u64>, append: Append) {
+        let gathering = self.gathering.entry(log).or_default();
+        gathering.appends.push(append);
+        gathering.waiting.extend(ticket.map(|ticket| (owner, ticket)));
+    }
+
+    pub(crate) fn truncate(&mut self, log: usize, group: GroupId, through: u64) {
+        self.gathering.entry(log).or_default().truncations.push((group, through));
+    }
+
+    /// A removal must not overtake appends of the same group that were gathered before it, nor follow those gathered
+    /// after it, so that it closes the batch of its log.
+    pub(crate) fn remove(&mut self, log: usize, group: GroupId, outbox: &mut Outbox) {
+        self.submit(log, outbox);
+        self.gathering.entry(log).or_default().removals.push(group);
+        self.submit(log, outbox);
+    }
+
+    pub(crate) fn submit_all(&mut self, outbox: &mut Outbox) {
+        let logs: Vec<usize> = self.gathering.keys().copied().collect();
+        logs.into_iter().for_each(|log| self.submit(log, outbox));
+    }
+
+    fn submit(&mut self, log: usize, outbox: &mut Outbox) {
+        let Some(Gathering { appends, truncations, removals, waiting }) = self.gathering.remove(&log) else { return };
+        self.next_ticket += 1;
+        let ticket = self.next_ticket;
+        self.under_way.insert(ticket, waiting);
+        outbox.submissions.push((log, Submission { appends, truncations, removals, ticket }));
+    }
+}
+
+impl Node {
+    /// What is to be done. Empty it after each [`Node::drive`].
+    pub fn outbox(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+
+    /// This node.
+    pub fn id(&self) -> NodeId {
+        self.config.node
+    }
+
+    /// The cluster that the node belongs to; 0 = none yet.
+    pub fn cluster(&self) -> u64 {
+        self.identity.cluster
+    }
+
+    /// Time has passed. Called every 50 ms or more often; irregular calls are harmless.
+    pub fn handle_tick(&mut self, now: Now) {
+        let elapsed = now.instant.since(self.last_tick);
+        self.last_tick = now.instant;
+        self.tick_founding(now);
+        let groups: Vec<GroupId> = self.hosted.keys().copied().collect();
+        for group in groups {
+            if let Some(replica) = self.running(group) {
+                replica.group.handle_tick(now.instant);
+                self.mark_dirty(group);
+                self.expire_waiting(group, now);
+                self.tick_storage(group);
+                self.tick_receiving(group, now);
+            }
+        }
+        self.tick_sending(elapsed, now);
+        self.tick_reports(now);
+        self.tick_metadata(now);
+        self.tick_hosting(now);
+        self.tick_admin(now);
+        self.scans.forget_idle(now.instant);
+    }
+
+    /// A frame came from another node.
+    pub fn handle_peer(&mut self, from: NodeId, frame: Frame, now: Now) {
+        match frame {
+            Frame::Replication { group, from, to, message } => {
+                self.handle_replication(Owner { group, replica: to }, from, message, now);
+            }
+            Frame::Probe(probe) => self.handle_probe(from, probe, now),
+            Frame::Report(report) => self.handle_report(from, report, now),
+            Frame::Catalogue(push) => self.handle_catalogue(push),
+            Frame::AdminRequest(request) => self.handle_admin_request(from, request, now),
+            Frame::AdminReply(reply) => self.handle_admin_reply(reply),
+            Frame::SnapshotBegin(begin) => self.handle_snapshot_begin(begin, now),
+            Frame::SnapshotChunk(chunk) => self.handle_snapshot_chunk(chunk, now),
+            Frame::SnapshotProgress(progress) => self.handle_snapshot_progress(progress, now),
+        }
+    }
+
+    /// Log writes are durable, or the log failed.
+    pub fn handle_round(&mut self, log: usize, round: Round, now: Now) {
+        match round {
+            Round::Done { tickets } => {
+                for ticket in tickets {
+                    for (owner, ticket) in self.log_writes.under_way.remove(&ticket).unwrap_or_default() {
+                        if let Some(replica) = self.running_as(owner) {
+                            replica.group.handle_persisted(ticket, now.instant);
+                            self.mark_dirty(owner.group);
+                        }
+                    }
+                }
+            }
+            Round::Failed { reason } => {
+                let directory = self.config.data.get(log).map(|path| path.display().to_string()).unwrap_or_default();
+                self.outbox.fail(format!("the log in {directory} failed: {reason}"));
+            }
+        }
+    }
+
+    /// A job has ended.
+    pub fn handle_job(&mut self, done: JobDone, now: Now) {
+        self.finish_job(done, now);
+    }
+
+    /// Runs the groups until nothing is left to do. To be called after each batch of events.
+    pub fn drive(&mut self, now: Now) {
+        while !self.dirty.is_empty() {
+            for group in std::mem::take(&mut self.dirty) {
+                if let Some(replica) = self.running(group) {
+                    replica.is_dirty = false;
+                    self.drive_group(group, now);
+                }
+            }
+        }
+        self.log_writes.submit_all(&mut self.outbox);
+    }
+
+    /// Whether the node belongs to a cluster and everything it should host runs.
+    pub fn is_serving(&self) -> bool {
+        self.catalogue.is_some()
+            && !self.hosted.is_empty()
+            && self.hosted.values().all(|hosted| !matches!(hosted, Hosted::Starting { .. }))
+    }
+
+    /// Whether every partition in the catalogue has a leader that this node knows, and there is a catalogue.
+    pub fn knows_all_leaders(&self) -> bool {
+        let Some(catalogue) = &self.catalogue else { return false };
+        catalogue.groups().all(|(group, _)| self.leader_of(group).is_some())
+    }
+
+    pub(crate) fn mark_dirty(&mut self, group: GroupId) {
+        if let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group)
+            && !replica.is_dirty
+        {
+            replica.is_dirty = true;
+            self.dirty.push(group);
+        }
+    }
+
+    pub(crate) fn running(&mut self, group: GroupId) -> Option<&mut Replica> {
+        match self.hosted.get_mut(&group)? {
+            Hosted::Running(replica) => Some(replica),
+            Hosted::Starting { .. } | Hosted::Lost { .. } => None,
+        }
+    }
+
+    /// The running replica that `owner` names; another replica of the same group is none.
+    pub(crate) fn running_as(&mut self, owner: Owner) -> Option<&mut Replica> {
+        self.running(owner.group).filter(|replica| replica.owner == owner)
+    }
+
+    pub(crate) fn ticket(&mut self) -> u64 {
+        self.next_ticket += 1;
+        self.next_ticket
+    }
+
+    pub(crate) fn job(&mut self, job: Job) {
+        self.outbox.jobs.push(job);
+    }
+
+    pub(crate) fn send(&mut self, to: NodeId, frame: &Frame) {
+        if to == self.config.node {
+            return;
+        }
+        crate::peer::put(self.outbox.peer(to), frame);
+    }
+
+    /// Proposes `write` to a group that this node leads.
+    pub(crate) fn propose(
+        &mut self,
+        group: GroupId,
+        (client, sequence): (ClientId, Sequence),
+        write: Write,
+        origin: Origin,
+        now: Now,
+    ) -> Result<LogPosition, (Refusal, Origin)> {
+        let Some(replica) = self.running(group) else { return Err((Refusal::NotHosted, origin)) };
+        if replica.writes.len() >= PENDING_WRITES_MAX {
+            let text = format!("{PENDING_WRITES_MAX} writes of the partition wait for their outcome");
+            return Err((Refusal::Busy(text), origin));
+        }
+        let mut data = BytesMut::with_capacity(write_size_hint(&write));
+        let proposal = Proposal { client, sequence, now: expiry_seconds(now.unix_micros), write };
+        codec::encode_proposal(&proposal, &mut data);
+        match replica.group.propose(data.freeze(), now.instant) {
+            Ok(position) => {
+                replica.writes.insert(position.index, PendingWrite { term: position.term, origin });
+                self.mark_dirty(group);
+                Ok(position)
+            }
+            Err(error) => Err((refusal_of(error), origin)),
+        }
+    }
+
+    /// Starts a linearizable read of a group that this node leads; the answer comes at once or through
+    /// [`Node::answer_read`].
+    pub(crate) fn read(
+        &mut self,
+        group: GroupId,
+        read: Read,
+        origin: Origin,
+        now: Now,
+    ) -> Result<Option<(ReadReply, Origin)>, (Refusal, Origin)> {
+        self.next_ticket += 1;
+        let ticket = self.next_ticket;
+        let Some(replica) = self.running(group) else { return Err((Refusal::NotHosted, origin)) };
+        let Some(storage) = &replica.storage else {
+            return Err((Refusal::NotReady("a checkpoint is being installed".into()), origin));
+        };
+        if replica.reads.len() >= PENDING_READS_MAX {
+            return Err((Refusal::Busy(format!("{PENDING_READS_MAX} reads of the partition wait")), origin));
+        }
+        match replica.group.read(ticket, now.instant) {
+            // `now` was read after the request had arrived, and nothing is applied between here and the storage read:
+            // what is read is the state at `now`, when the lease held.
+            ReadStart::Serve => match storage.read(&read, expiry_seconds(now.unix_micros)) {
+                Ok(reply) => Ok(Some((reply, origin))),
+                Err(error) => Err((storage_refusal(&error), origin)),
+            },
+            ReadStart::Wait => {
+                replica.reads.insert(ticket, PendingRead { read, origin });
+                self.mark_dirty(group);
+                Ok(None)
+            }
+            ReadStart::NotLeader { leader } => Err((not_leader(leader), origin)),
+            ReadStart::NotReady(reason) => Err((Refusal::NotReady(reason.into()), origin)),
+        }
+    }
+
+    fn handle_replication(&mut self, owner: Owner, from: ReplicaId, message: Bytes, now: Now) {
+        let Some(replica) = self.running_as(owner) else { return };
+        match hedgerow_replication::Message::decode(message) {
+            Ok(message) => {
+                replica.group.handle_message(from, message, now.instant);
+                self.mark_dirty(owner.group);
+            }
+            Err(error) => tracing::warn!(%from, group = %owner.group, %error, "a replication message was dropped"),
+        }
+    }
+
+    /// Answers requests whose deadline has passed. A write may still take effect; its outcome is then not known.
+    fn expire_waiting(&mut self, group: GroupId, now: Now) {
+        let Some(replica) = self.running(group) else { return };
+        let is_late = |origin: &Origin| match origin {
+            Origin::Client(caller) => caller.deadline <= now.instant,
+            Origin::Metadata => false,
+        };
+        let reads: Vec<u64> =
+            replica.reads.iter().filter(|(_, read)| is_late(&read.origin)).map(|(ticket, _)| *ticket).collect();
+        let writes: Vec<u64> =
+            replica.writes.iter().filter(|(_, write)| is_late(&write.origin)).map(|(index, _)| *index).collect();
+        let mut late = Vec::new();
+        for ticket in reads {
+            replica.group.cancel_read(ticket);
+            late.extend(replica.reads.remove(&ticket).map(|read| read.origin));
+        }
+        for index in writes {
+            late.extend(replica.writes.remove(&index).map(|write| write.origin));
+        }
+        late.into_iter().for_each(|origin| self.refuse(origin, &Refusal::Expired));
+    }
+
+    /// Tells whoever asked that it will not be.
+    pub(crate) fn refuse(&mut self, origin: Origin, refusal: &Refusal) {
+        match origin {
+            Origin::Client(caller) => self.answer_refused(&caller, refusal),
+            Origin::Metadata => self.metadata.change_failed = Some(refusal.clone()),
+        }
+    }
+
+    /// A client's connection is gone; what it asked for is answered into nothing.
+    pub fn handle_client_closed(&mut self, connection: ConnectionId) {
+        self.scans.forget_connection(connection);
+        self.outbox.clients.remove(&connection);
+    }
+}
+
+/// A fair guess of an encoded write's size, so that its buffer rarely grows.
+fn write_size_hint(write: &Write) -> usize {
+    64 + match write {
+        Write::Put { key, value, .. } => key.len() + value.len(),
+        Write::MultiPut { rows, .. } => rows.iter().map(|(key, value)| 8 + key.len() + value.len()).sum(),
+        Write::Nothing
+        | Write::Remove { .. }
+        | Write::MultiRemove { .. }
+        | Write::Incr { .. }
+        | Write::CheckAndMutate { .. } => 192,
+    }
+}
+
+pub(crate) fn not_leader(leader: Option<ReplicaId>) -> Refusal {
+    Refusal::NotLeader { leader: leader.map(ReplicaId::node) }
+}
+
+pub(crate) fn storage_refusal(error: &hedgerow_storage::EngineError) -> Refusal {
+    Refusal::Stopping(error.to_string())
+}
+
+fn refusal_of(error: ProposeError) -> Refusal {
+    match error {
+        ProposeError::NotLeader { leader } => not_leader(leader),
+        ProposeError::Busy => Refusal::Busy("too many bytes wait for a majority".into()),
+        ProposeError::Transferring => Refusal::NotReady("leadership is being handed over".into()),
+        ProposeError::ChangeInProgress => Refusal::NotReady("a membership change is under way".into()),
+        ProposeError::Invalid(reason) => Refusal::Invalid(reason.into()),
+    }
+}

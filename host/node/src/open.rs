@@ -1,0 +1,181 @@
+//! Starting a node: what its directories hold, replica by replica, and which of it is fit to go on.
+
+use crate::admin::AdminCalls;
+use crate::config::Config;
+use crate::drive::chain;
+use crate::founding::Founding;
+use crate::hosting::{FromLog, cache_path};
+use crate::identity::{self, IdentityError};
+use crate::job::{Owner, read_optional};
+use crate::metadata::Metadata;
+use crate::node::{LogWrites, Node};
+use crate::outbox::Outbox;
+use crate::replica::directory_of;
+use crate::report::Reports;
+use crate::scan::Scans;
+use crate::snapshot::Limiter;
+use bytes::Bytes;
+use hedgerow_env::{Disk, Now};
+use hedgerow_placement::Catalogue;
+use hedgerow_storage::{Engines, Partition};
+use hedgerow_types::random::Random;
+use hedgerow_wal::{Log, Recovered};
+use hedgerow_wire::Text;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Bytes of entries read back into memory for one replica when it starts; older ones are read when they are needed.
+const ENTRIES_SIZE_MAX: usize = 1 << 30;
+
+/// A node that has started, and its logs, which the caller drives.
+#[derive(Debug)]
+pub struct Opened {
+    /// The node.
+    pub node: Node,
+    /// One log for each data directory, by number.
+    pub logs: Vec<Log>,
+}
+
+/// Why a node cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The configuration contradicts itself.
+    #[error("configuration: {0}")]
+    Config(String),
+    /// The data directories cannot be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// A log cannot be opened.
+    #[error("cannot open the log in {}", directory.display())]
+    Log {
+        /// Its directory.
+        directory: PathBuf,
+        /// Why.
+        source: hedgerow_wal::OpenError,
+    },
+    /// The cached catalogue is not one.
+    #[error("{} is not a catalogue: {reason}", path.display())]
+    Catalogue {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Node {
+    /// Starts the node from its directories, which are created where they do not exist. Blocks until everything that
+    /// was there is open and the logs are read.
+    pub fn open(config: Config, disk: Arc<dyn Disk>, engines: Arc<dyn Engines>, now: Now) -> Result<Opened, OpenError> {
+        check(&config)?;
+        let mut random = Random::new(config.seed);
+        let identity = identity::open(&*disk, &config.data, config.node, random.next_u64())?;
+        let catalogue = read_catalogue(&*disk, &config)?;
+        let mut logs = Vec::new();
+        let mut recovered = Vec::new();
+        for (number, data) in config.data.iter().enumerate() {
+            let directory = data.join("log");
+            let opened = Log::open(Arc::clone(&disk), &directory, config.wal.clone());
+            let (log, found) = opened.map_err(|source| OpenError::Log { directory, source })?;
+            logs.push(log);
+            recovered.extend(found.into_iter().map(|found| (number, found)));
+        }
+        let address = Text::from(config.address.as_str());
+        let scans = Scans::new(random.next_u64());
+        let limiter = Limiter::new(config.snapshot_bytes_per_second);
+        let mut node = Node {
+            config,
+            disk,
+            engines,
+            random,
+            identity,
+            founding: Founding::default(),
+            hosted: BTreeMap::new(),
+            dirty: Vec::new(),
+            catalogue: None,
+            settings: BTreeMap::new(),
+            address,
+            metadata: Metadata::default(),
+            reports: Reports::default(),
+            admin: AdminCalls::default(),
+            scans,
+            limiter,
+            log_writes: LogWrites::default(),
+            outbox: Outbox::default(),
+            next_ticket: 0,
+            last_tick: now.instant,
+        };
+        // Replicas start with the tables known, and tables are acted on with the replicas there.
+        node.catalogue = catalogue.clone();
+        for (number, found) in recovered {
+            node.recover(number, &logs[number], &found, now);
+        }
+        if let Some(catalogue) = catalogue {
+            node.catalogue = None;
+            node.adopt_catalogue(catalogue);
+        } else if node.identity.cluster != 0 {
+            node.host_metadata_founder();
+        }
+        node.drive(now);
+        Ok(Opened { node, logs })
+    }
+
+    fn recover(&mut self, number: usize, log: &Log, found: &Recovered, now: Now) {
+        let owner = Owner { group: found.group, replica: found.replica };
+        if found.is_damaged {
+            return self.note_lost(owner, number, "its log is damaged".into());
+        }
+        let directory = directory_of(&self.config.data[number], owner);
+        if !self.disk.exists(&directory) {
+            return self.note_lost(owner, number, "its storage is gone".into());
+        }
+        let opened = self.engines.open(&directory).and_then(Partition::open);
+        let partition = match opened {
+            Ok(partition) => partition,
+            Err(error) => return self.note_lost(owner, number, chain(&error)),
+        };
+        if partition.applied().index < found.start.index {
+            return self.note_lost(owner, number, "its storage is older than its log".into());
+        }
+        let (low, high) = (partition.applied().index.max(found.start.index) + 1, found.last.index + 1);
+        let entries =
+            if low < high { log.reader().entries(owner.group, low, high, ENTRIES_SIZE_MAX) } else { Ok(Vec::new()) };
+        match entries {
+            Ok(entries) => {
+                let hard_state = found.hard_state;
+                let from = FromLog { log: number, hard_state, start: found.start, entries, is_restart: true };
+                self.start_replica(owner, partition, from, now);
+            }
+            Err(error) => self.note_lost(owner, number, format!("its log cannot be read: {error}")),
+        }
+    }
+}
+
+fn check(config: &Config) -> Result<(), OpenError> {
+    let problem = if config.data.is_empty() {
+        "there is no data directory".to_owned()
+    } else if !config.peers.contains_key(&config.node) {
+        format!("node {} is not among the nodes of the cluster", config.node.0)
+    } else if config.meta_nodes.is_empty() {
+        "there is no node for the metadata".to_owned()
+    } else if let Some(unknown) = config.meta_nodes.iter().find(|node| !config.peers.contains_key(node)) {
+        format!("metadata node {} is not among the nodes of the cluster", unknown.0)
+    } else if let Err(reason) = config.replication.check() {
+        format!("replication: {reason}")
+    } else {
+        return Ok(());
+    };
+    Err(OpenError::Config(problem))
+}
+
+fn read_catalogue(disk: &dyn Disk, config: &Config) -> Result<Option<Catalogue>, OpenError> {
+    let path = cache_path(&config.data);
+    let malformed = |reason: String| OpenError::Catalogue { path: path.clone(), reason };
+    let Some(text) = read_optional(disk, &path).map_err(|error| malformed(error.to_string()))? else {
+        return Ok(None);
+    };
+    let rows: BTreeMap<String, String> = serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
+    let rows: BTreeMap<Bytes, Bytes> = rows.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+    Catalogue::from_rows(&rows).map(Some).map_err(|error| malformed(error.to_string()))
+}

@@ -1,0 +1,55 @@
+//! What a node wants done after it has handled its events: bytes for peers and clients, log writes, slow work.
+
+use crate::job::Job;
+use bytes::BytesMut;
+use hedgerow_types::NodeId;
+use hedgerow_wal::Submission;
+use std::collections::BTreeMap;
+
+/// A client's connection, numbered by whoever owns the socket; numbers are not reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// The outgoing side of a node. Whoever drives the node empties it after each [`crate::Node::drive`].
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// Whole peer frames, in order, by destination.
+    pub peers: BTreeMap<NodeId, BytesMut>,
+    /// Whole reply frames, in order, by connection.
+    pub clients: BTreeMap<ConnectionId, BytesMut>,
+    /// Connections to close, after what is buffered for them has been written.
+    pub closed: Vec<ConnectionId>,
+    /// Log writes, with the number of the log they are for.
+    pub submissions: Vec<(usize, Submission)>,
+    /// Work that may block.
+    pub jobs: Vec<Job>,
+    /// Set when the node must stop: its log failed, or its directory cannot be written.
+    pub failure: Option<String>,
+}
+
+impl Outbox {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.peers.is_empty()
+            && self.clients.is_empty()
+            && self.closed.is_empty()
+            && self.submissions.is_empty()
+            && self.jobs.is_empty()
+            && self.failure.is_none()
+    }
+
+    /// The buffer of frames for `node`.
+    pub(crate) fn peer(&mut self, node: NodeId) -> &mut BytesMut {
+        self.peers.entry(node).or_default()
+    }
+
+    /// The buffer of replies for `connection`.
+    pub(crate) fn client(&mut self, connection: ConnectionId) -> &mut BytesMut {
+        self.clients.entry(connection).or_default()
+    }
+
+    /// Notes that the node must stop; the first reason stays.
+    pub(crate) fn fail(&mut self, reason: String) {
+        self.failure.get_or_insert(reason);
+    }
+}

@@ -1,0 +1,490 @@
+//! What nodes say to each other: length-prefixed frames on connections of their own.
+//!
+//! Frame: `u32 LE length of the rest | u8 kind | body`. Replication messages (kind 1) are the hot ones and have a fixed
+//! head, `u64 LE group | u64 LE from | u64 LE to`, followed by the message's own form; everything else is protobuf.
+//! Frames are lost with their connection and are never repeated by the transport: whoever needs an answer asks again.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use hedgerow_types::{GroupId, ReplicaId};
+
+/// The first bytes of a connection between nodes; the byte after them is the version.
+pub const MAGIC: [u8; 4] = *b"HGRW";
+/// Version of everything in this file.
+pub const VERSION: u8 = 1;
+/// Largest frame, bytes: an entry of the largest write with room for its neighbours, or a snapshot chunk.
+pub const FRAME_SIZE_MAX: usize = 32 << 20;
+/// Bytes of a frame before its kind.
+pub const LENGTH_SIZE: usize = 4;
+
+/// A frame that does not have the form it should; the connection is closed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed frame from a peer: {0}")]
+pub struct Malformed(pub String);
+
+/// One frame.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Frame {
+    /// A message of a group, still encoded.
+    Replication {
+        /// The group.
+        group: GroupId,
+        /// The replica that sent it.
+        from: ReplicaId,
+        /// The replica it is for.
+        to: ReplicaId,
+        /// Encoded `hedgerow_replication::Message`.
+        message: Bytes,
+    },
+    /// Who is there, and what it knows of the cluster's birth.
+    Probe(Probe),
+    /// What a node hosts and how it is; sent to every node.
+    Report(Report),
+    /// The whole catalogue.
+    Catalogue(CataloguePush),
+    /// An administrative request for the metadata leader.
+    AdminRequest(AdminRequest),
+    /// The answer to it.
+    AdminReply(AdminReply),
+    /// A checkpoint is about to be streamed.
+    SnapshotBegin(SnapshotBegin),
+    /// A piece of it.
+    SnapshotChunk(SnapshotChunk),
+    /// How far the receiver is.
+    SnapshotProgress(SnapshotProgress),
+}
+
+/// See [`Frame::Probe`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Probe {
+    /// Whether the receiver should answer with a probe of its own.
+    #[prost(bool, tag = "1")]
+    pub wants_answer: bool,
+    /// The sender's incarnation.
+    #[prost(uint64, tag = "2")]
+    pub incarnation: u64,
+    /// The cluster the sender belongs to; 0 = none yet.
+    #[prost(uint64, tag = "3")]
+    pub cluster: u64,
+    /// The metadata nodes that founded the cluster; empty while there is none.
+    #[prost(message, repeated, tag = "4")]
+    pub founders: Vec<Founder>,
+}
+
+/// A node that founded the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
+pub struct Founder {
+    /// Its id.
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    /// Its incarnation then.
+    #[prost(uint64, tag = "2")]
+    pub incarnation: u64,
+}
+
+/// See [`Frame::Report`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Report {
+    /// The node's incarnation.
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    /// Where it serves.
+    #[prost(string, tag = "2")]
+    pub address: String,
+    /// The version of the catalogue it acts on.
+    #[prost(uint64, tag = "3")]
+    pub catalogue_version: u64,
+    /// Its replicas.
+    #[prost(message, repeated, tag = "4")]
+    pub replicas: Vec<ReplicaReport>,
+    /// False in an extra report that lists only replicas whose leader changed.
+    #[prost(bool, tag = "5")]
+    pub is_complete: bool,
+}
+
+/// One replica in a [`Report`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ReplicaReport {
+    /// The group.
+    #[prost(uint64, tag = "1")]
+    pub group: u64,
+    /// The replica.
+    #[prost(uint64, tag = "2")]
+    pub replica: u64,
+    /// A [`ReplicaState`].
+    #[prost(uint32, tag = "3")]
+    pub state: u32,
+    /// Its term.
+    #[prost(uint64, tag = "4")]
+    pub term: u64,
+    /// Its commit index.
+    #[prost(uint64, tag = "5")]
+    pub commit: u64,
+    /// The last index it applied.
+    #[prost(uint64, tag = "6")]
+    pub applied: u64,
+    /// The leader it knows; 0 = none.
+    #[prost(uint64, tag = "7")]
+    pub leader: u64,
+    /// If it leads: the others as it sees them.
+    #[prost(message, repeated, tag = "8")]
+    pub peers: Vec<PeerReport>,
+    /// If it leads: the voters of the group now (both halves while a change is under way).
+    #[prost(uint64, repeated, tag = "9")]
+    pub voters: Vec<u64>,
+}
+
+/// How a replica is, in a [`ReplicaReport`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ReplicaState {
+    /// It leads its group.
+    Leader = 1,
+    /// It follows and votes.
+    Follower = 2,
+    /// It follows and does not vote.
+    Learner = 3,
+    /// Its log or data is damaged or gone: it neither votes nor serves.
+    Lost = 4,
+    /// It is being opened or is receiving a checkpoint.
+    Starting = 5,
+}
+
+impl ReplicaState {
+    /// The state with this number, if there is one.
+    pub const fn from_code(code: u32) -> Option<Self> {
+        Some(match code {
+            1 => Self::Leader,
+            2 => Self::Follower,
+            3 => Self::Learner,
+            4 => Self::Lost,
+            5 => Self::Starting,
+            _ => return None,
+        })
+    }
+}
+
+/// Another replica as its leader sees it.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct PeerReport {
+    /// The replica.
+    #[prost(uint64, tag = "1")]
+    pub replica: u64,
+    /// The last index it is known to hold.
+    #[prost(uint64, tag = "2")]
+    pub matched: u64,
+    /// Whether it answered lately.
+    #[prost(bool, tag = "3")]
+    pub is_active: bool,
+}
+
+/// See [`Frame::Catalogue`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CataloguePush {
+    /// The cluster.
+    #[prost(uint64, tag = "1")]
+    pub cluster: u64,
+    /// The catalogue's version.
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    /// Its rows.
+    #[prost(message, repeated, tag = "3")]
+    pub rows: Vec<CatalogueRow>,
+}
+
+/// A row of a [`CataloguePush`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CatalogueRow {
+    /// Suffix of its key.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: Bytes,
+    /// Its value.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub value: Bytes,
+}
+
+/// See [`Frame::AdminRequest`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AdminRequest {
+    /// The sender's number for it.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// The command, as in `admin.rs`.
+    #[prost(string, tag = "2")]
+    pub command: String,
+    /// Its argument, JSON.
+    #[prost(string, tag = "3")]
+    pub argument: String,
+}
+
+/// See [`Frame::AdminReply`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AdminReply {
+    /// The number of the request.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Number of the refusal as the client protocol has it; 0 = it went well.
+    #[prost(int32, tag = "2")]
+    pub refusal_kind: i32,
+    /// The answer, JSON; of a refusal what it holds.
+    #[prost(string, tag = "3")]
+    pub answer: String,
+}
+
+/// See [`Frame::SnapshotBegin`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SnapshotBegin {
+    /// The group.
+    #[prost(uint64, tag = "1")]
+    pub group: u64,
+    /// The sending replica.
+    #[prost(uint64, tag = "2")]
+    pub from: u64,
+    /// The receiving replica.
+    #[prost(uint64, tag = "3")]
+    pub to: u64,
+    /// The checkpoint's id, unique at its sender.
+    #[prost(uint64, tag = "4")]
+    pub id: u64,
+    /// The replication message to deliver when all files are there.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub message: Bytes,
+    /// The files.
+    #[prost(message, repeated, tag = "6")]
+    pub files: Vec<SnapshotFile>,
+}
+
+/// A file of a checkpoint.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SnapshotFile {
+    /// Its name, without directories.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Its size, bytes.
+    #[prost(uint64, tag = "2")]
+    pub size: u64,
+}
+
+/// See [`Frame::SnapshotChunk`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SnapshotChunk {
+    /// The group.
+    #[prost(uint64, tag = "1")]
+    pub group: u64,
+    /// The receiving replica.
+    #[prost(uint64, tag = "2")]
+    pub to: u64,
+    /// The checkpoint's id.
+    #[prost(uint64, tag = "3")]
+    pub id: u64,
+    /// Index into the files.
+    #[prost(uint32, tag = "4")]
+    pub file: u32,
+    /// Where in the file.
+    #[prost(uint64, tag = "5")]
+    pub offset: u64,
+    /// The bytes.
+    #[prost(bytes = "bytes", tag = "6")]
+    pub data: Bytes,
+    /// CRC-32C of the bytes.
+    #[prost(uint32, tag = "7")]
+    pub crc: u32,
+}
+
+/// See [`Frame::SnapshotProgress`].
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct SnapshotProgress {
+    /// The group.
+    #[prost(uint64, tag = "1")]
+    pub group: u64,
+    /// The receiving replica.
+    #[prost(uint64, tag = "2")]
+    pub from: u64,
+    /// The checkpoint's id.
+    #[prost(uint64, tag = "3")]
+    pub id: u64,
+    /// The file that is wanted next; the number of files = everything arrived.
+    #[prost(uint32, tag = "4")]
+    pub file: u32,
+    /// Where in it.
+    #[prost(uint64, tag = "5")]
+    pub offset: u64,
+    /// The receiver does not want the checkpoint.
+    #[prost(bool, tag = "6")]
+    pub is_refused: bool,
+}
+
+/// Appends a replication frame; `encode` appends the message's own form.
+pub fn put_replication(
+    out: &mut BytesMut,
+    group: GroupId,
+    from: ReplicaId,
+    to: ReplicaId,
+    encode: impl FnOnce(&mut BytesMut),
+) {
+    put_framed(out, 1, |out| {
+        out.put_u64_le(group.to_u64());
+        out.put_u64_le(from.0);
+        out.put_u64_le(to.0);
+        encode(out);
+    });
+}
+
+/// Appends `frame`.
+pub fn put(out: &mut BytesMut, frame: &Frame) {
+    match frame {
+        Frame::Replication { group, from, to, message } => {
+            put_replication(out, *group, *from, *to, |out| out.put_slice(message));
+        }
+        Frame::Probe(body) => put_body(out, 2, body),
+        Frame::Report(body) => put_body(out, 3, body),
+        Frame::Catalogue(body) => put_body(out, 4, body),
+        Frame::AdminRequest(body) => put_body(out, 5, body),
+        Frame::AdminReply(body) => put_body(out, 6, body),
+        Frame::SnapshotBegin(body) => put_body(out, 7, body),
+        Frame::SnapshotChunk(body) => put_body(out, 8, body),
+        Frame::SnapshotProgress(body) => put_body(out, 9, body),
+    }
+}
+
+fn put_body(out: &mut BytesMut, kind: u8, body: &impl prost::Message) {
+    put_framed(out, kind, |out| {
+        out.reserve(body.encoded_len());
+        body.encode(out).expect("the buffer grows as needed");
+    });
+}
+
+fn put_framed(out: &mut BytesMut, kind: u8, body: impl FnOnce(&mut BytesMut)) {
+    let start = out.len();
+    out.put_u32_le(0);
+    out.put_u8(kind);
+    body(out);
+    let length = (out.len() - start - LENGTH_SIZE) as u32;
+    out[start..start + LENGTH_SIZE].copy_from_slice(&length.to_le_bytes());
+}
+
+/// Takes the first whole frame off `buffer`; `None` if there is none yet.
+pub fn take(buffer: &mut BytesMut) -> Result<Option<Frame>, Malformed> {
+    let Some(length) = buffer.first_chunk::<LENGTH_SIZE>() else { return Ok(None) };
+    let length = u32::from_le_bytes(*length) as usize;
+    if length == 0 || length > FRAME_SIZE_MAX {
+        return Err(Malformed(format!("a frame of {length} bytes; allowed are 1 to {FRAME_SIZE_MAX}")));
+    }
+    if buffer.len() < LENGTH_SIZE + length {
+        buffer.reserve(LENGTH_SIZE + length - buffer.len());
+        return Ok(None);
+    }
+    buffer.advance(LENGTH_SIZE);
+    decode(buffer.split_to(length).freeze()).map(Some)
+}
+
+fn decode(mut body: Bytes) -> Result<Frame, Malformed> {
+    let kind = body.get_u8();
+    Ok(match kind {
+        1 => {
+            if body.len() < 24 {
+                return Err(Malformed("a replication frame without its head".into()));
+            }
+            Frame::Replication {
+                group: GroupId::from_u64(body.get_u64_le()),
+                from: ReplicaId(body.get_u64_le()),
+                to: ReplicaId(body.get_u64_le()),
+                message: body,
+            }
+        }
+        2 => Frame::Probe(decode_body(body)?),
+        3 => Frame::Report(decode_body(body)?),
+        4 => Frame::Catalogue(decode_body(body)?),
+        5 => Frame::AdminRequest(decode_body(body)?),
+        6 => Frame::AdminReply(decode_body(body)?),
+        7 => Frame::SnapshotBegin(decode_body(body)?),
+        8 => Frame::SnapshotChunk(decode_body(body)?),
+        9 => Frame::SnapshotProgress(decode_body(body)?),
+        _ => return Err(Malformed(format!("unknown kind {kind}"))),
+    })
+}
+
+fn decode_body<T: prost::Message + Default>(body: Bytes) -> Result<T, Malformed> {
+    T::decode(body).map_err(|error| Malformed(error.to_string()))
+}
+
+/// The greeting that opens a connection: magic, version, the sender's node and the cluster it belongs to (0 = none yet).
+pub fn greeting(node: u16, cluster: u64) -> [u8; GREETING_SIZE] {
+    let mut out = [0; GREETING_SIZE];
+    out[..4].copy_from_slice(&MAGIC);
+    out[4] = VERSION;
+    out[5..7].copy_from_slice(&node.to_le_bytes());
+    out[7..].copy_from_slice(&cluster.to_le_bytes());
+    out
+}
+
+/// Bytes of a [`greeting`].
+pub const GREETING_SIZE: usize = 15;
+
+/// Reads a [`greeting`]: the sender's node and cluster.
+pub fn read_greeting(bytes: &[u8; GREETING_SIZE]) -> Result<(u16, u64), Malformed> {
+    if bytes[..4] != MAGIC || bytes[4] != VERSION {
+        return Err(Malformed(format!("greeting {:02x?}; expected version {VERSION}", &bytes[..5])));
+    }
+    let mut rest = &bytes[5..];
+    Ok((rest.get_u16_le(), rest.get_u64_le()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_survive_a_stream_cut_anywhere() {
+        let frames = [
+            Frame::Replication {
+                group: GroupId::new(3, 4),
+                from: ReplicaId(5),
+                to: ReplicaId(6),
+                message: Bytes::from_static(b"message"),
+            },
+            Frame::Probe(Probe {
+                wants_answer: true,
+                incarnation: 1,
+                cluster: 2,
+                founders: vec![Founder { node: 1, incarnation: 7 }],
+            }),
+            Frame::SnapshotProgress(SnapshotProgress {
+                group: 1,
+                from: 2,
+                id: 3,
+                file: 4,
+                offset: 5,
+                is_refused: true,
+            }),
+        ];
+        let mut stream = BytesMut::new();
+        frames.iter().for_each(|frame| put(&mut stream, frame));
+        for cut in 0..stream.len() {
+            let mut buffer = BytesMut::from(&stream[..cut]);
+            let mut seen = Vec::new();
+            while let Some(frame) = take(&mut buffer).expect("well formed") {
+                seen.push(frame);
+            }
+            buffer.extend_from_slice(&stream[cut..]);
+            while let Some(frame) = take(&mut buffer).expect("well formed") {
+                seen.push(frame);
+            }
+            assert_eq!(seen, frames);
+        }
+    }
+
+    #[test]
+    fn a_hostile_length_or_kind_is_refused() {
+        for bytes in [&[0u8, 0, 0, 0][..], &[255, 255, 255, 255, 1], &[1, 0, 0, 0, 99], &[2, 0, 0, 0, 1, 1]] {
+            assert!(take(&mut BytesMut::from(bytes)).is_err(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn the_greeting_names_node_and_cluster() {
+        assert_eq!(read_greeting(&greeting(7, 9)), Ok((7, 9)));
+        let mut other = greeting(7, 9);
+        other[4] = 2;
+        assert!(read_greeting(&other).is_err());
+    }
+}

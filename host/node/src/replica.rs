@@ -1,0 +1,182 @@
+//! One replica that the node hosts: its group, its storage, and who waits for it.
+
+use crate::job::Owner;
+use crate::outbox::ConnectionId;
+use crate::snapshot::{Receiving, Sending};
+use bytes::Bytes;
+use hedgerow_replication::Group;
+use hedgerow_storage::Partition;
+use hedgerow_types::log::LogPosition;
+use hedgerow_types::op::{Read, Scan};
+use hedgerow_types::{GroupId, Index, Instant, NodeId, ReplicaId, Term};
+use hedgerow_wire::Method;
+use hedgerow_wire::serve::TableKind;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What the node has under a group's name.
+#[derive(Debug)]
+pub(crate) enum Hosted {
+    /// Storage is being made.
+    Starting {
+        /// Who.
+        owner: Owner,
+        /// The log it will use.
+        log: usize,
+    },
+    /// It runs.
+    Running(Box<Replica>),
+    /// Its log or storage is damaged or incomplete. It neither votes nor serves, and waits to be replaced.
+    Lost {
+        /// Who.
+        owner: Owner,
+        /// The log that may still know it.
+        log: usize,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl Hosted {
+    /// Which replica it is.
+    pub(crate) fn owner(&self) -> Owner {
+        match self {
+            Self::Starting { owner, .. } | Self::Lost { owner, .. } => *owner,
+            Self::Running(replica) => replica.owner,
+        }
+    }
+
+    /// The log it uses.
+    pub(crate) fn log(&self) -> usize {
+        match self {
+            Self::Starting { log, .. } | Self::Lost { log, .. } => *log,
+            Self::Running(replica) => replica.log,
+        }
+    }
+}
+
+/// A running replica.
+#[derive(Debug)]
+pub(crate) struct Replica {
+    pub(crate) owner: Owner,
+    /// Number of the log, and of the data directory.
+    pub(crate) log: usize,
+    pub(crate) directory: PathBuf,
+    pub(crate) kind: TableKind,
+    /// Storage keys of the partition.
+    pub(crate) range: (Bytes, Option<Bytes>),
+    pub(crate) group: Group,
+    /// Absent while a received checkpoint is being put in its place; the group is not driven meanwhile.
+    pub(crate) storage: Option<Partition>,
+    pub(crate) writes: BTreeMap<Index, PendingWrite>,
+    pub(crate) reads: BTreeMap<u64, PendingRead>,
+    pub(crate) is_dirty: bool,
+    /// Jobs that hold the storage open.
+    pub(crate) storage_users: u32,
+    pub(crate) flush: Flush,
+    pub(crate) sending: Sending,
+    pub(crate) receiving: Option<Receiving>,
+    pub(crate) install: Option<PendingInstall>,
+    /// When the group last saw a leader.
+    pub(crate) led_since: Option<Instant>,
+}
+
+/// A write that is in the log and not yet applied.
+#[derive(Debug)]
+pub(crate) struct PendingWrite {
+    pub(crate) term: Term,
+    pub(crate) origin: Origin,
+}
+
+/// A read that waits for an index.
+#[derive(Debug)]
+pub(crate) struct PendingRead {
+    pub(crate) read: Read,
+    pub(crate) origin: Origin,
+}
+
+/// Who asked.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// A client.
+    Client(Box<Caller>),
+    /// The metadata leader itself.
+    Metadata,
+}
+
+/// A client's request that has no answer yet.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub(crate) connection: ConnectionId,
+    pub(crate) sequence_id: i32,
+    pub(crate) method: Method,
+    pub(crate) app_id: i32,
+    pub(crate) partition_index: i32,
+    /// Whether the caller speaks our extension and may be sent our fields.
+    pub(crate) is_extended: bool,
+    pub(crate) received: Instant,
+    pub(crate) deadline: Instant,
+    /// The page that is being read, for a scan.
+    pub(crate) scan: Option<Scan>,
+}
+
+impl Caller {
+    pub(crate) fn group(&self) -> GroupId {
+        GroupId::new(self.app_id as u32, self.partition_index as u32)
+    }
+}
+
+/// How far storage is durable, and what came since.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Flush {
+    pub(crate) is_running: bool,
+    /// The last position known to be durable in storage.
+    pub(crate) position: LogPosition,
+    /// The log is kept from the entry after this one.
+    pub(crate) truncated: Index,
+    /// Bytes of entries applied since the last flush began.
+    pub(crate) bytes_since: u64,
+}
+
+/// A received checkpoint that waits for its turn.
+#[derive(Debug)]
+pub(crate) struct PendingInstall {
+    pub(crate) meta: hedgerow_replication::SnapshotMeta,
+    pub(crate) is_running: bool,
+}
+
+impl Replica {
+    pub(crate) fn id(&self) -> ReplicaId {
+        self.owner.replica
+    }
+
+    /// The node that leads the group, as far as this replica knows.
+    pub(crate) fn leader_node(&self) -> Option<NodeId> {
+        self.group.leader().map(ReplicaId::node)
+    }
+
+    /// Whether storage keys `key..` may lie in this partition.
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        key >= &self.range.0[..] && self.range.1.as_ref().is_none_or(|end| key < &end[..])
+    }
+}
+
+/// The directory of a replica's storage below data directory `data`.
+pub(crate) fn directory_of(data: &Path, owner: Owner) -> PathBuf {
+    data.join("replicas").join(name_of(owner))
+}
+
+/// The directory of a checkpoint that replica `owner` made.
+pub(crate) fn checkpoint_directory(data: &Path, owner: Owner, id: u64) -> PathBuf {
+    data.join("checkpoints").join(format!("{}-{id}", name_of(owner)))
+}
+
+/// The directory of a checkpoint that replica `owner` is receiving.
+pub(crate) fn incoming_directory(data: &Path, owner: Owner, id: u64) -> PathBuf {
+    data.join("incoming").join(format!("{}-{id}", name_of(owner)))
+}
+
+fn name_of(owner: Owner) -> String {
+    let GroupId { table, partition } = owner.group;
+    format!("{}.{}-{:x}", table.0, partition, owner.replica.0)
+}

@@ -1,0 +1,139 @@
+//! What nodes tell each other about what they host, and what follows from it: who is alive and who leads what.
+
+use crate::config::{DEAD_AFTER, REPORT_INTERVAL};
+use crate::node::Node;
+use crate::peer::{Frame, PeerReport, ReplicaReport, ReplicaState, Report};
+use crate::replica::{Hosted, Replica};
+use hedgerow_env::Now;
+use hedgerow_replication::Role;
+use hedgerow_types::{GroupId, Instant, NodeId, ReplicaId, Term};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The newest word of every node.
+#[derive(Debug, Default)]
+pub(crate) struct Reports {
+    /// By node: its last complete report and when a word of it last came.
+    pub(crate) nodes: BTreeMap<NodeId, (Report, Instant)>,
+    /// The leader of each group in the newest term that anybody told of.
+    leaders: BTreeMap<GroupId, (Term, ReplicaId)>,
+    /// Groups whose leader changed here and that the others should hear of at once.
+    pub(crate) urgent: BTreeSet<GroupId>,
+    last_sent: Option<Instant>,
+}
+
+impl Node {
+    pub(crate) fn tick_reports(&mut self, now: Now) {
+        let is_due = self.reports.last_sent.is_none_or(|last| now.instant.since(last) >= REPORT_INTERVAL);
+        if self.identity.cluster == 0 || (!is_due && self.reports.urgent.is_empty()) {
+            return;
+        }
+        let urgent = std::mem::take(&mut self.reports.urgent);
+        let wanted = |group: &GroupId| is_due || urgent.contains(group);
+        let replicas =
+            self.hosted.iter().filter(|(group, _)| wanted(group)).map(|(_, hosted)| report_of(hosted)).collect();
+        let report = Report {
+            incarnation: self.identity.incarnation().0,
+            address: self.config.address.clone(),
+            catalogue_version: self.catalogue.as_ref().map_or(0, |catalogue| catalogue.version),
+            replicas,
+            is_complete: is_due,
+        };
+        if is_due {
+            self.reports.last_sent = Some(now.instant);
+        }
+        let frame = Frame::Report(report.clone());
+        self.config.peers.keys().copied().collect::<Vec<_>>().into_iter().for_each(|node| self.send(node, &frame));
+        self.handle_report(self.config.node, report, now);
+    }
+
+    pub(crate) fn handle_report(&mut self, from: NodeId, report: Report, now: Now) {
+        for replica in &report.replicas {
+            let leader = (replica.leader != 0).then_some(ReplicaId(replica.leader));
+            self.note_leader(GroupId::from_u64(replica.group), replica.term, leader);
+        }
+        self.offer_catalogue(from, report.catalogue_version);
+        self.repair_from_report(from, &report, now);
+        if report.is_complete {
+            self.reports.nodes.insert(from, (report, now.instant));
+        } else if let Some((_, heard)) = self.reports.nodes.get_mut(&from) {
+            *heard = now.instant;
+        }
+    }
+
+    /// Remembers who leads `group`, unless a newer term is known.
+    pub(crate) fn note_leader(&mut self, group: GroupId, term: Term, leader: Option<ReplicaId>) {
+        let Some(leader) = leader else { return };
+        let known = self.reports.leaders.entry(group).or_insert((term, leader));
+        if term >= known.0 {
+            *known = (term, leader);
+        }
+    }
+
+    /// The leader of `group` and its term, as far as this node has heard.
+    pub(crate) fn leader_of(&self, group: GroupId) -> Option<(Term, ReplicaId)> {
+        self.reports.leaders.get(&group).copied()
+    }
+
+    pub(crate) fn forget_leader(&mut self, group: GroupId) {
+        self.reports.leaders.remove(&group);
+    }
+
+    pub(crate) fn is_alive(&self, node: NodeId, now: Now) -> bool {
+        node == self.config.node
+            || self.reports.nodes.get(&node).is_some_and(|(_, heard)| now.instant.since(*heard) < DEAD_AFTER)
+    }
+
+    /// The nodes that have been heard of lately, this one included.
+    pub(crate) fn alive_nodes(&self, now: Now) -> BTreeSet<NodeId> {
+        self.config.peers.keys().copied().filter(|node| self.is_alive(*node, now)).collect()
+    }
+}
+
+fn report_of(hosted: &Hosted) -> ReplicaReport {
+    let owner = hosted.owner();
+    let plain = |state: ReplicaState| ReplicaReport {
+        group: owner.group.to_u64(),
+        replica: owner.replica.0,
+        state: state as u32,
+        ..ReplicaReport::default()
+    };
+    match hosted {
+        Hosted::Starting { .. } => plain(ReplicaState::Starting),
+        Hosted::Lost { .. } => plain(ReplicaState::Lost),
+        Hosted::Running(replica) => {
+            let state = match replica.group.role() {
+                _ if replica.storage.is_none() => ReplicaState::Starting,
+                Role::Leader => ReplicaState::Leader,
+                Role::Follower | Role::Candidate => ReplicaState::Follower,
+                Role::Learner => ReplicaState::Learner,
+            };
+            let is_leader = state == ReplicaState::Leader;
+            ReplicaReport {
+                term: replica.group.term(),
+                commit: replica.group.commit(),
+                applied: replica.storage.as_ref().map_or(0, |storage| storage.applied().index),
+                leader: replica.group.leader().map_or(0, |leader| leader.0),
+                peers: if is_leader { peers_of(replica) } else { Vec::new() },
+                voters: if is_leader { voters_of(replica) } else { Vec::new() },
+                ..plain(state)
+            }
+        }
+    }
+}
+
+fn peers_of(replica: &Replica) -> Vec<PeerReport> {
+    let progress = replica.group.progress();
+    progress
+        .iter()
+        .map(|peer| PeerReport { replica: peer.replica.0, matched: peer.matched, is_active: peer.is_active })
+        .collect()
+}
+
+fn voters_of(replica: &Replica) -> Vec<u64> {
+    let membership = replica.group.membership();
+    let mut voters: Vec<u64> =
+        membership.voters.iter().chain(&membership.voters_outgoing).map(|replica| replica.0).collect();
+    voters.sort_unstable();
+    voters.dedup();
+    voters
+}

@@ -1,0 +1,306 @@
+//! Serving clients: from a frame to an operation on a group, and from its result to a reply.
+//!
+//! **Where a read is served** is [`Node::serve_read`] and, for reads that had to wait, `finish_read` in `drive.rs`.
+//! **Where a write is proposed** is [`Node::serve_write`].
+
+use crate::config::WAIT_MAX;
+use crate::node::Node;
+use crate::outbox::ConnectionId;
+use crate::replica::{Caller, Origin, Replica};
+use bytes::Bytes;
+use hedgerow_env::Now;
+use hedgerow_placement::Settings;
+use hedgerow_placement::option::DenyAnswer;
+use hedgerow_types::op::{Mutation, Read, ReadReply, Write, WriteReply};
+use hedgerow_types::time::expiry_seconds;
+use hedgerow_types::{ClientId, GroupId, Index, NodeId, Refusal, Sequence, TableId};
+use hedgerow_wire::serve::{self, Denied, Ident, Operation};
+use hedgerow_wire::{Class, Extension, Rejected, Reply, ReplyExtension, Request, Text};
+use std::time::Duration;
+
+impl Node {
+    /// A whole frame came from a client. `now` must have been read after it came.
+    pub fn handle_client(&mut self, connection: ConnectionId, frame: Bytes, now: Now) {
+        match hedgerow_wire::decode_request(frame) {
+            Ok(request) => self.serve(connection, request, now),
+            Err(Rejected::Answer { name, sequence_id, error }) => {
+                hedgerow_wire::encode_rejection(self.outbox.client(connection), &name, sequence_id, error);
+            }
+            Err(Rejected::Ignore) => {}
+            Err(Rejected::Close(reason)) => {
+                tracing::debug!(connection = connection.0, %reason, "a client's connection is closed");
+                self.outbox.closed.push(connection);
+            }
+        }
+    }
+
+    fn serve(&mut self, connection: ConnectionId, request: Request, now: Now) {
+        let Request { header, sequence_id, body } = request;
+        let extension = header.extension.as_ref();
+        let caller = Caller {
+            connection,
+            sequence_id,
+            method: body.method(),
+            app_id: header.app_id,
+            partition_index: header.partition_index,
+            is_extended: extension.is_some(),
+            received: now.instant,
+            deadline: now.instant + patience(extension),
+            scan: None,
+        };
+        match caller.method.class() {
+            Class::Read | Class::Scan | Class::Write => self.serve_data(caller, &header, &body, now),
+            Class::Admin => self.serve_admin(caller, body, now),
+            Class::Connection => self.serve_connection(&caller),
+        }
+    }
+
+    fn serve_data(&mut self, mut caller: Caller, header: &hedgerow_wire::Header, body: &hedgerow_wire::Body, now: Now) {
+        let (app_id, partition) = (header.app_id as u32, header.partition_index as u32);
+        let group = GroupId { table: TableId(app_id), partition };
+        let Some(replica) = self.running(group).filter(|_| app_id != 0) else {
+            let refusal = self.why_not_hosted(group);
+            return self.answer_refused(&caller, &refusal);
+        };
+        let kind = replica.kind;
+        let operation = match serve::operation(body, kind) {
+            Ok(operation) => operation,
+            Err(Denied::Refused(refusal)) => return self.answer_refused(&caller, &refusal),
+            Err(Denied::Answered(status)) => {
+                let reply = self.with_ident(&caller, |ident| serve::status_reply(caller.method, status, ident));
+                return self.answer(&caller, &reply, 0);
+            }
+        };
+        if self.is_denied(&caller, group.table) {
+            return;
+        }
+        match operation {
+            Operation::Read(read) => self.serve_read(group, read, caller, now),
+            Operation::Write(write) => {
+                let number = header.extension.as_ref().map_or((ClientId(0), 0), number_of);
+                self.serve_write(group, number, write, caller, now);
+            }
+            Operation::OpenScan { scan, validate_hash: _ } => {
+                caller.scan = Some(scan.clone());
+                self.serve_read(group, Read::Scan(scan), caller, now);
+            }
+            Operation::ContinueScan { context } => match self.scans.take(context, group) {
+                Some(scan) => {
+                    caller.scan = Some(scan.clone());
+                    self.serve_read(group, Read::Scan(scan), caller, now);
+                }
+                None => {
+                    let status = hedgerow_types::Status::NotFound;
+                    let reply = self.with_ident(&caller, |ident| serve::status_reply(caller.method, status, ident));
+                    self.answer(&caller, &reply, 0);
+                }
+            },
+            Operation::ClearScan { context } => drop(self.scans.take(context, group)),
+            Operation::Other => self.answer_refused(&caller, &Refusal::Unknown),
+        }
+    }
+
+    /// Reads at the leader, at once if its lease holds and it has applied everything committed.
+    fn serve_read(&mut self, group: GroupId, read: Read, caller: Caller, now: Now) {
+        if let Some(refusal) = self.running(group).and_then(|replica| misplaced(replica, read_keys(&read))) {
+            return self.answer_refused(&caller, &refusal);
+        }
+        match self.read(group, read, Origin::Client(Box::new(caller)), now) {
+            Ok(Some((reply, Origin::Client(caller)))) => self.answer_read(&caller, reply, now),
+            Ok(_) => {}
+            Err((refusal, origin)) => self.refuse(origin, &refusal),
+        }
+    }
+
+    fn serve_write(
+        &mut self,
+        group: GroupId,
+        number: (ClientId, Sequence),
+        mut write: Write,
+        caller: Caller,
+        now: Now,
+    ) {
+        if let Some(refusal) = self.running(group).and_then(|replica| misplaced(replica, write_key(&write))) {
+            return self.answer_refused(&caller, &refusal);
+        }
+        let default_ttl = self.settings(group.table).map_or(0, |settings| settings.default_ttl_seconds);
+        if default_ttl > 0 {
+            set_default_expiry(&mut write, expiry_seconds(now.unix_micros).saturating_add(default_ttl));
+        }
+        if let Err((refusal, origin)) = self.propose(group, number, write, Origin::Client(Box::new(caller)), now) {
+            self.refuse(origin, &refusal);
+        }
+    }
+
+    fn serve_connection(&mut self, caller: &Caller) {
+        if caller.method == hedgerow_wire::Method::Negotiation {
+            let status = hedgerow_wire::message::NEGOTIATION_AUTH_DISABLED;
+            let reply = hedgerow_wire::message::NegotiationReply { status, msg: Bytes::new() };
+            self.answer(caller, &Reply::Negotiation(reply), 0);
+        }
+    }
+
+    /// What a request for a group that does not run here is told.
+    fn why_not_hosted(&self, group: GroupId) -> Refusal {
+        let Some(catalogue) = &self.catalogue else {
+            return Refusal::NotReady("the cluster is being formed".into());
+        };
+        match catalogue.tables.get(&group.table) {
+            None => Refusal::NoTable,
+            Some(_) if self.hosted.contains_key(&group) => Refusal::NotReady("the replica is starting".into()),
+            Some(_) => Refusal::NotHosted,
+        }
+    }
+
+    pub(crate) fn settings(&self, table: TableId) -> Option<&Settings> {
+        self.settings.get(&table)
+    }
+
+    /// Whether the table's options refuse the request; it has then got the answer that they want, if any.
+    fn is_denied(&mut self, caller: &Caller, table: TableId) -> bool {
+        let Some(deny) = self.settings(table).and_then(|settings| settings.deny) else { return false };
+        let is_write = caller.method.class() == Class::Write;
+        if !(if is_write { deny.denies_writes } else { deny.denies_reads }) {
+            return false;
+        }
+        if deny.answer == DenyAnswer::InvalidState {
+            let text = "the table's option replica.deny_client_request refuses it";
+            self.answer_refused(caller, &Refusal::NotReady(text.into()));
+        }
+        true
+    }
+
+    pub(crate) fn answer_read(&mut self, caller: &Caller, reply: ReadReply, now: Now) {
+        self.note_slow(caller, now);
+        let index = self.running(caller.group()).map_or(0, |replica| replica.group.applied());
+        let reply = match &caller.scan {
+            Some(scan) => {
+                let only_count = scan.only_count;
+                let resume_after = match &reply {
+                    ReadReply::Page { resume_after, .. } => resume_after.clone(),
+                    _ => None,
+                };
+                let context = match resume_after {
+                    Some(start) => {
+                        let rest = hedgerow_types::op::Scan { start, start_inclusive: false, ..scan.clone() };
+                        self.scans.keep(rest, caller.group(), caller.connection, now.instant)
+                    }
+                    None => hedgerow_wire::message::SCAN_DONE,
+                };
+                self.with_ident(caller, |ident| serve::scan_reply(reply, context, only_count, ident))
+            }
+            None => self.with_ident(caller, |ident| serve::read_reply(caller.method, reply, ident)),
+        };
+        self.answer(caller, &reply, index);
+    }
+
+    pub(crate) fn answer_write(&mut self, caller: &Caller, reply: WriteReply, index: Index, now: Now) {
+        self.note_slow(caller, now);
+        let reply = self.with_ident(caller, |ident| serve::write_reply(caller.method, reply, index, ident));
+        self.answer(caller, &reply, index);
+    }
+
+    pub(crate) fn answer_refused(&mut self, caller: &Caller, refusal: &Refusal) {
+        let leader = match refusal {
+            Refusal::NotLeader { leader: Some(node) } => self.address_text(*node),
+            _ => None,
+        };
+        self.answer(caller, &Reply::refused(refusal, leader.as_ref()), 0);
+    }
+
+    pub(crate) fn answer(&mut self, caller: &Caller, reply: &Reply, index: Index) {
+        let extension = caller.is_extended.then(|| ReplyExtension {
+            served_by: self.address.clone(),
+            index,
+            staleness_ms: None,
+            queue_us: 0,
+        });
+        let out = self.outbox.client(caller.connection);
+        hedgerow_wire::encode_reply(out, caller.method, caller.sequence_id, reply, extension.as_ref());
+    }
+
+    fn with_ident<T>(&self, caller: &Caller, use_it: impl FnOnce(&Ident<'_>) -> T) -> T {
+        let table = match self.hosted.get(&caller.group()) {
+            Some(crate::replica::Hosted::Running(replica)) => replica.kind,
+            _ => serve::TableKind::Hash,
+        };
+        use_it(&Ident { app_id: caller.app_id, partition_index: caller.partition_index, server: &self.address, table })
+    }
+
+    /// The address of `node` as a reply carries it.
+    pub(crate) fn address_text(&self, node: NodeId) -> Option<Text> {
+        let known = self.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&node));
+        let address = known.map(|node| node.address.as_str()).or(self.config.peers.get(&node).map(String::as_str));
+        address.map(Text::from)
+    }
+
+    fn note_slow(&self, caller: &Caller, now: Now) {
+        let Some(threshold) = self.settings(caller.group().table).and_then(|it| it.slow_query_threshold_ms) else {
+            return;
+        };
+        let took = now.instant.since(caller.received);
+        if took >= Duration::from_millis(u64::from(threshold)) {
+            tracing::warn!(group = %caller.group(), method = caller.method.name(), ?took, "slow request");
+        }
+    }
+}
+
+/// How long the caller waits, by its own word where that can be trusted.
+fn patience(extension: Option<&Extension>) -> Duration {
+    let deadline = extension.and_then(|extension| extension.deadline_ms);
+    deadline.map_or(WAIT_MAX, |ms| Duration::from_millis(ms.clamp(0, 600_000) as u64))
+}
+
+fn number_of(extension: &Extension) -> (ClientId, Sequence) {
+    match (extension.client_id, extension.sequence) {
+        (Some(client), Some(sequence)) => (ClientId(client), sequence),
+        _ => (ClientId(0), 0),
+    }
+}
+
+/// A refusal if a key lies outside the replica's partition: the caller's map is wrong, or its hash.
+fn misplaced<'a>(replica: &Replica, keys: impl IntoIterator<Item = &'a Bytes>) -> Option<Refusal> {
+    let is_elsewhere = keys.into_iter().any(|key| !key.is_empty() && !replica.contains(key));
+    is_elsewhere.then(|| Refusal::Invalid("the key does not belong to this partition".into()))
+}
+
+fn read_keys(read: &Read) -> Option<&Bytes> {
+    match read {
+        Read::Get { key } | Read::Ttl { key } => Some(key),
+        Read::MultiGet(multi_get) => Some(&multi_get.prefix),
+        Read::SortKeyCount { prefix } => Some(prefix),
+        // Pegasus' clients group these by partition or give bounds of the whole key space.
+        Read::BatchGet { .. } | Read::Scan(_) | Read::Checksum => None,
+    }
+}
+
+fn write_key(write: &Write) -> Option<&Bytes> {
+    match write {
+        Write::Nothing => None,
+        Write::Put { key, .. } | Write::Remove { key } | Write::Incr { key, .. } => Some(key),
+        Write::MultiPut { prefix, .. } | Write::MultiRemove { prefix, .. } | Write::CheckAndMutate { prefix, .. } => {
+            Some(prefix)
+        }
+    }
+}
+
+/// Gives records that would live for ever the table's default life.
+fn set_default_expiry(write: &mut Write, default: u32) {
+    let set = |expire_at: &mut u32| {
+        if *expire_at == 0 {
+            *expire_at = default;
+        }
+    };
+    match write {
+        Write::Put { expire_at, .. } | Write::MultiPut { expire_at, .. } => set(expire_at),
+        Write::CheckAndMutate { mutations, .. } => {
+            for mutation in mutations {
+                match mutation {
+                    Mutation::Put { expire_at, .. } => set(expire_at),
+                    Mutation::Remove { .. } => {}
+                }
+            }
+        }
+        Write::Nothing | Write::Remove { .. } | Write::MultiRemove { .. } | Write::Incr { .. } => {}
+    }
+}

@@ -1,0 +1,358 @@
+//! Streaming checkpoints to replicas that the log can no longer help: piece by piece, at the receiver's pace and within
+//! a rate, and going on where it stopped.
+//!
+//! ```text
+//! leader's node                                receiver's node
+//!   checkpoint (job)
+//!   SnapshotBegin(files, message)  ---------->  notes the files; those it has whole are not asked for again
+//!                    <----------  SnapshotProgress(file, offset): what it wants next
+//!   SnapshotChunk(file, offset, bytes) ------>  writes it (job), syncs and renames a whole file
+//!                        ...
+//!                    <----------  SnapshotProgress(number of files): everything is there
+//!   handle_snapshot_sent                        handle_snapshot_received, then install (job)
+//! ```
+//!
+//! A receiver that hears nothing repeats what it wants, so that a broken connection costs one piece; a receiver that
+//! restarts keeps its whole files. Neither end waits for the other with anything held.
+
+use crate::config::SNAPSHOT_CHUNK_SIZE;
+use crate::job::{Job, Owner};
+use crate::node::Node;
+use crate::peer::{Frame, SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress};
+use crate::replica::{checkpoint_directory, incoming_directory};
+use bytes::{Bytes, BytesMut};
+use hedgerow_env::{Now, OpenMode};
+use hedgerow_replication::{SnapshotMeta, SnapshotSend};
+use hedgerow_types::{GroupId, Instant, ReplicaId};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A receiver that has heard nothing for this long says again what it wants.
+const REPEAT_AFTER: Duration = Duration::from_secs(1);
+/// A transfer that has not moved for this long is given up.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
+/// Most files of one checkpoint.
+const FILES_MAX: usize = 100_000;
+
+/// Checkpoints that a replica's node is sending.
+#[derive(Debug, Default)]
+pub(crate) struct Sending {
+    checkpoint: Option<Checkpoint>,
+    transfers: BTreeMap<ReplicaId, Transfer>,
+}
+
+#[derive(Debug)]
+struct Checkpoint {
+    meta: SnapshotMeta,
+    files: Vec<(String, u64)>,
+    directory: PathBuf,
+}
+
+#[derive(Debug)]
+struct Transfer {
+    id: u64,
+    /// What the receiver wants and has not been sent.
+    wanted: Option<(u32, u64)>,
+    idle: Duration,
+}
+
+/// A checkpoint that a replica is receiving.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    from: ReplicaId,
+    id: u64,
+    message: Bytes,
+    files: Vec<SnapshotFile>,
+    file: usize,
+    offset: u64,
+    is_writing: bool,
+    /// Bytes of the piece being written.
+    writing: u64,
+    last_heard: Instant,
+    last_progress: Instant,
+}
+
+/// Bytes that checkpoints may still take of the network.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    bytes_per_second: u64,
+    tokens: u64,
+}
+
+impl Limiter {
+    pub(crate) fn new(bytes_per_second: u64) -> Self {
+        Self { bytes_per_second, tokens: SNAPSHOT_CHUNK_SIZE }
+    }
+
+    fn refill(&mut self, elapsed: Duration) {
+        let fresh = (u128::from(self.bytes_per_second) * elapsed.as_nanos() / 1_000_000_000) as u64;
+        self.tokens = (self.tokens + fresh).min(self.bytes_per_second.max(SNAPSHOT_CHUNK_SIZE));
+    }
+
+    fn take(&mut self, bytes: u64) -> bool {
+        let has_enough = self.tokens >= bytes;
+        if has_enough {
+            self.tokens -= bytes;
+        }
+        has_enough
+    }
+}
+
+impl Node {
+    pub(crate) fn handle_checkpoint(&mut self, owner: Owner, meta: SnapshotMeta, files: Vec<(String, u64)>, now: Now) {
+        let Some(replica) = self.running_as(owner) else { return };
+        let log = replica.log;
+        let directory = checkpoint_directory(&self.config.data[log], owner, meta.id);
+        let Some(replica) = self.running_as(owner) else { return };
+        replica.group.handle_checkpoint(meta.clone(), now.instant);
+        let before = replica.sending.checkpoint.replace(Checkpoint { meta, files, directory });
+        self.mark_dirty(owner.group);
+        if let Some(before) = before {
+            self.job(Job::Remove { directories: vec![before.directory] });
+        }
+    }
+
+    pub(crate) fn start_sending(&mut self, group: GroupId, send: SnapshotSend, now: Now) {
+        let Some(replica) = self.running(group) else { return };
+        let SnapshotSend { to, meta, message } = send;
+        let from = replica.id();
+        let Some(checkpoint) = replica.sending.checkpoint.as_ref().filter(|it| it.meta.id == meta.id) else {
+            replica.group.handle_snapshot_sent(to, false, now.instant);
+            return self.mark_dirty(group);
+        };
+        let mut encoded = BytesMut::new();
+        message.encode(&mut encoded);
+        let files = checkpoint.files.iter().map(|(name, size)| SnapshotFile { name: name.clone(), size: *size });
+        let begin = SnapshotBegin {
+            group: group.to_u64(),
+            from: from.0,
+            to: to.0,
+            id: meta.id,
+            message: encoded.freeze(),
+            files: files.collect(),
+        };
+        replica.sending.transfers.insert(to, Transfer { id: meta.id, wanted: None, idle: Duration::ZERO });
+        tracing::info!(%group, %to, index = meta.position.index, "sending a checkpoint");
+        self.send(to.node(), &Frame::SnapshotBegin(begin));
+    }
+
+    pub(crate) fn handle_snapshot_progress(&mut self, progress: SnapshotProgress, now: Now) {
+        let group = GroupId::from_u64(progress.group);
+        let to = ReplicaId(progress.from);
+        let Some(replica) = self.running(group) else { return };
+        let Some(transfer) = replica.sending.transfers.get_mut(&to).filter(|it| it.id == progress.id) else { return };
+        transfer.idle = Duration::ZERO;
+        let file_count = replica.sending.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.files.len());
+        if progress.is_refused || progress.file as usize >= file_count {
+            replica.sending.transfers.remove(&to);
+            replica.group.handle_snapshot_sent(to, !progress.is_refused, now.instant);
+            return self.mark_dirty(group);
+        }
+        transfer.wanted = Some((progress.file, progress.offset));
+        self.send_wanted(group);
+    }
+
+    pub(crate) fn tick_sending(&mut self, elapsed: Duration, now: Now) {
+        self.limiter.refill(elapsed);
+        let groups: Vec<GroupId> = self.hosted.keys().copied().collect();
+        for group in groups {
+            let Some(replica) = self.running(group).filter(|replica| !replica.sending.transfers.is_empty()) else {
+                continue;
+            };
+            replica.sending.transfers.values_mut().for_each(|transfer| transfer.idle += elapsed);
+            let is_idle = |transfer: &Transfer| transfer.idle >= GIVE_UP_AFTER;
+            let transfers = &replica.sending.transfers;
+            let idle: Vec<ReplicaId> =
+                transfers.iter().filter(|(_, transfer)| is_idle(transfer)).map(|(to, _)| *to).collect();
+            for to in idle {
+                replica.sending.transfers.remove(&to);
+                replica.group.handle_snapshot_sent(to, false, now.instant);
+            }
+            self.mark_dirty(group);
+            self.send_wanted(group);
+        }
+    }
+
+    /// Reads the pieces that are wanted, as far as the rate allows.
+    fn send_wanted(&mut self, group: GroupId) {
+        let Some(crate::replica::Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
+        let owner = replica.owner;
+        let Some(checkpoint) = &replica.sending.checkpoint else { return };
+        for (to, transfer) in &mut replica.sending.transfers {
+            let Some((file, offset)) = transfer.wanted else { continue };
+            let Some((name, size)) = checkpoint.files.get(file as usize) else { continue };
+            let piece = size.saturating_sub(offset).min(SNAPSHOT_CHUNK_SIZE);
+            if !self.limiter.take(piece) {
+                return;
+            }
+            transfer.wanted = None;
+            self.outbox.jobs.push(Job::ReadChunk {
+                owner,
+                to: *to,
+                id: transfer.id,
+                path: checkpoint.directory.join(name),
+                file,
+                offset,
+                size: piece as usize,
+            });
+        }
+    }
+
+    pub(crate) fn send_chunk(
+        &mut self,
+        owner: Owner,
+        (to, id): (ReplicaId, u64),
+        (file, offset): (u32, u64),
+        data: Bytes,
+    ) {
+        let crc = crc32c::crc32c(&data);
+        let group = owner.group.to_u64();
+        self.send(to.node(), &Frame::SnapshotChunk(SnapshotChunk { group, to: to.0, id, file, offset, data, crc }));
+    }
+
+    pub(crate) fn handle_snapshot_begin(&mut self, begin: SnapshotBegin, now: Now) {
+        let owner = Owner { group: GroupId::from_u64(begin.group), replica: ReplicaId(begin.to) };
+        let Some(replica) = self.running_as(owner) else { return };
+        if replica.storage.is_none() {
+            return;
+        }
+        let log = replica.log;
+        if let Some(receiving) = &mut replica.receiving
+            && receiving.id == begin.id
+        {
+            receiving.last_heard = now.instant;
+            return self.send_progress(owner, now);
+        }
+        if begin.files.len() > FILES_MAX || !begin.files.iter().all(|file| is_plain_name(&file.name)) {
+            tracing::warn!(group = %owner.group, "a checkpoint with forbidden file names was refused");
+            return;
+        }
+        let before = replica.receiving.take().map(|receiving| receiving.id);
+        let directory = incoming_directory(&self.config.data[log], owner, begin.id);
+        let file = begin.files.iter().take_while(|file| self.has_whole(&directory, file)).count();
+        if let Some(before) = before {
+            let directories = vec![incoming_directory(&self.config.data[log], owner, before)];
+            self.job(Job::Remove { directories });
+        }
+        let receiving = Receiving {
+            from: ReplicaId(begin.from),
+            id: begin.id,
+            message: begin.message,
+            files: begin.files,
+            file,
+            offset: 0,
+            is_writing: false,
+            writing: 0,
+            last_heard: now.instant,
+            last_progress: now.instant,
+        };
+        if let Some(replica) = self.running_as(owner) {
+            replica.receiving = Some(receiving);
+        }
+        self.continue_receiving(owner, now);
+    }
+
+    /// Whether a file of the checkpoint is there already, from before a restart. Files get their name once they are
+    /// whole and synced.
+    fn has_whole(&self, directory: &Path, file: &SnapshotFile) -> bool {
+        let path = directory.join(&file.name);
+        self.disk.exists(&path)
+            && self.disk.open(&path, OpenMode::Read).and_then(|it| it.len()).is_ok_and(|size| size == file.size)
+    }
+
+    pub(crate) fn handle_snapshot_chunk(&mut self, chunk: SnapshotChunk, now: Now) {
+        let owner = Owner { group: GroupId::from_u64(chunk.group), replica: ReplicaId(chunk.to) };
+        let Some(log) = self.running_as(owner).map(|replica| replica.log) else { return };
+        let data = self.config.data[log].clone();
+        let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
+        let is_wanted = receiving.id == chunk.id
+            && !receiving.is_writing
+            && (receiving.file, receiving.offset) == (chunk.file as usize, chunk.offset);
+        let Some(file) = receiving.files.get(receiving.file).filter(|_| is_wanted) else { return };
+        let end = chunk.offset + chunk.data.len() as u64;
+        if crc32c::crc32c(&chunk.data) != chunk.crc || end > file.size {
+            tracing::warn!(group = %owner.group, "a damaged piece of a checkpoint was dropped");
+            return;
+        }
+        let directory = incoming_directory(&data, owner, chunk.id);
+        let complete_as = (end == file.size).then(|| directory.join(&file.name));
+        let path = directory.join(format!("{}.part", file.name));
+        receiving.is_writing = true;
+        receiving.writing = chunk.data.len() as u64;
+        receiving.last_heard = now.instant;
+        let (id, offset, data) = (chunk.id, chunk.offset, chunk.data);
+        self.job(Job::WriteChunk { owner, id, path, offset, data, complete_as });
+    }
+
+    pub(crate) fn handle_chunk_written(&mut self, owner: Owner, id: u64, now: Now) {
+        let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
+        if receiving.id != id || !receiving.is_writing {
+            return;
+        }
+        receiving.is_writing = false;
+        receiving.offset += receiving.writing;
+        let size = receiving.files.get(receiving.file).map_or(0, |file| file.size);
+        if receiving.offset >= size {
+            receiving.file += 1;
+            receiving.offset = 0;
+        }
+        self.continue_receiving(owner, now);
+    }
+
+    /// Asks for the next piece, or, if there is none, hands the checkpoint to the group.
+    fn continue_receiving(&mut self, owner: Owner, now: Now) {
+        self.send_progress(owner, now);
+        let Some(replica) = self.running_as(owner) else { return };
+        let Some(receiving) = replica.receiving.as_ref().filter(|it| it.file >= it.files.len()) else { return };
+        match hedgerow_replication::Message::decode(receiving.message.clone()) {
+            Ok(message) => {
+                let from = receiving.from;
+                replica.group.handle_snapshot_received(from, message, now.instant);
+                self.mark_dirty(owner.group);
+            }
+            Err(error) => tracing::warn!(group = %owner.group, %error, "a checkpoint without a message was dropped"),
+        }
+    }
+
+    fn send_progress(&mut self, owner: Owner, now: Now) {
+        let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
+        receiving.last_progress = now.instant;
+        let progress = SnapshotProgress {
+            group: owner.group.to_u64(),
+            from: owner.replica.0,
+            id: receiving.id,
+            file: receiving.file as u32,
+            offset: receiving.offset,
+            is_refused: false,
+        };
+        let to = receiving.from.node();
+        self.send(to, &Frame::SnapshotProgress(progress));
+    }
+
+    pub(crate) fn tick_receiving(&mut self, group: GroupId, now: Now) {
+        let Some(replica) = self.running(group) else { return };
+        let (owner, log, is_installing) = (replica.owner, replica.log, replica.install.is_some());
+        let Some(receiving) = replica.receiving.as_ref().filter(|_| !is_installing) else { return };
+        let id = receiving.id;
+        if now.instant.since(receiving.last_heard) >= GIVE_UP_AFTER {
+            replica.receiving = None;
+            let directories = vec![incoming_directory(&self.config.data[log], owner, id)];
+            self.job(Job::Remove { directories });
+        } else if !receiving.is_writing && now.instant.since(receiving.last_progress) >= REPEAT_AFTER {
+            self.send_progress(owner, now);
+        }
+    }
+
+    /// A piece could not be read or written: both ends start over when the leader asks again.
+    pub(crate) fn handle_copy_failed(&mut self, owner: Owner) {
+        if let Some(replica) = self.running_as(owner) {
+            replica.receiving = None;
+        }
+    }
+}
+
+/// Whether a file name stays inside its directory.
+fn is_plain_name(name: &str) -> bool {
+    !name.is_empty() && name.len() < 256 && !name.starts_with('.') && !name.contains(['/', '\\', '\0'])
+}

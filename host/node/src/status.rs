@@ -1,0 +1,110 @@
+//! What `status` and `describe` show: the catalogue beside what the nodes report.
+
+use crate::node::Node;
+use crate::peer::{PeerReport, ReplicaReport, ReplicaState};
+use hedgerow_env::Now;
+use hedgerow_placement::{Replica, ReplicaRole, Table, TableKind, TableState};
+use hedgerow_types::{GroupId, Refusal};
+use serde_json::{Value, json};
+
+impl Node {
+    pub(crate) fn status(&self, command: &str, argument: &str, now: Now) -> Result<Value, Refusal> {
+        let catalogue =
+            self.catalogue.as_ref().ok_or_else(|| Refusal::NotReady("the cluster is being formed".into()))?;
+        let argument: Value = serde_json::from_str(argument).unwrap_or(Value::Null);
+        let name = argument.get("table").or(argument.get("name")).and_then(Value::as_str);
+        let tables: Vec<&Table> = match (command, name) {
+            (_, Some(name)) => vec![catalogue.table_by_name(name).ok_or(Refusal::NoTable)?],
+            ("describe", None) => return Err(Refusal::Invalid("describe needs the name of a table".into())),
+            _ => catalogue.tables.values().collect(),
+        };
+        let tables: Vec<Value> = tables.into_iter().map(|table| self.table_status(table, now)).collect();
+        if command == "describe" {
+            return tables.into_iter().next().ok_or(Refusal::NoTable);
+        }
+        Ok(json!({
+            "cluster": format!("{:016x}", catalogue.cluster),
+            "catalogue_version": catalogue.version,
+            "metadata": self.partition_status(GroupId::META, now),
+            "nodes": self.config.peers.keys().map(|node| self.node_status(*node, now)).collect::<Vec<_>>(),
+            "tables": tables,
+        }))
+    }
+
+    fn node_status(&self, node: hedgerow_types::NodeId, now: Now) -> Value {
+        let replicas = self.reports.nodes.get(&node).map_or(&[][..], |(report, _)| &report.replicas);
+        let leaders = replicas.iter().filter(|replica| replica.state == ReplicaState::Leader as u32).count();
+        json!({
+            "node": node.0,
+            "address": self.address_text(node).map_or_else(String::new, |text| text.to_string()),
+            "state": if self.is_alive(node, now) { "alive" } else { "dead" },
+            "replicas": replicas.len(),
+            "leaders": leaders,
+        })
+    }
+
+    fn table_status(&self, table: &Table, now: Now) -> Value {
+        let partitions: Vec<Value> = (0..table.partitions.len() as u32)
+            .map(|partition| self.partition_status(GroupId { table: table.id, partition }, now))
+            .collect();
+        json!({
+            "id": table.id.0,
+            "name": table.name,
+            "kind": match table.kind { TableKind::Hash => "hash", TableKind::Ordered => "ordered" },
+            "state": match table.state { TableState::Creating => "creating", TableState::Available => "available" },
+            "partition_count": table.partitions.len(),
+            "replica_count": table.replica_count,
+            "options": table.options,
+            "created_unix_seconds": table.created_unix_seconds,
+            "partitions": partitions,
+        })
+    }
+
+    fn partition_status(&self, group: GroupId, now: Now) -> Value {
+        let leader = self.leader_of(group);
+        let leader_report = leader.and_then(|(_, leader)| self.replica_report(group, leader.0, leader.node()));
+        let replicas = self.catalogue.as_ref().and_then(|it| it.group(group)).map_or(&[][..], |it| &it.replicas);
+        let replicas: Vec<Value> =
+            replicas.iter().map(|replica| self.replica_status(group, replica, leader_report, now)).collect();
+        json!({
+            "index": group.partition,
+            "leader": leader.and_then(|(_, leader)| self.address_text(leader.node())).map(|text| text.to_string()),
+            "term": leader.map_or(0, |(term, _)| term),
+            "commit": leader_report.map_or(0, |report| report.commit),
+            "replicas": replicas,
+        })
+    }
+
+    fn replica_status(&self, group: GroupId, replica: &Replica, leader: Option<&ReplicaReport>, now: Now) -> Value {
+        let node = replica.id.node();
+        let report = self.replica_report(group, replica.id.0, node);
+        let commit = leader.map_or(0, |leader| leader.commit);
+        let applied = report.map_or(0, |report| report.applied);
+        let peer = leader.and_then(|leader| leader.peers.iter().find(|peer| peer.replica == replica.id.0));
+        let state = match report.and_then(|report| ReplicaState::from_code(report.state)) {
+            _ if !self.is_alive(node, now) => "down",
+            Some(ReplicaState::Leader | ReplicaState::Follower) => "ok",
+            Some(ReplicaState::Learner | ReplicaState::Starting) => "learning",
+            Some(ReplicaState::Lost) => "lost",
+            None => "missing",
+        };
+        json!({
+            "node": node.0,
+            "replica": replica.id.to_string(),
+            "role": match replica.role {
+                ReplicaRole::Voter => "voter",
+                ReplicaRole::Joining { .. } => "joining",
+                ReplicaRole::Learner => "learner",
+            },
+            "matched": peer.map_or(applied, |peer: &PeerReport| peer.matched),
+            "applied": applied,
+            "lag": commit.saturating_sub(applied),
+            "state": state,
+        })
+    }
+
+    fn replica_report(&self, group: GroupId, replica: u64, node: hedgerow_types::NodeId) -> Option<&ReplicaReport> {
+        let (report, _) = self.reports.nodes.get(&node)?;
+        report.replicas.iter().find(|one| (one.group, one.replica) == (group.to_u64(), replica))
+    }
+}
