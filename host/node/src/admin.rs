@@ -192,7 +192,13 @@ impl Node {
             Err(refusal) => return self.answer_admin(asker, Err(refusal)),
         };
         if leader != self.config.node {
-            return self.pass_on(leader, ("transfer", argument), asker, now, WAIT_MAX);
+            return match asker {
+                // Two nodes that each take the other for the leader would play ping-pong with it.
+                Asker::Peer { .. } => self.answer_admin(asker, Err(Refusal::NotLeader { leader: Some(leader) })),
+                Asker::Nobody | Asker::Client(_) | Asker::Gather(_) => {
+                    self.pass_on(leader, ("transfer", argument), asker, now, WAIT_MAX);
+                }
+            };
         }
         let Some(replica) = self.running(group) else { return self.answer_admin(asker, Err(Refusal::NotHosted)) };
         let result = replica.group.transfer_leader(to, now.instant);
@@ -312,14 +318,12 @@ impl Node {
 
     pub(crate) fn handle_admin_request(&mut self, from: NodeId, request: AdminRequest, now: Now) {
         let asker = Asker::Peer { node: from, id: request.id };
-        // What was passed on once is not passed on again: two nodes that each take the other for the leader would play
-        // ping-pong with it.
-        let leads = match request.command.as_str() {
-            "checksum_here" => true,
-            "transfer" => true,
+        // What was passed on once is not passed on again.
+        let belongs_here = match request.command.as_str() {
+            "checksum_here" | "transfer" => true,
             _ => self.leads_metadata(),
         };
-        if leads {
+        if belongs_here {
             self.run_admin(&request.command, &request.argument, asker, now);
         } else {
             let text = "the metadata has no leader at the moment";

@@ -34,6 +34,8 @@ pub struct Config {
     pub node: NodeId,
     /// `ip:port` at which clients and other nodes reach it.
     pub address: String,
+    /// `ip:port` to listen on; the same, unless the machine is reached through another one.
+    pub listen: String,
     /// `ip:port` of every node of the cluster, this one included.
     pub peers: BTreeMap<NodeId, String>,
     /// The nodes that hold the cluster's metadata.
@@ -52,6 +54,9 @@ pub struct Config {
     pub flush_node_bytes: u64,
     /// Where randomness comes from: incarnations, election timeouts, ids.
     pub seed: u64,
+    /// Safety rules that a test of the tests leaves out.
+    #[cfg(feature = "mutations")]
+    pub mutations: hedgerow_replication::Mutations,
 }
 
 impl Config {
@@ -60,6 +65,7 @@ impl Config {
         Self {
             node,
             address: peers.get(&node).cloned().unwrap_or_default(),
+            listen: peers.get(&node).cloned().unwrap_or_default(),
             meta_nodes: peers.keys().copied().take(3).collect(),
             peers,
             data,
@@ -69,6 +75,8 @@ impl Config {
             flush_replica_bytes: 64 << 20,
             flush_node_bytes: 512 << 20,
             seed,
+            #[cfg(feature = "mutations")]
+            mutations: hedgerow_replication::Mutations::default(),
         }
     }
 }

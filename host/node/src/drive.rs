@@ -278,7 +278,7 @@ impl Node {
         tracing::error!(%group, replica = %replica.id(), %reason, "a replica is lost");
         let (owner, log) = (replica.owner, replica.log);
         self.dismiss(*replica);
-        self.hosted.insert(group, Hosted::Lost { owner, log, reason });
+        self.hosted.insert(group, Hosted::Lost { owner, log });
     }
 
     /// Lets a replica go; whoever waits for it is told.

@@ -186,6 +186,12 @@ impl Node {
             Ok(group) => group,
             Err(error) => return self.note_lost(owner, log, error.to_string()),
         };
+        #[cfg(feature = "mutations")]
+        let group = {
+            let mut group = group;
+            group.set_mutations(self.config.mutations);
+            group
+        };
         let (kind, range) = self.shape_of(owner.group);
         let flush = Flush { position: partition.applied(), truncated: start.index, ..Flush::default() };
         let replica = Replica {
@@ -212,7 +218,7 @@ impl Node {
 
     pub(crate) fn note_lost(&mut self, owner: Owner, log: usize, reason: String) {
         tracing::error!(group = %owner.group, replica = %owner.replica, %reason, "a replica is lost");
-        self.hosted.insert(owner.group, Hosted::Lost { owner, log, reason });
+        self.hosted.insert(owner.group, Hosted::Lost { owner, log });
     }
 
     fn is_preferred(&self, owner: Owner) -> bool {
@@ -296,6 +302,37 @@ impl Node {
                 Err(error) => tracing::debug!(%group, %error, "a leader cannot be moved"),
             }
         }
+    }
+
+    /// Gives every group that this node leads to the follower that has most of its log, before the node stops.
+    pub fn hand_over(&mut self, now: Now) {
+        let mut transfers = Vec::new();
+        for (group, hosted) in &self.hosted {
+            let Hosted::Running(replica) = hosted else { continue };
+            if replica.group.role() != Role::Leader {
+                continue;
+            }
+            let progress = replica.group.progress();
+            let others = progress.iter().filter(|peer| peer.replica != replica.id());
+            let best = others.filter(|peer| peer.is_active && !peer.is_learner).max_by_key(|peer| peer.matched);
+            transfers.extend(best.map(|peer| (*group, peer.replica)));
+        }
+        for (group, to) in transfers {
+            let Some(replica) = self.running(group) else { continue };
+            if let Err(error) = replica.group.transfer_leader(to, now.instant) {
+                tracing::debug!(%group, %error, "a leader cannot be moved");
+            }
+            self.mark_dirty(group);
+        }
+    }
+
+    /// Whether no group is led from here.
+    pub fn leads_nothing(&self) -> bool {
+        let leads = |hosted: &Hosted| match hosted {
+            Hosted::Running(replica) => replica.group.role() == Role::Leader,
+            Hosted::Starting { .. } | Hosted::Lost { .. } => false,
+        };
+        !self.hosted.values().any(leads)
     }
 
     /// The preferred leader, if it could lead at once and this node has led in its place for a while.

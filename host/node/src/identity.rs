@@ -17,25 +17,25 @@ const VERSION: u32 = 1;
 /// The content of `identity.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Identity {
+pub(crate) struct Identity {
     version: u32,
     node: u16,
     incarnation: u64,
     directories: usize,
     /// The cluster's id; 0 until it is founded.
-    pub cluster: u64,
+    pub(crate) cluster: u64,
     /// The metadata nodes that founded it.
-    pub founders: Vec<Founder>,
+    pub(crate) founders: Vec<Founder>,
 }
 
 impl Identity {
     /// This life of the node's data.
-    pub fn incarnation(&self) -> Incarnation {
+    pub(crate) fn incarnation(&self) -> Incarnation {
         Incarnation(self.incarnation)
     }
 
     /// Writes the identity to every directory, durably.
-    pub fn save(&self, disk: &dyn Disk, directories: &[PathBuf]) -> io::Result<()> {
+    pub(crate) fn save(&self, disk: &dyn Disk, directories: &[PathBuf]) -> io::Result<()> {
         let text = serde_json::to_vec(self).map_err(io::Error::other)?;
         directories.iter().try_for_each(|directory| write_file_durably(disk, &directory.join(FILE_NAME), &text))
     }
@@ -80,7 +80,12 @@ pub enum IdentityError {
 
 /// Reads the identity that `directories` share, or draws a new incarnation from `random` where they do not agree; the
 /// directories are created where they do not exist, and the result is durable in all of them.
-pub fn open(disk: &dyn Disk, directories: &[PathBuf], node: NodeId, random: u64) -> Result<Identity, IdentityError> {
+pub(crate) fn open(
+    disk: &dyn Disk,
+    directories: &[PathBuf],
+    node: NodeId,
+    random: u64,
+) -> Result<Identity, IdentityError> {
     let mut found: Vec<Identity> = Vec::new();
     for directory in directories {
         let io_error = |source| IdentityError::Io { directory: directory.clone(), source };

@@ -15,6 +15,7 @@
 //! | `founding.rs`, `identity.rs`, `open.rs` | starting |
 //! | `snapshot.rs`, `job.rs` | checkpoints; work that blocks |
 //! | `peer.rs` | the form of what nodes say to each other |
+//! | `os.rs`, `os/` | sockets, threads, disks |
 
 mod admin;
 mod admin_client;
@@ -28,6 +29,7 @@ pub mod job;
 mod metadata;
 mod node;
 mod open;
+pub mod os;
 mod outbox;
 pub mod peer;
 mod replica;

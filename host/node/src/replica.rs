@@ -8,7 +8,7 @@ use hedgerow_replication::Group;
 use hedgerow_storage::Partition;
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::op::{Read, Scan};
-use hedgerow_types::{GroupId, Index, Instant, NodeId, ReplicaId, Term};
+use hedgerow_types::{GroupId, Index, Instant, ReplicaId, Term};
 use hedgerow_wire::Method;
 use hedgerow_wire::serve::TableKind;
 use std::collections::BTreeMap;
@@ -32,8 +32,6 @@ pub(crate) enum Hosted {
         owner: Owner,
         /// The log that may still know it.
         log: usize,
-        /// What is wrong.
-        reason: String,
     },
 }
 
@@ -148,11 +146,6 @@ pub(crate) struct PendingInstall {
 impl Replica {
     pub(crate) fn id(&self) -> ReplicaId {
         self.owner.replica
-    }
-
-    /// The node that leads the group, as far as this replica knows.
-    pub(crate) fn leader_node(&self) -> Option<NodeId> {
-        self.group.leader().map(ReplicaId::node)
     }
 
     /// Whether storage keys `key..` may lie in this partition.

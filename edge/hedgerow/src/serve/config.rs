@@ -1,0 +1,132 @@
+//! The configuration file of `hedgerow serve`. Every setting with its reason, range and default is in
+//! docs/configuration.md.
+
+use anyhow::{Context, ensure};
+use hedgerow_node::Config;
+use hedgerow_storage::RocksSettings;
+use hedgerow_types::NodeId;
+use hedgerow_wal::Durability;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// The file as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ServeConfig {
+    node: u16,
+    listen: Option<SocketAddr>,
+    data: Vec<PathBuf>,
+    peers: Vec<Peer>,
+    #[serde(default)]
+    meta_nodes: Vec<u16>,
+    #[serde(default)]
+    durability: DurabilitySetting,
+    #[serde(default)]
+    memory: Memory,
+    #[serde(default)]
+    log: Log,
+    #[serde(default)]
+    snapshot: Snapshot,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Peer {
+    node: u16,
+    address: SocketAddr,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum DurabilitySetting {
+    #[default]
+    Fsync,
+    Os,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Memory {
+    block_cache_mib: u32,
+    write_buffer_mib: u32,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        let storage = RocksSettings::default();
+        Self {
+            block_cache_mib: (storage.cache_size >> 20) as u32,
+            write_buffer_mib: (storage.write_buffer_budget >> 20) as u32,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Log {
+    segment_mib: u32,
+    segments_max: usize,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        let wal = hedgerow_wal::Options::default();
+        Self { segment_mib: (wal.segment_size >> 20) as u32, segments_max: wal.segments_max }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Snapshot {
+    mib_per_second: u32,
+}
+
+impl Default for Snapshot {
+    fn default() -> Self {
+        Self { mib_per_second: 128 }
+    }
+}
+
+impl ServeConfig {
+    /// What the storage engine is told.
+    pub(crate) fn storage(&self) -> RocksSettings {
+        RocksSettings {
+            cache_size: (self.memory.block_cache_mib as usize) << 20,
+            write_buffer_budget: (self.memory.write_buffer_mib as usize) << 20,
+            ..RocksSettings::default()
+        }
+    }
+
+    /// The node's own configuration; `seed` is where its randomness comes from.
+    pub(crate) fn into_node(self, seed: u64) -> anyhow::Result<Config> {
+        let mut peers = BTreeMap::new();
+        for peer in &self.peers {
+            ensure!(peer.node > 0, "peers: node numbers begin at 1");
+            let before = peers.insert(NodeId(peer.node), peer.address.to_string());
+            ensure!(before.is_none(), "peers: node {} is listed twice", peer.node);
+        }
+        ensure!(!self.data.is_empty(), "data: at least one directory is needed");
+        ensure!((1..=1_024).contains(&self.log.segment_mib), "log.segment_mib: allowed are 1 to 1024");
+        ensure!(self.log.segments_max >= 2, "log.segments_max: at least 2 are needed");
+        ensure!(self.memory.write_buffer_mib >= 16, "memory.write_buffer_mib: at least 16 are needed");
+        ensure!(self.snapshot.mib_per_second >= 1, "snapshot.mib_per_second: at least 1 is needed");
+        let node = NodeId(self.node);
+        let own = peers.get(&node).with_context(|| format!("peers: node {} itself is not listed", self.node))?;
+        let address = self.listen.map_or_else(|| own.clone(), |listen| listen.to_string());
+        let mut config = Config::new(node, peers, self.data, seed);
+        config.listen = address;
+        if !self.meta_nodes.is_empty() {
+            config.meta_nodes = self.meta_nodes.into_iter().map(NodeId).collect();
+        }
+        config.wal.segment_size = u64::from(self.log.segment_mib) << 20;
+        config.wal.segments_max = self.log.segments_max;
+        config.wal.durability = match self.durability {
+            DurabilitySetting::Fsync => Durability::Fsync,
+            DurabilitySetting::Os => Durability::Os,
+        };
+        config.snapshot_bytes_per_second = u64::from(self.snapshot.mib_per_second) << 20;
+        Ok(config)
+    }
+}

@@ -1,0 +1,147 @@
+//! Running nodes: `dev`, a whole cluster in this process, and `serve`, one node of a cluster of processes.
+
+mod config;
+
+use crate::Exit;
+use anyhow::Context;
+use clap::Args;
+use config::ServeConfig;
+use hedgerow_env::os::{OsDisk, random_u64};
+use hedgerow_node::Config;
+use hedgerow_node::os::{Running, State};
+use hedgerow_storage::{Engines, RocksEngines, RocksSettings};
+use hedgerow_types::NodeId;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Arguments of `hedgerow dev`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DevArguments {
+    /// Number of nodes; they take consecutive ports from that of --listen.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9))]
+    pub(crate) nodes: u16,
+    /// Where the nodes keep their data, one directory each. Without it the data is in a temporary directory that is
+    /// removed when the cluster stops.
+    #[arg(long)]
+    pub(crate) data: Option<PathBuf>,
+    /// Address of the first node.
+    #[arg(long, default_value = "127.0.0.1:34601")]
+    pub(crate) listen: SocketAddr,
+}
+
+/// Arguments of `hedgerow serve`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ServeArguments {
+    /// The node's configuration, TOML; docs/configuration.md has every setting.
+    #[arg(long)]
+    pub(crate) config: PathBuf,
+}
+
+/// Runs a cluster in this process until it is told to stop.
+pub(crate) fn dev(arguments: &DevArguments) -> anyhow::Result<Exit> {
+    let (root, temporary) = match &arguments.data {
+        Some(root) => (root.clone(), None),
+        None => {
+            let directory = tempfile::Builder::new().prefix("hedgerow-dev-").tempdir()?;
+            (directory.path().to_path_buf(), Some(directory))
+        }
+    };
+    let mut peers = BTreeMap::new();
+    for number in 1..=arguments.nodes {
+        let port = arguments.listen.port().checked_add(number - 1).context("the ports go beyond 65535")?;
+        peers.insert(NodeId(number), SocketAddr::new(arguments.listen.ip(), port).to_string());
+    }
+    let engines: Arc<dyn Engines> = Arc::new(RocksEngines::new(&RocksSettings::default())?);
+    let mut nodes = Vec::new();
+    for node in peers.keys() {
+        let data = root.join(format!("node{}", node.0));
+        let config = Config::new(*node, peers.clone(), vec![data], random_u64());
+        nodes.push(start(config, &engines)?);
+    }
+    let addresses: Vec<&str> = peers.values().map(String::as_str).collect();
+    let kept = if temporary.is_some() { "temporary data in" } else { "data in" };
+    let ready = format!("ready: {} nodes at {}; {kept} {}", nodes.len(), addresses.join(","), root.display());
+    wait(nodes, &ready)
+}
+
+/// Runs one node until it is told to stop.
+pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<Exit> {
+    let path = &arguments.config;
+    let text = crate::files::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let config: ServeConfig = toml::from_str(&text).with_context(|| format!("{} is not allowed", path.display()))?;
+    let engines: Arc<dyn Engines> = Arc::new(RocksEngines::new(&config.storage())?);
+    let config = config.into_node(random_u64())?;
+    let ready = format!("ready: node {} at {}", config.node.0, config.address);
+    let node = start(config, &engines)?;
+    wait(vec![node], &ready)
+}
+
+fn start(config: Config, engines: &Arc<dyn Engines>) -> anyhow::Result<Running> {
+    let node = config.node;
+    let started = hedgerow_node::os::start(config, Arc::new(OsDisk), Arc::clone(engines));
+    started.with_context(|| format!("node {} cannot start", node.0))
+}
+
+/// Says when all nodes serve, and stops them all on a signal or when one of them fails.
+fn wait(nodes: Vec<Running>, ready: &str) -> anyhow::Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut interrupted = signal(SignalKind::interrupt())?;
+        let mut terminated = signal(SignalKind::terminate())?;
+        let serving = async {
+            for node in &nodes {
+                // The sender goes only after the state has become `Stopped`.
+                let _ = node.state().wait_for(|state| *state != State::Starting).await;
+            }
+        };
+        let stopped = async {
+            let mut waiting = tokio::task::JoinSet::new();
+            for node in &nodes {
+                let mut state = node.state();
+                waiting.spawn_local(async move {
+                    let _ = state.wait_for(|state| matches!(state, State::Stopped(_))).await;
+                });
+            }
+            waiting.join_next().await;
+        };
+        let local = tokio::task::LocalSet::new();
+        local
+            .run_until(async {
+                tokio::pin!(serving, stopped);
+                let mut is_ready = false;
+                loop {
+                    tokio::select! {
+                        () = &mut serving, if !is_ready => {
+                            is_ready = true;
+                            if nodes.iter().all(|node| *node.state().borrow() == State::Serving) {
+                                println!("{ready}");
+                            }
+                        }
+                        () = &mut stopped => break,
+                        _ = interrupted.recv() => break,
+                        _ = terminated.recv() => break,
+                    }
+                }
+            })
+            .await;
+        anyhow::Ok(())
+    })?;
+    tracing::info!("stopping");
+    nodes.iter().for_each(Running::stop);
+    let mut failed = None;
+    for node in nodes {
+        if let Err(reason) = node.join() {
+            failed.get_or_insert(reason);
+        }
+    }
+    match failed {
+        None => Ok(Exit::Done),
+        Some(reason) => {
+            tracing::error!(%reason, "a node could not go on");
+            Ok(Exit::NodeFailed)
+        }
+    }
+}

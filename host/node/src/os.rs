@@ -1,0 +1,304 @@
+//! A node on a real machine: one thread with a single-threaded runtime that owns the sockets and drives the node.
+//!
+//! Everything that blocks is elsewhere: each log has its committer's thread, jobs run on a small pool. Their results come
+//! back through a channel and are events like any other. Requests that arrive together are handled together: connection
+//! tasks only hand frames to the node, and the driving task, which runs after them, carries the outcome to sockets, logs
+//! and jobs in one go.
+#![allow(clippy::disallowed_methods, reason = "this file is where the node meets the runtime: it spawns its tasks")]
+
+mod client;
+mod peer;
+
+use crate::{Config, ConnectionId, JobContext, JobDone, Node, OpenError, Opened};
+use client::Clients;
+use hedgerow_env::os::{OsClock, spawn_thread};
+use hedgerow_env::{Clock, Disk};
+use hedgerow_storage::Engines;
+use hedgerow_types::NodeId;
+use hedgerow_wal::{Committer, Round};
+use peer::Peers;
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::LocalSet;
+
+/// How often the node is told that time passes.
+const TICK: Duration = Duration::from_millis(50);
+/// Jobs that run at the same time.
+const JOBS_MAX: usize = 4;
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1_024;
+/// Time that a stopping node gives its leaderships to move.
+const HAND_OVER_MAX: Duration = Duration::from_secs(2);
+
+/// How a running node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is being founded, or opens its replicas, or does not know every leader yet.
+    Starting,
+    /// It serves, and knows a leader for every partition.
+    Serving,
+    /// It has stopped: `Ok` because it was told to, `Err` because it could not go on.
+    Stopped(Result<(), String>),
+}
+
+/// Why a node did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The node cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A thread cannot be started.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+}
+
+/// A node that runs on a thread of its own.
+#[derive(Debug)]
+pub struct Running {
+    state: watch::Receiver<State>,
+    stop: mpsc::UnboundedSender<Event>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Running {
+    /// How the node is; changes can be waited for.
+    pub fn state(&self) -> watch::Receiver<State> {
+        self.state.clone()
+    }
+
+    /// Asks the node to hand over what it leads and to stop.
+    pub fn stop(&self) {
+        // The receiver is gone only once the node has stopped by itself.
+        let _ = self.stop.send(Event::Stop);
+    }
+
+    /// Waits until the node has stopped. Blocks.
+    pub fn join(mut self) -> Result<(), String> {
+        if let Some(thread) = self.thread.take() {
+            thread.join().map_err(|_| "the node's thread panicked".to_owned())?;
+        }
+        match &*self.state.borrow() {
+            State::Stopped(result) => result.clone(),
+            State::Starting | State::Serving => Err("the node's thread ended without a word".to_owned()),
+        }
+    }
+}
+
+/// What comes back from other threads.
+enum Event {
+    Round(usize, Round),
+    Job(JobDone),
+    Stop,
+}
+
+/// Opens the node, listens, and starts its thread. Blocks until the node's data is open.
+pub fn start(config: Config, disk: Arc<dyn Disk>, engines: Arc<dyn Engines>) -> Result<Running, StartError> {
+    let listener = listen(&config.listen)?;
+    let name = format!("node-{}", config.node.0);
+    let context = (Arc::clone(&disk), Arc::clone(&engines));
+    let opened = Node::open(config, disk, engines, OsClock.read())?;
+    let (events, inbox) = mpsc::unbounded_channel();
+    let (state_sender, state) = watch::channel(State::Starting);
+    let stop = events.clone();
+    let body = move || {
+        let result = run(opened, context, listener, events, inbox, &state_sender);
+        state_sender.send_replace(State::Stopped(result));
+    };
+    let thread = spawn_thread(&name, body).map_err(StartError::Thread)?;
+    Ok(Running { state, stop, thread: Some(thread) })
+}
+
+fn listen(address: &str) -> Result<std::net::TcpListener, StartError> {
+    let refused = |source| StartError::Listen { address: address.to_owned(), source };
+    let parsed: SocketAddr =
+        address.parse().map_err(|_| refused(io::Error::other("an address has the form 127.0.0.1:34601")))?;
+    let socket =
+        socket2::Socket::new(socket2::Domain::for_address(parsed), socket2::Type::STREAM, None).map_err(refused)?;
+    let bound = || {
+        // A node that was killed leaves connections behind that would keep the address for a minute.
+        socket.set_reuse_address(true)?;
+        socket.bind(&parsed.into())?;
+        socket.listen(BACKLOG as i32)?;
+        socket.set_nonblocking(true)
+    };
+    bound().map_err(refused)?;
+    Ok(socket.into())
+}
+
+/// The node and everything that its tasks share. One thread.
+pub(crate) struct Host {
+    pub(crate) node: RefCell<Node>,
+    pub(crate) clients: Clients,
+    pub(crate) peers: Peers,
+    /// Wakes the driving task.
+    pub(crate) wake: Notify,
+}
+
+impl Host {
+    pub(crate) fn is_clients_turn(&self) -> bool {
+        !self.clients.is_overloaded()
+    }
+}
+
+type Context = (Arc<dyn Disk>, Arc<dyn Engines>);
+
+fn run(
+    opened: Opened,
+    context: Context,
+    listener: std::net::TcpListener,
+    events: mpsc::UnboundedSender<Event>,
+    inbox: mpsc::UnboundedReceiver<Event>,
+    state: &watch::Sender<State>,
+) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(JOBS_MAX)
+        .event_interval(61)
+        .build()
+        .map_err(|error| format!("cannot start the runtime: {error}"))?;
+    let Opened { node, logs } = opened;
+    let readers = logs.iter().map(hedgerow_wal::Log::reader).collect();
+    let jobs = Arc::new(JobContext { disk: context.0, engines: context.1, readers });
+    let mut committers = Vec::new();
+    for (number, log) in logs.into_iter().enumerate() {
+        let events = events.clone();
+        let on_round = Box::new(move |round| drop(events.send(Event::Round(number, round))));
+        committers.push(Committer::start(log, on_round).map_err(|error| format!("cannot start a thread: {error}"))?);
+    }
+    let result = LocalSet::new().block_on(&runtime, async {
+        let listener = TcpListener::from_std(listener).map_err(|error| error.to_string())?;
+        let peers = Peers::new(&node);
+        let host = Rc::new(Host { node: RefCell::new(node), clients: Clients::default(), peers, wake: Notify::new() });
+        tokio::task::spawn_local(accept(Rc::clone(&host), listener));
+        peer::start(&host);
+        drive(&host, &committers, &jobs, events, inbox, state).await
+    });
+    committers.iter().for_each(Committer::stop);
+    result
+}
+
+async fn accept(host: Rc<Host>, listener: TcpListener) {
+    let mut last = 0;
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                last += 1;
+                let _ = stream.set_nodelay(true);
+                tokio::task::spawn_local(client::serve(Rc::clone(&host), stream, ConnectionId(last)));
+            }
+            Err(error) => {
+                // Out of descriptors, most likely: others may be closed meanwhile.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(TICK).await;
+            }
+        }
+    }
+}
+
+/// Takes events, drives the node, and carries out what it wants, until it is to stop.
+async fn drive(
+    host: &Rc<Host>,
+    committers: &[Committer],
+    jobs: &Arc<JobContext>,
+    events: mpsc::UnboundedSender<Event>,
+    mut inbox: mpsc::UnboundedReceiver<Event>,
+    state: &watch::Sender<State>,
+) -> Result<(), String> {
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut stop_by: Option<tokio::time::Instant> = None;
+    loop {
+        tokio::select! {
+            () = host.wake.notified() => {}
+            _ = tick.tick() => {
+                host.node.borrow_mut().handle_tick(OsClock.read());
+                note_state(host, state);
+                let is_done = stop_by.is_some_and(|by| tokio::time::Instant::now() >= by)
+                    || (stop_by.is_some() && host.node.borrow().leads_nothing());
+                if is_done {
+                    return Ok(());
+                }
+            }
+            Some(event) = inbox.recv() => {
+                let mut event = Some(event);
+                let mut node = host.node.borrow_mut();
+                while let Some(next) = event {
+                    match next {
+                        Event::Round(log, round) => node.handle_round(log, round, OsClock.read()),
+                        Event::Job(done) => node.handle_job(done, OsClock.read()),
+                        Event::Stop if stop_by.is_none() => {
+                            stop_by = Some(tokio::time::Instant::now() + HAND_OVER_MAX);
+                            node.hand_over(OsClock.read());
+                        }
+                        Event::Stop => return Ok(()),
+                    }
+                    event = inbox.try_recv().ok();
+                }
+            }
+        }
+        carry_out(host, committers, jobs, &events)?;
+    }
+}
+
+fn note_state(host: &Host, state: &watch::Sender<State>) {
+    let node = host.node.borrow();
+    if *state.borrow() == State::Starting && node.is_serving() && node.knows_all_leaders() {
+        state.send_replace(State::Serving);
+    }
+}
+
+/// Drives the node and empties its outbox.
+fn carry_out(
+    host: &Rc<Host>,
+    committers: &[Committer],
+    jobs: &Arc<JobContext>,
+    events: &mpsc::UnboundedSender<Event>,
+) -> Result<(), String> {
+    let mut node = host.node.borrow_mut();
+    node.drive(OsClock.read());
+    let outbox = std::mem::take(node.outbox());
+    let cluster = node.cluster();
+    drop(node);
+    for (log, submission) in outbox.submissions {
+        committers[log].submit(submission).map_err(|_| "the log has stopped".to_owned())?;
+    }
+    for (peer, bytes) in outbox.peers {
+        host.peers.send(peer, bytes, cluster);
+    }
+    for (connection, bytes) in outbox.clients {
+        host.clients.send(connection, bytes);
+    }
+    outbox.closed.into_iter().for_each(|connection| host.clients.close(connection));
+    for job in outbox.jobs {
+        let (jobs, events) = (Arc::clone(jobs), events.clone());
+        tokio::task::spawn_blocking(move || drop(events.send(Event::Job(job.run(&jobs)))));
+    }
+    outbox.failure.map_or(Ok(()), Err)
+}
+
+/// Connects to `address` with the settings that all our connections have.
+pub(crate) async fn connect(address: &str) -> io::Result<tokio::net::TcpStream> {
+    let address: SocketAddr = address.parse().map_err(io::Error::other)?;
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_nodelay(true)?;
+    socket.connect(address).await
+}
+
+/// The address that `node` is reached at.
+pub(crate) fn address_of(node: &Node, peer: NodeId) -> Option<String> {
+    node.address_text(peer).map(|text| text.to_string())
+}

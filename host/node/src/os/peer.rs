@@ -1,0 +1,174 @@
+//! Connections between nodes: each node dials every other one and sends on that connection; what it receives comes on
+//! those that the others dialled.
+
+use super::client::read;
+use super::{Host, OsClock, address_of, connect};
+use crate::Node;
+use crate::config::PEER_BACKLOG_MAX;
+use crate::peer::{GREETING_SIZE, greeting, read_greeting, take};
+use bytes::{Buf, BytesMut};
+use hedgerow_env::Clock;
+use hedgerow_types::NodeId;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+/// Time between two attempts to reach a node, rising to the second.
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// Time that connecting may take.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+
+/// What waits to be sent to the other nodes.
+pub(crate) struct Peers {
+    links: BTreeMap<NodeId, Rc<Link>>,
+}
+
+struct Link {
+    state: RefCell<LinkState>,
+    wake: Notify,
+}
+
+#[derive(Default)]
+struct LinkState {
+    unsent: BytesMut,
+    /// The connection, once there is one. What is sent before is lost, as it would be on a broken one.
+    stream: Option<Rc<TcpStream>>,
+}
+
+impl Peers {
+    pub(crate) fn new(node: &Node) -> Self {
+        let others = node.config.peers.keys().filter(|peer| **peer != node.id());
+        let link = || Rc::new(Link { state: RefCell::default(), wake: Notify::new() });
+        Self { links: others.map(|peer| (*peer, link())).collect() }
+    }
+
+    /// Writes what the socket takes now; the rest waits for the link's task.
+    pub(crate) fn send(&self, to: NodeId, mut bytes: BytesMut, _cluster: u64) {
+        let Some(link) = self.links.get(&to) else { return };
+        let mut state = link.state.borrow_mut();
+        let Some(stream) = state.stream.clone() else { return };
+        while state.unsent.is_empty() && !bytes.is_empty() {
+            match stream.try_write(&bytes) {
+                Ok(count) => bytes.advance(count),
+                Err(_) => break,
+            }
+        }
+        if !bytes.is_empty() {
+            state.unsent.extend_from_slice(&bytes);
+            link.wake.notify_one();
+        }
+        if state.unsent.len() > PEER_BACKLOG_MAX {
+            tracing::warn!(node = to.0, "a node does not take its messages; the connection is given up");
+            *state = LinkState::default();
+            link.wake.notify_one();
+        }
+    }
+}
+
+/// Starts a task for each of the other nodes.
+pub(crate) fn start(host: &Rc<Host>) {
+    for (peer, link) in &host.peers.links {
+        tokio::task::spawn_local(keep_connected(Rc::clone(host), *peer, Rc::clone(link)));
+    }
+}
+
+async fn keep_connected(host: Rc<Host>, peer: NodeId, link: Rc<Link>) {
+    let mut pause = RECONNECT.0;
+    loop {
+        let address = address_of(&host.node.borrow(), peer);
+        let Some(address) = address else { return };
+        let connected = tokio::time::timeout(CONNECT_MAX, connect(&address)).await;
+        if let Ok(Ok(stream)) = connected {
+            pause = RECONNECT.0;
+            let error = transmit(&host, &link, stream).await;
+            *link.state.borrow_mut() = LinkState::default();
+            tracing::debug!(node = peer.0, ?error, "a connection to a node ended");
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RECONNECT.1);
+    }
+}
+
+/// Greets, then writes what could not be written at once, until the connection breaks.
+async fn transmit(host: &Host, link: &Link, stream: TcpStream) -> io::Result<()> {
+    let stream = Rc::new(stream);
+    let hello = {
+        let node = host.node.borrow();
+        greeting(node.id().0, node.cluster())
+    };
+    let mut state = LinkState { unsent: BytesMut::from(&hello[..]), stream: Some(Rc::clone(&stream)) };
+    std::mem::swap(&mut *link.state.borrow_mut(), &mut state);
+    let mut nothing = [0; 1];
+    loop {
+        let has_unsent = {
+            let state = link.state.borrow();
+            if state.stream.as_ref().is_none_or(|current| !Rc::ptr_eq(current, &stream)) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            !state.unsent.is_empty()
+        };
+        tokio::select! {
+            ready = stream.writable(), if has_unsent => {
+                ready?;
+                let mut state = link.state.borrow_mut();
+                match stream.try_write(&state.unsent) {
+                    Ok(count) => state.unsent.advance(count),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            // The other end never sends on this connection: anything to read is its end.
+            ready = stream.readable() => {
+                ready?;
+                match stream.try_read(&mut nothing) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Ok(_) => return Err(io::ErrorKind::ConnectionReset.into()),
+                    Err(error) => return Err(error),
+                }
+            }
+            () = link.wake.notified() => {}
+        }
+    }
+}
+
+/// Takes what another node sends, until the connection ends or something malformed comes.
+pub(crate) async fn receive(host: Rc<Host>, stream: TcpStream, mut buffer: BytesMut) {
+    if let Err(error) = receive_frames(&host, &stream, &mut buffer).await {
+        tracing::debug!(%error, "a connection from a node ended");
+    }
+}
+
+async fn receive_frames(host: &Host, stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<()> {
+    while buffer.len() < GREETING_SIZE {
+        stream.readable().await?;
+        read(stream, buffer)?;
+    }
+    let mut hello = [0; GREETING_SIZE];
+    buffer.copy_to_slice(&mut hello);
+    let (from, cluster) = read_greeting(&hello).map_err(io::Error::other)?;
+    let ours = host.node.borrow().cluster();
+    if cluster != 0 && ours != 0 && cluster != ours {
+        tracing::error!(node = from, "a node of another cluster has this node's address; it is not listened to");
+        return Ok(());
+    }
+    loop {
+        take_frames(host, NodeId(from), buffer)?;
+        stream.readable().await?;
+        read(stream, buffer)?;
+    }
+}
+
+/// Hands every whole frame to the node. The clock is read after the bytes were, as acknowledgements need it.
+fn take_frames(host: &Host, from: NodeId, buffer: &mut BytesMut) -> io::Result<()> {
+    let now = OsClock.read();
+    let mut node = host.node.borrow_mut();
+    while let Some(frame) = take(buffer).map_err(io::Error::other)? {
+        node.handle_peer(from, frame, now);
+        host.wake.notify_one();
+    }
+    Ok(())
+}
