@@ -30,9 +30,11 @@ impl Catalogue {
         self.nodes.get(&replica.id.node()).is_none_or(|node| node.incarnation != replica.incarnation)
     }
 
-    /// Assigns a new replica in the place of `lost`, on the same node in its current incarnation. Returns its id; the
-    /// same one when it is asked again. A learner is replaced by a learner at once, any other by a joining one, while
-    /// the lost one stays listed until [`Catalogue::finish_replacement`].
+    /// Assigns a new replica in the place of `lost`, of which the caller knows that it is: its node is in another
+    /// incarnation and no longer has it, or says that the replica's data is damaged. The new one is on the same node, in
+    /// the node's current incarnation. Returns its id; the same one when it is asked again. A learner is replaced by a
+    /// learner at once, any other by a joining one, while the lost one stays listed until
+    /// [`Catalogue::finish_replacement`].
     pub fn replace_lost(&mut self, group: GroupId, lost: ReplicaId) -> Result<ReplicaId, CatalogueError> {
         let partition = self.group(group).ok_or(CatalogueError::NoGroup(group))?;
         let old = *partition.replica(lost).ok_or(CatalogueError::NoReplica { group, replica: lost })?;
@@ -40,9 +42,6 @@ impl Catalogue {
             return Ok(new);
         }
         let refuse = |reason| Err(CatalogueError::ReplicaState { group, replica: lost, reason });
-        if !self.is_lost(&old) {
-            return refuse("is not lost");
-        }
         if partition.replicas.len() >= REPLICAS_LISTED_MAX {
             return refuse("cannot be replaced before other replacements of its group are finished");
         }
