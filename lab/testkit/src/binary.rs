@@ -1,0 +1,39 @@
+//! Which `hedgerow` binary is under test.
+
+use anyhow::{Context, Result, ensure};
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The binary that the tests start: the one that the environment variable `HEDGEROW_BIN` names, or else the one that
+/// Cargo builds from this workspace with the profile of the running test. Building happens once per test process.
+pub fn binary() -> Result<PathBuf> {
+    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    BINARY.get_or_init(|| locate().map_err(|error| format!("{error:#}"))).clone().map_err(anyhow::Error::msg)
+}
+
+fn locate() -> Result<PathBuf> {
+    if let Some(path) = env::var_os("HEDGEROW_BIN") {
+        let path = PathBuf::from(path);
+        ensure!(path.is_file(), "HEDGEROW_BIN names {}, which is no file", path.display());
+        return Ok(path);
+    }
+    // A test runs from <target>/<profile>/deps.
+    let test = env::current_exe().context("where this test runs from")?;
+    let profile = test.ancestors().nth(2).context("the test runs from outside a target folder")?;
+    build(profile)?;
+    Ok(profile.join("hedgerow"))
+}
+
+fn build(profile: &Path) -> Result<()> {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--locked", "--package", "hedgerow", "--target-dir"]).arg(profile.with_file_name(""));
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let status = cargo.status().context("running cargo build")?;
+    ensure!(status.success(), "cargo build of the binary under test failed: {status}");
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! One `hedgerow serve` process: its output, its end, and the signals it gets.
+
+use crate::system::{self, Signal};
+use anyhow::{Context, Result, bail};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What a node's line on standard output begins with once it serves.
+const READY: &str = "ready:";
+
+/// What the process has printed so far, on both streams.
+#[derive(Default)]
+struct Output {
+    lines: Vec<String>,
+    is_ready: bool,
+    /// Streams that reached their end. Both have when the process is gone.
+    closed: usize,
+}
+
+#[derive(Default)]
+struct Shared {
+    output: Mutex<Output>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Output> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn follow(self: Arc<Self>, stream: impl Read + Send + 'static) {
+        thread::spawn(move || {
+            let mut stream = BufReader::new(stream);
+            let mut line = Vec::new();
+            while stream.read_until(b'\n', &mut line).is_ok_and(|size| size > 0) {
+                let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+                let mut output = self.lock();
+                output.is_ready |= text.starts_with(READY);
+                output.lines.push(text);
+                drop(output);
+                self.changed.notify_all();
+                line.clear();
+            }
+            self.lock().closed += 1;
+            self.changed.notify_all();
+        });
+    }
+
+    /// Waits until `is_done` or for `limit`; whether it is done.
+    fn wait(&self, limit: Duration, is_done: impl Fn(&Output) -> bool) -> bool {
+        let end = Instant::now() + limit;
+        let mut output = self.lock();
+        while !is_done(&output) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            output = self.changed.wait_timeout(output, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+}
+
+/// A running node, or one that ended and was not yet forgotten. Dropping it kills the process.
+pub struct Node {
+    child: Child,
+    shared: Arc<Shared>,
+}
+
+impl Node {
+    /// Starts `command`. Its standard streams are taken over.
+    pub fn spawn(mut command: Command) -> Result<Self> {
+        system::die_with_parent(&mut command);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
+        let shared = Arc::new(Shared::default());
+        if let Some(stream) = child.stdout.take() {
+            shared.clone().follow(stream);
+        }
+        if let Some(stream) = child.stderr.take() {
+            shared.clone().follow(stream);
+        }
+        Ok(Self { child, shared })
+    }
+
+    /// Waits until the node says that it serves. An error carries what it printed instead.
+    pub fn wait_ready(&self, limit: Duration) -> Result<()> {
+        self.shared.wait(limit, |output| output.is_ready || output.closed == 2);
+        if self.shared.lock().is_ready {
+            return Ok(());
+        }
+        bail!("the node did not become ready within {limit:?}; it printed:\n{}", self.output())
+    }
+
+    /// Waits until the process has ended by itself.
+    pub fn wait_exit(&mut self, limit: Duration) -> Result<ExitStatus> {
+        if !self.shared.wait(limit, |output| output.closed == 2) {
+            bail!("the node still runs after {limit:?}; it printed:\n{}", self.output());
+        }
+        self.child.wait().context("waiting for a node")
+    }
+
+    /// Whether the process runs, frozen or not.
+    pub fn is_running(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait().context("asking for a node's state")?.is_none())
+    }
+
+    /// `kill -9`, and waits for the end.
+    pub fn kill(&mut self) -> Result<ExitStatus> {
+        self.child.kill().context("killing a node")?;
+        self.child.wait().context("waiting for a killed node")
+    }
+
+    /// Asks the process to stop (SIGTERM) and waits for its end.
+    pub fn terminate(&mut self, limit: Duration) -> Result<ExitStatus> {
+        self.send(Signal::Terminate)?;
+        self.wait_exit(limit)
+    }
+
+    /// Freezes the process (SIGSTOP): it keeps its sockets and does nothing.
+    pub fn pause(&mut self) -> Result<()> {
+        self.send(Signal::Stop)
+    }
+
+    /// Lets a frozen process go on.
+    pub fn resume(&mut self) -> Result<()> {
+        self.send(Signal::Continue)
+    }
+
+    /// Everything printed so far, both streams mixed in the order of arrival.
+    pub fn output(&self) -> String {
+        self.shared.lock().lines.join("\n")
+    }
+
+    fn send(&mut self, signal: Signal) -> Result<()> {
+        // Without this check the id could belong to somebody else by now.
+        if !self.is_running()? {
+            bail!("the node has ended; it printed:\n{}", self.output());
+        }
+        system::send(self.child.id(), signal).with_context(|| format!("sending {signal:?} to a node"))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Fails only if the process is gone already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

@@ -1,0 +1,178 @@
+//! Nodes as real processes that are killed, frozen and starved of disk while clients write: nothing acknowledged is lost,
+//! nothing is applied twice, and a node that cannot go on says why and stops.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests that start processes and threads")]
+
+#[path = "processes/load.rs"]
+mod load;
+
+use hedgerow_testkit::{Cluster, Place};
+use load::{Load, Record};
+use std::process::ExitStatus;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Acknowledged writes before, during and after each fault.
+const STEP: u64 = 300;
+/// What `hedgerow serve` documents for a node whose storage failed.
+const STORAGE_EXIT_CODE: i32 = 6;
+/// Large enough to start on, small enough to fill: each of the two logs takes whole segments of 64 MiB.
+const SMALL_DISK_SIZE: u64 = 400 << 20;
+/// Bytes written to a cluster with a small disk before giving up. Every node gets all of them.
+const FILL_SIZE_MAX: usize = 1200 << 20;
+/// Bytes of one value while filling a disk.
+const FILL_VALUE_SIZE: usize = 256 << 10;
+
+/// Each test has a cluster of its own, but two cores carry only one at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A cluster of three that prints what its nodes said if the test fails.
+struct Watched(Cluster);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.0.output());
+        }
+    }
+}
+
+fn three() -> Watched {
+    Watched(Cluster::start(3).unwrap())
+}
+
+/// Checks the whole record while each node in turn is down, so that the others alone must have everything.
+fn verify_without_each(cluster: &mut Cluster, record: &Record) {
+    for down in 1..=3 {
+        cluster.kill(down).unwrap();
+        load::verify(&cluster.addresses(), record);
+        cluster.restart(down).unwrap();
+    }
+}
+
+#[test]
+fn acknowledged_writes_survive_the_kill_of_each_node_in_turn() {
+    let _turn = alone();
+    let mut watched = three();
+    let cluster = &mut watched.0;
+    let load = Load::start(&cluster.addresses());
+    for victim in 1..=3 {
+        load.wait_for_more(STEP);
+        cluster.kill(victim).unwrap();
+        load.wait_for_more(STEP);
+        cluster.restart(victim).unwrap();
+    }
+    load.wait_for_more(STEP);
+    let record = load.stop();
+    load::verify(&cluster.addresses(), &record);
+    verify_without_each(cluster, &record);
+}
+
+#[test]
+fn acknowledged_writes_survive_the_kill_of_all_nodes_at_once() {
+    let _turn = alone();
+    let mut watched = three();
+    let cluster = &mut watched.0;
+    let load = Load::start(&cluster.addresses());
+    load.wait_for_more(STEP);
+    for victim in 1..=3 {
+        cluster.kill(victim).unwrap();
+    }
+    cluster.restart_all(&[1, 2, 3]).unwrap();
+    load.wait_for_more(STEP);
+    let record = load.stop();
+    load::verify(&cluster.addresses(), &record);
+}
+
+#[test]
+fn a_frozen_node_stops_nobody_and_comes_back_with_no_stale_answer() {
+    let _turn = alone();
+    let mut watched = three();
+    let cluster = &mut watched.0;
+    let load = Load::start(&cluster.addresses());
+    for victim in 1..=3 {
+        load.wait_for_more(STEP);
+        cluster.node(victim).unwrap().pause().unwrap();
+        load.wait_for_more(STEP);
+        cluster.node(victim).unwrap().resume().unwrap();
+    }
+    load.wait_for_more(STEP);
+    let record = load.stop();
+    load::verify(&cluster.addresses(), &record);
+}
+
+#[test]
+fn a_node_that_is_asked_to_stop_ends_well_and_comes_back() {
+    let _turn = alone();
+    let mut watched = three();
+    let cluster = &mut watched.0;
+    let load = Load::start(&cluster.addresses());
+    load.wait_for_more(STEP);
+    let status = cluster.terminate(2).unwrap();
+    assert!(status.success(), "{status}:\n{}", cluster.output());
+    load.wait_for_more(STEP);
+    cluster.restart(2).unwrap();
+    load.wait_for_more(STEP);
+    let record = load.stop();
+    verify_without_each(cluster, &record);
+}
+
+/// A stop that was decided: with the code that says why, no panic, no signal.
+fn assert_clean_stop(status: ExitStatus, output: &str) {
+    assert_eq!(status.code(), Some(STORAGE_EXIT_CODE), "{status}:\n{output}");
+    assert!(!output.contains("panicked at"), "{output}");
+}
+
+#[test]
+fn a_full_disk_stops_its_node_with_a_clear_error_and_nobody_else() {
+    let _turn = alone();
+    let places = [Place::Folder, Place::Folder, Place::SmallDisk(SMALL_DISK_SIZE)];
+    let mut watched = Watched(Cluster::prepare(&places).unwrap());
+    let cluster = &mut watched.0;
+    cluster.restart_all(&[1, 2, 3]).unwrap();
+    let addresses: Vec<_> = cluster.addresses().into_iter().map(str::to_owned).collect();
+    let mut written = 0;
+    load::fill(&addresses, FILL_VALUE_SIZE, |_| {
+        written += FILL_VALUE_SIZE;
+        written < FILL_SIZE_MAX && cluster.node(3).unwrap().is_running().unwrap()
+    });
+    let status = cluster.wait_exit(3).unwrap();
+    let output = cluster.node(3).unwrap().output();
+    assert_clean_stop(status, &output);
+    let directory = cluster.data_directories(3)[0].parent().unwrap().display().to_string();
+    assert!(output.contains(&directory), "the error does not name the directory:\n{output}");
+    let lower = output.to_lowercase();
+    assert!(lower.contains("no space left") || lower.contains("full"), "the error does not name its reason:\n{output}");
+
+    let load = Load::start(&cluster.addresses());
+    load.wait_for_more(STEP);
+    let record = load.stop();
+    load::verify(&cluster.addresses(), &record);
+}
+
+#[test]
+fn a_read_only_data_directory_stops_its_node_with_a_clear_error_and_nobody_else() {
+    let _turn = alone();
+    let mut watched = three();
+    let cluster = &mut watched.0;
+    let load = Load::start(&cluster.addresses());
+    load.wait_for_more(STEP);
+    cluster.terminate(3).unwrap();
+    cluster.set_place(3, Place::ReadOnlyFolder);
+    cluster.spawn(3).unwrap();
+    let status = cluster.wait_exit(3).unwrap();
+    let output = cluster.node(3).unwrap().output();
+    assert_clean_stop(status, &output);
+    let directory = cluster.data_directories(3)[0].parent().unwrap().display().to_string();
+    assert!(output.contains(&directory), "the error does not name the directory:\n{output}");
+    let is_clear = output.to_lowercase().replace('-', " ").contains("read only");
+    assert!(is_clear, "the error does not name its reason:\n{output}");
+
+    load.wait_for_more(STEP);
+    cluster.set_place(3, Place::Folder);
+    cluster.restart(3).unwrap();
+    load.wait_for_more(STEP);
+    let record = load.stop();
+    verify_without_each(cluster, &record);
+}
