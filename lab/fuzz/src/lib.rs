@@ -1,1 +1,171 @@
-//! Fuzzing of everything that parses bytes from outside.
+//! Fuzzing of everything that parses bytes from outside: one function that feeds a decoder's every entrance, the seeds
+//! to start from, and a mutator for the test that runs without a fuzzer.
+//!
+//! What must hold for any bytes: no panic, no memory out of proportion, and what was read reads the same after it was
+//! written again.
+
+mod mutate;
+mod seed;
+
+pub use mutate::mutate;
+pub use seed::seeds;
+
+use bytes::{Bytes, BytesMut};
+use hedgerow_types::codec::{decode_proposal, decode_write_reply, encode_proposal, encode_write_reply};
+use hedgerow_types::op::ReadReply;
+use hedgerow_types::{Status, key};
+use hedgerow_wire::call;
+use hedgerow_wire::serve::{Denied, Ident, Operation, TableKind, operation, read_reply, status_reply};
+use hedgerow_wire::{
+    Body, Header, Method, Rejected, Reply, Request, Text, decode_request, encode_rejection, encode_reply, frame_size,
+};
+
+/// Runs every decoder over `data`.
+///
+/// # Panics
+/// If a decoder breaks one of its promises, which is what a fuzzer waits for.
+pub fn decode_anything(data: &[u8]) {
+    as_stream(data);
+    as_request(Bytes::copy_from_slice(data));
+    as_reply(Bytes::copy_from_slice(data));
+    as_stored(Bytes::copy_from_slice(data));
+    as_arguments(data);
+    as_key(Bytes::copy_from_slice(data));
+}
+
+/// A connection's bytes: frame after frame until one is broken or incomplete.
+fn as_stream(data: &[u8]) {
+    let mut stream = BytesMut::from(data);
+    while let Ok(Some(size)) = frame_size(&stream) {
+        assert!(size > 0, "a frame without bytes would be split off for ever");
+        if size > stream.len() {
+            break;
+        }
+        as_request(stream.split_to(size).freeze());
+    }
+    if let Ok(Some(size)) = call::reply_frame_size(data) {
+        assert!(size > 0, "a frame without bytes would be split off for ever");
+        as_reply(Bytes::copy_from_slice(&data[..size.min(data.len())]));
+    }
+}
+
+fn as_request(frame: Bytes) {
+    match decode_request(frame) {
+        Ok(request) => {
+            serve(&request.body);
+            let mut again = BytesMut::new();
+            call::encode_request(&mut again, &request.header, request.sequence_id, &request.body);
+            assert_eq!(frame_size(&again), Ok(Some(again.len())));
+            assert_eq!(decode_request(again.freeze()), Ok(request));
+        }
+        Err(Rejected::Answer { name, sequence_id, error }) => {
+            let mut answer = BytesMut::new();
+            encode_rejection(&mut answer, &name, sequence_id, error);
+            assert_eq!(call::reply_frame_size(&answer), Ok(Some(answer.len())));
+            let read = call::decode_reply(answer.freeze());
+            assert_eq!(read.map(|read| read.sequence_id), Ok(sequence_id));
+        }
+        Err(Rejected::Close(_) | Rejected::Ignore) => {}
+    }
+}
+
+/// What a server does with a request before it asks a partition.
+fn serve(body: &Body) {
+    let server = Text::from_static("127.0.0.1:34801");
+    for table in [TableKind::Hash, TableKind::Ordered] {
+        let ident = Ident { app_id: 1, partition_index: 0, server: &server, table };
+        let reply = match operation(body, table) {
+            Ok(Operation::Read(_)) => read_reply(body.method(), ReadReply::Value(Ok(Bytes::new())), &ident),
+            Ok(_) => continue,
+            Err(Denied::Answered(status)) => status_reply(body.method(), status, &ident),
+            Err(Denied::Refused(refusal)) => Reply::refused(&refusal, None),
+        };
+        encode_reply(&mut BytesMut::new(), body.method(), 1, &reply, None);
+    }
+    let ident = Ident { app_id: 1, partition_index: 0, server: &server, table: TableKind::Hash };
+    encode_reply(
+        &mut BytesMut::new(),
+        body.method(),
+        1,
+        &status_reply(body.method(), Status::IoError, &ident),
+        Some(&Default::default()),
+    );
+}
+
+fn as_reply(frame: Bytes) {
+    let Ok(read) = call::decode_reply(frame) else { return };
+    let Some(method) = read.method else { return };
+    if let Reply::Failed(failure) = &read.reply {
+        let _ = failure.refusal();
+        return;
+    }
+    let mut again = BytesMut::new();
+    encode_reply(&mut again, method, read.sequence_id, &read.reply, read.extension.as_ref());
+    assert_eq!(call::decode_reply(again.freeze()), Ok(read));
+}
+
+/// `data` as the arguments of a call, and as the response of one: its first byte says which.
+fn as_arguments(data: &[u8]) {
+    let Some((first, arguments)) = data.split_first() else { return };
+    let method = Method::ALL[usize::from(*first) % Method::ALL.len()];
+    as_request(request_around(method, arguments));
+    let mut reply = Vec::from([0; 4]);
+    for text in ["ERR_OK", method.reply_name()] {
+        if text != "ERR_OK" {
+            reply.extend_from_slice(&[0x80, 1, 0, 2]);
+        }
+        reply.extend_from_slice(&(text.len() as u32).to_be_bytes());
+        reply.extend_from_slice(text.as_bytes());
+    }
+    reply.extend_from_slice(&[0, 0, 0, 1, 12, 0, 0]);
+    reply.extend_from_slice(arguments);
+    let size = reply.len() as u32;
+    reply[..4].copy_from_slice(&size.to_be_bytes());
+    as_reply(reply.into());
+}
+
+/// A v1 frame of `method` whose arguments are `arguments`.
+fn request_around(method: Method, arguments: &[u8]) -> Bytes {
+    let mut frame = Vec::from(*b"THFT\0\0\0\x01\0\0\0\x01");
+    let name = method.name().as_bytes();
+    frame.extend_from_slice(&((12 + name.len() + arguments.len()) as u32).to_be_bytes());
+    frame.extend_from_slice(&[0, 0x80, 1, 0, 1]);
+    frame.extend_from_slice(&(name.len() as u32).to_be_bytes());
+    frame.extend_from_slice(name);
+    frame.extend_from_slice(&[0, 0, 0, 1]);
+    frame.extend_from_slice(arguments);
+    frame.into()
+}
+
+/// What a log entry and a session's row hold.
+fn as_stored(data: Bytes) {
+    if let Ok(proposal) = decode_proposal(data.clone()) {
+        let mut again = BytesMut::new();
+        encode_proposal(&proposal, &mut again);
+        assert_eq!(decode_proposal(again.freeze()), Ok(proposal));
+    }
+    if let Ok(reply) = decode_write_reply(data) {
+        let mut again = BytesMut::new();
+        encode_write_reply(&reply, &mut again);
+        assert_eq!(decode_write_reply(again.freeze()), Ok(reply));
+    }
+}
+
+fn as_key(data: Bytes) {
+    if let Some(storage_key) = key::hash_storage_key(&data) {
+        assert_eq!(key::full_key_of_storage(&storage_key), Some(data.clone()));
+    }
+    for table in [TableKind::Hash, TableKind::Ordered] {
+        let _ = table.full_key(&data);
+    }
+    if let Some(end) = key::prefix_end(&data) {
+        assert!(end > data);
+    }
+    for body in [Body::Get(data.clone()), Body::SortKeyCount(data)] {
+        let request = Request { header: Header::default(), sequence_id: 1, body };
+        let mut frame = BytesMut::new();
+        call::encode_request_v0(&mut frame, &request.header, request.sequence_id, &request.body);
+        serve(&request.body);
+        assert_eq!(decode_request(frame.freeze()), Ok(request));
+    }
+}

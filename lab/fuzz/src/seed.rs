@@ -1,0 +1,222 @@
+//! Inputs to start from: one whole frame of every call and of every reply, and what the log stores.
+
+use bytes::{Bytes, BytesMut};
+use hedgerow_types::codec::{encode_proposal, encode_write_reply};
+use hedgerow_types::op::{Check, Mutation, Proposal, Write, WriteDetail, WriteReply};
+use hedgerow_types::{ClientId, Refusal, Status, key};
+use hedgerow_wire::message::{
+    BatchGet, BatchGetReply, Cancel, CheckAndMutate, CheckAndSet, CheckReply, CreateOptions, CreateTable, DropTable,
+    FullData, FullKey, GetReply, GetScanner, Incr, IncrReply, KeyValue, ListNodesReply, ListTables, ListTablesReply,
+    MultiGet, MultiGetReply, MultiPut, MultiRemove, Mutate, NodeInfo, PartitionConfig, Put, QueryConfig,
+    QueryConfigReply, Scan, ScanReply, TableInfo, UpdateEnvs, UpdateReply,
+};
+use hedgerow_wire::{
+    Address, Body, Extension, Header, HostPort, Method, ReadLevel, Reply, ReplyExtension, Text, call, encode_reply,
+};
+
+/// The seeds, each with the name of its file in `corpus-seed`.
+pub fn seeds() -> Vec<(String, Vec<u8>)> {
+    let mut seeds = Vec::new();
+    for body in bodies() {
+        let name = format!("{:?}", body.method());
+        let mut frame = BytesMut::new();
+        call::encode_request_v0(&mut frame, &header(), 7, &body);
+        seeds.push((format!("request-v0-{name}"), frame.to_vec()));
+        frame.clear();
+        call::encode_request(&mut frame, &header(), 7, &body);
+        seeds.push((format!("request-v1-{name}"), frame.to_vec()));
+    }
+    for (method, reply) in replies() {
+        let mut frame = BytesMut::new();
+        encode_reply(&mut frame, method, 7, &reply, Some(&extension()));
+        let kind = if matches!(reply, Reply::Failed(_)) { "failed" } else { "reply" };
+        seeds.push((format!("{kind}-{method:?}"), frame.to_vec()));
+    }
+    seeds.extend(stored());
+    seeds
+}
+
+fn header() -> Header {
+    Header {
+        app_id: 2,
+        partition_index: 4,
+        timeout_ms: 1000,
+        partition_hash: key::partition_hash(b"a", b"b"),
+        is_backup: true,
+        extension: Some(Extension {
+            attempt: Some(1),
+            read_level: Some(ReadLevel::Session),
+            session_token: Some(blob("token")),
+            staleness_bound_ms: Some(50),
+            tie: Some(blob("tie")),
+            deadline_ms: Some(900),
+            busy_threshold_ms: Some(10),
+            wants_trace: true,
+            client_id: Some(77),
+            sequence: Some(3),
+            request_id: Some(4),
+        }),
+    }
+}
+
+fn extension() -> ReplyExtension {
+    ReplyExtension { served_by: server(), index: 12, staleness_ms: Some(5), queue_us: 6 }
+}
+
+fn blob(text: &'static str) -> Bytes {
+    Bytes::from_static(text.as_bytes())
+}
+
+fn server() -> Text {
+    Text::from_static("127.0.0.1:34802")
+}
+
+fn address() -> Address {
+    Address::new(std::net::SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, 34801))
+}
+
+fn bodies() -> Vec<Body> {
+    let full_key = key::full_key(b"a", b"b");
+    let row = KeyValue { key: blob("s"), value: blob("v"), expire_ts_seconds: Some(9) };
+    vec![
+        Body::Get(full_key.clone()),
+        Body::Put(Put { key: full_key.clone(), value: blob("value"), expire_ts_seconds: 9 }),
+        Body::MultiPut(MultiPut { hash_key: blob("a"), kvs: vec![row.clone(), row], expire_ts_seconds: 9 }),
+        Body::Remove(full_key.clone()),
+        Body::MultiRemove(MultiRemove { hash_key: blob("a"), sort_keys: vec![blob("b"), blob("c")], max_count: 100 }),
+        Body::Incr(Incr { key: full_key.clone(), increment: -1, expire_ts_seconds: -1 }),
+        Body::CheckAndSet(CheckAndSet {
+            hash_key: blob("a"),
+            check_sort_key: blob("b"),
+            check_type: 10,
+            check_operand: blob("o"),
+            set_diff_sort_key: true,
+            set_sort_key: blob("c"),
+            set_value: blob("v"),
+            set_expire_ts_seconds: 9,
+            return_check_value: true,
+        }),
+        Body::CheckAndMutate(CheckAndMutate {
+            hash_key: blob("a"),
+            check_sort_key: blob("b"),
+            check_type: 1,
+            mutate_list: vec![Mutate { sort_key: blob("c"), ..Mutate::default() }],
+            ..CheckAndMutate::default()
+        }),
+        Body::MultiGet(MultiGet { hash_key: blob("a"), sort_keys: vec![blob("b")], ..MultiGet::default() }),
+        Body::BatchGet(BatchGet { keys: vec![FullKey { hash_key: blob("a"), sort_key: blob("b") }] }),
+        Body::SortKeyCount(blob("a")),
+        Body::Ttl(full_key.clone()),
+        Body::GetScanner(GetScanner {
+            start_key: full_key,
+            stop_key: Bytes::from_static(&[0, 1, b'b']),
+            start_inclusive: true,
+            batch_size: 10,
+            validate_partition_hash: Some(true),
+            return_expire_ts: Some(false),
+            full_scan: Some(false),
+            only_return_count: Some(false),
+            ..GetScanner::default()
+        }),
+        Body::Scan(Scan { context_id: 5 }),
+        Body::ClearScanner(5),
+        Body::QueryConfig(QueryConfig { app_name: "temp".into(), partition_indices: vec![0, 1] }),
+        Body::CreateTable(CreateTable {
+            app_name: "temp".into(),
+            options: CreateOptions {
+                partition_count: 8,
+                replica_count: 3,
+                success_if_exist: true,
+                app_type: "pegasus".into(),
+                is_stateful: true,
+                envs: vec![("k".into(), "v".into())],
+                atomic_idempotent: Some(false),
+            },
+        }),
+        Body::DropTable(DropTable { app_name: "temp".into(), ..DropTable::default() }),
+        Body::ListTables(ListTables { status: 1, pattern: Some("t".into()), match_type: Some(1) }),
+        Body::ListNodes(Default::default()),
+        Body::ClusterInfo(Default::default()),
+        Body::UpdateEnvs(UpdateEnvs {
+            app_name: "temp".into(),
+            op: 1,
+            keys: Some(vec!["k".into()]),
+            values: Some(vec!["v".into()]),
+            clear_prefix: None,
+        }),
+        Body::Negotiation(Default::default()),
+        Body::HedgerowAdmin(Default::default()),
+        Body::HedgerowCancel(Cancel { client_id: 77, request_id: 4, attempt: Some(2), tie: None }),
+    ]
+}
+
+fn replies() -> Vec<(Method, Reply)> {
+    let row = KeyValue { key: key::full_key(b"a", b"b"), value: blob("v"), expire_ts_seconds: Some(9) };
+    let partition = PartitionConfig {
+        ballot: 3,
+        max_replica_count: 3,
+        primary: address(),
+        secondaries: vec![address(), Address::NONE],
+        hp_primary: Some(HostPort { host: "localhost".into(), port: 34801, kind: 1 }),
+        hp_secondaries: Some(vec![HostPort::default()]),
+        ..PartitionConfig::default()
+    };
+    let table =
+        TableInfo { status: 1, app_name: "temp".into(), envs: vec![("k".into(), "v".into())], ..TableInfo::default() };
+    let mut replies = vec![
+        (Method::Get, Reply::Get(GetReply { value: blob("v"), server: server(), ..GetReply::default() })),
+        (Method::Put, Reply::Update(UpdateReply { decree: 12, server: server(), ..UpdateReply::default() })),
+        (Method::Incr, Reply::Incr(IncrReply { new_value: -4, ..IncrReply::default() })),
+        (Method::CheckAndSet, Reply::Check(CheckReply { check_value: blob("old"), ..CheckReply::default() })),
+        (Method::MultiGet, Reply::MultiGet(MultiGetReply { kvs: vec![row.clone()], ..MultiGetReply::default() })),
+        (
+            Method::BatchGet,
+            Reply::BatchGet(BatchGetReply { data: vec![FullData::default()], ..BatchGetReply::default() }),
+        ),
+        (
+            Method::GetScanner,
+            Reply::Scan(ScanReply { kvs: vec![row], context_id: 9, kv_count: Some(1), ..ScanReply::default() }),
+        ),
+        (Method::QueryConfig, Reply::QueryConfig(QueryConfigReply::found(2, 2, vec![partition]))),
+        (Method::ListTables, Reply::ListTables(ListTablesReply { infos: vec![table], ..ListTablesReply::default() })),
+        (
+            Method::ListNodes,
+            Reply::ListNodes(ListNodesReply {
+                infos: vec![NodeInfo { status: 1, node: address(), hp_node: None }],
+                ..ListNodesReply::default()
+            }),
+        ),
+        (Method::Remove, Reply::refused(&Refusal::SessionWindow { sequence: 3 }, Some(&server()))),
+    ];
+    for method in
+        [Method::CreateTable, Method::DropTable, Method::ClusterInfo, Method::UpdateEnvs, Method::HedgerowAdmin]
+    {
+        replies.push((method, Reply::admin_refused(method, &Refusal::TableExists)));
+    }
+    replies
+}
+
+fn stored() -> Vec<(String, Vec<u8>)> {
+    let prefix = key::hash_storage_prefix(b"a");
+    let writes = [
+        Write::Put { key: blob("k"), value: blob("v"), expire_at: 9 },
+        Write::MultiPut { prefix: prefix.clone(), rows: vec![(blob("b"), blob("v"))], expire_at: 0 },
+        Write::CheckAndMutate {
+            prefix,
+            check: Check { suffix: blob("b"), kind: 3, operand: blob("o") },
+            mutations: vec![Mutation::Remove { suffix: blob("b") }],
+            return_check_value: true,
+        },
+    ];
+    let mut stored = Vec::new();
+    for (i, write) in writes.into_iter().enumerate() {
+        let mut out = BytesMut::new();
+        encode_proposal(&Proposal { client: ClientId(77), sequence: 3, now: 4, write }, &mut out);
+        stored.push((format!("proposal-{i}"), out.to_vec()));
+    }
+    let mut out = BytesMut::new();
+    let detail = WriteDetail::Checked(Some(Some(blob("old"))));
+    encode_write_reply(&WriteReply { status: Status::TryAgain, detail }, &mut out);
+    stored.push(("write-reply".into(), out.to_vec()));
+    stored
+}

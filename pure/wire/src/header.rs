@@ -1,0 +1,180 @@
+//! What stands around a message: the request's header with our extension fields, and the fields we add to replies.
+//!
+//! Extension fields are plain optional thrift fields of simple types, so that others pass over them: ids 16 and up in
+//! the meta struct of a v1 request, ids 100 and up at the end of a response struct. Replies carry ours only to callers
+//! that sent ours.
+
+use crate::message::Message;
+use crate::thrift::{Malformed, Reader, put_field};
+use crate::value::{Binary, Text, Wire};
+use bytes::{Bytes, BytesMut};
+
+/// What a request says about itself besides its message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// Table id; 0 or less for metadata requests.
+    pub app_id: i32,
+    /// Partition index within the table.
+    pub partition_index: i32,
+    /// The caller's timeout in ms. Not to be trusted: Go truncates it. [`Extension::deadline_ms`] is the reliable one.
+    pub timeout_ms: i32,
+    /// Partition hash of the key.
+    pub partition_hash: u64,
+    /// Whether any replica may answer with what it has (Pegasus' backup request). Only v1 frames can say so.
+    pub is_backup: bool,
+    /// Our own fields, if the caller sent any.
+    pub extension: Option<Extension>,
+}
+
+/// How fresh a read must be (design, section 5). The numbers travel on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(i32)]
+pub enum ReadLevel {
+    /// The latest acknowledged value.
+    #[default]
+    Linearizable = 0,
+    /// Not older than anything the caller's session saw or wrote.
+    Session = 1,
+    /// At most [`Extension::staleness_bound_ms`] old.
+    Bounded = 2,
+    /// Some committed state.
+    Eventual = 3,
+}
+
+impl ReadLevel {
+    /// The level with wire number `code`. An unknown number is read as the strongest level, which is always safe.
+    pub const fn from_code(code: i32) -> Self {
+        match code {
+            1 => Self::Session,
+            2 => Self::Bounded,
+            3 => Self::Eventual,
+            _ => Self::Linearizable,
+        }
+    }
+}
+
+impl Wire for ReadLevel {
+    const TAG: u8 = i32::TAG;
+    const SIZE_MIN: usize = i32::SIZE_MIN;
+
+    fn read(input: &mut Reader) -> Result<Self, Malformed> {
+        input.i32().map(Self::from_code)
+    }
+
+    fn write(&self, out: &mut BytesMut) {
+        (*self as i32).write(out);
+    }
+}
+
+/// Our fields of a request, each absent unless the caller set it. Fits every request, read or write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extension {
+    /// 16: number of this attempt within its request, from 1.
+    pub attempt: Option<i32>,
+    /// 17: how fresh a read must be.
+    pub read_level: Option<ReadLevel>,
+    /// 18: what the session has seen, opaque here.
+    pub session_token: Option<Bytes>,
+    /// 19: for [`ReadLevel::Bounded`], ms.
+    pub staleness_bound_ms: Option<i64>,
+    /// 20: who holds the other copy of a tied request, opaque here.
+    pub tie: Option<Bytes>,
+    /// 21: ms that the caller will still wait, at the moment of sending.
+    pub deadline_ms: Option<i64>,
+    /// 22: refuse at once if the queue is expected to take longer than this, ms.
+    pub busy_threshold_ms: Option<i32>,
+    /// 23: whether the reply should carry a trace.
+    pub wants_trace: bool,
+    /// 24: the caller, for applying its writes once.
+    pub client_id: Option<u64>,
+    /// 25: number of the write within the caller.
+    pub sequence: Option<u64>,
+    /// 26: the request's own id, the same in all its attempts; what a cancel names.
+    pub request_id: Option<u64>,
+}
+
+impl Extension {
+    /// Takes field `id` if it is ours.
+    fn read_field(slot: &mut Option<Self>, id: i16, tag: u8, input: &mut Reader) -> Result<bool, Malformed> {
+        let known = match id {
+            16 | 17 | 22 => tag == i32::TAG,
+            18 | 20 => tag == Binary::TAG,
+            19 | 21 | 24..=26 => tag == i64::TAG,
+            23 => tag == bool::TAG,
+            _ => false,
+        };
+        if !known {
+            return Ok(false);
+        }
+        let this = slot.get_or_insert_default();
+        match id {
+            16 => this.attempt = Some(input.i32()?),
+            17 => this.read_level = Some(ReadLevel::read(input)?),
+            18 => this.session_token = Some(input.bytes()?),
+            19 => this.staleness_bound_ms = Some(input.i64()?),
+            20 => this.tie = Some(input.bytes()?),
+            21 => this.deadline_ms = Some(input.i64()?),
+            22 => this.busy_threshold_ms = Some(input.i32()?),
+            23 => this.wants_trace = bool::read(input)?,
+            24 => this.client_id = Some(u64::read(input)?),
+            25 => this.sequence = Some(u64::read(input)?),
+            _ => this.request_id = Some(u64::read(input)?),
+        }
+        Ok(true)
+    }
+
+    fn write_fields(&self, out: &mut BytesMut) {
+        put_field(out, 16, &self.attempt);
+        put_field(out, 17, &self.read_level);
+        put_field(out, 18, &self.session_token.clone().map(Binary));
+        put_field(out, 19, &self.staleness_bound_ms);
+        put_field(out, 20, &self.tie.clone().map(Binary));
+        put_field(out, 21, &self.deadline_ms);
+        put_field(out, 22, &self.busy_threshold_ms);
+        // Always written: an extension without any field would not arrive as one.
+        put_field(out, 23, &self.wants_trace);
+        put_field(out, 24, &self.client_id);
+        put_field(out, 25, &self.sequence);
+        put_field(out, 26, &self.request_id);
+    }
+}
+
+/// The meta struct of a v1 request. Fields that nobody knows are passed over.
+impl Message for Header {
+    fn read_field(&mut self, id: i16, tag: u8, input: &mut Reader) -> Result<bool, Malformed> {
+        match id {
+            1 if tag == i32::TAG => self.app_id = input.i32()?,
+            2 if tag == i32::TAG => self.partition_index = input.i32()?,
+            3 if tag == i32::TAG => self.timeout_ms = input.i32()?,
+            4 if tag == i64::TAG => self.partition_hash = u64::read(input)?,
+            5 if tag == bool::TAG => self.is_backup = bool::read(input)?,
+            _ => return Extension::read_field(&mut self.extension, id, tag, input),
+        }
+        Ok(true)
+    }
+
+    fn write_fields(&self, out: &mut BytesMut) {
+        put_field(out, 1, &self.app_id);
+        put_field(out, 2, &self.partition_index);
+        put_field(out, 3, &self.timeout_ms);
+        put_field(out, 4, &self.partition_hash);
+        put_field(out, 5, &self.is_backup);
+        if let Some(extension) = &self.extension {
+            extension.write_fields(out);
+        }
+    }
+}
+
+crate::message::message! {
+    /// Our fields of a reply.
+    pub struct ReplyExtension {
+        /// Address of the node that served the request.
+        100 => served_by: Text,
+        /// Log position that the reply reflects (reads) or that the write has (writes); 0 = none.
+        101 => index: u64,
+        /// How old a read's data may be, ms; absent if it is not known or has no meaning.
+        102 => staleness_ms: Option<i64>,
+        /// Time that the request waited before it was served, microseconds.
+        103 => queue_us: i32,
+    }
+}

@@ -1,0 +1,258 @@
+//! Tables, nodes, authentication, and our own two calls.
+
+use super::message;
+use crate::error_name::ErrorName;
+use crate::value::{Address, Binary, HostPort, Text};
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// `app_type` of every table.
+pub const APP_TYPE: &str = "pegasus";
+
+/// Wire numbers of a table's state.
+pub mod app_status {
+    /// In use.
+    pub const AVAILABLE: i32 = 1;
+    /// Being created.
+    pub const CREATING: i32 = 2;
+    /// Being dropped.
+    pub const DROPPING: i32 = 4;
+    /// Dropped.
+    pub const DROPPED: i32 = 6;
+}
+
+/// Wire numbers of a node's state.
+pub mod node_status {
+    /// Reachable.
+    pub const ALIVE: i32 = 1;
+    /// Not reachable.
+    pub const UNALIVE: i32 = 2;
+}
+
+/// Wire numbers of what [`UpdateEnvs`] does.
+pub mod env_operation {
+    /// Sets the given keys.
+    pub const SET: i32 = 1;
+    /// Removes the given keys.
+    pub const DELETE: i32 = 2;
+    /// Removes every key with the given prefix.
+    pub const CLEAR: i32 = 3;
+}
+
+/// `status` of [`NegotiationReply`] that says: no authentication here, go on.
+pub const NEGOTIATION_AUTH_DISABLED: i32 = 9;
+
+message! {
+    /// Creates a table.
+    pub struct CreateTable {
+        /// Its name.
+        1 => app_name: Text,
+        /// What it should be like.
+        2 => options: CreateOptions,
+    }
+
+    /// What a new table should be like.
+    pub struct CreateOptions {
+        /// Number of partitions.
+        1 => partition_count: i32,
+        /// Replicas of each.
+        2 => replica_count: i32,
+        /// A table of the same name and shape is success.
+        3 => success_if_exist: bool,
+        /// [`APP_TYPE`].
+        4 => app_type: Text,
+        /// True.
+        5 => is_stateful: bool,
+        /// Options of the table.
+        6 => envs: Vec<(Text, Text)>,
+        /// Of no use here.
+        7 => atomic_idempotent: Option<bool>,
+    }
+
+    /// Reply to a creation.
+    pub struct CreateTableReply {
+        /// How it went.
+        1 => err: ErrorName,
+        /// Id of the table.
+        2 => appid: i32,
+    }
+
+    /// Drops a table.
+    pub struct DropTable {
+        /// Its name.
+        1 => app_name: Text,
+        /// How.
+        2 => options: DropOptions,
+    }
+
+    /// How to drop a table.
+    pub struct DropOptions {
+        /// A missing table is success.
+        1 => success_if_not_exist: bool,
+        /// How long to keep the data.
+        2 => reserve_seconds: Option<i64>,
+    }
+
+    /// Reply to a drop.
+    pub struct DropTableReply {
+        /// How it went.
+        1 => err: ErrorName,
+    }
+
+    /// Lists tables.
+    pub struct ListTables {
+        /// Only those in this [`app_status`]; 0 = all.
+        1 => status: i32,
+        /// Only names that match.
+        2 => pattern: Option<Text>,
+        /// How they must match.
+        3 => match_type: Option<i32>,
+    }
+
+    /// Reply to a listing of tables.
+    pub struct ListTablesReply {
+        /// How it went.
+        1 => err: ErrorName,
+        /// The tables.
+        2 => infos: Vec<TableInfo>,
+        /// What went wrong.
+        3 => hint: Option<Text>,
+    }
+
+    /// One table of a listing.
+    pub struct TableInfo {
+        /// An [`app_status`].
+        1 => status: i32,
+        /// [`APP_TYPE`].
+        2 => app_type: Text,
+        /// Name.
+        3 => app_name: Text,
+        /// Id.
+        4 => app_id: i32,
+        /// Number of partitions.
+        5 => partition_count: i32,
+        /// Options.
+        6 => envs: Vec<(Text, Text)>,
+        /// True.
+        7 => is_stateful: bool,
+        /// Replicas of each partition.
+        8 => max_replica_count: i32,
+        /// When a dropped table's data goes, unix seconds.
+        9 => expire_second: i64,
+        /// When it was created, unix seconds.
+        10 => create_second: i64,
+        /// When it was dropped, unix seconds.
+        11 => drop_second: i64,
+        /// Of no use here.
+        12 => duplicating: Option<bool>,
+        /// -1 unless the table is being split.
+        13 => init_partition_count: i32,
+        /// Of no use here.
+        14 => is_bulk_loading: Option<bool>,
+        /// Of no use here.
+        15 => atomic_idempotent: Option<bool>,
+    }
+
+    /// Lists nodes.
+    pub struct ListNodes {
+        /// Only those in this [`node_status`]; 0 = all.
+        1 => status: i32,
+    }
+
+    /// Reply to a listing of nodes.
+    pub struct ListNodesReply {
+        /// How it went.
+        1 => err: ErrorName,
+        /// The nodes.
+        2 => infos: Vec<NodeInfo>,
+    }
+
+    /// One node of a listing.
+    pub struct NodeInfo {
+        /// A [`node_status`].
+        1 => status: i32,
+        /// Its address.
+        2 => node: Address,
+        /// Its address by name (Pegasus 2.6 only).
+        3 => hp_node: Option<HostPort>,
+    }
+
+    /// Asks for facts about the cluster.
+    pub struct ClusterInfo {}
+
+    /// Facts about the cluster: as many keys as values.
+    pub struct ClusterInfoReply {
+        /// How it went.
+        1 => err: ErrorName,
+        /// What each fact is.
+        2 => keys: Vec<Text>,
+        /// What it says.
+        3 => values: Vec<Text>,
+    }
+
+    /// Changes a table's options.
+    pub struct UpdateEnvs {
+        /// The table.
+        1 => app_name: Text,
+        /// An [`env_operation`].
+        2 => op: i32,
+        /// Keys to set or to remove.
+        3 => keys: Option<Vec<Text>>,
+        /// Values to set.
+        4 => values: Option<Vec<Text>>,
+        /// Prefix of the keys to clear.
+        5 => clear_prefix: Option<Text>,
+    }
+
+    /// Reply to a change of options.
+    pub struct UpdateEnvsReply {
+        /// How it went.
+        1 => err: ErrorName,
+        /// What went wrong.
+        2 => hint_message: Text,
+    }
+
+    /// One step of authentication.
+    pub struct Negotiation {
+        /// Which step.
+        1 => status: i32,
+        /// Its data.
+        2 => msg: Bytes,
+    }
+
+    /// Reply to a step of authentication.
+    pub struct NegotiationReply {
+        /// [`NEGOTIATION_AUTH_DISABLED`] as long as there is no authentication.
+        1 => status: i32,
+        /// Its data.
+        2 => msg: Bytes,
+    }
+
+    /// Our own admin call.
+    pub struct AdminCommand {
+        /// What to do.
+        1 => command: Text,
+        /// Its argument, in a form that the command defines.
+        2 => argument: Text,
+    }
+
+    /// Reply to our own admin call.
+    pub struct AdminCommandReply {
+        /// How it went.
+        1 => err: ErrorName,
+        /// The result, in a form that the command defines; or what went wrong.
+        2 => text: Text,
+    }
+
+    /// Our own one-way message: the caller no longer wants a request's answer.
+    pub struct Cancel {
+        /// Whose request.
+        1 => client_id: u64,
+        /// Which of its requests.
+        2 => request_id: u64,
+        /// Which attempt of it; absent = all.
+        3 => attempt: Option<i32>,
+        /// Of a tied request: what its extension said.
+        4 => tie: Option<Binary>,
+    }
+}

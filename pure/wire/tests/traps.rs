@@ -1,0 +1,243 @@
+//! What breaks real clients (`pegasus-protocol`, section 0), one test for each trap that the codec can fall into.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use hedgerow_types::Status;
+use hedgerow_types::op::ReadReply;
+use hedgerow_wire::message::{
+    CheckReply, GetReply, ListNodesReply, NodeInfo, PartitionConfig, QueryConfigReply, SCAN_DONE, ScanReply,
+};
+use hedgerow_wire::serve::{Ident, Operation, TableKind, operation, scan_reply};
+use hedgerow_wire::{
+    Address, Body, Broken, ErrorName, Failure, Header, Method, Rejected, Reply, Request, Text, call, decode_request,
+    encode_reply, frame_size,
+};
+
+/// A v0 frame around a message written by hand.
+fn frame(message: &[u8]) -> Bytes {
+    let mut out = BytesMut::new();
+    out.put_slice(b"THFT");
+    out.put_slice(&[0, 0, 0, 0, 0, 0, 0, 48, 0, 0, 0, 0]);
+    out.put_u32(message.len() as u32);
+    out.put_slice(&[0; 28]);
+    out.put_slice(message);
+    out.freeze()
+}
+
+fn message(name: &str, sequence_id: i32, arguments: &[u8]) -> Bytes {
+    let mut out = BytesMut::new();
+    out.put_u32(0x8001_0001);
+    out.put_u32(name.len() as u32);
+    out.put_slice(name.as_bytes());
+    out.put_i32(sequence_id);
+    out.put_slice(arguments);
+    frame(&out)
+}
+
+fn written(method: Method, sequence_id: i32, reply: &Reply) -> Bytes {
+    let mut out = BytesMut::new();
+    encode_reply(&mut out, method, sequence_id, reply, None);
+    out.freeze()
+}
+
+fn contains(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+#[test]
+fn trap_1_clear_scanner_is_never_answered() {
+    for method in [Method::ClearScanner, Method::HedgerowCancel] {
+        let failed = Reply::Failed(Failure { name: ErrorName::InvalidState, detail: None });
+        assert!(written(method, 1, &failed).is_empty());
+        let malformed = message(method.name(), 1, &[12, 0, 9, 255]);
+        assert_eq!(decode_request(malformed), Err(Rejected::Ignore));
+    }
+    let answered: Vec<_> = Method::ALL.iter().filter(|method| !method.is_one_way()).collect();
+    assert_eq!(answered.len(), Method::ALL.len() - 2);
+}
+
+#[test]
+fn trap_2_host_ports_are_absent_unless_asked_for() {
+    let partitions = vec![PartitionConfig::default()];
+    let reply = written(Method::QueryConfig, 1, &Reply::QueryConfig(QueryConfigReply::found(1, 1, partitions)));
+    // Field 8, the last of Pegasus 2.5, then the ends of partition, response and result.
+    assert!(reply.ends_with(&[8, 0, 8, 0, 0, 0, 0, 0, 0, 0]), "{reply:?}");
+    let infos = vec![NodeInfo { status: 1, node: Address::NONE, hp_node: None }];
+    let nodes = written(Method::ListNodes, 1, &Reply::ListNodes(ListNodesReply { err: ErrorName::Ok, infos }));
+    assert!(nodes.ends_with(&[12, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]), "{nodes:?}");
+}
+
+#[test]
+fn trap_3_placeholder_types_are_read_by_their_own_form() {
+    // A blob whose content would pass for fields of a struct.
+    let content = [8, 0, 1, 0, 0, 0, 5, 0];
+    let mut arguments = BytesMut::new();
+    arguments.put_slice(&[12, 0, 1]);
+    arguments.put_u32(content.len() as u32);
+    arguments.put_slice(&content);
+    arguments.put_u8(0);
+    let request = decode_request(message("RPC_RRDB_RRDB_GET", 1, &arguments)).expect("a whole request");
+    assert_eq!(request.body, Body::Get(Bytes::copy_from_slice(&content)));
+}
+
+#[test]
+fn trap_4_replies_carry_name_and_number_of_their_request() {
+    for method in Method::ALL.iter().filter(|method| !method.is_one_way()) {
+        let failed = Reply::Failed(Failure { name: ErrorName::Busy, detail: None });
+        let reply = written(*method, 0x0102_0304, &failed);
+        let mut tail = method.name().as_bytes().to_vec();
+        tail.extend_from_slice(b"_ACK\x01\x02\x03\x04");
+        assert!(reply.ends_with(&tail), "{method:?}");
+        assert!(method.name().len() <= 47, "{method:?}");
+    }
+}
+
+#[test]
+fn trap_5_no_error_name_outside_the_safe_set() {
+    let safe = "ERR_OK, ERR_UNKNOWN, ERR_SERVICE_NOT_ACTIVE, ERR_BUSY, ERR_FORWARD_TO_OTHERS, ERR_OBJECT_NOT_FOUND, \
+        ERR_HANDLER_NOT_FOUND, ERR_INVALID_VERSION, ERR_INVALID_PARAMETERS, ERR_CAPACITY_EXCEEDED, ERR_INVALID_STATE, \
+        ERR_INACTIVE_STATE, ERR_NOT_ENOUGH_MEMBER, ERR_FILE_OPERATION_FAILED, ERR_INVALID_DATA, ERR_VERSION_OUTDATED, \
+        ERR_STATE_FREEZED, ERR_LOCAL_APP_FAILURE, ERR_NOT_IMPLEMENTED, ERR_CORRUPTION, ERR_TRY_AGAIN, \
+        ERR_NO_NEED_OPERATE, ERR_REPLICATION_FAILURE, ERR_APP_EXIST, ERR_APP_NOT_EXIST, ERR_APP_DROPPED, \
+        ERR_BUSY_CREATING, ERR_BUSY_DROPPING, ERR_NETWORK_FAILURE, ERR_UNDER_RECOVERY, ERR_OPERATION_DISABLED, \
+        ERR_EXPIRED, ERR_TIMEOUT, ERR_INGESTION_FAILED, ERR_UNAUTHENTICATED, ERR_ACL_DENY, ERR_SPLITTING, \
+        ERR_PARENT_PARTITION_MISUSED, ERR_CHILD_NOT_READY, ERR_DISK_INSUFFICIENT";
+    let safe: Vec<&str> = safe.split(", ").collect();
+    let ours: Vec<&str> = ErrorName::ALL.iter().map(|error| error.name()).collect();
+    assert_eq!(ours, safe);
+    for error in ErrorName::ALL {
+        assert_eq!(ErrorName::from_name(error.name().as_bytes()), Some(*error));
+    }
+}
+
+#[test]
+fn trap_6_fields_that_are_not_optional_are_always_written() {
+    let get = written(Method::Get, 1, &Reply::Get(GetReply { error: 1, ..GetReply::default() }));
+    assert!(contains(&get, &[12, 0, 2, 0, 0, 0, 0]), "the empty value: {get:?}");
+    assert!(contains(&get, &[11, 0, 6, 0, 0, 0, 0]), "the empty server: {get:?}");
+    let check = written(Method::CheckAndSet, 1, &Reply::Check(CheckReply::default()));
+    assert!(contains(&check, &[2, 0, 2, 0, 2, 0, 3, 0, 12, 0, 4, 0, 0, 0, 0]), "{check:?}");
+}
+
+#[test]
+fn trap_7_every_configuration_reply_is_stateful() {
+    let replies = [
+        QueryConfigReply::found(1, 2, vec![]),
+        QueryConfigReply::forward(Address::NONE),
+        QueryConfigReply::forward(Address::new("10.0.0.1:34601".parse().expect("an address"))),
+    ];
+    assert!(replies.iter().all(|reply| reply.is_stateful));
+    assert_eq!(replies[1].partitions.len(), 0);
+    assert_eq!(replies[2].partitions[0].primary.socket(), "10.0.0.1:34601".parse().ok());
+    let Reply::QueryConfig(failed) = Reply::admin_failed(Method::QueryConfig, ErrorName::ObjectNotFound, "") else {
+        panic!("the reply to a query is a query's reply");
+    };
+    assert!(failed.is_stateful);
+}
+
+#[test]
+fn trap_12_missing_fields_have_their_defaults() {
+    let empty = message("RPC_RRDB_RRDB_GET_SCANNER", 3, &[12, 0, 1, 0, 0]);
+    let request = decode_request(empty).expect("a whole request");
+    let Body::GetScanner(scanner) = &request.body else { panic!("another call") };
+    assert_eq!(scanner, &Default::default());
+    let Ok(Operation::OpenScan { scan, validate_hash }) = operation(&request.body, TableKind::Hash) else {
+        panic!("an empty request scans everything");
+    };
+    assert!(validate_hash && !scan.start_inclusive && scan.start.is_empty() && scan.stop.is_empty());
+    assert_eq!(scan.rows_max, 1000);
+    // Even the argument itself may be missing.
+    let request = decode_request(message("RPC_RRDB_RRDB_PUT", 3, &[0])).expect("a whole request");
+    assert_eq!(request.body, Body::Put(Default::default()));
+}
+
+#[test]
+fn trap_13_an_empty_range_ends_the_scan_at_once() {
+    let server = Text::from("h:1");
+    let ident = Ident { app_id: 1, partition_index: 0, server: &server, table: TableKind::Hash };
+    let page = ReadReply::Page { status: Status::Ok, rows: vec![], count: 0, resume_after: None };
+    let reply = scan_reply(page, SCAN_DONE, false, &ident);
+    let expected =
+        ScanReply { context_id: -1, app_id: 1, server: "h:1".into(), kv_count: None, ..ScanReply::default() };
+    assert_eq!(reply, Reply::Scan(expected));
+}
+
+#[test]
+fn an_unknown_call_is_answered_and_the_connection_stays() {
+    let rejected = decode_request(message("RPC_RRDB_RRDB_BULK_LOAD", 9, &[12, 0, 1, 1, 2, 3]));
+    let name = Bytes::from_static(b"RPC_RRDB_RRDB_BULK_LOAD");
+    assert_eq!(rejected, Err(Rejected::Answer { name, sequence_id: 9, error: ErrorName::HandlerNotFound }));
+}
+
+#[test]
+fn arguments_that_do_not_parse_are_answered() {
+    for arguments in [&[12, 0, 1, 127, 255, 255, 255][..], &[12, 0, 1, 255, 255, 255, 255], &[], &[99, 0, 1]] {
+        let rejected = decode_request(message("RPC_RRDB_RRDB_GET", 9, arguments));
+        let name = Bytes::from_static(b"RPC_RRDB_RRDB_GET");
+        assert_eq!(rejected, Err(Rejected::Answer { name, sequence_id: 9, error: ErrorName::InvalidData }));
+    }
+}
+
+#[test]
+fn a_header_that_does_not_parse_is_answered() {
+    let mut out = BytesMut::new();
+    call::encode_request(&mut out, &Header::default(), 9, &Body::Get(Bytes::new()));
+    out[16] = 77;
+    let name = Bytes::from_static(b"RPC_RRDB_RRDB_GET");
+    let expected = Rejected::Answer { name, sequence_id: 9, error: ErrorName::InvalidData };
+    assert_eq!(decode_request(out.freeze()), Err(expected));
+}
+
+#[test]
+fn what_is_not_the_protocol_closes_the_connection() {
+    assert_eq!(frame_size(b"GET / HTTP/1.1"), Err(Broken::Magic));
+    assert_eq!(frame_size(b"R"), Err(Broken::Magic));
+    assert_eq!(frame_size(b"THFT\0\0\0\x02"), Err(Broken::Version(2)));
+    assert_eq!(frame_size(b"THFT\0\0\0\0\0\0\0\x31\0\0\0\0\0\0\0\0"), Err(Broken::HeaderSize(49)));
+    assert_eq!(frame_size(b"THFT\0\0\0\x01\0\x01\0\x01\0\0\0\0"), Err(Broken::MetaSize(65_537)));
+    assert_eq!(frame_size(b"THFT\0\0\0\x01\0\0\0\0\xff\xff\xff\xff"), Err(Broken::FrameSize(16 + u64::from(u32::MAX))));
+    assert_eq!(decode_request(frame(b"")), Err(Rejected::Close(decode_error(b""))));
+    let long_name = [&[0x80, 1, 0, 1, 0, 0, 0, 48][..], &[b'x'; 48], &[0; 5]].concat();
+    assert!(matches!(decode_request(frame(&long_name)), Err(Rejected::Close(Broken::Message(_)))));
+    let a_reply = [0x80, 1, 0, 2, 0, 0, 0, 1, b'x', 0, 0, 0, 1, 0];
+    assert!(matches!(decode_request(frame(&a_reply)), Err(Rejected::Close(Broken::Message(_)))));
+}
+
+#[test]
+fn what_is_not_a_reply_is_refused() {
+    assert_eq!(call::reply_frame_size(&[0, 0, 0]), Ok(None));
+    assert_eq!(call::reply_frame_size(&[0, 0, 0, 3]), Err(Broken::FrameSize(3)));
+    assert_eq!(call::reply_frame_size(&[0, 0, 0, 4]), Ok(Some(4)));
+    assert_eq!(call::reply_frame_size(&[4, 0, 0, 1]), Err(Broken::FrameSize(0x0400_0001)));
+    let reply = written(Method::Get, 1, &Reply::Get(GetReply::default()));
+    assert!(call::decode_reply(reply.clone()).is_ok());
+    let mut a_call = reply.to_vec();
+    a_call[17] = 1;
+    assert!(call::decode_reply(a_call.into()).is_err());
+}
+
+fn decode_error(message: &[u8]) -> Broken {
+    match decode_request(frame(message)) {
+        Err(Rejected::Close(broken)) => broken,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn frames_are_split_off_a_stream_one_after_another() {
+    let mut stream = BytesMut::new();
+    for sequence_id in 1..=3 {
+        let body = Body::Get(Bytes::from_static(b"\0\0k"));
+        if sequence_id == 2 {
+            call::encode_request_v0(&mut stream, &Header::default(), sequence_id, &body);
+        } else {
+            call::encode_request(&mut stream, &Header::default(), sequence_id, &body);
+        }
+    }
+    let mut seen = Vec::new();
+    while let Some(size) = frame_size(&stream).expect("whole frames") {
+        let Request { sequence_id, .. } = decode_request(stream.split_to(size).freeze()).expect("a request");
+        seen.push(sequence_id);
+    }
+    assert_eq!(seen, [1, 2, 3]);
+    assert!(stream.is_empty());
+}
