@@ -1,1 +1,43 @@
 //! One replicated group: events in, actions out.
+//!
+//! A [`Group`] is one replica's view of a Raft group. It reads no clock, disk or socket: the host calls `handle_*` with
+//! what happened and the time, then [`Group::poll_ready`] until there is nothing left to do. The consensus core is the
+//! crate `raft`; leases, linearizable reads, election timing, the encoding of messages and the checks of what arrives are
+//! built around it here.
+//!
+//! # Time
+//!
+//! Every `now` must have been read from the local monotonic clock *after* the event it comes with happened: after the
+//! message was received, after the read arrived, after the storage was read. A clock read once for a batch is right if it
+//! was read after the whole batch had been collected. The safety of leases and reads rests on this.
+//!
+//! # Order
+//!
+//! The host may finish writes, applications and fetches late, twice or never: what is no longer of interest is ignored.
+//! Only the writes of one group must become durable in the order of their tickets.
+
+mod contact;
+mod flow;
+mod group;
+mod guard;
+mod lease;
+mod membership;
+mod message;
+#[cfg(feature = "mutations")]
+mod mutations;
+mod output;
+mod reads;
+mod ready;
+mod settings;
+mod window;
+
+pub use group::Group;
+pub use membership::{Malformed, Membership, MembershipChange};
+pub use message::Message;
+#[cfg(feature = "mutations")]
+pub use mutations::Mutations;
+pub use ready::{
+    FIRST, Fetch, PeerProgress, Persist, ProposeError, ReadOutcome, ReadStart, Ready, Role, RoleChange, SnapshotMeta,
+    SnapshotSend, Start, StartError,
+};
+pub use settings::Settings;

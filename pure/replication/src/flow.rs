@@ -1,0 +1,191 @@
+//! Writes on their way to the disk, and the messages that may be sent only after them.
+//!
+//! ```text
+//! core's ready 7: entries, acknowledgement      -> write, ticket 1, keeps the acknowledgement
+//! core's ready 8: acknowledgement               -> nothing to write: waits with ticket 1
+//! ticket 1 durable                              -> the core hears that 8 is persisted, both go out
+//! ```
+
+use crate::message::Message;
+use crate::ready::Persist;
+use hedgerow_types::log::{HardState, LogPosition};
+use hedgerow_types::{Index, ReplicaId};
+use std::collections::VecDeque;
+
+/// One write that is not yet durable, and what waits for it.
+#[derive(Debug)]
+struct InFlight {
+    ticket: u64,
+    /// The core's last ready that is done with it.
+    number: u64,
+    has_entries: bool,
+    has_vote: bool,
+    installed: Option<Index>,
+    messages: Vec<(ReplicaId, Message)>,
+}
+
+/// What became durable at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Done {
+    /// The core's last ready that is persisted.
+    pub(crate) number: u64,
+    /// The last index of a snapshot that is now both storage and log.
+    pub(crate) installed: Option<Index>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Flow {
+    ticket_last: u64,
+    /// The last ticket that the host has seen.
+    handed_out: u64,
+    in_flight: VecDeque<InFlight>,
+    /// A write that has not been handed out: it waits for the installation of a snapshot.
+    held: Option<Persist>,
+    installing: Option<LogPosition>,
+    /// The hard state as last written.
+    written: HardState,
+    /// Messages whose write is durable.
+    released: Vec<(ReplicaId, Message)>,
+}
+
+/// What one of the core's readies wants written.
+pub(crate) struct Write {
+    pub(crate) number: u64,
+    pub(crate) reset: Option<LogPosition>,
+    pub(crate) entries: Vec<hedgerow_types::log::Entry>,
+    pub(crate) hard_state: HardState,
+}
+
+impl Flow {
+    /// `on_disk` is the hard state found there, `hard_state` the one that the core starts with, `reset` the position to reset
+    /// the log to before anything else.
+    pub(crate) fn new(on_disk: HardState, hard_state: HardState, reset: Option<LogPosition>) -> Self {
+        let mut flow = Self {
+            ticket_last: 0,
+            handed_out: 0,
+            in_flight: VecDeque::new(),
+            held: None,
+            installing: None,
+            written: on_disk,
+            released: Vec::new(),
+        };
+        if reset.is_some() {
+            // With the reset goes the whole hard state, whatever the disk keeps of it.
+            flow.written = HardState::default();
+            flow.write(Write { number: 0, reset, entries: Vec::new(), hard_state });
+        }
+        flow
+    }
+
+    /// Takes a write, unless there is nothing in it that must be durable. A new commit index alone need not be.
+    pub(crate) fn write(&mut self, write: Write) {
+        let Write { number, reset, entries, hard_state } = write;
+        let has_vote = (hard_state.term, hard_state.vote) != (self.written.term, self.written.vote);
+        if reset.is_none() && entries.is_empty() && !has_vote {
+            if let Some(last) = self.in_flight.back_mut() {
+                last.number = number;
+            }
+            return;
+        }
+        self.ticket_last += 1;
+        self.in_flight.push_back(InFlight {
+            ticket: self.ticket_last,
+            number,
+            has_entries: !entries.is_empty() || reset.is_some(),
+            has_vote,
+            installed: reset.map(|position| position.index),
+            messages: Vec::new(),
+        });
+        // The commit index goes along whenever anything is written. More than a convenience: a replica that holds a
+        // membership change must know after a restart that the one before it is committed, or it could campaign among the
+        // voters of two changes ago.
+        let hard_state = (hard_state != self.written).then_some(hard_state);
+        self.written = hard_state.unwrap_or(self.written);
+        let persist = Persist { ticket: self.ticket_last, reset, entries, hard_state };
+        self.held = Some(match self.held.take() {
+            None => persist,
+            Some(earlier) => merge(earlier, persist),
+        });
+    }
+
+    /// The write to hand out, if there is one and nothing stands before it.
+    pub(crate) fn take_persist(&mut self) -> Option<Persist> {
+        if self.installing.is_some() {
+            return None;
+        }
+        let persist = self.held.take()?;
+        self.handed_out = persist.ticket;
+        Some(persist)
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    pub(crate) fn has_entries_in_flight(&self) -> bool {
+        self.in_flight.iter().any(|item| item.has_entries)
+    }
+
+    pub(crate) fn has_vote_in_flight(&self) -> bool {
+        self.in_flight.iter().any(|item| item.has_vote)
+    }
+
+    /// Keeps a message until everything handed to [`Flow::write`] so far is durable.
+    pub(crate) fn keep(&mut self, to: ReplicaId, message: Message) {
+        match self.in_flight.back_mut() {
+            Some(last) => last.messages.push((to, message)),
+            None => self.released.push((to, message)),
+        }
+    }
+
+    pub(crate) fn take_released(&mut self) -> Vec<(ReplicaId, Message)> {
+        core::mem::take(&mut self.released)
+    }
+
+    /// `ticket` and all before it are durable. `None` if that is no news, or cannot be.
+    pub(crate) fn take_persisted(&mut self, ticket: u64) -> Option<Done> {
+        if ticket > self.handed_out {
+            return None;
+        }
+        let mut done: Option<Done> = None;
+        while self.in_flight.front().is_some_and(|item| item.ticket <= ticket) {
+            let Some(item) = self.in_flight.pop_front() else { break };
+            let installed = item.installed.or(done.and_then(|done| done.installed));
+            done = Some(Done { number: item.number, installed });
+            self.released.extend(item.messages);
+        }
+        done
+    }
+
+    pub(crate) fn begin_install(&mut self, position: LogPosition) {
+        self.installing = Some(position);
+    }
+
+    pub(crate) fn is_installing(&self) -> bool {
+        self.installing.is_some()
+    }
+
+    /// Returns whether that was waited for.
+    pub(crate) fn handle_installed(&mut self, position: LogPosition) -> bool {
+        let is_expected = self.installing == Some(position);
+        if is_expected {
+            self.installing = None;
+        }
+        is_expected
+    }
+}
+
+/// The two writes as one.
+fn merge(earlier: Persist, later: Persist) -> Persist {
+    let mut merged = Persist {
+        ticket: later.ticket,
+        reset: later.reset.or(earlier.reset),
+        entries: if later.reset.is_some() { Vec::new() } else { earlier.entries },
+        hard_state: later.hard_state.or(earlier.hard_state),
+    };
+    if let Some(first) = later.entries.first() {
+        merged.entries.retain(|entry| entry.index < first.index);
+        merged.entries.extend(later.entries);
+    }
+    merged
+}

@@ -1,0 +1,133 @@
+//! What a group wants done: the core's readies, put into our own terms and into the order that safety needs.
+
+use crate::flow::Write;
+use crate::group::Group;
+use crate::message::{Message, data_of, kind_of, meta_of};
+use crate::ready::{Ready, RoleChange, SnapshotSend};
+use hedgerow_types::log::{Entry, HardState};
+use hedgerow_types::{Instant, ReplicaId};
+use raft::eraftpb::{self, MessageType};
+
+impl Group {
+    /// The next things to do; `None` if there is nothing. To be called after events until it is `None`; events may be
+    /// collected before. Everything in it must be carried out, and leaves the group as if it had been.
+    pub fn poll_ready(&mut self, now: Instant) -> Option<Ready> {
+        if !self.is_dirty {
+            return None;
+        }
+        let now = self.advance(now);
+        self.flush_proposals();
+        if core::mem::take(&mut self.wants_ping) {
+            // One round of heartbeats confirms all reads that have arrived so far.
+            self.core.ping();
+        }
+        let mut ready = Ready::default();
+        while ready.is_empty() && self.core.has_ready() {
+            self.poll_core(&mut ready, now);
+        }
+        for (to, message) in self.flow.take_released() {
+            self.send(&mut ready, to, message, now);
+        }
+        ready.persist = self.flow.take_persist();
+        self.poll_role(&mut ready);
+        if !self.reads.is_empty() {
+            self.poll_reads(&mut ready, now);
+        }
+        let store = self.core.mut_store();
+        if store.has_requests() {
+            ready.fetch = store.take_fetches();
+            ready.wants_checkpoint = store.take_checkpoint_request();
+        }
+        self.is_dirty = !ready.is_empty();
+        self.is_dirty.then_some(ready)
+    }
+
+    fn poll_core(&mut self, ready: &mut Ready, now: Instant) {
+        let mut from_core = self.core.ready();
+        let number = from_core.number();
+        let mut messages = from_core.take_messages();
+        messages.append(&mut from_core.take_persisted_messages());
+        ready.committed = from_core.take_committed_entries().iter().map(from_core_entry).collect();
+
+        let mut reset = None;
+        if !from_core.snapshot().is_empty() {
+            let meta = meta_of(from_core.snapshot());
+            self.core.mut_store().reset(meta.position);
+            self.flow.begin_install(meta.position);
+            self.membership = meta.membership.clone();
+            self.contact.update(&self.membership);
+            reset = Some(meta.position);
+            ready.install = Some(meta);
+        }
+        let appended = from_core.take_entries();
+        let entries = appended.iter().map(from_core_entry).collect();
+        self.core.mut_store().append(appended);
+        self.core.advance_append_async(from_core);
+
+        let state = self.core.raft.hard_state();
+        let vote = (state.vote != 0).then_some(ReplicaId(state.vote));
+        let hard_state = HardState { term: state.term, vote, commit: state.commit };
+        self.flow.write(Write { number, reset, entries, hard_state });
+        self.route(messages, ready, now);
+        if self.flow.is_idle() {
+            // Nothing of this ready, or of an earlier one, is on its way to the disk.
+            self.core.on_persist_ready(number);
+            self.settle();
+        }
+    }
+
+    /// Sends messages at once or keeps them until what they rest on is durable.
+    fn route(&mut self, messages: Vec<eraftpb::Message>, ready: &mut Ready, now: Instant) {
+        let is_vote_durable = !self.flow.has_vote_in_flight();
+        let is_free = self.flow.is_idle() || self.sends_before_persist() || (self.is_leader() && is_vote_durable);
+        for core in messages {
+            let to = ReplicaId(core.to);
+            let mut message = Message::new(core);
+            let kind = message.kind();
+            let is_response = matches!(kind, MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse);
+            if is_response {
+                message.echo = self.contact.echo(message.term(), to);
+            }
+            // An answer to a heartbeat says nothing of the log, only that the sender is in the term.
+            let is_harmless = kind == MessageType::MsgHeartbeatResponse && is_vote_durable;
+            if is_free || is_harmless {
+                self.send(ready, to, message, now);
+            } else {
+                self.flow.keep(to, message);
+            }
+        }
+    }
+
+    /// Puts a message into `ready`, stamped with the time at which it leaves.
+    fn send(&self, ready: &mut Ready, to: ReplicaId, mut message: Message, now: Instant) {
+        match message.kind() {
+            MessageType::MsgSnapshot => {
+                message.stamp = now.0;
+                let Some(meta) = message.snapshot() else { return };
+                ready.snapshots.push(SnapshotSend { to, meta, message });
+            }
+            MessageType::MsgAppend => {
+                message.stamp = now.0;
+                let size_max = usize::try_from(self.settings.message_size_max).unwrap_or(usize::MAX);
+                message.split(size_max, |part| ready.messages.push((to, part)));
+            }
+            MessageType::MsgHeartbeat => {
+                message.stamp = now.0;
+                ready.messages.push((to, message));
+            }
+            _ => ready.messages.push((to, message)),
+        }
+    }
+
+    fn poll_role(&mut self, ready: &mut Ready) {
+        let current = RoleChange { role: self.role(), leader: self.leader(), term: self.term() };
+        if self.reported != Some(current) {
+            self.reported = Some(current);
+            ready.role = Some(current);
+        }
+    }
+}
+
+fn from_core_entry(entry: &eraftpb::Entry) -> Entry {
+    Entry { index: entry.index, term: entry.term, kind: kind_of(entry), data: data_of(entry).clone() }
+}

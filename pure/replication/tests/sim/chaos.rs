@@ -1,0 +1,278 @@
+//! What goes wrong, drawn from the seed: crashes, pauses, partitions, transfers, membership changes, clients.
+
+use super::{MILLI, Weather, World};
+use hedgerow_replication::{Fetch, MembershipChange, Mutations, Settings, SnapshotMeta};
+use hedgerow_types::log::LogPosition;
+use hedgerow_types::random::Random;
+use hedgerow_types::{Instant, ReplicaId};
+use std::time::Duration;
+
+/// Times ten times shorter than in production, so that a run sees more elections.
+pub fn settings() -> Settings {
+    Settings {
+        tick: Duration::from_millis(10),
+        clock_rate_error_ppm: 20_000,
+        message_size_max: 64,
+        inflight_max: 8,
+        cache_size_max: 4_096,
+        ..Settings::default()
+    }
+}
+
+/// The world of `seed`, before anything happened in it.
+pub fn world(seed: u64, mutations: Mutations) -> World {
+    let mut random = Random::new(seed ^ 0x5eed);
+    let mut pick = |values: &[u64]| values[random.below(values.len() as u64) as usize];
+    let weather = Weather {
+        delay_us: (50, pick(&[100, 1_000, 8_000])),
+        lost: pick(&[0, 0, 20, 100]),
+        doubled: pick(&[0, 20, 100]),
+        late: pick(&[0, 5, 30]),
+        persist_us: (20, pick(&[100, 2_000, 20_000])),
+        apply_us: (10, pick(&[100, 5_000, 60_000])),
+        flushed: pick(&[5, 30, 100]),
+        log_kept: pick(&[0, 5, 1_000]),
+        forged: 0,
+    };
+    let count = pick(&[3, 3, 3, 5, 2, 1]);
+    let mut world = World::new(seed, settings(), weather, mutations);
+    world.read_us = (0, pick(&[0, 500, 20_000]));
+    world.is_chaotic = true;
+    let voters: Vec<u64> = (1..=count).collect();
+    for &id in &voters {
+        let rate = world.random.below(40_001) as i64 - 20_000;
+        world.add_node(id, &voters, rate, id == 1);
+    }
+    world.schedule_strike(MILLI, Strike::Any);
+    world
+}
+
+/// One thing that happens to the world.
+#[derive(Clone, Copy, Debug)]
+pub enum Strike {
+    /// Anything; plans the next one.
+    Any,
+    /// A node hears nobody and nobody hears it.
+    Isolate(u64),
+    /// Two nodes do not hear each other.
+    CutLink(u64, u64),
+    /// A node restarts, and its link to the other one breaks.
+    RestartAndCut(u64, u64),
+    /// A node campaigns.
+    Campaign(u64),
+    Heal,
+}
+
+impl World {
+    pub fn strike(&mut self, strike: Strike) {
+        if !self.is_chaotic {
+            return;
+        }
+        match strike {
+            Strike::Any => self.strike_any(),
+            Strike::Isolate(id) => self.isolate(id),
+            Strike::CutLink(one, other) => self.blocked.extend([(one, other), (other, one)]),
+            Strike::RestartAndCut(id, other) => {
+                self.crash(id);
+                self.restart(id);
+                self.blocked.extend([(id, other), (other, id)]);
+            }
+            Strike::Campaign(id) => self.campaign_at(id),
+            Strike::Heal => self.blocked.clear(),
+        }
+    }
+
+    fn strike_any(&mut self) {
+        let delay = self.random.below(2 * MILLI);
+        self.schedule_strike(delay, Strike::Any);
+        let ids: Vec<u64> = self.nodes.keys().copied().collect();
+        let id = ids[self.random.below(ids.len() as u64) as usize];
+        match self.random.below(1_000) {
+            0..400 => self.write_somewhere(id),
+            400..860 => self.read_somewhere(id),
+            860..978 => {}
+            978..981 => self.confuse(id),
+            981..984 => self.set_trap(id),
+            984..987 => self.cut(id),
+            987..990 => self.blocked.clear(),
+            990..993 => self.take_down(id),
+            993..995 => {
+                let nanos = self.random.below(250 * MILLI);
+                self.pause(id, nanos);
+            }
+            995..997 => self.transfer(id),
+            997..999 => self.change_membership(),
+            _ => self.campaign_at(id),
+        }
+    }
+
+    /// One of the sequences that leases and reads are known to fail on, at random times.
+    fn set_trap(&mut self, other: u64) {
+        let Some(leader) = self.leader() else { return };
+        let refusal = self.settings.refusal().as_nanos() as u64;
+        self.blocked.clear();
+        match self.random.below(3) {
+            // The leadership is handed over, and the old leader hears nothing of it.
+            0 => {
+                self.transfer(other);
+                let delay = self.random.below(6 * MILLI);
+                self.schedule_strike(delay, Strike::Isolate(leader));
+            }
+            // One node lost the leader and tries to be elected; the node between them restarts.
+            1 => {
+                let bridge = self.nodes.keys().copied().find(|&id| id != leader && id != other);
+                // Without writes, or the lost node would be too far behind to be elected.
+                let delay = refusal + self.random.below(2 * refusal);
+                self.writes_from = self.time + delay;
+                self.schedule_strike(refusal / 4, Strike::CutLink(leader, other));
+                self.schedule_strike(delay, Strike::RestartAndCut(bridge.unwrap_or(other), leader));
+            }
+            // A leader is alone for a while, then leads again.
+            _ => {
+                self.isolate(leader);
+                let delay = refusal + self.random.below(3 * refusal);
+                self.schedule_strike(delay, Strike::Heal);
+                self.schedule_strike(delay + refusal + self.random.clone().below(refusal), Strike::Campaign(leader));
+            }
+        }
+    }
+
+    fn isolate(&mut self, id: u64) {
+        for other in self.nodes.keys().copied().filter(|&other| other != id) {
+            self.blocked.extend([(id, other), (other, id)]);
+        }
+        self.log(|_| format!("isolate {id}"));
+    }
+
+    fn write_somewhere(&mut self, id: u64) {
+        if self.time < self.writes_from {
+            return;
+        }
+        self.write(id);
+        if let Some(leader) = self.leader() {
+            self.write(leader);
+        }
+    }
+
+    fn read_somewhere(&mut self, id: u64) {
+        self.read(id);
+        // Whoever believes to lead is asked, old leaders above all.
+        for id in self.nodes.keys().copied().collect::<Vec<_>>() {
+            self.read(id);
+        }
+    }
+
+    /// Blocks one direction, both directions or one link; the rest of the world goes on. Heals what was cut before.
+    fn cut(&mut self, id: u64) {
+        let id = if self.random.chance(1, 2) { self.leader().unwrap_or(id) } else { id };
+        let others: Vec<u64> = self.nodes.keys().copied().filter(|&other| other != id).collect();
+        let kind = self.random.below(4);
+        let spared = others.get(self.random.below(others.len() as u64 + 1) as usize).copied();
+        self.blocked.clear();
+        for other in others {
+            let is_spared = kind == 3 && Some(other) == spared;
+            if kind != 1 && !is_spared {
+                self.blocked.insert((id, other));
+            }
+            if kind != 0 && !is_spared {
+                self.blocked.insert((other, id));
+            }
+        }
+        self.log(|world| format!("blocked {:?}", world.blocked));
+    }
+
+    /// Crashes a node and starts it again at once, or later; sometimes all of them.
+    fn take_down(&mut self, id: u64) {
+        if self.random.chance(1, 8) {
+            let ids: Vec<u64> = self.nodes.keys().copied().collect();
+            ids.iter().for_each(|&id| self.crash(id));
+            ids.iter().for_each(|&id| self.restart(id));
+            return;
+        }
+        self.crash(id);
+        if self.random.chance(2, 3) {
+            self.restart(id);
+        }
+        for down in self.nodes.keys().copied().filter(|&other| other != id).collect::<Vec<_>>() {
+            self.restart(down);
+        }
+    }
+
+    fn transfer(&mut self, to: u64) {
+        let Some(leader) = self.leader() else { return };
+        let now = self.local(leader);
+        let node = self.nodes.get_mut(&leader).filter(|node| !node.is_paused);
+        if let Some(group) = node.and_then(|node| node.group.as_mut()) {
+            let result = group.transfer_leader(ReplicaId(to), now);
+            self.log(|_| format!("transfer {leader} to {to}: {result:?}"));
+            self.poll(leader);
+        }
+    }
+
+    /// The host says things that are late, doubled or about nothing.
+    fn confuse(&mut self, id: u64) {
+        let now = self.local(id);
+        let mut random = self.random.fork();
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| !node.is_paused) else { return };
+        let Some(group) = node.group.as_mut() else { return };
+        let position = LogPosition { term: random.below(9), index: random.below(2) * (u64::MAX - 1) };
+        let meta = SnapshotMeta { position, membership: group.membership().clone(), id: 1 };
+        group.handle_persisted(u64::MAX - random.below(9), now);
+        group.handle_persisted(0, now);
+        group.handle_applied(u64::MAX, now);
+        group.handle_applied(group.applied() / 2, now);
+        group.truncated(position);
+        group.handle_snapshot_sent(ReplicaId(random.below(9)), random.chance(1, 2), now);
+        group.handle_snapshot_installed(&meta, now);
+        if position.index > 0 {
+            group.handle_checkpoint(meta, now);
+        }
+        let fetch = Fetch { id: random.below(9), low: random.below(9), high_exclusive: u64::MAX, size_max: 1 };
+        group.handle_entries_fetched(fetch, Vec::new(), now);
+        group.cancel_read(random.below(1 << 20));
+        group.handle_tick(Instant(now.0 / 2));
+        self.poll(id);
+    }
+
+    fn campaign_at(&mut self, id: u64) {
+        let now = self.local(id);
+        let node = self.nodes.get_mut(&id).filter(|node| !node.is_paused);
+        if let Some(group) = node.and_then(|node| node.group.as_mut()) {
+            group.campaign(now);
+            self.poll(id);
+        }
+    }
+
+    /// Adds a learner, promotes one, removes one, or replaces one by joint consensus.
+    fn change_membership(&mut self) {
+        let Some(leader) = self.leader() else { return };
+        let now = self.local(leader);
+        let Some(group) = self.nodes[&leader].group.as_ref() else { return };
+        let membership = group.membership().clone();
+        let new = self.nodes.keys().next_back().copied().unwrap_or(0) + 1;
+        let any = |random: &mut Random, list: &[ReplicaId]| {
+            list.get(random.below(list.len().max(1) as u64) as usize).copied().into_iter().collect::<Vec<_>>()
+        };
+        let mut change = MembershipChange::default();
+        match self.random.below(8) {
+            0 | 5 => change.add_learners = vec![ReplicaId(new)],
+            1 => change.promote = any(&mut self.random, &membership.learners),
+            2 => change.remove = any(&mut self.random, &membership.voters),
+            3 | 6 | 7 => {
+                change.promote = any(&mut self.random, &membership.learners);
+                change.remove = any(&mut self.random, &membership.voters);
+            }
+            _ => change.add_learners = any(&mut self.random, &membership.voters),
+        }
+        let is_new = change.add_learners == [ReplicaId(new)];
+        let node = self.nodes.get_mut(&leader).filter(|node| !node.is_paused);
+        let Some(group) = node.and_then(|node| node.group.as_mut()) else { return };
+        let result = group.propose_membership(&change, now);
+        self.log(|_| format!("change at {leader}: {change:?}: {result:?}"));
+        if result.is_ok() && is_new && new < 8 {
+            let rate = self.random.below(40_001) as i64 - 20_000;
+            self.add_node(new, &[], rate, false);
+        }
+        self.poll(leader);
+    }
+}

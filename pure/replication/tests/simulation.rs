@@ -1,0 +1,132 @@
+//! Random histories: whatever happens, the properties of `sim/check.rs` hold.
+
+#[allow(unreachable_pub, dead_code, reason = "shared by several test programs")]
+mod sim;
+
+use hedgerow_replication::Mutations;
+use sim::{MILLI, World, chaos};
+
+/// A run's length; elections take 100 to 200 ms in it.
+const RUN: u64 = 1_500 * MILLI;
+
+fn run(seed: u64, mutations: Mutations) -> World {
+    let mut world = chaos::world(seed, mutations);
+    world.run(RUN);
+    world
+}
+
+/// The seeds to run: `SEEDS=first..end` replaces the default.
+fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
+    let Ok(text) = std::env::var("SEEDS") else { return default };
+    let (first, end) = text.split_once("..").expect("SEEDS=first..end");
+    first.parse().expect("a number")..end.parse().expect("a number")
+}
+
+#[test]
+fn every_history_is_safe() {
+    let mut totals = [(0, ""); 12];
+    for seed in seeds(0..1_000) {
+        let world = run(seed, Mutations::default());
+        if let Some(violation) = &world.check.violation {
+            let command = "cargo test -p hedgerow-replication --test simulation every_history";
+            panic!("seed {seed}: {violation}\nSEEDS={seed}..{} {command}", seed + 1);
+        }
+        let (check, counts) = (&world.check, world.counts);
+        let of_world = [
+            (check.writes, "writes"),
+            (check.reads, "reads"),
+            (check.refused, "reads refused"),
+            (world.event_count, "events"),
+            (counts.elections, "elections"),
+            (counts.installs, "snapshots installed"),
+            (counts.snapshots, "snapshots sent"),
+            (counts.fetches, "fetches"),
+            (counts.joint, "joint memberships"),
+            (counts.truncations, "truncations"),
+            (counts.restarts, "restarts"),
+            (counts.resets, "log resets"),
+        ];
+        for (total, (count, name)) in totals.iter_mut().zip(of_world) {
+            *total = (total.0 + count, name);
+        }
+    }
+    for (total, name) in totals {
+        println!("{total} {name}");
+        assert!(total > 0, "no history had {name}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    for seed in 0..20 {
+        let trace = |_| {
+            let mut world = chaos::world(seed, Mutations::default());
+            world.trace = Some(Vec::new());
+            world.run(RUN);
+            (world.trace, world.event_count, world.check.floor)
+        };
+        assert_eq!(trace(1), trace(2), "seed {seed}");
+    }
+}
+
+/// Messages that no replica would send may do harm, but must not bring a replica down.
+#[test]
+fn forged_messages_do_not_panic() {
+    for seed in seeds(0..500) {
+        let outcome = std::panic::catch_unwind(|| {
+            let mut world = chaos::world(seed, Mutations::default());
+            world.weather.forged = 30;
+            world.check.is_lenient = true;
+            world.run(RUN);
+        });
+        assert!(outcome.is_ok(), "seed {seed}");
+    }
+}
+
+/// The number of seeds until the mutation is noticed; fails if none notices it.
+fn noticed(name: &str, mutations: Mutations) {
+    let most = 3_000;
+    let noticed = (0..most).find_map(|seed| run(seed, mutations).check.violation.map(|violation| (seed, violation)));
+    match noticed {
+        Some((seed, violation)) => println!("{name}: seed {seed}: {violation}"),
+        None => panic!("no seed of {most} notices {name}"),
+    }
+}
+
+macro_rules! mutations {
+    ($($test:ident => $field:ident,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                noticed(stringify!($field), Mutations { $field: true, ..Mutations::default() });
+            }
+        )*
+    };
+}
+
+mutations! {
+    a_missing_restart_fence_is_noticed => skip_restart_fence,
+    a_missing_vote_fence_is_noticed => skip_vote_fence,
+    a_missing_apply_wait_is_noticed => skip_apply_wait,
+    a_lease_during_a_transfer_is_noticed => lease_ignores_transfer,
+    a_lease_from_receipt_is_noticed => lease_from_receipt,
+    an_endless_lease_is_noticed => lease_never_ends,
+    a_missing_quorum_check_is_noticed => skip_quorum_check,
+    a_read_before_the_own_commit_is_noticed => skip_own_term_commit,
+    sending_before_persisting_is_noticed => send_before_persist,
+    reads_kept_across_terms_are_noticed => keep_reads_across_terms,
+}
+
+/// Prints the history of the seeds in `SEEDS`, when looking for the cause of a violation.
+#[test]
+fn trace_of_seeds() {
+    if std::env::var("TRACE").is_err() {
+        return;
+    }
+    for seed in seeds(0..0) {
+        let mut world = chaos::world(seed, Mutations::default());
+        world.trace = Some(Vec::new());
+        world.run(RUN);
+        println!("{}\n{:?}", world.trace.unwrap_or_default().join("\n"), world.check.violation);
+    }
+}
