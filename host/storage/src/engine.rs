@@ -1,0 +1,151 @@
+//! What a storage engine is: an ordered map of bytes, written in atomic batches that a flush makes durable.
+
+use crate::batch::Batch;
+use bytes::Bytes;
+use hedgerow_env::Disk;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// One replica's storage. Methods block until they are done. A crash loses a suffix of the batches written since the
+/// last flush, never part of a batch.
+pub trait Engine: Send + Sync + fmt::Debug {
+    /// The value of `key`.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError>;
+
+    /// Shows `visit` the rows of `range`, in key order or against it, until it breaks. What it sees is one moment's
+    /// content, whatever is written meanwhile. `visit` must not write to the same engine.
+    fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError>;
+
+    /// Writes all of `batch` or, on an error, none of it. Later changes of a key in a batch override earlier ones.
+    fn write(&self, batch: &Batch) -> Result<(), EngineError>;
+
+    /// Makes durable what was written before the call.
+    fn flush(&self) -> Result<(), EngineError>;
+
+    /// Puts a consistent, complete and synced copy into the directory `into`, which must not exist. A copy opens like
+    /// any other directory of the same engine. It holds what was written before the call, and may hold batches that
+    /// were written during it.
+    fn checkpoint(&self, into: &Path) -> Result<(), EngineError>;
+
+    /// Permits the engine to drop data rows that expired at or before `seconds` (expiry epoch). Never goes back.
+    fn set_expire_floor(&self, seconds: u32);
+
+    /// Drops for good what may be dropped and gives its space back. Takes as long as rewriting every row; nothing needs
+    /// it to be called.
+    fn compact(&self) -> Result<(), EngineError>;
+
+    /// Sizes, for status and metrics.
+    fn stats(&self) -> EngineStats;
+}
+
+/// Looks at a row, key and value, and says whether to go on.
+pub type RowVisitor<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
+
+/// Opens engines that share memory and threads.
+pub trait Engines: Send + Sync + fmt::Debug {
+    /// Opens the engine in `dir`, creating it if it is absent. One `dir` is open once at a time: every handle of an
+    /// engine must be gone before its directory is opened again, renamed or removed.
+    fn open(&self, dir: &Path) -> Result<Arc<dyn Engine>, EngineError>;
+
+    /// Where the engines' files are, for copying checkpoints.
+    fn disk(&self) -> Arc<dyn Disk>;
+}
+
+/// A half-open range of engine keys.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyRange<'a> {
+    /// The first key.
+    pub start: &'a [u8],
+    /// The first key that no longer belongs to the range; `None` = none.
+    pub end: Option<&'a [u8]>,
+    /// Whether the scan is large and its rows should not displace others from the cache.
+    pub is_bulk: bool,
+}
+
+/// Which way a scan goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the range's start.
+    Ascending,
+    /// From the range's end.
+    Descending,
+}
+
+/// Sizes of an engine. Estimates, except for the memory engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineStats {
+    /// Rows, bookkeeping included.
+    pub rows: u64,
+    /// Bytes of rows on disk.
+    pub disk_bytes: u64,
+    /// Bytes of rows in memory that no flush has written yet.
+    pub unflushed_bytes: u64,
+}
+
+/// What an operating system or a library gave as the reason.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// A storage failure. The caller stops using the engine, and after [`EngineError::Damaged`] learns its data again from
+/// other replicas; nothing here is worth a retry on the same handle.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The engine cannot be opened.
+    #[error("cannot open the storage in {}", dir.display())]
+    Open {
+        /// Its directory.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// Rows cannot be read.
+    #[error("cannot read from the storage")]
+    Read {
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// A batch was not written.
+    #[error("cannot write to the storage")]
+    Write {
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// What was written may not be durable.
+    #[error("cannot flush the storage")]
+    Flush {
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// A checkpoint was not made. Parts of it may be on disk.
+    #[error("cannot write a checkpoint into {}", into.display())]
+    Checkpoint {
+        /// Where it should have gone.
+        into: PathBuf,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// Stored bytes are not what was stored, or come from a later version.
+    #[error("damaged storage: {what}")]
+    Damaged {
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl EngineError {
+    /// [`EngineError::Damaged`].
+    pub(crate) fn damaged(what: impl Into<String>) -> Self {
+        Self::Damaged { what: what.into() }
+    }
+
+    /// Whether the stored data is at fault, not the attempt to reach it.
+    pub const fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. })
+    }
+}

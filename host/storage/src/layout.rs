@@ -1,0 +1,188 @@
+//! What lies where in an engine, byte by byte.
+//!
+//! | key | value |
+//! |---|---|
+//! | `d` storage key | `1`, u32 BE expiry (0 = never), user data |
+//! | `ma` | `1`, u64 BE term, u64 BE index, u32 BE log time: the applied position |
+//! | `mc` | the group's membership as the replication layer encoded it |
+//! | `s` u64 BE client, u16 BE slot | `1`, u64 BE sequence, u32 BE log time, encoded write reply |
+//!
+//! The leading 1 is the version of the row. Log time and expiry count expiry-epoch seconds. Data rows come first in key
+//! order and the applied position follows them, so that one scan sees both as of one moment.
+
+use crate::engine::EngineError;
+use bytes::{Buf, Bytes};
+use hedgerow_types::log::LogPosition;
+use hedgerow_types::time::is_expired;
+
+/// First byte of data keys.
+pub(crate) const DATA: u8 = b'd';
+/// Key of the applied position.
+pub(crate) const APPLIED_KEY: &[u8] = b"ma";
+/// Key of the membership.
+pub(crate) const MEMBERSHIP_KEY: &[u8] = b"mc";
+/// First byte of session keys.
+pub(crate) const SESSION: u8 = b's';
+/// First byte of the keys behind the sessions.
+pub(crate) const SESSION_END: u8 = SESSION + 1;
+/// Bytes before the user data in a data row.
+pub(crate) const ROW_HEADER_SIZE: usize = 5;
+
+const VERSION: u8 = 1;
+const APPLIED_SIZE: usize = 21;
+const SESSION_KEY_SIZE: usize = 11;
+const SESSION_HEADER_SIZE: usize = 13;
+
+/// The engine key of the record whose storage key `parts` make up.
+pub(crate) fn data_key(parts: &[&[u8]]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(1 + parts.iter().map(|part| part.len()).sum::<usize>());
+    key.push(DATA);
+    parts.iter().for_each(|part| key.extend_from_slice(part));
+    key
+}
+
+/// What stands before the user data of a record that expires at `expire_at`.
+pub(crate) fn row_header(expire_at: u32) -> [u8; ROW_HEADER_SIZE] {
+    let [a, b, c, d] = expire_at.to_be_bytes();
+    [VERSION, a, b, c, d]
+}
+
+/// When the record with the stored value `row` expires, and its user data.
+pub(crate) fn split_row(row: &[u8]) -> Result<(u32, &[u8]), EngineError> {
+    match row.split_first_chunk::<ROW_HEADER_SIZE>() {
+        Some((&[VERSION, a, b, c, d], data)) => Ok((u32::from_be_bytes([a, b, c, d]), data)),
+        Some(_) | None => Err(EngineError::damaged("a data row has an unknown form")),
+    }
+}
+
+/// When the record with the stored value `row` expires and its user data, unless it is expired at `now`.
+pub(crate) fn live(mut row: Bytes, now: u32) -> Result<Option<(u32, Bytes)>, EngineError> {
+    let (expire_at, _) = split_row(&row)?;
+    if is_expired(expire_at, now) {
+        return Ok(None);
+    }
+    row.advance(ROW_HEADER_SIZE);
+    Ok(Some((expire_at, row)))
+}
+
+/// Whether an engine may drop the row `key` = `value` once everything up to log time `floor` is durable. Rows that it
+/// does not understand stay.
+pub(crate) fn is_droppable(key: &[u8], value: &[u8], floor: u32) -> bool {
+    key.first() == Some(&DATA) && split_row(value).is_ok_and(|(expire_at, _)| is_expired(expire_at, floor))
+}
+
+/// How far the log is applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Applied {
+    pub(crate) position: LogPosition,
+    /// The largest proposal time so far, expiry-epoch seconds.
+    pub(crate) now: u32,
+}
+
+impl Applied {
+    pub(crate) fn encode(self) -> [u8; APPLIED_SIZE] {
+        let mut out = [VERSION; APPLIED_SIZE];
+        out[1..9].copy_from_slice(&self.position.term.to_be_bytes());
+        out[9..17].copy_from_slice(&self.position.index.to_be_bytes());
+        out[17..].copy_from_slice(&self.now.to_be_bytes());
+        out
+    }
+
+    pub(crate) fn decode(row: &[u8]) -> Result<Self, EngineError> {
+        let damaged = || EngineError::damaged("the applied position has an unknown form");
+        let [VERSION, rest @ ..] = row else { return Err(damaged()) };
+        let (term, rest) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
+        let (index, rest) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
+        let now = <[u8; 4]>::try_from(rest).map_err(|_| damaged())?;
+        let position = LogPosition { term: u64::from_be_bytes(*term), index: u64::from_be_bytes(*index) };
+        Ok(Self { position, now: u32::from_be_bytes(now) })
+    }
+}
+
+/// The key of a client's result slot.
+pub(crate) fn session_key(client: u64, slot: u16) -> [u8; SESSION_KEY_SIZE] {
+    let mut key = [SESSION; SESSION_KEY_SIZE];
+    key[1..9].copy_from_slice(&client.to_be_bytes());
+    key[9..].copy_from_slice(&slot.to_be_bytes());
+    key
+}
+
+/// Client and slot of a session key.
+pub(crate) fn split_session_key(key: &[u8]) -> Result<(u64, u16), EngineError> {
+    let damaged = || EngineError::damaged("a session key has an unknown form");
+    let [SESSION, rest @ ..] = key else { return Err(damaged()) };
+    let (client, rest) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
+    let slot = <[u8; 2]>::try_from(rest).map_err(|_| damaged())?;
+    Ok((u64::from_be_bytes(*client), u16::from_be_bytes(slot)))
+}
+
+/// What stands before the encoded reply in a session row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SessionHeader {
+    pub(crate) sequence: u64,
+    /// Log time of the write.
+    pub(crate) now: u32,
+}
+
+impl SessionHeader {
+    pub(crate) fn encode(self) -> [u8; SESSION_HEADER_SIZE] {
+        let mut out = [VERSION; SESSION_HEADER_SIZE];
+        out[1..9].copy_from_slice(&self.sequence.to_be_bytes());
+        out[9..].copy_from_slice(&self.now.to_be_bytes());
+        out
+    }
+
+    /// The header of a session row and the encoded reply behind it.
+    pub(crate) fn split(row: &[u8]) -> Result<(Self, &[u8]), EngineError> {
+        let damaged = || EngineError::damaged("a session row has an unknown form");
+        let [VERSION, rest @ ..] = row else { return Err(damaged()) };
+        let (sequence, rest) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
+        let (now, reply) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
+        Ok((Self { sequence: u64::from_be_bytes(*sequence), now: u32::from_be_bytes(*now) }, reply))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stored_forms_are_fixed() {
+        assert_eq!(data_key(&[b"a", b"b"]), b"dab");
+        assert_eq!(row_header(0x0102_0304), [1, 1, 2, 3, 4]);
+        let applied = Applied { position: LogPosition { term: 2, index: 3 }, now: 4 };
+        assert_eq!(applied.encode(), [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4]);
+        assert_eq!(Applied::decode(&applied.encode()).expect("own form"), applied);
+        assert_eq!(session_key(5, 6), [b's', 0, 0, 0, 0, 0, 0, 0, 5, 0, 6]);
+        assert_eq!(split_session_key(&session_key(5, 6)).expect("own form"), (5, 6));
+        let header = SessionHeader { sequence: 7, now: 8 };
+        assert_eq!(header.encode(), [1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 8]);
+        let row = [&header.encode()[..], b"reply"].concat();
+        assert_eq!(SessionHeader::split(&row).expect("own form"), (header, &b"reply"[..]));
+    }
+
+    #[test]
+    fn other_bytes_are_refused_and_never_dropped() {
+        for size in 0..30 {
+            let zeros = vec![0; size];
+            assert!(split_row(&zeros).is_err());
+            assert!(Applied::decode(&zeros).is_err());
+            assert!(split_session_key(&zeros).is_err());
+            assert!(SessionHeader::split(&zeros).is_err());
+            assert!(!is_droppable(b"dk", &zeros, u32::MAX));
+        }
+        for size in (0..21).chain(22..30) {
+            assert!(Applied::decode(&vec![1; size]).is_err());
+        }
+    }
+
+    #[test]
+    fn only_data_rows_expired_at_the_floor_are_droppable() {
+        let row = |expire_at| [&row_header(expire_at)[..], b"v"].concat();
+        assert!(is_droppable(b"dk", &row(10), 10));
+        assert!(!is_droppable(b"dk", &row(11), 10));
+        assert!(!is_droppable(b"dk", &row(0), u32::MAX));
+        assert!(!is_droppable(b"mk", &row(10), 10));
+        assert!(!is_droppable(b"sk", &row(10), 10));
+    }
+}

@@ -1,0 +1,229 @@
+//! The state machine of one replica: applies log entries, each exactly once, and remembers how far it came.
+
+use crate::batch::Batch;
+use crate::engine::{Engine, EngineError};
+use crate::layout::{APPLIED_KEY, Applied, MEMBERSHIP_KEY};
+use crate::read::Reader;
+use crate::session::{Known, SWEEP_INTERVAL, Sessions};
+use crate::write::Writer;
+use bytes::Bytes;
+use hedgerow_types::codec::{Malformed, decode_proposal};
+use hedgerow_types::log::{Entry, EntryKind, LogPosition};
+use hedgerow_types::op::{Proposal, Read, ReadReply, WriteReply};
+use hedgerow_types::{Index, Sequence};
+use std::sync::Arc;
+
+/// A batch that has grown beyond this many bytes is written before the next entry is applied.
+const BATCH_SIZE_MAX: usize = 8 << 20;
+
+/// One replica's storage as a state machine. One owner applies; [`Partition::reader`] gives any number of other threads
+/// the means to read.
+#[derive(Debug)]
+pub struct Partition {
+    engine: Arc<dyn Engine>,
+    reader: Reader,
+    applied: Applied,
+    membership: Option<Bytes>,
+    sessions: Sessions,
+    batch: Batch,
+    /// Set while a call to `apply` runs: if it fails, memory may be ahead of the engine.
+    is_broken: bool,
+}
+
+/// What became of one entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApplyOutcome {
+    /// The write ran, now, with this result.
+    Reply(WriteReply),
+    /// The write had run before; this is the result of then.
+    Repeated(WriteReply),
+    /// The write repeats a sequence number so old that its result is gone. Whether it ever ran is not known.
+    SessionWindow {
+        /// The number.
+        sequence: Sequence,
+    },
+    /// The entry is no write: a new leader's first entry, or a change of membership.
+    Empty,
+}
+
+/// Why entries could not be applied. The partition is of no use then: drop it.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The storage failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A committed entry cannot be understood: damaged, or of a later version.
+    #[error("entry {index} of the log cannot be applied")]
+    Entry {
+        /// Its index.
+        index: Index,
+        /// Why.
+        #[source]
+        source: Malformed,
+    },
+    /// An earlier call failed.
+    #[error("the partition failed before")]
+    Broken,
+}
+
+/// A moment in a partition's life, taken before a flush and handed back after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushPoint(Applied);
+
+impl FlushPoint {
+    /// What was applied then.
+    pub const fn position(&self) -> LogPosition {
+        self.0.position
+    }
+}
+
+impl Partition {
+    /// The state machine over `engine`, as the engine's content says.
+    pub fn open(engine: Arc<dyn Engine>) -> Result<Self, EngineError> {
+        let applied = engine.get(APPLIED_KEY)?.map_or(Ok(Applied::default()), |row| Applied::decode(&row))?;
+        let membership = engine.get(MEMBERSHIP_KEY)?;
+        let sessions = Sessions::open(&*engine)?;
+        let reader = Reader::new(Arc::clone(&engine), applied.now);
+        Ok(Self { engine, reader, applied, membership, sessions, batch: Batch::new(), is_broken: false })
+    }
+
+    /// The last entry applied. After a crash and a new open: where to go on applying the log.
+    pub const fn applied(&self) -> LogPosition {
+        self.applied.position
+    }
+
+    /// The membership stored last.
+    pub const fn membership(&self) -> Option<&Bytes> {
+        self.membership.as_ref()
+    }
+
+    /// Begins the life of a new group's replica: nothing is stored yet, and the log will go on after `position`. Durable
+    /// after the engine's next flush.
+    ///
+    /// # Panics
+    /// If something was applied already.
+    pub fn initialise(&mut self, position: LogPosition, membership: Bytes) -> Result<(), EngineError> {
+        assert_eq!(self.applied.position, LogPosition::default(), "only an empty partition is initialised");
+        self.applied.position = position;
+        self.keep_membership(Some(&membership));
+        self.write_batch()
+    }
+
+    /// The engine below.
+    pub const fn engine(&self) -> &Arc<dyn Engine> {
+        &self.engine
+    }
+
+    /// Clients whose results are kept.
+    pub fn session_count(&self) -> usize {
+        self.sessions.client_count()
+    }
+
+    /// Applies `entries`, which follow the applied position without a gap, and appends one outcome for each to
+    /// `outcomes`. Everything is in the engine when it returns, and durable after the engine's next flush; a crash
+    /// before it goes back to an earlier applied position with all that belongs to it. `membership`, if given, is what
+    /// holds after the last membership entry among them (or after all, if there is none).
+    ///
+    /// Entries share one batch up to a size limit. After an error nothing is known of `entries` but that each is
+    /// applied wholly or not at all; `outcomes` is then meaningless.
+    pub fn apply(
+        &mut self,
+        entries: &[Entry],
+        membership: Option<&Bytes>,
+        outcomes: &mut Vec<(Index, ApplyOutcome)>,
+    ) -> Result<(), ApplyError> {
+        if std::mem::replace(&mut self.is_broken, true) {
+            return Err(ApplyError::Broken);
+        }
+        // Until this position nothing is written, so that no crash separates a change of membership from its record.
+        let membership_at = match entries.iter().rposition(|entry| entry.kind == EntryKind::Membership) {
+            Some(position) => position,
+            None => entries.len().saturating_sub(1),
+        };
+        outcomes.reserve(entries.len());
+        for (position, entry) in entries.iter().enumerate() {
+            assert_eq!(entry.index, self.applied.position.index + 1, "entries are applied without a gap");
+            outcomes.push((entry.index, self.apply_one(entry)?));
+            self.applied.position = entry.position();
+            if entry.index.is_multiple_of(SWEEP_INTERVAL) {
+                self.sessions.sweep(self.applied.now, &mut self.batch);
+            }
+            if position == membership_at {
+                self.keep_membership(membership);
+            }
+            if self.batch.size() > BATCH_SIZE_MAX && (membership.is_none() || position >= membership_at) {
+                self.write_batch()?;
+            }
+        }
+        if entries.is_empty() {
+            self.keep_membership(membership);
+        }
+        if !entries.is_empty() || membership.is_some() {
+            self.write_batch()?;
+        }
+        self.is_broken = false;
+        Ok(())
+    }
+
+    /// Answers `read` from what is applied. `now` is the caller's time in expiry-epoch seconds; a record is expired if
+    /// it is by that or by the latest time in the log, so that a read never sees what a write took for expired.
+    pub fn read(&self, read: &Read, now: u32) -> Result<ReadReply, EngineError> {
+        self.reader.read(read, now)
+    }
+
+    /// A handle that reads from any thread while the owner applies. Each read sees whole batches.
+    pub fn reader(&self) -> Reader {
+        self.reader.clone()
+    }
+
+    /// To be taken before [`Engine::flush`] is called, and to be given to [`Partition::mark_flushed`] after it succeeded.
+    pub const fn flush_point(&self) -> FlushPoint {
+        FlushPoint(self.applied)
+    }
+
+    /// Tells that everything up to `point` is durable. Records that were expired by then may now be dropped for good:
+    /// no replay of the log will judge them by an earlier time.
+    pub fn mark_flushed(&self, point: FlushPoint) {
+        self.engine.set_expire_floor(point.0.now);
+    }
+
+    fn apply_one(&mut self, entry: &Entry) -> Result<ApplyOutcome, ApplyError> {
+        match entry.kind {
+            EntryKind::Membership => return Ok(ApplyOutcome::Empty),
+            EntryKind::Normal if entry.data.is_empty() => return Ok(ApplyOutcome::Empty),
+            EntryKind::Normal => {}
+        }
+        let proposal =
+            decode_proposal(entry.data.clone()).map_err(|source| ApplyError::Entry { index: entry.index, source })?;
+        // Leaders' clocks differ: taking the largest time seen keeps what has expired from coming back.
+        self.applied.now = self.applied.now.max(proposal.now);
+        Ok(self.apply_proposal(&proposal)?)
+    }
+
+    fn apply_proposal(&mut self, proposal: &Proposal) -> Result<ApplyOutcome, EngineError> {
+        match self.sessions.look_up(proposal, &*self.engine, &mut self.batch)? {
+            Known::Repeated(reply) => return Ok(ApplyOutcome::Repeated(reply)),
+            Known::Overwritten => return Ok(ApplyOutcome::SessionWindow { sequence: proposal.sequence }),
+            Known::New => {}
+        }
+        let now = self.applied.now;
+        let reply = Writer { engine: &*self.engine, batch: &mut self.batch, now }.run(&proposal.write)?;
+        self.sessions.record(proposal, now, &reply, &mut self.batch);
+        Ok(ApplyOutcome::Reply(reply))
+    }
+
+    fn keep_membership(&mut self, membership: Option<&Bytes>) {
+        if let Some(membership) = membership {
+            self.batch.put(&[MEMBERSHIP_KEY], &[membership]);
+            self.membership = Some(membership.clone());
+        }
+    }
+
+    fn write_batch(&mut self) -> Result<(), EngineError> {
+        self.batch.put(&[APPLIED_KEY], &[&self.applied.encode()]);
+        self.engine.write(&self.batch)?;
+        self.batch.clear();
+        self.reader.advance(self.applied.now);
+        Ok(())
+    }
+}

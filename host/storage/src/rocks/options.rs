@@ -1,0 +1,144 @@
+//! RocksDB's options: many small databases in one process, each of which may grow large.
+
+use crate::layout::is_droppable;
+use rocksdb::compaction_filter::CompactionFilter;
+use rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
+use rocksdb::{
+    BlockBasedOptions, Cache, CompactionDecision, DBCompressionType, Env, InfoLogger, LogLevel, Options,
+    WriteBufferManager,
+};
+use std::ffi::CStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// How much the engines of one [`super::RocksEngines`] may use together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RocksSettings {
+    /// Block cache, bytes: filled as blocks are read, never above. Default 512 MiB.
+    pub cache_size: usize,
+    /// Unflushed rows of all databases, bytes: above it, the databases that are written to flush. Default 256 MiB.
+    pub write_buffer_budget: usize,
+    /// Unflushed rows of one database after which it flushes, bytes, from 64 KiB. Default 32 MiB.
+    pub write_buffer_size: usize,
+    /// Threads that flush, and as many that compact, for the whole process; from 1. Default 1, enough for a virtual SSD.
+    pub background_threads: u16,
+}
+
+impl Default for RocksSettings {
+    fn default() -> Self {
+        Self {
+            cache_size: 512 << 20,
+            write_buffer_budget: 256 << 20,
+            write_buffer_size: 32 << 20,
+            background_threads: 1,
+        }
+    }
+}
+
+/// What the databases share.
+pub(super) struct Shared {
+    env: Env,
+    cache: Cache,
+    write_buffers: WriteBufferManager,
+    settings: RocksSettings,
+}
+
+impl Shared {
+    pub(super) fn new(settings: &RocksSettings) -> Result<Self, rocksdb::Error> {
+        let mut env = Env::new()?;
+        let threads = i32::from(settings.background_threads.max(1));
+        env.set_background_threads(threads);
+        env.set_high_priority_background_threads(threads);
+        let cache = Cache::new_lru_cache(settings.cache_size);
+        let write_buffers = WriteBufferManager::new_write_buffer_manager(settings.write_buffer_budget, false);
+        Ok(Self { env, cache, write_buffers, settings: settings.clone() })
+    }
+
+    /// Options of one database, whose compactions drop what is expired at `expire_floor`.
+    pub(super) fn database(&self, expire_floor: &Arc<AtomicU32>) -> Options {
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_env(&self.env);
+        options.set_write_buffer_manager(&self.write_buffers);
+        options.set_block_based_table_factory(&self.tables());
+        options.set_compression_type(DBCompressionType::Lz4);
+        options.set_compaction_filter_factory(ExpiryFactory { floor: Arc::clone(expire_floor) });
+        self.set_write_path(&mut options);
+        set_small_footprint(&mut options);
+        options
+    }
+
+    fn tables(&self) -> BlockBasedOptions {
+        let mut tables = BlockBasedOptions::default();
+        tables.set_block_cache(&self.cache);
+        tables.set_block_size(8 << 10);
+        tables.set_bloom_filter(10.0, false);
+        tables.set_optimize_filters_for_memory(true);
+        // Filters and indices count against the cache, so that memory has one bound; hot ones stay in it.
+        tables.set_cache_index_and_filter_blocks(true);
+        tables.set_cache_index_and_filter_blocks_with_high_priority(true);
+        tables.set_pin_l0_filter_and_index_blocks_in_cache(true);
+        tables.set_format_version(6);
+        tables
+    }
+
+    fn set_write_path(&self, options: &mut Options) {
+        let buffer = self.settings.write_buffer_size.max(64 << 10);
+        options.set_write_buffer_size(buffer);
+        options.set_max_write_buffer_number(4);
+        // One thread writes to a database at a time.
+        options.set_allow_concurrent_memtable_write(false);
+        options.set_enable_write_thread_adaptive_yield(false);
+        options.set_level_zero_file_num_compaction_trigger(4);
+        options.set_max_bytes_for_level_base(4 * buffer as u64);
+        options.set_target_file_size_base((buffer as u64).max(16 << 20));
+        options.set_bytes_per_sync(1 << 20);
+        options.set_avoid_unnecessary_blocking_io(true);
+    }
+}
+
+/// Keeps an idle database small: no log of its own doings, no statistics threads, no large preallocation.
+fn set_small_footprint(options: &mut Options) {
+    options.set_info_logger(InfoLogger::new_callback_logger(LogLevel::Fatal, |_, _| {}));
+    options.set_stats_dump_period_sec(0);
+    options.set_stats_persist_period_sec(0);
+    options.set_skip_stats_update_on_db_open(true);
+    options.set_manifest_preallocation_size(64 << 10);
+    options.set_max_manifest_file_size(16 << 20);
+    options.set_table_cache_num_shard_bits(2);
+    options.set_max_file_opening_threads(1);
+    options.set_arena_block_size(64 << 10);
+    options.set_recycle_log_file_num(0);
+}
+
+/// Makes the filter of each compaction.
+struct ExpiryFactory {
+    floor: Arc<AtomicU32>,
+}
+
+impl CompactionFilterFactory for ExpiryFactory {
+    type Filter = Expiry;
+
+    fn create(&mut self, _: CompactionFilterContext) -> Expiry {
+        Expiry { floor: self.floor.load(Ordering::Acquire) }
+    }
+
+    fn name(&self) -> &CStr {
+        c"hedgerow.expiry"
+    }
+}
+
+/// Drops rows that expired at or before the floor as it was when the compaction began.
+struct Expiry {
+    floor: u32,
+}
+
+impl CompactionFilter for Expiry {
+    fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> CompactionDecision {
+        if is_droppable(key, value, self.floor) { CompactionDecision::Remove } else { CompactionDecision::Keep }
+    }
+
+    fn name(&self) -> &CStr {
+        c"hedgerow.expiry"
+    }
+}

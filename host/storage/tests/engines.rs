@@ -1,0 +1,235 @@
+//! The suite that every engine passes: an ordered map with atomic batches, flushes that last and checkpoints.
+#![allow(clippy::disallowed_methods, reason = "a test")]
+
+mod common;
+
+use common::{Fixture, Memory, Rocks};
+use hedgerow_storage::{Batch, Direction, Engine, KeyRange};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn batch(changes: &[(&str, Option<&str>)]) -> Batch {
+    let mut batch = Batch::new();
+    for (key, value) in changes {
+        match value {
+            Some(value) => batch.put(&[key.as_bytes()], &[value.as_bytes()]),
+            None => batch.remove(&[key.as_bytes()]),
+        }
+    }
+    batch
+}
+
+fn rows(engine: &dyn Engine, start: &str, end: Option<&str>, direction: Direction, count_max: usize) -> Rows {
+    let mut rows = Vec::new();
+    let range = KeyRange { start: start.as_bytes(), end: end.map(str::as_bytes), is_bulk: false };
+    let visit = &mut |key: &[u8], value: &[u8]| {
+        rows.push((key.to_vec(), value.to_vec()));
+        if rows.len() == count_max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    engine.scan(range, direction, visit).expect("scans");
+    rows
+}
+
+fn all(engine: &dyn Engine) -> Rows {
+    rows(engine, "", None, Direction::Ascending, usize::MAX)
+}
+
+fn keys(rows: &Rows) -> Vec<&str> {
+    rows.iter().map(|(key, _)| std::str::from_utf8(key).expect("text")).collect()
+}
+
+fn data_row(expire_at: u32) -> Vec<u8> {
+    [&[1][..], &expire_at.to_be_bytes(), b"value"].concat()
+}
+
+fn later_changes_of_a_batch_win<F: Fixture>() {
+    let fixture = F::new();
+    let engine = fixture.engines().open(&fixture.root().join("e")).expect("opens");
+    engine.write(&batch(&[("a", Some("1")), ("b", Some("1"))])).expect("writes");
+    engine.write(&batch(&[("a", Some("2")), ("a", None), ("b", None), ("b", Some("3")), ("c", None)])).expect("writes");
+    assert_eq!(engine.get(b"a").expect("reads"), None);
+    assert_eq!(engine.get(b"b").expect("reads").as_deref(), Some(&b"3"[..]));
+    assert_eq!(all(&*engine), [(b"b".to_vec(), b"3".to_vec())]);
+}
+
+fn a_scan_stays_in_its_range_both_ways<F: Fixture>() {
+    let fixture = F::new();
+    let engine = fixture.engines().open(&fixture.root().join("e")).expect("opens");
+    engine.write(&batch(&["a", "b", "ba", "c", "d"].map(|key| (key, Some(""))))).expect("writes");
+    let scan = |start, end, direction, max| rows(&*engine, start, end, direction, max);
+    assert_eq!(keys(&scan("b", Some("d"), Direction::Ascending, 9)), ["b", "ba", "c"]);
+    assert_eq!(keys(&scan("b", Some("d"), Direction::Descending, 9)), ["c", "ba", "b"]);
+    assert_eq!(keys(&scan("b", Some("d"), Direction::Descending, 2)), ["c", "ba"]);
+    assert_eq!(keys(&scan("aa", None, Direction::Ascending, 2)), ["b", "ba"]);
+    assert_eq!(keys(&scan("c", None, Direction::Descending, 9)), ["d", "c"]);
+    assert!(scan("c", Some("c"), Direction::Ascending, 9).is_empty());
+    assert!(scan("d", Some("a"), Direction::Descending, 9).is_empty());
+}
+
+fn a_flush_survives_a_crash_and_the_rest_is_lost<F: Fixture>() {
+    let mut fixture = F::new();
+    let dir = fixture.root().join("deep/er/e");
+    let engine = fixture.engines().open(&dir).expect("opens");
+    engine.write(&batch(&[("a", Some("1"))])).expect("writes");
+    engine.flush().expect("flushes");
+    engine.write(&batch(&[("a", Some("2")), ("b", Some("2"))])).expect("writes");
+    let dir = fixture.crash(&dir, engine);
+    let engine = fixture.engines().open(&dir).expect("opens");
+    assert_eq!(all(&*engine), [(b"a".to_vec(), b"1".to_vec())]);
+    engine.write(&batch(&[("a", None)])).expect("writes");
+    engine.flush().expect("flushes");
+    let dir = fixture.crash(&dir, engine);
+    let engine = fixture.engines().open(&dir).expect("opens");
+    assert!(all(&*engine).is_empty());
+}
+
+fn a_checkpoint_is_a_durable_engine_of_its_own<F: Fixture>() {
+    let mut fixture = F::new();
+    let dir = fixture.root().join("e");
+    let engine = fixture.engines().open(&dir).expect("opens");
+    engine.write(&batch(&[("a", Some("1"))])).expect("writes");
+    let into = fixture.root().join("checkpoints/1");
+    engine.checkpoint(&into).expect("a checkpoint");
+    assert!(engine.checkpoint(&into).is_err(), "the place is taken");
+    engine.write(&batch(&[("a", Some("2"))])).expect("writes");
+    let names = fixture.engines().disk().list(&into).expect("its files");
+    assert!(!names.is_empty() && names.iter().all(|name| !name.ends_with(".tmp")), "{names:?}");
+    let dir = fixture.crash(&dir, engine);
+    let copy = fixture.engines().open(&into).expect("opens");
+    assert_eq!(all(&*copy), [(b"a".to_vec(), b"1".to_vec())]);
+    copy.write(&batch(&[("c", Some("3"))])).expect("writes");
+    let engine = fixture.engines().open(&dir).expect("opens");
+    assert_eq!(engine.get(b"c").expect("reads"), None);
+}
+
+fn compaction_drops_only_what_expired_by_the_floor<F: Fixture>() {
+    let fixture = F::new();
+    let engine = fixture.engines().open(&fixture.root().join("e")).expect("opens");
+    let mut changes = Batch::new();
+    for expire_at in [0, 9, 10, 11] {
+        changes.put(&[format!("d{expire_at:02}").as_bytes()], &[&data_row(expire_at)]);
+        changes.put(&[format!("s{expire_at:02}").as_bytes()], &[&data_row(expire_at)]);
+    }
+    changes.put(&[b"d_odd"], &[b"short"]);
+    engine.write(&changes).expect("writes");
+    engine.compact().expect("compacts");
+    assert_eq!(all(&*engine).len(), 9, "nothing goes without a floor");
+    engine.set_expire_floor(10);
+    engine.set_expire_floor(5);
+    engine.compact().expect("compacts");
+    assert_eq!(keys(&all(&*engine)), ["d00", "d11", "d_odd", "s00", "s09", "s10", "s11"]);
+}
+
+fn stats_follow_writes_and_flushes<F: Fixture>() {
+    let fixture = F::new();
+    let engine = fixture.engines().open(&fixture.root().join("e")).expect("opens");
+    let large = "x".repeat(300_000);
+    engine.write(&batch(&[("a", Some(&large)), ("b", Some(&large))])).expect("writes");
+    let before = engine.stats();
+    assert_eq!(before.rows, 2);
+    assert!(before.unflushed_bytes >= 600_000, "{before:?}");
+    engine.flush().expect("flushes");
+    let after = engine.stats();
+    assert!(after.unflushed_bytes < 600_000 && after.disk_bytes > 0, "{after:?}");
+}
+
+fn readers_see_whole_batches_while_one_thread_writes<F: Fixture>() {
+    let fixture = F::new();
+    let engine = fixture.engines().open(&fixture.root().join("e")).expect("opens");
+    engine.write(&batch(&[("a", Some("0")), ("z", Some("0"))])).expect("writes");
+    let writer = Arc::clone(&engine);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for round in 1..300 {
+                let round = round.to_string();
+                writer.write(&batch(&[("a", Some(&round)), ("z", Some(&round))])).expect("writes");
+            }
+        });
+        for _ in 0..300 {
+            let rows = all(&*engine);
+            assert_eq!(rows[0].1, rows[1].1);
+        }
+    });
+}
+
+macro_rules! suite {
+    ($($name:ident)*) => {
+        mod memory { $(#[test] fn $name() { super::$name::<super::Memory>(); })* }
+        mod rocks { $(#[test] fn $name() { super::$name::<super::Rocks>(); })* }
+    };
+}
+
+suite! {
+    later_changes_of_a_batch_win
+    a_scan_stays_in_its_range_both_ways
+    a_flush_survives_a_crash_and_the_rest_is_lost
+    a_checkpoint_is_a_durable_engine_of_its_own
+    compaction_drops_only_what_expired_by_the_floor
+    stats_follow_writes_and_flushes
+    readers_see_whole_batches_while_one_thread_writes
+}
+
+mod memory_faults {
+    use super::*;
+
+    const DIR: &str = "/data/e";
+
+    #[test]
+    fn a_failed_flush_says_so_and_the_old_content_stays() {
+        let mut fixture = Memory::new();
+        let dir = std::path::Path::new(DIR);
+        let engine = fixture.engines().open(dir).expect("opens");
+        engine.write(&batch(&[("a", Some("1"))])).expect("writes");
+        engine.flush().expect("flushes");
+        engine.write(&batch(&[("a", Some("2"))])).expect("writes");
+        fixture.disk.set_full(true);
+        assert!(engine.flush().is_err());
+        assert!(engine.flush().is_err(), "a second try does not pretend");
+        let dir = fixture.crash(dir, engine);
+        let engine = fixture.engines().open(&dir).expect("opens");
+        assert_eq!(all(&*engine), [(b"a".to_vec(), b"1".to_vec())]);
+    }
+
+    #[test]
+    fn a_flipped_bit_is_damage() {
+        let mut fixture = Memory::new();
+        let dir = std::path::Path::new(DIR);
+        let engine = fixture.engines().open(dir).expect("opens");
+        engine.write(&batch(&[("a", Some("1"))])).expect("writes");
+        engine.flush().expect("flushes");
+        let dir = fixture.crash(dir, engine);
+        fixture.disk.flip_byte(&dir.join("rows"), 29).expect("a byte");
+        let error = fixture.engines().open(&dir).expect_err("refused");
+        assert!(error.is_damage(), "{error}");
+    }
+}
+
+#[test]
+fn rocksdb_reports_a_damaged_table_as_damage() {
+    let mut fixture = Rocks::new();
+    let dir = fixture.root().join("e");
+    let engine = fixture.engines().open(&dir).expect("opens");
+    engine.write(&batch(&[("a", Some(&"x".repeat(100_000)))])).expect("writes");
+    engine.flush().expect("flushes");
+    let dir = fixture.crash(&dir, engine);
+    let table = std::fs::read_dir(&dir).expect("files").map(|file| file.expect("a file").path());
+    let table = table.into_iter().find(|path| path.extension().is_some_and(|kind| kind == "sst")).expect("a table");
+    let mut content = std::fs::read(&table).expect("reads");
+    content[100] ^= 1;
+    std::fs::write(&table, content).expect("writes");
+    let engine = fixture.engines().open(&dir).expect("opens");
+    let error = engine.get(b"a").expect_err("refused");
+    assert!(error.is_damage(), "{error}");
+}
+
+#[test]
+fn rocksdb_opens_a_directory_once() {
+    let fixture = Rocks::new();
+    let dir = fixture.root().join("e");
+    let engine = fixture.engines().open(&dir).expect("opens");
+    assert!(fixture.engines().open(&dir).is_err());
+    drop(engine);
+    assert!(fixture.engines().open(&dir).is_ok());
+}

@@ -1,0 +1,211 @@
+//! Writes.
+
+use crate::common::{Fixture, Store, anonymous, bytes, empty_entry, entry};
+use crate::{key, suite};
+use bytes::Bytes;
+use hedgerow_storage::{ApplyError, ApplyOutcome};
+use hedgerow_types::error::Status;
+use hedgerow_types::log::{Entry, EntryKind, LogPosition};
+use hedgerow_types::op::{Check, Mutation, Write, WriteDetail, WriteReply};
+
+fn ok(detail: WriteDetail) -> WriteReply {
+    WriteReply { status: Status::Ok, detail }
+}
+
+fn incr<F: Fixture>(store: &mut Store<F>, now: u32, by: i64, expire_at: i32) -> WriteReply {
+    store.write(now, Write::Incr { key: key("n"), by, expire_at })
+}
+
+fn put_and_remove_are_blind<F: Fixture>() {
+    let mut store = Store::<F>::new();
+    store.put("a", "1", 0);
+    store.put("a", "2", 0);
+    assert_eq!(store.value("a", 0), Ok("2".into()));
+    assert_eq!(store.write(0, Write::Remove { key: key("a") }), ok(WriteDetail::None));
+    assert_eq!(store.write(0, Write::Remove { key: key("a") }), ok(WriteDetail::None), "absent is fine");
+    assert_eq!(store.value("a", 0), Err(Status::NotFound));
+}
+
+fn multi_writes_refuse_an_empty_list_and_count_what_was_sent<F: Fixture>() {
+    let mut store = Store::<F>::new();
+    let prefix = Bytes::from_static(b"k");
+    let put = |rows| Write::MultiPut { prefix: prefix.clone(), rows, expire_at: 50 };
+    let remove = |suffixes| Write::MultiRemove { prefix: prefix.clone(), suffixes };
+    assert_eq!(store.write(0, put(vec![])).status, Status::InvalidArgument);
+    assert_eq!(store.write(0, put(vec![(bytes("a"), bytes("1")), (bytes("b"), bytes("2"))])), ok(WriteDetail::None));
+    assert_eq!((store.value("b", 49), store.value("b", 50)), (Ok("2".into()), Err(Status::NotFound)));
+    assert_eq!(store.write(0, remove(vec![])).status, Status::InvalidArgument);
+    let reply = store.write(0, remove(vec![bytes("a"), bytes("absent"), bytes("a")]));
+    assert_eq!(reply, ok(WriteDetail::Removed(3)));
+    assert_eq!((store.value("a", 0), store.value("b", 0)), (Err(Status::NotFound), Ok("2".into())));
+}
+
+fn incr_counts_missing_expired_and_empty_as_zero<F: Fixture>() {
+    let mut store = Store::<F>::new();
+    assert_eq!(incr(&mut store, 0, -5, 0), ok(WriteDetail::Value(-5)));
+    store.put("n", "", 90);
+    assert_eq!(incr(&mut store, 0, 3, 0), ok(WriteDetail::Value(3)));
+    assert_eq!(store.ttl("n", 0), Ok(90), "an empty value keeps its expiry");
+    store.put("n", "100", 10);
+    assert_eq!(incr(&mut store, 10, 7, 0), ok(WriteDetail::Value(7)));
+    assert_eq!(store.ttl("n", 10), Ok(-1), "an expired record's expiry is not kept");
+    assert_eq!(store.value("n", 10), Ok("7".into()));
+}
+
+fn incr_expiry_is_kept_set_or_cleared<F: Fixture>() {
+    let mut store = Store::<F>::new();
+    store.put("n", "1", 90);
+    incr(&mut store, 0, 1, 0);
+    assert_eq!(store.ttl("n", 40), Ok(50));
+    incr(&mut store, 0, 1, 60);
+    assert_eq!(store.ttl("n", 40), Ok(20));
+    incr(&mut store, 0, 1, -1);
+    assert_eq!(store.ttl("n", 40), Ok(-1));
+    store.write(0, Write::Remove { key: key("n") });
+    incr(&mut store, 0, 1, -1);
+    assert_eq!(store.ttl("n", 40), Ok(-1));
+    store.write(0, Write::Remove { key: key("n") });
+    incr(&mut store, 0, 1, 70);
+    assert_eq!(store.ttl("n", 40), Ok(30));
+}
+
+fn incr_refuses_overflow_with_the_old_value_and_no_number<F: Fixture>() {
+    let mut store = Store::<F>::new();
+    let refused = |value| WriteReply { status: Status::InvalidArgument, detail: WriteDetail::Value(value) };
+    store.put("n", &i64::MAX.to_string(), 0);
+    assert_eq!(incr(&mut store, 0, 1, 0), refused(i64::MAX));
+    store.put("n", &i64::MIN.to_string(), 0);
+    assert_eq!(incr(&mut store, 0, -1, 0), refused(i64::MIN));
+    assert_eq!(store.value("n", 0), Ok(i64::MIN.to_string()));
+    store.put("n", "1.5", 0);
+    assert_eq!(incr(&mut store, 0, 1, 0), refused(0));
+    assert_eq!(store.value("n", 0), Ok("1.5".into()));
+}
+
+fn cas(kind: i32, operand: &str, mutations: Vec<Mutation>) -> Write {
+    let check = Check { suffix: bytes("c"), kind, operand: bytes(operand) };
+    Write::CheckAndMutate { prefix: bytes("k"), check, mutations, return_check_value: true }
+}
+
+fn set(suffix: &str, value: &str) -> Mutation {
+    Mutation::Put { suffix: bytes(suffix), value: bytes(value), expire_at: 0 }
+}
+
+fn a_check_guards_all_mutations_and_returns_the_value_from_before<F: Fixture>() {
+    let mut store = Store::<F>::new();
+    let checked =
+        |status, value: Option<&str>| WriteReply { status, detail: WriteDetail::Checked(Some(value.map(bytes))) };
+    let absent = 1;
+    assert_eq!(store.write(0, cas(absent, "", vec![set("c", "1"), set("d", "2")])), checked(Status::Ok, None));
+    assert_eq!(store.write(0, cas(absent, "", vec![set("c", "9")])), checked(Status::TryAgain, Some("1")));
+    let mutations = vec![set("c", "2"), Mutation::Remove { suffix: bytes("d") }, set("c", "3")];
+    assert_eq!(store.write(0, cas(10, "1", mutations)), checked(Status::Ok, Some("1")));
+    assert_eq!((store.value("c", 0), store.value("d", 0)), (Ok("3".into()), Err(Status::NotFound)));
+    assert_eq!(store.write(0, cas(15, "x", vec![set("c", "9")])), checked(Status::InvalidArgument, Some("3")));
+    store.put("c", "5", 10);
+    assert_eq!(store.write(10, cas(absent, "", vec![set("c", "6")])), checked(Status::Ok, None), "expired is absent");
+}
+
+fn a_check_without_mutations_or_of_unknown_kind_is_refused<F: Fixture>() {
+    let mut store = Store::<F>::new();
+    let refused = WriteReply { status: Status::InvalidArgument, detail: WriteDetail::Checked(None) };
+    assert_eq!(store.write(0, cas(0, "", vec![])), refused);
+    assert_eq!(store.write(0, cas(18, "", vec![set("c", "1")])), refused);
+    assert_eq!(store.value("c", 0), Err(Status::NotFound));
+}
+
+fn a_write_sees_earlier_ones_of_the_same_call<F: Fixture>() {
+    let mut store = Store::<F>::new();
+    store.put("n", "1", 0);
+    let add = |by| anonymous(0, Write::Incr { key: key("n"), by, expire_at: 0 });
+    let remove = anonymous(0, Write::Remove { key: key("n") });
+    let set = anonymous(0, Write::Put { key: key("n"), value: bytes("40"), expire_at: 0 });
+    let proposals = [add(1), add(1), remove, add(5), set, add(2)];
+    let entries: Vec<Entry> = proposals.iter().zip(2..).map(|(proposal, index)| entry(index, proposal)).collect();
+    let mut outcomes = Vec::new();
+    store.partition_mut().apply(&entries, None, &mut outcomes).expect("applies");
+    let values = outcomes.iter().filter_map(|(_, outcome)| match outcome {
+        ApplyOutcome::Reply(WriteReply { detail: WriteDetail::Value(value), .. }) => Some(*value),
+        _ => None,
+    });
+    assert_eq!(values.collect::<Vec<_>>(), [2, 3, 5, 42]);
+    assert_eq!(store.value("n", 0), Ok("42".into()));
+}
+
+fn log_time_never_goes_back<F: Fixture>() {
+    let mut store = Store::<F>::new();
+    store.put("n", "1", 100);
+    store.write(100, Write::Nothing);
+    assert_eq!(incr(&mut store, 50, 1, 0), ok(WriteDetail::Value(1)), "expired for an earlier leader, so for this one");
+    store.put("m", "1", 100);
+    assert_eq!(store.value("m", 50), Err(Status::NotFound), "a read does not see what a write would not");
+}
+
+fn membership_and_empty_entries_only_move_the_position<F: Fixture>() {
+    let mut store = Store::<F>::new();
+    let (first, second) = (bytes("first"), bytes("second"));
+    store.partition_mut().apply(&[], Some(&first), &mut Vec::new()).expect("applies");
+    assert_eq!(store.partition().membership(), Some(&first));
+    let change = Entry { kind: EntryKind::Membership, term: 3, ..empty_entry(2) };
+    let mut outcomes = Vec::new();
+    let entries = [empty_entry(1), change, entry(3, &anonymous(0, Write::Nothing))];
+    store.partition_mut().apply(&entries[..2], Some(&second), &mut outcomes).expect("applies");
+    assert_eq!(outcomes, [(1, ApplyOutcome::Empty), (2, ApplyOutcome::Empty)]);
+    assert_eq!(store.partition().applied(), LogPosition { term: 3, index: 2 });
+    store.flush();
+    store.partition_mut().apply(&entries[2..], None, &mut outcomes).expect("applies");
+    store.crash();
+    assert_eq!(store.partition().applied(), LogPosition { term: 3, index: 2 });
+    assert_eq!(store.partition().membership(), Some(&second));
+}
+
+fn large_calls_are_cut_behind_the_membership<F: Fixture>() {
+    let mut store = Store::<F>::new();
+    let large = Bytes::from(vec![7; 1 << 20]);
+    let mut entries: Vec<Entry> = (1..=20)
+        .map(|index| {
+            let key = key(&index.to_string());
+            entry(index, &anonymous(0, Write::Put { key, value: large.clone(), expire_at: 0 }))
+        })
+        .collect();
+    entries[12] = Entry { kind: EntryKind::Membership, ..empty_entry(13) };
+    let mut outcomes = Vec::new();
+    store.partition_mut().apply(&entries, Some(&bytes("m")), &mut outcomes).expect("applies");
+    assert_eq!(outcomes.len(), 20);
+    store.crash();
+    let applied = store.partition().applied().index;
+    assert_eq!(store.partition().membership().is_some(), applied >= 13, "applied {applied}");
+    assert_eq!(store.value("1", 0).is_ok(), applied >= 1);
+}
+
+fn an_entry_that_cannot_be_read_stops_the_partition<F: Fixture>() {
+    let mut store = Store::<F>::new();
+    let bad = Entry { data: bytes("\u{1}garbage"), ..empty_entry(1) };
+    let partition = store.partition_mut();
+    let error = partition.apply(&[bad], None, &mut Vec::new()).expect_err("refused");
+    assert!(matches!(error, ApplyError::Entry { index: 1, .. }), "{error}");
+    let error = partition.apply(&[empty_entry(1)], None, &mut Vec::new()).expect_err("refused");
+    assert!(matches!(error, ApplyError::Broken), "{error}");
+}
+
+suite! {
+    put_and_remove_are_blind
+    multi_writes_refuse_an_empty_list_and_count_what_was_sent
+    incr_counts_missing_expired_and_empty_as_zero
+    incr_expiry_is_kept_set_or_cleared
+    incr_refuses_overflow_with_the_old_value_and_no_number
+    a_check_guards_all_mutations_and_returns_the_value_from_before
+    a_check_without_mutations_or_of_unknown_kind_is_refused
+    a_write_sees_earlier_ones_of_the_same_call
+    log_time_never_goes_back
+    membership_and_empty_entries_only_move_the_position
+    large_calls_are_cut_behind_the_membership
+    an_entry_that_cannot_be_read_stops_the_partition
+}
+
+#[test]
+#[should_panic(expected = "without a gap")]
+fn a_gap_in_the_log_is_a_broken_invariant() {
+    let mut store = Store::<crate::common::Memory>::new();
+    let _ = store.partition_mut().apply(&[empty_entry(2)], None, &mut Vec::new());
+}
