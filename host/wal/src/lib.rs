@@ -1,1 +1,41 @@
-//! Durable logs shared by many groups.
+//! Durable logs shared by many groups: one directory of segments takes the entries of every group that is given to it.
+//!
+//! ```text
+//!   Append, Append, ...          write: one batch of records, one system call
+//!         |                      sync:  one for all of them; only then is anything acknowledged
+//!         v
+//!   [segment 7][segment 8][segment 9 ......      ]
+//!         ^                                            truncate_prefix, remove_group: records fall out of use
+//!         |                                            collect: segments without a record in use go, wherever they
+//!         '-- Reader, by an index in memory            stand; the few records that hold others back are moved
+//! ```
+//!
+//! - [`format`]: every byte, and why recovery can tell a torn tail from corruption.
+//! - [`Log`]: opening, writing, syncing, collecting. After the first failed write or sync it takes nothing more: what a
+//!   file holds after a failed sync is unknown, and only reading it again after a restart tells.
+//! - [`Reader`]: entries back, while the log goes on.
+//! - [`Rounds`]: group commit, driven by the caller; [`Committer`]: the same on a thread of its own.
+//! - [`inspect`]: a log at rest, without changing it.
+
+mod collect;
+mod commit;
+mod files;
+pub mod format;
+mod index;
+mod inspect;
+mod log;
+#[cfg(feature = "mutations")]
+pub mod mutation;
+mod reader;
+mod recover;
+mod rounds;
+mod scan;
+mod write;
+
+pub use collect::Collected;
+pub use commit::{Committer, Round, Stopped};
+pub use inspect::{Inspection, inspect};
+pub use log::{Append, Durability, Failed, Log, OpenError, Options, Recovered, Stats};
+pub use reader::Reader;
+pub use rounds::{Rounds, Submission};
+pub use scan::Event;

@@ -1,0 +1,133 @@
+//! The thread that commits a log's rounds.
+
+use crate::log::{Failed, Log};
+use crate::rounds::{Rounds, Submission};
+use hedgerow_env::os::spawn_thread;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// What became of a round.
+#[derive(Clone, Debug)]
+pub enum Round {
+    /// The submissions with these tickets are durable, in this order.
+    Done {
+        /// The tickets.
+        tickets: Vec<u64>,
+    },
+    /// The log has failed. Nothing that was not called done will ever be, and this is said once.
+    Failed {
+        /// Why.
+        reason: Failed,
+    },
+}
+
+/// The committer takes nothing: it was stopped, or its log has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the log takes nothing more")]
+pub struct Stopped;
+
+/// A log on a thread of its own. Dropping it stops it.
+#[derive(Debug)]
+pub struct Committer {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Submission>,
+    is_closed: bool,
+}
+
+impl Committer {
+    /// Starts the thread. It calls `on_round` after each round; what takes long there delays the next one.
+    pub fn start(log: Log, on_round: Box<dyn Fn(Round) + Send>) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let thread = spawn_thread("wal", move || theirs.run(Rounds::new(log), &*on_round))?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Puts a submission into the next round. Does not wait. The caller bounds how much is on its way, by its tickets.
+    pub fn submit(&self, submission: Submission) -> Result<(), Stopped> {
+        let mut queue = self.shared.queue();
+        if queue.is_closed {
+            return Err(Stopped);
+        }
+        queue.waiting.push_back(submission);
+        drop(queue);
+        self.shared.changed.notify_one();
+        Ok(())
+    }
+
+    /// Takes nothing more, commits what waits and ends the thread. Again: nothing happens. Not from `on_round`.
+    pub fn stop(&self) {
+        self.shared.queue().is_closed = true;
+        self.shared.changed.notify_one();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A panic there has been reported by the thread itself.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, mut rounds: Rounds, on_round: &dyn Fn(Round)) {
+        if let Err(reason) = self.commit(&mut rounds, on_round) {
+            let mut queue = self.queue();
+            queue.is_closed = true;
+            queue.waiting.clear();
+            drop(queue);
+            on_round(Round::Failed { reason });
+        }
+    }
+
+    fn commit(&self, rounds: &mut Rounds, on_round: &dyn Fn(Round)) -> Result<(), Failed> {
+        while self.take_waiting(rounds) {
+            while rounds.begin()? {
+                let tickets = rounds.finish()?;
+                on_round(Round::Done { tickets });
+                rounds.tend()?;
+                self.take_more(rounds);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for submissions and takes them all. False: none will come.
+    fn take_waiting(&self, rounds: &mut Rounds) -> bool {
+        let mut queue = self.queue();
+        while queue.waiting.is_empty() && !queue.is_closed {
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        let waiting = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        let has_any = !waiting.is_empty();
+        waiting.into_iter().for_each(|submission| rounds.submit(submission));
+        has_any
+    }
+
+    fn take_more(&self, rounds: &mut Rounds) {
+        let waiting = std::mem::take(&mut self.queue().waiting);
+        waiting.into_iter().for_each(|submission| rounds.submit(submission));
+    }
+}

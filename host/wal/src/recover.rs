@@ -1,0 +1,327 @@
+//! Reads a log as a crash left it: which segments count, and what every group's log is. Writes nothing.
+
+use crate::files::{Name, segment_path};
+use crate::format::{HeadError, Place, RecordHead, RecordKind, SegmentHead, State};
+use crate::index::Slot;
+use crate::log::{OpenError, Recovered};
+use crate::scan::{Event, Scanned, Segment};
+use hedgerow_env::{Disk, read_file};
+use hedgerow_types::log::{EntryKind, HardState, LogPosition};
+use hedgerow_types::{GroupId, Index, ReplicaId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Everything that reading a log tells.
+#[derive(Debug, Default)]
+pub(crate) struct Recovery {
+    /// The segments that count, by id.
+    pub(crate) segments: BTreeMap<u64, Found>,
+    /// Segments whose files are there and do not count.
+    pub(crate) garbage: Vec<u64>,
+    /// What the groups' logs are.
+    pub(crate) groups: BTreeMap<GroupId, Replay>,
+    /// Where a removal of a group without a log was recorded, and the last segment that may hold its records.
+    pub(crate) tombstones: BTreeMap<GroupId, (Place, u64)>,
+    /// The newest segment's last round.
+    pub(crate) last_round: Option<LastRound>,
+    pub(crate) next_segment: u64,
+    pub(crate) next_batch: u64,
+    /// The highest place at which bytes were lost that tell not even whose they were.
+    pub(crate) lost: Option<Place>,
+}
+
+/// A segment that counts.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) end: u64,
+    /// Size of the file; `None` if it is gone.
+    pub(crate) size: Option<u64>,
+}
+
+/// Bytes that may not be durable although they can be read: nobody saw the sync succeed.
+#[derive(Debug)]
+pub(crate) struct LastRound {
+    pub(crate) place: Place,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// One group's log while its records pass by.
+#[derive(Debug, Default)]
+pub(crate) struct Replay {
+    state: Option<(Place, State)>,
+    slots: BTreeMap<Index, (Slot, bool)>,
+    last: Index,
+    /// A state was lost since the latest one.
+    is_state_bad: bool,
+}
+
+impl Recovery {
+    /// Reads the log in `dir`, passing every event to `visit` too.
+    pub(crate) fn read(disk: &dyn Disk, dir: &Path, visit: &mut dyn FnMut(Event<'_>)) -> Result<Self, OpenError> {
+        let mut recovery = Self { next_segment: 1, next_batch: 1, ..Self::default() };
+        let present = recovery.present(disk, dir)?;
+        let Some(newest) = recovery.newest(disk, dir, &present)? else { return Ok(recovery) };
+        let freed = freed_in(&newest);
+        for other in newest.head.others.iter().filter(|other| !freed.contains(&other.segment)) {
+            recovery.sealed(disk, dir, *other, visit)?;
+        }
+        let scanned = newest.scan(&mut |event| {
+            recovery.handle(&event);
+            visit(event);
+        });
+        recovery.next_batch = scanned.next_batch;
+        let id = newest.head.id;
+        recovery.last_round = Some(LastRound {
+            place: Place { segment: id, offset: scanned.round_start as u64 },
+            // A file cut short may end before its first batch.
+            bytes: newest.bytes.get(scanned.round_start..scanned.end).unwrap_or_default().to_vec(),
+        });
+        recovery.segments.insert(id, Found { end: scanned.end as u64, size: Some(newest.bytes.len() as u64) });
+        recovery.garbage = present.into_iter().filter(|id| !recovery.segments.contains_key(id)).collect();
+        recovery.groups.values_mut().for_each(Replay::settle);
+        Ok(recovery)
+    }
+
+    fn present(&mut self, disk: &dyn Disk, dir: &Path) -> Result<BTreeSet<u64>, OpenError> {
+        let names = disk.list(dir).map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
+        let present: BTreeSet<u64> = names
+            .iter()
+            .filter_map(|name| match Name::parse(name) {
+                Name::Segment(id) => Some(id),
+                Name::Spare | Name::Temporary | Name::Other => None,
+            })
+            .collect();
+        self.next_segment = present.last().map_or(1, |id| id.saturating_add(1));
+        Ok(present)
+    }
+
+    /// The newest segment with a sound head. Ones above it are lost, for a segment has its head before its name.
+    fn newest(&mut self, disk: &dyn Disk, dir: &Path, present: &BTreeSet<u64>) -> Result<Option<Loaded>, OpenError> {
+        for id in present.iter().rev().copied() {
+            match load(disk, dir, id)? {
+                (bytes, Some(head)) => return Ok(Some(Loaded { bytes, head })),
+                (bytes, None) => self.lose_segment(id, bytes.len() as u64, Some(bytes.len() as u64)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Replays a segment whose end is known.
+    fn sealed(
+        &mut self,
+        disk: &dyn Disk,
+        dir: &Path,
+        end: Place,
+        visit: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(), OpenError> {
+        if !disk.exists(&segment_path(dir, end.segment)) {
+            visit(Event::Unreadable(Place { segment: end.segment, offset: 0 }, end.offset));
+            self.lose_segment(end.segment, end.offset, None);
+            return Ok(());
+        }
+        let (bytes, head) = load(disk, dir, end.segment)?;
+        let size = bytes.len() as u64;
+        let Some(head) = head else {
+            visit(Event::Unreadable(Place { segment: end.segment, offset: 0 }, end.offset));
+            self.lose_segment(end.segment, end.offset, Some(size));
+            return Ok(());
+        };
+        scan(&head, &bytes, Some(end.offset as usize), &mut |event| {
+            self.handle(&event);
+            visit(event);
+        });
+        self.segments.insert(end.segment, Found { end: end.offset, size: Some(size) });
+        Ok(())
+    }
+
+    fn lose_segment(&mut self, id: u64, end: u64, size: Option<u64>) {
+        self.lose(Place { segment: id, offset: 0 });
+        self.segments.insert(id, Found { end, size });
+    }
+
+    fn lose(&mut self, place: Place) {
+        self.lost = self.lost.max(Some(place));
+    }
+
+    fn handle(&mut self, event: &Event<'_>) {
+        match *event {
+            Event::Batch(..) => {}
+            Event::Record(place, head, payload) => self.handle_record(place, &head, payload),
+            Event::BadPayload(place, head) => self.handle_bad_payload(place, &head),
+            Event::Unreadable(place, _) => self.lose(place),
+        }
+    }
+
+    fn handle_record(&mut self, place: Place, head: &RecordHead, payload: &[u8]) {
+        match (head.kind, slot(place, head)) {
+            (RecordKind::Entry, Some(slot)) => self.replay(head).put(head.index, slot, true),
+            (RecordKind::Moved, Some(slot)) => self.replay(head).put_moved(head.index, slot, true),
+            (RecordKind::State, _) => match State::decode(head, payload) {
+                Some(state) => self.replay(head).set_state(place, state),
+                None => self.replay(head).is_state_bad = true,
+            },
+            (RecordKind::Removed, _) => {
+                self.groups.remove(&head.group);
+                self.tombstones.insert(head.group, (place, head.index));
+                return;
+            }
+            (RecordKind::Freed, _) => return,
+            // A sound record of a kind of entry that this version does not know is as bad as an unreadable one.
+            (RecordKind::Entry | RecordKind::Moved, None) => self.lose(place),
+        }
+        self.tombstones.remove(&head.group);
+    }
+
+    fn handle_bad_payload(&mut self, place: Place, head: &RecordHead) {
+        match (head.kind, slot(place, head)) {
+            (RecordKind::Entry, Some(slot)) => self.replay(head).put(head.index, slot, false),
+            (RecordKind::Moved, Some(slot)) => self.replay(head).put_moved(head.index, slot, false),
+            (RecordKind::State, _) => self.replay(head).is_state_bad = true,
+            (RecordKind::Removed | RecordKind::Freed | RecordKind::Entry | RecordKind::Moved, _) => self.lose(place),
+        }
+    }
+
+    fn replay(&mut self, head: &RecordHead) -> &mut Replay {
+        self.groups.entry(head.group).or_default()
+    }
+}
+
+impl Replay {
+    fn put(&mut self, index: Index, slot: Slot, is_sound: bool) {
+        self.cut(index);
+        self.slots.insert(index, (slot, is_sound));
+        self.last = index;
+    }
+
+    fn put_moved(&mut self, index: Index, slot: Slot, is_sound: bool) {
+        self.slots.insert(index, (slot, is_sound));
+        self.last = self.last.max(index);
+    }
+
+    fn set_state(&mut self, place: Place, state: State) {
+        if self.state.as_ref().is_none_or(|(_, before)| before.born != state.born) {
+            self.slots.retain(|_, (slot, _)| slot.place >= state.born || true);
+        }
+        while self.slots.first_key_value().is_some_and(|(index, _)| *index <= state.start.index) {
+            self.slots.pop_first();
+        }
+        self.cut(state.last.saturating_add(1));
+        self.last = state.last;
+        self.state = Some((place, state));
+        self.is_state_bad = false;
+    }
+
+    /// Drops the entries at and above `index`.
+    fn cut(&mut self, index: Index) {
+        while self.slots.last_key_value().is_some_and(|(last, _)| *last >= index) {
+            self.slots.pop_last();
+        }
+    }
+
+    /// Entries below the start can only come from damage.
+    fn settle(&mut self) {
+        let start = self.start();
+        self.slots.retain(|index, _| *index > start);
+    }
+
+    fn start(&self) -> Index {
+        self.state.as_ref().map_or(0, |(_, state)| state.start.index)
+    }
+
+    /// Whether something of the log is missing, given that bytes were lost at `lost` that may have been anybody's.
+    fn is_damaged(&self, lost: Option<Place>) -> bool {
+        let Some((place, state)) = &self.state else { return true };
+        let is_missing = || self.slots.len() as u64 != self.last.saturating_sub(state.start.index);
+        let is_bad = |slot: &Slot, is_sound: bool| !is_sound || lost.is_some_and(|lost| slot.place <= lost);
+        state.is_damaged
+            || self.is_state_bad
+            || lost.is_some_and(|lost| *place <= lost)
+            || is_missing()
+            || self.slots.values().any(|(slot, is_sound)| is_bad(slot, *is_sound))
+    }
+
+    /// What recovery says of the group: its entries are those from the start up to the first missing or damaged one.
+    pub(crate) fn into_group(self, group: GroupId, lost: Option<Place>) -> RecoveredGroup {
+        let is_damaged = self.is_damaged(lost);
+        let (state_at, state) = self.state.unzip();
+        let start = state.map_or(LogPosition::default(), |state| state.start);
+        let slots: Vec<Slot> = self
+            .slots
+            .into_iter()
+            .zip(start.index.saturating_add(1)..)
+            .take_while(|((index, (_, is_sound)), expected)| index == expected && *is_sound)
+            .map(|((_, (slot, _)), _)| slot)
+            .collect();
+        let last = match slots.last() {
+            Some(slot) => LogPosition { term: slot.term, index: start.index + slots.len() as u64 },
+            None => start,
+        };
+        let recovered = Recovered {
+            group,
+            replica: state.map_or(ReplicaId(0), |state| state.replica),
+            hard_state: state.map_or(HardState::default(), |state| state.hard_state),
+            start,
+            last,
+            is_damaged,
+        };
+        RecoveredGroup { recovered, born: state.map_or(Place::default(), |state| state.born), state_at, slots }
+    }
+}
+
+/// A group's log in full.
+#[derive(Debug)]
+pub(crate) struct RecoveredGroup {
+    pub(crate) recovered: Recovered,
+    pub(crate) born: Place,
+    pub(crate) state_at: Option<Place>,
+    pub(crate) slots: Vec<Slot>,
+}
+
+struct Loaded {
+    bytes: Vec<u8>,
+    head: SegmentHead,
+}
+
+impl Loaded {
+    fn scan(&self, visit: &mut dyn FnMut(Event<'_>)) -> Scanned {
+        scan(&self.head, &self.bytes, None, visit)
+    }
+}
+
+fn scan(head: &SegmentHead, bytes: &[u8], end: Option<usize>, visit: &mut dyn FnMut(Event<'_>)) -> Scanned {
+    let data_start = SegmentHead::encoded_size(head.others.len());
+    Segment { id: head.id, bytes, data_start, first_batch: head.first_batch, end }.scan(visit)
+}
+
+/// The segments that the newest one says went after it began.
+fn freed_in(newest: &Loaded) -> BTreeSet<u64> {
+    let mut freed = BTreeSet::new();
+    newest.scan(&mut |event| {
+        if let Event::Record(_, head, _) = event
+            && head.kind == RecordKind::Freed
+        {
+            // Only listed segments matter, and a list is bounded by its file.
+            let range = head.index..head.index.saturating_add(head.term);
+            freed.extend(newest.head.others.iter().map(|other| other.segment).filter(|id| range.contains(id)));
+        }
+    });
+    freed
+}
+
+fn load(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(Vec<u8>, Option<SegmentHead>), OpenError> {
+    let path = segment_path(dir, id);
+    let bytes = match read_file(disk, &path) {
+        Ok(bytes) => bytes,
+        Err(source) => return Err(OpenError::Io { path, source }),
+    };
+    match SegmentHead::decode(&bytes, id) {
+        Ok(head) => Ok((bytes, Some(head))),
+        Err(HeadError::Version(version)) => Err(OpenError::Version { path, version }),
+        Err(HeadError::Damaged) => Ok((bytes, None)),
+    }
+}
+
+fn slot(place: Place, head: &RecordHead) -> Option<Slot> {
+    let kind: EntryKind = head.entry_kind()?;
+    Some(Slot { place, size: head.size, term: head.term, kind })
+}

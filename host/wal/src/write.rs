@@ -1,0 +1,255 @@
+//! Turns changes into records and puts them on the medium: one buffer, one write per batch, a new segment when one is full.
+
+use crate::format::{
+    ALIGNMENT, BATCH_HEAD_SIZE, BatchHead, Place, RECORD_HEAD_SIZE, RecordHead, RecordKind, SegmentHead, State, seed,
+};
+use crate::index::{Slot, Slots};
+use crate::log::{Active, Append, Failed, Group, Log, Segment, Tombstone, add_live, lock, release, subtract_live};
+use hedgerow_types::log::{Entry, HardState};
+use hedgerow_types::{GroupId, Index};
+use std::io;
+use std::sync::Arc;
+
+/// The records of the batch being put together, and what they will mean once they are written.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    buffer: Vec<u8>,
+    count: u32,
+    seed: u32,
+    effects: Vec<Effect>,
+}
+
+/// What a record changes in memory. Applied after the write, so that no reader looks for bytes that are not there.
+#[derive(Debug)]
+enum Effect {
+    /// The group's entries are void; the first one will have this index.
+    Begin(GroupId, Index),
+    Entry(GroupId, Index, Slot),
+    Moved(GroupId, Index, Slot),
+    State(GroupId, Place),
+    Tombstone(GroupId, Tombstone),
+}
+
+impl Log {
+    /// Writes the changes, in their order, to the system but not yet to the medium: [`Log::sync`] does that. What is
+    /// written between two syncs is one round. Truncations and removals asked for before go first.
+    ///
+    /// # Panics
+    /// If an append's entries leave a gap or reach below the start of the log: its caller is broken.
+    pub fn write(&mut self, appends: &[Append]) -> Result<(), Failed> {
+        self.check()?;
+        self.encode_unwritten()?;
+        for append in appends {
+            self.encode(append)?;
+        }
+        self.flush()
+    }
+
+    /// Puts on record what so far happened in memory only.
+    pub(crate) fn encode_unwritten(&mut self) -> Result<(), Failed> {
+        for group in std::mem::take(&mut self.unwritten_removals) {
+            let place = self.reserve(RECORD_HEAD_SIZE)?;
+            self.encode_tombstone(group, Tombstone { at: place, through: place.segment });
+        }
+        for group in std::mem::take(&mut self.unwritten_states) {
+            if let Some(meta) = self.groups.get(&group).copied() {
+                self.encode_state(group, &meta)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode(&mut self, append: &Append) -> Result<(), Failed> {
+        let known = self.groups.get(&append.group).copied().filter(|meta| meta.replica == append.replica);
+        let mut meta = match known {
+            Some(meta) if append.reset.is_none() => meta,
+            known => self.begin(append, known)?,
+        };
+        if let Some(first) = append.entries.first() {
+            let is_next = first.index > meta.start.index && first.index <= meta.last.index + 1;
+            let (group, index, last) = (append.group, first.index, meta.last.index);
+            assert!(is_next, "entry {index} of group {group} does not follow entry {last}");
+        }
+        let has_no_gap = append.entries.is_sorted_by(|left, right| left.index + 1 == right.index);
+        assert!(has_no_gap, "the entries of group {} leave a gap", append.group);
+        for entry in &append.entries {
+            self.encode_entry(append.group, entry)?;
+            meta.last = entry.position();
+        }
+        if let Some(hard_state) = append.hard_state {
+            meta.hard_state = hard_state;
+            self.encode_state(append.group, &meta)?;
+        }
+        self.groups.insert(append.group, meta);
+        self.stats.entries += append.entries.len() as u64;
+        Ok(())
+    }
+
+    /// Begins a new life of a group's log, which voids everything before but the hard state of the same replica.
+    fn begin(&mut self, append: &Append, known: Option<Group>) -> Result<Group, Failed> {
+        let start = append.reset.unwrap_or_default();
+        let meta = Group {
+            replica: append.replica,
+            born: self.reserve(State::RECORD_SIZE)?,
+            start,
+            last: start,
+            hard_state: known.map_or(HardState::default(), |meta| meta.hard_state),
+            is_damaged: false,
+        };
+        self.batch.effects.push(Effect::Begin(append.group, start.index + 1));
+        self.encode_state(append.group, &meta)?;
+        Ok(meta)
+    }
+
+    fn encode_entry(&mut self, group: GroupId, entry: &Entry) -> Result<(), Failed> {
+        let place = self.reserve(RECORD_HEAD_SIZE + entry.data.len())?;
+        let head = RecordHead::new(RecordKind::Entry, entry.kind as u8, group, entry.index, entry.term);
+        self.batch.put(&head, &entry.data);
+        let slot = Slot { place, size: entry.data.len() as u32, term: entry.term, kind: entry.kind };
+        self.batch.effects.push(Effect::Entry(group, entry.index, slot));
+        Ok(())
+    }
+
+    /// Writes an entry in force at another place.
+    pub(crate) fn encode_moved(&mut self, group: GroupId, index: Index, slot: Slot, data: &[u8]) -> Result<(), Failed> {
+        let place = self.reserve(RECORD_HEAD_SIZE + data.len())?;
+        let head = RecordHead::new(RecordKind::Moved, slot.kind as u8, group, index, slot.term);
+        self.batch.put(&head, data);
+        self.batch.effects.push(Effect::Moved(group, index, Slot { place, ..slot }));
+        Ok(())
+    }
+
+    fn encode_state(&mut self, group: GroupId, meta: &Group) -> Result<(), Failed> {
+        let place = self.reserve(State::RECORD_SIZE)?;
+        meta.state().encode(group, self.batch.seed, &mut self.batch.buffer);
+        self.batch.count += 1;
+        self.batch.effects.push(Effect::State(group, place));
+        Ok(())
+    }
+
+    /// Records that `group` is gone; the caller has reserved the place.
+    pub(crate) fn encode_tombstone(&mut self, group: GroupId, tombstone: Tombstone) {
+        self.batch.put(&RecordHead::new(RecordKind::Removed, 0, group, tombstone.through, 0), &[]);
+        self.batch.effects.push(Effect::Tombstone(group, tombstone));
+    }
+
+    /// Records that these segments, each range a first one and a count, count no more. All in one place: a new segment
+    /// in between would list them again, and recovery believes the newest segment alone.
+    pub(crate) fn encode_freed(&mut self, ranges: &[(u64, u64)]) -> Result<(), Failed> {
+        self.reserve(ranges.len() * RECORD_HEAD_SIZE)?;
+        for (first, count) in ranges {
+            self.batch.put(&RecordHead::new(RecordKind::Freed, 0, GroupId::META, *first, *count), &[]);
+        }
+        Ok(())
+    }
+
+    /// The place of the next record, which takes `size` bytes; makes room for it.
+    pub(crate) fn reserve(&mut self, size: usize) -> Result<Place, Failed> {
+        if u32::try_from(size).is_err() {
+            return self.or_fail("hold an entry of 4 GiB", Err(io::ErrorKind::InvalidInput.into()));
+        }
+        let used = self.batch.buffer.len().max(BATCH_HEAD_SIZE);
+        let has_room = |active: &Active| active.end + ((used + size) as u64) <= active.size;
+        if !self.active.as_ref().is_some_and(has_room) {
+            self.flush()?;
+            self.roll(size)?;
+        }
+        let active = self.active.as_ref().expect("rolling makes a segment active");
+        if self.batch.buffer.is_empty() {
+            self.batch.buffer.resize(BATCH_HEAD_SIZE, 0);
+            self.batch.seed = seed(active.id);
+        }
+        Ok(Place { segment: active.id, offset: active.end + self.batch.buffer.len() as u64 })
+    }
+
+    /// Writes the batch, if there is one.
+    pub(crate) fn flush(&mut self) -> Result<(), Failed> {
+        let Some(active) = self.active.as_ref().filter(|_| self.batch.count > 0) else { return Ok(()) };
+        let (file, offset) = (Arc::clone(&active.file), active.end);
+        let size = self.batch.buffer.len() - BATCH_HEAD_SIZE;
+        let head =
+            BatchHead { number: self.next_batch, synced: self.synced, size: size as u32, count: self.batch.count };
+        head.encode(self.batch.seed, offset, &mut self.batch.buffer);
+        let result = file.write_at(offset, &self.batch.buffer);
+        self.or_fail("write", result)?;
+        self.next_batch += 1;
+        self.stats.batches += 1;
+        self.stats.record_bytes += size as u64;
+        if let Some(active) = &mut self.active {
+            active.end = (offset + self.batch.buffer.len() as u64).next_multiple_of(ALIGNMENT as u64);
+        }
+        self.batch.buffer.clear();
+        self.batch.count = 0;
+        self.apply_effects();
+        Ok(())
+    }
+
+    /// Makes a new segment the active one, with room for a record of `size` bytes. What the former one holds is durable
+    /// first: its end, as the new head has it, must be true.
+    fn roll(&mut self, size: usize) -> Result<(), Failed> {
+        self.sync_active()?;
+        if let Some(active) = self.active.take()
+            && let Some(segment) = self.segments.get_mut(&active.id)
+        {
+            segment.end = active.end;
+        }
+        let others: Vec<Place> =
+            self.segments.iter().map(|(id, segment)| Place { segment: *id, offset: segment.end }).collect();
+        let end = SegmentHead::encoded_size(others.len()) as u64;
+        let needed = (end + (BATCH_HEAD_SIZE + size) as u64).next_multiple_of(ALIGNMENT as u64);
+        let id = self.next_segment;
+        let size = needed.max(self.options.segment_size);
+        let made = self.files.create(&SegmentHead { id, size, first_batch: self.next_batch, others });
+        let file = self.or_fail("make a new segment", made)?;
+        self.next_segment += 1;
+        self.segments.insert(id, Segment { file: Some(Arc::clone(&file)), size, end, live: 0 });
+        lock(&self.positions).files.insert(id, Arc::clone(&file));
+        self.active = Some(Active { id, file, size, end });
+        Ok(())
+    }
+
+    fn apply_effects(&mut self) {
+        let positions = &mut *lock(&self.positions);
+        let segments = &mut self.segments;
+        for effect in self.batch.effects.drain(..) {
+            match effect {
+                Effect::Begin(group, first) => {
+                    let before = positions.groups.insert(group, Slots::new(first, Vec::new()));
+                    before.iter().flat_map(Slots::iter).for_each(|(_, slot)| release(segments, slot));
+                    if let Some(tombstone) = self.tombstones.remove(&group) {
+                        subtract_live(segments, tombstone.at.segment, RECORD_HEAD_SIZE as u64);
+                    }
+                }
+                Effect::Entry(group, index, slot) => {
+                    let slots = positions.groups.entry(group).or_default();
+                    slots.put(index, slot, |dropped| release(segments, dropped));
+                    add_live(segments, slot.place.segment, slot.record_size());
+                }
+                Effect::Moved(group, index, slot) => {
+                    let before = positions.groups.get_mut(&group).and_then(|slots| slots.replace(index, slot));
+                    before.iter().for_each(|before| release(segments, before));
+                    add_live(segments, slot.place.segment, slot.record_size());
+                }
+                Effect::State(group, at) => {
+                    if let Some(before) = self.states.insert(group, at) {
+                        subtract_live(segments, before.segment, State::RECORD_SIZE as u64);
+                    }
+                    add_live(segments, at.segment, State::RECORD_SIZE as u64);
+                }
+                Effect::Tombstone(group, tombstone) => {
+                    if let Some(before) = self.tombstones.insert(group, tombstone) {
+                        subtract_live(segments, before.at.segment, RECORD_HEAD_SIZE as u64);
+                    }
+                    add_live(segments, tombstone.at.segment, RECORD_HEAD_SIZE as u64);
+                }
+            }
+        }
+    }
+}
+
+impl Batch {
+    fn put(&mut self, head: &RecordHead, payload: &[u8]) {
+        head.encode(self.seed, payload, &mut self.buffer);
+        self.count += 1;
+    }
+}

@@ -1,0 +1,192 @@
+//! The bytes on the medium: a log written once, which must stay readable, and arbitrary bytes, which must do no harm.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use hedgerow_env::sim::SimDisk;
+use hedgerow_env::{Disk, OpenMode, read_file};
+use hedgerow_types::log::{Entry, EntryKind, HardState, LogPosition};
+use hedgerow_types::{GroupId, ReplicaId};
+use hedgerow_wal::{Append, Event, Log, OpenError, Options, inspect};
+use proptest::prelude::*;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const DIR: &str = "/log";
+/// The segments of [`write_version_1`] without the zeros at their ends.
+const VERSION_1: [(&str, &[u8]); 2] = [
+    ("0000000000000001.seg", include_bytes!("fixtures/version-1/0000000000000001.seg")),
+    ("0000000000000002.seg", include_bytes!("fixtures/version-1/0000000000000002.seg")),
+];
+
+fn options() -> Options {
+    Options { segment_size: 16 << 10, ..Options::default() }
+}
+
+fn group(number: u32) -> GroupId {
+    GroupId::new(3, number)
+}
+
+fn entries(first: u64, count: u64, term: u64) -> Vec<Entry> {
+    let kind = |index| if index % 4 == 0 { EntryKind::Membership } else { EntryKind::Normal };
+    let entry = |index| Entry { index, term, kind: kind(index), data: vec![index as u8; 50 * index as usize].into() };
+    (first..first + count).map(entry).collect()
+}
+
+fn append(number: u32, entries: Vec<Entry>) -> Append {
+    let hard_state = Some(HardState { term: 4, vote: Some(ReplicaId(65_537)), commit: 2 });
+    Append { group: group(number), replica: ReplicaId(65_538), reset: None, entries, hard_state }
+}
+
+/// Writes one record of every kind that does not depend on when segments become full, over two segments.
+fn write_version_1(disk: &SimDisk) {
+    let (mut log, _) = Log::open(Arc::new(disk.clone()), Path::new(DIR), options()).unwrap();
+    log.write(&[append(1, entries(1, 8, 3)), append(2, entries(1, 5, 4)), append(3, entries(1, 2, 4))]).unwrap();
+    log.sync().unwrap();
+    let reset = LogPosition { term: 4, index: 40 };
+    log.write(&[append(1, entries(6, 1, 4)), Append { reset: Some(reset), ..append(2, Vec::new()) }]).unwrap();
+    log.truncate_prefix(group(1), 2);
+    log.remove_group(group(3));
+    log.write(&[append(4, Vec::new())]).unwrap();
+    log.sync().unwrap();
+    log.write(&[append(4, entries(1, 20, 4))]).unwrap();
+    log.sync().unwrap();
+    assert_eq!(log.segments().count(), 2);
+}
+
+fn put(disk: &SimDisk, name: &str, bytes: &[u8]) {
+    disk.create_dir_all(Path::new(DIR)).unwrap();
+    let file = disk.open(&Path::new(DIR).join(name), OpenMode::Create).unwrap();
+    file.write_at(0, bytes).unwrap();
+}
+
+fn segments(disk: &SimDisk) -> Vec<(String, Vec<u8>)> {
+    let read = |name: String| {
+        let mut bytes = read_file(disk, &Path::new(DIR).join(&name)).unwrap();
+        bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+        (name, bytes)
+    };
+    disk.list(Path::new(DIR)).unwrap().into_iter().map(read).collect()
+}
+
+#[test]
+fn a_log_of_version_1_stays_readable() {
+    let disk = SimDisk::new();
+    VERSION_1.iter().for_each(|(name, bytes)| put(&disk, name, bytes));
+    let (log, recovered) = Log::open(Arc::new(disk), Path::new(DIR), options()).unwrap();
+    let read = |number, low| log.reader().entries(group(number), low, u64::MAX, usize::MAX).unwrap();
+    assert_eq!(recovered.iter().map(|found| found.group).collect::<Vec<_>>(), [group(1), group(2), group(4)]);
+    assert!(recovered.iter().all(|found| !found.is_damaged && found.replica == ReplicaId(65_538)));
+    assert!(recovered.iter().all(|found| found.hard_state == append(1, Vec::new()).hard_state.unwrap()));
+    assert_eq!(read(1, 3), [entries(3, 3, 3), entries(6, 1, 4)].concat());
+    assert_eq!(recovered[0].start, LogPosition { term: 3, index: 2 });
+    assert_eq!(recovered[1].last, LogPosition { term: 4, index: 40 });
+    assert_eq!(read(4, 1), entries(1, 20, 4));
+}
+
+/// Set `WAL_WRITE_FIXTURES` to write the files anew: only for a new version, beside the old ones.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "writes into the repository when told")]
+fn the_writer_writes_version_1() {
+    let disk = SimDisk::new();
+    write_version_1(&disk);
+    let written = segments(&disk);
+    if std::env::var_os("WAL_WRITE_FIXTURES").is_some() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-1");
+        std::fs::create_dir_all(&dir).unwrap();
+        written.iter().for_each(|(name, bytes)| std::fs::write(dir.join(name), bytes).unwrap());
+    }
+    for ((name, bytes), (fixture, expected)) in written.iter().zip(VERSION_1) {
+        assert!(name == fixture && bytes == expected, "{name} differs");
+    }
+}
+
+#[test]
+fn another_version_is_refused_and_left_alone() {
+    let disk = SimDisk::new();
+    let mut bytes = VERSION_1[0].1.to_vec();
+    bytes[8] = 2;
+    put(&disk, VERSION_1[0].0, &bytes);
+    let error = Log::open(Arc::new(disk.clone()), Path::new(DIR), options()).err().unwrap();
+    assert!(matches!(error, OpenError::Version { version: 2, .. }), "{error}");
+    assert!(error.to_string().contains("reads version 1"), "{error}");
+    assert_eq!(segments(&disk), [(VERSION_1[0].0.to_owned(), bytes)]);
+}
+
+#[test]
+fn inspection_shows_every_record_and_changes_nothing() {
+    let disk = SimDisk::new();
+    write_version_1(&disk);
+    let before = segments(&disk);
+    let mut count = 0;
+    let inspection = inspect(&disk, Path::new(DIR), &mut |event| match event {
+        Event::Record(..) => count += 1,
+        Event::Batch(..) => {}
+        Event::BadPayload(..) | Event::Unreadable(..) => panic!("{event:?}"),
+    })
+    .unwrap();
+    // Entries: 8 + 5 + 2 + 1 + 20. States: 2 for each new group or reset, 1 for each other append or truncation.
+    assert_eq!(count, 36 + 2 * 5 + 3 + 1, "and one removal");
+    assert_eq!((inspection.segments.len(), inspection.groups.len()), (2, 3));
+    assert_eq!(segments(&disk), before);
+}
+
+fn damaged(edits: &[(bool, usize, Vec<u8>)], cut: Option<usize>) -> SimDisk {
+    let disk = SimDisk::new();
+    for (second, (name, bytes)) in VERSION_1.iter().enumerate() {
+        let mut bytes = bytes.to_vec();
+        for (_, at, patch) in edits.iter().filter(|edit| usize::from(edit.0) == second) {
+            let at = at % bytes.len();
+            let end = (at + patch.len()).min(bytes.len());
+            bytes[at..end].copy_from_slice(&patch[..end - at]);
+        }
+        if let Some(cut) = cut.filter(|_| second == 1) {
+            bytes.truncate(cut % bytes.len());
+        }
+        put(&disk, name, &bytes);
+    }
+    disk
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_can_be_opened_and_written_to(
+        edits in prop::collection::vec((any::<bool>(), any::<usize>(), prop::collection::vec(any::<u8>(), 1..60)), 0..5),
+        cut in prop::option::of(any::<usize>()),
+    ) {
+        let disk = damaged(&edits, cut);
+        let opened = Log::open(Arc::new(disk.clone()), Path::new(DIR), options());
+        if let Ok((mut log, recovered)) = opened {
+            for found in &recovered {
+                let (low, high) = (found.start.index + 1, found.last.index + 1);
+                let entries = log.reader().entries(found.group, low, high, usize::MAX).unwrap();
+                prop_assert_eq!(entries.len() as u64, high - low, "what is recovered can be read");
+            }
+            log.write(&[append(9, entries(1, 30, 5))]).unwrap();
+            log.sync().unwrap();
+            log.collect().unwrap();
+            let (_, again) = Log::open(Arc::new(disk), Path::new(DIR), options()).unwrap();
+            for found in &recovered {
+                let same = again.iter().find(|same| same.group == found.group).unwrap();
+                prop_assert_eq!(found, same, "opening again finds the same");
+            }
+        }
+    }
+
+    #[test]
+    fn any_file_can_be_a_segment(bytes in prop::collection::vec(any::<u8>(), 0..9000)) {
+        let disk = SimDisk::new();
+        put(&disk, "0000000000000007.seg", &bytes);
+        let (log, recovered) = Log::open(Arc::new(disk), Path::new(DIR), options()).unwrap();
+        prop_assert!(recovered.is_empty() && log.has_unknown_loss());
+    }
+}
+
+#[test]
+fn what_is_not_ours_stays() {
+    let disk = SimDisk::new();
+    put(&disk, "notes.txt", b"mine");
+    let (mut log, _) = Log::open(Arc::new(disk.clone()), Path::new(DIR), options()).unwrap();
+    log.write(&[append(1, entries(1, 1, 1))]).unwrap();
+    assert_eq!(read_file(&disk, &PathBuf::from(DIR).join("notes.txt")).unwrap(), b"mine");
+}

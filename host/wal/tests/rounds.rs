@@ -1,0 +1,142 @@
+//! Group commit: what is in a round, in which order, and what the committer's thread tells.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use hedgerow_env::os::OsDisk;
+use hedgerow_env::sim::SimDisk;
+use hedgerow_types::log::{Entry, EntryKind};
+use hedgerow_types::random::Random;
+use hedgerow_types::{GroupId, ReplicaId};
+use hedgerow_wal::{Append, Committer, Log, Options, Recovered, Round, Rounds, Stopped, Submission};
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+
+const DIR: &str = "/log";
+
+fn options() -> Options {
+    Options { segment_size: 64 << 10, segments_max: 3, ..Options::default() }
+}
+
+fn append(number: u32, replica: u64, first: u64, count: u64) -> Append {
+    let entry = |index| Entry { index, term: 1, kind: EntryKind::Normal, data: vec![index as u8; 1000].into() };
+    let entries = (first..first + count).map(entry).collect();
+    Append { group: GroupId::new(1, number), replica: ReplicaId(replica), reset: None, entries, hard_state: None }
+}
+
+fn submission(ticket: u64, appends: Vec<Append>) -> Submission {
+    Submission { appends, ticket, ..Submission::default() }
+}
+
+fn open(disk: &SimDisk) -> (Log, Vec<Recovered>) {
+    Log::open(Arc::new(disk.clone()), Path::new(DIR), options()).unwrap()
+}
+
+#[test]
+fn all_that_waits_is_one_write_and_one_sync() {
+    let disk = SimDisk::new();
+    let mut rounds = Rounds::new(open(&disk).0);
+    rounds.submit(submission(0, vec![append(1, 1, 1, 1)]));
+    assert!(rounds.begin().unwrap());
+    assert_eq!(rounds.finish().unwrap(), [0]);
+    let (before, syncs) = (rounds.log().stats(), disk.sync_count());
+    for number in 1..20 {
+        rounds.submit(submission(u64::from(number), vec![append(number, 1, if number == 1 { 2 } else { 1 }, 1)]));
+    }
+    assert!(rounds.has_waiting() && rounds.begin().unwrap() && !rounds.has_waiting());
+    assert_eq!(rounds.finish().unwrap(), (1..20).collect::<Vec<_>>());
+    let after = rounds.log().stats();
+    assert_eq!((after.batches - before.batches, disk.sync_count() - syncs), (1, 1));
+    assert_eq!(after.entries, 20);
+    assert!(!rounds.begin().unwrap() && rounds.finish().unwrap().is_empty());
+    assert_eq!(disk.sync_count() - syncs, 1, "nothing to sync");
+}
+
+#[test]
+fn a_removal_forgets_what_was_submitted_before_and_nothing_after() {
+    let disk = SimDisk::new();
+    let mut rounds = Rounds::new(open(&disk).0);
+    let group = GroupId::new(1, 1);
+    rounds.submit(submission(1, vec![append(1, 1, 1, 10)]));
+    rounds.submit(Submission { truncations: vec![(group, 9)], ticket: 2, ..Submission::default() });
+    let again = Submission { removals: vec![group], appends: vec![append(1, 2, 1, 3)], ..Submission::default() };
+    rounds.submit(Submission { ticket: 3, ..again });
+    rounds.submit(submission(4, vec![append(1, 2, 4, 2)]));
+    rounds.begin().unwrap();
+    assert_eq!(rounds.finish().unwrap(), [1, 2, 3, 4]);
+    disk.crash(&mut Random::new(1));
+    let (_, recovered) = open(&disk);
+    assert_eq!(recovered[0].replica, ReplicaId(2));
+    assert_eq!((recovered[0].start.index, recovered[0].last.index), (0, 5));
+}
+
+#[test]
+fn tending_gives_segments_back() {
+    let disk = SimDisk::new();
+    let mut rounds = Rounds::new(open(&disk).0);
+    for round in 0..200 {
+        let truncations = vec![(GroupId::new(1, 1), round * 10)];
+        rounds.submit(Submission { truncations, ..submission(round, vec![append(1, 1, round * 10 + 1, 10)]) });
+        rounds.begin().unwrap();
+        rounds.finish().unwrap();
+        rounds.tend().unwrap();
+    }
+    assert!(rounds.log().stats().segments <= 3, "{:?}", rounds.log().stats());
+}
+
+#[test]
+fn what_the_committer_calls_done_is_there_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, _) = Log::open(Arc::new(OsDisk), dir.path(), options()).unwrap();
+    let (sender, rounds) = mpsc::channel();
+    let committer = Arc::new(Committer::start(log, Box::new(move |round| sender.send(round).unwrap())).unwrap());
+    let submitters: Vec<_> = (0..4_u32)
+        .map(|number| {
+            let committer = Arc::clone(&committer);
+            std::thread::spawn(move || {
+                for index in 1..=300 {
+                    let truncations = vec![(GroupId::new(1, number), index / 2)];
+                    let one = submission(index * 4 + u64::from(number), vec![append(number, 1, index, 1)]);
+                    committer.submit(Submission { truncations, ..one }).unwrap();
+                }
+            })
+        })
+        .collect();
+    submitters.into_iter().for_each(|thread| thread.join().unwrap());
+    committer.stop();
+    assert_eq!(committer.submit(submission(9999, Vec::new())), Err(Stopped));
+    let mut tickets: Vec<u64> = rounds
+        .try_iter()
+        .flat_map(|round| match round {
+            Round::Done { tickets } => tickets,
+            Round::Failed { reason } => panic!("{reason}"),
+        })
+        .collect();
+    for number in 0..4 {
+        assert!(tickets.iter().filter(|ticket| *ticket % 4 == number).is_sorted(), "in the order of submission");
+    }
+    tickets.sort_unstable();
+    assert_eq!(tickets, (4..=1203).collect::<Vec<_>>());
+    let (log, recovered) = Log::open(Arc::new(OsDisk), dir.path(), options()).unwrap();
+    assert_eq!(recovered.len(), 4);
+    for found in recovered {
+        assert_eq!((found.last.index, found.is_damaged), (300, false));
+        let entries = log.reader().entries(found.group, found.start.index + 1, 301, usize::MAX).unwrap();
+        assert_eq!(entries, append(found.group.partition, 1, found.start.index + 1, 300 - found.start.index).entries);
+    }
+}
+
+#[test]
+fn a_failed_committer_says_so_once_and_refuses() {
+    let disk = SimDisk::new();
+    let (log, _) = open(&disk);
+    let (sender, rounds) = mpsc::channel();
+    let committer = Committer::start(log, Box::new(move |round| sender.send(round).unwrap())).unwrap();
+    committer.submit(submission(1, vec![append(1, 1, 1, 1)])).unwrap();
+    assert!(matches!(rounds.recv().unwrap(), Round::Done { tickets } if tickets == [1]));
+    disk.fail_syncs(Path::new(DIR), true);
+    committer.submit(submission(2, vec![append(1, 1, 2, 1)])).unwrap();
+    let Round::Failed { reason } = rounds.recv().unwrap() else { panic!("it cannot be done") };
+    assert!(reason.to_string().contains("could not sync"), "{reason}");
+    assert_eq!(committer.submit(submission(3, Vec::new())), Err(Stopped));
+    committer.stop();
+    assert!(rounds.recv().is_err(), "nothing more is said");
+}

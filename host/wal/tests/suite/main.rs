@@ -1,0 +1,51 @@
+//! What every layout of logs promises. A layout is how a set of logs is opened; each runs every case here.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod cases;
+mod damage;
+mod history;
+mod layout;
+
+macro_rules! tests {
+    ($open:expr; $($module:ident::$case:ident,)+) => {
+        $(#[test]
+        fn $case() {
+            crate::$module::$case(&$open);
+        })+
+    };
+}
+
+/// Makes one test of each case for a layout.
+macro_rules! suite {
+    ($layout:ident: $open:expr) => {
+        mod $layout {
+            tests! {
+                $open;
+                cases::an_append_comes_back_after_a_clean_end,
+                cases::overwrites_resets_truncations_and_removals_come_back,
+                cases::another_replica_begins_an_empty_log,
+                cases::large_entries_fit_whatever_the_segment_size,
+                cases::reads_stop_at_their_bounds,
+                cases::a_failed_sync_poisons_the_log_and_its_bytes_are_not_trusted_afterwards,
+                cases::a_full_disk_is_a_clear_error_and_loses_nothing_acknowledged,
+                cases::a_read_only_disk_is_a_clear_error,
+                cases::an_idle_group_does_not_hold_segments,
+                cases::a_lagging_group_holds_only_the_segments_it_stands_in,
+                cases::recycled_segments_never_give_back_stale_records,
+                cases::a_removed_group_stays_removed_while_segments_come_and_go,
+                cases::segments_go_together_wherever_the_active_one_ends,
+                cases::reading_goes_on_while_collection_moves_entries,
+                damage::a_flipped_byte_of_an_entry_damages_its_group_alone,
+                damage::a_flipped_byte_of_a_record_head_damages_every_group,
+                damage::a_torn_tail_damages_nobody,
+                damage::every_single_flipped_byte_is_survived,
+                damage::damage_is_remembered_until_it_is_dealt_with,
+                damage::a_lost_segment_damages_every_group_that_needs_it,
+                history::crashes_keep_what_was_synced_and_invent_nothing,
+                history::histories_are_deterministic,
+            }
+        }
+    };
+}
+
+suite!(disk: crate::layout::Disk);
