@@ -1,2 +1,59 @@
-//! The one binary.
-fn main() {}
+//! The one binary: `hedgerow dev` and `hedgerow serve` run nodes, everything else talks to them.
+
+mod any_table;
+mod arguments;
+mod bench;
+mod command;
+mod demo;
+mod encoding;
+mod exit;
+mod files;
+mod output;
+mod rows;
+mod runtime;
+mod serve;
+
+use arguments::{Arguments, Command};
+use clap::Parser as _;
+use exit::Exit;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match arguments.command {
+        Command::Dev(dev) => {
+            log("info");
+            serve::dev(&dev).map_err(|error| (error, Exit::NodeFailed))
+        }
+        Command::Serve(serve) => {
+            log("info");
+            serve::serve(&serve).map_err(|error| (error, Exit::NodeFailed))
+        }
+        Command::Demo(demo) => {
+            log("warn");
+            demo::run(demo).map_err(|error| (error, Exit::Refused))
+        }
+        Command::Client(client) => {
+            log("warn");
+            command::run(client).map_err(|error| {
+                let exit = Exit::of(&error);
+                (error, exit)
+            })
+        }
+    };
+    match result {
+        Ok(exit) => exit.into(),
+        Err((error, exit)) => {
+            output::complain(&error);
+            exit.into()
+        }
+    }
+}
+
+/// Sends log lines to standard error: those of `level` and above, unless `HEDGEROW_LOG` says otherwise (for example
+/// `debug`, or `warn,hedgerow_node=debug`).
+fn log(level: &str) {
+    let filter = EnvFilter::try_from_env("HEDGEROW_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}

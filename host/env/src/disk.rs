@@ -94,18 +94,30 @@ pub fn write_file_durably(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Res
     disk.sync_dir(parent_of(path))
 }
 
-/// Makes `dir` with everything missing above it, and makes their names durable.
+/// Makes `dir` with everything missing above it, and makes their names durable. Each level is durable before the next
+/// one is made, so that a stop in the middle leaves at most one name to sync: that of the lowest directory there is.
 pub fn create_dir_durably(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
-    let missing: Vec<&Path> =
-        dir.ancestors().take_while(|path| !path.as_os_str().is_empty() && !disk.is_dir(path)).collect();
-    disk.create_dir_all(dir)?;
-    missing.into_iter().rev().try_for_each(|path| disk.sync_dir(parent_of(path)))
+    let levels: Vec<&Path> = dir.ancestors().filter(|path| !path.as_os_str().is_empty()).collect();
+    let missing = levels.iter().position(|path| disk.is_dir(path)).unwrap_or(levels.len());
+    if let Some(lowest) = levels.get(missing) {
+        match disk.sync_dir(parent_of(lowest)) {
+            // Whoever may not look into it has not made it.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            result => result?,
+        }
+    }
+    for path in levels[..missing].iter().rev() {
+        disk.create_dir_all(path)?;
+        disk.sync_dir(parent_of(path))?;
+    }
+    Ok(())
 }
 
-/// The directory that holds `path`'s name; `.` for a bare name.
+/// The directory that holds `path`'s name; `.` for a bare name, `/` for itself.
 pub fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
-        Some(_) | None => Path::new("."),
+        Some(_) => Path::new("."),
+        None => path,
     }
 }

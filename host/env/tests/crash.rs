@@ -221,3 +221,17 @@ fn a_machine_can_stop_in_the_middle_of_anything() {
     assert_eq!(calls, 5, "open, write, sync, rename, sync of the directory");
     assert_eq!(read_file(&disk, path("/d/f")).unwrap(), b"new");
 }
+
+/// A directory made just before a stop was taken for durable by the next start, and everything in it was lost later.
+#[test]
+fn a_directory_is_durable_even_if_an_earlier_attempt_stopped_half_way() {
+    for calls in 0..10 {
+        let disk = SimDisk::new();
+        disk.stop_after(calls);
+        let is_done = create_dir_durably(&disk, path("/a/b/c")).is_ok();
+        disk.kill_process();
+        create_dir_durably(&disk, path("/a/b/c")).unwrap();
+        disk.crash(&mut Random::new(calls));
+        assert!(disk.is_dir(path("/a/b/c")), "after {calls} calls, {is_done}");
+    }
+}

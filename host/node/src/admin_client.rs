@@ -63,9 +63,9 @@ impl Node {
     /// Where the partitions of a table are. Every node answers from its copy of the catalogue and what it has heard of
     /// leaders, so that no node is needed for it.
     fn query_config(&self, query: &QueryConfig, is_extended: bool, now: Now) -> QueryConfigReply {
+        // `is_stateful` stays false: Python takes a table for opened where it is true, whatever the error says.
         let failed = |refusal: &Refusal| QueryConfigReply {
             err: ErrorName::of_query_refusal(refusal),
-            is_stateful: true,
             ..QueryConfigReply::default()
         };
         let Some(catalogue) = &self.catalogue else {

@@ -295,7 +295,9 @@ pub(crate) async fn connect(address: &str) -> io::Result<tokio::net::TcpStream> 
     let address: SocketAddr = address.parse().map_err(io::Error::other)?;
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_nodelay(true)?;
-    socket.connect(address).await
+    let stream = socket.connect(address).await?;
+    // Where the port lies in the range of outgoing ones and nobody listens, a socket can be connected to itself.
+    if stream.local_addr()? == stream.peer_addr()? { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(stream) }
 }
 
 /// The address that `node` is reached at.

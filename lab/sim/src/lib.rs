@@ -1,1 +1,42 @@
 //! Whole clusters on one thread, in virtual time, from one seed.
+//!
+//! The node's code is the real one ([`hedgerow_node::Node`] with its logs, groups and storage); only what lies around it is
+//! simulated: clocks, network, disks, clients. A run is a function of its [`run::Request`], so that a failure is replayed
+//! from one number.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `run.rs` | a run from beginning to end |
+//! | `batch.rs` | many runs on all cores, and their summary |
+//! | `scenario.rs` | the kinds of runs |
+//! | `nemesis.rs`, `fault.rs` | what goes wrong; doing it |
+//! | `world.rs`, `queue.rs` | events |
+//! | `machine.rs`, `clock.rs` | a machine: disk, clock, process |
+//! | `network.rs`, `line.rs` | connections between machines, and of clients |
+//! | `client.rs`, `workload.rs`, `protocol.rs`, `operator.rs` | who asks, for what, in which bytes |
+//! | `history.rs`, `linear.rs`, `once.rs`, `export.rs` | what clients saw, and the judges of it |
+//! | `invariant.rs` | what must hold at every moment |
+
+pub mod batch;
+pub mod client;
+pub mod clock;
+pub mod export;
+mod fault;
+pub mod history;
+pub mod invariant;
+pub mod line;
+pub mod linear;
+pub mod machine;
+#[cfg(feature = "mutations")]
+pub mod mutation;
+pub mod nemesis;
+pub mod network;
+pub mod once;
+pub mod operator;
+pub mod protocol;
+pub mod queue;
+pub mod run;
+pub mod scenario;
+pub mod stats;
+pub mod workload;
+pub mod world;

@@ -2,7 +2,7 @@
 
 mod config;
 
-use crate::Exit;
+use crate::exit::Exit;
 use anyhow::Context;
 use clap::Args;
 use config::ServeConfig;

@@ -1,0 +1,139 @@
+//! The command line.
+
+use crate::bench::BenchArguments;
+use crate::command::dump::DumpArguments;
+use crate::command::load::LoadArguments;
+use crate::command::record::{
+    DelArguments, GetArguments, IncrArguments, MultiGetArguments, ScanArguments, SetArguments, TtlArguments,
+};
+use crate::command::status::StatusArguments;
+use crate::command::table::TableCommand;
+use crate::command::verify::VerifyArguments;
+use crate::demo::DemoArguments;
+use crate::encoding::Encoding;
+use crate::exit;
+use crate::serve::{DevArguments, ServeArguments};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::time::Duration;
+
+/// Hedgerow: a replicated key-value store that speaks Apache Pegasus' client protocol.
+#[derive(Debug, Parser)]
+#[command(version, about, after_help = exit::HELP, max_term_width = 110)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a whole cluster in this process, to try things out.
+    Dev(DevArguments),
+    /// Run one node of a cluster.
+    Serve(ServeArguments),
+    /// Show a cluster of three processes with real data, a killed node under load, and every row checked at the end.
+    Demo(DemoArguments),
+    #[command(flatten)]
+    Client(ClientCommand),
+}
+
+/// Commands that talk to a cluster.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClientCommand {
+    /// Create, drop, list, describe tables; set their options.
+    Table {
+        #[command(subcommand)]
+        command: TableCommand,
+        #[command(flatten)]
+        cluster: ClusterArguments,
+    },
+    /// Print a record's value.
+    Get(GetArguments),
+    /// Set a record.
+    Set(SetArguments),
+    /// Delete a record.
+    Del(DelArguments),
+    /// Add to a record that holds a decimal number, and print the sum.
+    Incr(IncrArguments),
+    /// Print how long a record has to live.
+    Ttl(TtlArguments),
+    /// Print the rows of a hash key, of a range of an ordered table, or of a whole table.
+    Scan(ScanArguments),
+    /// Print several records.
+    MultiGet(MultiGetArguments),
+    /// Load a file of rows into a table.
+    Load(LoadArguments),
+    /// Write all rows of a table to a file, in a form that load reads.
+    Dump(DumpArguments),
+    /// Show nodes, tables, partitions, their leaders and how far replicas lag.
+    Status(StatusArguments),
+    /// Compare the replicas of a table by checksum.
+    Verify(VerifyArguments),
+    /// Measure throughput and latency.
+    Bench(BenchArguments),
+}
+
+/// Which cluster, and how to print.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ClusterArguments {
+    /// Addresses of nodes of the cluster; one that answers is enough.
+    #[arg(
+        long,
+        global = true,
+        env = "HEDGEROW_CLUSTER",
+        value_name = "HOST:PORT,...",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:34601,127.0.0.1:34602,127.0.0.1:34603"
+    )]
+    pub(crate) cluster: Vec<String>,
+    /// How results are printed.
+    #[arg(long, global = true, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+    /// How long one operation may take, retries included, in seconds [default: 5; load and bench: 10].
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// How keys and values are written.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct EncodingArguments {
+    /// How keys and values are written, in the arguments and in the output.
+    #[arg(long, value_enum, default_value_t = Encoding::Text)]
+    pub(crate) encoding: Encoding,
+}
+
+/// The form of results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people.
+    Text,
+    /// For programs: one JSON value, or one per line for rows.
+    Json,
+}
+
+/// A positive number of seconds, fractions allowed.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        Ok(_) | Err(_) => Err("the number of seconds must be above 0".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_takes_a_cluster_and_an_output() {
+        for command in ["get t h s", "table list", "load t f.tsv", "bench put", "status", "scan t"] {
+            let words = format!("hedgerow {command} --cluster a:1,b:2 --output json");
+            Arguments::try_parse_from(words.split(' ')).unwrap();
+        }
+    }
+}

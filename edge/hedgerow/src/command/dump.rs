@@ -1,0 +1,108 @@
+//! `hedgerow dump`: writes all rows of a table to a file, in a form that `load` reads.
+
+use crate::any_table::{AnyScanner, AnyTable};
+use crate::arguments::ClusterArguments;
+use crate::command::BULK_TIMEOUT;
+use crate::encoding::Encoding;
+use crate::exit::Exit;
+use crate::output::say;
+use crate::rows::{Format, Row, Writer};
+use crate::{files, runtime};
+use anyhow::{Context as _, Result};
+use clap::Args;
+use hedgerow_client::ScanOptions;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Scans that run at the same time.
+const SCANNERS_MAX: usize = 8;
+/// Rows per page.
+const PAGE_ROWS: u32 = 1000;
+
+/// Arguments of `dump`.
+#[derive(Args, Debug)]
+pub(crate) struct DumpArguments {
+    /// The table.
+    table: String,
+    /// Where to; - is standard output.
+    #[arg(default_value = "-")]
+    file: PathBuf,
+    /// The file's format [default: by its name; TSV for standard output].
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// How keys and values are written.
+    #[arg(long, value_enum, default_value_t = Encoding::Text)]
+    encoding: Encoding,
+    /// Write how long each row has to live, as a last column.
+    #[arg(long)]
+    with_ttl: bool,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+/// `hedgerow dump`.
+pub(crate) async fn run(arguments: DumpArguments) -> Result<Exit> {
+    let format = match (arguments.format, files::is_standard(&arguments.file)) {
+        (Some(format), _) => format,
+        (None, true) => Format::Tsv,
+        (None, false) => Format::of_path(&arguments.file)?,
+    };
+    let client = arguments.cluster.connect_with(BULK_TIMEOUT).await?;
+    let table = AnyTable::open(&client, &arguments.table).await?;
+    let output = files::create(&arguments.file)?;
+    let context = || format!("writing {}", arguments.file.display());
+    let mut writer =
+        Writer::new(output, format, table.shape(), arguments.encoding, arguments.with_ttl).with_context(context)?;
+    let progress = progress();
+    let mut pages = start_scans(&table, arguments.with_ttl)?;
+    let mut count: u64 = 0;
+    while let Some(page) = pages.recv().await {
+        let page = page?;
+        for row in &page {
+            writer.write(row).with_context(context)?;
+        }
+        count += page.len() as u64;
+        progress.set_position(count);
+    }
+    writer.flush().with_context(context)?;
+    progress.finish_and_clear();
+    say(&format!("{count} rows of {} written", table.name()));
+    Ok(Exit::Done)
+}
+
+type Page = hedgerow_client::Result<Vec<Row>>;
+
+/// Pages of all scans as they come: in the order of the keys for an ordered table, which has one scan.
+fn start_scans(table: &AnyTable, with_time_to_live: bool) -> Result<mpsc::Receiver<Page>> {
+    let (sender, receiver) = mpsc::channel(2 * SCANNERS_MAX);
+    let options = ScanOptions { page_rows: PAGE_ROWS, with_time_to_live, ..ScanOptions::default() };
+    for scanner in table.scanners(SCANNERS_MAX, options)? {
+        drop(runtime::spawn(send_pages(scanner, sender.clone())));
+    }
+    Ok(receiver)
+}
+
+async fn send_pages(mut scanner: AnyScanner, pages: mpsc::Sender<Page>) {
+    loop {
+        let page = match scanner.next_page().await {
+            Ok(Some(rows)) => Ok(rows),
+            Ok(None) => return,
+            Err(error) => Err(error),
+        };
+        let is_last = page.is_err();
+        if pages.send(page).await.is_err() || is_last {
+            return;
+        }
+    }
+}
+
+fn progress() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {human_pos} rows  {per_sec}  {elapsed}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}

@@ -1,0 +1,316 @@
+//! Commands on records: get, set, del, incr, ttl, scan, multi-get.
+
+use crate::any_table::{AnyTable, Key};
+use crate::arguments::{ClusterArguments, EncodingArguments, Output};
+use crate::encoding::Encoding;
+use crate::exit::Exit;
+use crate::output::{print, print_result, say};
+use crate::rows::{Row, Shape, TTL_COLUMN, insert_field};
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use clap::Args;
+use hedgerow_client::{Life, Range, ScanOptions};
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// A table and how to reach and show it.
+#[derive(Args, Debug)]
+pub(crate) struct Target {
+    /// The table.
+    table: String,
+    #[command(flatten)]
+    encoding: EncodingArguments,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+impl Target {
+    async fn open(&self) -> Result<AnyTable> {
+        let client = self.cluster.connect().await?;
+        AnyTable::open(&client, &self.table).await
+    }
+
+    fn decode(&self, word: &str) -> Result<Bytes> {
+        let bytes = self.encoding.encoding.decode(word.as_bytes());
+        Ok(bytes.with_context(|| format!("{word:?}"))?.into())
+    }
+
+    fn decode_all(&self, words: &[String]) -> Result<Vec<Bytes>> {
+        words.iter().map(|word| self.decode(word)).collect()
+    }
+}
+
+/// Arguments of `get`.
+#[derive(Args, Debug)]
+pub(crate) struct GetArguments {
+    #[command(flatten)]
+    target: Target,
+    /// Hash key and sort key; in an ordered table, the key.
+    #[arg(required = true, num_args = 1..=2)]
+    key: Vec<String>,
+}
+
+/// Arguments of `set`.
+#[derive(Args, Debug)]
+pub(crate) struct SetArguments {
+    #[command(flatten)]
+    target: Target,
+    /// Hash key, sort key and value; in an ordered table, key and value.
+    #[arg(required = true, num_args = 2..=3, allow_hyphen_values = true)]
+    key_and_value: Vec<String>,
+    /// Let the record expire after so many seconds.
+    #[arg(long, value_name = "SECONDS")]
+    ttl: Option<u64>,
+}
+
+/// Arguments of `del`.
+#[derive(Args, Debug)]
+pub(crate) struct DelArguments {
+    #[command(flatten)]
+    target: Target,
+    /// Hash key and sort key; in an ordered table, the key.
+    #[arg(required = true, num_args = 1..=2)]
+    key: Vec<String>,
+}
+
+/// Arguments of `incr`.
+#[derive(Args, Debug)]
+pub(crate) struct IncrArguments {
+    #[command(flatten)]
+    target: Target,
+    /// Hash key and sort key; in an ordered table, the key.
+    #[arg(required = true, num_args = 1..=2)]
+    key: Vec<String>,
+    /// What to add.
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
+    by: i64,
+}
+
+/// Arguments of `ttl`.
+#[derive(Args, Debug)]
+pub(crate) struct TtlArguments {
+    #[command(flatten)]
+    target: Target,
+    /// Hash key and sort key; in an ordered table, the key.
+    #[arg(required = true, num_args = 1..=2)]
+    key: Vec<String>,
+}
+
+/// Arguments of `scan`.
+#[derive(Args, Debug)]
+pub(crate) struct ScanArguments {
+    #[command(flatten)]
+    target: Target,
+    /// Only rows of this hash key.
+    hash_key: Option<String>,
+    /// First sort key (in an ordered table: key).
+    #[arg(long, value_name = "KEY")]
+    start: Option<String>,
+    /// Sort key (in an ordered table: key) before which to stop.
+    #[arg(long, value_name = "KEY")]
+    stop: Option<String>,
+    /// Only sort keys (in an ordered table: keys) that begin with this.
+    #[arg(long, conflicts_with_all = ["start", "stop"])]
+    prefix: Option<String>,
+    /// Most rows; 0 = all.
+    #[arg(long, default_value_t = 1000)]
+    limit: u64,
+    /// Leave values out.
+    #[arg(long)]
+    no_value: bool,
+}
+
+/// Arguments of `multi-get`.
+#[derive(Args, Debug)]
+pub(crate) struct MultiGetArguments {
+    #[command(flatten)]
+    target: Target,
+    /// Hash key and sort keys; in an ordered table, keys.
+    #[arg(required = true, num_args = 1..)]
+    keys: Vec<String>,
+}
+
+/// `hedgerow get`.
+pub(crate) async fn get(arguments: GetArguments) -> Result<Exit> {
+    let target = &arguments.target;
+    let table = target.open().await?;
+    let key = table.key(target.decode_all(&arguments.key)?)?;
+    let Some(value) = table.get(&key).await? else { return Ok(not_found()) };
+    let row = Row { hash_key: key.hash_key, sort_key: key.sort_key, value, ttl_seconds: None };
+    let encoding = target.encoding.encoding;
+    print_result(
+        target.cluster.output,
+        || encoding.encode(&row.value).into_owned(),
+        || row_json(&row, table.shape(), encoding, false),
+    )?;
+    Ok(Exit::Done)
+}
+
+/// `hedgerow set`.
+pub(crate) async fn set(mut arguments: SetArguments) -> Result<Exit> {
+    let value = arguments.key_and_value.pop().unwrap_or_default();
+    let target = &arguments.target;
+    let value = target.decode(&value)?;
+    let table = target.open().await?;
+    let key = table.key(target.decode_all(&arguments.key_and_value)?)?;
+    table.set(&key, value, arguments.ttl.map(Duration::from_secs)).await?;
+    print_result(target.cluster.output, String::new, || key_json(&key, table.shape(), target.encoding.encoding))?;
+    Ok(Exit::Done)
+}
+
+/// `hedgerow del`.
+pub(crate) async fn del(arguments: DelArguments) -> Result<Exit> {
+    let target = &arguments.target;
+    let table = target.open().await?;
+    let key = table.key(target.decode_all(&arguments.key)?)?;
+    table.del(&key).await?;
+    print_result(target.cluster.output, String::new, || key_json(&key, table.shape(), target.encoding.encoding))?;
+    Ok(Exit::Done)
+}
+
+/// `hedgerow incr`.
+pub(crate) async fn incr(arguments: IncrArguments) -> Result<Exit> {
+    let target = &arguments.target;
+    let table = target.open().await?;
+    let key = table.key(target.decode_all(&arguments.key)?)?;
+    let sum = table.incr(&key, arguments.by).await?;
+    let json = || {
+        let mut json = key_json(&key, table.shape(), target.encoding.encoding);
+        json["value"] = sum.into();
+        json
+    };
+    print_result(target.cluster.output, || sum.to_string(), json)?;
+    Ok(Exit::Done)
+}
+
+/// `hedgerow ttl`.
+pub(crate) async fn ttl(arguments: TtlArguments) -> Result<Exit> {
+    let target = &arguments.target;
+    let table = target.open().await?;
+    let key = table.key(target.decode_all(&arguments.key)?)?;
+    let Some(life) = table.ttl(&key).await? else { return Ok(not_found()) };
+    let seconds = match life {
+        Life::Forever => None,
+        Life::Left(left) => Some(left.as_secs()),
+    };
+    let json = || {
+        let mut json = key_json(&key, table.shape(), target.encoding.encoding);
+        json[TTL_COLUMN] = seconds.into();
+        json
+    };
+    let text = || seconds.map_or_else(|| "never expires".to_owned(), |seconds| seconds.to_string());
+    print_result(target.cluster.output, text, json)?;
+    Ok(Exit::Done)
+}
+
+/// `hedgerow scan`.
+pub(crate) async fn scan(arguments: ScanArguments) -> Result<Exit> {
+    let target = &arguments.target;
+    let decode = |word: &Option<String>| word.as_ref().map(|word| target.decode(word)).transpose();
+    let range = match decode(&arguments.prefix)? {
+        Some(prefix) => Range::prefix(prefix),
+        None => {
+            Range::between(decode(&arguments.start)?.unwrap_or_default(), decode(&arguments.stop)?.unwrap_or_default())
+        }
+    };
+    let table = target.open().await?;
+    let options = ScanOptions {
+        page_rows: arguments.limit.clamp(1, 500) as u32,
+        no_value: arguments.no_value,
+        ..ScanOptions::default()
+    };
+    let mut scanner = table.scan(decode(&arguments.hash_key)?.as_ref(), &range, options)?;
+    let limit = if arguments.limit == 0 { u64::MAX } else { arguments.limit };
+    let mut count = 0;
+    while let Some(page) = scanner.next_page().await? {
+        for row in page {
+            if count == limit {
+                say(&format!("there are more rows: only the first {limit} are shown (--limit)"));
+                return Ok(Exit::Done);
+            }
+            count += 1;
+            print_row(&row, table.shape(), target, arguments.no_value)?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// `hedgerow multi-get`.
+pub(crate) async fn multi_get(arguments: MultiGetArguments) -> Result<Exit> {
+    let target = &arguments.target;
+    let keys = target.decode_all(&arguments.keys)?;
+    let table = target.open().await?;
+    let mut rows = Vec::new();
+    let asked = match &table {
+        AnyTable::Hash(hash) => {
+            let (hash_key, sort_keys) = keys.split_first().context("no hash key was given")?;
+            let found = hash.multi_get(hash_key, sort_keys.iter().cloned()).await?;
+            rows.extend(found.rows.into_iter().map(|row| Row {
+                hash_key: hash_key.clone(),
+                sort_key: row.sort_key,
+                value: row.value,
+                ttl_seconds: None,
+            }));
+            sort_keys.len()
+        }
+        AnyTable::Ordered(ordered) => {
+            for key in &keys {
+                let value = ordered.get(key).await?;
+                rows.extend(value.map(|value| Row { sort_key: key.clone(), value, ..Row::default() }));
+            }
+            keys.len()
+        }
+    };
+    for row in &rows {
+        print_row(row, table.shape(), target, false)?;
+    }
+    if rows.len() < asked {
+        say(&format!("{} of {asked} records do not exist", asked - rows.len()));
+        return Ok(Exit::NotFound);
+    }
+    Ok(Exit::Done)
+}
+
+fn not_found() -> Exit {
+    say("there is no such record");
+    Exit::NotFound
+}
+
+fn print_row(row: &Row, shape: Shape, target: &Target, no_value: bool) -> Result<()> {
+    let encoding = target.encoding.encoding;
+    match target.cluster.output {
+        Output::Json => print(&row_json(row, shape, encoding, no_value).to_string()),
+        Output::Text => {
+            let mut fields: Vec<&[u8]> = match shape {
+                Shape::Hash => vec![&row.hash_key, &row.sort_key, &row.value],
+                Shape::Ordered => vec![&row.sort_key, &row.value],
+            };
+            if no_value {
+                fields.pop();
+            }
+            let fields: Vec<_> = fields.into_iter().map(|field| encoding.encode(field)).collect();
+            print(&fields.join("\t"))
+        }
+    }
+}
+
+fn row_json(row: &Row, shape: Shape, encoding: Encoding, no_value: bool) -> Value {
+    let key = Key { hash_key: row.hash_key.clone(), sort_key: row.sort_key.clone() };
+    let mut json = key_json(&key, shape, encoding);
+    if let (Value::Object(object), false) = (&mut json, no_value) {
+        insert_field(object, "value", &row.value, encoding);
+    }
+    json
+}
+
+fn key_json(key: &Key, shape: Shape, encoding: Encoding) -> Value {
+    let mut object = Map::new();
+    match shape {
+        Shape::Hash => {
+            insert_field(&mut object, "hash_key", &key.hash_key, encoding);
+            insert_field(&mut object, "sort_key", &key.sort_key, encoding);
+        }
+        Shape::Ordered => insert_field(&mut object, "key", &key.sort_key, encoding),
+    }
+    Value::Object(object)
+}

@@ -1,0 +1,182 @@
+//! `hedgerow status` and the text of `hedgerow table describe`.
+
+use crate::arguments::{ClusterArguments, Output};
+use crate::exit::Exit;
+use crate::output::{columns, print};
+use anyhow::{Context as _, Result};
+use clap::Args;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// Arguments of `status`.
+#[derive(Args, Debug)]
+pub(crate) struct StatusArguments {
+    /// Show every partition, not only each table.
+    #[arg(long)]
+    partitions: bool,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+/// What a cluster says of itself. Fields that a node does not send are empty, so that versions may differ.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Status {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) tables: Vec<Table>,
+}
+
+/// A node.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Node {
+    pub(crate) node: u16,
+    pub(crate) address: String,
+    pub(crate) state: String,
+    pub(crate) replicas: u64,
+    pub(crate) leaders: u64,
+}
+
+/// A table.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Table {
+    pub(crate) id: u64,
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) state: String,
+    pub(crate) partition_count: u64,
+    pub(crate) replica_count: u64,
+    pub(crate) options: BTreeMap<String, serde_json::Value>,
+    pub(crate) partitions: Vec<Partition>,
+}
+
+/// A partition.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Partition {
+    pub(crate) index: u64,
+    pub(crate) leader: Option<String>,
+    pub(crate) term: u64,
+    pub(crate) commit: u64,
+    pub(crate) replicas: Vec<Replica>,
+}
+
+/// A replica.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Replica {
+    pub(crate) node: u16,
+    pub(crate) replica: String,
+    pub(crate) role: String,
+    pub(crate) matched: u64,
+    pub(crate) applied: u64,
+    pub(crate) lag: u64,
+    pub(crate) state: String,
+}
+
+/// `hedgerow status`.
+pub(crate) async fn run(arguments: StatusArguments) -> Result<Exit> {
+    let client = arguments.cluster.connect().await?;
+    let answer = client.status().await?;
+    match arguments.cluster.output {
+        Output::Json => print(&answer)?,
+        Output::Text => {
+            let status: Status = serde_json::from_str(&answer).context("reading the cluster's status")?;
+            print(&status_text(&status, arguments.partitions))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn status_text(status: &Status, shows_partitions: bool) -> String {
+    let node = |node: &Node| {
+        vec![
+            node.node.to_string(),
+            node.address.clone(),
+            node.state.clone(),
+            node.replicas.to_string(),
+            node.leaders.to_string(),
+        ]
+    };
+    let nodes: Vec<_> = status.nodes.iter().map(node).collect();
+    let mut parts = vec![columns(&["node", "address", "state", "replicas", "leaders"], &nodes)];
+    let tables: Vec<_> = status.tables.iter().map(table_row).collect();
+    if !tables.is_empty() {
+        let header = ["table", "id", "kind", "state", "partitions", "with leader", "replicas", "not ok", "largest lag"];
+        parts.push(columns(&header, &tables));
+    }
+    if shows_partitions {
+        parts.extend(status.tables.iter().map(|table| format!("table {}\n{}", table.name, partitions_text(table))));
+    }
+    parts.join("\n\n")
+}
+
+fn table_row(table: &Table) -> Vec<String> {
+    let replicas = || table.partitions.iter().flat_map(|partition| &partition.replicas);
+    vec![
+        table.name.clone(),
+        table.id.to_string(),
+        table.kind.clone(),
+        table.state.clone(),
+        table.partition_count.to_string(),
+        table.partitions.iter().filter(|partition| partition.leader.is_some()).count().to_string(),
+        replicas().count().to_string(),
+        replicas().filter(|replica| replica.state != "ok").count().to_string(),
+        replicas().map(|replica| replica.lag).max().unwrap_or(0).to_string(),
+    ]
+}
+
+/// The text of `table describe`, from the cluster's JSON.
+pub(crate) fn describe_text(answer: &str) -> Result<String> {
+    let table: Table = serde_json::from_str(answer).context("reading the description of the table")?;
+    let mut text = format!(
+        "table {} (id {}), {}, {}: {} partitions, {} replicas each",
+        table.name, table.id, table.kind, table.state, table.partition_count, table.replica_count
+    );
+    for (option, value) in &table.options {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        text.push_str(&format!("\noption {option} = {value}"));
+    }
+    Ok(format!("{text}\n\n{}", partitions_text(&table)))
+}
+
+fn partitions_text(table: &Table) -> String {
+    let mut rows = Vec::new();
+    for partition in &table.partitions {
+        let leader = partition.leader.as_deref().unwrap_or("none");
+        for (place, replica) in partition.replicas.iter().enumerate() {
+            // What belongs to the partition stands beside its first replica only.
+            let of_partition = |text: String| if place == 0 { text } else { String::new() };
+            rows.push(vec![
+                of_partition(partition.index.to_string()),
+                of_partition(leader.to_owned()),
+                of_partition(partition.term.to_string()),
+                of_partition(partition.commit.to_string()),
+                replica.replica.clone(),
+                replica.node.to_string(),
+                replica.role.clone(),
+                replica.state.clone(),
+                replica.matched.to_string(),
+                replica.applied.to_string(),
+                replica.lag.to_string(),
+            ]);
+        }
+    }
+    let header =
+        ["partition", "leader", "term", "commit", "replica", "node", "role", "state", "matched", "applied", "lag"];
+    columns(&header, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_with_missing_and_unknown_fields_is_shown() {
+        let answer = r#"{"nodes":[{"node":1,"address":"a:1","state":"alive","new":1}],
+            "tables":[{"name":"t","partitions":[{"index":0,"leader":null,"replicas":[{"node":1,"state":"down","lag":7}]}]}]}"#;
+        let text = status_text(&serde_json::from_str(answer).unwrap(), true);
+        assert!(text.contains("a:1") && text.contains("none") && text.contains('7'), "{text}");
+    }
+}

@@ -1,0 +1,170 @@
+//! `hedgerow table`: create, drop, list, describe, set-option.
+
+use crate::arguments::{ClusterArguments, Output};
+use crate::command::status;
+use crate::encoding::Encoding;
+use crate::exit::Exit;
+use crate::output::{columns, print, print_result, say};
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use clap::{Subcommand, ValueEnum};
+use hedgerow_client::{TableKind, TableSpec};
+use serde_json::{Value, json};
+
+/// What to do with tables.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TableCommand {
+    /// Create a table and wait until it serves.
+    Create {
+        /// Its name: letters, digits, `_`, `-`, `.`, `:`; at most 128 bytes.
+        name: String,
+        /// How its keys are spread over its partitions.
+        #[arg(long, value_enum, default_value_t = Kind::Hash)]
+        kind: Kind,
+        /// How many partitions; a power of two of at least 2 for a hash table.
+        #[arg(long, default_value_t = 8)]
+        partitions: u32,
+        /// How many replicas each partition has [default: 3, or as many as there are nodes].
+        #[arg(long)]
+        replicas: Option<u32>,
+        /// An option of the table; can be repeated.
+        #[arg(long = "option", value_name = "NAME=VALUE", value_parser = name_and_value)]
+        options: Vec<(String, String)>,
+        /// Of an ordered table: where its second and later partitions begin [default: evenly over the first two bytes].
+        #[arg(long, value_name = "KEY,...", value_delimiter = ',')]
+        split: Vec<String>,
+        /// How the keys of --split are written.
+        #[arg(long, value_enum, default_value_t = Encoding::Text)]
+        encoding: Encoding,
+        /// A table of the same name is no error.
+        #[arg(long)]
+        if_not_exists: bool,
+    },
+    /// Drop a table with all its data.
+    Drop {
+        /// Its name.
+        name: String,
+        /// A missing table is no error.
+        #[arg(long)]
+        if_exists: bool,
+    },
+    /// List the tables.
+    List,
+    /// Show a table, its partitions and its replicas.
+    Describe {
+        /// Its name.
+        name: String,
+    },
+    /// Set an option of a table.
+    SetOption {
+        /// The table's name.
+        name: String,
+        /// The option's name.
+        option: String,
+        /// Its new value; empty = back to its default.
+        value: String,
+    },
+}
+
+/// How keys are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// By the hash of the hash key.
+    Hash,
+    /// By ranges of the key.
+    Ordered,
+}
+
+impl From<Kind> for TableKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Hash => Self::Hash,
+            Kind::Ordered => Self::Ordered,
+        }
+    }
+}
+
+fn name_and_value(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} has no ="))?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Runs a command about tables.
+pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Result<Exit> {
+    let client = cluster.connect().await?;
+    match command {
+        TableCommand::Create { name, kind, partitions, replicas, options, split, encoding, if_not_exists } => {
+            let split_key = |key: &String| encoding.decode(key.as_bytes()).map(Bytes::from).context("a key of --split");
+            let split_keys: Vec<Bytes> = split.iter().map(split_key).collect::<Result<_>>()?;
+            let spec = TableSpec {
+                kind: kind.into(),
+                partition_count: if split_keys.is_empty() { partitions } else { split_keys.len() as u32 + 1 },
+                replica_count: replicas,
+                options: options.into_iter().collect(),
+                if_not_exists,
+                split_keys,
+            };
+            let id = client.create_table(&name, &spec).await?;
+            say(&format!("table {name} is ready"));
+            print_result(cluster.output, String::new, || json!({ "name": name, "id": id }))?;
+        }
+        TableCommand::Drop { name, if_exists } => {
+            client.drop_table(&name, if_exists).await?;
+            say(&format!("table {name} is dropped"));
+            print_result(cluster.output, String::new, || json!({ "name": name }))?;
+        }
+        TableCommand::List => list(&client, cluster.output).await?,
+        TableCommand::Describe { name } => {
+            let answer = client.describe_table(&name).await?;
+            match cluster.output {
+                Output::Json => print(&answer)?,
+                Output::Text => print(&status::describe_text(&answer)?)?,
+            }
+        }
+        TableCommand::SetOption { name, option, value } => {
+            client.set_option(&name, &option, &value).await?;
+            say(&format!("option {option} of table {name} is set"));
+            print_result(cluster.output, String::new, || json!({ "name": name, "option": option, "value": value }))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+async fn list(client: &hedgerow_client::Client, output: Output) -> Result<()> {
+    let tables = client.list_tables().await?;
+    let kind = |kind: TableKind| match kind {
+        TableKind::Hash => "hash",
+        TableKind::Ordered => "ordered",
+    };
+    let text = || {
+        let row = |table: &hedgerow_client::TableSummary| {
+            let state = if table.is_available { "available" } else { "creating" };
+            vec![
+                table.name.clone(),
+                table.id.to_string(),
+                kind(table.kind).to_owned(),
+                table.partition_count.to_string(),
+                table.replica_count.to_string(),
+                state.to_owned(),
+            ]
+        };
+        let rows: Vec<_> = tables.iter().map(row).collect();
+        columns(&["table", "id", "kind", "partitions", "replicas", "state"], &rows)
+    };
+    let json = || {
+        let table = |table: &hedgerow_client::TableSummary| {
+            json!({
+                "name": table.name,
+                "id": table.id,
+                "kind": kind(table.kind),
+                "partition_count": table.partition_count,
+                "replica_count": table.replica_count,
+                "state": if table.is_available { "available" } else { "creating" },
+                "options": table.options,
+                "created_unix_seconds": table.created_unix_seconds,
+            })
+        };
+        Value::Array(tables.iter().map(table).collect())
+    };
+    print_result(output, text, json)
+}

@@ -1,0 +1,160 @@
+//! `hedgerow demo`: a cluster of three processes, real data, a killed node under load, and every row checked at the end.
+
+mod data;
+mod load;
+mod processes;
+
+use crate::exit::Exit;
+use crate::{output, runtime};
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use hedgerow_client::{Client, ClientOptions, TableSpec};
+use load::{Load, Phase};
+use processes::Cluster;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The table of real records.
+const PACKAGES: &str = "packages";
+/// The table of generated rows.
+const ROWS: &str = "rows";
+/// The node that is killed; node 1 leads the metadata at first, so that both kinds of failure are seen.
+const VICTIM: u16 = 1;
+/// Time that replicas get to catch up and to agree.
+const CATCH_UP_MAX: Duration = Duration::from_secs(60);
+
+/// Arguments of `hedgerow demo`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DemoArguments {
+    /// Generated rows to load.
+    #[arg(long, default_value_t = 1_000_000)]
+    rows: u64,
+    /// Seconds of load in each phase: before the kill, without the node, and after its return.
+    #[arg(long, default_value_t = 8)]
+    seconds: u64,
+    /// A text file to load beside the generated rows, one record a line. By default the machine's Debian package
+    /// database, or, where there is none, the list of services.
+    #[arg(long)]
+    file: Option<PathBuf>,
+}
+
+/// Runs the demonstration; fails if anything acknowledged is missing or replicas differ.
+pub(crate) fn run(arguments: DemoArguments) -> Result<Exit> {
+    runtime::block_on(async move {
+        say("starting a cluster: three processes of this binary, one data directory each");
+        let mut cluster = Cluster::start().await?;
+        say(&format!("the cluster serves at {}", cluster.addresses().join(", ")));
+        let options = ClientOptions { operation_timeout: Duration::from_secs(5), ..ClientOptions::default() };
+        let client = Client::connect_with(&cluster.addresses(), options).await.context("connecting")?;
+        for (name, partition_count) in [(PACKAGES, 4), (ROWS, 16)] {
+            let spec = TableSpec { partition_count, ..TableSpec::default() };
+            client.create_table(name, &spec).await.with_context(|| format!("creating table {name}"))?;
+        }
+        let records = data::records(arguments.file.as_deref())?;
+        let real = load_records(&client, &records).await?;
+        load::generated(&client, ROWS, arguments.rows).await?;
+        let sampled = load::read_sample(&client, ROWS, arguments.rows).await?;
+
+        let load = Load::start(&client, ROWS, arguments.rows).await?;
+        let phase = Duration::from_secs(arguments.seconds);
+        say(&format!("mixed load, {} clients, half reads and half writes", load::CLIENTS));
+        runtime::sleep(phase).await;
+        say(&format!("kill -9 of node {VICTIM}"));
+        load.enter(Phase::During);
+        cluster.kill(VICTIM)?;
+        runtime::sleep(phase).await;
+        say(&format!("starting node {VICTIM} again"));
+        cluster.restart(VICTIM).await?;
+        let caught_up = wait_until_caught_up(&client).await?;
+        say(&format!("node {VICTIM} has caught up after {:.1} s", caught_up.as_secs_f64()));
+        load.enter(Phase::After);
+        runtime::sleep(phase).await;
+        let outcome = load.stop().await?;
+        output::print(&outcome.table())?;
+
+        let written = load::verify_counters(&client, ROWS, &outcome).await?;
+        let packages = verify(&client, PACKAGES).await?;
+        let rows = verify(&client, ROWS).await?;
+        cluster.stop()?;
+        output::print("what was shown:")?;
+        for line in [
+            format!("loaded {real} real records and {} generated rows", arguments.rows),
+            format!("read back {sampled} of them by random key: all as written"),
+            format!(
+                "{} writes and {} reads under load, {} failed",
+                outcome.writes(),
+                outcome.reads(),
+                outcome.failed()
+            ),
+            format!("every one of {written} acknowledged writes under load is there, none twice"),
+            format!(
+                "replicas agree by checksum: {packages} rows of {PACKAGES}, {rows} rows of {ROWS}, on 3 of 3 nodes"
+            ),
+        ] {
+            output::print(&format!("  - {line}"))?;
+        }
+        ensure!(packages == real, "{real} records were loaded into {PACKAGES} and {packages} are there");
+        Ok(Exit::Done)
+    })
+}
+
+pub(crate) fn say(text: &str) {
+    output::say(&format!("demo: {text}"));
+}
+
+async fn load_records(client: &Client, records: &[data::Record]) -> Result<u64> {
+    let table = client.open_table(PACKAGES).await?;
+    for record in records {
+        table.set(&record.hash_key, &record.sort_key, record.value.clone()).await.context("loading real records")?;
+    }
+    let distinct: std::collections::BTreeSet<_> = records.iter().map(|it| (&it.hash_key, &it.sort_key)).collect();
+    say(&format!("loaded {} real records into {PACKAGES}", distinct.len()));
+    Ok(distinct.len() as u64)
+}
+
+/// Waits until every replica of every table is up and within reach of its leader; how long that took.
+async fn wait_until_caught_up(client: &Client) -> Result<Duration> {
+    let start = runtime::now();
+    loop {
+        let status: Value = serde_json::from_str(&client.status().await?)?;
+        let tables = status["tables"].as_array().cloned().unwrap_or_default();
+        let partitions = tables.iter().flat_map(|table| table["partitions"].as_array().cloned().unwrap_or_default());
+        let replicas: Vec<Value> =
+            partitions.flat_map(|it| it["replicas"].as_array().cloned().unwrap_or_default()).collect();
+        // Under load a replica is always a little behind; a second's worth of writes is not catching up.
+        let is_well =
+            |replica: &Value| replica["state"] == "ok" && replica["lag"].as_u64().is_some_and(|lag| lag < 5_000);
+        if !replicas.is_empty() && replicas.iter().all(is_well) {
+            return Ok(start.elapsed());
+        }
+        ensure!(start.elapsed() < CATCH_UP_MAX, "the replicas have not caught up within {CATCH_UP_MAX:?}: {status}");
+        runtime::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Compares the replicas of `table`; how many rows each holds together.
+async fn verify(client: &Client, table: &str) -> Result<u64> {
+    let start = runtime::now();
+    let argument = serde_json::json!({ "table": table }).to_string();
+    loop {
+        let answer: Value = serde_json::from_str(&client.admin("checksum", &argument, CATCH_UP_MAX).await?)?;
+        let partitions = answer["partitions"].as_array().cloned().unwrap_or_default();
+        let mut rows = 0;
+        let mut is_settled = !partitions.is_empty();
+        for partition in &partitions {
+            let replicas = partition["replicas"].as_array().cloned().unwrap_or_default();
+            let first = replicas.first().cloned().unwrap_or_default();
+            let agrees = |other: &Value| other["checksum"] == first["checksum"] && other["rows"] == first["rows"];
+            let is_level = replicas.len() == 3 && replicas.iter().all(|other| other["index"] == first["index"]);
+            ensure!(!is_level || replicas.iter().all(agrees), "replicas of {table} differ: {partition}");
+            is_settled &= is_level;
+            rows += first["rows"].as_u64().unwrap_or(0);
+        }
+        if is_settled {
+            return Ok(rows);
+        }
+        ensure!(start.elapsed() < CATCH_UP_MAX, "the replicas of {table} do not come to rest: {answer}");
+        runtime::sleep(Duration::from_millis(200)).await;
+    }
+}

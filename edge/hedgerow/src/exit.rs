@@ -1,0 +1,55 @@
+//! How the process ends: one number per kind of outcome, the same for every command.
+
+use hedgerow_client::ErrorKind;
+use std::process::ExitCode;
+
+/// The exit codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Everything was done.
+    Done = 0,
+    /// The record or the table does not exist.
+    NotFound = 1,
+    /// The command line or the input is not right.
+    Usage = 2,
+    /// No node could be reached, or the cluster did not serve the request in time.
+    Unreachable = 3,
+    /// The cluster refused, or its data is not as it should be.
+    Refused = 4,
+    /// Part of the work was done; some lines were bad or the work was interrupted.
+    Partial = 5,
+    /// A node could not start or could not go on.
+    NodeFailed = 6,
+}
+
+/// The end of every help text.
+pub(crate) const HELP: &str = "\
+Exit codes:
+  0  done
+  1  the record or the table does not exist
+  2  the command line or the input is not right
+  3  no node could be reached, or the cluster did not answer in time
+  4  the cluster refused, or replicas differ
+  5  partly done: some lines were bad, or the work was interrupted
+  6  a node could not start or could not go on";
+
+impl Exit {
+    /// The code for an error that ended a command.
+    pub(crate) fn of(error: &anyhow::Error) -> Self {
+        let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<hedgerow_client::Error>()) else {
+            return Self::Usage;
+        };
+        match error.kind() {
+            ErrorKind::NoTable => Self::NotFound,
+            ErrorKind::Invalid | ErrorKind::TooLarge => Self::Usage,
+            ErrorKind::Timeout | ErrorKind::Unreachable | ErrorKind::Unavailable => Self::Unreachable,
+            ErrorKind::TableExists | ErrorKind::Forgotten | ErrorKind::Storage | ErrorKind::Protocol => Self::Refused,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}

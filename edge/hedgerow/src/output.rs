@@ -1,0 +1,76 @@
+//! What is printed: data on standard output, talk on standard error.
+
+use crate::arguments::Output;
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use std::io::{self, ErrorKind, Write as _};
+
+/// Prints `line` and a line end to standard output. A reader that went away (as `head` does) ends the process quietly.
+pub(crate) fn print(line: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        result => result.context("writing to standard output"),
+    }
+}
+
+/// Prints a result: `text` for people, `json` for programs.
+pub(crate) fn print_result(output: Output, text: impl FnOnce() -> String, json: impl FnOnce() -> Value) -> Result<()> {
+    match output {
+        Output::Text => {
+            let text = text();
+            if text.is_empty() { Ok(()) } else { print(&text) }
+        }
+        Output::Json => print(&json().to_string()),
+    }
+}
+
+/// Says something to the person at the terminal.
+pub(crate) fn say(text: &str) {
+    // Nothing can be done about a terminal that went away.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Tells why a command failed.
+pub(crate) fn complain(error: &anyhow::Error) {
+    say(&format!("error: {error:#}"));
+}
+
+/// A table for people: columns as wide as their widest cell, numbers to the right.
+pub(crate) fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain([header[column].len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let is_number = |column: usize| {
+        let mut cells = rows.iter().filter_map(|row| row.get(column)).peekable();
+        cells.peek().is_some() && cells.all(|cell| cell.parse::<f64>().is_ok() || cell == "n/a" || cell == "-")
+    };
+    let right: Vec<bool> = (0..header.len()).map(is_number).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut line = String::new();
+        for (column, cell) in cells.enumerate().take(widths.len()) {
+            if column > 0 {
+                line.push_str("  ");
+            }
+            let space = " ".repeat(widths[column].saturating_sub(cell.chars().count()));
+            line.push_str(&if right[column] { format!("{space}{cell}") } else { format!("{cell}{space}") });
+        }
+        line.trim_end().to_owned()
+    };
+    let mut lines = vec![line(&mut header.iter().copied())];
+    lines.extend(rows.iter().map(|row| line(&mut row.iter().map(String::as_str))));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_align() {
+        let rows = [vec!["a".to_owned(), "10".to_owned()], vec!["long name".to_owned(), "9".to_owned()]];
+        assert_eq!(columns(&["name", "n"], &rows), "name        n\na          10\nlong name   9");
+    }
+}

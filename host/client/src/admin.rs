@@ -1,0 +1,235 @@
+//! Tables and nodes: creating, dropping, describing.
+
+use crate::client::Client;
+use crate::cluster::{ANY_NODE_PATIENCE, Question};
+use crate::error::{Error, ErrorKind, Result};
+use crate::routes::Routes;
+use crate::runtime::now;
+use bytes::Bytes;
+use hedgerow_routing::TableKind;
+use hedgerow_wire::message::{AdminCommand, ClusterInfo, ListNodes, NodeInfo, node_status};
+use hedgerow_wire::{Body, Reply, Text};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// The least time that one node gets for an admin request.
+const ADMIN_PATIENCE_MIN: Duration = Duration::from_secs(5);
+
+/// What a new table should be like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSpec {
+    /// How its keys are spread.
+    pub kind: TableKind,
+    /// Number of partitions; a power of two of at least 2 for a hash table.
+    pub partition_count: u32,
+    /// Replicas of each partition, at most the number of nodes; `None` = the cluster's default.
+    pub replica_count: Option<u32>,
+    /// Table options by name.
+    pub options: BTreeMap<String, String>,
+    /// A table of the same name is no error.
+    pub if_not_exists: bool,
+    /// Of an ordered table: where its partitions begin, the first one left out. Empty = evenly over the first two bytes.
+    pub split_keys: Vec<Bytes>,
+}
+
+impl Default for TableSpec {
+    /// A hash table of 8 partitions.
+    fn default() -> Self {
+        Self {
+            kind: TableKind::Hash,
+            partition_count: 8,
+            replica_count: None,
+            options: BTreeMap::new(),
+            if_not_exists: false,
+            split_keys: Vec::new(),
+        }
+    }
+}
+
+/// One table of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSummary {
+    /// Its number.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// How its keys are spread.
+    pub kind: TableKind,
+    /// Number of partitions.
+    pub partition_count: u64,
+    /// Replicas of each.
+    pub replica_count: u64,
+    /// Whether it is in use, and not still being created.
+    pub is_available: bool,
+    /// Options by name.
+    pub options: BTreeMap<String, String>,
+    /// When it was created, unix seconds; 0 = not known.
+    pub created_unix_seconds: u64,
+}
+
+/// One node of a listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeSummary {
+    /// Where it serves clients.
+    pub address: SocketAddr,
+    /// Whether the cluster reaches it.
+    pub is_alive: bool,
+}
+
+impl Client {
+    /// Creates a table and waits until it can be opened. Returns its id.
+    pub async fn create_table(&self, name: &str, spec: &TableSpec) -> Result<u64> {
+        let argument = json!({
+            "name": name,
+            "kind": match spec.kind {
+                TableKind::Hash => "hash",
+                TableKind::Ordered => "ordered",
+            },
+            "partition_count": spec.partition_count,
+            "replica_count": spec.replica_count,
+            "options": spec.options,
+            "if_not_exists": spec.if_not_exists,
+            "split_keys": spec.split_keys.iter().map(|key| hex(key)).collect::<Vec<_>>(),
+        });
+        self.forget(name);
+        let answer = self.command("create_table", &argument, spec.if_not_exists).await?;
+        Routes::open(self.cluster.clone(), name, now() + self.admin_timeout()).await?;
+        Ok(answer["created"].as_u64().unwrap_or(0))
+    }
+
+    /// Drops a table with all its data. With `if_exists` a missing table is no error.
+    pub async fn drop_table(&self, name: &str, if_exists: bool) -> Result<()> {
+        let argument = json!({ "name": name, "if_exists": if_exists });
+        let result = self.command("drop_table", &argument, if_exists).await;
+        self.forget(name);
+        result.map(|_| ())
+    }
+
+    /// All tables, by name.
+    pub async fn list_tables(&self) -> Result<Vec<TableSummary>> {
+        let status = self.command("status", &json!({}), true).await?;
+        let tables = status["tables"].as_array().map_or(&[][..], Vec::as_slice);
+        let mut tables: Vec<TableSummary> = tables.iter().map(to_summary).collect();
+        tables.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(tables)
+    }
+
+    /// Sets options of a table; an empty value takes an option back to its default.
+    pub async fn set_option(&self, table: &str, option: &str, value: &str) -> Result<()> {
+        let result = if value.is_empty() {
+            self.command("delete_options", &json!({ "name": table, "keys": [option] }), true).await
+        } else {
+            self.command("set_options", &json!({ "name": table, "options": { option: value } }), true).await
+        };
+        result.map(|_| ())
+    }
+
+    /// All nodes, by address.
+    pub async fn list_nodes(&self) -> Result<Vec<NodeSummary>> {
+        let body = Body::ListNodes(ListNodes { status: 0 });
+        let Reply::ListNodes(reply) = self.ask(&body, self.admin_timeout(), true).await? else {
+            return Err(unexpected("list_nodes"));
+        };
+        let summary = |info: NodeInfo| {
+            let address = info.node.socket()?.into();
+            Some(NodeSummary { address, is_alive: info.status == node_status::ALIVE })
+        };
+        let mut nodes: Vec<NodeSummary> = reply.infos.into_iter().filter_map(summary).collect();
+        nodes.sort_by_key(|node| node.address);
+        self.cluster.note_nodes(nodes.iter().map(|node| node.address));
+        Ok(nodes)
+    }
+
+    /// What the cluster says of its nodes, tables, partitions and replicas, as JSON.
+    pub async fn status(&self) -> Result<String> {
+        self.admin("status", "{}", self.admin_timeout()).await
+    }
+
+    /// What the cluster says of one table, as JSON.
+    pub async fn describe_table(&self, name: &str) -> Result<String> {
+        self.admin("describe", &json!({ "table": name }).to_string(), self.admin_timeout()).await
+    }
+
+    /// Has some node carry out the admin command `command` with a JSON argument, within `timeout`; the result is JSON. The
+    /// command must be harmless to repeat.
+    pub async fn admin(&self, command: &str, argument: &str, timeout: Duration) -> Result<String> {
+        self.run_command(command, argument.to_owned(), timeout, true).await
+    }
+
+    /// Asks until some node answers.
+    pub(crate) async fn ping(&self) -> Result<()> {
+        let body = Body::ClusterInfo(ClusterInfo {});
+        let deadline = now() + self.cluster.options.connect_timeout.max(Duration::from_secs(1));
+        let question = Question { body: &body, deadline, patience: ANY_NODE_PATIENCE, is_idempotent: true };
+        match self.cluster.ask(question).await {
+            // A node that answers anything is a node.
+            Ok(_) => Ok(()),
+            Err(error) => match error.kind() {
+                ErrorKind::Unreachable | ErrorKind::Timeout => Err(error),
+                ErrorKind::Invalid
+                | ErrorKind::TooLarge
+                | ErrorKind::NoTable
+                | ErrorKind::TableExists
+                | ErrorKind::Unavailable
+                | ErrorKind::Forgotten
+                | ErrorKind::Storage
+                | ErrorKind::Protocol => Ok(()),
+            },
+        }
+    }
+
+    async fn command(&self, command: &str, argument: &Value, is_idempotent: bool) -> Result<Value> {
+        let text = self.run_command(command, argument.to_string(), self.admin_timeout(), is_idempotent).await?;
+        serde_json::from_str(&text)
+            .map_err(|error| Error::protocol(format!("{command}: the answer is not JSON: {error}")))
+    }
+
+    async fn run_command(
+        &self,
+        command: &str,
+        argument: String,
+        timeout: Duration,
+        is_idempotent: bool,
+    ) -> Result<String> {
+        let body = Body::HedgerowAdmin(AdminCommand { command: Text::from(command), argument: Text::from(argument) });
+        match self.ask(&body, timeout, is_idempotent).await? {
+            Reply::HedgerowAdmin(reply) => Ok(reply.text.to_string()),
+            _ => Err(unexpected(command)),
+        }
+    }
+
+    async fn ask(&self, body: &Body, timeout: Duration, is_idempotent: bool) -> Result<Reply> {
+        let patience = ADMIN_PATIENCE_MIN.max(timeout / 2);
+        self.cluster.ask(Question { body, deadline: now() + timeout, patience, is_idempotent }).await
+    }
+}
+
+fn to_summary(table: &Value) -> TableSummary {
+    let number = |name: &str| table[name].as_u64().unwrap_or(0);
+    let options = table["options"].as_object().into_iter().flatten();
+    TableSummary {
+        id: number("id"),
+        name: table["name"].as_str().unwrap_or_default().to_owned(),
+        kind: if table["kind"] == "ordered" { TableKind::Ordered } else { TableKind::Hash },
+        partition_count: number("partition_count"),
+        replica_count: number("replica_count"),
+        is_available: table["state"] != "creating",
+        options: options.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect(),
+        created_unix_seconds: number("created_unix_seconds"),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut out, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+fn unexpected(operation: &str) -> Error {
+    Error::protocol(format!("{operation}: the reply is of another kind than the request"))
+}

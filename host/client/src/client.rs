@@ -1,0 +1,115 @@
+//! The client: connects to a cluster and opens tables.
+
+use crate::cluster::{Cluster, lock};
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::ClientOptions;
+use crate::ordered::{OrderedTable, wrong_kind};
+use crate::routes::Routes;
+use crate::runtime::now;
+use crate::table::Table;
+use hedgerow_routing::{Address, TableKind};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// The least time that opening a table and admin operations get: they may have to wait for an election.
+const ADMIN_TIMEOUT_MIN: Duration = Duration::from_secs(10);
+
+/// A connection to a cluster. Cheap to clone; all clones share their connections and their identity.
+///
+/// Must be used inside a Tokio runtime, of either kind. Dropping the last clone, with the last table handle, closes the
+/// connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub(crate) cluster: Arc<Cluster>,
+    tables: Arc<Mutex<BTreeMap<String, Arc<Routes>>>>,
+}
+
+impl Client {
+    /// Connects to the cluster that the nodes at `addresses` ("host:port") belong to. One reachable node is enough.
+    ///
+    /// Fails with [`ErrorKind::Unreachable`] or [`ErrorKind::Timeout`] if none of them answers.
+    pub async fn connect<A: AsRef<str>>(addresses: &[A]) -> Result<Self> {
+        Self::connect_with(addresses, ClientOptions::default()).await
+    }
+
+    /// As [`Client::connect`], with settings.
+    pub async fn connect_with<A: AsRef<str>>(addresses: &[A], options: ClientOptions) -> Result<Self> {
+        let seeds = resolve(addresses, options.connect_timeout).await?;
+        let cluster = Arc::new(Cluster::new(seeds, options));
+        let client = Self { cluster, tables: Arc::new(Mutex::new(BTreeMap::new())) };
+        client.ping().await?;
+        Ok(client)
+    }
+
+    /// Opens the hash table `name`. Fails with [`ErrorKind::NoTable`] if there is none, with [`ErrorKind::Invalid`] if it
+    /// is an ordered table.
+    pub async fn open_table(&self, name: &str) -> Result<Table> {
+        let routes = self.routes(name).await?;
+        match routes.with_map(|map| map.kind()) {
+            TableKind::Hash => Ok(Table { routes }),
+            TableKind::Ordered => Err(wrong_kind(name, true)),
+        }
+    }
+
+    /// Opens the ordered table `name`. Fails with [`ErrorKind::NoTable`] if there is none, with [`ErrorKind::Invalid`] if
+    /// it is a hash table.
+    pub async fn open_ordered_table(&self, name: &str) -> Result<OrderedTable> {
+        let routes = self.routes(name).await?;
+        match routes.with_map(|map| map.kind()) {
+            TableKind::Ordered => Ok(OrderedTable { routes }),
+            TableKind::Hash => Err(wrong_kind(name, false)),
+        }
+    }
+
+    /// How the keys of the table `name` are spread.
+    pub async fn table_kind(&self, name: &str) -> Result<TableKind> {
+        Ok(self.routes(name).await?.with_map(|map| map.kind()))
+    }
+
+    /// The number by which the cluster knows this client's writes.
+    pub fn id(&self) -> u64 {
+        self.cluster.client_id
+    }
+
+    /// The table's routes, shared by all who open it. A known table is looked up again if its map could not be fetched
+    /// lately: it may have been dropped and created anew.
+    async fn routes(&self, name: &str) -> Result<Arc<Routes>> {
+        let known = lock(&self.tables).get(name).cloned();
+        if let Some(routes) = known.filter(|routes| routes.failure().is_none()) {
+            return Ok(routes);
+        }
+        let routes = Routes::open(self.cluster.clone(), name, now() + self.admin_timeout()).await?;
+        lock(&self.tables).insert(name.to_owned(), routes.clone());
+        Ok(routes)
+    }
+
+    /// Forgets a table that this client has dropped or created.
+    pub(crate) fn forget(&self, name: &str) {
+        lock(&self.tables).remove(name);
+    }
+
+    pub(crate) fn admin_timeout(&self) -> Duration {
+        self.cluster.options.operation_timeout.max(ADMIN_TIMEOUT_MIN)
+    }
+}
+
+async fn resolve<A: AsRef<str>>(addresses: &[A], limit: Duration) -> Result<Vec<Address>> {
+    let mut seeds: Vec<Address> = Vec::new();
+    let mut failure = Error::invalid("no address was given");
+    for address in addresses {
+        let address = address.as_ref().trim();
+        match timeout(limit, tokio::net::lookup_host(address)).await {
+            Ok(Ok(found)) => seeds.extend(found),
+            Ok(Err(error)) if error.kind() == std::io::ErrorKind::InvalidInput => {
+                return Err(Error::invalid(format!("{address:?} is not an address of the form host:port")));
+            }
+            Ok(Err(error)) => failure = Error::new(ErrorKind::Unreachable, format!("looking up {address}: {error}")),
+            Err(_) => failure = Error::new(ErrorKind::Unreachable, format!("looking up {address} took too long")),
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    seeds.retain(|seed| seen.insert(*seed));
+    if seeds.is_empty() { Err(failure) } else { Ok(seeds) }
+}

@@ -1,0 +1,312 @@
+//! What one client knows of its cluster: the nodes, the connections to them, and who the client itself is.
+
+use crate::connection::{Lost, Outgoing};
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::ClientOptions;
+use crate::pool::Pool;
+use crate::runtime::now;
+use hedgerow_env::os::random_u64;
+use hedgerow_routing::{Address, Reaction, reaction};
+use hedgerow_types::Refusal;
+use hedgerow_types::random::Random;
+use hedgerow_wire::{ErrorName, Extension, Header, Reply, reply, request::Body};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How long one node may take to answer a question that any node can answer from memory.
+pub(crate) const ANY_NODE_PATIENCE: Duration = Duration::from_millis(500);
+/// Most addresses remembered.
+const ADDRESSES_MAX: usize = 1_024;
+
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) options: ClientOptions,
+    pub(crate) client_id: u64,
+    pub(crate) pool: Pool,
+    random: Mutex<Random>,
+    nodes: Mutex<Nodes>,
+}
+
+/// The known nodes, and which of them is asked next.
+#[derive(Debug)]
+struct Nodes {
+    addresses: Vec<Address>,
+    turn: usize,
+}
+
+/// A question for the cluster as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question<'a> {
+    pub(crate) body: &'a Body,
+    pub(crate) deadline: Instant,
+    /// How long one node may take.
+    pub(crate) patience: Duration,
+    /// Whether asking twice is harmless.
+    pub(crate) is_idempotent: bool,
+}
+
+impl Cluster {
+    pub(crate) fn new(seeds: Vec<Address>, options: ClientOptions) -> Self {
+        let options = options.clamped();
+        let client_id = options.client_id.filter(|id| *id != 0).unwrap_or_else(|| random_u64().max(1));
+        let mut random = Random::new(random_u64());
+        let turn = random.below(seeds.len().max(1) as u64) as usize;
+        Self {
+            client_id,
+            pool: Pool::new(options.connections_per_node, options.connect_timeout, random.next_u64()),
+            options,
+            random: Mutex::new(random),
+            nodes: Mutex::new(Nodes { addresses: seeds, turn }),
+        }
+    }
+
+    /// Remembers nodes that were heard of.
+    pub(crate) fn note_nodes(&self, addresses: impl Iterator<Item = Address>) {
+        let mut nodes = lock(&self.nodes);
+        for address in addresses {
+            if nodes.addresses.len() < ADDRESSES_MAX && !nodes.addresses.contains(&address) {
+                nodes.addresses.push(address);
+            }
+        }
+    }
+
+    pub(crate) fn reaction(
+        &self,
+        failure: hedgerow_routing::Failure<'_>,
+        attempt: u32,
+        is_idempotent: bool,
+    ) -> Reaction {
+        reaction(failure, attempt, is_idempotent, &mut lock(&self.random))
+    }
+
+    /// Asks one node after the other until one answers for the cluster: neither refuses nor points elsewhere.
+    pub(crate) async fn ask(&self, question: Question<'_>) -> Result<Reply> {
+        let mut attempt = 0;
+        let mut hint = None;
+        let mut is_outcome_unknown = false;
+        loop {
+            attempt += 1;
+            let address = hint.take().unwrap_or_else(|| self.next_address());
+            let step = self.ask_one(address, question, attempt).await;
+            let (error, pause) = match step {
+                Step::Answer(reply) => return Ok(reply),
+                Step::Forward(leader) if attempt < 4 => {
+                    hint = Some(leader);
+                    continue;
+                }
+                Step::Forward(_) => (Error::new(ErrorKind::Unavailable, "the nodes point at each other"), None),
+                Step::Next { error, pause, may_have_run } => {
+                    is_outcome_unknown |= may_have_run && !question.is_idempotent;
+                    (error, pause)
+                }
+                Step::Fail(error) => return Err(error.with_unknown_outcome(is_outcome_unknown)),
+            };
+            if is_outcome_unknown {
+                return Err(error.with_unknown_outcome(true));
+            }
+            // A lap over all nodes without a pause; then ever longer ones.
+            let nodes = self.node_count() as u32;
+            let pause = pause.or_else(|| (attempt % nodes == 0).then(|| self.pause(attempt / nodes)));
+            let pause = pause.unwrap_or_default();
+            if now() + pause >= question.deadline {
+                return Err(error);
+            }
+            if !pause.is_zero() {
+                sleep(pause).await;
+            }
+        }
+    }
+
+    async fn ask_one(&self, address: Address, question: Question<'_>, attempt: u32) -> Step {
+        let deadline = question.deadline.min(now() + question.patience);
+        let header = Header {
+            app_id: -1,
+            partition_index: -1,
+            timeout_ms: millis(deadline - now()) as i32,
+            extension: Some(Extension {
+                attempt: Some(attempt as i32),
+                deadline_ms: Some(millis(question.deadline.saturating_duration_since(now()))),
+                ..Extension::default()
+            }),
+            ..Header::default()
+        };
+        let outgoing = Outgoing { header: &header, body: question.body, deadline };
+        let reply = match self.pool.submit(address, &outgoing) {
+            Ok(waiting) => waiting.await,
+            Err(lost) => Err(lost),
+        };
+        match reply {
+            Ok(frame) => judge(frame.reply),
+            Err(lost) => Step::Next { error: lost_error(&lost), pause: None, may_have_run: lost.may_have_run() },
+        }
+    }
+
+    fn node_count(&self) -> usize {
+        lock(&self.nodes).addresses.len().max(1)
+    }
+
+    /// The known addresses in turn, those that could not be reached a moment ago last.
+    fn next_address(&self) -> Address {
+        let mut nodes = lock(&self.nodes);
+        let count = nodes.addresses.len();
+        for _ in 0..count {
+            nodes.turn = (nodes.turn + 1) % count;
+            if !self.pool.is_resting(nodes.addresses[nodes.turn]) {
+                break;
+            }
+        }
+        nodes.addresses[nodes.turn]
+    }
+
+    fn pause(&self, lap: u32) -> Duration {
+        let whole = Duration::from_millis(10) * (1 << lap.min(6));
+        whole / 2 + Duration::from_micros(lock(&self.random).below(whole.as_micros() as u64 / 2))
+    }
+}
+
+/// What one node's reply to a question means.
+enum Step {
+    Answer(Reply),
+    /// Another node is to be asked.
+    Forward(Address),
+    Next {
+        error: Error,
+        pause: Option<Duration>,
+        may_have_run: bool,
+    },
+    Fail(Error),
+}
+
+fn judge(reply: Reply) -> Step {
+    if let Reply::Failed(failure) = &reply {
+        if let Some(leader) = failure.detail.as_ref().and_then(|detail| detail.leader.parse().ok()) {
+            return Step::Forward(leader);
+        }
+        return refused(&refusal_of(failure));
+    }
+    if let Reply::QueryConfig(answer) = &reply
+        && answer.err == ErrorName::ForwardToOthers
+        && let Some(leader) = answer.partitions.first().and_then(|partition| partition.primary.socket())
+    {
+        return Step::Forward(leader.into());
+    }
+    let Some((name, hint)) = error_of(&reply) else { return Step::Answer(reply) };
+    match name {
+        ErrorName::Ok => Step::Answer(reply),
+        ErrorName::ForwardToOthers => refused(&Refusal::NotLeader { leader: None }),
+        ErrorName::ServiceNotActive => refused(&Refusal::NotReady("the node is starting".to_owned())),
+        name => {
+            let refusal = refusal_of_name(name);
+            match hint {
+                Some(hint) => match refused(&refusal) {
+                    Step::Fail(error) => Step::Fail(Error::new(error.kind(), hint)),
+                    other => other,
+                },
+                None => refused(&refusal),
+            }
+        }
+    }
+}
+
+/// The `err` of a metadata reply, with its explanation if it has one.
+fn error_of(reply: &Reply) -> Option<(ErrorName, Option<String>)> {
+    let some = |text: &hedgerow_wire::Text| (!text.is_empty()).then(|| text.to_string());
+    Some(match reply {
+        Reply::QueryConfig(reply) => (reply.err, None),
+        Reply::CreateTable(reply) => (reply.err, None),
+        Reply::DropTable(reply) => (reply.err, None),
+        Reply::ListTables(reply) => (reply.err, reply.hint.as_ref().and_then(some)),
+        Reply::ListNodes(reply) => (reply.err, None),
+        Reply::ClusterInfo(reply) => (reply.err, None),
+        Reply::UpdateEnvs(reply) => (reply.err, some(&reply.hint_message)),
+        Reply::HedgerowAdmin(reply) => (reply.err, some(&reply.text)),
+        Reply::Failed(_)
+        | Reply::Get(_)
+        | Reply::Update(_)
+        | Reply::MultiRemove(_)
+        | Reply::Incr(_)
+        | Reply::Check(_)
+        | Reply::MultiGet(_)
+        | Reply::BatchGet(_)
+        | Reply::Count(_)
+        | Reply::Ttl(_)
+        | Reply::Scan(_)
+        | Reply::Negotiation(_) => return None,
+    })
+}
+
+fn refused(refusal: &Refusal) -> Step {
+    let kind = ErrorKind::from(refusal);
+    let error = Error::new(kind, refusal.to_string());
+    if kind == ErrorKind::Unavailable {
+        let may_have_run = matches!(refusal, Refusal::Unresolved);
+        Step::Next { error, pause: None, may_have_run }
+    } else {
+        Step::Fail(error)
+    }
+}
+
+/// What a failed reply means, also if the server gave the error's name only.
+pub(crate) fn refusal_of(failure: &reply::Failure) -> Refusal {
+    failure.refusal().unwrap_or_else(|| refusal_of_name(failure.name))
+}
+
+/// As [`refusal_of`], for a request to one partition: there "object not found" is about the partition.
+pub(crate) fn partition_refusal_of(failure: &reply::Failure) -> Refusal {
+    match (failure.refusal(), failure.name) {
+        (Some(refusal), _) => refusal,
+        (None, ErrorName::ObjectNotFound) => Refusal::NotHosted,
+        (None, name) => refusal_of_name(name),
+    }
+}
+
+fn refusal_of_name(name: ErrorName) -> Refusal {
+    match name {
+        ErrorName::InvalidState | ErrorName::InactiveState => Refusal::NotLeader { leader: None },
+        ErrorName::ObjectNotFound | ErrorName::AppNotExist | ErrorName::AppDropped => Refusal::NoTable,
+        ErrorName::BusyCreating => Refusal::Creating,
+        ErrorName::AppExist => Refusal::TableExists,
+        ErrorName::Busy | ErrorName::CapacityExceeded | ErrorName::BusyDropping | ErrorName::Splitting => {
+            Refusal::Busy(name.name().to_owned())
+        }
+        ErrorName::ServiceNotActive | ErrorName::NotEnoughMember | ErrorName::TryAgain | ErrorName::UnderRecovery => {
+            Refusal::NotReady(name.name().to_owned())
+        }
+        ErrorName::ForwardToOthers | ErrorName::ParentPartitionMisused | ErrorName::ChildNotReady => Refusal::NotHosted,
+        ErrorName::Timeout => Refusal::Unresolved,
+        ErrorName::Expired => Refusal::Expired,
+        ErrorName::InvalidData => Refusal::TooLarge("the server finds the request malformed or too large".to_owned()),
+        ErrorName::HandlerNotFound | ErrorName::NotImplemented => Refusal::Unknown,
+        other => Refusal::Invalid(format!("the server answered {}", other.name())),
+    }
+}
+
+impl Lost {
+    /// Whether the request may have reached its server.
+    pub(crate) fn may_have_run(&self) -> bool {
+        match self {
+            Self::NotConnected(_) | Self::Full => false,
+            Self::Broken(_) | Self::Late | Self::Malformed(_) => true,
+        }
+    }
+}
+
+pub(crate) fn lost_error(lost: &Lost) -> Error {
+    match lost {
+        Lost::NotConnected(what) => Error::new(ErrorKind::Unreachable, what.clone()),
+        Lost::Broken(what) => Error::new(ErrorKind::Unreachable, what.clone()),
+        Lost::Late => Error::new(ErrorKind::Timeout, "no reply in time"),
+        Lost::Malformed(what) => Error::protocol(what.clone()),
+        Lost::Full => Error::new(ErrorKind::Unavailable, "too many requests wait for a reply on this connection"),
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> i64 {
+    // A fraction counts as a whole millisecond, so that a short deadline never reads as none.
+    duration.as_micros().div_ceil(1000).min(i32::MAX as u128) as i64
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,164 @@
+//! The one task behind a connection: connects, writes what was encoded, hands out replies, and ends what is late.
+
+use crate::connection::{Lost, Shared, Work};
+use crate::runtime::now;
+use bytes::BytesMut;
+use hedgerow_wire::call;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
+
+/// Free space offered to each read.
+const READ_SIZE: usize = 32 << 10;
+/// Capacity above which an emptied write buffer is given back.
+const WRITE_BUFFER_KEPT_MAX: usize = 256 << 10;
+/// Least time between two searches for late requests, so that many different deadlines cost few searches.
+const EXPIRY_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Connects to `address` and serves `shared` until the connection ends or is released. Tells whether the peer ever
+/// answered: if not, connecting again at once would be a waste.
+pub(crate) async fn run(shared: &Shared, address: SocketAddr, connect_timeout: Duration) -> bool {
+    let (end, has_replied) = match timeout(connect_timeout, TcpStream::connect(address)).await {
+        Err(_) => (Lost::NotConnected(format!("connecting to {address} took longer than {connect_timeout:?}")), false),
+        Ok(Err(error)) => (Lost::NotConnected(format!("connecting to {address}: {error}")), false),
+        Ok(Ok(stream)) => serve(shared, stream, address).await,
+    };
+    tracing::debug!(%address, ?end, "connection ended");
+    shared.end(end);
+    has_replied
+}
+
+async fn serve(shared: &Shared, stream: TcpStream, address: SocketAddr) -> (Lost, bool) {
+    if let Err(error) = stream.set_nodelay(true) {
+        return (Lost::NotConnected(format!("setting up the connection to {address}: {error}")), false);
+    }
+    let mut driver = Driver {
+        shared,
+        stream,
+        sending: BytesMut::new(),
+        sent: 0,
+        received: BytesMut::with_capacity(READ_SIZE),
+        expiry: Expiry { timer: Box::pin(sleep_until(now() + Duration::from_secs(3600))), armed: None },
+        has_replied: false,
+    };
+    let end = match poll_fn(|context| driver.poll(context)).await {
+        Ok(()) => Lost::Broken("the client was closed".to_owned()),
+        Err(End::Io(error)) => Lost::Broken(format!("connection to {address}: {error}")),
+        Err(End::Malformed(what)) => Lost::Malformed(format!("malformed reply from {address}: {what}")),
+    };
+    (end, driver.has_replied)
+}
+
+enum End {
+    Io(io::Error),
+    Malformed(String),
+}
+
+struct Driver<'a> {
+    shared: &'a Shared,
+    stream: TcpStream,
+    /// Encoded requests that are being written.
+    sending: BytesMut,
+    /// How many of their bytes the socket has taken.
+    sent: usize,
+    /// Bytes read that do not make a whole reply yet.
+    received: BytesMut,
+    expiry: Expiry,
+    has_replied: bool,
+}
+
+impl Driver<'_> {
+    /// Does all that can be done now. Ready(Ok) = released.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let mut work = self.shared.exchange(context, &mut self.sending);
+        if let Poll::Ready(error) = self.poll_write(context, &mut work) {
+            return Poll::Ready(Err(End::Io(error)));
+        }
+        if work.is_released {
+            return Poll::Ready(Ok(()));
+        }
+        if let Poll::Ready(end) = self.poll_read(context) {
+            return Poll::Ready(Err(end));
+        }
+        self.expiry.poll(self.shared, work.earliest_deadline, context);
+        Poll::Pending
+    }
+
+    /// Writes until nothing is left or the socket is full; ready only with an error.
+    fn poll_write(&mut self, context: &mut Context<'_>, work: &mut Work) -> Poll<io::Error> {
+        while !self.sending.is_empty() {
+            match ready!(Pin::new(&mut self.stream).poll_write(context, &self.sending[self.sent..])) {
+                Ok(0) => return Poll::Ready(io::ErrorKind::WriteZero.into()),
+                Ok(count) => self.sent += count,
+                Err(error) => return Poll::Ready(error),
+            }
+            if self.sent == self.sending.len() {
+                self.sent = 0;
+                self.sending.clear();
+                if self.sending.capacity() > WRITE_BUFFER_KEPT_MAX {
+                    self.sending = BytesMut::new();
+                }
+                *work = self.shared.exchange(context, &mut self.sending);
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Reads and hands out replies until the socket is empty; ready only with the reason to end.
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<End> {
+        loop {
+            self.received.reserve(READ_SIZE);
+            match ready!(pin!(self.stream.read_buf(&mut self.received)).poll(context)) {
+                Ok(0) => return Poll::Ready(End::Io(io::ErrorKind::UnexpectedEof.into())),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(End::Io(error)),
+            }
+            if let Err(what) = self.hand_out() {
+                return Poll::Ready(End::Malformed(what));
+            }
+        }
+    }
+
+    fn hand_out(&mut self) -> Result<(), String> {
+        while let Some(size) = call::reply_frame_size(&self.received).map_err(|error| error.to_string())? {
+            if size > self.received.len() {
+                self.received.reserve(size - self.received.len());
+                break;
+            }
+            let frame = self.received.split_to(size).freeze();
+            let reply = call::decode_reply(frame).map_err(|error| error.to_string())?;
+            self.has_replied = true;
+            self.shared.fill(reply);
+        }
+        Ok(())
+    }
+}
+
+/// The timer that finds late requests.
+struct Expiry {
+    timer: Pin<Box<Sleep>>,
+    armed: Option<Instant>,
+}
+
+impl Expiry {
+    fn poll(&mut self, shared: &Shared, earliest: Option<Instant>, context: &mut Context<'_>) {
+        let Some(earliest) = earliest else { return };
+        if self.armed.is_none_or(|armed| earliest < armed) {
+            self.timer.as_mut().reset(earliest);
+            self.armed = Some(earliest);
+        }
+        while self.armed.is_some() && self.timer.as_mut().poll(context).is_ready() {
+            let now = now();
+            self.armed = shared.expire(now).map(|next| next.max(now + EXPIRY_INTERVAL));
+            if let Some(next) = self.armed {
+                self.timer.as_mut().reset(next);
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What a caller may set about a client; the defaults suit a cluster within one building.
+
+use std::time::Duration;
+
+/// Settings of a [`crate::Client`]. Every field has a default, so name only what differs:
+///
+/// ```
+/// use hedgerow_client::ClientOptions;
+/// use std::time::Duration;
+///
+/// let options = ClientOptions { operation_timeout: Duration::from_millis(200), ..ClientOptions::default() };
+/// assert_eq!(options.connections_per_node, 1);
+/// ```
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// How long one operation may take, retries included. Range 1 ms to 1 h; default 1 s, as in Pegasus' clients.
+    pub operation_timeout: Duration,
+    /// How long one attempt may wait for its reply before the client asks for a fresh map and sends the request again.
+    /// It bounds what a node that neither answers nor hangs up can cost. `None` (default): half of `operation_timeout`.
+    pub attempt_timeout: Option<Duration>,
+    /// Connections to each node, 1 to 64; default 1. Requests are pipelined, so more help only where one connection's
+    /// kernel work is the limit.
+    pub connections_per_node: usize,
+    /// How long connecting may take. Default 1 s.
+    pub connect_timeout: Duration,
+    /// How this client is known to the exactly-once table of the cluster. `None` (default): drawn from the operating
+    /// system. Two clients must never share one.
+    pub client_id: Option<u64>,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            operation_timeout: Duration::from_secs(1),
+            attempt_timeout: None,
+            connections_per_node: 1,
+            connect_timeout: Duration::from_secs(1),
+            client_id: None,
+        }
+    }
+}
+
+impl ClientOptions {
+    /// Most connections to one node.
+    pub const CONNECTIONS_PER_NODE_MAX: usize = 64;
+    /// The longest operation timeout.
+    pub const OPERATION_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+
+    /// The settings with every value moved into its range.
+    pub(crate) fn clamped(mut self) -> Self {
+        let least = Duration::from_millis(1);
+        self.operation_timeout = self.operation_timeout.clamp(least, Self::OPERATION_TIMEOUT_MAX);
+        self.attempt_timeout = self.attempt_timeout.map(|timeout| timeout.clamp(least, self.operation_timeout));
+        self.connections_per_node = self.connections_per_node.clamp(1, Self::CONNECTIONS_PER_NODE_MAX);
+        self.connect_timeout = self.connect_timeout.clamp(least, Self::OPERATION_TIMEOUT_MAX);
+        self
+    }
+
+    pub(crate) fn attempt_timeout(&self) -> Duration {
+        self.attempt_timeout.unwrap_or(self.operation_timeout / 2)
+    }
+}

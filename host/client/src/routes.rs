@@ -1,0 +1,231 @@
+//! One table's map and how it is kept fresh: one query at a time, not too often, shared by all who wait for it.
+
+use crate::cluster::{ANY_NODE_PATIENCE, Cluster, Question, lock};
+use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::{now, spawn};
+use crate::session::Sequences;
+use bytes::Bytes;
+use hedgerow_routing::{Address, Mark, PartitionRoute, TableKind, TableMap};
+use hedgerow_types::key::partition_of_hash;
+use hedgerow_types::{PartitionIndex, TableId};
+use hedgerow_wire::message::{QueryConfig, QueryConfigReply};
+use hedgerow_wire::{Body, Reply, Text};
+use rustc_hash::FxHashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+/// Least time between the starts of two queries for the same map.
+const REFRESH_INTERVAL_MIN: Duration = Duration::from_millis(30);
+/// How long one refresh goes on asking nodes.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a client knows about one table; shared by all its handles.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    pub(crate) cluster: Arc<Cluster>,
+    name: String,
+    state: Mutex<State>,
+    /// Counts finished refreshes.
+    finished: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct State {
+    map: TableMap,
+    /// Why the last refresh brought no map, if it did not.
+    failure: Option<Error>,
+    is_refreshing: bool,
+    next_refresh: Instant,
+    sequences: FxHashMap<(TableId, PartitionIndex), Arc<Sequences>>,
+}
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place<'a> {
+    /// To the partition of this partition hash.
+    Hash(u64),
+    /// To the partition of this key of an ordered table.
+    Key(&'a [u8]),
+    /// To this partition.
+    Partition(PartitionIndex),
+}
+
+/// Whom to ask for a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) table: TableId,
+    pub(crate) partition: PartitionIndex,
+    pub(crate) address: Option<Address>,
+}
+
+impl Routes {
+    /// Fetches the map of the table `name` for the first time.
+    pub(crate) async fn open(cluster: Arc<Cluster>, name: &str, deadline: Instant) -> Result<Arc<Self>> {
+        let map = fetch(&cluster, name, deadline).await?;
+        Ok(Arc::new(Self {
+            cluster,
+            name: name.to_owned(),
+            state: Mutex::new(State {
+                map,
+                failure: None,
+                is_refreshing: false,
+                next_refresh: now(),
+                sequences: FxHashMap::default(),
+            }),
+            finished: watch::Sender::new(0),
+        }))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs `look` on the map as it is now.
+    pub(crate) fn with_map<T>(&self, look: impl FnOnce(&mut TableMap) -> T) -> T {
+        look(&mut lock(&self.state).map)
+    }
+
+    pub(crate) fn target(&self, place: Place<'_>) -> Target {
+        let state = lock(&self.state);
+        let partition = match place {
+            Place::Hash(hash) => partition_of_hash(hash, state.map.partition_count()),
+            Place::Key(key) => state.map.partition_for_key(key),
+            Place::Partition(partition) => partition,
+        };
+        Target { table: state.map.table(), partition, address: state.map.target(partition) }
+    }
+
+    /// The sequence numbers of writes to a partition. A partition that is new to the client goes on from the highest
+    /// number of the table: it may have been split off another and know that one's numbers.
+    pub(crate) fn sequences(&self, table: TableId, partition: PartitionIndex) -> Arc<Sequences> {
+        let mut state = lock(&self.state);
+        if let Some(known) = state.sequences.get(&(table, partition)) {
+            return known.clone();
+        }
+        let first = state.sequences.iter().filter(|((of, _), _)| *of == table).map(|(_, known)| known.next()).max();
+        let new = Sequences::starting_at(first.unwrap_or(1));
+        state.sequences.insert((table, partition), new.clone());
+        new
+    }
+
+    /// Why the map could not be fetched, if the last try failed.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        lock(&self.state).failure.clone()
+    }
+
+    /// Starts fetching the map unless that is under way; the result becomes true when it has been fetched.
+    pub(crate) fn refresh(self: &Arc<Self>) -> Refresh {
+        let mut finished = self.finished.subscribe();
+        let before = *finished.borrow_and_update();
+        let mut state = lock(&self.state);
+        if !state.is_refreshing {
+            state.is_refreshing = true;
+            let start = state.next_refresh.max(now());
+            state.next_refresh = start + REFRESH_INTERVAL_MIN;
+            let routes = self.clone();
+            spawn(async move { routes.run_refresh(start).await });
+        }
+        Refresh { finished, before }
+    }
+
+    async fn run_refresh(&self, start: Instant) {
+        // The guard ends the refresh also if the runtime drops this task.
+        let _guard = Finish(self);
+        if start > now() {
+            sleep_until(start).await;
+        }
+        let asked = self.with_map(|map| map.mark());
+        let result = fetch(&self.cluster, &self.name, now() + REFRESH_TIMEOUT).await;
+        self.take_over(result, asked);
+    }
+
+    fn take_over(&self, result: Result<TableMap>, asked: Mark) {
+        let mut state = lock(&self.state);
+        match result {
+            Ok(map) => {
+                tracing::debug!(table = self.name, "fetched the map");
+                state.map.update(map, asked);
+                state.failure = None;
+            }
+            Err(error) => {
+                tracing::debug!(table = self.name, %error, "could not fetch the map");
+                state.failure = Some(error);
+            }
+        }
+    }
+}
+
+struct Finish<'a>(&'a Routes);
+
+impl Drop for Finish<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.state).is_refreshing = false;
+        self.0.finished.send_modify(|count| *count += 1);
+    }
+}
+
+/// A refresh under way.
+pub(crate) struct Refresh {
+    finished: watch::Receiver<u64>,
+    before: u64,
+}
+
+impl Refresh {
+    /// Waits for its end, successful or not.
+    pub(crate) async fn wait(mut self) {
+        // An error means that the table's last handle is gone: nobody waits then.
+        let _ = self.finished.wait_for(|count| *count > self.before).await;
+    }
+}
+
+async fn fetch(cluster: &Cluster, name: &str, deadline: Instant) -> Result<TableMap> {
+    let body = Body::QueryConfig(QueryConfig { app_name: Text::from(name), partition_indices: Vec::new() });
+    let question = Question { body: &body, deadline, patience: ANY_NODE_PATIENCE, is_idempotent: true };
+    let mut asked = 0;
+    loop {
+        asked += 1;
+        let result = match cluster.ask(question).await {
+            Ok(Reply::QueryConfig(reply)) => read_map(reply),
+            Ok(_) => Err(Error::protocol("the reply to a configuration query is of another kind")),
+            Err(error) => Err(error),
+        };
+        match result {
+            // The table may be so new that the node that was asked does not know it yet.
+            Err(error) if error.kind() == ErrorKind::NoTable && asked == 1 => {}
+            Err(error) if error.kind() == ErrorKind::NoTable => {
+                return Err(Error::new(ErrorKind::NoTable, format!("there is no table {name:?}")));
+            }
+            Err(error) => return Err(error),
+            Ok(map) => {
+                let routes = (0..map.partition_count()).filter_map(|index| map.route(index));
+                cluster.note_nodes(routes.flat_map(|route| route.leader.iter().chain(&route.followers).copied()));
+                return Ok(map);
+            }
+        }
+    }
+}
+
+fn read_map(reply: QueryConfigReply) -> Result<TableMap> {
+    let kind = match reply.table_kind {
+        None | Some(0) => TableKind::Hash,
+        Some(1) => TableKind::Ordered,
+        Some(other) => return Err(Error::protocol(format!("the table is of a kind {other} that is not known"))),
+    };
+    let mut partitions = reply.partitions;
+    partitions.sort_by_key(|partition| partition.pid.partition_index);
+    let is_complete = (0..).zip(&partitions).all(|(index, partition)| partition.pid.partition_index == index);
+    if !is_complete || usize::try_from(reply.partition_count) != Ok(partitions.len()) {
+        return Err(Error::protocol("the map does not name every partition once"));
+    }
+    let mut starts = reply.start_keys.unwrap_or_default().into_iter();
+    let routes = partitions.into_iter().map(|partition| PartitionRoute {
+        ballot: partition.ballot,
+        leader: partition.primary.socket().map(Address::from),
+        followers: partition.secondaries.iter().filter_map(|address| address.socket()).map(Address::from).collect(),
+        start: starts.next().map_or_else(Bytes::new, |start| start.0),
+    });
+    TableMap::new(TableId(reply.app_id as u32), kind, routes.collect())
+        .map_err(|error| Error::protocol(format!("the map is not valid: {error}")))
+}

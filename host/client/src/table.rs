@@ -1,0 +1,184 @@
+//! A hash table: records with a hash key and a sort key.
+
+mod multi;
+
+use crate::call::call;
+use crate::error::{Error, Result};
+use crate::routes::{Place, Routes};
+use crate::runtime::expire_at;
+use crate::types::{Checked, Expiry, Life};
+use bytes::Bytes;
+use hedgerow_types::limit::{HASH_KEY_SIZE_MAX, SORT_KEY_SIZE_MAX};
+use hedgerow_types::{Status, key};
+use hedgerow_wire::message::{Incr, Put};
+use hedgerow_wire::{Body, Reply};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A handle on a hash table. Cheap to clone; all clones share the client's connections.
+///
+/// Every read is linearizable: it sees every write that was acknowledged before it began. Every write is applied once,
+/// however often the client had to send it. Each operation takes at most
+/// [`crate::ClientOptions::operation_timeout`].
+///
+/// A record with an empty hash key is placed by its sort key; operations on all rows of a hash key do not accept it.
+#[derive(Clone, Debug)]
+pub struct Table {
+    pub(crate) routes: Arc<Routes>,
+}
+
+impl Table {
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        self.routes.name()
+    }
+
+    /// How many partitions it has.
+    pub fn partition_count(&self) -> u32 {
+        self.routes.with_map(|map| map.partition_count())
+    }
+
+    /// The value of a record, if there is one.
+    pub async fn get(&self, hash_key: impl AsRef<[u8]>, sort_key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        let (place, key) = locate(hash_key.as_ref(), sort_key.as_ref())?;
+        read_get(call(&self.routes, place, &Body::Get(key)).await?)
+    }
+
+    /// Sets a record, which then never expires.
+    pub async fn set(
+        &self,
+        hash_key: impl AsRef<[u8]>,
+        sort_key: impl AsRef<[u8]>,
+        value: impl Into<Bytes>,
+    ) -> Result<()> {
+        let (place, key) = locate(hash_key.as_ref(), sort_key.as_ref())?;
+        let body = Body::Put(Put { key, value: value.into(), expire_ts_seconds: 0 });
+        read_update(call(&self.routes, place, &body).await?, "set")
+    }
+
+    /// Sets a record that expires after `time_to_live`, counted in whole seconds by the clock of this machine.
+    pub async fn set_with_ttl(
+        &self,
+        hash_key: impl AsRef<[u8]>,
+        sort_key: impl AsRef<[u8]>,
+        value: impl Into<Bytes>,
+        time_to_live: Duration,
+    ) -> Result<()> {
+        let (place, key) = locate(hash_key.as_ref(), sort_key.as_ref())?;
+        let expire_ts_seconds = expire_at(Some(time_to_live)) as i32;
+        let body = Body::Put(Put { key, value: value.into(), expire_ts_seconds });
+        read_update(call(&self.routes, place, &body).await?, "set")
+    }
+
+    /// Deletes a record; that it did not exist is no error.
+    pub async fn del(&self, hash_key: impl AsRef<[u8]>, sort_key: impl AsRef<[u8]>) -> Result<()> {
+        let (place, key) = locate(hash_key.as_ref(), sort_key.as_ref())?;
+        read_update(call(&self.routes, place, &Body::Remove(key)).await?, "del")
+    }
+
+    /// Whether a record exists.
+    pub async fn exist(&self, hash_key: impl AsRef<[u8]>, sort_key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.ttl(hash_key, sort_key).await?.is_some())
+    }
+
+    /// How long a record has to live; `None` if there is no such record.
+    pub async fn ttl(&self, hash_key: impl AsRef<[u8]>, sort_key: impl AsRef<[u8]>) -> Result<Option<Life>> {
+        let (place, key) = locate(hash_key.as_ref(), sort_key.as_ref())?;
+        read_ttl(call(&self.routes, place, &Body::Ttl(key)).await?)
+    }
+
+    /// Adds `by` to a record that holds a decimal number, and returns the sum. A missing or empty record counts as 0.
+    /// Fails with [`crate::ErrorKind::Invalid`] if the record holds something else or the sum does not fit 64 bits.
+    pub async fn incr(
+        &self,
+        hash_key: impl AsRef<[u8]>,
+        sort_key: impl AsRef<[u8]>,
+        by: i64,
+        expiry: Expiry,
+    ) -> Result<i64> {
+        let (place, key) = locate(hash_key.as_ref(), sort_key.as_ref())?;
+        read_incr(call(&self.routes, place, &incr_body(key, by, expiry)).await?)
+    }
+}
+
+/// Where a record lives, and its full key.
+fn locate(hash_key: &[u8], sort_key: &[u8]) -> Result<(Place<'static>, Bytes)> {
+    check_size("hash key", hash_key, HASH_KEY_SIZE_MAX)?;
+    check_size("sort key", sort_key, SORT_KEY_SIZE_MAX)?;
+    Ok((Place::Hash(key::partition_hash(hash_key, sort_key)), key::full_key(hash_key, sort_key)))
+}
+
+pub(crate) fn check_size(what: &str, bytes: &[u8], size_max: usize) -> Result<()> {
+    if bytes.len() > size_max {
+        let message = format!("the {what} has {} bytes, more than {size_max}", bytes.len());
+        return Err(Error::new(crate::ErrorKind::TooLarge, message));
+    }
+    Ok(())
+}
+
+pub(crate) fn incr_body(key: Bytes, by: i64, expiry: Expiry) -> Body {
+    let expire_ts_seconds = match expiry {
+        Expiry::Keep => 0,
+        Expiry::After(time_to_live) => expire_at(Some(time_to_live)) as i32,
+        Expiry::Never => -1,
+    };
+    Body::Incr(Incr { key, increment: by, expire_ts_seconds })
+}
+
+pub(crate) fn read_get(reply: Reply) -> Result<Option<Bytes>> {
+    let Reply::Get(reply) = reply else { return Err(mismatch("get")) };
+    match Status::from_code(reply.error) {
+        Some(Status::Ok) => Ok(Some(reply.value)),
+        Some(Status::NotFound) => Ok(None),
+        status => Err(Error::from_status(status, "get")),
+    }
+}
+
+pub(crate) fn read_update(reply: Reply, operation: &'static str) -> Result<()> {
+    let Reply::Update(reply) = reply else { return Err(mismatch(operation)) };
+    match Status::from_code(reply.error) {
+        Some(Status::Ok) => Ok(()),
+        status => Err(Error::from_status(status, operation)),
+    }
+}
+
+pub(crate) fn read_ttl(reply: Reply) -> Result<Option<Life>> {
+    let Reply::Ttl(reply) = reply else { return Err(mismatch("ttl")) };
+    match Status::from_code(reply.error) {
+        Some(Status::Ok) => Ok(Some(match u64::try_from(reply.ttl_seconds) {
+            Ok(seconds) => Life::Left(Duration::from_secs(seconds)),
+            Err(_) => Life::Forever,
+        })),
+        Some(Status::NotFound) => Ok(None),
+        status => Err(Error::from_status(status, "ttl")),
+    }
+}
+
+pub(crate) fn read_incr(reply: Reply) -> Result<i64> {
+    let Reply::Incr(reply) = reply else { return Err(mismatch("incr")) };
+    match Status::from_code(reply.error) {
+        Some(Status::Ok) => Ok(reply.new_value),
+        Some(Status::InvalidArgument) => {
+            Err(Error::invalid("incr: the record holds no decimal number, or the sum does not fit 64 bits"))
+        }
+        status => Err(Error::from_status(status, "incr")),
+    }
+}
+
+pub(crate) fn read_checked(reply: Reply, operation: &'static str) -> Result<Checked> {
+    let Reply::Check(reply) = reply else { return Err(mismatch(operation)) };
+    let is_applied = match Status::from_code(reply.error) {
+        Some(Status::Ok) => true,
+        Some(Status::TryAgain) => false,
+        Some(Status::InvalidArgument) => {
+            return Err(Error::invalid(format!("{operation}: a number was compared with something that is none")));
+        }
+        status => return Err(Error::from_status(status, operation)),
+    };
+    let value = reply.check_value_exist.then_some(reply.check_value);
+    Ok(Checked { is_applied, value_before: reply.check_value_returned.then_some(value) })
+}
+
+pub(crate) fn mismatch(operation: &str) -> Error {
+    Error::protocol(format!("{operation}: the reply is of another kind than the request"))
+}

@@ -1,0 +1,262 @@
+//! Operations on several rows: of one hash key (atomic), or of many (one request per partition).
+
+use super::{Table, check_size, locate, mismatch, read_checked, read_update};
+use crate::call::call;
+use crate::error::{Error, Result};
+use crate::routes::Place;
+use crate::runtime::expire_at;
+use crate::types::{Check, Checked, Mutation, Select, SortRow, SortRows};
+use bytes::Bytes;
+use hedgerow_types::limit::{BATCH_READ_COUNT_MAX, HASH_KEY_SIZE_MAX, MULTI_WRITE_COUNT_MAX};
+use hedgerow_types::{Status, key};
+use hedgerow_wire::message::{
+    BatchGet, CheckAndMutate, CheckAndSet, FullKey, KeyValue, MultiGet, MultiPut, MultiRemove, Mutate,
+};
+use hedgerow_wire::{Body, Reply};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+impl Table {
+    /// The rows of `hash_key` with these sort keys, in this order; absent ones are left out.
+    pub async fn multi_get(
+        &self,
+        hash_key: impl AsRef<[u8]>,
+        sort_keys: impl IntoIterator<Item = impl Into<Bytes>>,
+    ) -> Result<SortRows> {
+        let (place, hash_key) = locate_all(hash_key.as_ref())?;
+        let sort_keys: Vec<Bytes> = sort_keys.into_iter().map(Into::into).collect();
+        if sort_keys.is_empty() {
+            return Ok(SortRows { rows: Vec::new(), is_complete: true });
+        }
+        check_count("multi_get", sort_keys.len(), BATCH_READ_COUNT_MAX)?;
+        let body = Body::MultiGet(MultiGet { hash_key, sort_keys, ..MultiGet::default() });
+        read_multi_get(call(&self.routes, place, &body).await?)
+    }
+
+    /// The rows of `hash_key` that `select` selects.
+    pub async fn multi_get_range(&self, hash_key: impl AsRef<[u8]>, select: &Select) -> Result<SortRows> {
+        let (place, hash_key) = locate_all(hash_key.as_ref())?;
+        let filter = select.filter();
+        let body = Body::MultiGet(MultiGet {
+            hash_key,
+            sort_keys: Vec::new(),
+            max_kv_count: clamp(select.count_max),
+            max_kv_size: clamp(select.size_max),
+            no_value: select.no_value,
+            start_sortkey: select.range.start.clone(),
+            stop_sortkey: select.range.stop.clone(),
+            start_inclusive: select.range.start_inclusive,
+            stop_inclusive: select.range.stop_inclusive,
+            sort_key_filter_type: filter.kind as i32,
+            sort_key_filter_pattern: filter.pattern,
+            reverse: select.is_reverse,
+        });
+        read_multi_get(call(&self.routes, place, &body).await?)
+    }
+
+    /// Sets rows (sort key, value) of one hash key: all of them or, on an error, none. With `time_to_live` they expire.
+    pub async fn multi_set<K: Into<Bytes>, V: Into<Bytes>>(
+        &self,
+        hash_key: impl AsRef<[u8]>,
+        rows: impl IntoIterator<Item = (K, V)>,
+        time_to_live: Option<Duration>,
+    ) -> Result<()> {
+        let (place, hash_key) = locate_all(hash_key.as_ref())?;
+        let row = |(key, value): (K, V)| KeyValue { key: key.into(), value: value.into(), expire_ts_seconds: None };
+        let kvs: Vec<KeyValue> = rows.into_iter().map(row).collect();
+        if kvs.is_empty() {
+            return Ok(());
+        }
+        check_count("multi_set", kvs.len(), MULTI_WRITE_COUNT_MAX)?;
+        let body = Body::MultiPut(MultiPut { hash_key, kvs, expire_ts_seconds: expire_at(time_to_live) as i32 });
+        read_update(call(&self.routes, place, &body).await?, "multi_set")
+    }
+
+    /// Deletes rows of one hash key: all of them or, on an error, none. Absent rows are no error.
+    pub async fn multi_del(
+        &self,
+        hash_key: impl AsRef<[u8]>,
+        sort_keys: impl IntoIterator<Item = impl Into<Bytes>>,
+    ) -> Result<()> {
+        let (place, hash_key) = locate_all(hash_key.as_ref())?;
+        let sort_keys: Vec<Bytes> = sort_keys.into_iter().map(Into::into).collect();
+        if sort_keys.is_empty() {
+            return Ok(());
+        }
+        check_count("multi_del", sort_keys.len(), MULTI_WRITE_COUNT_MAX)?;
+        let max_count = sort_keys.len() as i64;
+        let body = Body::MultiRemove(MultiRemove { hash_key, sort_keys, max_count });
+        let Reply::MultiRemove(reply) = call(&self.routes, place, &body).await? else {
+            return Err(mismatch("multi_del"));
+        };
+        expect_ok(reply.error, "multi_del")
+    }
+
+    /// How many live rows `hash_key` has.
+    pub async fn sort_key_count(&self, hash_key: impl AsRef<[u8]>) -> Result<u64> {
+        let (place, hash_key) = locate_all(hash_key.as_ref())?;
+        let Reply::Count(reply) = call(&self.routes, place, &Body::SortKeyCount(hash_key)).await? else {
+            return Err(mismatch("sort_key_count"));
+        };
+        expect_ok(reply.error, "sort_key_count")?;
+        u64::try_from(reply.count)
+            .map_err(|_| Error::new(crate::ErrorKind::Timeout, "sort_key_count: the server gave up counting"))
+    }
+
+    /// The values of records (hash key, sort key) anywhere in the table, in the order of the keys; `None` where there is
+    /// no such record. One request per partition, all at once; the values are not from one moment.
+    pub async fn batch_get<H: AsRef<[u8]>, S: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = (H, S)>,
+    ) -> Result<Vec<Option<Bytes>>> {
+        let mut parts: BTreeMap<u32, Vec<(usize, FullKey)>> = BTreeMap::new();
+        let mut count = 0;
+        for (index, (hash_key, sort_key)) in keys.into_iter().enumerate() {
+            let (place, full) = locate(hash_key.as_ref(), sort_key.as_ref())?;
+            let partition = self.routes.target(place).partition;
+            let split = 2 + hash_key.as_ref().len();
+            let full = FullKey { hash_key: full.slice(2..split), sort_key: full.slice(split..) };
+            parts.entry(partition).or_default().push((index, full));
+            count = index + 1;
+        }
+        check_count("batch_get", count, BATCH_READ_COUNT_MAX)?;
+        let mut values = vec![None; count];
+        let mut pending: Vec<_> = parts.into_values().map(|part| Box::pin(self.batch_get_part(part))).collect();
+        // Each request is on its way before the first reply is waited for.
+        let mut results = Vec::with_capacity(pending.len());
+        std::future::poll_fn(|context| {
+            pending.retain_mut(|part| match part.as_mut().poll(context) {
+                std::task::Poll::Ready(result) => {
+                    results.push(result);
+                    false
+                }
+                std::task::Poll::Pending => true,
+            });
+            if pending.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
+        for result in results {
+            for (index, value) in result? {
+                values[index] = Some(value);
+            }
+        }
+        Ok(values)
+    }
+
+    /// The values of those of `keys` that exist, with their places. All keys are of one partition.
+    async fn batch_get_part(&self, keys: Vec<(usize, FullKey)>) -> Result<Vec<(usize, Bytes)>> {
+        let Some((_, first)) = keys.first() else { return Ok(Vec::new()) };
+        let place = Place::Hash(key::partition_hash(&first.hash_key, &first.sort_key));
+        let body = Body::BatchGet(BatchGet { keys: keys.iter().map(|(_, key)| key.clone()).collect() });
+        let Reply::BatchGet(reply) = call(&self.routes, place, &body).await? else {
+            return Err(mismatch("batch_get"));
+        };
+        expect_ok(reply.error, "batch_get")?;
+        let found: BTreeMap<(Bytes, Bytes), Bytes> =
+            reply.data.into_iter().map(|data| ((data.hash_key, data.sort_key), data.value)).collect();
+        let value_of =
+            |(index, key): (usize, FullKey)| Some((index, found.get(&(key.hash_key, key.sort_key))?.clone()));
+        Ok(keys.into_iter().filter_map(value_of).collect())
+    }
+
+    /// Sets the row `sort_key` if `check` holds of a row of the same hash key, as one atomic step.
+    pub async fn check_and_set(
+        &self,
+        hash_key: impl AsRef<[u8]>,
+        check: Check,
+        sort_key: impl Into<Bytes>,
+        value: impl Into<Bytes>,
+        time_to_live: Option<Duration>,
+    ) -> Result<Checked> {
+        let (place, hash_key) = locate_all(hash_key.as_ref())?;
+        let (check_type, check_operand) = check.condition.to_wire();
+        let set_sort_key = sort_key.into();
+        let body = Body::CheckAndSet(CheckAndSet {
+            hash_key,
+            check_type,
+            check_operand,
+            set_diff_sort_key: set_sort_key != check.sort_key,
+            check_sort_key: check.sort_key,
+            set_sort_key,
+            set_value: value.into(),
+            set_expire_ts_seconds: expire_at(time_to_live) as i32,
+            return_check_value: check.return_value,
+        });
+        read_checked(call(&self.routes, place, &body).await?, "check_and_set")
+    }
+
+    /// Makes all of `mutations` if `check` holds of a row of the same hash key, as one atomic step.
+    pub async fn check_and_mutate(
+        &self,
+        hash_key: impl AsRef<[u8]>,
+        check: Check,
+        mutations: impl IntoIterator<Item = Mutation>,
+    ) -> Result<Checked> {
+        let (place, hash_key) = locate_all(hash_key.as_ref())?;
+        let (check_type, check_operand) = check.condition.to_wire();
+        let mutate_list: Vec<Mutate> = mutations.into_iter().map(to_wire).collect();
+        if mutate_list.is_empty() {
+            return Err(Error::invalid("check_and_mutate: there is nothing to do"));
+        }
+        check_count("check_and_mutate", mutate_list.len(), MULTI_WRITE_COUNT_MAX)?;
+        let body = Body::CheckAndMutate(CheckAndMutate {
+            hash_key,
+            check_sort_key: check.sort_key,
+            check_type,
+            check_operand,
+            mutate_list,
+            return_check_value: check.return_value,
+        });
+        read_checked(call(&self.routes, place, &body).await?, "check_and_mutate")
+    }
+}
+
+fn to_wire(mutation: Mutation) -> Mutate {
+    match mutation {
+        Mutation::Set { sort_key, value, time_to_live } => {
+            Mutate { operation: 0, sort_key, value, set_expire_ts_seconds: expire_at(time_to_live) as i32 }
+        }
+        Mutation::Delete { sort_key } => {
+            Mutate { operation: 1, sort_key, value: Bytes::new(), set_expire_ts_seconds: 0 }
+        }
+    }
+}
+
+/// Where all rows of a hash key live. The empty hash key has no such place.
+fn locate_all(hash_key: &[u8]) -> Result<(Place<'static>, Bytes)> {
+    check_size("hash key", hash_key, HASH_KEY_SIZE_MAX)?;
+    if hash_key.is_empty() {
+        return Err(Error::invalid("an operation on all rows of a hash key needs one that is not empty"));
+    }
+    Ok((Place::Hash(key::crc64(hash_key)), Bytes::copy_from_slice(hash_key)))
+}
+
+fn check_count(operation: &str, count: usize, count_max: usize) -> Result<()> {
+    if count > count_max {
+        let message = format!("{operation}: {count} rows are more than {count_max}");
+        return Err(Error::new(crate::ErrorKind::TooLarge, message));
+    }
+    Ok(())
+}
+
+fn clamp(limit: u32) -> i32 {
+    i32::try_from(limit).unwrap_or(i32::MAX)
+}
+
+fn expect_ok(code: i32, operation: &'static str) -> Result<()> {
+    match Status::from_code(code) {
+        Some(Status::Ok) => Ok(()),
+        status => Err(Error::from_status(status, operation)),
+    }
+}
+
+fn read_multi_get(reply: Reply) -> Result<SortRows> {
+    let Reply::MultiGet(reply) = reply else { return Err(mismatch("multi_get")) };
+    let is_complete = match Status::from_code(reply.error) {
+        Some(Status::Ok) => true,
+        Some(Status::Incomplete) => false,
+        status => return Err(Error::from_status(status, "multi_get")),
+    };
+    let rows = reply.kvs.into_iter().map(|row| SortRow { sort_key: row.key, value: row.value }).collect();
+    Ok(SortRows { rows, is_complete })
+}

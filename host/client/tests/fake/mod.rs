@@ -1,0 +1,206 @@
+//! A node that only pretends: it speaks the protocol over loopback, and a closure decides what it answers.
+
+use bytes::{Bytes, BytesMut};
+use hedgerow_types::{Refusal, key};
+use hedgerow_wire::message::{ClusterInfoReply, GetReply, PartitionConfig, QueryConfigReply, ScanReply, UpdateReply};
+use hedgerow_wire::{
+    Address, Body, ErrorName, PartitionId, Reply, ReplyExtension, Request, Text, decode_request, encode_reply,
+    frame_size,
+};
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What a fake node does with a request.
+pub(crate) enum Action {
+    Reply(Reply),
+    /// No answer, ever.
+    Silence,
+    /// Close the connection.
+    Close,
+    /// These bytes instead of a reply.
+    Raw(&'static [u8]),
+    /// Keep the request; when so many are kept on this connection, answer all of them, the last one first.
+    KeepUntil(usize, Reply),
+}
+
+type Handler = dyn Fn(&Request) -> Action + Send + Sync;
+
+/// A fake node. It lives as long as the test's runtime.
+pub(crate) struct Fake {
+    pub(crate) address: SocketAddr,
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    connections: usize,
+    requests: Vec<Request>,
+}
+
+impl Fake {
+    pub(crate) async fn start(handler: impl Fn(&Request) -> Action + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::serve_on(listener, handler)
+    }
+
+    /// As `start`, for tests whose handler has to know the address.
+    pub(crate) fn serve_on(
+        listener: TcpListener,
+        handler: impl Fn(&Request) -> Action + Send + Sync + 'static,
+    ) -> Self {
+        let address = listener.local_addr().unwrap();
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let (shared, handler): (_, Arc<Handler>) = (seen.clone(), Arc::new(handler));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                shared.lock().unwrap().connections += 1;
+                tokio::spawn(serve(stream, shared.clone(), handler.clone()));
+            }
+        });
+        Self { address, seen }
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.seen.lock().unwrap().connections
+    }
+
+    /// The requests to partitions so far.
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        let seen = self.seen.lock().unwrap();
+        seen.requests.iter().filter(|request| request.header.app_id > 0).cloned().collect()
+    }
+
+    /// How often the map was asked for.
+    pub(crate) fn queries(&self) -> usize {
+        let seen = self.seen.lock().unwrap();
+        seen.requests.iter().filter(|request| matches!(request.body, Body::QueryConfig(_))).count()
+    }
+}
+
+async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Seen>>, handler: Arc<Handler>) {
+    let mut buffer = BytesMut::new();
+    let mut kept = Vec::new();
+    loop {
+        while let Some(size) = frame_size(&buffer).unwrap().filter(|size| *size <= buffer.len()) {
+            let request = decode_request(buffer.split_to(size).freeze()).unwrap();
+            seen.lock().unwrap().requests.push(request.clone());
+            let mut out = BytesMut::new();
+            match handler(&request) {
+                Action::Reply(reply) => write_reply(&mut out, &request, &reply),
+                Action::Silence => {}
+                Action::Close => return,
+                Action::Raw(bytes) => out.extend_from_slice(bytes),
+                Action::KeepUntil(count, reply) => {
+                    kept.push((request, reply));
+                    if kept.len() == count {
+                        kept.drain(..).rev().for_each(|(request, reply)| write_reply(&mut out, &request, &reply));
+                    }
+                }
+            }
+            if stream.write_all(&out).await.is_err() {
+                return;
+            }
+        }
+        if stream.read_buf(&mut buffer).await.unwrap_or(0) == 0 {
+            return;
+        }
+    }
+}
+
+fn write_reply(out: &mut BytesMut, request: &Request, reply: &Reply) {
+    let extension = request.header.extension.is_some().then(ReplyExtension::default);
+    encode_reply(out, request.body.method(), request.sequence_id, reply, extension.as_ref());
+}
+
+/// The map of a hash table: who leads each partition, and all nodes as the others.
+pub(crate) fn map(leaders: &[SocketAddr], nodes: &[SocketAddr], ballot: i64) -> Reply {
+    let partition = |(index, leader): (usize, &SocketAddr)| PartitionConfig {
+        pid: PartitionId { app_id: 1, partition_index: index as i32 },
+        ballot,
+        max_replica_count: 3,
+        primary: wire_address(leader),
+        secondaries: nodes.iter().filter(|node| *node != leader).map(wire_address).collect(),
+        ..PartitionConfig::default()
+    };
+    Reply::QueryConfig(QueryConfigReply {
+        err: ErrorName::Ok,
+        app_id: 1,
+        partition_count: leaders.len() as i32,
+        is_stateful: true,
+        partitions: leaders.iter().enumerate().map(partition).collect(),
+        table_kind: Some(0),
+        start_keys: None,
+    })
+}
+
+fn wire_address(address: &SocketAddr) -> Address {
+    match address {
+        SocketAddr::V4(address) => Address::new(SocketAddrV4::new(*address.ip(), address.port())),
+        SocketAddr::V6(_) => Address::NONE,
+    }
+}
+
+pub(crate) fn not_leader(leader: Option<SocketAddr>) -> Action {
+    let leader = leader.map(|leader| Text::from(leader.to_string()));
+    Action::Reply(Reply::refused(&Refusal::NotLeader { leader: None }, leader.as_ref()))
+}
+
+pub(crate) fn refused(refusal: &Refusal) -> Action {
+    Action::Reply(Reply::refused(refusal, None))
+}
+
+/// The reply to a write that succeeded.
+pub(crate) fn done() -> Reply {
+    Reply::Update(UpdateReply { app_id: 1, decree: 1, ..UpdateReply::default() })
+}
+
+pub(crate) fn value(value: &[u8]) -> Reply {
+    Reply::Get(GetReply { value: Bytes::copy_from_slice(value), app_id: 1, ..GetReply::default() })
+}
+
+/// The answer of a node that leads everything to what every client asks first; `None` for requests to partitions.
+pub(crate) fn metadata(request: &Request, map: impl FnOnce() -> Reply) -> Option<Action> {
+    match &request.body {
+        Body::QueryConfig(_) => Some(Action::Reply(map())),
+        Body::ClusterInfo(_) => Some(Action::Reply(Reply::ClusterInfo(ClusterInfoReply::default()))),
+        _ => None,
+    }
+}
+
+/// The records of a fake that stores what it is told. Each request is answered by the map alone.
+#[derive(Default)]
+pub(crate) struct Records(Mutex<BTreeMap<Bytes, Bytes>>);
+
+impl Records {
+    pub(crate) fn answer(&self, body: &Body) -> Reply {
+        let mut records = self.0.lock().unwrap();
+        match body {
+            Body::Put(put) => {
+                records.insert(put.key.clone(), put.value.clone());
+                done()
+            }
+            Body::Remove(key) => {
+                records.remove(key);
+                done()
+            }
+            Body::Get(key) => match records.get(key) {
+                Some(found) => value(found),
+                None => Reply::Get(GetReply { error: 1, ..GetReply::default() }),
+            },
+            other => panic!("the fake does not know {:?}", other.method()),
+        }
+    }
+}
+
+/// One page of a scan over `keys` of hash key `h`.
+pub(crate) fn page(keys: &[&str], context_id: i64) -> Reply {
+    let row = |key: &&str| hedgerow_wire::message::KeyValue {
+        key: key::full_key(b"h", key.as_bytes()),
+        value: Bytes::from_static(b"v"),
+        expire_ts_seconds: None,
+    };
+    Reply::Scan(ScanReply { kvs: keys.iter().map(row).collect(), context_id, app_id: 1, ..ScanReply::default() })
+}

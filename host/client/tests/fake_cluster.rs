@@ -1,0 +1,380 @@
+//! The client against nodes that misbehave on purpose: routing, retries, deadlines, connections.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
+
+mod fake;
+
+use fake::{Action, Fake, Records, done, map, metadata, not_leader, page, refused, value};
+use hedgerow_client::{Client, ClientOptions, ErrorKind, Range, ScanOptions, Table};
+use hedgerow_types::{Refusal, key};
+use hedgerow_wire::message::{QueryConfigReply, SCAN_DONE, ScanReply};
+use hedgerow_wire::value::Binary;
+use hedgerow_wire::{Body, ErrorName, Reply, Request};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// Far more than any test takes: whoever waits for it fails by hanging, not by chance.
+const LONG: Duration = Duration::from_secs(60);
+
+fn patient() -> ClientOptions {
+    ClientOptions { operation_timeout: LONG, ..ClientOptions::default() }
+}
+
+async fn open(seed: SocketAddr, options: ClientOptions) -> Table {
+    let client = Client::connect_with(&[seed.to_string()], options).await.unwrap();
+    client.open_table("t").await.unwrap()
+}
+
+async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// One node that leads everything and answers requests to partitions by `answer`.
+async fn single(answer: impl Fn(&Request) -> Action + Send + Sync + 'static) -> Fake {
+    let (listener, address) = listen().await;
+    Fake::serve_on(listener, move |request| {
+        metadata(request, || map(&[address, address], &[address], 1)).unwrap_or_else(|| answer(request))
+    })
+}
+
+/// True for the first call only.
+fn once() -> impl Fn() -> bool + Send + Sync {
+    let calls = AtomicUsize::new(0);
+    move || calls.fetch_add(1, Ordering::SeqCst) == 0
+}
+
+fn session(request: &Request) -> (u64, u64, i32) {
+    let extension = request.header.extension.clone().unwrap();
+    (extension.client_id.unwrap(), extension.sequence.unwrap(), extension.attempt.unwrap())
+}
+
+#[tokio::test]
+async fn what_was_set_is_read_back() {
+    let records = Records::default();
+    let node = single(move |request| Action::Reply(records.answer(&request.body))).await;
+    let table = open(node.address, patient()).await;
+    assert_eq!(table.get("h", "s").await.unwrap(), None);
+    table.set("h", "s", "value").await.unwrap();
+    assert_eq!(table.get("h", "s").await.unwrap().as_deref(), Some(&b"value"[..]));
+    table.del("h", "s").await.unwrap();
+    assert_eq!(table.get("h", "s").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_request_goes_to_the_partition_of_its_hash_key() {
+    let node = single(|_| Action::Reply(value(b""))).await;
+    let table = open(node.address, patient()).await;
+    for hash_key in ["a", "b", "c", "d", "hello"] {
+        table.get(hash_key, "s").await.unwrap();
+        let header = node.requests().pop().unwrap().header;
+        let hash = key::crc64(hash_key.as_bytes());
+        assert_eq!((header.app_id, header.partition_hash), (1, hash));
+        assert_eq!(header.partition_index as u64, hash % 2);
+    }
+}
+
+#[tokio::test]
+async fn a_named_leader_is_asked_and_remembered() {
+    let leader = single(|_| Action::Reply(value(b"v"))).await;
+    let leader_address = leader.address;
+    let (listener, follower_address) = listen().await;
+    let nodes = [follower_address, leader_address];
+    let follower = Fake::serve_on(listener, move |request| {
+        // The map that this node hands out is old: it names itself.
+        metadata(request, || map(&[follower_address; 2], &nodes, 1)).unwrap_or_else(|| not_leader(Some(leader_address)))
+    });
+    let table = open(follower.address, patient()).await;
+    for _ in 0..3 {
+        assert_eq!(table.get("h", "s").await.unwrap().as_deref(), Some(&b"v"[..]));
+    }
+    assert_eq!((follower.requests().len(), leader.requests().len()), (1, 3));
+    assert_eq!(follower.queries(), 1, "a hint needs no new map");
+}
+
+#[tokio::test]
+async fn without_a_named_leader_the_map_is_fetched_again() {
+    let leader = single(|_| Action::Reply(value(b"v"))).await;
+    let leader_address = leader.address;
+    let (listener, old) = listen().await;
+    let is_first = once();
+    let node = Fake::serve_on(listener, move |request| {
+        let current = || if is_first() { map(&[old; 2], &[old], 1) } else { map(&[leader_address; 2], &[old], 2) };
+        metadata(request, current).unwrap_or_else(|| not_leader(None))
+    });
+    let table = open(node.address, patient()).await;
+    assert_eq!(table.get("h", "s").await.unwrap().as_deref(), Some(&b"v"[..]));
+    assert_eq!((node.requests().len(), leader.requests().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn many_who_lack_a_leader_share_one_query() {
+    let leader = single(|_| Action::Reply(value(b"v"))).await;
+    let leader_address = leader.address;
+    let (listener, old) = listen().await;
+    let is_first = once();
+    let node = Fake::serve_on(listener, move |request| {
+        let current = || if is_first() { map(&[old; 2], &[old], 1) } else { map(&[leader_address; 2], &[old], 2) };
+        metadata(request, current).unwrap_or_else(|| match &request.body {
+            Body::Get(_) => Action::KeepUntil(50, Reply::refused(&Refusal::NotHosted, None)),
+            _ => Action::Silence,
+        })
+    });
+    let table = open(node.address, patient()).await;
+    let gets: Vec<_> = (0..50)
+        .map(|index| {
+            let table = table.clone();
+            tokio::spawn(async move { table.get(format!("h{index}"), "s").await })
+        })
+        .collect();
+    for get in gets {
+        get.await.unwrap().unwrap();
+    }
+    assert_eq!(leader.requests().len(), 50);
+    assert!(node.queries() + leader.queries() <= 4, "{} queries", node.queries() + leader.queries());
+}
+
+#[tokio::test]
+async fn a_retried_write_keeps_its_number_and_the_next_gets_another() {
+    let is_first = once();
+    let node = single(move |_| if is_first() { refused(&Refusal::Unresolved) } else { Action::Reply(done()) }).await;
+    let table = open(node.address, patient()).await;
+    table.set("h", "s", "1").await.unwrap();
+    table.set("h", "s", "2").await.unwrap();
+    let sent: Vec<_> = node.requests().iter().map(session).collect();
+    let client = sent[0].0;
+    assert_eq!(sent, [(client, 1, 1), (client, 1, 2), (client, 2, 1)]);
+}
+
+#[tokio::test]
+async fn reads_carry_no_number() {
+    let node = single(|_| Action::Reply(value(b"v"))).await;
+    open(node.address, patient()).await.get("h", "s").await.unwrap();
+    let extension = node.requests()[0].header.extension.clone().unwrap();
+    assert_eq!((extension.client_id, extension.sequence), (None, None));
+    assert!(extension.deadline_ms.unwrap() > 0);
+}
+
+#[tokio::test]
+async fn an_error_that_cannot_pass_is_returned_at_once() {
+    let node = single(|_| refused(&Refusal::TooLarge("the value is above the limit".to_owned()))).await;
+    let error = open(node.address, patient()).await.set("h", "s", "v").await.unwrap_err();
+    assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::TooLarge, false));
+    assert_eq!(node.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn silence_ends_at_the_deadline() {
+    let node = single(|_| Action::Silence).await;
+    let options = ClientOptions { operation_timeout: Duration::from_millis(40), ..ClientOptions::default() };
+    let table = open(node.address, options).await;
+    let error = table.get("h", "s").await.unwrap_err();
+    assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Timeout, false));
+    let error = table.set("h", "s", "v").await.unwrap_err();
+    assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Timeout, true));
+}
+
+#[tokio::test]
+async fn a_silent_leader_is_left_for_the_one_that_took_over() {
+    let leader = single(|_| Action::Reply(done())).await;
+    let leader_address = leader.address;
+    let (listener, silent) = listen().await;
+    let is_first = once();
+    let node = Fake::serve_on(listener, move |request| {
+        let nodes = [silent, leader_address];
+        let current = || map(&[if is_first() { silent } else { leader_address }; 2], &nodes, 1);
+        metadata(request, current).unwrap_or(Action::Silence)
+    });
+    let options = ClientOptions { attempt_timeout: Some(Duration::from_millis(30)), ..patient() };
+    open(node.address, options).await.set("h", "s", "v").await.unwrap();
+    assert_eq!(session(&node.requests()[0]).1, session(&leader.requests()[0]).1);
+}
+
+#[tokio::test]
+async fn requests_are_pipelined_and_replies_may_come_in_any_order() {
+    let node = single(|request| match &request.body {
+        Body::Get(key) => Action::KeepUntil(100, value(key)),
+        _ => Action::Close,
+    })
+    .await;
+    let table = open(node.address, patient()).await;
+    let gets: Vec<_> = (0..100)
+        .map(|index| {
+            let table = table.clone();
+            tokio::spawn(async move { (index, table.get("h", format!("{index}")).await) })
+        })
+        .collect();
+    for get in gets {
+        let (index, value) = get.await.unwrap();
+        assert_eq!(value.unwrap().unwrap(), key::full_key(b"h", index.to_string().as_bytes()));
+    }
+    assert_eq!(node.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_dead_connection_fails_over_at_once() {
+    let survivor = single(|_| Action::Reply(done())).await;
+    let survivor_address = survivor.address;
+    let (listener, dying) = listen().await;
+    let is_first = once();
+    let node = Fake::serve_on(listener, move |request| {
+        let nodes = [dying, survivor_address];
+        let current = || map(&[if is_first() { dying } else { survivor_address }; 2], &nodes, 1);
+        metadata(request, current).unwrap_or(Action::Close)
+    });
+    // Neither the attempt nor the operation can time out within the test.
+    let options = ClientOptions { attempt_timeout: Some(LONG), ..patient() };
+    open(node.address, options).await.set("h", "s", "v").await.unwrap();
+    assert_eq!(session(&node.requests()[0]).1, session(&survivor.requests()[0]).1);
+    assert_eq!(session(&survivor.requests()[0]).2, 2, "the second attempt");
+}
+
+#[tokio::test]
+async fn a_closed_connection_is_made_again() {
+    let is_first = once();
+    let node = single(move |_| if is_first() { Action::Close } else { Action::Reply(value(b"v")) }).await;
+    let table = open(node.address, patient()).await;
+    assert_eq!(table.get("h", "s").await.unwrap().as_deref(), Some(&b"v"[..]));
+    assert_eq!(node.connections(), 2);
+}
+
+#[tokio::test]
+async fn a_malformed_reply_ends_the_connection_and_the_operation() {
+    let calls = AtomicUsize::new(0);
+    let node = single(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
+        0 | 1 => Action::Raw(b"\0\0\0\x10 not a reply "),
+        _ => Action::Reply(value(b"v")),
+    })
+    .await;
+    let table = open(node.address, patient()).await;
+    assert_eq!(table.get("h", "s").await.unwrap_err().kind(), ErrorKind::Protocol);
+    assert_eq!(table.get("h", "s").await.unwrap().as_deref(), Some(&b"v"[..]));
+}
+
+#[tokio::test]
+async fn a_reply_that_nobody_waits_for_is_dropped() {
+    let node = single(|request| match &request.body {
+        Body::Get(key) => Action::KeepUntil(2, value(key)),
+        _ => Action::Close,
+    })
+    .await;
+    let table = open(node.address, patient()).await;
+    tokio::select! {
+        biased;
+        _ = table.get("h", "abandoned") => panic!("it cannot be answered yet"),
+        () = tokio::task::yield_now() => {}
+    }
+    assert_eq!(table.get("h", "2").await.unwrap().unwrap(), key::full_key(b"h", b"2"));
+}
+
+#[tokio::test]
+async fn no_node_is_unreachable() {
+    let (listener, address) = listen().await;
+    drop(listener);
+    let options = ClientOptions { connect_timeout: Duration::from_millis(50), ..ClientOptions::default() };
+    let error = Client::connect_with(&[address.to_string()], options).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    let error = Client::connect(&["no port"]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn one_live_seed_is_enough() {
+    let (listener, dead) = listen().await;
+    drop(listener);
+    let node = single(|_| Action::Reply(value(b"v"))).await;
+    let client = Client::connect(&[dead.to_string(), node.address.to_string()]).await.unwrap();
+    client.open_table("t").await.unwrap().get("h", "s").await.unwrap();
+}
+
+#[tokio::test]
+async fn an_unknown_table_is_its_own_kind_of_error() {
+    let missing = || Reply::QueryConfig(QueryConfigReply { err: ErrorName::ObjectNotFound, ..Default::default() });
+    let node = Fake::start(move |request| metadata(request, missing).unwrap_or(Action::Close)).await;
+    let client = Client::connect(&[node.address.to_string()]).await.unwrap();
+    assert_eq!(client.open_table("t").await.unwrap_err().kind(), ErrorKind::NoTable);
+}
+
+#[tokio::test]
+async fn a_table_opens_only_as_what_it_is() {
+    let (listener, address) = listen().await;
+    let ordered = move || {
+        let Reply::QueryConfig(mut reply) = map(&[address; 2], &[address], 1) else { panic!("it is a map") };
+        reply.table_kind = Some(1);
+        reply.start_keys = Some(vec![Binary::default(), Binary(b"m".as_slice().into())]);
+        Reply::QueryConfig(reply)
+    };
+    let node = Fake::serve_on(listener, move |request| {
+        metadata(request, ordered).unwrap_or_else(|| Action::Reply(value(&[request.header.partition_index as u8])))
+    });
+    let client = Client::connect(&[node.address.to_string()]).await.unwrap();
+    let error = client.open_table("t").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.message().contains("open_ordered_table"), "{error}");
+    let table = client.open_ordered_table("t").await.unwrap();
+    let partition_of = async |key: &str| table.get(key).await.unwrap().unwrap()[0];
+    assert_eq!((partition_of("").await, partition_of("lz").await, partition_of("m").await), (0, 0, 1));
+}
+
+#[tokio::test]
+async fn a_scan_whose_context_is_lost_goes_on_behind_the_last_row() {
+    let node = single(|request| {
+        Action::Reply(match &request.body {
+            Body::GetScanner(open) if open.start_inclusive => page(&["1", "2"], 7),
+            Body::GetScanner(_) => page(&["3"], SCAN_DONE),
+            _ => Reply::Scan(ScanReply { error: 1, ..ScanReply::default() }),
+        })
+    })
+    .await;
+    let table = open(node.address, patient()).await;
+    let mut scanner = table.scan("h", &Range::default(), ScanOptions::default()).unwrap();
+    let mut keys = Vec::new();
+    while let Some(row) = scanner.next().await.unwrap() {
+        keys.push(row.sort_key);
+    }
+    assert_eq!(keys, ["1", "2", "3"]);
+    let Body::GetScanner(reopened) = &node.requests()[2].body else { panic!("the scan is opened again") };
+    assert_eq!(reopened.start_key, key::full_key(b"h", b"2"));
+    assert_eq!(reopened.stop_key, key::prefix_end(&key::full_key(b"h", b"")).unwrap());
+}
+
+#[tokio::test]
+async fn batch_get_keeps_the_order_of_its_keys() {
+    let node = single(|request| match &request.body {
+        Body::BatchGet(batch) => {
+            let data = |key: &hedgerow_wire::message::FullKey| hedgerow_wire::message::FullData {
+                hash_key: key.hash_key.clone(),
+                sort_key: key.sort_key.clone(),
+                value: key.sort_key.clone(),
+            };
+            // Absent records are left out, and nothing is promised about the order.
+            let data = batch.keys.iter().rev().filter(|key| key.sort_key != "absent").map(data).collect();
+            Action::Reply(Reply::BatchGet(hedgerow_wire::message::BatchGetReply { data, ..Default::default() }))
+        }
+        _ => Action::Close,
+    })
+    .await;
+    let table = open(node.address, patient()).await;
+    let keys = [("a", "1"), ("b", "absent"), ("c", "2"), ("d", "3"), ("a", "4")];
+    let values = table.batch_get(keys).await.unwrap();
+    let texts: Vec<_> = values.iter().map(|value| value.as_deref().map(|v| std::str::from_utf8(v).unwrap())).collect();
+    assert_eq!(texts, [Some("1"), None, Some("2"), Some("3"), Some("4")]);
+}
+
+/// Users may await operations on any runtime, so that every future must be able to move between threads.
+#[test]
+fn operations_can_move_between_threads() {
+    fn movable<T: Send>(_: &T) {}
+    fn check(client: &Client, table: &Arc<Table>) {
+        movable(&client.open_table("t"));
+        movable(&table.get("h", "s"));
+        movable(&table.set("h", "s", "v"));
+        movable(&table.multi_set("h", [("s", "v")], None));
+        movable(&table.batch_get([("h", "s")]));
+        movable(&table.scan_all(ScanOptions::default()).next());
+    }
+    let _ = check;
+}

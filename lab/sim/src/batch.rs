@@ -1,0 +1,82 @@
+//! Many runs, on as many threads as wanted. Each run is single-threaded and knows nothing of the others.
+
+use crate::history::History;
+use crate::run::{Report, Request, run};
+use crate::scenario::{Plan, Scenario};
+use crate::stats::Stats;
+use hedgerow_env::os::spawn_thread;
+use std::cell::RefCell;
+use std::io;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+
+/// Reports that may wait for the caller of [`run_all`].
+const REPORTS_WAITING_MAX: usize = 64;
+
+/// Which runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch {
+    /// The first seed.
+    pub start: u64,
+    /// How many, one after the other.
+    pub count: u64,
+    /// The kind of all runs; `None` = drawn for each.
+    pub scenario: Option<Scenario>,
+    /// Number of machines of all runs; `None` = drawn for each.
+    pub machine_count: Option<usize>,
+    /// Threads, at least 1.
+    pub jobs: usize,
+}
+
+thread_local! {
+    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Runs all of `batch`. `on_report` sees the reports as runs end, in any order, and may break off.
+pub fn run_all(batch: &Batch, mut on_report: impl FnMut(Report) -> ControlFlow<()>) -> io::Result<()> {
+    std::panic::set_hook(Box::new(|panic| {
+        LAST_PANIC.with(|last| last.replace(format!("{panic}")));
+    }));
+    let reports = start_workers(batch)?;
+    for report in reports {
+        if on_report(report).is_break() {
+            break;
+        }
+    }
+    drop(std::panic::take_hook());
+    Ok(())
+}
+
+/// Workers end when there are no more seeds, or when nobody takes their reports any more.
+fn start_workers(batch: &Batch) -> io::Result<Receiver<Report>> {
+    let (sender, receiver) = sync_channel(REPORTS_WAITING_MAX);
+    let next = Arc::new(AtomicU64::new(batch.start));
+    let end = batch.start.saturating_add(batch.count);
+    for _ in 0..batch.jobs.max(1) {
+        let (sender, next, batch) = (sender.clone(), Arc::clone(&next), *batch);
+        spawn_thread("sim", move || {
+            loop {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                let (scenario, machine_count) = (batch.scenario, batch.machine_count);
+                let request = Request { seed, scenario, machine_count, is_traced: false };
+                if seed >= end || sender.send(run_guarded(request)).is_err() {
+                    return;
+                }
+            }
+        })?;
+    }
+    Ok(receiver)
+}
+
+/// A run whose panic is a failure like any other.
+fn run_guarded(request: Request) -> Report {
+    catch_unwind(AssertUnwindSafe(|| run(request))).unwrap_or_else(|_| {
+        let plan = Plan::new(request.seed, request.scenario, request.machine_count);
+        let failure = Some(LAST_PANIC.with(|last| last.take()));
+        let stats = Stats { runs: 1, ..Stats::default() };
+        Report { request, plan, history: History::default(), hash: 0, stats, failure }
+    })
+}

@@ -1,0 +1,90 @@
+//! True time, and the clock that each machine has instead of it.
+
+use crate::history::Time;
+use hedgerow_env::Now;
+use hedgerow_types::Instant;
+
+/// One microsecond of [`Time`].
+pub const MICROSECOND: Time = 1_000;
+/// One millisecond of [`Time`].
+pub const MILLISECOND: Time = 1_000_000;
+/// One second of [`Time`].
+pub const SECOND: Time = 1_000_000_000;
+
+/// What all wall clocks show when a run begins: 2024-01-01.
+const UNIX_MICROS_AT_START: u64 = 1_704_067_200_000_000;
+
+/// A machine's clock: its own zero, its own rate, and a wall clock that may step.
+#[derive(Clone, Debug)]
+pub struct LocalClock {
+    /// True time of the last change of rate.
+    anchor: Time,
+    /// What the clock read then, nanoseconds.
+    reading: u64,
+    rate_error_ppm: i64,
+    unix_offset_micros: i64,
+}
+
+impl LocalClock {
+    /// A clock that reads `zero` nanoseconds when the run begins, and runs fast by `rate_error_ppm` parts per million.
+    pub const fn new(zero: u64, rate_error_ppm: i64) -> Self {
+        Self { anchor: 0, reading: zero, rate_error_ppm, unix_offset_micros: 0 }
+    }
+
+    /// What the clock shows at true time `at`, not earlier than the last change of rate.
+    pub fn read(&self, at: Time) -> Now {
+        let steady = self.steady(at);
+        let unix = UNIX_MICROS_AT_START + at / MICROSECOND;
+        Now { instant: Instant(steady), unix_micros: unix.saturating_add_signed(self.unix_offset_micros) }
+    }
+
+    /// Changes the rate from true time `at` on.
+    pub fn set_rate(&mut self, at: Time, rate_error_ppm: i64) {
+        self.reading = self.steady(at);
+        self.anchor = at;
+        self.rate_error_ppm = rate_error_ppm;
+    }
+
+    /// Steps the wall clock; the steady one does not notice.
+    pub fn step_wall(&mut self, micros: i64) {
+        self.unix_offset_micros += micros;
+    }
+
+    /// True time that passes while the clock advances by `elapsed` nanoseconds.
+    pub fn true_duration(&self, elapsed: u64) -> Time {
+        (u128::from(elapsed) * 1_000_000 / self.rate()) as Time
+    }
+
+    fn steady(&self, at: Time) -> u64 {
+        self.reading + (u128::from(at - self.anchor) * self.rate() / 1_000_000) as u64
+    }
+
+    /// Parts per million of true time.
+    const fn rate(&self) -> u128 {
+        (1_000_000 + self.rate_error_ppm) as u128
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_keeps_its_reading_when_its_rate_changes() {
+        let mut clock = LocalClock::new(500, 100_000);
+        assert_eq!(clock.read(1_000).instant, Instant(1_600));
+        clock.set_rate(1_000, -500_000);
+        assert_eq!(clock.read(1_000).instant, Instant(1_600));
+        assert_eq!(clock.read(3_000).instant, Instant(2_600));
+        assert_eq!(clock.true_duration(1_000), 2_000);
+    }
+
+    #[test]
+    fn the_wall_clock_steps_alone() {
+        let mut clock = LocalClock::new(0, 0);
+        clock.step_wall(-3_600_000_000);
+        let now = clock.read(SECOND);
+        assert_eq!(now.instant, Instant(SECOND));
+        assert_eq!(now.unix_micros, UNIX_MICROS_AT_START + 1_000_000 - 3_600_000_000);
+    }
+}

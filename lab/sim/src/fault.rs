@@ -1,0 +1,173 @@
+//! Carrying out the nemesis' steps on a world, and undoing all of them.
+
+use crate::history::Time;
+use crate::line::Caller;
+use crate::machine::Process;
+use crate::nemesis::{Step, View};
+use crate::protocol;
+use crate::world::{Event, World};
+use hedgerow_types::GroupId;
+
+impl World {
+    /// Lets the nemesis begin.
+    pub(crate) fn unleash(&mut self) {
+        let Some(nemesis) = &mut self.nemesis else { return };
+        let gap = nemesis.gap();
+        self.after(gap, Event::Step(Step::Decide));
+    }
+
+    /// Ends all faults: what was planned does not happen, and everything runs again.
+    pub(crate) fn heal_everything(&mut self) {
+        self.trace(|| "all faults end".into());
+        self.nemesis = None;
+        for from in 0..self.machines.len() {
+            for to in 0..self.machines.len() {
+                self.heal(from, to);
+            }
+        }
+        let now = self.queue.now();
+        for machine in 0..self.machines.len() {
+            self.slow_wires(machine, 0);
+            let state = &mut self.machines[machine];
+            state.disk_factor = 1;
+            state.delay_max = 0;
+            // A process that met a disk fault may still stumble over it, and starts once more then.
+            state.disk.set_full(false);
+            state.disk.fail_syncs(std::path::Path::new("/"), false);
+            state.clock.set_rate(now, 0);
+            state.is_paused = false;
+            self.schedule(machine);
+            self.start_machine(machine);
+        }
+    }
+
+    /// Starts again what gave up because of a disk fault that is over.
+    pub(crate) fn restart_stopped(&mut self) {
+        (0..self.machines.len()).for_each(|machine| self.start_machine(machine));
+    }
+
+    pub(crate) fn take_step(&mut self, step: Step) {
+        if self.nemesis.is_none() {
+            return;
+        }
+        let now = self.queue.now();
+        if step != Step::Decide {
+            self.trace(|| format!("{step:?}"));
+        }
+        match step {
+            Step::Decide => self.decide(),
+            Step::Cut { from, to } => self.wire(from, to).cut(),
+            Step::Heal { from, to } => self.heal(from, to),
+            Step::SlowWires { machine, extra_delay } => self.slow_wires(machine, extra_delay),
+            Step::Break { a, b } => self.break_links(a, b, now),
+            Step::Stop { machine, is_power_loss } => {
+                if self.machines[machine].process.is_some() {
+                    self.stats.crashes += 1;
+                    self.stop_machine(machine, is_power_loss);
+                }
+            }
+            Step::Start { machine } => self.start_machine(machine),
+            Step::Pause { machine } => self.machines[machine].is_paused = self.machines[machine].process.is_some(),
+            Step::Resume { machine } => {
+                self.machines[machine].is_paused = false;
+                self.schedule(machine);
+            }
+            Step::SlowDisk { machine, factor } => self.machines[machine].disk_factor = factor,
+            Step::SlowProcess { machine, delay_max } => self.machines[machine].delay_max = delay_max,
+            Step::FailSyncs { machine, is_failing } => {
+                self.machines[machine].may_fail = true;
+                self.machines[machine].disk.fail_syncs(std::path::Path::new("/"), is_failing);
+            }
+            Step::FillDisk { machine, is_full } => {
+                self.machines[machine].may_fail = true;
+                self.machines[machine].disk.set_full(is_full);
+            }
+            Step::ClockRate { machine, error_ppm } => self.machines[machine].clock.set_rate(now, error_ppm),
+            Step::StepWall { machine, seconds } => self.machines[machine].clock.step_wall(seconds * 1_000_000),
+            Step::Transfer { machine } => self.move_leaders(machine),
+            Step::BreakClients { machine } => self.break_clients(machine, false),
+            Step::Wipe { machine } => self.lose_data(machine, true),
+            Step::Corrupt { machine } => self.lose_data(machine, false),
+        }
+    }
+
+    fn decide(&mut self) {
+        let view = self.view();
+        let Some(nemesis) = &mut self.nemesis else { return };
+        let fault = nemesis.decide(&view);
+        let gap = nemesis.gap();
+        self.after(gap, Event::Step(Step::Decide));
+        if let Some((kind, steps)) = fault {
+            self.trace(|| format!("nemesis: {}", kind.name()));
+            self.stats.note_fault(kind.name());
+            for (delay, step) in steps {
+                self.after(delay, Event::Step(step));
+            }
+        }
+    }
+
+    fn view(&self) -> View {
+        let is_running = |machine: &usize| {
+            let state = &self.machines[*machine];
+            state.process.is_some() && !state.is_paused
+        };
+        let running: Vec<usize> = (0..self.machines.len()).filter(is_running).collect();
+        let leaders: Vec<usize> = running.iter().copied().filter(|machine| self.leads_table(*machine)).collect();
+        View { machine_count: self.machines.len(), leaders, running, is_whole: self.is_whole() }
+    }
+
+    fn leads_table(&self, machine: usize) -> bool {
+        let Some(process) = &self.machines[machine].process else { return false };
+        process.node.replicas_for_inspection().any(|replica| replica.id != GroupId::META && replica.leads().is_some())
+    }
+
+    /// Whether no replica is missing anywhere.
+    fn is_whole(&self) -> bool {
+        let count = |process: &Process| process.node.replicas_for_inspection().count();
+        let running: usize = self.machines.iter().filter_map(|machine| machine.process.as_ref()).map(count).sum();
+        running == self.plan.replica_total()
+    }
+
+    fn heal(&mut self, from: usize, to: usize) {
+        let now = self.queue.now();
+        let wire = &mut self.wires[from * self.plan.machine_count + to];
+        for bytes in wire.heal(now, &mut self.random) {
+            self.send_to_peer(from, to, bytes);
+        }
+    }
+
+    fn break_links(&mut self, a: usize, b: usize, now: Time) {
+        for (from, to) in [(a, b), (b, a)] {
+            self.wires[from * self.plan.machine_count + to].break_now(now, &mut self.random);
+        }
+    }
+
+    fn slow_wires(&mut self, machine: usize, extra_delay: Time) {
+        for to in 0..self.machines.len() {
+            self.wire(machine, to).slow_down(extra_delay);
+        }
+    }
+
+    fn move_leaders(&mut self, machine: usize) {
+        for partition in 0..self.plan.partition_count {
+            let to = self.machines[machine].id.0;
+            let argument = format!("{{\"table\":\"sim\",\"partition\":{partition},\"to_node\":{to}}}");
+            let frame = protocol::admin(self.operator.next_sequence_id(), "transfer", &argument);
+            let asked = self.random.below(self.machines.len() as u64) as usize;
+            self.send_to_machine(Caller::Operator, asked, frame);
+        }
+    }
+
+    /// The machine may have been started again by another fault meanwhile; then nothing is lost.
+    fn lose_data(&mut self, machine: usize, is_everything: bool) {
+        if self.machines[machine].process.is_some() {
+            return;
+        }
+        if is_everything {
+            self.machines[machine].wipe();
+        } else {
+            let damaged = self.machines[machine].corrupt();
+            self.trace(|| format!("m{} has a bad byte: {damaged:?}", machine + 1));
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! One machine: its disk and clock, which survive everything, and the process that runs on it, which does not.
+//!
+//! The process is the real [`hedgerow_node::Node`] with its real logs. What the operating system's host does with threads
+//! (log rounds, slow jobs, batches of events) is done here in virtual time.
+
+use crate::client::address_of_machine;
+use crate::clock::{LocalClock, MICROSECOND};
+use crate::history::Time;
+use crate::scenario::Plan;
+use bytes::{Bytes, BytesMut};
+use hedgerow_env::sim::SimDisk;
+use hedgerow_env::{Disk, Now};
+use hedgerow_node::{Config, ConnectionId, Job, JobContext, JobDone, Node, peer};
+use hedgerow_storage::{Engines, MemoryEngines};
+use hedgerow_types::log::Entry;
+use hedgerow_types::{GroupId, Index, NodeId};
+use hedgerow_types::random::Random;
+use hedgerow_wal::{Round, Rounds, Submission};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes of a log segment: small, so that segments are recycled within a run.
+const SEGMENT_SIZE: u64 = 64 << 10;
+/// The one data directory.
+const DATA: &str = "/data";
+
+/// A machine.
+#[derive(Debug)]
+pub struct Machine {
+    /// Its node's id.
+    pub id: NodeId,
+    /// Its disk.
+    pub disk: SimDisk,
+    /// Its clock.
+    pub clock: LocalClock,
+    /// Counts starts: what was meant for an earlier life is dropped.
+    pub life: u64,
+    /// What runs, if anything does.
+    pub process: Option<Process>,
+    /// Whether the process stands still.
+    pub is_paused: bool,
+    /// Disk times are multiplied by this.
+    pub disk_factor: u64,
+    /// The process takes up to so long to look at what has arrived.
+    pub delay_max: Time,
+    /// Whether a disk fault has been set, so that the process may fail.
+    pub may_fail: bool,
+    config: Config,
+    random: Random,
+}
+
+/// A running node and what its host would hold.
+#[derive(Debug)]
+pub struct Process {
+    /// The node.
+    pub node: Node,
+    /// What has arrived and not been handled.
+    pub inbox: Vec<Input>,
+    /// Whether the inbox will be looked at.
+    pub is_scheduled: bool,
+    logs: Vec<LogState>,
+    context: JobContext,
+    jobs: BTreeMap<u64, Job>,
+    last_job: u64,
+}
+
+#[derive(Debug)]
+struct LogState {
+    rounds: Rounds,
+    is_syncing: bool,
+}
+
+/// Something for the node to handle.
+#[derive(Debug)]
+pub enum Input {
+    /// Time has passed.
+    Tick,
+    /// Whole frames of another node.
+    Peer(NodeId, Bytes),
+    /// A client's frame.
+    Client(ConnectionId, Bytes),
+    /// A client's connection is gone.
+    ClientClosed(ConnectionId),
+    /// Log writes are durable, or not.
+    Round(usize, Round),
+    /// A job has ended.
+    Job(JobDone),
+}
+
+impl Machine {
+    /// Machine `index` of `plan`, not running.
+    pub fn new(index: usize, plan: &Plan, random: &mut Random) -> Self {
+        let node_id = |index: usize| NodeId(index as u16 + 1);
+        let peers = (0..plan.machine_count).map(|index| (node_id(index), address_of_machine(index))).collect();
+        let mut config = Config::new(node_id(index), peers, vec![PathBuf::from(DATA)], 0);
+        config.replication = plan.replication.clone();
+        config.wal.segment_size = SEGMENT_SIZE;
+        config.flush_replica_bytes = plan.flush_bytes;
+        let error = plan.clock_error_ppm;
+        let error_ppm = random.below(2 * error + 1) as i64 - error as i64;
+        Self {
+            id: node_id(index),
+            disk: SimDisk::new(),
+            clock: LocalClock::new(random.below(1 << 40), error_ppm),
+            life: 0,
+            process: None,
+            is_paused: false,
+            disk_factor: 1,
+            delay_max: 0,
+            may_fail: false,
+            config,
+            random: random.fork(),
+        }
+    }
+
+    /// Starts the process over what the disk holds. The error is the node's own.
+    pub fn start(&mut self, now: Time) -> Result<(), String> {
+        let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
+        let engines: Arc<dyn Engines> = Arc::new(MemoryEngines::new(Arc::clone(&disk)));
+        let mut config = self.config.clone();
+        config.seed = self.random.next_u64();
+        let _span = tracing::info_span!("", m = self.id.0).entered();
+        #[cfg(feature = "mutations")]
+        {
+            config.mutations = crate::mutation::of_groups();
+        }
+        let opened = Node::open(config, Arc::clone(&disk), Arc::clone(&engines), self.clock.read(now))
+            .map_err(|error| chain(&error))?;
+        let readers = opened.logs.iter().map(hedgerow_wal::Log::reader).collect();
+        self.life += 1;
+        self.is_paused = false;
+        self.process = Some(Process {
+            node: opened.node,
+            inbox: Vec::new(),
+            is_scheduled: false,
+            logs: opened.logs.into_iter().map(|log| LogState { rounds: Rounds::new(log), is_syncing: false }).collect(),
+            context: JobContext { disk, engines, readers },
+            jobs: BTreeMap::new(),
+            last_job: 0,
+        });
+        Ok(())
+    }
+
+    /// Ends the process; a power loss takes with it what was not synced.
+    pub fn stop(&mut self, is_power_loss: bool) {
+        self.process = None;
+        self.is_paused = false;
+        if is_power_loss {
+            self.disk.crash(&mut self.random);
+        } else {
+            self.disk.kill_process();
+        }
+    }
+
+    /// Replaces the disk by an empty one. The process must not run.
+    pub fn wipe(&mut self) {
+        assert!(self.process.is_none(), "a disk is taken from a machine that is off");
+        self.disk = SimDisk::new();
+    }
+
+    /// Damages a byte in the first half of the oldest log segment that holds anything. Later records make sure that it
+    /// cannot be taken for a write that a crash cut short. Returns what was damaged.
+    pub fn corrupt(&mut self) -> Option<(PathBuf, u64)> {
+        let directory = Path::new(DATA).join("log");
+        for name in self.disk.list(&directory).ok()? {
+            let path = directory.join(name);
+            let Ok(bytes) = hedgerow_env::read_file(&self.disk, &path) else { continue };
+            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
+            if used > 4_096 {
+                let offset = used / 8 + self.random.below(used / 3);
+                self.disk.flip_byte(&path, offset).ok()?;
+                return Some((path, offset));
+            }
+        }
+        None
+    }
+
+    /// Lets the process handle everything that has arrived. Returns whether it runs.
+    pub fn process(&mut self, now: Time) -> Result<(), String> {
+        let now = self.clock.read(now);
+        let Some(process) = &mut self.process else { return Ok(()) };
+        process.is_scheduled = false;
+        let _span = tracing::info_span!("", m = self.id.0).entered();
+        for input in std::mem::take(&mut process.inbox) {
+            process.handle(input, now)?;
+        }
+        process.node.drive(now);
+        Ok(())
+    }
+
+    /// Time that a log round takes from its write to the end of its sync.
+    pub fn round_duration(&mut self) -> Time {
+        let (least, spread) = if self.random.chance(1, 30) { (1_000, 10_000) } else { (100, 700) };
+        (least + self.random.below(spread)) * MICROSECOND * self.disk_factor
+    }
+
+    /// Time that a job takes.
+    pub fn job_duration(&mut self) -> Time {
+        (50 + self.random.below(3_000)) * MICROSECOND * self.disk_factor.min(10)
+    }
+
+    /// Time until the process looks at what has arrived.
+    pub fn processing_delay(&mut self) -> Time {
+        (1 + self.random.below(20)) * MICROSECOND + self.random.below(self.delay_max + 1)
+    }
+
+    /// True time of one tick.
+    pub fn tick_interval(&self) -> Time {
+        self.clock.true_duration(self.config.replication.tick.as_nanos() as u64)
+    }
+}
+
+impl Process {
+    fn handle(&mut self, input: Input, now: Now) -> Result<(), String> {
+        match input {
+            Input::Tick => self.node.handle_tick(now),
+            Input::Peer(from, bytes) => {
+                let mut bytes = BytesMut::from(&bytes[..]);
+                while let Some(frame) = peer::take(&mut bytes).map_err(|error| error.to_string())? {
+                    self.node.handle_peer(from, frame, now);
+                }
+            }
+            Input::Client(connection, frame) => self.node.handle_client(connection, frame, now),
+            Input::ClientClosed(connection) => self.node.handle_client_closed(connection),
+            Input::Round(log, round) => self.node.handle_round(log, round, now),
+            Input::Job(done) => self.node.handle_job(done, now),
+        }
+        Ok(())
+    }
+
+    /// Hands log writes to log `log`.
+    pub fn submit(&mut self, log: usize, submission: Submission) {
+        self.logs[log].rounds.submit(submission);
+    }
+
+    /// Begins a round of every log that has something to write and is not busy. Returns the logs.
+    pub fn begin_rounds(&mut self) -> Vec<usize> {
+        let mut begun = Vec::new();
+        for (number, log) in self.logs.iter_mut().enumerate() {
+            if log.is_syncing {
+                continue;
+            }
+            match log.rounds.begin() {
+                Ok(false) => {}
+                Ok(true) => {
+                    log.is_syncing = true;
+                    begun.push(number);
+                }
+                Err(reason) => self.inbox.push(Input::Round(number, Round::Failed { reason })),
+            }
+        }
+        begun
+    }
+
+    /// Ends the round of log `log` that was begun last.
+    pub fn end_round(&mut self, log: usize) {
+        let state = &mut self.logs[log];
+        state.is_syncing = false;
+        match state.rounds.finish() {
+            Ok(tickets) => self.inbox.push(Input::Round(log, Round::Done { tickets })),
+            Err(reason) => return self.inbox.push(Input::Round(log, Round::Failed { reason })),
+        }
+        if !state.rounds.has_waiting()
+            && let Err(reason) = state.rounds.tend()
+        {
+            self.inbox.push(Input::Round(log, Round::Failed { reason }));
+        }
+    }
+
+    /// What the logs hold of a group from index `low` to the end: index, term and data of each entry.
+    pub fn entries(&self, group: GroupId, low: Index, last: Index) -> Result<Vec<Entry>, String> {
+        let mut entries = Vec::new();
+        for reader in &self.context.readers {
+            let mut next = low;
+            while next <= last {
+                let piece = reader.entries(group, next, last + 1, usize::MAX).map_err(|error| error.to_string())?;
+                let Some(end) = piece.last() else { break };
+                next = end.index + 1;
+                entries.extend(piece);
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Keeps a job until [`Process::end_job`]; returns its number.
+    pub fn begin_job(&mut self, job: Job) -> u64 {
+        self.last_job += 1;
+        self.jobs.insert(self.last_job, job);
+        self.last_job
+    }
+
+    /// Runs a job and hands its result to the node.
+    pub fn end_job(&mut self, number: u64) {
+        if let Some(job) = self.jobs.remove(&number) {
+            let done = job.run(&self.context);
+            self.inbox.push(Input::Job(done));
+        }
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,172 @@
+//! `hedgerow-sim`: runs simulated clusters by the seed and says what broke, with the command that replays it.
+//!
+//! Exit code 0: every run was good. 1: a run failed. 2: the command line makes no sense.
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use hedgerow_env::os::{OsClock, OsDisk};
+use hedgerow_env::{Clock, Disk, OpenMode};
+use hedgerow_sim::batch::{Batch, run_all};
+use hedgerow_sim::export::json_lines;
+use hedgerow_sim::run::{Report, Request, run};
+use hedgerow_sim::scenario::Scenario;
+use hedgerow_sim::stats::Stats;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Runs whole clusters in virtual time and judges what their clients saw.
+#[derive(Debug, Parser)]
+#[command(name = "hedgerow-sim", version)]
+struct Arguments {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1, value_name = "S")]
+    start: u64,
+    /// Runs this seed alone and prints its history hash.
+    #[arg(long, value_name = "X", conflicts_with_all = ["seeds", "start"])]
+    seed: Option<u64>,
+    /// Machines: 3 or 5; drawn from the seed if left out.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(3..=5))]
+    nodes: Option<u8>,
+    /// The kind of run, by name; drawn from the seed if left out. `list` lists them.
+    #[arg(long)]
+    scenario: Option<String>,
+    /// With --seed: prints everything that happens.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// With --seed: writes the history as JSON lines, in the form that src/export.rs describes.
+    #[arg(long, value_name = "FILE", requires = "seed")]
+    export_history: Option<PathBuf>,
+    /// Threads; one per core if left out.
+    #[arg(long, value_name = "J")]
+    jobs: Option<usize>,
+    /// Goes on after failures, until so many.
+    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    failures_max: u64,
+    /// Takes a safety rule away: restart-fence, apply-wait, fsync or sessions (only in a build with the feature
+    /// `mutations`).
+    #[arg(long)]
+    mutation: Option<String>,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let arguments = Arguments::parse();
+    if arguments.scenario.as_deref() == Some("list") {
+        Scenario::ALL.iter().for_each(|scenario| println!("{}", scenario.name()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.nodes == Some(4) {
+        bail!("--nodes must be 3 or 5");
+    }
+    mutate(&arguments)?;
+    let scenario = match &arguments.scenario {
+        Some(name) => Some(Scenario::from_name(name).with_context(|| format!("there is no scenario {name:?}"))?),
+        None => None,
+    };
+    let machine_count = arguments.nodes.map(usize::from);
+    match arguments.seed {
+        Some(seed) => {
+            let request = Request { seed, scenario, machine_count, is_traced: arguments.trace };
+            run_one(request, &arguments)
+        }
+        None => run_many(scenario, machine_count, &arguments),
+    }
+}
+
+fn run_one(request: Request, arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if request.is_traced {
+        trace_nodes();
+    }
+    let report = run(request);
+    if let Some(path) = &arguments.export_history {
+        write(path, json_lines(&report.history).as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    println!("{}", report.stats);
+    println!("history     {} operations, hash {:016x}", report.history.operations().len(), report.hash);
+    match &report.failure {
+        Some(failure) => {
+            println!("seed {} ({}) FAILED: {failure}", request.seed, report.plan.scenario.name());
+            Ok(ExitCode::FAILURE)
+        }
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Shows what the nodes log, between the lines of the simulation's own trace.
+fn trace_nodes() {
+    let filter = tracing_subscriber::EnvFilter::new("debug");
+    tracing_subscriber::fmt().with_env_filter(filter).without_time().with_target(false).with_ansi(false).init();
+}
+
+fn run_many(
+    scenario: Option<Scenario>,
+    machine_count: Option<usize>,
+    arguments: &Arguments,
+) -> anyhow::Result<ExitCode> {
+    let jobs = match arguments.jobs {
+        Some(jobs) => jobs,
+        None => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+    };
+    let batch = Batch { start: arguments.start, count: arguments.seeds, scenario, machine_count, jobs };
+    let clock = OsClock;
+    let begin = clock.now();
+    let (mut stats, mut failures) = (Stats::default(), 0);
+    let mut next_progress = 10;
+    run_all(&batch, |report| {
+        stats.add(&report.stats);
+        let elapsed = clock.now().since(begin).as_secs();
+        if elapsed >= next_progress {
+            next_progress = elapsed + 10;
+            eprintln!("{} of {} seeds after {elapsed} s", stats.runs, batch.count);
+        }
+        if let Some(failure) = &report.failure {
+            failures += 1;
+            println!("seed {} ({}) FAILED: {failure}", report.request.seed, report.plan.scenario.name());
+            println!("replay: {}", replay_command(&report, arguments));
+        }
+        if failures >= arguments.failures_max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    let seconds = clock.now().since(begin).as_secs_f64();
+    println!("{stats}");
+    println!("time        {seconds:.1} s, {:.1} seeds per second on {jobs} threads", stats.runs as f64 / seconds);
+    println!("{}", if failures == 0 { "every run was good" } else { "there were failures" });
+    Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn replay_command(report: &Report, arguments: &Arguments) -> String {
+    let mut command = format!("./x sim --seed {}", report.request.seed);
+    if let Some(scenario) = report.request.scenario {
+        command += &format!(" --scenario {}", scenario.name());
+    }
+    if let Some(count) = report.request.machine_count {
+        command += &format!(" --nodes {count}");
+    }
+    if let Some(mutation) = &arguments.mutation {
+        command += &format!(" --mutation {mutation}");
+    }
+    command + " --trace"
+}
+
+fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    OsDisk.open(path, OpenMode::Create)?.write_at(0, bytes)
+}
+
+#[cfg(feature = "mutations")]
+fn mutate(arguments: &Arguments) -> anyhow::Result<()> {
+    use hedgerow_sim::mutation::Mutation;
+    if let Some(name) = &arguments.mutation {
+        Mutation::from_name(name).with_context(|| format!("there is no mutation {name:?}"))?.set(true);
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "mutations"))]
+fn mutate(arguments: &Arguments) -> anyhow::Result<()> {
+    match &arguments.mutation {
+        Some(_) => bail!("this build keeps all safety rules; build with `-p hedgerow-sim --features mutations`"),
+        None => Ok(()),
+    }
+}

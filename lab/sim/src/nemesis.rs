@@ -1,0 +1,509 @@
+//! What goes wrong, and when: a plan of faults drawn from the seed, each as a few timed steps that also undo it.
+
+use crate::clock::MILLISECOND;
+use crate::history::Time;
+use hedgerow_types::random::Random;
+
+/// The smallest thing that can be done to a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The nemesis chooses its next fault.
+    Decide,
+    /// Nothing passes from one machine to another any more.
+    Cut {
+        /// Sender.
+        from: usize,
+        /// Receiver.
+        to: usize,
+    },
+    /// It passes again.
+    Heal {
+        /// Sender.
+        from: usize,
+        /// Receiver.
+        to: usize,
+    },
+    /// The connections between two machines break, and what was on its way is lost.
+    Break {
+        /// One.
+        a: usize,
+        /// The other.
+        b: usize,
+    },
+    /// What a machine sends to others takes longer.
+    SlowWires {
+        /// The sender.
+        machine: usize,
+        /// How much longer; 0 = as usual.
+        extra_delay: Time,
+    },
+    /// The process dies, and with it, if `is_power_loss`, what was not synced.
+    Stop {
+        /// Whose.
+        machine: usize,
+        /// Whether the machine dies too.
+        is_power_loss: bool,
+    },
+    /// The process starts again, if it does not run.
+    Start {
+        /// Where.
+        machine: usize,
+    },
+    /// The process stands still; its clock runs on and what arrives waits.
+    Pause {
+        /// Whose.
+        machine: usize,
+    },
+    /// It goes on.
+    Resume {
+        /// Whose.
+        machine: usize,
+    },
+    /// Disk writes take `factor` times as long; 1 = as usual.
+    SlowDisk {
+        /// Whose.
+        machine: usize,
+        /// How much longer.
+        factor: u64,
+    },
+    /// The process takes up to so long before it looks at what has arrived, and then handles all of it together.
+    SlowProcess {
+        /// Whose.
+        machine: usize,
+        /// How long at most; 0 = as usual.
+        delay_max: Time,
+    },
+    /// Syncs fail.
+    FailSyncs {
+        /// Whose.
+        machine: usize,
+        /// Whether they do.
+        is_failing: bool,
+    },
+    /// The disk is full.
+    FillDisk {
+        /// Whose.
+        machine: usize,
+        /// Whether it is.
+        is_full: bool,
+    },
+    /// The steady clock changes its rate.
+    ClockRate {
+        /// Whose.
+        machine: usize,
+        /// How fast it runs, parts per million above true.
+        error_ppm: i64,
+    },
+    /// The wall clock jumps.
+    StepWall {
+        /// Whose.
+        machine: usize,
+        /// By how much.
+        seconds: i64,
+    },
+    /// The operator moves the leadership of every table partition.
+    Transfer {
+        /// To where.
+        machine: usize,
+    },
+    /// All client connections of a machine break.
+    BreakClients {
+        /// Whose.
+        machine: usize,
+    },
+    /// The machine, stopped before, loses its disk.
+    Wipe {
+        /// Whose.
+        machine: usize,
+    },
+    /// A byte in the older part of the log of the machine, stopped before, goes bad.
+    Corrupt {
+        /// Whose.
+        machine: usize,
+    },
+}
+
+/// Kinds of faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "each is described where its steps are, in `Nemesis::steps`")]
+pub enum Kind {
+    CutPair,
+    CutOneWay,
+    IsolateOne,
+    IsolateLeader,
+    BreakLinks,
+    Pause,
+    PauseLeader,
+    KillProcess,
+    PowerLoss,
+    PowerLossEverywhere,
+    SlowDisk,
+    SlowProcess,
+    FailSync,
+    FullDisk,
+    ClockRate,
+    StepWall,
+    Transfer,
+    BreakClients,
+    Wipe,
+    Corrupt,
+    RestartFence,
+    ApplySkew,
+}
+
+impl Kind {
+    /// The name under which the summary counts it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CutPair => "cut pair",
+            Self::CutOneWay => "cut one way",
+            Self::IsolateOne => "isolate one",
+            Self::IsolateLeader => "isolate leader",
+            Self::BreakLinks => "break links",
+            Self::Pause => "pause",
+            Self::PauseLeader => "pause leader",
+            Self::KillProcess => "kill process",
+            Self::PowerLoss => "power loss",
+            Self::PowerLossEverywhere => "power loss everywhere",
+            Self::SlowDisk => "slow disk",
+            Self::SlowProcess => "slow process",
+            Self::FailSync => "failing sync",
+            Self::FullDisk => "full disk",
+            Self::ClockRate => "clock rate",
+            Self::StepWall => "wall clock step",
+            Self::Transfer => "leader transfer",
+            Self::BreakClients => "break clients",
+            Self::Wipe => "wiped disk",
+            Self::Corrupt => "corrupt log",
+            Self::RestartFence => "restart inside the lease",
+            Self::ApplySkew => "death of a leader before a busy follower",
+        }
+    }
+}
+
+/// What the nemesis sees of a world when it decides.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// Number of machines.
+    pub machine_count: usize,
+    /// Machines that lead a table partition.
+    pub leaders: Vec<usize>,
+    /// Machines that run and are not paused.
+    pub running: Vec<usize>,
+    /// Whether every replica runs, so that one machine's data may be lost.
+    pub is_whole: bool,
+}
+
+/// How faults come.
+#[derive(Clone, Debug)]
+pub struct Temper {
+    /// Kinds, each with its weight.
+    pub kinds: Vec<(Kind, u32)>,
+    /// Shortest and longest time between two faults.
+    pub gap: (Time, Time),
+    /// Longest duration of an ordinary fault.
+    pub duration_max: Time,
+    /// The time for which voters refuse to vote after they heard their leader.
+    pub refusal: Time,
+    /// The largest clock rate error, parts per million.
+    pub clock_rate_error_ppm: u64,
+}
+
+/// The chooser of faults.
+#[derive(Debug)]
+pub struct Nemesis {
+    temper: Temper,
+    random: Random,
+    has_lost_data: bool,
+}
+
+/// A fault: what it is, and its steps with their distance from now.
+pub type Fault = (Kind, Vec<(Time, Step)>);
+
+impl Nemesis {
+    /// A nemesis of this temper.
+    pub const fn new(temper: Temper, random: Random) -> Self {
+        Self { temper, random, has_lost_data: false }
+    }
+
+    /// Time until the next decision.
+    pub fn gap(&mut self) -> Time {
+        let (min, max) = self.temper.gap;
+        min + self.random.below(max - min + 1)
+    }
+
+    /// The next fault, if the drawn one is possible now.
+    pub fn decide(&mut self, view: &View) -> Option<Fault> {
+        let total: u32 = self.temper.kinds.iter().map(|(_, weight)| weight).sum();
+        let mut drawn = self.random.below(u64::from(total)) as u32;
+        let (kind, _) = *self.temper.kinds.iter().find(|(_, weight)| {
+            let is_it = drawn < *weight;
+            drawn = drawn.saturating_sub(*weight);
+            is_it
+        })?;
+        self.steps(kind, view).map(|steps| (kind, steps))
+    }
+
+    fn steps(&mut self, kind: Kind, view: &View) -> Option<Vec<(Time, Step)>> {
+        let duration = self.duration();
+        let any = self.random.below(view.machine_count as u64) as usize;
+        let other = (any + 1 + self.random.below(view.machine_count as u64 - 1) as usize) % view.machine_count;
+        Some(match kind {
+            Kind::CutPair => cut(&[any], &[other], true, 0, duration),
+            Kind::CutOneWay => cut(&[any], &[other], false, 0, duration),
+            Kind::IsolateOne => cut(&[any], &others(&[any], view), self.random.chance(3, 4), 0, duration),
+            Kind::IsolateLeader => {
+                let leader = self.leader(view)?;
+                cut(&[leader], &others(&[leader], view), self.random.chance(3, 4), 0, duration)
+            }
+            Kind::BreakLinks => vec![(0, Step::Break { a: any, b: other })],
+            Kind::Pause => self.pause(any),
+            Kind::PauseLeader => {
+                let leader = self.leader(view)?;
+                self.pause(leader)
+            }
+            Kind::KillProcess => self.stop(self.victim(any, view), false, duration),
+            Kind::PowerLoss => self.stop(self.victim(any, view), true, duration),
+            Kind::PowerLossEverywhere => self.stop_everything(view),
+            Kind::SlowDisk => {
+                let factor = 2 + self.random.below(100);
+                vec![
+                    (0, Step::SlowDisk { machine: any, factor }),
+                    (duration, Step::SlowDisk { machine: any, factor: 1 }),
+                ]
+            }
+            Kind::SlowProcess => {
+                let delay_max = MILLISECOND + self.random.below(20 * MILLISECOND);
+                vec![
+                    (0, Step::SlowProcess { machine: any, delay_max }),
+                    (duration, Step::SlowProcess { machine: any, delay_max: 0 }),
+                ]
+            }
+            // Without a power loss the next process reads what no sync has made durable.
+            Kind::FailSync => vec![
+                (0, Step::FailSyncs { machine: any, is_failing: true }),
+                (duration, Step::Stop { machine: any, is_power_loss: self.random.chance(1, 2) }),
+                (duration, Step::FailSyncs { machine: any, is_failing: false }),
+                (duration + MILLISECOND, Step::Start { machine: any }),
+            ],
+            Kind::FullDisk => vec![
+                (0, Step::FillDisk { machine: any, is_full: true }),
+                (duration, Step::FillDisk { machine: any, is_full: false }),
+                (duration + MILLISECOND, Step::Start { machine: any }),
+            ],
+            Kind::ClockRate => {
+                let most = self.temper.clock_rate_error_ppm;
+                let error_ppm = self.random.below(2 * most + 1) as i64 - most as i64;
+                vec![(0, Step::ClockRate { machine: any, error_ppm })]
+            }
+            Kind::StepWall => {
+                let seconds = if self.random.chance(1, 2) { 3_600 } else { -3_600 };
+                vec![(0, Step::StepWall { machine: any, seconds })]
+            }
+            Kind::Transfer => vec![(0, Step::Transfer { machine: any })],
+            Kind::BreakClients => vec![(0, Step::BreakClients { machine: any })],
+            Kind::Wipe => return self.lose_data(Step::Wipe { machine: any }, any, duration, view),
+            Kind::Corrupt => return self.lose_data(Step::Corrupt { machine: any }, any, duration, view),
+            Kind::RestartFence => return self.restart_fence(view),
+            Kind::ApplySkew => return self.apply_skew(view),
+        })
+    }
+
+    fn duration(&mut self) -> Time {
+        // Short and long ones alike: the exponent is drawn, not the length.
+        let length = self.temper.duration_max >> self.random.below(7);
+        length / 2 + self.random.below(length / 2 + 1)
+    }
+
+    fn leader(&mut self, view: &View) -> Option<usize> {
+        let count = view.leaders.len() as u64;
+        view.leaders.get(self.random.below(count) as usize).copied()
+    }
+
+    /// Leaders die as often as all others together.
+    fn victim(&self, any: usize, view: &View) -> usize {
+        if any % 2 == 0 { view.leaders.first().copied().unwrap_or(any) } else { any }
+    }
+
+    fn pause(&mut self, machine: usize) -> Vec<(Time, Step)> {
+        let duration = MILLISECOND + self.random.below(3 * self.temper.refusal);
+        vec![(0, Step::Pause { machine }), (duration, Step::Resume { machine })]
+    }
+
+    fn stop(&mut self, machine: usize, is_power_loss: bool, duration: Time) -> Vec<(Time, Step)> {
+        vec![(0, Step::Stop { machine, is_power_loss }), (duration, Step::Start { machine })]
+    }
+
+    fn stop_everything(&mut self, view: &View) -> Vec<(Time, Step)> {
+        let mut steps = Vec::new();
+        for machine in 0..view.machine_count {
+            steps.push((0, Step::Stop { machine, is_power_loss: true }));
+            steps.push((MILLISECOND + self.random.below(300 * MILLISECOND), Step::Start { machine }));
+        }
+        steps
+    }
+
+    /// Only once in a run, and only while nobody else misses anything: no system survives the loss of a majority.
+    fn lose_data(&mut self, loss: Step, machine: usize, duration: Time, view: &View) -> Option<Vec<(Time, Step)>> {
+        if self.has_lost_data || !view.is_whole {
+            return None;
+        }
+        self.has_lost_data = true;
+        let stop = Step::Stop { machine, is_power_loss: true };
+        Some(vec![(0, stop), (0, loss), (duration, Step::Start { machine })])
+    }
+
+    /// A leader keeps its lease by the word of voters, one of which restarts at once while the rest has long been
+    /// waiting for its vote:
+    ///
+    /// ```text
+    /// waiting voters --x-- leader ---- granting voters          (until the waiting ones have given up on the leader)
+    /// waiting voters --x-- leader --x-- granting voters         (one of them restarts here)
+    ///        |______________________________|                   (a majority without the leader)
+    /// ```
+    fn restart_fence(&mut self, view: &View) -> Option<Vec<(Time, Step)>> {
+        let leader = self.leader(view)?;
+        if view.running.len() < view.machine_count {
+            return None;
+        }
+        let mut rest = others(&[leader], view);
+        let turn = self.random.below(rest.len() as u64) as usize;
+        rest.rotate_left(turn);
+        let (waiting, granting) = rest.split_at(view.machine_count / 2);
+        let refusal = self.temper.refusal;
+        let tired = 2 * refusal + self.random.below(2 * refusal);
+        let back = tired + MILLISECOND + self.random.below(refusal / 8);
+        let mut steps = cut(&[leader], waiting, true, 0, back + 2 * refusal);
+        steps.extend(cut(&[leader], granting, true, tired, back + 2 * refusal));
+        steps.push((tired, Step::Stop { machine: granting[0], is_power_loss: self.random.chance(1, 2) }));
+        steps.push((back, Step::Start { machine: granting[0] }));
+        Some(steps)
+    }
+
+    /// A leader dies when it has acknowledged writes whose commitment the others have not heard of, because its word takes
+    /// long to reach them. The others handle what arrives in large batches, so that the news of the commitment, which the
+    /// first entry of the next leader brings, and a client's read of the same record come together.
+    fn apply_skew(&mut self, view: &View) -> Option<Vec<(Time, Step)>> {
+        let leader = self.leader(view)?;
+        let refusal = self.temper.refusal;
+        let extra_delay = refusal / 16 + self.random.below(refusal / 6);
+        let delay_max = refusal / 40 + self.random.below(refusal / 5);
+        let death = 2 * extra_delay + self.random.below(refusal);
+        let end = death + 4 * refusal;
+        let mut steps = vec![(0, Step::SlowWires { machine: leader, extra_delay })];
+        for machine in others(&[leader], view) {
+            steps.push((death, Step::SlowProcess { machine, delay_max }));
+            steps.push((end, Step::SlowProcess { machine, delay_max: 0 }));
+        }
+        steps.push((death, Step::Stop { machine: leader, is_power_loss: false }));
+        steps.extend(others(&[leader], view).into_iter().map(|other| (death, Step::Break { a: leader, b: other })));
+        steps.push((death, Step::SlowWires { machine: leader, extra_delay: 0 }));
+        steps.push((end, Step::Start { machine: leader }));
+        Some(steps)
+    }
+}
+
+fn others(these: &[usize], view: &View) -> Vec<usize> {
+    (0..view.machine_count).filter(|machine| !these.contains(machine)).collect()
+}
+
+fn cut(a: &[usize], b: &[usize], is_both_ways: bool, start: Time, end: Time) -> Vec<(Time, Step)> {
+    let mut steps = Vec::new();
+    for &from in a {
+        for &to in b {
+            steps.push((start, Step::Cut { from, to }));
+            steps.push((end, Step::Heal { from, to }));
+            if is_both_ways {
+                steps.push((start, Step::Cut { from: to, to: from }));
+                steps.push((end, Step::Heal { from: to, to: from }));
+            }
+        }
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KINDS: [Kind; 22] = [
+        Kind::CutPair,
+        Kind::CutOneWay,
+        Kind::IsolateOne,
+        Kind::IsolateLeader,
+        Kind::BreakLinks,
+        Kind::Pause,
+        Kind::PauseLeader,
+        Kind::KillProcess,
+        Kind::PowerLoss,
+        Kind::PowerLossEverywhere,
+        Kind::SlowDisk,
+        Kind::SlowProcess,
+        Kind::FailSync,
+        Kind::FullDisk,
+        Kind::ClockRate,
+        Kind::StepWall,
+        Kind::Transfer,
+        Kind::BreakClients,
+        Kind::Wipe,
+        Kind::Corrupt,
+        Kind::RestartFence,
+        Kind::ApplySkew,
+    ];
+
+    fn nemesis(kind: Kind, seed: u64) -> Nemesis {
+        let temper = Temper {
+            kinds: vec![(kind, 1)],
+            gap: (1, 2),
+            duration_max: 1_000 * MILLISECOND,
+            refusal: 400 * MILLISECOND,
+            clock_rate_error_ppm: 100,
+        };
+        Nemesis::new(temper, Random::new(seed))
+    }
+
+    fn view(machine_count: usize) -> View {
+        View { machine_count, leaders: vec![1], running: (0..machine_count).collect(), is_whole: true }
+    }
+
+    /// What ends `step`, unless it needs no end.
+    fn undoing(step: Step) -> Option<Step> {
+        match step {
+            Step::Cut { from, to } => Some(Step::Heal { from, to }),
+            Step::Stop { machine, .. } => Some(Step::Start { machine }),
+            Step::Pause { machine } => Some(Step::Resume { machine }),
+            Step::SlowDisk { machine, factor: 2.. } => Some(Step::SlowDisk { machine, factor: 1 }),
+            Step::SlowProcess { machine, delay_max: 1.. } => Some(Step::SlowProcess { machine, delay_max: 0 }),
+            Step::SlowWires { machine, extra_delay: 1.. } => Some(Step::SlowWires { machine, extra_delay: 0 }),
+            Step::FailSyncs { machine, is_failing: true } => Some(Step::FailSyncs { machine, is_failing: false }),
+            Step::FillDisk { machine, is_full: true } => Some(Step::FillDisk { machine, is_full: false }),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn every_fault_undoes_itself() {
+        for kind in KINDS {
+            for (seed, machine_count) in (0..50).flat_map(|seed| [(seed, 3), (seed, 5)]) {
+                let (_, steps) = nemesis(kind, seed).decide(&view(machine_count)).expect("possible");
+                assert!(!steps.is_empty(), "{kind:?}");
+                for (at, step) in &steps {
+                    if let Some(end) = undoing(*step) {
+                        let is_undone = steps.iter().any(|(later, other)| *other == end && later >= at);
+                        assert!(is_undone, "{kind:?} seed {seed}: {step:?} of {steps:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn data_is_lost_once_and_only_while_everything_else_is_there() {
+        for kind in [Kind::Wipe, Kind::Corrupt] {
+            let mut nemesis = nemesis(kind, 1);
+            assert!(nemesis.decide(&View { is_whole: false, ..view(3) }).is_none());
+            assert!(nemesis.decide(&view(3)).is_some());
+            assert!(nemesis.decide(&view(3)).is_none());
+        }
+    }
+}

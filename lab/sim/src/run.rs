@@ -1,0 +1,188 @@
+//! One run from beginning to end: found a cluster, let clients and faults at it, heal it, and judge.
+
+use crate::client::{Client, Pace};
+use crate::clock::{MILLISECOND, SECOND};
+use crate::history::{Call, History, Operation, Outcome, Time};
+use crate::invariant::check_logs;
+use crate::line::Caller;
+use crate::linear;
+use crate::once;
+use crate::protocol;
+use crate::scenario::{Plan, Scenario};
+use crate::stats::Stats;
+use crate::workload::COUNTER_KEY_MIN;
+use crate::world::World;
+
+/// Longest time for the cluster to be founded and the table to serve.
+const FOUNDING_MAX: Time = 20 * SECOND;
+/// Longest time for clients to end their last operations.
+const LAST_OPERATIONS_MAX: Time = 10 * SECOND;
+/// Longest time from the end of the last fault until all replicas are there and equal.
+const CONVERGENCE_MAX: Time = 60 * SECOND;
+/// How often it is looked whether something has been reached.
+const LOOK_INTERVAL: Time = 50 * MILLISECOND;
+/// Number of the client that reads everything at the end.
+const LAST_READER: u32 = 1_000;
+
+/// What to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// Everything follows from it, given the rest.
+    pub seed: u64,
+    /// The kind of run; `None` = drawn from the seed.
+    pub scenario: Option<Scenario>,
+    /// Number of machines; `None` = drawn from the seed.
+    pub machine_count: Option<usize>,
+    /// Whether to print every step.
+    pub is_traced: bool,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What was run.
+    pub request: Request,
+    /// What its plan was.
+    pub plan: Plan,
+    /// What the clients saw.
+    pub history: History,
+    /// Equal for two runs of one request.
+    pub hash: u64,
+    /// Counts.
+    pub stats: Stats,
+    /// What is wrong, if anything is.
+    pub failure: Option<String>,
+}
+
+/// Runs `request`.
+pub fn run(request: Request) -> Report {
+    let plan = Plan::new(request.seed, request.scenario, request.machine_count);
+    let mut world = World::new(request.seed, &plan, request.is_traced);
+    world.trace(|| format!("{plan:?}"));
+    let phases = [World::found, World::load, World::converge, World::read_everything, World::judge];
+    for phase in phases {
+        if world.failure.is_none() {
+            phase(&mut world);
+        }
+    }
+    let mut stats = world.stats;
+    stats.runs = 1;
+    stats.scenarios.insert(plan.scenario.name(), 1);
+    stats.virtual_time = world.queue.now();
+    Report { request, plan, hash: world.history.hash(), history: world.history, stats, failure: world.failure }
+}
+
+impl World {
+    /// Lets time pass until `is_reached`, at most `most`. Returns whether it was.
+    fn wait(&mut self, most: Time, mut is_reached: impl FnMut(&mut Self) -> bool) -> bool {
+        let end = self.queue.now() + most;
+        while self.failure.is_none() {
+            if is_reached(self) {
+                return true;
+            }
+            if self.queue.now() >= end {
+                return false;
+            }
+            let next = self.queue.now() + LOOK_INTERVAL;
+            self.run_until(next);
+        }
+        false
+    }
+
+    fn found(&mut self) {
+        let mut looks = 0;
+        let has_table = self.wait(FOUNDING_MAX, |world| {
+            looks += 1;
+            if looks % 4 == 0 {
+                let (partitions, replicas) = (world.plan.partition_count, world.plan.replica_count);
+                let machine = looks / 4 % world.machines.len();
+                let create = protocol::create_table(world.operator.next_sequence_id(), partitions, replicas);
+                world.send_to_machine(Caller::Operator, machine, create);
+                let query = protocol::query_table(world.operator.next_sequence_id());
+                world.send_to_machine(Caller::Operator, machine, query);
+            }
+            world.operator.table.is_some()
+        });
+        if !has_table && self.failure.is_none() {
+            self.fail("the cluster was not founded, or the table not created, in time".into());
+        }
+    }
+
+    fn load(&mut self) {
+        let Some(table) = self.operator.table else { return };
+        self.trace(|| format!("{table:?} serves"));
+        for number in 0..self.plan.client_count {
+            let random = self.random.fork();
+            let id = self.random.next_u64() | 1;
+            self.add_client(Client::new(number, id, self.machines.len(), table, self.plan.pace, random));
+        }
+        self.unleash();
+        let end = self.queue.now() + self.plan.load_time;
+        self.run_until(end);
+        self.heal_everything();
+        self.clients.iter_mut().for_each(Client::stop);
+        let is_quiet = self.wait(LAST_OPERATIONS_MAX, |world| world.clients.iter().all(Client::is_done));
+        if !is_quiet && self.failure.is_none() {
+            self.fail("a client did not come to the end of its operation".into());
+        }
+    }
+
+    fn converge(&mut self) {
+        let group_count = self.plan.group_count();
+        let mut missing = String::new();
+        let has_converged = self.wait(CONVERGENCE_MAX, |world| {
+            world.restart_stopped();
+            match world.invariants.check_converged(&world.machines, group_count) {
+                Ok(()) => true,
+                Err(why) => {
+                    missing = why;
+                    false
+                }
+            }
+        });
+        if !has_converged && self.failure.is_none() {
+            self.fail(format!("the cluster did not converge after the last fault: {missing}"));
+        }
+        if let Err(why) = check_logs(&self.machines) {
+            self.fail(why);
+        }
+    }
+
+    fn read_everything(&mut self) {
+        let Some(table) = self.operator.table else { return };
+        let script: Vec<(u32, Call)> = self.workload.keys().map(|key| (key, Call::Get)).collect();
+        let pace = Pace { think_max: 0, attempt_timeout: SECOND, deadline: 5 * SECOND };
+        let id = self.random.next_u64() | 1;
+        let reader = Client::new(LAST_READER, id, self.machines.len(), table, pace, self.random.fork());
+        self.add_client(reader.with_script(script));
+        let is_done = self.wait(60 * SECOND, |world| world.clients.last().is_some_and(Client::is_done));
+        if !is_done && self.failure.is_none() {
+            self.fail("the last reads did not end".into());
+        }
+    }
+
+    fn judge(&mut self) {
+        let verdict = linear::check(&self.history);
+        self.stats.undecided += verdict.undecided.len() as u64;
+        if let Some(violation) = verdict.violations.first() {
+            return self.fail(format!("the history is not linearizable\n{violation}"));
+        }
+        for (key, operations) in self.history.by_key() {
+            if let Err(why) = judge_key(key, &operations) {
+                return self.fail(why);
+            }
+        }
+    }
+}
+
+/// What the last reader must have found.
+fn judge_key(key: u32, operations: &[Operation]) -> Result<(), String> {
+    let last = operations.iter().rfind(|operation| operation.client == LAST_READER);
+    let Some(Outcome::Ok(crate::history::Answer::Content(content))) = last.map(|operation| operation.outcome) else {
+        return Err(format!("key {key} cannot be read after all faults have ended"));
+    };
+    if key >= COUNTER_KEY_MIN {
+        once::check(operations, content).map_err(|why| format!("counter key {key}: {why}"))?;
+    }
+    Ok(())
+}

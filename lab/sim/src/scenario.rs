@@ -1,0 +1,237 @@
+//! The kinds of runs: which faults come together, how densely, over what cluster and load.
+
+use crate::client::Pace;
+use crate::clock::{MILLISECOND, SECOND};
+use crate::history::Time;
+use crate::nemesis::{Kind, Temper};
+use crate::network::Delay;
+use hedgerow_replication::Settings;
+use hedgerow_types::random::Random;
+use std::time::Duration;
+
+/// The clock rate error that the clusters are configured for, parts per million.
+pub const CLOCK_RATE_ERROR_PPM: u32 = 20_000;
+
+/// Replicas of the metadata group, whatever the number of nodes.
+pub const META_REPLICA_COUNT: usize = 3;
+
+/// A kind of run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scenario {
+    /// No faults at all.
+    Calm,
+    /// Cuts of all shapes.
+    Partitions,
+    /// An isolated leader that clients still reach (pitfall C13).
+    MinorityLeader,
+    /// Processes and machines die and come back, one or all.
+    Crashes,
+    /// Slow, full and failing disks.
+    Disks,
+    /// Clocks of different and changing rates, pauses longer than a lease, wall clock steps (pitfall C11).
+    Clocks,
+    /// Leaders are moved about (pitfalls C3, C9).
+    Transfers,
+    /// Client connections break after requests and before replies.
+    Clients,
+    /// A disk is lost, or a log damaged, and the replicas on it learn again (pitfalls C15, C16, C18).
+    Repair,
+    /// A voter restarts inside the lease that it granted (pitfall C12).
+    RestartFence,
+    /// New leaders that know less than their clients (pitfalls C1, C2).
+    ApplySkew,
+    /// Everything.
+    Chaos,
+    /// Clocks beyond the configured error. Not among the drawn ones: no lease survives it, which shows that the
+    /// simulation sees what leases prevent.
+    ClocksBeyond,
+}
+
+/// Everything that distinguishes one run from another, drawn from its seed.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which kind of run.
+    pub scenario: Scenario,
+    /// Machines, 3 or 5.
+    pub machine_count: usize,
+    /// Partitions of the table.
+    pub partition_count: u32,
+    /// Replicas of each partition.
+    pub replica_count: u32,
+    /// Clients.
+    pub client_count: u32,
+    /// Records besides the counters.
+    pub register_count: u32,
+    /// Writes among a hundred operations.
+    pub write_percent: u64,
+    /// How clients behave.
+    pub pace: Pace,
+    /// Delay between machines, and between them and clients.
+    pub delay: Delay,
+    /// How long clients ask and faults come.
+    pub load_time: Time,
+    /// The faults; `None` = none.
+    pub temper: Option<Temper>,
+    /// Elections and leases.
+    pub replication: Settings,
+    /// Clocks run fast or slow by up to so much, parts per million.
+    pub clock_error_ppm: u64,
+    /// Bytes of log after which a replica flushes its storage.
+    pub flush_bytes: u64,
+}
+
+impl Scenario {
+    /// Every kind of run, [`Scenario::ClocksBeyond`] last.
+    pub const ALL: [Self; 13] = [
+        Self::Calm,
+        Self::Partitions,
+        Self::MinorityLeader,
+        Self::Crashes,
+        Self::Disks,
+        Self::Clocks,
+        Self::Transfers,
+        Self::Clients,
+        Self::Repair,
+        Self::RestartFence,
+        Self::ApplySkew,
+        Self::Chaos,
+        Self::ClocksBeyond,
+    ];
+
+    /// The name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Calm => "calm",
+            Self::Partitions => "partitions",
+            Self::MinorityLeader => "minority-leader",
+            Self::Crashes => "crashes",
+            Self::Disks => "disks",
+            Self::Clocks => "clocks",
+            Self::Transfers => "transfers",
+            Self::Clients => "clients",
+            Self::Repair => "repair",
+            Self::RestartFence => "restart-fence",
+            Self::ApplySkew => "apply-skew",
+            Self::Chaos => "chaos",
+            Self::ClocksBeyond => "clocks-beyond",
+        }
+    }
+
+    /// The kind of run with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scenario| scenario.name() == name)
+    }
+
+    fn drawn(random: &mut Random) -> Self {
+        match random.below(100) {
+            0..2 => Self::Calm,
+            2..12 => Self::Partitions,
+            12..20 => Self::MinorityLeader,
+            20..34 => Self::Crashes,
+            34..41 => Self::Disks,
+            41..50 => Self::Clocks,
+            50..57 => Self::Transfers,
+            57..63 => Self::Clients,
+            63..70 => Self::Repair,
+            70..78 => Self::RestartFence,
+            78..84 => Self::ApplySkew,
+            _ => Self::Chaos,
+        }
+    }
+
+    /// A voter that has fallen behind is not elected, so that a restart inside a lease shows only while little is written.
+    fn write_percent(self, random: &mut Random) -> u64 {
+        let usual = 30 + random.below(40);
+        if self == Self::RestartFence { usual / 10 } else { usual }
+    }
+
+    /// The faults and their weights.
+    fn kinds(self) -> Vec<(Kind, u32)> {
+        let partitions = [
+            (Kind::CutPair, 3),
+            (Kind::CutOneWay, 3),
+            (Kind::IsolateOne, 2),
+            (Kind::IsolateLeader, 3),
+            (Kind::BreakLinks, 3),
+        ];
+        let crashes = [(Kind::KillProcess, 2), (Kind::PowerLoss, 4), (Kind::PowerLossEverywhere, 2), (Kind::BreakLinks, 1)];
+        let disks = [(Kind::SlowDisk, 4), (Kind::FailSync, 2), (Kind::FullDisk, 2), (Kind::PowerLoss, 1)];
+        let clocks = [(Kind::ClockRate, 4), (Kind::Pause, 2), (Kind::PauseLeader, 4), (Kind::StepWall, 1), (Kind::IsolateLeader, 2)];
+        let transfers = [(Kind::Transfer, 6), (Kind::CutOneWay, 1), (Kind::PauseLeader, 1), (Kind::SlowDisk, 1), (Kind::IsolateLeader, 1)];
+        let clients = [(Kind::BreakClients, 6), (Kind::KillProcess, 1), (Kind::IsolateLeader, 1)];
+        let repair = [(Kind::Wipe, 3), (Kind::Corrupt, 3), (Kind::KillProcess, 1), (Kind::BreakLinks, 1)];
+        match self {
+            Self::Calm => Vec::new(),
+            Self::Partitions => partitions.to_vec(),
+            Self::MinorityLeader => vec![(Kind::IsolateLeader, 5), (Kind::PauseLeader, 1)],
+            Self::Crashes => crashes.to_vec(),
+            Self::Disks => disks.to_vec(),
+            Self::Clocks | Self::ClocksBeyond => clocks.to_vec(),
+            Self::Transfers => transfers.to_vec(),
+            Self::Clients => clients.to_vec(),
+            Self::Repair => repair.to_vec(),
+            Self::RestartFence => vec![(Kind::RestartFence, 1)],
+            Self::ApplySkew => vec![(Kind::ApplySkew, 4), (Kind::SlowProcess, 1)],
+            Self::Chaos => {
+                let all = [&partitions[..], &crashes, &disks, &clocks, &transfers, &clients, &repair];
+                let special = [(Kind::RestartFence, 1), (Kind::ApplySkew, 1), (Kind::SlowProcess, 2)];
+                all.into_iter().flatten().copied().chain(special).collect()
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// Groups: the table's partitions and the metadata.
+    pub const fn group_count(&self) -> usize {
+        self.partition_count as usize + 1
+    }
+
+    /// Replicas of all groups; the metadata always has three.
+    pub const fn replica_total(&self) -> usize {
+        self.partition_count as usize * self.replica_count as usize + META_REPLICA_COUNT
+    }
+
+    /// The plan of `seed`; `scenario` and `machine_count` override what would be drawn.
+    pub fn new(seed: u64, scenario: Option<Scenario>, machine_count: Option<usize>) -> Self {
+        let mut random = Random::new(seed ^ 0x706c_616e);
+        let drawn = Scenario::drawn(&mut random);
+        let scenario = scenario.unwrap_or(drawn);
+        let drawn_count = if random.chance(3, 4) { 3 } else { 5 };
+        let machine_count = machine_count.unwrap_or(drawn_count);
+        let replication = Settings {
+            tick: Duration::from_millis(40),
+            clock_rate_error_ppm: CLOCK_RATE_ERROR_PPM,
+            ..Settings::default()
+        };
+        let clock_error_ppm = u64::from(CLOCK_RATE_ERROR_PPM) * if scenario == Scenario::ClocksBeyond { 40 } else { 1 };
+        let gap_max = (200 + random.below(1_200)) * MILLISECOND;
+        let temper = Temper {
+            kinds: scenario.kinds(),
+            gap: (gap_max / 8, gap_max),
+            duration_max: (300 + random.below(2_000)) * MILLISECOND,
+            refusal: replication.refusal().as_nanos() as Time,
+            clock_rate_error_ppm: clock_error_ppm,
+        };
+        Self {
+            scenario,
+            machine_count,
+            partition_count: 2,
+            replica_count: machine_count as u32,
+            client_count: 3 + random.below(4) as u32,
+            register_count: 1 + random.below(5) as u32,
+            write_percent: scenario.write_percent(&mut random),
+            pace: Pace {
+                think_max: (20 + random.below(130)) * MILLISECOND,
+                attempt_timeout: (100 + random.below(400)) * MILLISECOND,
+                deadline: SECOND + random.below(2 * SECOND),
+            },
+            delay: if random.chance(1, 4) { Delay::JITTERY } else { Delay::NEAR },
+            load_time: 4 * SECOND + random.below(3 * SECOND),
+            temper: (!temper.kinds.is_empty()).then_some(temper),
+            replication,
+            clock_error_ppm,
+            flush_bytes: 1 << (9 + random.below(8)),
+        }
+    }
+}

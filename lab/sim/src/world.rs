@@ -1,0 +1,416 @@
+//! A cluster with its clients, its network and its nemesis, moved forward event by event.
+
+use crate::client::{Action, Client};
+use crate::clock::MICROSECOND;
+use crate::history::{History, Time};
+use crate::invariant::Invariants;
+use crate::line::{Caller, Lines};
+use crate::machine::{Input, Machine};
+use crate::nemesis::{Nemesis, Step};
+use crate::network::Wire;
+use crate::operator::Operator;
+use crate::protocol;
+use crate::queue::Queue;
+use crate::scenario::Plan;
+use crate::stats::Stats;
+use crate::workload::Workload;
+use bytes::{Bytes, BytesMut};
+use hedgerow_node::ConnectionId;
+use hedgerow_types::random::Random;
+use std::fmt;
+
+/// Events after which a run counts as running away.
+const EVENTS_MAX: u64 = 5_000_000;
+
+/// What can happen.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Tick { machine: usize, life: u64 },
+    Process { machine: usize, life: u64 },
+    PeerBytes { from: usize, to: usize, epoch: u64, bytes: Bytes },
+    ToMachine { line: u64, frame: Bytes },
+    ClosedAtMachine { line: u64, machine: usize, life: u64 },
+    ToCaller { line: u64, chunk: Bytes },
+    ClosedAtCaller { caller: Caller, machine: usize },
+    RoundEnds { machine: usize, life: u64, log: usize },
+    JobEnds { machine: usize, life: u64, job: u64 },
+    ClientWakes { client: usize, token: u64 },
+    Step(Step),
+}
+
+/// One run's world.
+#[derive(Debug)]
+pub struct World {
+    pub(crate) plan: Plan,
+    pub(crate) queue: Queue<Event>,
+    pub(crate) machines: Vec<Machine>,
+    pub(crate) wires: Vec<Wire>,
+    pub(crate) lines: Lines,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) workload: Workload,
+    pub(crate) operator: Operator,
+    pub(crate) nemesis: Option<Nemesis>,
+    pub(crate) history: History,
+    pub(crate) invariants: Invariants,
+    pub(crate) stats: Stats,
+    /// Why the run has failed, if it has.
+    pub(crate) failure: Option<String>,
+    pub(crate) random: Random,
+    pub(crate) is_traced: bool,
+}
+
+impl World {
+    /// The world of `seed` and `plan` at its beginning: all machines are on.
+    pub fn new(seed: u64, plan: &Plan, is_traced: bool) -> Self {
+        let mut random = Random::new(seed);
+        let machines: Vec<Machine> =
+            (0..plan.machine_count).map(|index| Machine::new(index, plan, &mut random)).collect();
+        let nemesis = plan.temper.clone().map(|temper| Nemesis::new(temper, random.fork()));
+        let mut world = Self {
+            queue: Queue::default(),
+            wires: std::iter::repeat_with(Wire::default).take(machines.len().pow(2)).collect(),
+            lines: Lines::default(),
+            clients: Vec::new(),
+            workload: Workload::new(plan.register_count, plan.write_percent, random.fork()),
+            operator: Operator::default(),
+            nemesis,
+            history: History::default(),
+            invariants: Invariants::new(plan.replica_count as usize),
+            stats: Stats::default(),
+            failure: None,
+            random,
+            is_traced,
+            machines,
+            plan: plan.clone(),
+        };
+        (0..world.machines.len()).for_each(|machine| world.start_machine(machine));
+        world
+    }
+
+    /// Lets events happen until `until`, or until the run has failed.
+    pub fn run_until(&mut self, until: Time) {
+        while self.failure.is_none()
+            && let Some(event) = self.queue.pop(until)
+        {
+            self.stats.events += 1;
+            if self.stats.events > EVENTS_MAX {
+                self.fail("the run does not come to an end: too many events".into());
+            }
+            self.happen(event);
+        }
+    }
+
+    /// Writes a line of the trace.
+    pub(crate) fn trace(&self, line: impl FnOnce() -> String) {
+        if self.is_traced {
+            println!("{:>12.6} {}", self.queue.now() as f64 / 1e9, line());
+        }
+    }
+
+    pub(crate) fn fail(&mut self, why: String) {
+        self.trace(|| format!("FAILED {why}"));
+        self.failure.get_or_insert(why);
+    }
+
+    pub(crate) fn after(&mut self, delay: Time, event: Event) {
+        self.queue.push(self.queue.now() + delay, event);
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Tick { machine, life } => self.tick(machine, life),
+            Event::Process { machine, life } => self.process(machine, life),
+            Event::PeerBytes { from, to, epoch, bytes } => {
+                if self.wire(from, to).delivers(epoch) {
+                    let from = self.machines[from].id;
+                    self.deliver(to, Input::Peer(from, bytes));
+                }
+            }
+            Event::ToMachine { line, frame } => match self.lines.machine_of(line) {
+                Some(machine) if self.machines[machine].process.is_some() => {
+                    self.deliver(machine, Input::Client(ConnectionId(line), frame));
+                }
+                Some(_) => self.refuse_connection(line),
+                None => {}
+            },
+            Event::ClosedAtMachine { line, machine, life } => {
+                if self.machines[machine].life == life {
+                    self.deliver(machine, Input::ClientClosed(ConnectionId(line)));
+                }
+            }
+            Event::ToCaller { line, chunk } => {
+                if let Some(caller) = self.lines.caller_of(line) {
+                    protocol::split_replies(chunk).into_iter().for_each(|frame| self.receive(caller, frame));
+                }
+            }
+            Event::ClosedAtCaller { caller, machine } => self.closed_at_caller(caller, machine),
+            Event::RoundEnds { machine, life, log } => self.end_round(machine, life, log),
+            Event::JobEnds { machine, life, job } => {
+                if self.machines[machine].life == life
+                    && let Some(process) = &mut self.machines[machine].process
+                {
+                    process.end_job(job);
+                    self.schedule(machine);
+                }
+            }
+            Event::ClientWakes { client, token } => {
+                let mut actions = Vec::new();
+                let now = self.queue.now();
+                self.clients[client].handle_wake(token, now, &mut self.workload, &mut actions);
+                self.act(client, actions);
+            }
+            Event::Step(step) => self.take_step(step),
+        }
+    }
+
+    pub(crate) fn start_machine(&mut self, machine: usize) {
+        let now = self.queue.now();
+        if self.machines[machine].process.is_some() {
+            return;
+        }
+        self.trace(|| format!("m{} starts", machine + 1));
+        match self.machines[machine].start(now) {
+            Ok(()) => {
+                let life = self.machines[machine].life;
+                let interval = self.machines[machine].tick_interval();
+                let first = self.random.below(interval);
+                self.after(first, Event::Tick { machine, life });
+                self.dispatch(machine);
+            }
+            Err(why) if self.machines[machine].may_fail => {
+                self.trace(|| format!("m{} cannot start: {why}", machine + 1));
+            }
+            Err(why) => self.fail(format!("m{} cannot start: {why}", machine + 1)),
+        }
+    }
+
+    pub(crate) fn stop_machine(&mut self, machine: usize, is_power_loss: bool) {
+        let now = self.queue.now();
+        self.trace(|| format!("m{} stops{}", machine + 1, if is_power_loss { " with its power" } else { "" }));
+        self.machines[machine].stop(is_power_loss);
+        self.invariants.forget(machine);
+        for other in (0..self.machines.len()).filter(|other| *other != machine) {
+            self.wires[other * self.plan.machine_count + machine].break_now(now, &mut self.random);
+        }
+        self.break_clients(machine, true);
+    }
+
+    pub(crate) fn break_clients(&mut self, machine: usize, is_dead: bool) {
+        let life = self.machines[machine].life;
+        for (line, caller) in self.lines.break_all(machine, is_dead, &mut self.random) {
+            let delay = self.delay();
+            self.after(delay, Event::ClosedAtCaller { caller, machine });
+            if !is_dead {
+                let delay = self.delay();
+                self.after(delay, Event::ClosedAtMachine { line, machine, life });
+            }
+        }
+    }
+
+    fn refuse_connection(&mut self, line: u64) {
+        let Some(machine) = self.lines.machine_of(line) else { return };
+        if let Some(caller) = self.lines.close(line) {
+            let delay = self.delay();
+            self.after(delay, Event::ClosedAtCaller { caller, machine });
+        }
+    }
+
+    fn tick(&mut self, machine: usize, life: u64) {
+        if self.machines[machine].life != life {
+            return;
+        }
+        let Some(process) = &mut self.machines[machine].process else { return };
+        if !process.inbox.iter().any(|input| matches!(input, Input::Tick)) {
+            process.inbox.push(Input::Tick);
+        }
+        self.schedule(machine);
+        let interval = self.machines[machine].tick_interval();
+        self.after(interval, Event::Tick { machine, life });
+    }
+
+    fn deliver(&mut self, machine: usize, input: Input) {
+        if let Some(process) = &mut self.machines[machine].process {
+            process.inbox.push(input);
+            self.schedule(machine);
+        }
+    }
+
+    /// Sees to it that the process looks at its inbox.
+    pub(crate) fn schedule(&mut self, machine: usize) {
+        let state = &mut self.machines[machine];
+        if state.is_paused {
+            return;
+        }
+        let life = state.life;
+        let delay = state.processing_delay();
+        let Some(process) = &mut state.process else { return };
+        if !process.is_scheduled && !process.inbox.is_empty() {
+            process.is_scheduled = true;
+            self.after(delay, Event::Process { machine, life });
+        }
+    }
+
+    fn process(&mut self, machine: usize, life: u64) {
+        let now = self.queue.now();
+        let state = &mut self.machines[machine];
+        if state.life != life {
+            return;
+        }
+        if state.is_paused {
+            if let Some(process) = &mut state.process {
+                process.is_scheduled = false;
+            }
+            return;
+        }
+        if let Err(why) = state.process(now) {
+            self.fail(format!("m{} cannot read what another node sent: {why}", machine + 1));
+        }
+        self.dispatch(machine);
+        if let Err(why) = self.invariants.check(&self.machines, machine, now, &mut self.stats) {
+            self.fail(why);
+        }
+    }
+
+    /// Carries out what a node's outbox asks for.
+    fn dispatch(&mut self, machine: usize) {
+        let Some(process) = &mut self.machines[machine].process else { return };
+        let outbox = std::mem::take(process.node.outbox());
+        for (log, submission) in outbox.submissions {
+            process.submit(log, submission);
+        }
+        for (to, bytes) in outbox.peers {
+            self.send_to_peer(machine, usize::from(to.0) - 1, bytes.freeze());
+        }
+        for (connection, bytes) in outbox.clients {
+            self.send_to_caller(connection, bytes);
+        }
+        for connection in outbox.closed {
+            if let Some(caller) = self.lines.close(connection.0) {
+                let delay = self.delay();
+                self.after(delay, Event::ClosedAtCaller { caller, machine });
+            }
+        }
+        for job in outbox.jobs {
+            self.stats.note_job(&job);
+            let state = &mut self.machines[machine];
+            let (life, duration) = (state.life, state.job_duration());
+            let Some(process) = &mut state.process else { return };
+            let job = process.begin_job(job);
+            self.after(duration, Event::JobEnds { machine, life, job });
+        }
+        self.begin_rounds(machine);
+        if let Some(why) = outbox.failure {
+            self.process_failed(machine, &why);
+        }
+    }
+
+    fn process_failed(&mut self, machine: usize, why: &str) {
+        self.trace(|| format!("m{} gives up: {why}", machine + 1));
+        self.stats.node_failures += 1;
+        if self.machines[machine].may_fail {
+            self.stop_machine(machine, false);
+        } else {
+            self.fail(format!("m{} gave up without a disk fault: {why}", machine + 1));
+        }
+    }
+
+    fn begin_rounds(&mut self, machine: usize) {
+        let state = &mut self.machines[machine];
+        let life = state.life;
+        let Some(process) = &mut state.process else { return };
+        for log in process.begin_rounds() {
+            let duration = self.machines[machine].round_duration();
+            self.after(duration, Event::RoundEnds { machine, life, log });
+        }
+        self.schedule(machine);
+    }
+
+    fn end_round(&mut self, machine: usize, life: u64, log: usize) {
+        if self.machines[machine].life == life
+            && let Some(process) = &mut self.machines[machine].process
+        {
+            process.end_round(log);
+            self.begin_rounds(machine);
+        }
+    }
+
+    pub(crate) fn send_to_peer(&mut self, from: usize, to: usize, bytes: Bytes) {
+        let (now, delay) = (self.queue.now(), self.delay());
+        let wire = &mut self.wires[from * self.plan.machine_count + to];
+        if let Some(arrival) = wire.send(now, delay, &bytes) {
+            self.queue.push(arrival.at, Event::PeerBytes { from, to, epoch: arrival.epoch, bytes });
+        }
+    }
+
+    fn send_to_caller(&mut self, connection: ConnectionId, bytes: BytesMut) {
+        let at = self.queue.now() + self.delay();
+        if let Some(at) = self.lines.send_to_caller(connection.0, at) {
+            self.queue.push(at, Event::ToCaller { line: connection.0, chunk: bytes.freeze() });
+        }
+    }
+
+    /// Sends a caller's frame to a machine, over its connection or a new one.
+    pub(crate) fn send_to_machine(&mut self, caller: Caller, machine: usize, frame: Bytes) {
+        let at = self.queue.now() + self.delay();
+        let line = self.lines.connect(caller, machine);
+        let at = self.lines.send_to_machine(line, at);
+        self.queue.push(at, Event::ToMachine { line, frame });
+    }
+
+    fn receive(&mut self, caller: Caller, frame: Bytes) {
+        match caller {
+            Caller::Operator => self.operator.handle_reply(frame),
+            Caller::Client(client) => {
+                let mut actions = Vec::new();
+                let now = self.queue.now();
+                self.clients[client].handle_reply(frame, now, &mut self.workload, &mut actions);
+                self.act(client, actions);
+            }
+        }
+    }
+
+    fn closed_at_caller(&mut self, caller: Caller, machine: usize) {
+        let Caller::Client(client) = caller else { return };
+        let mut actions = Vec::new();
+        self.clients[client].handle_closed(machine, self.queue.now(), &mut actions);
+        self.act(client, actions);
+    }
+
+    /// Carries out what a client wants.
+    pub(crate) fn act(&mut self, client: usize, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Send { machine, frame } => self.send_to_machine(Caller::Client(client), machine, frame),
+                Action::Wake { at, token } => self.queue.push(at, Event::ClientWakes { client, token }),
+                Action::Record(operation) => {
+                    self.trace(|| operation.to_string());
+                    self.stats.note_operation(&operation);
+                    self.history.push(operation);
+                }
+                Action::Fail(why) => self.fail(why),
+            }
+        }
+    }
+
+    /// Adds a client and lets it begin.
+    pub(crate) fn add_client(&mut self, mut client: Client) {
+        let mut actions = Vec::new();
+        client.start(self.queue.now(), &mut actions);
+        self.clients.push(client);
+        self.act(self.clients.len() - 1, actions);
+    }
+
+    pub(crate) fn wire(&mut self, from: usize, to: usize) -> &mut Wire {
+        &mut self.wires[from * self.plan.machine_count + to]
+    }
+
+    fn delay(&mut self) -> Time {
+        self.plan.delay.draw(&mut self.random).max(MICROSECOND)
+    }
+}
+
+impl fmt::Display for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} machines, {} events", self.machines.len(), self.stats.events)
+    }
+}
