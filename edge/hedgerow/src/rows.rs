@@ -7,6 +7,8 @@
 //! | JSON Lines | `{"hash_key", "sort_key", "value" [, "ttl_seconds"]}` | `{"key", "value" [, "ttl_seconds"]}` |
 
 mod read;
+#[cfg(test)]
+mod tests;
 mod write;
 
 pub(crate) use read::{Item, Reader};

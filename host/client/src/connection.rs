@@ -1,16 +1,18 @@
 //! One connection as its users see it: requests go into a shared buffer, replies come back by sequence id.
 //!
-//! Users never touch the socket. They encode into the outgoing buffer and wait for their slot to be filled; the
-//! connection's driver (see [`crate::driver`]) is the only task that reads and writes. Requests that were encoded between
-//! two turns of the driver leave in one system call.
+//! Users encode into the outgoing buffer and wait for their slot to be filled; the connection's driver (see
+//! [`crate::driver`]) writes and reads. Requests that were encoded between two turns of the driver leave in one system
+//! call. A user whose request is alone on the connection writes it itself, since there is nothing to gather and a turn of
+//! the driver can be saved.
 
-use bytes::BytesMut;
+use bytes::{Buf as _, BytesMut};
 use hedgerow_wire::Body;
 use hedgerow_wire::call::{self, ReplyFrame};
 use rustc_hash::FxHashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::time::Instant;
 
 /// Most requests that may wait for a reply on one connection, forgotten ones not counted.
@@ -40,6 +42,8 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 struct State {
     outgoing: BytesMut,
+    /// The writing half of the socket, while the driver has nothing to write: bytes of two writers must not mix.
+    writer: Option<OwnedWriteHalf>,
     slots: FxHashMap<i32, Slot>,
     last_id: i32,
     earliest_deadline: Option<Instant>,
@@ -71,6 +75,7 @@ impl Shared {
         Arc::new(Self {
             state: Mutex::new(State {
                 outgoing: BytesMut::new(),
+                writer: None,
                 slots: FxHashMap::default(),
                 last_id: 0,
                 earliest_deadline: None,
@@ -95,14 +100,16 @@ impl Shared {
         if state.slots.len() >= IN_FLIGHT_MAX {
             return Err(Lost::Full);
         }
+        let is_alone = state.slots.is_empty() && state.outgoing.is_empty();
         let id = state.next_id();
         call::encode_request(&mut state.outgoing, request.header, id, request.body);
         state.slots.insert(id, Slot::Waiting { waker: None, deadline: request.deadline });
-        if state.earliest_deadline.is_none_or(|earliest| request.deadline < earliest) {
+        let is_first_to_expire = state.earliest_deadline.is_none_or(|earliest| request.deadline < earliest);
+        if is_first_to_expire {
             state.earliest_deadline = Some(request.deadline);
         }
-        let driver = if state.is_driver_woken { None } else { state.driver.take() };
-        state.is_driver_woken = true;
+        let is_sent = is_alone && state.write();
+        let driver = if is_sent && !is_first_to_expire { None } else { state.wake_driver() };
         drop(state);
         if let Some(driver) = driver {
             driver.wake();
@@ -110,14 +117,24 @@ impl Shared {
         Ok(Waiting { shared: self.clone(), id, is_over: false })
     }
 
-    /// Driver: remembers whom to wake and exchanges an empty `sending` for what has been encoded since.
-    pub(crate) fn exchange(&self, context: &Context<'_>, sending: &mut BytesMut) -> Work {
+    /// Driver: remembers whom to wake and exchanges an empty `sending` for what has been encoded since. The driver has
+    /// `writer` exactly as long as it has something to send.
+    pub(crate) fn exchange(
+        &self,
+        context: &Context<'_>,
+        sending: &mut BytesMut,
+        writer: &mut Option<OwnedWriteHalf>,
+    ) -> Work {
         let mut state = self.lock();
         if !state.driver.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
             state.driver = Some(context.waker().clone());
         }
         if sending.is_empty() {
             std::mem::swap(sending, &mut state.outgoing);
+        }
+        let (from, to) = if sending.is_empty() { (writer, &mut state.writer) } else { (&mut state.writer, writer) };
+        if let Some(half) = from.take() {
+            *to = Some(half);
         }
         state.is_driver_woken = false;
         Work { earliest_deadline: state.earliest_deadline, is_released: state.is_released }
@@ -163,6 +180,7 @@ impl Shared {
         }
         state.end = Some(reason);
         state.outgoing = BytesMut::new();
+        state.writer = None;
         state.driver = None;
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
@@ -181,6 +199,23 @@ impl Shared {
 }
 
 impl State {
+    /// Writes all of `outgoing` if the socket takes it now; what it does not take is left for the driver.
+    fn write(&mut self) -> bool {
+        let Some(writer) = &self.writer else { return false };
+        match writer.try_write(&self.outgoing) {
+            Ok(count) if count == self.outgoing.len() => self.outgoing.clear(),
+            Ok(count) => self.outgoing.advance(count),
+            // The driver meets the same error and ends the connection.
+            Err(_) => {}
+        }
+        self.outgoing.is_empty()
+    }
+
+    /// Whom to wake so that the driver takes a turn; nobody if that has been done since its last.
+    fn wake_driver(&mut self) -> Option<Waker> {
+        if std::mem::replace(&mut self.is_driver_woken, true) { None } else { self.driver.take() }
+    }
+
     /// A positive id that no unanswered request has. Ids come round after two thousand million requests.
     fn next_id(&mut self) -> i32 {
         loop {

@@ -12,10 +12,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-/// Free space offered to each read.
+/// Size of the buffer that replies are read into.
 const READ_SIZE: usize = 32 << 10;
+/// Least free space offered to a read.
+const READ_SIZE_MIN: usize = 4 << 10;
 /// Capacity above which an emptied write buffer is given back.
 const WRITE_BUFFER_KEPT_MAX: usize = 256 << 10;
 /// Least time between two searches for late requests, so that many different deadlines cost few searches.
@@ -38,9 +41,11 @@ async fn serve(shared: &Shared, stream: TcpStream, address: SocketAddr) -> (Lost
     if let Err(error) = stream.set_nodelay(true) {
         return (Lost::NotConnected(format!("setting up the connection to {address}: {error}")), false);
     }
+    let (reader, writer) = stream.into_split();
     let mut driver = Driver {
         shared,
-        stream,
+        reader,
+        writer: Some(writer),
         sending: BytesMut::new(),
         sent: 0,
         received: BytesMut::with_capacity(READ_SIZE),
@@ -62,7 +67,9 @@ enum End {
 
 struct Driver<'a> {
     shared: &'a Shared,
-    stream: TcpStream,
+    reader: OwnedReadHalf,
+    /// The writing half, while there is something in `sending`.
+    writer: Option<OwnedWriteHalf>,
     /// Encoded requests that are being written.
     sending: BytesMut,
     /// How many of their bytes the socket has taken.
@@ -76,7 +83,7 @@ struct Driver<'a> {
 impl Driver<'_> {
     /// Does all that can be done now. Ready(Ok) = released.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), End>> {
-        let mut work = self.shared.exchange(context, &mut self.sending);
+        let mut work = self.shared.exchange(context, &mut self.sending, &mut self.writer);
         if let Poll::Ready(error) = self.poll_write(context, &mut work) {
             return Poll::Ready(Err(End::Io(error)));
         }
@@ -92,8 +99,8 @@ impl Driver<'_> {
 
     /// Writes until nothing is left or the socket is full; ready only with an error.
     fn poll_write(&mut self, context: &mut Context<'_>, work: &mut Work) -> Poll<io::Error> {
-        while !self.sending.is_empty() {
-            match ready!(Pin::new(&mut self.stream).poll_write(context, &self.sending[self.sent..])) {
+        while let Some(writer) = self.writer.as_mut().filter(|_| !self.sending.is_empty()) {
+            match ready!(Pin::new(writer).poll_write(context, &self.sending[self.sent..])) {
                 Ok(0) => return Poll::Ready(io::ErrorKind::WriteZero.into()),
                 Ok(count) => self.sent += count,
                 Err(error) => return Poll::Ready(error),
@@ -104,7 +111,7 @@ impl Driver<'_> {
                 if self.sending.capacity() > WRITE_BUFFER_KEPT_MAX {
                     self.sending = BytesMut::new();
                 }
-                *work = self.shared.exchange(context, &mut self.sending);
+                *work = self.shared.exchange(context, &mut self.sending, &mut self.writer);
             }
         }
         Poll::Pending
@@ -113,8 +120,11 @@ impl Driver<'_> {
     /// Reads and hands out replies until the socket is empty; ready only with the reason to end.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<End> {
         loop {
-            self.received.reserve(READ_SIZE);
-            match ready!(pin!(self.stream.read_buf(&mut self.received)).poll(context)) {
+            // Replies that were handed out may still hold the buffer, and then more space means a new one.
+            if self.received.capacity() - self.received.len() < READ_SIZE_MIN {
+                self.received.reserve(READ_SIZE);
+            }
+            match ready!(pin!(self.reader.read_buf(&mut self.received)).poll(context)) {
                 Ok(0) => return Poll::Ready(End::Io(io::ErrorKind::UnexpectedEof.into())),
                 Ok(_) => {}
                 Err(error) => return Poll::Ready(End::Io(error)),

@@ -136,6 +136,11 @@ pub fn random_u64() -> u64 {
     system::random_u64()
 }
 
+/// Lets this process open as many files as the system allows it; the number. A database of every replica keeps some open.
+pub fn raise_file_limit() -> io::Result<u64> {
+    system::raise_file_limit()
+}
+
 /// The few calls that the standard library does not offer.
 mod system {
     #![allow(unsafe_code, reason = "foreign calls that only fill a buffer of ours")]
@@ -165,6 +170,20 @@ mod system {
             let error = io::Error::last_os_error();
             assert_eq!(error.kind(), io::ErrorKind::Interrupted, "reads of up to 256 bytes fail only on a signal");
         }
+    }
+
+    pub(super) fn raise_file_limit() -> io::Result<u64> {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the pointer is to a live rlimit of ours.
+        if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: the pointer is to a live rlimit of ours.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(limit.rlim_cur)
     }
 
     pub(super) fn available_bytes(dir: &Path) -> io::Result<u64> {

@@ -5,7 +5,7 @@ use crate::node::{Node, not_leader, storage_refusal};
 use crate::replica::{Hosted, Origin, PendingInstall, Replica, checkpoint_directory, incoming_directory};
 use hedgerow_env::Now;
 use hedgerow_replication::{Membership, Persist, ReadOutcome, Ready, Role, RoleChange};
-use hedgerow_storage::{ApplyOutcome, Partition};
+use hedgerow_storage::{ApplyError, ApplyOutcome, Partition};
 use hedgerow_types::log::{Entry, EntryKind, LogPosition};
 use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{GroupId, Index, Refusal};
@@ -101,6 +101,9 @@ impl Node {
         let mut outcomes = Vec::with_capacity(entries.len());
         let Some(storage) = &mut replica.storage else { return };
         if let Err(error) = storage.apply(entries, encoded.as_ref(), &mut outcomes) {
+            if matches!(&error, ApplyError::Engine(cause) if cause.is_damage()) {
+                return self.lose(group, chain(&error));
+            }
             let reason = format!("group {group} cannot apply its log: {}", chain(&error));
             return self.outbox.fail(reason);
         }

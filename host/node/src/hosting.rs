@@ -383,8 +383,10 @@ fn next_change(
             ReplicaRole::Joining { replaces } if is_learner => {
                 let progress = replica.group.progress();
                 let has_caught_up = progress.iter().any(|peer| {
+                    // A member that was just added counts as active before it has said anything.
                     peer.replica == id
                         && peer.is_active
+                        && peer.matched >= FIRST_POSITION.index
                         && !peer.is_snapshotting
                         && peer.matched + PROMOTE_LAG_MAX >= replica.group.last_index()
                 });

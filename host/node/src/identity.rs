@@ -34,6 +34,12 @@ impl Identity {
         Incarnation(self.incarnation)
     }
 
+    /// Begins another life, because something of this one is lost.
+    pub(crate) fn renew(&mut self, random: u64, disk: &dyn Disk, directories: &[PathBuf]) -> io::Result<()> {
+        self.incarnation = random | 1;
+        self.save(disk, directories)
+    }
+
     /// Writes the identity to every directory, durably.
     pub(crate) fn save(&self, disk: &dyn Disk, directories: &[PathBuf]) -> io::Result<()> {
         let text = serde_json::to_vec(self).map_err(io::Error::other)?;

@@ -70,7 +70,7 @@ impl Node {
     pub fn open(config: Config, disk: Arc<dyn Disk>, engines: Arc<dyn Engines>, now: Now) -> Result<Opened, OpenError> {
         check(&config)?;
         let mut random = Random::new(config.seed);
-        let identity = identity::open(&*disk, &config.data, config.node, random.next_u64())?;
+        let mut identity = identity::open(&*disk, &config.data, config.node, random.next_u64())?;
         let catalogue = read_catalogue(&*disk, &config)?;
         let mut logs = Vec::new();
         let mut recovered = Vec::new();
@@ -83,6 +83,14 @@ impl Node {
         }
         let address = Text::from(config.address.as_str());
         let scans = Scans::new(random.next_u64());
+        if logs.iter().any(Log::has_unknown_loss) {
+            // The log held something that cannot be read, of whatever group. A replica that is missing now may be what
+            // was lost, so that nothing may be created in this incarnation's name.
+            let random = random.next_u64();
+            identity
+                .renew(random, &*disk, &config.data)
+                .map_err(|source| IdentityError::Io { directory: config.data[0].clone(), source })?;
+        }
         let limiter = Limiter::new(config.snapshot_bytes_per_second);
         let mut node = Node {
             config,

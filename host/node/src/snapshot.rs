@@ -52,6 +52,10 @@ struct Checkpoint {
 #[derive(Debug)]
 struct Transfer {
     id: u64,
+    /// What began it, to be said again while the receiver says nothing.
+    begin: Frame,
+    /// Time since it was said last.
+    since_begin: Duration,
     /// What the receiver wants and has not been sent.
     wanted: Option<(u32, u64)>,
     idle: Duration,
@@ -124,17 +128,19 @@ impl Node {
         let mut encoded = BytesMut::new();
         message.encode(&mut encoded);
         let files = checkpoint.files.iter().map(|(name, size)| SnapshotFile { name: name.clone(), size: *size });
-        let begin = SnapshotBegin {
+        let begin = Frame::SnapshotBegin(SnapshotBegin {
             group: group.to_u64(),
             from: from.0,
             to: to.0,
             id: meta.id,
             message: encoded.freeze(),
             files: files.collect(),
-        };
-        replica.sending.transfers.insert(to, Transfer { id: meta.id, wanted: None, idle: Duration::ZERO });
+        });
+        let (idle, since_begin) = (Duration::ZERO, Duration::ZERO);
+        let transfer = Transfer { id: meta.id, begin: begin.clone(), since_begin, wanted: None, idle };
+        replica.sending.transfers.insert(to, transfer);
         tracing::info!(%group, %to, index = meta.position.index, "sending a checkpoint");
-        self.send(to.node(), &Frame::SnapshotBegin(begin));
+        self.send(to.node(), &begin);
     }
 
     pub(crate) fn handle_snapshot_progress(&mut self, progress: SnapshotProgress, now: Now) {
@@ -160,7 +166,17 @@ impl Node {
             let Some(replica) = self.running(group).filter(|replica| !replica.sending.transfers.is_empty()) else {
                 continue;
             };
-            replica.sending.transfers.values_mut().for_each(|transfer| transfer.idle += elapsed);
+            let mut again = Vec::new();
+            for (to, transfer) in &mut replica.sending.transfers {
+                transfer.idle += elapsed;
+                transfer.since_begin += elapsed;
+                // A receiver that has begun repeats what it wants by itself; one that has not may have missed the
+                // beginning. Hearing it twice does no harm.
+                if transfer.idle >= REPEAT_AFTER && transfer.since_begin >= REPEAT_AFTER {
+                    transfer.since_begin = Duration::ZERO;
+                    again.push((*to, transfer.begin.clone()));
+                }
+            }
             let is_idle = |transfer: &Transfer| transfer.idle >= GIVE_UP_AFTER;
             let transfers = &replica.sending.transfers;
             let idle: Vec<ReplicaId> =
@@ -170,6 +186,7 @@ impl Node {
                 replica.group.handle_snapshot_sent(to, false, now.instant);
             }
             self.mark_dirty(group);
+            again.into_iter().for_each(|(to, begin)| self.send(to.node(), &begin));
             self.send_wanted(group);
         }
     }

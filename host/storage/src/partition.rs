@@ -151,7 +151,8 @@ impl Partition {
             if position == membership_at {
                 self.keep_membership(membership);
             }
-            if self.batch.size() > BATCH_SIZE_MAX && (membership.is_none() || position >= membership_at) {
+            let may_cut = position + 1 < entries.len() && (membership.is_none() || position >= membership_at);
+            if may_cut && self.batch.size() > BATCH_SIZE_MAX {
                 self.write_batch()?;
             }
         }

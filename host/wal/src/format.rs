@@ -242,7 +242,7 @@ impl SegmentHead {
 }
 
 impl BatchHead {
-    /// Writes the head over the first bytes of `out`, for place `place`.
+    /// Writes the head over the first bytes of `out`; it will stand at `offset` of its segment.
     pub(crate) fn encode(&self, seed: u32, offset: u64, out: &mut [u8]) {
         out[..4].copy_from_slice(&BATCH_MAGIC.to_le_bytes());
         out[8..16].copy_from_slice(&self.number.to_le_bytes());

@@ -10,7 +10,7 @@
 //!         '-- Reader, by an index in memory            stand; the few records that hold others back are moved
 //! ```
 //!
-//! - [`format`]: every byte, and why recovery can tell a torn tail from corruption.
+//! - [`mod@format`]: every byte, and why recovery can tell a torn tail from corruption.
 //! - [`Log`]: opening, writing, syncing, collecting. After the first failed write or sync it takes nothing more: what a
 //!   file holds after a failed sync is unknown, and only reading it again after a restart tells.
 //! - [`Reader`]: entries back, while the log goes on.

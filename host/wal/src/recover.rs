@@ -200,7 +200,7 @@ impl Replay {
 
     fn set_state(&mut self, place: Place, state: State) {
         if self.state.as_ref().is_none_or(|(_, before)| before.born != state.born) {
-            self.slots.retain(|_, (slot, _)| slot.place >= state.born || true);
+            self.slots.retain(|_, (slot, _)| slot.place >= state.born);
         }
         while self.slots.first_key_value().is_some_and(|(index, _)| *index <= state.start.index) {
             self.slots.pop_first();
@@ -324,4 +324,32 @@ fn load(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(Vec<u8>, Option<Segment
 fn slot(place: Place, head: &RecordHead) -> Option<Slot> {
     let kind: EntryKind = head.entry_kind()?;
     Some(Slot { place, size: head.size, term: head.term, kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_an_earlier_life_do_not_stand_in_for_missing_ones() {
+        let place = |segment, offset| Place { segment, offset };
+        let slot = |at| Slot { place: at, size: 1, term: 1, kind: EntryKind::Normal };
+        let state = State {
+            replica: ReplicaId(1),
+            born: place(2, 4096),
+            start: LogPosition::default(),
+            last: 2,
+            hard_state: HardState::default(),
+            is_damaged: false,
+        };
+        let mut replay = Replay::default();
+        replay.put(1, slot(place(1, 4096)), true);
+        replay.put(2, slot(place(1, 5000)), true);
+        replay.set_state(place(3, 4096), state);
+        assert!(replay.is_damaged(None));
+        replay.put_moved(1, slot(place(3, 5000)), true);
+        replay.put_moved(2, slot(place(3, 6000)), true);
+        assert!(!replay.is_damaged(None));
+        assert!(replay.is_damaged(Some(place(3, 5000))), "the loss may have replaced the first entry");
+    }
 }

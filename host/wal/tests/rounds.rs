@@ -1,7 +1,7 @@
 //! Group commit: what is in a round, in which order, and what the committer's thread tells.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use hedgerow_env::os::OsDisk;
+use hedgerow_env::os::{OsDisk, spawn_thread};
 use hedgerow_env::sim::SimDisk;
 use hedgerow_types::log::{Entry, EntryKind};
 use hedgerow_types::random::Random;
@@ -91,13 +91,14 @@ fn what_the_committer_calls_done_is_there_after_a_restart() {
     let submitters: Vec<_> = (0..4_u32)
         .map(|number| {
             let committer = Arc::clone(&committer);
-            std::thread::spawn(move || {
+            spawn_thread("submitter", move || {
                 for index in 1..=300 {
                     let truncations = vec![(GroupId::new(1, number), index / 2)];
                     let one = submission(index * 4 + u64::from(number), vec![append(number, 1, index, 1)]);
                     committer.submit(Submission { truncations, ..one }).unwrap();
                 }
             })
+            .unwrap()
         })
         .collect();
     submitters.into_iter().for_each(|thread| thread.join().unwrap());

@@ -227,7 +227,8 @@ impl Client {
     fn move_on(&mut self, leader: Option<String>) {
         let Some(current) = &self.current else { return };
         let named = leader.as_deref().and_then(machine_of_address).filter(|machine| *machine < self.machine_count);
-        let other = || (current.machine + 1 + self.random.below(self.machine_count as u64 - 1) as usize) % self.machine_count;
+        let other =
+            || (current.machine + 1 + self.random.below(self.machine_count as u64 - 1) as usize) % self.machine_count;
         self.leaders[self.table.partition_of(current.key) as usize] = named.unwrap_or_else(other);
     }
 

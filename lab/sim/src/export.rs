@@ -66,7 +66,14 @@ mod tests {
         let call = Call::Swap { expected: Some(4), new: 9 };
         let outcome = Outcome::Ok(Answer::Swapped { is_applied: false, previous: None });
         history.push(Operation { client: 3, key: 1, call, start: 120, end: 480, outcome });
-        history.push(Operation { client: 3, key: 1, call: Call::Put(2), start: 500, end: 510, outcome: Outcome::Unknown });
+        history.push(Operation {
+            client: 3,
+            key: 1,
+            call: Call::Put(2),
+            start: 500,
+            end: 510,
+            outcome: Outcome::Unknown,
+        });
         let lines = json_lines(&history);
         let parsed: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         let swap = json!({ "kind": "swap", "expected": 4, "new": 9 });

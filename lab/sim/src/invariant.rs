@@ -74,7 +74,9 @@ impl Invariants {
         let Some(term) = replica.leads() else { return Ok(()) };
         let (group, id) = (replica.id, replica.replica);
         match self.leaders.insert((group, term), id) {
-            Some(other) if other != id => Err(format!("group {group} has two leaders in term {term}: {other} and {id}")),
+            Some(other) if other != id => {
+                Err(format!("group {group} has two leaders in term {term}: {other} and {id}"))
+            }
             Some(_) => Ok(()),
             None => {
                 stats.elections += 1;
@@ -109,11 +111,13 @@ impl Invariants {
         }
         let checksum = if applied.index.is_multiple_of(CHECKSUM_INTERVAL) { Some(checksum(replica)?) } else { None };
         let positions = self.applied.entry(group).or_default();
-        let before = *positions.entry(applied.index).or_insert(Applied { term: applied.term, checksum, seen_at: machine });
+        let before =
+            *positions.entry(applied.index).or_insert(Applied { term: applied.term, checksum, seen_at: machine });
         if positions.len() > POSITIONS_MAX {
             positions.pop_first();
         }
-        let differs = before.term != applied.term || matches!((before.checksum, checksum), (Some(a), Some(b)) if a != b);
+        let differs =
+            before.term != applied.term || matches!((before.checksum, checksum), (Some(a), Some(b)) if a != b);
         if differs {
             return Err(format!(
                 "group {group} differs at applied index {}: m{} holds term {} checksum {:?}, m{} term {} checksum {:?}",

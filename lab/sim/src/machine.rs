@@ -13,8 +13,8 @@ use hedgerow_env::{Disk, Now};
 use hedgerow_node::{Config, ConnectionId, Job, JobContext, JobDone, Node, peer};
 use hedgerow_storage::{Engines, MemoryEngines};
 use hedgerow_types::log::Entry;
-use hedgerow_types::{GroupId, Index, NodeId};
 use hedgerow_types::random::Random;
+use hedgerow_types::{GroupId, Index, NodeId};
 use hedgerow_wal::{Round, Rounds, Submission};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,6 @@ use std::sync::Arc;
 
 /// Bytes of a log segment: small, so that segments are recycled within a run.
 const SEGMENT_SIZE: u64 = 64 << 10;
-/// The one data directory.
-const DATA: &str = "/data";
 
 /// A machine.
 #[derive(Debug)]
@@ -93,7 +91,8 @@ impl Machine {
     pub fn new(index: usize, plan: &Plan, random: &mut Random) -> Self {
         let node_id = |index: usize| NodeId(index as u16 + 1);
         let peers = (0..plan.machine_count).map(|index| (node_id(index), address_of_machine(index))).collect();
-        let mut config = Config::new(node_id(index), peers, vec![PathBuf::from(DATA)], 0);
+        let data = (0..plan.directory_count).map(|number| PathBuf::from(format!("/data-{number}"))).collect();
+        let mut config = Config::new(node_id(index), peers, data, 0);
         config.replication = plan.replication.clone();
         config.wal.segment_size = SEGMENT_SIZE;
         config.flush_replica_bytes = plan.flush_bytes;
@@ -153,22 +152,31 @@ impl Machine {
         }
     }
 
-    /// Replaces the disk by an empty one. The process must not run.
+    /// Empties the disk, or, if there are several data directories, perhaps one of them. The process must not run.
     pub fn wipe(&mut self) {
         assert!(self.process.is_none(), "a disk is taken from a machine that is off");
-        self.disk = SimDisk::new();
+        let count = self.config.data.len() as u64;
+        if count > 1 && self.random.chance(1, 2) {
+            let directory = &self.config.data[self.random.below(count) as usize];
+            // Whether it was there, and whether the loss is noted on the medium at once, makes no difference.
+            drop(self.disk.remove_dir_all(directory));
+            drop(self.disk.sync_dir(Path::new("/")));
+        } else {
+            self.disk = SimDisk::new();
+        }
     }
 
-    /// Damages a byte in the first half of the oldest log segment that holds anything. Later records make sure that it
-    /// cannot be taken for a write that a crash cut short. Returns what was damaged.
+    /// Damages a byte in the first half of a log segment. Later records make sure that it cannot be taken for a write
+    /// that a crash cut short. Returns what was damaged.
     pub fn corrupt(&mut self) -> Option<(PathBuf, u64)> {
-        let directory = Path::new(DATA).join("log");
+        let turn = self.random.below(self.config.data.len() as u64) as usize;
+        let directory = self.config.data[turn].join("log");
         for name in self.disk.list(&directory).ok()? {
             let path = directory.join(name);
             let Ok(bytes) = hedgerow_env::read_file(&self.disk, &path) else { continue };
             let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
             if used > 4_096 {
-                let offset = used / 8 + self.random.below(used / 3);
+                let offset = self.random.below(used / 2);
                 self.disk.flip_byte(&path, offset).ok()?;
                 return Some((path, offset));
             }

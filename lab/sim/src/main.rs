@@ -82,7 +82,8 @@ fn run_one(request: Request, arguments: &Arguments) -> anyhow::Result<ExitCode> 
     }
     let report = run(request);
     if let Some(path) = &arguments.export_history {
-        write(path, json_lines(&report.history).as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+        write(path, json_lines(&report.history).as_bytes())
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     println!("{}", report.stats);
     println!("history     {} operations, hash {:016x}", report.history.operations().len(), report.hash);

@@ -3,10 +3,10 @@
 //! The switches hold for the whole process, so one mutation is tried at a time.
 
 use hedgerow_replication::Mutations;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-static SKIP_RESTART_FENCE: AtomicBool = AtomicBool::new(false);
-static SKIP_APPLY_WAIT: AtomicBool = AtomicBool::new(false);
+/// Rules of replication groups that are away now, one bit each.
+static AWAY: AtomicU32 = AtomicU32::new(0);
 
 /// A rule to take away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,19 +19,48 @@ pub enum Mutation {
     Fsync,
     /// A repeated write is applied again.
     Sessions,
+    /// A voter that heard its leader votes for another one at once.
+    VoteFence,
+    /// A lease goes on while the leadership is handed over.
+    TransferEndsLease,
+    /// A lease never ends while the replica believes that it leads.
+    LeaseEnds,
+    /// Reads without a lease ask nobody.
+    QuorumCheck,
+    /// A new leader reads before an entry of its own term is committed.
+    OwnTermCommit,
+    /// Messages overtake the writes that they rest on.
+    PersistBeforeSend,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::RestartFence, Self::ApplyWait, Self::Fsync, Self::Sessions];
+    pub const ALL: [Self; 10] = [
+        Self::RestartFence,
+        Self::ApplyWait,
+        Self::Fsync,
+        Self::Sessions,
+        Self::VoteFence,
+        Self::TransferEndsLease,
+        Self::LeaseEnds,
+        Self::QuorumCheck,
+        Self::OwnTermCommit,
+        Self::PersistBeforeSend,
+    ];
 
-    /// The name on the command line.
+    /// The name on the command line: the rule that is missing.
     pub const fn name(self) -> &'static str {
         match self {
             Self::RestartFence => "restart-fence",
             Self::ApplyWait => "apply-wait",
             Self::Fsync => "fsync",
             Self::Sessions => "sessions",
+            Self::VoteFence => "vote-fence",
+            Self::TransferEndsLease => "transfer-ends-lease",
+            Self::LeaseEnds => "lease-ends",
+            Self::QuorumCheck => "quorum-check",
+            Self::OwnTermCommit => "own-term-commit",
+            Self::PersistBeforeSend => "persist-before-send",
         }
     }
 
@@ -42,21 +71,32 @@ impl Mutation {
 
     /// Takes the rule away, or gives it back.
     pub fn set(self, is_away: bool) {
-        let switch = match self {
-            Self::RestartFence => &SKIP_RESTART_FENCE,
-            Self::ApplyWait => &SKIP_APPLY_WAIT,
-            Self::Fsync => &hedgerow_wal::mutation::SKIP_SYNC,
-            Self::Sessions => &hedgerow_storage::mutations::FORGET_SESSIONS,
-        };
-        switch.store(is_away, Ordering::SeqCst);
+        match self {
+            Self::Fsync => hedgerow_wal::mutation::SKIP_SYNC.store(is_away, Ordering::SeqCst),
+            Self::Sessions => hedgerow_storage::mutations::FORGET_SESSIONS.store(is_away, Ordering::SeqCst),
+            _ if is_away => _ = AWAY.fetch_or(self.bit(), Ordering::SeqCst),
+            _ => _ = AWAY.fetch_and(!self.bit(), Ordering::SeqCst),
+        }
+    }
+
+    const fn bit(self) -> u32 {
+        1 << self as u32
     }
 }
 
 /// What groups are to be started with.
 pub(crate) fn of_groups() -> Mutations {
+    let away = AWAY.load(Ordering::SeqCst);
+    let is_away = |mutation: Mutation| away & mutation.bit() != 0;
     Mutations {
-        skip_restart_fence: SKIP_RESTART_FENCE.load(Ordering::SeqCst),
-        skip_apply_wait: SKIP_APPLY_WAIT.load(Ordering::SeqCst),
+        skip_restart_fence: is_away(Mutation::RestartFence),
+        skip_apply_wait: is_away(Mutation::ApplyWait),
+        skip_vote_fence: is_away(Mutation::VoteFence),
+        lease_ignores_transfer: is_away(Mutation::TransferEndsLease),
+        lease_never_ends: is_away(Mutation::LeaseEnds),
+        skip_quorum_check: is_away(Mutation::QuorumCheck),
+        skip_own_term_commit: is_away(Mutation::OwnTermCommit),
+        send_before_persist: is_away(Mutation::PersistBeforeSend),
         ..Mutations::default()
     }
 }

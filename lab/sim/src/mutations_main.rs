@@ -46,7 +46,10 @@ fn main() -> anyhow::Result<ExitCode> {
         match found {
             Some((seed, scenario, failure)) => {
                 let what = failure.lines().next().unwrap_or_default();
-                println!("without {:<14} noticed after {runs} seeds: seed {seed} ({scenario}): {what}", mutation.name());
+                println!(
+                    "without {:<14} noticed after {runs} seeds: seed {seed} ({scenario}): {what}",
+                    mutation.name()
+                );
             }
             None => {
                 unnoticed += 1;

@@ -322,7 +322,7 @@ impl Nemesis {
 
     /// Leaders die as often as all others together.
     fn victim(&self, any: usize, view: &View) -> usize {
-        if any % 2 == 0 { view.leaders.first().copied().unwrap_or(any) } else { any }
+        if any.is_multiple_of(2) { view.leaders.first().copied().unwrap_or(any) } else { any }
     }
 
     fn pause(&mut self, machine: usize) -> Vec<(Time, Step)> {
@@ -371,10 +371,11 @@ impl Nemesis {
         rest.rotate_left(turn);
         let (waiting, granting) = rest.split_at(view.machine_count / 2);
         let refusal = self.temper.refusal;
-        let tired = 2 * refusal + self.random.below(2 * refusal);
+        let tired = refusal + self.random.below(refusal);
         let back = tired + MILLISECOND + self.random.below(refusal / 8);
-        let mut steps = cut(&[leader], waiting, true, 0, back + 2 * refusal);
-        steps.extend(cut(&[leader], granting, true, tired, back + 2 * refusal));
+        let end = back + refusal;
+        let mut steps = cut(&[leader], waiting, true, 0, end);
+        steps.extend(cut(&[leader], granting, true, tired, end));
         steps.push((tired, Step::Stop { machine: granting[0], is_power_loss: self.random.chance(1, 2) }));
         steps.push((back, Step::Start { machine: granting[0] }));
         Some(steps)
@@ -389,7 +390,7 @@ impl Nemesis {
         let extra_delay = refusal / 16 + self.random.below(refusal / 6);
         let delay_max = refusal / 40 + self.random.below(refusal / 5);
         let death = 2 * extra_delay + self.random.below(refusal);
-        let end = death + 4 * refusal;
+        let end = death + 3 * refusal;
         let mut steps = vec![(0, Step::SlowWires { machine: leader, extra_delay })];
         for machine in others(&[leader], view) {
             steps.push((death, Step::SlowProcess { machine, delay_max }));

@@ -29,7 +29,8 @@ pub struct Delay {
 
 impl Delay {
     /// A machine room.
-    pub const NEAR: Self = Self { min: 50 * MICROSECOND, max: 400 * MICROSECOND, slow_one_in: 200, slow_max: 8 * MILLISECOND };
+    pub const NEAR: Self =
+        Self { min: 50 * MICROSECOND, max: 400 * MICROSECOND, slow_one_in: 200, slow_max: 8 * MILLISECOND };
     /// A bad day in it.
     pub const JITTERY: Self =
         Self { min: 100 * MICROSECOND, max: 5 * MILLISECOND, slow_one_in: 20, slow_max: 60 * MILLISECOND };

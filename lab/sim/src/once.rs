@@ -38,7 +38,9 @@ pub fn check(operations: &[Operation], last: Content) -> Result<(), String> {
             (None, 0) | (Some((_, Outcome::Ok(_))), 1) | (Some((_, Outcome::Failed)), 0) => {}
             (Some((_, Outcome::Unknown)), 0 | 1) => {}
             (None, _) => return Err(format!("the counter holds {number}: digit {place} was never added")),
-            (Some((operation, Outcome::Ok(_))), 0) => return Err(format!("an acknowledged write is lost: {operation}")),
+            (Some((operation, Outcome::Ok(_))), 0) => {
+                return Err(format!("an acknowledged write is lost: {operation}"));
+            }
             (Some((operation, Outcome::Failed)), 1) => return Err(format!("a failed write took effect: {operation}")),
             (Some((operation, _)), times) => return Err(format!("applied {times} times: {operation}")),
         }

@@ -173,6 +173,10 @@ fn received(reply: &Reply, call: &Call) -> Received {
     match reply {
         Reply::Failed(failure) => {
             let Some(refusal) = failure.refusal() else { return nonsense() };
+            // One operation at a time never leaves the window.
+            if let Refusal::SessionWindow { .. } = refusal {
+                return nonsense();
+            }
             let leader = failure.detail.as_ref().map(|detail| detail.leader.as_str()).unwrap_or_default();
             let leader = (!leader.is_empty()).then(|| leader.to_owned());
             Received::Refused { is_clean: is_clean(&refusal), leader, why: refusal.to_string() }
@@ -227,9 +231,16 @@ pub fn operator_reply(frame: Bytes) -> (Option<i32>, OperatorReply) {
     let outcome = match &reply.reply {
         Reply::QueryConfig(config) if config.err == ErrorName::Ok => {
             let is_whole = !config.partitions.is_empty()
-                && config.partitions.iter().all(|partition| partition.ballot >= 0 && partition.primary.socket().is_some());
+                && config
+                    .partitions
+                    .iter()
+                    .all(|partition| partition.ballot >= 0 && partition.primary.socket().is_some());
             let table = Table { id: config.app_id, partition_count: config.partition_count as u32 };
-            if is_whole { OperatorReply::Table(table) } else { OperatorReply::Failed("a partition has no leader".into()) }
+            if is_whole {
+                OperatorReply::Table(table)
+            } else {
+                OperatorReply::Failed("a partition has no leader".into())
+            }
         }
         Reply::CreateTable(created) if created.err == ErrorName::Ok => OperatorReply::Done,
         Reply::HedgerowAdmin(done) if done.err == ErrorName::Ok => OperatorReply::Done,

@@ -54,6 +54,8 @@ pub struct Plan {
     pub scenario: Scenario,
     /// Machines, 3 or 5.
     pub machine_count: usize,
+    /// Data directories of each machine, each with a log.
+    pub directory_count: u32,
     /// Partitions of the table.
     pub partition_count: u32,
     /// Replicas of each partition.
@@ -139,10 +141,17 @@ impl Scenario {
         }
     }
 
-    /// A voter that has fallen behind is not elected, so that a restart inside a lease shows only while little is written.
-    fn write_percent(self, random: &mut Random) -> u64 {
-        let usual = 30 + random.below(40);
-        if self == Self::RestartFence { usual / 10 } else { usual }
+    /// Registers, writes in a hundred operations, and the time between faults.
+    fn shape(self, refusal: Time, random: &mut Random) -> (u32, u64, (Time, Time)) {
+        let (registers, write_percent) = (1 + random.below(5) as u32, 30 + random.below(40));
+        let gap_max = (200 + random.below(1_200)) * MILLISECOND;
+        match self {
+            // A voter that has fallen behind is not elected, so a restart inside a lease shows only while little is written.
+            Self::RestartFence => (registers, random.below(4), (2 * refusal, 4 * refusal)),
+            // The record that is read must be the one that was written last.
+            Self::ApplySkew => (1 + registers / 3, write_percent, (3 * refusal, 5 * refusal)),
+            _ => (registers, write_percent, (gap_max / 8, gap_max)),
+        }
     }
 
     /// The faults and their weights.
@@ -154,10 +163,23 @@ impl Scenario {
             (Kind::IsolateLeader, 3),
             (Kind::BreakLinks, 3),
         ];
-        let crashes = [(Kind::KillProcess, 2), (Kind::PowerLoss, 4), (Kind::PowerLossEverywhere, 2), (Kind::BreakLinks, 1)];
+        let crashes =
+            [(Kind::KillProcess, 2), (Kind::PowerLoss, 4), (Kind::PowerLossEverywhere, 2), (Kind::BreakLinks, 1)];
         let disks = [(Kind::SlowDisk, 4), (Kind::FailSync, 2), (Kind::FullDisk, 2), (Kind::PowerLoss, 1)];
-        let clocks = [(Kind::ClockRate, 4), (Kind::Pause, 2), (Kind::PauseLeader, 4), (Kind::StepWall, 1), (Kind::IsolateLeader, 2)];
-        let transfers = [(Kind::Transfer, 6), (Kind::CutOneWay, 1), (Kind::PauseLeader, 1), (Kind::SlowDisk, 1), (Kind::IsolateLeader, 1)];
+        let clocks = [
+            (Kind::ClockRate, 4),
+            (Kind::Pause, 2),
+            (Kind::PauseLeader, 4),
+            (Kind::StepWall, 1),
+            (Kind::IsolateLeader, 2),
+        ];
+        let transfers = [
+            (Kind::Transfer, 6),
+            (Kind::CutOneWay, 1),
+            (Kind::PauseLeader, 1),
+            (Kind::SlowDisk, 1),
+            (Kind::IsolateLeader, 1),
+        ];
         let clients = [(Kind::BreakClients, 6), (Kind::KillProcess, 1), (Kind::IsolateLeader, 1)];
         let repair = [(Kind::Wipe, 3), (Kind::Corrupt, 3), (Kind::KillProcess, 1), (Kind::BreakLinks, 1)];
         match self {
@@ -205,22 +227,24 @@ impl Plan {
             ..Settings::default()
         };
         let clock_error_ppm = u64::from(CLOCK_RATE_ERROR_PPM) * if scenario == Scenario::ClocksBeyond { 40 } else { 1 };
-        let gap_max = (200 + random.below(1_200)) * MILLISECOND;
+        let refusal = replication.refusal().as_nanos() as Time;
+        let (register_count, write_percent, gap) = scenario.shape(refusal, &mut random);
         let temper = Temper {
             kinds: scenario.kinds(),
-            gap: (gap_max / 8, gap_max),
+            gap,
             duration_max: (300 + random.below(2_000)) * MILLISECOND,
-            refusal: replication.refusal().as_nanos() as Time,
+            refusal,
             clock_rate_error_ppm: clock_error_ppm,
         };
         Self {
             scenario,
             machine_count,
-            partition_count: 2,
+            directory_count: if random.chance(2, 3) { 1 } else { 2 },
+            partition_count: if random.chance(4, 5) { 2 } else { 4 },
             replica_count: machine_count as u32,
             client_count: 3 + random.below(4) as u32,
-            register_count: 1 + random.below(5) as u32,
-            write_percent: scenario.write_percent(&mut random),
+            register_count,
+            write_percent,
             pace: Pace {
                 think_max: (20 + random.below(130)) * MILLISECOND,
                 attempt_timeout: (100 + random.below(400)) * MILLISECOND,

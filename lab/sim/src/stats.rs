@@ -100,9 +100,19 @@ impl fmt::Display for Stats {
             let parts: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
             parts.join(", ")
         };
-        writeln!(f, "runs        {} ({:.0} s of virtual time, {} events)", self.runs, self.virtual_time as f64 / 1e9, self.events)?;
+        writeln!(
+            f,
+            "runs        {} ({:.0} s of virtual time, {} events)",
+            self.runs,
+            self.virtual_time as f64 / 1e9,
+            self.events
+        )?;
         writeln!(f, "scenarios   {}", list(&self.scenarios))?;
-        writeln!(f, "operations  {} acknowledged, {} failed, {} of unknown outcome", self.ok, self.failed, self.unknown)?;
+        writeln!(
+            f,
+            "operations  {} acknowledged, {} failed, {} of unknown outcome",
+            self.ok, self.failed, self.unknown
+        )?;
         writeln!(f, "elections   {}, of which {} moved the leadership", self.elections, self.failovers)?;
         writeln!(f, "crashes     {} by the nemesis, {} nodes gave up on a bad disk", self.crashes, self.node_failures)?;
         writeln!(f, "storage     {} flushes, {} snapshots installed", self.flushes, self.snapshots)?;

@@ -47,7 +47,8 @@ impl Workload {
         match (*answer, call) {
             (Answer::Content(content), _) => *seen = content,
             (Answer::Swapped { is_applied: false, previous }, _) => *seen = previous,
-            (Answer::Swapped { is_applied: true, .. }, Call::Swap { new: value, .. }) | (Answer::Done, Call::Put(value)) => {
+            (Answer::Swapped { is_applied: true, .. }, Call::Swap { new: value, .. })
+            | (Answer::Done, Call::Put(value)) => {
                 *seen = Some(*value);
             }
             (Answer::Done, _) => *seen = None,

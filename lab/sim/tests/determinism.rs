@@ -18,7 +18,9 @@ fn the_same_seed_gives_the_same_history() {
 #[test]
 fn different_seeds_give_different_histories() {
     let hashes: Vec<u64> = (1..=4)
-        .map(|seed| run(Request { seed, scenario: Some(Scenario::Calm), machine_count: Some(3), is_traced: false }).hash)
+        .map(|seed| {
+            run(Request { seed, scenario: Some(Scenario::Calm), machine_count: Some(3), is_traced: false }).hash
+        })
         .collect();
     assert!((1..4).all(|index| !hashes[..index].contains(&hashes[index])), "{hashes:x?}");
 }

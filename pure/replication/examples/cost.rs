@@ -81,7 +81,9 @@ fn main() {
         let entries = (rounds * count * batch) as f64;
         let nanos = before.elapsed().as_nanos() as f64 / entries;
         let messages = trios.iter().map(|trio| trio.messages).sum::<u64>() as f64 / entries;
-        println!("{count:>3} groups, {batch:>2} proposals at once: {nanos:>6.0} ns and {messages:.1} messages per entry");
+        println!(
+            "{count:>3} groups, {batch:>2} proposals at once: {nanos:>6.0} ns and {messages:.1} messages per entry"
+        );
     }
     let mut trio = Trio::new();
     trio.settle();

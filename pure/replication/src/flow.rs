@@ -9,7 +9,7 @@
 use crate::message::Message;
 use crate::ready::Persist;
 use hedgerow_types::log::{HardState, LogPosition};
-use hedgerow_types::{Index, ReplicaId};
+use hedgerow_types::{Index, ReplicaId, Term};
 use std::collections::VecDeque;
 
 /// One write that is not yet durable, and what waits for it.
@@ -39,6 +39,8 @@ pub(crate) struct Flow {
     /// The last ticket that the host has seen.
     handed_out: u64,
     in_flight: VecDeque<InFlight>,
+    /// How many of them carry a new term or vote.
+    votes_in_flight: usize,
     /// A write that has not been handed out: it waits for the installation of a snapshot.
     held: Option<Persist>,
     installing: Option<LogPosition>,
@@ -64,6 +66,7 @@ impl Flow {
             ticket_last: 0,
             handed_out: 0,
             in_flight: VecDeque::new(),
+            votes_in_flight: 0,
             held: None,
             installing: None,
             written: on_disk,
@@ -88,6 +91,7 @@ impl Flow {
             return;
         }
         self.ticket_last += 1;
+        self.votes_in_flight += usize::from(has_vote);
         self.in_flight.push_back(InFlight {
             ticket: self.ticket_last,
             number,
@@ -127,7 +131,12 @@ impl Flow {
     }
 
     pub(crate) fn has_vote_in_flight(&self) -> bool {
-        self.in_flight.iter().any(|item| item.has_vote)
+        self.votes_in_flight > 0
+    }
+
+    /// Whether the disk knows of `term` and of the vote in it.
+    pub(crate) fn is_vote_durable(&self, term: Term, vote: ReplicaId) -> bool {
+        (self.written.term, self.written.vote) == (term, Some(vote)) && !self.has_vote_in_flight()
     }
 
     /// Keeps a message until everything handed to [`Flow::write`] so far is durable.
@@ -152,6 +161,7 @@ impl Flow {
             let Some(item) = self.in_flight.pop_front() else { break };
             let installed = item.installed.or(done.and_then(|done| done.installed));
             done = Some(Done { number: item.number, installed });
+            self.votes_in_flight -= usize::from(item.has_vote);
             self.released.extend(item.messages);
         }
         done
@@ -188,4 +198,86 @@ fn merge(earlier: Persist, later: Persist) -> Persist {
         merged.entries.extend(later.entries);
     }
     merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hedgerow_types::log::{Entry, EntryKind};
+
+    fn entries(term: u64, indices: core::ops::Range<u64>) -> Vec<Entry> {
+        let entry = |index| Entry { index, term, kind: EntryKind::Normal, data: bytes::Bytes::new() };
+        indices.map(entry).collect()
+    }
+
+    fn write(flow: &mut Flow, number: u64, entries: Vec<Entry>, term: u64) {
+        let hard_state = HardState { term, vote: None, commit: number };
+        flow.write(Write { number, reset: None, entries, hard_state });
+    }
+
+    fn new_flow() -> Flow {
+        Flow::new(HardState::default(), HardState::default(), None)
+    }
+
+    fn message() -> Message {
+        Message::new(raft::eraftpb::Message::default())
+    }
+
+    #[test]
+    fn what_follows_a_write_waits_for_it() {
+        let mut flow = new_flow();
+        write(&mut flow, 1, entries(1, 2..4), 1);
+        flow.keep(ReplicaId(2), message());
+        write(&mut flow, 2, Vec::new(), 1);
+        flow.keep(ReplicaId(3), message());
+        let persist = flow.take_persist().unwrap();
+        assert_eq!((persist.ticket, persist.entries.len()), (1, 2));
+        assert!(flow.take_persist().is_none());
+        assert!(flow.take_released().is_empty());
+        assert_eq!(flow.take_persisted(1), Some(Done { number: 2, installed: None }));
+        assert_eq!(flow.take_released().len(), 2);
+        assert!(flow.is_idle());
+    }
+
+    #[test]
+    fn a_commit_index_alone_is_not_written_but_goes_along() {
+        let mut flow = new_flow();
+        write(&mut flow, 1, Vec::new(), 0);
+        assert!(flow.take_persist().is_none());
+        write(&mut flow, 7, entries(0, 2..3), 0);
+        assert_eq!(flow.take_persist().unwrap().hard_state.unwrap().commit, 7);
+        write(&mut flow, 7, entries(0, 3..4), 0);
+        assert_eq!(flow.take_persist().unwrap().hard_state, None);
+    }
+
+    #[test]
+    fn nothing_is_written_before_a_snapshot_is_installed() {
+        let mut flow = new_flow();
+        let position = LogPosition { term: 1, index: 9 };
+        flow.begin_install(position);
+        let hard_state = HardState { term: 1, vote: None, commit: 9 };
+        flow.write(Write { number: 1, reset: Some(position), entries: entries(1, 10..13), hard_state });
+        write(&mut flow, 2, entries(2, 11..12), 2);
+        assert!(flow.take_persist().is_none());
+        assert_eq!(flow.take_persisted(2), None, "nobody can have written it");
+        assert!(!flow.handle_installed(LogPosition { term: 1, index: 8 }));
+        assert!(flow.handle_installed(position));
+        let persist = flow.take_persist().unwrap();
+        assert_eq!((persist.ticket, persist.reset), (2, Some(position)));
+        let positions: Vec<_> = persist.entries.iter().map(|entry| (entry.term, entry.index)).collect();
+        assert_eq!(positions, [(1, 10), (2, 11)]);
+        assert_eq!(persist.hard_state, Some(HardState { term: 2, vote: None, commit: 2 }));
+        assert_eq!(flow.take_persisted(2), Some(Done { number: 2, installed: Some(9) }));
+    }
+
+    #[test]
+    fn tickets_that_cannot_be_are_ignored() {
+        let mut flow = new_flow();
+        write(&mut flow, 1, entries(1, 2..3), 1);
+        assert_eq!(flow.take_persisted(1), None);
+        let _ = flow.take_persist();
+        assert_eq!(flow.take_persisted(2), None);
+        assert!(flow.take_persisted(1).is_some());
+        assert_eq!(flow.take_persisted(1), None);
+    }
 }

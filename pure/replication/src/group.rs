@@ -281,7 +281,7 @@ impl Group {
     }
 
     fn check_leading(&self) -> Result<(), ProposeError> {
-        if !self.is_leader() {
+        if !self.leads() {
             return Err(ProposeError::NotLeader { leader: self.leader() });
         }
         if self.core.raft.lead_transferee.is_some() {
@@ -493,11 +493,17 @@ impl Group {
         self.core.raft.state == StateRole::Leader
     }
 
+    /// Whether the replica leads for others to see. One that needs no other's vote is elected before its own is on disk, and
+    /// a crash would undo that: until then it passes for a candidate.
+    pub(crate) fn leads(&self) -> bool {
+        self.is_leader() && self.flow.is_vote_durable(self.core.raft.term, self.replica)
+    }
+
     /// The replica's role.
     pub fn role(&self) -> Role {
         match self.core.raft.state {
-            StateRole::Leader => Role::Leader,
-            StateRole::Candidate | StateRole::PreCandidate => Role::Candidate,
+            StateRole::Leader if self.leads() => Role::Leader,
+            StateRole::Leader | StateRole::Candidate | StateRole::PreCandidate => Role::Candidate,
             StateRole::Follower if self.core.raft.promotable() => Role::Follower,
             StateRole::Follower => Role::Learner,
         }
@@ -505,7 +511,9 @@ impl Group {
 
     /// The leader, if one is known.
     pub fn leader(&self) -> Option<ReplicaId> {
-        (self.core.raft.leader_id != 0).then_some(ReplicaId(self.core.raft.leader_id))
+        let leader = ReplicaId(self.core.raft.leader_id);
+        let is_known = if leader == self.replica { self.leads() } else { leader.0 != 0 };
+        is_known.then_some(leader)
     }
 
     /// The current term.

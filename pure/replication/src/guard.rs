@@ -39,7 +39,7 @@ impl Group {
 
     /// There is one leader per term, and it is not this replica.
     fn admits_leader(&self, core: &eraftpb::Message) -> bool {
-        core.term != self.term() || self.leader().is_none_or(|leader| leader.0 == core.from)
+        core.term != self.term() || [0, core.from].contains(&self.core.raft.leader_id)
     }
 
     /// An append must be consistent in itself, and must not contradict what is committed here.
@@ -61,7 +61,7 @@ impl Group {
 
     /// The leader asks to be succeeded at once.
     fn admits_timeout_now(&self, core: &eraftpb::Message) -> bool {
-        let is_from_leader = core.term != self.term() || self.leader().is_some_and(|leader| leader.0 == core.from);
+        let is_from_leader = core.term != self.term() || self.core.raft.leader_id == core.from;
         let could_win_alone = self.core.raft.prs().is_singleton();
         is_from_leader && self.can_hup() && (self.is_fully_persisted() || !could_win_alone)
     }

@@ -9,7 +9,7 @@ impl Group {
     /// Begins a linearizable read that arrived just now. `ticket` names it if it has to wait; tickets must differ.
     pub fn read(&mut self, ticket: u64, now: Instant) -> ReadStart {
         let now = self.advance(now);
-        if !self.is_leader() {
+        if !self.leads() {
             return ReadStart::NotLeader { leader: self.leader() };
         }
         if self.reads.len() >= READS_WAITING_MAX {
@@ -102,6 +102,7 @@ mutation_questions! {
     skips_quorum_check => skip_quorum_check,
     skips_own_term_commit => skip_own_term_commit,
     sends_before_persist => send_before_persist,
+    forgets_commit => forget_commit,
     keeps_reads => keep_reads_across_terms,
 }
 

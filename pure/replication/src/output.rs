@@ -66,7 +66,8 @@ impl Group {
 
         let state = self.core.raft.hard_state();
         let vote = (state.vote != 0).then_some(ReplicaId(state.vote));
-        let hard_state = HardState { term: state.term, vote, commit: state.commit };
+        let commit = if self.forgets_commit() { 0 } else { state.commit };
+        let hard_state = HardState { term: state.term, vote, commit };
         self.flow.write(Write { number, reset, entries, hard_state });
         self.route(messages, ready, now);
         if self.flow.is_idle() {

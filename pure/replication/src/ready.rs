@@ -183,7 +183,7 @@ pub struct Fetch {
     pub low: Index,
     /// The first index no longer wanted.
     pub high_exclusive: Index,
-    /// Bytes after which the answer may stop; it holds at least two entries if there are two.
+    /// Bytes after which the answer may stop; it holds at least one entry if there is one.
     pub size_max: u64,
 }
 

@@ -34,7 +34,6 @@ struct Run {
 /// Entries read from disk for the append that waits for them.
 struct Fetched {
     low: Index,
-    term_before: Option<Term>,
     entries: Vec<Entry>,
 }
 
@@ -68,6 +67,8 @@ pub(crate) struct Window {
     last: Index,
     checkpoint: Option<SnapshotMeta>,
     fetched: Option<Fetched>,
+    /// The last entry whose term was learned from disk: an append names the one before its first.
+    learned: LogPosition,
     fetch_size_max: u64,
     asked: RefCell<Asked>,
 }
@@ -104,6 +105,7 @@ impl Window {
             last: first - 1,
             checkpoint: None,
             fetched: None,
+            learned: start,
             fetch_size_max,
             asked: RefCell::default(),
         };
@@ -148,10 +150,10 @@ impl Window {
         if term != UNKNOWN {
             return Some(term);
         }
-        let fetched = self.fetched.as_ref()?;
-        if index + 1 == fetched.low {
-            return fetched.term_before;
+        if index == self.learned.index {
+            return Some(self.learned.term);
         }
+        let fetched = self.fetched.as_ref()?;
         fetched.entries.get(index.checked_sub(fetched.low)? as usize).map(|entry| entry.term)
     }
 
@@ -187,6 +189,7 @@ impl Window {
         (self.size, self.last) = (0, position.index);
         self.checkpoint = None;
         self.fetched = None;
+        self.learned = position;
         self.asked.get_mut().waiting.clear();
         self.asked.get_mut().new.clear();
     }
@@ -274,16 +277,21 @@ impl Window {
             .take_while(|entry| entry.index < fetch.high_exclusive)
             .map(|entry| crate::message::core_entry(entry.position(), entry.kind, entry.data))
             .collect();
-        let term_before = if fetch.low < low && !entries.is_empty() { Some(entries.remove(0).term) } else { None };
         if entries.is_empty() {
             return Vec::new();
         }
-        self.fetched = Some(Fetched { low, term_before, entries });
+        if fetch.low < low {
+            let before = entries.remove(0);
+            self.learned = LogPosition { term: before.term, index: before.index };
+        }
+        self.fetched = Some(Fetched { low, entries });
         appends
     }
 
     pub(crate) fn forget_fetched(&mut self) {
-        self.fetched = None;
+        if let Some(last) = self.fetched.take().and_then(|fetched| fetched.entries.into_iter().next_back()) {
+            self.learned = LogPosition { term: last.term, index: last.index };
+        }
     }
 
     fn request(&self, low: Index, high: Index, append: GetEntriesContext) {
@@ -384,3 +392,7 @@ impl Storage for Window {
         Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
     }
 }
+
+#[cfg(test)]
+#[path = "window_tests.rs"]
+mod tests;

@@ -14,6 +14,14 @@
 //! counts               fetches and snapshots so far
 //! slow-reads 200       a read from storage takes this long, ms  slow-disk 50  a write to the log does
 //! ```
+//!
+//! Of the known pitfalls of linearizable reads these do not apply here, or have no script:
+//! - C6 fresh context per attempt: no read travels; a leader's clock confirms reads, and tickets are never reused.
+//! - C8 batching against a write: a read never joins another one's index, `c04_no_folding` covers it.
+//! - C14, C15, C16 locks and caches: there are none in this crate.
+//! - C17 malformed requests: `message_tests.rs` and `forged_messages_do_not_panic`.
+//! - C18 reads before the replica is ready: only a leader takes reads, and `c02_fresh_leader` shows that it waits.
+//! - C19 slow logging: this crate logs nothing. C20 reads at followers: not part of this crate yet.
 #![allow(clippy::disallowed_methods, reason = "the scripts are files beside the test")]
 
 #[allow(unreachable_pub, dead_code, reason = "shared by several test programs")]

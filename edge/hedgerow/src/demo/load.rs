@@ -129,9 +129,8 @@ pub(crate) struct Outcome {
 
 impl Load {
     pub(crate) async fn start(client: &Client, table: &str, rows: u64) -> Result<Self> {
-        let measured = || -> Result<Measured> {
-            Ok(Measured { reads: Histogram::new(3)?, writes: Histogram::new(3)?, seconds: 0.0 })
-        };
+        let measured =
+            || -> Result<Measured> { Ok(Measured { reads: histogram()?, writes: histogram()?, seconds: 0.0 }) };
         let shared = Arc::new(Shared {
             phase: AtomicUsize::new(Phase::Before as usize),
             is_over: AtomicBool::new(false),
@@ -169,6 +168,11 @@ impl Load {
         }
         Ok(Outcome { shared: self.shared, counters })
     }
+}
+
+/// Latencies of 1 microsecond to 100 seconds.
+fn histogram() -> Result<Histogram<u64>> {
+    Ok(Histogram::new_with_bounds(1, 100_000_000, 3)?)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -111,7 +111,7 @@ impl<R: Read> Reader<R> {
         let row = match input.read_byte_record(&mut record) {
             Ok(false) => return Ok(Next::End),
             Ok(true) if is_first && is_header(&record, self.shape) => return Ok(Next::Nothing),
-            Ok(true) => columns_row(&mut record.iter().map(|field| self.encoding.decode(field)), self.shape),
+            Ok(true) => columns_row(&mut record.iter(), self.shape, &|field| self.encoding.decode(field)),
             Err(error) => match error.into_kind() {
                 csv::ErrorKind::Io(error) => return Err(error),
                 other => Err(anyhow::anyhow!("not CSV: {other:?}")),
@@ -152,18 +152,22 @@ fn is_header(record: &csv::ByteRecord, shape: Shape) -> bool {
 }
 
 fn tsv_row(line: &[u8], shape: Shape, encoding: Encoding) -> Result<Row> {
-    let mut fields = line.split(|byte| *byte == b'\t').map(|field| match encoding {
+    columns_row(&mut line.split(|byte| *byte == b'\t'), shape, &|field| match encoding {
         // Text in a line-based format needs escapes for tabs and line ends.
         Encoding::Text | Encoding::Escaped => unescape(field),
         Encoding::Hex | Encoding::Base64 => encoding.decode(field),
-    });
-    columns_row(&mut fields, shape)
+    })
 }
 
-fn columns_row(fields: &mut dyn Iterator<Item = Result<Vec<u8>>>, shape: Shape) -> Result<Row> {
+/// A row from its columns; `decode` turns a key or a value into its bytes.
+fn columns_row<'a>(
+    fields: &mut dyn Iterator<Item = &'a [u8]>,
+    shape: Shape,
+    decode: &dyn Fn(&[u8]) -> Result<Vec<u8>>,
+) -> Result<Row> {
     let mut column = |name: &'static str| -> Result<Bytes> {
         let field = fields.next().with_context(|| format!("no column {name}"))?;
-        Ok(Bytes::from(field.with_context(|| format!("column {name}"))?))
+        Ok(Bytes::from(decode(field).with_context(|| format!("column {name}"))?))
     };
     let mut row = match shape {
         Shape::Hash => Row {
@@ -175,8 +179,7 @@ fn columns_row(fields: &mut dyn Iterator<Item = Result<Vec<u8>>>, shape: Shape) 
         Shape::Ordered => Row { sort_key: column("key")?, value: column("value")?, ..Row::default() },
     };
     if let Some(ttl) = fields.next() {
-        let ttl = ttl.with_context(|| format!("column {TTL_COLUMN}"))?;
-        row.ttl_seconds = parse_ttl(std::str::from_utf8(&ttl).unwrap_or("?"))?;
+        row.ttl_seconds = parse_ttl(std::str::from_utf8(ttl).unwrap_or("?"))?;
     }
     if fields.next().is_some() {
         bail!("too many columns");

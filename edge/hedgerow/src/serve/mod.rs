@@ -6,7 +6,7 @@ use crate::exit::Exit;
 use anyhow::Context;
 use clap::Args;
 use config::ServeConfig;
-use hedgerow_env::os::{OsDisk, random_u64};
+use hedgerow_env::os::{OsDisk, raise_file_limit, random_u64};
 use hedgerow_node::Config;
 use hedgerow_node::os::{Running, State};
 use hedgerow_storage::{Engines, RocksEngines, RocksSettings};
@@ -81,6 +81,9 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<Exit> {
 
 fn start(config: Config, engines: &Arc<dyn Engines>) -> anyhow::Result<Running> {
     let node = config.node;
+    if let Err(error) = raise_file_limit() {
+        tracing::warn!(%error, "the limit of open files could not be raised");
+    }
     let started = hedgerow_node::os::start(config, Arc::new(OsDisk), Arc::clone(engines));
     started.with_context(|| format!("node {} cannot start", node.0))
 }

@@ -5,7 +5,7 @@ use crate::{key, pairs, suite};
 use bytes::Bytes;
 use hedgerow_types::error::Status;
 use hedgerow_types::key::{full_key, hash_storage_key};
-use hedgerow_types::limit::{READ_ROWS_MAX, SCAN_PAGE_ROWS_MAX};
+use hedgerow_types::limit::{READ_ROWS_MAX, READ_SIZE_MAX, SCAN_PAGE_ROWS_MAX};
 use hedgerow_types::op::{Filter, FilterKind, MultiGet, Read, ReadReply, Scan, Selection, Write};
 
 fn range() -> Selection {
@@ -160,6 +160,26 @@ fn a_read_looks_at_a_limited_number_of_rows<F: Fixture>() {
     assert_eq!(count, ReadReply::Count(Ok(2)));
 }
 
+fn a_reply_stays_within_the_size_limit<F: Fixture>() {
+    let mut store = Store::<F>::new();
+    let value = Bytes::from(vec![7; 1 << 20]);
+    let suffixes: Vec<Bytes> = (0..READ_SIZE_MAX >> 20).map(|number| Bytes::from(format!("{number:02}"))).collect();
+    let rows = suffixes.iter().map(|suffix| (suffix.clone(), value.clone())).chain([(bytes("z"), value.clone())]);
+    let put = Write::MultiPut { prefix: bytes("k"), rows: rows.collect(), expire_at: 0 };
+    store.write(0, put);
+    let keys = suffixes.iter().map(|suffix| Bytes::from([b"k", &suffix[..]].concat())).chain([key("z")]).collect();
+    let list = Selection::Suffixes(suffixes.iter().cloned().chain([bytes("z")]).collect());
+    for read in [Read::MultiGet(request(range())), Read::MultiGet(request(list)), Read::BatchGet { keys }] {
+        let ReadReply::Rows { status, rows } = store.read(read, 10) else { panic!("rows") };
+        assert_eq!((status, rows.len()), (Status::Incomplete, suffixes.len()));
+    }
+    let ReadReply::Page { count, resume_after, .. } = store.read(Read::Scan(scan()), 10) else { panic!("a page") };
+    assert_eq!((count as usize, resume_after), (suffixes.len(), Some(key("29"))));
+    store.write(0, Write::Remove { key: key("z") });
+    let ReadReply::Page { resume_after, .. } = store.read(Read::Scan(scan()), 10) else { panic!("a page") };
+    assert_eq!(resume_after, None, "full, and complete");
+}
+
 fn scan() -> Scan {
     Scan {
         start: Bytes::new(),
@@ -305,6 +325,7 @@ suite! {
     limits_end_a_range_with_incomplete
     filters_apply_to_the_sort_key
     a_read_looks_at_a_limited_number_of_rows
+    a_reply_stays_within_the_size_limit
     pages_of_a_scan_join_without_a_gap
     a_scan_obeys_its_bounds_and_options
     a_page_looks_at_a_limited_number_of_rows

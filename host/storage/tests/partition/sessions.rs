@@ -156,6 +156,12 @@ fn a_limited_sweep_takes_the_same_sessions_on_a_replica_that_restarted() {
         rows
     });
     assert!(contents[0] == contents[1]);
+    let mut clients: Vec<u64> = (1..=20_000u64).map(|index| index * 7_919 % 20_011).collect();
+    clients.sort_unstable();
+    let left = contents[0].iter().filter(|(key, _)| key[0] == b's').map(|(key, _)| key[1..9].to_vec());
+    let left: Vec<Vec<u8>> = left.collect();
+    let highest = clients[clients.len() - left.len()..].iter().map(|client| client.to_be_bytes().to_vec());
+    assert!(left == highest.collect::<Vec<_>>(), "the lowest clients go first");
 }
 
 #[test]

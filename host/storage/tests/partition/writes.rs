@@ -1,12 +1,17 @@
 //! Writes.
 
-use crate::common::{Fixture, Store, anonymous, bytes, empty_entry, entry};
+use crate::common::{Fixture, Memory, Store, anonymous, bytes, empty_entry, entry};
 use crate::{key, suite};
 use bytes::Bytes;
-use hedgerow_storage::{ApplyError, ApplyOutcome};
+use hedgerow_storage::{
+    ApplyError, ApplyOutcome, Batch, Direction, Engine, EngineError, EngineStats, KeyRange, Partition, RowVisitor,
+};
 use hedgerow_types::error::Status;
 use hedgerow_types::log::{Entry, EntryKind, LogPosition};
 use hedgerow_types::op::{Check, Mutation, Write, WriteDetail, WriteReply};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn ok(detail: WriteDetail) -> WriteReply {
     WriteReply { status: Status::Ok, detail }
@@ -159,23 +164,20 @@ fn membership_and_empty_entries_only_move_the_position<F: Fixture>() {
     assert_eq!(store.partition().membership(), Some(&second));
 }
 
-fn large_calls_are_cut_behind_the_membership<F: Fixture>() {
+fn expired_rows_go_only_once_the_log_behind_them_is_durable<F: Fixture>() {
     let mut store = Store::<F>::new();
-    let large = Bytes::from(vec![7; 1 << 20]);
-    let mut entries: Vec<Entry> = (1..=20)
-        .map(|index| {
-            let key = key(&index.to_string());
-            entry(index, &anonymous(0, Write::Put { key, value: large.clone(), expire_at: 0 }))
-        })
-        .collect();
-    entries[12] = Entry { kind: EntryKind::Membership, ..empty_entry(13) };
-    let mut outcomes = Vec::new();
-    store.partition_mut().apply(&entries, Some(&bytes("m")), &mut outcomes).expect("applies");
-    assert_eq!(outcomes.len(), 20);
-    store.crash();
-    let applied = store.partition().applied().index;
-    assert_eq!(store.partition().membership().is_some(), applied >= 13, "applied {applied}");
-    assert_eq!(store.value("1", 0).is_ok(), applied >= 1);
+    store.write(10, Write::Put { key: key("a"), value: bytes("1"), expire_at: 15 });
+    let stored = |store: &Store<F>| store.partition().engine().get(b"dka").expect("reads").is_some();
+    let point = store.partition().flush_point();
+    assert_eq!(point.position().index, 1);
+    store.write(20, Write::Nothing);
+    store.partition().engine().flush().expect("flushes");
+    store.partition().mark_flushed(point);
+    store.partition().engine().compact().expect("compacts");
+    assert!(stored(&store), "expired at 20, but only 10 is known to be durable");
+    store.flush();
+    store.partition().engine().compact().expect("compacts");
+    assert!(!stored(&store));
 }
 
 fn an_entry_that_cannot_be_read_stops_the_partition<F: Fixture>() {
@@ -199,13 +201,80 @@ suite! {
     a_write_sees_earlier_ones_of_the_same_call
     log_time_never_goes_back
     membership_and_empty_entries_only_move_the_position
-    large_calls_are_cut_behind_the_membership
+    expired_rows_go_only_once_the_log_behind_them_is_durable
     an_entry_that_cannot_be_read_stops_the_partition
+}
+
+/// Checks after each batch that the engine has the membership exactly if it has the entry that changes it.
+#[derive(Debug)]
+struct Witness {
+    engine: Arc<dyn Engine>,
+    change_at: u64,
+    batches: AtomicUsize,
+}
+
+impl Engine for Witness {
+    fn write(&self, batch: &Batch) -> Result<(), EngineError> {
+        self.engine.write(batch)?;
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        let partition = Partition::open(Arc::clone(&self.engine))?;
+        assert_eq!(partition.membership().is_some(), partition.applied().index >= self.change_at);
+        Ok(())
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        self.engine.get(key)
+    }
+
+    fn scan(&self, range: KeyRange<'_>, way: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError> {
+        self.engine.scan(range, way, visit)
+    }
+
+    fn flush(&self) -> Result<(), EngineError> {
+        self.engine.flush()
+    }
+
+    fn checkpoint(&self, into: &Path) -> Result<(), EngineError> {
+        self.engine.checkpoint(into)
+    }
+
+    fn set_expire_floor(&self, seconds: u32) {
+        self.engine.set_expire_floor(seconds);
+    }
+
+    fn compact(&self) -> Result<(), EngineError> {
+        self.engine.compact()
+    }
+
+    fn stats(&self) -> EngineStats {
+        self.engine.stats()
+    }
+}
+
+#[test]
+fn large_calls_are_cut_but_never_before_the_membership() {
+    let large = Bytes::from(vec![7; 1 << 20]);
+    for (change_at, is_cut) in [(13, true), (40, false)] {
+        let engine = Arc::clone(Store::<Memory>::new().partition().engine());
+        let witness = Arc::new(Witness { engine, change_at, batches: AtomicUsize::new(0) });
+        let mut partition = Partition::open(Arc::clone(&witness) as Arc<dyn Engine>).expect("opens");
+        let mut entries: Vec<Entry> = (1..=40)
+            .map(|index| {
+                let key = key(&index.to_string());
+                entry(index, &anonymous(0, Write::Put { key, value: large.clone(), expire_at: 0 }))
+            })
+            .collect();
+        entries[change_at as usize - 1] = Entry { kind: EntryKind::Membership, ..empty_entry(change_at) };
+        partition.apply(&entries, Some(&bytes("m")), &mut Vec::new()).expect("applies");
+        assert_eq!(partition.applied().index, 40);
+        let written = witness.batches.load(Ordering::Relaxed);
+        assert_eq!(written > 1, is_cut, "{written} batches");
+    }
 }
 
 #[test]
 #[should_panic(expected = "without a gap")]
 fn a_gap_in_the_log_is_a_broken_invariant() {
-    let mut store = Store::<crate::common::Memory>::new();
+    let mut store = Store::<Memory>::new();
     let _ = store.partition_mut().apply(&[empty_entry(2)], None, &mut Vec::new());
 }

@@ -59,7 +59,7 @@ impl Disk {
         let wanted = self.entries.iter().filter(|entry| low <= entry.index && entry.index < high).enumerate();
         let within = wanted.take_while(|(i, entry)| {
             size += entry.data.len() as u64;
-            *i < 2 || size <= size_max
+            *i < 1 || size <= size_max
         });
         within.map(|(_, entry)| entry.clone()).collect()
     }

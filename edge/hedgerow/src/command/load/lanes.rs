@@ -164,11 +164,14 @@ fn take_batch(waiting: &mut VecDeque<Sending>, table: &AnyTable) -> Vec<Sending>
     let mut batch = vec![first];
     let can_grow = matches!(table, AnyTable::Hash(_));
     while can_grow && batch.len() < BATCH_ROWS_MAX {
-        let fits = |next: &mut Sending| {
+        let fits = |next: &Sending| {
             let is_alike = next.row.hash_key == hash_key && next.row.ttl_seconds == ttl_seconds;
             is_alike && size + size_of(&next.row) <= BATCH_SIZE_MAX
         };
-        let Some(next) = waiting.pop_front_if(fits) else { break };
+        if !waiting.front().is_some_and(fits) {
+            break;
+        }
+        let Some(next) = waiting.pop_front() else { break };
         size += size_of(&next.row);
         batch.push(next);
     }

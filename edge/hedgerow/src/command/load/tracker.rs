@@ -128,7 +128,8 @@ impl State {
     }
 
     fn advance(&mut self) {
-        while let Some(chunk) = self.chunks.pop_front_if(|chunk| chunk.rows_left == 0) {
+        while let Some(chunk) = self.chunks.front().copied().filter(|chunk| chunk.rows_left == 0) {
+            self.chunks.pop_front();
             self.first += 1;
             self.counts.line = chunk.line;
             self.counts.offset = chunk.offset;
