@@ -81,6 +81,7 @@ impl Node {
         let settings = |table: &hedgerow_placement::Table| Settings::from_options(&table.options).unwrap_or_default();
         self.settings = catalogue.tables.iter().map(|(id, table)| (*id, settings(table))).collect();
         self.catalogue = Some(catalogue);
+        self.refresh_shapes();
         self.reconcile_hosting();
     }
 
@@ -235,6 +236,17 @@ impl Node {
             Some(hedgerow_placement::TableKind::Ordered) | None => TableKind::Ordered,
         };
         (kind, catalogue.range(group).unwrap_or((Bytes::new(), None)))
+    }
+
+    /// A replica that was opened before any catalogue was known has no shape of its own yet.
+    fn refresh_shapes(&mut self) {
+        let groups: Vec<GroupId> = self.hosted.keys().copied().collect();
+        for group in groups {
+            let (kind, range) = self.shape_of(group);
+            if let Some(replica) = self.running(group) {
+                (replica.kind, replica.range) = (kind, range);
+            }
+        }
     }
 
     fn remove_hosted(&mut self, group: GroupId) {

@@ -6,7 +6,7 @@ use crate::drive::chain;
 use crate::founding::Founding;
 use crate::hosting::{FromLog, cache_path};
 use crate::identity::{self, IdentityError};
-use crate::job::{Owner, read_optional};
+use crate::job::{Job, Owner, read_optional};
 use crate::metadata::Metadata;
 use crate::node::{LogWrites, Node};
 use crate::outbox::Outbox;
@@ -21,7 +21,7 @@ use hedgerow_storage::{Engines, Partition};
 use hedgerow_types::random::Random;
 use hedgerow_wal::{Log, Recovered};
 use hedgerow_wire::Text;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -125,8 +125,33 @@ impl Node {
         } else if node.identity.cluster != 0 {
             node.host_metadata_founder();
         }
+        node.clear_leftovers();
         node.drive(now);
         Ok(Opened { node, logs })
+    }
+
+    /// Removes what an earlier life left in the directories: storage of replicas that are gone, and checkpoints that were
+    /// made for others.
+    fn clear_leftovers(&mut self) {
+        let mut directories = Vec::new();
+        for (log, data) in self.config.data.iter().enumerate() {
+            let kept: BTreeSet<PathBuf> = self
+                .hosted
+                .values()
+                .filter(|hosted| hosted.log() == log)
+                .map(|hosted| directory_of(data, hosted.owner()))
+                .collect();
+            let below = |name: &str| {
+                let parent = data.join(name);
+                let names = self.disk.list(&parent).unwrap_or_default();
+                names.into_iter().map(move |name| parent.join(name))
+            };
+            directories.extend(below("replicas").filter(|directory| !kept.contains(directory)));
+            directories.extend(below("checkpoints"));
+        }
+        if !directories.is_empty() {
+            self.job(Job::Remove { directories });
+        }
     }
 
     fn recover(&mut self, number: usize, log: &Log, found: &Recovered, now: Now) {

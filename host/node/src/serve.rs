@@ -58,7 +58,8 @@ impl Node {
     fn serve_data(&mut self, mut caller: Caller, header: &hedgerow_wire::Header, body: &hedgerow_wire::Body, now: Now) {
         let (app_id, partition) = (header.app_id as u32, header.partition_index as u32);
         let group = GroupId { table: TableId(app_id), partition };
-        let Some(replica) = self.running(group).filter(|_| app_id != 0) else {
+        let has_shape = self.catalogue.is_some();
+        let Some(replica) = self.running(group).filter(|_| app_id != 0 && has_shape) else {
             let refusal = self.why_not_hosted(group);
             return self.answer_refused(&caller, &refusal);
         };

@@ -324,9 +324,13 @@ impl Node {
         let Some(receiving) = replica.receiving.as_ref().filter(|it| it.file >= it.files.len()) else { return };
         match hedgerow_replication::Message::decode(receiving.message.clone()) {
             Ok(message) => {
-                let from = receiving.from;
-                replica.group.handle_snapshot_received(from, message, now.instant);
+                let (from, id, log) = (receiving.from, receiving.id, replica.log);
+                let is_wanted = replica.group.handle_snapshot_received(from, message, now.instant);
                 self.mark_dirty(owner.group);
+                if !is_wanted {
+                    // The log has brought what the checkpoint would have.
+                    self.forget_receiving(owner, log, id);
+                }
             }
             Err(error) => tracing::warn!(group = %owner.group, %error, "a checkpoint without a message was dropped"),
         }
@@ -353,12 +357,18 @@ impl Node {
         let Some(receiving) = replica.receiving.as_ref().filter(|_| !is_installing) else { return };
         let id = receiving.id;
         if now.instant.since(receiving.last_heard) >= GIVE_UP_AFTER {
-            replica.receiving = None;
-            let directories = vec![incoming_directory(&self.config.data[log], owner, id)];
-            self.job(Job::Remove { directories });
+            self.forget_receiving(owner, log, id);
         } else if !receiving.is_writing && now.instant.since(receiving.last_progress) >= REPEAT_AFTER {
             self.send_progress(owner, now);
         }
+    }
+
+    fn forget_receiving(&mut self, owner: Owner, log: usize, id: u64) {
+        if let Some(replica) = self.running_as(owner) {
+            replica.receiving = None;
+        }
+        let directories = vec![incoming_directory(&self.config.data[log], owner, id)];
+        self.job(Job::Remove { directories });
     }
 
     /// A piece could not be read or written: both ends start over when the leader asks again.

@@ -14,7 +14,8 @@
 //! ```text
 //! segment head
 //!    0   8  magic "HEDGEWAL"
-//!    8   4  version of everything here: 1
+//!    8   2  version of everything here: 1
+//!   10   2  its complement, so that a flipped bit is damage and not another version; every version keeps these two
 //!   12   4  CRC of bytes 16.. up to the end of the list
 //!   16   8  id of this segment
 //!   24   8  size of this segment
@@ -202,7 +203,7 @@ impl SegmentHead {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::encoded_size(self.others.len()));
         out.extend_from_slice(&SEGMENT_MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&(VERSION | !VERSION << 16).to_le_bytes());
         out.extend_from_slice(&[0; 4]);
         for number in [self.id, self.size, self.first_batch, self.others.len() as u64] {
             out.extend_from_slice(&number.to_le_bytes());
@@ -220,8 +221,8 @@ impl SegmentHead {
     /// The head of the segment `id`, whose bytes are (or begin with) `bytes`.
     pub(crate) fn decode(bytes: &[u8], id: u64) -> Result<Self, HeadError> {
         let fixed = bytes.get(..SEGMENT_HEAD_FIXED_SIZE).ok_or(HeadError::Damaged)?;
-        let version = u32_at(fixed, 8);
-        if fixed[..8] != SEGMENT_MAGIC {
+        let (version, complement) = (u32_at(fixed, 8) & 0xffff, u32_at(fixed, 8) >> 16);
+        if fixed[..8] != SEGMENT_MAGIC || version != !complement & 0xffff {
             return Err(HeadError::Damaged);
         }
         if version != VERSION {

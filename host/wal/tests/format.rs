@@ -103,7 +103,7 @@ fn the_writer_writes_version_1() {
 fn another_version_is_refused_and_left_alone() {
     let disk = SimDisk::new();
     let mut bytes = VERSION_1[0].1.to_vec();
-    bytes[8] = 2;
+    bytes[8..12].copy_from_slice(&[2, 0, 0xfd, 0xff]);
     put(&disk, VERSION_1[0].0, &bytes);
     let error = Log::open(Arc::new(disk.clone()), Path::new(DIR), options()).err().unwrap();
     assert!(matches!(error, OpenError::Version { version: 2, .. }), "{error}");

@@ -42,6 +42,8 @@ pub enum Action {
     },
     /// Record the operation.
     Record(Operation),
+    /// Say so in the trace: an attempt was refused.
+    Note(String),
     /// Stop the run: a reply made no sense.
     Fail(String),
 }
@@ -153,8 +155,10 @@ impl Client {
                 self.finish(Outcome::Ok(answer), now, out);
             }
             (_, Received::Nonsense(what)) => out.push(Action::Fail(what)),
-            (id, Received::Refused { is_clean, leader, .. }) => {
+            (id, Received::Refused { is_clean, leader, why }) => {
                 current.is_doubtful |= !is_clean;
+                let (number, machine) = (self.number, current.machine + 1);
+                out.push(Action::Note(format!("client {number} refused by m{machine}: {why}; leader {leader:?}")));
                 // An earlier attempt was given up already; only the latest decides what to do next.
                 if id == Some(latest) && current.is_waiting {
                     current.is_waiting = false;

@@ -387,6 +387,7 @@ impl World {
                     self.stats.note_operation(&operation);
                     self.history.push(operation);
                 }
+                Action::Note(note) => self.trace(|| note),
                 Action::Fail(why) => self.fail(why),
             }
         }
