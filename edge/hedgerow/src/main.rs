@@ -16,6 +16,7 @@ mod serve;
 use arguments::{Arguments, Command};
 use clap::Parser as _;
 use exit::Exit;
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -55,5 +56,6 @@ fn main() -> ExitCode {
 /// `debug`, or `warn,hedgerow_node=debug`).
 fn log(level: &str) {
     let filter = EnvFilter::try_from_env("HEDGEROW_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let has_colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(has_colours).with_writer(std::io::stderr).init();
 }

@@ -155,7 +155,7 @@ impl Shared {
         let mut earliest: Option<Instant> = None;
         for slot in state.slots.values_mut() {
             let Slot::Waiting { waker, deadline } = slot else { continue };
-            if false {
+            if *deadline <= now {
                 wakers.extend(waker.take());
                 *slot = Slot::Filled(Err(Lost::Late));
             } else {

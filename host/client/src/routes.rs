@@ -229,3 +229,33 @@ fn read_map(reply: QueryConfigReply) -> Result<TableMap> {
     TableMap::new(TableId(reply.app_id as u32), kind, routes.collect())
         .map_err(|error| Error::protocol(format!("the map is not valid: {error}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::ClientOptions;
+
+    #[tokio::test]
+    async fn a_refresh_under_way_is_shared() {
+        let route = PartitionRoute { ballot: 1, leader: None, followers: Vec::new(), start: Bytes::new() };
+        let map = TableMap::new(TableId(1), TableKind::Hash, vec![route.clone(), route]).expect("two partitions");
+        let seed = "127.0.0.1:1".parse().expect("an address");
+        let routes = Arc::new(Routes {
+            cluster: Arc::new(Cluster::new(vec![seed], ClientOptions::default())),
+            name: "t".to_owned(),
+            state: Mutex::new(State {
+                map,
+                failure: None,
+                is_refreshing: false,
+                next_refresh: now(),
+                sequences: FxHashMap::default(),
+            }),
+            finished: watch::Sender::new(0),
+        });
+        for _ in 0..10 {
+            drop(routes.refresh());
+        }
+        // Every refresh holds the routes.
+        assert_eq!(Arc::strong_count(&routes), 2);
+    }
+}

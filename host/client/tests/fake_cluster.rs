@@ -82,10 +82,10 @@ async fn a_named_leader_is_asked_and_remembered() {
     let leader = single(|_| Action::Reply(value(b"v"))).await;
     let leader_address = leader.address;
     let (listener, follower_address) = listen().await;
-    let nodes = [follower_address, leader_address];
     let follower = Fake::serve_on(listener, move |request| {
-        // The map that this node hands out is old: it names itself.
-        metadata(request, || map(&[follower_address; 2], &nodes, 1)).unwrap_or_else(|| not_leader(Some(leader_address)))
+        // The map that this node hands out is old: it knows of itself only.
+        metadata(request, || map(&[follower_address; 2], &[follower_address], 1))
+            .unwrap_or_else(|| not_leader(Some(leader_address)))
     });
     let table = open(follower.address, patient()).await;
     for _ in 0..3 {

@@ -20,9 +20,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes of a log segment: small, so that segments are recycled within a run.
-const SEGMENT_SIZE: u64 = 64 << 10;
-
 /// A machine.
 #[derive(Debug)]
 pub struct Machine {
@@ -94,7 +91,9 @@ impl Machine {
         let data = (0..plan.directory_count).map(|number| PathBuf::from(format!("/data-{number}"))).collect();
         let mut config = Config::new(node_id(index), peers, data, 0);
         config.replication = plan.replication.clone();
-        config.wal.segment_size = SEGMENT_SIZE;
+        config.wal.segment_size = plan.segment_size;
+        config.wal.segments_max = 3;
+        config.wal.recycle_max = 2;
         config.flush_replica_bytes = plan.flush_bytes;
         let error = plan.clock_error_ppm;
         let error_ppm = random.below(2 * error + 1) as i64 - error as i64;

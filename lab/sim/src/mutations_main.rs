@@ -5,6 +5,7 @@
 use clap::Parser;
 use hedgerow_sim::batch::{Batch, run_all};
 use hedgerow_sim::mutation::Mutation;
+use hedgerow_sim::run::{Report, run};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
@@ -27,35 +28,49 @@ fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let jobs = arguments.jobs.unwrap_or(cores);
-    let batch = Batch { start: arguments.start, count: arguments.seeds, scenario: None, machine_count: None, jobs };
     let mut unnoticed = 0;
     for mutation in Mutation::ALL {
-        mutation.set(true);
-        let (mut runs, mut found) = (0, None);
-        run_all(&batch, |report| {
-            runs += 1;
-            match report.failure {
-                Some(failure) => {
-                    found = Some((report.request.seed, report.plan.scenario.name(), failure));
-                    ControlFlow::Break(())
-                }
-                None => ControlFlow::Continue(()),
-            }
-        })?;
-        mutation.set(false);
-        match found {
-            Some((seed, scenario, failure)) => {
+        let batch = Batch { start: arguments.start, count: arguments.seeds, scenario: None, machine_count: None, jobs };
+        match first_failure(mutation, batch)? {
+            Some(report) => {
+                let (seed, scenario) = (report.request.seed, report.plan.scenario.name());
+                let failure = report.failure.unwrap_or_default();
                 let what = failure.lines().next().unwrap_or_default();
+                let count = seed + 1 - arguments.start;
                 println!(
-                    "without {:<14} noticed after {runs} seeds: seed {seed} ({scenario}): {what}",
+                    "without {:<20} noticed within {count} seeds: seed {seed} ({scenario}): {what}",
                     mutation.name()
                 );
             }
             None => {
                 unnoticed += 1;
-                println!("without {:<14} NOT NOTICED in {runs} seeds", mutation.name());
+                println!("without {:<20} NOT NOTICED within {} seeds", mutation.name(), arguments.seeds);
             }
         }
     }
     Ok(if unnoticed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The first run that fails without the rule and is good with it.
+fn first_failure(mutation: Mutation, mut batch: Batch) -> std::io::Result<Option<Report>> {
+    loop {
+        mutation.set(true);
+        let mut found: Option<Report> = None;
+        run_all(&batch, |report| {
+            if report.failure.is_none() {
+                return ControlFlow::Continue(());
+            }
+            found = Some(report);
+            ControlFlow::Break(())
+        })?;
+        mutation.set(false);
+        let Some(report) = found else { return Ok(None) };
+        let seed = report.request.seed;
+        if run(report.request).failure.is_none() {
+            return Ok(Some(report));
+        }
+        println!("seed {seed} fails whether or not rule {} is there", mutation.name());
+        batch.count = (batch.start + batch.count).saturating_sub(seed + 1);
+        batch.start = seed + 1;
+    }
 }

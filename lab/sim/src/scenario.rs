@@ -80,6 +80,8 @@ pub struct Plan {
     pub clock_error_ppm: u64,
     /// Bytes of log after which a replica flushes its storage.
     pub flush_bytes: u64,
+    /// Bytes of a log segment: small, so that segments are recycled within a run.
+    pub segment_size: u64,
 }
 
 impl Scenario {
@@ -181,7 +183,15 @@ impl Scenario {
             (Kind::IsolateLeader, 1),
         ];
         let clients = [(Kind::BreakClients, 6), (Kind::KillProcess, 1), (Kind::IsolateLeader, 1)];
-        let repair = [(Kind::Wipe, 3), (Kind::Corrupt, 3), (Kind::KillProcess, 1), (Kind::BreakLinks, 1)];
+        let repair = [
+            (Kind::Wipe, 4),
+            (Kind::Corrupt, 4),
+            (Kind::KillProcess, 1),
+            (Kind::PowerLoss, 1),
+            (Kind::BreakLinks, 1),
+            (Kind::CutPair, 1),
+            (Kind::PauseLeader, 1),
+        ];
         match self {
             Self::Calm => Vec::new(),
             Self::Partitions => partitions.to_vec(),
@@ -221,11 +231,7 @@ impl Plan {
         let scenario = scenario.unwrap_or(drawn);
         let drawn_count = if random.chance(3, 4) { 3 } else { 5 };
         let machine_count = machine_count.unwrap_or(drawn_count);
-        let replication = Settings {
-            tick: Duration::from_millis(40),
-            clock_rate_error_ppm: CLOCK_RATE_ERROR_PPM,
-            ..Settings::default()
-        };
+        let replication = replication(&mut random);
         let clock_error_ppm = u64::from(CLOCK_RATE_ERROR_PPM) * if scenario == Scenario::ClocksBeyond { 40 } else { 1 };
         let refusal = replication.refusal().as_nanos() as Time;
         let (register_count, write_percent, gap) = scenario.shape(refusal, &mut random);
@@ -256,6 +262,20 @@ impl Plan {
             replication,
             clock_error_ppm,
             flush_bytes: 1 << (9 + random.below(8)),
+            segment_size: (16 << 10) << random.below(3),
         }
+    }
+}
+
+/// Short times, so that much happens; sizes from large to hardly enough, so that messages are split and followers need
+/// entries that are no longer in memory.
+fn replication(random: &mut Random) -> Settings {
+    Settings {
+        tick: Duration::from_millis(40),
+        clock_rate_error_ppm: CLOCK_RATE_ERROR_PPM,
+        message_size_max: 256 << random.below(13),
+        inflight_max: 2 << random.below(8),
+        cache_size_max: 1_024 << random.below(13),
+        ..Settings::default()
     }
 }

@@ -36,6 +36,8 @@ pub struct Stats {
     pub snapshots: u64,
     /// Storage flushes.
     pub flushes: u64,
+    /// Reads of log entries that were no longer in memory.
+    pub fetches: u64,
     /// Keys whose history was too large to judge.
     pub undecided: u64,
 }
@@ -46,11 +48,11 @@ impl Stats {
         match job {
             Job::Install { .. } => self.snapshots += 1,
             Job::Flush { .. } => self.flushes += 1,
+            Job::Fetch { .. } => self.fetches += 1,
             Job::Create { .. }
             | Job::Checkpoint { .. }
             | Job::ReadChunk { .. }
             | Job::WriteChunk { .. }
-            | Job::Fetch { .. }
             | Job::Read { .. }
             | Job::Remove { .. } => {}
         }
@@ -84,6 +86,7 @@ impl Stats {
         self.node_failures += other.node_failures;
         self.snapshots += other.snapshots;
         self.flushes += other.flushes;
+        self.fetches += other.fetches;
         self.undecided += other.undecided;
         for (name, count) in &other.faults {
             *self.faults.entry(name).or_default() += count;
@@ -115,7 +118,11 @@ impl fmt::Display for Stats {
         )?;
         writeln!(f, "elections   {}, of which {} moved the leadership", self.elections, self.failovers)?;
         writeln!(f, "crashes     {} by the nemesis, {} nodes gave up on a bad disk", self.crashes, self.node_failures)?;
-        writeln!(f, "storage     {} flushes, {} snapshots installed", self.flushes, self.snapshots)?;
+        writeln!(
+            f,
+            "storage     {} flushes, {} snapshots installed, {} reads of old log entries",
+            self.flushes, self.snapshots, self.fetches
+        )?;
         write!(f, "faults      {}", list(&self.faults))?;
         if self.undecided > 0 {
             write!(f, "\nundecided   {} keys had too large a history to judge", self.undecided)?;

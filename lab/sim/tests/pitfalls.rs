@@ -10,7 +10,7 @@ use hedgerow_sim::run::{Report, Request, run};
 use hedgerow_sim::scenario::Scenario;
 use hedgerow_sim::stats::Stats;
 
-const SEEDS: u64 = 6;
+const SEEDS: u64 = 30;
 
 fn reports(scenario: Scenario, machine_count: Option<usize>) -> impl Iterator<Item = Report> {
     (1..=SEEDS).map(move |seed| run(Request { seed, scenario: Some(scenario), machine_count, is_traced: false }))

@@ -89,6 +89,9 @@ impl Shared {
         // One thread writes to a database at a time.
         options.set_allow_concurrent_memtable_write(false);
         options.set_enable_write_thread_adaptive_yield(false);
+        // Most reads are of keys that the memtable does not hold: a filter spares them the search through it.
+        options.set_memtable_prefix_bloom_ratio(0.02);
+        options.set_memtable_whole_key_filtering(true);
         options.set_level_zero_file_num_compaction_trigger(4);
         options.set_max_bytes_for_level_base(4 * buffer as u64);
         options.set_target_file_size_base((buffer as u64).max(16 << 20));
