@@ -110,6 +110,10 @@ impl Node {
         let directory = checkpoint_directory(&self.config.data[log], owner, meta.id);
         let Some(replica) = self.running_as(owner) else { return };
         replica.group.handle_checkpoint(meta.clone(), now.instant);
+        // Whoever was being sent the one before gets this one: pieces of the two must never be mixed.
+        for to in std::mem::take(&mut replica.sending.transfers).into_keys() {
+            replica.group.handle_snapshot_sent(to, false, now.instant);
+        }
         let before = replica.sending.checkpoint.replace(Checkpoint { meta, files, directory });
         self.mark_dirty(owner.group);
         if let Some(before) = before {

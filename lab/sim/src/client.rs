@@ -263,3 +263,7 @@ fn machine_of_address(address: &str) -> Option<usize> {
     let last = address.strip_prefix("10.0.0.")?.split(':').next()?;
     last.parse::<usize>().ok()?.checked_sub(1)
 }
+
+#[cfg(test)]
+#[path = "client_tests.rs"]
+mod tests;

@@ -33,6 +33,7 @@ impl World {
             state.delay_max = 0;
             // A process that met a disk fault may still stumble over it, and starts once more then.
             state.disk.set_full(false);
+            state.disk.set_read_only(false);
             state.disk.fail_syncs(std::path::Path::new("/"), false);
             state.clock.set_rate(now, 0);
             state.is_paused = false;
@@ -81,6 +82,10 @@ impl World {
             Step::FillDisk { machine, is_full } => {
                 self.machines[machine].may_fail = true;
                 self.machines[machine].disk.set_full(is_full);
+            }
+            Step::ProtectDisk { machine, is_read_only } => {
+                self.machines[machine].may_fail = true;
+                self.machines[machine].disk.set_read_only(is_read_only);
             }
             Step::ClockRate { machine, error_ppm } => self.machines[machine].clock.set_rate(now, error_ppm),
             Step::StepWall { machine, seconds } => self.machines[machine].clock.step_wall(seconds * 1_000_000),

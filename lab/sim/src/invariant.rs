@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// Positions remembered per group; older ones have been compared by then.
 const POSITIONS_MAX: usize = 4_096;
 /// One in so many applied positions is compared row by row.
-const CHECKSUM_INTERVAL: u64 = 16;
+const CHECKSUM_INTERVAL: u64 = 8;
 
 /// What has been seen so far.
 #[derive(Debug)]
@@ -171,7 +171,8 @@ pub fn check_logs(machines: &[Machine]) -> Result<(), String> {
                 let (id, index) = (replica.replica, entry.index);
                 let (known, other) = seen.entry((replica.id, index)).or_insert((entry.clone(), id));
                 if *known != entry {
-                    return Err(format!("entry {index} of group {} differs between {other} and {id}", replica.id));
+                    let group = replica.id;
+                    return Err(format!("group {group}: the log of {other} holds {known:?}, that of {id} {entry:?}"));
                 }
             }
         }
@@ -208,7 +209,13 @@ fn converged(group: GroupId, replicas: &[ReplicaView<'_>], count: usize) -> Resu
     if leaders != 1 {
         return Err(format!("group {group} has {leaders} leaders"));
     }
-    let differs = states.iter().any(|state| (state.0, state.1) != (states[0].0, states[0].1));
+    if let Some(behind) = states.iter().find(|state| state.0 != states[0].0) {
+        return Err(format!(
+            "{} of group {group} is at {:?}, {} at {:?}",
+            behind.2, behind.0, states[0].2, states[0].0
+        ));
+    }
+    let differs = states.iter().any(|state| state.1 != states[0].1);
     if differs { Err(format!("the replicas of group {group} differ: {states:?}")) } else { Ok(()) }
 }
 

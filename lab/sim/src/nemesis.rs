@@ -87,6 +87,13 @@ pub enum Step {
         /// Whether it is.
         is_full: bool,
     },
+    /// The file system takes no writes.
+    ProtectDisk {
+        /// Whose.
+        machine: usize,
+        /// Whether it is read-only.
+        is_read_only: bool,
+    },
     /// The steady clock changes its rate.
     ClockRate {
         /// Whose.
@@ -141,6 +148,7 @@ pub enum Kind {
     SlowProcess,
     FailSync,
     FullDisk,
+    ReadOnlyDisk,
     ClockRate,
     StepWall,
     Transfer,
@@ -169,6 +177,7 @@ impl Kind {
             Self::SlowProcess => "slow process",
             Self::FailSync => "failing sync",
             Self::FullDisk => "full disk",
+            Self::ReadOnlyDisk => "read-only disk",
             Self::ClockRate => "clock rate",
             Self::StepWall => "wall clock step",
             Self::Transfer => "leader transfer",
@@ -289,6 +298,11 @@ impl Nemesis {
             Kind::FullDisk => vec![
                 (0, Step::FillDisk { machine: any, is_full: true }),
                 (duration, Step::FillDisk { machine: any, is_full: false }),
+                (duration + MILLISECOND, Step::Start { machine: any }),
+            ],
+            Kind::ReadOnlyDisk => vec![
+                (0, Step::ProtectDisk { machine: any, is_read_only: true }),
+                (duration, Step::ProtectDisk { machine: any, is_read_only: false }),
                 (duration + MILLISECOND, Step::Start { machine: any }),
             ],
             Kind::ClockRate => {
@@ -427,7 +441,7 @@ fn cut(a: &[usize], b: &[usize], is_both_ways: bool, start: Time, end: Time) -> 
 mod tests {
     use super::*;
 
-    const KINDS: [Kind; 22] = [
+    const KINDS: [Kind; 23] = [
         Kind::CutPair,
         Kind::CutOneWay,
         Kind::IsolateOne,
@@ -442,6 +456,7 @@ mod tests {
         Kind::SlowProcess,
         Kind::FailSync,
         Kind::FullDisk,
+        Kind::ReadOnlyDisk,
         Kind::ClockRate,
         Kind::StepWall,
         Kind::Transfer,
@@ -478,6 +493,9 @@ mod tests {
             Step::SlowWires { machine, extra_delay: 1.. } => Some(Step::SlowWires { machine, extra_delay: 0 }),
             Step::FailSyncs { machine, is_failing: true } => Some(Step::FailSyncs { machine, is_failing: false }),
             Step::FillDisk { machine, is_full: true } => Some(Step::FillDisk { machine, is_full: false }),
+            Step::ProtectDisk { machine, is_read_only: true } => {
+                Some(Step::ProtectDisk { machine, is_read_only: false })
+            }
             _ => None,
         }
     }

@@ -167,7 +167,13 @@ impl Scenario {
         ];
         let crashes =
             [(Kind::KillProcess, 2), (Kind::PowerLoss, 4), (Kind::PowerLossEverywhere, 2), (Kind::BreakLinks, 1)];
-        let disks = [(Kind::SlowDisk, 4), (Kind::FailSync, 2), (Kind::FullDisk, 2), (Kind::PowerLoss, 1)];
+        let disks = [
+            (Kind::SlowDisk, 4),
+            (Kind::FailSync, 2),
+            (Kind::FullDisk, 2),
+            (Kind::ReadOnlyDisk, 1),
+            (Kind::PowerLoss, 1),
+        ];
         let clocks = [
             (Kind::ClockRate, 4),
             (Kind::Pause, 2),
@@ -231,7 +237,11 @@ impl Plan {
         let scenario = scenario.unwrap_or(drawn);
         let drawn_count = if random.chance(3, 4) { 3 } else { 5 };
         let machine_count = machine_count.unwrap_or(drawn_count);
-        let replication = replication(&mut random);
+        let mut replication = replication(&mut random);
+        if scenario == Scenario::ApplySkew {
+            // What is committed is then applied in small portions, with reads between them.
+            replication.message_size_max = 256;
+        }
         let clock_error_ppm = u64::from(CLOCK_RATE_ERROR_PPM) * if scenario == Scenario::ClocksBeyond { 40 } else { 1 };
         let refusal = replication.refusal().as_nanos() as Time;
         let (register_count, write_percent, gap) = scenario.shape(refusal, &mut random);

@@ -578,8 +578,9 @@ fn core_config(settings: &Settings, replica: ReplicaId, applied: Index) -> raft:
         max_inflight_msgs: settings.inflight_max,
         check_quorum: true,
         pre_vote: true,
-        // Entries for one follower go into one message; `Message::split` bounds its size.
-        batch_append: true,
+        // The core's own batching appends entries to an earlier message without looking whether they follow it, and our
+        // form of messages counts indices from the message's. Proposals are gathered before they reach the core instead.
+        batch_append: false,
         // Followers learn of a commit with the next append or tick: half as many messages for single writes.
         skip_bcast_commit: true,
         // Never reached, but a limit makes the core count.

@@ -216,6 +216,11 @@ impl Message {
         if input.0.is_empty() { Ok(Self { core, stamp, echo }) } else { Err(MALFORMED) }
     }
 
+    /// Whether the entries follow the message's index without a gap, as the encoded form takes for granted.
+    pub(crate) fn is_consecutive(&self) -> bool {
+        (self.core.index + 1..).zip(self.core.entries.iter()).all(|(index, entry)| entry.index == index)
+    }
+
     /// Cuts an append message whose entries exceed `size_max` bytes; the parts replace it in order.
     pub(crate) fn split(mut self, size_max: usize, mut each: impl FnMut(Self)) {
         if self.kind() == MessageType::MsgAppend {

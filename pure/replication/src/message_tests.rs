@@ -1,3 +1,5 @@
+//! Messages: the round trip, the golden bytes, and what is refused.
+
 use super::*;
 use hedgerow_types::NodeId;
 use proptest::prelude::*;
@@ -184,4 +186,14 @@ fn a_change_made_here_is_sent_in_our_own_form() {
     entry.context = Bytes::new();
     entry.data = Bytes::new();
     assert_eq!(data_of(&entry), &crate::membership::Change::LEAVE.encode());
+}
+
+/// The core's batching once put entries behind an empty append with another index: they arrived under indices that were
+/// not theirs, with matching terms, and replicas differed.
+#[test]
+fn entries_that_do_not_follow_their_message_are_noticed() {
+    let mut message = append(&[(1, EntryKind::Normal, b"a"), (1, EntryKind::Normal, b"b")]);
+    assert!(message.is_consecutive());
+    message.core.index += 1;
+    assert!(!message.is_consecutive());
 }

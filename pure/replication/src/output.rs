@@ -107,6 +107,9 @@ impl Group {
                 let Some(meta) = message.snapshot() else { return };
                 ready.snapshots.push(SnapshotSend { to, meta, message });
             }
+            // Entries that do not follow the message's index would arrive under other indices than their own. The core
+            // makes no such message without batching; if it did, losing it costs a retransmission.
+            MessageType::MsgAppend if !message.is_consecutive() => {}
             MessageType::MsgAppend => {
                 message.stamp = now.0;
                 let size_max = usize::try_from(self.settings.message_size_max).unwrap_or(usize::MAX);

@@ -1,3 +1,5 @@
+//! The window of the log: what it keeps, what it forgets.
+
 use super::*;
 use bytes::Bytes;
 use hedgerow_types::log::EntryKind;

@@ -1,4 +1,4 @@
-//! Reads.
+//! What reads answer, rule by rule.
 
 use crate::common::{Fixture, Store, bytes};
 use crate::{key, pairs, suite};

@@ -1,4 +1,4 @@
-//! Writes.
+//! What writes do, rule by rule.
 
 use crate::common::{Fixture, Memory, Store, anonymous, bytes, empty_entry, entry};
 use crate::{key, suite};

@@ -112,6 +112,8 @@ impl Load {
 pub(crate) fn fill(addresses: &[String], value_size: usize, mut goes_on: impl FnMut(u64) -> bool) {
     runtime().block_on(async {
         let client = connect(addresses).await;
+        // The load's own table too: once a node is dead, no table with a replica on every node can be created.
+        create(addresses).await;
         client.create_table("fill", &TableSpec::default()).await.unwrap();
         let table = client.open_table("fill").await.unwrap();
         let mut random = Random::new(1);
@@ -257,7 +259,8 @@ fn outcome<T>(result: &Result<T>) -> Outcome {
 
 async fn create(addresses: &[String]) -> Table {
     let client = connect(addresses).await;
-    client.create_table(TABLE, &TableSpec::default()).await.unwrap();
+    let spec = TableSpec { if_not_exists: true, ..TableSpec::default() };
+    client.create_table(TABLE, &spec).await.unwrap();
     client.open_table(TABLE).await.unwrap()
 }
 

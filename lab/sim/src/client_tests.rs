@@ -1,0 +1,151 @@
+//! What a client reports must be true, whatever the replies: everything else the simulation says rests on it.
+
+use super::*;
+use crate::history::Answer;
+use bytes::BytesMut;
+use hedgerow_types::Refusal;
+use hedgerow_wire::message::IncrReply;
+use hedgerow_wire::{Reply, ReplyExtension, decode_request, encode_reply};
+
+const PACE: Pace = Pace { think_max: 0, attempt_timeout: 100 * MILLISECOND, deadline: 250 * MILLISECOND };
+
+/// A client in the middle of one increment, and what it did last.
+struct Bench {
+    client: Client,
+    workload: Workload,
+    actions: Vec<Action>,
+    now: Time,
+}
+
+/// An attempt as the node would see it.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    machine: usize,
+    client: u64,
+    sequence: u64,
+    attempt: i32,
+    sequence_id: i32,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let table = Table { id: 1, partition_count: 2 };
+        let client = Client::new(7, 99, 3, table, PACE, Random::new(1)).with_script(vec![(0, Call::Incr(5))]);
+        let workload = Workload::new(1, 50, Random::new(2));
+        let mut bench = Self { client, workload, actions: Vec::new(), now: 0 };
+        bench.client.start(0, &mut bench.actions);
+        bench
+    }
+
+    /// Lets the next pause or time-out end, and returns the attempt that follows, if one does.
+    fn wake(&mut self) -> Option<Seen> {
+        let latest = std::mem::take(&mut self.actions).into_iter().rev().find_map(|action| match action {
+            Action::Wake { at, token } => Some((at, token)),
+            _ => None,
+        });
+        let (at, token) = latest.expect("it waits for something");
+        self.now = at;
+        self.client.handle_wake(token, at, &mut self.workload, &mut self.actions);
+        self.actions.iter().find_map(|action| match action {
+            Action::Send { machine, frame } => Some(seen(*machine, frame)),
+            _ => None,
+        })
+    }
+
+    fn reply(&mut self, sequence_id: i32, reply: &Reply) {
+        let mut frame = BytesMut::new();
+        let extension = ReplyExtension::default();
+        encode_reply(&mut frame, hedgerow_wire::Method::Incr, sequence_id, reply, Some(&extension));
+        self.client.handle_reply(frame.freeze(), self.now, &mut self.workload, &mut self.actions);
+    }
+
+    fn recorded(&self) -> Option<Outcome> {
+        self.actions.iter().find_map(|action| match action {
+            Action::Record(operation) => Some(operation.outcome),
+            _ => None,
+        })
+    }
+}
+
+fn seen(machine: usize, frame: &Bytes) -> Seen {
+    let request = decode_request(frame.clone()).expect("a frame of ours");
+    let extension = request.header.extension.expect("with our fields");
+    Seen {
+        machine,
+        client: extension.client_id.expect("named"),
+        sequence: extension.sequence.expect("numbered"),
+        attempt: extension.attempt.expect("counted"),
+        sequence_id: request.sequence_id,
+    }
+}
+
+fn done() -> Reply {
+    Reply::Incr(IncrReply { new_value: 5, ..IncrReply::default() })
+}
+
+fn refused(refusal: &Refusal) -> Reply {
+    Reply::refused(refusal, Some(&"10.0.0.3:34601".into()))
+}
+
+#[test]
+fn a_retry_carries_the_same_identity_to_the_leader_that_was_named() {
+    let mut bench = Bench::new();
+    let first = bench.wake().expect("an attempt");
+    bench.reply(first.sequence_id, &refused(&Refusal::NotLeader { leader: None }));
+    let second = bench.wake().expect("another attempt");
+    assert_eq!((second.machine, second.attempt), (2, 2));
+    assert_eq!((second.client, second.sequence), (first.client, first.sequence));
+    bench.reply(second.sequence_id, &done());
+    assert_eq!(bench.recorded(), Some(Outcome::Ok(Answer::Sum(5))));
+    assert!(bench.client.is_done());
+}
+
+#[test]
+fn an_operation_failed_only_if_every_attempt_was_refused_without_effect() {
+    let clean = Refusal::NotReady("starting".into());
+    for (doubtful, expected) in [
+        (clean.clone(), Outcome::Failed),
+        (Refusal::Unresolved, Outcome::Unknown),
+        (Refusal::Expired, Outcome::Unknown),
+        (Refusal::Stopping("full".into()), Outcome::Unknown),
+    ] {
+        let mut bench = Bench::new();
+        let mut refusal = &doubtful;
+        while let Some(attempt) = bench.wake() {
+            bench.reply(attempt.sequence_id, &refused(refusal));
+            refusal = &clean;
+        }
+        assert_eq!(bench.recorded(), Some(expected), "{doubtful:?}");
+    }
+}
+
+#[test]
+fn an_attempt_without_an_answer_leaves_the_outcome_open() {
+    let mut bench = Bench::new();
+    while bench.wake().is_some() {}
+    assert_eq!(bench.recorded(), Some(Outcome::Unknown));
+}
+
+#[test]
+fn a_broken_connection_leaves_the_outcome_open() {
+    let mut bench = Bench::new();
+    let attempt = bench.wake().expect("an attempt");
+    bench.now = PACE.deadline;
+    bench.client.handle_closed(attempt.machine, bench.now, &mut bench.actions);
+    assert_eq!(bench.wake(), None);
+    assert_eq!(bench.recorded(), Some(Outcome::Unknown));
+}
+
+#[test]
+fn a_late_success_of_an_earlier_attempt_counts() {
+    let mut bench = Bench::new();
+    let first = bench.wake().expect("an attempt");
+    let second = bench.wake().expect("another attempt, after a time-out");
+    assert_ne!(first.sequence_id, second.sequence_id);
+    bench.reply(first.sequence_id, &refused(&Refusal::Unresolved));
+    assert_eq!(bench.recorded(), None, "an earlier attempt's error ends nothing");
+    bench.reply(first.sequence_id, &done());
+    assert_eq!(bench.recorded(), Some(Outcome::Ok(Answer::Sum(5))));
+    bench.reply(second.sequence_id, &done());
+    assert_eq!(bench.actions.iter().filter(|action| matches!(action, Action::Record(_))).count(), 1);
+}
