@@ -76,7 +76,7 @@ impl Node {
         let mut recovered = Vec::new();
         for (number, data) in config.data.iter().enumerate() {
             let directory = data.join("log");
-            let opened = Log::open(Arc::clone(&disk), &directory, config.wal.clone());
+            let opened = Log::open(Arc::clone(&disk), &directory, config.wal);
             let (log, found) = opened.map_err(|source| OpenError::Log { directory, source })?;
             logs.push(log);
             recovered.extend(found.into_iter().map(|found| (number, found)));
