@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
+/// Room for a reply with a value of about a kilobyte, so that most need no second allocation.
+const REPLY_SIZE_HINT: usize = 1_536;
+
 /// The outgoing side of a node. Whoever drives the node empties it after each [`crate::Node::drive`].
 #[derive(Debug, Default)]
 pub struct Outbox {
@@ -45,7 +48,7 @@ impl Outbox {
 
     /// The buffer of replies for `connection`.
     pub(crate) fn client(&mut self, connection: ConnectionId) -> &mut BytesMut {
-        self.clients.entry(connection).or_default()
+        self.clients.entry(connection).or_insert_with(|| BytesMut::with_capacity(REPLY_SIZE_HINT))
     }
 
     /// Notes that the node must stop; the first reason stays.

@@ -4,6 +4,9 @@
 //! simulated: clocks, network, disks, clients. A run is a function of its [`run::Request`], so that a failure is replayed
 //! from one number.
 //!
+//! Commands: `hedgerow-sim --seeds N` runs many, `hedgerow-sim --seed X --trace` replays one, and
+//! `hedgerow-sim-mutations` (feature `mutations`) checks that the absence of each safety rule is noticed.
+//!
 //! | file | idea |
 //! |---|---|
 //! | `run.rs` | a run from beginning to end |
@@ -16,6 +19,7 @@
 //! | `client.rs`, `workload.rs`, `protocol.rs`, `operator.rs` | who asks, for what, in which bytes |
 //! | `history.rs`, `linear.rs`, `once.rs`, `export.rs` | what clients saw, and the judges of it |
 //! | `invariant.rs` | what must hold at every moment |
+//! | `mutation.rs` | safety rules that can be taken away |
 
 pub mod batch;
 pub mod client;

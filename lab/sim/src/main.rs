@@ -1,6 +1,6 @@
 //! `hedgerow-sim`: runs simulated clusters by the seed and says what broke, with the command that replays it.
 //!
-//! Exit code 0: every run was good. 1: a run failed. 2: the command line makes no sense.
+//! Exit code 0: every run was good. 1: a run failed. 2: nothing could be run as asked, or a history not be written.
 
 use anyhow::{Context, bail};
 use clap::Parser;
@@ -52,8 +52,17 @@ struct Arguments {
     mutation: Option<String>,
 }
 
-fn main() -> anyhow::Result<ExitCode> {
-    let arguments = Arguments::parse();
+/// Exit code when nothing was judged.
+const NOT_RUN: u8 = 2;
+
+fn main() -> ExitCode {
+    attempt(&Arguments::parse()).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(NOT_RUN)
+    })
+}
+
+fn attempt(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if arguments.scenario.as_deref() == Some("list") {
         Scenario::ALL.iter().for_each(|scenario| println!("{}", scenario.name()));
         return Ok(ExitCode::SUCCESS);
@@ -61,7 +70,7 @@ fn main() -> anyhow::Result<ExitCode> {
     if arguments.nodes == Some(4) {
         bail!("--nodes must be 3 or 5");
     }
-    mutate(&arguments)?;
+    mutate(arguments)?;
     let scenario = match &arguments.scenario {
         Some(name) => Some(Scenario::from_name(name).with_context(|| format!("there is no scenario {name:?}"))?),
         None => None,
@@ -70,9 +79,9 @@ fn main() -> anyhow::Result<ExitCode> {
     match arguments.seed {
         Some(seed) => {
             let request = Request { seed, scenario, machine_count, is_traced: arguments.trace };
-            run_one(request, &arguments)
+            run_one(request, arguments)
         }
-        None => run_many(scenario, machine_count, &arguments),
+        None => run_many(scenario, machine_count, arguments),
     }
 }
 

@@ -270,3 +270,59 @@ fn number(text: &[u8]) -> Option<i64> {
 const fn content(content: Content) -> Received {
     Received::Answer(Answer::Content(content))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hedgerow_wire::message::{CheckReply, GetReply};
+    use hedgerow_wire::{Method, ReplyExtension, encode_reply};
+
+    fn frame(method: Method, reply: &Reply) -> Bytes {
+        let mut out = BytesMut::new();
+        encode_reply(&mut out, method, 5, reply, Some(&ReplyExtension::default()));
+        out.freeze()
+    }
+
+    #[test]
+    fn a_large_record_reads_back_as_its_number() {
+        for value in [0, 1, 8, 17, 1_000, -3] {
+            let reply = Reply::Get(GetReply { value: text(value), ..GetReply::default() });
+            assert_eq!(reply_of(Method::Get, &reply, &Call::Get), Received::Answer(Answer::Content(Some(value))));
+        }
+        assert!(text(8).len() > 4_096);
+    }
+
+    #[test]
+    fn a_swap_that_was_not_done_tells_what_was_there() {
+        let call = Call::Swap { expected: None, new: 1 };
+        let (error, check_value) = (Status::TryAgain.code(), text(3));
+        let check = CheckReply { error, check_value_exist: true, check_value, ..CheckReply::default() };
+        let expected = Answer::Swapped { is_applied: false, previous: Some(3) };
+        assert_eq!(reply_of(Method::CheckAndSet, &Reply::Check(check), &call), Received::Answer(expected));
+    }
+
+    #[test]
+    fn replies_that_make_no_sense_are_told_apart_from_refusals() {
+        let error = Status::Corruption.code();
+        let corrupt = Reply::Get(GetReply { error, ..GetReply::default() });
+        assert!(matches!(reply_of(Method::Get, &corrupt, &Call::Get), Received::Nonsense(_)));
+        let window = Reply::refused(&Refusal::SessionWindow { sequence: 1 }, None);
+        assert!(matches!(reply_of(Method::Get, &window, &Call::Get), Received::Nonsense(_)));
+        let busy = Reply::refused(&Refusal::Busy("full".into()), None);
+        assert!(matches!(reply_of(Method::Get, &busy, &Call::Get), Received::Refused { is_clean: true, .. }));
+        assert!(matches!(reply(Bytes::from_static(b"junk"), &Call::Get), (None, Received::Nonsense(_))));
+    }
+
+    #[test]
+    fn a_chunk_of_replies_falls_into_its_frames() {
+        let one = frame(Method::Get, &Reply::Get(GetReply::default()));
+        let chunk = Bytes::from([&one[..], &one[..]].concat());
+        assert_eq!(split_replies(chunk), [one.clone(), one]);
+    }
+
+    fn reply_of(method: Method, reply: &Reply, call: &Call) -> Received {
+        let (id, received) = super::reply(frame(method, reply), call);
+        assert_eq!(id, Some(5));
+        received
+    }
+}

@@ -75,3 +75,37 @@ impl Workload {
         (self.counter, Call::Incr(once::amount(self.increments - 1)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_value_is_written_twice_and_no_two_increments_of_a_counter_are_equal() {
+        let mut workload = Workload::new(3, 80, Random::new(1));
+        let (mut values, mut increments) = (BTreeSet::new(), BTreeSet::new());
+        for _ in 0..2_000 {
+            let (key, call) = workload.draw();
+            let is_new = match call {
+                Call::Put(value) | Call::Swap { new: value, .. } => values.insert(value),
+                Call::Incr(by) => increments.insert((key, by)),
+                Call::Get | Call::Remove => true,
+            };
+            assert!(is_new, "{call:?}");
+            assert!(workload.keys().any(|known| known == key));
+        }
+        assert!(values.len() > 500 && increments.len() > 300);
+    }
+
+    #[test]
+    fn a_swap_expects_what_was_seen_last() {
+        let mut workload = Workload::new(1, 100, Random::new(1));
+        workload.note(0, &Call::Put(7), &Answer::Done);
+        let swap = std::iter::repeat_with(|| workload.draw().1).find(|call| matches!(call, Call::Swap { .. }));
+        assert!(matches!(swap, Some(Call::Swap { expected: Some(7), .. })));
+        workload.note(0, &Call::Remove, &Answer::Done);
+        let swap = std::iter::repeat_with(|| workload.draw().1).find(|call| matches!(call, Call::Swap { .. }));
+        assert!(matches!(swap, Some(Call::Swap { expected: None, .. })));
+    }
+}

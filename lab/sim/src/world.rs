@@ -17,7 +17,6 @@ use crate::workload::Workload;
 use bytes::{Bytes, BytesMut};
 use hedgerow_node::ConnectionId;
 use hedgerow_types::random::Random;
-use std::fmt;
 
 /// Events after which a run counts as running away.
 const EVENTS_MAX: u64 = 5_000_000;
@@ -407,11 +406,5 @@ impl World {
 
     fn delay(&mut self) -> Time {
         self.plan.delay.draw(&mut self.random).max(MICROSECOND)
-    }
-}
-
-impl fmt::Display for World {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} machines, {} events", self.machines.len(), self.stats.events)
     }
 }

@@ -54,9 +54,10 @@ pub(crate) fn dev(arguments: &DevArguments) -> anyhow::Result<Exit> {
         let port = arguments.listen.port().checked_add(number - 1).context("the ports go beyond 65535")?;
         peers.insert(NodeId(number), SocketAddr::new(arguments.listen.ip(), port).to_string());
     }
-    let engines: Arc<dyn Engines> = Arc::new(RocksEngines::new(&RocksSettings::default())?);
     let mut nodes = Vec::new();
     for node in peers.keys() {
+        // Each node has the memory that it would have as a process of its own.
+        let engines: Arc<dyn Engines> = Arc::new(RocksEngines::new(&RocksSettings::default())?);
         let data = root.join(format!("node{}", node.0));
         let config = Config::new(*node, peers.clone(), vec![data], random_u64());
         nodes.push(start(config, &engines)?);

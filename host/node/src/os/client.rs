@@ -8,8 +8,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
-use tokio::io::Interest;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 
 /// Bytes that are made room for before each read.
@@ -28,7 +29,7 @@ pub(crate) struct Clients {
 
 /// One connection: what waits to be written, and the means to wake its task.
 struct Connection {
-    stream: TcpStream,
+    stream: OwnedWriteHalf,
     unsent: RefCell<BytesMut>,
     is_closing: Cell<bool>,
     wake: Notify,
@@ -73,15 +74,16 @@ pub(crate) async fn serve(host: Rc<Host>, stream: TcpStream, id: ConnectionId) {
         Ok(false) => {}
         Err(_) => return,
     }
+    let (incoming, outgoing) = stream.into_split();
     let connection = Rc::new(Connection {
-        stream,
+        stream: outgoing,
         unsent: RefCell::new(BytesMut::new()),
         is_closing: Cell::new(false),
         wake: Notify::new(),
     });
     host.clients.open.borrow_mut().insert(id, Rc::clone(&connection));
     // Whatever ends a connection concerns its own client only.
-    if let Err(error) = converse(&host, &connection, id, buffer).await {
+    if let Err(error) = converse(&host, incoming, &connection, id, buffer).await {
         tracing::debug!(connection = id.0, %error, "a client's connection ended");
     }
     host.clients.open.borrow_mut().remove(&id);
@@ -114,7 +116,13 @@ pub(super) fn read(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<()> 
     }
 }
 
-async fn converse(host: &Host, connection: &Connection, id: ConnectionId, mut buffer: BytesMut) -> io::Result<()> {
+async fn converse(
+    host: &Host,
+    mut incoming: OwnedReadHalf,
+    connection: &Connection,
+    id: ConnectionId,
+    mut buffer: BytesMut,
+) -> io::Result<()> {
     take_frames(host, id, &mut buffer);
     loop {
         let unsent = connection.unsent.borrow().len();
@@ -122,25 +130,22 @@ async fn converse(host: &Host, connection: &Connection, id: ConnectionId, mut bu
             return Ok(());
         }
         let may_read = unsent < UNSENT_MAX && host.is_clients_turn() && !connection.is_closing.get();
-        let interest = match (may_read, unsent > 0) {
-            (true, false) => Interest::READABLE,
-            (true, true) => Interest::READABLE | Interest::WRITABLE,
-            (false, _) => Interest::WRITABLE,
-        };
-        let ready = tokio::select! {
-            ready = connection.stream.ready(interest) => ready?,
-            () = connection.wake.notified() => continue,
-        };
-        if ready.is_writable() && unsent > 0 {
-            write(host, connection)?;
-        }
-        if ready.is_readable() && may_read {
-            read(&connection.stream, &mut buffer)?;
-            take_frames(host, id, &mut buffer);
-        }
-        if !may_read && unsent == 0 {
+        buffer.reserve(READ_SIZE);
+        tokio::select! {
+            // Unlike `try_read`, this knows that a read which leaves room has emptied the socket, and spares the next one.
+            count = incoming.read_buf(&mut buffer), if may_read => {
+                if count? == 0 {
+                    return Ok(());
+                }
+                take_frames(host, id, &mut buffer);
+            }
+            ready = connection.stream.writable(), if unsent > 0 => {
+                ready?;
+                write(host, connection)?;
+            }
+            () = connection.wake.notified() => {}
             // Others have to be written first.
-            tokio::time::sleep(super::TICK).await;
+            () = tokio::time::sleep(super::TICK), if !may_read && unsent == 0 => {}
         }
     }
 }
