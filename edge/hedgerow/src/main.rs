@@ -16,8 +16,8 @@ mod serve;
 use arguments::{Arguments, Command};
 use clap::Parser as _;
 use exit::Exit;
-use std::io::IsTerminal as _;
 use mimalloc::MiMalloc;
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
