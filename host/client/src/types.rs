@@ -208,7 +208,7 @@ pub enum Comparison {
 }
 
 impl Condition {
-    /// Pegasus' number of the condition and its operand (`pegasus-protocol`, 1.6).
+    /// Pegasus' number of the condition and its operand.
     pub(crate) fn to_wire(&self) -> (i32, Bytes) {
         match self {
             Self::Always => (0, Bytes::new()),

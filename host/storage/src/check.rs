@@ -1,4 +1,4 @@
-//! The conditions of check-and-set and check-and-mutate (`pegasus-protocol`, 1.6 and 1.9).
+//! The conditions of check-and-set and check-and-mutate.
 
 use hedgerow_types::error::Status;
 

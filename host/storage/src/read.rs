@@ -1,4 +1,4 @@
-//! What each read returns (`pegasus-protocol`, 1.9), and the handle that other threads read with.
+//! What each read returns, and the handle that other threads read with.
 
 mod checksum;
 mod page;

@@ -1,4 +1,4 @@
-//! What each write does (`pegasus-protocol`, 1.9): a function of the record it finds, the operation and the log's time.
+//! What each write does: a function of the record it finds, the operation and the log's time.
 
 use crate::batch::Batch;
 use crate::check;

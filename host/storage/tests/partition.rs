@@ -1,4 +1,4 @@
-//! What operations mean, the same over both engines: `pegasus-protocol` 1.9 line by line, and the exactly-once table.
+//! What operations mean, the same over both engines: Pegasus' rules one by one, and the exactly-once table.
 #![allow(clippy::disallowed_methods, reason = "a test")]
 
 mod common;

@@ -1,18 +1,18 @@
-//! Limits of the data model, checked at the edge. Values marked [P] are Pegasus' own (`pegasus-protocol`, sections 1 and 3).
+//! Limits of the data model, checked at the edge. Values marked (P) are Pegasus' own.
 
-/// Longest hash key, bytes: its length travels in 16 bits and the top value is reserved [P].
+/// Longest hash key, bytes: its length travels in 16 bits and the top value is reserved (P).
 pub const HASH_KEY_SIZE_MAX: usize = 65_534;
 /// Longest sort key and longest key of an ordered table, bytes.
 pub const SORT_KEY_SIZE_MAX: usize = 65_535;
-/// Largest body of one write request, bytes [P].
+/// Largest body of one write request, bytes (P).
 pub const WRITE_SIZE_MAX: usize = 1 << 20;
 /// Most rows in one multi-key write. Pegasus' clients stop at 1,000.
 pub const MULTI_WRITE_COUNT_MAX: usize = 10_000;
-/// Most rows that one read looks at, expired and filtered ones included [P].
+/// Most rows that one read looks at, expired and filtered ones included (P).
 pub const READ_ROWS_MAX: usize = 3_000;
-/// Most bytes (keys and values) that one read returns [P].
+/// Most bytes (keys and values) that one read returns (P).
 pub const READ_SIZE_MAX: usize = 30 << 20;
-/// Most rows in one page of a scan [P].
+/// Most rows in one page of a scan (P).
 pub const SCAN_PAGE_ROWS_MAX: usize = 1_000;
 /// Most keys in one batch read.
 pub const BATCH_READ_COUNT_MAX: usize = 10_000;
@@ -20,7 +20,7 @@ pub const BATCH_READ_COUNT_MAX: usize = 10_000;
 pub const FRAME_SIZE_MAX: usize = 64 << 20;
 /// Longest table name, bytes.
 pub const TABLE_NAME_SIZE_MAX: usize = 128;
-/// Partitions of one table: at least this many for a hash table, so that every Pegasus client accepts it [P].
+/// Partitions of one table: at least this many for a hash table, so that every Pegasus client accepts it (P).
 pub const PARTITION_COUNT_MIN: u32 = 2;
 /// Most partitions of one table.
 pub const PARTITION_COUNT_MAX: u32 = 4_096;

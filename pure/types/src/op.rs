@@ -255,7 +255,7 @@ pub enum Write {
 pub struct Check {
     /// Suffix of the record's key.
     pub suffix: Bytes,
-    /// Pegasus' number of the condition (`pegasus-protocol`, 1.6); unknown ones are [`Status::InvalidArgument`].
+    /// Pegasus' number of the condition; unknown ones are [`Status::InvalidArgument`].
     pub kind: i32,
     /// What the value is compared with.
     pub operand: Bytes,

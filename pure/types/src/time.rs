@@ -39,7 +39,7 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// Seconds from 1970 to 2016-01-01, the epoch in which records count their expiry (`pegasus-protocol`, keys and TTL).
+/// Seconds from 1970 to 2016-01-01, the epoch in which records count their expiry.
 pub const EXPIRY_EPOCH_UNIX_SECONDS: u64 = 1_451_606_400;
 
 /// `unix_micros` in the expiry epoch's seconds; 0 before 2016.

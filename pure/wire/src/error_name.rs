@@ -1,5 +1,5 @@
 //! Names of transport errors: exactly those that every Pegasus client knows. A name outside a client's table ends its
-//! connection or its read loop (`pegasus-protocol`, 1.7), so that there is no way to send another.
+//! connection or its read loop, so that there is no way to send another.
 
 use crate::thrift::{self, Malformed, Reader, tag};
 use crate::value::Wire;
@@ -78,7 +78,7 @@ impl ErrorName {
     }
 
     /// What a storage request is answered when it was refused. Chosen by what the clients do on each name
-    /// (`pegasus-protocol`, 2.2): `ERR_INVALID_STATE` and `ERR_OBJECT_NOT_FOUND` make them ask for the map again.
+    ///: `ERR_INVALID_STATE` and `ERR_OBJECT_NOT_FOUND` make them ask for the map again.
     pub const fn of_refusal(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::NotLeader { .. } | Refusal::NotReady(_) | Refusal::Stopping(_) => Self::InvalidState,

@@ -1,4 +1,4 @@
-//! Frames: where a request ends in a stream of bytes, and what stands around its message (`pegasus-protocol`, 1.2, 1.3).
+//! Frames: where a request ends in a stream of bytes, and what stands around its message.
 
 use crate::header::Header;
 use crate::message::read_struct;
@@ -12,7 +12,7 @@ pub(crate) const MAGIC: [u8; 4] = *b"THFT";
 pub(crate) const V0_HEADER_SIZE: usize = 48;
 /// Size of what precedes a v1 meta struct.
 pub(crate) const V1_HEADER_SIZE: usize = 16;
-/// Longest name of a call [P].
+/// Longest name of a call (Pegasus).
 pub(crate) const NAME_SIZE_MAX: usize = 47;
 /// Largest meta struct of a v1 request, bytes.
 const META_SIZE_MAX: usize = 64 << 10;

@@ -26,7 +26,7 @@ pub struct Header {
     pub extension: Option<Extension>,
 }
 
-/// How fresh a read must be (design, section 5). The numbers travel on the wire.
+/// How fresh a read must be. The numbers travel on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(i32)]
 pub enum ReadLevel {

@@ -1,5 +1,5 @@
 //! Values of the protocol: thrift's simple types, and Pegasus' placeholder types, which carry the tag of a struct but
-//! have a form of their own (`pegasus-protocol`, 1.4).
+//! have a form of their own.
 
 use crate::thrift::{self, Malformed, Reader, tag};
 use alloc::string::String;

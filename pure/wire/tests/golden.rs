@@ -1,4 +1,4 @@
-//! Frames byte by byte, as unmodified clients and servers exchange them (`pegasus-protocol`, 1.5).
+//! Frames byte by byte, as unmodified clients and servers exchange them.
 
 use bytes::{Bytes, BytesMut};
 use hedgerow_wire::call::{self, ReplyFrame};

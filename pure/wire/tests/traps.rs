@@ -1,4 +1,4 @@
-//! What breaks real clients (`pegasus-protocol`, section 0), one test for each trap that the codec can fall into.
+//! What breaks real clients, one test for each trap that the codec can fall into.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hedgerow_types::Status;

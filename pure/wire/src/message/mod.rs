@@ -1,4 +1,4 @@
-//! The messages themselves, one struct each, with the fields of Pegasus' definitions (`pegasus-protocol`, 1.6).
+//! The messages themselves, one struct each, with the fields of Pegasus' definitions.
 //!
 //! A missing field is its type's default on reading; every field that is not an `Option` is written, since clients read
 //! replies without looking whether a field is there.

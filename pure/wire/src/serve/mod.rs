@@ -1,6 +1,6 @@
 //! Between messages and operations: what a request asks of a partition, and what the partition's answer says on the wire.
 //!
-//! Limits and argument rules are checked here (`pegasus-protocol`, 1.9), so that the storage sees operations only.
+//! Limits and argument rules are checked here, so that the storage sees operations only.
 
 mod answer;
 mod keys;

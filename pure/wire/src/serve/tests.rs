@@ -1,4 +1,4 @@
-//! What requests ask for and what answers say, case by case (`pegasus-protocol`, 1.9).
+//! What requests ask for and what answers say, case by case.
 
 use super::*;
 use crate::message::{
