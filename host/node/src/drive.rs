@@ -168,18 +168,18 @@ impl Node {
         self.job(Job::Install { owner, from, directory, meta });
     }
 
-    /// Flushes storage where much has gathered, so that the log can be cut.
-    pub(crate) fn tick_storage(&mut self, group: GroupId) {
-        let flush_replica_bytes = self.config.flush_replica_bytes;
-        let total: u64 = self.hosted.values().map(bytes_since).sum();
-        let is_node_full = total > self.config.flush_node_bytes;
-        let largest = self.hosted.values().map(bytes_since).max().unwrap_or(0);
-        let Some(replica) = self.running(group) else { return };
-        let bytes = replica.flush.bytes_since;
-        let is_due = bytes > flush_replica_bytes || (is_node_full && bytes >= largest.max(1));
-        if is_due && !replica.flush.is_running {
-            self.start_flush(group);
+    /// Flushes storage where much has gathered, so that the log can be cut: every replica above its own limit, and the
+    /// largest one while the node is above its limit.
+    pub(crate) fn tick_storage(&mut self) {
+        let gathered = |(group, hosted): (&GroupId, &Hosted)| (bytes_since(hosted), *group);
+        let mut by_size: Vec<(u64, GroupId)> = self.hosted.iter().map(gathered).collect();
+        let total: u64 = by_size.iter().map(|(bytes, _)| bytes).sum();
+        let largest = by_size.iter().max().copied();
+        by_size.retain(|(bytes, _)| *bytes > self.config.flush_replica_bytes);
+        if total > self.config.flush_node_bytes && by_size.is_empty() {
+            by_size.extend(largest);
         }
+        by_size.into_iter().for_each(|(_, group)| self.start_flush(group));
     }
 
     fn start_flush(&mut self, group: GroupId) {

@@ -136,10 +136,10 @@ impl Node {
                 replica.group.handle_tick(now.instant);
                 self.mark_dirty(group);
                 self.expire_waiting(group, now);
-                self.tick_storage(group);
                 self.tick_receiving(group, now);
             }
         }
+        self.tick_storage();
         self.tick_sending(elapsed, now);
         self.tick_reports(now);
         self.tick_metadata(now);

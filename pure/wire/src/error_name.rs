@@ -77,8 +77,8 @@ impl ErrorName {
         Self::ALL.iter().copied().find(|error| error.name().as_bytes() == name)
     }
 
-    /// What a storage request is answered when it was refused. Chosen by what the clients do on each name
-    ///: `ERR_INVALID_STATE` and `ERR_OBJECT_NOT_FOUND` make them ask for the map again.
+    /// What a storage request is answered when it was refused. Chosen by what the clients do on each
+    /// name: `ERR_INVALID_STATE` and `ERR_OBJECT_NOT_FOUND` make them ask for the map again.
     pub const fn of_refusal(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::NotLeader { .. } | Refusal::NotReady(_) | Refusal::Stopping(_) => Self::InvalidState,
