@@ -164,6 +164,21 @@ fn membership_and_empty_entries_only_move_the_position<F: Fixture>() {
     assert_eq!(store.partition().membership(), Some(&second));
 }
 
+/// A founding replica begins as if it had installed a checkpoint: position and membership survive a crash once flushed,
+/// and the log goes on behind them.
+fn a_first_replica_begins_at_the_position_that_it_is_given<F: Fixture>() {
+    let mut store = Store::<F>::new();
+    let first = LogPosition { term: 1, index: 1 };
+    store.partition_mut().initialise(first, bytes("voters")).expect("writes");
+    store.flush();
+    store.crash();
+    assert_eq!(store.partition().applied(), first);
+    assert_eq!(store.partition().membership(), Some(&bytes("voters")));
+    let mut outcomes = Vec::new();
+    store.partition_mut().apply(&[empty_entry(2)], None, &mut outcomes).expect("applies");
+    assert_eq!(outcomes, [(2, ApplyOutcome::Empty)]);
+}
+
 fn expired_rows_go_only_once_the_log_behind_them_is_durable<F: Fixture>() {
     let mut store = Store::<F>::new();
     store.write(10, Write::Put { key: key("a"), value: bytes("1"), expire_at: 15 });
@@ -201,6 +216,7 @@ suite! {
     a_write_sees_earlier_ones_of_the_same_call
     log_time_never_goes_back
     membership_and_empty_entries_only_move_the_position
+    a_first_replica_begins_at_the_position_that_it_is_given
     expired_rows_go_only_once_the_log_behind_them_is_durable
     an_entry_that_cannot_be_read_stops_the_partition
 }
