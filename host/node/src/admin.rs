@@ -23,9 +23,8 @@ use hedgerow_placement::{TableKind, TableSpec};
 use hedgerow_types::op::{Read, ReadReply};
 use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{GroupId, Instant, NodeId, Refusal};
-use hedgerow_wire::message::AdminCommandReply;
 use hedgerow_wire::reply::{Detail, Failure};
-use hedgerow_wire::{ErrorName, Method, Reply, Text};
+use hedgerow_wire::{ErrorName, Reply, Text};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -394,13 +393,7 @@ impl Node {
         if caller.is_extended {
             return self.answer_refused(caller, refusal);
         }
-        let err = ErrorName::of_admin_refusal(refusal);
-        let reply = match caller.method {
-            Method::HedgerowAdmin => {
-                Reply::HedgerowAdmin(AdminCommandReply { err, text: Text::from(refusal.to_string()) })
-            }
-            method => crate::admin_client::error_of(method, err, refusal),
-        };
+        let reply = Reply::admin_refused(caller.method, refusal);
         self.answer(caller, &reply, 0);
     }
 }

@@ -7,9 +7,9 @@ use hedgerow_env::Now;
 use hedgerow_placement::{Partition, Table, TableKind, TableState};
 use hedgerow_types::{GroupId, NodeId, Refusal};
 use hedgerow_wire::message::{
-    APP_TYPE, AdminCommandReply, ClusterInfoReply, CreateTable, CreateTableReply, DropTableReply, ListNodesReply,
-    ListTablesReply, NodeInfo, PartitionConfig, QueryConfig, QueryConfigReply, TableInfo, UpdateEnvs, UpdateEnvsReply,
-    app_status, env_operation, node_status,
+    APP_TYPE, AdminCommandReply, ClusterInfoReply, CreateTable, CreateTableReply, ListNodesReply, ListTablesReply,
+    NodeInfo, PartitionConfig, QueryConfig, QueryConfigReply, TableInfo, UpdateEnvs, app_status, env_operation,
+    node_status,
 };
 use hedgerow_wire::value::Binary;
 use hedgerow_wire::{Address, Body, ErrorName, Method, PartitionId, Reply, Text};
@@ -216,20 +216,7 @@ pub(crate) fn reply_of(method: Method, answer: &Value) -> Reply {
         Method::HedgerowAdmin => {
             Reply::HedgerowAdmin(AdminCommandReply { err: ErrorName::Ok, text: Text::from(answer.to_string()) })
         }
-        method => error_text(method, ErrorName::Ok, ""),
-    }
-}
-
-/// The reply to one of Pegasus' calls that did not go well.
-pub(crate) fn error_of(method: Method, err: ErrorName, refusal: &Refusal) -> Reply {
-    error_text(method, err, &refusal.to_string())
-}
-
-fn error_text(method: Method, err: ErrorName, text: &str) -> Reply {
-    match method {
-        Method::CreateTable => Reply::CreateTable(CreateTableReply { err, appid: 0 }),
-        Method::DropTable => Reply::DropTable(DropTableReply { err }),
-        Method::UpdateEnvs => Reply::UpdateEnvs(UpdateEnvsReply { err, hint_message: Text::from(text) }),
-        _ => Reply::Failed(hedgerow_wire::Failure { name: err, detail: None }),
+        // The other replies hold nothing but how it went.
+        method => Reply::admin_failed(method, ErrorName::Ok, ""),
     }
 }

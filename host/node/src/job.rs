@@ -4,7 +4,7 @@
 //! [`crate::Node::handle_job`]. A result for a replica that is gone by then is ignored.
 
 use bytes::Bytes;
-use hedgerow_env::{Disk, OpenMode, read_file};
+use hedgerow_env::{Disk, OpenMode};
 use hedgerow_replication::{Fetch, Membership, SnapshotMeta};
 use hedgerow_storage::{Engine, Engines, FlushPoint, Partition, Reader as StorageReader};
 use hedgerow_types::log::{Entry, LogPosition};
@@ -408,9 +408,4 @@ fn install(context: &JobContext, from: &Path, directory: &Path, meta: SnapshotMe
         return Err(JobError::Other("the received checkpoint is not at the position it was announced with"));
     }
     Ok(JobResult::Installed { partition: Box::new(partition), meta })
-}
-
-/// Reads a whole small file; used by tests and by the catalogue's cache.
-pub(crate) fn read_optional(disk: &dyn Disk, path: &Path) -> std::io::Result<Option<Vec<u8>>> {
-    if disk.exists(path) { read_file(disk, path).map(Some) } else { Ok(None) }
 }

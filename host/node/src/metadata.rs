@@ -117,7 +117,7 @@ impl Node {
             return self.write_first_catalogue(now);
         }
         match Catalogue::from_rows(&rows) {
-            Ok(catalogue) => self.take_current(catalogue, now),
+            Ok(catalogue) => self.take_current(catalogue),
             Err(error) => self.outbox.fail(format!("the catalogue cannot be understood: {}", chain(&error))),
         }
     }
@@ -207,12 +207,12 @@ impl Node {
             self.metadata.change_failed = Some(Refusal::Unresolved);
             return;
         }
-        self.take_current(draft, now);
+        self.take_current(draft);
         self.answer_written(now);
         self.write_changes(now);
     }
 
-    fn take_current(&mut self, catalogue: Catalogue, _now: Now) {
+    fn take_current(&mut self, catalogue: Catalogue) {
         let push = Self::catalogue_push(&catalogue);
         self.metadata.current = Some(catalogue.clone());
         self.config.peers.keys().copied().collect::<Vec<_>>().into_iter().for_each(|node| self.send(node, &push));

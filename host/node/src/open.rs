@@ -6,7 +6,7 @@ use crate::drive::chain;
 use crate::founding::Founding;
 use crate::hosting::{FromLog, cache_path};
 use crate::identity::{self, IdentityError};
-use crate::job::{Job, Owner, read_optional};
+use crate::job::{Job, Owner};
 use crate::metadata::Metadata;
 use crate::node::{LogWrites, Node};
 use crate::outbox::Outbox;
@@ -15,7 +15,7 @@ use crate::report::Reports;
 use crate::scan::Scans;
 use crate::snapshot::Limiter;
 use bytes::Bytes;
-use hedgerow_env::{Disk, Now};
+use hedgerow_env::{Disk, Now, read_file};
 use hedgerow_placement::Catalogue;
 use hedgerow_storage::{Engines, Partition};
 use hedgerow_types::random::Random;
@@ -205,9 +205,10 @@ fn check(config: &Config) -> Result<(), OpenError> {
 fn read_catalogue(disk: &dyn Disk, config: &Config) -> Result<Option<Catalogue>, OpenError> {
     let path = cache_path(&config.data);
     let malformed = |reason: String| OpenError::Catalogue { path: path.clone(), reason };
-    let Some(text) = read_optional(disk, &path).map_err(|error| malformed(error.to_string()))? else {
+    if !disk.exists(&path) {
         return Ok(None);
-    };
+    }
+    let text = read_file(disk, &path).map_err(|error| malformed(error.to_string()))?;
     let rows: BTreeMap<String, String> = serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
     let rows: BTreeMap<Bytes, Bytes> = rows.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
     Catalogue::from_rows(&rows).map(Some).map_err(|error| malformed(error.to_string()))

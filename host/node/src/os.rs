@@ -271,13 +271,12 @@ fn carry_out(
     let mut node = host.node.borrow_mut();
     node.drive(OsClock.read());
     let outbox = std::mem::take(node.outbox());
-    let cluster = node.cluster();
     drop(node);
     for (log, submission) in outbox.submissions {
         committers[log].submit(submission).map_err(|_| "the log has stopped".to_owned())?;
     }
     for (peer, bytes) in outbox.peers {
-        host.peers.send(peer, bytes, cluster);
+        host.peers.send(peer, bytes);
     }
     for (connection, bytes) in outbox.clients {
         host.clients.send(connection, bytes);

@@ -47,7 +47,7 @@ impl Peers {
     }
 
     /// Writes what the socket takes now; the rest waits for the link's task.
-    pub(crate) fn send(&self, to: NodeId, mut bytes: BytesMut, _cluster: u64) {
+    pub(crate) fn send(&self, to: NodeId, mut bytes: BytesMut) {
         let Some(link) = self.links.get(&to) else { return };
         let mut state = link.state.borrow_mut();
         let Some(stream) = state.stream.clone() else { return };
