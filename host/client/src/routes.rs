@@ -64,7 +64,11 @@ impl Routes {
     /// Fetches the map of the table `name` for the first time.
     pub(crate) async fn open(cluster: Arc<Cluster>, name: &str, deadline: Instant) -> Result<Arc<Self>> {
         let map = fetch(&cluster, name, deadline).await?;
-        Ok(Arc::new(Self {
+        Ok(Arc::new(Self::new(cluster, name, map)))
+    }
+
+    fn new(cluster: Arc<Cluster>, name: &str, map: TableMap) -> Self {
+        Self {
             cluster,
             name: name.to_owned(),
             state: Mutex::new(State {
@@ -75,7 +79,7 @@ impl Routes {
                 sequences: FxHashMap::default(),
             }),
             finished: watch::Sender::new(0),
-        }))
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -240,18 +244,8 @@ mod tests {
         let route = PartitionRoute { ballot: 1, leader: None, followers: Vec::new(), start: Bytes::new() };
         let map = TableMap::new(TableId(1), TableKind::Hash, vec![route.clone(), route]).expect("two partitions");
         let seed = "127.0.0.1:1".parse().expect("an address");
-        let routes = Arc::new(Routes {
-            cluster: Arc::new(Cluster::new(vec![seed], ClientOptions::default())),
-            name: "t".to_owned(),
-            state: Mutex::new(State {
-                map,
-                failure: None,
-                is_refreshing: false,
-                next_refresh: now(),
-                sequences: FxHashMap::default(),
-            }),
-            finished: watch::Sender::new(0),
-        });
+        let cluster = Arc::new(Cluster::new(vec![seed], ClientOptions::default()));
+        let routes = Arc::new(Routes::new(cluster, "t", map));
         for _ in 0..10 {
             drop(routes.refresh());
         }
