@@ -14,6 +14,7 @@ mod write;
 pub(crate) use read::{Item, Reader};
 pub(crate) use write::{Writer, insert_field};
 
+use crate::files;
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use clap::ValueEnum;
@@ -31,8 +32,17 @@ pub(crate) enum Format {
 }
 
 impl Format {
+    /// The format that was asked for, or else that of the file: lines of tab-separated values on standard input or output.
+    pub(crate) fn choose(asked: Option<Self>, path: &Path) -> Result<Self> {
+        match asked {
+            Some(format) => Ok(format),
+            None if files::is_standard(path) => Ok(Self::Tsv),
+            None => Self::of_path(path),
+        }
+    }
+
     /// The format that a file's name tells.
-    pub(crate) fn of_path(path: &Path) -> Result<Self> {
+    fn of_path(path: &Path) -> Result<Self> {
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         match extension.to_ascii_lowercase().as_str() {
             "tsv" | "tab" => Ok(Self::Tsv),

@@ -44,11 +44,7 @@ pub(crate) struct DumpArguments {
 
 /// `hedgerow dump`.
 pub(crate) async fn run(arguments: DumpArguments) -> Result<Exit> {
-    let format = match (arguments.format, files::is_standard(&arguments.file)) {
-        (Some(format), _) => format,
-        (None, true) => Format::Tsv,
-        (None, false) => Format::of_path(&arguments.file)?,
-    };
+    let format = Format::choose(arguments.format, &arguments.file)?;
     let client = arguments.cluster.connect_with(BULK_TIMEOUT).await?;
     let table = AnyTable::open(&client, &arguments.table).await?;
     let output = files::create(&arguments.file)?;

@@ -91,11 +91,7 @@ struct Progress {
 
 /// `hedgerow load`.
 pub(crate) async fn run(arguments: LoadArguments) -> Result<Exit> {
-    let format = match (arguments.format, files::is_standard(&arguments.file)) {
-        (Some(format), _) => format,
-        (None, true) => Format::Tsv,
-        (None, false) => Format::of_path(&arguments.file)?,
-    };
+    let format = Format::choose(arguments.format, &arguments.file)?;
     let client = arguments.cluster.connect_with(BULK_TIMEOUT).await?;
     let table = AnyTable::open(&client, &arguments.table).await?;
     let start = starting_point(&arguments)?;
