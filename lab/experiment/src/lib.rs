@@ -1,0 +1,1 @@
+//! Named experiments: variants side by side, repeated, checked, beside the published figures.

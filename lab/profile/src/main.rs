@@ -1,0 +1,3 @@
+//! Flame graphs of server and client, and counts of allocations and system calls per operation.
+
+fn main() {}

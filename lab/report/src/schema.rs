@@ -1,0 +1,203 @@
+//! The form of `result.json`, version 1. Whoever changes a field's meaning raises the version.
+//!
+//! Latencies are in microseconds. A percentile is `None` where there are too few samples for it: p99.9 needs 100,000,
+//! p99.99 needs 1,000,000. Requests that failed or timed out are samples like any other.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What `schema` holds.
+pub const SCHEMA: &str = "hedgerow-result";
+/// The version that is written.
+pub const VERSION: u32 = 1;
+
+/// Everything a run of `hedgerow bench` or `hedgerow experiment` measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Outcome {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// The version of the form; see [`VERSION`].
+    pub version: u32,
+    /// One line for headings, for example `scale: connections`.
+    pub title: String,
+    /// The command that gives this again, word by word.
+    pub command: Vec<String>,
+    /// When it began: RFC 3339, UTC.
+    pub started: String,
+    /// What it ran on.
+    pub machine: Machine,
+    /// The seed of everything that was drawn.
+    pub seed: u64,
+    /// The text of the workload files, by the name that runs refer to.
+    pub workloads: BTreeMap<String, String>,
+    /// The text of the fault plan, if there was one.
+    pub fault_plan: Option<String>,
+    /// The runs, in the order in which they were made.
+    pub runs: Vec<Run>,
+    /// Tables for people: ours beside the published ones, ratios between variants.
+    pub tables: Vec<Table>,
+    /// What had to hold for the figures to mean something.
+    pub checks: Vec<Check>,
+}
+
+/// The machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// The processor's own name.
+    pub cpu: String,
+    /// Cores that may be used.
+    pub cores: usize,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Name and release of the kernel.
+    pub kernel: String,
+    /// The version of Hedgerow, with the commit where it is known.
+    pub hedgerow: String,
+}
+
+/// One measurement of one variant.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// What is compared, for example `connections=64`.
+    pub variant: String,
+    /// From 1.
+    pub repetition: u32,
+    /// The workload's name in [`Outcome::workloads`].
+    pub workload: String,
+    /// Seconds from the beginning of the whole outcome to the beginning of the measurement.
+    pub begin_s: f64,
+    /// Seconds measured, without warm-up.
+    pub duration_s: f64,
+    /// `open` or `closed`.
+    pub loop_kind: LoopKind,
+    /// Requests that were due per second; `None` in a closed loop.
+    pub offered_per_s: Option<f64>,
+    /// Requests that were answered with success, per second.
+    pub achieved_per_s: f64,
+    /// Why the figures mean nothing, if they do: the generator was the bottleneck.
+    pub void: Option<String>,
+    /// How late requests were sent, against when they were due; `None` in a closed loop.
+    pub send_lag_us: Option<Latency>,
+    /// CPU seconds of the generator's processes during the measurement.
+    pub generator_cpu_s: f64,
+    /// CPU seconds of each server process during the measurement, by name; empty where it cannot be known.
+    pub server_cpu_s: BTreeMap<String, f64>,
+    /// Figures by operation: `get`, `set`, `multi_get`, `batch_set`, `scan`, ...
+    pub operations: Vec<Operation>,
+    /// One entry per second of the measurement.
+    pub timeline: Vec<Second>,
+    /// Faults that were switched during the measurement.
+    pub faults: Vec<FaultMark>,
+    /// Further figures by name with the unit last, for example `resident_mib` or `hedges_sent_percent`.
+    pub extra: BTreeMap<String, f64>,
+}
+
+/// How requests are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LoopKind {
+    /// At times fixed beforehand; latency counts from then.
+    #[default]
+    Open,
+    /// The next one when a reply has come.
+    Closed,
+}
+
+/// Figures of one kind of operation in one run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Operation {
+    /// Its name.
+    pub name: String,
+    /// All that ended, errors and timeouts included.
+    pub count: u64,
+    /// Those that ended with an error other than a timeout.
+    pub errors: u64,
+    /// Those that timed out.
+    pub timeouts: u64,
+    /// From when it was due (open loop) or sent (closed loop) to its end.
+    pub latency_us: Latency,
+    /// The histogram log with all samples in nanoseconds, as a path below the folder.
+    pub histogram: String,
+}
+
+/// A summary of latencies.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Latency {
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 95th percentile.
+    pub p95: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile, of at least 100,000 samples.
+    pub p999: Option<f64>,
+    /// 99.99th percentile, of at least 1,000,000 samples.
+    pub p9999: Option<f64>,
+    /// The largest.
+    pub max: f64,
+}
+
+/// One second of a run, all operations together. Requests are counted in the second in which they were due.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Second {
+    /// From 0.
+    pub second: u32,
+    /// Requests that ended.
+    pub count: u64,
+    /// Those without success.
+    pub errors: u64,
+    /// Median.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// The largest.
+    pub max_us: f64,
+}
+
+/// A fault during a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FaultMark {
+    /// What, and where, for example `stall node 2`.
+    pub label: String,
+    /// Seconds from the beginning of the run's measurement; may be negative.
+    pub begin_s: f64,
+    /// As above.
+    pub end_s: f64,
+}
+
+/// A table for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// Its heading.
+    pub title: String,
+    /// Headings of the columns, with units.
+    pub columns: Vec<String>,
+    /// The cells, row by row.
+    pub rows: Vec<Vec<String>>,
+    /// What a reader must know, sources included.
+    pub notes: Vec<String>,
+}
+
+/// Something that had to hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// What had to hold.
+    pub name: String,
+    /// Whether it did.
+    pub has_passed: bool,
+    /// The figures that say so.
+    pub detail: String,
+}
