@@ -12,6 +12,9 @@ use crate::workload::Workload;
 use bytes::Bytes;
 use hedgerow_types::random::Random;
 
+/// How often in an operation a client goes to a leader that was named to it without a pause.
+const REDIRECTS_AT_ONCE_MAX: i32 = 3;
+
 /// How the clients of a run behave.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
@@ -162,8 +165,9 @@ impl Client {
                 // An earlier attempt was given up already; only the latest decides what to do next.
                 if id == Some(latest) && current.is_waiting {
                     current.is_waiting = false;
+                    let follows_at_once = leader.is_some() && current.attempts <= REDIRECTS_AT_ONCE_MAX;
                     self.move_on(leader);
-                    self.back_off(now, out);
+                    if follows_at_once { self.wake_at(now, out) } else { self.back_off(now, out) }
                 }
             }
         }

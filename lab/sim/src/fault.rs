@@ -153,7 +153,8 @@ impl World {
         }
     }
 
-    fn move_leaders(&mut self, machine: usize) {
+    /// Asks some node to have all partitions led from `machine`.
+    pub(crate) fn move_leaders(&mut self, machine: usize) {
         for partition in 0..self.plan.partition_count {
             let to = self.machines[machine].id.0;
             let argument = format!("{{\"table\":\"sim\",\"partition\":{partition},\"to_node\":{to}}}");

@@ -18,9 +18,10 @@
 //! | `network.rs`, `line.rs` | connections between machines, and of clients |
 //! | `client.rs`, `workload.rs`, `protocol.rs`, `operator.rs` | who asks, for what, in which bytes |
 //! | `history.rs`, `linear.rs`, `once.rs`, `export.rs` | what clients saw, and the judges of it |
-//! | `invariant.rs` | what must hold at every moment |
+//! | `invariant.rs`, `answers.rs` | what must hold at every moment; what nodes owe their clients |
 //! | `mutation.rs` | safety rules that can be taken away |
 
+pub mod answers;
 pub mod batch;
 pub mod client;
 pub mod clock;

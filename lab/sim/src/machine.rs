@@ -3,6 +3,7 @@
 //! The process is the real [`hedgerow_node::Node`] with its real logs. What the operating system's host does with threads
 //! (log rounds, slow jobs, batches of events) is done here in virtual time.
 
+use crate::answers::Answers;
 use crate::client::address_of_machine;
 use crate::clock::{LocalClock, MICROSECOND};
 use crate::history::Time;
@@ -39,6 +40,8 @@ pub struct Machine {
     pub disk_factor: u64,
     /// The process takes up to so long to look at what has arrived.
     pub delay_max: Time,
+    /// What the process owes its clients.
+    pub answers: Answers,
     /// Whether a disk fault has been set, so that the process may fail.
     pub may_fail: bool,
     config: Config,
@@ -106,6 +109,7 @@ impl Machine {
             is_paused: false,
             disk_factor: 1,
             delay_max: 0,
+            answers: Answers::default(),
             may_fail: false,
             config,
             random: random.fork(),
@@ -143,6 +147,7 @@ impl Machine {
     /// Ends the process; a power loss takes with it what was not synced.
     pub fn stop(&mut self, is_power_loss: bool) {
         self.process = None;
+        self.answers.clear();
         self.is_paused = false;
         if is_power_loss {
             self.disk.crash(&mut self.random);
@@ -190,9 +195,20 @@ impl Machine {
         process.is_scheduled = false;
         let _span = tracing::info_span!("", m = self.id.0).entered();
         for input in std::mem::take(&mut process.inbox) {
+            match &input {
+                Input::Client(connection, frame) => self.answers.note_request(connection.0, frame, now.instant),
+                Input::ClientClosed(connection) => self.answers.forget_line(connection.0),
+                Input::Tick | Input::Peer(..) | Input::Round(..) | Input::Job(_) => {}
+            }
             process.handle(input, now)?;
         }
         process.node.drive(now);
+        for (connection, replies) in &process.node.outbox().clients {
+            self.answers.note_replies(connection.0, Bytes::copy_from_slice(replies));
+        }
+        for connection in &process.node.outbox().closed {
+            self.answers.forget_line(connection.0);
+        }
         Ok(())
     }
 

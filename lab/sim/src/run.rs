@@ -21,6 +21,16 @@ const LAST_OPERATIONS_MAX: Time = 10 * SECOND;
 const CONVERGENCE_MAX: Time = 60 * SECOND;
 /// How often it is looked whether something has been reached.
 const LOOK_INTERVAL: Time = 50 * MILLISECOND;
+/// How often leaders are moved once everything is whole again: often where moving leaders is what the run is about.
+const MOVES: usize = 1;
+const MOVES_OF_TRANSFERS: usize = 6;
+/// For how long clients begin operations after each move.
+const MOVE_INTERVAL: Time = 100 * MILLISECOND;
+/// How long any operation may take then. Moving a leader takes some round trips; two moves that meet take an election.
+const ANSWER_MAX: Time = 2 * SECOND;
+/// Clients that ask meanwhile, and the number of the first.
+const LATE_CLIENT_COUNT: u32 = 6;
+const LATE_CLIENT_FIRST: u32 = 500;
 /// Number of the client that reads everything at the end.
 const LAST_READER: u32 = 1_000;
 
@@ -59,7 +69,7 @@ pub fn run(request: Request) -> Report {
     let plan = Plan::new(request.seed, request.scenario, request.machine_count);
     let mut world = World::new(request.seed, &plan, request.is_traced);
     world.trace(|| format!("{plan:?}"));
-    let phases = [World::found, World::load, World::converge, World::read_everything, World::judge];
+    let phases = [World::found, World::load, World::converge, World::move_about, World::read_everything, World::judge];
     for phase in phases {
         if world.failure.is_none() {
             phase(&mut world);
@@ -145,6 +155,46 @@ impl World {
         }
         if let Err(why) = check_logs(&self.machines) {
             self.fail(why);
+        }
+    }
+
+    /// Without faults everything is answered soon, even while leaders are moved at nodes so busy that they always find
+    /// several events at once.
+    fn move_about(&mut self) {
+        for machine in &mut self.machines {
+            (machine.delay_max, machine.disk_factor) = (MILLISECOND, 4);
+        }
+        let moves = if self.plan.scenario == Scenario::Transfers { MOVES_OF_TRANSFERS } else { MOVES };
+        (0..moves).for_each(|_| self.move_once());
+        for machine in &mut self.machines {
+            (machine.delay_max, machine.disk_factor) = (0, 1);
+        }
+        let is_late = |operation: &&Operation| (LATE_CLIENT_FIRST..LAST_READER).contains(&operation.client);
+        let is_ok = |operation: &Operation| matches!(operation.outcome, Outcome::Ok(_));
+        let unanswered = self.history.operations().iter().filter(is_late).find(|operation| !is_ok(operation));
+        if let Some(operation) = unanswered.map(ToString::to_string) {
+            self.fail(format!("without any fault this was not answered in time: {operation}"));
+        }
+    }
+
+    /// Moves all leaders once under load. What was asked meanwhile ends before the next move, which would free what hangs.
+    fn move_once(&mut self) {
+        let Some(table) = self.operator.table.filter(|_| self.failure.is_none()) else { return };
+        let pace = Pace { think_max: 2 * MILLISECOND, attempt_timeout: ANSWER_MAX, deadline: ANSWER_MAX };
+        for _ in 0..LATE_CLIENT_COUNT {
+            let number = LATE_CLIENT_FIRST + self.clients.len() as u32;
+            let (id, random) = (self.random.next_u64() | 1, self.random.fork());
+            self.add_client(Client::new(number, id, self.machines.len(), table, pace, random));
+        }
+        let to = self.random.below(self.machines.len() as u64) as usize;
+        self.trace(|| format!("without any fault, leaders go to m{}", to + 1));
+        self.move_leaders(to);
+        let end = self.queue.now() + MOVE_INTERVAL;
+        self.run_until(end);
+        self.clients.iter_mut().for_each(Client::stop);
+        let is_quiet = self.wait(LAST_OPERATIONS_MAX, |world| world.clients.iter().all(Client::is_done));
+        if !is_quiet && self.failure.is_none() {
+            self.fail("a client did not come to the end of its operation after a move".into());
         }
     }
 

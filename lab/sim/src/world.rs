@@ -264,6 +264,10 @@ impl World {
         if let Err(why) = state.process(now) {
             self.fail(format!("m{} cannot read what another node sent: {why}", machine + 1));
         }
+        let local = self.machines[machine].clock.read(now).instant;
+        if let Err(why) = self.machines[machine].answers.check(local) {
+            self.fail(format!("m{}: {why}", machine + 1));
+        }
         self.dispatch(machine);
         if let Err(why) = self.invariants.check(&self.machines, machine, now, &mut self.stats) {
             self.fail(why);

@@ -37,6 +37,10 @@ impl Reads {
     }
 
     pub(crate) fn push(&mut self, ticket: u64, arrived: Instant, index: Option<Index>) {
+        if let Some(commit) = index {
+            // The first commit of the term may have come since the others arrived: those without an index stay the last.
+            self.assign(commit);
+        }
         self.waiting.push_back(Read { ticket, arrived, index });
     }
 
@@ -117,6 +121,19 @@ mod tests {
         reads.assign(101);
         reads.assign(102);
         assert_eq!(released(&mut reads, 101), [1, 2]);
+    }
+
+    /// A new leader under load: reads came before its first commit, and one more came after it in the same batch of events.
+    #[test]
+    fn reads_from_before_the_first_commit_get_their_index_although_a_later_one_has_its_own() {
+        let mut reads = Reads::default();
+        reads.push(1, Instant(10), None);
+        reads.push(2, Instant(11), None);
+        reads.push(3, Instant(12), Some(101));
+        reads.assign(101);
+        reads.confirm(Instant(12));
+        assert_eq!(released(&mut reads, 101), [1, 2, 3]);
+        assert!(reads.is_empty());
     }
 
     #[test]

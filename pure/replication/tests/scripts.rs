@@ -6,6 +6,7 @@
 //! ```text
 //! cluster 3            three voters; 1 campaigns at once        isolate 1 / cut 1 2 / cut-from 1 2 / heal
 //! run 50               milliseconds pass                        crash 2 / restart 2 / pause 1 500
+//! gather 1 20          what comes to 1 in the next 20 ms is one batch of events
 //! write 1 / read 1     a client's operation at node 1           hold-apply 1 / release-apply 1
 //! transfer 1 2         hand the leadership over                 add 1 4 / promote 1 4 / remove 1 3 / replace 1 3 4
 //! campaign 2           campaign if it may                       status / lease 1 / progress 1 / membership 1
@@ -72,6 +73,7 @@ impl Script {
             "heal" => world.blocked.clear(),
             "crash" => world.crash(number(1)),
             "restart" => world.restart(number(1)),
+            "gather" => world.gather(number(1), number(2) * MILLI),
             "pause" => world.pause(number(1), number(2) * MILLI),
             "campaign" => self.campaign(number(1)),
             "write" => out = self.write(number(1)),
@@ -337,6 +339,7 @@ scripts! {
     c11_pause_past_lease,
     c12_lease_restart,
     c13_minority_leader,
+    first_commit_between_reads,
     lease_life,
     membership,
     snapshot_and_fetch,

@@ -77,6 +77,8 @@ fn every_group_recovers() {
             assert_eq!(applied, expected, "seed {seed}: {replica:?} has not caught up with {leader}");
         }
         assert_eq!(world.leader(), Some(leader), "seed {seed}: the leader changed");
+        let waiting = world.nodes.values().find(|node| !node.reads.is_empty());
+        assert!(waiting.is_none(), "seed {seed}: {:?} has reads that nothing ends", waiting.map(|node| node.id));
     }
 }
 

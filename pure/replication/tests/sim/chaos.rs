@@ -103,7 +103,11 @@ impl World {
         match self.random.below(1_000) {
             0..400 => self.write_somewhere(id),
             400..860 => self.read_somewhere(id),
-            860..975 => {}
+            860..945 => {}
+            945..975 => {
+                let nanos = self.random.below(4 * MILLI);
+                self.gather(id, nanos);
+            }
             975..978 => self.confuse(id),
             978..984 => self.set_trap(id),
             984..987 => self.cut(id),
@@ -242,7 +246,9 @@ impl World {
         }
         let fetch = Fetch { id: random.below(9), low: random.below(9), high_exclusive: u64::MAX, size_max: 1 };
         group.handle_entries_fetched(fetch, Vec::new(), now);
-        group.cancel_read(random.below(1 << 20));
+        let ticket = random.below(1 << 20);
+        group.cancel_read(ticket);
+        node.reads.remove(&ticket);
         group.handle_tick(Instant(now.0 / 2));
         self.poll(id);
     }

@@ -67,6 +67,13 @@ impl Check {
         self.floor = self.floor.max(index);
     }
 
+    /// With a lease and everything applied, no read has a reason to wait.
+    pub fn nothing_to_wait_for(&mut self, id: u64, reads_waiting: usize) {
+        if reads_waiting > 0 {
+            self.fail(format!("{id} lets {reads_waiting} read(s) wait, and nothing will end that"));
+        }
+    }
+
     pub fn last_committed(&self) -> Index {
         self.committed.keys().next_back().copied().unwrap_or(0)
     }

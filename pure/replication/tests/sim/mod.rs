@@ -83,6 +83,7 @@ pub enum Event {
     ReadDone { floor: Index, index: Index },
     ReadArrives { floor: Index },
     Resume,
+    Drive,
     Chaos(Strike),
 }
 
@@ -297,6 +298,7 @@ impl World {
             Event::ReadArrives { floor } => {
                 self.start_read(id, floor);
             }
+            Event::Drive => node.is_gathering = false,
             Event::Resume | Event::Chaos(_) => {}
         }
     }
@@ -343,12 +345,26 @@ impl World {
         }
     }
 
+    /// Lets the host of `id` take everything that arrives in the next `nanos` as one batch.
+    pub fn gather(&mut self, id: u64, nanos: u64) {
+        if let Some(node) = self.nodes.get_mut(&id).filter(|node| node.group.is_some()) {
+            node.is_gathering = true;
+            self.schedule(id, nanos, Event::Drive);
+        }
+    }
+
     /// Does what the group of `id` wants done.
     pub fn poll(&mut self, id: u64) {
         loop {
-            let Some(node) = self.nodes.get_mut(&id) else { return };
+            let Some(node) = self.nodes.get_mut(&id).filter(|node| !node.is_gathering) else { return };
             let now = node.now(self.time);
-            let Some(ready) = node.group.as_mut().and_then(|group| group.poll_ready(now)) else { return };
+            let Some(group) = node.group.as_mut() else { return };
+            let Some(ready) = group.poll_ready(now) else {
+                if group.lease_holds(now) && group.applied() >= group.commit() {
+                    self.check.nothing_to_wait_for(id, node.reads.len());
+                }
+                return;
+            };
             assert!(!ready.is_empty());
             self.carry_out(id, ready);
         }

@@ -83,6 +83,8 @@ pub struct Node {
     pub life: u64,
     pub group: Option<Group>,
     pub is_paused: bool,
+    /// Whether events are only collected: the group is not polled before the host has taken all that arrived together.
+    pub is_gathering: bool,
     pub backlog: Vec<(u64, Event)>,
     pub disk: Disk,
     pub persisted_at: u64,
@@ -109,6 +111,7 @@ impl Node {
             life: 0,
             group: None,
             is_paused: false,
+            is_gathering: false,
             backlog: Vec::new(),
             disk,
             persisted_at: 0,
@@ -179,6 +182,7 @@ impl Node {
     pub fn crash(&mut self, random: &mut Random) {
         self.group = None;
         self.is_paused = false;
+        self.is_gathering = false;
         self.backlog.clear();
         while let Some(persist) = self.disk.unsynced.pop_front() {
             if random.chance(1, 2) {
