@@ -72,8 +72,8 @@ impl Config {
             replication: Settings::default(),
             wal: hedgerow_wal::Options::default(),
             snapshot_bytes_per_second: 128 << 20,
-            flush_replica_bytes: 64 << 20,
-            flush_node_bytes: 512 << 20,
+            flush_replica_bytes: 16 << 20,
+            flush_node_bytes: 256 << 20,
             seed,
             #[cfg(feature = "mutations")]
             mutations: hedgerow_replication::Mutations::default(),

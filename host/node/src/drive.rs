@@ -11,6 +11,9 @@ use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{GroupId, Index, Refusal};
 use hedgerow_wal::Append;
 
+/// A node that holds so many times what it should flush at refuses writes: its disk does not keep up.
+const UNFLUSHED_FACTOR_MAX: u64 = 4;
+
 impl Node {
     /// Does everything that `group` wants done now.
     pub(crate) fn drive_group(&mut self, group: GroupId, now: Now) {
@@ -171,6 +174,8 @@ impl Node {
     /// Flushes storage where much has gathered, so that the log can be cut: every replica above its own limit, and the
     /// largest one while the node is above its limit.
     pub(crate) fn tick_storage(&mut self) {
+        let limit = UNFLUSHED_FACTOR_MAX.saturating_mul(self.config.flush_node_bytes);
+        self.is_storage_behind = self.hosted.values().map(bytes_unflushed).sum::<u64>() > limit;
         let gathered = |(group, hosted): (&GroupId, &Hosted)| (bytes_since(hosted), *group);
         let mut by_size: Vec<(u64, GroupId)> = self.hosted.iter().map(gathered).collect();
         let total: u64 = by_size.iter().map(|(bytes, _)| bytes).sum();
@@ -191,7 +196,7 @@ impl Node {
             point: storage.flush_point(),
         };
         replica.flush.is_running = true;
-        replica.flush.bytes_since = 0;
+        replica.flush.bytes_running = std::mem::take(&mut replica.flush.bytes_since);
         replica.storage_users += 1;
         self.job(job);
     }
@@ -242,6 +247,7 @@ impl Node {
             JobResult::Flushed(point) => {
                 let Some(replica) = self.running_as(owner) else { return };
                 replica.flush.is_running = false;
+                replica.flush.bytes_running = 0;
                 let before = std::mem::replace(&mut replica.flush.position, point.position());
                 if let Some(storage) = &replica.storage {
                     storage.mark_flushed(point);
@@ -303,6 +309,13 @@ fn bytes_since(hosted: &Hosted) -> u64 {
     match hosted {
         Hosted::Running(replica) if !replica.flush.is_running => replica.flush.bytes_since,
         Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
+    }
+}
+
+fn bytes_unflushed(hosted: &Hosted) -> u64 {
+    match hosted {
+        Hosted::Running(replica) => replica.flush.bytes_since + replica.flush.bytes_running,
+        Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Node {
     pub(crate) scans: Scans,
     pub(crate) limiter: Limiter,
     pub(crate) log_writes: LogWrites,
+    /// Flushes do not keep up with writes.
+    pub(crate) is_storage_behind: bool,
     pub(crate) outbox: Outbox,
     pub(crate) next_ticket: u64,
     pub(crate) last_tick: Instant,
@@ -262,6 +264,9 @@ impl Node {
         origin: Origin,
         now: Now,
     ) -> Result<LogPosition, (Refusal, Origin)> {
+        if self.is_storage_behind && group != GroupId::META {
+            return Err((Refusal::Busy("the node's disk does not keep up with writes".to_owned()), origin));
+        }
         let Some(replica) = self.running(group) else { return Err((Refusal::NotHosted, origin)) };
         if replica.writes.len() >= PENDING_WRITES_MAX {
             let text = format!("{PENDING_WRITES_MAX} writes of the partition wait for their outcome");

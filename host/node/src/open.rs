@@ -110,6 +110,7 @@ impl Node {
             scans,
             limiter,
             log_writes: LogWrites::default(),
+            is_storage_behind: false,
             outbox: Outbox::default(),
             next_ticket: 0,
             last_tick: now.instant,

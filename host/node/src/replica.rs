@@ -134,6 +134,8 @@ pub(crate) struct Flush {
     pub(crate) truncated: Index,
     /// Bytes of entries applied since the last flush began.
     pub(crate) bytes_since: u64,
+    /// Bytes of entries that the running flush writes.
+    pub(crate) bytes_running: u64,
 }
 
 /// A received checkpoint that waits for its turn.

@@ -1,10 +1,14 @@
 //! The RocksDB engine: one database per replica, all of a process over shared threads, cache and write-buffer budget.
 //!
-//! RocksDB's own log is off, since the group's log is the log: after a crash a database is at its last flush. Flushes
-//! happen when [`Engine::flush`] is called, when a write buffer or the shared budget is full, and when the last handle
-//! is dropped. Each flush keeps a prefix of the batches, whole.
+//! RocksDB's own log and memtables are off, since the group's log is the log: what is written stays in memory
+//! (`unflushed.rs`) until [`Engine::flush`] is called or the last handle is dropped. A flush writes one sorted table
+//! file and hands it over, in one atomic step, so that after a crash a database is at its last flush: a prefix of the
+//! batches, whole.
 
+mod hot;
+mod merge;
 mod options;
+mod unflushed;
 
 use crate::batch::Batch;
 use crate::engine::{Cause, Direction, Engine, EngineError, EngineStats, Engines, KeyRange, RowVisitor};
@@ -13,21 +17,19 @@ use hedgerow_env::os::OsDisk;
 use hedgerow_env::{Disk, create_dir_durably, parent_of};
 use options::Shared;
 use rocksdb::checkpoint::Checkpoint;
-use rocksdb::properties::{ESTIMATE_NUM_KEYS, SIZE_ALL_MEM_TABLES, TOTAL_SST_FILES_SIZE};
-use rocksdb::{DB, ErrorKind, ReadOptions, WriteBatch, WriteOptions};
+use rocksdb::properties::{ESTIMATE_NUM_KEYS, TOTAL_SST_FILES_SIZE};
+use rocksdb::{DB, ErrorKind, IngestExternalFileOptions, Options, SstFileWriter};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use unflushed::{Rows, Unflushed};
 
 pub use options::RocksSettings;
 
-/// Bytes that a batch's header and a change's lengths take at most in RocksDB's form.
-const BATCH_OVERHEAD: usize = 12;
-const CHANGE_OVERHEAD: usize = 12;
-/// How much a bulk scan reads ahead, bytes.
-const BULK_READAHEAD: usize = 1 << 20;
+/// The table file of a flush that is not yet handed over.
+const FLUSH_FILE: &str = "flush.tmp";
 
 /// Opens RocksDB engines on the operating system's disk.
 #[derive(Clone)]
@@ -65,7 +67,14 @@ impl Engines for RocksEngines {
 pub struct RocksEngine {
     db: DB,
     dir: PathBuf,
-    write_options: WriteOptions,
+    /// Distinguishes the databases that share the hot rows.
+    number: u64,
+    shared: Arc<Shared>,
+    /// How the table files of flushes are written.
+    table_options: Options,
+    unflushed: RwLock<Unflushed>,
+    /// Held during a flush, so that table files are handed over in the order of their rows' age.
+    flushing: Mutex<()>,
     expire_floor: Arc<AtomicU32>,
 }
 
@@ -76,72 +85,104 @@ impl fmt::Debug for RocksEngine {
 }
 
 impl RocksEngine {
-    fn open(shared: &Shared, disk: &dyn Disk, dir: &Path) -> Result<Self, EngineError> {
+    fn open(shared: &Arc<Shared>, disk: &dyn Disk, dir: &Path) -> Result<Self, EngineError> {
         let failed = |source: Cause| EngineError::Open { dir: dir.to_path_buf(), source };
         create_dir_durably(disk, dir).map_err(|error| failed(error.into()))?;
         let expire_floor = Arc::new(AtomicU32::new(0));
         let db = DB::open(&shared.database(&expire_floor), dir).map_err(|error| classify(error, failed))?;
-        let mut write_options = WriteOptions::default();
-        write_options.disable_wal(true);
-        Ok(Self { db, dir: dir.to_path_buf(), write_options, expire_floor })
+        Ok(Self {
+            db,
+            dir: dir.to_path_buf(),
+            number: shared.next_number(),
+            shared: Arc::clone(shared),
+            table_options: shared.flushed_table(),
+            unflushed: RwLock::default(),
+            flushing: Mutex::default(),
+            expire_floor,
+        })
+    }
+
+    // A poisoned lock guards rows that are whole all the same: what changes them cannot panic half-way.
+    fn unflushed(&self) -> RwLockReadGuard<'_, Unflushed> {
+        self.unflushed.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unflushed_mut(&self) -> RwLockWriteGuard<'_, Unflushed> {
+        self.unflushed.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes `rows` into a table file and hands it over to the database.
+    fn hand_over(&self, rows: &Rows) -> Result<(), rocksdb::Error> {
+        let path = self.dir.join(FLUSH_FILE);
+        let mut table = SstFileWriter::create(&self.table_options);
+        table.open(&path)?;
+        for (key, value) in rows {
+            match value {
+                Some(value) => table.put(key.bytes(), value)?,
+                None => table.delete(key.bytes())?,
+            }
+        }
+        table.finish()?;
+        let mut options = IngestExternalFileOptions::default();
+        options.set_move_files(true);
+        self.db.ingest_external_file_opts(&options, vec![path])
     }
 }
 
 impl Engine for RocksEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
-        self.db.get(key).map(|value| value.map(Bytes::from)).map_err(read_failed)
+        // Held to the end: see `hot.rs`.
+        let unflushed = self.unflushed();
+        if let Some(row) = unflushed.get(key) {
+            return Ok(row.cloned());
+        }
+        let hot = self.shared.hot_rows();
+        if let Some(value) = hot.get(self.number, key) {
+            return Ok(Some(value));
+        }
+        let value = self.db.get(key).map_err(read_failed)?.map(Bytes::from);
+        if let Some(value) = &value {
+            hot.put(self.number, key, value);
+        }
+        Ok(value)
     }
 
     fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError> {
         if range.end.is_some_and(|end| end <= range.start) {
             return Ok(());
         }
-        let mut options = ReadOptions::default();
-        options.set_iterate_lower_bound(range.start);
-        if let Some(end) = range.end {
-            options.set_iterate_upper_bound(end);
-        }
         if range.is_bulk {
-            options.fill_cache(false);
-            options.set_readahead_size(BULK_READAHEAD);
+            // It may take long, and whoever writes must not wait for it: without unflushed rows it needs no lock.
+            self.flush()?;
+            return merge::scan(&Unflushed::default(), &self.db, range, direction, visit).map_err(read_failed);
         }
-        let mut rows = self.db.raw_iterator_opt(options);
-        match direction {
-            Direction::Ascending => rows.seek_to_first(),
-            Direction::Descending => rows.seek_to_last(),
-        }
-        while let Some((key, value)) = rows.item() {
-            if visit(key, value).is_break() {
-                return Ok(());
-            }
-            match direction {
-                Direction::Ascending => rows.next(),
-                Direction::Descending => rows.prev(),
-            }
-        }
-        rows.status().map_err(read_failed)
+        merge::scan(&self.unflushed(), &self.db, range, direction, visit).map_err(read_failed)
     }
 
     fn write(&self, batch: &Batch) -> Result<(), EngineError> {
-        let size = BATCH_OVERHEAD + batch.size() + CHANGE_OVERHEAD * batch.count();
-        let mut changes = WriteBatch::with_capacity_bytes(size);
-        for (key, value) in batch.iter() {
-            match value {
-                Some(value) => changes.put(key, value),
-                None => changes.delete(key),
-            }
-        }
-        self.db
-            .write_opt(changes, &self.write_options)
-            .map_err(|error| classify(error, |source| EngineError::Write { source }))
+        let mut unflushed = self.unflushed_mut();
+        unflushed.write(batch);
+        self.shared.hot_rows().forget(self.number, batch.iter().map(|(key, _)| key));
+        Ok(())
     }
 
     fn flush(&self) -> Result<(), EngineError> {
-        self.db.flush().map_err(|error| classify(error, |source| EngineError::Flush { source }))
+        let _turn = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Once more if the last flush failed: its rows first, then what came after them.
+        let has_failed_before = self.unflushed().is_flushing();
+        for _ in 0..1 + usize::from(has_failed_before) {
+            let Some(rows) = self.unflushed_mut().begin_flush() else { break };
+            self.hand_over(&rows).map_err(|error| classify(error, |source| EngineError::Flush { source }))?;
+            // Bound first: the rows are dropped without the lock.
+            let flushed = self.unflushed_mut().forget_flushed();
+            drop((rows, flushed));
+        }
+        Ok(())
     }
 
     fn checkpoint(&self, into: &Path) -> Result<(), EngineError> {
         let failed = |source: Cause| EngineError::Checkpoint { into: into.to_path_buf(), source };
+        self.flush()?;
         let parent = parent_of(into);
         create_dir_durably(&OsDisk, parent).map_err(|error| failed(error.into()))?;
         Checkpoint::new(&self.db)
@@ -163,10 +204,20 @@ impl Engine for RocksEngine {
 
     fn stats(&self) -> EngineStats {
         let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
+        let unflushed = self.unflushed();
         EngineStats {
-            rows: property(ESTIMATE_NUM_KEYS),
+            rows: property(ESTIMATE_NUM_KEYS) + unflushed.count(),
             disk_bytes: property(TOTAL_SST_FILES_SIZE),
-            unflushed_bytes: property(SIZE_ALL_MEM_TABLES),
+            unflushed_bytes: unflushed.bytes(),
+        }
+    }
+}
+
+impl Drop for RocksEngine {
+    fn drop(&mut self) {
+        if let Err(error) = self.flush() {
+            // What is lost comes back from the log.
+            tracing::debug!(directory = %self.dir.display(), %error, "the last flush failed");
         }
     }
 }

@@ -50,6 +50,7 @@ enum DurabilitySetting {
 #[serde(deny_unknown_fields, default)]
 struct Memory {
     block_cache_mib: u32,
+    hot_rows_mib: u32,
     write_buffer_mib: u32,
 }
 
@@ -58,7 +59,8 @@ impl Default for Memory {
         let storage = RocksSettings::default();
         Self {
             block_cache_mib: (storage.cache_size >> 20) as u32,
-            write_buffer_mib: (storage.write_buffer_budget >> 20) as u32,
+            hot_rows_mib: (storage.hot_rows_size >> 20) as u32,
+            write_buffer_mib: 256,
         }
     }
 }
@@ -94,7 +96,7 @@ impl ServeConfig {
     pub(crate) fn storage(&self) -> RocksSettings {
         RocksSettings {
             cache_size: (self.memory.block_cache_mib as usize) << 20,
-            write_buffer_budget: (self.memory.write_buffer_mib as usize) << 20,
+            hot_rows_size: (self.memory.hot_rows_mib as usize) << 20,
             ..RocksSettings::default()
         }
     }
@@ -126,6 +128,7 @@ impl ServeConfig {
             DurabilitySetting::Fsync => Durability::Fsync,
             DurabilitySetting::Os => Durability::Os,
         };
+        config.flush_node_bytes = u64::from(self.memory.write_buffer_mib) << 20;
         config.snapshot_bytes_per_second = u64::from(self.snapshot.mib_per_second) << 20;
         Ok(config)
     }

@@ -1,38 +1,30 @@
 //! RocksDB's options: many small databases in one process, each of which may grow large.
 
+use super::hot::HotRows;
 use crate::layout::is_droppable;
 use rocksdb::compaction_filter::CompactionFilter;
 use rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
-use rocksdb::{
-    BlockBasedOptions, Cache, CompactionDecision, DBCompressionType, Env, InfoLogger, LogLevel, Options,
-    WriteBufferManager,
-};
+use rocksdb::{BlockBasedOptions, Cache, CompactionDecision, DBCompressionType, Env, InfoLogger, LogLevel, Options};
 use std::ffi::CStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How much the engines of one [`super::RocksEngines`] may use together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RocksSettings {
     /// Block cache, bytes: filled as blocks are read, never above. Default 512 MiB.
     pub cache_size: usize,
-    /// Unflushed rows of all databases, bytes: above it, the databases that are written to flush. Default 256 MiB.
-    pub write_buffer_budget: usize,
-    /// Unflushed rows of one database after which it flushes, bytes, from 64 KiB. Default 8 MiB: a larger memtable is
-    /// searched through more cache misses than its rarer flushes save.
-    pub write_buffer_size: usize,
-    /// Threads that flush, and as many that compact, for the whole process; from 1. Default 1, enough for a virtual SSD.
+    /// Rows kept as they were read, bytes: a hit costs a tenth of a search in the block cache. Default 128 MiB.
+    pub hot_rows_size: usize,
+    /// What a flush usually writes, bytes, from 64 KiB: the sizes of the levels follow from it. Default 16 MiB.
+    pub flush_size: usize,
+    /// Threads that compact, for the whole process; from 1. Default 1, enough for a virtual SSD.
     pub background_threads: u16,
 }
 
 impl Default for RocksSettings {
     fn default() -> Self {
-        Self {
-            cache_size: 512 << 20,
-            write_buffer_budget: 256 << 20,
-            write_buffer_size: 8 << 20,
-            background_threads: 1,
-        }
+        Self { cache_size: 512 << 20, hot_rows_size: 128 << 20, flush_size: 16 << 20, background_threads: 1 }
     }
 }
 
@@ -40,7 +32,8 @@ impl Default for RocksSettings {
 pub(super) struct Shared {
     env: Env,
     cache: Cache,
-    write_buffers: WriteBufferManager,
+    hot_rows: HotRows,
+    numbers: AtomicU64,
     settings: RocksSettings,
 }
 
@@ -49,10 +42,27 @@ impl Shared {
         let mut env = Env::new()?;
         let threads = i32::from(settings.background_threads.max(1));
         env.set_background_threads(threads);
-        env.set_high_priority_background_threads(threads);
         let cache = Cache::new_lru_cache(settings.cache_size);
-        let write_buffers = WriteBufferManager::new_write_buffer_manager(settings.write_buffer_budget, false);
-        Ok(Self { env, cache, write_buffers, settings: settings.clone() })
+        let hot_rows = HotRows::new(settings.hot_rows_size);
+        Ok(Self { env, cache, hot_rows, numbers: AtomicU64::new(0), settings: settings.clone() })
+    }
+
+    pub(super) const fn hot_rows(&self) -> &HotRows {
+        &self.hot_rows
+    }
+
+    /// Never the same twice.
+    pub(super) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Options of the table files that flushes write.
+    pub(super) fn flushed_table(&self) -> Options {
+        let mut options = Options::default();
+        options.set_env(&self.env);
+        options.set_block_based_table_factory(&self.tables());
+        options.set_compression_type(DBCompressionType::None);
+        options
     }
 
     /// Options of one database, whose compactions drop what is expired at `expire_floor`.
@@ -60,11 +70,11 @@ impl Shared {
         let mut options = Options::default();
         options.create_if_missing(true);
         options.set_env(&self.env);
-        options.set_write_buffer_manager(&self.write_buffers);
         options.set_block_based_table_factory(&self.tables());
-        options.set_compression_type(DBCompressionType::Lz4);
+        // What is young is rewritten soon.
+        options.set_compression_per_level(&[DBCompressionType::None, DBCompressionType::None, DBCompressionType::Lz4]);
         options.set_compaction_filter_factory(ExpiryFactory { floor: Arc::clone(expire_floor) });
-        self.set_write_path(&mut options);
+        self.set_levels(&mut options);
         set_small_footprint(&mut options);
         options
     }
@@ -83,19 +93,11 @@ impl Shared {
         tables
     }
 
-    fn set_write_path(&self, options: &mut Options) {
-        let buffer = self.settings.write_buffer_size.max(64 << 10);
-        options.set_write_buffer_size(buffer);
-        options.set_max_write_buffer_number(4);
-        // One thread writes to a database at a time.
-        options.set_allow_concurrent_memtable_write(false);
-        options.set_enable_write_thread_adaptive_yield(false);
-        // Most reads are of keys that the memtable does not hold: a filter spares them the search through it.
-        options.set_memtable_prefix_bloom_ratio(0.02);
-        options.set_memtable_whole_key_filtering(true);
+    fn set_levels(&self, options: &mut Options) {
+        let flush = self.settings.flush_size.max(64 << 10) as u64;
         options.set_level_zero_file_num_compaction_trigger(4);
-        options.set_max_bytes_for_level_base(4 * buffer as u64);
-        options.set_target_file_size_base((buffer as u64).max(16 << 20));
+        options.set_max_bytes_for_level_base(4 * flush);
+        options.set_target_file_size_base(flush.max(16 << 20));
         options.set_bytes_per_sync(1 << 20);
         options.set_avoid_unnecessary_blocking_io(true);
     }
@@ -111,7 +113,9 @@ fn set_small_footprint(options: &mut Options) {
     options.set_max_manifest_file_size(16 << 20);
     options.set_table_cache_num_shard_bits(2);
     options.set_max_file_opening_threads(1);
-    options.set_arena_block_size(64 << 10);
+    // Memtables stay empty.
+    options.set_write_buffer_size(64 << 10);
+    options.set_arena_block_size(4 << 10);
     options.set_recycle_log_file_num(0);
 }
 
