@@ -24,6 +24,12 @@ pub trait Disk: Send + Sync + fmt::Debug {
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
     /// Opens a file. [`io::ErrorKind::NotFound`] if it must exist and does not.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn File>>;
+    /// Opens a file that is written from front to back and seldom read, in a mode that permits writing. Where the system
+    /// can, writes pass its cache by. What follows a write up to the next multiple of 4,096 bytes may read as zeros
+    /// afterwards, and the file may grow to such a multiple.
+    fn open_sequential(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn File>> {
+        self.open(path, mode)
+    }
     /// Names of the files and directories in `dir`, sorted.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// Whether there is a file or directory at `path`.

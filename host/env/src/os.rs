@@ -1,12 +1,15 @@
 //! The operating system's clock, disk, randomness and threads.
 #![allow(clippy::disallowed_methods, reason = "this file is the door that everything else is sent through")]
 
+mod sequential;
+
 use crate::clock::Clock;
 use crate::disk::{Disk, File, OpenMode};
 use hedgerow_types::Instant;
+use sequential::SequentialFile;
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -37,13 +40,17 @@ impl Disk for OsDisk {
     }
 
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn File>> {
-        let mut options = fs::OpenOptions::new();
-        match mode {
-            OpenMode::Read => options.read(true),
-            OpenMode::Write => options.read(true).write(true),
-            OpenMode::Create => options.read(true).write(true).create(true).truncate(true),
-        };
-        Ok(Box::new(OsFile(options.open(path)?)))
+        Ok(Box::new(OsFile(options(mode).open(path)?)))
+    }
+
+    fn open_sequential(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn File>> {
+        let cached = OsFile(options(mode).open(path)?);
+        match options(OpenMode::Write).custom_flags(libc::O_DIRECT).open(path) {
+            Ok(direct) => Ok(Box::new(SequentialFile::new(direct, cached))),
+            // Not every file system can.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(Box::new(cached)),
+            Err(error) => Err(error),
+        }
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -86,6 +93,16 @@ impl Disk for OsDisk {
     fn available_bytes(&self, dir: &Path) -> io::Result<u64> {
         system::available_bytes(dir)
     }
+}
+
+fn options(mode: OpenMode) -> fs::OpenOptions {
+    let mut options = fs::OpenOptions::new();
+    match mode {
+        OpenMode::Read => options.read(true),
+        OpenMode::Write => options.read(true).write(true),
+        OpenMode::Create => options.read(true).write(true).create(true).truncate(true),
+    };
+    options
 }
 
 #[derive(Debug)]

@@ -39,13 +39,22 @@ pub(crate) fn segment_path(dir: &Path, id: u64) -> PathBuf {
     dir.join(format!("{id:016x}.seg"))
 }
 
+/// What the files of a log are like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileOptions {
+    pub(crate) segment_size: u64,
+    /// Segments that are kept to be used again.
+    pub(crate) spare_max: usize,
+    /// Whether every write is synced at once, so that the system's cache would only be in the way.
+    pub(crate) is_synced: bool,
+}
+
 /// Makes segments and takes them back.
 #[derive(Debug)]
 pub(crate) struct Files {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    segment_size: u64,
-    spare_max: usize,
+    options: FileOptions,
     spares: Vec<PathBuf>,
     prepared: Option<Prepared>,
     /// Preparing failed and waits for the next segment, whose making will show the error.
@@ -60,16 +69,9 @@ struct Prepared {
 
 impl Files {
     /// Removes what is left over in `dir` and collects spare segments.
-    pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, segment_size: u64, spare_max: usize) -> io::Result<Self> {
-        let mut files = Self {
-            disk,
-            dir: dir.to_owned(),
-            segment_size,
-            spare_max,
-            spares: Vec::new(),
-            prepared: None,
-            is_preparing_off: false,
-        };
+    pub(crate) fn new(disk: Arc<dyn Disk>, dir: &Path, options: FileOptions) -> io::Result<Self> {
+        let mut files =
+            Self { disk, dir: dir.to_owned(), options, spares: Vec::new(), prepared: None, is_preparing_off: false };
         for name in files.disk.list(dir)? {
             let path = dir.join(&name);
             match Name::parse(&name) {
@@ -82,9 +84,13 @@ impl Files {
         Ok(files)
     }
 
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn File>> {
+        if self.options.is_synced { self.disk.open_sequential(path, mode) } else { self.disk.open(path, mode) }
+    }
+
     fn may_keep(&self, path: &Path) -> io::Result<bool> {
         let len = self.disk.open(path, OpenMode::Read)?.len()?;
-        Ok(self.spares.len() < self.spare_max && len == self.segment_size)
+        Ok(self.spares.len() < self.options.spare_max && len == self.options.segment_size)
     }
 
     pub(crate) fn spare_count(&self) -> usize {
@@ -94,7 +100,8 @@ impl Files {
     /// Makes the segment that `head` describes: all its bytes allocated, its head and its name durable.
     pub(crate) fn create(&mut self, head: &SegmentHead) -> io::Result<Arc<dyn File>> {
         self.is_preparing_off = false;
-        let (file, path) = if head.size == self.segment_size { self.take_ready()? } else { self.fresh(head.size)? };
+        let (file, path) =
+            if head.size == self.options.segment_size { self.take_ready()? } else { self.fresh(head.size)? };
         file.write_at(0, &head.encode())?;
         file.sync_all()?;
         self.disk.rename(&path, &segment_path(&self.dir, head.id))?;
@@ -105,7 +112,7 @@ impl Files {
     /// Takes back a segment that counts no more, whose records nobody can need.
     pub(crate) fn free(&mut self, id: u64, size: u64) -> io::Result<()> {
         let path = segment_path(&self.dir, id);
-        if size == self.segment_size && self.spares.len() < self.spare_max {
+        if size == self.options.segment_size && self.spares.len() < self.options.spare_max {
             let spare = self.dir.join(format!("{id:016x}.spare"));
             self.disk.rename(&path, &spare)?;
             self.spares.push(spare);
@@ -129,32 +136,32 @@ impl Files {
 
     fn try_prepare(&mut self, size: u64) -> io::Result<()> {
         if self.prepared.is_none() {
-            let file = self.disk.open(&self.dir.join(PREPARED), OpenMode::Create)?;
+            let file = self.open(&self.dir.join(PREPARED), OpenMode::Create)?;
             self.prepared = Some(Prepared { file, filled: 0 });
         }
         if let Some(prepared) = &mut self.prepared {
-            let to = self.segment_size.min(prepared.filled.saturating_add(size));
-            prepared.fill(to, self.segment_size)?;
+            let to = self.options.segment_size.min(prepared.filled.saturating_add(size));
+            prepared.fill(to, self.options.segment_size)?;
         }
         Ok(())
     }
 
     fn take_ready(&mut self) -> io::Result<(Box<dyn File>, PathBuf)> {
         if let Some(path) = self.spares.pop() {
-            return Ok((self.disk.open(&path, OpenMode::Write)?, path));
+            return Ok((self.open(&path, OpenMode::Write)?, path));
         }
         match self.prepared.take() {
             Some(mut prepared) => {
-                prepared.fill(self.segment_size, self.segment_size)?;
+                prepared.fill(self.options.segment_size, self.options.segment_size)?;
                 Ok((prepared.file, self.dir.join(PREPARED)))
             }
-            None => self.fresh(self.segment_size),
+            None => self.fresh(self.options.segment_size),
         }
     }
 
     fn fresh(&self, size: u64) -> io::Result<(Box<dyn File>, PathBuf)> {
         let path = self.dir.join("new.tmp");
-        let mut prepared = Prepared { file: self.disk.open(&path, OpenMode::Create)?, filled: 0 };
+        let mut prepared = Prepared { file: self.open(&path, OpenMode::Create)?, filled: 0 };
         prepared.fill(size, size)?;
         Ok((prepared.file, path))
     }

@@ -90,7 +90,8 @@ pub(crate) const ALIGNMENT: usize = 8;
 const SEGMENT_MAGIC: [u8; 8] = *b"HEDGEWAL";
 const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"BTCH");
 const SEGMENT_HEAD_FIXED_SIZE: usize = 48;
-const SEGMENT_HEAD_UNIT: usize = 4096;
+/// Heads, and segments as a whole, are multiples of this.
+pub(crate) const SEGMENT_UNIT: usize = 4096;
 const STATE_SIZE: usize = 56;
 const HAS_VOTE: u8 = 1;
 const IS_DAMAGED: u8 = 2;
@@ -197,7 +198,7 @@ pub(crate) fn seed(id: u64) -> u32 {
 impl SegmentHead {
     /// Bytes that the head takes, padding included.
     pub(crate) fn encoded_size(others: usize) -> usize {
-        (SEGMENT_HEAD_FIXED_SIZE + 16 * others).next_multiple_of(SEGMENT_HEAD_UNIT)
+        (SEGMENT_HEAD_FIXED_SIZE + 16 * others).next_multiple_of(SEGMENT_UNIT)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {

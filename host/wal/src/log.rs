@@ -1,6 +1,6 @@
 //! A log: what it is given, what it recovers, and what it keeps in memory about each group and segment.
 
-use crate::files::{Files, segment_path};
+use crate::files::{FileOptions, Files, segment_path};
 use crate::format::{Place, State};
 use crate::index::{Positions, Slot, Slots};
 use crate::reader::Reader;
@@ -231,7 +231,12 @@ impl Log {
         let options = Options { segment_size, ..options };
         create_dir_durably(&*disk, dir).map_err(io)?;
         let recovery = Recovery::read(&*disk, dir, &mut |_| {})?;
-        let mut files = Files::open(Arc::clone(&disk), dir, segment_size, options.recycle_max).map_err(io)?;
+        let file_options = FileOptions {
+            segment_size,
+            spare_max: options.recycle_max,
+            is_synced: options.durability == Durability::Fsync,
+        };
+        let mut files = Files::new(Arc::clone(&disk), dir, file_options).map_err(io)?;
         secure(&*disk, dir, &recovery).map_err(io)?;
         for id in &recovery.garbage {
             let size = disk.open(&segment_path(dir, *id), OpenMode::Read).and_then(|file| file.len()).map_err(io)?;

@@ -1,7 +1,8 @@
 //! Turns changes into records and puts them on the medium: one buffer, one write per batch, a new segment when one is full.
 
 use crate::format::{
-    ALIGNMENT, BATCH_HEAD_SIZE, BatchHead, Place, RECORD_HEAD_SIZE, RecordHead, RecordKind, SegmentHead, State, seed,
+    ALIGNMENT, BATCH_HEAD_SIZE, BatchHead, Place, RECORD_HEAD_SIZE, RecordHead, RecordKind, SEGMENT_UNIT, SegmentHead,
+    State, seed,
 };
 use crate::index::{Slot, Slots};
 use crate::log::{Active, Append, Failed, Group, Log, Segment, Tombstone, add_live, lock, release, subtract_live};
@@ -196,7 +197,7 @@ impl Log {
         let others: Vec<Place> =
             self.segments.iter().map(|(id, segment)| Place { segment: *id, offset: segment.end }).collect();
         let end = SegmentHead::encoded_size(others.len()) as u64;
-        let needed = (end + (BATCH_HEAD_SIZE + size) as u64).next_multiple_of(ALIGNMENT as u64);
+        let needed = (end + (BATCH_HEAD_SIZE + size) as u64).next_multiple_of(SEGMENT_UNIT as u64);
         let id = self.next_segment;
         let size = needed.max(self.options.segment_size);
         let made = self.files.create(&SegmentHead { id, size, first_batch: self.next_batch, others });
