@@ -15,7 +15,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 /// What a row takes in memory beside its key and value, bytes: keys, lengths and its share of the tree's nodes.
-const ROW_OVERHEAD: u64 = 96;
+const ROW_OVERHEAD: u64 = 112;
 
 /// Rows in key order; `None` removes the row below.
 pub(super) type Rows = BTreeMap<Key, Option<Bytes>>;
@@ -23,31 +23,31 @@ pub(super) type Rows = BTreeMap<Key, Option<Bytes>>;
 /// A key whose first bytes lie in the tree's nodes, so that most comparisons follow no pointer.
 #[derive(Debug)]
 pub(super) struct Key {
-    head: u64,
+    head: u128,
     bytes: Box<[u8]>,
 }
 
 /// What a stored key and one that is looked for have in common.
 trait AsKey {
-    fn head(&self) -> u64;
+    fn head(&self) -> u128;
     fn bytes(&self) -> &[u8];
 }
 
 /// A key that is looked for.
 struct Wanted<'a> {
-    head: u64,
+    head: u128,
     bytes: &'a [u8],
 }
 
-/// The first eight bytes as a number, missing ones as zeros: where the numbers of two keys differ, they are ordered as
-/// the keys are.
-fn head(bytes: &[u8]) -> u64 {
+/// The first 16 bytes as a number, missing ones as zeros: where the numbers of two keys differ, they are ordered as the
+/// keys are. Enough for the whole key of a result, and for the hash and more of a record's.
+fn head(bytes: &[u8]) -> u128 {
     match bytes.first_chunk() {
-        Some(first) => u64::from_be_bytes(*first),
+        Some(first) => u128::from_be_bytes(*first),
         None => {
-            let mut first = [0; 8];
+            let mut first = [0; 16];
             first[..bytes.len()].copy_from_slice(bytes);
-            u64::from_be_bytes(first)
+            u128::from_be_bytes(first)
         }
     }
 }
@@ -64,7 +64,7 @@ impl Key {
 }
 
 impl AsKey for Key {
-    fn head(&self) -> u64 {
+    fn head(&self) -> u128 {
         self.head
     }
 
@@ -80,7 +80,7 @@ impl<'a> Wanted<'a> {
 }
 
 impl AsKey for Wanted<'_> {
-    fn head(&self) -> u64 {
+    fn head(&self) -> u128 {
         self.head
     }
 
@@ -223,24 +223,11 @@ mod tests {
 
     #[test]
     fn keys_are_ordered_as_their_bytes() {
-        let mut keys: Vec<&[u8]> = vec![
-            b"",
-            b"\0",
-            b"\0\0",
-            b"a",
-            b"a\0",
-            b"a\0\0\0\0\0\0\0",
-            b"a\0\0\0\0\0\0\0\0",
-            b"ab",
-            b"abcdefgh",
-            b"abcdefghi",
-        ];
-        keys.extend([
-            &b"abcdefgi"[..],
-            b"\xff",
-            b"\xff\xff\xff\xff\xff\xff\xff\xff",
-            b"\xff\xff\xff\xff\xff\xff\xff\xff\x01",
-        ]);
+        let zeros = [0; 17];
+        let full = [255; 17];
+        let text = b"abcdefghijklmnopqr";
+        let mut keys: Vec<&[u8]> = vec![b"a\0", b"b", b"abcdefghijklmnoq", b"abcdefghijklmnopr"];
+        keys.extend((0..=17).flat_map(|size| [&zeros[..size], &full[..size], &text[..size]]));
         for left in &keys {
             for right in &keys {
                 assert_eq!(Key::new(left).cmp(&Key::new(right)), left.cmp(right), "{left:?} {right:?}");
