@@ -2,16 +2,20 @@
 
 use crate::bench::BenchArguments;
 use crate::command::dump::DumpArguments;
+use crate::command::fault::{FaultCommand, HogCommand};
 use crate::command::load::LoadArguments;
+use crate::command::proxy::ProxyArguments;
 use crate::command::record::{
     DelArguments, GetArguments, IncrArguments, MultiGetArguments, ScanArguments, SetArguments, TtlArguments,
 };
+use crate::command::report::ReportArguments;
 use crate::command::status::StatusArguments;
 use crate::command::table::TableCommand;
 use crate::command::verify::VerifyArguments;
 use crate::demo::DemoArguments;
 use crate::encoding::Encoding;
 use crate::exit;
+use crate::experiment::ExperimentArguments;
 use crate::serve::{DevArguments, ServeArguments};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::time::Duration;
@@ -32,6 +36,16 @@ pub(crate) enum Command {
     Serve(ServeArguments),
     /// Show a cluster of three processes with real data, a killed node under load, and every row checked at the end.
     Demo(DemoArguments),
+    /// Compete for the disk or the CPU; started by fault plans.
+    #[command(hide = true)]
+    Hog {
+        #[command(subcommand)]
+        command: HogCommand,
+    },
+    /// Run a named experiment on clusters of its own, or list them.
+    Experiment(ExperimentArguments),
+    /// Render results folders into one HTML page.
+    Report(ReportArguments),
     #[command(flatten)]
     Client(ClientCommand),
 }
@@ -68,6 +82,13 @@ pub(crate) enum ClientCommand {
     Status(StatusArguments),
     /// Compare the replicas of a table by checksum.
     Verify(VerifyArguments),
+    /// Make faults: carry a plan out against a running cluster, or show what a plan does.
+    Fault {
+        #[command(subcommand)]
+        command: FaultCommand,
+    },
+    /// Forward connections to any server, with delay, bandwidth and faults.
+    Proxy(ProxyArguments),
     /// Measure throughput and latency.
     Bench(BenchArguments),
 }

@@ -1,8 +1,11 @@
-//! Commands that talk to a cluster, one file each.
+//! Commands that talk to a cluster, or need none, one file each.
 
 pub(crate) mod dump;
+pub(crate) mod fault;
 pub(crate) mod load;
+pub(crate) mod proxy;
 pub(crate) mod record;
+pub(crate) mod report;
 pub(crate) mod status;
 pub(crate) mod table;
 pub(crate) mod verify;
@@ -35,6 +38,8 @@ pub(crate) fn run(command: ClientCommand) -> Result<Exit> {
             ClientCommand::Dump(arguments) => dump::run(arguments).await,
             ClientCommand::Status(arguments) => status::run(arguments).await,
             ClientCommand::Verify(arguments) => verify::run(arguments).await,
+            ClientCommand::Fault { command } => fault::run(command).await,
+            ClientCommand::Proxy(arguments) => proxy::run(arguments).await,
             ClientCommand::Bench(arguments) => bench::run(arguments).await,
         }
     })

@@ -2,15 +2,14 @@
 
 mod data;
 mod load;
-mod processes;
 
 use crate::exit::Exit;
 use crate::{output, runtime};
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use hedgerow_client::{Client, ClientOptions, TableSpec};
+use hedgerow_testkit::{Cluster, Settings};
 use load::{Load, Phase};
-use processes::Cluster;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +19,9 @@ const PACKAGES: &str = "packages";
 /// The table of generated rows.
 const ROWS: &str = "rows";
 /// The node that is killed; node 1 leads the metadata at first, so that both kinds of failure are seen.
-const VICTIM: u16 = 1;
+const VICTIM: usize = 1;
+/// Nodes of the cluster.
+const NODE_COUNT: usize = 3;
 /// Time that replicas get to catch up and to agree.
 const CATCH_UP_MAX: Duration = Duration::from_secs(60);
 
@@ -43,60 +44,74 @@ pub(crate) struct DemoArguments {
 pub(crate) fn run(arguments: DemoArguments) -> Result<Exit> {
     runtime::block_on(async move {
         say("starting a cluster: three processes of this binary, one data directory each");
-        let mut cluster = Cluster::start().await?;
+        let binary = std::env::current_exe().context("finding this binary")?;
+        let mut settings = Settings::of_binary(binary, NODE_COUNT);
+        // The demonstration talks; its nodes only when something is wrong, unless somebody wants to hear them.
+        settings.log = std::env::var("HEDGEROW_LOG").ok().or(settings.log);
+        let mut cluster = Cluster::start_with(settings)?;
         say(&format!("the cluster serves at {}", cluster.addresses().join(", ")));
-        let options = ClientOptions { operation_timeout: Duration::from_secs(5), ..ClientOptions::default() };
-        let client = Client::connect_with(&cluster.addresses(), options).await.context("connecting")?;
-        for (name, partition_count) in [(PACKAGES, 4), (ROWS, 16)] {
-            let spec = TableSpec { partition_count, ..TableSpec::default() };
-            client.create_table(name, &spec).await.with_context(|| format!("creating table {name}"))?;
+        let result = tokio::select! {
+            result = show(&mut cluster, &arguments) => result,
+            _ = tokio::signal::ctrl_c() => {
+                say("interrupted");
+                return Ok(Exit::Partial);
+            }
+        };
+        if result.is_err() {
+            output::say(&cluster.output());
         }
-        let records = data::records(arguments.file.as_deref())?;
-        let real = load_records(&client, &records).await?;
-        load::generated(&client, ROWS, arguments.rows).await?;
-        let sampled = load::read_sample(&client, ROWS, arguments.rows).await?;
-
-        let load = Load::start(&client, ROWS, arguments.rows).await?;
-        let phase = Duration::from_secs(arguments.seconds);
-        say(&format!("mixed load, {} clients, half reads and half writes", load::CLIENTS));
-        runtime::sleep(phase).await;
-        say(&format!("kill -9 of node {VICTIM}"));
-        load.enter(Phase::During);
-        cluster.kill(VICTIM)?;
-        runtime::sleep(phase).await;
-        say(&format!("starting node {VICTIM} again"));
-        cluster.restart(VICTIM).await?;
-        let caught_up = wait_until_caught_up(&client).await?;
-        say(&format!("node {VICTIM} has caught up after {:.1} s", caught_up.as_secs_f64()));
-        load.enter(Phase::After);
-        runtime::sleep(phase).await;
-        let outcome = load.stop().await?;
-        output::print(&outcome.table())?;
-
-        let written = load::verify_counters(&client, ROWS, &outcome).await?;
-        let packages = verify(&client, PACKAGES).await?;
-        let rows = verify(&client, ROWS).await?;
-        cluster.stop()?;
-        output::print("what was shown:")?;
-        for line in [
-            format!("loaded {real} real records and {} generated rows", arguments.rows),
-            format!("read back {sampled} of them by random key: all as written"),
-            format!(
-                "{} writes and {} reads under load, {} failed",
-                outcome.writes(),
-                outcome.reads(),
-                outcome.failed()
-            ),
-            format!("every one of {written} acknowledged writes under load is there, none twice"),
-            format!(
-                "replicas agree by checksum: {packages} rows of {PACKAGES}, {rows} rows of {ROWS}, on 3 of 3 nodes"
-            ),
-        ] {
-            output::print(&format!("  - {line}"))?;
-        }
-        ensure!(packages == real, "{real} records were loaded into {PACKAGES} and {packages} are there");
-        Ok(Exit::Done)
+        result
     })
+}
+
+async fn show(cluster: &mut Cluster, arguments: &DemoArguments) -> Result<Exit> {
+    let addresses: Vec<String> = cluster.addresses().into_iter().map(str::to_owned).collect();
+    let options = ClientOptions { operation_timeout: Duration::from_secs(5), ..ClientOptions::default() };
+    let client = Client::connect_with(&addresses, options).await.context("connecting")?;
+    for (name, partition_count) in [(PACKAGES, 4), (ROWS, 16)] {
+        let spec = TableSpec { partition_count, ..TableSpec::default() };
+        client.create_table(name, &spec).await.with_context(|| format!("creating table {name}"))?;
+    }
+    let records = data::records(arguments.file.as_deref())?;
+    let real = load_records(&client, &records).await?;
+    load::generated(&client, ROWS, arguments.rows).await?;
+    let sampled = load::read_sample(&client, ROWS, arguments.rows).await?;
+
+    let load = Load::start(&client, ROWS, arguments.rows).await?;
+    let phase = Duration::from_secs(arguments.seconds);
+    say(&format!("mixed load, {} clients, half reads and half writes", load::CLIENTS));
+    runtime::sleep(phase).await;
+    say(&format!("kill -9 of node {VICTIM}"));
+    load.enter(Phase::During);
+    cluster.kill(VICTIM)?;
+    runtime::sleep(phase).await;
+    say(&format!("starting node {VICTIM} again"));
+    cluster.spawn(VICTIM)?;
+    let readiness = cluster.readiness(&[VICTIM])?;
+    runtime::blocking(move || readiness.wait()).await??;
+    let caught_up = wait_until_caught_up(&client).await?;
+    say(&format!("node {VICTIM} has caught up after {:.1} s", caught_up.as_secs_f64()));
+    load.enter(Phase::After);
+    runtime::sleep(phase).await;
+    let outcome = load.stop().await?;
+    output::print(&outcome.table())?;
+
+    let written = load::verify_counters(&client, ROWS, &outcome).await?;
+    let packages = verify(&client, PACKAGES).await?;
+    let rows = verify(&client, ROWS).await?;
+    cluster.stop()?;
+    output::print("what was shown:")?;
+    for line in [
+        format!("loaded {real} real records and {} generated rows", arguments.rows),
+        format!("read back {sampled} of them by random key: all as written"),
+        format!("{} writes and {} reads under load, {} failed", outcome.writes(), outcome.reads(), outcome.failed()),
+        format!("every one of {written} acknowledged writes under load is there, none twice"),
+        format!("replicas agree by checksum: {packages} rows of {PACKAGES}, {rows} rows of {ROWS}, on 3 of 3 nodes"),
+    ] {
+        output::print(&format!("  - {line}"))?;
+    }
+    ensure!(packages == real, "{real} records were loaded into {PACKAGES} and {packages} are there");
+    Ok(Exit::Done)
 }
 
 pub(crate) fn say(text: &str) {

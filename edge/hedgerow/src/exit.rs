@@ -20,6 +20,8 @@ pub(crate) enum Exit {
     Partial = 5,
     /// A node could not start or could not go on.
     NodeFailed = 6,
+    /// A measurement means nothing: the load generator was the bottleneck.
+    Void = 7,
 }
 
 /// The end of every help text.
@@ -31,7 +33,8 @@ Exit codes:
   3  no node could be reached, or the cluster did not answer in time
   4  the cluster refused, or replicas differ
   5  partly done: some lines were bad, or the work was interrupted
-  6  a node could not start or could not go on";
+  6  a node could not start or could not go on
+  7  a measurement is VOID: the load generator was the bottleneck";
 
 impl Exit {
     /// The code for an error that ended a command.

@@ -7,8 +7,11 @@ mod command;
 mod demo;
 mod encoding;
 mod exit;
+mod experiment;
 mod files;
 mod output;
+#[cfg(feature = "profiling")]
+mod profiling;
 mod rows;
 mod runtime;
 mod serve;
@@ -16,17 +19,25 @@ mod serve;
 use arguments::{Arguments, Command};
 use clap::Parser as _;
 use exit::Exit;
-use mimalloc::MiMalloc;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 /// Requests allocate and free small buffers on several threads, which the system's allocator is slow at.
+#[cfg(not(feature = "profiling"))]
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+#[cfg(feature = "profiling")]
+#[global_allocator]
+static ALLOCATOR: profiling::CountingAllocator = profiling::CountingAllocator;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    #[cfg(feature = "profiling")]
+    if let Err(error) = profiling::listen() {
+        output::complain(&error.into());
+    }
     let result = match arguments.command {
         Command::Dev(dev) => {
             log("info");
@@ -40,6 +51,12 @@ fn main() -> ExitCode {
             log("warn");
             demo::run(demo).map_err(|error| (error, Exit::Refused))
         }
+        Command::Hog { command } => command::fault::hog(&command).map_err(|error| (error, Exit::Usage)),
+        Command::Experiment(experiment) => {
+            log("error");
+            experiment::run(experiment).map_err(|error| (error, Exit::Usage))
+        }
+        Command::Report(report) => command::report::run(report).map_err(|error| (error, Exit::Usage)),
         Command::Client(client) => {
             log("warn");
             command::run(client).map_err(|error| {

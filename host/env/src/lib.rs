@@ -5,8 +5,10 @@
 
 pub mod clock;
 pub mod disk;
+pub mod fault;
 pub mod os;
 pub mod sim;
+pub mod timer;
 
 pub use clock::{Clock, Now};
 pub use disk::{Disk, File, OpenMode, create_dir_durably, parent_of, read_file, write_file_durably};

@@ -11,6 +11,7 @@
 //! | `transfer` | `table`, `partition`, `to_node` | leader of the partition |
 //! | `checksum_here` | `table` | every node that hosts it, for `checksum` |
 //! | `status`, `describe`, `checksum` | `table` where one is meant | the node that was asked |
+//! | `fault` | [`hedgerow_env::fault::Command`] | the node that was asked, if it was started with faults allowed |
 
 use crate::config::WAIT_MAX;
 use crate::job::{Job, Owner};
@@ -130,13 +131,14 @@ impl Node {
             "transfer" => return self.transfer(argument, asker, now),
             "checksum_here" => return self.checksum_here(argument, asker, now),
             "checksum" => return self.checksum(argument, asker, now),
+            "fault" => return self.fault(argument, asker),
             "status" | "describe" => {
                 let answer = self.status(command, argument, now);
                 return self.answer_admin(asker, answer);
             }
             _ => Err(Refusal::Invalid(format!(
                 "there is no command {command:?}; there are create_table, drop_table, set_options, delete_options, \
-                 clear_options, transfer, status, describe and checksum"
+                 clear_options, transfer, status, describe, checksum and fault"
             ))),
         };
         match change {
@@ -398,7 +400,7 @@ impl Node {
     }
 }
 
-fn parse<'a, T: Deserialize<'a>>(argument: &'a str) -> Result<T, Refusal> {
+pub(crate) fn parse<'a, T: Deserialize<'a>>(argument: &'a str) -> Result<T, Refusal> {
     serde_json::from_str(argument).map_err(|error| Refusal::Invalid(format!("the argument is not allowed: {error}")))
 }
 

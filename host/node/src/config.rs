@@ -52,6 +52,8 @@ pub struct Config {
     pub flush_replica_bytes: u64,
     /// Bytes of log that all replicas may gather before the largest ones are flushed.
     pub flush_node_bytes: u64,
+    /// Whether the node takes the admin command `fault`, which makes it slow or stand still.
+    pub may_fault: bool,
     /// Where randomness comes from: incarnations, election timeouts, ids.
     pub seed: u64,
     /// Safety rules that a test of the tests leaves out.
@@ -74,6 +76,7 @@ impl Config {
             snapshot_bytes_per_second: 128 << 20,
             flush_replica_bytes: 16 << 20,
             flush_node_bytes: 256 << 20,
+            may_fault: false,
             seed,
             #[cfg(feature = "mutations")]
             mutations: hedgerow_replication::Mutations::default(),

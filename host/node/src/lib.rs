@@ -11,6 +11,7 @@
 //! | `admin.rs`, `admin_client.rs`, `status.rs` | clients' administrative operations |
 //! | `metadata.rs` | what the leader of the metadata does |
 //! | `hosting.rs` | acting on the catalogue: which replicas are here, and in which group |
+//! | `fault.rs` | faults made on request |
 //! | `report.rs` | what nodes tell each other |
 //! | `founding.rs`, `identity.rs`, `open.rs` | starting |
 //! | `snapshot.rs`, `job.rs` | checkpoints; work that blocks |
@@ -21,6 +22,7 @@ mod admin;
 mod admin_client;
 pub mod config;
 mod drive;
+mod fault;
 mod founding;
 mod hosting;
 mod identity;

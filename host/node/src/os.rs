@@ -7,10 +7,12 @@
 #![allow(clippy::disallowed_methods, reason = "this file is where the node meets the runtime: it spawns its tasks")]
 
 mod client;
+mod fault;
 mod peer;
 
 use crate::{Config, ConnectionId, JobContext, JobDone, Node, OpenError, Opened};
 use client::Clients;
+use fault::Faults;
 use hedgerow_env::os::{OsClock, spawn_thread};
 use hedgerow_env::{Clock, Disk};
 use hedgerow_storage::Engines;
@@ -144,13 +146,14 @@ pub(crate) struct Host {
     pub(crate) node: RefCell<Node>,
     pub(crate) clients: Clients,
     pub(crate) peers: Peers,
+    pub(crate) faults: Faults,
     /// Wakes the driving task.
     pub(crate) wake: Notify,
 }
 
 impl Host {
     pub(crate) fn is_clients_turn(&self) -> bool {
-        !self.clients.is_overloaded()
+        !self.clients.is_overloaded() && !self.faults.is_full()
     }
 }
 
@@ -182,7 +185,10 @@ fn run(
     let result = LocalSet::new().block_on(&runtime, async {
         let listener = TcpListener::from_std(listener).map_err(|error| error.to_string())?;
         let peers = Peers::new(&node);
-        let host = Rc::new(Host { node: RefCell::new(node), clients: Clients::default(), peers, wake: Notify::new() });
+        let faults = Faults::new(node.config.may_fault).map_err(|error| format!("cannot make faults: {error}"))?;
+        let (clients, wake) = (Clients::default(), Notify::new());
+        let host = Rc::new(Host { node: RefCell::new(node), clients, peers, faults, wake });
+        fault::start(&host);
         tokio::task::spawn_local(accept(Rc::clone(&host), listener));
         peer::start(&host);
         drive(&host, &committers, &jobs, events, inbox, state).await
@@ -276,16 +282,25 @@ fn carry_out(
         committers[log].submit(submission).map_err(|_| "the log has stopped".to_owned())?;
     }
     for (peer, bytes) in outbox.peers {
-        host.peers.send(peer, bytes);
+        if let Some(bytes) = host.faults.to_peer(peer, bytes) {
+            host.peers.send(peer, bytes);
+        }
     }
     for (connection, bytes) in outbox.clients {
-        host.clients.send(connection, bytes);
+        if let Some(bytes) = host.faults.to_client(connection, bytes) {
+            host.clients.send(connection, bytes);
+        }
     }
-    outbox.closed.into_iter().for_each(|connection| host.clients.close(connection));
+    outbox
+        .closed
+        .into_iter()
+        .filter(|it| host.faults.may_close(*it))
+        .for_each(|connection| host.clients.close(connection));
     for job in outbox.jobs {
         let (jobs, events) = (Arc::clone(jobs), events.clone());
         tokio::task::spawn_blocking(move || drop(events.send(Event::Job(job.run(&jobs)))));
     }
+    host.faults.obey(outbox.faults);
     outbox.failure.map_or(Ok(()), Err)
 }
 

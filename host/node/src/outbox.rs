@@ -2,6 +2,7 @@
 
 use crate::job::Job;
 use bytes::BytesMut;
+use hedgerow_env::fault;
 use hedgerow_types::NodeId;
 use hedgerow_wal::Submission;
 use std::collections::BTreeMap;
@@ -26,6 +27,8 @@ pub struct Outbox {
     pub submissions: Vec<(usize, Submission)>,
     /// Work that may block.
     pub jobs: Vec<Job>,
+    /// Faults to switch, and to stall.
+    pub faults: Vec<fault::Action>,
     /// Set when the node must stop: its log failed, or its directory cannot be written.
     pub failure: Option<String>,
 }
@@ -38,6 +41,7 @@ impl Outbox {
             && self.closed.is_empty()
             && self.submissions.is_empty()
             && self.jobs.is_empty()
+            && self.faults.is_empty()
             && self.failure.is_none()
     }
 

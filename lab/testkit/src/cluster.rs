@@ -1,7 +1,8 @@
 //! A cluster of `hedgerow serve` processes on this machine.
 
-use crate::node::Node;
-use crate::{binary, port, system};
+use crate::node::{Node, Watch};
+use crate::settings::{Place, Settings};
+use crate::{port, system};
 use anyhow::{Context, Result, ensure};
 use std::fmt::Write as _;
 use std::fs;
@@ -12,24 +13,14 @@ use tempfile::TempDir;
 
 /// How long a node may take until it serves. Generous: the machine may be busy with other tests.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+/// What the name of a cluster's folder begins with.
+const PREFIX: &str = "hedgerow-cluster-";
 /// How long a node may take to end after it was asked to, or after its disk failed.
 const EXIT_WITHIN: Duration = Duration::from_secs(60);
-/// Data directories per node: more than one, so that groups of a node live in several logs.
-const DATA_DIRECTORY_COUNT: usize = 2;
-
-/// Where a node keeps its data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// In the test's temporary folder: it survives restarts of the node.
-    Folder,
-    /// On a file system of this many bytes that only the node sees. It begins empty at every start of the node.
-    SmallDisk(u64),
-    /// As [`Place::Folder`], but the node cannot write to it.
-    ReadOnlyFolder,
-}
 
 /// Nodes 1 to n. Dropping the cluster kills them and removes their data.
 pub struct Cluster {
+    settings: Settings,
     members: Vec<Member>,
     // Dropped last: the nodes must be gone before their data is.
     folder: TempDir,
@@ -43,24 +34,36 @@ struct Member {
 }
 
 impl Cluster {
-    /// A cluster of `count` nodes that all serve.
+    /// A cluster under test of `count` nodes that all serve.
     pub fn start(count: usize) -> Result<Self> {
-        let mut cluster = Self::prepare(&vec![Place::Folder; count])?;
-        let all: Vec<_> = (1..=count).collect();
+        Self::start_with(Settings::under_test(&vec![Place::Folder; count])?)
+    }
+
+    /// A cluster whose nodes all serve.
+    pub fn start_with(settings: Settings) -> Result<Self> {
+        let mut cluster = Self::prepare(settings)?;
+        let all: Vec<_> = cluster.numbers().collect();
         cluster.restart_all(&all)?;
         Ok(cluster)
     }
 
-    /// Addresses, folders and configuration files of one node per place; nothing is started.
-    pub fn prepare(places: &[Place]) -> Result<Self> {
-        let folder =
-            tempfile::Builder::new().prefix("hedgerow-test-").tempdir().context("making a temporary folder")?;
+    /// Addresses, folders and configuration files; nothing is started.
+    pub fn prepare(settings: Settings) -> Result<Self> {
+        let mut builder = tempfile::Builder::new();
+        let folder = match &settings.base {
+            Some(base) => {
+                fs::create_dir_all(base).with_context(|| format!("making {}", base.display()))?;
+                builder.prefix(PREFIX).tempdir_in(base)
+            }
+            None => builder.prefix(PREFIX).tempdir(),
+        };
+        let folder = folder.context("making a temporary folder")?;
         let mut members = Vec::new();
-        for place in places {
+        for place in &settings.places {
             members.push(Member { address: format!("127.0.0.1:{}", port::free_port()?), place: *place, node: None });
         }
-        let cluster = Self { members, folder };
-        for number in 1..=places.len() {
+        let cluster = Self { settings, members, folder };
+        for number in cluster.numbers() {
             for directory in cluster.data_directories(number) {
                 fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
             }
@@ -68,6 +71,11 @@ impl Cluster {
             fs::write(&path, cluster.config(number)).with_context(|| format!("writing {}", path.display()))?;
         }
         Ok(cluster)
+    }
+
+    /// The numbers of all nodes.
+    pub fn numbers(&self) -> impl Iterator<Item = usize> + use<> {
+        1..=self.members.len()
     }
 
     /// The addresses of all nodes, in the order of their numbers.
@@ -80,7 +88,14 @@ impl Cluster {
         for number in numbers {
             self.spawn(*number)?;
         }
-        numbers.iter().try_for_each(|number| self.node(*number)?.wait_ready(READY_WITHIN))
+        self.readiness(numbers)?.wait()
+    }
+
+    /// What waits until nodes that were started serve: for callers that must not block here, since it may be sent to a
+    /// thread.
+    pub fn readiness(&mut self, numbers: &[usize]) -> Result<Readiness> {
+        let watch = |number: &usize| Ok((*number, self.node(*number)?.watch()));
+        Ok(Readiness { watches: numbers.iter().map(watch).collect::<Result<_>>()? })
     }
 
     /// Starts a node that does not run and waits until it serves.
@@ -88,9 +103,9 @@ impl Cluster {
         self.restart_all(&[number])
     }
 
-    /// Starts a node that does not run, without waiting for anything.
+    /// Starts a node that does not run, without waiting for anything. It ends at the latest with the calling thread.
     pub fn spawn(&mut self, number: usize) -> Result<()> {
-        let command = self.serve_command(number)?;
+        let command = self.serve_command(number);
         let member = &mut self.members[number - 1];
         let is_running = member.node.as_mut().map(Node::is_running).transpose()?.unwrap_or(false);
         ensure!(!is_running, "node {number} runs already");
@@ -113,6 +128,24 @@ impl Cluster {
         self.node(number)?.terminate(EXIT_WITHIN)
     }
 
+    /// Asks every node that runs to stop, all at once, and fails unless all of them end well.
+    pub fn stop(&mut self) -> Result<()> {
+        let mut ending = Vec::new();
+        for number in self.numbers() {
+            let Some(node) = &mut self.members[number - 1].node else { continue };
+            if node.is_running()? {
+                node.ask_to_stop()?;
+                ending.push(number);
+            }
+        }
+        for number in ending {
+            let status = self.wait_exit(number)?;
+            let output = self.node(number)?.output();
+            ensure!(status.success(), "node {number} stopped with {status}; it printed:\n{output}");
+        }
+        Ok(())
+    }
+
     /// Waits until a node has ended by itself and gives how.
     pub fn wait_exit(&mut self, number: usize) -> Result<ExitStatus> {
         self.node(number)?.wait_exit(EXIT_WITHIN)
@@ -126,12 +159,12 @@ impl Cluster {
     /// Where node `number` keeps its data. On a disk of its own, only the node sees what is there.
     pub fn data_directories(&self, number: usize) -> Vec<PathBuf> {
         let home = self.home(number).join("disk");
-        (0..DATA_DIRECTORY_COUNT).map(|index| home.join(format!("data-{index}"))).collect()
+        (0..self.settings.data_directories).map(|index| home.join(format!("data-{index}"))).collect()
     }
 
     /// Runs the binary's command `arguments` against this cluster. Gives its standard output; an error has both streams.
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
-        let mut command = Command::new(binary()?);
+        let mut command = Command::new(&self.settings.binary);
         command.args(arguments).arg("--cluster").arg(self.addresses().join(","));
         let output = command.output().with_context(|| format!("running {command:?}"))?;
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -163,28 +196,48 @@ impl Cluster {
         let data: Vec<_> =
             directories.iter().map(|directory| format!("{:?}", directory.display().to_string())).collect();
         let mut text = format!("node = {number}\nlisten = {:?}\n", self.members[number - 1].address);
-        text += &format!("data = [{}]\ndurability = \"fsync\"\n", data.join(", "));
+        text += &format!("data = [{}]\ndurability = {:?}\n", data.join(", "), self.settings.durability.name());
         for (index, member) in self.members.iter().enumerate() {
             text += &format!("\n[[peers]]\nnode = {}\naddress = {:?}\n", index + 1, member.address);
         }
+        text += "\n";
+        text += &self.settings.further_config;
         text
     }
 
-    fn serve_command(&self, number: usize) -> Result<Command> {
+    fn serve_command(&self, number: usize) -> Command {
+        let binary = &self.settings.binary;
         let disk = self.home(number).join("disk");
         let mut command = match self.members[number - 1].place {
-            Place::Folder => Command::new(binary()?),
+            Place::Folder => Command::new(binary),
             Place::SmallDisk(size) => {
                 let mount = format!(r#"mount -t tmpfs -o size={size} tmpfs "$1""#);
-                on_own_disk(&binary()?, &disk, &mount)
+                on_own_disk(binary, &disk, &mount)
             }
             Place::ReadOnlyFolder => {
                 let mount = r#"mount --bind "$1" "$1" && mount -o remount,bind,ro "$1""#;
-                on_own_disk(&binary()?, &disk, mount)
+                on_own_disk(binary, &disk, mount)
             }
         };
         command.arg("serve").arg("--config").arg(self.config_path(number));
-        Ok(command)
+        if let Some(log) = &self.settings.log {
+            command.env("HEDGEROW_LOG", log);
+        }
+        command
+    }
+}
+
+/// Nodes that were started and may not serve yet.
+pub struct Readiness {
+    watches: Vec<(usize, Watch)>,
+}
+
+impl Readiness {
+    /// Blocks until all of them serve. An error carries what the node printed instead.
+    pub fn wait(self) -> Result<()> {
+        self.watches
+            .iter()
+            .try_for_each(|(number, watch)| watch.wait_ready(READY_WITHIN).with_context(|| format!("node {number}")))
     }
 }
 
@@ -198,4 +251,32 @@ fn on_own_disk(binary: &Path, disk: &Path, mount: &str) -> Command {
     }
     command.args(["sh", "-c", &format!(r#"{mount} && shift && exec "$@""#), "sh"]).arg(disk).arg(binary);
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Durability;
+
+    #[test]
+    fn the_settings_reach_every_nodes_file() {
+        let base = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            base: Some(base.path().join("deep")),
+            durability: Durability::Os,
+            further_config: "[memory]\nblock_cache_mib = 64\n".to_owned(),
+            ..Settings::of_binary("hedgerow".into(), 3)
+        };
+        let cluster = Cluster::prepare(settings).unwrap();
+        for number in cluster.numbers() {
+            let text = fs::read_to_string(cluster.config_path(number)).unwrap();
+            assert!(text.starts_with(&format!("node = {number}\n")), "{text}");
+            assert!(text.contains("durability = \"os\"\n"), "{text}");
+            assert!(text.ends_with("\n[memory]\nblock_cache_mib = 64\n"), "{text}");
+            let [data] = cluster.data_directories(number).try_into().unwrap();
+            assert!(data.starts_with(base.path()) && data.is_dir(), "{}", data.display());
+        }
+        drop(cluster);
+        assert_eq!(fs::read_dir(base.path().join("deep")).unwrap().count(), 0);
+    }
 }

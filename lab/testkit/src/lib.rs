@@ -1,7 +1,8 @@
-//! Real processes under test: `hedgerow serve` nodes as children, with data of their own, free ports, and faults on demand.
+//! Clusters of real processes: `hedgerow serve` nodes as children, with data of their own, free ports, and signals on demand.
+//! The one place that starts them, for tests, for the demonstration and for experiments.
 //!
-//! Everything a test starts ends with it: a [`Cluster`] kills its nodes and removes their data when it is dropped, and
-//! the kernel kills the nodes if the test itself dies.
+//! Everything that is started ends with its owner: a [`Cluster`] kills its nodes and removes their data when it is dropped,
+//! and the kernel kills the nodes if the thread that started them dies.
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
@@ -12,14 +13,16 @@
 //! # Ok(())
 //! # }
 //! ```
-#![allow(clippy::disallowed_methods, reason = "this crate tests processes of the real operating system")]
+#![allow(clippy::disallowed_methods, reason = "this crate runs processes of the real operating system")]
 
 mod binary;
 mod cluster;
 mod node;
 mod port;
+mod settings;
 mod system;
 
 pub use binary::binary;
-pub use cluster::{Cluster, Place};
+pub use cluster::{Cluster, Readiness};
 pub use node::Node;
+pub use settings::{Durability, Place, Settings};

@@ -2,6 +2,7 @@
 
 use crate::system::{self, Signal};
 use anyhow::{Context, Result, bail};
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -64,6 +65,21 @@ impl Shared {
     }
 }
 
+/// Follows a node's output from another thread.
+pub(crate) struct Watch(Arc<Shared>);
+
+impl Watch {
+    /// As [`Node::wait_ready`].
+    pub(crate) fn wait_ready(&self, limit: Duration) -> Result<()> {
+        self.0.wait(limit, |output| output.is_ready || output.closed == 2);
+        let output = self.0.lock();
+        if output.is_ready {
+            return Ok(());
+        }
+        bail!("the node did not become ready within {limit:?}; it printed:\n{}", output.lines.join("\n"))
+    }
+}
+
 /// A running node, or one that ended and was not yet forgotten. Dropping it kills the process.
 pub struct Node {
     child: Child,
@@ -88,11 +104,26 @@ impl Node {
 
     /// Waits until the node says that it serves. An error carries what it printed instead.
     pub fn wait_ready(&self, limit: Duration) -> Result<()> {
-        self.shared.wait(limit, |output| output.is_ready || output.closed == 2);
-        if self.shared.lock().is_ready {
-            return Ok(());
-        }
-        bail!("the node did not become ready within {limit:?}; it printed:\n{}", self.output())
+        self.watch().wait_ready(limit)
+    }
+
+    /// What follows the node's output from another thread.
+    pub(crate) fn watch(&self) -> Watch {
+        Watch(self.shared.clone())
+    }
+
+    /// The process's id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Bytes of memory that the process occupies now (`VmRSS`).
+    pub fn resident_bytes(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.id());
+        let status = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+        let kib = |line: &str| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<u64>().ok();
+        status.lines().find_map(kib).map(|kib| kib << 10).with_context(|| format!("{path} has no VmRSS"))
     }
 
     /// Waits until the process has ended by itself.
@@ -116,8 +147,13 @@ impl Node {
 
     /// Asks the process to stop (SIGTERM) and waits for its end.
     pub fn terminate(&mut self, limit: Duration) -> Result<ExitStatus> {
-        self.send(Signal::Terminate)?;
+        self.ask_to_stop()?;
         self.wait_exit(limit)
+    }
+
+    /// Asks the process to stop (SIGTERM), without waiting for anything.
+    pub fn ask_to_stop(&mut self) -> Result<()> {
+        self.send(Signal::Terminate)
     }
 
     /// Freezes the process (SIGSTOP): it keeps its sockets and does nothing.

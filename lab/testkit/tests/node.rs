@@ -87,6 +87,14 @@ fn a_paused_node_is_frozen_until_it_is_resumed() {
 }
 
 #[test]
+fn the_memory_of_a_process_can_be_asked_for() {
+    let (node, id) = ready_with_id("exec cat /dev/zero >/dev/null");
+    assert_eq!(node.id().to_string(), id);
+    // More than a page, less than a gibibyte: that it is in bytes is what can be told of any machine.
+    assert!((4_097..1 << 30).contains(&node.resident_bytes().unwrap()));
+}
+
+#[test]
 fn a_dropped_node_is_gone() {
     let (node, id) = ready_with_id("trap '' TERM; exec cat /dev/zero >/dev/null");
     assert!(state(&id).is_some());

@@ -5,7 +5,7 @@
 #[path = "processes/load.rs"]
 mod load;
 
-use hedgerow_testkit::{Cluster, Place};
+use hedgerow_testkit::{Cluster, Place, Settings};
 use load::{Load, Record};
 use std::process::ExitStatus;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -128,7 +128,7 @@ fn assert_clean_stop(status: ExitStatus, output: &str) {
 fn a_full_disk_stops_its_node_with_a_clear_error_and_nobody_else() {
     let _turn = alone();
     let places = [Place::Folder, Place::Folder, Place::SmallDisk(SMALL_DISK_SIZE)];
-    let mut watched = Watched(Cluster::prepare(&places).unwrap());
+    let mut watched = Watched(Cluster::prepare(Settings::under_test(&places).unwrap()).unwrap());
     let cluster = &mut watched.0;
     cluster.restart_all(&[1, 2, 3]).unwrap();
     let addresses: Vec<_> = cluster.addresses().into_iter().map(str::to_owned).collect();

@@ -29,6 +29,8 @@ pub(crate) struct ServeConfig {
     log: Log,
     #[serde(default)]
     snapshot: Snapshot,
+    #[serde(default)]
+    faults: Faults,
 }
 
 #[derive(Debug, Deserialize)]
@@ -91,6 +93,12 @@ impl Default for Snapshot {
     }
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Faults {
+    allowed: bool,
+}
+
 impl ServeConfig {
     /// What the storage engine is told.
     pub(crate) fn storage(&self) -> RocksSettings {
@@ -128,6 +136,7 @@ impl ServeConfig {
             DurabilitySetting::Fsync => Durability::Fsync,
             DurabilitySetting::Os => Durability::Os,
         };
+        config.may_fault = self.faults.allowed;
         config.flush_node_bytes = u64::from(self.memory.write_buffer_mib) << 20;
         config.snapshot_bytes_per_second = u64::from(self.snapshot.mib_per_second) << 20;
         Ok(config)

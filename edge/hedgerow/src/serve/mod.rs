@@ -2,18 +2,20 @@
 
 mod config;
 
+use crate::command::fault::read_plan;
 use crate::exit::Exit;
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Args;
 use config::ServeConfig;
 use hedgerow_env::os::{OsDisk, raise_file_limit, random_u64};
+use hedgerow_faults::{Cluster, Plan};
 use hedgerow_node::Config;
 use hedgerow_node::os::{Running, State};
 use hedgerow_storage::{Engines, RocksEngines, RocksSettings};
 use hedgerow_types::NodeId;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -30,6 +32,12 @@ pub(crate) struct DevArguments {
     /// Address of the first node.
     #[arg(long, default_value = "127.0.0.1:34601")]
     pub(crate) listen: SocketAddr,
+    /// Faults to make from the start on: a plan's file, or the name of a plan that comes with the program.
+    #[arg(long, value_name = "PLAN")]
+    pub(crate) faults: Option<String>,
+    /// Another seed than the plan's own.
+    #[arg(long, requires = "faults")]
+    pub(crate) fault_seed: Option<u64>,
 }
 
 /// Arguments of `hedgerow serve`.
@@ -42,6 +50,7 @@ pub(crate) struct ServeArguments {
 
 /// Runs a cluster in this process until it is told to stop.
 pub(crate) fn dev(arguments: &DevArguments) -> anyhow::Result<Exit> {
+    let plan = arguments.faults.as_deref().map(|plan| plan_without_kills(plan, arguments.fault_seed)).transpose()?;
     let (root, temporary) = match &arguments.data {
         Some(root) => (root.clone(), None),
         None => {
@@ -58,14 +67,46 @@ pub(crate) fn dev(arguments: &DevArguments) -> anyhow::Result<Exit> {
     for node in peers.keys() {
         // Each node has the memory that it would have as a process of its own.
         let engines: Arc<dyn Engines> = Arc::new(RocksEngines::new(&RocksSettings::default())?);
-        let data = root.join(format!("node{}", node.0));
-        let config = Config::new(*node, peers.clone(), vec![data], random_u64());
+        let mut config = Config::new(*node, peers.clone(), vec![data_of(&root, node.0)], random_u64());
+        config.may_fault = true;
         nodes.push(start(config, &engines)?);
     }
     let addresses: Vec<&str> = peers.values().map(String::as_str).collect();
     let kept = if temporary.is_some() { "temporary data in" } else { "data in" };
     let ready = format!("ready: {} nodes at {}; {kept} {}", nodes.len(), addresses.join(","), root.display());
-    wait(nodes, &ready)
+    let faults = plan.map(|plan| start_faults(&plan, &peers, &root)).transpose()?;
+    let exit = wait(nodes, &ready);
+    // The nodes are gone, so that nothing can be switched off any more, and nobody is interested.
+    drop(faults);
+    exit
+}
+
+fn data_of(root: &Path, node: u16) -> PathBuf {
+    root.join(format!("node{node}"))
+}
+
+/// Reads a plan for the nodes of this process. They are threads, which nobody can kill.
+fn plan_without_kills(name: &str, seed: Option<u64>) -> anyhow::Result<Plan> {
+    let plan = read_plan(name, seed)?;
+    let is_kill = |fault: &hedgerow_faults::Fault| fault.kind == hedgerow_faults::Kind::Kill;
+    ensure!(
+        !plan.faults.iter().any(is_kill),
+        "the nodes of `hedgerow dev` are threads of one process, which cannot be killed: start `hedgerow serve` processes \
+         and use `hedgerow fault run --pid NODE=PID`"
+    );
+    Ok(plan)
+}
+
+/// Starts a plan against the nodes of this process.
+fn start_faults(
+    plan: &Plan,
+    peers: &BTreeMap<NodeId, String>,
+    root: &Path,
+) -> anyhow::Result<hedgerow_faults::Running> {
+    let data = peers.keys().map(|node| (node.0, data_of(root, node.0))).collect();
+    let binary = std::env::current_exe().context("finding this program")?;
+    let target = Cluster::new(peers.values().cloned().collect()).with_data(data).with_hogs(binary);
+    hedgerow_faults::start(plan, &Arc::new(target), plan.duration_max(peers.len() as u16), crate::output::say)
 }
 
 /// Runs one node until it is told to stop.

@@ -91,6 +91,7 @@ pub(crate) async fn serve(host: Rc<Host>, stream: TcpStream, id: ConnectionId) {
         Ok(false) => {}
         Err(_) => return,
     }
+    host.faults.note_client(id, stream.peer_addr().ok().map(|address| address.ip()));
     let (incoming, outgoing) = stream.into_split();
     let connection = Rc::new(Connection {
         stream: outgoing,
@@ -104,6 +105,7 @@ pub(crate) async fn serve(host: Rc<Host>, stream: TcpStream, id: ConnectionId) {
         tracing::debug!(connection = id.0, %error, "a client's connection ended");
     }
     host.clients.open.borrow_mut().remove(&id);
+    host.faults.forget_client(id);
     let left = connection.unsent.borrow().len();
     host.clients.unsent.set(host.clients.unsent.get().saturating_sub(left));
     host.node.borrow_mut().handle_client_closed(id);
@@ -220,8 +222,8 @@ fn take_frames(host: &Host, id: ConnectionId, buffer: &mut BytesMut) {
     loop {
         match hedgerow_wire::frame_size(buffer) {
             Ok(Some(size)) if buffer.len() >= size => {
-                node.handle_client(id, buffer.split_to(size).freeze(), now);
-                has_any = true;
+                let frame = host.faults.take_request(id, buffer.split_to(size).freeze());
+                has_any |= frame.map(|frame| node.handle_client(id, frame, now)).is_some();
             }
             Ok(_) => break,
             Err(reason) => {

@@ -27,6 +27,20 @@ fn a_dependency_that_points_up_is_seen() {
 }
 
 #[test]
+fn the_binary_may_contain_instruments_and_nothing_else_of_the_lab() {
+    let bench =
+        manifest("lab/bench", "a-bench", "[dependencies]\na-node.workspace = true\na-report.workspace = true\n");
+    let report = manifest("lab/report", "a-report", "[dependencies]\na.workspace = true\n");
+    let node = manifest("host/node", "a-node", "[dev-dependencies]\na-bench.workspace = true\n");
+    let binary = manifest("edge/a", "a", "[dependencies]\na-bench.workspace = true\na-sim.workspace = true\n");
+    let sim = manifest("lab/sim", "a-sim", "[dependencies]\na-bench.workspace = true\n");
+    let all = [bench, report, node, binary, sim];
+    let crates = rules::crate_layers(&all);
+    let counts = all.each_ref().map(|manifest| rules::dependency_direction(manifest, &crates).len());
+    assert_eq!(counts, [0, 1, 1, 1, 0]);
+}
+
+#[test]
 fn a_door_to_the_outside_in_a_pure_crate_is_seen() {
     let runtime = "[dependencies]\nbytes.workspace = true\ntokio.workspace = true\n";
     assert_eq!(rules::pure_dependencies(&manifest("pure/wire", "a-wire", runtime)).len(), 1);

@@ -11,6 +11,8 @@ const NO_STD: [&str; 4] = ["pure/hedge/", "pure/routing/", "pure/types/", "pure/
 /// What a pure crate may not depend on: doors to the clock, disk, sockets, threads and randomness of the machine.
 const IMPURE: [&str; 9] =
     ["getrandom", "indicatif", "libc", "rocksdb", "socket2", "tempfile", "tokio", "tracing-subscriber", "turmoil"];
+/// The crates below `lab/` that the binary may contain (decision 005): what measures, and what makes faults.
+const INSTRUMENTS: [&str; 5] = ["bench", "experiment", "faults", "report", "testkit"];
 /// What nobody may leave behind. Spelt in two halves, so that this file does not accuse itself.
 const LEFTOVERS: [&str; 7] = [
     concat!("TO", "DO"),
@@ -67,6 +69,7 @@ impl Source {
 pub(crate) enum Layer {
     Pure,
     Host,
+    Instruments,
     Edge,
     Lab,
 }
@@ -78,6 +81,7 @@ pub(crate) fn layer(path: &str) -> Option<Layer> {
         "pure" => Layer::Pure,
         "host" => Layer::Host,
         "edge" => Layer::Edge,
+        "lab" if parts.clone().next().is_some_and(|name| INSTRUMENTS.contains(&name)) => Layer::Instruments,
         "lab" => Layer::Lab,
         _ => return None,
     };
@@ -110,7 +114,7 @@ pub(crate) fn crate_layers(manifests: &[Source]) -> BTreeMap<String, Layer> {
     manifests.iter().filter_map(|manifest| Some((name(manifest)?, layer(&manifest.path)?))).collect()
 }
 
-/// Dependencies point down: pure < host < edge < lab.
+/// Dependencies point down: pure < host < instruments < edge < lab.
 pub(crate) fn dependency_direction(manifest: &Source, crates: &BTreeMap<String, Layer>) -> Vec<Complaint> {
     let Some(own) = layer(&manifest.path) else { return Vec::new() };
     let above = |name: &str| crates.get(name).copied().filter(|layer| *layer > own);

@@ -1,0 +1,117 @@
+//! What `bench` shows people.
+
+use super::options::ListedWorkload;
+use crate::output::columns;
+use hedgerow_report::{Latency, Operation, Run, Second};
+
+/// Headings of the table of runs.
+const HEADER: [&str; 13] = [
+    "variant",
+    "operation",
+    "count",
+    "per second",
+    "p50",
+    "p90",
+    "p95",
+    "p99",
+    "p99.9",
+    "p99.99",
+    "max",
+    "errors",
+    "timeouts",
+];
+
+/// The line that is said after each second.
+pub(super) fn second(second: &Second) -> String {
+    let successes = second.count - second.errors;
+    let p99 = if second.count == 0 { "n/a".to_owned() } else { format!("{} ms", milliseconds(second.p99_us)) };
+    format!("{:>4} s  {successes} ops/s, p99 {p99}, {} errors", second.second + 1, second.errors)
+}
+
+/// All runs: latencies by operation, then what else there is to say about each.
+pub(super) fn runs(runs: &[Run]) -> String {
+    let rows: Vec<_> = runs.iter().flat_map(|run| run.operations.iter().map(|it| row(run, it))).collect();
+    let mut lines = vec!["latencies in ms".to_owned(), columns(&HEADER, &rows)];
+    lines.extend(runs.iter().map(remarks));
+    lines.join("\n")
+}
+
+fn row(run: &Run, operation: &Operation) -> Vec<String> {
+    let Latency { p50, p90, p95, p99, p999, p9999, max, .. } = operation.latency_us;
+    let successes = operation.count - operation.errors - operation.timeouts;
+    let per_second = successes as f64 / run.duration_s.max(1e-9);
+    let mut cells = vec![run.variant.clone(), operation.name.clone(), operation.count.to_string()];
+    cells.push(format!("{per_second:.0}"));
+    let percentiles = [Some(p50), Some(p90), Some(p95), Some(p99), p999, p9999, Some(max)];
+    cells.extend(percentiles.map(|micros| micros.map_or_else(|| "n/a".to_owned(), milliseconds)));
+    cells.extend([operation.errors.to_string(), operation.timeouts.to_string()]);
+    cells
+}
+
+fn milliseconds(micros: f64) -> String {
+    format!("{:.3}", micros / 1e3)
+}
+
+fn remarks(run: &Run) -> String {
+    let count: u64 = run.operations.iter().map(|operation| operation.count).sum();
+    let per_operation = |seconds: f64| seconds * 1e6 / count.max(1) as f64;
+    let mut line = format!(
+        "{}: {:.0} per second for {:.1} s, CPU per operation: generator {:.1} us",
+        run.variant,
+        run.achieved_per_s,
+        run.duration_s,
+        per_operation(run.generator_cpu_s)
+    );
+    if !run.server_cpu_s.is_empty() {
+        line.push_str(&format!(", servers {:.1} us", per_operation(run.server_cpu_s.values().sum())));
+    }
+    if let (Some(lag), Some(offered)) = (&run.send_lag_us, run.offered_per_s) {
+        line.push_str(&format!(
+            "; offered {offered:.0} per second, send lag p50 {:.0} us, p99 {:.0} us",
+            lag.p50, lag.p99
+        ));
+    }
+    let extra = run.extra.iter().filter(|(name, _)| *name != "generator_processes_count");
+    line.extend(extra.map(|(name, value)| format!("; {} {value}", name.trim_end_matches("_count").replace('_', " "))));
+    match &run.void {
+        Some(reason) => format!("{line}\n{}: VOID: {reason}", run.variant),
+        None => line,
+    }
+}
+
+/// The workloads that are built in.
+pub(super) fn list(workloads: &[ListedWorkload]) -> String {
+    let rows: Vec<_> = workloads.iter().map(|it| vec![it.name.clone(), it.description.clone()]).collect();
+    columns(&["workload", "what it is"], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_tells_its_successes() {
+        let shown = second(&Second { second: 0, count: 110, errors: 10, p99_us: 2345.0, ..Second::default() });
+        assert_eq!(shown, "   1 s  100 ops/s, p99 2.345 ms, 10 errors");
+        assert!(second(&Second::default()).contains("p99 n/a"));
+    }
+
+    #[test]
+    fn a_void_run_says_why_and_missing_percentiles_are_not_made_up() {
+        let operation = Operation { name: "get".to_owned(), count: 1000, ..Operation::default() };
+        let run = Run {
+            variant: "rate=100".to_owned(),
+            duration_s: 10.0,
+            achieved_per_s: 100.0,
+            offered_per_s: Some(100.0),
+            send_lag_us: Some(Latency { p99: 80.0, ..Latency::default() }),
+            void: Some("sent late".to_owned()),
+            generator_cpu_s: 0.01,
+            operations: vec![operation],
+            ..Run::default()
+        };
+        let text = runs(&[run]);
+        assert!(text.contains("n/a") && text.contains("generator 10.0 us") && text.contains("p99 80 us"), "{text}");
+        assert!(text.ends_with("rate=100: VOID: sent late"), "{text}");
+    }
+}

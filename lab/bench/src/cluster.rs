@@ -1,0 +1,165 @@
+//! The connections to a cluster, and how requests become calls of the client.
+
+use crate::keys::KeyForm;
+use crate::load::Load;
+use crate::mix::Request;
+use crate::reply::{Failure, Found, Reply};
+use crate::workload::Kind;
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use hedgerow_client::{Client, ClientOptions, Error, Expiry, OrderedTable, Range, ScanOptions, Select, Table};
+
+/// The sort key of a row's counter in a hash table, and the prefix of its key in an ordered one.
+const COUNTER: &str = "counter";
+
+/// A table through one or more connections to each node: each is a client of its own, as independent processes would be.
+#[derive(Clone, Debug)]
+pub(crate) struct Connections {
+    handles: Vec<Handle>,
+    form: KeyForm,
+}
+
+#[derive(Clone, Debug)]
+enum Handle {
+    Hash(Table),
+    Ordered(OrderedTable),
+}
+
+/// Connects to the cluster at `addresses`.
+pub(crate) async fn connect(addresses: &[String], load: &Load) -> Result<Client> {
+    let options = ClientOptions { operation_timeout: load.timeout, ..ClientOptions::default() };
+    let client = Client::connect_with(addresses, options).await;
+    client.with_context(|| format!("cannot connect to the cluster at {}", addresses.join(",")))
+}
+
+impl Connections {
+    /// Opens the load's table `count` times.
+    pub(crate) async fn open(addresses: &[String], load: &Load, count: u32) -> Result<Self> {
+        let mut handles = Vec::with_capacity(count as usize);
+        for _ in 0..count.max(1) {
+            let client = connect(addresses, load).await?;
+            handles.push(match load.workload.table.kind {
+                Kind::Hash => Handle::Hash(client.open_table(&load.table).await?),
+                Kind::Ordered => Handle::Ordered(client.open_ordered_table(&load.table).await?),
+            });
+        }
+        Ok(Self { handles, form: KeyForm::of(&load.workload.table) })
+    }
+
+    /// Carries out `request` on the connection of `client`.
+    pub(crate) fn call(&self, client: usize, request: Request) -> impl Future<Output = Reply> + Send + use<> {
+        let handle = self.handles[client % self.handles.len()].clone();
+        let form = self.form;
+        async move {
+            match request {
+                Request::Get { row } => Ok(found(handle.get(form, row).await?.is_some())),
+                Request::Set { row, value } | Request::Insert { row, value } => {
+                    handle.set(form, row, value).await?;
+                    Ok(Found::All)
+                }
+                // In a box, so that the common requests do not carry the state of these.
+                other => Box::pin(handle.call_rarer(form, other)).await.map_err(Failure::from),
+            }
+        }
+    }
+
+    /// The value of a row.
+    pub(crate) async fn get(&self, row: u64) -> Result<Option<Bytes>, Error> {
+        self.handles[0].get(self.form, row).await
+    }
+}
+
+impl Handle {
+    async fn get(&self, form: KeyForm, row: u64) -> Result<Option<Bytes>, Error> {
+        match self {
+            Self::Hash(table) => {
+                let key = form.hashed(row);
+                table.get(key.hash_key, key.sort_key).await
+            }
+            Self::Ordered(table) => table.get(form.ordered(row)).await,
+        }
+    }
+
+    async fn set(&self, form: KeyForm, row: u64, value: Bytes) -> Result<(), Error> {
+        match self {
+            Self::Hash(table) => {
+                let key = form.hashed(row);
+                table.set(key.hash_key, key.sort_key, value).await
+            }
+            Self::Ordered(table) => table.set(form.ordered(row), value).await,
+        }
+    }
+
+    async fn call_rarer(&self, form: KeyForm, request: Request) -> Result<Found, Error> {
+        match request {
+            Request::Get { row } => Ok(found(self.get(form, row).await?.is_some())),
+            Request::Set { row, value } | Request::Insert { row, value } => {
+                self.set(form, row, value).await.map(|()| Found::All)
+            }
+            Request::ReadModifyWrite { row, value } => {
+                let before = self.get(form, row).await?;
+                self.set(form, row, value).await?;
+                Ok(found(before.is_some()))
+            }
+            Request::MultiGet { row, count } => self.multi_get(form, row, count).await,
+            Request::BatchSet { row, values } => self.batch_set(form, row, values).await,
+            Request::Scan { row, count } => self.scan(form, row, count).await,
+            Request::Incr { row } => self.incr(form, row).await,
+        }
+    }
+
+    async fn multi_get(&self, form: KeyForm, row: u64, count: u32) -> Result<Found, Error> {
+        let Self::Hash(table) = self else { return Err(needs_hash_table("multi_get")) };
+        let rows = table.multi_get(form.hashed(row).hash_key, form.sort_keys(row, count)).await?;
+        Ok(found(rows.rows.len() == count as usize))
+    }
+
+    async fn batch_set(&self, form: KeyForm, row: u64, values: Vec<Bytes>) -> Result<Found, Error> {
+        let Self::Hash(table) = self else { return Err(needs_hash_table("batch_set")) };
+        let sort_keys = form.sort_keys(row, values.len() as u32);
+        table.multi_set(form.hashed(row).hash_key, sort_keys.zip(values), None).await?;
+        Ok(Found::All)
+    }
+
+    /// In an ordered table the rows may lie in two partitions, and there may be fewer before its end: no row is missing then.
+    async fn scan(&self, form: KeyForm, row: u64, count: u32) -> Result<Found, Error> {
+        match self {
+            Self::Hash(table) => {
+                let start = form.hashed(form.first_of(row, count)).sort_key;
+                let select = Select { range: Range::from(start), count_max: count, ..Select::default() };
+                let rows = table.multi_get_range(form.hashed(row).hash_key, &select).await?;
+                Ok(found(rows.rows.len() == count as usize))
+            }
+            Self::Ordered(table) => {
+                let range = Range::from(form.ordered(row).to_vec());
+                let options = ScanOptions { page_rows: count, ..ScanOptions::default() };
+                let mut scanner = table.scan(&range, options)?;
+                let mut read = 0;
+                while read < count as usize {
+                    let Some(page) = scanner.next_page().await? else { break };
+                    read += page.len();
+                }
+                Ok(found(read > 0))
+            }
+        }
+    }
+
+    async fn incr(&self, form: KeyForm, row: u64) -> Result<Found, Error> {
+        match self {
+            Self::Hash(table) => table.incr(form.hashed(row).hash_key, COUNTER, 1, Expiry::Keep).await?,
+            Self::Ordered(table) => {
+                let key = [COUNTER.as_bytes(), &form.ordered(row)].concat();
+                table.incr(key, 1, Expiry::Keep).await?
+            }
+        };
+        Ok(Found::All)
+    }
+}
+
+fn found(is_all: bool) -> Found {
+    if is_all { Found::All } else { Found::NotAll }
+}
+
+fn needs_hash_table(operation: &str) -> Error {
+    Error::new(hedgerow_client::ErrorKind::Invalid, format!("{operation} needs a hash table"))
+}

@@ -1,0 +1,93 @@
+//! The experiments by name, one file each.
+
+mod scale;
+
+use crate::experiment::{Description, Experiment, Size};
+use crate::frame::{Finished, conduct};
+use crate::options::Options;
+use crate::progress::Event;
+use anyhow::{Result, bail};
+use scale::Scale;
+use std::time::Duration;
+
+/// What can be run, and how long it takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// What a person wants to know.
+    pub description: Description,
+    /// The groups that `--only` can choose.
+    pub groups: Vec<String>,
+    /// How long all of it should take with these options.
+    pub expected: Duration,
+    /// How long a quick run should take.
+    pub expected_quick: Duration,
+}
+
+/// All experiments. Of the options, only the number of repetitions matters.
+#[must_use]
+pub fn list(options: &Options) -> Vec<Entry> {
+    vec![entry(Scale::new, options)]
+}
+
+fn entry<E: Experiment>(make: impl Fn(&Options) -> E, options: &Options) -> Entry {
+    let of = |size| Options { size, ..options.clone() };
+    let expected = |options: &Options| {
+        make(options).groups().iter().map(|group| group.expected(options.repetitions())).sum::<Duration>()
+    };
+    let full = make(&of(Size::Full));
+    Entry {
+        description: full.description(),
+        groups: full.groups().into_iter().map(|group| group.name).collect(),
+        expected: expected(&of(Size::Full)),
+        expected_quick: expected(&of(Size::Quick)),
+    }
+}
+
+/// Runs the experiment `name`; see [`conduct`].
+pub async fn run(
+    name: &str,
+    options: &Options,
+    interrupted: impl Future<Output = ()>,
+    listener: impl FnMut(Event),
+) -> Result<Finished> {
+    match name {
+        scale::NAME => conduct(Scale::new(options), options, interrupted, listener).await,
+        _ => {
+            let names: Vec<_> = list(options).into_iter().map(|entry| entry.description.name).collect();
+            bail!("there is no experiment {name:?}; there are: {}", names.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn options() -> Options {
+        Options {
+            size: Size::Quick,
+            repetitions: None,
+            seed: 1,
+            only: Vec::new(),
+            results: PathBuf::from("unused"),
+            data: None,
+            binary: PathBuf::from("unused"),
+            command: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_quick_run_is_shorter_than_a_minute() {
+        for entry in list(&options()) {
+            assert!(entry.expected_quick < Duration::from_secs(50), "{entry:?}");
+            assert!(entry.expected > entry.expected_quick, "{entry:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_unknown_experiment_is_answered_with_the_known_ones() {
+        let error = run("scael", &options(), std::future::pending(), |_| ()).await.unwrap_err().to_string();
+        assert_eq!(error, "there is no experiment \"scael\"; there are: scale");
+    }
+}

@@ -1,0 +1,41 @@
+//! What the person who starts an experiment chooses.
+
+use crate::experiment::Size;
+use std::path::PathBuf;
+
+/// Repetitions of a full run unless told otherwise.
+const REPETITIONS_FULL: u32 = 3;
+/// Repetitions of a quick run unless told otherwise.
+const REPETITIONS_QUICK: u32 = 1;
+
+/// The choices.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How much is measured.
+    pub size: Size,
+    /// Turns of each variant; by default three, and one in a quick run.
+    pub repetitions: Option<u32>,
+    /// Of everything that is drawn.
+    pub seed: u64,
+    /// Only the groups with these names; all of them if empty.
+    pub only: Vec<String>,
+    /// The folder that gets a folder of results.
+    pub results: PathBuf,
+    /// Where clusters keep their data meanwhile; the system's temporary folder by default.
+    pub data: Option<PathBuf>,
+    /// The `hedgerow` binary that serves, and that generator processes are started from.
+    pub binary: PathBuf,
+    /// The command line, for the results.
+    pub command: Vec<String>,
+}
+
+impl Options {
+    /// Turns of each variant.
+    #[must_use]
+    pub fn repetitions(&self) -> u32 {
+        self.repetitions.unwrap_or(match self.size {
+            Size::Quick => REPETITIONS_QUICK,
+            Size::Full => REPETITIONS_FULL,
+        })
+    }
+}

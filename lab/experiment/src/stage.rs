@@ -1,0 +1,146 @@
+//! A cluster of processes with one table, which runs only while it is measured.
+#![allow(clippy::disallowed_methods, reason = "experiments start processes, wait for them and measure their files")]
+
+use crate::clock::now;
+use anyhow::{Context as _, Result, ensure};
+use hedgerow_client::Client;
+use hedgerow_testkit::{Cluster, Settings};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long leaders may take to spread over the nodes: longer than a node waits before it hands a group to the replica that
+/// should lead it.
+const SETTLE_MAX: Duration = Duration::from_secs(20);
+/// Time between two looks at the leaders.
+const SETTLE_INTERVAL: Duration = Duration::from_millis(100);
+/// A spread is even if no node leads more groups than another by this number, and one for each so many that it leads.
+const UNEVEN_MAX: u64 = 2;
+const LEADERS_PER_UNEVEN: u64 = 8;
+
+/// The cluster.
+pub(crate) struct Stage {
+    cluster: Cluster,
+}
+
+impl Stage {
+    /// A cluster that does not run yet.
+    pub(crate) fn prepare(settings: Settings) -> Result<Self> {
+        Ok(Self { cluster: Cluster::prepare(settings)? })
+    }
+
+    /// Starts all nodes; how long it took until all of them serve.
+    pub(crate) async fn start(&mut self) -> Result<Duration> {
+        let began = now();
+        let all: Vec<_> = self.cluster.numbers().collect();
+        // Here, because processes end with the thread that starts them.
+        for number in &all {
+            self.cluster.spawn(*number)?;
+        }
+        let readiness = self.cluster.readiness(&all)?;
+        tokio::task::spawn_blocking(move || readiness.wait()).await.context("waiting for the nodes")??;
+        Ok(now() - began)
+    }
+
+    /// Waits until leaders are spread evenly, so that no group moves during a measurement.
+    pub(crate) async fn settle(&self) -> Result<()> {
+        let client = Client::connect(&self.addresses()).await.context("connecting to a cluster that is ready")?;
+        let began = now();
+        loop {
+            let status: Value = serde_json::from_str(&client.status().await?).context("the status is no JSON")?;
+            let nodes = status["nodes"].as_array().map_or(&[][..], Vec::as_slice);
+            let leaders: Vec<u64> = nodes.iter().filter_map(|node| node["leaders"].as_u64()).collect();
+            if is_even(&leaders) {
+                return Ok(());
+            }
+            ensure!(now() - began < SETTLE_MAX, "leaders are not spread after {SETTLE_MAX:?}; by node: {leaders:?}");
+            tokio::time::sleep(SETTLE_INTERVAL).await;
+        }
+    }
+
+    /// Kills all nodes; fails if one has ended by itself before. Killed, because a whole cluster that is asked to stop waits
+    /// for somebody to hand its groups over to, and because the next start then includes a recovery.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        for number in self.cluster.numbers() {
+            let node = self.cluster.node(number)?;
+            ensure!(node.is_running()?, "node {number} has ended; it printed:\n{}", node.output());
+            node.kill()?;
+        }
+        Ok(())
+    }
+
+    /// The addresses of all nodes.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        self.cluster.addresses().into_iter().map(str::to_owned).collect()
+    }
+
+    /// Process ids of running nodes by name.
+    pub(crate) fn processes(&mut self) -> Result<BTreeMap<String, u32>> {
+        let numbers = self.cluster.numbers();
+        numbers.map(|number| Ok((format!("node {number}"), self.cluster.node(number)?.id()))).collect()
+    }
+
+    /// Memory that all nodes occupy now, in MiB.
+    pub(crate) fn resident_mib(&mut self) -> Result<f64> {
+        let mut bytes = 0;
+        for number in self.cluster.numbers() {
+            bytes += self.cluster.node(number)?.resident_bytes()?;
+        }
+        Ok(mib(bytes))
+    }
+
+    /// Disk that the data of all nodes takes, logs included, in MiB.
+    pub(crate) fn disk_mib(&self) -> f64 {
+        let directories = self.cluster.numbers().flat_map(|number| self.cluster.data_directories(number));
+        mib(directories.map(|directory| size_of(&directory)).sum())
+    }
+
+    /// What the nodes have printed.
+    pub(crate) fn output(&self) -> String {
+        self.cluster.output()
+    }
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// Bytes of all files below `folder`. A file that goes while we look counts nothing.
+fn size_of(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => size_of(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    };
+    entries.flatten().map(size).sum()
+}
+
+fn is_even(leaders: &[u64]) -> bool {
+    let (Some(least), Some(most)) = (leaders.iter().min(), leaders.iter().max()) else { return false };
+    most - least <= UNEVEN_MAX + most / LEADERS_PER_UNEVEN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn even_means_that_nobody_leads_much_more() {
+        assert!(!is_even(&[]));
+        assert!(is_even(&[3, 3, 3]) && is_even(&[2, 3, 4]) && is_even(&[171, 170, 172]));
+        assert!(!is_even(&[5, 3, 1]) && !is_even(&[0, 5, 4]));
+    }
+
+    #[test]
+    fn files_below_folders_count() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("a")).unwrap();
+        fs::write(folder.path().join("a/b"), [0; 100]).unwrap();
+        fs::write(folder.path().join("c"), [0; 10]).unwrap();
+        assert_eq!(size_of(folder.path()), 110);
+        assert_eq!(size_of(&folder.path().join("missing")), 0);
+    }
+}

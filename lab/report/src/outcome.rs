@@ -1,0 +1,98 @@
+//! An outcome's beginning, and its way back from a folder.
+#![allow(clippy::disallowed_methods, reason = "result.json is a file of the results folder")]
+
+use crate::schema::{Machine, Outcome, SCHEMA, VERSION};
+use crate::time::utc_now;
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+use std::fs;
+use std::path::Path;
+
+/// The file of a results folder that holds the outcome.
+pub(crate) const RESULT_FILE: &str = "result.json";
+
+/// The part of `result.json` that no version changes.
+#[derive(Deserialize)]
+struct Heading {
+    #[serde(default)]
+    schema: String,
+    version: Option<u32>,
+}
+
+impl Outcome {
+    /// An outcome without runs that begins now, on this machine. `command` is what gives it again, word by word.
+    pub fn new(title: &str, command: Vec<String>, seed: u64) -> Self {
+        Self {
+            schema: SCHEMA.to_owned(),
+            version: VERSION,
+            title: title.to_owned(),
+            command,
+            started: utc_now(),
+            machine: Machine::read(),
+            seed,
+            ..Self::default()
+        }
+    }
+
+    /// The outcome in the results folder `directory`.
+    pub fn read(directory: &Path) -> Result<Self> {
+        let path = directory.join(RESULT_FILE);
+        let bytes = fs::read(&path)
+            .with_context(|| format!("{} is no results folder: reading {RESULT_FILE}", directory.display()))?;
+        Self::parse(&bytes).with_context(|| format!("{} cannot be used", path.display()))
+    }
+
+    /// The outcome in the bytes of a `result.json`.
+    fn parse(bytes: &[u8]) -> Result<Self> {
+        let heading: Heading = serde_json::from_slice(bytes).context("this is no result of Hedgerow")?;
+        ensure!(heading.schema == SCHEMA, "its schema is {:?}; it must be {SCHEMA:?}", heading.schema);
+        let version = heading.version.context("it has no version")?;
+        ensure!(version == VERSION, "it is of version {version}; this program reads version {VERSION}");
+        serde_json::from_slice(bytes).with_context(|| format!("it does not have the form of version {VERSION}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(json: &str) -> String {
+        format!("{:#}", Outcome::parse(json.as_bytes()).unwrap_err())
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let outcome = Outcome::new("a title", vec!["hedgerow".to_owned(), "bench".to_owned()], 7);
+        let bytes = serde_json::to_vec(&outcome).unwrap();
+        assert_eq!(Outcome::parse(&bytes).unwrap(), outcome);
+    }
+
+    #[test]
+    fn other_versions_and_schemas_are_refused_by_name() {
+        assert_eq!(
+            refusal(r#"{"schema": "hedgerow-result", "version": 2, "news": []}"#),
+            "it is of version 2; this program reads version 1"
+        );
+        assert_eq!(
+            refusal(r#"{"schema": "other", "version": 1}"#),
+            r#"its schema is "other"; it must be "hedgerow-result""#
+        );
+        assert_eq!(refusal(r#"{"schema": "hedgerow-result"}"#), "it has no version");
+        assert!(refusal("[]").starts_with("this is no result of Hedgerow: "));
+        assert!(refusal(r#"{"schema": "hedgerow-result", "version": 1}"#).contains("missing field `title`"));
+    }
+
+    #[test]
+    fn unknown_fields_are_refused() {
+        let mut json = serde_json::to_value(Outcome::new("t", Vec::new(), 1)).unwrap();
+        json["typo"] = 1.into();
+        assert!(refusal(&json.to_string()).contains("unknown field `typo`"));
+    }
+
+    #[test]
+    fn a_folder_without_a_result_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = format!("{:#}", Outcome::read(folder.path()).unwrap_err());
+        assert!(error.contains("is no results folder: reading result.json: No such file"), "{error}");
+    }
+}
