@@ -14,6 +14,9 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// The niceness of a [`PreferredThread`].
+const PREFERRED_NICENESS: i32 = -15;
+
 /// The machine's clocks. Steady time is `CLOCK_BOOTTIME`, which counts suspended time too: a lease must not outlive a
 /// machine's sleep.
 #[derive(Clone, Copy, Debug, Default)]
@@ -158,6 +161,31 @@ pub fn raise_file_limit() -> io::Result<u64> {
     system::raise_file_limit()
 }
 
+/// While it lives, the thread that made it runs before others where it may: for a load generator that shares the machine
+/// with what it measures.
+#[derive(Debug)]
+pub struct PreferredThread {
+    before: i32,
+    /// Priorities are a thread's own.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl PreferredThread {
+    /// `None` where the system does not permit it.
+    pub fn new() -> Option<Self> {
+        let before = system::thread_niceness().ok()?;
+        system::set_thread_niceness(PREFERRED_NICENESS).ok()?;
+        Some(Self { before, _not_send: std::marker::PhantomData })
+    }
+}
+
+impl Drop for PreferredThread {
+    fn drop(&mut self) {
+        // To give way is always permitted.
+        drop(system::set_thread_niceness(self.before));
+    }
+}
+
 /// The few calls that the standard library does not offer.
 mod system {
     #![allow(unsafe_code, reason = "foreign calls that only fill a buffer of ours")]
@@ -187,6 +215,21 @@ mod system {
             let error = io::Error::last_os_error();
             assert_eq!(error.kind(), io::ErrorKind::Interrupted, "reads of up to 256 bytes fail only on a signal");
         }
+    }
+
+    pub(super) fn thread_niceness() -> io::Result<i32> {
+        // SAFETY: the calls take plain numbers; errno is this thread's own.
+        let (niceness, error) = unsafe {
+            *libc::__errno_location() = 0;
+            (libc::getpriority(libc::PRIO_PROCESS, 0), *libc::__errno_location())
+        };
+        if error == 0 { Ok(niceness) } else { Err(io::Error::from_raw_os_error(error)) }
+    }
+
+    pub(super) fn set_thread_niceness(niceness: i32) -> io::Result<()> {
+        // SAFETY: the call takes plain numbers. On Linux, 0 is the calling thread.
+        let status = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness) };
+        if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     pub(super) fn raise_file_limit() -> io::Result<u64> {

@@ -1,5 +1,6 @@
 //! One generator: connects, runs the engine on this process' runtime, and watches it.
 
+use crate::arrivals::Arrivals;
 use crate::cluster::Connections;
 use crate::cpu;
 use crate::engine::{Engine, Source, Times, Watched};
@@ -8,6 +9,7 @@ use crate::mix::{Mix, Part};
 use crate::pace::{OsPace, machine_now};
 use crate::record::Record;
 use anyhow::{Context as _, Result};
+use hedgerow_env::os::PreferredThread;
 use hedgerow_report::Second;
 use hedgerow_types::random::Random;
 use std::collections::BTreeMap;
@@ -72,8 +74,10 @@ impl Generator {
         let phase = f64::from(part.index) / f64::from(part.count);
         let source = Source::new(load.arrivals, load.operations, phase, seed);
         let mix = Mix::new(&load.workload, load.seed, part);
-        let pace = OsPace::new().context("making a timer")?;
+        let pace = OsPace::new(load.spin).context("making a timer")?;
         let call = move |client, request| connections.call(client, request);
+        // A closed loop waits its turn like everybody, or it would take from the servers what it measures.
+        let _preferred = matches!(load.arrivals, Arrivals::Open { .. }).then(PreferredThread::new);
         sleep_until(start).await;
         let engine = Engine::new(call, pace, times, mix, source, watched.clone());
         let mut engine = tokio::spawn(tokio::task::unconstrained(engine));

@@ -16,6 +16,8 @@ const CLIENTS_MAX: u64 = 1_000_000;
 const CONNECTIONS_MAX: u32 = 10_000;
 /// Most generator processes.
 const PROCESSES_MAX: u32 = 64;
+/// The longest time that a generator may stay awake for.
+const SPIN_MAX: Duration = Duration::from_secs(1);
 /// The highest rate of an open loop, per second.
 const RATE_MAX: f64 = 1e7;
 
@@ -43,6 +45,9 @@ pub struct Load {
     pub timeout: Duration,
     /// The table; default `bench`.
     pub table: String,
+    /// An open loop does not sleep for less than this, so that requests are sent on time; default 0. It costs up to a core
+    /// per process, which then says nothing about whether the generator kept up.
+    pub spin: Duration,
     /// Process ids of the servers on this machine by name, for their CPU time; default none.
     pub server_processes: BTreeMap<String, u32>,
     /// The binary of further generator processes, which must answer `hedgerow bench worker`. `None` = this one.
@@ -63,6 +68,7 @@ impl Load {
             operations: None,
             timeout: Duration::from_secs(10),
             table: "bench".to_owned(),
+            spin: Duration::ZERO,
             server_processes: BTreeMap::new(),
             program: None,
         }
@@ -83,10 +89,12 @@ impl Load {
                     "clients times requests in flight must be 1 to {CLIENTS_MAX}"
                 );
                 ensure!(processes <= clients, "{processes} processes need at least as many clients");
+                ensure!(self.spin.is_zero(), "a closed loop waits for nothing but replies");
             }
             Arrivals::Open { rate, in_flight_max, .. } => {
                 ensure!(rate > 0.0 && rate <= RATE_MAX, "the rate must be above 0, up to {RATE_MAX} per second");
                 ensure!(in_flight_max >= processes, "{processes} processes need at least as many requests in flight");
+                ensure!(self.spin <= SPIN_MAX, "staying awake for more than a second helps nobody");
                 ensure!(self.operations.is_none(), "a number of operations ends only a closed loop");
             }
         }

@@ -10,6 +10,7 @@ use crate::workload::Workload;
 use anyhow::{Context as _, Result};
 use std::future::poll_fn;
 use std::task::Poll;
+use std::time::Duration;
 
 const SECOND: u64 = 1_000_000_000;
 /// Clients of the closed loop.
@@ -37,7 +38,7 @@ async fn measure(arrivals: Arrivals) -> Result<f64> {
     let mix = Mix::new(&Workload::named("ycsb-a")?, 1, Part { index: 0, count: 1 });
     let start = machine_now();
     let times = Times { start, begin: start, end: start + SECOND, patience: SECOND };
-    let pace = OsPace::new().context("making a timer")?;
+    let pace = OsPace::new(Duration::ZERO).context("making a timer")?;
     let engine = Engine::new(answer, pace, times, mix, Source::new(arrivals, None, 0.0, 1), watched.clone());
     let before = cpu::of_this_process();
     tokio::spawn(tokio::task::unconstrained(engine)).await.context("the generator ended")?;

@@ -37,6 +37,10 @@ pub(crate) struct BenchOptions {
     /// Most requests that an open loop keeps in flight; what is due while so many are counts from when it was due.
     #[arg(long, value_name = "COUNT", default_value_t = IN_FLIGHT_MAX_DEFAULT, requires = "rate")]
     in_flight: u32,
+    /// Do not sleep for less than so many microseconds before a request of an open loop is due: sends on time where waking up
+    /// takes long, at the price of up to a core.
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0, requires = "rate")]
+    spin: u64,
     /// Clients of a closed loop at work at the same time.
     #[arg(long, default_value_t = 64)]
     clients: u32,
@@ -104,6 +108,7 @@ impl BenchOptions {
                 operations: self.operations,
                 timeout: cluster.timeout.unwrap_or(BULK_TIMEOUT),
                 table: self.table.clone(),
+                spin: Duration::from_micros(self.spin),
                 server_processes: self.server.iter().cloned().collect(),
                 ..Load::new(self.adapted(workload.clone()), arrivals)
             };

@@ -9,6 +9,14 @@ use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+/// Table files are handed to the disk in pieces of this size, bytes.
+const BYTES_PER_SYNC: u64 = 256 << 10;
+/// How fast one flush, and the compactions of one database, may write, bytes per second.
+const WRITE_RATE_MAX: i64 = 64 << 20;
+/// How finely that is portioned out, and how often the less urgent are served first, one in so many times.
+const WRITE_REFILL_MICROS: i64 = 5_000;
+const WRITE_FAIRNESS: i32 = 10;
+
 /// How much the engines of one [`super::RocksEngines`] may use together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RocksSettings {
@@ -62,6 +70,7 @@ impl Shared {
         options.set_env(&self.env);
         options.set_block_based_table_factory(&self.tables());
         options.set_compression_type(DBCompressionType::None);
+        set_steady_writing(&mut options);
         options
     }
 
@@ -98,9 +107,15 @@ impl Shared {
         options.set_level_zero_file_num_compaction_trigger(4);
         options.set_max_bytes_for_level_base(4 * flush);
         options.set_target_file_size_base(flush.max(16 << 20));
-        options.set_bytes_per_sync(1 << 20);
+        set_steady_writing(options);
         options.set_avoid_unnecessary_blocking_io(true);
     }
+}
+
+/// Spreads what flushes and compactions write over time: the log on the same disk waits behind every burst of theirs.
+fn set_steady_writing(options: &mut Options) {
+    options.set_bytes_per_sync(BYTES_PER_SYNC);
+    options.set_ratelimiter(WRITE_RATE_MAX, WRITE_REFILL_MICROS, WRITE_FAIRNESS);
 }
 
 /// Keeps an idle database small: no log of its own doings, no statistics threads, no large preallocation.

@@ -7,11 +7,13 @@ use hedgerow_report::{Run, Table};
 /// A column: its heading and its figure of a variant.
 type Column = (&'static str, fn(&Figures<'_>) -> Option<Spread>);
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 11] = [
     ("put per second", |it| it.of(Operation::Put, Loop::Closed, |run| Some(run.achieved_per_s))),
     ("get per second", |it| it.of(Operation::Get, Loop::Closed, |run| Some(run.achieved_per_s))),
-    ("put p99 ms", |it| it.of(Operation::Put, Loop::Open, p99_ms)),
-    ("get p99 ms", |it| it.of(Operation::Get, Loop::Open, p99_ms)),
+    ("put p99 ms", |it| it.of(Operation::Put, Loop::Closed, p99_ms)),
+    ("get p99 ms", |it| it.of(Operation::Get, Loop::Closed, p99_ms)),
+    ("put p99 ms, fixed rate", |it| it.of(Operation::Put, Loop::Open, p99_ms)),
+    ("get p99 ms, fixed rate", |it| it.of(Operation::Get, Loop::Open, p99_ms)),
     ("CPU us per put", |it| it.of(Operation::Put, Loop::Closed, Run::server_cpu_us_per_request)),
     ("CPU us per get", |it| it.of(Operation::Get, Loop::Closed, Run::server_cpu_us_per_request)),
     ("memory MiB", |it| it.resident()),
@@ -40,9 +42,9 @@ impl Figures<'_> {
         Spread::of_runs(&all, figure)
     }
 
-    /// After the last load of a turn.
+    /// After both loads for throughput, which are seldom VOID.
     fn resident(&self) -> Option<Spread> {
-        self.of(Operation::Get, Loop::Open, |run| run.extra.get(figure::RESIDENT).copied())
+        self.of(Operation::Get, Loop::Closed, |run| run.extra.get(figure::RESIDENT).copied())
     }
 
     /// The same for all loads of a turn.
@@ -51,7 +53,7 @@ impl Figures<'_> {
     }
 
     fn disk(&self) -> Option<Spread> {
-        self.of(Operation::Get, Loop::Open, |run| run.extra.get(figure::DISK).copied())
+        self.of(Operation::Get, Loop::Closed, |run| run.extra.get(figure::DISK).copied())
     }
 }
 
@@ -85,8 +87,8 @@ pub(super) fn table(cases: &[Case], runs: &[Run]) -> Option<Table> {
 fn notes(axis: Axis, figures: &[Figures<'_>]) -> Vec<String> {
     let mut notes: Vec<_> = figures.windows(2).filter_map(|pair| marginal(axis, &pair[0], &pair[1])).collect();
     notes.push(
-        "Per second: closed loop, one request in flight per connection. p99: open loop at the same rate for all variants. CPU, \
-         memory and disk (logs included): all nodes together. Start-up: from starting all nodes, with their data there, until \
+        "Per second and p99: closed loop, one request in flight per connection. Fixed rate: open loop, the same rate for all \
+         variants; n/a where all runs were VOID. CPU, memory and disk (logs included): all nodes together. Start-up: from starting all nodes, with their data there, until \
          all of them serve."
             .to_owned(),
     );
@@ -159,10 +161,10 @@ mod tests {
         let cases = cases();
         let table = table(&cases, &[runs(&cases[0], 1.0), runs(&cases[1], 2.0)].concat()).unwrap();
         let row = |index: usize| table.rows[index].join(" | ");
-        let first = "partitions=8 | 10,000 (x1.00) | 10,000 (x1.00) | 1.00 (x1.00) | 1.00 (x1.00) | n/a (n/a) | n/a (n/a) | \
+        let first = "partitions=8 | 10,000 (x1.00) | 10,000 (x1.00) | 1.00 (x1.00) | 1.00 (x1.00) | 1.00 (x1.00) | 1.00 (x1.00) | n/a (n/a) | n/a (n/a) | \
                      300 (x1.00) | 1.00 (x1.00) | 30.0 (x1.00)";
         assert_eq!(row(0), first);
-        let second = "partitions=64 | 5,000 (x0.50) | 5,000 (x0.50) | 2.00 (x2.00) | 2.00 (x2.00) | n/a (n/a) | n/a (n/a) | \
+        let second = "partitions=64 | 5,000 (x0.50) | 5,000 (x0.50) | 2.00 (x2.00) | 2.00 (x2.00) | 2.00 (x2.00) | 2.00 (x2.00) | n/a (n/a) | n/a (n/a) | \
                       600 (x2.00) | 2.00 (x2.00) | 30.0 (x1.00)";
         assert_eq!(row(1), second);
         // 300 MiB on three nodes for 56 partitions.

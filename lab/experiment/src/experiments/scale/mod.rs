@@ -34,6 +34,9 @@ const ROWS_PER_HASH_KEY: u64 = 100;
 const START_EXPECTED: Duration = Duration::from_millis(2_500);
 const LOADED_PER_S: f64 = 30_000.0;
 
+/// What the generator does not sleep for at a fixed rate: waking up takes longer than a get.
+const SPIN: Duration = Duration::from_millis(1);
+
 /// Names of figures in [`Run::extra`].
 mod figure {
     pub(super) const START: &str = "start_s";
@@ -165,7 +168,12 @@ impl Scale {
             (Loop::Open, Operation::Put) => Arrivals::poisson(self.plan.put_rate),
             (Loop::Open, Operation::Get) => Arrivals::poisson(self.plan.get_rate),
         };
+        let spin = match kind {
+            Loop::Closed => Duration::ZERO,
+            Loop::Open => SPIN,
+        };
         Load {
+            spin,
             connections: Some(case.connections),
             duration: self.plan.duration,
             warm_up: self.plan.warm_up,
