@@ -1,6 +1,7 @@
 //! The experiments by name, one file each.
 
 mod scale;
+mod throughput;
 
 use crate::experiment::{Description, Experiment, Size};
 use crate::frame::{Finished, conduct};
@@ -9,6 +10,7 @@ use crate::progress::Event;
 use anyhow::{Result, bail};
 use scale::Scale;
 use std::time::Duration;
+use throughput::Throughput;
 
 /// What can be run, and how long it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +28,7 @@ pub struct Entry {
 /// All experiments. Of the options, only the number of repetitions matters.
 #[must_use]
 pub fn list(options: &Options) -> Vec<Entry> {
-    vec![entry(Scale::new, options)]
+    vec![entry(Throughput::new, options), entry(Scale::new, options)]
 }
 
 fn entry<E: Experiment>(make: impl Fn(&Options) -> E, options: &Options) -> Entry {
@@ -51,6 +53,7 @@ pub async fn run(
     listener: impl FnMut(Event),
 ) -> Result<Finished> {
     match name {
+        throughput::NAME => conduct(Throughput::new(options), options, interrupted, listener).await,
         scale::NAME => conduct(Scale::new(options), options, interrupted, listener).await,
         _ => {
             let names: Vec<_> = list(options).into_iter().map(|entry| entry.description.name).collect();
@@ -88,6 +91,6 @@ mod tests {
     #[tokio::test]
     async fn an_unknown_experiment_is_answered_with_the_known_ones() {
         let error = run("scael", &options(), std::future::pending(), |_| ()).await.unwrap_err().to_string();
-        assert_eq!(error, "there is no experiment \"scael\"; there are: scale");
+        assert_eq!(error, "there is no experiment \"scael\"; there are: throughput, scale");
     }
 }

@@ -88,7 +88,7 @@ fn notes(axis: Axis, figures: &[Figures<'_>]) -> Vec<String> {
     let mut notes: Vec<_> = figures.windows(2).filter_map(|pair| marginal(axis, &pair[0], &pair[1])).collect();
     notes.push(
         "Per second and p99: closed loop, one request in flight per connection. Fixed rate: open loop, the same rate for all \
-         variants; n/a where all runs were VOID. CPU, memory and disk (logs included): all nodes together. Start-up: from starting all nodes, with their data there, until \
+         variants; VOID runs are left out where there are others. CPU, memory and disk (logs included): all nodes together. Start-up: from starting all nodes, with their data there, until \
          all of them serve."
             .to_owned(),
     );
