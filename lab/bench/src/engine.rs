@@ -259,8 +259,12 @@ where
             Source::Closed { .. } if is_over || self.is_limit_reached => Err(Next::Never),
             Source::Closed { idle, resting, left } => {
                 let rest = || resting.front().map_or(Next::AfterAReply, |(until, _)| Next::At(*until));
-                let client = idle.pop().ok_or_else(rest)?;
+                // Later than `now`: sending the others of this turn has taken its time.
                 let due = self.pace.now();
+                if due >= self.times.end {
+                    return Err(Next::Never);
+                }
+                let client = idle.pop().ok_or_else(rest)?;
                 if due >= self.times.begin
                     && let Some(left) = left
                 {

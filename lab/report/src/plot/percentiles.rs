@@ -61,7 +61,7 @@ pub(super) fn draw(workload: &str, operation: &str, part: &Part, variants: &[Var
         let panel = Panel::new(sheet, place, &x, &y)?;
         for (index, curve) in curves.iter().enumerate() {
             if let Some(band) = &curve.band {
-                panel.band(&band.low, &band.high, &look(index))?;
+                panel.band(&within(&band.low, &x), &within(&band.high, &x), &look(index))?;
             }
         }
         curves.iter().enumerate().try_for_each(|(index, curve)| paint(&panel, curve, &look(index), &x))
@@ -69,11 +69,8 @@ pub(super) fn draw(workload: &str, operation: &str, part: &Part, variants: &[Var
 }
 
 fn paint(panel: &Panel<'_, '_>, curve: &Curve, look: &Look, x: &Axis) -> Result<()> {
-    let within = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
-        points.iter().copied().filter(|(at, _)| *at <= x.range.end + 1e-9).collect()
-    };
-    panel.line(&within(&curve.unsound), look, Emphasis::Weak)?;
-    let sound = within(&curve.sound);
+    panel.line(&within(&curve.unsound, x), look, Emphasis::Weak)?;
+    let sound = within(&curve.sound, x);
     panel.line(&sound, look, Emphasis::Full)?;
     let nearest = |quantile: f64| {
         let at = percentile(quantile);
@@ -83,9 +80,14 @@ fn paint(panel: &Panel<'_, '_>, curve: &Curve, look: &Look, x: &Axis) -> Result<
     let mut marks: Vec<(f64, f64)> = MARKED.into_iter().filter_map(nearest).collect();
     // A line that is nowhere sound must be found in the legend too.
     if marks.is_empty() {
-        marks.extend(within(&curve.unsound).last());
+        marks.extend(within(&curve.unsound, x).last());
     }
     marks.into_iter().try_for_each(|mark| panel.mark(mark, look))
+}
+
+/// What the axis shows of a line.
+fn within(points: &[(f64, f64)], x: &Axis) -> Vec<(f64, f64)> {
+    points.iter().copied().filter(|(at, _)| *at <= x.range.end + 1e-9).collect()
 }
 
 fn curve(variant: &Variant<'_>, operation: &str) -> Result<Curve> {
