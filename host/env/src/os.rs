@@ -165,24 +165,24 @@ pub fn raise_file_limit() -> io::Result<u64> {
 /// with what it measures.
 #[derive(Debug)]
 pub struct PreferredThread {
+    thread: u32,
     before: i32,
-    /// Priorities are a thread's own.
-    _not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl PreferredThread {
     /// `None` where the system does not permit it.
     pub fn new() -> Option<Self> {
-        let before = system::thread_niceness().ok()?;
-        system::set_thread_niceness(PREFERRED_NICENESS).ok()?;
-        Some(Self { before, _not_send: std::marker::PhantomData })
+        let thread = system::thread_id();
+        let before = system::niceness(thread).ok()?;
+        system::set_niceness(thread, PREFERRED_NICENESS).ok()?;
+        Some(Self { thread, before })
     }
 }
 
 impl Drop for PreferredThread {
     fn drop(&mut self) {
         // To give way is always permitted.
-        drop(system::set_thread_niceness(self.before));
+        drop(system::set_niceness(self.thread, self.before));
     }
 }
 
@@ -217,18 +217,24 @@ mod system {
         }
     }
 
-    pub(super) fn thread_niceness() -> io::Result<i32> {
+    pub(super) fn thread_id() -> u32 {
+        // SAFETY: the call takes nothing and cannot fail.
+        unsafe { libc::gettid() as u32 }
+    }
+
+    /// Of one thread: on Linux the system calls take a thread's id where others take a process'.
+    pub(super) fn niceness(thread: u32) -> io::Result<i32> {
         // SAFETY: the calls take plain numbers; errno is this thread's own.
         let (niceness, error) = unsafe {
             *libc::__errno_location() = 0;
-            (libc::getpriority(libc::PRIO_PROCESS, 0), *libc::__errno_location())
+            (libc::getpriority(libc::PRIO_PROCESS, thread), *libc::__errno_location())
         };
         if error == 0 { Ok(niceness) } else { Err(io::Error::from_raw_os_error(error)) }
     }
 
-    pub(super) fn set_thread_niceness(niceness: i32) -> io::Result<()> {
-        // SAFETY: the call takes plain numbers. On Linux, 0 is the calling thread.
-        let status = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness) };
+    pub(super) fn set_niceness(thread: u32, niceness: i32) -> io::Result<()> {
+        // SAFETY: the call takes plain numbers.
+        let status = unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, niceness) };
         if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
