@@ -176,3 +176,19 @@ fn a_read_only_data_directory_stops_its_node_with_a_clear_error_and_nobody_else(
     let record = load.stop();
     verify_without_each(cluster, &record);
 }
+
+#[test]
+fn a_load_of_two_generator_processes_is_counted_as_one() {
+    let _turn = alone();
+    let watched = three();
+    let options = "--processes 2 --clients 4 --operations 400 --seconds 60 --warm-up 0 --rows 100 --no-results";
+    let arguments: Vec<&str> = "bench mix".split(' ').chain(options.split(' ')).collect();
+    let output = watched.0.run(&arguments).unwrap();
+    // Of each operation: variant, operation, count, ..., errors, timeouts.
+    let rows: Vec<Vec<&str>> = output.lines().map(|line| line.split_whitespace().collect()).collect();
+    let of = |operation: &str| rows.iter().find(|row| row.get(1) == Some(&operation)).expect(&output);
+    let counts = ["get", "set"].map(|operation| of(operation)[2].parse::<u64>().unwrap());
+    assert_eq!(counts.iter().sum::<u64>(), 400, "{output}");
+    assert!(counts.iter().all(|count| *count > 100), "{output}");
+    assert!(["get", "set"].iter().all(|operation| of(operation).ends_with(&["0", "0"])), "{output}");
+}
