@@ -12,7 +12,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 /// Bytes that are made room for before each read.
 const READ_SIZE: usize = 16 << 10;
@@ -30,7 +29,7 @@ pub(crate) struct Clients {
 
 /// One connection: what waits to be written, and the means to wake its task.
 struct Connection {
-    stream: OwnedWriteHalf,
+    stream: TcpStream,
     unsent: RefCell<BytesMut>,
     is_closing: Cell<bool>,
     /// Wakes the connection's task.
@@ -91,17 +90,16 @@ pub(crate) async fn serve(host: Rc<Host>, stream: TcpStream, id: ConnectionId) {
         Ok(false) => {}
         Err(_) => return,
     }
-    host.faults.note_client(id, stream.peer_addr().ok().map(|address| address.ip()));
-    let (incoming, outgoing) = stream.into_split();
+    host.faults.note_client(id, &stream);
     let connection = Rc::new(Connection {
-        stream: outgoing,
+        stream,
         unsent: RefCell::new(BytesMut::new()),
         is_closing: Cell::new(false),
         waker: RefCell::new(None),
     });
     host.clients.open.borrow_mut().insert(id, Rc::clone(&connection));
     // Whatever ends a connection concerns its own client only.
-    if let Err(error) = converse(&host, incoming, &connection, id, buffer).await {
+    if let Err(error) = converse(&host, &connection, id, buffer).await {
         tracing::debug!(connection = id.0, %error, "a client's connection ended");
     }
     host.clients.open.borrow_mut().remove(&id);
@@ -136,16 +134,10 @@ pub(super) fn read(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<()> 
 }
 
 /// Reads and writes as the connection permits, until either end closes it.
-async fn converse(
-    host: &Host,
-    incoming: OwnedReadHalf,
-    connection: &Connection,
-    id: ConnectionId,
-    mut buffer: BytesMut,
-) -> io::Result<()> {
+async fn converse(host: &Host, connection: &Connection, id: ConnectionId, mut buffer: BytesMut) -> io::Result<()> {
     take_frames(host, id, &mut buffer);
     loop {
-        let is_held_up = poll_fn(|context| poll_connection(context, host, &incoming, connection, id, &mut buffer));
+        let is_held_up = poll_fn(|context| poll_connection(context, host, connection, id, &mut buffer));
         match is_held_up.await? {
             Next::Closed => return Ok(()),
             // Others have to be written first.
@@ -164,7 +156,6 @@ enum Next {
 fn poll_connection(
     context: &mut Context<'_>,
     host: &Host,
-    incoming: &OwnedReadHalf,
     connection: &Connection,
     id: ConnectionId,
     buffer: &mut BytesMut,
@@ -175,7 +166,7 @@ fn poll_connection(
         if unsent == 0 && connection.is_closing.get() {
             return Poll::Ready(Ok(Next::Closed));
         }
-        if unsent > 0 && connection.stream.as_ref().poll_write_ready(context)?.is_ready() {
+        if unsent > 0 && connection.stream.poll_write_ready(context)?.is_ready() {
             write(host, connection)?;
             continue;
         }
@@ -186,7 +177,7 @@ fn poll_connection(
             return if unsent == 0 { Poll::Ready(Ok(Next::Wait)) } else { Poll::Pending };
         }
         buffer.reserve(READ_SIZE);
-        match poll_read(context, incoming.as_ref(), buffer)? {
+        match poll_read(context, &connection.stream, buffer)? {
             Poll::Ready(0) => return Poll::Ready(Ok(Next::Closed)),
             Poll::Ready(_) => take_frames(host, id, buffer),
             Poll::Pending => return Poll::Pending,

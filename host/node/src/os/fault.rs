@@ -20,6 +20,7 @@ use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
+use tokio::net::TcpStream;
 
 /// Delayed bytes above which nothing more is read from clients.
 const HELD_MAX: usize = 512 << 20;
@@ -169,8 +170,9 @@ impl Faults {
     }
 
     /// A client has connected.
-    pub(crate) fn note_client(&self, id: ConnectionId, address: Option<IpAddr>) {
+    pub(crate) fn note_client(&self, id: ConnectionId, stream: &TcpStream) {
         if self.timer.is_some() {
+            let address = stream.peer_addr().ok().map(|address| address.ip());
             let mut held = self.held.borrow_mut();
             let link = address.and_then(|address| held.switches.client_link(address));
             held.clients.insert(id, (address, link));
