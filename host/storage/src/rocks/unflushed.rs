@@ -89,7 +89,7 @@ impl AsKey for Wanted<'_> {
     }
 }
 
-fn compare(left: &dyn AsKey, right: &dyn AsKey) -> Ordering {
+fn compare<L: AsKey + ?Sized, R: AsKey + ?Sized>(left: &L, right: &R) -> Ordering {
     left.head().cmp(&right.head()).then_with(|| left.bytes().cmp(right.bytes()))
 }
 
@@ -135,7 +135,7 @@ impl PartialOrd for Key {
 
 impl Ord for Key {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.head.cmp(&other.head).then_with(|| self.bytes.cmp(&other.bytes))
+        compare(self, other)
     }
 }
 
