@@ -5,7 +5,7 @@
     reason = "it writes to a real disk, reads the clock and starts threads to be in the way"
 )]
 
-use crate::target::Competitor;
+use crate::schedule::Competitor;
 use anyhow::{Context as _, Result, bail};
 use hedgerow_env::os::spawn_thread;
 use hedgerow_types::random::Random;

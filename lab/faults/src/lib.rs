@@ -39,6 +39,6 @@ pub use plan::{Fault, Kind, Nodes, Place, Plan, PlanError};
 pub use processes::Pids;
 pub use proxy::{Direction, Proxies, Proxy};
 pub use run::{Report, Running, check, run, start};
-pub use schedule::{Event, Switch, Where};
+pub use schedule::{Competitor, Event, Switch, Where};
 pub use state::switches;
-pub use target::{Cluster, Competitor, Processes, Target};
+pub use target::{Cluster, Processes, Target};

@@ -13,8 +13,8 @@ mod alarm;
 mod pipe;
 
 use crate::hog::Hog;
-use crate::schedule::{Event, Switch};
-use crate::target::{Competitor, Target};
+use crate::schedule::{Competitor, Event, Switch};
+use crate::target::Target;
 use alarm::Alarm;
 use anyhow::{Context as _, Result, bail};
 use hedgerow_env::Clock as _;
@@ -228,7 +228,7 @@ impl Target for Proxies {
     fn check(&self, event: &Event) -> Result<()> {
         match event.switch {
             Switch::Stall | Switch::Slow(_) | Switch::Link(..) => Ok(()),
-            Switch::Disk { .. } | Switch::Cpu { .. } | Switch::Kill => {
+            Switch::Compete(_) | Switch::Kill => {
                 bail!("a proxy can make stall, slow and link only")
             }
         }

@@ -5,9 +5,9 @@
 #![allow(clippy::disallowed_methods, reason = "the one place of this crate that reads the clock and starts tasks")]
 
 use crate::plan::Plan;
-use crate::schedule::{Event, Switch};
+use crate::schedule::{Competitor, Event, Switch};
 use crate::state::switches;
-use crate::target::{Competitor, Target};
+use crate::target::Target;
 use anyhow::{Context as _, Result, bail, ensure};
 use hedgerow_env::Clock as _;
 use hedgerow_env::fault::{Action, Command, Stall, Switches};
@@ -251,10 +251,10 @@ impl<'a> Conductor<'a> {
                     _ => {}
                 }
             }
-            (Switch::Disk { .. } | Switch::Cpu { .. }, Some(node)) => {
-                let task = match Competitor::of(&event.switch) {
-                    Some(competitor) if is_begin => Task::Compete(edge.event(), competitor),
-                    _ => Task::EndCompeting(edge.event()),
+            (Switch::Compete(competitor), Some(node)) => {
+                let task = match is_begin {
+                    true => Task::Compete(edge.event(), competitor.clone()),
+                    false => Task::EndCompeting(edge.event()),
                 };
                 self.order(node, Some(edge), task);
             }

@@ -50,22 +50,29 @@ pub enum Switch {
     Slow(Duration),
     /// The link's two directions: from the first place to the second, and back.
     Link(Shape, Shape),
-    /// A competing writer.
+    /// A process competes with the node.
+    Compete(Competitor),
+    /// The node is killed, and started again at the end.
+    Kill,
+}
+
+/// A process that competes with a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Competitor {
+    /// It writes beside the node's data and calls fsync.
     Disk {
-        /// Bytes between two calls of fsync.
+        /// Bytes between two calls.
         write_size: u64,
         /// Time between two writes.
         pause: Duration,
     },
-    /// A competing computation.
+    /// It computes.
     Cpu {
         /// Its threads.
         threads: u16,
         /// How much of its time each computes, in percent.
         percent: u8,
     },
-    /// The node is killed, and started again at the end.
-    Kill,
 }
 
 impl Event {
@@ -88,8 +95,8 @@ impl Event {
             Switch::Stall => "stall",
             Switch::Slow(_) => "slow",
             Switch::Link(..) => "link",
-            Switch::Disk { .. } => "disk",
-            Switch::Cpu { .. } => "cpu",
+            Switch::Compete(Competitor::Disk { .. }) => "disk",
+            Switch::Compete(Competitor::Cpu { .. }) => "cpu",
             Switch::Kill => "kill",
         };
         format!("{kind} {}", self.place)
@@ -116,10 +123,10 @@ impl fmt::Display for Switch {
             Self::Slow(delay) => write!(f, "sends everything {} later", units::show(*delay)),
             Self::Link(there, back) if there == back => write!(f, "{} each way", shape(there)),
             Self::Link(there, _) => write!(f, "{} one way", shape(there)),
-            Self::Disk { write_size, pause } => {
+            Self::Compete(Competitor::Disk { write_size, pause }) => {
                 write!(f, "another process writes {write_size} bytes with fsync, {} between", units::show(*pause))
             }
-            Self::Cpu { threads, percent } => {
+            Self::Compete(Competitor::Cpu { threads, percent }) => {
                 write!(f, "another process computes with {threads} threads at {percent} %")
             }
             Self::Kill => write!(f, "killed, then started again"),
@@ -214,9 +221,10 @@ fn switch(kind: &Kind, random: &mut Random) -> Switch {
             Switch::Link(shape, if *is_one_way { Shape::default() } else { shape })
         }
         Kind::Disk { write_size, pause } => {
-            Switch::Disk { write_size: *write_size, pause: pause.draw(random, DELAY_MAX) }
+            let pause = pause.draw(random, DELAY_MAX);
+            Switch::Compete(Competitor::Disk { write_size: *write_size, pause })
         }
-        Kind::Cpu { threads, percent } => Switch::Cpu { threads: *threads, percent: *percent },
+        Kind::Cpu { threads, percent } => Switch::Compete(Competitor::Cpu { threads: *threads, percent: *percent }),
         Kind::Kill => Switch::Kill,
     }
 }

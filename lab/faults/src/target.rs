@@ -2,13 +2,12 @@
 
 use crate::control;
 use crate::hog::Hog;
-use crate::schedule::{Event, Switch};
+use crate::schedule::{Competitor, Event, Switch};
 use anyhow::{Context as _, Result, bail};
 use hedgerow_env::fault::Command;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A cluster whose nodes can be switched.
 pub trait Target: Send + Sync + 'static {
@@ -29,36 +28,6 @@ pub trait Target: Send + Sync + 'static {
 
     /// Starts a process that competes with a node.
     fn compete(&self, node: u16, competitor: &Competitor) -> Result<Hog>;
-}
-
-/// A process that competes with a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Competitor {
-    /// It writes beside the node's data and calls fsync.
-    Disk {
-        /// Bytes between two calls.
-        write_size: u64,
-        /// Time between two writes.
-        pause: Duration,
-    },
-    /// It computes.
-    Cpu {
-        /// Its threads.
-        threads: u16,
-        /// How much of its time each computes, in percent.
-        percent: u8,
-    },
-}
-
-impl Competitor {
-    /// The process that a switch stands for, if it is one.
-    pub fn of(switch: &Switch) -> Option<Self> {
-        match *switch {
-            Switch::Disk { write_size, pause } => Some(Self::Disk { write_size, pause }),
-            Switch::Cpu { threads, percent } => Some(Self::Cpu { threads, percent }),
-            Switch::Stall | Switch::Slow(_) | Switch::Link(..) | Switch::Kill => None,
-        }
-    }
 }
 
 /// Control over the processes of a cluster's nodes. Both calls block.
@@ -128,15 +97,15 @@ impl Target for Cluster {
             Switch::Stall | Switch::Slow(_) | Switch::Link(..) => {}
             Switch::Kill if self.processes.as_ref().is_some_and(|processes| processes.has(node)) => {}
             Switch::Kill => bail!("the process of node {node} is not known, so that it cannot be killed and started"),
-            Switch::Disk { .. } | Switch::Cpu { .. } if self.hogs.is_none() => {
+            Switch::Compete(_) if self.hogs.is_none() => {
                 bail!(
                     "a process can compete only with nodes of this machine, and it is not known that node {node} is one"
                 )
             }
-            Switch::Disk { .. } if !self.data.contains_key(&node) => {
+            Switch::Compete(Competitor::Disk { .. }) if !self.data.contains_key(&node) => {
                 bail!("where node {node} keeps its data is not known")
             }
-            Switch::Disk { .. } | Switch::Cpu { .. } => {}
+            Switch::Compete(_) => {}
         }
         Ok(())
     }

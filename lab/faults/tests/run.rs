@@ -44,7 +44,11 @@ impl Target for Notes {
     }
 
     fn check(&self, event: &Event) -> Result<()> {
-        if matches!(event.switch, Switch::Cpu { .. }) { bail!("there is no CPU here") } else { Ok(()) }
+        if matches!(event.switch, Switch::Compete(Competitor::Cpu { .. })) {
+            bail!("there is no CPU here")
+        } else {
+            Ok(())
+        }
     }
 
     async fn command(&self, command: &Command) -> Result<()> {
