@@ -32,30 +32,28 @@ pub(crate) struct Picture {
 pub(crate) fn pictures(outcomes: &[(&Path, &Outcome)]) -> Result<Vec<Picture>> {
     let mut pictures = Vec::new();
     for comparison in comparisons(outcomes) {
-        pictures.extend(percentile_pictures(&comparison)?);
-        pictures.extend(bar_pictures(&comparison)?);
+        pictures.extend(operation_pictures(&comparison, "percentiles", style::SERIES_MAX, percentiles::draw)?);
+        pictures.extend(operation_pictures(&comparison, "comparison", bars::VARIANTS_MAX, bars::draw)?);
         pictures.extend(timeline_pictures(&comparison)?);
     }
     Ok(pictures)
 }
 
-fn percentile_pictures(comparison: &Comparison<'_>) -> Result<Vec<Picture>> {
-    let mut pictures = Vec::new();
-    for operation in comparison.operations() {
-        for (part, variants) in parts(&comparison.variants_with(&operation), style::SERIES_MAX) {
-            let svg = percentiles::draw(&comparison.workload, &operation, &part, variants)?;
-            pictures.push(picture(comparison, &format!("percentiles-{operation}"), &part, svg));
-        }
-    }
-    Ok(pictures)
-}
+/// Draws variants of one workload and operation.
+type Draw = fn(&str, &str, &Part, &[Variant<'_>]) -> Result<String>;
 
-fn bar_pictures(comparison: &Comparison<'_>) -> Result<Vec<Picture>> {
+/// A picture, or more where there are many variants, of each operation.
+fn operation_pictures(
+    comparison: &Comparison<'_>,
+    kind: &str,
+    variants_max: usize,
+    draw: Draw,
+) -> Result<Vec<Picture>> {
     let mut pictures = Vec::new();
     for operation in comparison.operations() {
-        for (part, variants) in parts(&comparison.variants_with(&operation), bars::VARIANTS_MAX) {
-            let svg = bars::draw(&comparison.workload, &operation, &part, variants)?;
-            pictures.push(picture(comparison, &format!("comparison-{operation}"), &part, svg));
+        for (part, variants) in parts(&comparison.variants_with(&operation), variants_max) {
+            let svg = draw(&comparison.workload, &operation, &part, variants)?;
+            pictures.push(picture(comparison, &format!("{kind}-{operation}"), &part, svg));
         }
     }
     Ok(pictures)
