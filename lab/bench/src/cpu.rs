@@ -19,17 +19,23 @@ pub fn of_processes(processes: &BTreeMap<String, u32>) -> BTreeMap<String, f64> 
 
 /// CPU seconds of process `id` so far.
 pub fn of_process(id: u32) -> Result<f64> {
+    parts_of_process(id).map(|(user, system)| user + system)
+}
+
+/// CPU seconds of process `id` so far, in user space and in the kernel.
+pub fn parts_of_process(id: u32) -> Result<(f64, f64)> {
     let path = format!("/proc/{id}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
     parse(&text).with_context(|| format!("{path} is not understood"))
 }
 
-fn parse(stat: &str) -> Option<f64> {
+/// User space, kernel.
+fn parse(stat: &str) -> Option<(f64, f64)> {
     // The second field is a name in brackets, which may hold blanks and brackets of its own.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
-    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    Some((user + system) as f64 / TICKS_PER_SECOND)
+    let mut seconds = || Some(fields.next()?.parse::<u64>().ok()? as f64 / TICKS_PER_SECOND);
+    Some((seconds()?, seconds()?))
 }
 
 /// What each process used between two readings.
@@ -45,8 +51,11 @@ mod tests {
     #[test]
     fn the_name_of_a_process_may_look_like_more_fields() {
         let stat = "17 (a) b (c) S 1 17 17 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 4 0 100 1 1";
-        assert_eq!(parse(stat), Some(3.0));
+        assert_eq!(parse(stat).map(|(user, system)| user + system), Some(3.0));
         assert_eq!(parse("17 a"), None);
+        let stat = "28905 (a) b (c) S 1 28905 28905 0 -1 4194560 1 2 3 4 1250 375 0 0 20 0 14 0 1190";
+        assert_eq!(parse(stat), Some((12.5, 3.75)));
+        assert_eq!(parse("28905 (a) S 1"), None);
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! One process under measurement: its CPU time from the kernel, and its own count of allocations.
 
 use anyhow::{Context as _, Result, ensure};
+use hedgerow_bench::cpu;
 use std::fmt;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
-
-/// Clock ticks per second in `/proc/PID/stat`: the same on every Linux.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// What a process does here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,18 +103,9 @@ impl Process {
     pub(crate) fn usage(&mut self) -> Result<Usage> {
         let reply = self.ask("allocations")?;
         let (allocations, bytes) = reply.trim().split_once(' ').context("allocations: two numbers were expected")?;
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id)).with_context(|| self.role.to_string())?;
-        let (user_s, system_s) = cpu_seconds(&stat).context("the form of /proc/PID/stat")?;
+        let (user_s, system_s) = cpu::parts_of_process(self.id).with_context(|| self.role.to_string())?;
         Ok(Usage { user_s, system_s, allocations: allocations.parse()?, bytes: bytes.parse()? })
     }
-}
-
-/// CPU time of all threads from the text of `/proc/PID/stat`: user, system.
-fn cpu_seconds(stat: &str) -> Option<(f64, f64)> {
-    // The second field is the command's name, which may hold blanks and brackets.
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let mut ticks = fields.split(' ').skip(11).map(|field| field.parse::<f64>().ok());
-    Some((ticks.next()?? / TICKS_PER_SECOND, ticks.next()?? / TICKS_PER_SECOND))
 }
 
 /// A process and its children, and theirs.
@@ -138,13 +127,6 @@ pub(crate) fn family(id: u32) -> Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cpu_time_of_a_process_with_a_difficult_name() {
-        let stat = "28905 (a) b (c) S 1 28905 28905 0 -1 4194560 1 2 3 4 1250 375 0 0 20 0 14 0 1190";
-        assert_eq!(cpu_seconds(stat), Some((12.5, 3.75)));
-        assert_eq!(cpu_seconds("28905 (a) S 1"), None);
-    }
 
     #[test]
     fn a_family_begins_with_its_eldest() {
