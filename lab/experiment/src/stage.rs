@@ -2,12 +2,17 @@
 #![allow(clippy::disallowed_methods, reason = "experiments start processes, wait for them and measure their files")]
 
 use crate::clock::now;
+use crate::experiment::Context;
 use anyhow::{Context as _, Result, ensure};
+use hedgerow_bench::{Label, Load, prepare_with_rows};
 use hedgerow_client::Client;
+use hedgerow_report::Run;
 use hedgerow_testkit::{Cluster, Settings};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
+use std::future::pending;
 use std::path::Path;
 use std::time::Duration;
 
@@ -71,13 +76,29 @@ impl Stage {
         Ok(())
     }
 
-    /// The addresses of all nodes.
-    pub(crate) fn addresses(&self) -> Vec<String> {
+    /// Makes the table of `load` with its rows; `what` names it where that fails.
+    pub(crate) async fn write_rows(&self, load: &Load, what: impl Display) -> Result<()> {
+        let written = prepare_with_rows(&self.addresses(), load, |_| ()).await;
+        written.with_context(|| format!("writing the rows of {what}; the nodes printed:\n{}", self.output()))
+    }
+
+    /// One run of `load` as `variant`, with the CPU time of the nodes and the turn's seed; its histograms go into the
+    /// turn's folder.
+    pub(crate) async fn run(&mut self, context: &Context<'_>, variant: String, load: Load) -> Result<Run> {
+        let load = Load { seed: context.seed, server_processes: self.processes()?, ..load };
+        let begin_s = context.elapsed_s() + load.warm_up.as_secs_f64();
+        let measured = hedgerow_bench::run(&self.addresses(), &load, pending(), |_| ()).await;
+        let measurement = measured.with_context(|| format!("{variant}; the nodes printed:\n{}", self.output()))?;
+        let label = Label { variant, repetition: context.repetition, workload: load.workload.name, begin_s };
+        measurement.into_run(label, Some(context.folder))
+    }
+
+    fn addresses(&self) -> Vec<String> {
         self.cluster.addresses().into_iter().map(str::to_owned).collect()
     }
 
     /// Process ids of running nodes by name.
-    pub(crate) fn processes(&mut self) -> Result<BTreeMap<String, u32>> {
+    fn processes(&mut self) -> Result<BTreeMap<String, u32>> {
         let numbers = self.cluster.numbers();
         numbers.map(|number| Ok((format!("node {number}"), self.cluster.node(number)?.id()))).collect()
     }
@@ -98,7 +119,7 @@ impl Stage {
     }
 
     /// What the nodes have printed.
-    pub(crate) fn output(&self) -> String {
+    fn output(&self) -> String {
         self.cluster.output()
     }
 }

@@ -168,7 +168,7 @@ impl Run {
     }
 
     /// CPU microseconds of the generator for each request.
-    pub(crate) fn generator_cpu_us_per_request(&self) -> Option<f64> {
+    pub fn generator_cpu_us_per_request(&self) -> Option<f64> {
         (self.request_count() > 0).then(|| self.generator_cpu_s * 1e6 / self.request_count() as f64)
     }
 }

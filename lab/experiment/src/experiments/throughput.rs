@@ -6,11 +6,10 @@ use crate::options::Options;
 use crate::stage::Stage;
 use crate::summary::{Spread, or_na};
 use anyhow::{Context as _, Result};
-use hedgerow_bench::{Arrivals, Label, Load, Workload, prepare_with_rows};
+use hedgerow_bench::{Arrivals, Load, Workload};
 use hedgerow_report::{Run, Table};
 use hedgerow_testkit::Settings;
 use std::collections::BTreeMap;
-use std::future::pending;
 use std::time::Duration;
 
 /// What `hedgerow experiment` calls it.
@@ -141,8 +140,7 @@ impl Experiment for Throughput {
         let mut stage = Stage::prepare(self.settings.clone())?;
         stage.start().await?;
         let load = Load { seed: context.seed, ..self.load(&CASES[0]) };
-        let loaded = prepare_with_rows(&stage.addresses(), &load, |_| ()).await;
-        loaded.with_context(|| format!("writing the rows; the nodes printed:\n{}", stage.output()))?;
+        stage.write_rows(&load, "the table").await?;
         stage.settle().await?;
         self.stage = Some(stage);
         Ok(())
@@ -151,14 +149,7 @@ impl Experiment for Throughput {
     async fn measure(&mut self, context: &Context<'_>, case: &Case) -> Result<Vec<Run>> {
         let load = self.load(case);
         let stage = self.stage.as_mut().context("the cluster is started before the first turn")?;
-        let load = Load { seed: context.seed, server_processes: stage.processes()?, ..load };
-        let begin_s = context.elapsed_s() + load.warm_up.as_secs_f64();
-        let measured = hedgerow_bench::run(&stage.addresses(), &load, pending(), |_| ()).await;
-        let name = case.name();
-        let measurement = measured.with_context(|| format!("{name}; the nodes printed:\n{}", stage.output()))?;
-        let workload = load.workload.name.clone();
-        let label = Label { variant: name, repetition: context.repetition, workload, begin_s };
-        Ok(vec![measurement.into_run(label, Some(context.folder))?])
+        Ok(vec![stage.run(context, case.name(), load).await?])
     }
 
     fn tables(&self, runs: &[Run]) -> Vec<Table> {
@@ -186,7 +177,7 @@ fn row(case: &Case, runs: &[Run]) -> Option<Vec<String>> {
         figure(|run| run.operations.first().map(|it| it.latency_us.p50 / 1e3)),
         p99,
         cpu,
-        figure(|run| Some(run.generator_cpu_s * 1e6 / run.operations.first()?.count as f64)),
+        figure(Run::generator_cpu_us_per_request),
     ];
     let Target { per_s: wanted, p99_ms, server_cpu_us } = case.target;
     let verdicts = [

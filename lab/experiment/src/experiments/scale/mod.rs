@@ -11,13 +11,12 @@ use crate::experiment::{Context, Description, Experiment, Group, Size, Variant};
 use crate::options::Options;
 use crate::stage::Stage;
 use anyhow::{Context as _, Result};
-use hedgerow_bench::{Arrivals, Label, Load, Shares, Values, Workload, prepare_with_rows};
+use hedgerow_bench::{Arrivals, Load, Shares, Values, Workload};
 use hedgerow_env::os::raise_file_limit;
 use hedgerow_report::{Run, Table};
 use hedgerow_testkit::Settings;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::pending;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -302,8 +301,7 @@ impl Experiment for Scale {
         let mut stage = Stage::prepare(self.settings.clone())?;
         stage.start().await?;
         let load = Load { seed: context.seed, ..self.load(case, Operation::Get, Loop::Closed) };
-        let loaded = prepare_with_rows(&stage.addresses(), &load, |_| ()).await;
-        loaded.with_context(|| format!("loading the table of {case}; the nodes printed:\n{}", stage.output()))?;
+        stage.write_rows(&load, case).await?;
         stage.stop()?;
         self.stages.insert(case.shape, stage);
         Ok(())
@@ -320,16 +318,11 @@ impl Experiment for Scale {
         let resident_at_start = stage.resident_mib()?;
         let mut runs = Vec::new();
         for (kind, load) in loads {
-            let (variant, workload) = (case.variant(kind), load.workload.name.clone());
-            if !context.is_wanted(&variant, &workload) {
+            let variant = case.variant(kind);
+            if !context.is_wanted(&variant, &load.workload.name) {
                 continue;
             }
-            let load = Load { seed: context.seed, server_processes: stage.processes()?, ..load };
-            let begin_s = context.elapsed_s() + load.warm_up.as_secs_f64();
-            let measured = hedgerow_bench::run(&stage.addresses(), &load, pending(), |_| ()).await;
-            let measurement = measured.with_context(|| format!("{case}; the nodes printed:\n{}", stage.output()))?;
-            let label = Label { variant, repetition: context.repetition, workload, begin_s };
-            let mut run = measurement.into_run(label, Some(context.folder))?;
+            let mut run = stage.run(context, variant, load).await?;
             let extra = [
                 (figure::START, start.as_secs_f64()),
                 (figure::RESIDENT_AT_START, resident_at_start),
