@@ -110,6 +110,7 @@ impl From<&Refusal> for ErrorKind {
         match refusal {
             Refusal::NotLeader { .. }
             | Refusal::NotReady(_)
+            | Refusal::Lagging(_)
             | Refusal::NotHosted
             | Refusal::Busy(_)
             | Refusal::Unresolved

@@ -97,6 +97,7 @@ impl Node {
             partitions,
             table_kind: is_extended.then_some(i32::from(is_ordered)),
             start_keys: (is_extended && is_ordered).then(|| table.partitions.iter().map(start).collect()),
+            nodes: None,
         }
     }
 
@@ -119,6 +120,7 @@ impl Node {
             hp_primary: None,
             hp_secondaries: None,
             hp_last_drops: None,
+            learners: None,
         }
     }
 

@@ -143,11 +143,12 @@ impl Node {
         let Some(pending) = replica.reads.remove(&ticket) else { return };
         let leader = replica.group.leader();
         let reply = match (outcome, &replica.storage) {
-            (ReadOutcome::Serve, Some(storage)) => {
+            (ReadOutcome::Serve(_), Some(storage)) => {
                 storage.read(&pending.read, expiry_seconds(now.unix_micros)).map_err(|error| storage_refusal(&error))
             }
-            (ReadOutcome::Serve, None) => Err(Refusal::NotReady("a checkpoint is being installed".into())),
+            (ReadOutcome::Serve(_), None) => Err(Refusal::NotReady("a checkpoint is being installed".into())),
             (ReadOutcome::Refused, _) => Err(not_leader(leader)),
+            (ReadOutcome::Lagging(lag), _) => Err(Refusal::Lagging(lag)),
         };
         match (reply, pending.origin) {
             (Ok(reply), Origin::Client(caller)) => self.answer_read(&caller, reply, now),

@@ -18,7 +18,7 @@ use crate::snapshot::Limiter;
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::{Disk, Now};
 use hedgerow_placement::{Catalogue, Settings};
-use hedgerow_replication::{ProposeError, ReadStart};
+use hedgerow_replication::{ProposeError, ReadNeed, ReadStart};
 use hedgerow_storage::Engines;
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::op::{Proposal, Read, ReadReply, Write};
@@ -303,10 +303,10 @@ impl Node {
         if replica.reads.len() >= PENDING_READS_MAX {
             return Err((Refusal::Busy(format!("{PENDING_READS_MAX} reads of the partition wait")), origin));
         }
-        match replica.group.read(ticket, now.instant) {
+        match replica.group.read(ticket, ReadNeed::Latest, now.instant) {
             // `now` was read after the request had arrived, and nothing is applied between here and the storage read:
             // what is read is the state at `now`, when the lease held.
-            ReadStart::Serve => match storage.read(&read, expiry_seconds(now.unix_micros)) {
+            ReadStart::Serve(_) => match storage.read(&read, expiry_seconds(now.unix_micros)) {
                 Ok(reply) => Ok(Some((reply, origin))),
                 Err(error) => Err((storage_refusal(&error), origin)),
             },
@@ -317,6 +317,7 @@ impl Node {
             }
             ReadStart::NotLeader { leader } => Err((not_leader(leader), origin)),
             ReadStart::NotReady(reason) => Err((Refusal::NotReady(reason.into()), origin)),
+            ReadStart::Lagging(lag) => Err((Refusal::Lagging(lag), origin)),
         }
     }
 

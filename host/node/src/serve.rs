@@ -215,6 +215,8 @@ impl Node {
             index,
             staleness_ms: None,
             queue_us: 0,
+            requests_in_flight: 0,
+            service_us: 0,
         });
         let out = self.outbox.client(caller.connection);
         hedgerow_wire::encode_reply(out, caller.method, caller.sequence_id, reply, extension.as_ref());

@@ -132,5 +132,6 @@ fn map(address: SocketAddr) -> Reply {
         partitions: (0..PARTITIONS).map(partition).collect(),
         table_kind: Some(0),
         start_keys: None,
+        nodes: None,
     })
 }

@@ -11,7 +11,7 @@ use hedgerow_wire::message::{
     QueryConfigReply, Scan, ScanReply, TableInfo, UpdateEnvs, UpdateReply,
 };
 use hedgerow_wire::{
-    Address, Body, Extension, Header, HostPort, Method, ReadLevel, Reply, ReplyExtension, Text, call, encode_reply,
+    Address, Body, Extension, Header, HostPort, Method, Reply, ReplyExtension, Text, call, encode_reply,
 };
 
 /// The seeds, each with the name of its file in `corpus-seed`.
@@ -45,7 +45,7 @@ fn header() -> Header {
         is_backup: true,
         extension: Some(Extension {
             attempt: Some(1),
-            read_level: Some(ReadLevel::Session),
+            read_level_code: Some(2),
             session_token: Some(blob("token")),
             staleness_bound_ms: Some(50),
             tie: Some(blob("tie")),
@@ -55,12 +55,20 @@ fn header() -> Header {
             client_id: Some(77),
             sequence: Some(3),
             request_id: Some(4),
+            any_replica: true,
         }),
     }
 }
 
 fn extension() -> ReplyExtension {
-    ReplyExtension { served_by: server(), index: 12, staleness_ms: Some(5), queue_us: 6 }
+    ReplyExtension {
+        served_by: server(),
+        index: 12,
+        staleness_ms: Some(5),
+        queue_us: 6,
+        requests_in_flight: 7,
+        service_us: 8,
+    }
 }
 
 fn blob(text: &'static str) -> Bytes {

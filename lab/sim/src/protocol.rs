@@ -210,6 +210,7 @@ const fn is_clean(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::NotLeader { .. }
         | Refusal::NotReady(_)
+        | Refusal::Lagging(_)
         | Refusal::NotHosted
         | Refusal::Busy(_)
         | Refusal::Invalid(_)

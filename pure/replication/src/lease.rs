@@ -1,13 +1,15 @@
 //! What may be promised because of the time: the leader's lease, the refusal to vote, and the reads that rest on them.
 
 use crate::group::Group;
-use crate::ready::{ReadOutcome, ReadStart, Ready};
+use crate::ready::{Answer, Question, ReadNeed, ReadOutcome, ReadStart, Ready, Served};
 use crate::settings::READS_WAITING_MAX;
-use hedgerow_types::Instant;
+use core::time::Duration;
+use hedgerow_types::{Instant, Lag, ReplicaId};
 
 impl Group {
-    /// Begins a linearizable read that arrived just now. `ticket` names it if it has to wait; tickets must differ.
-    pub fn read(&mut self, ticket: u64, now: Instant) -> ReadStart {
+    /// Begins a read that arrived just now and may be served here, at whatever kind of replica this is. `ticket` names it if
+    /// it has to wait; tickets must differ.
+    pub fn read(&mut self, ticket: u64, _need: ReadNeed, now: Instant) -> ReadStart {
         let now = self.advance(now);
         if !self.leads() {
             return ReadStart::NotLeader { leader: self.leader() };
@@ -18,7 +20,7 @@ impl Group {
         let commit = self.commit();
         let has_lease = self.lease_holds(now);
         if has_lease && (commit <= self.applied() || self.skips_apply_wait()) {
-            return ReadStart::Serve;
+            return ReadStart::Serve(Served { staleness: Some(Duration::ZERO) });
         }
         self.reads.push(ticket, now, self.has_own_commit().then_some(commit));
         if has_lease {
@@ -28,6 +30,35 @@ impl Group {
         }
         self.is_dirty = true;
         ReadStart::Wait
+    }
+
+    /// The leader's node to ask on behalf of reads that wait here, if there is something to ask now. The host gathers the
+    /// questions of all groups for one node into one message; just before that leaves, [`Group::ask`] makes the question.
+    pub fn wants_to_ask(&self, _now: Instant) -> Option<ReplicaId> {
+        None
+    }
+
+    /// Makes the question that [`Group::wants_to_ask`] spoke of, to be sent at once; `id` has never been used at this
+    /// node. `None` if there is nothing to ask any more.
+    pub fn ask(&mut self, _id: u64, _now: Instant) -> Option<(ReplicaId, Question)> {
+        None
+    }
+
+    /// Another replica of the group asks. The answer comes in [`Ready::answers`].
+    pub fn handle_question(&mut self, _from: ReplicaId, _question: Question, _now: Instant) {}
+
+    /// The answer to a question came.
+    pub fn handle_answer(&mut self, _from: ReplicaId, _answer: Answer, _now: Instant) {}
+
+    /// When the group wants [`Group::handle_tick`] to be called although no tick is due: a read has waited long enough, or a
+    /// proof of freshness is to be renewed.
+    pub fn wakes_at(&self) -> Option<Instant> {
+        None
+    }
+
+    /// How far behind this replica is, as far as it knows.
+    pub fn lag(&self, _now: Instant) -> Lag {
+        Lag::default()
     }
 
     /// Forgets a read that waits; nothing happens if it does not.
@@ -72,7 +103,9 @@ impl Group {
             self.reads.confirm(sent);
         }
         let applied = if self.skips_apply_wait() { u64::MAX } else { self.applied() };
-        self.reads.release(applied, |ticket| ready.reads.push((ticket, ReadOutcome::Serve)));
+        self.reads.release(applied, |ticket| {
+            ready.reads.push((ticket, ReadOutcome::Serve(Served { staleness: Some(Duration::ZERO) })))
+        });
     }
 }
 

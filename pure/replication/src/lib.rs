@@ -37,7 +37,7 @@ pub use message::Message;
 #[cfg(feature = "mutations")]
 pub use mutations::Mutations;
 pub use ready::{
-    FIRST, Fetch, PeerProgress, Persist, ProposeError, ReadOutcome, ReadStart, Ready, Role, RoleChange, SnapshotMeta,
-    SnapshotSend, Start, StartError,
+    Answer, FIRST, Fetch, PeerProgress, Persist, ProposeError, Question, ReadNeed, ReadOutcome, ReadStart, Ready, Role,
+    RoleChange, Served, SnapshotMeta, SnapshotSend, Start, StartError,
 };
 pub use settings::Settings;

@@ -2,8 +2,9 @@
 
 use crate::membership::Membership;
 use crate::message::Message;
+use core::time::Duration;
 use hedgerow_types::log::{Entry, HardState, LogPosition};
-use hedgerow_types::{GroupId, Index, ReplicaId, Term};
+use hedgerow_types::{GroupId, Index, Lag, ReplicaId, Term};
 
 /// Where the log of every group begins. The replicas that found a group hold this position from the start, as if an empty
 /// entry stood there, and the first membership with it. One that joins later holds nothing and so always begins with a
@@ -126,30 +127,79 @@ pub struct Persist {
     pub hard_state: Option<HardState>,
 }
 
+/// What a read needs of the replica that serves it. Read levels become this: a session read needs the index that its
+/// session saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadNeed {
+    /// Everything that was acknowledged, or shown to anybody, before the read arrived.
+    Latest,
+    /// Everything up to this index.
+    AtLeast(Index),
+    /// Everything that was acknowledged so long before the read is served.
+    Within(Duration),
+    /// Anything that was committed.
+    Anything,
+}
+
+/// A read of the storage, now, is what was asked for. The host passes on to the caller how old it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// How old the data may be at most, in true time, by this replica's own proof; zero for a read that needed the latest,
+    /// `None` if there is no proof (session and eventual reads do not need one).
+    pub staleness: Option<Duration>,
+}
+
 /// How a read that waited ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
     /// The storage is new enough: read it now. No further check is needed.
-    Serve,
-    /// The replica lost its leadership, or the term changed: the caller should ask the new leader.
+    Serve(Served),
+    /// The replica's role, leader or term changed under the read, or it knows no leader: the caller should ask another
+    /// replica.
     Refused,
+    /// The replica is too far behind, or got no answer from its leader in time.
+    Lagging(Lag),
 }
 
-/// How a linearizable read starts.
+/// How a read starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadStart {
-    /// The lease holds and everything committed is applied: read the storage now, then check
-    /// [`crate::Group::lease_holds`] with a newly read clock before the result is used.
-    Serve,
+    /// Read the storage now. If the read needed the latest at a leader, check [`crate::Group::lease_holds`] with a newly
+    /// read clock before the result is used, should anything have happened in between.
+    Serve(Served),
     /// The ticket comes back in [`Ready::reads`].
     Wait,
-    /// Not the leader.
+    /// No leader is known, or this is not the leader and the read has to be there.
     NotLeader {
         /// The leader, if one is known.
         leader: Option<ReplicaId>,
     },
     /// Cannot be taken now; says why.
     NotReady(&'static str),
+    /// The replica is too far behind.
+    Lagging(Lag),
+}
+
+/// Asks the leader for its commit index on behalf of reads that wait at another replica. Each attempt has a fresh id, so
+/// that an answer belongs to one question for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The term that the asking replica is in.
+    pub term: Term,
+    /// Unique at the asking node, restarts included.
+    pub id: u64,
+}
+
+/// What the leader answers a [`Question`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The answering replica's term.
+    pub term: Term,
+    /// The question's id.
+    pub id: u64,
+    /// What was committed when the question arrived, by a replica that has proved since that it led then; `None` if it does
+    /// not lead.
+    pub commit: Option<LogPosition>,
 }
 
 /// Which state of a group a snapshot holds.
@@ -199,6 +249,8 @@ pub struct Ready {
     /// Reads that waited. Those refused come first, and none is served in a Ready that reports a role change which
     /// refuses them.
     pub reads: Vec<(u64, ReadOutcome)>,
+    /// Answers to questions of other replicas, to be sent to them.
+    pub answers: Vec<(ReplicaId, Answer)>,
     /// Set if role, leader or term changed.
     pub role: Option<RoleChange>,
     /// Replace the storage durably by the received checkpoint, then call [`crate::Group::handle_snapshot_installed`]. The
@@ -220,6 +272,7 @@ impl Ready {
             && self.persist.is_none()
             && self.committed.is_empty()
             && self.reads.is_empty()
+            && self.answers.is_empty()
             && self.role.is_none()
             && self.install.is_none()
             && !self.wants_checkpoint

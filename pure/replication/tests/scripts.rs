@@ -164,10 +164,11 @@ impl Script {
         self.world.run(0);
         match start {
             None => "waits for the node".into(),
-            Some(ReadStart::Serve) => "at once".into(),
+            Some(ReadStart::Serve(_)) => "at once".into(),
             Some(ReadStart::Wait) => "waits".into(),
             Some(ReadStart::NotLeader { leader }) => format!("not the leader, that is {:?}", leader.map(|id| id.0)),
             Some(ReadStart::NotReady(why)) => why.into(),
+            Some(ReadStart::Lagging(lag)) => lag.to_string(),
         }
     }
 

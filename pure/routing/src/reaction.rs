@@ -5,7 +5,7 @@
 //! | not leader, leader named | yes | at once to the leader; after a few times with a wait |
 //! | not leader, none named; not hosted; creating; not reachable | yes | map again, wait |
 //! | not ready | yes | wait; map again if that lasts |
-//! | busy | yes | wait |
+//! | busy, lagging | yes | wait |
 //! | unresolved, stopping, connection lost, no reply | only if idempotent | map again, wait |
 //! | no table | yes, once | map again, wait: the table may be so new that a node does not know it |
 //! | expired, session window, invalid, too large, table exists, unknown | no | fail |
@@ -70,7 +70,7 @@ pub fn reaction(failure: Failure<'_>, attempt: u32, is_idempotent: bool, random:
                 Reaction::Retry { after: Duration::ZERO }
             }
             Refusal::NotReady(_) if attempt <= NOT_READY_PATIENCE => Reaction::Retry { after: after() },
-            Refusal::Busy(_) => Reaction::Retry { after: after() },
+            Refusal::Busy(_) | Refusal::Lagging(_) => Reaction::Retry { after: after() },
             Refusal::NotLeader { .. } | Refusal::NotReady(_) | Refusal::NotHosted | Refusal::Creating => {
                 Reaction::RefreshAndRetry { after: after() }
             }

@@ -1,6 +1,7 @@
 //! Errors in two layers, as the client protocol has them: an operation's own outcome, and a refusal to run it at all.
 
 use crate::id::NodeId;
+use crate::read::Lag;
 use alloc::string::String;
 
 /// The outcome of an operation that ran. The numbers are those of RocksDB and travel on the wire.
@@ -59,6 +60,10 @@ pub enum Refusal {
     /// The replica cannot serve yet: starting, learning or without a leader's confirmation. Nothing happened; try again.
     #[error("the replica is not ready: {0}")]
     NotReady(String),
+    /// The replica is too far behind for the read level that was asked for, or cannot know whether it is. Nothing
+    /// happened; ask another replica.
+    #[error("the replica lags: {0}")]
+    Lagging(Lag),
     /// The node does not host the partition. Nothing happened; ask the map.
     #[error("the partition is not on this node")]
     NotHosted,

@@ -81,7 +81,9 @@ impl ErrorName {
     /// name: `ERR_INVALID_STATE` and `ERR_OBJECT_NOT_FOUND` make them ask for the map again.
     pub const fn of_refusal(refusal: &Refusal) -> Self {
         match refusal {
-            Refusal::NotLeader { .. } | Refusal::NotReady(_) | Refusal::Stopping(_) => Self::InvalidState,
+            Refusal::NotLeader { .. } | Refusal::NotReady(_) | Refusal::Lagging(_) | Refusal::Stopping(_) => {
+                Self::InvalidState
+            }
             Refusal::NotHosted | Refusal::NoTable => Self::ObjectNotFound,
             Refusal::Busy(_) => Self::Busy,
             Refusal::Unresolved | Refusal::Expired => Self::Timeout,
@@ -106,7 +108,7 @@ impl ErrorName {
         match refusal {
             Refusal::NoTable => Self::AppNotExist,
             Refusal::NotLeader { .. } => Self::ForwardToOthers,
-            Refusal::NotReady(_) | Refusal::Stopping(_) => Self::ServiceNotActive,
+            Refusal::NotReady(_) | Refusal::Lagging(_) | Refusal::Stopping(_) => Self::ServiceNotActive,
             Refusal::NotHosted
             | Refusal::Busy(_)
             | Refusal::Unresolved

@@ -8,6 +8,8 @@ use crate::message::Message;
 use crate::thrift::{Malformed, Reader, put_field};
 use crate::value::{Binary, Text, Wire};
 use bytes::{Bytes, BytesMut};
+use core::time::Duration;
+use hedgerow_types::ReadLevel;
 
 /// What a request says about itself besides its message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,56 +28,17 @@ pub struct Header {
     pub extension: Option<Extension>,
 }
 
-/// How fresh a read must be. The numbers travel on the wire.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(i32)]
-pub enum ReadLevel {
-    /// The latest acknowledged value.
-    #[default]
-    Linearizable = 0,
-    /// Not older than anything the caller's session saw or wrote.
-    Session = 1,
-    /// At most [`Extension::staleness_bound_ms`] old.
-    Bounded = 2,
-    /// Some committed state.
-    Eventual = 3,
-}
-
-impl ReadLevel {
-    /// The level with wire number `code`. An unknown number is read as the strongest level, which is always safe.
-    pub const fn from_code(code: i32) -> Self {
-        match code {
-            1 => Self::Session,
-            2 => Self::Bounded,
-            3 => Self::Eventual,
-            _ => Self::Linearizable,
-        }
-    }
-}
-
-impl Wire for ReadLevel {
-    const TAG: u8 = i32::TAG;
-    const SIZE_MIN: usize = i32::SIZE_MIN;
-
-    fn read(input: &mut Reader) -> Result<Self, Malformed> {
-        input.i32().map(Self::from_code)
-    }
-
-    fn write(&self, out: &mut BytesMut) {
-        (*self as i32).write(out);
-    }
-}
-
 /// Our fields of a request, each absent unless the caller set it. Fits every request, read or write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extension {
     /// 16: number of this attempt within its request, from 1.
     pub attempt: Option<i32>,
-    /// 17: how fresh a read must be.
-    pub read_level: Option<ReadLevel>,
-    /// 18: what the session has seen, opaque here.
+    /// 17: number of the read level; see [`Extension::read_level`].
+    pub read_level_code: Option<i32>,
+    /// 18: what the session has seen, an encoded `hedgerow_types::SessionToken`. It may be cut down to the partition that
+    /// is asked.
     pub session_token: Option<Bytes>,
-    /// 19: for [`ReadLevel::Bounded`], ms.
+    /// 19: the bound of a bounded read, ms; see [`Extension::read_level`].
     pub staleness_bound_ms: Option<i64>,
     /// 20: who holds the other copy of a tied request, opaque here.
     pub tie: Option<Bytes>,
@@ -91,16 +54,44 @@ pub struct Extension {
     pub sequence: Option<u64>,
     /// 26: the request's own id, the same in all its attempts; what a cancel names.
     pub request_id: Option<u64>,
+    /// 27: whether any replica may serve the read at its level, instead of naming the leader.
+    pub any_replica: bool,
 }
 
 impl Extension {
+    /// How fresh the read must be; `None` if the caller leaves it to the table. A level that is not known, or a bound that
+    /// is missing or out of its range, is read as the strongest level, which is always safe.
+    pub fn read_level(&self) -> Option<ReadLevel> {
+        self.read_level_code.map(|code| match code {
+            1 => ReadLevel::Session,
+            2 => {
+                let bound = self.staleness_bound_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
+                let is_allowed = |bound: &Duration| (ReadLevel::BOUND_MIN..=ReadLevel::BOUND_MAX).contains(bound);
+                bound.filter(is_allowed).map_or(ReadLevel::Linearizable, ReadLevel::Bounded)
+            }
+            3 => ReadLevel::Eventual,
+            _ => ReadLevel::Linearizable,
+        })
+    }
+
+    /// Asks for `level`, in the fields that [`Extension::read_level`] looks at.
+    pub fn set_read_level(&mut self, level: ReadLevel) {
+        let (code, bound) = match level {
+            ReadLevel::Linearizable => (0, None),
+            ReadLevel::Session => (1, None),
+            ReadLevel::Bounded(bound) => (2, Some(i64::try_from(bound.as_millis()).unwrap_or(i64::MAX))),
+            ReadLevel::Eventual => (3, None),
+        };
+        (self.read_level_code, self.staleness_bound_ms) = (Some(code), bound);
+    }
+
     /// Takes field `id` if it is ours.
     fn read_field(slot: &mut Option<Self>, id: i16, tag: u8, input: &mut Reader) -> Result<bool, Malformed> {
         let known = match id {
             16 | 17 | 22 => tag == i32::TAG,
             18 | 20 => tag == Binary::TAG,
             19 | 21 | 24..=26 => tag == i64::TAG,
-            23 => tag == bool::TAG,
+            23 | 27 => tag == bool::TAG,
             _ => false,
         };
         if !known {
@@ -109,7 +100,7 @@ impl Extension {
         let this = slot.get_or_insert_default();
         match id {
             16 => this.attempt = Some(input.i32()?),
-            17 => this.read_level = Some(ReadLevel::read(input)?),
+            17 => this.read_level_code = Some(input.i32()?),
             18 => this.session_token = Some(input.bytes()?),
             19 => this.staleness_bound_ms = Some(input.i64()?),
             20 => this.tie = Some(input.bytes()?),
@@ -118,14 +109,15 @@ impl Extension {
             23 => this.wants_trace = bool::read(input)?,
             24 => this.client_id = Some(u64::read(input)?),
             25 => this.sequence = Some(u64::read(input)?),
-            _ => this.request_id = Some(u64::read(input)?),
+            26 => this.request_id = Some(u64::read(input)?),
+            _ => this.any_replica = bool::read(input)?,
         }
         Ok(true)
     }
 
     fn write_fields(&self, out: &mut BytesMut) {
         put_field(out, 16, &self.attempt);
-        put_field(out, 17, &self.read_level);
+        put_field(out, 17, &self.read_level_code);
         put_field(out, 18, &self.session_token.clone().map(Binary));
         put_field(out, 19, &self.staleness_bound_ms);
         put_field(out, 20, &self.tie.clone().map(Binary));
@@ -136,6 +128,9 @@ impl Extension {
         put_field(out, 24, &self.client_id);
         put_field(out, 25, &self.sequence);
         put_field(out, 26, &self.request_id);
+        if self.any_replica {
+            put_field(out, 27, &true);
+        }
     }
 }
 
@@ -176,5 +171,9 @@ crate::message::message! {
         102 => staleness_ms: Option<i64>,
         /// Time that the request waited before it was served, microseconds.
         103 => queue_us: i32,
+        /// Requests that the node had taken and not answered when it replied, this one not counted.
+        104 => requests_in_flight: i32,
+        /// What a read or write costs the node at the moment, on average, microseconds; 0 = not known.
+        105 => service_us: i32,
     }
 }

@@ -14,10 +14,12 @@ use crate::method::Method;
 use crate::request::{REPLY, STRICT};
 use crate::thrift::{Malformed, Reader, put_bytes, put_field_header, tag};
 use crate::value::{Address, Text, Wire};
-use alloc::string::ToString;
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bytes::{BufMut, BytesMut};
-use hedgerow_types::Refusal;
+use core::time::Duration;
+use hedgerow_types::{Lag, Refusal};
 
 macro_rules! replies {
     ($($(#[$doc:meta])* $variant:ident($message:ident) for $($method:ident)|+;)*) => {
@@ -153,6 +155,7 @@ impl Failure {
             12 => Refusal::TableExists,
             13 => Refusal::Stopping(text()),
             14 => Refusal::Unknown,
+            15 => Refusal::Lagging(read_lag(message)),
             _ => return None,
         })
     }
@@ -175,6 +178,7 @@ const fn kind(refusal: &Refusal) -> i32 {
         Refusal::TableExists => 12,
         Refusal::Stopping(_) => 13,
         Refusal::Unknown => 14,
+        Refusal::Lagging(_) => 15,
     }
 }
 
@@ -186,6 +190,7 @@ fn held(refusal: &Refusal) -> Text {
         | Refusal::TooLarge(text)
         | Refusal::Stopping(text) => Text::from(text.as_str()),
         Refusal::SessionWindow { sequence } => Text::from(sequence.to_string()),
+        Refusal::Lagging(lag) => Text::from(written_lag(lag)),
         Refusal::NotLeader { .. }
         | Refusal::NotHosted
         | Refusal::Unresolved
@@ -195,6 +200,20 @@ fn held(refusal: &Refusal) -> Text {
         | Refusal::TableExists
         | Refusal::Unknown => Text::default(),
     }
+}
+
+/// Entries, and after a space milliseconds where they are known.
+fn written_lag(lag: &Lag) -> String {
+    match lag.staleness {
+        Some(staleness) => format!("{} {}", lag.entries, staleness.as_millis()),
+        None => lag.entries.to_string(),
+    }
+}
+
+fn read_lag(text: &str) -> Lag {
+    let mut numbers = text.split(' ').map(|number| number.parse().ok());
+    let entries = numbers.next().flatten().unwrap_or(0);
+    Lag { entries, staleness: numbers.next().flatten().map(Duration::from_millis) }
 }
 
 impl Reply {
@@ -312,7 +331,7 @@ fn read_with_extension<M: Message>(input: &mut Reader) -> Result<(M, Option<Repl
         if message.read_field(id, tag, input)? {
             continue;
         }
-        let is_ours = (100..104).contains(&id) && extension.get_or_insert_default().read_field(id, tag, input)?;
+        let is_ours = (100..106).contains(&id) && extension.get_or_insert_default().read_field(id, tag, input)?;
         if !is_ours {
             input.skip(tag)?;
         }

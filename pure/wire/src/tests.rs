@@ -2,7 +2,7 @@
 //! over.
 
 use crate::call::{self, ReplyFrame};
-use crate::header::{Extension, Header, ReadLevel, ReplyExtension};
+use crate::header::{Extension, Header, ReplyExtension};
 use crate::message::message;
 use crate::method::{Body, Method};
 use crate::reply::{Detail, Failure, Reply, encode_reply};
@@ -14,8 +14,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bytes::{BufMut, Bytes, BytesMut};
 use core::net::SocketAddrV4;
-use hedgerow_types::Refusal;
+use core::time::Duration;
 use hedgerow_types::random::Random;
+use hedgerow_types::{Lag, Refusal};
 use proptest::prelude::*;
 
 /// A value drawn at random; small values and boundaries are frequent.
@@ -121,7 +122,8 @@ impl Sample for Extension {
     fn sample(random: &mut Random) -> Self {
         Self {
             attempt: Sample::sample(random),
-            read_level: <Option<i32>>::sample(random).map(ReadLevel::from_code),
+            read_level_code: Sample::sample(random),
+            any_replica: Sample::sample(random),
             session_token: Sample::sample(random),
             staleness_bound_ms: Sample::sample(random),
             tie: Sample::sample(random),
@@ -252,6 +254,8 @@ fn every_refusal_reaches_a_caller_with_an_extension() {
         Refusal::Creating,
         Refusal::TableExists,
         Refusal::Stopping(text()),
+        Refusal::Lagging(Lag { entries: 7, staleness: Some(Duration::from_millis(1_500)) }),
+        Refusal::Lagging(Lag { entries: 7, staleness: None }),
         Refusal::Unknown,
     ];
     let leader = Text::from("10.0.0.1:34801");

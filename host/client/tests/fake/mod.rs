@@ -133,6 +133,7 @@ pub(crate) fn map(leaders: &[SocketAddr], nodes: &[SocketAddr], ballot: i64) -> 
         partitions: leaders.iter().enumerate().map(partition).collect(),
         table_kind: Some(0),
         start_keys: None,
+        nodes: None,
     })
 }
 

@@ -10,8 +10,8 @@ use bytes::{Bytes, BytesMut};
 use chaos::Strike;
 use check::Check;
 use hedgerow_replication::{
-    Fetch, Membership, Message, Mutations, Persist, ReadOutcome, ReadStart, Ready, Role, Settings, SnapshotMeta,
-    SnapshotSend,
+    Fetch, Membership, Message, Mutations, Persist, ReadNeed, ReadOutcome, ReadStart, Ready, Role, Settings,
+    SnapshotMeta, SnapshotSend,
 };
 use hedgerow_types::log::{Entry, EntryKind};
 use hedgerow_types::random::Random;
@@ -527,9 +527,9 @@ impl World {
         let read_us = self.draw(self.read_us);
         let node = self.nodes.get_mut(&id)?;
         let now = node.now(self.time);
-        let start = node.group.as_mut()?.read(ticket, now);
+        let start = node.group.as_mut()?.read(ticket, ReadNeed::Latest, now);
         match start {
-            ReadStart::Serve => {
+            ReadStart::Serve(_) => {
                 let index = node.machine.last_write;
                 let is_good = node.group.as_ref().is_some_and(|group| group.lease_holds(now));
                 if read_us > 0 {
@@ -542,7 +542,7 @@ impl World {
                 self.next_ticket += 1;
                 node.reads.insert(ticket, floor);
             }
-            ReadStart::NotLeader { .. } | ReadStart::NotReady(_) => {}
+            ReadStart::NotLeader { .. } | ReadStart::NotReady(_) | ReadStart::Lagging(_) => {}
         }
         Some(start)
     }
@@ -551,8 +551,8 @@ impl World {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let Some(floor) = node.reads.remove(&ticket) else { return };
         match outcome {
-            ReadOutcome::Serve => self.check.read_done(id, floor, node.machine.last_write),
-            ReadOutcome::Refused => self.check.refused += 1,
+            ReadOutcome::Serve(_) => self.check.read_done(id, floor, node.machine.last_write),
+            ReadOutcome::Refused | ReadOutcome::Lagging(_) => self.check.refused += 1,
         }
     }
 

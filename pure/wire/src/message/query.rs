@@ -30,6 +30,9 @@ message! {
         110 => table_kind: Option<i32>,
         /// Of an ordered table, where each partition begins; only to callers that sent an extension.
         111 => start_keys: Option<Vec<Binary>>,
+        /// Where the nodes of these partitions are, for callers that prefer near ones; only to callers that sent an
+        /// extension.
+        112 => nodes: Option<Vec<NodePlace>>,
     }
 
     /// Where one partition is.
@@ -56,5 +59,15 @@ message! {
         10 => hp_secondaries: Option<Vec<HostPort>>,
         /// Lost replicas by name (Pegasus 2.6 only).
         11 => hp_last_drops: Option<Vec<HostPort>>,
+        /// Read-only replicas; only to callers that sent an extension.
+        110 => learners: Option<Vec<Address>>,
+    }
+
+    /// Where a node is, by its operator's word.
+    pub struct NodePlace {
+        /// The node.
+        1 => address: Address,
+        /// Its labels, each as `key=value`, in the order of their keys.
+        2 => labels: Vec<Text>,
     }
 }
