@@ -371,7 +371,7 @@ impl World {
     }
 
     fn carry_out(&mut self, id: u64, ready: Ready) {
-        let Ready { messages, persist, committed, reads, role, install, wants_checkpoint, snapshots, fetch } = ready;
+        let Ready { messages, persist, committed, reads, role, install, wants_checkpoint, snapshots, fetch, answers: _ } = ready;
         if let Some(persist) = persist {
             self.persist(id, persist);
         }
