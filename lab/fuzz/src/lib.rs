@@ -13,7 +13,7 @@ pub use seed::seeds;
 use bytes::{Bytes, BytesMut};
 use hedgerow_types::codec::{decode_proposal, decode_write_reply, encode_proposal, encode_write_reply};
 use hedgerow_types::op::ReadReply;
-use hedgerow_types::{Status, key};
+use hedgerow_types::{GroupId, SessionToken, Status, key};
 use hedgerow_wire::call;
 use hedgerow_wire::serve::{Denied, Ident, Operation, TableKind, operation, read_reply, status_reply};
 use hedgerow_wire::{
@@ -30,6 +30,7 @@ pub fn decode_anything(data: &[u8]) {
     as_reply(Bytes::copy_from_slice(data));
     as_stored(Bytes::copy_from_slice(data));
     as_arguments(data);
+    as_token(data);
     as_key(Bytes::copy_from_slice(data));
 }
 
@@ -53,6 +54,7 @@ fn as_request(frame: Bytes) {
     match decode_request(frame) {
         Ok(request) => {
             serve(&request.body);
+            read_extension(&request.header);
             let mut again = BytesMut::new();
             call::encode_request(&mut again, &request.header, request.sequence_id, &request.body);
             assert_eq!(frame_size(&again), Ok(Some(again.len())));
@@ -67,6 +69,27 @@ fn as_request(frame: Bytes) {
         }
         Err(Rejected::Close(_) | Rejected::Ignore) => {}
     }
+}
+
+/// What a server makes of a read's own fields. A level that it asks for survives being asked for again.
+fn read_extension(header: &Header) {
+    let Some(extension) = &header.extension else { return };
+    if let Some(level) = extension.read_level() {
+        let mut again = extension.clone();
+        again.set_read_level(level);
+        assert_eq!(again.read_level(), Some(level));
+    }
+    as_token(extension.session_token.as_deref().unwrap_or_default());
+}
+
+/// What a session saw: read in whole and for one partition, which must agree.
+fn as_token(data: &[u8]) {
+    let whole = SessionToken::decode(data);
+    let group = GroupId::new(2, 4);
+    assert_eq!(SessionToken::floor_in(data, group), whole.as_ref().map(|token| token.floor(group)).map_err(|it| *it));
+    let Ok(token) = whole else { return };
+    assert_eq!(SessionToken::decode(&token.encode()).as_ref(), Ok(&token));
+    assert_eq!(token.to_string().parse().as_ref(), Ok(&token));
 }
 
 /// What a server does with a request before it asks a partition.

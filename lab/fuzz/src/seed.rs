@@ -3,16 +3,17 @@
 use bytes::{Bytes, BytesMut};
 use hedgerow_types::codec::{encode_proposal, encode_write_reply};
 use hedgerow_types::op::{Check, Mutation, Proposal, Write, WriteDetail, WriteReply};
-use hedgerow_types::{ClientId, Refusal, Status, key};
+use hedgerow_types::{ClientId, GroupId, Lag, ReadLevel, Refusal, SessionToken, Status, key};
 use hedgerow_wire::message::{
     BatchGet, BatchGetReply, Cancel, CheckAndMutate, CheckAndSet, CheckReply, CreateOptions, CreateTable, DropTable,
     FullData, FullKey, GetReply, GetScanner, Incr, IncrReply, KeyValue, ListNodesReply, ListTables, ListTablesReply,
-    MultiGet, MultiGetReply, MultiPut, MultiRemove, Mutate, NodeInfo, PartitionConfig, Put, QueryConfig,
+    MultiGet, MultiGetReply, MultiPut, MultiRemove, Mutate, NodeInfo, NodePlace, PartitionConfig, Put, QueryConfig,
     QueryConfigReply, Scan, ScanReply, TableInfo, UpdateEnvs, UpdateReply,
 };
 use hedgerow_wire::{
     Address, Body, Extension, Header, HostPort, Method, Reply, ReplyExtension, Text, call, encode_reply,
 };
+use std::time::Duration;
 
 /// The seeds, each with the name of its file in `corpus-seed`.
 pub fn seeds() -> Vec<(String, Vec<u8>)> {
@@ -26,6 +27,7 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
         call::encode_request(&mut frame, &header(), 7, &body);
         seeds.push((format!("request-v1-{name}"), frame.to_vec()));
     }
+    seeds.extend(reads());
     for (method, reply) in replies() {
         let mut frame = BytesMut::new();
         encode_reply(&mut frame, method, 7, &reply, Some(&extension()));
@@ -46,7 +48,7 @@ fn header() -> Header {
         extension: Some(Extension {
             attempt: Some(1),
             read_level_code: Some(2),
-            session_token: Some(blob("token")),
+            session_token: Some(token().encode().into()),
             staleness_bound_ms: Some(50),
             tie: Some(blob("tie")),
             deadline_ms: Some(900),
@@ -58,6 +60,35 @@ fn header() -> Header {
             any_replica: true,
         }),
     }
+}
+
+/// What a session saw of three partitions.
+fn token() -> SessionToken {
+    let mut token = SessionToken::of(GroupId::new(2, 4), 300);
+    token.observe(GroupId::new(2, 5), 1);
+    token.observe(GroupId::new(7, 0), u64::MAX);
+    token
+}
+
+/// A read at each level beside the bounded one of every other request, with nothing else in its extension, and a
+/// session's token.
+fn reads() -> Vec<(String, Vec<u8>)> {
+    let mut seeds = Vec::new();
+    for level in [ReadLevel::Linearizable, ReadLevel::Session, ReadLevel::Eventual] {
+        let session_token = (level == ReadLevel::Session).then(|| token().encode().into());
+        let mut extension = Extension { session_token, any_replica: true, ..Extension::default() };
+        extension.set_read_level(level);
+        let header = Header { is_backup: false, extension: Some(extension), ..header() };
+        let mut frame = BytesMut::new();
+        call::encode_request(&mut frame, &header, 7, &Body::Get(key::full_key(b"a", b"b")));
+        seeds.push((format!("request-v1-read-{level}"), frame.to_vec()));
+    }
+    let mut frame = BytesMut::new();
+    let backup = Header { extension: None, ..header() };
+    call::encode_request(&mut frame, &backup, 7, &Body::Ttl(key::full_key(b"a", b"b")));
+    seeds.push(("request-v1-backup".into(), frame.to_vec()));
+    seeds.push(("session-token".into(), token().encode()));
+    seeds
 }
 
 fn extension() -> ReplyExtension {
@@ -167,8 +198,12 @@ fn replies() -> Vec<(Method, Reply)> {
         secondaries: vec![address(), Address::NONE],
         hp_primary: Some(HostPort { host: "localhost".into(), port: 34801, kind: 1 }),
         hp_secondaries: Some(vec![HostPort::default()]),
+        learners: Some([address()].into_iter().collect()),
         ..PartitionConfig::default()
     };
+    let place = NodePlace { address: address().into(), labels: vec!["region=eu".into(), "zone=a".into()] };
+    let places = Some(vec![place]);
+    let lag = Lag { entries: 7, staleness: Some(Duration::from_millis(1_500)) };
     let table =
         TableInfo { status: 1, app_name: "temp".into(), envs: vec![("k".into(), "v".into())], ..TableInfo::default() };
     let mut replies = vec![
@@ -185,7 +220,10 @@ fn replies() -> Vec<(Method, Reply)> {
             Method::GetScanner,
             Reply::Scan(ScanReply { kvs: vec![row], context_id: 9, kv_count: Some(1), ..ScanReply::default() }),
         ),
-        (Method::QueryConfig, Reply::QueryConfig(QueryConfigReply::found(2, 2, vec![partition]))),
+        (
+            Method::QueryConfig,
+            Reply::QueryConfig(QueryConfigReply { nodes: places, ..QueryConfigReply::found(2, 2, vec![partition]) }),
+        ),
         (Method::ListTables, Reply::ListTables(ListTablesReply { infos: vec![table], ..ListTablesReply::default() })),
         (
             Method::ListNodes,
@@ -195,6 +233,7 @@ fn replies() -> Vec<(Method, Reply)> {
             }),
         ),
         (Method::Remove, Reply::refused(&Refusal::SessionWindow { sequence: 3 }, Some(&server()))),
+        (Method::Ttl, Reply::refused(&Refusal::Lagging(lag), Some(&server()))),
     ];
     for method in
         [Method::CreateTable, Method::DropTable, Method::ClusterInfo, Method::UpdateEnvs, Method::HedgerowAdmin]

@@ -85,28 +85,50 @@ impl SessionToken {
 
     /// The inverse of [`SessionToken::encode`]. Refuses other versions, groups that do not ascend, too many of them,
     /// and trailing bytes.
-    pub fn decode(mut input: &[u8]) -> Result<Self, Malformed> {
-        let malformed = || Malformed("session token");
-        let (version, rest) = input.split_first().ok_or_else(malformed)?;
-        input = rest;
-        let count = take_number(&mut input).ok_or_else(malformed)?;
-        if *version != VERSION || count > SESSION_GROUPS_MAX as u64 {
-            return Err(malformed());
-        }
+    pub fn decode(input: &[u8]) -> Result<Self, Malformed> {
         let mut floors = BTreeMap::new();
-        let mut before = None::<u64>;
-        for _ in 0..count {
-            let step = take_number(&mut input).ok_or_else(malformed)?;
-            let index = take_number(&mut input).ok_or_else(malformed)?;
-            let group = before.unwrap_or(0).checked_add(step).ok_or_else(malformed)?;
-            if before.is_some() && step == 0 {
-                return Err(malformed());
-            }
-            before = Some(group);
-            floors.insert(GroupId::from_u64(group), index);
-        }
-        if input.is_empty() { Ok(Self { floors }) } else { Err(malformed()) }
+        let note = |group, index| {
+            floors.insert(group, index);
+        };
+        read_floors(input, note).ok_or(MALFORMED)?;
+        Ok(Self { floors })
     }
+
+    /// What `decode(input)?.floor(group)` is, found without building the token.
+    pub fn floor_in(input: &[u8], group: GroupId) -> Result<Index, Malformed> {
+        let mut floor = 0;
+        let note = |named, index| {
+            if named == group {
+                floor = index;
+            }
+        };
+        read_floors(input, note).ok_or(MALFORMED)?;
+        Ok(floor)
+    }
+}
+
+const MALFORMED: Malformed = Malformed("session token");
+
+/// Gives `note` every pair of the token; `None` if it is malformed.
+fn read_floors(mut input: &[u8], mut note: impl FnMut(GroupId, Index)) -> Option<()> {
+    let (version, rest) = input.split_first()?;
+    input = rest;
+    let count = take_number(&mut input)?;
+    if *version != VERSION || count > SESSION_GROUPS_MAX as u64 {
+        return None;
+    }
+    let mut before = None::<u64>;
+    for _ in 0..count {
+        let step = take_number(&mut input)?;
+        let index = take_number(&mut input)?;
+        let group = before.unwrap_or(0).checked_add(step)?;
+        if before.is_some() && step == 0 {
+            return None;
+        }
+        before = Some(group);
+        note(GroupId::from_u64(group), index);
+    }
+    input.is_empty().then_some(())
 }
 
 /// The token as text without spaces, to hand to another process.
@@ -203,12 +225,18 @@ mod tests {
         fn tokens_survive_bytes_and_text(floors in proptest::collection::vec(any::<(u32, u32, u64)>(), 0..20)) {
             let token = token(&floors);
             prop_assert_eq!(&SessionToken::decode(&token.encode()), &Ok(token.clone()));
+            for (group, index) in token.floors() {
+                prop_assert_eq!(SessionToken::floor_in(&token.encode(), group), Ok(index));
+            }
+            let other = GroupId::new(7, 7);
+            prop_assert_eq!(SessionToken::floor_in(&token.encode(), other), Ok(token.floor(other)));
             prop_assert_eq!(token.to_string().parse(), Ok(token));
         }
 
         #[test]
         fn no_bytes_make_it_fail(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let _ = SessionToken::decode(&bytes);
+            let floor = SessionToken::floor_in(&bytes, GroupId::new(0, 0));
+            prop_assert_eq!(floor, SessionToken::decode(&bytes).map(|token| token.floor(GroupId::new(0, 0))));
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Extension fields are plain optional thrift fields of simple types, so that others pass over them: ids 16 and up in
 //! the meta struct of a v1 request, ids 100 and up at the end of a response struct. Replies carry ours only to callers
-//! that sent ours.
+//! that sent ours, and addresses in them as plain numbers ([`crate::PlainAddress`]).
 
 use crate::message::Message;
 use crate::thrift::{Malformed, Reader, put_field};

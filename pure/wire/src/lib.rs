@@ -33,4 +33,4 @@ pub use method::{Class, Method};
 pub use reply::{Failure, Reply, encode_rejection, encode_reply};
 pub use request::{Body, Rejected, Request, decode_request};
 pub use thrift::Malformed;
-pub use value::{Address, HostPort, PartitionId, Text};
+pub use value::{Address, HostPort, PartitionId, PlainAddress, PlainAddresses, Text};

@@ -8,7 +8,7 @@ use crate::method::{Body, Method};
 use crate::reply::{Detail, Failure, Reply, encode_reply};
 use crate::request::{Rejected, Request, decode_request};
 use crate::thrift::tag;
-use crate::value::{Address, Binary, HostPort, PartitionId, Text};
+use crate::value::{Address, Binary, HostPort, PartitionId, PlainAddress, PlainAddresses, Text};
 use crate::{ErrorName, frame_size};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -103,6 +103,18 @@ impl Sample for Address {
             0 => Self::NONE,
             _ => Self::new(SocketAddrV4::new((random.next_u64() as u32).into(), random.next_u64() as u16)),
         }
+    }
+}
+
+impl Sample for PlainAddress {
+    fn sample(random: &mut Random) -> Self {
+        Self(Address::sample(random))
+    }
+}
+
+impl Sample for PlainAddresses {
+    fn sample(random: &mut Random) -> Self {
+        Self(Vec::sample(random))
     }
 }
 
@@ -312,6 +324,56 @@ fn unknown_fields_are_passed_over() {
     put.write(&mut out);
     let read = Put::read(&mut crate::thrift::Reader::new(out.freeze()));
     assert_eq!(read, Ok(put));
+}
+
+message! {
+    /// A configuration reply as a reader knows it that has none of our fields.
+    pub(crate) struct OlderQueryConfigReply {
+        /// How it went.
+        1 => err: ErrorName,
+        /// The partitions.
+        5 => partitions: Vec<OlderPartitionConfig>,
+    }
+
+    /// A partition as that reader knows it.
+    pub(crate) struct OlderPartitionConfig {
+        /// Table and index.
+        1 => pid: PartitionId,
+        /// Its version.
+        2 => ballot: i64,
+        /// The leader.
+        4 => primary: Address,
+        /// The other replicas.
+        5 => secondaries: Vec<Address>,
+        /// Replicas that were lost.
+        6 => last_drops: Vec<Address>,
+    }
+}
+
+#[test]
+fn readers_that_do_not_know_our_fields_pass_over_them() {
+    use crate::message::{Message, NodePlace, PartitionConfig, QueryConfigReply};
+    use crate::value::Wire;
+    let address = Address::new("127.0.0.1:34801".parse().expect("an address"));
+    let partition = PartitionConfig {
+        ballot: 3,
+        primary: address,
+        learners: Some([address, address].into_iter().collect()),
+        ..PartitionConfig::default()
+    };
+    let place = NodePlace { address: address.into(), labels: Vec::from(["zone=a".into()]) };
+    let reply = QueryConfigReply {
+        table_kind: Some(1),
+        start_keys: Some(Vec::from([Binary(Bytes::from_static(b"m"))])),
+        nodes: Some(Vec::from([place])),
+        ..QueryConfigReply::found(2, 1, Vec::from([partition]))
+    };
+    let mut out = BytesMut::new();
+    reply.write_fields(&mut out);
+    ReplyExtension { staleness_ms: Some(5), ..ReplyExtension::default() }.write(&mut out);
+    let older = OlderPartitionConfig { ballot: 3, primary: address, ..OlderPartitionConfig::default() };
+    let older = OlderQueryConfigReply { err: ErrorName::Ok, partitions: Vec::from([older]) };
+    assert_eq!(OlderQueryConfigReply::read(&mut crate::thrift::Reader::new(out.freeze())), Ok(older));
 }
 
 #[test]

@@ -397,6 +397,71 @@ impl Wire for Address {
     }
 }
 
+/// An address as a plain number, which readers that do not know the field can pass over: they cannot with [`Address`],
+/// whose tag is that of a struct. Our own fields hold addresses in this form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlainAddress(pub Address);
+
+impl core::ops::Deref for PlainAddress {
+    type Target = Address;
+
+    fn deref(&self) -> &Address {
+        &self.0
+    }
+}
+
+impl From<Address> for PlainAddress {
+    fn from(address: Address) -> Self {
+        Self(address)
+    }
+}
+
+impl Wire for PlainAddress {
+    const TAG: u8 = tag::I64;
+    const SIZE_MIN: usize = 8;
+
+    fn read(input: &mut Reader) -> Result<Self, Malformed> {
+        Address::read(input).map(Self)
+    }
+
+    fn write(&self, out: &mut BytesMut) {
+        self.0.write(out);
+    }
+}
+
+/// A list of [`PlainAddress`]es.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlainAddresses(pub Vec<Address>);
+
+impl core::ops::Deref for PlainAddresses {
+    type Target = [Address];
+
+    fn deref(&self) -> &[Address] {
+        &self.0
+    }
+}
+
+impl FromIterator<Address> for PlainAddresses {
+    fn from_iter<I: IntoIterator<Item = Address>>(addresses: I) -> Self {
+        Self(addresses.into_iter().collect())
+    }
+}
+
+impl Wire for PlainAddresses {
+    const TAG: u8 = tag::LIST;
+    const SIZE_MIN: usize = <Vec<PlainAddress> as Wire>::SIZE_MIN;
+
+    fn read(input: &mut Reader) -> Result<Self, Malformed> {
+        Ok(Vec::<PlainAddress>::read(input)?.into_iter().map(|address| address.0).collect())
+    }
+
+    fn write(&self, out: &mut BytesMut) {
+        out.put_u8(PlainAddress::TAG);
+        out.put_i32(self.0.len() as i32);
+        self.0.iter().for_each(|address| address.write(out));
+    }
+}
+
 /// A host name with port (`host_port`). Only Pegasus 2.6 reads it; to older clients it is poison, so that fields of this
 /// type stay absent unless the operator asks for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,10 +3,12 @@
 #![allow(unsafe_code, reason = "counting allocations needs an allocator, whose trait is unsafe")]
 
 use bytes::{Bytes, BytesMut};
+use hedgerow_types::{GroupId, ReadLevel, SessionToken};
 use hedgerow_wire::message::{GetReply, Put, UpdateReply};
 use hedgerow_wire::{Body, Extension, Header, Method, Reply, ReplyExtension, Text, call, decode_request, encode_reply};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::time::Duration;
 
 struct Counting;
 
@@ -45,7 +47,10 @@ fn requests() -> Vec<Body> {
 
 #[test]
 fn reading_get_and_put_allocates_nothing() {
-    let extension = Extension { attempt: Some(1), client_id: Some(5), sequence: Some(6), ..Extension::default() };
+    let mut extension = Extension { attempt: Some(1), client_id: Some(5), sequence: Some(6), ..Extension::default() };
+    extension.set_read_level(ReadLevel::Bounded(Duration::from_secs(2)));
+    extension.session_token = Some(SessionToken::of(GroupId::new(1, 0), 300).encode().into());
+    extension.any_replica = true;
     let header = Header { app_id: 1, extension: Some(extension), ..Header::default() };
     for body in requests() {
         let mut stream = BytesMut::new();
@@ -53,15 +58,25 @@ fn reading_get_and_put_allocates_nothing() {
         call::encode_request(&mut stream, &header, 2, &body);
         let frame = stream.split_to(stream.len() / 2).freeze();
         let (count, request) = allocations_of(|| decode_request(frame));
-        assert_eq!(request.map(|request| request.body), Ok(body));
+        let request = request.expect("a whole request");
+        assert_eq!(request.body, body);
         assert_eq!(count, 0);
+        let (count, level) = allocations_of(|| request.header.extension.as_ref().and_then(Extension::read_level));
+        assert_eq!((count, level), (0, Some(ReadLevel::Bounded(Duration::from_secs(2)))));
     }
 }
 
 #[test]
 fn writing_their_replies_allocates_nothing() {
     let server = Text::from_static("127.0.0.1:34801");
-    let extension = ReplyExtension { served_by: server.clone(), index: 7, ..ReplyExtension::default() };
+    let extension = ReplyExtension {
+        served_by: server.clone(),
+        index: 7,
+        staleness_ms: Some(250),
+        requests_in_flight: 4,
+        service_us: 5,
+        ..ReplyExtension::default()
+    };
     let value = Bytes::from(vec![7; 1000]);
     let replies = [
         (Method::Get, Reply::Get(GetReply { value, server: server.clone(), ..GetReply::default() })),

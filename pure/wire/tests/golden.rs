@@ -1,6 +1,9 @@
 //! Frames byte by byte, as unmodified clients and servers exchange them.
 
+mod common;
+
 use bytes::{Bytes, BytesMut};
+use common::bytes;
 use hedgerow_wire::call::{self, ReplyFrame};
 use hedgerow_wire::message::{
     GetReply, KeyValue, MultiPut, PartitionConfig, Put, QueryConfig, QueryConfigReply, ScanReply, UpdateReply,
@@ -9,22 +12,6 @@ use hedgerow_wire::{
     Address, Body, ErrorName, Failure, Header, HostPort, Method, PartitionId, Reply, Request, decode_request,
     encode_rejection, encode_reply, frame_size,
 };
-
-/// Reads hexadecimal digits; `"..."` stands for its text, and spaces and bars are for the eye.
-fn bytes(text: &str) -> Bytes {
-    let mut out = Vec::new();
-    for (i, part) in text.split('"').enumerate() {
-        if i % 2 == 1 {
-            out.extend_from_slice(part.as_bytes());
-            continue;
-        }
-        let digits: Vec<u8> = part.bytes().filter(u8::is_ascii_hexdigit).collect();
-        out.extend(digits.chunks(2).map(|pair| {
-            u8::from_str_radix(std::str::from_utf8(pair).expect("digits"), 16).expect("two hexadecimal digits")
-        }));
-    }
-    out.into()
-}
 
 const GET_BODY: &str = r#"80010001 00000011 "RPC_RRDB_RRDB_GET" 00000007 | 0c0001 00000004 00016162 | 00"#;
 const GET_REPLY_NAME: &str = r#"80010002 00000015 "RPC_RRDB_RRDB_GET_ACK" 00000007"#;

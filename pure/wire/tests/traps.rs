@@ -1,16 +1,17 @@
 //! What breaks real clients, one test for each trap that the codec can fall into.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use hedgerow_types::Status;
 use hedgerow_types::op::ReadReply;
+use hedgerow_types::{Lag, ReadLevel, Refusal, Status};
 use hedgerow_wire::message::{
     CheckReply, GetReply, ListNodesReply, NodeInfo, PartitionConfig, QueryConfigReply, SCAN_DONE, ScanReply,
 };
 use hedgerow_wire::serve::{Ident, Operation, TableKind, operation, scan_reply};
 use hedgerow_wire::{
-    Address, Body, Broken, ErrorName, Failure, Header, Method, Rejected, Reply, Request, Text, call, decode_request,
-    encode_reply, frame_size,
+    Address, Body, Broken, ErrorName, Extension, Failure, Header, Method, Rejected, Reply, Request, Text, call,
+    decode_request, encode_reply, frame_size,
 };
+use std::time::Duration;
 
 /// A v0 frame around a message written by hand.
 fn frame(message: &[u8]) -> Bytes {
@@ -219,6 +220,136 @@ fn decode_error(message: &[u8]) -> Broken {
     match decode_request(frame(message)) {
         Err(Rejected::Close(broken)) => broken,
         other => panic!("{other:?}"),
+    }
+}
+
+/// What a v1 request's extension becomes when `fields` stand in its meta struct; an error if the request is refused.
+fn extension_of(fields: &[u8]) -> Result<Option<Extension>, Rejected> {
+    let mut frame = BytesMut::new();
+    call::encode_request(&mut frame, &Header::default(), 9, &Body::Get(Bytes::new()));
+    let meta_size = u32::from_be_bytes([frame[8], frame[9], frame[10], frame[11]]);
+    let longer = [&frame[..16], fields, &frame[16..]].concat();
+    let mut longer = BytesMut::from(&longer[..]);
+    longer[8..12].copy_from_slice(&(meta_size + fields.len() as u32).to_be_bytes());
+    decode_request(longer.freeze()).map(|request| request.header.extension)
+}
+
+fn level_of(code: i32, bound_ms: Option<i64>) -> Option<ReadLevel> {
+    let mut fields = BytesMut::new();
+    fields.put_slice(&[8, 0, 17]);
+    fields.put_i32(code);
+    if let Some(bound) = bound_ms {
+        fields.put_slice(&[10, 0, 19]);
+        fields.put_i64(bound);
+    }
+    extension_of(&fields).expect("a whole request").expect("a field of ours").read_level()
+}
+
+#[test]
+fn a_read_level_that_is_not_known_is_the_strongest() {
+    for code in [-1, 4, 5, 256, 258, i32::MIN, i32::MAX] {
+        assert_eq!(level_of(code, Some(50)), Some(ReadLevel::Linearizable), "{code}");
+        assert_eq!(level_of(code, None), Some(ReadLevel::Linearizable), "{code}");
+    }
+    // A bound does not weaken another level.
+    assert_eq!(level_of(0, Some(50)), Some(ReadLevel::Linearizable));
+    assert_eq!(level_of(1, Some(50)), Some(ReadLevel::Session));
+    assert_eq!(level_of(3, Some(50)), Some(ReadLevel::Eventual));
+}
+
+#[test]
+fn a_bound_that_is_out_of_range_or_missing_asks_for_the_strongest_level() {
+    let bounded = |ms| Some(ReadLevel::Bounded(Duration::from_millis(ms)));
+    assert_eq!(level_of(2, Some(1)), bounded(1));
+    assert_eq!(level_of(2, Some(86_400_000)), bounded(86_400_000));
+    for bound in [None, Some(0), Some(-1), Some(86_400_001), Some(i64::MIN), Some(i64::MAX), Some(1 << 32)] {
+        assert_eq!(level_of(2, bound), Some(ReadLevel::Linearizable), "{bound:?}");
+    }
+}
+
+#[test]
+fn fields_of_ours_with_another_type_are_passed_over() {
+    // Level, token, bound and any replica, each as a type that it does not have, and a number in place of a list.
+    for fields in [
+        &[10, 0, 17, 0, 0, 0, 0, 0, 0, 0, 3][..],
+        &[8, 0, 18, 0, 0, 0, 3],
+        &[8, 0, 19, 0, 0, 0, 3],
+        &[8, 0, 27, 0, 0, 0, 1],
+        &[3, 0, 27, 1],
+        &[15, 0, 18, 3, 0, 0, 0, 1, 7],
+    ] {
+        assert_eq!(extension_of(fields), Ok(None), "{fields:?}");
+    }
+}
+
+#[test]
+fn a_session_token_cannot_reach_past_its_request() {
+    let token = |length: i32, bytes: &[u8]| {
+        let mut fields = BytesMut::new();
+        fields.put_slice(&[11, 0, 18]);
+        fields.put_i32(length);
+        fields.put_slice(bytes);
+        extension_of(&fields)
+    };
+    let read = token(3, b"abc").map(|extension| extension.and_then(|extension| extension.session_token));
+    assert_eq!(read, Ok(Some(Bytes::from_static(b"abc"))));
+    let refused = |result| matches!(result, Err(Rejected::Answer { error: ErrorName::InvalidData, .. }));
+    // The last one would end within the message, which is behind the meta struct.
+    for length in [-1, i32::MIN, i32::MAX, 60] {
+        assert!(refused(token(length, b"abc")), "{length}");
+    }
+}
+
+#[test]
+fn lists_of_ours_cannot_claim_more_than_they_are() {
+    let reply = |partition: &[u8], response: &[u8]| {
+        let mut out = BytesMut::new();
+        let found = QueryConfigReply::found(1, 1, vec![PartitionConfig::default()]);
+        encode_reply(&mut out, Method::QueryConfig, 1, &Reply::QueryConfig(found), None);
+        // The ends of partition, response and result are the last three bytes.
+        let fields = out.split_to(out.len() - 3);
+        let mut frame = [&fields[..], partition, &[0], response, &[0, 0]].concat();
+        let size = frame.len() as u32;
+        frame[..4].copy_from_slice(&size.to_be_bytes());
+        call::decode_reply(frame.into()).map(|read| read.reply)
+    };
+    let list = |element: u8, count: i32, bytes: &[u8]| [&[element][..], &count.to_be_bytes(), bytes].concat();
+    let learners = |list: Vec<u8>| reply(&[&[15, 0, 110][..], &list].concat(), &[]);
+    let nodes = |list: Vec<u8>| reply(&[], &[&[15, 0, 112][..], &list].concat());
+    assert!(learners(list(10, 1, &[0; 8])).is_ok());
+    assert!(nodes(list(12, 2, &[0; 2])).is_ok());
+    for count in [-1, 2, 65_537, i32::MAX, i32::MIN] {
+        assert!(learners(list(10, count, &[0; 8])).is_err(), "{count}");
+        assert!(nodes(list(12, count, &[15, 0, 2, 11, 0, 0, 0, 0])).is_err(), "{count}");
+    }
+    // Elements of another type, and labels that are longer than the frame.
+    assert!(learners(list(12, 1, &[0; 8])).is_err());
+    assert!(nodes(list(10, 1, &[0; 8])).is_err());
+    assert!(nodes(list(12, 1, &[15, 0, 2, 11, 127, 255, 255, 255, 0])).is_err());
+}
+
+#[test]
+fn a_lag_that_makes_no_sense_is_read_as_one_of_unknown_age() {
+    let lag_of = |text: &'static str| {
+        let mut failure = Failure::new(&Refusal::Lagging(Lag::default()), None);
+        failure.detail.as_mut().expect("a new failure has one").message = Text::from_static(text);
+        failure.refusal()
+    };
+    let lagging =
+        |entries, ms: Option<u64>| Some(Refusal::Lagging(Lag { entries, staleness: ms.map(Duration::from_millis) }));
+    assert_eq!(lag_of("7 1500"), lagging(7, Some(1_500)));
+    for (text, entries, ms) in [
+        ("", 0, None),
+        (" ", 0, None),
+        ("7", 7, None),
+        ("7 ", 7, None),
+        ("7 -1", 7, None),
+        ("7 99999999999999999999", 7, None),
+        ("99999999999999999999", 0, None),
+        ("x 5", 0, Some(5)),
+        ("7 18446744073709551615 3", 7, Some(u64::MAX)),
+    ] {
+        assert_eq!(lag_of(text), lagging(entries, ms), "{text:?}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::message;
 use crate::error_name::ErrorName;
-use crate::value::{Address, Binary, HostPort, PartitionId, Text};
+use crate::value::{Address, Binary, HostPort, PartitionId, PlainAddress, PlainAddresses, Text};
 use alloc::vec::Vec;
 
 message! {
@@ -60,13 +60,13 @@ message! {
         /// Lost replicas by name (Pegasus 2.6 only).
         11 => hp_last_drops: Option<Vec<HostPort>>,
         /// Read-only replicas; only to callers that sent an extension.
-        110 => learners: Option<Vec<Address>>,
+        110 => learners: Option<PlainAddresses>,
     }
 
     /// Where a node is, by its operator's word.
     pub struct NodePlace {
         /// The node.
-        1 => address: Address,
+        1 => address: PlainAddress,
         /// Its labels, each as `key=value`, in the order of their keys.
         2 => labels: Vec<Text>,
     }

@@ -43,9 +43,11 @@ Scan: 1:context_id 10
 ScanReply: 1:error 8, 2:kvs 15, 3:context_id 10, 4:app_id 8, 5:partition_index 8, 6:server 11, 7:kv_count 8
 QueryConfig: 1:app_name 11, 2:partition_indices 15
 QueryConfigReply: 1:err 12, 2:app_id 8, 3:partition_count 8, 4:is_stateful 2, 5:partitions 15, 110:table_kind 8, \
-111:start_keys 15
+111:start_keys 15, 112:nodes 15
 PartitionConfig: 1:pid 12, 2:ballot 10, 3:max_replica_count 8, 4:primary 12, 5:secondaries 15, 6:last_drops 15, \
-7:last_committed_decree 10, 8:partition_flags 8, 9:hp_primary 12, 10:hp_secondaries 15, 11:hp_last_drops 15
+7:last_committed_decree 10, 8:partition_flags 8, 9:hp_primary 12, 10:hp_secondaries 15, 11:hp_last_drops 15, \
+110:learners 15
+NodePlace: 1:address 10, 2:labels 15
 CreateTable: 1:app_name 11, 2:options 12
 CreateOptions: 1:partition_count 8, 2:replica_count 8, 3:success_if_exist 2, 4:app_type 11, 5:is_stateful 2, \
 6:envs 13, 7:atomic_idempotent 2
@@ -70,7 +72,8 @@ NegotiationReply: 1:status 8, 2:msg 12
 AdminCommand: 1:command 11, 2:argument 11
 AdminCommandReply: 1:err 12, 2:text 11
 Cancel: 1:client_id 10, 2:request_id 10, 3:attempt 8, 4:tie 11
-ReplyExtension: 100:served_by 11, 101:index 10, 102:staleness_ms 10, 103:queue_us 8
+ReplyExtension: 100:served_by 11, 101:index 10, 102:staleness_ms 10, 103:queue_us 8, \
+104:requests_in_flight 8, 105:service_us 8
 Detail: 100:kind 8, 101:leader 11, 102:message 11
 ";
 
@@ -91,8 +94,8 @@ fn every_field_has_the_id_and_the_type_that_clients_expect() {
     let schema = described!(
         Put UpdateReply GetReply TtlReply CountReply KeyValue MultiPut MultiRemove MultiRemoveReply MultiGet
         MultiGetReply FullKey BatchGet FullData BatchGetReply Incr IncrReply CheckAndSet Mutate CheckAndMutate
-        CheckReply GetScanner Scan ScanReply QueryConfig QueryConfigReply PartitionConfig CreateTable CreateOptions
-        CreateTableReply DropTable DropOptions DropTableReply ListTables ListTablesReply TableInfo ListNodes
+        CheckReply GetScanner Scan ScanReply QueryConfig QueryConfigReply PartitionConfig NodePlace CreateTable
+        CreateOptions CreateTableReply DropTable DropOptions DropTableReply ListTables ListTablesReply TableInfo ListNodes
         ListNodesReply NodeInfo ClusterInfo ClusterInfoReply UpdateEnvs UpdateEnvsReply Negotiation NegotiationReply
         AdminCommand AdminCommandReply Cancel ReplyExtension Detail
     );
