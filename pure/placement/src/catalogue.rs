@@ -119,6 +119,7 @@ impl Catalogue {
         for (group, partition) in self.groups() {
             let leader = partition.preferred_leader;
             ensure(partition.replica(leader).is_some(), || format!("{group} prefers {leader}, which it has not"))?;
+            ensure(partition.learners().all(|id| id != leader), || format!("{group} prefers {leader}, which learns"))?;
             ensure(partition.voters().next().is_some(), || format!("{group} has no voter"))?;
             for replica in &partition.replicas {
                 let id = replica.id;

@@ -4,9 +4,11 @@
 
 use crate::catalogue::Catalogue;
 use crate::error::CatalogueError;
-use crate::limit::{ADDRESS_SIZE_MAX, LABEL_COUNT_MAX, LABEL_SIZE_MAX, NODE_COUNT_MAX, SPLIT_KEYS_SIZE_MAX};
+use crate::limit::{
+    ADDRESS_SIZE_MAX, LABEL_COUNT_MAX, LABEL_SIZE_MAX, NODE_COUNT_MAX, READ_REPLICA_COUNT_MAX, SPLIT_KEYS_SIZE_MAX,
+};
 use crate::model::{Node, Partition, Replica, ReplicaRole, Table, TableKind, TableSpec, TableState};
-use crate::option::Settings;
+use crate::option::{self, Settings};
 use crate::spread::{Spread, is_placeable};
 use hedgerow_types::limit::{
     PARTITION_COUNT_MAX, PARTITION_COUNT_MIN, REPLICA_COUNT_MAX, TABLE_COUNT_MAX, TABLE_NAME_SIZE_MAX,
@@ -15,8 +17,8 @@ use hedgerow_types::{GroupId, NodeId, PartitionIndex, TableId};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Catalogue {
-    /// Creates a table in state [`TableState::Creating`] and assigns its replicas to nodes that are registered and in
-    /// `alive`. With `if_not_exists`, a table that exists with the same kind and counts is success without a change.
+    /// Creates a table in state [`TableState::Creating`] and assigns its voters to nodes that are registered and in
+    /// `alive`; its learners come by [`Catalogue::arrange_learners`]. With `if_not_exists`, a table that exists with the same kind and counts is success without a change.
     pub fn create_table(
         &mut self,
         spec: TableSpec,
@@ -33,6 +35,7 @@ impl Catalogue {
             return Err(CatalogueError::TooManyTables(self.tables.len()));
         }
         check_replica_count(spec.replica_count, self.placeable(alive).count())?;
+        check_read_replica_count(&spec.options, spec.replica_count, self.nodes.len())?;
 
         let id = TableId(self.next_table);
         let mut spread = Spread::new(self, alive);
@@ -88,7 +91,7 @@ impl Catalogue {
             for key in keys {
                 // One that is set can be removed even if only a later version knows it.
                 if all.remove(key).is_none() {
-                    crate::option::find(key)?;
+                    option::find(key)?;
                 }
             }
             Ok(())
@@ -166,6 +169,7 @@ impl Catalogue {
         let table = table.ok_or_else(|| CatalogueError::NoTable(name.to_owned()))?;
         let mut options = table.options.clone();
         change(&mut options)?;
+        check_read_replica_count(&options, table.replica_count, self.nodes.len())?;
         let is_changed = options != table.options;
         if is_changed {
             table.options = options;
@@ -198,6 +202,24 @@ fn check_replica_count(count: u32, alive: usize) -> Result<(), CatalogueError> {
         return Ok(());
     };
     Err(CatalogueError::ReplicaCount { count, rule })
+}
+
+/// Checks `read_replicas` against all nodes there are: those that are not alive may come back.
+fn check_read_replica_count(
+    options: &BTreeMap<String, String>,
+    replica_count: u32,
+    nodes: usize,
+) -> Result<(), CatalogueError> {
+    let count = option::read_replicas(options);
+    let max = nodes.saturating_sub(replica_count as usize).min(READ_REPLICA_COUNT_MAX as usize);
+    if count as usize <= max {
+        return Ok(());
+    }
+    let rule = format!(
+        "each replica needs a node of its own, and the cluster has {nodes} nodes for {replica_count} voting replicas, \
+         which leaves 0 to {max}"
+    );
+    Err(CatalogueError::ReadReplicaCount { count, rule })
 }
 
 fn existing_table(existing: &Table, spec: &TableSpec) -> Result<TableId, CatalogueError> {

@@ -3,7 +3,8 @@
 use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId};
 
 /// A request that cannot be done. The catalogue is unchanged. Nothing here goes away by sending the same request again,
-/// except [`CatalogueError::ReplicaCount`] when more nodes come alive.
+/// except [`CatalogueError::ReplicaCount`] when more nodes come alive and [`CatalogueError::ReadReplicaCount`] when the
+/// cluster gets more nodes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogueError {
@@ -38,6 +39,14 @@ pub enum CatalogueError {
     /// The number of replicas is not allowed, or the cluster has too few nodes for it.
     #[error("{count} replicas per partition are not possible: {rule}")]
     ReplicaCount {
+        /// What was asked for.
+        count: u32,
+        /// What is possible.
+        rule: String,
+    },
+    /// There cannot be so many read-only replicas in this cluster.
+    #[error("{count} read replicas per partition are not possible: {rule}")]
+    ReadReplicaCount {
         /// What was asked for.
         count: u32,
         /// What is possible.
@@ -108,6 +117,7 @@ impl From<CatalogueError> for Refusal {
             | CatalogueError::TooManyTables(_)
             | CatalogueError::PartitionCount { .. }
             | CatalogueError::ReplicaCount { .. }
+            | CatalogueError::ReadReplicaCount { .. }
             | CatalogueError::SplitKeys(_)
             | CatalogueError::UnknownOption { .. }
             | CatalogueError::OptionValue { .. }

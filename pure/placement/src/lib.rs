@@ -9,12 +9,15 @@
 //!                         '-------------- write_to(newer) ------------------------------'--> one CheckAndMutate
 //! ```
 //!
+//! Learners are arranged beside: the option says how many there should be, [`Catalogue::arrange_learners`] steps towards it.
+//!
 //! Deliberately absent: clocks, liveness, the network. Who is alive and what time it is are arguments.
 #![warn(missing_docs)]
 
 mod catalogue;
 mod change;
 mod error;
+mod learner;
 pub mod limit;
 mod model;
 pub mod option;
@@ -24,6 +27,7 @@ mod spread;
 
 pub use catalogue::Catalogue;
 pub use error::{CatalogueError, RowError};
+pub use learner::Presence;
 pub use model::{Node, Partition, Replica, ReplicaRole, Table, TableKind, TableSpec, TableState};
 pub use option::Settings;
 pub use row::VERSION_ROW;

@@ -10,10 +10,12 @@ pub const ADDRESS_SIZE_MAX: usize = 259;
 pub const LABEL_COUNT_MAX: usize = 16;
 /// Longest name and longest value of a label, bytes.
 pub const LABEL_SIZE_MAX: usize = 63;
-/// Most bytes of all split keys of one table together, so that a table's row stays below 1 MiB.
+/// Most bytes of all split keys of one table together, so that a table's row stays small: below 1.5 MB.
 pub const SPLIT_KEYS_SIZE_MAX: usize = 64 << 10;
-/// Most replicas listed for one partition: every voter, and one joining for each.
+/// Most replicas listed for one partition beside learners: every voter, and one joining for each.
 pub const REPLICAS_LISTED_MAX: usize = 2 * REPLICA_COUNT_MAX as usize;
+/// Most read-only replicas (learners) of one partition.
+pub const READ_REPLICA_COUNT_MAX: u32 = 7;
 /// Longest comment on a table, bytes.
 pub const COMMENT_SIZE_MAX: usize = 256;
 /// Smallest threshold of a slow query, milliseconds.

@@ -1,6 +1,6 @@
 //! What the catalogue is made of: nodes, tables, partitions and replicas, as plain data.
 
-use hedgerow_types::{Incarnation, ReplicaId, TableId};
+use hedgerow_types::{Incarnation, NodeId, ReplicaId, TableId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -97,6 +97,16 @@ impl Partition {
         self.replicas.iter().filter(|replica| replica.role == ReplicaRole::Voter).map(|replica| replica.id)
     }
 
+    /// The replicas that never vote: the partition's read-only replicas.
+    pub fn learners(&self) -> impl Iterator<Item = ReplicaId> + '_ {
+        self.replicas.iter().filter(|replica| replica.role == ReplicaRole::Learner).map(|replica| replica.id)
+    }
+
+    /// Whether a replica of the partition is on `node`.
+    pub fn is_on(&self, node: NodeId) -> bool {
+        self.replicas.iter().any(|replica| replica.id.node() == node)
+    }
+
     /// The replica that is being added in the place of `id`, if there is one.
     pub fn replacement_of(&self, id: ReplicaId) -> Option<ReplicaId> {
         let replaces = |replica: &&Replica| replica.role == ReplicaRole::Joining { replaces: Some(id) };
@@ -126,7 +136,7 @@ pub enum ReplicaRole {
         /// The replica that leaves the group when this one becomes a voter.
         replaces: Option<ReplicaId>,
     },
-    /// It learns and never votes.
+    /// It learns and never votes: a read-only replica.
     Learner,
 }
 

@@ -3,8 +3,10 @@
 //! The names and values of those that Apache Pegasus has too are Pegasus'.
 
 use crate::error::CatalogueError;
-use crate::limit::{COMMENT_SIZE_MAX, SLOW_QUERY_THRESHOLD_MS_MIN};
+use crate::limit::{COMMENT_SIZE_MAX, READ_REPLICA_COUNT_MAX, SLOW_QUERY_THRESHOLD_MS_MIN};
+use hedgerow_types::ReadLevel;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// One option.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +21,14 @@ pub struct Known {
 }
 
 /// Every option there is, in the order of their names.
-pub const KNOWN: [Known; 4] = [
+pub const KNOWN: [Known; 8] = [
+    Known {
+        key: "backup_read_level",
+        meaning: "how fresh a backup read of a Pegasus client is (v1 requests that carry the backup flag); eventual is \
+                  what Pegasus does",
+        values: ReadLevel::FORMS,
+        apply: |settings, value| set(&mut settings.backup_read_level, value.parse().ok()),
+    },
     Known {
         key: "comment",
         meaning: "what the table is for, in the operator's words; shown by describe",
@@ -34,11 +43,26 @@ pub const KNOWN: [Known; 4] = [
         key: "default_ttl",
         meaning: "seconds that a record lives when it was written without a time to live; 0 = for ever",
         values: "a whole number of seconds from 0 to 2147483647",
-        apply: |settings, value| {
-            let seconds = decimal(value, 0, i32::MAX as u32);
-            settings.default_ttl_seconds = seconds.unwrap_or(0);
-            seconds.is_some()
-        },
+        apply: |settings, value| set(&mut settings.default_ttl_seconds, decimal(value, 0, i32::MAX as u32)),
+    },
+    Known {
+        key: "follower_reads",
+        meaning: "whether followers and learners serve reads of clients that do not say who may, at the table's \
+                  read_level; otherwise they answer that they do not lead",
+        values: "true or false",
+        apply: |settings, value| set(&mut settings.follower_reads, value.parse().ok()),
+    },
+    Known {
+        key: "read_level",
+        meaning: "how fresh reads are that do not say it",
+        values: ReadLevel::FORMS,
+        apply: |settings, value| set(&mut settings.read_level, value.parse().ok()),
+    },
+    Known {
+        key: READ_REPLICAS,
+        meaning: "read-only replicas of each partition, beside those that vote",
+        values: "a whole number from 0 to 7; each replica of a partition needs a node of its own",
+        apply: |settings, value| set(&mut settings.read_replicas, decimal(value, 0, READ_REPLICA_COUNT_MAX)),
     },
     Known {
         key: "replica.deny_client_request",
@@ -61,17 +85,47 @@ pub const KNOWN: [Known; 4] = [
     },
 ];
 
+/// The name of the option that says how many learners a partition has.
+pub(crate) const READ_REPLICAS: &str = "read_replicas";
+/// [`Settings::backup_read_level`] of a table that does not say it. Pegasus promises nothing.
+pub const BACKUP_READ_LEVEL_DEFAULT: ReadLevel = ReadLevel::Bounded(Duration::from_secs(1));
+
 /// A table's options as a node acts on them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
+    /// `backup_read_level`: that of a request with Pegasus' backup flag.
+    pub backup_read_level: ReadLevel,
     /// `comment`.
     pub comment: String,
     /// `default_ttl`, seconds; 0 = records live for ever.
     pub default_ttl_seconds: u32,
+    /// `follower_reads`: whether replicas that do not lead serve requests that neither allow any replica nor carry the
+    /// backup flag.
+    pub follower_reads: bool,
+    /// `read_level`: that of a request that does not say one.
+    pub read_level: ReadLevel,
+    /// `read_replicas`: learners that each partition should have.
+    pub read_replicas: u32,
     /// `replica.deny_client_request`.
     pub deny: Option<Deny>,
     /// `replica.slow_query_threshold`, milliseconds.
     pub slow_query_threshold_ms: Option<u32>,
+}
+
+/// Those of a table without options.
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            backup_read_level: BACKUP_READ_LEVEL_DEFAULT,
+            comment: String::new(),
+            default_ttl_seconds: 0,
+            follower_reads: false,
+            read_level: ReadLevel::default(),
+            read_replicas: 0,
+            deny: None,
+            slow_query_threshold_ms: None,
+        }
+    }
 }
 
 impl Settings {
@@ -127,12 +181,22 @@ impl Deny {
     }
 }
 
+/// How many learners `options` ask for; 0 if they do not say it.
+pub(crate) fn read_replicas(options: &BTreeMap<String, String>) -> u32 {
+    options.get(READ_REPLICAS).and_then(|value| decimal(value, 0, READ_REPLICA_COUNT_MAX)).unwrap_or(0)
+}
+
 /// The option called `key`.
 pub fn find(key: &str) -> Result<&'static Known, CatalogueError> {
     KNOWN.iter().find(|known| known.key == key).ok_or_else(|| CatalogueError::UnknownOption {
         key: key.to_owned(),
         known: KNOWN.map(|known| known.key).join(", "),
     })
+}
+
+/// Sets `field` if there is a value for it. Returns whether there is.
+fn set<T>(field: &mut T, value: Option<T>) -> bool {
+    value.map(|value| *field = value).is_some()
 }
 
 /// `text` as a number, if it is written with digits alone and lies in `min..=max`.

@@ -42,7 +42,8 @@ impl Catalogue {
             return Ok(new);
         }
         let refuse = |reason| Err(CatalogueError::ReplicaState { group, replica: lost, reason });
-        if partition.replicas.len() >= REPLICAS_LISTED_MAX {
+        let listed = partition.replicas.len() - partition.learners().count();
+        if old.role != ReplicaRole::Learner && listed >= REPLICAS_LISTED_MAX {
             return refuse("cannot be replaced before other replacements of its group are finished");
         }
         let Some(incarnation) = self.nodes.get(&lost.node()).map(|node| node.incarnation) else {

@@ -9,8 +9,9 @@
 //! | `table/0000000001` | one table with its partitions |
 //!
 //! A replica is written as `[host, counter]`, where `host` is a position in the row's list of `[node, incarnation]`, so
-//! that a table of 4096 partitions stays below 1 MiB. A joining replica has the counter of the replica that it replaces
-//! third, 0 for none. Rows with unknown fields are refused: a later version that adds one raises the format.
+//! that a table of 4096 partitions stays below 1 MB, and below 1.5 MB with the most learners. A joining replica has the
+//! counter of the replica that it replaces third, 0 for none. Rows with unknown fields are refused: a later version that
+//! adds one raises the format.
 
 use crate::catalogue::Catalogue;
 use crate::error::RowError;

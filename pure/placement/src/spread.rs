@@ -7,6 +7,8 @@
 //! least loaded nodes are always taken first; zones of equal size keep this too. Zones of different size do not: different
 //! zones go before equal counts.
 //!
+//! Learners are placed by the same rules, each beside the replicas that its partition has.
+//!
 //! Leaders are chosen for all partitions together: first greedily, then by moving leadership along chains of partitions
 //! from nodes that lead much to nodes that lead little until no chain helps, which is an optimal choice for the given
 //! replicas (paths that shorten a bipartite semi-matching; Harvey, Ladner, Lovász and Tamir, 2006).
@@ -24,6 +26,8 @@ pub const ZONE_LABEL: &str = "zone";
 pub(crate) struct Spread {
     hosts: Vec<Host>,
     zones: Vec<Zone>,
+    /// Index in `zones` of every node, of those too that cannot be given replicas.
+    zone_of: BTreeMap<NodeId, usize>,
 }
 
 struct Host {
@@ -49,14 +53,18 @@ impl Spread {
     /// The load of the nodes that can be given replicas. The metadata group does not count: it is small.
     pub(crate) fn new(catalogue: &Catalogue, alive: &BTreeSet<NodeId>) -> Self {
         let (replicas, leaders) = loads(catalogue);
-        let mut spread = Self { hosts: Vec::new(), zones: Vec::new() };
+        let mut spread = Self { hosts: Vec::new(), zones: Vec::new(), zone_of: BTreeMap::new() };
         let mut zone_names: BTreeMap<&str, usize> = BTreeMap::new();
-        for (id, node) in catalogue.nodes.iter().filter(|(id, node)| is_placeable(**id, node, alive)) {
+        for (id, node) in &catalogue.nodes {
             let own = spread.zones.len();
             let label = node.labels.get(ZONE_LABEL);
             let zone = label.map_or(own, |name| *zone_names.entry(name).or_insert(own));
             if zone == own {
                 spread.zones.push(Zone::default());
+            }
+            spread.zone_of.insert(*id, zone);
+            if !is_placeable(*id, node, alive) {
+                continue;
             }
             let load = |loads: &BTreeMap<NodeId, u64>| loads.get(id).copied().unwrap_or(0);
             let host = Host { node: *id, zone, replicas: load(&replicas), leaders: load(&leaders) };
@@ -82,14 +90,27 @@ impl Spread {
         placed.into_iter().map(|hosts| hosts.into_iter().map(|host| self.hosts[host].node).collect()).collect()
     }
 
+    /// The node of one more learner of a partition that has replicas on `taken`; `None` if no other node can be given
+    /// one.
+    pub(crate) fn place_learner(&mut self, taken: &[NodeId], random: &mut Random) -> Option<NodeId> {
+        let taken_zones: Vec<usize> = taken.iter().filter_map(|node| self.zone_of.get(node).copied()).collect();
+        let free = (0..self.hosts.len()).filter(|host| !taken.contains(&self.hosts[*host].node));
+        let best = free.min_by_key(|host| {
+            let Host { zone, replicas, leaders, .. } = self.hosts[*host];
+            let neighbours = taken_zones.iter().filter(|other| **other == zone).count();
+            (neighbours, self.zone_load(zone), replicas, leaders, random.next_u64())
+        })?;
+        self.add_replica(best);
+        Some(self.hosts[best].node)
+    }
+
     fn pick_hosts(&mut self, replica_count: u32, random: &mut Random) -> Vec<usize> {
         let mut picked: Vec<usize> = Vec::with_capacity(replica_count as usize);
         for _ in 0..replica_count {
             let free = (0..self.hosts.len()).filter(|host| !picked.contains(host));
             let best = free.min_by_key(|host| self.cost(*host, &picked, random.next_u64()));
             let best = best.expect("there are at least as many hosts as replicas");
-            self.hosts[best].replicas += 1;
-            self.zones[self.hosts[best].zone].replicas += 1;
+            self.add_replica(best);
             picked.push(best);
         }
         picked
@@ -99,12 +120,20 @@ impl Spread {
     fn cost(&self, host: usize, picked: &[usize], tie: u64) -> (usize, u64, u64, u64, u64) {
         let Host { zone, replicas, leaders, .. } = self.hosts[host];
         let neighbours = picked.iter().filter(|other| self.hosts[**other].zone == zone).count();
-        // Per node, in fractions of 2^-20: there are at most 2^10 nodes.
-        let zone_load = (self.zones[zone].replicas << 20) / self.zones[zone].hosts;
         // The first replica is the one to lead. The others go where much is led already, so that hosts that lead little
         // are left for the partitions to come.
         let leaders = if picked.is_empty() { leaders } else { u64::MAX - leaders };
-        (neighbours, zone_load, replicas, leaders, tie)
+        (neighbours, self.zone_load(zone), replicas, leaders, tie)
+    }
+
+    /// Replicas per node of a zone that has a host, in fractions of 2^-20: there are at most 2^10 nodes.
+    fn zone_load(&self, zone: usize) -> u64 {
+        (self.zones[zone].replicas << 20) / self.zones[zone].hosts
+    }
+
+    fn add_replica(&mut self, host: usize) {
+        self.hosts[host].replicas += 1;
+        self.zones[self.hosts[host].zone].replicas += 1;
     }
 
     /// Puts the host that leads least first.

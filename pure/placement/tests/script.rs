@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "the scripts are files, and rewriting them is asked for by a variable")]
 
-use hedgerow_placement::{Catalogue, Node, Partition, ReplicaRole, TableKind, TableSpec};
+use hedgerow_placement::{Catalogue, Node, Partition, Presence, ReplicaRole, TableKind, TableSpec};
 use hedgerow_types::{GroupId, Incarnation, NodeId, ReplicaId};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -111,6 +111,15 @@ impl State {
             }
             ["unset", name, keys @ ..] => catalogue.delete_options(name, keys.iter().copied()).map(changed),
             ["clear", name, prefix @ ..] => catalogue.clear_options(name, prefix.first().unwrap_or(&"")).map(changed),
+            ["arrange", gone @ ..] => {
+                let presence =
+                    Presence { alive: self.alive.clone(), gone: gone.iter().map(|word| node(word)).collect() };
+                let is_wanted = catalogue.wants_arranging(&presence);
+                let is_changed = catalogue.arrange_learners(&presence);
+                assert_eq!(is_wanted, is_changed);
+                assert!(!catalogue.wants_arranging(&presence));
+                Ok(changed(is_changed))
+            }
             ["lost"] => Ok(format!("{:?}", catalogue.lost_replicas())),
             ["replace", of, lost] => catalogue.replace_lost(group(of), replica(lost)).map(|id| id.to_string()),
             ["finish", of, new] => catalogue.finish_replacement(group(of), replica(new)).map(changed),
