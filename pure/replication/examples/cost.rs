@@ -5,7 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
 use bytes::{Bytes, BytesMut};
-use hedgerow_replication::{Group, Membership, Message, ReadStart, Role, Settings, Start};
+use hedgerow_replication::{Group, Membership, Message, ReadNeed, ReadStart, Role, Settings, Start};
 use hedgerow_types::{GroupId, Instant, ReplicaId};
 use std::collections::VecDeque;
 
@@ -89,7 +89,8 @@ fn main() {
     trio.settle();
     let before = std::time::Instant::now();
     let count = 10_000_000;
-    let served = (0..count).filter(|&i| trio.groups[0].read(i, trio.now) == ReadStart::Serve).count();
+    let mut is_served = |i: &u64| matches!(trio.groups[0].read(*i, ReadNeed::Latest, trio.now), ReadStart::Serve(_));
+    let served = (0..count).filter(&mut is_served).count();
     println!("read under the lease: {:.1} ns, {served} of {count}", before.elapsed().as_nanos() as f64 / count as f64);
     let before = std::time::Instant::now();
     let idle = (0..count).filter(|_| trio.groups[0].poll_ready(trio.now).is_none()).count();

@@ -62,6 +62,13 @@ impl Contact {
         self.heard = Some((term, leader, stamp.max(known)));
     }
 
+    /// When the leader of `term` was last heard; `None` if it was not.
+    pub(crate) fn heard_at(&self, term: Term, leader: ReplicaId) -> Option<Instant> {
+        let is_heard =
+            self.heard.is_some_and(|(heard_term, heard_leader, _)| (heard_term, heard_leader) == (term, leader));
+        is_heard.then(|| self.refuse_since_heard - self.refusal)
+    }
+
     /// The stamp to echo to `leader` in `term`; 0 if it was not heard in it.
     pub(crate) fn echo(&self, term: Term, leader: ReplicaId) -> u64 {
         match self.heard {

@@ -4,11 +4,15 @@
 
 use crate::contact::Contact;
 use crate::flow::Flow;
+use crate::freshness::Freshness;
 use crate::membership::{Change, Malformed, Membership, MembershipChange};
 use crate::message::{Message, core_entry};
 use crate::reads::Reads;
-use crate::ready::{FIRST, Fetch, PeerProgress, ProposeError, Role, RoleChange, SnapshotMeta, Start, StartError};
+use crate::ready::{
+    Answer, FIRST, Fetch, PeerProgress, ProposeError, Role, RoleChange, SnapshotMeta, Start, StartError,
+};
 use crate::settings::{Settings, UNCOMMITTED_SIZE_MAX};
+use crate::waiting::Waiting;
 use crate::window::Window;
 use bytes::Bytes;
 use core::time::Duration;
@@ -49,7 +53,14 @@ pub struct Group {
     /// Proposals that the core gets all at once at the next chance.
     pub(crate) proposals: Vec<eraftpb::Entry>,
     proposals_size: usize,
-    pub(crate) reads: Reads,
+    /// Reads that wait for this replica's own leadership to be confirmed.
+    pub(crate) reads: Reads<u64>,
+    /// Questions of other replicas that wait for the same: who asks, with which id.
+    pub(crate) questions: Reads<(ReplicaId, u64)>,
+    pub(crate) answers: Vec<(ReplicaId, Answer)>,
+    /// Reads that wait for something else.
+    pub(crate) waiting: Waiting,
+    pub(crate) freshness: Freshness,
     pub(crate) wants_ping: bool,
     announced_commit: Index,
     pub(crate) flow: Flow,
@@ -65,6 +76,7 @@ struct Seen {
     term: Term,
     vote: u64,
     is_leader: bool,
+    leader: u64,
 }
 
 impl core::fmt::Debug for Group {
@@ -107,7 +119,7 @@ impl Group {
             lease: settings.lease(),
             group: start.group,
             replica: start.replica,
-            seen: Seen { term: core.raft.term, vote: core.raft.vote, is_leader: false },
+            seen: Seen { term: core.raft.term, vote: core.raft.vote, is_leader: false, leader: 0 },
             flow: Flow::new(start.hard_state, hard_state, reset),
             core,
             contact: Contact::new(start.replica, settings.refusal(), start.is_restart, now),
@@ -122,6 +134,10 @@ impl Group {
             proposals: Vec::new(),
             proposals_size: 0,
             reads: Reads::default(),
+            questions: Reads::default(),
+            answers: Vec::new(),
+            waiting: Waiting::new(settings.tick, settings.refusal() / 2),
+            freshness: Freshness::default(),
             wants_ping: false,
             announced_commit: 0,
             reported: None,
@@ -154,6 +170,7 @@ impl Group {
         if now >= self.election_since + self.election_timeout {
             self.campaign(now);
         }
+        self.tick_reads(now);
     }
 
     fn tick(&mut self) {
@@ -167,7 +184,9 @@ impl Group {
         // Followers learn of a commit with the next append; when there is none for a while, with a heartbeat.
         let commit = self.commit();
         let is_news = core::mem::replace(&mut self.announced_commit, commit) != commit;
-        if !is_beat && (is_news || self.reads.has_unconfirmed()) {
+        let is_unconfirmed =
+            self.reads.has_unconfirmed() || self.questions.has_unconfirmed() || self.waiting.has_bounded();
+        if !is_beat && (is_news || is_unconfirmed) {
             (self.wants_ping, self.is_dirty) = (true, true);
         }
         let is_stuck = self.membership.auto_leave && !self.core.raft.has_pending_conf();
@@ -199,7 +218,7 @@ impl Group {
             return;
         }
         let Message { core, stamp, echo } = message;
-        let (kind, term) = (core.get_msg_type(), core.term);
+        let (kind, term, commit) = (core.get_msg_type(), core.term, core.commit);
         self.is_dirty = true;
         #[cfg(feature = "mutations")]
         self.blind_core_to_its_leader(kind);
@@ -216,6 +235,8 @@ impl Group {
             {
                 self.contact.hear(term, from, stamp, now);
                 self.election_since = now;
+                self.waiting.leader_commit = self.waiting.leader_commit.max(commit);
+                self.carry_commit();
             }
             MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse if self.is_leader() && echo != 0 => {
                 let echo = if self.lease_from_receipt() { now } else { Instant(echo).min(now) };
@@ -341,6 +362,7 @@ impl Group {
         {
             self.core.advance_apply_to(index);
         }
+        self.freshness.apply(self.applied());
         self.settle();
         self.is_dirty = true;
         self.evict();
@@ -360,6 +382,7 @@ impl Group {
             // The core appended the end of a joint membership and leaves it to the next proposal to send it.
             self.core.raft.bcast_append();
         }
+        self.freshness.apply(self.applied());
         self.settle();
         self.is_dirty = true;
         self.evict();
@@ -430,7 +453,8 @@ impl Group {
         let raft = &mut self.core.raft;
         // Elections are timed here, by the caller's clock and a seeded generator, never by the core.
         raft.set_randomized_election_timeout(ELECTION_TICKS_NEVER - 1);
-        let seen = Seen { term: raft.term, vote: raft.vote, is_leader: raft.state == StateRole::Leader };
+        let is_leader = raft.state == StateRole::Leader;
+        let seen = Seen { term: raft.term, vote: raft.vote, is_leader, leader: raft.leader_id };
         if seen == self.seen {
             return;
         }
@@ -447,8 +471,13 @@ impl Group {
             if !self.keeps_reads() {
                 self.reads.refuse_all();
             }
+            self.questions.refuse_all();
             self.contact.begin_leading(&self.membership);
             self.restart_election_timer(self.clock);
+        }
+        let is_same = (seen.term, seen.is_leader, seen.leader) == (before.term, before.is_leader, before.leader);
+        if !is_same && !self.takes_any_answer() {
+            self.begin_reads_again();
         }
     }
 
@@ -460,6 +489,11 @@ impl Group {
     /// The latest time seen, `now` included.
     pub(crate) fn advance(&mut self, now: Instant) -> Instant {
         self.clock = self.clock.max(now);
+        self.clock
+    }
+
+    /// The latest time seen.
+    pub(crate) fn clock(&self) -> Instant {
         self.clock
     }
 

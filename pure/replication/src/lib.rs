@@ -11,13 +11,21 @@
 //! message was received, after the read arrived, after the storage was read. A clock read once for a batch is right if it
 //! was read after the whole batch had been collected. The safety of leases and reads rests on this.
 //!
+//! # Reads at replicas that do not lead
+//!
+//! A replica asks its leader on behalf of reads ([`Group::wants_to_ask`], [`Group::ask`], [`Group::handle_question`],
+//! [`Group::handle_answer`]); [`Asking`] says when the questions of many groups leave as one message. Questions and answers may
+//! be lost, doubled, delayed and reordered. Why this is safe is in decision 008.
+//!
 //! # Order
 //!
 //! The host may finish writes, applications and fetches late, twice or never: what is no longer of interest is ignored.
 //! Only the writes of one group must become durable in the order of their tickets.
 
+mod asking;
 mod contact;
 mod flow;
+mod freshness;
 mod group;
 mod guard;
 mod lease;
@@ -28,9 +36,13 @@ mod mutations;
 mod output;
 mod reads;
 mod ready;
+mod round_trip;
+mod serve;
 mod settings;
+mod waiting;
 mod window;
 
+pub use asking::Asking;
 pub use group::Group;
 pub use membership::{Malformed, Membership, MembershipChange};
 pub use message::Message;

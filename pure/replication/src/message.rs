@@ -18,6 +18,7 @@
 
 use crate::membership::{Malformed, Membership};
 use crate::ready::SnapshotMeta;
+use crate::settings::NUMBER_MAX;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hedgerow_types::log::{EntryKind, LogPosition};
 use hedgerow_types::{Index, ReplicaId, Term};
@@ -27,8 +28,6 @@ use raft::prelude::Snapshot;
 const VERSION: u8 = 1;
 const HEADER_SIZE: usize = 43;
 const ENTRY_HEADER_SIZE: usize = 13;
-/// Terms and indices from outside stay below this, so that adding to one cannot overflow.
-const NUMBER_MAX: u64 = 1 << 62;
 
 const FLAG_REJECT: u8 = 1;
 const FLAG_TRANSFER: u8 = 2;

@@ -25,4 +25,24 @@ pub struct Mutations {
     pub forget_commit: bool,
     /// Waiting reads survive a change of the leader.
     pub keep_reads_across_terms: bool,
+    /// Reads at followers are served as soon as their index is known, applied or not.
+    pub follower_skip_apply_wait: bool,
+    /// A read at a follower joins a question that has already left.
+    pub join_sent_question: bool,
+    /// An answer counts for the newest question, whatever its id, its sender and its term.
+    pub take_any_answer: bool,
+    /// A leader answers questions without a lease and without asking a majority.
+    pub answer_unconfirmed: bool,
+    /// A new leader answers questions before an entry of its own term is committed.
+    pub answer_before_own_commit: bool,
+    /// The proof of freshness counts from the answer's arrival instead of from the question's leaving.
+    pub prove_from_receipt: bool,
+    /// The proof of freshness counts before its index is applied.
+    pub prove_before_apply: bool,
+    /// A leader's data counts as fresh as long as it believes that it leads.
+    pub prove_without_quorum: bool,
+    /// Session reads are served whatever is applied.
+    pub ignore_session_floor: bool,
+    /// The age of a proof is what the own clock says, as if that ran at the true rate.
+    pub ignore_clock_rate: bool,
 }

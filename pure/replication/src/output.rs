@@ -30,7 +30,7 @@ impl Group {
         }
         ready.persist = self.flow.take_persist();
         self.poll_role(&mut ready);
-        if !self.reads.is_empty() {
+        if self.has_reads() {
             self.poll_reads(&mut ready, now);
         }
         let store = self.core.mut_store();

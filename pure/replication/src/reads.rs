@@ -1,4 +1,5 @@
-//! Linearizable reads that wait: first for the proof that this replica still led when they arrived, then for the storage.
+//! Linearizable reads that wait at a leader, and questions of other replicas: first for the proof that this replica still led
+//! when they arrived, then for the storage.
 //!
 //! Reads are kept in the order of their arrival, which is also the order of the indices they need, so those that are
 //! confirmed are always the first ones. Each keeps the index of its own arrival: a later, smaller answer cannot replace it.
@@ -7,23 +8,30 @@ use hedgerow_types::{Index, Instant};
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug)]
-struct Read {
-    ticket: u64,
+struct Read<K> {
+    key: K,
     arrived: Instant,
     /// What the storage must have applied; `None` until the leader has committed an entry of its own term.
     index: Option<Index>,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Reads {
-    waiting: VecDeque<Read>,
+/// Reads named by `K`: a ticket, or who asks with which question.
+#[derive(Debug)]
+pub(crate) struct Reads<K> {
+    waiting: VecDeque<Read<K>>,
     /// How many from the front are known to have arrived while this replica led.
     confirmed: usize,
-    /// Tickets of reads that ended because the leadership did.
-    refused: Vec<u64>,
+    /// Reads that ended because the leadership did.
+    refused: Vec<K>,
 }
 
-impl Reads {
+impl<K> Default for Reads<K> {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), confirmed: 0, refused: Vec::new() }
+    }
+}
+
+impl<K: Copy + PartialEq> Reads<K> {
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -36,29 +44,29 @@ impl Reads {
         self.confirmed < self.waiting.len()
     }
 
-    pub(crate) fn push(&mut self, ticket: u64, arrived: Instant, index: Option<Index>) {
+    pub(crate) fn push(&mut self, key: K, arrived: Instant, index: Option<Index>) {
         if let Some(commit) = index {
             // The first commit of the term may have come since the others arrived: those without an index stay the last.
             self.assign(commit);
         }
-        self.waiting.push_back(Read { ticket, arrived, index });
+        self.waiting.push_back(Read { key, arrived, index });
     }
 
-    pub(crate) fn cancel(&mut self, ticket: u64) {
-        if let Some(position) = self.waiting.iter().position(|read| read.ticket == ticket) {
+    pub(crate) fn cancel(&mut self, key: &K) {
+        if let Some(position) = self.waiting.iter().position(|read| read.key == *key) {
             self.waiting.remove(position);
             self.confirmed -= usize::from(position < self.confirmed);
         }
-        self.refused.retain(|&refused| refused != ticket);
+        self.refused.retain(|refused| refused != key);
     }
 
     /// The leadership is over: nothing that waits may be served.
     pub(crate) fn refuse_all(&mut self) {
-        self.refused.extend(self.waiting.drain(..).map(|read| read.ticket));
+        self.refused.extend(self.waiting.drain(..).map(|read| read.key));
         self.confirmed = 0;
     }
 
-    pub(crate) fn take_refused(&mut self) -> Vec<u64> {
+    pub(crate) fn take_refused(&mut self) -> Vec<K> {
         core::mem::take(&mut self.refused)
     }
 
@@ -75,13 +83,15 @@ impl Reads {
         unassigned.for_each(|read| read.index = Some(commit));
     }
 
-    /// Takes the tickets of confirmed reads whose index is applied.
-    pub(crate) fn release(&mut self, applied: Index, mut serve: impl FnMut(u64)) {
-        while self.confirmed > 0 && self.waiting.front().is_some_and(|read| read.index.is_some_and(|i| i <= applied)) {
-            if let Some(read) = self.waiting.pop_front() {
-                self.confirmed -= 1;
-                serve(read.ticket);
-            }
+    /// Takes the confirmed reads whose index is applied: `serve(read, index)`.
+    pub(crate) fn release(&mut self, applied: Index, mut serve: impl FnMut(K, Index)) {
+        while self.confirmed > 0
+            && let Some(&Read { key, index: Some(index), .. }) = self.waiting.front()
+            && index <= applied
+        {
+            self.waiting.pop_front();
+            self.confirmed -= 1;
+            serve(key, index);
         }
     }
 }
@@ -90,9 +100,9 @@ impl Reads {
 mod tests {
     use super::*;
 
-    fn released(reads: &mut Reads, applied: Index) -> Vec<u64> {
+    fn released(reads: &mut Reads<u64>, applied: Index) -> Vec<u64> {
         let mut tickets = Vec::new();
-        reads.release(applied, |ticket| tickets.push(ticket));
+        reads.release(applied, |ticket, _| tickets.push(ticket));
         tickets
     }
 
@@ -141,13 +151,13 @@ mod tests {
         let mut reads = Reads::default();
         (1..=3).for_each(|i| reads.push(i, Instant(i), Some(1)));
         reads.confirm(Instant(2));
-        reads.cancel(1);
-        reads.cancel(3);
-        reads.cancel(99);
+        reads.cancel(&1);
+        reads.cancel(&3);
+        reads.cancel(&99);
         assert_eq!(released(&mut reads, 1), [2]);
         reads.push(4, Instant(4), Some(1));
         reads.refuse_all();
-        reads.cancel(5);
+        reads.cancel(&5);
         assert_eq!(reads.take_refused(), [4]);
         assert!(reads.is_empty());
     }

@@ -186,7 +186,7 @@ pub enum ReadStart {
 pub struct Question {
     /// The term that the asking replica is in.
     pub term: Term,
-    /// Unique at the asking node, restarts included.
+    /// Unique at the asking node, restarts included; questions of several groups in one message may share it.
     pub id: u64,
 }
 

@@ -6,6 +6,12 @@ use core::time::Duration;
 pub(crate) const UNCOMMITTED_SIZE_MAX: usize = 32 << 20;
 /// Reads that may wait in one group; above it a read is refused.
 pub(crate) const READS_WAITING_MAX: usize = 65_536;
+/// Questions of other replicas that may wait in one group; above it they are answered as if this replica did not lead.
+pub(crate) const QUESTIONS_WAITING_MAX: usize = 1_024;
+/// Committed entries that a replica may be behind and still let reads wait; above it they are sent away at once.
+pub(crate) const LAG_MAX: u64 = 10_000;
+/// Terms and indices from outside stay below this, so that adding to one cannot overflow.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 /// The largest clock rate error that a setting may claim.
 const CLOCK_RATE_ERROR_PPM_MAX: u32 = 100_000;
 

@@ -14,25 +14,35 @@
 //! fill 1 50            fifty writes at node 1                   truncate 1    drop what is in storage from the log
 //! counts               fetches and snapshots so far
 //! slow-reads 200       a read from storage takes this long, ms  slow-disk 50  a write to the log does
+//! slow-network 40      a message takes this long, ms            slow-asking 10  from a wish to ask to the question
+//! read 2 latest / index 7 / within 50 / anything                what the read needs; within milliseconds
+//! hold-answers / pass-answers / answers / release-answer 2      answers to questions are kept, shown, and delivered by hand
+//! lose-questions / pass-questions                               questions are lost
+//! lag 2                how far 2 thinks it is behind            mail  questions and answers so far
 //! ```
 //!
-//! Of the known pitfalls of linearizable reads these do not apply here, or have no script:
-//! - C6 fresh context per attempt: no read travels; a leader's clock confirms reads, and tickets are never reused.
-//! - C8 batching against a write: a read never joins another one's index, `c04_no_folding` covers it.
-//! - C14, C15, C16 locks and caches: there are none in this crate.
-//! - C17 malformed requests: `message_tests.rs` and `forged_messages_do_not_panic`.
-//! - C18 reads before the replica is ready: only a leader takes reads, and `c02_fresh_leader` shows that it waits.
-//! - C19 slow logging: this crate logs nothing. C20 reads at followers: not part of this crate yet.
+//! The scripts' names begin with the pitfall that they are about. These do not apply here, or are covered elsewhere:
+//! - C11 the lease's clock, at questions: the same check as for reads at the leader, `c11_pause_past_lease`.
+//! - C12 a restarted voter: `c12_lease_restart`; questions have no part in it.
+//! - C15, C16 caches of indices, apply state and results: there are none; a proof ends with its process (`c10_restart_between`).
+//! - C17 malformed requests: `replica_reads.rs`, `message_tests.rs` and `forged_messages_do_not_panic`.
+//! - C19 slow logging: this crate logs nothing. C20 hedges and readers everywhere: `simulation.rs`, all needs at all replicas.
+//! - S2 long transactions, S3 and S4 timestamps of the future or without limit: there are neither transactions nor timestamps.
+//! - S6 flags lost by a fallback, S12 the client's minimum over stores: a read's need is one value, and the client's business.
+//! - S7 merged and split groups: there is neither. S13 rows removed under a reader: the storage's business.
+//! - S9 closed timestamps switched off: a replica asks when somebody reads, nothing is sent otherwise (`s05_one_refresh_at_a_time`).
+//! - S10 a watchdog on lag: `Group::lag`, in every refusal. R8, R20: `replica_reads.rs`, `c18_before_the_first_snapshot`.
 #![allow(clippy::disallowed_methods, reason = "the scripts are files beside the test")]
 
 #[allow(unreachable_pub, dead_code, reason = "shared by several test programs")]
 mod sim;
 
-use hedgerow_replication::{Membership, MembershipChange, Mutations, ReadStart, Settings};
+use hedgerow_replication::{Answer, Membership, MembershipChange, Mutations, ReadNeed, ReadStart, Settings};
 use hedgerow_types::ReplicaId;
 use sim::{MILLI, Weather, World};
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 fn settings() -> Settings {
     Settings { cache_size_max: 16_384, ..Settings::default() }
@@ -41,13 +51,13 @@ fn settings() -> Settings {
 struct Script {
     world: World,
     /// Reads begun by the script and not yet reported.
-    reads_before: (u64, u64),
+    reads_before: (u64, u64, u64),
 }
 
 impl Script {
     fn new() -> Self {
         let world = World::new(7, settings(), Weather::fair(), Mutations::default());
-        Self { world, reads_before: (0, 0) }
+        Self { world, reads_before: (0, 0, 0) }
     }
 
     fn execute(&mut self, line: &str) -> String {
@@ -61,7 +71,9 @@ impl Script {
                 voters.iter().for_each(|&id| world.add_node(id, &voters, 0, id == 1));
                 world.run(300 * MILLI);
             }
-            "rate" => world.nodes.get_mut(&number(1)).expect("a node").set_rate(number(2) as i64, world.time),
+            "rate" => {
+                world.nodes.get_mut(&number(1)).expect("a node").set_rate(words[2].parse().expect("ppm"), world.time)
+            }
             "run" => world.run(number(1) * MILLI),
             "isolate" => {
                 let id = number(1);
@@ -77,7 +89,20 @@ impl Script {
             "pause" => world.pause(number(1), number(2) * MILLI),
             "campaign" => self.campaign(number(1)),
             "write" => out = self.write(number(1)),
-            "read" => out = self.read(number(1)),
+            "read" => out = self.read(number(1), need(&words[2..])),
+            "hold-answers" => world.post.holds_answers = true,
+            "pass-answers" => world.post.holds_answers = false,
+            "answers" => out = self.held(),
+            "release-answer" => out = world.release_answer(number(1) as usize - 1),
+            "lose-questions" => world.post.loses_questions = true,
+            "pass-questions" => world.post.loses_questions = false,
+            "slow-asking" => world.post.ask_us = (number(1) * 1_000, 0),
+            "slow-network" => world.weather.delay_us = (number(1) * 1_000, 0),
+            "mail" => out = format!("{} questions, {} answers", world.post.questions, world.post.answers),
+            "lag" => {
+                let now = world.local(number(1));
+                out = world.nodes[&number(1)].group.as_ref().expect("a running node").lag(now).to_string();
+            }
             "hold-apply" => world.nodes.get_mut(&number(1)).expect("a node").is_apply_stopped = true,
             "release-apply" => world.release_apply(number(1)),
             "slow-disk" => world.weather.persist_us = (number(1) * 1_000, 0),
@@ -135,17 +160,22 @@ impl Script {
 
     fn reads_done(&mut self) -> String {
         let check = &self.world.check;
-        let now = (check.reads, check.refused);
-        let (served, refused) = (now.0 - self.reads_before.0, now.1 - self.reads_before.1);
+        let (now, before) = ((check.reads, check.refused, check.lagging), self.reads_before);
+        let (served, refused, lagging) = (now.0 - before.0, now.1 - before.1, now.2 - before.2);
         self.reads_before = now;
-        let mut out = String::new();
+        let mut parts = Vec::new();
         if served > 0 {
-            let _ = write!(out, "{served} read(s) served, the last with {}", check.read_last);
+            let age = check.staleness_last.filter(|age| !age.is_zero());
+            let age = age.map_or(String::new(), |age| format!(", at most {:.1} ms old", age.as_secs_f64() * 1e3));
+            parts.push(format!("{served} read(s) served, the last with {}{age}", check.read_last));
         }
         if refused > 0 {
-            let _ = write!(out, "{}{refused} read(s) refused", if out.is_empty() { "" } else { "; " });
+            parts.push(format!("{refused} read(s) refused"));
         }
-        out
+        if lagging > 0 {
+            parts.push(format!("{lagging} read(s) lagging: {}", check.lag_last));
+        }
+        parts.join("; ")
     }
 
     fn write(&mut self, id: u64) -> String {
@@ -159,8 +189,17 @@ impl Script {
         }
     }
 
-    fn read(&mut self, id: u64) -> String {
-        let start = self.world.read(id);
+    /// The answers that are held, numbered from 1.
+    fn held(&self) -> String {
+        let line = |(i, (from, to, answer)): (usize, &(u64, u64, Answer))| match answer.commit {
+            Some(commit) => format!("{}: {from} to {to}, index {} of term {}", i + 1, commit.index, commit.term),
+            None => format!("{}: {from} to {to}, not the leader", i + 1),
+        };
+        self.world.post.held.iter().enumerate().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    fn read(&mut self, id: u64, need: ReadNeed) -> String {
+        let start = self.world.read(id, need);
         self.world.run(0);
         match start {
             None => "waits for the node".into(),
@@ -168,7 +207,7 @@ impl Script {
             Some(ReadStart::Wait) => "waits".into(),
             Some(ReadStart::NotLeader { leader }) => format!("not the leader, that is {:?}", leader.map(|id| id.0)),
             Some(ReadStart::NotReady(why)) => why.into(),
-            Some(ReadStart::Lagging(lag)) => lag.to_string(),
+            Some(ReadStart::Lagging(_)) => "not served".into(),
         }
     }
 
@@ -233,6 +272,18 @@ impl Script {
     }
 }
 
+/// `latest` (if nothing is said), `index 7`, `within 50` (milliseconds) or `anything`.
+fn need(words: &[&str]) -> ReadNeed {
+    let number = || words[1].parse().expect("a number");
+    match words.first() {
+        None | Some(&"latest") => ReadNeed::Latest,
+        Some(&"index") => ReadNeed::AtLeast(number()),
+        Some(&"within") => ReadNeed::Within(Duration::from_millis(number())),
+        Some(&"anything") => ReadNeed::Anything,
+        Some(other) => panic!("unknown need {other}"),
+    }
+}
+
 fn describe(membership: &Membership) -> String {
     let list = |ids: &[ReplicaId]| ids.iter().map(|id| id.0).collect::<Vec<_>>();
     format!(
@@ -255,6 +306,16 @@ fn mutation(name: &str) -> Mutations {
         "skip_quorum_check" => &mut mutations.skip_quorum_check,
         "skip_own_term_commit" => &mut mutations.skip_own_term_commit,
         "keep_reads_across_terms" => &mut mutations.keep_reads_across_terms,
+        "follower_skip_apply_wait" => &mut mutations.follower_skip_apply_wait,
+        "join_sent_question" => &mut mutations.join_sent_question,
+        "take_any_answer" => &mut mutations.take_any_answer,
+        "answer_unconfirmed" => &mut mutations.answer_unconfirmed,
+        "answer_before_own_commit" => &mut mutations.answer_before_own_commit,
+        "prove_from_receipt" => &mut mutations.prove_from_receipt,
+        "prove_before_apply" => &mut mutations.prove_before_apply,
+        "prove_without_quorum" => &mut mutations.prove_without_quorum,
+        "ignore_session_floor" => &mut mutations.ignore_session_floor,
+        "ignore_clock_rate" => &mut mutations.ignore_clock_rate,
         other => panic!("unknown mutation {other}"),
     } = true;
     mutations
@@ -310,6 +371,16 @@ macro_rules! mutated_scripts {
 mutated_scripts! {
     c01_notices: c01_apply_skew without skip_apply_wait,
     c02_notices: c02_fresh_leader without skip_own_term_commit,
+    c01_follower_notices: c01_follower_apply without follower_skip_apply_wait,
+    c02_question_notices: c02_question_to_fresh_leader without answer_before_own_commit,
+    c06_notices: c06_fresh_question_per_attempt without take_any_answer,
+    c08_notices: c08_no_joining_of_sent_questions without join_sent_question,
+    c13_question_notices: c13_question_to_minority_leader without answer_unconfirmed,
+    s01_notices: s01_proof_waits_for_apply without prove_before_apply,
+    s01_question_notices: s01_proof_counts_from_the_question without prove_from_receipt,
+    s11_notices: s11_bounded_read_at_the_leader without prove_without_quorum,
+    s14_notices: s14_monotonic_session without ignore_session_floor,
+    clock_rate_notices: clock_rate_at_the_bound without ignore_clock_rate,
     c05_notices: c05_no_sharing_across_roles without keep_reads_across_terms,
     c09_notices: c09_suspect_lease without lease_ignores_transfer,
     c11_notices: c11_pause_past_lease without lease_never_ends,
@@ -330,19 +401,41 @@ macro_rules! scripts {
 
 scripts! {
     c01_apply_skew,
+    c01_follower_apply,
     c02_fresh_leader,
+    c02_question_to_fresh_leader,
+    c03_question_after_transfer,
     c03_transfer_commit_index,
+    c04_answers_out_of_order,
     c04_no_folding,
     c05_no_sharing_across_roles,
+    c05_replica_reads_across_roles,
+    c06_fresh_question_per_attempt,
+    c07_answer_and_leader_change,
     c07_leader_change_first,
+    c08_no_joining_of_sent_questions,
+    c09_question_during_transfer,
     c09_suspect_lease,
     c10_check_around_read,
+    c10_restart_between,
     c11_pause_past_lease,
     c12_lease_restart,
     c13_minority_leader,
+    c13_question_to_minority_leader,
+    c14_question_to_deposed_leader,
+    c18_before_the_first_snapshot,
+    clock_rate_at_the_bound,
+    commit_carried_forward,
     first_commit_between_reads,
     lease_life,
     membership,
+    s01_proof_counts_from_the_question,
+    s01_proof_waits_for_apply,
+    s05_one_refresh_at_a_time,
+    s08_cut_off_follower,
+    s08_unanswered_questions,
+    s11_bounded_read_at_the_leader,
+    s14_monotonic_session,
     snapshot_and_fetch,
     single_voter,
 }

@@ -24,7 +24,7 @@ fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
 
 #[test]
 fn every_history_is_safe() {
-    let mut totals = [(0, ""); 12];
+    let mut totals = [(0, ""); 18];
     for seed in seeds(0..1_000) {
         let world = run(seed, Mutations::default());
         if let Some(violation) = &world.check.violation {
@@ -35,7 +35,13 @@ fn every_history_is_safe() {
         let of_world = [
             (check.writes, "writes"),
             (check.reads, "reads"),
+            (check.served[0], "reads of the latest"),
+            (check.served[1], "reads of an index"),
+            (check.served[2], "reads within a bound"),
+            (check.served[3], "reads of anything"),
+            (world.post.questions, "questions"),
             (check.refused, "reads refused"),
+            (check.lagging, "reads lagging"),
             (world.event_count, "events"),
             (counts.elections, "elections"),
             (counts.installs, "snapshots installed"),
@@ -119,6 +125,21 @@ fn noticed(name: &str, mutations: Mutations) {
     }
 }
 
+/// Clocks that are wrong by more than the settings allow break what rests on them: the test can see it.
+#[test]
+fn clocks_beyond_the_bound_are_noticed() {
+    let broken = (0..500).find_map(|seed| {
+        let mut world = chaos::world(seed, Mutations::default());
+        let time = world.time;
+        for node in world.nodes.values_mut() {
+            node.set_rate(if node.id % 2 == 0 { -400_000 } else { 400_000 }, time);
+        }
+        world.run(RUN);
+        world.check.violation
+    });
+    println!("{}", broken.expect("a violation"));
+}
+
 macro_rules! mutations {
     ($($test:ident => $field:ident,)*) => {
         $(
@@ -142,6 +163,16 @@ mutations! {
     a_read_before_the_own_commit_is_noticed => skip_own_term_commit,
     sending_before_persisting_is_noticed => send_before_persist,
     a_forgotten_commit_index_is_noticed => forget_commit,
+    an_unapplied_index_at_a_follower_is_noticed => follower_skip_apply_wait,
+    a_read_that_joins_a_sent_question_is_noticed => join_sent_question,
+    an_answer_to_another_question_is_noticed => take_any_answer,
+    an_unconfirmed_answer_is_noticed => answer_unconfirmed,
+    an_answer_before_the_own_commit_is_noticed => answer_before_own_commit,
+    a_proof_from_receipt_is_noticed => prove_from_receipt,
+    a_proof_before_its_index_is_applied_is_noticed => prove_before_apply,
+    a_proof_of_a_leader_alone_is_noticed => prove_without_quorum,
+    an_ignored_session_is_noticed => ignore_session_floor,
+    an_ignored_clock_rate_is_noticed => ignore_clock_rate,
 }
 
 /// Prints the history of the seeds in `SEEDS`, when looking for the cause of a violation.

@@ -1,7 +1,7 @@
 //! What goes wrong, drawn from the seed: crashes, pauses, partitions, transfers, membership changes, clients.
 
 use super::{MILLI, Weather, World};
-use hedgerow_replication::{Fetch, MembershipChange, Mutations, Settings, SnapshotMeta};
+use hedgerow_replication::{Answer, Fetch, MembershipChange, Mutations, Question, ReadNeed, Settings, SnapshotMeta};
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::random::Random;
 use hedgerow_types::{Instant, ReplicaId};
@@ -40,6 +40,7 @@ pub fn world(seed: u64, mutations: Mutations) -> World {
     let count = pick(&[3, 3, 3, 5, 2, 1]);
     let mut world = World::new(seed, settings(), weather, mutations);
     world.read_us = (0, pick(&[0, 500, 20_000]));
+    world.post.ask_us = (0, pick(&[0, 300, 3_000]));
     world.is_chaotic = true;
     let voters: Vec<u64> = (1..=count).collect();
     for &id in &voters {
@@ -128,7 +129,19 @@ impl World {
         let Some(leader) = self.leader() else { return };
         let refusal = self.settings.refusal().as_nanos() as u64;
         self.blocked.clear();
-        match self.random.below(5) {
+        match self.random.below(7) {
+            // The leader is alone with a replica that has no vote and goes on following it, and misses the election.
+            6 => {
+                let group = self.nodes[&leader].group.as_ref();
+                let learner = group.and_then(|group| group.membership().learners.last().copied());
+                let Some(ReplicaId(learner)) = learner else { return self.add_learner(leader) };
+                self.isolate(leader);
+                self.isolate(learner);
+                self.blocked.retain(|link| ![(leader, learner), (learner, leader)].contains(link));
+                let delay = 2 * refusal + self.random.below(refusal);
+                self.pause(leader, delay);
+                self.schedule_strike(delay + refusal, Strike::Heal);
+            }
             // The leadership is handed over, and the old leader hears nothing of it.
             0 => {
                 self.transfer(other);
@@ -136,7 +149,7 @@ impl World {
                 self.schedule_strike(delay, Strike::Isolate(leader));
             }
             // One node lost the leader and tries to be elected; the node between them restarts.
-            1..3 => {
+            1..4 => {
                 let bridge = self.nodes.keys().copied().find(|&id| id != leader && id != other);
                 // Without writes, or the lost node would be too far behind to be elected.
                 let delay = refusal + self.random.below(2 * refusal);
@@ -172,10 +185,23 @@ impl World {
     }
 
     fn read_somewhere(&mut self, id: u64) {
-        self.read(id);
+        let need = self.any_need();
+        self.read(id, need);
         // Whoever believes to lead is asked, old leaders above all.
+        let need = if self.random.chance(1, 2) { ReadNeed::Latest } else { self.any_need() };
         for id in self.nodes.keys().copied().collect::<Vec<_>>() {
-            self.read(id);
+            self.read(id, need);
+        }
+    }
+
+    fn any_need(&mut self) -> ReadNeed {
+        match self.random.below(8) {
+            0..3 => ReadNeed::Latest,
+            3 => ReadNeed::AtLeast(self.check.floor),
+            4 => ReadNeed::AtLeast(self.random.below(self.check.floor + 1)),
+            5 => ReadNeed::Anything,
+            6 => ReadNeed::Within(Duration::from_millis(1 + self.random.below(20))),
+            _ => ReadNeed::Within(Duration::from_millis(1 + self.random.below(400))),
         }
     }
 
@@ -246,6 +272,11 @@ impl World {
         }
         let fetch = Fetch { id: random.below(9), low: random.below(9), high_exclusive: u64::MAX, size_max: 1 };
         group.handle_entries_fetched(fetch, Vec::new(), now);
+        let question = Question { term: group.term().saturating_sub(random.below(2)), id: u64::MAX - random.below(2) };
+        group.handle_question(ReplicaId(random.below(9)), question, now);
+        let answer = Answer { term: group.term(), id: u64::MAX - random.below(2), commit: Some(position) };
+        group.handle_answer(ReplicaId(random.below(9)), answer, now);
+        let _ = (group.wakes_at(), group.lag(now), group.wants_to_ask(now));
         let ticket = random.below(1 << 20);
         group.cancel_read(ticket);
         node.reads.remove(&ticket);
@@ -262,10 +293,17 @@ impl World {
         }
     }
 
+    fn add_learner(&mut self, leader: u64) {
+        let new = self.nodes.keys().next_back().copied().unwrap_or(0) + 1;
+        if new <= NODES_MAX {
+            let change = MembershipChange { add_learners: vec![ReplicaId(new)], ..MembershipChange::default() };
+            self.propose_change(leader, &change, Some(new));
+        }
+    }
+
     /// Adds a learner, promotes one, removes one, or replaces one by joint consensus.
     fn change_membership(&mut self) {
         let Some(leader) = self.leader() else { return };
-        let now = self.local(leader);
         let Some(group) = self.nodes[&leader].group.as_ref() else { return };
         let membership = group.membership().clone();
         let new = self.nodes.keys().next_back().copied().unwrap_or(0) + 1;
@@ -287,11 +325,17 @@ impl World {
         if is_new && new > NODES_MAX {
             return;
         }
+        self.propose_change(leader, &change, is_new.then_some(new));
+    }
+
+    /// Proposes a change of the membership; `new` starts if it is taken.
+    fn propose_change(&mut self, leader: u64, change: &MembershipChange, new: Option<u64>) {
+        let now = self.local(leader);
         let node = self.nodes.get_mut(&leader).filter(|node| !node.is_paused);
         let Some(group) = node.and_then(|node| node.group.as_mut()) else { return };
-        let result = group.propose_membership(&change, now);
+        let result = group.propose_membership(change, now);
         self.log(|_| format!("change at {leader}: {change:?}: {result:?}"));
-        if result.is_ok() && is_new {
+        if let (Ok(_), Some(new)) = (result, new) {
             let rate = self.random.below(40_001) as i64 - 20_000;
             self.add_node(new, &[], rate, false);
         }

@@ -5,18 +5,19 @@
 pub mod chaos;
 pub mod check;
 pub mod node;
+pub mod readers;
 
 use bytes::{Bytes, BytesMut};
 use chaos::Strike;
-use check::Check;
+use check::{Check, Done};
 use hedgerow_replication::{
-    Fetch, Membership, Message, Mutations, Persist, ReadNeed, ReadOutcome, ReadStart, Ready, Role, Settings,
-    SnapshotMeta, SnapshotSend,
+    Fetch, Membership, Message, Mutations, Persist, ReadNeed, Ready, Role, Settings, SnapshotMeta, SnapshotSend,
 };
 use hedgerow_types::log::{Entry, EntryKind};
 use hedgerow_types::random::Random;
-use hedgerow_types::{Index, Instant, ReplicaId};
+use hedgerow_types::{Instant, ReplicaId};
 use node::{Machine, Node};
+use readers::{Mail, Post, Read};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const MILLI: u64 = 1_000_000;
@@ -80,8 +81,11 @@ pub enum Event {
     SnapshotSent { to: u64, ok: bool },
     Install { meta: SnapshotMeta },
     Fetched { fetch: Fetch },
-    ReadDone { floor: Index, index: Index },
-    ReadArrives { floor: Index },
+    ReadDone { done: Done },
+    ReadArrives { read: Read },
+    Mail { from: u64, mail: Mail },
+    Ask,
+    Wake,
     Resume,
     Drive,
     Chaos(Strike),
@@ -97,6 +101,7 @@ pub struct World {
     /// Directed links that carry nothing.
     pub blocked: BTreeSet<(u64, u64)>,
     pub check: Check,
+    pub post: Post,
     pub next_ticket: u64,
     /// How a read that is served at once spends its time before the lease is checked again, microseconds.
     pub read_us: (u64, u64),
@@ -121,6 +126,7 @@ impl World {
             nodes: BTreeMap::new(),
             blocked: BTreeSet::new(),
             check: Check::default(),
+            post: Post::default(),
             next_ticket: 1,
             read_us: (0, 0),
             is_chaotic: false,
@@ -290,13 +296,21 @@ impl World {
                 let entries = node.disk.read(fetch.low, fetch.high_exclusive, fetch.size_max);
                 group.handle_entries_fetched(fetch, entries, now);
             }
-            Event::ReadDone { floor, index } => {
+            Event::ReadDone { done } => {
                 if group.lease_holds(now) {
-                    self.check.read_done(id, floor, index);
+                    self.check.read_done(self.time, done);
                 }
             }
-            Event::ReadArrives { floor } => {
-                self.start_read(id, floor);
+            Event::ReadArrives { read } => {
+                self.start_read(id, read);
+            }
+            Event::Mail { from, mail } => self.take_mail(id, from, mail),
+            Event::Ask => self.ask(id),
+            Event::Wake => {
+                node.wakes_at = None;
+                group.handle_tick(now);
+                let next = group.wakes_at();
+                assert!(next.is_none_or(|at| at > now), "{id} wants to be woken at {next:?}, at {now:?}");
             }
             Event::Drive => node.is_gathering = false,
             Event::Resume | Event::Chaos(_) => {}
@@ -331,7 +345,7 @@ impl World {
             if let Some((term, ticket)) = node.proposals.remove(&entry.index)
                 && term == entry.term
             {
-                self.check.acknowledged(ticket, entry.index);
+                self.check.acknowledged(self.time, ticket, entry.index);
             }
         }
         group.handle_applied(node.machine.applied.index, now);
@@ -361,9 +375,10 @@ impl World {
             let Some(group) = node.group.as_mut() else { return };
             let Some(ready) = group.poll_ready(now) else {
                 if group.lease_holds(now) && group.applied() >= group.commit() {
-                    self.check.nothing_to_wait_for(id, node.reads.len());
+                    let is_idle = |read: &&Read| !matches!(read.need, ReadNeed::AtLeast(_));
+                    self.check.nothing_to_wait_for(id, node.reads.values().filter(is_idle).count());
                 }
-                return;
+                return self.plan(id);
             };
             assert!(!ready.is_empty());
             self.carry_out(id, ready);
@@ -371,7 +386,8 @@ impl World {
     }
 
     fn carry_out(&mut self, id: u64, ready: Ready) {
-        let Ready { messages, persist, committed, reads, role, install, wants_checkpoint, snapshots, fetch, answers: _ } = ready;
+        let Ready { messages, persist, committed, reads, role, install, wants_checkpoint, snapshots, fetch, answers } =
+            ready;
         if let Some(persist) = persist {
             self.persist(id, persist);
         }
@@ -385,6 +401,9 @@ impl World {
         }
         for (ticket, outcome) in reads {
             self.end_read(id, ticket, outcome);
+        }
+        for (to, answer) in answers {
+            self.send_answer(id, to, answer);
         }
         for (to, message) in messages {
             self.send(id, to.0, &message);
@@ -441,6 +460,11 @@ impl World {
         assert_eq!(bytes.len(), message.encoded_size());
         let is_forged = self.random.chance(self.weather.forged, 1000);
         let bytes = if is_forged { self.forge(from, bytes) } else { bytes.freeze() };
+        self.deliver(from, to, || Event::Deliver { from, bytes: bytes.clone() });
+    }
+
+    /// Gives what travels from one node to another to the network.
+    fn deliver(&mut self, from: u64, to: u64, event: impl Fn() -> Event) {
         let copies = if self.random.chance(self.weather.doubled, 1000) { 2 } else { 1 };
         for _ in 0..copies {
             let mut delay = self.draw(self.weather.delay_us);
@@ -449,8 +473,7 @@ impl World {
             }
             let is_lost = self.random.chance(self.weather.lost, 1000) || self.blocked.contains(&(from, to));
             if !is_lost {
-                let event = Event::Deliver { from, bytes: bytes.clone() };
-                self.schedule_any_life(to, delay, event);
+                self.schedule_any_life(to, delay, event());
             }
         }
     }
@@ -506,54 +529,6 @@ impl World {
         node.proposals.insert(position.index, (position.term, ticket));
         self.poll(id);
         true
-    }
-
-    /// A client reads at `id`. Returns how it started; `None` if the node does not run, or is paused and will find the read
-    /// first thing when it goes on.
-    pub fn read(&mut self, id: u64) -> Option<ReadStart> {
-        let floor = self.check.floor;
-        let node = self.nodes.get_mut(&id)?;
-        if node.is_paused {
-            node.backlog.insert(0, (node.life, Event::ReadArrives { floor }));
-            return None;
-        }
-        let start = self.start_read(id, floor);
-        self.poll(id);
-        start
-    }
-
-    fn start_read(&mut self, id: u64, floor: Index) -> Option<ReadStart> {
-        let ticket = self.next_ticket;
-        let read_us = self.draw(self.read_us);
-        let node = self.nodes.get_mut(&id)?;
-        let now = node.now(self.time);
-        let start = node.group.as_mut()?.read(ticket, ReadNeed::Latest, now);
-        match start {
-            ReadStart::Serve(_) => {
-                let index = node.machine.last_write;
-                let is_good = node.group.as_ref().is_some_and(|group| group.lease_holds(now));
-                if read_us > 0 {
-                    self.schedule(id, read_us, Event::ReadDone { floor, index });
-                } else if is_good {
-                    self.check.read_done(id, floor, index);
-                }
-            }
-            ReadStart::Wait => {
-                self.next_ticket += 1;
-                node.reads.insert(ticket, floor);
-            }
-            ReadStart::NotLeader { .. } | ReadStart::NotReady(_) | ReadStart::Lagging(_) => {}
-        }
-        Some(start)
-    }
-
-    fn end_read(&mut self, id: u64, ticket: u64, outcome: ReadOutcome) {
-        let Some(node) = self.nodes.get_mut(&id) else { return };
-        let Some(floor) = node.reads.remove(&ticket) else { return };
-        match outcome {
-            ReadOutcome::Serve(_) => self.check.read_done(id, floor, node.machine.last_write),
-            ReadOutcome::Refused | ReadOutcome::Lagging(_) => self.check.refused += 1,
-        }
     }
 
     /// What a held application had to wait with happens now.

@@ -1,6 +1,7 @@
 //! One machine of the world: a group, its log on a disk that forgets, its storage, and its clock.
 
 use super::Event;
+use super::readers::Read;
 use hedgerow_replication::{FIRST, Group, Membership, Mutations, Persist, Settings, SnapshotMeta, Start};
 use hedgerow_types::log::{Entry, HardState, LogPosition};
 use hedgerow_types::random::Random;
@@ -95,7 +96,10 @@ pub struct Node {
     pub checkpoints: BTreeMap<u64, Machine>,
     pub received: BTreeMap<Index, Machine>,
     pub proposals: BTreeMap<Index, (Term, u64)>,
-    pub reads: BTreeMap<u64, Index>,
+    pub reads: BTreeMap<u64, Read>,
+    /// Whether a question is planned, and until when the group sleeps, by its own clock.
+    pub will_ask: bool,
+    pub wakes_at: Option<Instant>,
     /// The log as it is in memory.
     pub log: BTreeMap<Index, Term>,
 }
@@ -123,6 +127,8 @@ impl Node {
             received: BTreeMap::new(),
             proposals: BTreeMap::new(),
             reads: BTreeMap::new(),
+            will_ask: false,
+            wakes_at: None,
             log: BTreeMap::new(),
         }
     }
@@ -197,6 +203,7 @@ impl Node {
         self.received.clear();
         self.proposals.clear();
         self.reads.clear();
+        (self.will_ask, self.wakes_at) = (false, None);
     }
 
     pub fn remember(&mut self, persist: &Persist) {
