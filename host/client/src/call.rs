@@ -3,12 +3,16 @@
 use crate::cluster::{lost_error, millis, partition_refusal_of};
 use crate::connection::{Lost, Outgoing, Waiting};
 use crate::error::{Error, ErrorKind, Result};
-use crate::routes::{Place, Routes, Target};
+use crate::reading::{Handle, Reading, Served};
+use crate::routes::{Place, Routes, Target, Want};
 use crate::runtime::now;
-use crate::session::Held;
-use hedgerow_routing::{Address, Failure, Reaction};
-use hedgerow_types::{NodeId, Refusal};
-use hedgerow_wire::{Body, Class, Extension, Header, Reply, reply};
+use crate::selection::{micros, size_hint};
+use crate::sequences::Held;
+use crate::session::Floor;
+use hedgerow_routing::{Address, Failure, Reaction, ReplicaRead};
+use hedgerow_types::{Lag, NodeId, Refusal};
+use hedgerow_wire::call::ReplyFrame;
+use hedgerow_wire::{Body, Class, Extension, Header, Reply, ReplyExtension, reply};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -19,6 +23,10 @@ const NAMED: NodeId = NodeId(0);
 /// An operation under way.
 struct Call<'a> {
     routes: &'a Arc<Routes>,
+    /// How the handle reads, where that is not the default.
+    reading: Option<&'a Reading>,
+    /// Of a read that need not go to the leader: who is preferred.
+    replicas: Option<ReplicaRead>,
     place: Place<'a>,
     body: &'a Body,
     deadline: Instant,
@@ -29,25 +37,43 @@ struct Call<'a> {
     is_outcome_unknown: bool,
     /// How the last attempt failed, for when there is no time for another.
     last_error: Option<Error>,
+    /// Of a read that need not go to the leader: who was asked since the last pause, and how often all were.
+    tried: Vec<Address>,
+    rounds: u32,
+}
+
+/// A reply, and who gave it.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) reply: Reply,
+    /// The replica that served a read that it was chosen for; `None` = whoever leads.
+    pub(crate) holder: Option<Address>,
 }
 
 /// Runs `body` against the partition at `place` until it succeeds, fails for good or reaches the deadline.
-pub(crate) async fn call(routes: &Arc<Routes>, place: Place<'_>, body: &Body) -> Result<Reply> {
-    let deadline = now() + routes.cluster.options.operation_timeout;
-    let target = routes.target(place);
-    let held = match body.method().class() {
-        Class::Write => Some(take_sequence(routes, target, deadline).await?),
-        Class::Read | Class::Scan | Class::Admin | Class::Connection => None,
-    };
-    let mut call =
-        Call { routes, place, body, deadline, held, attempt: 1, is_outcome_unknown: false, last_error: None };
+pub(crate) async fn call(handle: &Handle, place: Place<'_>, body: &Body) -> Result<Answer> {
+    let mut call = Call::new(handle, place, body);
+    let target = call.target();
+    if body.method().class() == Class::Write {
+        call.held = Some(take_sequence(call.routes, target, call.deadline).await?);
+    }
     let first = match target.address {
         Some(address) => call.try_at(target, address).await,
         None => Err(Lost::NotConnected("no replica to ask is known".to_owned())),
     };
     match first {
-        Ok(reply) if !matches!(reply, Reply::Failed(_)) => Ok(reply),
+        Ok(reply) if !matches!(reply, Reply::Failed(_)) => Ok(call.answer(target, reply)),
         outcome => call.recover(target, outcome).await,
+    }
+}
+
+/// Runs `body` once, at the replica at `address`; `None` if that one does not serve it.
+pub(crate) async fn call_at(handle: &Handle, place: Place<'_>, body: &Body, address: Address) -> Option<Answer> {
+    let call = Call::new(handle, place, body);
+    let target = Target { address: Some(address), ..call.routes.target(place) };
+    match call.try_at(target, address).await {
+        Ok(Reply::Failed(_)) | Err(_) => None,
+        Ok(reply) => Some(call.answer(target, reply)),
     }
 }
 
@@ -61,17 +87,109 @@ async fn take_sequence(routes: &Routes, target: Target, deadline: Instant) -> Re
     }
 }
 
-impl Call<'_> {
-    /// Sends the request to `address` and waits for the reply, for as long as one attempt may take.
-    async fn try_at(&self, target: Target, address: Address) -> Result<Reply, Lost> {
-        let waiting = self.send(target, address)?;
-        Ok(waiting.await?.reply)
+impl<'a> Call<'a> {
+    fn new(handle: &'a Handle, place: Place<'a>, body: &'a Body) -> Self {
+        let reading = handle.reading.as_deref();
+        let is_read = matches!(body.method().class(), Class::Read | Class::Scan);
+        Self {
+            routes: &handle.routes,
+            reading,
+            replicas: reading.filter(|_| is_read).and_then(Reading::replicas),
+            place,
+            body,
+            deadline: now() + handle.routes.cluster.options.operation_timeout,
+            held: None,
+            attempt: 1,
+            is_outcome_unknown: false,
+            last_error: None,
+            tried: Vec::new(),
+            rounds: 0,
+        }
     }
 
-    fn send(&self, target: Target, address: Address) -> Result<Waiting, Lost> {
+    /// Whom to ask next.
+    fn target(&self) -> Target {
+        match self.replicas {
+            None => self.routes.target(self.place),
+            Some(mode) => {
+                let want = Want { mode, tried: &self.tried, size_hint: size_hint(self.body) };
+                self.routes.choose(self.place, &want)
+            }
+        }
+    }
+
+    fn answer(&self, target: Target, reply: Reply) -> Answer {
+        Answer { reply, holder: target.address.filter(|_| self.replicas.is_some()) }
+    }
+
+    /// Sends the request to `address` and waits for the reply, for as long as one attempt may take.
+    async fn try_at(&self, target: Target, address: Address) -> Result<Reply, Lost> {
+        match self.reading {
+            None => Ok(self.send(target, address, Floor::default())?.await?.reply),
+            Some(reading) => self.try_reading(reading, target, address).await,
+        }
+    }
+
+    /// As [`Call::try_at`], for a handle that does not read as all do: the session, the selector and the observer learn of
+    /// the reply.
+    async fn try_reading(&self, reading: &Reading, target: Target, address: Address) -> Result<Reply, Lost> {
+        let group = target.group();
+        let floor = if self.is_write() { Floor::default() } else { reading.floor(group) };
+        let sent = self.replicas.map(|_| self.routes.cluster.selection.send(group, address));
+        let result = match self.send(target, address, floor) {
+            Ok(waiting) => waiting.await,
+            Err(lost) => Err(lost),
+        };
+        let ReplyFrame { reply, extension, .. } = match result {
+            Ok(frame) => frame,
+            Err(lost) => {
+                sent.into_iter().for_each(|sent| sent.lost(&lost));
+                return Err(lost);
+            }
+        };
+        let reply = if self.is_write() { reply } else { refuse_older(reply, extension.as_ref(), floor) };
+        if let Reply::Failed(failure) = &reply {
+            sent.into_iter().for_each(|sent| sent.refused(&partition_refusal_of(failure)));
+            return Ok(reply);
+        }
+        sent.into_iter().for_each(|sent| sent.served(extension.as_ref()));
+        let extension = extension.unwrap_or_default();
+        reading.observe_index(group, extension.index);
+        if !self.is_write() {
+            reading.tell(|| self.served(target, address, &extension));
+        }
+        Ok(reply)
+    }
+
+    fn served(&self, target: Target, asked: Address, extension: &ReplyExtension) -> Served {
+        let staleness_ms = extension.staleness_ms.and_then(|ms| u64::try_from(ms).ok());
+        let has_told = !extension.served_by.is_empty();
+        Served {
+            node: extension.served_by.parse().unwrap_or(asked),
+            role: self.routes.role(target.partition, asked),
+            partition: target.partition,
+            index: extension.index,
+            staleness: staleness_ms.map(Duration::from_millis),
+            attempts: self.attempt,
+            queue: has_told.then(|| micros(extension.queue_us)),
+            service: has_told.then(|| micros(extension.service_us)).filter(|it| !it.is_zero()),
+        }
+    }
+
+    fn send(&self, target: Target, address: Address, floor: Floor) -> Result<Waiting, Lost> {
         let cluster = &self.routes.cluster;
         let now = now();
         let left = self.deadline.saturating_duration_since(now);
+        let mut extension = Extension {
+            attempt: Some(self.attempt as i32),
+            deadline_ms: Some(millis(left)),
+            client_id: self.held.is_some().then_some(cluster.client_id),
+            sequence: self.held.as_ref().map(Held::sequence),
+            ..Extension::default()
+        };
+        if let Some(reading) = self.reading.filter(|_| !self.is_write()) {
+            reading.write(&mut extension, target.group(), floor);
+        }
         let header = Header {
             app_id: target.table.0 as i32,
             partition_index: target.partition as i32,
@@ -81,31 +199,25 @@ impl Call<'_> {
                 Place::Key(_) | Place::Partition(_) => target.partition.into(),
             },
             is_backup: false,
-            extension: Some(Extension {
-                attempt: Some(self.attempt as i32),
-                deadline_ms: Some(millis(left)),
-                client_id: self.held.is_some().then_some(cluster.client_id),
-                sequence: self.held.as_ref().map(Held::sequence),
-                ..Extension::default()
-            }),
+            extension: Some(extension),
         };
         let deadline = self.deadline.min(now + cluster.options.attempt_timeout());
         cluster.pool.submit(address, &Outgoing { header: &header, body: self.body, deadline })
     }
 
     /// What follows an attempt that failed: off the common path, so that its state does not burden every operation.
-    async fn recover(&mut self, mut target: Target, mut outcome: Result<Reply, Lost>) -> Result<Reply> {
+    async fn recover(&mut self, mut target: Target, mut outcome: Result<Reply, Lost>) -> Result<Answer> {
         loop {
             let error = match outcome {
                 Ok(Reply::Failed(failure)) => self.handle_refusal(target, &failure).await,
-                Ok(reply) => return Ok(reply),
+                Ok(reply) => return Ok(self.answer(target, reply)),
                 Err(lost) => self.handle_loss(target, &lost).await,
             };
             match error {
                 Some(error) => return Err(error.with_unknown_outcome(self.is_write() && self.is_outcome_unknown)),
                 None => self.attempt += 1,
             }
-            target = self.routes.target(self.place);
+            target = self.target();
             if target.address.is_none() {
                 target = self.find_target().await?;
             }
@@ -138,7 +250,7 @@ impl Call<'_> {
         self.is_outcome_unknown |= matches!(refusal, Refusal::Unresolved | Refusal::Expired);
         let error = Error::new(ErrorKind::from(&refusal), refusal.to_string());
         // A write carries its number, so that sending it again is always harmless.
-        let reaction = self.routes.cluster.reaction(Failure::Refused(&refusal), self.attempt, true);
+        let reaction = self.reaction(target, Failure::Refused(&refusal));
         self.react(reaction, error).await
     }
 
@@ -147,16 +259,25 @@ impl Call<'_> {
             self.routes.with_map(|map| map.note_not_leader(target.partition, asked));
         }
         self.is_outcome_unknown |= lost.may_have_run();
-        let failure = match lost {
-            Lost::NotConnected(_) => Failure::Unreachable,
-            Lost::Full => Failure::Refused(&Refusal::Busy(String::new())),
-            Lost::Broken(_) | Lost::Malformed(_) => Failure::ConnectionLost,
-            Lost::Late => Failure::NoReply,
-        };
-        let reaction = self.routes.cluster.reaction(failure, self.attempt, true);
+        let reaction = self.reaction(target, lost.failure());
         // A server that breaks the protocol will do so again.
         let reaction = if matches!(lost, Lost::Malformed(_)) && self.attempt > 1 { Reaction::Fail } else { reaction };
         self.react(reaction, lost_error(lost)).await
+    }
+
+    /// What follows a failed attempt. Every replica that may serve a read is asked before there is a pause.
+    fn reaction(&mut self, target: Target, failure: Failure<'_>) -> Reaction {
+        let cluster = &self.routes.cluster;
+        if self.replicas.is_none() {
+            return cluster.reaction(failure, self.attempt, true);
+        }
+        self.tried.extend(target.address);
+        if self.routes.has_others(target.partition, &self.tried) {
+            return cluster.replica_reaction(failure, self.attempt, 0);
+        }
+        self.tried.clear();
+        self.rounds += 1;
+        cluster.replica_reaction(failure, self.attempt, self.rounds)
     }
 
     /// Waits as `reaction` says; gives the error if there is no time or reason for another attempt.
@@ -191,13 +312,23 @@ impl Call<'_> {
         if let Some(error) = self.routes.failure().filter(|error| error.kind() == ErrorKind::NoTable) {
             return Err(error.with_unknown_outcome(self.is_write() && self.is_outcome_unknown));
         }
-        let target = self.routes.target(self.place);
+        let target = self.target();
         if target.address.is_none() {
             self.routes.with_map(|map| map.forgive(target.partition));
             sleep(Duration::from_millis(5)).await;
         }
-        Ok(self.routes.target(self.place))
+        Ok(self.target())
     }
+}
+
+/// A reply that is older than what its session saw when the request left is as good as that of a replica that says so
+/// itself. Levels below that of a session do not make the node look.
+fn refuse_older(reply: Reply, extension: Option<&ReplyExtension>, floor: Floor) -> Reply {
+    let index = extension.map_or(0, |extension| extension.index);
+    if index == 0 || index >= floor.index || matches!(reply, Reply::Failed(_)) {
+        return reply;
+    }
+    Reply::refused(&Refusal::Lagging(Lag { entries: floor.index - index, staleness: None }), None)
 }
 
 /// The error of an operation whose time is over, by what kept it from succeeding.

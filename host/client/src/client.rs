@@ -4,8 +4,10 @@ use crate::cluster::{Cluster, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::ClientOptions;
 use crate::ordered::{OrderedTable, wrong_kind};
+use crate::reading::Handle;
 use crate::routes::Routes;
 use crate::runtime::now;
+use crate::session::Session;
 use crate::table::Table;
 use hedgerow_routing::{Address, TableKind};
 use std::collections::BTreeMap;
@@ -48,7 +50,7 @@ impl Client {
     pub async fn open_table(&self, name: &str) -> Result<Table> {
         let routes = self.routes(name).await?;
         match routes.with_map(|map| map.kind()) {
-            TableKind::Hash => Ok(Table { routes }),
+            TableKind::Hash => Ok(Table { handle: self.handle(routes) }),
             TableKind::Ordered => Err(wrong_kind(name, true)),
         }
     }
@@ -58,7 +60,7 @@ impl Client {
     pub async fn open_ordered_table(&self, name: &str) -> Result<OrderedTable> {
         let routes = self.routes(name).await?;
         match routes.with_map(|map| map.kind()) {
-            TableKind::Ordered => Ok(OrderedTable { routes }),
+            TableKind::Ordered => Ok(OrderedTable { handle: self.handle(routes) }),
             TableKind::Hash => Err(wrong_kind(name, false)),
         }
     }
@@ -66,6 +68,15 @@ impl Client {
     /// How the keys of the table `name` are spread.
     pub async fn table_kind(&self, name: &str) -> Result<TableKind> {
         Ok(self.routes(name).await?.with_map(|map| map.kind()))
+    }
+
+    /// A session that has seen nothing yet; see [`Session`].
+    pub fn session(&self) -> Session {
+        Session::new()
+    }
+
+    fn handle(&self, routes: Arc<Routes>) -> Handle {
+        Handle { routes, reading: self.cluster.reading.clone() }
     }
 
     /// The number by which the cluster knows this client's writes.

@@ -4,13 +4,15 @@ use crate::connection::{Lost, Outgoing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::ClientOptions;
 use crate::pool::Pool;
+use crate::reading::Reading;
 use crate::runtime::now;
+use crate::selection::Selection;
 use hedgerow_env::os::random_u64;
-use hedgerow_routing::{Address, Reaction, reaction};
+use hedgerow_routing::{Address, Failure, Reaction, reaction, replica_reaction};
 use hedgerow_types::Refusal;
 use hedgerow_types::random::Random;
 use hedgerow_wire::{ErrorName, Extension, Header, Reply, reply, request::Body};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -24,6 +26,9 @@ pub(crate) struct Cluster {
     pub(crate) options: ClientOptions,
     pub(crate) client_id: u64,
     pub(crate) pool: Pool,
+    pub(crate) selection: Selection,
+    /// How tables read that were not told otherwise.
+    pub(crate) reading: Option<Arc<Reading>>,
     random: Mutex<Random>,
     nodes: Mutex<Nodes>,
 }
@@ -55,6 +60,8 @@ impl Cluster {
         Self {
             client_id,
             pool: Pool::new(options.connections_per_node, options.connect_timeout, random.next_u64()),
+            selection: Selection::new(options.labels.clone(), random.fork()),
+            reading: Reading { options: options.read.clone(), session: None }.shared(),
             options,
             random: Mutex::new(random),
             nodes: Mutex::new(Nodes { addresses: seeds, turn }),
@@ -71,13 +78,12 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn reaction(
-        &self,
-        failure: hedgerow_routing::Failure<'_>,
-        attempt: u32,
-        is_idempotent: bool,
-    ) -> Reaction {
+    pub(crate) fn reaction(&self, failure: Failure<'_>, attempt: u32, is_idempotent: bool) -> Reaction {
         reaction(failure, attempt, is_idempotent, &mut lock(&self.random))
+    }
+
+    pub(crate) fn replica_reaction(&self, failure: Failure<'_>, attempt: u32, rounds: u32) -> Reaction {
+        replica_reaction(failure, attempt, rounds, &mut lock(&self.random))
     }
 
     /// Asks one node after the other until one answers for the cluster: neither refuses nor points elsewhere.
@@ -282,7 +288,20 @@ fn refusal_of_name(name: ErrorName) -> Refusal {
     }
 }
 
+/// How a full connection is answered.
+static FULL: Refusal = Refusal::Busy(String::new());
+
 impl Lost {
+    /// What a lost request is to those who decide what follows.
+    pub(crate) fn failure(&self) -> Failure<'static> {
+        match self {
+            Self::NotConnected(_) => Failure::Unreachable,
+            Self::Full => Failure::Refused(&FULL),
+            Self::Broken(_) | Self::Malformed(_) => Failure::ConnectionLost,
+            Self::Late => Failure::NoReply,
+        }
+    }
+
     /// Whether the request may have reached its server.
     pub(crate) fn may_have_run(&self) -> bool {
         match self {

@@ -15,13 +15,59 @@
 //! The same against a cluster of your own: `cargo run -p hedgerow-client --example quickstart -- --cluster
 //! 127.0.0.1:34601`.
 //!
+//! # How a read is made
+//!
+//! By default a read goes to the partition's leader and is linearizable. [`Table::reading`] gives a handle that reads
+//! otherwise, at one of four levels and from any replica; [`ClientOptions::read`] does so for all tables of a client.
+//!
+//! ```no_run
+//! # async fn example() -> hedgerow_client::Result<()> {
+//! use hedgerow_client::{Client, ClientOptions, Labels, Observer, ReadLevel, ReadOptions, ReplicaRead};
+//! use std::time::Duration;
+//!
+//! // Where this client stands, in the words of the nodes' labels.
+//! let options = ClientOptions { labels: Labels::default().with("zone", "a"), ..ClientOptions::default() };
+//! let client = Client::connect_with(&["127.0.0.1:34601"], options).await?;
+//! let users = client.open_table("users").await?;
+//!
+//! // The nearest replica, at most two seconds old; and tell who it was.
+//! let near = users.reading(ReadOptions {
+//!     level: Some(ReadLevel::Bounded(Duration::from_secs(2))),
+//!     mode: ReplicaRead::ClosestReplicas,
+//!     observer: Some(Observer::new(|served| println!("{} served, {:?} old", served.node, served.staleness))),
+//! });
+//! println!("{:?}", near.get("user-17", "name").await?);
+//!
+//! // Any replica, but nothing older than what this session wrote or read.
+//! let session = client.session();
+//! let any = ReadOptions { level: Some(ReadLevel::Session), mode: ReplicaRead::LeaderAndFollower, observer: None };
+//! let mine = users.reading(any).in_session(&session);
+//! mine.set("user-17", "city", "London").await?;
+//! assert!(mine.get("user-17", "city").await?.is_some());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | level | promise |
+//! |---|---|
+//! | linearizable | the latest value that was acknowledged before the read began |
+//! | session | nothing older than what the session saw or wrote; the token goes to other processes as text |
+//! | bounded | nothing is missing that was acknowledged longer ago than the bound; the reply says how old it may be |
+//! | eventual | some committed state |
+//!
+//! A replica that cannot keep the promise says so at once, and the next one is asked without a pause; the leader is the last.
+//! Which one is asked first: [`ReplicaRead`] says who is preferred, and among these it is load, latency and failures that
+//! decide ([`hedgerow_routing::Selector`]).
+//!
 //! # How a request travels
 //!
 //! ```text
 //! Table / OrderedTable      builds the message
 //!   call                    attempts, deadline, what a failure teaches       [hedgerow_routing::reaction]
 //!     routes                which partition, which node, the table's map     [hedgerow_routing::TableMap]
-//!     session               the write's number, the same in every attempt
+//!     reading, session      level, mode and token of reads that are not made by default
+//!     selection             which replica, where it need not be the leader   [hedgerow_routing::Selector]
+//!     sequences             the write's number, the same in every attempt
 //!     pool ─ connection     encodes into the connection's buffer             [hedgerow_wire::call]
 //!               driver      the one task that owns the socket
 //! ```
@@ -31,7 +77,7 @@
 //!   sequence number, so that the cluster applies a repeated write once.
 //! - [`Error::kind`] says what to do about an error, [`Error::is_outcome_unknown`] whether a write may have happened.
 //!
-//! Deliberately absent: hedged reads and read levels below linearizable.
+//! Deliberately absent: hedged reads.
 
 mod admin;
 mod call;
@@ -43,9 +89,12 @@ mod error;
 mod options;
 mod ordered;
 mod pool;
+mod reading;
 mod routes;
 mod runtime;
 mod scan;
+mod selection;
+mod sequences;
 mod session;
 mod table;
 mod types;
@@ -53,11 +102,14 @@ mod types;
 pub use admin::{NodeSummary, TableSpec, TableSummary};
 pub use client::Client;
 pub use error::{Error, ErrorKind, Result};
-pub use hedgerow_routing::TableKind;
+pub use hedgerow_routing::{InvalidLabels, InvalidReplicaRead, Labels, ReplicaRead, TableKind};
 pub use hedgerow_types::op::{Filter, FilterKind};
+pub use hedgerow_types::{ReadLevel, SessionToken};
 pub use options::ClientOptions;
 pub use ordered::{OrderedScanner, OrderedTable};
+pub use reading::{Observer, ReadOptions, Role, Served};
 pub use scan::Scanner;
+pub use session::Session;
 pub use table::Table;
 pub use types::{
     Check, Checked, Comparison, Condition, Expiry, Life, Mutation, OrderedRow, Range, Row, ScanOptions, Select,

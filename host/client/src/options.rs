@@ -1,5 +1,7 @@
 //! What a caller may set about a client; the defaults suit a cluster within one building.
 
+use crate::reading::ReadOptions;
+use hedgerow_routing::Labels;
 use std::time::Duration;
 
 /// Settings of a [`crate::Client`]. Every field has a default, so name only what differs:
@@ -26,6 +28,10 @@ pub struct ClientOptions {
     /// How this client is known to the exactly-once table of the cluster. `None` (default): drawn from the operating
     /// system. Two clients must never share one.
     pub client_id: Option<u64>,
+    /// How tables are read that are not told otherwise; default: at the leader, at the table's level.
+    pub read: ReadOptions,
+    /// Where this client stands, in the words of the nodes' own labels, for modes that prefer near replicas. Default: none.
+    pub labels: Labels,
 }
 
 impl Default for ClientOptions {
@@ -36,6 +42,8 @@ impl Default for ClientOptions {
             connections_per_node: 1,
             connect_timeout: Duration::from_secs(1),
             client_id: None,
+            read: ReadOptions::default(),
+            labels: Labels::default(),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! An ordered table: records with one key, in ranges of partitions.
 
-use crate::call::call;
 use crate::error::{Error, ErrorKind, Result};
-use crate::routes::{Place, Routes};
+use crate::reading::{Handle, ReadOptions};
+use crate::routes::Place;
 use crate::runtime::expire_at;
 use crate::scan::{Leg, Pages, time_to_live};
+use crate::session::Session;
 use crate::table::{check_size, incr_body, read_checked, read_get, read_incr, read_ttl, read_update};
 use crate::types::{Checked, Condition, Expiry, Life, OrderedRow, Range, ScanOptions};
 use bytes::Bytes;
@@ -14,7 +15,6 @@ use hedgerow_wire::Body;
 use hedgerow_wire::message::{CheckAndSet, KeyValue, Put};
 use std::collections::VecDeque;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Upper bound of a scan that goes to the end of its partition.
@@ -25,25 +25,39 @@ const PARTITION_END: &[u8] = &[0xff, 0xff];
 /// The promises are those of [`crate::Table`].
 #[derive(Clone, Debug)]
 pub struct OrderedTable {
-    pub(crate) routes: Arc<Routes>,
+    pub(crate) handle: Handle,
 }
 
 impl OrderedTable {
     /// The table's name.
     pub fn name(&self) -> &str {
-        self.routes.name()
+        self.handle.routes.name()
     }
 
     /// How many partitions it has.
     pub fn partition_count(&self) -> u32 {
-        self.routes.with_map(|map| map.partition_count())
+        self.handle.routes.with_map(|map| map.partition_count())
+    }
+
+    /// The same table, read as `options` say. What it was read by before is replaced, but for its session.
+    #[must_use]
+    pub fn reading(&self, options: ReadOptions) -> Self {
+        Self { handle: self.handle.reading(options) }
+    }
+
+    /// The same table within `session`: no read shows less than the session has seen, and all that is read and written is
+    /// added to what it has seen. At the levels below [`crate::ReadLevel::Session`] an older reply counts as a replica that
+    /// lags, and the next one is asked.
+    #[must_use]
+    pub fn in_session(&self, session: &Session) -> Self {
+        Self { handle: self.handle.in_session(session) }
     }
 
     /// The value of a record, if there is one.
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
         let body = Body::Get(full_key(key)?);
-        read_get(call(&self.routes, Place::Key(key), &body).await?)
+        read_get(self.handle.call(Place::Key(key), &body).await?)
     }
 
     /// Sets a record, which then never expires.
@@ -64,14 +78,14 @@ impl OrderedTable {
     async fn put(&self, key: &[u8], value: Bytes, time_to_live: Option<Duration>) -> Result<()> {
         let expire_ts_seconds = expire_at(time_to_live) as i32;
         let body = Body::Put(Put { key: full_key(key)?, value, expire_ts_seconds });
-        read_update(call(&self.routes, Place::Key(key), &body).await?, "set")
+        read_update(self.handle.call(Place::Key(key), &body).await?, "set")
     }
 
     /// Deletes a record; that it did not exist is no error.
     pub async fn del(&self, key: impl AsRef<[u8]>) -> Result<()> {
         let key = key.as_ref();
         let body = Body::Remove(full_key(key)?);
-        read_update(call(&self.routes, Place::Key(key), &body).await?, "del")
+        read_update(self.handle.call(Place::Key(key), &body).await?, "del")
     }
 
     /// Whether a record exists.
@@ -83,14 +97,14 @@ impl OrderedTable {
     pub async fn ttl(&self, key: impl AsRef<[u8]>) -> Result<Option<Life>> {
         let key = key.as_ref();
         let body = Body::Ttl(full_key(key)?);
-        read_ttl(call(&self.routes, Place::Key(key), &body).await?)
+        read_ttl(self.handle.call(Place::Key(key), &body).await?)
     }
 
     /// Adds `by` to a record that holds a decimal number, and returns the sum; see [`crate::Table::incr`].
     pub async fn incr(&self, key: impl AsRef<[u8]>, by: i64, expiry: Expiry) -> Result<i64> {
         let key = key.as_ref();
         let body = incr_body(full_key(key)?, by, expiry);
-        read_incr(call(&self.routes, Place::Key(key), &body).await?)
+        read_incr(self.handle.call(Place::Key(key), &body).await?)
     }
 
     /// Sets a record if `condition` holds of its present value, as one atomic step. With `return_value` the result says
@@ -115,7 +129,7 @@ impl OrderedTable {
             return_check_value: return_value,
             ..CheckAndSet::default()
         });
-        read_checked(call(&self.routes, Place::Key(key), &body).await?, "check_and_set")
+        read_checked(self.handle.call(Place::Key(key), &body).await?, "check_and_set")
     }
 
     /// Scans `range` in the order of the keys, over all partitions that it touches. Not a snapshot: a row that is written
@@ -143,9 +157,9 @@ impl OrderedTable {
             },
             stop_inclusive: range.stop_inclusive && !range.stop.is_empty(),
         };
-        let partitions = self.routes.with_map(|map| map.partitions_for_range(start, stop));
+        let partitions = self.handle.routes.with_map(|map| map.partitions_for_range(start, stop));
         let legs = partitions.map(|partition| Leg { partition, bounds: bounds.clone() }).collect();
-        Ok(OrderedScanner { pages: Pages::new(self.routes.clone(), legs, options), rows: VecDeque::new() })
+        Ok(OrderedScanner { pages: Pages::new(self.handle.clone(), legs, options), rows: VecDeque::new() })
     }
 }
 

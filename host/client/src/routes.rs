@@ -2,13 +2,14 @@
 
 use crate::cluster::{ANY_NODE_PATIENCE, Cluster, Question, lock};
 use crate::error::{Error, ErrorKind, Result};
+use crate::reading::Role;
 use crate::runtime::{now, spawn};
-use crate::session::Sequences;
+use crate::sequences::Sequences;
 use bytes::Bytes;
-use hedgerow_routing::{Address, Mark, PartitionRoute, TableKind, TableMap};
+use hedgerow_routing::{Address, Choice, Labels, Mark, PartitionRoute, ReplicaRead, TableKind, TableMap};
 use hedgerow_types::key::partition_of_hash;
-use hedgerow_types::{PartitionIndex, TableId};
-use hedgerow_wire::message::{QueryConfig, QueryConfigReply};
+use hedgerow_types::{GroupId, PartitionIndex, TableId};
+use hedgerow_wire::message::{NodePlace, QueryConfig, QueryConfigReply};
 use hedgerow_wire::{Body, Reply, Text};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex};
@@ -18,6 +19,9 @@ use tokio::time::{Instant, sleep_until};
 
 /// Least time between the starts of two queries for the same map.
 const REFRESH_INTERVAL_MIN: Duration = Duration::from_millis(30);
+/// Age at which a map that reads choose replicas by is fetched again, so that learners that were added get their share. Those
+/// that were removed are noticed when they are asked.
+const MAP_AGE_MAX: Duration = Duration::from_secs(5);
 /// How long one refresh goes on asking nodes.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -38,6 +42,8 @@ struct State {
     failure: Option<Error>,
     is_refreshing: bool,
     next_refresh: Instant,
+    /// When the map is too old to choose replicas by.
+    outdated_at: Instant,
     sequences: FxHashMap<(TableId, PartitionIndex), Arc<Sequences>>,
 }
 
@@ -60,6 +66,32 @@ pub(crate) struct Target {
     pub(crate) address: Option<Address>,
 }
 
+/// What a read looks for that any replica may serve.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want<'a> {
+    pub(crate) mode: ReplicaRead,
+    /// Who was asked already.
+    pub(crate) tried: &'a [Address],
+    /// Bytes that the reply is expected to have.
+    pub(crate) size_hint: usize,
+}
+
+impl State {
+    fn partition(&self, place: Place<'_>) -> PartitionIndex {
+        match place {
+            Place::Hash(hash) => partition_of_hash(hash, self.map.partition_count()),
+            Place::Key(key) => self.map.partition_for_key(key),
+            Place::Partition(partition) => partition,
+        }
+    }
+}
+
+impl Target {
+    pub(crate) fn group(self) -> GroupId {
+        GroupId { table: self.table, partition: self.partition }
+    }
+}
+
 impl Routes {
     /// Fetches the map of the table `name` for the first time.
     pub(crate) async fn open(cluster: Arc<Cluster>, name: &str, deadline: Instant) -> Result<Arc<Self>> {
@@ -76,6 +108,7 @@ impl Routes {
                 failure: None,
                 is_refreshing: false,
                 next_refresh: now(),
+                outdated_at: now() + MAP_AGE_MAX,
                 sequences: FxHashMap::default(),
             }),
             finished: watch::Sender::new(0),
@@ -93,12 +126,49 @@ impl Routes {
 
     pub(crate) fn target(&self, place: Place<'_>) -> Target {
         let state = lock(&self.state);
-        let partition = match place {
-            Place::Hash(hash) => partition_of_hash(hash, state.map.partition_count()),
-            Place::Key(key) => state.map.partition_for_key(key),
-            Place::Partition(partition) => partition,
-        };
+        let partition = state.partition(place);
         Target { table: state.map.table(), partition, address: state.map.target(partition) }
+    }
+
+    /// The replica to send a read to that `want` describes. Has the map fetched again, in the background, if it is old.
+    pub(crate) fn choose(self: &Arc<Self>, place: Place<'_>, want: &Want<'_>) -> Target {
+        let now = now();
+        let state = lock(&self.state);
+        let partition = state.partition(place);
+        let table = state.map.table();
+        let group = GroupId { table, partition };
+        let address = state.map.route(partition).and_then(|route| {
+            let Want { mode, tried, size_hint } = *want;
+            let choice = Choice { group, route, leader: state.map.leader(partition), mode, tried, size_hint };
+            self.cluster.selection.choose(&choice, now)
+        });
+        let is_outdated = state.outdated_at <= now && !state.is_refreshing;
+        drop(state);
+        if is_outdated {
+            drop(self.refresh());
+        }
+        Target { table, partition, address }
+    }
+
+    /// Whether `partition` has a replica that is not among `tried`.
+    pub(crate) fn has_others(&self, partition: PartitionIndex, tried: &[Address]) -> bool {
+        let state = lock(&self.state);
+        let replicas = state.map.route(partition).into_iter().flat_map(PartitionRoute::replicas);
+        state.map.leader(partition).into_iter().chain(replicas).any(|address| !tried.contains(&address))
+    }
+
+    /// The part that the replica at `address` plays in `partition`, as far as known.
+    pub(crate) fn role(&self, partition: PartitionIndex, address: Address) -> Option<Role> {
+        let state = lock(&self.state);
+        let route = state.map.route(partition)?;
+        if state.map.leader(partition) == Some(address) {
+            Some(Role::Leader)
+        } else if route.learners.contains(&address) {
+            Some(Role::Learner)
+        } else {
+            // Who led by the map and leads no more by a replica's word still votes.
+            route.replicas().any(|replica| replica == address).then_some(Role::Follower)
+        }
     }
 
     /// The sequence numbers of writes to a partition. A partition that is new to the client goes on from the highest
@@ -147,6 +217,7 @@ impl Routes {
 
     fn take_over(&self, result: Result<TableMap>, asked: Mark) {
         let mut state = lock(&self.state);
+        state.outdated_at = now() + MAP_AGE_MAX;
         match result {
             Ok(map) => {
                 tracing::debug!(table = self.name, "fetched the map");
@@ -191,7 +262,10 @@ async fn fetch(cluster: &Cluster, name: &str, deadline: Instant) -> Result<Table
     loop {
         asked += 1;
         let result = match cluster.ask(question).await {
-            Ok(Reply::QueryConfig(reply)) => read_map(reply),
+            Ok(Reply::QueryConfig(mut reply)) => {
+                cluster.selection.set_places(reply.nodes.take().into_iter().flatten().filter_map(place_of));
+                read_map(reply)
+            }
             Ok(_) => Err(Error::protocol("the reply to a configuration query is of another kind")),
             Err(error) => Err(error),
         };
@@ -204,7 +278,7 @@ async fn fetch(cluster: &Cluster, name: &str, deadline: Instant) -> Result<Table
             Err(error) => return Err(error),
             Ok(map) => {
                 let routes = (0..map.partition_count()).filter_map(|index| map.route(index));
-                cluster.note_nodes(routes.flat_map(|route| route.leader.iter().chain(&route.followers).copied()));
+                cluster.note_nodes(routes.flat_map(PartitionRoute::replicas));
                 return Ok(map);
             }
         }
@@ -227,11 +301,22 @@ fn read_map(reply: QueryConfigReply) -> Result<TableMap> {
     let routes = partitions.into_iter().map(|partition| PartitionRoute {
         ballot: partition.ballot,
         leader: partition.primary.socket().map(Address::from),
-        followers: partition.secondaries.iter().filter_map(|address| address.socket()).map(Address::from).collect(),
+        followers: sockets(&partition.secondaries),
+        learners: sockets(partition.learners.as_deref().unwrap_or_default()),
         start: starts.next().map_or_else(Bytes::new, |start| start.0),
     });
     TableMap::new(TableId(reply.app_id as u32), kind, routes.collect())
         .map_err(|error| Error::protocol(format!("the map is not valid: {error}")))
+}
+
+/// A node's labels; of those that are not `name=value` nothing is known.
+fn place_of(place: NodePlace) -> Option<(Address, Labels)> {
+    let label = |label: &Text| label.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Some((place.address.socket()?.into(), place.labels.iter().filter_map(label).collect()))
+}
+
+fn sockets(addresses: &[hedgerow_wire::Address]) -> Vec<Address> {
+    addresses.iter().filter_map(|address| address.socket()).map(Address::from).collect()
 }
 
 #[cfg(test)]
@@ -239,17 +324,47 @@ mod tests {
     use super::*;
     use crate::options::ClientOptions;
 
-    #[tokio::test]
-    async fn a_refresh_under_way_is_shared() {
-        let route = PartitionRoute { ballot: 1, leader: None, followers: Vec::new(), start: Bytes::new() };
+    fn routes() -> Arc<Routes> {
+        let route = PartitionRoute {
+            ballot: 1,
+            leader: None,
+            followers: Vec::new(),
+            learners: Vec::new(),
+            start: Bytes::new(),
+        };
         let map = TableMap::new(TableId(1), TableKind::Hash, vec![route.clone(), route]).expect("two partitions");
         let seed = "127.0.0.1:1".parse().expect("an address");
         let cluster = Arc::new(Cluster::new(vec![seed], ClientOptions::default()));
-        let routes = Arc::new(Routes::new(cluster, "t", map));
+        Arc::new(Routes::new(cluster, "t", map))
+    }
+
+    #[tokio::test]
+    async fn a_refresh_under_way_is_shared() {
+        let routes = routes();
         for _ in 0..10 {
             drop(routes.refresh());
         }
         // Every refresh holds the routes.
         assert_eq!(Arc::strong_count(&routes), 2);
+    }
+
+    /// Pitfall R20: a learner that was added gets its share without anybody having failed.
+    #[tokio::test]
+    async fn r20_choosing_by_an_old_map_has_it_fetched_again_once() {
+        let routes = routes();
+        let want = Want { mode: ReplicaRead::Learner, tried: &[], size_hint: 0 };
+        let is_refreshing = || lock(&routes.state).is_refreshing;
+        routes.choose(Place::Partition(0), &want);
+        assert!(!is_refreshing(), "the map is fresh");
+        lock(&routes.state).outdated_at = now();
+        routes.target(Place::Partition(0));
+        assert!(!is_refreshing(), "who asks the leader hears of another one from the replicas");
+        for _ in 0..10 {
+            routes.choose(Place::Partition(0), &want);
+        }
+        assert!(is_refreshing());
+        assert_eq!(Arc::strong_count(&routes), 2, "one task");
+        routes.take_over(Err(Error::protocol("no answer")), routes.with_map(|map| map.mark()));
+        assert!(lock(&routes.state).outdated_at > now(), "a failed one is not repeated at once");
     }
 }

@@ -1,20 +1,23 @@
 //! Scans: pages of rows, one partition after the other.
 
-use crate::call::call;
-use crate::error::{Error, Result};
-use crate::routes::{Place, Routes};
+use crate::call::{Answer, call, call_at};
+use crate::error::{Error, ErrorKind, Result};
+use crate::reading::Handle;
+use crate::routes::Place;
 use crate::runtime::seconds_until;
 use crate::table::{Table, check_size, mismatch};
 use crate::types::{Range, Row, ScanOptions};
 use bytes::Bytes;
+use hedgerow_routing::Address;
 use hedgerow_types::limit::{HASH_KEY_SIZE_MAX, SCAN_PAGE_ROWS_MAX};
 use hedgerow_types::{PartitionIndex, Status, key};
 use hedgerow_wire::message::{GetScanner, KeyValue, SCAN_DONE, Scan, ScanReply};
 use hedgerow_wire::{Body, Reply};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
+/// How often in a row a scan is begun again without a row in between.
+const RESTARTS_MAX: u32 = 8;
 /// Upper bound of a scan that goes to the end of its partition.
 const PARTITION_END: &[u8] = &[0xff, 0xff];
 
@@ -37,16 +40,16 @@ impl Table {
             },
             stop_inclusive: range.stop_inclusive && !range.stop.is_empty(),
         };
-        let partition = self.routes.target(Place::Hash(key::crc64(hash_key))).partition;
+        let partition = self.handle.routes.target(Place::Hash(key::crc64(hash_key))).partition;
         let legs = VecDeque::from([Leg { partition, bounds }]);
-        Ok(Scanner { pages: Pages::new(self.routes.clone(), legs, options), rows: VecDeque::new() })
+        Ok(Scanner { pages: Pages::new(self.handle.clone(), legs, options), rows: VecDeque::new() })
     }
 
     /// Scans the whole table, partition by partition; within a partition the order is of no meaning. Not a snapshot: a
     /// row that is written meanwhile may or may not be seen.
     pub fn scan_all(&self, options: ScanOptions) -> Scanner {
         let legs = (0..self.partition_count()).map(whole_partition).collect();
-        Scanner { pages: Pages::new(self.routes.clone(), legs, options), rows: VecDeque::new() }
+        Scanner { pages: Pages::new(self.handle.clone(), legs, options), rows: VecDeque::new() }
     }
 
     /// At most `count_max` scanners that together scan the whole table, to be driven at the same time.
@@ -55,7 +58,7 @@ impl Table {
         let count = count_max.clamp(1, partition_count as usize);
         let scanner = |first: usize| {
             let legs = (first as u32..partition_count).step_by(count).map(whole_partition).collect();
-            Scanner { pages: Pages::new(self.routes.clone(), legs, options.clone()), rows: VecDeque::new() }
+            Scanner { pages: Pages::new(self.handle.clone(), legs, options.clone()), rows: VecDeque::new() }
         };
         (0..count).map(scanner).collect()
     }
@@ -132,33 +135,54 @@ pub(crate) struct Leg {
 /// Pages of several ranges, one after the other.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    routes: Arc<Routes>,
+    handle: Handle,
     legs: VecDeque<Leg>,
     options: ScanOptions,
-    /// The server's number of the open scan.
-    context: Option<i64>,
+    /// The scan that a node keeps open.
+    open: Option<Open>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    /// The node's number of it.
+    context_id: i64,
+    /// The node, if it was chosen for this scan; `None` = whoever leads.
+    holder: Option<Address>,
 }
 
 impl Pages {
-    pub(crate) fn new(routes: Arc<Routes>, legs: VecDeque<Leg>, options: ScanOptions) -> Self {
-        Self { routes, legs, options, context: None }
+    pub(crate) fn new(handle: Handle, legs: VecDeque<Leg>, options: ScanOptions) -> Self {
+        Self { handle, legs, options, open: None }
     }
 
     /// The next page that is not empty; `None` at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<KeyValue>>> {
+        let mut restarts = 0;
         while let Some(leg) = self.legs.front_mut() {
+            if restarts > RESTARTS_MAX {
+                let message = "scan: the nodes that held it forgot it again and again";
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
             let place = Place::Partition(leg.partition);
-            let body = match self.context {
-                Some(context_id) => Body::Scan(Scan { context_id }),
+            let open = self.open;
+            let body = match open {
+                Some(Open { context_id, .. }) => Body::Scan(Scan { context_id }),
                 None => Body::GetScanner(open_body(leg, &self.options)),
             };
-            let Reply::Scan(reply) = call(&self.routes, place, &body).await? else { return Err(mismatch("scan")) };
-            let is_open = self.context.is_some();
-            self.context = None;
+            let answer = match open.and_then(|open| open.holder) {
+                Some(holder) => call_at(&self.handle, place, &body, holder).await,
+                None => Some(call(&self.handle, place, &body).await?),
+            };
+            self.open = None;
+            restarts += u32::from(open.is_some());
+            // Without an answer the node that holds the scan is lost: begin again behind the last row, at another one.
+            let Some(Answer { reply, holder }) = answer else { continue };
+            let Reply::Scan(reply) = reply else { return Err(mismatch("scan")) };
             match Status::from_code(reply.error) {
+                Some(Status::Ok) if open.is_some() => restarts = 0,
                 Some(Status::Ok) => {}
-                // The server forgot the scan, or another leads now: begin again behind the last row.
-                Some(Status::NotFound) if is_open => continue,
+                // The node forgot the scan, or another leads now: begin again behind the last row.
+                Some(Status::NotFound) if open.is_some() => continue,
                 status => return Err(Error::from_status(status, "scan")),
             }
             let ScanReply { kvs, context_id, .. } = reply;
@@ -169,7 +193,7 @@ impl Pages {
             if context_id == SCAN_DONE {
                 self.legs.pop_front();
             } else {
-                self.context = Some(context_id);
+                self.open = Some(Open { context_id, holder });
             }
             if !kvs.is_empty() {
                 return Ok(Some(kvs));

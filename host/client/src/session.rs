@@ -1,145 +1,113 @@
-//! Sequence numbers of writes: one counter per partition, never two unanswered writes in one slot of its window.
-//!
-//! The cluster remembers the result of a write in slot `sequence % SESSION_WINDOW` of the client's session in the
-//! partition. A number may therefore be given out only while no unanswered write holds a number of the same slot, or the
-//! newer write would overwrite what the older one's retry has to find. A slot that is still held is skipped: one slow
-//! write must not stop the partition's others.
+//! Sessions: what a caller has seen, so that no later read shows less, whichever replica answers.
 
-use hedgerow_types::Sequence;
-use hedgerow_types::limit::SESSION_WINDOW;
-use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::Notify;
+use crate::cluster::lock;
+use hedgerow_types::{GroupId, Index, SessionToken};
+use std::sync::{Arc, Mutex};
 
-const WORDS: usize = (SESSION_WINDOW / 64) as usize;
+/// A session: reads made in it are not older than anything that was read or written in it before. Cheap to clone; clones
+/// are the same session, for use by several tasks.
+///
+/// [`Session::token`] carries it to another process, and [`Session::merge`] takes up what another one saw, for example
+/// whoever sent a message that this process acts upon.
+///
+/// ```no_run
+/// # async fn example(client: hedgerow_client::Client) -> hedgerow_client::Result<()> {
+/// use hedgerow_client::{ReadLevel, ReadOptions, ReplicaRead};
+///
+/// let session = client.session();
+/// let near = ReadOptions {
+///     level: Some(ReadLevel::Session),
+///     mode: ReplicaRead::ClosestReplicas,
+///     ..ReadOptions::default()
+/// };
+/// let users = client.open_table("users").await?.reading(near).in_session(&session);
+/// users.set("user-17", "name", "Ada").await?;
+/// // Served nearby, and never by a replica that has not heard of Ada.
+/// assert!(users.get("user-17", "name").await?.is_some());
+/// println!("go on with --session {}", session.token());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Session(Arc<Mutex<Seen>>);
 
-/// The numbers of one partition's writes.
-#[derive(Debug)]
-pub(crate) struct Sequences {
-    window: Mutex<Window>,
-    freed: Notify,
+#[derive(Debug, Default)]
+struct Seen {
+    token: SessionToken,
+    /// Whether something was seen that the token had no room for.
+    is_overfull: bool,
 }
 
-#[derive(Debug)]
-struct Window {
-    next: Sequence,
-    held: [u64; WORDS],
+/// What a session demands of one partition's replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Floor {
+    /// The log index that the replica must have applied; 0 = none.
+    pub(crate) index: Index,
+    /// Whether the session may have seen more than it could remember, so that only the latest value is surely not older.
+    pub(crate) is_uncertain: bool,
 }
 
-impl Sequences {
-    /// Numbers from `first` (at least 1) on.
-    pub(crate) fn starting_at(first: Sequence) -> Arc<Self> {
-        Arc::new(Self { window: Mutex::new(Window { next: first.max(1), held: [0; WORDS] }), freed: Notify::new() })
+impl Session {
+    /// A session that has seen nothing.
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    /// The number that follows every number given out so far.
-    pub(crate) fn next(&self) -> Sequence {
-        self.lock().next
+    /// A session that goes on where the one of `token` was.
+    pub fn from_token(token: SessionToken) -> Self {
+        Self(Arc::new(Mutex::new(Seen { token, is_overfull: false })))
     }
 
-    /// A number whose slot nobody holds, if there is one. The slot is held until the result is dropped.
-    pub(crate) fn try_take(self: &Arc<Self>) -> Option<Held> {
-        let sequence = self.lock().take()?;
-        Some(Held { sequences: self.clone(), sequence })
+    /// What the session has seen so far.
+    pub fn token(&self) -> SessionToken {
+        lock(&self.0).token.clone()
     }
 
-    /// As [`Sequences::try_take`], but waits while every slot is held.
-    pub(crate) async fn take(self: &Arc<Self>) -> Held {
-        loop {
-            // Registered before the look, so that a slot freed in between is not missed.
-            let freed = self.freed.notified();
-            if let Some(held) = self.try_take() {
-                return held;
-            }
-            freed.await;
+    /// The session has also seen what `token` says.
+    pub fn merge(&self, token: &SessionToken) {
+        let mut seen = lock(&self.0);
+        seen.is_overfull |= !seen.token.merge(token);
+    }
+
+    pub(crate) fn observe(&self, group: GroupId, index: Index) {
+        if index > 0 {
+            let mut seen = lock(&self.0);
+            seen.is_overfull |= !seen.token.observe(group, index);
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Window> {
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Window {
-    fn take(&mut self) -> Option<Sequence> {
-        for _ in 0..SESSION_WINDOW {
-            let sequence = self.next;
-            self.next += 1;
-            let (word, bit) = slot(sequence);
-            if self.held[word] & bit == 0 {
-                self.held[word] |= bit;
-                return Some(sequence);
-            }
-        }
-        None
-    }
-}
-
-fn slot(sequence: Sequence) -> (usize, u64) {
-    let slot = sequence % SESSION_WINDOW;
-    ((slot / 64) as usize, 1 << (slot % 64))
-}
-
-/// A sequence number in use.
-#[derive(Debug)]
-pub(crate) struct Held {
-    sequences: Arc<Sequences>,
-    sequence: Sequence,
-}
-
-impl Held {
-    pub(crate) fn sequence(&self) -> Sequence {
-        self.sequence
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let (word, bit) = slot(self.sequence);
-        self.sequences.lock().held[word] &= !bit;
-        self.sequences.freed.notify_one();
+    pub(crate) fn floor(&self, group: GroupId) -> Floor {
+        let seen = lock(&self.0);
+        let index = seen.token.floor(group);
+        Floor { index, is_uncertain: index == 0 && seen.is_overfull }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
+    use hedgerow_types::session::SESSION_GROUPS_MAX;
 
     #[test]
-    fn numbers_rise_by_one() {
-        let sequences = Sequences::starting_at(0);
-        let numbers: Vec<_> = (0..5).map(|_| sequences.try_take().expect("free").sequence()).collect();
-        assert_eq!(numbers, [1, 2, 3, 4, 5]);
+    fn a_session_that_saw_too_many_partitions_says_so_about_the_others() {
+        let session = Session::new();
+        for partition in 0..SESSION_GROUPS_MAX as u32 {
+            session.observe(GroupId::new(1, partition), 5);
+        }
+        let floor = |partition| session.floor(GroupId::new(2, partition));
+        assert_eq!(floor(0), Floor { index: 0, is_uncertain: false });
+        session.observe(GroupId::new(2, 0), 5);
+        assert_eq!(floor(0), Floor { index: 0, is_uncertain: true });
+        assert_eq!(session.floor(GroupId::new(1, 7)), Floor { index: 5, is_uncertain: false });
     }
 
     #[test]
-    fn a_slot_in_use_is_skipped_and_later_used_again() {
-        let sequences = Sequences::starting_at(1);
-        let slow = sequences.try_take().expect("free");
-        for _ in 1..SESSION_WINDOW {
-            drop(sequences.try_take().expect("free"));
-        }
-        let after = sequences.try_take().expect("free").sequence();
-        assert_eq!(after, SESSION_WINDOW + 2, "the slot of 1 is held");
-        drop(slow);
-        for _ in 0..SESSION_WINDOW - 2 {
-            drop(sequences.try_take().expect("free"));
-        }
-        assert_eq!(sequences.try_take().expect("free").sequence(), 2 * SESSION_WINDOW + 1);
-    }
-
-    #[test]
-    fn a_full_window_waits_for_a_free_slot() {
-        let sequences = Sequences::starting_at(1);
-        let mut all: Vec<_> = (0..SESSION_WINDOW).map(|_| sequences.try_take().expect("free")).collect();
-        let mut waiting = pin!(sequences.take());
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(waiting.as_mut().poll(&mut context).is_pending());
-        let freed = all.swap_remove(17).sequence();
-        match waiting.as_mut().poll(&mut context) {
-            Poll::Ready(held) => assert_eq!(held.sequence() % SESSION_WINDOW, freed % SESSION_WINDOW),
-            Poll::Pending => panic!("a slot is free"),
-        };
+    fn clones_are_one_session_and_tokens_merge() {
+        let ours = Session::from_token(SessionToken::of(GroupId::new(1, 0), 3));
+        ours.clone().observe(GroupId::new(1, 0), 7);
+        ours.merge(&SessionToken::of(GroupId::new(1, 1), 2));
+        ours.observe(GroupId::new(1, 2), 0);
+        let floors: Vec<_> = ours.token().floors().collect();
+        assert_eq!(floors, [(GroupId::new(1, 0), 7), (GroupId::new(1, 1), 2)]);
     }
 }

@@ -2,46 +2,60 @@
 
 mod multi;
 
-use crate::call::call;
 use crate::error::{Error, Result};
-use crate::routes::{Place, Routes};
+use crate::reading::{Handle, ReadOptions};
+use crate::routes::Place;
 use crate::runtime::expire_at;
+use crate::session::Session;
 use crate::types::{Checked, Expiry, Life};
 use bytes::Bytes;
 use hedgerow_types::limit::{HASH_KEY_SIZE_MAX, SORT_KEY_SIZE_MAX};
 use hedgerow_types::{Status, key};
 use hedgerow_wire::message::{Incr, Put};
 use hedgerow_wire::{Body, Reply};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// A handle on a hash table. Cheap to clone; all clones share the client's connections.
 ///
-/// Every read is linearizable: it sees every write that was acknowledged before it began. Every write is applied once,
-/// however often the client had to send it. Each operation takes at most
+/// Unless the table's options, the client's or [`Table::reading`] say otherwise, every read is linearizable: it sees every
+/// write that was acknowledged before it began. Every write is applied once, however often the client had to send it. Each operation takes at most
 /// [`crate::ClientOptions::operation_timeout`].
 ///
 /// A record with an empty hash key is placed by its sort key; operations on all rows of a hash key do not accept it.
 #[derive(Clone, Debug)]
 pub struct Table {
-    pub(crate) routes: Arc<Routes>,
+    pub(crate) handle: Handle,
 }
 
 impl Table {
     /// The table's name.
     pub fn name(&self) -> &str {
-        self.routes.name()
+        self.handle.routes.name()
     }
 
     /// How many partitions it has.
     pub fn partition_count(&self) -> u32 {
-        self.routes.with_map(|map| map.partition_count())
+        self.handle.routes.with_map(|map| map.partition_count())
+    }
+
+    /// The same table, read as `options` say. What it was read by before is replaced, but for its session.
+    #[must_use]
+    pub fn reading(&self, options: ReadOptions) -> Self {
+        Self { handle: self.handle.reading(options) }
+    }
+
+    /// The same table within `session`: no read shows less than the session has seen, and all that is read and written is
+    /// added to what it has seen. At the levels below [`crate::ReadLevel::Session`] an older reply counts as a replica that
+    /// lags, and the next one is asked.
+    #[must_use]
+    pub fn in_session(&self, session: &Session) -> Self {
+        Self { handle: self.handle.in_session(session) }
     }
 
     /// The value of a record, if there is one.
     pub async fn get(&self, hash_key: impl AsRef<[u8]>, sort_key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let (place, key) = locate(hash_key.as_ref(), sort_key.as_ref())?;
-        read_get(call(&self.routes, place, &Body::Get(key)).await?)
+        read_get(self.handle.call(place, &Body::Get(key)).await?)
     }
 
     /// Sets a record, which then never expires.
@@ -53,7 +67,7 @@ impl Table {
     ) -> Result<()> {
         let (place, key) = locate(hash_key.as_ref(), sort_key.as_ref())?;
         let body = Body::Put(Put { key, value: value.into(), expire_ts_seconds: 0 });
-        read_update(call(&self.routes, place, &body).await?, "set")
+        read_update(self.handle.call(place, &body).await?, "set")
     }
 
     /// Sets a record that expires after `time_to_live`, counted in whole seconds by the clock of this machine.
@@ -67,13 +81,13 @@ impl Table {
         let (place, key) = locate(hash_key.as_ref(), sort_key.as_ref())?;
         let expire_ts_seconds = expire_at(Some(time_to_live)) as i32;
         let body = Body::Put(Put { key, value: value.into(), expire_ts_seconds });
-        read_update(call(&self.routes, place, &body).await?, "set")
+        read_update(self.handle.call(place, &body).await?, "set")
     }
 
     /// Deletes a record; that it did not exist is no error.
     pub async fn del(&self, hash_key: impl AsRef<[u8]>, sort_key: impl AsRef<[u8]>) -> Result<()> {
         let (place, key) = locate(hash_key.as_ref(), sort_key.as_ref())?;
-        read_update(call(&self.routes, place, &Body::Remove(key)).await?, "del")
+        read_update(self.handle.call(place, &Body::Remove(key)).await?, "del")
     }
 
     /// Whether a record exists.
@@ -84,7 +98,7 @@ impl Table {
     /// How long a record has to live; `None` if there is no such record.
     pub async fn ttl(&self, hash_key: impl AsRef<[u8]>, sort_key: impl AsRef<[u8]>) -> Result<Option<Life>> {
         let (place, key) = locate(hash_key.as_ref(), sort_key.as_ref())?;
-        read_ttl(call(&self.routes, place, &Body::Ttl(key)).await?)
+        read_ttl(self.handle.call(place, &Body::Ttl(key)).await?)
     }
 
     /// Adds `by` to a record that holds a decimal number, and returns the sum. A missing or empty record counts as 0.
@@ -97,7 +111,7 @@ impl Table {
         expiry: Expiry,
     ) -> Result<i64> {
         let (place, key) = locate(hash_key.as_ref(), sort_key.as_ref())?;
-        read_incr(call(&self.routes, place, &incr_body(key, by, expiry)).await?)
+        read_incr(self.handle.call(place, &incr_body(key, by, expiry)).await?)
     }
 }
 

@@ -35,14 +35,22 @@ pub struct PartitionRoute {
     pub ballot: i64,
     /// The replica that leads, if one does.
     pub leader: Option<Address>,
-    /// The others.
+    /// The others that vote.
     pub followers: Vec<Address>,
+    /// Those that only follow: they serve reads and never lead.
+    pub learners: Vec<Address>,
     /// Ordered tables: the partition's smallest key. Hash tables: not looked at.
     pub start: Bytes,
 }
 
 impl PartitionRoute {
-    fn has(&self, address: Address) -> bool {
+    /// All replicas: the leader, the followers, the learners.
+    pub fn replicas(&self) -> impl Iterator<Item = Address> + '_ {
+        self.leader.into_iter().chain(self.followers.iter().copied()).chain(self.learners.iter().copied())
+    }
+
+    /// Whether the replica at `address` may lead.
+    fn votes(&self, address: Address) -> bool {
         self.leader == Some(address) || self.followers.contains(&address)
     }
 }
@@ -163,6 +171,13 @@ impl TableMap {
         first..end
     }
 
+    /// Who leads `partition` as far as known: by a replica's word, else by the map. Unlike [`TableMap::target`] it may have
+    /// refused.
+    pub fn leader(&self, partition: PartitionIndex) -> Option<Address> {
+        let known = self.partitions.get(partition as usize)?;
+        known.hint.map(|hint| hint.leader).or(known.route.leader)
+    }
+
     /// The address to send a request to that needs the leader of `partition`: the leader, as far as known and unless it
     /// refused, else another replica that has not refused, which may know the leader. `None` if there is no such
     /// replica (or partition): fetch the map again ([`TableMap::update`]), or start over with what is known
@@ -277,7 +292,7 @@ impl Known {
             return;
         }
         let is_newer = route.ballot > self.route.ballot;
-        let may_lead = |hint: &Hint| !is_newer || route.has(hint.leader);
+        let may_lead = |hint: &Hint| !is_newer || route.votes(hint.leader);
         self.hint = self.hint.filter(|hint| hint.learned > asked.0 && may_lead(hint));
         self.refusals.retain(|refused| refused.learned > asked.0);
         self.is_stale = false;

@@ -5,10 +5,14 @@
 //! | not leader, leader named | yes | at once to the leader; after a few times with a wait |
 //! | not leader, none named; not hosted; creating; not reachable | yes | map again, wait |
 //! | not ready | yes | wait; map again if that lasts |
-//! | busy, lagging | yes | wait |
+//! | busy | yes | wait; map again if that lasts: the leader may have moved away from a node that is too busy to say so |
+//! | lagging | yes | wait |
 //! | unresolved, stopping, connection lost, no reply | only if idempotent | map again, wait |
 //! | no table | yes, once | map again, wait: the table may be so new that a node does not know it |
 //! | expired, session window, invalid, too large, table exists, unknown | no | fail |
+//!
+//! A read that any replica may serve goes on to the next one at once ([`replica_reaction`]), whatever of this it was, until
+//! each was asked; only then does it wait, and start over.
 
 use core::time::Duration;
 use hedgerow_types::Refusal;
@@ -24,6 +28,8 @@ pub const BACKOFF_MAX: Duration = Duration::from_millis(500);
 const REDIRECTS_AT_ONCE_MAX: u32 = 3;
 /// Attempts after which a replica that is still not ready makes the client ask for the map.
 const NOT_READY_PATIENCE: u32 = 3;
+/// Attempts after which a node that is still busy makes the client ask for the map.
+const BUSY_PATIENCE: u32 = 2;
 
 /// How an attempt failed.
 #[derive(Clone, Copy, Debug)]
@@ -70,10 +76,13 @@ pub fn reaction(failure: Failure<'_>, attempt: u32, is_idempotent: bool, random:
                 Reaction::Retry { after: Duration::ZERO }
             }
             Refusal::NotReady(_) if attempt <= NOT_READY_PATIENCE => Reaction::Retry { after: after() },
-            Refusal::Busy(_) | Refusal::Lagging(_) => Reaction::Retry { after: after() },
-            Refusal::NotLeader { .. } | Refusal::NotReady(_) | Refusal::NotHosted | Refusal::Creating => {
-                Reaction::RefreshAndRetry { after: after() }
-            }
+            Refusal::Busy(_) if attempt <= BUSY_PATIENCE => Reaction::Retry { after: after() },
+            Refusal::Lagging(_) => Reaction::Retry { after: after() },
+            Refusal::NotLeader { .. }
+            | Refusal::NotReady(_)
+            | Refusal::NotHosted
+            | Refusal::Creating
+            | Refusal::Busy(_) => Reaction::RefreshAndRetry { after: after() },
             Refusal::NoTable if attempt == 1 => Reaction::RefreshAndRetry { after: after() },
             Refusal::Unresolved | Refusal::Stopping(_) if is_idempotent => Reaction::RefreshAndRetry { after: after() },
             Refusal::Unresolved
@@ -89,6 +98,24 @@ pub fn reaction(failure: Failure<'_>, attempt: u32, is_idempotent: bool, random:
         Failure::Unreachable => Reaction::RefreshAndRetry { after: after() },
         Failure::ConnectionLost | Failure::NoReply if is_idempotent => Reaction::RefreshAndRetry { after: after() },
         Failure::ConnectionLost | Failure::NoReply => Reaction::Fail,
+    }
+}
+
+/// As [`reaction`], for a read that any replica may serve, after its attempt number `attempt`. `rounds` says how often every
+/// replica was asked, 0 while one is left that was not: then that one is asked at once.
+pub fn replica_reaction(failure: Failure<'_>, attempt: u32, rounds: u32, random: &mut Random) -> Reaction {
+    if attempt >= ATTEMPTS_MAX {
+        return Reaction::Fail;
+    }
+    match (reaction(failure, rounds.max(1), true, random), rounds) {
+        (Reaction::Fail, _) => Reaction::Fail,
+        (Reaction::Retry { .. }, 0) => Reaction::Retry { after: Duration::ZERO },
+        (Reaction::RefreshAndRetry { .. }, 0) => Reaction::RefreshAndRetry { after: Duration::ZERO },
+        // Where the leader is has no part in it: it was asked too.
+        (Reaction::Retry { after } | Reaction::RefreshAndRetry { after }, _) if after.is_zero() => {
+            Reaction::RefreshAndRetry { after: backoff(rounds, random) }
+        }
+        (later, _) => later,
     }
 }
 

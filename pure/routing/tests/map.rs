@@ -19,7 +19,8 @@ fn at(port: u16) -> Address {
 fn route(ballot: i64, ports: &[u16], start: &[u8]) -> PartitionRoute {
     let (leader, followers) = ports.split_first().expect("a replica");
     let followers = followers.iter().copied().map(at).collect();
-    PartitionRoute { ballot, leader: Some(at(*leader)), followers, start: Bytes::copy_from_slice(start) }
+    let start = Bytes::copy_from_slice(start);
+    PartitionRoute { ballot, leader: Some(at(*leader)), followers, learners: Vec::new(), start }
 }
 
 fn hash(routes: &[PartitionRoute]) -> TableMap {
@@ -169,6 +170,31 @@ fn another_table_or_partition_count_replaces_everything() {
     let doubled = TableMap::new(TableId(2), TableKind::Hash, vec![route(1, &[B], b""); 4]).expect("a map");
     map.update(doubled, map.mark());
     assert_eq!((map.partition_count(), map.target(3)), (4, Some(at(B))));
+}
+
+#[test]
+fn the_leader_is_who_a_replica_named_last_also_if_it_refused() {
+    let mut map = two();
+    assert_eq!(map.leader(0), Some(at(A)));
+    assert!(map.note_leader(0, at(B)));
+    assert_eq!(map.leader(0), Some(at(B)));
+    map.note_not_leader(0, at(B));
+    assert_eq!((map.leader(0), map.leader(9)), (Some(at(A)), None));
+}
+
+#[test]
+fn learners_are_replicas_that_never_lead() {
+    let with_learner = |ballot| PartitionRoute { learners: vec![at(D)], ..route(ballot, &[A, B, C], b"") };
+    let mut map = hash(&[with_learner(1), with_learner(1)]);
+    let replicas: Vec<_> = map.route(0).expect("a partition").replicas().collect();
+    assert_eq!(replicas, [A, B, C, D].map(at));
+    [A, B, C].map(at).into_iter().for_each(|address| map.note_not_leader(0, address));
+    assert_eq!(map.target(0), None);
+    // Somebody names it all the same, and a newer map does not.
+    let asked = map.mark();
+    assert!(map.note_leader(1, at(D)));
+    map.update(hash(&[with_learner(2), with_learner(2)]), asked);
+    assert_eq!(map.target(1), Some(at(A)));
 }
 
 #[test]

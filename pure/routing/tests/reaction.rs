@@ -3,7 +3,7 @@
 
 use hedgerow_routing::{ATTEMPTS_MAX, BACKOFF_FIRST, BACKOFF_MAX, Failure, Reaction, reaction};
 use hedgerow_types::random::Random;
-use hedgerow_types::{NodeId, Refusal};
+use hedgerow_types::{Lag, NodeId, Refusal};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -34,7 +34,8 @@ fn each_failure_has_its_reaction() {
         (Refusal::NotLeader { leader: None }, "mmmmmmmm", "mmmmmmmm"),
         (Refusal::NotReady(text()), "rrrmmmmm", "rrrmmmmm"),
         (Refusal::NotHosted, "mmmmmmmm", "mmmmmmmm"),
-        (Refusal::Busy(text()), "rrrrrrrr", "rrrrrrrr"),
+        (Refusal::Busy(text()), "rrmmmmmm", "rrmmmmmm"),
+        (Refusal::Lagging(Lag::default()), "rrrrrrrr", "rrrrrrrr"),
         (Refusal::Unresolved, "mmmmmmmm", "F"),
         (Refusal::Expired, "F", "F"),
         (Refusal::SessionWindow { sequence: 1 }, "F", "F"),
@@ -58,6 +59,12 @@ fn each_failure_has_its_reaction() {
         assert_eq!(story(failure, true), idempotent, "{failure:?}");
         assert_eq!(story(failure, false), once_only, "{failure:?}");
     }
+}
+
+/// Pitfall R1: a node too busy to say that it does not lead any more.
+#[test]
+fn r01_a_leader_that_stays_busy_makes_the_client_ask_who_leads() {
+    assert_eq!(story(Failure::Refused(&Refusal::Busy(String::new())), true), "rrmmmmmm");
 }
 
 #[test]

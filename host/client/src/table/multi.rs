@@ -1,7 +1,6 @@
 //! Operations on several rows: of one hash key (atomic), or of many (one request per partition).
 
 use super::{Table, check_size, locate, mismatch, read_checked, read_update};
-use crate::call::call;
 use crate::error::{Error, Result};
 use crate::routes::Place;
 use crate::runtime::expire_at;
@@ -30,7 +29,7 @@ impl Table {
         }
         check_count("multi_get", sort_keys.len(), BATCH_READ_COUNT_MAX)?;
         let body = Body::MultiGet(MultiGet { hash_key, sort_keys, ..MultiGet::default() });
-        read_multi_get(call(&self.routes, place, &body).await?)
+        read_multi_get(self.handle.call(place, &body).await?)
     }
 
     /// The rows of `hash_key` that `select` selects.
@@ -51,7 +50,7 @@ impl Table {
             sort_key_filter_pattern: filter.pattern,
             reverse: select.is_reverse,
         });
-        read_multi_get(call(&self.routes, place, &body).await?)
+        read_multi_get(self.handle.call(place, &body).await?)
     }
 
     /// Sets rows (sort key, value) of one hash key: all of them or, on an error, none. With `time_to_live` they expire.
@@ -69,7 +68,7 @@ impl Table {
         }
         check_count("multi_set", kvs.len(), MULTI_WRITE_COUNT_MAX)?;
         let body = Body::MultiPut(MultiPut { hash_key, kvs, expire_ts_seconds: expire_at(time_to_live) as i32 });
-        read_update(call(&self.routes, place, &body).await?, "multi_set")
+        read_update(self.handle.call(place, &body).await?, "multi_set")
     }
 
     /// Deletes rows of one hash key: all of them or, on an error, none. Absent rows are no error.
@@ -86,7 +85,7 @@ impl Table {
         check_count("multi_del", sort_keys.len(), MULTI_WRITE_COUNT_MAX)?;
         let max_count = sort_keys.len() as i64;
         let body = Body::MultiRemove(MultiRemove { hash_key, sort_keys, max_count });
-        let Reply::MultiRemove(reply) = call(&self.routes, place, &body).await? else {
+        let Reply::MultiRemove(reply) = self.handle.call(place, &body).await? else {
             return Err(mismatch("multi_del"));
         };
         expect_ok(reply.error, "multi_del")
@@ -95,7 +94,7 @@ impl Table {
     /// How many live rows `hash_key` has.
     pub async fn sort_key_count(&self, hash_key: impl AsRef<[u8]>) -> Result<u64> {
         let (place, hash_key) = locate_all(hash_key.as_ref())?;
-        let Reply::Count(reply) = call(&self.routes, place, &Body::SortKeyCount(hash_key)).await? else {
+        let Reply::Count(reply) = self.handle.call(place, &Body::SortKeyCount(hash_key)).await? else {
             return Err(mismatch("sort_key_count"));
         };
         expect_ok(reply.error, "sort_key_count")?;
@@ -113,7 +112,7 @@ impl Table {
         let mut count = 0;
         for (index, (hash_key, sort_key)) in keys.into_iter().enumerate() {
             let (place, full) = locate(hash_key.as_ref(), sort_key.as_ref())?;
-            let partition = self.routes.target(place).partition;
+            let partition = self.handle.routes.target(place).partition;
             let split = 2 + hash_key.as_ref().len();
             let full = FullKey { hash_key: full.slice(2..split), sort_key: full.slice(split..) };
             parts.entry(partition).or_default().push((index, full));
@@ -148,7 +147,7 @@ impl Table {
         let Some((_, first)) = keys.first() else { return Ok(Vec::new()) };
         let place = Place::Hash(key::partition_hash(&first.hash_key, &first.sort_key));
         let body = Body::BatchGet(BatchGet { keys: keys.iter().map(|(_, key)| key.clone()).collect() });
-        let Reply::BatchGet(reply) = call(&self.routes, place, &body).await? else {
+        let Reply::BatchGet(reply) = self.handle.call(place, &body).await? else {
             return Err(mismatch("batch_get"));
         };
         expect_ok(reply.error, "batch_get")?;
@@ -182,7 +181,7 @@ impl Table {
             set_expire_ts_seconds: expire_at(time_to_live) as i32,
             return_check_value: check.return_value,
         });
-        read_checked(call(&self.routes, place, &body).await?, "check_and_set")
+        read_checked(self.handle.call(place, &body).await?, "check_and_set")
     }
 
     /// Makes all of `mutations` if `check` holds of a row of the same hash key, as one atomic step.
@@ -207,7 +206,7 @@ impl Table {
             mutate_list,
             return_check_value: check.return_value,
         });
-        read_checked(call(&self.routes, place, &body).await?, "check_and_mutate")
+        read_checked(self.handle.call(place, &body).await?, "check_and_mutate")
     }
 }
 

@@ -1,4 +1,5 @@
 //! A node that only pretends: it speaks the protocol over loopback, and a closure decides what it answers.
+#![allow(dead_code, reason = "each file of tests uses a part")]
 
 use bytes::{Bytes, BytesMut};
 use hedgerow_types::{Refusal, key};
@@ -16,6 +17,8 @@ use tokio::net::{TcpListener, TcpStream};
 /// What a fake node does with a request.
 pub(crate) enum Action {
     Reply(Reply),
+    /// With these fields of the server's own.
+    ReplyWith(Reply, ReplyExtension),
     /// No answer, ever.
     Silence,
     /// Close the connection.
@@ -89,14 +92,18 @@ async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Seen>>, handler: Arc<Handl
             seen.lock().unwrap().requests.push(request.clone());
             let mut out = BytesMut::new();
             match handler(&request) {
-                Action::Reply(reply) => write_reply(&mut out, &request, &reply),
+                Action::Reply(reply) => write_reply(&mut out, &request, &reply, ReplyExtension::default()),
+                Action::ReplyWith(reply, extension) => write_reply(&mut out, &request, &reply, extension),
                 Action::Silence => {}
                 Action::Close => return,
                 Action::Raw(bytes) => out.extend_from_slice(bytes),
                 Action::KeepUntil(count, reply) => {
                     kept.push((request, reply));
                     if kept.len() == count {
-                        kept.drain(..).rev().for_each(|(request, reply)| write_reply(&mut out, &request, &reply));
+                        let kept = kept.drain(..).rev();
+                        kept.for_each(|(request, reply)| {
+                            write_reply(&mut out, &request, &reply, ReplyExtension::default());
+                        });
                     }
                 }
             }
@@ -110,8 +117,8 @@ async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Seen>>, handler: Arc<Handl
     }
 }
 
-fn write_reply(out: &mut BytesMut, request: &Request, reply: &Reply) {
-    let extension = request.header.extension.is_some().then(ReplyExtension::default);
+fn write_reply(out: &mut BytesMut, request: &Request, reply: &Reply, extension: ReplyExtension) {
+    let extension = request.header.extension.is_some().then_some(extension);
     encode_reply(out, request.body.method(), request.sequence_id, reply, extension.as_ref());
 }
 
@@ -137,7 +144,7 @@ pub(crate) fn map(leaders: &[SocketAddr], nodes: &[SocketAddr], ballot: i64) -> 
     })
 }
 
-fn wire_address(address: &SocketAddr) -> Address {
+pub(crate) fn wire_address(address: &SocketAddr) -> Address {
     match address {
         SocketAddr::V4(address) => Address::new(SocketAddrV4::new(*address.ip(), address.port())),
         SocketAddr::V6(_) => Address::NONE,
