@@ -1,5 +1,5 @@
-//! Faults that are made on purpose, decided without clock or socket: when bytes may leave ([`Shaper`]), and which faults of
-//! a node are switched on ([`Switches`]).
+//! Faults that are made on purpose, decided without clock or socket: when bytes may leave ([`Shaper`]), how long a thread
+//! rests that has less than a core ([`Allowance`]), and which faults of a node are switched on ([`Switches`]).
 //!
 //! Delay and bandwidth are made in user space, by the node itself or by a forwarding proxy, so that they need no rights
 //! and work on every kernel.
@@ -13,6 +13,8 @@ use std::time::Duration;
 pub const DELAY_MAX: Duration = Duration::from_secs(60);
 /// The lowest bandwidth: one kilobyte per second.
 pub const BYTES_PER_SECOND_MIN: u64 = 1_000;
+/// Computing that an [`Allowance`] keeps for later at most: so little that what is done with it at once makes no tail.
+const SAVED_MAX: Duration = Duration::from_millis(1);
 
 /// One direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,6 +109,35 @@ impl Shaper {
     }
 }
 
+/// Holds a thread to a share of one core, as a smaller machine would: it saves up what it does not use, up to a millisecond
+/// of computing, and rests when it has used more.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowance {
+    percent: u8,
+    /// Nanoseconds of computing that are saved; below 0 what was used in advance.
+    saved: i128,
+    /// When it was asked last, and how much the thread had computed until then.
+    seen: (Instant, Duration),
+}
+
+impl Allowance {
+    /// `percent` of one core, 1 to 100, from `now` on, when the thread has computed for `used` since it began.
+    pub fn new(percent: u8, now: Instant, used: Duration) -> Self {
+        Self { percent: percent.clamp(1, 100), saved: 0, seen: (now, used) }
+    }
+
+    /// How long the thread has to rest, if at all, that has computed for `used` until `now`.
+    pub fn rest(&mut self, now: Instant, used: Duration) -> Option<Duration> {
+        let (then, used_then) = std::mem::replace(&mut self.seen, (now, used));
+        let percent = i128::from(self.percent);
+        let earned = now.since(then).as_nanos() as i128 * percent / 100;
+        let spent = used.saturating_sub(used_then).as_nanos() as i128;
+        self.saved = (self.saved + earned - spent).min(SAVED_MAX.as_nanos() as i128);
+        let owed = u64::try_from(-self.saved * 100 / percent).ok().filter(|owed| *owed > 0)?;
+        Some(Duration::from_nanos(owed))
+    }
+}
+
 /// The faults of one node that last until they are switched off, all of them together: a node that is told twice is as if
 /// told once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,6 +147,8 @@ pub struct Switches {
     pub slow_us: u64,
     /// The links that are not plain.
     pub links: Vec<Link>,
+    /// The share of one core, 1 to 100 %, that the node's thread may use; `None` = all that it gets.
+    pub cpu_percent: Option<u8>,
 }
 
 /// What one node is told of its link to one place. All connections to the place share its bandwidth.
@@ -150,7 +183,13 @@ pub enum Clients {
 impl Switches {
     /// Whether nothing is switched on.
     pub fn is_off(&self) -> bool {
-        self.slow_us == 0 && self.links.iter().all(|link| link.outgoing.is_plain() && link.incoming.is_plain())
+        !self.delays() && self.cpu_percent.is_none()
+    }
+
+    /// Whether anything that is sent or received may be late.
+    pub fn delays(&self) -> bool {
+        let is_plain = |link: &Link| link.outgoing.is_plain() && link.incoming.is_plain();
+        self.slow_us > 0 || !self.links.iter().all(is_plain)
     }
 
     /// The link, as an index into `links`, over which a client at `address` is reached.
@@ -168,6 +207,9 @@ impl Switches {
     /// What is not allowed about them, if anything.
     pub fn check(&self) -> Result<(), String> {
         check_delay(self.slow_us)?;
+        if let Some(percent) = self.cpu_percent.filter(|percent| !(1..=100).contains(percent)) {
+            return Err(format!("a share of {percent} % of a core: 1 to 100 are allowed"));
+        }
         self.links.iter().try_for_each(|link| {
             let checked = link.outgoing.check().and_then(|()| link.incoming.check());
             checked.map_err(|reason| format!("the link to {:?}: {reason}", link.place))
@@ -263,6 +305,43 @@ mod tests {
         assert!(last.unwrap().since(START).abs_diff(Duration::from_secs(1)) < Duration::from_micros(4));
     }
 
+    /// A thread that computes in pieces of `piece` whenever it may, for a second: what part of it it computes, in percent,
+    /// and its longest rest.
+    fn busy(percent: u8, piece: Duration) -> (f64, Duration) {
+        let (mut now, mut used, mut longest) = (START, Duration::ZERO, Duration::ZERO);
+        let mut allowance = Allowance::new(percent, now, used);
+        while now.since(START) < 1_000 * MS {
+            (now, used) = (now + piece, used + piece);
+            let rest = allowance.rest(now, used).unwrap_or_default();
+            // The system wakes it late, which it makes up for.
+            now = now + rest + if rest.is_zero() { Duration::ZERO } else { MS / 10 };
+            longest = longest.max(rest);
+        }
+        (used.as_secs_f64() / now.since(START).as_secs_f64() * 100.0, longest)
+    }
+
+    #[test]
+    fn a_share_is_kept_in_small_steps() {
+        for percent in [1, 10, 15, 50, 99] {
+            let (share, longest) = busy(percent, MS / 20);
+            assert!((share - f64::from(percent)).abs() < 0.5, "{percent} %: {share}");
+            assert!(longest <= MS * 5 / u32::from(percent), "{percent} %: {longest:?}");
+        }
+        let (share, longest) = busy(100, MS / 20);
+        assert!((share, longest) == (100.0, Duration::ZERO), "{share} {longest:?}");
+    }
+
+    #[test]
+    fn what_is_not_used_is_kept_up_to_a_millisecond() {
+        let mut allowance = Allowance::new(10, START, 3 * MS);
+        let later = START + 1_000_000 * MS;
+        assert_eq!(allowance.rest(later, 3 * MS), None);
+        assert_eq!(allowance.rest(later, 4 * MS), None);
+        assert_eq!(allowance.rest(later, 5 * MS), Some(10 * MS));
+        // Asked again too early, it tells what is left.
+        assert_eq!(allowance.rest(later + 4 * MS, 5 * MS), Some(6 * MS));
+    }
+
     #[test]
     fn shapes_add_up() {
         let both = shape(5_000, Some(2_000)).and(shape(1_000, Some(3_000)));
@@ -275,8 +354,8 @@ mod tests {
         let here: IpAddr = "127.0.0.2".parse().unwrap();
         let link = |clients| Link { clients, ..Link::default() };
         let switches = Switches {
-            slow_us: 0,
             links: vec![link(Clients::Others), link(Clients::From(vec![here])), link(Clients::None)],
+            ..Switches::default()
         };
         assert_eq!(switches.client_link(here), Some(1));
         assert_eq!(switches.client_link("127.0.0.1".parse().unwrap()), Some(0));
@@ -287,9 +366,11 @@ mod tests {
     fn what_makes_no_sense_is_refused_with_the_limit() {
         let refused = |command: Action| Command { node: 1, action: command }.check().unwrap_err();
         assert!(refused(Action::Stall(Stall { number: 1, lasts_us: 60_000_001 })).contains("60 s"));
-        assert!(refused(Action::Set(Switches { slow_us: u64::MAX, links: Vec::new() })).contains("60 s"));
+        assert!(refused(Action::Set(Switches { slow_us: u64::MAX, ..Switches::default() })).contains("60 s"));
         let link = Link { place: "far".into(), incoming: shape(0, Some(10)), ..Link::default() };
-        let text = refused(Action::Set(Switches { slow_us: 0, links: vec![link] }));
+        let text = refused(Action::Set(Switches { links: vec![link], ..Switches::default() }));
         assert!(text.contains("far") && text.contains("1000"), "{text}");
+        let share = |percent| Action::Set(Switches { cpu_percent: Some(percent), ..Switches::default() });
+        assert!(refused(share(0)).contains("1 to 100") && refused(share(101)).contains("1 to 100"));
     }
 }

@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The niceness of a [`PreferredThread`].
 const PREFERRED_NICENESS: i32 = -15;
@@ -151,6 +151,11 @@ pub fn spawn_thread(name: &str, body: impl FnOnce() + Send + 'static) -> io::Res
     std::thread::Builder::new().name(name.to_owned()).spawn(body)
 }
 
+/// How long the calling thread has computed since it began, in user space and in the kernel.
+pub fn thread_cpu_time() -> Duration {
+    system::thread_cpu_time()
+}
+
 /// 64 bits from the operating system's generator: for ids and for the seeds of everything else.
 pub fn random_u64() -> u64 {
     system::random_u64()
@@ -195,12 +200,21 @@ mod system {
     use std::mem::MaybeUninit;
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
+    use std::time::Duration;
 
     pub(super) fn boot_time_nanos() -> u64 {
+        clock_nanos(libc::CLOCK_BOOTTIME)
+    }
+
+    pub(super) fn thread_cpu_time() -> Duration {
+        Duration::from_nanos(clock_nanos(libc::CLOCK_THREAD_CPUTIME_ID))
+    }
+
+    fn clock_nanos(clock: libc::clockid_t) -> u64 {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the pointer is to a live timespec of ours.
-        let status = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
-        assert_eq!(status, 0, "Linux has had CLOCK_BOOTTIME since 2.6.39");
+        let status = unsafe { libc::clock_gettime(clock, &raw mut time) };
+        assert_eq!(status, 0, "Linux has had both clocks since 2.6.39");
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
 

@@ -11,6 +11,7 @@
 //! | `transfer` | `table`, `partition`, `to_node` | leader of the partition |
 //! | `checksum_here` | `table` | every node that hosts it, for `checksum` |
 //! | `status`, `describe`, `checksum` | `table` where one is meant | the node that was asked |
+//! | `reads` | none: `{}` | the node that was asked: what reads it has served and refused, messages for them, its load |
 //! | `fault` | [`hedgerow_env::fault::Command`] | the node that was asked, if it was started with faults allowed |
 
 use crate::config::WAIT_MAX;
@@ -18,6 +19,7 @@ use crate::job::{Job, Owner};
 use crate::metadata::Change;
 use crate::node::Node;
 use crate::peer::{AdminReply, AdminRequest, Frame};
+use crate::reads::Reflected;
 use crate::replica::{Caller, Hosted};
 use hedgerow_env::Now;
 use hedgerow_placement::{TableKind, TableSpec};
@@ -112,6 +114,10 @@ struct OfTable {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct Nothing {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Transfer {
     table: String,
     partition: u32,
@@ -132,13 +138,17 @@ impl Node {
             "checksum_here" => return self.checksum_here(argument, asker, now),
             "checksum" => return self.checksum(argument, asker, now),
             "fault" => return self.fault(argument, asker),
+            "reads" => {
+                let answer = parse::<Nothing>(argument).map(|Nothing {}| self.reads_told());
+                return self.answer_admin(asker, answer);
+            }
             "status" | "describe" => {
                 let answer = self.status(command, argument, now);
                 return self.answer_admin(asker, answer);
             }
             _ => Err(Refusal::Invalid(format!(
                 "there is no command {command:?}; there are create_table, drop_table, set_options, delete_options, \
-                 clear_options, transfer, status, describe, checksum and fault"
+                 clear_options, transfer, status, describe, checksum, reads and fault"
             ))),
         };
         match change {
@@ -154,6 +164,19 @@ impl Node {
                 }
             },
         }
+    }
+
+    fn reads_told(&self) -> Value {
+        let waiting = |hosted: &Hosted| match hosted {
+            Hosted::Running(replica) => replica.reads.len(),
+            Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
+        };
+        let mut told = self.read_counts.to_json();
+        told["node"] = json!(self.config.node.0);
+        told["waiting"] = json!(self.hosted.values().map(waiting).sum::<usize>());
+        told["requests_in_flight"] = json!(self.load.in_flight());
+        told["service_us"] = json!(self.load.service_us());
+        told
     }
 
     fn creation(&self, argument: &str) -> Result<TableSpec, Refusal> {
@@ -384,7 +407,7 @@ impl Node {
                 Err(refusal) => self.answer_admin_refused(&caller, &refusal),
                 Ok(answer) => {
                     let reply = crate::admin_client::reply_of(caller.method, &answer);
-                    self.answer(&caller, &reply, 0);
+                    self.answer(&caller, &reply, Reflected::default());
                 }
             },
         }
@@ -396,7 +419,7 @@ impl Node {
             return self.answer_refused(caller, refusal);
         }
         let reply = Reply::admin_refused(caller.method, refusal);
-        self.answer(caller, &reply, 0);
+        self.answer(caller, &reply, Reflected::default());
     }
 }
 

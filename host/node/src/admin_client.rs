@@ -2,22 +2,26 @@
 
 use crate::admin::Asker;
 use crate::node::Node;
+use crate::peer::ReplicaState;
+use crate::reads::Reflected;
 use crate::replica::Caller;
 use hedgerow_env::Now;
 use hedgerow_placement::{Partition, Table, TableKind, TableState};
-use hedgerow_types::{GroupId, NodeId, Refusal};
+use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId};
 use hedgerow_wire::message::{
     APP_TYPE, AdminCommandReply, ClusterInfoReply, CreateTable, CreateTableReply, ListNodesReply, ListTablesReply,
-    NodeInfo, PartitionConfig, QueryConfig, QueryConfigReply, TableInfo, UpdateEnvs, app_status, env_operation,
-    node_status,
+    NodeInfo, NodePlace, PartitionConfig, QueryConfig, QueryConfigReply, TableInfo, UpdateEnvs, app_status,
+    env_operation, node_status,
 };
 use hedgerow_wire::value::Binary;
-use hedgerow_wire::{Address, Body, ErrorName, Method, PartitionId, Reply, Text};
+use hedgerow_wire::{Address, Body, ErrorName, Method, PartitionId, PlainAddress, Reply, Text};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Env of Pegasus' table creation that asks for an ordered table.
 const KIND_ENV: &str = "hedgerow.kind";
+/// A learner this many entries behind is not named to clients.
+const LEARNER_LAG_MAX: u64 = 4_096;
 
 impl Node {
     pub(crate) fn serve_admin(&mut self, caller: Caller, body: Body, now: Now) {
@@ -25,7 +29,7 @@ impl Node {
         match body {
             Body::QueryConfig(query) => {
                 let reply = self.query_config(&query, caller.is_extended, now);
-                self.answer(&caller, &Reply::QueryConfig(reply), 0);
+                self.answer(&caller, &Reply::QueryConfig(reply), Reflected::default());
             }
             Body::CreateTable(create) => {
                 let argument = creation(&create);
@@ -43,15 +47,15 @@ impl Node {
             Body::ListTables(_) => {
                 let infos = self.catalogue.iter().flat_map(|it| it.tables.values()).map(table_info).collect();
                 let reply = ListTablesReply { err: ErrorName::Ok, infos, hint: None };
-                self.answer(&caller, &Reply::ListTables(reply), 0);
+                self.answer(&caller, &Reply::ListTables(reply), Reflected::default());
             }
             Body::ListNodes(_) => {
                 let reply = ListNodesReply { err: ErrorName::Ok, infos: self.node_infos(now) };
-                self.answer(&caller, &Reply::ListNodes(reply), 0);
+                self.answer(&caller, &Reply::ListNodes(reply), Reflected::default());
             }
             Body::ClusterInfo(_) => {
                 let reply = self.cluster_info();
-                self.answer(&caller, &Reply::ClusterInfo(reply), 0);
+                self.answer(&caller, &Reply::ClusterInfo(reply), Reflected::default());
             }
             Body::HedgerowAdmin(command) => {
                 self.run_admin(command.command.as_str(), command.argument.as_str(), asker(caller), now);
@@ -81,11 +85,11 @@ impl Node {
         let mut partitions: Vec<PartitionConfig> = (0..)
             .zip(&table.partitions)
             .filter(|(index, _)| is_wanted(*index))
-            .map(|(index, partition)| self.partition_config(table, (index, partition), now))
+            .map(|indexed| self.partition_config(table, indexed, is_extended, now))
             .collect();
         if partitions.is_empty() {
             let all = (0..).zip(&table.partitions);
-            partitions = all.map(|indexed| self.partition_config(table, indexed, now)).collect();
+            partitions = all.map(|indexed| self.partition_config(table, indexed, is_extended, now)).collect();
         }
         let is_ordered = table.kind == TableKind::Ordered;
         let start = |partition: &Partition| Binary(bytes::Bytes::copy_from_slice(&partition.start));
@@ -97,11 +101,30 @@ impl Node {
             partitions,
             table_kind: is_extended.then_some(i32::from(is_ordered)),
             start_keys: (is_extended && is_ordered).then(|| table.partitions.iter().map(start).collect()),
-            nodes: None,
+            nodes: is_extended.then(|| self.node_places(table)),
         }
     }
 
-    fn partition_config(&self, table: &Table, (index, partition): (i32, &Partition), now: Now) -> PartitionConfig {
+    /// What operators say about the places of the nodes that have replicas of `table`.
+    fn node_places(&self, table: &Table) -> Vec<NodePlace> {
+        let replicas = table.partitions.iter().flat_map(|partition| &partition.replicas);
+        let nodes: BTreeSet<NodeId> = replicas.map(|replica| replica.id.node()).collect();
+        let known = self.catalogue.as_ref().map(|catalogue| &catalogue.nodes);
+        let place = |id: NodeId| {
+            let labels = &known?.get(&id)?.labels;
+            let labels = labels.iter().map(|(key, value)| Text::from(format!("{key}={value}"))).collect();
+            Some(NodePlace { address: PlainAddress(self.wire_address(id)), labels })
+        };
+        nodes.into_iter().filter_map(place).collect()
+    }
+
+    fn partition_config(
+        &self,
+        table: &Table,
+        (index, partition): (i32, &Partition),
+        is_extended: bool,
+        now: Now,
+    ) -> PartitionConfig {
         let group = GroupId { table: table.id, partition: index as u32 };
         let known = self.leader_of(group).filter(|(_, leader)| partition.replica(*leader).is_some());
         // Go fails the whole table over one partition without a primary: a replica that may not lead is a better answer
@@ -120,8 +143,25 @@ impl Node {
             hp_primary: None,
             hp_secondaries: None,
             hp_last_drops: None,
-            learners: None,
+            // Pegasus' clients would take one for a secondary, which may become the primary.
+            learners: is_extended.then(|| {
+                let serving = partition.learners().filter(|learner| self.is_serving_learner(group, *learner, now));
+                serving.map(|replica| self.wire_address(replica.node())).collect()
+            }),
         }
+    }
+
+    /// Whether `learner`, by its own report and its leader's, is there and has nearly everything. One that is listed too
+    /// early, or lags later, says so itself.
+    pub(crate) fn is_serving_learner(&self, group: GroupId, learner: ReplicaId, now: Now) -> bool {
+        let Some(report) = self.replica_report(group, learner.0, learner.node()) else { return false };
+        let is_up = self.is_alive(learner.node(), now) && report.state == ReplicaState::Learner as u32;
+        let leader = self.leader_of(group).and_then(|(_, leader)| self.replica_report(group, leader.0, leader.node()));
+        // The two reports are up to a second apart; what the leader knows of the learner is as old as its own commit index.
+        let held =
+            leader.and_then(|it| it.peers.iter().find(|peer| peer.replica == learner.0)).map(|peer| peer.matched);
+        let commit = leader.map_or(0, |leader| leader.commit);
+        is_up && report.is_settled && report.applied.max(held.unwrap_or(0)) + LEARNER_LAG_MAX >= commit
     }
 
     fn wire_address(&self, node: NodeId) -> Address {

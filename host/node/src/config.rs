@@ -21,6 +21,8 @@ pub const WAIT_MAX: Duration = Duration::from_secs(10);
 pub const REPORT_INTERVAL: Duration = Duration::from_millis(1_000);
 /// Time without a report after which a node counts as dead.
 pub const DEAD_AFTER: Duration = Duration::from_secs(5);
+/// Time without a report after which a node's read-only replicas go to other nodes.
+pub const GONE_AFTER: Duration = Duration::from_secs(600);
 /// How often nodes that belong to no cluster yet ask each other.
 pub const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes in one piece of a streamed checkpoint.
@@ -40,6 +42,9 @@ pub struct Config {
     pub peers: BTreeMap<NodeId, String>,
     /// The nodes that hold the cluster's metadata.
     pub meta_nodes: Vec<NodeId>,
+    /// What the operator says about the node's place, such as `zone` or `rack`: clients prefer replicas with the labels that
+    /// they have themselves, and `zone` spreads replicas.
+    pub labels: BTreeMap<String, String>,
     /// Data directories; replicas and their log are spread over them.
     pub data: Vec<PathBuf>,
     /// Elections, leases, message sizes.
@@ -69,6 +74,7 @@ impl Config {
             address: peers.get(&node).cloned().unwrap_or_default(),
             listen: peers.get(&node).cloned().unwrap_or_default(),
             meta_nodes: peers.keys().copied().take(3).collect(),
+            labels: BTreeMap::new(),
             peers,
             data,
             replication: Settings::default(),

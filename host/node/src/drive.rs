@@ -1,13 +1,12 @@
-//! Carrying out what a group asks for: messages, log writes, application, reads.
+//! Carrying out what a group asks for: messages, log writes, application; reads that waited are in `reads.rs`.
 
 use crate::job::{Job, JobDone, JobResult, Owner};
-use crate::node::{Node, not_leader, storage_refusal};
+use crate::node::Node;
 use crate::replica::{Hosted, Origin, PendingInstall, Replica, checkpoint_directory, incoming_directory};
 use hedgerow_env::Now;
-use hedgerow_replication::{Membership, Persist, ReadOutcome, Ready, Role, RoleChange};
+use hedgerow_replication::{Membership, Persist, Ready, Role, RoleChange};
 use hedgerow_storage::{ApplyError, ApplyOutcome, Partition};
 use hedgerow_types::log::{Entry, EntryKind, LogPosition};
-use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{GroupId, Index, Refusal};
 use hedgerow_wal::Append;
 
@@ -46,11 +45,15 @@ impl Node {
         for (ticket, outcome) in ready.reads {
             self.finish_read(group, ticket, outcome, now);
         }
+        if !ready.answers.is_empty() {
+            self.gather_answers(owner, ready.answers);
+        }
         if let Some(meta) = ready.install
             && let Some(replica) = self.running(group)
         {
             replica.storage = None;
             replica.install = Some(PendingInstall { meta, is_running: false });
+            self.refuse_waiting_reads(group, &Refusal::NotReady("a checkpoint is being installed".into()), now);
         }
         if ready.wants_checkpoint {
             self.start_checkpoint(group);
@@ -77,7 +80,7 @@ impl Node {
         // Whoever leads next decides what becomes of these writes; their callers may ask there with the same number.
         let writes = if change.role == Role::Leader { Default::default() } else { std::mem::take(&mut replica.writes) };
         for write in writes.into_values() {
-            self.refuse(write.origin, &Refusal::Unresolved);
+            self.refuse(write.origin, &Refusal::Unresolved, now);
         }
         if group == GroupId::META {
             self.handle_metadata_role(change, now);
@@ -96,7 +99,7 @@ impl Node {
                 Ok(applied) => membership = Some(applied),
                 Err(error) => {
                     let reason = format!("membership entry {} cannot be applied: {error}", entry.index);
-                    return self.lose(group, reason);
+                    return self.lose(group, reason, now);
                 }
             }
         }
@@ -105,7 +108,7 @@ impl Node {
         let Some(storage) = &mut replica.storage else { return };
         if let Err(error) = storage.apply(entries, encoded.as_ref(), &mut outcomes) {
             if matches!(&error, ApplyError::Engine(cause) if cause.is_damage()) {
-                return self.lose(group, chain(&error));
+                return self.lose(group, chain(&error), now);
             }
             let reason = format!("group {group} cannot apply its log: {}", chain(&error));
             return self.outbox.fail(reason);
@@ -123,37 +126,18 @@ impl Node {
     fn finish_write(&mut self, group: GroupId, entry: &Entry, index: Index, outcome: ApplyOutcome, now: Now) {
         let Some(write) = self.running(group).and_then(|replica| replica.writes.remove(&index)) else { return };
         if write.term != entry.term {
-            return self.refuse(write.origin, &Refusal::Unresolved);
+            return self.refuse(write.origin, &Refusal::Unresolved, now);
         }
         let reply = match outcome {
             ApplyOutcome::Reply(reply) | ApplyOutcome::Repeated(reply) => reply,
             ApplyOutcome::SessionWindow { sequence } => {
-                return self.refuse(write.origin, &Refusal::SessionWindow { sequence });
+                return self.refuse(write.origin, &Refusal::SessionWindow { sequence }, now);
             }
-            ApplyOutcome::Empty => return self.refuse(write.origin, &Refusal::Unresolved),
+            ApplyOutcome::Empty => return self.refuse(write.origin, &Refusal::Unresolved, now),
         };
         match write.origin {
             Origin::Client(caller) => self.answer_write(&caller, reply, index, now),
             Origin::Metadata => self.handle_change_written(&reply, now),
-        }
-    }
-
-    fn finish_read(&mut self, group: GroupId, ticket: u64, outcome: ReadOutcome, now: Now) {
-        let Some(replica) = self.running(group) else { return };
-        let Some(pending) = replica.reads.remove(&ticket) else { return };
-        let leader = replica.group.leader();
-        let reply = match (outcome, &replica.storage) {
-            (ReadOutcome::Serve(_), Some(storage)) => {
-                storage.read(&pending.read, expiry_seconds(now.unix_micros)).map_err(|error| storage_refusal(&error))
-            }
-            (ReadOutcome::Serve(_), None) => Err(Refusal::NotReady("a checkpoint is being installed".into())),
-            (ReadOutcome::Refused, _) => Err(not_leader(leader)),
-            (ReadOutcome::Lagging(lag), _) => Err(Refusal::Lagging(lag)),
-        };
-        match (reply, pending.origin) {
-            (Ok(reply), Origin::Client(caller)) => self.answer_read(&caller, reply, now),
-            (Ok(_), Origin::Metadata) => self.load_catalogue(now),
-            (Err(refusal), origin) => self.refuse(origin, &refusal),
         }
     }
 
@@ -283,19 +267,19 @@ impl Node {
     }
 
     /// Stops a replica that cannot go on; it is reported and will be replaced.
-    pub(crate) fn lose(&mut self, group: GroupId, reason: String) {
+    pub(crate) fn lose(&mut self, group: GroupId, reason: String, now: Now) {
         let Some(Hosted::Running(replica)) = self.hosted.remove(&group) else { return };
         tracing::error!(%group, replica = %replica.id(), %reason, "a replica is lost");
         let (owner, log) = (replica.owner, replica.log);
-        self.dismiss(*replica);
+        self.dismiss(*replica, &Refusal::NotReady("the replica is damaged".into()), now);
         self.hosted.insert(group, Hosted::Lost { owner, log });
     }
 
-    /// Lets a replica go; whoever waits for it is told.
-    pub(crate) fn dismiss(&mut self, replica: Replica) {
-        let writes = replica.writes.into_values().map(|write| write.origin);
-        let origins: Vec<Origin> = replica.reads.into_values().map(|read| read.origin).chain(writes).collect();
-        origins.into_iter().for_each(|origin| self.refuse(origin, &Refusal::Unresolved));
+    /// Lets a replica go; whoever waits for it is told, readers with `refusal`.
+    pub(crate) fn dismiss(&mut self, replica: Replica, refusal: &Refusal, now: Now) {
+        replica.wake.map(|at| self.wakes.remove(&(at, replica.owner.group)));
+        replica.reads.into_values().for_each(|read| self.refuse(read.origin, refusal, now));
+        replica.writes.into_values().for_each(|write| self.refuse(write.origin, &Refusal::Unresolved, now));
     }
 
     pub(crate) fn open_partition_of(&self, group: GroupId) -> Option<&Partition> {

@@ -12,7 +12,7 @@ use hedgerow_placement::{Catalogue, ReplicaRole, Settings};
 use hedgerow_replication::{Group, Membership, MembershipChange, Role, Start};
 use hedgerow_storage::Partition;
 use hedgerow_types::log::{Entry, HardState, LogPosition};
-use hedgerow_types::{GroupId, NodeId, ReplicaId};
+use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId};
 use hedgerow_wal::Append;
 use hedgerow_wire::serve::TableKind;
 use std::collections::BTreeMap;
@@ -48,20 +48,20 @@ impl Node {
     }
 
     /// A catalogue came from the metadata leader.
-    pub(crate) fn handle_catalogue(&mut self, push: CataloguePush) {
+    pub(crate) fn handle_catalogue(&mut self, push: CataloguePush, now: Now) {
         let known = self.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
         if push.cluster != self.identity.cluster || push.version <= known {
             return;
         }
         let rows: BTreeMap<Bytes, Bytes> = push.rows.into_iter().map(|row| (row.key, row.value)).collect();
         match Catalogue::from_rows(&rows) {
-            Ok(catalogue) => self.adopt_catalogue(catalogue),
+            Ok(catalogue) => self.adopt_catalogue(catalogue, now),
             Err(error) => tracing::warn!(%error, "a catalogue was dropped"),
         }
     }
 
     /// Makes `catalogue` what this node acts on. It is durable here before anything follows from it.
-    pub(crate) fn adopt_catalogue(&mut self, catalogue: Catalogue) {
+    pub(crate) fn adopt_catalogue(&mut self, catalogue: Catalogue, now: Now) {
         if self.catalogue.as_ref().is_some_and(|known| known.version >= catalogue.version) {
             return;
         }
@@ -82,7 +82,7 @@ impl Node {
         self.settings = catalogue.tables.iter().map(|(id, table)| (*id, settings(table))).collect();
         self.catalogue = Some(catalogue);
         self.refresh_shapes();
-        self.reconcile_hosting();
+        self.reconcile_hosting(now);
     }
 
     /// The catalogue as it travels between nodes.
@@ -91,9 +91,9 @@ impl Node {
         Frame::Catalogue(CataloguePush { cluster: catalogue.cluster, version: catalogue.version, rows })
     }
 
-    fn reconcile_hosting(&mut self) {
+    fn reconcile_hosting(&mut self, now: Now) {
         let Some(catalogue) = &self.catalogue else { return };
-        let wanted: Vec<(Owner, Option<Membership>, bool)> = catalogue
+        let wanted: Vec<Wanted> = catalogue
             .hosted_by(self.config.node)
             .map(|(group, replica)| {
                 let partition = catalogue.group(group);
@@ -105,19 +105,25 @@ impl Node {
                     ..Membership::default()
                 });
                 let may_create = is_new && (initial.is_some() || replica.role != ReplicaRole::Voter);
-                (Owner { group, replica: replica.id }, initial, may_create)
+                Wanted { owner: Owner { group, replica: replica.id }, initial, may_create, is_new }
             })
             .collect();
-        let gone: Vec<GroupId> = self.hosted.keys().copied().filter(|group| catalogue.was_dropped(*group)).collect();
-        gone.into_iter().for_each(|group| self.remove_hosted(group));
-        for (owner, initial, may_create) in wanted {
+        let is_gone = |(group, hosted): &(&GroupId, &Hosted)| {
+            catalogue.was_dropped(**group) || was_removed(catalogue, **group, hosted.owner().replica)
+        };
+        let gone: Vec<GroupId> = self.hosted.iter().filter(is_gone).map(|(group, _)| *group).collect();
+        gone.into_iter().for_each(|group| self.remove_hosted(group, now));
+        for Wanted { owner, initial, may_create, is_new } in wanted {
             match self.hosted.get(&owner.group) {
                 Some(hosted) if hosted.owner() == owner => {}
                 Some(hosted) if may_create && hosted.owner().replica.counter() < owner.replica.counter() => {
-                    self.remove_hosted(owner.group);
+                    self.remove_hosted(owner.group, now);
                     self.create(owner, initial);
                 }
                 None if may_create => self.create(owner, initial),
+                // A voter of a new group that the node never made, and the group has changed since: it must not be made
+                // from nothing any more, and will be replaced.
+                None if is_new => self.note_lost(owner, self.choose_log(), "it was never made".into()),
                 Some(_) | None => {}
             }
         }
@@ -212,6 +218,11 @@ impl Node {
             receiving: None,
             install: None,
             led_since: None,
+            started: now.instant,
+            // A replica of a new group has nothing to catch up with.
+            is_settled: !is_restart && start.index > 0,
+            wake: None,
+            first_deadline: None,
         };
         self.hosted.insert(owner.group, Hosted::Running(Box::new(replica)));
         self.mark_dirty(owner.group);
@@ -249,13 +260,16 @@ impl Node {
         }
     }
 
-    fn remove_hosted(&mut self, group: GroupId) {
+    fn remove_hosted(&mut self, group: GroupId, now: Now) {
         let Some(hosted) = self.hosted.remove(&group) else { return };
         let (owner, log) = (hosted.owner(), hosted.log());
         if let Hosted::Running(replica) = hosted {
-            self.dismiss(*replica);
+            // Its callers find another replica with the next map.
+            self.dismiss(*replica, &Refusal::NotHosted, now);
         }
-        self.forget_leader(group);
+        if self.catalogue.as_ref().is_none_or(|catalogue| catalogue.group(group).is_none()) {
+            self.forget_leader(group);
+        }
         self.log_writes.remove(log, group, &mut self.outbox);
         tracing::debug!(%group, replica = %owner.replica, "removing a replica");
         let data = &self.config.data[log];
@@ -316,8 +330,10 @@ impl Node {
         }
     }
 
-    /// Gives every group that this node leads to the follower that has most of its log, before the node stops.
+    /// Gives every group that this node leads to the follower that has most of its log, before the node stops. From now on
+    /// replicas that do not lead leave reads to other nodes.
     pub fn hand_over(&mut self, now: Now) {
+        self.is_draining = true;
         let mut transfers = Vec::new();
         for (group, hosted) in &self.hosted {
             let Hosted::Running(replica) = hosted else { continue };
@@ -361,6 +377,16 @@ impl Node {
     }
 }
 
+/// A replica that the catalogue wants here.
+struct Wanted {
+    owner: Owner,
+    /// What it begins with, if its group does.
+    initial: Option<Membership>,
+    may_create: bool,
+    /// Whether it was assigned in the present life of the node's data.
+    is_new: bool,
+}
+
 /// What the log holds of a replica.
 pub(crate) struct FromLog {
     pub(crate) log: usize,
@@ -373,6 +399,13 @@ pub(crate) struct FromLog {
 /// The metadata group's first replicas, the same on every node that is told the same founders.
 pub(crate) fn founding_replicas(founders: &[crate::peer::Founder]) -> Vec<ReplicaId> {
     (1..).zip(founders).map(|(counter, founder)| ReplicaId::new(counter, NodeId(founder.node as u16))).collect()
+}
+
+/// Whether `replica` belonged to a partition that goes on without it. False for one that this catalogue has never heard of,
+/// which a newer one may list.
+fn was_removed(catalogue: &Catalogue, group: GroupId, replica: ReplicaId) -> bool {
+    replica.counter() < catalogue.next_replica
+        && catalogue.group(group).is_some_and(|partition| partition.replica(replica).is_none())
 }
 
 /// The next step of a group's membership towards its partition in the catalogue: first a joining replica learns, then it

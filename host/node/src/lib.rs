@@ -5,9 +5,13 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `node.rs` | events, proposals, reads |
+//! | `node.rs` | events, proposals |
 //! | `drive.rs` | carrying out what groups ask for: messages, log writes, application |
 //! | `serve.rs`, `scan.rs` | clients' data operations |
+//! | `reads.rs` | who may be served, and how fresh |
+//! | `asks.rs`, `question.rs` | replicas that do not lead ask what is committed |
+//! | `wake.rs` | deadlines, and what else waits for a time |
+//! | `load.rs`, `read_counts.rs` | what replies and the operator are told of the node's work |
 //! | `admin.rs`, `admin_client.rs`, `status.rs` | clients' administrative operations |
 //! | `metadata.rs` | what the leader of the metadata does |
 //! | `hosting.rs` | acting on the catalogue: which replicas are here, and in which group |
@@ -20,6 +24,7 @@
 
 mod admin;
 mod admin_client;
+mod asks;
 pub mod config;
 mod drive;
 mod fault;
@@ -28,18 +33,23 @@ mod hosting;
 mod identity;
 pub mod inspect;
 pub mod job;
+mod load;
 mod metadata;
 mod node;
 mod open;
 pub mod os;
 mod outbox;
 pub mod peer;
+pub mod question;
+mod read_counts;
+mod reads;
 mod replica;
 mod report;
 mod scan;
 mod serve;
 mod snapshot;
 mod status;
+mod wake;
 
 pub use config::Config;
 pub use identity::IdentityError;

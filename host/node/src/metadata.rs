@@ -5,7 +5,7 @@
 //! changes that are waiting go into one write. Everything asked for is answered after the write is applied.
 
 use crate::admin::Asker;
-use crate::config::WAIT_MAX;
+use crate::config::{GONE_AFTER, REPORT_INTERVAL, WAIT_MAX};
 use crate::drive::chain;
 use crate::node::Node;
 use crate::peer::{ReplicaState, Report};
@@ -13,7 +13,7 @@ use crate::replica::Origin;
 use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_placement::{
-    Catalogue, CatalogueError, Node as NodeEntry, ReplicaRole, TableSpec, TableState, VERSION_ROW,
+    Catalogue, CatalogueError, Node as NodeEntry, Presence, ReplicaRole, TableSpec, TableState, VERSION_ROW,
 };
 use hedgerow_replication::{Role, RoleChange};
 use hedgerow_types::op::{Filter, Read, ReadReply, Scan, Write, WriteReply};
@@ -36,20 +36,49 @@ pub(crate) struct Metadata {
     creating: Vec<(TableId, Asker, Instant)>,
     /// The read or write under way came to nothing.
     pub(crate) change_failed: Option<Refusal>,
+    /// Since when the node leads the group without a break.
+    leads_since: Option<Instant>,
+    /// When it last looked whether read-only replicas are where they should be.
+    learners_seen_to: Option<Instant>,
 }
 
 /// A change of the catalogue.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     CreateTable(TableSpec),
-    DropTable { name: String, if_exists: bool },
-    SetOptions { name: String, options: BTreeMap<String, String> },
-    DeleteOptions { name: String, keys: Vec<String> },
-    ClearOptions { name: String, prefix: String },
-    Register { node: NodeId, entry: NodeEntry },
-    MarkCreated { table: TableId },
-    Replace { group: GroupId, lost: ReplicaId },
-    Finish { group: GroupId, joined: ReplicaId },
+    DropTable {
+        name: String,
+        if_exists: bool,
+    },
+    SetOptions {
+        name: String,
+        options: BTreeMap<String, String>,
+    },
+    DeleteOptions {
+        name: String,
+        keys: Vec<String>,
+    },
+    ClearOptions {
+        name: String,
+        prefix: String,
+    },
+    Register {
+        node: NodeId,
+        entry: NodeEntry,
+    },
+    MarkCreated {
+        table: TableId,
+    },
+    Replace {
+        group: GroupId,
+        lost: ReplicaId,
+    },
+    Finish {
+        group: GroupId,
+        joined: ReplicaId,
+    },
+    /// Read-only replicas are to be added or removed.
+    ArrangeLearners,
 }
 
 impl Node {
@@ -60,7 +89,9 @@ impl Node {
 
     pub(crate) fn handle_metadata_role(&mut self, change: RoleChange, now: Now) {
         self.abandon_change(&Refusal::Unresolved);
+        self.metadata.leads_since = None;
         if change.role == Role::Leader {
+            self.metadata.leads_since = Some(now.instant);
             self.start_loading(now);
         }
     }
@@ -80,7 +111,34 @@ impl Node {
             self.start_loading(now);
         }
         self.see_to_new_tables(now);
+        self.see_to_learners(now);
         self.write_changes(now);
+    }
+
+    /// Read-only replicas follow their table's option, and the nodes that come and stay away.
+    fn see_to_learners(&mut self, now: Now) {
+        let last = self.metadata.learners_seen_to;
+        let is_busy = self.metadata.draft.is_some() || !self.metadata.queue.is_empty();
+        let Some(current) = &self.metadata.current else { return };
+        // It looks at every partition.
+        if is_busy || last.is_some_and(|last| now.instant.since(last) < REPORT_INTERVAL) {
+            return;
+        }
+        if current.wants_arranging(&self.presence(now)) {
+            self.metadata.queue.push_back((Change::ArrangeLearners, Asker::Nobody));
+        }
+        self.metadata.learners_seen_to = Some(now.instant);
+    }
+
+    /// Who is there. Nobody is gone for good before this node has led the metadata for so long itself.
+    fn presence(&self, now: Now) -> Presence {
+        let is_gone = |node: &NodeId| {
+            let heard = self.reports.nodes.get(node).map(|(_, heard)| *heard);
+            let since = self.metadata.leads_since.max(heard);
+            since.is_some_and(|since| now.instant.since(since) >= GONE_AFTER)
+        };
+        let others = self.config.peers.keys().copied().filter(|node| *node != self.config.node);
+        Presence { alive: self.alive_nodes(now), gone: others.filter(is_gone).collect() }
     }
 
     fn abandon_change(&mut self, refusal: &Refusal) {
@@ -99,10 +157,10 @@ impl Node {
     fn start_loading(&mut self, now: Now) {
         self.metadata.is_loading = true;
         let read = Read::Get { key: Bytes::from_static(VERSION_ROW) };
-        match self.read(GroupId::META, read, Origin::Metadata, now) {
-            Ok(Some(_)) => self.load_catalogue(now),
-            Ok(None) => {}
-            Err(_) => self.metadata.is_loading = false,
+        match self.begin_metadata_read(read, now) {
+            Some(true) => self.load_catalogue(now),
+            Some(false) => {}
+            None => self.metadata.is_loading = false,
         }
     }
 
@@ -117,7 +175,7 @@ impl Node {
             return self.write_first_catalogue(now);
         }
         match Catalogue::from_rows(&rows) {
-            Ok(catalogue) => self.take_current(catalogue),
+            Ok(catalogue) => self.take_current(catalogue, now),
             Err(error) => self.outbox.fail(format!("the catalogue cannot be understood: {}", chain(&error))),
         }
     }
@@ -184,13 +242,16 @@ impl Node {
         }
         let Some(current) = self.metadata.current.clone() else { return };
         let mut draft = current.clone();
+        let presence = self.presence(now);
         for (change, asker) in std::mem::take(&mut self.metadata.queue) {
-            let alive = self.alive_nodes(now);
             let is_led = |group: GroupId| self.leader_of(group).is_some();
-            match make(&mut draft, change, &alive, is_led, now) {
+            match make(&mut draft, change, &presence, is_led, now) {
                 Ok(answer) => self.metadata.written_for.push((asker, answer)),
                 Err(error) => self.answer_admin(asker, Err(error.into())),
             }
+        }
+        if draft.arrange_learners(&presence) {
+            tracing::info!(version = draft.version, "read-only replicas are added or removed");
         }
         if draft.version == current.version {
             return self.answer_written(now);
@@ -207,16 +268,16 @@ impl Node {
             self.metadata.change_failed = Some(Refusal::Unresolved);
             return;
         }
-        self.take_current(draft);
+        self.take_current(draft, now);
         self.answer_written(now);
         self.write_changes(now);
     }
 
-    fn take_current(&mut self, catalogue: Catalogue) {
+    fn take_current(&mut self, catalogue: Catalogue, now: Now) {
         let push = Self::catalogue_push(&catalogue);
         self.metadata.current = Some(catalogue.clone());
         self.config.peers.keys().copied().collect::<Vec<_>>().into_iter().for_each(|node| self.send(node, &push));
-        self.adopt_catalogue(catalogue);
+        self.adopt_catalogue(catalogue, now);
     }
 
     fn answer_written(&mut self, now: Now) {
@@ -279,10 +340,9 @@ impl Node {
             return;
         }
         let incarnation = hedgerow_types::Incarnation(report.incarnation);
-        let entry = NodeEntry::new(report.address.clone(), incarnation);
-        let known = current.nodes.get(&from);
+        let entry = NodeEntry { labels: report.labels.clone(), ..NodeEntry::new(report.address.clone(), incarnation) };
         let mut changes = Vec::new();
-        if known.is_none_or(|known| known.incarnation != incarnation || known.address != report.address) {
+        if current.nodes.get(&from) != Some(&entry) {
             changes.push(Change::Register { node: from, entry });
         } else if report.is_complete && report.catalogue_version >= current.version {
             changes.extend(lost_by(current, from, report));
@@ -337,13 +397,13 @@ fn completed_by(catalogue: &Catalogue, report: &Report) -> Vec<Change> {
 fn make(
     draft: &mut Catalogue,
     change: Change,
-    alive: &BTreeSet<NodeId>,
+    presence: &Presence,
     is_led: impl Fn(GroupId) -> bool,
     now: Now,
 ) -> Result<Value, CatalogueError> {
     Ok(match change {
         Change::CreateTable(spec) => {
-            let id = draft.create_table(spec, alive, now.unix_micros / 1_000_000)?;
+            let id = draft.create_table(spec, &presence.alive, now.unix_micros / 1_000_000)?;
             json!({ "created": id.0 })
         }
         Change::DropTable { name, if_exists } => {
@@ -364,5 +424,7 @@ fn make(
         }
         Change::Replace { group, lost } => json!({ "replica": draft.replace_lost(group, lost)?.0 }),
         Change::Finish { group, joined } => json!({ "changed": draft.finish_replacement(group, joined)? }),
+        // Done after every change.
+        Change::ArrangeLearners => json!({}),
     })
 }

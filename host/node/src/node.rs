@@ -4,31 +4,35 @@
 //! [`Node::outbox`]. The operating system's host (`os.rs`) and the simulation do the same, so that both run this code.
 
 use crate::admin::AdminCalls;
-use crate::config::{Config, PENDING_READS_MAX, PENDING_WRITES_MAX};
+use crate::config::{Config, PENDING_WRITES_MAX};
 use crate::founding::Founding;
 use crate::identity::Identity;
 use crate::job::{Job, JobDone, Owner};
+use crate::load::Load;
 use crate::metadata::Metadata;
 use crate::outbox::{ConnectionId, Outbox};
 use crate::peer::Frame;
-use crate::replica::{Hosted, Origin, PendingRead, PendingWrite, Replica};
+use crate::question::GroupAnswer;
+use crate::read_counts::{Lines, ReadCounts};
+use crate::replica::{Hosted, Origin, PendingWrite, Replica};
 use crate::report::Reports;
 use crate::scan::Scans;
 use crate::snapshot::Limiter;
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::{Disk, Now};
 use hedgerow_placement::{Catalogue, Settings};
-use hedgerow_replication::{ProposeError, ReadNeed, ReadStart};
+use hedgerow_replication::{Asking, ProposeError};
 use hedgerow_storage::Engines;
 use hedgerow_types::log::LogPosition;
-use hedgerow_types::op::{Proposal, Read, ReadReply, Write};
+use hedgerow_types::op::{Proposal, Write};
 use hedgerow_types::random::Random;
 use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{ClientId, GroupId, Instant, NodeId, Refusal, ReplicaId, Sequence, TableId, codec};
 use hedgerow_wal::{Append, Round, Submission};
 use hedgerow_wire::Text;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One node of the cluster.
 #[derive(Debug)]
@@ -55,6 +59,20 @@ pub struct Node {
     pub(crate) log_writes: LogWrites,
     /// Flushes do not keep up with writes.
     pub(crate) is_storage_behind: bool,
+    /// The node hands over what it leads and will stop.
+    pub(crate) is_draining: bool,
+    /// When questions leave, by the node that they go to.
+    pub(crate) asking: BTreeMap<NodeId, Asking>,
+    /// Answers that leave with the current batch of events, by the node that they go to.
+    pub(crate) answers: BTreeMap<NodeId, Vec<GroupAnswer>>,
+    /// The id of the next message with questions. It begins at a random place, so that no life of the node uses another's.
+    pub(crate) next_question: u64,
+    /// Groups that want to be looked at, by when. See `wake.rs`.
+    pub(crate) wakes: BTreeSet<(Instant, GroupId)>,
+    pub(crate) load: Load,
+    pub(crate) read_counts: ReadCounts,
+    /// Lines about slow requests.
+    pub(crate) slow_lines: Lines,
     pub(crate) outbox: Outbox,
     pub(crate) next_ticket: u64,
     pub(crate) last_tick: Instant,
@@ -136,6 +154,9 @@ impl Node {
         for group in groups {
             if let Some(replica) = self.running(group) {
                 replica.group.handle_tick(now.instant);
+                if replica.tick_settling(now.instant) {
+                    self.reports.urgent.insert(group);
+                }
                 self.mark_dirty(group);
                 self.expire_waiting(group, now);
                 self.tick_receiving(group, now);
@@ -148,6 +169,7 @@ impl Node {
         self.tick_hosting(now);
         self.tick_admin(now);
         self.scans.forget_idle(now.instant);
+        self.read_counts.tick(now.instant);
     }
 
     /// A frame came from another node.
@@ -158,12 +180,14 @@ impl Node {
             }
             Frame::Probe(probe) => self.handle_probe(from, probe, now),
             Frame::Report(report) => self.handle_report(from, report, now),
-            Frame::Catalogue(push) => self.handle_catalogue(push),
+            Frame::Catalogue(push) => self.handle_catalogue(push, now),
             Frame::AdminRequest(request) => self.handle_admin_request(from, request, now),
             Frame::AdminReply(reply) => self.handle_admin_reply(reply),
             Frame::SnapshotBegin(begin) => self.handle_snapshot_begin(begin, now),
             Frame::SnapshotChunk(chunk) => self.handle_snapshot_chunk(chunk, now),
             Frame::SnapshotProgress(progress) => self.handle_snapshot_progress(progress, now),
+            Frame::Questions(questions) => self.handle_questions(from, &questions, now),
+            Frame::Answers(answers) => self.handle_answers(from, &answers, now),
         }
     }
 
@@ -199,17 +223,28 @@ impl Node {
                 if let Some(replica) = self.running(group) {
                     replica.is_dirty = false;
                     self.drive_group(group, now);
+                    self.gather_question(group, now);
+                    self.update_wake(group, now);
                 }
             }
         }
+        self.send_answers();
+        self.send_questions(now);
         self.log_writes.submit_all(&mut self.outbox);
+        self.load.leave();
+    }
+
+    /// Handling a batch of events that clients' requests were part of, and carrying out what followed, took so long. For
+    /// the load that replies tell of.
+    pub fn note_work(&mut self, took: Duration, now: Instant) {
+        self.load.note_work(took, now);
     }
 
     /// Whether the node belongs to a cluster and everything it should host runs.
     pub fn is_serving(&self) -> bool {
-        self.catalogue.is_some()
-            && !self.hosted.is_empty()
-            && self.hosted.values().all(|hosted| !matches!(hosted, Hosted::Starting { .. }))
+        let Some(catalogue) = &self.catalogue else { return false };
+        let has_none = self.hosted.is_empty() && catalogue.hosted_by(self.config.node).next().is_some();
+        !has_none && self.hosted.values().all(|hosted| !matches!(hosted, Hosted::Starting { .. }))
     }
 
     /// Whether every partition in the catalogue has a leader that this node knows, and there is a catalogue.
@@ -277,47 +312,14 @@ impl Node {
         codec::encode_proposal(&proposal, &mut data);
         match replica.group.propose(data.freeze(), now.instant) {
             Ok(position) => {
+                if let Some(deadline) = origin.deadline() {
+                    replica.note_deadline(deadline);
+                }
                 replica.writes.insert(position.index, PendingWrite { term: position.term, origin });
                 self.mark_dirty(group);
                 Ok(position)
             }
             Err(error) => Err((refusal_of(error), origin)),
-        }
-    }
-
-    /// Starts a linearizable read of a group that this node leads; the answer comes at once or through
-    /// [`Node::answer_read`].
-    pub(crate) fn read(
-        &mut self,
-        group: GroupId,
-        read: Read,
-        origin: Origin,
-        now: Now,
-    ) -> Result<Option<(ReadReply, Origin)>, (Refusal, Origin)> {
-        self.next_ticket += 1;
-        let ticket = self.next_ticket;
-        let Some(replica) = self.running(group) else { return Err((Refusal::NotHosted, origin)) };
-        let Some(storage) = &replica.storage else {
-            return Err((Refusal::NotReady("a checkpoint is being installed".into()), origin));
-        };
-        if replica.reads.len() >= PENDING_READS_MAX {
-            return Err((Refusal::Busy(format!("{PENDING_READS_MAX} reads of the partition wait")), origin));
-        }
-        match replica.group.read(ticket, ReadNeed::Latest, now.instant) {
-            // `now` was read after the request had arrived, and nothing is applied between here and the storage read:
-            // what is read is the state at `now`, when the lease held.
-            ReadStart::Serve(_) => match storage.read(&read, expiry_seconds(now.unix_micros)) {
-                Ok(reply) => Ok(Some((reply, origin))),
-                Err(error) => Err((storage_refusal(&error), origin)),
-            },
-            ReadStart::Wait => {
-                replica.reads.insert(ticket, PendingRead { read, origin });
-                self.mark_dirty(group);
-                Ok(None)
-            }
-            ReadStart::NotLeader { leader } => Err((not_leader(leader), origin)),
-            ReadStart::NotReady(reason) => Err((Refusal::NotReady(reason.into()), origin)),
-            ReadStart::Lagging(lag) => Err((Refusal::Lagging(lag), origin)),
         }
     }
 
@@ -332,32 +334,10 @@ impl Node {
         }
     }
 
-    /// Answers requests whose deadline has passed. A write may still take effect; its outcome is then not known.
-    fn expire_waiting(&mut self, group: GroupId, now: Now) {
-        let Some(replica) = self.running(group) else { return };
-        let is_late = |origin: &Origin| match origin {
-            Origin::Client(caller) => caller.deadline <= now.instant,
-            Origin::Metadata => false,
-        };
-        let reads: Vec<u64> =
-            replica.reads.iter().filter(|(_, read)| is_late(&read.origin)).map(|(ticket, _)| *ticket).collect();
-        let writes: Vec<u64> =
-            replica.writes.iter().filter(|(_, write)| is_late(&write.origin)).map(|(index, _)| *index).collect();
-        let mut late = Vec::new();
-        for ticket in reads {
-            replica.group.cancel_read(ticket);
-            late.extend(replica.reads.remove(&ticket).map(|read| read.origin));
-        }
-        for index in writes {
-            late.extend(replica.writes.remove(&index).map(|write| write.origin));
-        }
-        late.into_iter().for_each(|origin| self.refuse(origin, &Refusal::Expired));
-    }
-
     /// Tells whoever asked that it will not be.
-    pub(crate) fn refuse(&mut self, origin: Origin, refusal: &Refusal) {
+    pub(crate) fn refuse(&mut self, origin: Origin, refusal: &Refusal, now: Now) {
         match origin {
-            Origin::Client(caller) => self.answer_refused(&caller, refusal),
+            Origin::Client(caller) => self.refuse_client(*caller, refusal, now),
             Origin::Metadata => self.metadata.change_failed = Some(refusal.clone()),
         }
     }

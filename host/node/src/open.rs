@@ -7,9 +7,11 @@ use crate::founding::Founding;
 use crate::hosting::{FromLog, cache_path};
 use crate::identity::{self, IdentityError};
 use crate::job::{Job, Owner};
+use crate::load::Load;
 use crate::metadata::Metadata;
 use crate::node::{LogWrites, Node};
 use crate::outbox::Outbox;
+use crate::read_counts::{Lines, ReadCounts};
 use crate::replica::directory_of;
 use crate::report::Reports;
 use crate::scan::Scans;
@@ -17,6 +19,7 @@ use crate::snapshot::Limiter;
 use bytes::Bytes;
 use hedgerow_env::{Disk, Now, read_file};
 use hedgerow_placement::Catalogue;
+use hedgerow_placement::limit::{LABEL_COUNT_MAX, LABEL_SIZE_MAX};
 use hedgerow_storage::{Engines, Partition};
 use hedgerow_types::random::Random;
 use hedgerow_wal::{Log, Recovered};
@@ -83,6 +86,7 @@ impl Node {
         }
         let address = Text::from(config.address.as_str());
         let scans = Scans::new(random.next_u64());
+        let next_question = random.next_u64();
         if logs.iter().any(Log::has_unknown_loss) {
             // The log held something that cannot be read, of whatever group. A replica that is missing now may be what
             // was lost, so that nothing may be created in this incarnation's name.
@@ -111,6 +115,14 @@ impl Node {
             limiter,
             log_writes: LogWrites::default(),
             is_storage_behind: false,
+            is_draining: false,
+            asking: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            next_question,
+            wakes: BTreeSet::new(),
+            load: Load::default(),
+            read_counts: ReadCounts::default(),
+            slow_lines: Lines::default(),
             outbox: Outbox::default(),
             next_ticket: 0,
             last_tick: now.instant,
@@ -122,7 +134,7 @@ impl Node {
         }
         if let Some(catalogue) = catalogue {
             node.catalogue = None;
-            node.adopt_catalogue(catalogue);
+            node.adopt_catalogue(catalogue, now);
         } else if node.identity.cluster != 0 {
             node.host_metadata_founder();
         }
@@ -195,12 +207,27 @@ fn check(config: &Config) -> Result<(), OpenError> {
         "there is no node for the metadata".to_owned()
     } else if let Some(unknown) = config.meta_nodes.iter().find(|node| !config.peers.contains_key(node)) {
         format!("metadata node {} is not among the nodes of the cluster", unknown.0)
+    } else if let Err(reason) = check_labels(&config.labels) {
+        reason
     } else if let Err(reason) = config.replication.check() {
         format!("replication: {reason}")
     } else {
         return Ok(());
     };
     Err(OpenError::Config(problem))
+}
+
+/// Labels travel to clients as `key=value`.
+fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), String> {
+    let fits = |text: &String| (1..=LABEL_SIZE_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
+    let is_allowed = |(key, value): (&String, &String)| fits(key) && !key.contains('=') && fits(value);
+    if labels.len() <= LABEL_COUNT_MAX && labels.iter().all(is_allowed) {
+        return Ok(());
+    }
+    Err(format!(
+        "labels: there can be {LABEL_COUNT_MAX}, name and value of 1 to {LABEL_SIZE_MAX} bytes each without control \
+         characters, and no = in a name"
+    ))
 }
 
 fn read_catalogue(disk: &dyn Disk, config: &Config) -> Result<Option<Catalogue>, OpenError> {

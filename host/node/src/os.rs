@@ -16,10 +16,10 @@ use fault::Faults;
 use hedgerow_env::os::{OsClock, spawn_thread};
 use hedgerow_env::{Clock, Disk};
 use hedgerow_storage::Engines;
-use hedgerow_types::NodeId;
+use hedgerow_types::{Instant, NodeId};
 use hedgerow_wal::{Committer, Round};
 use peer::Peers;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -149,6 +149,8 @@ pub(crate) struct Host {
     pub(crate) faults: Faults,
     /// Wakes the driving task.
     pub(crate) wake: Notify,
+    /// Time spent on clients' requests since the node was driven last.
+    pub(crate) busy: Cell<Duration>,
 }
 
 impl Host {
@@ -186,8 +188,8 @@ fn run(
         let listener = TcpListener::from_std(listener).map_err(|error| error.to_string())?;
         let peers = Peers::new(&node);
         let faults = Faults::new(node.config.may_fault).map_err(|error| format!("cannot make faults: {error}"))?;
-        let (clients, wake) = (Clients::default(), Notify::new());
-        let host = Rc::new(Host { node: RefCell::new(node), clients, peers, faults, wake });
+        let (clients, wake, busy) = (Clients::default(), Notify::new(), Cell::default());
+        let host = Rc::new(Host { node: RefCell::new(node), clients, peers, faults, wake, busy });
         fault::start(&host);
         tokio::task::spawn_local(accept(Rc::clone(&host), listener));
         peer::start(&host);
@@ -227,9 +229,11 @@ async fn drive(
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut stop_by: Option<tokio::time::Instant> = None;
+    let mut alarm = Alarm::new();
     loop {
         tokio::select! {
             () = host.wake.notified() => {}
+            () = alarm.wait() => host.node.borrow_mut().handle_wake(OsClock.read()),
             _ = tick.tick() => {
                 host.node.borrow_mut().handle_tick(OsClock.read());
                 note_state(host, state);
@@ -257,6 +261,38 @@ async fn drive(
             }
         }
         carry_out(host, committers, jobs, &events)?;
+        alarm.set(host.node.borrow().wakes_at());
+    }
+}
+
+/// The time at which the node wants to be woken, by the runtime's timer, whose milliseconds are fine enough: what wakes the
+/// node are deadlines, patience and pauses between messages.
+struct Alarm {
+    sleep: std::pin::Pin<Box<tokio::time::Sleep>>,
+    at: Option<Instant>,
+}
+
+impl Alarm {
+    fn new() -> Self {
+        Self { sleep: Box::pin(tokio::time::sleep(Duration::ZERO)), at: None }
+    }
+
+    fn set(&mut self, at: Option<Instant>) {
+        if at != self.at {
+            self.at = at;
+            if let Some(at) = at {
+                self.sleep.as_mut().reset(tokio::time::Instant::now() + at.since(OsClock.now()));
+            }
+        }
+    }
+
+    /// Ends when the time has come, once.
+    async fn wait(&mut self) {
+        if self.at.is_none() {
+            return std::future::pending().await;
+        }
+        self.sleep.as_mut().await;
+        self.at = None;
     }
 }
 
@@ -275,9 +311,12 @@ fn carry_out(
     events: &mpsc::UnboundedSender<Event>,
 ) -> Result<(), String> {
     let mut node = host.node.borrow_mut();
-    node.drive(OsClock.read());
+    let begun = OsClock.read();
+    node.drive(begun);
     let outbox = std::mem::take(node.outbox());
     drop(node);
+    let busy = host.busy.take();
+    let is_for_clients = !busy.is_zero() || !outbox.clients.is_empty();
     for (log, submission) in outbox.submissions {
         committers[log].submit(submission).map_err(|_| "the log has stopped".to_owned())?;
     }
@@ -299,6 +338,10 @@ fn carry_out(
     for job in outbox.jobs {
         let (jobs, events) = (Arc::clone(jobs), events.clone());
         tokio::task::spawn_blocking(move || drop(events.send(Event::Job(job.run(&jobs)))));
+    }
+    if is_for_clients {
+        let now = OsClock.now();
+        host.node.borrow_mut().note_work(busy + now.since(begun.instant), now);
     }
     host.faults.obey(outbox.faults);
     outbox.failure.map_or(Ok(()), Err)

@@ -1,16 +1,19 @@
 //! What nodes say to each other: length-prefixed frames on connections of their own.
 //!
 //! Frame: `u32 LE length of the rest | u8 kind | body`. Replication messages (kind 1) are the hot ones and have a fixed
-//! head, `u64 LE group | u64 LE from | u64 LE to`, followed by the message's own form; everything else is protobuf.
+//! head, `u64 LE group | u64 LE from | u64 LE to`, followed by the message's own form; questions and answers (kinds 10 and
+//! 11) are in `question.rs`; everything else is protobuf.
 //! Frames are lost with their connection and are never repeated by the transport: whoever needs an answer asks again.
 
+use crate::question::{self, GroupAnswer, Questions};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hedgerow_types::{GroupId, ReplicaId};
+use std::collections::BTreeMap;
 
 /// The first bytes of a connection between nodes; the byte after them is the version.
 pub const MAGIC: [u8; 4] = *b"HGRW";
 /// Version of everything in this file.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Largest frame, bytes: an entry of the largest write with room for its neighbours, or a snapshot chunk.
 pub const FRAME_SIZE_MAX: usize = 32 << 20;
 /// Bytes of a frame before its kind.
@@ -51,6 +54,10 @@ pub enum Frame {
     SnapshotChunk(SnapshotChunk),
     /// How far the receiver is.
     SnapshotProgress(SnapshotProgress),
+    /// Replicas ask their leaders what is committed.
+    Questions(Questions),
+    /// What the leaders answer.
+    Answers(Vec<GroupAnswer>),
 }
 
 /// See [`Frame::Probe`].
@@ -96,9 +103,12 @@ pub struct Report {
     /// Its replicas.
     #[prost(message, repeated, tag = "4")]
     pub replicas: Vec<ReplicaReport>,
-    /// False in an extra report that lists only replicas whose leader changed.
+    /// False in an extra report that lists only replicas whose leader changed, or that have begun to serve.
     #[prost(bool, tag = "5")]
     pub is_complete: bool,
+    /// What the operator says about its place.
+    #[prost(btree_map = "string, string", tag = "6")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// One replica in a [`Report`].
@@ -131,6 +141,12 @@ pub struct ReplicaReport {
     /// If it leads: the voters of the group now (both halves while a change is under way).
     #[prost(uint64, repeated, tag = "9")]
     pub voters: Vec<u64>,
+    /// If it does not lead and has proof: how old its data may be at most, milliseconds.
+    #[prost(uint64, optional, tag = "10")]
+    pub staleness_ms: Option<u64>,
+    /// Whether it serves reads that another replica could serve too.
+    #[prost(bool, tag = "11")]
+    pub is_settled: bool,
 }
 
 /// How a replica is, in a [`ReplicaReport`].
@@ -343,6 +359,8 @@ pub fn put(out: &mut BytesMut, frame: &Frame) {
         Frame::SnapshotBegin(body) => put_body(out, 7, body),
         Frame::SnapshotChunk(body) => put_body(out, 8, body),
         Frame::SnapshotProgress(body) => put_body(out, 9, body),
+        Frame::Questions(questions) => put_framed(out, 10, |out| question::put_questions(out, questions)),
+        Frame::Answers(answers) => put_framed(out, 11, |out| question::put_answers(out, answers)),
     }
 }
 
@@ -399,6 +417,8 @@ fn decode(mut body: Bytes) -> Result<Frame, Malformed> {
         7 => Frame::SnapshotBegin(decode_body(body)?),
         8 => Frame::SnapshotChunk(decode_body(body)?),
         9 => Frame::SnapshotProgress(decode_body(body)?),
+        10 => Frame::Questions(question::take_questions(body)?),
+        11 => Frame::Answers(question::take_answers(body)?),
         _ => return Err(Malformed(format!("unknown kind {kind}"))),
     })
 }
@@ -484,7 +504,7 @@ mod tests {
     fn the_greeting_names_node_and_cluster() {
         assert_eq!(read_greeting(&greeting(7, 9)), Ok((7, 9)));
         let mut other = greeting(7, 9);
-        other[4] = 2;
+        other[4] = 1;
         assert!(read_greeting(&other).is_err());
     }
 }

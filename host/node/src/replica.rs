@@ -2,6 +2,7 @@
 
 use crate::job::Owner;
 use crate::outbox::ConnectionId;
+use crate::reads::Terms;
 use crate::snapshot::{Receiving, Sending};
 use bytes::Bytes;
 use hedgerow_replication::Group;
@@ -77,6 +78,14 @@ pub(crate) struct Replica {
     pub(crate) install: Option<PendingInstall>,
     /// When the group last saw a leader.
     pub(crate) led_since: Option<Instant>,
+    /// When it was started in this life of the node.
+    pub(crate) started: Instant,
+    /// Whether it may serve reads that another replica could serve too; see [`Replica::tick_settling`].
+    pub(crate) is_settled: bool,
+    /// When it is looked at although nothing happens; see `wake.rs`.
+    pub(crate) wake: Option<Instant>,
+    /// No request that waits here is to be answered before this time; `None` if none waits.
+    pub(crate) first_deadline: Option<Instant>,
 }
 
 /// A write that is in the log and not yet applied.
@@ -90,6 +99,7 @@ pub(crate) struct PendingWrite {
 #[derive(Debug)]
 pub(crate) struct PendingRead {
     pub(crate) read: Read,
+    pub(crate) terms: Terms,
     pub(crate) origin: Origin,
 }
 
@@ -100,6 +110,16 @@ pub(crate) enum Origin {
     Client(Box<Caller>),
     /// The metadata leader itself.
     Metadata,
+}
+
+impl Origin {
+    /// When it has to be answered.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Client(caller) => Some(caller.deadline),
+            Self::Metadata => None,
+        }
+    }
 }
 
 /// A client's request that has no answer yet.
@@ -114,8 +134,19 @@ pub(crate) struct Caller {
     pub(crate) is_extended: bool,
     pub(crate) received: Instant,
     pub(crate) deadline: Instant,
+    /// How the table's keys are made.
+    pub(crate) kind: TableKind,
     /// The page that is being read, for a scan.
-    pub(crate) scan: Option<Scan>,
+    pub(crate) page: Option<Box<Page>>,
+}
+
+/// A page of a scan.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// The page and what comes after it.
+    pub(crate) scan: Scan,
+    /// The number under which the scan was kept; none for its first page.
+    pub(crate) number: Option<i64>,
 }
 
 impl Caller {

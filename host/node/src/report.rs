@@ -16,7 +16,7 @@ pub(crate) struct Reports {
     pub(crate) nodes: BTreeMap<NodeId, (Report, Instant)>,
     /// The leader of each group in the newest term that anybody told of.
     leaders: BTreeMap<GroupId, (Term, ReplicaId)>,
-    /// Groups whose leader changed here and that the others should hear of at once.
+    /// Groups whose leader changed here, or whose replica has begun to serve, and that the others should hear of at once.
     pub(crate) urgent: BTreeSet<GroupId>,
     last_sent: Option<Instant>,
 }
@@ -30,13 +30,14 @@ impl Node {
         let urgent = std::mem::take(&mut self.reports.urgent);
         let wanted = |group: &GroupId| is_due || urgent.contains(group);
         let replicas =
-            self.hosted.iter().filter(|(group, _)| wanted(group)).map(|(_, hosted)| report_of(hosted)).collect();
+            self.hosted.iter().filter(|(group, _)| wanted(group)).map(|(_, hosted)| report_of(hosted, now)).collect();
         let report = Report {
             incarnation: self.identity.incarnation().0,
             address: self.config.address.clone(),
             catalogue_version: self.catalogue.as_ref().map_or(0, |catalogue| catalogue.version),
             replicas,
             is_complete: is_due,
+            labels: self.config.labels.clone(),
         };
         if is_due {
             self.reports.last_sent = Some(now.instant);
@@ -55,8 +56,15 @@ impl Node {
         self.repair_from_report(from, &report, now);
         if report.is_complete {
             self.reports.nodes.insert(from, (report, now.instant));
-        } else if let Some((_, heard)) = self.reports.nodes.get_mut(&from) {
+        } else if let Some((known, heard)) = self.reports.nodes.get_mut(&from) {
             *heard = now.instant;
+            for news in report.replicas {
+                // Reports are in the order of the groups.
+                match known.replicas.binary_search_by_key(&news.group, |old| old.group) {
+                    Ok(place) => known.replicas[place] = news,
+                    Err(place) => known.replicas.insert(place, news),
+                }
+            }
         }
     }
 
@@ -89,7 +97,7 @@ impl Node {
     }
 }
 
-fn report_of(hosted: &Hosted) -> ReplicaReport {
+fn report_of(hosted: &Hosted, now: Now) -> ReplicaReport {
     let owner = hosted.owner();
     let plain = |state: ReplicaState| ReplicaReport {
         group: owner.group.to_u64(),
@@ -108,6 +116,7 @@ fn report_of(hosted: &Hosted) -> ReplicaReport {
                 Role::Learner => ReplicaState::Learner,
             };
             let is_leader = state == ReplicaState::Leader;
+            let staleness = if is_leader { None } else { replica.group.lag(now.instant).staleness };
             ReplicaReport {
                 term: replica.group.term(),
                 commit: replica.group.commit(),
@@ -115,6 +124,8 @@ fn report_of(hosted: &Hosted) -> ReplicaReport {
                 leader: replica.group.leader().map_or(0, |leader| leader.0),
                 peers: if is_leader { peers_of(replica) } else { Vec::new() },
                 voters: if is_leader { voters_of(replica) } else { Vec::new() },
+                staleness_ms: staleness.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
+                is_settled: replica.is_settled,
                 ..plain(state)
             }
         }

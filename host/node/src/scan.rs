@@ -45,6 +45,11 @@ impl Scans {
         self.open.remove(&number).map(|open| open.scan)
     }
 
+    /// Puts a scan back that was taken out and not read.
+    pub(crate) fn put_back(&mut self, number: i64, scan: Scan, group: GroupId, connection: ConnectionId, now: Instant) {
+        self.open.insert(number, Open { scan, group, connection, used: now });
+    }
+
     pub(crate) fn forget_idle(&mut self, now: Instant) {
         // Numbers rise, so that the oldest come first.
         while let Some(first) = self.open.first_entry() {

@@ -1,12 +1,12 @@
 //! Serving clients: from a frame to an operation on a group, and from its result to a reply.
 //!
-//! **Where a read is served** is [`Node::serve_read`] and, for reads that had to wait, `finish_read` in `drive.rs`.
-//! **Where a write is proposed** is [`Node::serve_write`].
+//! **Where a read is served** is `reads.rs`. **Where a write is proposed** is [`Node::serve_write`].
 
 use crate::config::WAIT_MAX;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
-use crate::replica::{Caller, Origin, Replica};
+use crate::reads::Reflected;
+use crate::replica::{Caller, Origin, Page, Replica};
 use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_placement::Settings;
@@ -14,7 +14,7 @@ use hedgerow_placement::option::DenyAnswer;
 use hedgerow_types::op::{Mutation, Read, ReadReply, Write, WriteReply};
 use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{ClientId, GroupId, Index, NodeId, Refusal, Sequence, TableId};
-use hedgerow_wire::serve::{self, Denied, Ident, Operation};
+use hedgerow_wire::serve::{self, Denied, Ident, Operation, TableKind};
 use hedgerow_wire::{Class, Extension, Rejected, Reply, ReplyExtension, Request, Text};
 use std::time::Duration;
 
@@ -46,8 +46,10 @@ impl Node {
             is_extended: extension.is_some(),
             received: now.instant,
             deadline: now.instant + patience(extension),
-            scan: None,
+            kind: TableKind::Hash,
+            page: None,
         };
+        self.load.take();
         match caller.method.class() {
             Class::Read | Class::Scan | Class::Write => self.serve_data(caller, &header, &body, now),
             Class::Admin => self.serve_admin(caller, body, now),
@@ -63,53 +65,37 @@ impl Node {
             let refusal = self.why_not_hosted(group);
             return self.answer_refused(&caller, &refusal);
         };
-        let kind = replica.kind;
-        let operation = match serve::operation(body, kind) {
+        caller.kind = replica.kind;
+        let operation = match serve::operation(body, caller.kind) {
             Ok(operation) => operation,
             Err(Denied::Refused(refusal)) => return self.answer_refused(&caller, &refusal),
-            Err(Denied::Answered(status)) => {
-                let reply = self.with_ident(&caller, |ident| serve::status_reply(caller.method, status, ident));
-                return self.answer(&caller, &reply, 0);
-            }
+            Err(Denied::Answered(status)) => return self.answer_status(&caller, status),
         };
         if self.is_denied(&caller, group.table) {
             return;
         }
         match operation {
-            Operation::Read(read) => self.serve_read(group, read, caller, now),
+            Operation::Read(read) => self.serve_read(group, read, header, caller, now),
             Operation::Write(write) => {
                 let number = header.extension.as_ref().map_or((ClientId(0), 0), number_of);
                 self.serve_write(group, number, write, caller, now);
             }
             Operation::OpenScan { scan, validate_hash: _ } => {
-                caller.scan = Some(scan.clone());
-                self.serve_read(group, Read::Scan(scan), caller, now);
+                caller.page = Some(Box::new(Page { scan: scan.clone(), number: None }));
+                self.serve_read(group, Read::Scan(scan), header, caller, now);
             }
             Operation::ContinueScan { context } => match self.scans.take(context, group) {
                 Some(scan) => {
-                    caller.scan = Some(scan.clone());
-                    self.serve_read(group, Read::Scan(scan), caller, now);
+                    caller.page = Some(Box::new(Page { scan: scan.clone(), number: Some(context) }));
+                    self.serve_read(group, Read::Scan(scan), header, caller, now);
                 }
-                None => {
-                    let status = hedgerow_types::Status::NotFound;
-                    let reply = self.with_ident(&caller, |ident| serve::status_reply(caller.method, status, ident));
-                    self.answer(&caller, &reply, 0);
-                }
+                None => self.answer_status(&caller, hedgerow_types::Status::NotFound),
             },
-            Operation::ClearScan { context } => drop(self.scans.take(context, group)),
+            Operation::ClearScan { context } => {
+                drop(self.scans.take(context, group));
+                self.load.forget();
+            }
             Operation::Other => self.answer_refused(&caller, &Refusal::Unknown),
-        }
-    }
-
-    /// Reads at the leader, at once if its lease holds and it has applied everything committed.
-    fn serve_read(&mut self, group: GroupId, read: Read, caller: Caller, now: Now) {
-        if let Some(refusal) = self.running(group).and_then(|replica| misplaced(replica, read_keys(&read))) {
-            return self.answer_refused(&caller, &refusal);
-        }
-        match self.read(group, read, Origin::Client(Box::new(caller)), now) {
-            Ok(Some((reply, Origin::Client(caller)))) => self.answer_read(&caller, reply, now),
-            Ok(_) => {}
-            Err((refusal, origin)) => self.refuse(origin, &refusal),
         }
     }
 
@@ -129,7 +115,7 @@ impl Node {
             set_default_expiry(&mut write, expiry_seconds(now.unix_micros).saturating_add(default_ttl));
         }
         if let Err((refusal, origin)) = self.propose(group, number, write, Origin::Client(Box::new(caller)), now) {
-            self.refuse(origin, &refusal);
+            self.refuse(origin, &refusal, now);
         }
     }
 
@@ -137,7 +123,9 @@ impl Node {
         if caller.method == hedgerow_wire::Method::Negotiation {
             let status = hedgerow_wire::message::NEGOTIATION_AUTH_DISABLED;
             let reply = hedgerow_wire::message::NegotiationReply { status, msg: Bytes::new() };
-            self.answer(caller, &Reply::Negotiation(reply), 0);
+            self.answer(caller, &Reply::Negotiation(reply), Reflected::default());
+        } else {
+            self.load.forget();
         }
     }
 
@@ -167,15 +155,17 @@ impl Node {
         if deny.answer == DenyAnswer::InvalidState {
             let text = "the table's option replica.deny_client_request refuses it";
             self.answer_refused(caller, &Refusal::NotReady(text.into()));
+        } else {
+            self.load.forget();
         }
         true
     }
 
-    pub(crate) fn answer_read(&mut self, caller: &Caller, reply: ReadReply, now: Now) {
-        self.note_slow(caller, now);
-        let index = self.running(caller.group()).map_or(0, |replica| replica.group.applied());
-        let reply = match &caller.scan {
-            Some(scan) => {
+    pub(crate) fn answer_read(&mut self, mut caller: Caller, reply: ReadReply, reflected: Reflected, now: Now) {
+        self.note_slow(&caller, now);
+        let reply = match caller.page.take() {
+            Some(page) => {
+                let scan = page.scan;
                 let only_count = scan.only_count;
                 let resume_after = match &reply {
                     ReadReply::Page { resume_after, .. } => resume_after.clone(),
@@ -183,51 +173,57 @@ impl Node {
                 };
                 let context = match resume_after {
                     Some(start) => {
-                        let rest = hedgerow_types::op::Scan { start, start_inclusive: false, ..scan.clone() };
+                        let rest = hedgerow_types::op::Scan { start, start_inclusive: false, ..scan };
                         self.scans.keep(rest, caller.group(), caller.connection, now.instant)
                     }
                     None => hedgerow_wire::message::SCAN_DONE,
                 };
-                self.with_ident(caller, |ident| serve::scan_reply(reply, context, only_count, ident))
+                serve::scan_reply(reply, context, only_count, &self.ident(&caller))
             }
-            None => self.with_ident(caller, |ident| serve::read_reply(caller.method, reply, ident)),
+            None => serve::read_reply(caller.method, reply, &self.ident(&caller)),
         };
-        self.answer(caller, &reply, index);
+        self.answer(&caller, &reply, reflected);
     }
 
     pub(crate) fn answer_write(&mut self, caller: &Caller, reply: WriteReply, index: Index, now: Now) {
         self.note_slow(caller, now);
-        let reply = self.with_ident(caller, |ident| serve::write_reply(caller.method, reply, index, ident));
-        self.answer(caller, &reply, index);
+        let reply = serve::write_reply(caller.method, reply, index, &self.ident(caller));
+        self.answer(caller, &reply, Reflected { index, ..Reflected::default() });
+    }
+
+    fn answer_status(&mut self, caller: &Caller, status: hedgerow_types::Status) {
+        let reply = serve::status_reply(caller.method, status, &self.ident(caller));
+        self.answer(caller, &reply, Reflected::default());
     }
 
     pub(crate) fn answer_refused(&mut self, caller: &Caller, refusal: &Refusal) {
+        if matches!(caller.method.class(), Class::Read | Class::Scan) {
+            self.read_counts.note_refused(refusal);
+        }
         let leader = match refusal {
             Refusal::NotLeader { leader: Some(node) } => self.address_text(*node),
             _ => None,
         };
-        self.answer(caller, &Reply::refused(refusal, leader.as_ref()), 0);
+        self.answer(caller, &Reply::refused(refusal, leader.as_ref()), Reflected::default());
     }
 
-    pub(crate) fn answer(&mut self, caller: &Caller, reply: &Reply, index: Index) {
+    pub(crate) fn answer(&mut self, caller: &Caller, reply: &Reply, reflected: Reflected) {
+        self.load.answer();
         let extension = caller.is_extended.then(|| ReplyExtension {
             served_by: self.address.clone(),
-            index,
-            staleness_ms: None,
-            queue_us: 0,
-            requests_in_flight: 0,
-            service_us: 0,
+            index: reflected.index,
+            staleness_ms: reflected.staleness_ms(),
+            queue_us: i32::try_from(reflected.waited.as_micros()).unwrap_or(i32::MAX),
+            requests_in_flight: self.load.in_flight(),
+            service_us: self.load.service_us(),
         });
         let out = self.outbox.client(caller.connection);
         hedgerow_wire::encode_reply(out, caller.method, caller.sequence_id, reply, extension.as_ref());
     }
 
-    fn with_ident<T>(&self, caller: &Caller, use_it: impl FnOnce(&Ident<'_>) -> T) -> T {
-        let table = match self.hosted.get(&caller.group()) {
-            Some(crate::replica::Hosted::Running(replica)) => replica.kind,
-            _ => serve::TableKind::Hash,
-        };
-        use_it(&Ident { app_id: caller.app_id, partition_index: caller.partition_index, server: &self.address, table })
+    fn ident(&self, caller: &Caller) -> Ident<'_> {
+        let (app_id, partition_index) = (caller.app_id, caller.partition_index);
+        Ident { app_id, partition_index, server: &self.address, table: caller.kind }
     }
 
     /// The address of `node` as a reply carries it.
@@ -237,13 +233,15 @@ impl Node {
         address.map(Text::from)
     }
 
-    fn note_slow(&self, caller: &Caller, now: Now) {
+    fn note_slow(&mut self, caller: &Caller, now: Now) {
         let Some(threshold) = self.settings(caller.group().table).and_then(|it| it.slow_query_threshold_ms) else {
             return;
         };
         let took = now.instant.since(caller.received);
-        if took >= Duration::from_millis(u64::from(threshold)) {
-            tracing::warn!(group = %caller.group(), method = caller.method.name(), ?took, "slow request");
+        if took >= Duration::from_millis(u64::from(threshold))
+            && let Some(left_out) = self.slow_lines.poll(now.instant)
+        {
+            tracing::warn!(group = %caller.group(), method = caller.method.name(), ?took, left_out, "slow request");
         }
     }
 }
@@ -262,19 +260,9 @@ fn number_of(extension: &Extension) -> (ClientId, Sequence) {
 }
 
 /// A refusal if a key lies outside the replica's partition: the caller's map is wrong, or its hash.
-fn misplaced<'a>(replica: &Replica, keys: impl IntoIterator<Item = &'a Bytes>) -> Option<Refusal> {
+pub(crate) fn misplaced<'a>(replica: &Replica, keys: impl IntoIterator<Item = &'a Bytes>) -> Option<Refusal> {
     let is_elsewhere = keys.into_iter().any(|key| !key.is_empty() && !replica.contains(key));
     is_elsewhere.then(|| Refusal::Invalid("the key does not belong to this partition".into()))
-}
-
-fn read_keys(read: &Read) -> Option<&Bytes> {
-    match read {
-        Read::Get { key } | Read::Ttl { key } => Some(key),
-        Read::MultiGet(multi_get) => Some(&multi_get.prefix),
-        Read::SortKeyCount { prefix } => Some(prefix),
-        // Pegasus' clients group these by partition or give bounds of the whole key space.
-        Read::BatchGet { .. } | Read::Scan(_) | Read::Checksum => None,
-    }
 }
 
 fn write_key(write: &Write) -> Option<&Bytes> {

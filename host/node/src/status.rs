@@ -40,6 +40,7 @@ impl Node {
             "state": if self.is_alive(node, now) { "alive" } else { "dead" },
             "replicas": replicas.len(),
             "leaders": leaders,
+            "labels": self.catalogue.as_ref().and_then(|it| it.nodes.get(&node)).map(|it| &it.labels),
         })
     }
 
@@ -84,6 +85,11 @@ impl Node {
         let state = match report.and_then(|report| ReplicaState::from_code(report.state)) {
             _ if !self.is_alive(node, now) => "down",
             Some(ReplicaState::Leader | ReplicaState::Follower) => "ok",
+            Some(ReplicaState::Learner)
+                if replica.role == ReplicaRole::Learner && self.is_serving_learner(group, replica.id, now) =>
+            {
+                "ok"
+            }
             Some(ReplicaState::Learner | ReplicaState::Starting) => "learning",
             Some(ReplicaState::Lost) => "lost",
             None => "missing",
@@ -99,12 +105,20 @@ impl Node {
             "matched": peer.map_or(applied, |peer: &PeerReport| peer.matched),
             "applied": applied,
             "lag": commit.saturating_sub(applied),
+            "staleness_ms": report.and_then(|report| report.staleness_ms),
             "state": state,
         })
     }
 
-    fn replica_report(&self, group: GroupId, replica: u64, node: hedgerow_types::NodeId) -> Option<&ReplicaReport> {
+    pub(crate) fn replica_report(
+        &self,
+        group: GroupId,
+        replica: u64,
+        node: hedgerow_types::NodeId,
+    ) -> Option<&ReplicaReport> {
         let (report, _) = self.reports.nodes.get(&node)?;
-        report.replicas.iter().find(|one| (one.group, one.replica) == (group.to_u64(), replica))
+        // Reports are in the order of the groups.
+        let place = report.replicas.binary_search_by_key(&group.to_u64(), |one| one.group).ok()?;
+        Some(&report.replicas[place]).filter(|one| one.replica == replica)
     }
 }

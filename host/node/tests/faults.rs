@@ -24,6 +24,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const MS: Duration = Duration::from_millis(1);
+/// Number of a node, and of nodes before it, that no other test here has: its thread is found by its name.
+const SHARED: u16 = 4;
 
 struct Connection(TcpStream, i32);
 
@@ -139,7 +141,7 @@ impl Drop for Nodes {
 }
 
 fn slow(by: Duration) -> Switches {
-    Switches { slow_us: by.as_micros() as u64, links: Vec::new() }
+    Switches { slow_us: by.as_micros() as u64, ..Switches::default() }
 }
 
 fn shape(delay: Duration) -> Shape {
@@ -181,10 +183,10 @@ fn a_link_to_clients_is_shaped_in_both_directions_and_others_are_not() {
     let nodes = Nodes::start(1, true);
     let (mut connection, mut control) = (nodes.connect(1), nodes.connect(1));
     let link = |clients| Link { clients, outgoing: shape(3 * MS), incoming: shape(4 * MS), ..Link::default() };
-    control.set(1, Switches { slow_us: 0, links: vec![link(Clients::Others)] });
+    control.set(1, Switches { links: vec![link(Clients::Others)], ..Switches::default() });
     assert!(connection.round_trip(10) >= 7 * MS);
     let elsewhere = Clients::From(vec!["127.0.0.9".parse().unwrap()]);
-    control.set(1, Switches { slow_us: 0, links: vec![link(elsewhere)] });
+    control.set(1, Switches { links: vec![link(elsewhere)], ..Switches::default() });
     assert!(connection.round_trip(50) < 7 * MS);
 }
 
@@ -194,7 +196,7 @@ fn bandwidth_holds_back_what_is_sent_at_once() {
     let mut connection = nodes.connect(1);
     let incoming = Shape { delay_us: 0, bytes_per_second: Some(100_000) };
     let link = Link { clients: Clients::Others, incoming, ..Link::default() };
-    connection.set(1, Switches { slow_us: 0, links: vec![link] });
+    connection.set(1, Switches { links: vec![link], ..Switches::default() });
     let query =
         Body::QueryConfig(QueryConfig { app_name: Text::from("t".repeat(1_000)), partition_indices: Vec::new() });
     let begin = Instant::now();
@@ -213,7 +215,7 @@ fn nothing_overtakes_when_a_delay_becomes_shorter() {
     let delayed = |(incoming, outgoing)| {
         let (incoming, outgoing) = (shape(incoming), shape(outgoing));
         let link = Link { clients: place(), incoming, outgoing, ..Link::default() };
-        Switches { slow_us: 0, links: vec![link] }
+        Switches { links: vec![link], ..Switches::default() }
     };
     let delays = [(50 * MS, MS), (Duration::ZERO, 60 * MS), (MS, MS), (Duration::ZERO, Duration::ZERO)];
     for delay in delays {
@@ -244,6 +246,33 @@ fn a_stall_stops_a_node_once_and_leaves_its_sockets_open() {
     assert!(begin.elapsed() >= 100 * MS, "{:?}", begin.elapsed());
     control.fault(1, stall).unwrap();
     assert!(connection.round_trip(20) < 100 * MS);
+}
+
+/// Nanoseconds that this process' thread `name` has computed.
+fn computed_by(name: &str) -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let is_meant =
+        |task: &std::path::PathBuf| std::fs::read_to_string(task.join("comm")).is_ok_and(|it| it.trim() == name);
+    let task = tasks.into_iter().find(is_meant).unwrap();
+    let text = std::fs::read_to_string(task.join("schedstat")).unwrap();
+    text.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_node_with_a_share_of_a_core_computes_no_more_however_much_is_asked() {
+    let nodes = Nodes::start(SHARED, true);
+    let mut connection = nodes.connect(SHARED);
+    connection.set(SHARED, Switches { cpu_percent: Some(10), ..Switches::default() });
+    let name = format!("node-{SHARED}");
+    let (begin, before) = (Instant::now(), computed_by(&name));
+    while begin.elapsed() < 300 * MS {
+        (0..64).for_each(|_| connection.send(0, &Body::ClusterInfo(ClusterInfo {})));
+        (0..64).for_each(|_| drop(connection.receive()));
+    }
+    let share = (computed_by(&name) - before) as f64 / begin.elapsed().as_nanos() as f64;
+    assert!(share < 0.15, "{share}");
+    connection.set(SHARED, Switches::default());
+    connection.round_trip(1);
 }
 
 #[test]
@@ -279,7 +308,7 @@ fn a_link_between_nodes_delays_what_needs_a_majority() {
     for node in 1..=3 {
         let others = (1..=3).filter(|other| *other != node).collect();
         let link = Link { place: "others".to_owned(), nodes: others, outgoing: shape(10 * MS), ..Link::default() };
-        nodes.connect(node).set(node, Switches { slow_us: 0, links: vec![link] });
+        nodes.connect(node).set(node, Switches { links: vec![link], ..Switches::default() });
     }
     let delayed = put(5);
     assert!(delayed >= 20 * MS, "{plain:?} {delayed:?}");

@@ -227,6 +227,7 @@ fn take_frames(host: &Host, id: ConnectionId, buffer: &mut BytesMut) {
         }
     }
     if has_any {
+        host.busy.set(host.busy.get() + OsClock.now().since(now.instant));
         host.wake.notify_one();
     }
 }

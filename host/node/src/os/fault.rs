@@ -1,17 +1,24 @@
-//! Faults made on purpose: what this node sends leaves later, what clients send arrives later, the node stands still.
+//! Faults made on purpose: what this node sends leaves later, what clients send arrives later, the node stands still, or
+//! computes for a share of the time only.
 //!
 //! Bytes that are to leave later wait in one queue, in the order of their times; a task wakes for the first of them. To one
 //! destination nothing overtakes, also when a delay becomes shorter. While nothing is switched on, each call here is one
 //! branch.
-#![allow(clippy::disallowed_methods, reason = "it starts the task of the delayed bytes, and sleeps in order to stall")]
+//!
+//! All that a node does in its thread, it does between two drives; so a node with a share of a core rests after a drive,
+//! as long as what it has computed costs at its share.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "it starts the task of the delayed bytes, and sleeps in order to stall or to compute less"
+)]
 
 use super::Host;
 use crate::ConnectionId;
 use crate::config::PEER_BACKLOG_MAX;
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::Clock;
-use hedgerow_env::fault::{Action, Shaper, Stall, Switches};
-use hedgerow_env::os::OsClock;
+use hedgerow_env::fault::{Action, Allowance, Shaper, Stall, Switches};
+use hedgerow_env::os::{OsClock, thread_cpu_time};
 use hedgerow_env::timer::AsyncTimer;
 use hedgerow_types::{Instant, NodeId};
 use std::cell::{Cell, RefCell};
@@ -27,8 +34,10 @@ const HELD_MAX: usize = 512 << 20;
 
 /// The fault layer of a node.
 pub(crate) struct Faults {
-    /// Whether there is anything to do: switches that are on, or bytes that wait.
+    /// Whether anything may be late: switches that are on, or bytes that wait.
     is_on: Cell<bool>,
+    /// The share of a core that the node's thread keeps to.
+    allowance: Cell<Option<Allowance>>,
     /// The highest number of a stall so far.
     last_stall: Cell<u64>,
     held: RefCell<Held>,
@@ -87,7 +96,7 @@ impl Held {
     }
 
     fn is_on(&self) -> bool {
-        !self.switches.is_off() || !self.queue.is_empty()
+        self.switches.delays() || !self.queue.is_empty()
     }
 
     /// When `size` bytes for `destination` may leave; never before others for it.
@@ -134,7 +143,13 @@ impl Faults {
     /// The layer of a node with nothing switched on. To be made within the node's runtime.
     pub(crate) fn new(may_fault: bool) -> io::Result<Self> {
         let timer = may_fault.then(AsyncTimer::new).transpose()?;
-        Ok(Self { is_on: Cell::new(false), last_stall: Cell::new(0), held: RefCell::default(), timer })
+        Ok(Self {
+            is_on: Cell::new(false),
+            allowance: Cell::new(None),
+            last_stall: Cell::new(0),
+            held: RefCell::default(),
+            timer,
+        })
     }
 
     /// Whether clients may be read from.
@@ -211,12 +226,15 @@ impl Faults {
         }
     }
 
-    /// Does what was commanded. Sleeps if it is a stall: that is what a stall is.
+    /// Does what was commanded, after a drive. Sleeps if it is a stall, which is what a stall is, or if the thread has
+    /// used up its share of a core.
     pub(crate) fn obey(&self, actions: Vec<Action>) {
         for action in actions {
             match action {
                 Action::Set(switches) => {
                     tracing::info!(?switches, "faults are switched");
+                    let allowance = |percent| Allowance::new(percent, OsClock.now(), thread_cpu_time());
+                    self.allowance.set(switches.cpu_percent.map(allowance));
                     let mut held = self.held.borrow_mut();
                     held.set(switches);
                     self.is_on.set(held.is_on());
@@ -227,6 +245,13 @@ impl Faults {
                     std::thread::sleep(Duration::from_micros(lasts_us));
                 }
                 Action::Stall(_) => {}
+            }
+        }
+        if let Some(mut allowance) = self.allowance.get() {
+            let rest = allowance.rest(OsClock.now(), thread_cpu_time());
+            self.allowance.set(Some(allowance));
+            if let Some(rest) = rest {
+                std::thread::sleep(rest);
             }
         }
     }

@@ -1,0 +1,128 @@
+//! Questions and answers between nodes: replicas that do not lead ask what is committed, on behalf of the reads that wait
+//! there, and one frame between two nodes carries what all their groups ask or answer.
+//!
+//! ```text
+//! node A                                                       node B
+//!   reads wait in groups 1, 2, 5, led from B
+//!   drive: Asking says that a message may leave
+//!          Group::ask each  ── Questions(id, 1 2 5) ────────>  Group::handle_question each
+//!                                                              drive: Ready::answers of all groups
+//!   Group::handle_answer each  <────────────── Answers ──────
+//!   drive: reads whose index is applied are served
+//! ```
+//!
+//! Nothing is repeated here: what is lost is asked again, under another id, by groups that run out of patience.
+
+use crate::job::Owner;
+use crate::node::Node;
+use crate::peer::Frame;
+use crate::question::{GroupAnswer, GroupQuestion, QUESTIONS_MAX, Questions};
+use hedgerow_env::Now;
+use hedgerow_replication::Answer;
+use hedgerow_types::{GroupId, NodeId, ReplicaId};
+use std::collections::BTreeMap;
+
+impl Node {
+    /// Notes that `group` has a question, if it has one.
+    pub(crate) fn gather_question(&mut self, group: GroupId, now: Now) {
+        let Some(replica) = self.running(group) else { return };
+        if let Some(leader) = replica.group.wants_to_ask(now.instant) {
+            self.asking.entry(leader.node()).or_default().handle_wanted(group);
+        }
+    }
+
+    /// Sends the questions whose time has come. Each is made at this moment, so that it covers every read that has arrived.
+    pub(crate) fn send_questions(&mut self, now: Now) {
+        let mut gathered: BTreeMap<(NodeId, u64), Vec<GroupQuestion>> = BTreeMap::new();
+        let nodes: Vec<NodeId> = self.asking.keys().copied().collect();
+        for node in nodes {
+            let id = self.next_question;
+            let Some(groups) = self.asking.get_mut(&node).and_then(|asking| asking.poll(id, now.instant)) else {
+                continue;
+            };
+            self.next_question = self.next_question.wrapping_add(1);
+            for group in groups {
+                let Some(replica) = self.running(group) else { continue };
+                let from = replica.id();
+                let asked = replica.group.ask(id, now.instant);
+                self.update_wake(group, now);
+                if let Some((to, question)) = asked {
+                    // The leader may have changed since the group was noted: the question goes where the leader is.
+                    let one = GroupQuestion { group, from, to, term: question.term };
+                    gathered.entry((to.node(), id)).or_default().push(one);
+                }
+            }
+            if !gathered.contains_key(&(node, id))
+                && let Some(asking) = self.asking.get_mut(&node)
+            {
+                asking.handle_unsent(id);
+            }
+        }
+        for ((node, id), questions) in gathered {
+            self.read_counts.questions_sent += questions.len() as u64;
+            for part in questions.chunks(QUESTIONS_MAX) {
+                self.read_counts.messages_sent += 1;
+                self.send(node, &Frame::Questions(Questions { id, questions: part.to_vec() }));
+            }
+        }
+    }
+
+    pub(crate) fn handle_questions(&mut self, node: NodeId, questions: &Questions, now: Now) {
+        self.read_counts.messages_received += 1;
+        self.read_counts.questions_received += questions.questions.len() as u64;
+        for one in &questions.questions {
+            let owner = Owner { group: one.group, replica: one.to };
+            let question = one.question(questions.id);
+            match self.running_as(owner) {
+                // An answer goes to the node of the replica that asks, which is the one that sent the question.
+                _ if one.from.node() != node => {}
+                Some(replica) => {
+                    replica.group.handle_question(one.from, question, now.instant);
+                    self.mark_dirty(one.group);
+                }
+                // It does not lead, whatever it was. The other one need not wait to find that out.
+                None => {
+                    let answer = Answer { term: question.term, id: question.id, commit: None };
+                    self.gather_answers(owner, [(one.from, answer)]);
+                }
+            }
+        }
+    }
+
+    /// Notes what `owner` answers.
+    pub(crate) fn gather_answers(&mut self, owner: Owner, answers: impl IntoIterator<Item = (ReplicaId, Answer)>) {
+        for (to, answer) in answers {
+            let one = GroupAnswer { group: owner.group, from: owner.replica, to, answer };
+            self.answers.entry(to.node()).or_default().push(one);
+        }
+    }
+
+    /// Sends the answers of all groups, one frame to each node.
+    pub(crate) fn send_answers(&mut self) {
+        while let Some((node, answers)) = self.answers.pop_first() {
+            self.read_counts.answers_sent += answers.len() as u64;
+            for part in answers.chunks(QUESTIONS_MAX) {
+                self.read_counts.messages_sent += 1;
+                self.send(node, &Frame::Answers(part.to_vec()));
+            }
+        }
+    }
+
+    pub(crate) fn handle_answers(&mut self, node: NodeId, answers: &[GroupAnswer], now: Now) {
+        self.read_counts.messages_received += 1;
+        self.read_counts.answers_received += answers.len() as u64;
+        let mut last = None;
+        for one in answers.iter().filter(|one| one.from.node() == node) {
+            // Answers to one message come together, as a rule, and only the first says anything of the message.
+            if last.replace(one.answer.id) != Some(one.answer.id)
+                && let Some(asking) = self.asking.get_mut(&node)
+            {
+                asking.handle_answered(one.answer.id, now.instant);
+            }
+            if let Some(replica) = self.running_as(Owner { group: one.group, replica: one.to }) {
+                replica.group.handle_answer(one.from, one.answer, now.instant);
+                self.mark_dirty(one.group);
+            }
+        }
+    }
+}

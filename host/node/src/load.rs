@@ -1,0 +1,132 @@
+//! How much the node has to do, as its replies tell clients: requests in flight and what one costs.
+
+use hedgerow_types::Instant;
+use std::time::Duration;
+
+/// After this time without a request, what one costs is not known from before: it starts anew (R16).
+const STALE_AFTER: Duration = Duration::from_secs(1);
+/// The most that one request is taken to have cost: a process that stood still says nothing of its requests.
+const SERVICE_MAX: Duration = Duration::from_millis(100);
+/// The cost is an average over about so many requests.
+const SMOOTHING: u64 = 64;
+
+/// Counts requests from the moment they are taken until their replies leave.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    /// Taken and without an answer.
+    unanswered: u32,
+    /// Answered since the node was driven last: their replies have not left.
+    leaving: u32,
+    /// Answered since work was last noted.
+    answered: u64,
+    /// Work whose requests have no answer yet.
+    unaccounted: Duration,
+    service_nanos: Option<u64>,
+    noted: Instant,
+}
+
+impl Load {
+    /// A request came.
+    pub(crate) fn take(&mut self) {
+        self.unanswered += 1;
+    }
+
+    /// A request is being answered.
+    pub(crate) fn answer(&mut self) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+        self.leaving += 1;
+        self.answered += 1;
+    }
+
+    /// A request is not answered at all.
+    pub(crate) fn forget(&mut self) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+        self.answered += 1;
+    }
+
+    /// The replies leave.
+    pub(crate) fn leave(&mut self) {
+        self.leaving = 0;
+    }
+
+    /// Requests in flight besides the one that is just being answered.
+    pub(crate) fn in_flight(&self) -> i32 {
+        i32::try_from(self.unanswered + self.leaving.saturating_sub(1)).unwrap_or(i32::MAX)
+    }
+
+    /// What a request costs, microseconds rounded up; 0 = not known.
+    pub(crate) fn service_us(&self) -> i32 {
+        self.service_nanos.map_or(0, |nanos| i32::try_from(nanos.div_ceil(1_000)).unwrap_or(i32::MAX))
+    }
+
+    /// `took` was spent on a batch of events that clients' requests were part of.
+    pub(crate) fn note_work(&mut self, took: Duration, now: Instant) {
+        self.unaccounted += took;
+        if self.answered == 0 {
+            return;
+        }
+        let (answered, work) = (std::mem::take(&mut self.answered), std::mem::take(&mut self.unaccounted));
+        let one = work.min(SERVICE_MAX * u32::try_from(answered).unwrap_or(u32::MAX)).as_nanos() as u64 / answered;
+        let before = self.service_nanos.filter(|_| now.since(self.noted) < STALE_AFTER);
+        let weight = answered.min(SMOOTHING);
+        self.service_nanos = Some(match before {
+            Some(before) => (before * (SMOOTHING - weight) + one * weight) / SMOOTHING,
+            None => one,
+        });
+        self.noted = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Instants a second apart have no load in common.
+    fn at(millis: u64) -> Instant {
+        Instant((10_000 + millis) * 1_000_000)
+    }
+
+    #[test]
+    fn r17_requests_in_flight_return_to_zero() {
+        let mut load = Load::default();
+        (0..5).for_each(|_| load.take());
+        load.answer();
+        assert_eq!(load.in_flight(), 4, "the four others");
+        load.answer();
+        assert_eq!(load.in_flight(), 4, "the reply before has not left yet");
+        load.leave();
+        load.forget();
+        load.answer();
+        load.answer();
+        load.leave();
+        assert_eq!((load.in_flight(), load.unanswered), (0, 0));
+    }
+
+    #[test]
+    fn r16_what_a_request_costs_is_an_average_that_idle_time_ends() {
+        let mut load = Load::default();
+        let mut batch = |count: u32, micros: u64, millis: u64| {
+            (0..count).for_each(|_| load.take());
+            (0..count).for_each(|_| load.answer());
+            load.leave();
+            load.note_work(Duration::from_micros(micros), at(millis));
+            load.service_us()
+        };
+        assert_eq!(batch(10, 50, 0), 5);
+        assert_eq!(batch(64, 640, 1), 10);
+        assert_eq!(batch(1, 74, 2), 11, "one request is one of sixty-four");
+        assert!(batch(1, 60_000_000, 3) < 1_600, "a pause of a minute counts as a tenth of a second");
+        assert_eq!(batch(1, 7, 1_500), 7, "what was before the pause is forgotten");
+    }
+
+    #[test]
+    fn work_for_requests_without_an_answer_counts_when_they_have_one() {
+        let mut load = Load::default();
+        load.take();
+        load.note_work(Duration::from_micros(30), at(0));
+        assert_eq!(load.service_us(), 0);
+        load.answer();
+        load.note_work(Duration::from_micros(10), at(1));
+        assert_eq!(load.service_us(), 40);
+    }
+}

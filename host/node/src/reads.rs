@@ -1,0 +1,315 @@
+//! Reads at every kind of replica: who may be served where, and how fresh what is read must be.
+//!
+//! | request | level | served at replicas that do not lead |
+//! |---|---|---|
+//! | our extension allows any replica | its own, or else the table's `read_level` | yes |
+//! | Pegasus' backup flag | its own, or else the table's `backup_read_level` | yes |
+//! | any other | its own, or else the table's `read_level` | if it has no extension and the table's `follower_reads` says so |
+//!
+//! The leader serves every level. A replica that does not lead steps back, with `NotReady` at once, while
+//!
+//! - its node is about to stop: from the moment it hands over what it leads (R11);
+//! - its node's disk does not keep up with writes (R9; a node whose log cannot be written stops altogether);
+//! - it has just started or joined ([`Replica::tick_settling`]; R11, R12), or waits for or installs a checkpoint (C18).
+//!
+//! **A read is served** in [`Node::serve_read`], or, if it had to wait, in [`Node::finish_read`].
+
+use crate::config::PENDING_READS_MAX;
+use crate::node::{Node, not_leader, storage_refusal};
+use crate::replica::{Caller, Hosted, Origin, PendingRead, Replica};
+use bytes::Bytes;
+use hedgerow_env::Now;
+use hedgerow_placement::Settings;
+use hedgerow_replication::{ReadNeed, ReadOutcome, ReadStart, Role, Served};
+use hedgerow_types::op::Read;
+use hedgerow_types::time::expiry_seconds;
+use hedgerow_types::{GroupId, Index, Instant, ReadLevel, Refusal, SessionToken};
+use hedgerow_wire::{Extension, Header};
+use std::time::Duration;
+
+/// A replica that has just started has settled when it has had a leader for so long and has applied all that it knows of.
+/// By then it has heard what was committed while it was away.
+const SETTLE_AFTER: Duration = Duration::from_millis(500);
+/// After this time it serves in any case: where there is no leader, there may be nobody else to read from.
+const SETTLE_MAX: Duration = Duration::from_secs(10);
+
+/// On which terms a read is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// How fresh it must be.
+    pub(crate) level: ReadLevel,
+    /// The highest index of the group that the caller's session has seen. Whatever the level, nothing older is shown (S14).
+    pub(crate) floor: Index,
+    /// Whether a replica that does not lead may serve it.
+    pub(crate) may_follow: bool,
+}
+
+impl Terms {
+    /// Those of the node's own reads of the metadata.
+    pub(crate) const AT_LEADER: Self = Self { level: ReadLevel::Linearizable, floor: 0, may_follow: false };
+
+    /// What a request and its table's options ask for.
+    pub(crate) fn of(header: &Header, settings: &Settings, group: GroupId) -> Result<Self, Refusal> {
+        let extension = header.extension.as_ref();
+        let level = extension.and_then(Extension::read_level);
+        let (default, may_follow) = match extension {
+            Some(extension) if extension.any_replica => (settings.read_level, true),
+            _ if header.is_backup => (settings.backup_read_level, true),
+            Some(_) => (settings.read_level, false),
+            None => (settings.read_level, settings.follower_reads),
+        };
+        let token = extension.and_then(|extension| extension.session_token.as_ref());
+        let floor = token.map_or(Ok(0), |token| SessionToken::floor_in(token, group));
+        let floor = floor.map_err(|error| Refusal::Invalid(error.to_string()))?;
+        Ok(Self { level: level.unwrap_or(default), floor, may_follow })
+    }
+
+    /// What the read needs of a replica that has applied up to `applied`, and whether that is all it needs. What is applied
+    /// stays applied, so that a bounded read of a session waits for the session's floor first and for freshness then.
+    fn need(&self, applied: Index) -> (ReadNeed, bool) {
+        match self.level {
+            ReadLevel::Linearizable => (ReadNeed::Latest, true),
+            ReadLevel::Session => (ReadNeed::AtLeast(self.floor), true),
+            ReadLevel::Bounded(_) if applied < self.floor => (ReadNeed::AtLeast(self.floor), false),
+            ReadLevel::Bounded(bound) => (ReadNeed::Within(bound), true),
+            ReadLevel::Eventual if applied < self.floor => (ReadNeed::AtLeast(self.floor), true),
+            ReadLevel::Eventual => (ReadNeed::Anything, true),
+        }
+    }
+}
+
+/// What a reply reflects, as its extension fields tell it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reflected {
+    /// The log position; 0 = none.
+    pub(crate) index: Index,
+    /// How old it may be at most, if that is known.
+    pub(crate) staleness: Option<Duration>,
+    /// How long the request waited before it was served.
+    pub(crate) waited: Duration,
+}
+
+impl Reflected {
+    /// The staleness as replies carry it: whole milliseconds, rounded up, so that the promise stays true.
+    pub(crate) fn staleness_ms(&self) -> Option<i64> {
+        self.staleness.map(|staleness| i64::try_from(staleness.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX))
+    }
+}
+
+impl Replica {
+    /// Begins a read. `Some` if it is to be served now; `None` if `ticket` waits for [`Node::finish_read`]. The floor of
+    /// `terms` becomes 0 once nothing but what waits is needed. `ban` says why no replica of this node that does not lead
+    /// should serve, if so.
+    pub(crate) fn begin_read(
+        &mut self,
+        ticket: u64,
+        terms: &mut Terms,
+        ban: Option<&'static str>,
+        now: Instant,
+    ) -> Result<Option<Served>, Refusal> {
+        if self.group.role() != Role::Leader {
+            if !terms.may_follow {
+                return Err(not_leader(self.group.leader()));
+            }
+            self.check_following(ban)?;
+        }
+        if self.storage.is_none() {
+            return Err(Refusal::NotReady("a checkpoint is being installed".into()));
+        }
+        if self.reads.len() >= PENDING_READS_MAX {
+            return Err(Refusal::Busy(format!("{PENDING_READS_MAX} reads of the partition wait")));
+        }
+        let (need, is_all) = terms.need(self.group.applied());
+        if is_all {
+            terms.floor = 0;
+        }
+        match self.group.read(ticket, need, now) {
+            ReadStart::Serve(served) if is_all => Ok(Some(served)),
+            ReadStart::Serve(_) => {
+                terms.floor = 0;
+                self.begin_read(ticket, terms, ban, now)
+            }
+            ReadStart::Wait => Ok(None),
+            ReadStart::NotLeader { leader } => Err(not_leader(leader)),
+            ReadStart::NotReady(reason) => Err(Refusal::NotReady(reason.into())),
+            ReadStart::Lagging(lag) => Err(Refusal::Lagging(lag)),
+        }
+    }
+
+    fn check_following(&self, ban: Option<&'static str>) -> Result<(), Refusal> {
+        let reason = match ban {
+            Some(reason) => reason,
+            None if self.group.applied() == 0 => "the replica has no data yet",
+            None if !self.is_settled => "the replica has just started",
+            None => return Ok(()),
+        };
+        Err(Refusal::NotReady(reason.into()))
+    }
+
+    /// Looks whether the replica has settled since it started: with a leader for a while and everything applied that it
+    /// knows to be committed, or alone for long. Returns whether it has just now.
+    pub(crate) fn tick_settling(&mut self, now: Instant) -> bool {
+        if self.is_settled {
+            return false;
+        }
+        let has_heard = self.led_since.is_some_and(|since| now.since(since) >= SETTLE_AFTER);
+        let has_all = self.group.applied() > 0 && self.group.applied() >= self.group.commit();
+        let is_old = self.group.applied() > 0 && now.since(self.started) >= SETTLE_MAX;
+        self.is_settled = self.storage.is_some() && (has_heard && has_all || is_old);
+        self.is_settled
+    }
+}
+
+impl Node {
+    /// Reads for a client, at once if the replica is fresh enough as it is.
+    pub(crate) fn serve_read(&mut self, group: GroupId, read: Read, header: &Header, caller: Caller, now: Now) {
+        let terms = match self.settings(group.table) {
+            Some(settings) => Terms::of(header, settings, group),
+            None => Terms::of(header, &Settings::default(), group),
+        };
+        let mut terms = match terms {
+            Ok(terms) => terms,
+            Err(refusal) => return self.refuse_client(caller, &refusal, now),
+        };
+        let (ticket, ban) = (self.ticket(), self.why_not_follow());
+        let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else {
+            return self.refuse_client(caller, &Refusal::NotHosted, now);
+        };
+        if let Some(refusal) = crate::serve::misplaced(replica, read_keys(&read)) {
+            return self.refuse_client(caller, &refusal, now);
+        }
+        let begun = replica.begin_read(ticket, &mut terms, ban, now.instant);
+        let role = replica.group.role();
+        let is_told = terms.may_follow && role != Role::Leader;
+        let outcome = match begun {
+            // `now` was read after the request had arrived, and nothing is applied between here and the storage read: what
+            // is read is the state at `now`, when the lease held.
+            Ok(Some(served)) => match &replica.storage {
+                Some(storage) => {
+                    let reflected = Reflected {
+                        index: replica.group.applied(),
+                        staleness: served.staleness,
+                        waited: now.instant.since(caller.received),
+                    };
+                    storage
+                        .read(&read, expiry_seconds(now.unix_micros))
+                        .map(|reply| (reply, reflected))
+                        .map_err(|error| storage_refusal(&error))
+                }
+                None => Err(Refusal::NotReady("a checkpoint is being installed".into())),
+            },
+            Ok(None) => {
+                replica.note_deadline(caller.deadline);
+                replica.reads.insert(ticket, PendingRead { read, terms, origin: Origin::Client(Box::new(caller)) });
+                return self.mark_dirty(group);
+            }
+            Err(refusal) => Err(refusal),
+        };
+        if is_told {
+            // The group may want to ask its leader now, on behalf of reads to come.
+            self.mark_dirty(group);
+        }
+        match outcome {
+            Ok((reply, reflected)) => {
+                self.read_counts.note_served(terms.level, role);
+                self.answer_read(caller, reply, reflected, now);
+            }
+            Err(refusal) => self.refuse_client(caller, &refusal, now),
+        }
+    }
+
+    /// Begins a read of the metadata by its leader. `Some(true)` if it can be read now, `Some(false)` if it has to wait.
+    pub(crate) fn begin_metadata_read(&mut self, read: Read, now: Now) -> Option<bool> {
+        let ticket = self.ticket();
+        let replica = self.running(GroupId::META)?;
+        let mut terms = Terms::AT_LEADER;
+        let begun = replica.begin_read(ticket, &mut terms, None, now.instant).ok()?;
+        if begun.is_none() {
+            replica.reads.insert(ticket, PendingRead { read, terms, origin: Origin::Metadata });
+            self.mark_dirty(GroupId::META);
+        }
+        Some(begun.is_some())
+    }
+
+    /// Ends a read that waited.
+    pub(crate) fn finish_read(&mut self, group: GroupId, ticket: u64, outcome: ReadOutcome, now: Now) {
+        let next = self.ticket();
+        let Some(replica) = self.running(group) else { return };
+        let Some(mut pending) = replica.reads.remove(&ticket) else { return };
+        let served = match outcome {
+            ReadOutcome::Serve(served) if pending.terms.floor == 0 => Ok(served),
+            ReadOutcome::Serve(_) => {
+                // The session's floor is reached; what remains is the bound.
+                pending.terms.floor = 0;
+                match replica.begin_read(next, &mut pending.terms, None, now.instant) {
+                    Ok(Some(served)) => Ok(served),
+                    Ok(None) => {
+                        replica.reads.insert(next, pending);
+                        return self.mark_dirty(group);
+                    }
+                    Err(refusal) => Err(refusal),
+                }
+            }
+            ReadOutcome::Refused => Err(not_leader(replica.group.leader())),
+            ReadOutcome::Lagging(lag) => Err(Refusal::Lagging(lag)),
+        };
+        let role = replica.group.role();
+        let index = replica.group.applied();
+        let reply = served.and_then(|served| match &replica.storage {
+            Some(storage) => storage
+                .read(&pending.read, expiry_seconds(now.unix_micros))
+                .map(|reply| (reply, served.staleness))
+                .map_err(|error| storage_refusal(&error)),
+            None => Err(Refusal::NotReady("a checkpoint is being installed".into())),
+        });
+        match (reply, pending.origin) {
+            (Ok((reply, staleness)), Origin::Client(caller)) => {
+                let waited = now.instant.since(caller.received);
+                self.read_counts.note_served(pending.terms.level, role);
+                self.answer_read(*caller, reply, Reflected { index, staleness, waited }, now);
+            }
+            (Ok(_), Origin::Metadata) => self.load_catalogue(now),
+            (Err(refusal), Origin::Client(caller)) => self.refuse_client(*caller, &refusal, now),
+            (Err(refusal), Origin::Metadata) => self.refuse(Origin::Metadata, &refusal, now),
+        }
+    }
+
+    /// Tells a client that its request will not be. A page of a scan can be asked for again.
+    pub(crate) fn refuse_client(&mut self, mut caller: Caller, refusal: &Refusal, now: Now) {
+        if let Some(page) = caller.page.take()
+            && let Some(number) = page.number
+        {
+            self.scans.put_back(number, page.scan, caller.group(), caller.connection, now.instant);
+        }
+        self.answer_refused(&caller, refusal);
+    }
+
+    /// Refuses every read that waits at `replica`, which will not serve them.
+    pub(crate) fn refuse_waiting_reads(&mut self, group: GroupId, refusal: &Refusal, now: Now) {
+        let Some(replica) = self.running(group) else { return };
+        let reads = std::mem::take(&mut replica.reads);
+        reads.keys().for_each(|ticket| replica.group.cancel_read(*ticket));
+        reads.into_values().for_each(|read| self.refuse(read.origin, refusal, now));
+    }
+
+    /// Why replicas of this node that do not lead should leave reads to others, if they should.
+    fn why_not_follow(&self) -> Option<&'static str> {
+        if self.is_draining {
+            Some("the node is about to stop")
+        } else if self.is_storage_behind {
+            Some("the node's disk does not keep up with writes")
+        } else {
+            None
+        }
+    }
+}
+
+fn read_keys(read: &Read) -> Option<&Bytes> {
+    match read {
+        Read::Get { key } | Read::Ttl { key } => Some(key),
+        Read::MultiGet(multi_get) => Some(&multi_get.prefix),
+        Read::SortKeyCount { prefix } => Some(prefix),
+        // Pegasus' clients group these by partition or give bounds of the whole key space.
+        Read::BatchGet { .. } | Read::Scan(_) | Read::Checksum => None,
+    }
+}

@@ -1,0 +1,95 @@
+//! When the node is to be woken although nothing happens: a read has waited long enough, a request's deadline has come, a
+//! proof of freshness is to be renewed, questions are to leave.
+//!
+//! Only groups that wait for something are listed, so that thousands of idle ones cost nothing. A group's deadline is a
+//! lower bound: requests that were answered before it are not looked for, and the group is looked at once in vain.
+
+use crate::node::Node;
+use crate::replica::{Hosted, Origin, Replica};
+use hedgerow_env::Now;
+use hedgerow_types::{GroupId, Instant, Refusal};
+use std::time::Duration;
+
+/// A group that wants to be woken at once, again, is woken after this time: it must not keep the node from everything else.
+const WAKE_MIN: Duration = Duration::from_millis(1);
+
+impl Replica {
+    /// A request that is to be answered by `deadline` waits here.
+    pub(crate) fn note_deadline(&mut self, deadline: Instant) {
+        self.first_deadline = Some(self.first_deadline.map_or(deadline, |first| first.min(deadline)));
+    }
+
+    fn find_first_deadline(&self) -> Option<Instant> {
+        let reads = self.reads.values().map(|read| &read.origin);
+        let writes = self.writes.values().map(|write| &write.origin);
+        reads.chain(writes).filter_map(Origin::deadline).min()
+    }
+}
+
+impl Node {
+    /// When [`Node::handle_wake`] should be called, by the clock that `now` is read from; `None` if nothing is waited for.
+    /// Cheap. May change whenever the node is driven.
+    pub fn wakes_at(&self) -> Option<Instant> {
+        let group = self.wakes.first().map(|(at, _)| *at);
+        let questions = self.asking.values().filter_map(hedgerow_replication::Asking::wakes_at).min();
+        match (group, questions) {
+            (Some(group), Some(questions)) => Some(group.min(questions)),
+            (group, questions) => group.or(questions),
+        }
+    }
+
+    /// The time of [`Node::wakes_at`] has come. Early, late and repeated calls are harmless. [`Node::drive`] has to follow, as
+    /// after any event.
+    pub fn handle_wake(&mut self, now: Now) {
+        while let Some((_, group)) = self.wakes.first().copied().filter(|(at, _)| *at <= now.instant) {
+            self.wakes.pop_first();
+            if let Some(replica) = self.running(group) {
+                replica.wake = None;
+                replica.group.handle_tick(now.instant);
+                self.expire_waiting(group, now);
+                self.mark_dirty(group);
+            }
+        }
+    }
+
+    /// Lists `group` under the time at which it wants to be looked at, if that has changed.
+    pub(crate) fn update_wake(&mut self, group: GroupId, now: Now) {
+        let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
+        // A group without storage is not driven, so that what it wants would not be done.
+        let wanted = if replica.storage.is_some() { replica.group.wakes_at() } else { None };
+        let wake = match (wanted, replica.first_deadline) {
+            (Some(wanted), Some(deadline)) => Some(wanted.min(deadline)),
+            (wanted, deadline) => wanted.or(deadline),
+        };
+        let wake = wake.map(|at| at.max(now.instant + WAKE_MIN));
+        if wake == replica.wake {
+            return;
+        }
+        let before = std::mem::replace(&mut replica.wake, wake);
+        before.map(|at| self.wakes.remove(&(at, group)));
+        self.wakes.extend(wake.map(|at| (at, group)));
+    }
+
+    /// Answers requests of `group` whose deadline has passed. A write may still take effect; its outcome is then not known.
+    pub(crate) fn expire_waiting(&mut self, group: GroupId, now: Now) {
+        let Some(replica) = self.running(group) else { return };
+        if replica.first_deadline.is_none_or(|first| first > now.instant) {
+            return;
+        }
+        let is_late = |origin: &Origin| origin.deadline().is_some_and(|deadline| deadline <= now.instant);
+        let reads: Vec<u64> =
+            replica.reads.iter().filter(|(_, read)| is_late(&read.origin)).map(|(ticket, _)| *ticket).collect();
+        let writes: Vec<u64> =
+            replica.writes.iter().filter(|(_, write)| is_late(&write.origin)).map(|(index, _)| *index).collect();
+        let mut late = Vec::new();
+        for ticket in reads {
+            replica.group.cancel_read(ticket);
+            late.extend(replica.reads.remove(&ticket).map(|read| read.origin));
+        }
+        for index in writes {
+            late.extend(replica.writes.remove(&index).map(|write| write.origin));
+        }
+        replica.first_deadline = replica.find_first_deadline();
+        late.into_iter().for_each(|origin| self.refuse(origin, &Refusal::Expired, now));
+    }
+}

@@ -1,0 +1,426 @@
+//! A cluster in memory with a clock of its own: real nodes, logs and storage, links with a delay that can be cut.
+
+use bytes::{Bytes, BytesMut};
+use hedgerow_env::sim::SimDisk;
+use hedgerow_env::{Disk, Now};
+use hedgerow_node::{Config, ConnectionId, Job, JobContext, Node, peer};
+use hedgerow_storage::{Engines, MemoryEngines};
+use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
+use hedgerow_types::{Instant, NodeId, ReadLevel, Refusal};
+use hedgerow_wal::{Round, Rounds};
+use hedgerow_wire::call::{self, ReplyFrame};
+use hedgerow_wire::message::{AdminCommand, Put, QueryConfig, QueryConfigReply};
+use hedgerow_wire::{Body, Extension, Header, Reply, ReplyExtension, Text};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub const MS: Duration = Duration::from_millis(1);
+const TICK: Duration = Duration::from_millis(50);
+
+pub struct Machine {
+    pub node: Node,
+    pub config: Config,
+    disk: SimDisk,
+    logs: Vec<Rounds>,
+    jobs: JobContext,
+    next_tick: Instant,
+    /// Jobs of these kinds are kept until they are let go.
+    pub held: Vec<Job>,
+    pub holds: fn(&Job) -> bool,
+    /// The disk of the log stands still.
+    pub is_log_stuck: bool,
+}
+
+pub struct World {
+    pub now: Instant,
+    pub machines: BTreeMap<NodeId, Machine>,
+    /// Links that lose everything, one way.
+    pub cut: BTreeSet<(NodeId, NodeId)>,
+    pub delay: Duration,
+    on_the_way: BTreeMap<(Instant, u64), (NodeId, NodeId, BytesMut)>,
+    last: u64,
+    /// By the number of the request: when it was answered, and how.
+    answers: BTreeMap<i32, (Instant, ReplyFrame)>,
+    last_request: i32,
+}
+
+/// How a read is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Ask {
+    pub extension: Option<Extension>,
+    pub is_backup: bool,
+}
+
+impl Ask {
+    /// From any replica, at `level`.
+    pub fn anywhere(level: ReadLevel) -> Self {
+        let mut extension = Extension { any_replica: true, ..Extension::default() };
+        extension.set_read_level(level);
+        Self { extension: Some(extension), is_backup: false }
+    }
+
+    pub fn with_token(mut self, token: &[u8]) -> Self {
+        let extension = self.extension.get_or_insert_default();
+        extension.session_token = Some(Bytes::copy_from_slice(token));
+        self
+    }
+
+    pub fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.extension.get_or_insert_default().deadline_ms = Some(deadline.as_millis() as i64);
+        self
+    }
+}
+
+pub fn bounded(ms: u64) -> ReadLevel {
+    ReadLevel::Bounded(Duration::from_millis(ms))
+}
+
+impl World {
+    pub fn new(count: u16) -> Self {
+        Self::configured(count, |_| {})
+    }
+
+    pub fn configured(count: u16, configure: impl Fn(&mut Config)) -> Self {
+        let peers: BTreeMap<NodeId, String> =
+            (1..=count).map(|id| (NodeId(id), format!("127.0.0.{id}:34601"))).collect();
+        let mut world = Self {
+            now: Instant(1_000_000_000),
+            machines: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            delay: Duration::from_micros(50),
+            on_the_way: BTreeMap::new(),
+            last: 0,
+            answers: BTreeMap::new(),
+            last_request: 0,
+        };
+        for node in peers.keys() {
+            let data = vec![PathBuf::from("/data")];
+            let mut config = Config::new(*node, peers.clone(), data, u64::from(node.0));
+            config.wal.segment_size = 1 << 20;
+            configure(&mut config);
+            world.machines.insert(*node, start(config, SimDisk::new(), world.now));
+        }
+        world.run_until(Duration::from_secs(60), World::is_serving);
+        world
+    }
+
+    pub fn restart(&mut self, node: NodeId) {
+        let Machine { mut config, disk, .. } = self.machines.remove(&node).unwrap();
+        config.seed += 1_000;
+        disk.kill_process();
+        self.machines.insert(node, start(config, disk, self.now));
+        self.settle(node);
+    }
+
+    /// Starts the node anew, with an empty disk.
+    pub fn wipe(&mut self, node: NodeId) {
+        let Machine { mut config, .. } = self.machines.remove(&node).unwrap();
+        config.seed += 1_000;
+        self.machines.insert(node, start(config, SimDisk::new(), self.now));
+        self.settle(node);
+    }
+
+    fn is_serving(&mut self) -> bool {
+        self.machines.values().all(|machine| machine.node.is_serving() && machine.node.knows_all_leaders())
+    }
+
+    pub fn clock(&self) -> Now {
+        Now { instant: self.now, unix_micros: 1_700_000_000_000_000 + self.now.0 / 1_000 }
+    }
+
+    /// Lets time pass.
+    pub fn run(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        while self.step(end) {}
+        self.now = end;
+    }
+
+    /// Lets time pass until `is_done`, at most so long.
+    pub fn run_until(&mut self, most: Duration, mut is_done: impl FnMut(&mut Self) -> bool) {
+        let end = self.now + most;
+        while !is_done(self) {
+            assert!(self.step(end), "it did not come within {most:?}");
+        }
+    }
+
+    /// The next thing that happens before `end`, if anything does.
+    fn step(&mut self, end: Instant) -> bool {
+        let next =
+            |machine: &Machine| machine.node.wakes_at().map_or(machine.next_tick, |at| at.min(machine.next_tick));
+        let machine = self.machines.iter().map(|(id, machine)| (next(machine), *id)).min().unwrap();
+        let message = self.on_the_way.keys().next().copied();
+        if let Some((at, number)) = message.filter(|(at, _)| *at <= machine.0) {
+            if at > end {
+                return false;
+            }
+            self.now = self.now.max(at);
+            let (from, to, mut bytes) = self.on_the_way.remove(&(at, number)).unwrap();
+            let now = self.clock();
+            let node = &mut self.machines.get_mut(&to).unwrap().node;
+            while let Some(frame) = peer::take(&mut bytes).unwrap() {
+                node.handle_peer(from, frame, now);
+            }
+            self.settle(to);
+            return true;
+        }
+        let (at, id) = machine;
+        if at > end {
+            return false;
+        }
+        self.now = self.now.max(at);
+        let now = self.clock();
+        let machine = self.machines.get_mut(&id).unwrap();
+        if machine.next_tick <= self.now {
+            machine.next_tick = self.now + TICK;
+            machine.node.handle_tick(now);
+        }
+        if machine.node.wakes_at().is_some_and(|at| at <= self.now) {
+            machine.node.handle_wake(now);
+        }
+        self.settle(id);
+        true
+    }
+
+    /// Drives the node and carries out what it wants.
+    pub fn settle(&mut self, id: NodeId) {
+        let now = self.clock();
+        let machine = self.machines.get_mut(&id).unwrap();
+        loop {
+            machine.node.drive(now);
+            let outbox = std::mem::take(machine.node.outbox());
+            assert_eq!(outbox.failure, None);
+            if outbox.is_empty() {
+                return;
+            }
+            for (log, submission) in outbox.submissions {
+                machine.logs[log].submit(submission);
+                if machine.is_log_stuck {
+                    continue;
+                }
+                assert!(machine.logs[log].begin().unwrap());
+                let tickets = machine.logs[log].finish().unwrap();
+                machine.node.handle_round(log, Round::Done { tickets }, now);
+            }
+            for job in outbox.jobs {
+                if (machine.holds)(&job) {
+                    machine.held.push(job);
+                } else {
+                    let done = job.run(&machine.jobs);
+                    machine.node.handle_job(done, now);
+                }
+            }
+            for (to, bytes) in outbox.peers {
+                if !self.cut.contains(&(id, to)) {
+                    self.last += 1;
+                    self.on_the_way.insert((self.now + self.delay, self.last), (id, to, bytes));
+                }
+            }
+            for mut replies in outbox.clients.into_values() {
+                while let Some(size) = call::reply_frame_size(&replies).unwrap() {
+                    let frame = call::decode_reply(replies.split_to(size).freeze()).unwrap();
+                    self.answers.insert(frame.sequence_id, (self.now, frame));
+                }
+            }
+        }
+    }
+
+    /// Runs the jobs that were held.
+    pub fn let_go(&mut self, id: NodeId) {
+        let now = self.clock();
+        let machine = self.machines.get_mut(&id).unwrap();
+        machine.holds = |_| false;
+        for job in std::mem::take(&mut machine.held) {
+            let done = job.run(&machine.jobs);
+            machine.node.handle_job(done, now);
+        }
+        self.settle(id);
+    }
+
+    /// Sends a request; its number. The node takes it at once and is driven if `is_driven`.
+    pub fn send(&mut self, to: NodeId, header: &Header, body: &Body) -> i32 {
+        let number = self.put(to, header, body);
+        self.settle(to);
+        number
+    }
+
+    /// Like `send`, but the node is not driven: other requests come in the same batch.
+    pub fn put(&mut self, to: NodeId, header: &Header, body: &Body) -> i32 {
+        self.last_request += 1;
+        let mut frame = BytesMut::new();
+        call::encode_request(&mut frame, header, self.last_request, body);
+        let now = self.clock();
+        let node = &mut self.machines.get_mut(&to).unwrap().node;
+        node.handle_client(ConnectionId(7), frame.freeze(), now);
+        self.last_request
+    }
+
+    /// The answer to request `number`, if there is one, and when it came.
+    pub fn answer(&mut self, number: i32) -> Option<(Instant, ReplyFrame)> {
+        self.answers.remove(&number)
+    }
+
+    pub fn wait(&mut self, number: i32) -> (Instant, ReplyFrame) {
+        self.run_until(Duration::from_secs(30), |world| world.answers.contains_key(&number));
+        self.answer(number).unwrap()
+    }
+
+    pub fn admin(&mut self, to: NodeId, command: &str, argument: &Value) -> Result<Value, String> {
+        let header = Header { extension: Some(Extension::default()), ..Header::default() };
+        let body = AdminCommand { command: Text::from(command), argument: Text::from(argument.to_string()) };
+        let number = self.send(to, &header, &Body::HedgerowAdmin(body));
+        match self.wait(number).1.reply {
+            Reply::HedgerowAdmin(reply) => Ok(serde_json::from_str(reply.text.as_str()).unwrap()),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    /// Creates a hash table with three voters and gives its id.
+    pub fn create_table(&mut self, partitions: u32, options: &Value) -> i32 {
+        let argument = json!({ "name": "t", "partition_count": partitions, "replica_count": 3, "options": options });
+        let created = self.admin(NodeId(1), "create_table", &argument).unwrap();
+        self.run(2_000 * MS);
+        created["created"].as_i64().unwrap() as i32
+    }
+
+    pub fn set_option(&mut self, key: &str, value: &str) {
+        self.admin(NodeId(1), "set_options", &json!({ "name": "t", "options": { key: value } })).unwrap();
+        self.run(200 * MS);
+    }
+
+    pub fn map(&mut self, is_extended: bool) -> QueryConfigReply {
+        let header = Header { extension: is_extended.then(Extension::default), ..Header::default() };
+        let query = QueryConfig { app_name: Text::from("t"), partition_indices: Vec::new() };
+        let number = self.send(NodeId(1), &header, &Body::QueryConfig(query));
+        match self.wait(number).1.reply {
+            Reply::QueryConfig(reply) => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Leader, followers and learners of a partition.
+    pub fn replicas(&mut self, partition: i32) -> Places {
+        let map = self.map(true);
+        let config = map.partitions.iter().find(|it| it.pid.partition_index == partition).unwrap();
+        let node = |address: &hedgerow_wire::Address| NodeId(u16::from(address.socket().unwrap().ip().octets()[3]));
+        Places {
+            leader: node(&config.primary),
+            followers: config.secondaries.iter().map(node).collect(),
+            learners: config.learners.iter().flat_map(|it| it.iter()).map(node).collect(),
+        }
+    }
+
+    pub fn cut_off(&mut self, node: NodeId) {
+        let others: Vec<NodeId> = self.machines.keys().copied().filter(|other| *other != node).collect();
+        self.cut.extend(others.into_iter().flat_map(|other| [(node, other), (other, node)]));
+    }
+
+    /// Writes, and gives the index.
+    pub fn write(&mut self, key: &Key, to: NodeId, value: &str) -> u64 {
+        let number = self.send_write(key, to, value);
+        let frame = self.wait(number).1;
+        assert!(matches!(&frame.reply, Reply::Update(update) if update.error == 0), "{frame:?}");
+        frame.extension.unwrap().index
+    }
+
+    pub fn send_write(&mut self, key: &Key, to: NodeId, value: &str) -> i32 {
+        let put = Put { key: key.full(), value: Bytes::copy_from_slice(value.as_bytes()), expire_ts_seconds: 0 };
+        let header = key.header(&Ask { extension: Some(Extension::default()), is_backup: false });
+        self.send(to, &header, &Body::Put(put))
+    }
+
+    pub fn send_get(&mut self, key: &Key, to: NodeId, ask: &Ask) -> i32 {
+        self.send(to, &key.header(ask), &Body::Get(key.full()))
+    }
+
+    /// Reads; the value and what the reply says of itself.
+    pub fn get(&mut self, key: &Key, to: NodeId, ask: &Ask) -> Result<(String, ReplyExtension), Refused> {
+        let number = self.send_get(key, to, ask);
+        let since = self.now;
+        let (at, frame) = self.wait(number);
+        value_of(frame).map_err(|(refusal, name)| Refused { refusal, name, after: at.since(since) })
+    }
+
+    /// What a node tells of its reads.
+    pub fn counts(&mut self, node: NodeId) -> Value {
+        self.admin(node, "reads", &json!({})).unwrap()
+    }
+}
+
+/// Where a partition's replicas are.
+#[derive(Debug)]
+pub struct Places {
+    pub leader: NodeId,
+    pub followers: Vec<NodeId>,
+    pub learners: Vec<NodeId>,
+}
+
+#[derive(Debug)]
+pub struct Refused {
+    pub refusal: Option<Refusal>,
+    pub name: String,
+    /// Time from the request to its refusal.
+    pub after: Duration,
+}
+
+pub fn value_of(frame: ReplyFrame) -> Result<(String, ReplyExtension), (Option<Refusal>, String)> {
+    match frame.reply {
+        Reply::Get(get) if get.error == 0 => {
+            Ok((String::from_utf8(get.value.to_vec()).unwrap(), frame.extension.unwrap_or_default()))
+        }
+        Reply::Get(get) => Err((None, format!("status {}", get.error))),
+        Reply::Failed(failure) => Err((failure.refusal(), failure.name.name().to_owned())),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A record of a table.
+#[derive(Clone, Debug)]
+pub struct Key {
+    pub table: i32,
+    pub partition: i32,
+    pub hash_key: String,
+}
+
+impl Key {
+    pub fn new(table: i32, partitions: u32, hash_key: &str) -> Self {
+        let partition = partition_of_hash(partition_hash(hash_key.as_bytes(), b""), partitions) as i32;
+        Self { table, partition, hash_key: hash_key.to_owned() }
+    }
+
+    pub fn full(&self) -> Bytes {
+        full_key(self.hash_key.as_bytes(), b"s")
+    }
+
+    pub fn header(&self, ask: &Ask) -> Header {
+        Header {
+            app_id: self.table,
+            partition_index: self.partition,
+            timeout_ms: 5_000,
+            is_backup: ask.is_backup,
+            extension: ask.extension.clone(),
+            ..Header::default()
+        }
+    }
+}
+
+fn start(config: Config, disk: SimDisk, now: Instant) -> Machine {
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let engines: Arc<dyn Engines> = Arc::new(MemoryEngines::new(Arc::clone(&shared)));
+    let clock = Now { instant: now, unix_micros: 1_700_000_000_000_000 + now.0 / 1_000 };
+    let opened = Node::open(config.clone(), Arc::clone(&shared), Arc::clone(&engines), clock).unwrap();
+    let readers = opened.logs.iter().map(hedgerow_wal::Log::reader).collect();
+    Machine {
+        node: opened.node,
+        config,
+        disk,
+        logs: opened.logs.into_iter().map(Rounds::new).collect(),
+        jobs: JobContext { disk: shared, engines, readers },
+        next_tick: now + TICK,
+        held: Vec::new(),
+        holds: |_| false,
+        is_log_stuck: false,
+    }
+}
