@@ -4,7 +4,8 @@ use crate::rows::{Row, Shape};
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use hedgerow_client::{
-    Client, Expiry, Life, OrderedScanner, OrderedTable, Range, ScanOptions, Scanner, Table, TableKind,
+    Client, Expiry, Life, OrderedScanner, OrderedTable, Range, ReadOptions, ScanOptions, Scanner, Session, Table,
+    TableKind,
 };
 use std::time::Duration;
 
@@ -28,6 +29,22 @@ impl AnyTable {
             TableKind::Hash => Self::Hash(client.open_table(name).await?),
             TableKind::Ordered => Self::Ordered(client.open_ordered_table(name).await?),
         })
+    }
+
+    /// The table, to be read as `options` say.
+    pub(crate) fn reading(self, options: ReadOptions) -> Self {
+        match self {
+            Self::Hash(table) => Self::Hash(table.reading(options)),
+            Self::Ordered(table) => Self::Ordered(table.reading(options)),
+        }
+    }
+
+    /// The table, to be used in `session`.
+    pub(crate) fn in_session(self, session: &Session) -> Self {
+        match self {
+            Self::Hash(table) => Self::Hash(table.in_session(session)),
+            Self::Ordered(table) => Self::Ordered(table.in_session(session)),
+        }
     }
 
     pub(crate) fn name(&self) -> &str {

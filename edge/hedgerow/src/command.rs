@@ -14,7 +14,7 @@ use crate::arguments::{ClientCommand, ClusterArguments};
 use crate::exit::Exit;
 use crate::{bench, runtime};
 use anyhow::{Context as _, Result};
-use hedgerow_client::{Client, ClientOptions};
+use hedgerow_client::{Client, ClientOptions, Labels};
 use std::time::Duration;
 
 /// The operation timeout of commands for people.
@@ -51,9 +51,21 @@ impl ClusterArguments {
         self.connect_with(TIMEOUT).await
     }
 
+    /// Connects to the cluster from where `labels` say.
+    pub(crate) async fn connect_near(&self, labels: Labels) -> Result<Client> {
+        self.connect_as(ClientOptions { labels, ..self.options(TIMEOUT) }).await
+    }
+
     /// Connects to the cluster; operations take at most `timeout` unless the command line says otherwise.
     pub(crate) async fn connect_with(&self, timeout: Duration) -> Result<Client> {
-        let options = ClientOptions { operation_timeout: self.timeout.unwrap_or(timeout), ..ClientOptions::default() };
+        self.connect_as(self.options(timeout)).await
+    }
+
+    fn options(&self, timeout: Duration) -> ClientOptions {
+        ClientOptions { operation_timeout: self.timeout.unwrap_or(timeout), ..ClientOptions::default() }
+    }
+
+    async fn connect_as(&self, options: ClientOptions) -> Result<Client> {
         let addresses = &self.cluster;
         Client::connect_with(addresses, options)
             .await

@@ -26,6 +26,9 @@ pub(crate) struct ExperimentArguments {
     /// Turns of each variant [default: 3, with --quick 1].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     repetitions: Option<u32>,
+    /// Rows of the table, for experiments on one large table [default: the experiment's own].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
+    rows: Option<u64>,
     /// Only these groups of variants.
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
     only: Vec<String>,
@@ -48,6 +51,7 @@ pub(crate) fn run(arguments: ExperimentArguments) -> Result<Exit> {
     let options = Options {
         size: if arguments.quick { Size::Quick } else { Size::Full },
         repetitions: arguments.repetitions,
+        rows: arguments.rows,
         seed: arguments.seed,
         only: arguments.only,
         results: arguments.results,

@@ -12,6 +12,7 @@ mod files;
 mod output;
 #[cfg(feature = "profiling")]
 mod profiling;
+mod reading;
 mod rows;
 mod runtime;
 mod serve;

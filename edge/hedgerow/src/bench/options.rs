@@ -6,7 +6,8 @@ use crate::command::BULK_TIMEOUT;
 use crate::files::read_text;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
-use hedgerow_bench::{Arrivals, IN_FLIGHT_MAX_DEFAULT, Load, Spacing, Values, Workload};
+use hedgerow_bench::{Arrivals, IN_FLIGHT_MAX_DEFAULT, Load, Reading, Spacing, Values, Workload};
+use hedgerow_client::{Labels, ReadLevel, ReplicaRead};
 use hedgerow_report::Folder;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -50,6 +51,16 @@ pub(crate) struct BenchOptions {
     /// Connections to each node, shared out among the requests [default: one per client; with --rate 16].
     #[arg(long)]
     connections: Option<u32>,
+    /// How fresh reads must be: linearizable, session, bounded=DURATION or eventual [default: as the table says].
+    #[arg(long, value_name = "LEVEL")]
+    read: Option<ReadLevel>,
+    /// Which replicas are asked: leader, follower, leader-and-follower, prefer-leader, closest-replicas, closest-adaptive
+    /// or learner.
+    #[arg(long, value_name = "MODE", default_value_t)]
+    replica_read: ReplicaRead,
+    /// Where the clients stand, for the modes that prefer what is near, for example zone=a,region=eu.
+    #[arg(long, default_value_t, hide_default_value = true)]
+    labels: Labels,
     /// Processes that generate the load together.
     #[arg(long, default_value_t = 1)]
     processes: u32,
@@ -100,6 +111,7 @@ impl BenchOptions {
         let Ok(warm_up) = Duration::try_from_secs_f64(self.warm_up) else { bail!("--warm-up must not be negative") };
         let load = |(variant, arrivals): (String, Arrivals)| {
             let load = Load {
+                reading: Reading { level: self.read, mode: self.replica_read, labels: self.labels.clone() },
                 duration: self.seconds,
                 warm_up,
                 connections: self.connections,
@@ -203,6 +215,21 @@ mod tests {
         assert_eq!(variants, ["rate=1000", "rate=2000", "rate=3000"]);
         assert!(matches!(loads[1].1.arrivals, Arrivals::Open { rate: 2000.0, spacing: Spacing::Constant, .. }));
         assert_eq!(loads[0].1.server_processes["n1"], 7);
+    }
+
+    #[test]
+    fn reads_can_be_sent_to_any_replica_at_any_level() {
+        let loads = loads("get --read bounded=2s --replica-read closest-replicas --labels zone=a").unwrap();
+        let expected = Reading {
+            level: "bounded=2s".parse().ok(),
+            mode: ReplicaRead::ClosestReplicas,
+            labels: Labels::default().with("zone", "a"),
+        };
+        assert_eq!(loads[0].1.reading, expected);
+        let refused = |words: &str| format!("{:#}", super::tests::loads(words).unwrap_err());
+        assert!(refused("get --read strong").contains("bounded=2s"));
+        assert!(refused("get --replica-read nearest").contains("closest-replicas"));
+        assert!(refused("get --labels zone").contains("name=value"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::arguments::{ClusterArguments, EncodingArguments, Output};
 use crate::encoding::Encoding;
 use crate::exit::Exit;
 use crate::output::{print, print_result, say};
+use crate::reading::{OpenSession, ReadArguments, SessionArguments};
 use crate::rows::{Row, Shape, TTL_COLUMN, insert_field};
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
@@ -25,9 +26,14 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    async fn open(&self) -> Result<AnyTable> {
-        let client = self.cluster.connect().await?;
-        AnyTable::open(&client, &self.table).await
+    /// Opens the table to be written in a session.
+    async fn open(&self, session: &SessionArguments) -> Result<(AnyTable, OpenSession)> {
+        session.open_table(&self.cluster, &self.table).await
+    }
+
+    /// Opens the table to be read.
+    async fn open_to_read(&self, read: &ReadArguments) -> Result<(AnyTable, OpenSession)> {
+        read.open(&self.cluster, &self.table).await
     }
 
     fn decode(&self, word: &str) -> Result<Bytes> {
@@ -48,6 +54,8 @@ pub(crate) struct GetArguments {
     /// Hash key and sort key; in an ordered table, the key.
     #[arg(required = true, num_args = 1..=2)]
     key: Vec<String>,
+    #[command(flatten)]
+    read: ReadArguments,
 }
 
 /// Arguments of `set`.
@@ -61,6 +69,8 @@ pub(crate) struct SetArguments {
     /// Let the record expire after so many seconds.
     #[arg(long, value_name = "SECONDS")]
     ttl: Option<u64>,
+    #[command(flatten)]
+    session: SessionArguments,
 }
 
 /// Arguments of `del`.
@@ -71,6 +81,8 @@ pub(crate) struct DelArguments {
     /// Hash key and sort key; in an ordered table, the key.
     #[arg(required = true, num_args = 1..=2)]
     key: Vec<String>,
+    #[command(flatten)]
+    session: SessionArguments,
 }
 
 /// Arguments of `incr`.
@@ -84,6 +96,8 @@ pub(crate) struct IncrArguments {
     /// What to add.
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     by: i64,
+    #[command(flatten)]
+    session: SessionArguments,
 }
 
 /// Arguments of `ttl`.
@@ -94,6 +108,8 @@ pub(crate) struct TtlArguments {
     /// Hash key and sort key; in an ordered table, the key.
     #[arg(required = true, num_args = 1..=2)]
     key: Vec<String>,
+    #[command(flatten)]
+    read: ReadArguments,
 }
 
 /// Arguments of `scan`.
@@ -118,6 +134,8 @@ pub(crate) struct ScanArguments {
     /// Leave values out.
     #[arg(long)]
     no_value: bool,
+    #[command(flatten)]
+    read: ReadArguments,
 }
 
 /// Arguments of `multi-get`.
@@ -128,14 +146,18 @@ pub(crate) struct MultiGetArguments {
     /// Hash key and sort keys; in an ordered table, keys.
     #[arg(required = true, num_args = 1..)]
     keys: Vec<String>,
+    #[command(flatten)]
+    read: ReadArguments,
 }
 
 /// `hedgerow get`.
 pub(crate) async fn get(arguments: GetArguments) -> Result<Exit> {
     let target = &arguments.target;
-    let table = target.open().await?;
+    let (table, session) = target.open_to_read(&arguments.read).await?;
     let key = table.key(target.decode_all(&arguments.key)?)?;
-    let Some(value) = table.get(&key).await? else { return Ok(not_found()) };
+    let value = table.get(&key).await?;
+    session.keep()?;
+    let Some(value) = value else { return Ok(not_found()) };
     let row = Row { hash_key: key.hash_key, sort_key: key.sort_key, value, ttl_seconds: None };
     let encoding = target.encoding.encoding;
     print_result(
@@ -151,9 +173,10 @@ pub(crate) async fn set(mut arguments: SetArguments) -> Result<Exit> {
     let value = arguments.key_and_value.pop().unwrap_or_default();
     let target = &arguments.target;
     let value = target.decode(&value)?;
-    let table = target.open().await?;
+    let (table, session) = target.open(&arguments.session).await?;
     let key = table.key(target.decode_all(&arguments.key_and_value)?)?;
     table.set(&key, value, arguments.ttl.map(Duration::from_secs)).await?;
+    session.keep()?;
     print_result(target.cluster.output, String::new, || key_json(&key, table.shape(), target.encoding.encoding))?;
     Ok(Exit::Done)
 }
@@ -161,9 +184,10 @@ pub(crate) async fn set(mut arguments: SetArguments) -> Result<Exit> {
 /// `hedgerow del`.
 pub(crate) async fn del(arguments: DelArguments) -> Result<Exit> {
     let target = &arguments.target;
-    let table = target.open().await?;
+    let (table, session) = target.open(&arguments.session).await?;
     let key = table.key(target.decode_all(&arguments.key)?)?;
     table.del(&key).await?;
+    session.keep()?;
     print_result(target.cluster.output, String::new, || key_json(&key, table.shape(), target.encoding.encoding))?;
     Ok(Exit::Done)
 }
@@ -171,9 +195,10 @@ pub(crate) async fn del(arguments: DelArguments) -> Result<Exit> {
 /// `hedgerow incr`.
 pub(crate) async fn incr(arguments: IncrArguments) -> Result<Exit> {
     let target = &arguments.target;
-    let table = target.open().await?;
+    let (table, session) = target.open(&arguments.session).await?;
     let key = table.key(target.decode_all(&arguments.key)?)?;
     let sum = table.incr(&key, arguments.by).await?;
+    session.keep()?;
     let json = || {
         let mut json = key_json(&key, table.shape(), target.encoding.encoding);
         json["value"] = sum.into();
@@ -186,9 +211,11 @@ pub(crate) async fn incr(arguments: IncrArguments) -> Result<Exit> {
 /// `hedgerow ttl`.
 pub(crate) async fn ttl(arguments: TtlArguments) -> Result<Exit> {
     let target = &arguments.target;
-    let table = target.open().await?;
+    let (table, session) = target.open_to_read(&arguments.read).await?;
     let key = table.key(target.decode_all(&arguments.key)?)?;
-    let Some(life) = table.ttl(&key).await? else { return Ok(not_found()) };
+    let life = table.ttl(&key).await?;
+    session.keep()?;
+    let Some(life) = life else { return Ok(not_found()) };
     let seconds = match life {
         Life::Forever => None,
         Life::Left(left) => Some(left.as_secs()),
@@ -213,7 +240,7 @@ pub(crate) async fn scan(arguments: ScanArguments) -> Result<Exit> {
             Range::between(decode(&arguments.start)?.unwrap_or_default(), decode(&arguments.stop)?.unwrap_or_default())
         }
     };
-    let table = target.open().await?;
+    let (table, session) = target.open_to_read(&arguments.read).await?;
     let options = ScanOptions {
         page_rows: arguments.limit.clamp(1, 500) as u32,
         no_value: arguments.no_value,
@@ -226,12 +253,14 @@ pub(crate) async fn scan(arguments: ScanArguments) -> Result<Exit> {
         for row in page {
             if count == limit {
                 say(&format!("there are more rows: only the first {limit} are shown (--limit)"));
+                session.keep()?;
                 return Ok(Exit::Done);
             }
             count += 1;
             print_row(&row, table.shape(), target, arguments.no_value)?;
         }
     }
+    session.keep()?;
     Ok(Exit::Done)
 }
 
@@ -239,7 +268,7 @@ pub(crate) async fn scan(arguments: ScanArguments) -> Result<Exit> {
 pub(crate) async fn multi_get(arguments: MultiGetArguments) -> Result<Exit> {
     let target = &arguments.target;
     let keys = target.decode_all(&arguments.keys)?;
-    let table = target.open().await?;
+    let (table, session) = target.open_to_read(&arguments.read).await?;
     let mut rows = Vec::new();
     let asked = match &table {
         AnyTable::Hash(hash) => {
@@ -261,6 +290,7 @@ pub(crate) async fn multi_get(arguments: MultiGetArguments) -> Result<Exit> {
             keys.len()
         }
     };
+    session.keep()?;
     for row in &rows {
         print_row(row, table.shape(), target, false)?;
     }

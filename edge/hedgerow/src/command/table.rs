@@ -59,10 +59,10 @@ pub(crate) enum TableCommand {
     SetOption {
         /// The table's name.
         name: String,
-        /// The option's name.
+        /// The option's name, or NAME=VALUE.
         option: String,
-        /// Its new value; empty = back to its default.
-        value: String,
+        /// Its new value, unless it was given with the name; empty = back to its default.
+        value: Option<String>,
     },
 }
 
@@ -87,6 +87,14 @@ impl From<Kind> for TableKind {
 fn name_and_value(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} has no ="))?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+/// An option and its value, written as one word or as two.
+fn option_and_value(option: String, value: Option<String>) -> Result<(String, String)> {
+    match value {
+        Some(value) => Ok((option, value)),
+        None => name_and_value(&option).ok().with_context(|| format!("the new value of {option} is missing")),
+    }
 }
 
 /// Runs a command about tables.
@@ -122,6 +130,7 @@ pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Re
             }
         }
         TableCommand::SetOption { name, option, value } => {
+            let (option, value) = option_and_value(option, value)?;
             client.set_option(&name, &option, &value).await?;
             say(&format!("option {option} of table {name} is set"));
             print_result(cluster.output, String::new, || json!({ "name": name, "option": option, "value": value }))?;

@@ -22,6 +22,8 @@ pub(crate) struct ServeConfig {
     #[serde(default)]
     meta_nodes: Vec<u16>,
     #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
     durability: DurabilitySetting,
     #[serde(default)]
     memory: Memory,
@@ -127,6 +129,7 @@ impl ServeConfig {
         let address = self.listen.map_or_else(|| own.clone(), |listen| listen.to_string());
         let mut config = Config::new(node, peers, self.data, seed);
         config.listen = address;
+        config.labels = self.labels;
         if !self.meta_nodes.is_empty() {
             config.meta_nodes = self.meta_nodes.into_iter().map(NodeId).collect();
         }

@@ -32,6 +32,9 @@ pub(crate) struct DevArguments {
     /// Address of the first node.
     #[arg(long, default_value = "127.0.0.1:34601")]
     pub(crate) listen: SocketAddr,
+    /// The nodes' label `zone`, given to them in turn: with `a,b` nodes 1 and 3 are in zone a, node 2 is in zone b.
+    #[arg(long, value_name = "ZONE,...", value_delimiter = ',')]
+    pub(crate) zones: Vec<String>,
     /// Faults to make from the start on: a plan's file, or the name of a plan that comes with the program.
     #[arg(long, value_name = "PLAN")]
     pub(crate) faults: Option<String>,
@@ -64,11 +67,13 @@ pub(crate) fn dev(arguments: &DevArguments) -> anyhow::Result<Exit> {
         peers.insert(NodeId(number), SocketAddr::new(arguments.listen.ip(), port).to_string());
     }
     let mut nodes = Vec::new();
+    let mut zones = arguments.zones.iter().cycle();
     for node in peers.keys() {
         // Each node has the memory that it would have as a process of its own.
         let engines: Arc<dyn Engines> = Arc::new(RocksEngines::new(&RocksSettings::default())?);
         let mut config = Config::new(*node, peers.clone(), vec![data_of(&root, node.0)], random_u64());
         config.may_fault = true;
+        config.labels.extend(zones.next().map(|zone| ("zone".to_owned(), zone.clone())));
         nodes.push(start(config, &engines)?);
     }
     let addresses: Vec<&str> = peers.values().map(String::as_str).collect();

@@ -1,0 +1,182 @@
+//! How commands read: at which level, from which replicas, in which session, and what they say about it.
+
+use crate::any_table::AnyTable;
+use crate::arguments::ClusterArguments;
+use crate::files;
+use crate::output::say;
+use anyhow::{Context as _, Result, anyhow};
+use clap::Args;
+use hedgerow_client::{Labels, Observer, ReadLevel, ReadOptions, ReplicaRead, Served, Session, SessionToken};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// How reads are made.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ReadArguments {
+    /// How fresh the read must be: linearizable, session, bounded=2s (or another bound from 1ms to 24h), eventual
+    /// [default: session with --session, otherwise what the table's option read_level says]
+    #[arg(long = "read", value_name = "LEVEL")]
+    level: Option<ReadLevel>,
+    /// Which replicas are asked: leader, follower, leader-and-follower, prefer-leader, closest-replicas, closest-adaptive,
+    /// learner [default: closest-adaptive at the levels session, bounded and eventual, otherwise leader]
+    #[arg(long, value_name = "MODE")]
+    replica_read: Option<ReplicaRead>,
+    /// Where this client is, such as zone=a,region=eu: replicas with the most equal labels are the closest.
+    #[arg(long, value_name = "KEY=VALUE,...")]
+    labels: Option<Labels>,
+    /// Say on standard error who served the read, at which log index, and how old it was at most.
+    #[arg(long)]
+    explain: bool,
+    #[command(flatten)]
+    session: SessionArguments,
+}
+
+/// The session that a command is part of.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct SessionArguments {
+    /// A file that keeps what a session has seen, made if it is not there. Commands that name it are one session: reads at
+    /// level session show all that the session wrote and read before, whichever replica serves them.
+    #[arg(long, value_name = "FILE")]
+    session: Option<PathBuf>,
+}
+
+impl ReadArguments {
+    /// Opens `name` to be read as the arguments say, in their session.
+    pub(crate) async fn open(&self, cluster: &ClusterArguments, name: &str) -> Result<(AnyTable, OpenSession)> {
+        let client = cluster.connect_near(self.labels.clone().unwrap_or_default()).await?;
+        let session = self.session.open()?;
+        let table = AnyTable::open(&client, name).await?.reading(self.options());
+        Ok((session.enter(table), session))
+    }
+
+    fn options(&self) -> ReadOptions {
+        let level = self.level.or_else(|| self.session.session.is_some().then_some(ReadLevel::Session));
+        let is_anywhere = level.is_some_and(|level| level != ReadLevel::Linearizable);
+        let default_mode = if is_anywhere { ReplicaRead::ClosestAdaptive } else { ReplicaRead::Leader };
+        let observer = self.explain.then(|| Observer::new(|served| say(&explanation(served))));
+        ReadOptions { level, mode: self.replica_read.unwrap_or(default_mode), observer }
+    }
+}
+
+impl SessionArguments {
+    /// Opens `name` to be written in the session.
+    pub(crate) async fn open_table(&self, cluster: &ClusterArguments, name: &str) -> Result<(AnyTable, OpenSession)> {
+        let client = cluster.connect().await?;
+        let session = self.open()?;
+        Ok((session.enter(AnyTable::open(&client, name).await?), session))
+    }
+
+    fn open(&self) -> Result<OpenSession> {
+        let Some(path) = &self.session else { return Ok(OpenSession(None)) };
+        let token = read_token(path)?;
+        Ok(OpenSession(Some((path.clone(), Session::from_token(token)))))
+    }
+}
+
+/// The session of a command, and where it is kept; `None` without one.
+#[derive(Debug)]
+pub(crate) struct OpenSession(Option<(PathBuf, Session)>);
+
+impl OpenSession {
+    fn enter(&self, table: AnyTable) -> AnyTable {
+        match &self.0 {
+            Some((_, session)) => table.in_session(session),
+            None => table,
+        }
+    }
+
+    /// Writes down what the session has seen, beside what other commands wrote there meanwhile.
+    pub(crate) fn keep(&self) -> Result<()> {
+        let Some((path, session)) = &self.0 else { return Ok(()) };
+        session.merge(&read_token(path)?);
+        files::replace(path, format!("{}\n", session.token()).as_bytes())
+    }
+}
+
+fn read_token(path: &Path) -> Result<SessionToken> {
+    let Some(bytes) = files::read_if_exists(path)? else { return Ok(SessionToken::default()) };
+    let text = String::from_utf8(bytes).map_err(|_| anyhow!("not text"));
+    let token = text.and_then(|text| text.trim().parse::<SessionToken>().map_err(anyhow::Error::from));
+    token.with_context(|| format!("{} is not the file of a session", path.display()))
+}
+
+fn explanation(served: &Served) -> String {
+    let mut text = format!("partition {} served by {}", served.partition, served.node);
+    let mut add = |part: std::fmt::Arguments<'_>| {
+        let _ = text.write_fmt(part);
+    };
+    if let Some(role) = served.role {
+        add(format_args!(" ({role})"));
+    }
+    if served.index > 0 {
+        add(format_args!(" at index {}", served.index));
+    }
+    if let Some(staleness) = served.staleness {
+        add(format_args!(", at most {} ms old", staleness.as_millis()));
+    }
+    if served.attempts > 1 {
+        add(format_args!(", after {} attempts", served.attempts));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn arguments(level: Option<&str>, session: Option<&str>) -> ReadArguments {
+        ReadArguments {
+            level: level.map(|level| level.parse().unwrap()),
+            session: SessionArguments { session: session.map(PathBuf::from) },
+            ..ReadArguments::default()
+        }
+    }
+
+    #[test]
+    fn weaker_levels_are_read_at_any_replica_and_a_session_is_a_level() {
+        let options = |level, session| arguments(level, session).options();
+        assert_eq!((options(None, None).level, options(None, None).mode), (None, ReplicaRead::Leader));
+        assert_eq!(options(Some("linearizable"), None).mode, ReplicaRead::Leader);
+        assert_eq!(options(Some("bounded=2s"), None).mode, ReplicaRead::ClosestAdaptive);
+        let session = options(None, Some("s"));
+        assert_eq!((session.level, session.mode), (Some(ReadLevel::Session), ReplicaRead::ClosestAdaptive));
+        assert_eq!(options(Some("linearizable"), Some("s")).level, Some(ReadLevel::Linearizable));
+    }
+
+    #[test]
+    fn a_session_is_kept_in_its_file_beside_what_others_wrote() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("session");
+        let group = |partition| hedgerow_types::GroupId::new(1, partition);
+        let open = || SessionArguments { session: Some(path.clone()) }.open().unwrap();
+        let (ours, theirs) = (open(), open());
+        for (session, partition) in [(&ours, 1), (&theirs, 2)] {
+            session.0.as_ref().unwrap().1.merge(&SessionToken::of(group(partition), 7));
+            session.keep().unwrap();
+        }
+        let token = read_token(&path).unwrap();
+        assert_eq!((token.floor(group(1)), token.floor(group(2))), (7, 7));
+        files::replace(&path, b"nonsense").unwrap();
+        assert!(read_token(&path).is_err_and(|error| format!("{error:#}").contains("no session token")));
+    }
+
+    #[test]
+    fn an_explanation_names_what_is_known() {
+        let mut served = Served {
+            node: "127.0.0.1:34602".parse().unwrap(),
+            role: None,
+            partition: 3,
+            index: 0,
+            staleness: None,
+            attempts: 1,
+            queue: None,
+            service: None,
+        };
+        assert_eq!(explanation(&served), "partition 3 served by 127.0.0.1:34602");
+        served.role = Some(hedgerow_client::Role::Follower);
+        (served.index, served.staleness, served.attempts) = (17, Some(Duration::from_millis(40)), 2);
+        let all = "partition 3 served by 127.0.0.1:34602 (follower) at index 17, at most 40 ms old, after 2 attempts";
+        assert_eq!(explanation(&served), all);
+    }
+}
