@@ -130,8 +130,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// As [`Call::try_at`], for a handle that does not read as all do: the session, the selector and the observer learn of
-    /// the reply.
+    /// As [`Call::try_at`], for a handle that does not read as all do: the session, the selector and the observer
+    /// learn of the reply.
     async fn try_reading(&self, reading: &Reading, target: Target, address: Address) -> Result<Reply, Lost> {
         let group = target.group();
         let floor = if self.is_write() { Floor::default() } else { reading.floor(group) };

@@ -55,9 +55,9 @@
 //! | bounded | nothing is missing that was acknowledged longer ago than the bound; the reply says how old it may be |
 //! | eventual | some committed state |
 //!
-//! A replica that cannot keep the promise says so at once, and the next one is asked without a pause; the leader is the last.
-//! Which one is asked first: [`ReplicaRead`] says who is preferred, and among these it is load, latency and failures that
-//! decide ([`hedgerow_routing::Selector`]).
+//! A replica that cannot keep the promise says so at once, and the next one is asked without a pause; the leader is
+//! the last. Which one is asked first: [`ReplicaRead`] says who is preferred, and among these it is load, latency and
+//! failures that decide ([`hedgerow_routing::Selector`]).
 //!
 //! # How a request travels
 //!
@@ -73,8 +73,8 @@
 //! ```
 //!
 //! - Requests are pipelined over few connections; those encoded in one turn of the runtime leave in one system call.
-//! - A failed attempt is repeated where that is safe, until the operation's deadline. Writes carry the client's id and a
-//!   sequence number, so that the cluster applies a repeated write once.
+//! - A failed attempt is repeated where that is safe, until the operation's deadline. Writes carry the client's id and
+//!   a sequence number, so that the cluster applies a repeated write once.
 //! - [`Error::kind`] says what to do about an error, [`Error::is_outcome_unknown`] whether a write may have happened.
 //!
 //! Deliberately absent: hedged reads.

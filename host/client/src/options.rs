@@ -30,7 +30,8 @@ pub struct ClientOptions {
     pub client_id: Option<u64>,
     /// How tables are read that are not told otherwise; default: at the leader, at the table's level.
     pub read: ReadOptions,
-    /// Where this client stands, in the words of the nodes' own labels, for modes that prefer near replicas. Default: none.
+    /// Where this client stands, in the words of the nodes' own labels, for modes that prefer near replicas. Default:
+    /// none.
     pub labels: Labels,
 }
 

@@ -45,9 +45,9 @@ impl OrderedTable {
         Self { handle: self.handle.reading(options) }
     }
 
-    /// The same table within `session`: no read shows less than the session has seen, and all that is read and written is
-    /// added to what it has seen. At the levels below [`crate::ReadLevel::Session`] an older reply counts as a replica that
-    /// lags, and the next one is asked.
+    /// The same table within `session`: no read shows less than the session has seen, and all that is read and written
+    /// is added to what it has seen. At the levels below [`crate::ReadLevel::Session`] an older reply counts as a
+    /// replica that lags, and the next one is asked.
     #[must_use]
     pub fn in_session(&self, session: &Session) -> Self {
         Self { handle: self.handle.in_session(session) }
@@ -132,8 +132,8 @@ impl OrderedTable {
         read_checked(self.handle.call(Place::Key(key), &body).await?, "check_and_set")
     }
 
-    /// Scans `range` in the order of the keys, over all partitions that it touches. Not a snapshot: a row that is written
-    /// meanwhile may or may not be seen.
+    /// Scans `range` in the order of the keys, over all partitions that it touches. Not a snapshot: a row that is
+    /// written meanwhile may or may not be seen.
     pub fn scan(&self, range: &Range, options: ScanOptions) -> Result<OrderedScanner> {
         check_size("key", &range.start, SORT_KEY_SIZE_MAX)?;
         check_size("key", &range.stop, SORT_KEY_SIZE_MAX)?;

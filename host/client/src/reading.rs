@@ -12,8 +12,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How reads are made. The default reads at the leader, at the table's level (an option of the table, linearizable unless
-/// it was changed).
+/// How reads are made. The default reads at the leader, at the table's level (an option of the table, linearizable
+/// unless it was changed).
 ///
 /// ```
 /// use hedgerow_client::{ReadLevel, ReadOptions, ReplicaRead};

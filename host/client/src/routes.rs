@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep_until};
 
 /// Least time between the starts of two queries for the same map.
 const REFRESH_INTERVAL_MIN: Duration = Duration::from_millis(30);
-/// Age at which a map that reads choose replicas by is fetched again, so that learners that were added get their share. Those
-/// that were removed are noticed when they are asked.
+/// Age at which a map that reads choose replicas by is fetched again, so that learners that were added get their
+/// share. Those that were removed are noticed when they are asked.
 const MAP_AGE_MAX: Duration = Duration::from_secs(5);
 /// How long one refresh goes on asking nodes.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);

@@ -4,8 +4,8 @@ use crate::cluster::lock;
 use hedgerow_types::{GroupId, Index, SessionToken};
 use std::sync::{Arc, Mutex};
 
-/// A session: reads made in it are not older than anything that was read or written in it before. Cheap to clone; clones
-/// are the same session, for use by several tasks.
+/// A session: reads made in it are not older than anything that was read or written in it before. Cheap to clone;
+/// clones are the same session, for use by several tasks.
 ///
 /// [`Session::token`] carries it to another process, and [`Session::merge`] takes up what another one saw, for example
 /// whoever sent a message that this process acts upon.
@@ -43,7 +43,8 @@ struct Seen {
 pub(crate) struct Floor {
     /// The log index that the replica must have applied; 0 = none.
     pub(crate) index: Index,
-    /// Whether the session may have seen more than it could remember, so that only the latest value is surely not older.
+    /// Whether the session may have seen more than it could remember, so that only the latest value is surely not
+    /// older.
     pub(crate) is_uncertain: bool,
 }
 

@@ -17,9 +17,9 @@ use std::time::Duration;
 
 /// A handle on a hash table. Cheap to clone; all clones share the client's connections.
 ///
-/// Unless the table's options, the client's or [`Table::reading`] say otherwise, every read is linearizable: it sees every
-/// write that was acknowledged before it began. Every write is applied once, however often the client had to send it. Each operation takes at most
-/// [`crate::ClientOptions::operation_timeout`].
+/// Unless the table's options, the client's or [`Table::reading`] say otherwise, every read is linearizable: it sees
+/// every write that was acknowledged before it began. Every write is applied once, however often the client had to
+/// send it. Each operation takes at most [`crate::ClientOptions::operation_timeout`].
 ///
 /// A record with an empty hash key is placed by its sort key; operations on all rows of a hash key do not accept it.
 #[derive(Clone, Debug)]
@@ -44,9 +44,9 @@ impl Table {
         Self { handle: self.handle.reading(options) }
     }
 
-    /// The same table within `session`: no read shows less than the session has seen, and all that is read and written is
-    /// added to what it has seen. At the levels below [`crate::ReadLevel::Session`] an older reply counts as a replica that
-    /// lags, and the next one is asked.
+    /// The same table within `session`: no read shows less than the session has seen, and all that is read and written
+    /// is added to what it has seen. At the levels below [`crate::ReadLevel::Session`] an older reply counts as a
+    /// replica that lags, and the next one is asked.
     #[must_use]
     pub fn in_session(&self, session: &Session) -> Self {
         Self { handle: self.handle.in_session(session) }

@@ -498,9 +498,3 @@ async fn an_observer_hears_who_served_every_read() {
     let served = seen.lock().unwrap().pop().unwrap();
     assert_eq!((served.attempts, served.role), (2, Some(Role::Follower)));
 }
-#[tokio::test]
-async fn zz_sizes() {
-    let cluster = Cluster::start().await;
-    let table = cluster.open().await;
-    println!("SIZE get {} set {}", std::mem::size_of_val(&table.get("h","s")), std::mem::size_of_val(&table.set("h","s", "v")));
-}

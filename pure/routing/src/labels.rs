@@ -6,8 +6,8 @@ use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
 
-/// Names and values that say where something is. How near two places are is how many labels they share, so any names will
-/// do, as long as nodes and clients use the same ones.
+/// Names and values that say where something is. How near two places are is how many labels they share, so any names
+/// will do, as long as nodes and clients use the same ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels(BTreeMap<String, String>);
 

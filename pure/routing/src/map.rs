@@ -1,10 +1,10 @@
 //! The partition map of one table, and what refusals have taught about it since it was fetched.
 //!
-//! Two sources tell who leads a partition. The map is complete but cached by whoever answered the query; a refusal comes
-//! from a replica of the group itself but knows one partition. So a leader named by a refusal goes before the map's,
-//! until the map was asked for after the refusal or no longer has that replica. An address that refused is not asked
-//! again before the map was asked again, whoever names it: two replicas that name each other cannot keep a client going
-//! in circles.
+//! Two sources tell who leads a partition. The map is complete but cached by whoever answered the query; a refusal
+//! comes from a replica of the group itself but knows one partition. So a leader named by a refusal goes before the
+//! map's, until the map was asked for after the refusal or no longer has that replica. An address that refused is not
+//! asked again before the map was asked again, whoever names it: two replicas that name each other cannot keep a
+//! client going in circles.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -171,8 +171,8 @@ impl TableMap {
         first..end
     }
 
-    /// Who leads `partition` as far as known: by a replica's word, else by the map. Unlike [`TableMap::target`] it may have
-    /// refused.
+    /// Who leads `partition` as far as known: by a replica's word, else by the map. Unlike [`TableMap::target`] it may
+    /// have refused.
     pub fn leader(&self, partition: PartitionIndex) -> Option<Address> {
         let known = self.partitions.get(partition as usize)?;
         known.hint.map(|hint| hint.leader).or(known.route.leader)
@@ -244,8 +244,9 @@ impl TableMap {
         Mark(self.lessons)
     }
 
-    /// Takes over a newly fetched map that was asked for at `asked`. An entry with a smaller ballot than the known one is
-    /// old and changes nothing. Another table under the same name, or another number of partitions, replaces everything.
+    /// Takes over a newly fetched map that was asked for at `asked`. An entry with a smaller ballot than the known one
+    /// is old and changes nothing. Another table under the same name, or another number of partitions, replaces
+    /// everything.
     pub fn update(&mut self, newer: Self, asked: Mark) {
         let is_same_shape = (self.table, self.kind, self.partitions.len())
             == (newer.table, newer.kind, newer.partitions.len())

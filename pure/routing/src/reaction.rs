@@ -5,14 +5,14 @@
 //! | not leader, leader named | yes | at once to the leader; after a few times with a wait |
 //! | not leader, none named; not hosted; creating; not reachable | yes | map again, wait |
 //! | not ready | yes | wait; map again if that lasts |
-//! | busy | yes | wait; map again if that lasts: the leader may have moved away from a node that is too busy to say so |
+//! | busy | yes | wait; map again if that lasts: a node that is too busy to say so may no longer lead |
 //! | lagging | yes | wait |
 //! | unresolved, stopping, connection lost, no reply | only if idempotent | map again, wait |
 //! | no table | yes, once | map again, wait: the table may be so new that a node does not know it |
 //! | expired, session window, invalid, too large, table exists, unknown | no | fail |
 //!
-//! A read that any replica may serve goes on to the next one at once ([`replica_reaction`]), whatever of this it was, until
-//! each was asked; only then does it wait, and start over.
+//! A read that any replica may serve goes on to the next one at once ([`replica_reaction`]), whatever of this it was,
+//! until each was asked; only then does it wait, and start over.
 
 use core::time::Duration;
 use hedgerow_types::Refusal;
@@ -101,8 +101,8 @@ pub fn reaction(failure: Failure<'_>, attempt: u32, is_idempotent: bool, random:
     }
 }
 
-/// As [`reaction`], for a read that any replica may serve, after its attempt number `attempt`. `rounds` says how often every
-/// replica was asked, 0 while one is left that was not: then that one is asked at once.
+/// As [`reaction`], for a read that any replica may serve, after its attempt number `attempt`. `rounds` says how often
+/// every replica was asked, 0 while one is left that was not: then that one is asked at once.
 pub fn replica_reaction(failure: Failure<'_>, attempt: u32, rounds: u32, random: &mut Random) -> Reaction {
     if attempt >= ATTEMPTS_MAX {
         return Reaction::Fail;
@@ -119,8 +119,8 @@ pub fn replica_reaction(failure: Failure<'_>, attempt: u32, rounds: u32, random:
     }
 }
 
-/// A wait that doubles with every attempt up to [`BACKOFF_MAX`], shortened at random by up to half, so that clients that
-/// failed together do not come back together.
+/// A wait that doubles with every attempt up to [`BACKOFF_MAX`], shortened at random by up to half, so that clients
+/// that failed together do not come back together.
 fn backoff(attempt: u32, random: &mut Random) -> Duration {
     let doublings = attempt.saturating_sub(1).min(16);
     let whole = (BACKOFF_FIRST * (1 << doublings)).min(BACKOFF_MAX);

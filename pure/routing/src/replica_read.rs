@@ -21,8 +21,8 @@ pub enum ReplicaRead {
     /// The replicas that share most labels with the client, then the next nearest. Others are asked only if the nearest
     /// ones fail or are overloaded.
     ClosestReplicas,
-    /// As [`ReplicaRead::ClosestReplicas`], but the others share the work as soon as the nearest ones are clearly slower
-    /// than they are; later for large replies, whose bytes cost most on a long way.
+    /// As [`ReplicaRead::ClosestReplicas`], but the others share the work as soon as the nearest ones are clearly
+    /// slower than they are; later for large replies, whose bytes cost most on a long way.
     ClosestAdaptive,
     /// The learners; then the followers; then the leader.
     Learner,

@@ -8,17 +8,17 @@
 //! untried before tried, then by state, then by rank; within these two at random, and of those the cheaper more likely
 //! ```
 //!
-//! - *Two at random* (Mitzenmacher) and *more likely* instead of *always*: clients that heard the same do not all move to
-//!   the same replica (pitfall R13). A replica that costs a tenth gets a thousand times as many of the choices.
-//! - *Held back.* A replica that too few replies are known of would look best and be flooded (Elasticsearch #147579), so
-//!   each client has few requests there at once, as long as another replica is known (pitfall R12).
-//! - *Overflow.* Where a mode prefers some replicas (prefer-leader and the closest modes), part of the requests leaves them
-//!   when they cost clearly more than the best of the others, a larger part the clearer (pitfall R7).
+//! - *Two at random* (Mitzenmacher) and *more likely* instead of *always*: clients that heard the same do not all move
+//!   to the same replica (pitfall R13). A replica that costs a tenth gets a thousand times as many of the choices.
+//! - *Held back.* A replica that too few replies are known of would look best and be flooded (Elasticsearch #147579),
+//!   so each client has few requests there at once, as long as another replica is known (pitfall R12).
+//! - *Overflow.* Where a mode prefers some replicas (prefer-leader and the closest modes), part of the requests leaves
+//!   them when they cost clearly more than the best of the others, a larger part the clearer (pitfall R7).
 //! - *Never nobody.* With all replicas set back, the one that is so for the shortest time is asked.
 //!
-//! TiDB's closest-adaptive sends small requests to the leader, because its replicas ask the leader in any case. Here only
-//! linearizable reads do, and many of them share one question, so that small requests may stay near too; what size
-//! decides is how readily they leave.
+//! TiDB's closest-adaptive sends small requests to the leader, because its replicas ask the leader in any case. Here
+//! only linearizable reads do, and many of them share one question, so that small requests may stay near too; what
+//! size decides is how readily they leave.
 
 use crate::labels::Labels;
 use crate::map::{Address, PartitionRoute};
@@ -60,7 +60,8 @@ pub struct Choice<'a> {
     pub size_hint: usize,
 }
 
-/// When a mode's preferred replicas are left: if they cost more than the best of the others times `factor` plus `margin`.
+/// When a mode's preferred replicas are left: if they cost more than the best of the others times `factor` plus
+/// `margin`.
 struct Patience {
     factor: f64,
     margin: Duration,
@@ -224,8 +225,8 @@ impl Selector {
         self.hold_back_unknown(candidates);
     }
 
-    /// An unknown replica is taken to be as fast as the best known one when idle, and gets few requests at once; unless none is
-    /// known, when all are equal.
+    /// An unknown replica is taken to be as fast as the best known one when idle, and gets few requests at once;
+    /// unless none is known, when all are equal.
     fn hold_back_unknown(&self, candidates: &mut [Candidate]) {
         let known = candidates.iter().filter(|candidate| candidate.is_known && candidate.state == State::Ready);
         let idle_cost = known.map(|candidate| candidate.idle_cost).reduce(f64::min);

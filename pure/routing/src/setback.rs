@@ -1,8 +1,9 @@
 //! Stepping back: what a failure says about whom, for how long, and how a replica comes back.
 //!
-//! A replica or node that failed is asked only if all others failed too, for a time that doubles with each failure in a row.
-//! Then one request at a time tries it (a probe, without any message of its own), and the first success clears it. A
-//! failure says something about one partition's replica on a node, about the whole node, or about the request alone.
+//! A replica or node that failed is asked only if all others failed too, for a time that doubles with each failure in
+//! a row. Then one request at a time tries it (a probe, without any message of its own), and the first success clears
+//! it. A failure says something about one partition's replica on a node, about the whole node, or about the request
+//! alone.
 
 use crate::Failure;
 use core::time::Duration;

@@ -4,16 +4,17 @@
 //! cost = latency + (1 + queue + own requests in flight) x service time
 //! ```
 //!
-//! - *latency*: smoothed time of replies. Of an unused node it sinks, so that one that was slow is tried again: fast to what
-//!   the way there and back takes, and from there slowly, because one that is far away will still be. While requests wait and nothing is heard, at least the silence so far: a node
-//!   that has stalled sends no replies that could say so.
-//! - *queue* and *service time*: what the node says of itself with each reply. They change fast and become wrong fast, so
-//!   the queue is believed for a tenth of a second or so (pitfall R16: no "busy" out of the past).
+//! - *latency*: smoothed time of replies. Of an unused node it sinks, so that one that was slow is tried again: fast
+//!   to what the way there and back takes, and from there slowly, because one that is far away will still be. While
+//!   requests wait and nothing is heard, at least the silence so far: a node that has stalled sends no replies that
+//!   could say so.
+//! - *queue* and *service time*: what the node says of itself with each reply. They change fast and become wrong fast,
+//!   so the queue is believed for a tenth of a second or so (pitfall R16: no "busy" out of the past).
 //! - *own requests in flight* stand beside the queue although some are counted in it: they are the part that is not
 //!   stale, and keep clients that all heard the same from all doing the same (C3, NSDI'15, counts them so too).
 //!
-//! The cost grows with each of its parts and is in units of time. Elasticsearch had its rank inverted in the service time
-//! for four years (#65838); a test holds the directions.
+//! The cost grows with each of its parts and is in units of time. Elasticsearch had its rank inverted in the service
+//! time for four years (#65838); a test holds the directions.
 
 use core::time::Duration;
 use hedgerow_types::Instant;
@@ -42,10 +43,10 @@ const QUEUE_WINDOW: Duration = Duration::from_millis(10);
 /// Age at which a queue of the past counts half.
 const QUEUE_HALF_LIFE: Duration = Duration::from_millis(100);
 /// How long a reply counts in the time of the way. A shorter one counts at once.
-const WAY_WINDOW: Duration = Duration::from_secs(60);
+const WAY_WINDOW: Duration = Duration::from_secs(600);
 /// Age at which the time of the way counts half.
 const WAY_HALF_LIFE: Duration = Duration::from_secs(10);
-/// Age at which the rest of a latency of the past counts half.
+/// Age at which the rest of a latency of the past counts a quarter.
 const LATENCY_HALF_LIFE: Duration = Duration::from_secs(1);
 /// The part of the latency that is taken for the service time of a node that does not tell it.
 const SERVICE_SHARE: f64 = 0.25;
@@ -146,12 +147,11 @@ impl Statistics {
         self.way = smoothed.min(way);
     }
 
-    /// How much the newest sample counts: all of it if it is the first, then by the time since the one before.
+    /// How much the newest sample counts: as much as each before while there are few, then by the time since the last.
     fn weight(&self, window: Duration, now: Instant) -> f64 {
         let elapsed = nanos(now.since(self.sampled));
         let by_time = elapsed / (elapsed + nanos(window));
-        let by_count = 1.0 / (f64::from(self.samples) + 1.0);
-        by_time.max(by_count)
+        if self.samples < SAMPLES_MIN { by_time.max(1.0 / (f64::from(self.samples) + 1.0)) } else { by_time }
     }
 
     fn aged_queue(&self, now: Instant) -> f64 {
@@ -161,7 +161,9 @@ impl Statistics {
     fn aged_latency(&self, now: Instant) -> f64 {
         let age = now.since(self.sampled);
         let rest = (self.latency - self.way).max(0.0);
-        let smoothed = self.way * fresh_share(age, WAY_HALF_LIFE) + rest * fresh_share(age, LATENCY_HALF_LIFE);
+        // Squared, or a stall of a second would keep a node that is well again away for half a minute.
+        let rest_share = fresh_share(age, LATENCY_HALF_LIFE) * fresh_share(age, LATENCY_HALF_LIFE);
+        let smoothed = self.way * fresh_share(age, WAY_HALF_LIFE) + rest * rest_share;
         let silence = if self.in_flight > 0 { nanos(now.since(self.heard)) } else { 0.0 };
         smoothed.max(silence)
     }

@@ -1,5 +1,5 @@
-//! Many clients with a selector each, and servers with queues, in simulated time: nobody is flooded, and work goes where it
-//! is done.
+//! Many clients with a selector each, and servers with queues, in simulated time: nobody is flooded, and work goes
+//! where it is done.
 
 use bytes::Bytes;
 use hedgerow_routing::{Address, Choice, Labels, Load, PartitionRoute, ReplicaRead, Selector};

@@ -390,9 +390,9 @@ fn r15_a_replica_that_was_slow_is_tried_again_and_believed() {
     }
     let mode = ReplicaRead::LeaderAndFollower;
     assert!(world.shares(mode).get(&NEAR).is_none_or(|count| *count < 5));
-    // A hundred reads a second; whichever is asked answers in a millisecond.
+    // A hundred reads a second for twenty seconds; whichever is asked answers in a millisecond.
     let mut used = 0;
-    for _ in 0..4_000 {
+    for _ in 0..2_000 {
         let port = world.choose(mode);
         world.send(port);
         world.now = world.now + ms(1);
@@ -400,7 +400,7 @@ fn r15_a_replica_that_was_slow_is_tried_again_and_believed() {
         world.now = world.now + ms(9);
         used += u32::from(port == NEAR);
     }
-    assert!(used > 100, "{used}");
+    assert!(used > 50, "{used}");
     let shares = world.shares(mode);
     assert!(shares[&NEAR] > 150, "{shares:?}");
 }
