@@ -1,0 +1,157 @@
+//! A path through a model in words: what happens in each step, and how the replicas stand after it.
+
+use crate::index::Index;
+use crate::index::action::Action as IndexAction;
+use crate::index::state::{Message, State as IndexState};
+use crate::lease::Lease;
+use crate::lease::action::Action as LeaseAction;
+use crate::lease::state::State as LeaseState;
+use stateright::Model;
+
+/// A model whose paths can be told.
+pub trait Explain: Model {
+    /// Two lines for each step from each of `states` to the next.
+    fn explain(&self, states: &[Self::State]) -> Vec<String>;
+}
+
+impl Explain for Lease {
+    fn explain(&self, states: &[LeaseState]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (number, (action, state)) in self.retrace(states).into_iter().enumerate() {
+            lines.push(format!("{:>3}. {}", number + 1, tell_lease(self, action)));
+            lines.push(format!("       {}", sum_up_lease(self, &state)));
+        }
+        lines
+    }
+}
+
+impl Explain for Index {
+    fn explain(&self, states: &[IndexState]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (number, step) in states.windows(2).enumerate() {
+            let leads_there = |(_, next): &(IndexAction, IndexState)| *next == step[1];
+            let Some((action, state)) = self.next_steps(&step[0]).into_iter().find(leads_there) else { continue };
+            lines.push(format!("{:>3}. {}", number + 1, tell_index(self, action)));
+            lines.push(format!("       {}", sum_up_index(self, &state)));
+        }
+        lines
+    }
+}
+
+/// The names of the voters.
+fn voter(at: usize) -> char {
+    char::from(b'A' + at as u8)
+}
+
+fn tell_lease(model: &Lease, action: LeaseAction) -> String {
+    match action {
+        LeaseAction::Tick { units } => {
+            let units: Vec<_> = (0..model.voters).map(|at| format!("{}'s by {}", voter(at), units[at])).collect();
+            format!("time passes, and the clocks go on: {}", units.join(", "))
+        }
+        LeaseAction::Write { at } => format!("{} takes a write", voter(at)),
+        LeaseAction::Send { from, to } => format!("{} sends its log and a stamp to {}", voter(from), voter(to)),
+        LeaseAction::Hear { from, at } => format!("{} hears {}, and its echo leaves", voter(at), voter(from)),
+        LeaseAction::Echo { at, from } => format!("{} takes {}'s echo", voter(at), voter(from)),
+        LeaseAction::Elect { leader, voter: other } => {
+            format!("{} campaigns, {} votes for it, {} leads", voter(leader), voter(other), voter(leader))
+        }
+        LeaseAction::HandOver { from, to } => {
+            format!("{} orders {} to take over the leadership", voter(from), voter(to))
+        }
+        LeaseAction::Succeed { voter: other } => {
+            format!("the order arrives: the successor campaigns, {} votes for it, it leads", voter(other))
+        }
+        LeaseAction::Restart { at } => format!("{} restarts", voter(at)),
+        LeaseAction::ReadByLease { at } => format!("a read arrives at {}, which serves it by its lease", voter(at)),
+        LeaseAction::ReadWaits { at } => format!("a read arrives at {} and waits", voter(at)),
+        LeaseAction::Serve => "the waiting read is served".to_owned(),
+    }
+}
+
+fn sum_up_lease(model: &Lease, state: &LeaseState) -> String {
+    let sum_up = |at: usize| {
+        let replica = &state.replicas[at];
+        let mut text =
+            format!("{}: term {}, log {}, commit {}", voter(at), replica.term, replica.log.last(), replica.commit);
+        let marks = [
+            (replica.leads, "leads".to_owned()),
+            (state.has_lease(model, at), "has a lease".to_owned()),
+            (replica.refusal > 0, format!("refuses for {}", replica.refusal)),
+        ];
+        for (_, mark) in marks.into_iter().filter(|(is_so, _)| *is_so) {
+            text.push_str(", ");
+            text.push_str(&mark);
+        }
+        text
+    };
+    let mut parts: Vec<_> = (0..model.voters).map(sum_up).collect();
+    parts.extend(state.stale.map(|stale| told(stale.served, stale.floor)));
+    parts.join(" | ")
+}
+
+fn told(served: u8, floor: u8) -> String {
+    format!("BROKEN: index {served} was served, {floor} was due")
+}
+
+/// The names of the replicas by the places that they have in [`IndexState::applied`].
+const REPLICAS: [&str; 3] = ["leader's place", "follower", "learner"];
+
+fn tell_index(model: &Index, action: IndexAction) -> String {
+    let asker = |asker: usize| REPLICAS[asker + 1];
+    match action {
+        IndexAction::Tick { units } => {
+            let units: Vec<_> = (0..model.askers).map(|it| format!("the {}'s by {}", asker(it), units[it])).collect();
+            format!("time passes, and the clocks go on: {}", units.join(", "))
+        }
+        IndexAction::Commit => "one more write is committed".to_owned(),
+        IndexAction::Apply { at } => format!("the {} applies one more write, and may show it", REPLICAS[at]),
+        IndexAction::Arrive { asker: at } => format!("a read for the latest arrives at the {}", asker(at)),
+        IndexAction::Ask { asker: at } => format!("a question of the {} leaves", asker(at)),
+        IndexAction::Answer { asker: at, question, index } => {
+            format!("the {}'s question {} is answered with index {index}", asker(at), question + 1)
+        }
+        IndexAction::Take { asker: at, question } => {
+            format!("the {} takes the answer to its question {}", asker(at), question + 1)
+        }
+        IndexAction::GiveUp { asker: at, question } => {
+            format!("the {} gives its question {} up", asker(at), question + 1)
+        }
+        IndexAction::Serve { .. } => "a read for the latest is served where it waited".to_owned(),
+        IndexAction::ReadAtLeader { index } => {
+            format!("a read for the latest is served by the leader, where {index} is committed")
+        }
+        IndexAction::ReadWithin { asker: at } => format!("a bounded read is served by the {}", asker(at)),
+        IndexAction::ReadInSession { at } => format!("the session reads at the {}", REPLICAS[at]),
+    }
+}
+
+fn sum_up_index(model: &Index, state: &IndexState) -> String {
+    let mut parts = vec![format!("committed {}", state.committed)];
+    parts.extend((0..=model.askers).map(|at| format!("{} applied {}", REPLICAS[at], state.applied[at])));
+    for asker in 0..model.askers {
+        for (place, question) in state.questions(asker) {
+            let message = match question.message {
+                Message::Asked => "on its way".to_owned(),
+                Message::Answered { index } => format!("answered with {index}"),
+                Message::Gone => "answered".to_owned(),
+            };
+            let awaited =
+                if question.is_open || question.message == Message::Gone { "" } else { ", no longer awaited" };
+            parts.push(format!("{}'s question {}: {message}{awaited}", REPLICAS[asker + 1], place + 1));
+        }
+    }
+    if let Some(bound) = model.bound {
+        let known = &state.known_for[..usize::from(state.known())];
+        parts.push(format!("writes known for {known:?} steps, bound {bound}"));
+        let proof = state.askers[0].proof;
+        if proof <= model.proof_max() {
+            parts.push(format!("follower's proof is {proof} of {} old", model.proof_max()));
+        }
+    }
+    if model.has_session {
+        parts.push(format!("session saw {}", state.session));
+    }
+    parts.extend(state.stale.map(|stale| told(stale.served, stale.floor)));
+    parts.join(" | ")
+}

@@ -1,0 +1,133 @@
+//! Which models are checked as a whole, and in which small one the absence of each rule is looked for.
+
+use crate::check::{Outcome, Verdict, check};
+use crate::clock::Rates;
+use crate::index::Index;
+use crate::lease::Lease;
+use crate::rule::Rule;
+use core::fmt;
+
+/// A model with its bounds.
+#[derive(Clone, Copy, Debug)]
+pub enum Subject {
+    /// Elections, leases and the proof of leadership.
+    Lease(Lease),
+    /// Questions, answers and what is served after them.
+    Index(Index),
+}
+
+impl Subject {
+    /// The name of the model.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Lease(_) => "lease",
+            Self::Index(_) => "read index",
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lease(model) => fmt_lease(model, f),
+            Self::Index(model) => fmt_index(model, f),
+        }
+    }
+}
+
+fn fmt_lease(model: &Lease, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{} voters, {} terms, {} entries", model.voters, model.terms, model.entries)?;
+    fmt_count(usize::from(model.restarts), "restart", f)?;
+    fmt_count(usize::from(model.transfers), "transfer", f)?;
+    f.write_str(if model.reads { ", a read waits" } else { "" })?;
+    f.write_str(if model.rates == Rates::STILL { ", no time" } else { "" })
+}
+
+fn fmt_index(model: &Index, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(if model.askers > 1 { "follower, learner" } else { "follower" })?;
+    fmt_count(usize::from(model.writes), "write", f)?;
+    fmt_count(model.reads, "read", f)?;
+    if model.reads > 0 || model.bound.is_some() {
+        fmt_count(model.questions, "question", f)?;
+    }
+    f.write_str(if model.bound.is_some() { ", bounded reads" } else { "" })?;
+    f.write_str(if model.has_session { ", a session" } else { "" })
+}
+
+fn fmt_count(count: usize, what: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match count {
+        0 => Ok(()),
+        1 => write!(f, ", 1 {what}"),
+        _ => write!(f, ", {count} {what}s"),
+    }
+}
+
+/// What `./x model` checks in every state that there is.
+pub fn full() -> Vec<Subject> {
+    vec![
+        Subject::Lease(Lease { restarts: 1, transfers: 1, ..Lease::new(3, 2, 2) }),
+        Subject::Lease(Lease::new(3, 2, 3)),
+        Subject::Lease(Lease { restarts: 1, reads: false, ..Lease::new(3, 3, 3) }),
+        Subject::Lease(Lease { transfers: 2, rates: Rates::STILL, ..Lease::new(3, 3, 3) }),
+        Subject::Lease(Lease { restarts: 2, transfers: 2, ..Lease::new(2, 4, 4) }),
+        Subject::Index(Index::new(2, 3, 2)),
+        Subject::Index(Index { bound: Some(2), ..Index::new(1, 3, 0) }),
+        Subject::Index(Index { bound: Some(2), questions: 1, ..Index::new(2, 2, 0) }),
+        Subject::Index(Index { bound: Some(2), has_session: true, ..Index::new(1, 2, 1) }),
+        Subject::Index(Index { has_session: true, ..Index::new(2, 3, 0) }),
+    ]
+}
+
+/// Smaller ones for the tests, of the same kinds.
+pub fn quick() -> Vec<Subject> {
+    vec![
+        Subject::Lease(Lease::new(3, 2, 2)),
+        Subject::Lease(Lease { restarts: 1, reads: false, ..Lease::new(3, 2, 2) }),
+        Subject::Lease(Lease { transfers: 1, reads: false, ..Lease::new(3, 2, 2) }),
+        Subject::Lease(Lease { transfers: 2, rates: Rates::STILL, ..Lease::new(3, 3, 3) }),
+        Subject::Lease(Lease { restarts: 1, transfers: 1, ..Lease::new(2, 3, 3) }),
+        Subject::Index(Index::new(2, 2, 2)),
+        Subject::Index(Index { bound: Some(2), ..Index::new(1, 2, 0) }),
+        Subject::Index(Index { has_session: true, ..Index::new(2, 3, 0) }),
+    ]
+}
+
+/// Where the absence of `rule` must show.
+pub fn without(rule: Rule) -> Subject {
+    let small = Lease { reads: false, ..Lease::new(3, 2, 2) };
+    let latest = Index::new(1, 2, 2);
+    let bounded = Index { bound: Some(2), ..Index::new(1, 2, 0) };
+    let lease = |model: Lease| Subject::Lease(model.without(rule));
+    let index = |model: Index| Subject::Index(model.without(rule));
+    match rule {
+        Rule::VoteFence | Rule::LeaseFromSending | Rule::LeaseEnds | Rule::LeaseAllowsForRates => lease(small),
+        Rule::RestartFence => lease(Lease { restarts: 1, ..small }),
+        Rule::LeaseEndsAtTransfer => lease(Lease { transfers: 1, ..small }),
+        Rule::OwnTermCommit | Rule::QuorumCheck => lease(Lease { reads: true, ..small }),
+        Rule::ReadsEndWithLeadership => lease(Lease { transfers: 2, rates: Rates::STILL, ..Lease::new(3, 3, 3) }),
+        Rule::LeaderApplyWait | Rule::FollowerApplyWait | Rule::FreshId | Rule::JoinBeforeLeaving => index(latest),
+        Rule::ProofFromSending | Rule::ProofNeedsApplied | Rule::AgeAllowsForRates => index(bounded),
+        Rule::SessionFloor => index(Index { has_session: true, ..Index::new(1, 2, 0) }),
+    }
+}
+
+/// Where clocks outside their bounds must show, although all rules are in force.
+pub fn beyond() -> Vec<Subject> {
+    let lease = Lease { reads: false, rates: Rates::BEYOND, ..Lease::new(3, 2, 2) };
+    let index = Index { bound: Some(2), rates: Rates::BEYOND, ..Index::new(1, 2, 0) };
+    vec![Subject::Lease(lease.hunting()), Subject::Index(index.hunting())]
+}
+
+/// The same durations as in the models without the allowance for clocks' rates, but clocks without error: what breaks those
+/// must be the rates.
+pub fn without_drift() -> Vec<Subject> {
+    let lease = Lease { reads: false, ..Lease::new(3, 2, 2) }.without(Rule::LeaseAllowsForRates);
+    let index = Index { bound: Some(2), ..Index::new(1, 2, 0) }.without(Rule::AgeAllowsForRates);
+    vec![Subject::Lease(Lease { rates: Rates::EQUAL, ..lease }), Subject::Index(Index { rates: Rates::EQUAL, ..index })]
+}
+
+/// Looks for the shortest way to a broken promise in one of the models that must have one. `None` if there is none.
+pub fn hunt(subject: Subject) -> Option<Outcome> {
+    let outcome = check(subject);
+    matches!(outcome.verdict, Verdict::Broken(_)).then_some(outcome)
+}

@@ -1,0 +1,132 @@
+//! The safety rules, each with a switch: a model that does not notice one of them missing proves nothing.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Which model a rule belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Elections, leases and the proof of leadership.
+    Lease,
+    /// Questions, answers, and what a replica serves after them.
+    Index,
+}
+
+macro_rules! rules {
+    ($($name:ident, $key:literal, $part:ident, $text:literal;)*) => {
+        /// A safety rule that can be taken away.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Rule {
+            $(#[doc = $text] $name,)*
+        }
+
+        impl Rule {
+            /// Every rule, those of the lease first.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The name on the command line.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => $key,)* }
+            }
+
+            /// The rule in words.
+            pub fn text(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// The model in which it is checked.
+            pub fn part(self) -> Part {
+                match self { $(Self::$name => Part::$part,)* }
+            }
+        }
+    };
+}
+
+rules! {
+    VoteFence, "vote-fence", Lease,
+        "A voter that heard its leader neither votes nor campaigns for the time of refusal.";
+    RestartFence, "restart-fence", Lease,
+        "A restarted voter refuses as if it had just heard its leader.";
+    LeaseFromSending, "lease-from-sending", Lease,
+        "The lease counts from when the echoed message was sent, not from when its echo came.";
+    LeaseEnds, "lease-ends", Lease,
+        "The lease ends when its time is over, although nothing else was heard.";
+    LeaseAllowsForRates, "lease-allows-for-rates", Lease,
+        "The lease is shorter than the refusal by as much as the clocks' rates may differ.";
+    LeaseEndsAtTransfer, "lease-ends-at-transfer", Lease,
+        "The lease ends for the rest of the term before the leadership is handed over.";
+    OwnTermCommit, "own-term-commit", Lease,
+        "A leader gives an index away only after an entry of its own term is committed.";
+    QuorumCheck, "quorum-check", Lease,
+        "Without a lease a read waits until a majority has echoed what was sent after the read arrived.";
+    ReadsEndWithLeadership, "reads-end-with-leadership", Lease,
+        "Reads that wait at a leader are refused when its leadership ends.";
+    LeaderApplyWait, "leader-apply-wait", Index,
+        "A leader serves a read only after it has applied what was committed when the read arrived.";
+    FollowerApplyWait, "follower-apply-wait", Index,
+        "Another replica serves a read only after it has applied the answer's index.";
+    FreshId, "fresh-id", Index,
+        "Every attempt of a question has an id of its own, so that a late answer is not taken for a later one's.";
+    JoinBeforeLeaving, "join-before-leaving", Index,
+        "A read joins a question only before the question leaves.";
+    ProofFromSending, "proof-from-sending", Index,
+        "A proof of freshness is dated at the sending of its question, not at the answer's arrival.";
+    ProofNeedsApplied, "proof-needs-applied", Index,
+        "A proof of freshness counts only once the answer's index is applied.";
+    AgeAllowsForRates, "age-allows-for-rates", Index,
+        "The age of a proof is scaled up by as much as the clock may run slow.";
+    SessionFloor, "session-floor", Index,
+        "A session read waits until the index of its token is applied.";
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Rule {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.iter().copied().find(|rule| rule.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|rule| rule.name()).collect();
+            format!("there is no rule '{name}'; the rules are {}", names.join(", "))
+        })
+    }
+}
+
+/// The rules that are in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    missing: Option<Rule>,
+}
+
+impl Rules {
+    /// All of them.
+    pub const ALL: Self = Self { missing: None };
+
+    /// All but one.
+    pub fn without(rule: Rule) -> Self {
+        Self { missing: Some(rule) }
+    }
+
+    /// Whether `rule` is in force.
+    pub fn has(self, rule: Rule) -> bool {
+        self.missing != Some(rule)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_found_by_their_names() {
+        for &rule in Rule::ALL {
+            assert_eq!(rule.name().parse(), Ok(rule));
+            assert!(Rules::ALL.has(rule) && !Rules::without(rule).has(rule));
+        }
+        assert!("no-such-rule".parse::<Rule>().is_err());
+    }
+}
