@@ -170,6 +170,7 @@ mod tests {
         let options = Options {
             size: Size::Full,
             repetitions: None,
+            rows: None,
             seed: 1,
             only: Vec::new(),
             results: PathBuf::new(),

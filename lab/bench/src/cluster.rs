@@ -3,11 +3,16 @@
 use crate::keys::KeyForm;
 use crate::load::Load;
 use crate::mix::Request;
+use crate::reading::{Counter, Reading};
 use crate::reply::{Failure, Found, Reply};
 use crate::workload::Kind;
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
-use hedgerow_client::{Client, ClientOptions, Error, Expiry, OrderedTable, Range, ScanOptions, Select, Table};
+use hedgerow_client::{
+    Client, ClientOptions, Error, Expiry, OrderedTable, Range, ReadLevel, ScanOptions, Select, Table,
+};
+use hedgerow_types::limit::SCAN_PAGE_ROWS_MAX;
+use std::sync::Arc;
 
 /// The sort key of a row's counter in a hash table, and the prefix of its key in an ordered one.
 const COUNTER: &str = "counter";
@@ -17,6 +22,7 @@ const COUNTER: &str = "counter";
 pub(crate) struct Connections {
     handles: Vec<Handle>,
     form: KeyForm,
+    counter: Arc<Counter>,
 }
 
 #[derive(Clone, Debug)]
@@ -27,23 +33,37 @@ enum Handle {
 
 /// Connects to the cluster at `addresses`.
 pub(crate) async fn connect(addresses: &[String], load: &Load) -> Result<Client> {
-    let options = ClientOptions { operation_timeout: load.timeout, ..ClientOptions::default() };
+    let labels = load.reading.labels.clone();
+    let options = ClientOptions { operation_timeout: load.timeout, labels, ..ClientOptions::default() };
     let client = Client::connect_with(addresses, options).await;
     client.with_context(|| format!("cannot connect to the cluster at {}", addresses.join(",")))
 }
 
 impl Connections {
-    /// Opens the load's table `count` times.
+    /// Opens the load's table `count` times, to be read as the load says.
     pub(crate) async fn open(addresses: &[String], load: &Load, count: u32) -> Result<Self> {
+        let counter = Arc::new(Counter::default());
         let mut handles = Vec::with_capacity(count as usize);
         for _ in 0..count.max(1) {
             let client = connect(addresses, load).await?;
-            handles.push(match load.workload.table.kind {
+            let handle = match load.workload.table.kind {
                 Kind::Hash => Handle::Hash(client.open_table(&load.table).await?),
                 Kind::Ordered => Handle::Ordered(client.open_ordered_table(&load.table).await?),
-            });
+            };
+            let is_plain = load.reading.is_plain();
+            handles.push(if is_plain { handle } else { handle.reading(&client, &load.reading, &counter) });
         }
-        Ok(Self { handles, form: KeyForm::of(&load.workload.table) })
+        Ok(Self { handles, form: KeyForm::of(&load.workload.table), counter })
+    }
+
+    /// What is served counts from the moment `begin` of the machine's clock on.
+    pub(crate) fn count_from(&self, begin: u64) {
+        self.counter.begin_at(begin);
+    }
+
+    /// Whom to ask in the end what replicas have served.
+    pub(crate) fn counter(&self) -> Arc<Counter> {
+        Arc::clone(&self.counter)
     }
 
     /// Carries out `request` on the connection of `client`.
@@ -70,6 +90,21 @@ impl Connections {
 }
 
 impl Handle {
+    fn reading(self, client: &Client, reading: &Reading, counter: &Arc<Counter>) -> Self {
+        let options = reading.options(counter);
+        let session = (reading.level == Some(ReadLevel::Session)).then(|| client.session());
+        match self {
+            Self::Hash(table) => {
+                let table = table.reading(options);
+                Self::Hash(session.map_or(table.clone(), |session| table.in_session(&session)))
+            }
+            Self::Ordered(table) => {
+                let table = table.reading(options);
+                Self::Ordered(session.map_or(table.clone(), |session| table.in_session(&session)))
+            }
+        }
+    }
+
     async fn get(&self, form: KeyForm, row: u64) -> Result<Option<Bytes>, Error> {
         match self {
             Self::Hash(table) => {
@@ -132,7 +167,7 @@ impl Handle {
             }
             Self::Ordered(table) => {
                 let range = Range::from(form.ordered(row).to_vec());
-                let options = ScanOptions { page_rows: count, ..ScanOptions::default() };
+                let options = ScanOptions { page_rows: page_rows(count), ..ScanOptions::default() };
                 let mut scanner = table.scan(&range, options)?;
                 let mut read = 0;
                 while read < count as usize {
@@ -156,10 +191,31 @@ impl Handle {
     }
 }
 
+/// Rows of each page of a scan of `count` rows: as few pages as are allowed, of about the same size, so that the last one
+/// reads no more than is wanted.
+fn page_rows(count: u32) -> u32 {
+    count.div_ceil(count.div_ceil(SCAN_PAGE_ROWS_MAX as u32).max(1))
+}
+
 fn found(is_all: bool) -> Found {
     if is_all { Found::All } else { Found::NotAll }
 }
 
 fn needs_hash_table(operation: &str) -> Error {
     Error::new(hedgerow_client::ErrorKind::Invalid, format!("{operation} needs a hash table"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_a_scan_have_no_row_too_many() {
+        let rows = [1, 10, 1000, 1001, 1500, 2999].map(|count| {
+            let rows = page_rows(count);
+            assert!(rows <= 1000 && rows * count.div_ceil(rows) < count + 3, "{count}: {rows}");
+            rows
+        });
+        assert_eq!(rows, [1, 10, 1000, 501, 750, 1000]);
+    }
 }

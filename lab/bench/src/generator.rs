@@ -75,6 +75,8 @@ impl Generator {
         let source = Source::new(load.arrivals, load.operations, phase, seed);
         let mix = Mix::new(&load.workload, load.seed, part);
         let pace = OsPace::new(load.spin).context("making a timer")?;
+        connections.count_from(times.begin);
+        let counter = connections.counter();
         let call = move |client, request| connections.call(client, request);
         // A closed loop waits its turn like everybody, or it would take from the servers what it measures.
         let _preferred = matches!(load.arrivals, Arrivals::Open { .. }).then(PreferredThread::new);
@@ -108,7 +110,8 @@ impl Generator {
             next_second = pass_second();
         }
         let (generator_cpu_s, server_cpu_s) = meter.finish();
-        let record = std::mem::replace(&mut *watched.record(), Record::new());
+        let mut record = std::mem::replace(&mut *watched.record(), Record::new());
+        record.reads = counter.reads();
         let duration = Duration::from_nanos(end.saturating_sub(times.begin));
         Ok(PartResult { record, duration, generator_cpu_s, server_cpu_s })
     }

@@ -6,6 +6,7 @@
 //!   engine             sends what is due, hands every end to the record          engine, lanes, pace
 //!     Target           a cluster through the Rust client, or a fake in tests     target, cluster
 //!   record             histograms by operation, seconds, send lag                record
+//!   counter            who served reads, and how old they were at most           reading
 //! Measurement          merged over processes, judged, made into a report's run   measurement, verdict
 //! ```
 //!
@@ -34,6 +35,7 @@ mod pace;
 mod parcel;
 mod prepare;
 mod processes;
+mod reading;
 mod record;
 mod reply;
 mod run;
@@ -52,6 +54,7 @@ pub use measurement::{Label, Measurement};
 pub use operation::Operation;
 pub use prepare::{prepare, prepare_with_rows};
 pub use processes::worker;
+pub use reading::Reading;
 pub use run::run;
 pub use self_test::{SelfTest, self_test};
 pub use workload::{Keys, Kind, ROWS_MAX, Shares, Spread, Table, VALUE_SIZE_MAX, Values, Workload, ZIPFIAN_EXPONENT};

@@ -1,6 +1,7 @@
 //! A load: which workload, how fast, how long, from where.
 
 use crate::arrivals::{Arrivals, IN_FLIGHT_MAX_DEFAULT, Spacing};
+use crate::reading::Reading;
 use crate::workload::Workload;
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,8 @@ pub struct Load {
     pub workload: Workload,
     /// When.
     pub arrivals: Arrivals,
+    /// How fresh reads must be, and which replicas are asked; by default the leader, at the table's level.
+    pub reading: Reading,
     /// How long is measured; default 10 s.
     pub duration: Duration,
     /// How long requests are sent before; default 1 s.
@@ -60,6 +63,7 @@ impl Load {
         Self {
             workload,
             arrivals,
+            reading: Reading::default(),
             duration: Duration::from_secs(10),
             warm_up: Duration::from_secs(1),
             connections: None,
@@ -77,6 +81,7 @@ impl Load {
     /// Refuses what cannot be run, with what is allowed.
     pub fn check(&self) -> Result<()> {
         self.workload.check()?;
+        self.reading.check()?;
         ensure!(!self.duration.is_zero(), "the duration must be above 0");
         ensure!(!self.timeout.is_zero(), "the timeout must be above 0");
         let processes = self.processes;

@@ -230,7 +230,25 @@ impl Measurement {
         ];
         let errors = record.errors.iter().map(|(kind, count)| (format!("error_{kind}_count"), *count));
         let all = figures.into_iter().map(|(name, count)| (name.to_owned(), count)).chain(errors);
-        all.filter(|(_, count)| *count > 0).map(|(name, count)| (name, count as f64)).collect()
+        let all = all.filter(|(_, count)| *count > 0).map(|(name, count)| (name, count as f64));
+        all.chain(self.read_figures()).collect()
+    }
+
+    /// What replicas served, by node and by role, and what they said of it.
+    fn read_figures(&self) -> impl Iterator<Item = (String, f64)> {
+        let reads = &self.record.reads;
+        let by_node = reads.by_node.iter().map(|(node, count)| (format!("served_by_{node}_count"), *count as f64));
+        let by_role = reads.by_role.iter().map(|(role, count)| (format!("served_by_{role}_count"), *count as f64));
+        let repeated = (reads.repeated > 0).then(|| ("read_attempts_repeated_count".to_owned(), reads.repeated as f64));
+        let of = |name: &str, histogram: &Histogram<u64>, (unit, nanos): (&str, f64)| {
+            let figure = |what: &str, value: u64| (format!("{name}_{what}_{unit}"), value as f64 / nanos);
+            let [p50, p99] = [0.5, 0.99].map(|quantile| histogram.value_at_quantile(quantile));
+            let all = [figure("p50", p50), figure("p99", p99), figure("max", histogram.max())];
+            all.into_iter().filter(|_| !histogram.is_empty()).collect::<Vec<_>>()
+        };
+        let staleness = of("staleness", &reads.staleness, ("ms", 1e6));
+        let at_server = of("at_server", &reads.at_server, ("us", 1e3));
+        by_node.chain(by_role).chain(repeated).chain(staleness).chain(at_server)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::generator::PartResult;
 use crate::operation::Operation;
+use crate::reading::{Reads, role_named};
 use crate::record::{Counted, Record, SecondCounted};
 use anyhow::{Context as _, Result, anyhow};
 use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
@@ -23,6 +24,40 @@ pub(crate) struct Parcel {
     missing: u64,
     unsent: u64,
     held_back: u64,
+    reads: PackedReads,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PackedReads {
+    by_node: BTreeMap<String, u64>,
+    by_role: BTreeMap<String, u64>,
+    repeated: u64,
+    staleness: Vec<u8>,
+    at_server: Vec<u8>,
+}
+
+impl PackedReads {
+    fn of(reads: &Reads) -> Result<Self> {
+        Ok(Self {
+            by_node: reads.by_node.iter().map(|(node, count)| (node.to_string(), *count)).collect(),
+            by_role: reads.by_role.iter().map(|(role, count)| ((*role).to_owned(), *count)).collect(),
+            repeated: reads.repeated,
+            staleness: pack(&reads.staleness)?,
+            at_server: pack(&reads.at_server)?,
+        })
+    }
+
+    fn open(self) -> Result<Reads> {
+        let mut reads = Reads { repeated: self.repeated, ..Reads::default() };
+        for (node, count) in self.by_node {
+            reads.by_node.insert(node.parse().map_err(|_| anyhow!("{node:?} is no address"))?, count);
+        }
+        reads.by_role = self.by_role.into_iter().map(|(role, count)| (role_named(&role), count)).collect();
+        add(&mut reads.staleness, &self.staleness)?;
+        add(&mut reads.at_server, &self.at_server)?;
+        Ok(reads)
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -61,6 +96,7 @@ impl Parcel {
             missing: record.missing,
             unsent: record.unsent,
             held_back: record.held_back,
+            reads: PackedReads::of(&record.reads)?,
         })
     }
 
@@ -83,6 +119,7 @@ impl Parcel {
         record.missing = self.missing;
         record.unsent = self.unsent;
         record.held_back = self.held_back;
+        record.reads = self.reads.open()?;
         let (duration, generator_cpu_s) = (self.duration, self.generator_cpu_s);
         Ok(PartResult { record, duration, generator_cpu_s, server_cpu_s: BTreeMap::new() })
     }
@@ -116,6 +153,11 @@ mod tests {
         record.note_end(Operation::Scan, 2, 1, Err(Failure::Error("storage")));
         record.note_lag(77);
         record.held_back = 3;
+        let node = "127.0.0.1:34601".parse().unwrap();
+        record.reads.by_node.insert(node, 5);
+        record.reads.by_role.insert("learner", 5);
+        record.reads.repeated = 2;
+        record.reads.staleness.record(1_000).unwrap();
         let result = PartResult {
             record: record.clone(),
             duration: Duration::from_millis(1500),
@@ -136,6 +178,9 @@ mod tests {
         assert_eq!(opened.record.second(2), record.second(2));
         assert_eq!((opened.record.lag.len(), opened.record.held_back), (1, 3));
         assert_eq!(opened.record.errors, record.errors);
+        let reads = &opened.record.reads;
+        assert_eq!((reads.by_node[&node], reads.by_role["learner"], reads.repeated), (5, 5, 2));
+        assert_eq!(reads.staleness, record.reads.staleness);
     }
 
     #[test]

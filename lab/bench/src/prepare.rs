@@ -6,6 +6,7 @@ use crate::lanes::Lanes;
 use crate::load::Load;
 use crate::mix::Request;
 use crate::pace::machine_now;
+use crate::reading::Reading;
 use crate::reply::{Failure, Reply};
 use crate::values::ValueSource;
 use crate::workload::{Kind, Values, Workload};
@@ -66,7 +67,9 @@ async fn create(cluster: &[String], load: &Load, say: &mut impl FnMut(&str)) -> 
 }
 
 async fn write_rows(cluster: &[String], load: &Load, mut say: impl FnMut(&str)) -> Result<()> {
-    let connections = Connections::open(cluster, load, CONNECTIONS).await?;
+    // Whether a row is there is asked of the leader, however the load itself reads.
+    let plain = Load { reading: Reading::default(), ..load.clone() };
+    let connections = Connections::open(cluster, &plain, CONNECTIONS).await?;
     let workload = &load.workload;
     if has_rows(&connections, workload, load.seed).await.context("looking for the rows")? {
         return Ok(());

@@ -1,6 +1,7 @@
 //! What one generator counts: latencies by operation, seconds, send lag, errors.
 
 use crate::operation::Operation;
+use crate::reading::Reads;
 use crate::reply::{Failure, Found, Reply};
 use hdrhistogram::Histogram;
 use hedgerow_report::Second;
@@ -29,6 +30,8 @@ pub(crate) struct Record {
     pub(crate) unsent: u64,
     /// Requests that were due while as many as allowed were in flight.
     pub(crate) held_back: u64,
+    /// What replicas served; nothing where the load says nothing of levels and replicas.
+    pub(crate) reads: Reads,
 }
 
 /// One operation.
@@ -90,6 +93,7 @@ impl Record {
             missing: 0,
             unsent: 0,
             held_back: 0,
+            reads: Reads::default(),
         }
     }
 
@@ -156,6 +160,7 @@ impl Record {
         self.missing += other.missing;
         self.unsent += other.unsent;
         self.held_back += other.held_back;
+        self.reads.merge(&other.reads);
     }
 }
 

@@ -91,7 +91,7 @@ pub trait Experiment {
     /// The text of the workload files, by the name that runs refer to.
     fn workloads(&self) -> BTreeMap<String, String>;
 
-    /// The text of the fault plan, if there is one.
+    /// The text of the fault plan, if there is one. Asked for in the end, because a plan may depend on who leads.
     fn fault_plan(&self) -> Option<String> {
         None
     }

@@ -47,7 +47,6 @@ pub async fn conduct<E: Experiment>(
     let title = format!("{}: {}", description.name, description.question);
     let mut outcome = Outcome::new(&title, options.command.clone(), options.seed);
     outcome.workloads = experiment.workloads();
-    outcome.fault_plan = experiment.fault_plan();
     let mut conductor = Conductor {
         options,
         folder: &folder,
@@ -67,6 +66,7 @@ pub async fn conduct<E: Experiment>(
     let turns = conductor.done;
     let total = conductor.total;
     outcome.runs = runs;
+    outcome.fault_plan = experiment.fault_plan();
     outcome.tables = experiment.tables(&outcome.runs);
     outcome.checks = vec![checks::is_complete(&ending, turns, total)];
     outcome.checks.extend(checks::of_runs(&outcome.runs));

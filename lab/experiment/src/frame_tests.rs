@@ -80,6 +80,7 @@ fn options(results: &tempfile::TempDir) -> Options {
     Options {
         size: Size::Full,
         repetitions: Some(2),
+        rows: None,
         seed: 10,
         only: Vec::new(),
         results: results.path().to_owned(),

@@ -21,6 +21,7 @@ mod frame;
 mod options;
 mod progress;
 mod published;
+mod read_counts;
 mod stage;
 mod summary;
 

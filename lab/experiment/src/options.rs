@@ -15,6 +15,8 @@ pub struct Options {
     pub size: Size,
     /// Turns of each variant; by default three, and one in a quick run.
     pub repetitions: Option<u32>,
+    /// Rows of the table, for experiments on one large table; they have their own default.
+    pub rows: Option<u64>,
     /// Of everything that is drawn.
     pub seed: u64,
     /// Only the groups with these names; all of them if empty.

@@ -3,9 +3,12 @@
 
 use crate::clock::now;
 use crate::experiment::Context;
+use crate::read_counts::ReadCounts;
 use anyhow::{Context as _, Result, ensure};
-use hedgerow_bench::{Label, Load, prepare_with_rows};
+use hedgerow_bench::{Label, Load, cpu, prepare_with_rows};
 use hedgerow_client::Client;
+use hedgerow_env::fault::{Action, Command};
+use hedgerow_faults::{Plan, Target as _, switches};
 use hedgerow_report::Run;
 use hedgerow_testkit::{Cluster, Settings};
 use serde_json::Value;
@@ -24,6 +27,13 @@ const SETTLE_INTERVAL: Duration = Duration::from_millis(100);
 /// A spread is even if no node leads more groups than another by this number, and one for each so many that it leads.
 const UNEVEN_MAX: u64 = 2;
 const LEADERS_PER_UNEVEN: u64 = 8;
+
+/// How long the nodes may take to come to rest, between two looks, and how much of a core all of them together use then.
+const REST_MAX: Duration = Duration::from_secs(40);
+const REST_LOOK: Duration = Duration::from_millis(500);
+const RESTING_SHARE: f64 = 0.1;
+/// Faults that are set and taken back by hand last as long as nobody does.
+const FAULTS_LAST: Duration = Duration::from_secs(86_400);
 
 /// The cluster.
 pub(crate) struct Stage {
@@ -51,7 +61,7 @@ impl Stage {
 
     /// Waits until leaders are spread evenly, so that no group moves during a measurement.
     pub(crate) async fn settle(&self) -> Result<()> {
-        let client = Client::connect(&self.addresses()).await.context("connecting to a cluster that is ready")?;
+        let client = self.client().await?;
         let began = now();
         loop {
             let status: Value = serde_json::from_str(&client.status().await?).context("the status is no JSON")?;
@@ -93,7 +103,81 @@ impl Stage {
         measurement.into_run(label, Some(context.folder))
     }
 
-    fn addresses(&self) -> Vec<String> {
+    /// A client of the cluster.
+    pub(crate) async fn client(&self) -> Result<Client> {
+        Client::connect(&self.addresses()).await.context("connecting to a cluster that is ready")
+    }
+
+    /// The numbers of the nodes with a partition's replicas: who leads, and who follows or learns.
+    pub(crate) async fn replicas_of(&self, table: &str, partition: usize) -> Result<(u16, Vec<u16>)> {
+        let text = self.client().await?.describe_table(table).await?;
+        let described: Value = serde_json::from_str(&text).context("the description is no JSON")?;
+        let partition = &described["partitions"][partition];
+        let leader = partition["leader"].as_str().unwrap_or_default();
+        let at = self.addresses().iter().position(|address| address == leader);
+        let leader = at.and_then(|at| u16::try_from(at + 1).ok()).context("the partition has no leader")?;
+        let replicas = partition["replicas"].as_array().map_or(&[][..], Vec::as_slice);
+        let nodes = replicas.iter().filter_map(|replica| u16::try_from(replica["node"].as_u64()?).ok());
+        Ok((leader, nodes.filter(|node| *node != leader).collect()))
+    }
+
+    /// Waits until so many read-only replicas serve each partition of `table`.
+    pub(crate) async fn wait_for_learners(&self, table: &str, count: usize) -> Result<()> {
+        let client = self.client().await?;
+        let began = now();
+        loop {
+            let described: Value = serde_json::from_str(&client.describe_table(table).await?)?;
+            let partitions = described["partitions"].as_array().map_or(&[][..], Vec::as_slice);
+            let serves = |replica: &&Value| replica["role"] == "learner" && replica["state"] == "ok";
+            let serving =
+                |partition: &Value| partition["replicas"].as_array().map_or(0, |all| all.iter().filter(serves).count());
+            if !partitions.is_empty() && partitions.iter().all(|partition| serving(partition) >= count) {
+                return Ok(());
+            }
+            ensure!(now() - began < SETTLE_MAX, "{table} has not {count} read-only replicas after {SETTLE_MAX:?}");
+            tokio::time::sleep(SETTLE_INTERVAL).await;
+        }
+    }
+
+    /// Has all nodes make the faults of `plan` from now on, and none of those before. The plan's faults must be such that
+    /// begin at once and last.
+    pub(crate) async fn set_faults(&self, plan: &Plan) -> Result<()> {
+        let target = hedgerow_faults::Cluster::new(self.addresses());
+        let events = plan.schedule(target.nodes(), FAULTS_LAST);
+        for node in 1..=target.nodes() {
+            let action = Action::Set(switches(plan, node, events.iter()));
+            target.command(&Command { node, action }).await.with_context(|| format!("the faults of node {node}"))?;
+        }
+        Ok(())
+    }
+
+    /// What all nodes have counted of reads since they were started.
+    pub(crate) async fn read_counts(&self) -> Result<ReadCounts> {
+        let mut counts = ReadCounts::default();
+        for address in self.addresses() {
+            let answer = hedgerow_faults::call(&address, "reads", "{}").await?;
+            counts = counts.and(ReadCounts::parse(&answer).with_context(|| format!("what {address} says of reads"))?);
+        }
+        Ok(counts)
+    }
+
+    /// Waits until the nodes have done what they still had to do, such as writing tables of the storage engine anew. A node
+    /// that goes on for very long is not waited for.
+    pub(crate) async fn rest(&mut self) -> Result<()> {
+        let began = now();
+        while now() - began < REST_MAX {
+            let before = cpu::of_processes(&self.processes()?);
+            tokio::time::sleep(REST_LOOK).await;
+            let after = cpu::of_processes(&self.processes()?);
+            let used: f64 = after.values().sum::<f64>() - before.values().sum::<f64>();
+            if used < REST_LOOK.as_secs_f64() * RESTING_SHARE {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<String> {
         self.cluster.addresses().into_iter().map(str::to_owned).collect()
     }
 

@@ -98,10 +98,11 @@ impl RawFault {
                 if !(1..=THREADS_MAX).contains(&threads) {
                     return Err(format!("threads: allowed are 1 to {THREADS_MAX}"));
                 }
-                if !(1..=100).contains(&percent) {
-                    return Err("percent: allowed are 1 to 100".to_owned());
-                }
-                Kind::Cpu { threads, percent }
+                Kind::Cpu { threads, percent: check_percent(percent)? }
+            }
+            RawKind::Share => {
+                let percent = self.percent.take().ok_or("percent is missing: how much of one core, 1 to 100")?;
+                Kind::Share { percent: check_percent(percent)? }
             }
             RawKind::Link => {
                 if self.nodes.is_some() {
@@ -137,6 +138,7 @@ impl RawFault {
             Kind::Link { .. } => ", between, delay, bandwidth, one_way",
             Kind::Disk { .. } => ", write_size, pause",
             Kind::Cpu { .. } => ", threads, percent",
+            Kind::Share { .. } => ", percent",
         };
         match left.iter().find(|(_, is_there)| *is_there) {
             Some((field, _)) => {
@@ -146,6 +148,10 @@ impl RawFault {
             None => Ok(()),
         }
     }
+}
+
+fn check_percent(percent: u8) -> Result<u8, String> {
+    if (1..=100).contains(&percent) { Ok(percent) } else { Err("percent: allowed are 1 to 100".to_owned()) }
 }
 
 fn check_write_size(size: u64) -> Result<u64, String> {

@@ -18,8 +18,8 @@ const RETURN_MAX: Duration = Duration::from_secs(60);
 /// Time between two looks whether it does.
 const RETURN_LOOK: Duration = Duration::from_millis(20);
 
-/// Has the node at `address` carry out `command`; its answer.
-pub(crate) async fn call(address: &str, command: &str, argument: &str) -> Result<String> {
+/// Has the node at `address`, and no other, carry out the admin command `command`; its answer, which is JSON.
+pub async fn call(address: &str, command: &str, argument: &str) -> Result<String> {
     let answer = timeout(ANSWER_MAX, exchange(address, command, argument)).await;
     answer.with_context(|| format!("{address} did not answer in time"))?
 }

@@ -34,6 +34,7 @@ mod state;
 mod target;
 pub mod units;
 
+pub use control::call;
 pub use draw::Draw;
 pub use plan::{Fault, Kind, Nodes, Place, Plan, PlanError};
 pub use processes::Pids;

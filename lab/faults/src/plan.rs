@@ -96,6 +96,11 @@ pub enum Kind {
         /// The share of its time in which each of them computes, in percent.
         percent: u8,
     },
+    /// The node's thread computes for a share of the time only, as on a smaller machine.
+    Share {
+        /// Percent of one core.
+        percent: u8,
+    },
     /// The node is killed (SIGKILL), and started again when the fault is over.
     Kill,
 }
@@ -109,6 +114,7 @@ impl Kind {
             Self::Link { .. } => "link",
             Self::Disk { .. } => "disk",
             Self::Cpu { .. } => "cpu",
+            Self::Share { .. } => "share",
             Self::Kill => "kill",
         }
     }
@@ -155,12 +161,13 @@ pub enum PlanError {
 }
 
 /// The plans that come with the program.
-const BUILT_IN: [(&str, &str); 7] = [
+const BUILT_IN: [(&str, &str); 8] = [
     ("stall", include_str!("../plans/stall.toml")),
     ("slow", include_str!("../plans/slow.toml")),
     ("link", include_str!("../plans/link.toml")),
     ("disk", include_str!("../plans/disk.toml")),
     ("cpu", include_str!("../plans/cpu.toml")),
+    ("share", include_str!("../plans/share.toml")),
     ("kill", include_str!("../plans/kill.toml")),
     ("stall-light", include_str!("../plans/stall-light.toml")),
 ];
@@ -220,7 +227,12 @@ impl Plan {
         let placed = self.places.iter().flat_map(|place| place.nodes.clone());
         let linked = self.faults.iter().flat_map(|fault| match &fault.kind {
             Kind::Link { between: (a, b), .. } => [a, b].into_iter().filter_map(|name| node_name(name)).collect(),
-            Kind::Stall | Kind::Slow { .. } | Kind::Disk { .. } | Kind::Cpu { .. } | Kind::Kill => Vec::new(),
+            Kind::Stall
+            | Kind::Slow { .. }
+            | Kind::Disk { .. }
+            | Kind::Cpu { .. }
+            | Kind::Share { .. }
+            | Kind::Kill => Vec::new(),
         });
         match listed.chain(placed).chain(linked).find(|node| *node == 0 || *node > nodes) {
             Some(node) => Err(PlanError::Node { node, nodes }),
@@ -298,6 +310,7 @@ pub(crate) enum RawKind {
     Link,
     Disk,
     Cpu,
+    Share,
     Kill,
 }
 
@@ -309,6 +322,7 @@ impl RawKind {
             Self::Link => "link",
             Self::Disk => "disk",
             Self::Cpu => "cpu",
+            Self::Share => "share",
             Self::Kill => "kill",
         }
     }

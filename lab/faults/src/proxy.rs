@@ -228,7 +228,7 @@ impl Target for Proxies {
     fn check(&self, event: &Event) -> Result<()> {
         match event.switch {
             Switch::Stall | Switch::Slow(_) | Switch::Link(..) => Ok(()),
-            Switch::Compete(_) | Switch::Kill => {
+            Switch::Share(_) | Switch::Compete(_) | Switch::Kill => {
                 bail!("a proxy can make stall, slow and link only")
             }
         }

@@ -50,6 +50,8 @@ pub enum Switch {
     Slow(Duration),
     /// The link's two directions: from the first place to the second, and back.
     Link(Shape, Shape),
+    /// The node's thread keeps to so many percent of one core.
+    Share(u8),
     /// A process competes with the node.
     Compete(Competitor),
     /// The node is killed, and started again at the end.
@@ -95,6 +97,7 @@ impl Event {
             Switch::Stall => "stall",
             Switch::Slow(_) => "slow",
             Switch::Link(..) => "link",
+            Switch::Share(_) => "share",
             Switch::Compete(Competitor::Disk { .. }) => "disk",
             Switch::Compete(Competitor::Cpu { .. }) => "cpu",
             Switch::Kill => "kill",
@@ -123,6 +126,7 @@ impl fmt::Display for Switch {
             Self::Slow(delay) => write!(f, "sends everything {} later", units::show(*delay)),
             Self::Link(there, back) if there == back => write!(f, "{} each way", shape(there)),
             Self::Link(there, _) => write!(f, "{} one way", shape(there)),
+            Self::Share(percent) => write!(f, "computes {percent} % of the time at most"),
             Self::Compete(Competitor::Disk { write_size, pause }) => {
                 write!(f, "another process writes {write_size} bytes with fsync, {} between", units::show(*pause))
             }
@@ -225,6 +229,7 @@ fn switch(kind: &Kind, random: &mut Random) -> Switch {
             Switch::Compete(Competitor::Disk { write_size: *write_size, pause })
         }
         Kind::Cpu { threads, percent } => Switch::Compete(Competitor::Cpu { threads: *threads, percent: *percent }),
+        Kind::Share { percent } => Switch::Share(*percent),
         Kind::Kill => Switch::Kill,
     }
 }

@@ -9,11 +9,15 @@ use std::collections::BTreeMap;
 /// nothing here.
 pub fn switches<'a>(plan: &Plan, node: u16, active: impl Iterator<Item = &'a Event>) -> Switches {
     let mut slow_us = 0_u64;
+    let mut cpu_percent: Option<u8> = None;
     let mut links: BTreeMap<String, Link> = BTreeMap::new();
     for event in active {
         match (&event.switch, &event.place) {
             (Switch::Slow(delay), Where::Node(slow)) if *slow == node => {
                 slow_us = slow_us.saturating_add(u64::try_from(delay.as_micros()).unwrap_or(u64::MAX));
+            }
+            (Switch::Share(percent), Where::Node(small)) if *small == node => {
+                cpu_percent = Some(cpu_percent.map_or(*percent, |other| other.min(*percent)));
             }
             (Switch::Link(there, back), Where::Link(a, b)) => {
                 if plan.place(a).nodes.contains(&node) {
@@ -27,7 +31,7 @@ pub fn switches<'a>(plan: &Plan, node: u16, active: impl Iterator<Item = &'a Eve
             _ => {}
         }
     }
-    Switches { slow_us, links: links.into_values().collect() }
+    Switches { slow_us, links: links.into_values().collect(), cpu_percent }
 }
 
 fn add(links: &mut BTreeMap<String, Link>, plan: &Plan, place: &str, outgoing: Shape, incoming: Shape) {

@@ -94,7 +94,7 @@ impl Target for Cluster {
     fn check(&self, event: &Event) -> Result<()> {
         let node = event.node().unwrap_or_default();
         match &event.switch {
-            Switch::Stall | Switch::Slow(_) | Switch::Link(..) => {}
+            Switch::Stall | Switch::Slow(_) | Switch::Link(..) | Switch::Share(_) => {}
             Switch::Kill if self.processes.as_ref().is_some_and(|processes| processes.has(node)) => {}
             Switch::Kill => bail!("the process of node {node} is not known, so that it cannot be killed and started"),
             Switch::Compete(_) if self.hogs.is_none() => {

@@ -39,7 +39,7 @@ fn every_file_of_the_folder_is_a_plan_of_the_program() {
 
 #[test]
 fn the_same_seed_gives_the_same_events_and_another_one_others() {
-    for name in Plan::names().filter(|name| !["slow", "link"].contains(name)) {
+    for name in Plan::names().filter(|name| !["slow", "link", "share"].contains(name)) {
         let plan = Plan::named(name).unwrap();
         let events = plan.schedule(3, HOUR);
         assert_eq!(events, Plan::named(name).unwrap().schedule(3, HOUR), "{name}");
@@ -131,6 +131,9 @@ fn what_makes_no_sense_is_refused_with_what_does() {
         ("[[fault]]\nkind = \"slow\"\ndelay = \"5ms\"\nnodes = \"all\"", "\"any\""),
         ("[[fault]]\nkind = \"slow\"\ndelay = \"5ms\"\nnodes = []", "the list is empty"),
         ("[[fault]]\nkind = \"cpu\"\npercent = 101", "1 to 100"),
+        ("[[fault]]\nkind = \"share\"", "percent is missing"),
+        ("[[fault]]\nkind = \"share\"\npercent = 0", "1 to 100"),
+        ("[[fault]]\nkind = \"share\"\npercent = 9\nthreads = 2", "threads means nothing for share"),
         ("[[fault]]\nkind = \"disk\"\nwrite_size = \"1GiB\"", "64MiB"),
         ("[[fault]]\nkind = \"link\"\ndelay = \"1ms\"", "between is missing"),
         ("[[fault]]\nkind = \"link\"\nbetween = [\"east\", \"clients\"]\ndelay = \"1ms\"", "no place \"east\""),
@@ -182,8 +185,22 @@ fn one_way_links_and_several_faults_at_once_add_up() {
     assert_eq!(one.slow_us, 6_000);
     assert_eq!(one.links[0].outgoing, Shape { delay_us: 5_000, bytes_per_second: Some(1_000_000) });
     assert_eq!(one.links[0].incoming, Shape { delay_us: 3_000, bytes_per_second: Some(1_000_000) });
-    assert_eq!(switches(&plan, 2, events.iter()), Switches { slow_us: 1_000, links: Vec::new() });
+    assert_eq!(switches(&plan, 2, events.iter()), Switches { slow_us: 1_000, ..Switches::default() });
     assert!(switches(&plan, 1, std::iter::empty()).is_off());
+}
+
+#[test]
+fn of_several_shares_the_smallest_holds() {
+    let plan = plan(
+        "[[fault]]\nkind = \"share\"\npercent = 15\n[[fault]]\nkind = \"share\"\nnodes = [2]\npercent = 10
+         [[fault]]\nkind = \"share\"\nnodes = [1]\npercent = 80\nbegin = \"5s\"",
+    );
+    let events = plan.schedule(3, HOUR);
+    let percent = |node| switches(&plan, node, events.iter()).cpu_percent;
+    assert_eq!([1, 2, 3].map(percent), [Some(15), Some(10), Some(15)]);
+    assert!(!switches(&plan, 3, events.iter()).is_off() && !switches(&plan, 3, events.iter()).delays());
+    assert_eq!(events[0].label(), "share node 1");
+    assert_eq!(events[0].switch.to_string(), "computes 15 % of the time at most");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod axis;
 mod bars;
 mod canvas;
+mod over;
 mod percentiles;
 mod raster;
 mod style;
@@ -31,7 +32,15 @@ pub(crate) struct Picture {
 /// All pictures of outcomes that are shown together, each with its folder.
 pub(crate) fn pictures(outcomes: &[(&Path, &Outcome)]) -> Result<Vec<Picture>> {
     let mut pictures = Vec::new();
-    for comparison in comparisons(outcomes) {
+    let comparisons = comparisons(outcomes);
+    for row in over::rows(&comparisons) {
+        for (part, variants) in parts(&row.variants(), style::SERIES_MAX) {
+            let svg = row.draw(&part, variants)?;
+            let (name, workload) = (format!("by-{}{}", row.name, part.suffix()), row.workload().to_owned());
+            pictures.push(Picture { name, workload, svg, is_further_repetition: false });
+        }
+    }
+    for comparison in comparisons {
         pictures.extend(operation_pictures(&comparison, "percentiles", style::SERIES_MAX, percentiles::draw)?);
         pictures.extend(operation_pictures(&comparison, "comparison", bars::VARIANTS_MAX, bars::draw)?);
         pictures.extend(timeline_pictures(&comparison)?);
@@ -102,7 +111,7 @@ impl Part {
 }
 
 /// The variants in groups of about the same size, of `size_max` at most.
-fn parts<'a, 'b>(variants: &'a [Variant<'b>], size_max: usize) -> Vec<(Part, &'a [Variant<'b>])> {
+fn parts<T>(variants: &[T], size_max: usize) -> Vec<(Part, &[T])> {
     let count = variants.len().div_ceil(size_max);
     let size = variants.len().div_ceil(count.max(1)).max(1);
     let count = variants.len().div_ceil(size);

@@ -1,5 +1,7 @@
 //! The experiments by name, one file each.
 
+mod follower_read;
+mod hot_partition;
 mod scale;
 mod throughput;
 
@@ -8,6 +10,8 @@ use crate::frame::{Finished, conduct};
 use crate::options::Options;
 use crate::progress::Event;
 use anyhow::{Result, bail};
+use follower_read::FollowerRead;
+use hot_partition::HotPartition;
 use scale::Scale;
 use std::time::Duration;
 use throughput::Throughput;
@@ -25,10 +29,15 @@ pub struct Entry {
     pub expected_quick: Duration,
 }
 
-/// All experiments. Of the options, only the number of repetitions matters.
+/// All experiments. Of the options, only the numbers of repetitions and of rows matter.
 #[must_use]
 pub fn list(options: &Options) -> Vec<Entry> {
-    vec![entry(Throughput::new, options), entry(Scale::new, options)]
+    vec![
+        entry(Throughput::new, options),
+        entry(FollowerRead::new, options),
+        entry(HotPartition::new, options),
+        entry(Scale::new, options),
+    ]
 }
 
 fn entry<E: Experiment>(make: impl Fn(&Options) -> E, options: &Options) -> Entry {
@@ -54,6 +63,8 @@ pub async fn run(
 ) -> Result<Finished> {
     match name {
         throughput::NAME => conduct(Throughput::new(options), options, interrupted, listener).await,
+        follower_read::NAME => conduct(FollowerRead::new(options), options, interrupted, listener).await,
+        hot_partition::NAME => conduct(HotPartition::new(options), options, interrupted, listener).await,
         scale::NAME => conduct(Scale::new(options), options, interrupted, listener).await,
         _ => {
             let names: Vec<_> = list(options).into_iter().map(|entry| entry.description.name).collect();
@@ -71,6 +82,7 @@ mod tests {
         Options {
             size: Size::Quick,
             repetitions: None,
+            rows: None,
             seed: 1,
             only: Vec::new(),
             results: PathBuf::from("unused"),
@@ -91,6 +103,9 @@ mod tests {
     #[tokio::test]
     async fn an_unknown_experiment_is_answered_with_the_known_ones() {
         let error = run("scael", &options(), std::future::pending(), |_| ()).await.unwrap_err().to_string();
-        assert_eq!(error, "there is no experiment \"scael\"; there are: throughput, scale");
+        assert_eq!(
+            error,
+            "there is no experiment \"scael\"; there are: throughput, follower-read, hot-partition, scale"
+        );
     }
 }

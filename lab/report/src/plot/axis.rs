@@ -26,6 +26,24 @@ pub(super) struct Axis {
 impl Axis {
     /// Latencies on a logarithmic scale that covers `values`, in microseconds. See [`log`] for the coordinates.
     pub(super) fn latency(title: &str, values: impl Iterator<Item = f64>) -> Self {
+        Self::logarithmic(title, values, latency)
+    }
+
+    /// Amounts on a logarithmic scale that covers `values`. See [`log`] for the coordinates.
+    pub(super) fn amount(title: &str, values: impl Iterator<Item = f64>) -> Self {
+        Self::logarithmic(title, values, compact)
+    }
+
+    /// A logarithmic scale with a label at each of these places. See [`log`] for the coordinates.
+    pub(super) fn places(title: &str, places: impl Iterator<Item = f64>) -> Self {
+        let ticks: Vec<(f64, String)> = places.map(|place| (log(place), compact(place))).collect();
+        let (low, high) =
+            ticks.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), (at, _)| (low.min(*at), high.max(*at)));
+        let padding = f64::max(0.04 * (high - low), 0.04);
+        Self { title: title.to_owned(), range: low - padding..high + padding, ticks, lines: Vec::new() }
+    }
+
+    fn logarithmic(title: &str, values: impl Iterator<Item = f64>, label: fn(f64) -> String) -> Self {
         let logs = values.filter(|value| value.is_finite()).map(log);
         let (low, high) = logs.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), it| (low.min(it), high.max(it)));
         let (low, high) = if low <= high { (low, high) } else { (2.0, 3.0) };
@@ -36,7 +54,7 @@ impl Axis {
             [&[1.0], &[1.0, 3.0], &[1.0, 2.0, 5.0], &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]];
         let labelled = sets.map(|set| multiples(&range, set));
         let ticks = labelled.iter().find(|ticks| ticks.len() >= LATENCY_LABELS_MIN).unwrap_or(&labelled[3]);
-        let ticks: Vec<(f64, String)> = ticks.iter().map(|at| (*at, latency(10_f64.powf(*at)))).collect();
+        let ticks: Vec<(f64, String)> = ticks.iter().map(|at| (*at, label(10_f64.powf(*at)))).collect();
         let lines = multiples(&range, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
         Self { title: title.to_owned(), range, ticks, lines }
     }
