@@ -18,34 +18,52 @@ use crate::node::Node;
 use crate::peer::Frame;
 use crate::question::{GroupAnswer, GroupQuestion, QUESTIONS_MAX, Questions};
 use hedgerow_env::Now;
-use hedgerow_replication::Answer;
+use hedgerow_replication::{Answer, Asking};
 use hedgerow_types::{GroupId, NodeId, ReplicaId};
 use std::collections::BTreeMap;
+
+/// What leaves with the next messages of questions and answers.
+#[derive(Debug)]
+pub(crate) struct Asks {
+    /// When questions leave, by the node that they go to.
+    pub(crate) asking: BTreeMap<NodeId, Asking>,
+    /// Answers that leave with the current batch of events, by the node that they go to.
+    answers: BTreeMap<NodeId, Vec<GroupAnswer>>,
+    /// The id of the next message with questions.
+    next_id: u64,
+}
+
+impl Asks {
+    /// Ids begin at a random place, so that no life of the node uses another's.
+    pub(crate) fn new(random: u64) -> Self {
+        Self { asking: BTreeMap::new(), answers: BTreeMap::new(), next_id: random }
+    }
+}
 
 impl Node {
     /// Notes that `group` has a question, if it has one.
     pub(crate) fn gather_question(&mut self, group: GroupId, now: Now) {
         let Some(replica) = self.running(group) else { return };
         if let Some(leader) = replica.group.wants_to_ask(now.instant) {
-            self.asking.entry(leader.node()).or_default().handle_wanted(group);
+            self.asks.asking.entry(leader.node()).or_default().handle_wanted(group);
         }
     }
 
     /// Sends the questions whose time has come. Each is made at this moment, so that it covers every read that has arrived.
     pub(crate) fn send_questions(&mut self, now: Now) {
         let mut gathered: BTreeMap<(NodeId, u64), Vec<GroupQuestion>> = BTreeMap::new();
-        let nodes: Vec<NodeId> = self.asking.keys().copied().collect();
+        let nodes: Vec<NodeId> = self.asks.asking.keys().copied().collect();
         for node in nodes {
-            let id = self.next_question;
-            let Some(groups) = self.asking.get_mut(&node).and_then(|asking| asking.poll(id, now.instant)) else {
+            let id = self.asks.next_id;
+            let Some(groups) = self.asks.asking.get_mut(&node).and_then(|asking| asking.poll(id, now.instant)) else {
                 continue;
             };
-            self.next_question = self.next_question.wrapping_add(1);
+            self.asks.next_id = id.wrapping_add(1);
             for group in groups {
                 let Some(replica) = self.running(group) else { continue };
                 let from = replica.id();
                 let asked = replica.group.ask(id, now.instant);
-                self.update_wake(group, now);
+                self.update_wake(group);
                 if let Some((to, question)) = asked {
                     // The leader may have changed since the group was noted: the question goes where the leader is.
                     let one = GroupQuestion { group, from, to, term: question.term };
@@ -53,7 +71,7 @@ impl Node {
                 }
             }
             if !gathered.contains_key(&(node, id))
-                && let Some(asking) = self.asking.get_mut(&node)
+                && let Some(asking) = self.asks.asking.get_mut(&node)
             {
                 asking.handle_unsent(id);
             }
@@ -93,13 +111,13 @@ impl Node {
     pub(crate) fn gather_answers(&mut self, owner: Owner, answers: impl IntoIterator<Item = (ReplicaId, Answer)>) {
         for (to, answer) in answers {
             let one = GroupAnswer { group: owner.group, from: owner.replica, to, answer };
-            self.answers.entry(to.node()).or_default().push(one);
+            self.asks.answers.entry(to.node()).or_default().push(one);
         }
     }
 
     /// Sends the answers of all groups, one frame to each node.
     pub(crate) fn send_answers(&mut self) {
-        while let Some((node, answers)) = self.answers.pop_first() {
+        while let Some((node, answers)) = self.asks.answers.pop_first() {
             self.read_counts.answers_sent += answers.len() as u64;
             for part in answers.chunks(QUESTIONS_MAX) {
                 self.read_counts.messages_sent += 1;
@@ -115,7 +133,7 @@ impl Node {
         for one in answers.iter().filter(|one| one.from.node() == node) {
             // Answers to one message come together, as a rule, and only the first says anything of the message.
             if last.replace(one.answer.id) != Some(one.answer.id)
-                && let Some(asking) = self.asking.get_mut(&node)
+                && let Some(asking) = self.asks.asking.get_mut(&node)
             {
                 asking.handle_answered(one.answer.id, now.instant);
             }

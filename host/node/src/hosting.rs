@@ -222,6 +222,7 @@ impl Node {
             // A replica of a new group has nothing to catch up with.
             is_settled: !is_restart && start.index > 0,
             wake: None,
+            may_wake: now.instant,
             first_deadline: None,
         };
         self.hosted.insert(owner.group, Hosted::Running(Box::new(replica)));

@@ -3,8 +3,8 @@
 use hedgerow_types::Instant;
 use std::time::Duration;
 
-/// After this time without a request, what one costs is not known from before: it starts anew (R16).
-const STALE_AFTER: Duration = Duration::from_secs(1);
+/// In this time what a request costs is forgotten, however few there are (R16).
+const MEMORY: Duration = Duration::from_secs(1);
 /// The most that one request is taken to have cost: a process that stood still says nothing of its requests.
 const SERVICE_MAX: Duration = Duration::from_millis(100);
 /// The cost is an average over about so many requests.
@@ -17,7 +17,9 @@ pub(crate) struct Load {
     unanswered: u32,
     /// Answered since the node was driven last: their replies have not left.
     leaving: u32,
-    /// Answered since work was last noted.
+    /// Reads and writes taken or answered since work was last noted.
+    touched: u64,
+    /// Reads and writes answered since work was last accounted for.
     answered: u64,
     /// Work whose requests have no answer yet.
     unaccounted: Duration,
@@ -26,22 +28,23 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// A request came.
-    pub(crate) fn take(&mut self) {
+    /// A request came; only reads and writes count in what one costs.
+    pub(crate) fn take(&mut self, is_data: bool) {
         self.unanswered += 1;
+        self.touched += u64::from(is_data);
     }
 
     /// A request is being answered.
-    pub(crate) fn answer(&mut self) {
+    pub(crate) fn answer(&mut self, is_data: bool) {
         self.unanswered = self.unanswered.saturating_sub(1);
         self.leaving += 1;
-        self.answered += 1;
+        self.touched += u64::from(is_data);
+        self.answered += u64::from(is_data);
     }
 
     /// A request is not answered at all.
     pub(crate) fn forget(&mut self) {
         self.unanswered = self.unanswered.saturating_sub(1);
-        self.answered += 1;
     }
 
     /// The replies leave.
@@ -61,16 +64,22 @@ impl Load {
 
     /// `took` was spent on a batch of events that clients' requests were part of.
     pub(crate) fn note_work(&mut self, took: Duration, now: Instant) {
+        if std::mem::take(&mut self.touched) == 0 {
+            return;
+        }
         self.unaccounted += took;
         if self.answered == 0 {
             return;
         }
         let (answered, work) = (std::mem::take(&mut self.answered), std::mem::take(&mut self.unaccounted));
-        let one = work.min(SERVICE_MAX * u32::try_from(answered).unwrap_or(u32::MAX)).as_nanos() as u64 / answered;
-        let before = self.service_nanos.filter(|_| now.since(self.noted) < STALE_AFTER);
-        let weight = answered.min(SMOOTHING);
-        self.service_nanos = Some(match before {
-            Some(before) => (before * (SMOOTHING - weight) + one * weight) / SMOOTHING,
+        let most = SERVICE_MAX * u32::try_from(answered).unwrap_or(u32::MAX);
+        let one = u64::try_from(work.min(most).as_nanos()).unwrap_or(u64::MAX) / answered;
+        let elapsed = now.since(self.noted).min(MEMORY).as_micros() as u64;
+        // Parts in a thousand.
+        let weight =
+            (answered.min(SMOOTHING) * 1_000 / SMOOTHING + elapsed * 1_000 / MEMORY.as_micros() as u64).min(1_000);
+        self.service_nanos = Some(match self.service_nanos {
+            Some(before) => (before * (1_000 - weight) + one * weight) / 1_000,
             None => one,
         });
         self.noted = now;
@@ -89,43 +98,48 @@ mod tests {
     #[test]
     fn r17_requests_in_flight_return_to_zero() {
         let mut load = Load::default();
-        (0..5).for_each(|_| load.take());
-        load.answer();
+        (0..5).for_each(|turn| load.take(turn > 0));
+        load.answer(true);
         assert_eq!(load.in_flight(), 4, "the four others");
-        load.answer();
+        load.answer(true);
         assert_eq!(load.in_flight(), 4, "the reply before has not left yet");
         load.leave();
         load.forget();
-        load.answer();
-        load.answer();
+        load.answer(true);
+        load.answer(false);
         load.leave();
         assert_eq!((load.in_flight(), load.unanswered), (0, 0));
     }
 
     #[test]
-    fn r16_what_a_request_costs_is_an_average_that_idle_time_ends() {
+    fn r16_what_a_request_costs_is_an_average_that_time_forgets() {
         let mut load = Load::default();
         let mut batch = |count: u32, micros: u64, millis: u64| {
-            (0..count).for_each(|_| load.take());
-            (0..count).for_each(|_| load.answer());
+            (0..count).for_each(|_| load.take(true));
+            (0..count).for_each(|_| load.answer(true));
             load.leave();
             load.note_work(Duration::from_micros(micros), at(millis));
             load.service_us()
         };
         assert_eq!(batch(10, 50, 0), 5);
         assert_eq!(batch(64, 640, 1), 10);
-        assert_eq!(batch(1, 74, 2), 11, "one request is one of sixty-four");
-        assert!(batch(1, 60_000_000, 3) < 1_600, "a pause of a minute counts as a tenth of a second");
-        assert_eq!(batch(1, 7, 1_500), 7, "what was before the pause is forgotten");
+        assert_eq!(batch(1, 74, 1), 11, "one request is one of sixty-four");
+        assert!(batch(1, 60_000_000, 2) < 1_700, "a pause of a minute counts as a tenth of a second");
+        assert!(batch(1, 7, 502) < 850, "half a second forgets half of it");
+        assert_eq!(batch(1, 7, 1_502), 7, "a second forgets it");
     }
 
     #[test]
     fn work_for_requests_without_an_answer_counts_when_they_have_one() {
         let mut load = Load::default();
-        load.take();
+        load.take(true);
         load.note_work(Duration::from_micros(30), at(0));
         assert_eq!(load.service_us(), 0);
-        load.answer();
+        // The operator's questions are neither reads nor writes.
+        load.take(false);
+        load.answer(false);
+        load.note_work(Duration::from_micros(9_999), at(1));
+        load.answer(true);
         load.note_work(Duration::from_micros(10), at(1));
         assert_eq!(load.service_us(), 40);
     }

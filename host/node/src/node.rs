@@ -4,6 +4,7 @@
 //! [`Node::outbox`]. The operating system's host (`os.rs`) and the simulation do the same, so that both run this code.
 
 use crate::admin::AdminCalls;
+use crate::asks::Asks;
 use crate::config::{Config, PENDING_WRITES_MAX};
 use crate::founding::Founding;
 use crate::identity::Identity;
@@ -12,7 +13,6 @@ use crate::load::Load;
 use crate::metadata::Metadata;
 use crate::outbox::{ConnectionId, Outbox};
 use crate::peer::Frame;
-use crate::question::GroupAnswer;
 use crate::read_counts::{Lines, ReadCounts};
 use crate::replica::{Hosted, Origin, PendingWrite, Replica};
 use crate::report::Reports;
@@ -21,7 +21,7 @@ use crate::snapshot::Limiter;
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::{Disk, Now};
 use hedgerow_placement::{Catalogue, Settings};
-use hedgerow_replication::{Asking, ProposeError};
+use hedgerow_replication::ProposeError;
 use hedgerow_storage::Engines;
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::op::{Proposal, Write};
@@ -61,12 +61,7 @@ pub struct Node {
     pub(crate) is_storage_behind: bool,
     /// The node hands over what it leads and will stop.
     pub(crate) is_draining: bool,
-    /// When questions leave, by the node that they go to.
-    pub(crate) asking: BTreeMap<NodeId, Asking>,
-    /// Answers that leave with the current batch of events, by the node that they go to.
-    pub(crate) answers: BTreeMap<NodeId, Vec<GroupAnswer>>,
-    /// The id of the next message with questions. It begins at a random place, so that no life of the node uses another's.
-    pub(crate) next_question: u64,
+    pub(crate) asks: Asks,
     /// Groups that want to be looked at, by when. See `wake.rs`.
     pub(crate) wakes: BTreeSet<(Instant, GroupId)>,
     pub(crate) load: Load,
@@ -224,7 +219,7 @@ impl Node {
                     replica.is_dirty = false;
                     self.drive_group(group, now);
                     self.gather_question(group, now);
-                    self.update_wake(group, now);
+                    self.update_wake(group);
                 }
             }
         }

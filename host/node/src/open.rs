@@ -1,6 +1,7 @@
 //! Starting a node: what its directories hold, replica by replica, and which of it is fit to go on.
 
 use crate::admin::AdminCalls;
+use crate::asks::Asks;
 use crate::config::Config;
 use crate::drive::chain;
 use crate::founding::Founding;
@@ -86,7 +87,7 @@ impl Node {
         }
         let address = Text::from(config.address.as_str());
         let scans = Scans::new(random.next_u64());
-        let next_question = random.next_u64();
+        let asks = Asks::new(random.next_u64());
         if logs.iter().any(Log::has_unknown_loss) {
             // The log held something that cannot be read, of whatever group. A replica that is missing now may be what
             // was lost, so that nothing may be created in this incarnation's name.
@@ -116,9 +117,7 @@ impl Node {
             log_writes: LogWrites::default(),
             is_storage_behind: false,
             is_draining: false,
-            asking: BTreeMap::new(),
-            answers: BTreeMap::new(),
-            next_question,
+            asks,
             wakes: BTreeSet::new(),
             load: Load::default(),
             read_counts: ReadCounts::default(),

@@ -265,8 +265,8 @@ async fn drive(
     }
 }
 
-/// The time at which the node wants to be woken, by the runtime's timer, whose milliseconds are fine enough: what wakes the
-/// node are deadlines, patience and pauses between messages.
+/// Rings at the time at which the node wants to be woken, or earlier, which does no harm. By the runtime's timer, whose
+/// milliseconds are fine enough: what wakes the node are deadlines, patience and pauses between messages.
 struct Alarm {
     sleep: std::pin::Pin<Box<tokio::time::Sleep>>,
     at: Option<Instant>,
@@ -277,16 +277,15 @@ impl Alarm {
         Self { sleep: Box::pin(tokio::time::sleep(Duration::ZERO)), at: None }
     }
 
-    fn set(&mut self, at: Option<Instant>) {
-        if at != self.at {
-            self.at = at;
-            if let Some(at) = at {
-                self.sleep.as_mut().reset(tokio::time::Instant::now() + at.since(OsClock.now()));
-            }
-        }
+    /// Rings at `wanted`. An earlier time that it is set to stays: most reads are answered long before anybody loses
+    /// patience, and setting it for each of them would cost more than ringing in vain now and then.
+    fn set(&mut self, wanted: Option<Instant>) {
+        let Some(wanted) = wanted.filter(|wanted| self.at.is_none_or(|at| *wanted < at)) else { return };
+        self.at = Some(wanted);
+        self.sleep.as_mut().reset(tokio::time::Instant::now() + wanted.since(OsClock.now()));
     }
 
-    /// Ends when the time has come, once.
+    /// Ends when it rings, once.
     async fn wait(&mut self) {
         if self.at.is_none() {
             return std::future::pending().await;

@@ -186,8 +186,9 @@ impl Node {
             // is read is the state at `now`, when the lease held.
             Ok(Some(served)) => match &replica.storage {
                 Some(storage) => {
+                    // Just after a checkpoint was installed the group lags behind its storage, which is what is read.
                     let reflected = Reflected {
-                        index: replica.group.applied(),
+                        index: storage.applied().index,
                         staleness: served.staleness,
                         waited: now.instant.since(caller.received),
                     };
@@ -254,7 +255,7 @@ impl Node {
             ReadOutcome::Lagging(lag) => Err(Refusal::Lagging(lag)),
         };
         let role = replica.group.role();
-        let index = replica.group.applied();
+        let index = replica.storage.as_ref().map_or(0, |storage| storage.applied().index);
         let reply = served.and_then(|served| match &replica.storage {
             Some(storage) => storage
                 .read(&pending.read, expiry_seconds(now.unix_micros))

@@ -10,8 +10,8 @@ use hedgerow_storage::Partition;
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::op::{Read, Scan};
 use hedgerow_types::{GroupId, Index, Instant, ReplicaId, Term};
-use hedgerow_wire::Method;
 use hedgerow_wire::serve::TableKind;
+use hedgerow_wire::{Class, Method};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -84,6 +84,8 @@ pub(crate) struct Replica {
     pub(crate) is_settled: bool,
     /// When it is looked at although nothing happens; see `wake.rs`.
     pub(crate) wake: Option<Instant>,
+    /// It is not looked at for that reason before this time.
+    pub(crate) may_wake: Instant,
     /// No request that waits here is to be answered before this time; `None` if none waits.
     pub(crate) first_deadline: Option<Instant>,
 }
@@ -150,6 +152,11 @@ pub(crate) struct Page {
 }
 
 impl Caller {
+    /// Whether it reads or writes data.
+    pub(crate) fn is_data(&self) -> bool {
+        matches!(self.method.class(), Class::Read | Class::Scan | Class::Write)
+    }
+
     pub(crate) fn group(&self) -> GroupId {
         GroupId::new(self.app_id as u32, self.partition_index as u32)
     }

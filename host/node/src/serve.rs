@@ -49,7 +49,7 @@ impl Node {
             kind: TableKind::Hash,
             page: None,
         };
-        self.load.take();
+        self.load.take(caller.is_data());
         match caller.method.class() {
             Class::Read | Class::Scan | Class::Write => self.serve_data(caller, &header, &body, now),
             Class::Admin => self.serve_admin(caller, body, now),
@@ -208,7 +208,7 @@ impl Node {
     }
 
     pub(crate) fn answer(&mut self, caller: &Caller, reply: &Reply, reflected: Reflected) {
-        self.load.answer();
+        self.load.answer(caller.is_data());
         let extension = caller.is_extended.then(|| ReplyExtension {
             served_by: self.address.clone(),
             index: reflected.index,

@@ -10,7 +10,7 @@ use hedgerow_env::Now;
 use hedgerow_types::{GroupId, Instant, Refusal};
 use std::time::Duration;
 
-/// A group that wants to be woken at once, again, is woken after this time: it must not keep the node from everything else.
+/// A group is not woken again before this time has passed: it must not keep the node from everything else.
 const WAKE_MIN: Duration = Duration::from_millis(1);
 
 impl Replica {
@@ -31,7 +31,7 @@ impl Node {
     /// Cheap. May change whenever the node is driven.
     pub fn wakes_at(&self) -> Option<Instant> {
         let group = self.wakes.first().map(|(at, _)| *at);
-        let questions = self.asking.values().filter_map(hedgerow_replication::Asking::wakes_at).min();
+        let questions = self.asks.asking.values().filter_map(hedgerow_replication::Asking::wakes_at).min();
         match (group, questions) {
             (Some(group), Some(questions)) => Some(group.min(questions)),
             (group, questions) => group.or(questions),
@@ -45,6 +45,7 @@ impl Node {
             self.wakes.pop_first();
             if let Some(replica) = self.running(group) {
                 replica.wake = None;
+                replica.may_wake = now.instant + WAKE_MIN;
                 replica.group.handle_tick(now.instant);
                 self.expire_waiting(group, now);
                 self.mark_dirty(group);
@@ -53,7 +54,7 @@ impl Node {
     }
 
     /// Lists `group` under the time at which it wants to be looked at, if that has changed.
-    pub(crate) fn update_wake(&mut self, group: GroupId, now: Now) {
+    pub(crate) fn update_wake(&mut self, group: GroupId) {
         let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
         // A group without storage is not driven, so that what it wants would not be done.
         let wanted = if replica.storage.is_some() { replica.group.wakes_at() } else { None };
@@ -61,7 +62,7 @@ impl Node {
             (Some(wanted), Some(deadline)) => Some(wanted.min(deadline)),
             (wanted, deadline) => wanted.or(deadline),
         };
-        let wake = wake.map(|at| at.max(now.instant + WAKE_MIN));
+        let wake = wake.map(|at| at.max(replica.may_wake));
         if wake == replica.wake {
             return;
         }

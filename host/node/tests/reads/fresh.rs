@@ -54,6 +54,26 @@ fn s14_a_session_never_goes_back_whichever_replica_it_reads_from() {
     }
 }
 
+/// A replica that has what the session saw may still be older than the bound.
+#[test]
+fn s14_a_bounded_read_of_a_session_waits_for_its_floor_and_for_its_bound() {
+    let (mut world, key, places) = world();
+    let follower = places.followers[0];
+    world.run(500 * MS);
+    world.machines.get_mut(&follower).unwrap().is_log_stuck = true;
+    let index = world.write(&key, places.leader, "new");
+    // It learns that the entry is committed, and cannot apply it.
+    world.run(500 * MS);
+    let ask = Ask::anywhere(bounded(20)).with_token(&token(&key, index));
+    let read = world.send_get(&key, follower, &ask);
+    world.run(50 * MS);
+    assert!(world.answer(read).is_none());
+    world.unstick(follower);
+    let (value, extension) = crate::world::value_of(world.wait(read).1).unwrap();
+    assert_eq!(value, "new");
+    assert!(extension.staleness_ms.is_some_and(|ms| ms <= 20), "{extension:?}");
+}
+
 #[test]
 fn a_token_ahead_of_the_group_is_refused_with_the_lag_and_not_waited_for() {
     let (mut world, key, places) = world();
@@ -165,4 +185,27 @@ fn a_read_is_answered_when_its_deadline_comes() {
     assert!(refused.after <= 10 * MS, "{refused:?}");
     let counts = world.counts(places.leader);
     assert_eq!(counts["waiting"], 0);
+}
+
+/// A group that has much to do is not always just about to be looked at.
+#[test]
+fn a_deadline_is_kept_while_the_group_is_busy() {
+    let (mut world, key, places) = world();
+    world.write(&key, places.leader, "0");
+    let follower = places.followers[0];
+    world.run(500 * MS);
+    world.cut_off(follower);
+    for millis in [7, 23, 41] {
+        let ask = Ask::anywhere(ReadLevel::Linearizable).with_deadline(millis * MS);
+        let sent = world.now;
+        let waits = world.send_get(&key, follower, &ask);
+        let (at, _) = loop {
+            world.get(&key, follower, &Ask::anywhere(ReadLevel::Eventual)).unwrap();
+            world.run(Duration::from_micros(100));
+            if let Some(answer) = world.answer(waits) {
+                break answer;
+            }
+        };
+        assert!(at.since(sent) <= (millis + 1) * MS, "{millis} ms became {:?}", at.since(sent));
+    }
 }

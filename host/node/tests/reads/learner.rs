@@ -157,3 +157,29 @@ fn a_learner_comes_when_its_node_does() {
     world.run(10_000 * MS);
     assert_eq!(world.replicas(key.partition).learners, [fourth]);
 }
+
+/// A voter that its node could not make when the table was created, and whose group has changed since, is replaced: what it
+/// would begin with is no longer the group's beginning.
+#[test]
+fn a_voter_that_was_never_made_is_replaced_after_the_group_has_changed() {
+    let mut world = World::new(4);
+    let away = NodeId(4);
+    world.run(3_000 * MS);
+    world.cut_off(away);
+    // The others still count it among the living, and give it voters.
+    world.create_table(8, &json!({}));
+    world.set_option("read_replicas", "1");
+    world.run(3_000 * MS);
+    let states = |world: &mut World| -> Vec<String> {
+        let table = world.admin(NodeId(1), "describe", &json!({ "name": "t" })).unwrap();
+        let partitions = table["partitions"].as_array().unwrap().clone();
+        let replicas = partitions.iter().flat_map(|partition| partition["replicas"].as_array().unwrap());
+        let here = replicas.filter(|replica| replica["node"] == away.0 && replica["role"] != "learner");
+        here.map(|replica| replica["state"].as_str().unwrap().to_owned()).collect()
+    };
+    assert!(!states(&mut world).is_empty(), "no voter was given to it");
+    world.cut.clear();
+    world.run(20_000 * MS);
+    let after = states(&mut world);
+    assert!(after.iter().all(|state| state == "ok"), "{after:?}");
+}

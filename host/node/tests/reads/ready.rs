@@ -2,7 +2,7 @@
 
 use crate::world::{Ask, Key, MS, Places, World, bounded};
 use hedgerow_node::Job;
-use hedgerow_types::{NodeId, ReadLevel, Refusal};
+use hedgerow_types::{GroupId, NodeId, ReadLevel, Refusal, SessionToken};
 use serde_json::json;
 use std::time::Duration;
 
@@ -167,4 +167,46 @@ fn r17_nothing_is_in_flight_when_everything_is_answered() {
     let counts = world.counts(follower);
     // The call that asks is answered when the counts have been taken.
     assert_eq!((&counts["requests_in_flight"], &counts["waiting"]), (&json!(1), &json!(0)), "{counts}");
+}
+
+/// C18: what waits when a checkpoint comes is told at once: installing it may take long.
+#[test]
+fn c18_a_read_that_waits_when_a_checkpoint_comes_is_told_at_once() {
+    let small = |config: &mut hedgerow_node::Config| config.flush_replica_bytes = 1_000;
+    let (mut world, key, places) = world_of(World::configured(3, small), &json!({}));
+    let follower = places.followers[0];
+    world.run(500 * MS);
+    world.machines.get_mut(&follower).unwrap().holds = |job| matches!(job, Job::Install { .. });
+    world.cut_off(follower);
+    // The others flush, and the log no longer has what the follower misses.
+    let mut index = 0;
+    for _ in 0..40 {
+        index = world.write(&key, places.leader, &"x".repeat(1_000));
+        world.run(10 * MS);
+    }
+    world.cut.clear();
+    let token = SessionToken::of(GroupId::new(key.table as u32, key.partition as u32), index).encode();
+    let ask = Ask::anywhere(ReadLevel::Session).with_token(&token).with_deadline(60_000 * MS);
+    let mut reads = Vec::new();
+    while world.machines[&follower].held.is_empty() {
+        reads.push(world.send_get(&key, follower, &ask));
+        world.run(MS);
+        assert!(reads.len() < 2_000, "no checkpoint came");
+    }
+    let answers: Vec<_> = reads.iter().map(|read| world.answer(*read).expect("nobody waits any more").1).collect();
+    let last = crate::world::value_of(answers.into_iter().next_back().unwrap()).unwrap_err().0;
+    assert!(matches!(last, Some(Refusal::NotReady(_))), "{last:?}");
+}
+
+/// A node that no longer has the replica which led says so; the follower does not wait for an answer that never comes.
+#[test]
+fn a_question_to_a_replica_that_is_gone_is_answered() {
+    let (mut world, key, places) = world(3, &json!({}));
+    let follower = places.followers[0];
+    let ask = Ask::anywhere(ReadLevel::Linearizable).with_deadline(5_000 * MS);
+    world.get(&key, follower, &ask).unwrap();
+    world.wipe(places.leader);
+    let refused = world.get(&key, follower, &ask).unwrap_err();
+    assert!(matches!(refused.refusal, Some(Refusal::NotLeader { .. })), "{refused:?}");
+    assert!(refused.after <= MS, "{refused:?}");
 }

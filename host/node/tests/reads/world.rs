@@ -239,6 +239,20 @@ impl World {
         self.settle(id);
     }
 
+    /// The disk of the log goes on.
+    pub fn unstick(&mut self, id: NodeId) {
+        let now = self.clock();
+        let machine = self.machines.get_mut(&id).unwrap();
+        machine.is_log_stuck = false;
+        for (log, rounds) in machine.logs.iter_mut().enumerate() {
+            while rounds.begin().unwrap() {
+                let tickets = rounds.finish().unwrap();
+                machine.node.handle_round(log, Round::Done { tickets }, now);
+            }
+        }
+        self.settle(id);
+    }
+
     /// Sends a request; its number. The node takes it at once and is driven if `is_driven`.
     pub fn send(&mut self, to: NodeId, header: &Header, body: &Body) -> i32 {
         let number = self.put(to, header, body);
