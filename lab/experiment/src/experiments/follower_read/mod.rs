@@ -37,6 +37,9 @@ const SPLIT_KEY: &[u8] = b"g";
 /// Half of a round trip between the two places, and the bandwidth: those of the published test.
 const LINK_DELAY: &str = "14ms";
 const LINK_BANDWIDTH: &str = "297mbit";
+/// What each node may compute while scenarios are compared, percent of a core. The published test had a machine for each
+/// server; without shares, a follower here would be paid for by what its leader and the clients compute on the same cores.
+const SHARE_PERCENT: u8 = 25;
 /// Connections to each node that all clients share.
 const CONNECTIONS: u32 = 4;
 /// How long a request may take: a scan over a narrow link waits for those before it.
@@ -90,10 +93,37 @@ pub(super) struct FollowerRead {
     rows: u64,
     settings: Settings,
     stage: Option<Stage>,
-    /// The fault plan, once it is known who leads.
-    link: Option<Plan>,
-    /// Whether the link is on.
+    /// Who leads and who follows, once that is known.
+    replicas: Option<(u16, u16)>,
+    /// The present faults.
+    conditions: Conditions,
+}
+
+/// Which faults a variant runs under.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Conditions {
+    /// Whether the link lies between the places.
     is_far: bool,
+    /// Whether nodes are held to a share of a core.
+    is_shared: bool,
+}
+
+impl Conditions {
+    fn of(case: &Case) -> Self {
+        Self { is_far: case.is_far(), is_shared: matches!(case, Case::Scan(_)) }
+    }
+
+    /// The plan that makes them, and nothing else.
+    fn plan(self, leader: u16, follower: u16) -> Result<Plan> {
+        let mut text = PLAN_HEAD.to_owned();
+        if self.is_shared {
+            text.push_str(&format!("\n[[fault]]\nkind = \"share\"\npercent = {SHARE_PERCENT}\n"));
+        }
+        if self.is_far {
+            text.push_str(&link(leader, follower));
+        }
+        Ok(Plan::parse(&text)?)
+    }
 }
 
 impl FollowerRead {
@@ -108,7 +138,7 @@ impl FollowerRead {
             ..Settings::of_binary(options.binary.clone(), NODE_COUNT)
         };
         let rows = options.rows.unwrap_or(size.rows);
-        Self { size, rows, settings, stage: None, link: None, is_far: false }
+        Self { size, rows, settings, stage: None, replicas: None, conditions: Conditions::default() }
     }
 
     fn workload(&self, what: &Asked) -> Workload {
@@ -197,21 +227,22 @@ impl Asked {
     }
 }
 
+/// What every plan begins with.
+const PLAN_HEAD: &str = "# Two places, 28 ms round trip and 297 Mbit/s for each node: the leader in one, the follower with the clients in \
+     the other. On in the\n# scenarios that have the leader far away. Nodes are held to a share of a core in those that scan.\n\
+     name = \"two-places\"\nseed = 1\n";
+
 /// A link between the clients with the follower, and everybody else.
-fn link(leader: u16, follower: u16) -> Result<Plan> {
-    let others: Vec<String> =
-        (1..=NODE_COUNT as u16).filter(|node| *node != follower).map(|node| node.to_string()).collect();
-    let text = format!(
-        "# Two places, 28 ms round trip and 297 Mbit/s for each node: the leader, node {leader}, in one, and the follower with\n\
-         # the clients in the other. On in the scenarios that have the leader far away.\n\
-         name = \"two-places\"\nseed = 1\n\n\
-         [[place]]\nname = \"leader\"\nnodes = [{}]\n\n\
+fn link(leader: u16, follower: u16) -> String {
+    let others = (1..=NODE_COUNT as u16).filter(|node| *node != follower).map(|node| node.to_string());
+    let others: Vec<String> = others.collect();
+    format!(
+        "\n# Node {leader} leads.\n[[place]]\nname = \"leader\"\nnodes = [{}]\n\n\
          [[place]]\nname = \"clients and follower\"\nnodes = [{follower}]\nclients = [\"*\"]\n\n\
          [[fault]]\nkind = \"link\"\nbetween = [\"leader\", \"clients and follower\"]\n\
          delay = \"{LINK_DELAY}\"\nbandwidth = \"{LINK_BANDWIDTH}\"\n",
         others.join(", ")
-    );
-    Ok(Plan::parse(&text)?)
+    )
 }
 
 impl Experiment for FollowerRead {
@@ -246,7 +277,9 @@ impl Experiment for FollowerRead {
     }
 
     fn fault_plan(&self) -> Option<String> {
-        self.link.as_ref().map(|plan| plan.text().to_owned())
+        let (leader, follower) = self.replicas?;
+        let all = Conditions { is_far: true, is_shared: true };
+        all.plan(leader, follower).ok().map(|plan| plan.text().to_owned())
     }
 
     async fn prepare(&mut self, context: &Context<'_>, case: &Case) -> Result<()> {
@@ -269,19 +302,19 @@ impl Experiment for FollowerRead {
         stage.rest().await?;
         let (leader, followers) = stage.replicas_of(TABLE, 0).await?;
         let follower = *followers.first().context("the partition has no follower")?;
-        self.link = Some(link(leader, follower)?);
+        self.replicas = Some((leader, follower));
         self.stage = Some(stage);
         Ok(())
     }
 
     async fn measure(&mut self, context: &Context<'_>, case: &Case) -> Result<Vec<Run>> {
         let loads: Vec<_> = self.asked(case).into_iter().map(|what| (what, self.load(case, &what))).collect();
-        let link = self.link.as_ref().context("the first variant is prepared before the first turn")?;
+        let (leader, follower) = self.replicas.context("the first variant is prepared before the first turn")?;
         let stage = self.stage.as_mut().context("the cluster is started before the first turn")?;
-        if case.is_far() != self.is_far {
-            let plan = if case.is_far() { link.clone() } else { no_faults()? };
-            stage.set_faults(&plan).await?;
-            self.is_far = case.is_far();
+        let conditions = Conditions::of(case);
+        if conditions != self.conditions {
+            stage.set_faults(&conditions.plan(leader, follower)?).await?;
+            self.conditions = conditions;
         }
         let mut runs = Vec::new();
         for (what, load) in loads {
@@ -307,10 +340,6 @@ impl Experiment for FollowerRead {
     }
 }
 
-fn no_faults() -> Result<Plan> {
-    Ok(Plan::parse("name = \"none\"\nseed = 1\n")?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -334,7 +363,7 @@ mod tests {
 
     #[test]
     fn the_link_lies_between_the_clients_with_the_follower_and_the_leader() {
-        let plan = link(3, 1).unwrap();
+        let plan = Conditions { is_far: true, is_shared: true }.plan(3, 1).unwrap();
         let events = plan.schedule(3, Duration::from_secs(60));
         let of = |node| switches(&plan, node, events.iter());
         assert_eq!(of(3).links[0].nodes, [1]);
@@ -342,7 +371,9 @@ mod tests {
         assert_eq!(of(3).links[0].incoming.bytes_per_second, Some(37_125_000));
         assert_eq!(of(1).links[0].nodes, [2, 3]);
         assert!(of(1).client_link("127.0.0.1".parse().unwrap()).is_none());
-        assert!(no_faults().unwrap().schedule(3, Duration::from_secs(60)).is_empty());
+        assert_eq!(of(2).cpu_percent, Some(SHARE_PERCENT));
+        let none = Conditions::default().plan(3, 1).unwrap();
+        assert!(none.schedule(3, Duration::from_secs(60)).is_empty());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::cases::{Case, FarRead, Scenario};
 use super::published::{ETCD_FAR_X16_MS, ETCD_SOURCE, SOURCE, tikv};
-use super::{Asked, Size3};
+use super::{Asked, SHARE_PERCENT, Size3};
 use crate::published::{Beside, Comparison};
 use crate::read_counts::MESSAGES_PER_READ;
 use crate::summary::{Spread, number, or_na, times};
@@ -95,7 +95,7 @@ fn scans(size: &Size3, runs: Runs<'_>) -> Option<Table> {
     let notes = [
         format!(
             "Ours: linearizable scans, a closed loop of {clients} clients with one in flight each; median (min-max) of the \
-             repetitions. Server p99: waiting at the node, an index asked of the leader included, and serving; per page."
+             repetitions. Each node is held to {SHARE_PERCENT} % of a core. Server p99: waiting at the node, an index asked of the leader included, and serving; per page."
         ),
         SOURCE.to_owned(),
     ];
