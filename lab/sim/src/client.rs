@@ -6,14 +6,17 @@
 //! promise.
 
 use crate::clock::MILLISECOND;
-use crate::history::{Call, Operation, Outcome, Time};
+use crate::history::{Answer, Call, Operation, Outcome, Seen, Time};
+use crate::oracle::WriteId;
 use crate::protocol::{self, Attempt, Received, Table};
+use crate::reading::Wish;
 use crate::workload::Workload;
 use bytes::Bytes;
 use hedgerow_types::random::Random;
+use hedgerow_types::{Index, ReadLevel, Refusal};
 
-/// How often in an operation a client goes to a leader that was named to it without a pause.
-const REDIRECTS_AT_ONCE_MAX: i32 = 3;
+/// How often in an operation a client goes on to the next node without a pause.
+const MOVES_AT_ONCE_MAX: i32 = 3;
 
 /// How the clients of a run behave.
 #[derive(Clone, Copy, Debug)]
@@ -26,9 +29,40 @@ pub struct Pace {
     pub deadline: Time,
 }
 
+/// Where a client goes with reads that any replica may answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preference {
+    /// To any machine.
+    Any,
+    /// To this one, as long as it answers.
+    Near(usize),
+    /// To the leader, as long as it answers.
+    Leader,
+}
+
+impl Preference {
+    /// Draws one.
+    pub fn drawn(machine_count: usize, random: &mut Random) -> Self {
+        match random.below(5) {
+            0 | 1 => Self::Any,
+            2 | 3 => Self::Near(random.below(machine_count as u64) as usize),
+            _ => Self::Leader,
+        }
+    }
+}
+
 /// What a client wants from the world.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
+    /// A write begins, which a log may hold from now on.
+    Begin {
+        /// Its id.
+        id: WriteId,
+        /// On which record.
+        key: u32,
+        /// What.
+        call: Call,
+    },
     /// Send a frame to machine `machine`.
     Send {
         /// Index of the machine.
@@ -45,10 +79,31 @@ pub enum Action {
     },
     /// Record the operation.
     Record(Operation),
-    /// Say so in the trace: an attempt was refused.
-    Note(String),
+    /// Judge a read whose answer came when another copy or attempt had been answered already, or when it was too late. It
+    /// must be right all the same.
+    Judge(Operation),
+    /// An attempt was refused.
+    Refused {
+        /// By whom.
+        machine: usize,
+        /// What.
+        call: Call,
+        /// Why.
+        refusal: Refusal,
+    },
     /// Stop the run: a reply made no sense.
     Fail(String),
+}
+
+/// A reply on its arrival.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// What came.
+    pub frame: Bytes,
+    /// When the machine sent it.
+    pub served: Time,
+    /// The present.
+    pub now: Time,
 }
 
 /// One client.
@@ -63,28 +118,59 @@ pub struct Client {
     table: Table,
     /// By partition: whom the client takes for the leader.
     leaders: Vec<usize>,
+    preference: Preference,
+    /// The session that it is in.
+    session: usize,
     pace: Pace,
     random: Random,
     current: Option<Current>,
+    /// The operation before, whose copies and attempts may still be answered.
+    last: Option<Current>,
     /// What is to be done before anything from the workload; `None` = draw from it.
-    script: Option<Vec<(u32, Call)>>,
+    script: Option<Vec<Wish>>,
     is_stopped: bool,
 }
 
 #[derive(Debug)]
 struct Current {
-    call: Call,
-    key: u32,
+    wish: Wish,
     start: Time,
     deadline: Time,
     attempts: i32,
-    /// Number of the first attempt's frame; later attempts count on.
-    first_sequence_id: i32,
-    machine: usize,
+    /// Every frame of every attempt.
+    sent: Vec<Sent>,
+    /// Where the next attempt goes, if it may go anywhere.
+    next: Option<usize>,
     /// Whether an attempt may have had an effect, or may still have one.
     is_doubtful: bool,
-    /// Whether the latest attempt has not been answered.
-    is_waiting: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    sequence_id: i32,
+    machine: usize,
+    at: Time,
+    floor: Index,
+    /// Whether it is still waited for. What was given up may be answered all the same.
+    is_open: bool,
+    is_answered: bool,
+}
+
+impl Current {
+    fn is_waiting(&self) -> bool {
+        self.sent.iter().any(|sent| sent.is_open)
+    }
+
+    /// Gives up what is waited for, at `machine` or everywhere; it may have had an effect. Returns whether that was
+    /// anything.
+    fn give_up(&mut self, machine: Option<usize>) -> bool {
+        let mut was_any = false;
+        for sent in self.sent.iter_mut().filter(|sent| machine.is_none_or(|machine| machine == sent.machine)) {
+            was_any |= std::mem::take(&mut sent.is_open);
+        }
+        self.is_doubtful |= was_any;
+        was_any
+    }
 }
 
 impl Client {
@@ -100,19 +186,27 @@ impl Client {
             machine_count,
             table,
             leaders,
+            preference: Preference::drawn(machine_count, &mut random),
+            session: number as usize,
             pace,
             random,
             current: None,
+            last: None,
             script: None,
             is_stopped: false,
         }
     }
 
     /// Makes the client do these operations one after the other and then stop.
-    pub fn with_script(mut self, mut script: Vec<(u32, Call)>) -> Self {
+    pub fn with_script(mut self, mut script: Vec<Wish>) -> Self {
         script.reverse();
         self.script = Some(script);
         self
+    }
+
+    /// Sends the client there with reads that any replica may answer.
+    pub fn with_preference(self, preference: Preference) -> Self {
+        Self { preference, ..self }
     }
 
     /// Begins.
@@ -137,35 +231,42 @@ impl Client {
             return;
         }
         let Some(current) = &mut self.current else { return self.begin(now, workload, out) };
-        if current.is_waiting {
-            current.is_doubtful = true;
-            current.is_waiting = false;
+        if current.give_up(None) {
             self.move_on(None);
         }
-        self.attempt(now, out);
+        self.attempt(now, workload, out);
     }
 
-    /// A reply came from `machine`.
-    pub fn handle_reply(&mut self, frame: Bytes, now: Time, workload: &mut Workload, out: &mut Vec<Action>) {
+    /// A reply came.
+    pub fn handle_reply(&mut self, delivery: Delivery, workload: &mut Workload, out: &mut Vec<Action>) {
+        self.handle_late_reply(&delivery, out);
+        let Delivery { frame, served, now } = delivery;
         let Some(current) = &mut self.current else { return };
-        let (sequence_id, received) = protocol::reply(frame, &current.call);
-        let latest = current.first_sequence_id + current.attempts - 1;
-        match (sequence_id, received) {
-            (None, Received::Nonsense(what)) => out.push(Action::Fail(what)),
-            (Some(id), _) if id < current.first_sequence_id || id > latest => {}
-            (_, Received::Answer(answer)) => {
-                workload.note(current.key, &current.call, &answer);
-                self.finish(Outcome::Ok(answer), now, out);
+        let call = current.wish.call;
+        let (id, received) = protocol::reply(frame, &call);
+        let position = current.sent.iter().position(|sent| Some(sent.sequence_id) == id);
+        position.iter().for_each(|position| current.sent[*position].is_answered = true);
+        match (position, received) {
+            (None, Received::Nonsense(what)) if id.is_none() => out.push(Action::Fail(what)),
+            (None, _) => {}
+            (Some(_), Received::Nonsense(what)) => out.push(Action::Fail(what)),
+            (Some(position), Received::Answer { answer, index, staleness, served_by }) => {
+                let Sent { machine, at: asked, floor, .. } = current.sent[position];
+                if let Some(other) = served_by.filter(|address| *address != address_of_machine(machine)) {
+                    out.push(Action::Fail(format!("m{} was asked, and {other} says that it answered", machine + 1)));
+                }
+                let seen = Seen { machine, index, staleness, asked, served, floor };
+                self.take_answer(answer, seen, workload);
+                self.finish(Outcome::Ok(answer), Some(seen), now, out);
             }
-            (_, Received::Nonsense(what)) => out.push(Action::Fail(what)),
-            (id, Received::Refused { is_clean, leader, why }) => {
+            (Some(position), Received::Refused { is_clean, leader, refusal }) => {
                 current.is_doubtful |= !is_clean;
-                let (number, machine) = (self.number, current.machine + 1);
-                out.push(Action::Note(format!("client {number} refused by m{machine}: {why}; leader {leader:?}")));
-                // An earlier attempt was given up already; only the latest decides what to do next.
-                if id == Some(latest) && current.is_waiting {
-                    current.is_waiting = false;
-                    let follows_at_once = leader.is_some() && current.attempts <= REDIRECTS_AT_ONCE_MAX;
+                let sent = &mut current.sent[position];
+                out.push(Action::Refused { machine: sent.machine, call, refusal });
+                // What was given up decides nothing, and of two copies the last one does.
+                if std::mem::take(&mut sent.is_open) && !current.is_waiting() {
+                    let may_follow = leader.is_some() || current.wish.goes_anywhere;
+                    let follows_at_once = may_follow && current.attempts <= MOVES_AT_ONCE_MAX;
                     self.move_on(leader);
                     if follows_at_once { self.wake_at(now, out) } else { self.back_off(now, out) }
                 }
@@ -173,12 +274,26 @@ impl Client {
         }
     }
 
+    fn handle_late_reply(&self, delivery: &Delivery, out: &mut Vec<Action>) {
+        let is_awaited = |last: &&Current| last.sent.iter().any(|sent| !sent.is_answered);
+        let Some(last) = self.last.as_ref().filter(is_awaited) else { return };
+        let Wish { key, call, .. } = last.wish;
+        let (id, received) = protocol::reply(delivery.frame.clone(), &call);
+        let sent = last.sent.iter().find(|sent| Some(sent.sequence_id) == id);
+        let (Some(sent), Received::Answer { answer, index, staleness, .. }, false) = (sent, received, call.is_write())
+        else {
+            return;
+        };
+        let Sent { machine, at: asked, floor, .. } = *sent;
+        let seen = Some(Seen { machine, index, staleness, asked, served: delivery.served, floor });
+        let (start, end, outcome) = (last.start, delivery.now, Outcome::Ok(answer));
+        out.push(Action::Judge(Operation { client: self.number, key, call, start, end, outcome, seen }));
+    }
+
     /// The connection to `machine` is gone.
     pub fn handle_closed(&mut self, machine: usize, now: Time, out: &mut Vec<Action>) {
         let Some(current) = &mut self.current else { return };
-        if current.is_waiting && current.machine == machine {
-            current.is_doubtful = true;
-            current.is_waiting = false;
+        if current.give_up(Some(machine)) && !current.is_waiting() {
             self.move_on(None);
             self.back_off(now, out);
         }
@@ -190,54 +305,88 @@ impl Client {
             Some(script) => script.pop(),
             None => Some(workload.draw()),
         };
-        let Some((key, call)) = next else { return };
+        let Some(wish) = next else { return };
+        self.session = workload.sessions.next(self.session, &mut self.random);
         self.sequence += 1;
-        let machine = self.leaders[self.table.partition_of(key) as usize];
-        self.current = Some(Current {
-            call,
-            key,
-            start: now,
-            deadline: now + self.pace.deadline,
-            attempts: 0,
-            first_sequence_id: self.next_sequence_id,
-            machine,
-            is_doubtful: false,
-            is_waiting: false,
-        });
-        self.attempt(now, out);
+        if wish.call.is_write() {
+            out.push(Action::Begin { id: (self.id, self.sequence), key: wish.key, call: wish.call });
+        }
+        let deadline = now + self.pace.deadline;
+        let next = match self.preference {
+            _ if !wish.goes_anywhere => None,
+            Preference::Any => Some(self.random.below(self.machine_count as u64) as usize),
+            Preference::Near(machine) => Some(machine),
+            Preference::Leader => None,
+        };
+        self.current =
+            Some(Current { wish, start: now, deadline, attempts: 0, sent: Vec::new(), next, is_doubtful: false });
+        self.attempt(now, workload, out);
     }
 
-    fn attempt(&mut self, now: Time, out: &mut Vec<Action>) {
+    fn attempt(&mut self, now: Time, workload: &Workload, out: &mut Vec<Action>) {
         let Some(current) = &mut self.current else { return };
         if now >= current.deadline {
-            let is_unknown = current.is_doubtful && current.call.is_write();
-            return self.finish(if is_unknown { Outcome::Unknown } else { Outcome::Failed }, now, out);
+            let is_unknown = current.is_doubtful && current.wish.call.is_write();
+            return self.finish(if is_unknown { Outcome::Unknown } else { Outcome::Failed }, None, now, out);
         }
         current.attempts += 1;
-        current.is_waiting = true;
-        current.machine = self.leaders[self.table.partition_of(current.key) as usize];
+        let wish = current.wish;
+        let leader = self.leaders[self.table.partition_of(wish.key) as usize];
+        let first = current.next.take().unwrap_or(leader);
+        let other = if first == leader {
+            (first + 1 + self.random.below(self.machine_count as u64 - 1) as usize) % self.machine_count
+        } else {
+            leader
+        };
+        let until = (now + self.pace.attempt_timeout).min(current.deadline);
+        self.send(first, now, workload, out);
+        if wish.is_hedged {
+            self.send(other, now, workload, out);
+        }
+        self.wake_at(until, out);
+    }
+
+    fn send(&mut self, machine: usize, now: Time, workload: &Workload, out: &mut Vec<Action>) {
+        let Some(current) = &mut self.current else { return };
+        let Wish { key, call, manner, .. } = current.wish;
+        let group = self.table.group_of(key);
+        // A session may read at other levels too, and must not see less than before then either (pitfall S14).
+        let is_session = call == Call::Get(ReadLevel::Session) || self.random.chance(1, 2);
+        let has_token = is_session && manner.is_extended() && !call.is_write();
+        let is_whole = self.random.chance(1, 2);
         let attempt = Attempt {
-            call: current.call,
-            key: current.key,
+            call,
+            manner,
+            token: has_token.then(|| workload.sessions.token(self.session, group, is_whole)),
+            key,
             sequence_id: self.next_sequence_id,
             client_id: self.id,
             sequence: self.sequence,
             number: current.attempts,
             deadline_ms: ((current.deadline - now) / MILLISECOND + 1) as i64,
         };
+        let floor = if has_token { workload.sessions.floor(self.session, group) } else { 0 };
+        let sequence_id = self.next_sequence_id;
+        current.sent.push(Sent { sequence_id, machine, at: now, floor, is_open: true, is_answered: false });
         self.next_sequence_id += 1;
-        out.push(Action::Send { machine: current.machine, frame: protocol::request(&attempt, self.table) });
-        let until = (now + self.pace.attempt_timeout).min(current.deadline);
-        self.wake_at(until, out);
+        out.push(Action::Send { machine, frame: protocol::request(&attempt, self.table) });
     }
 
     /// Chooses whom to ask next: the leader that was named, or anybody.
     fn move_on(&mut self, leader: Option<String>) {
-        let Some(current) = &self.current else { return };
-        let named = leader.as_deref().and_then(machine_of_address).filter(|machine| *machine < self.machine_count);
-        let other =
-            || (current.machine + 1 + self.random.below(self.machine_count as u64 - 1) as usize) % self.machine_count;
-        self.leaders[self.table.partition_of(current.key) as usize] = named.unwrap_or_else(other);
+        let Some(current) = &mut self.current else { return };
+        let Some(last) = current.sent.last() else { return };
+        let count = self.machine_count;
+        let named = leader.as_deref().and_then(machine_of_address).filter(|machine| *machine < count);
+        let other = (last.machine + 1 + self.random.below(count as u64 - 1) as usize) % count;
+        let believed = &mut self.leaders[self.table.partition_of(current.wish.key) as usize];
+        if named.is_some() || last.machine == *believed {
+            *believed = named.unwrap_or(other);
+        }
+        // Half of the reads that were refused somewhere go to the leader in the end.
+        if current.wish.goes_anywhere && self.random.chance(1, 2) {
+            current.next = Some(other);
+        }
     }
 
     fn back_off(&mut self, now: Time, out: &mut Vec<Action>) {
@@ -245,9 +394,18 @@ impl Client {
         self.wake_at(now + pause, out);
     }
 
-    fn finish(&mut self, outcome: Outcome, now: Time, out: &mut Vec<Action>) {
-        let Some(Current { call, key, start, .. }) = self.current.take() else { return };
-        out.push(Action::Record(Operation { client: self.number, key, call, start, end: now, outcome }));
+    fn take_answer(&self, answer: Answer, seen: Seen, workload: &mut Workload) {
+        let Some(Wish { key, call, .. }) = self.current.as_ref().map(|current| current.wish) else { return };
+        workload.note(key, &call, &answer);
+        if let Some(index) = seen.index {
+            workload.sessions.observe(self.session, self.table.group_of(key), index);
+        }
+    }
+
+    fn finish(&mut self, outcome: Outcome, seen: Option<Seen>, now: Time, out: &mut Vec<Action>) {
+        self.last = self.current.take();
+        let Some(Current { wish: Wish { key, call, .. }, start, .. }) = self.last else { return };
+        out.push(Action::Record(Operation { client: self.number, key, call, start, end: now, outcome, seen }));
         let pause = self.random.below(self.pace.think_max + 1);
         self.wake_at(now + pause, out);
     }

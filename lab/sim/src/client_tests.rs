@@ -1,11 +1,11 @@
 //! What a client reports must be true, whatever the replies: everything else the simulation says rests on it.
 
 use super::*;
-use crate::history::Answer;
+use crate::scenario::Plan;
 use bytes::BytesMut;
-use hedgerow_types::Refusal;
-use hedgerow_wire::message::IncrReply;
-use hedgerow_wire::{Reply, ReplyExtension, decode_request, encode_reply};
+use hedgerow_types::{Refusal, Status};
+use hedgerow_wire::message::{GetReply, IncrReply};
+use hedgerow_wire::{Method, Reply, ReplyExtension, decode_request, encode_reply};
 
 const PACE: Pace = Pace { think_max: 0, attempt_timeout: 100 * MILLISECOND, deadline: 250 * MILLISECOND };
 
@@ -30,8 +30,9 @@ struct Seen {
 impl Bench {
     fn new() -> Self {
         let table = Table { id: 1, partition_count: 2 };
-        let client = Client::new(7, 99, 3, table, PACE, Random::new(1)).with_script(vec![(0, Call::Incr(5))]);
-        let workload = Workload::new(1, 50, Random::new(2));
+        let client =
+            Client::new(7, 99, 3, table, PACE, Random::new(1)).with_script(vec![Wish::of_leader(0, Call::Incr(5))]);
+        let workload = Workload::new(&Plan::new(1, None, None), Random::new(2));
         let mut bench = Self { client, workload, actions: Vec::new(), now: 0 };
         bench.client.start(0, &mut bench.actions);
         bench
@@ -52,11 +53,15 @@ impl Bench {
         })
     }
 
+    /// The machine that was asked replies.
     fn reply(&mut self, sequence_id: i32, reply: &Reply) {
         let mut frame = BytesMut::new();
-        let extension = ReplyExtension::default();
+        let sent = self.client.current.as_ref().and_then(|it| it.sent.iter().find(|it| it.sequence_id == sequence_id));
+        let served_by = address_of_machine(sent.map_or(0, |sent| sent.machine)).as_str().into();
+        let extension = ReplyExtension { served_by, ..ReplyExtension::default() };
         encode_reply(&mut frame, hedgerow_wire::Method::Incr, sequence_id, reply, Some(&extension));
-        self.client.handle_reply(frame.freeze(), self.now, &mut self.workload, &mut self.actions);
+        let delivery = Delivery { frame: frame.freeze(), served: self.now, now: self.now };
+        self.client.handle_reply(delivery, &mut self.workload, &mut self.actions);
     }
 
     fn recorded(&self) -> Option<Outcome> {
@@ -148,4 +153,33 @@ fn a_late_success_of_an_earlier_attempt_counts() {
     assert_eq!(bench.recorded(), Some(Outcome::Ok(Answer::Sum(5))));
     bench.reply(second.sequence_id, &done());
     assert_eq!(bench.actions.iter().filter(|action| matches!(action, Action::Record(_))).count(), 1);
+}
+
+#[test]
+fn a_read_that_is_answered_twice_is_recorded_once_and_judged_twice() {
+    let mut bench = Bench::new();
+    bench.client = bench.client.with_script(vec![Wish { is_hedged: true, ..Wish::of_any(0, ReadLevel::Linearizable) }]);
+    let Some(Action::Wake { at, token }) = bench.actions.pop() else { panic!("it waits") };
+    bench.client.handle_wake(token, at, &mut bench.workload, &mut bench.actions);
+    let machines = |action: &Action| match action {
+        Action::Send { machine, .. } => Some(*machine),
+        _ => None,
+    };
+    let asked: Vec<usize> = bench.actions.iter().filter_map(machines).collect();
+    assert!(asked.len() == 2 && asked[0] != asked[1], "{asked:?}");
+    (bench.now, bench.actions) = (at + 1, Vec::new());
+    for sequence_id in [2, 1] {
+        let mut frame = BytesMut::new();
+        let reply = Reply::Get(GetReply { error: Status::NotFound.code(), ..GetReply::default() });
+        encode_reply(&mut frame, Method::Get, sequence_id, &reply, None);
+        let delivery = Delivery { frame: frame.freeze(), served: bench.now, now: bench.now };
+        bench.client.handle_reply(delivery, &mut bench.workload, &mut bench.actions);
+    }
+    let machine_of = |action: &Action| match action {
+        Action::Record(operation) => Some((true, operation.seen?.machine)),
+        Action::Judge(operation) => Some((false, operation.seen?.machine)),
+        _ => None,
+    };
+    let judged: Vec<(bool, usize)> = bench.actions.iter().filter_map(machine_of).collect();
+    assert_eq!(judged, [(true, asked[1]), (false, asked[0])]);
 }

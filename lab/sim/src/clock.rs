@@ -3,6 +3,7 @@
 use crate::history::Time;
 use hedgerow_env::Now;
 use hedgerow_types::Instant;
+use hedgerow_types::random::Random;
 
 /// One microsecond of [`Time`].
 pub const MICROSECOND: Time = 1_000;
@@ -63,6 +64,13 @@ impl LocalClock {
     const fn rate(&self) -> u128 {
         (1_000_000 + self.rate_error_ppm) as u128
     }
+}
+
+/// Draws a rate error of at most `most` parts per million, and half of the time the largest, in either direction: rules that
+/// allow for an error are put to the test by the largest.
+pub fn draw_rate_error(most: u64, random: &mut Random) -> i64 {
+    let drawn = random.below(2 * most + 1) as i64 - most as i64;
+    if random.chance(1, 2) { drawn.signum() * most as i64 } else { drawn }
 }
 
 #[cfg(test)]

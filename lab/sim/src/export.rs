@@ -11,7 +11,8 @@
 //! |---|---|---|
 //! | `client` | one operation at a time each | `ClientId` (a new one after every `unknown`) |
 //! | `key` | partition the model by it (`Model.Partition`) | part of `Input` |
-//! | `call.kind` | `get`, `put` (`value`), `remove`, `incr` (`by`), `swap` (`expected`, `new`) | `Input` |
+//! | `call.kind` | `get` (`level`; leave out all but `linearizable`), `put` (`value`), `remove`, `incr` (`by`), `swap` (`expected`, `new`) | `Input` |
+//! | `machine`, `index` | who answered, from 1, and at which position of the partition's log; null if not known | |
 //! | `start_ns`, `end_ns` | virtual nanoseconds; `end_ns` is null for an `unknown` outcome | `Call`, `Return` (null = the largest of the file + 1) |
 //! | `outcome` | `ok`, `failed` (leave the line out), `unknown` (any output, or no effect) | |
 //! | `answer` | `get`: `content`; `incr`: `sum`; `swap`: `is_applied`, `previous`; otherwise empty | `Output` |
@@ -30,7 +31,7 @@ pub fn json_lines(history: &History) -> String {
 
 fn line(operation: &Operation) -> Value {
     let call = match operation.call {
-        Call::Get => json!({ "kind": "get" }),
+        Call::Get(level) => json!({ "kind": "get", "level": level.to_string() }),
         Call::Put(value) => json!({ "kind": "put", "value": value }),
         Call::Remove => json!({ "kind": "remove" }),
         Call::Incr(by) => json!({ "kind": "incr", "by": by }),
@@ -43,7 +44,8 @@ fn line(operation: &Operation) -> Value {
     };
     json!({
         "client": operation.client, "key": operation.key, "call": call, "start_ns": operation.start, "end_ns": end,
-        "outcome": outcome, "answer": answer,
+        "outcome": outcome, "answer": answer, "machine": operation.seen.map(|seen| seen.machine + 1),
+        "index": operation.seen.and_then(|seen| seen.index),
     })
 }
 
@@ -59,30 +61,31 @@ fn answer_fields(answer: Answer) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::Seen;
 
     #[test]
     fn the_form_is_fixed() {
         let mut history = History::default();
         let call = Call::Swap { expected: Some(4), new: 9 };
         let outcome = Outcome::Ok(Answer::Swapped { is_applied: false, previous: None });
-        history.push(Operation { client: 3, key: 1, call, start: 120, end: 480, outcome });
-        history.push(Operation {
-            client: 3,
-            key: 1,
-            call: Call::Put(2),
-            start: 500,
-            end: 510,
-            outcome: Outcome::Unknown,
-        });
+        let seen = Seen { machine: 1, index: Some(7), staleness: None, asked: 130, served: 300, floor: 0 };
+        let swap = Operation { client: 3, key: 1, call, start: 120, end: 480, outcome, seen: Some(seen) };
+        history.push(swap);
+        let (call, outcome) = (Call::Put(2), Outcome::Unknown);
+        history.push(Operation { call, start: 500, end: 510, outcome, seen: None, ..swap });
+        let (call, outcome) = (Call::GET, Outcome::Failed);
+        history.push(Operation { call, start: 520, end: 530, outcome, seen: None, ..swap });
         let lines = json_lines(&history);
         let parsed: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         let swap = json!({ "kind": "swap", "expected": 4, "new": 9 });
         let answer = json!({ "is_applied": false, "previous": null });
         assert_eq!(
             parsed[0],
-            json!({ "client": 3, "key": 1, "call": swap, "start_ns": 120, "end_ns": 480, "outcome": "ok", "answer": answer })
+            json!({ "client": 3, "key": 1, "call": swap, "start_ns": 120, "end_ns": 480, "outcome": "ok", "answer": answer,
+                    "machine": 2, "index": 7 })
         );
         assert_eq!(parsed[1]["end_ns"], Value::Null);
         assert_eq!(parsed[1]["outcome"], "unknown");
+        assert_eq!(parsed[2]["call"], json!({ "kind": "get", "level": "linearizable" }));
     }
 }

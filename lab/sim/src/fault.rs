@@ -6,6 +6,7 @@ use crate::machine::Process;
 use crate::nemesis::{Step, View};
 use crate::protocol;
 use crate::world::{Event, World};
+use hedgerow_node::inspect::ReplicaView;
 use hedgerow_types::GroupId;
 
 impl World {
@@ -25,7 +26,6 @@ impl World {
                 self.heal(from, to);
             }
         }
-        let now = self.queue.now();
         for machine in 0..self.machines.len() {
             self.slow_wires(machine, 0);
             let state = &mut self.machines[machine];
@@ -35,8 +35,8 @@ impl World {
             state.disk.set_full(false);
             state.disk.set_read_only(false);
             state.disk.fail_syncs(std::path::Path::new("/"), false);
-            state.clock.set_rate(now, 0);
             state.is_paused = false;
+            self.set_clock_rate(machine, 0);
             self.schedule(machine);
             self.start_machine(machine);
         }
@@ -87,13 +87,24 @@ impl World {
                 self.machines[machine].may_fail = true;
                 self.machines[machine].disk.set_read_only(is_read_only);
             }
-            Step::ClockRate { machine, error_ppm } => self.machines[machine].clock.set_rate(now, error_ppm),
+            Step::ClockRate { machine, error_ppm } => self.set_clock_rate(machine, error_ppm),
             Step::StepWall { machine, seconds } => self.machines[machine].clock.step_wall(seconds * 1_000_000),
             Step::Transfer { machine } => self.move_leaders(machine),
+            Step::Learners { count } => self.set_learners(count),
             Step::BreakClients { machine } => self.break_clients(machine, false),
             Step::Wipe { machine } => self.lose_data(machine, true),
             Step::Corrupt { machine } => self.lose_data(machine, false),
         }
+    }
+
+    /// What the node waits for comes sooner or later than it seemed.
+    fn set_clock_rate(&mut self, machine: usize, error_ppm: i64) {
+        let now = self.queue.now();
+        self.machines[machine].clock.set_rate(now, error_ppm);
+        if let Some(process) = &mut self.machines[machine].process {
+            process.wakes_at = None;
+        }
+        self.schedule_wake(machine);
     }
 
     fn decide(&mut self) {
@@ -126,11 +137,12 @@ impl World {
         process.node.replicas_for_inspection().any(|replica| replica.id != GroupId::META && replica.leads().is_some())
     }
 
-    /// Whether no replica is missing anywhere.
+    /// Whether no voter is missing anywhere.
     fn is_whole(&self) -> bool {
-        let count = |process: &Process| process.node.replicas_for_inspection().count();
+        let is_voter = |replica: &ReplicaView<'_>| replica.group.membership().voters.contains(&replica.replica);
+        let count = |process: &Process| process.node.replicas_for_inspection().filter(is_voter).count();
         let running: usize = self.machines.iter().filter_map(|machine| machine.process.as_ref()).map(count).sum();
-        running == self.plan.replica_total()
+        running == self.plan.voter_total()
     }
 
     fn heal(&mut self, from: usize, to: usize) {
@@ -162,6 +174,14 @@ impl World {
             let asked = self.random.below(self.machines.len() as u64) as usize;
             self.send_to_machine(Caller::Operator, asked, frame);
         }
+    }
+
+    /// Asks some node for so many learners of every partition.
+    pub(crate) fn set_learners(&mut self, count: u32) {
+        let argument = format!("{{\"name\":\"sim\",\"options\":{{\"read_replicas\":\"{count}\"}}}}");
+        let frame = protocol::admin(self.operator.next_sequence_id(), "set_options", &argument);
+        let asked = self.random.below(self.machines.len() as u64) as usize;
+        self.send_to_machine(Caller::Operator, asked, frame);
     }
 
     /// The machine may have been started again by another fault meanwhile; then nothing is lost.

@@ -1,5 +1,6 @@
 //! What the clients of one run did and saw: one operation per logical request, however many attempts it took.
 
+use hedgerow_types::{Index, ReadLevel};
 use std::fmt;
 
 /// A record's content. All values of the simulation are decimal numbers, so that every operation works on every key.
@@ -11,8 +12,8 @@ pub type Time = u64;
 /// What a client asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
-    /// Read the record.
-    Get,
+    /// Read the record, this fresh. Other levels than linearizable are judged by `oracle.rs` alone.
+    Get(ReadLevel),
     /// Set the record.
     Put(i64),
     /// Delete the record.
@@ -29,9 +30,12 @@ pub enum Call {
 }
 
 impl Call {
+    /// The strongest read.
+    pub const GET: Self = Self::Get(ReadLevel::Linearizable);
+
     /// Whether the operation can change the record.
     pub const fn is_write(&self) -> bool {
-        !matches!(self, Self::Get)
+        !matches!(self, Self::Get(_))
     }
 }
 
@@ -64,6 +68,23 @@ pub enum Outcome {
     Unknown,
 }
 
+/// Where a successful operation was answered, and what the answer said of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Seen {
+    /// The machine.
+    pub machine: usize,
+    /// The log position that a read reflects or that a write has; `None` if the answer does not say it.
+    pub index: Option<Index>,
+    /// How old the answer says that a read's data is at most.
+    pub staleness: Option<Time>,
+    /// When the attempt that was answered was sent.
+    pub asked: Time,
+    /// When the machine answered.
+    pub served: Time,
+    /// What the client's session had seen of the partition when it asked.
+    pub floor: Index,
+}
+
 /// One logical operation of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operation {
@@ -79,6 +100,8 @@ pub struct Operation {
     pub end: Time,
     /// How it ended.
     pub outcome: Outcome,
+    /// By whom it was answered, if it was.
+    pub seen: Option<Seen>,
 }
 
 /// All operations of a run, in the order of their ends.
@@ -142,9 +165,27 @@ impl Fnv {
     }
 }
 
+/// A time in seconds, for people.
+pub fn seconds(time: Time) -> f64 {
+    time as f64 / 1e9
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "by m{}", self.machine + 1)?;
+        match self.index {
+            Some(index) => write!(f, " at index {index}")?,
+            None => write!(f, " at an index that it did not say")?,
+        }
+        if let Some(staleness) = self.staleness {
+            write!(f, ", at most {:.3} s old", seconds(staleness))?;
+        }
+        write!(f, ", asked at {:.6} and served at {:.6}", seconds(self.asked), seconds(self.served))
+    }
+}
+
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = |time: Time| time as f64 / 1e9;
         write!(f, "[{:>10.6} .. ", seconds(self.start))?;
         match self.outcome {
             Outcome::Ok(_) | Outcome::Failed => write!(f, "{:>10.6}]", seconds(self.end))?,
@@ -152,9 +193,10 @@ impl fmt::Display for Operation {
         }
         write!(f, " client {:<2} key {:<3} {:?}", self.client, self.key, self.call)?;
         match self.outcome {
-            Outcome::Ok(answer) => write!(f, " -> {answer:?}"),
-            Outcome::Failed => write!(f, " -> failed"),
-            Outcome::Unknown => write!(f, " -> unknown"),
+            Outcome::Ok(answer) => write!(f, " -> {answer:?}")?,
+            Outcome::Failed => write!(f, " -> failed")?,
+            Outcome::Unknown => write!(f, " -> unknown")?,
         }
+        self.seen.map_or(Ok(()), |seen| write!(f, " {seen}"))
     }
 }

@@ -23,9 +23,8 @@ const POSITIONS_MAX: usize = 4_096;
 const CHECKSUM_INTERVAL: u64 = 8;
 
 /// What has been seen so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Invariants {
-    replica_count: usize,
     leaders: BTreeMap<(GroupId, Term), ReplicaId>,
     last_leader: BTreeMap<GroupId, ReplicaId>,
     applied: BTreeMap<GroupId, BTreeMap<Index, Applied>>,
@@ -41,31 +40,17 @@ struct Applied {
 }
 
 impl Invariants {
-    /// Nothing seen yet; partitions have `replica_count` replicas.
-    pub const fn new(replica_count: usize) -> Self {
-        Self {
-            replica_count,
-            leaders: BTreeMap::new(),
-            last_leader: BTreeMap::new(),
-            applied: BTreeMap::new(),
-            progress: BTreeMap::new(),
-        }
-    }
-
     /// The process of `machine` is gone: its indices may go back.
     pub fn forget(&mut self, machine: usize) {
         self.progress.retain(|(one, _), _| *one != machine);
     }
 
     /// Checks what may have changed with `machine`.
-    pub fn check(&mut self, machines: &[Machine], machine: usize, now: Time, stats: &mut Stats) -> Result<(), String> {
+    pub fn check(&mut self, machines: &[Machine], machine: usize, stats: &mut Stats) -> Result<(), String> {
         let Some(process) = &machines[machine].process else { return Ok(()) };
         for replica in process.node.replicas_for_inspection() {
             self.check_leader(&replica, stats)?;
             self.check_progress(&replica, machine)?;
-            if replica.leads().is_some() {
-                check_lease(machines, replica.id, now)?;
-            }
         }
         Ok(())
     }
@@ -132,25 +117,37 @@ impl Invariants {
         }
         Ok(())
     }
+}
 
-    /// Whether every replica of every group is there, up to date and equal; the error says what is missing.
-    pub fn check_converged(&self, machines: &[Machine], group_count: usize) -> Result<(), String> {
-        let mut groups: BTreeMap<GroupId, Vec<ReplicaView<'_>>> = BTreeMap::new();
-        for (index, machine) in machines.iter().enumerate() {
-            let process = machine.process.as_ref().ok_or_else(|| format!("m{} does not run", index + 1))?;
-            for replica in process.node.replicas_for_inspection() {
-                groups.entry(replica.id).or_default().push(replica);
-            }
+/// Replicas that each group should have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// Groups of the table.
+    pub partitions: usize,
+    /// Voters of each.
+    pub voters: usize,
+    /// Learners of each.
+    pub learners: usize,
+}
+
+/// Whether every replica of every group is there, up to date and equal, and no other; the error says what is missing.
+pub fn check_converged(machines: &[Machine], expected: &Expected) -> Result<(), String> {
+    let mut groups: BTreeMap<GroupId, Vec<ReplicaView<'_>>> = BTreeMap::new();
+    for (index, machine) in machines.iter().enumerate() {
+        let process = machine.process.as_ref().ok_or_else(|| format!("m{} does not run", index + 1))?;
+        for replica in process.node.replicas_for_inspection() {
+            groups.entry(replica.id).or_default().push(replica);
         }
-        if groups.len() != group_count {
-            return Err(format!("{} groups of {group_count} have replicas", groups.len()));
-        }
-        for (group, replicas) in &groups {
-            let count = if *group == GroupId::META { META_REPLICA_COUNT } else { self.replica_count };
-            converged(*group, replicas, count)?;
-        }
-        Ok(())
     }
+    if groups.len() != expected.partitions + 1 {
+        return Err(format!("{} groups of {} have replicas", groups.len(), expected.partitions + 1));
+    }
+    for (group, replicas) in &groups {
+        let (voters, learners) =
+            if *group == GroupId::META { (META_REPLICA_COUNT, 0) } else { (expected.voters, expected.learners) };
+        converged(*group, replicas, voters, learners)?;
+    }
+    Ok(())
 }
 
 /// Whether all logs of each group hold the same entries where they overlap.
@@ -180,9 +177,9 @@ pub fn check_logs(machines: &[Machine]) -> Result<(), String> {
     Ok(())
 }
 
-fn converged(group: GroupId, replicas: &[ReplicaView<'_>], count: usize) -> Result<(), String> {
-    if replicas.len() != count {
-        return Err(format!("group {group} has {} replicas of {count}", replicas.len()));
+fn converged(group: GroupId, replicas: &[ReplicaView<'_>], voters: usize, learners: usize) -> Result<(), String> {
+    if replicas.len() != voters + learners {
+        return Err(format!("group {group} has {} replicas of {}", replicas.len(), voters + learners));
     }
     let mut leaders = 0;
     let mut states = Vec::new();
@@ -192,9 +189,10 @@ fn converged(group: GroupId, replicas: &[ReplicaView<'_>], count: usize) -> Resu
             return Err(format!("{} of group {group} is installing a checkpoint", replica.replica));
         };
         leaders += usize::from(replica.leads().is_some());
-        let voters = &raft.membership().voters;
-        if voters.len() != count || !voters.contains(&replica.replica) {
-            return Err(format!("{} of group {group} has the voters {voters:?}", replica.replica));
+        let members = raft.membership();
+        let is_member = members.voters.contains(&replica.replica) || members.learners.contains(&replica.replica);
+        if members.voters.len() != voters || members.learners.len() != learners || !is_member {
+            return Err(format!("{} of group {group} has the membership {members:?}", replica.replica));
         }
         if storage.applied().index != raft.last_index() {
             return Err(format!(
@@ -219,7 +217,14 @@ fn converged(group: GroupId, replicas: &[ReplicaView<'_>], count: usize) -> Resu
     if differs { Err(format!("the replicas of group {group} differ: {states:?}")) } else { Ok(()) }
 }
 
-/// However far apart the clocks are, two leases of one group must not overlap in true time.
+/// However far apart the clocks are, two leases of one group must not overlap in true time. Looks at the groups that
+/// `machine` leads.
+pub fn check_leases(machines: &[Machine], machine: usize, now: Time) -> Result<(), String> {
+    let Some(process) = &machines[machine].process else { return Ok(()) };
+    let led = process.node.replicas_for_inspection().filter(|replica| replica.leads().is_some());
+    led.map(|replica| replica.id).try_for_each(|group| check_lease(machines, group, now))
+}
+
 fn check_lease(machines: &[Machine], group: GroupId, now: Time) -> Result<(), String> {
     let mut holder: Option<ReplicaId> = None;
     for machine in machines {

@@ -9,7 +9,7 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `run.rs` | a run from beginning to end |
+//! | `run.rs`, `ending.rs` | a run from beginning to end; what everybody reads last, and the verdict |
 //! | `batch.rs` | many runs on all cores, and their summary |
 //! | `scenario.rs` | the kinds of runs |
 //! | `nemesis.rs`, `fault.rs` | what goes wrong; doing it |
@@ -17,7 +17,8 @@
 //! | `machine.rs`, `clock.rs` | a machine: disk, clock, process |
 //! | `network.rs`, `line.rs` | connections between machines, and of clients |
 //! | `client.rs`, `workload.rs`, `protocol.rs`, `operator.rs` | who asks, for what, in which bytes |
-//! | `history.rs`, `linear.rs`, `once.rs`, `export.rs` | what clients saw, and the judges of it |
+//! | `reading.rs`, `session.rs` | how clients read, and what their sessions have seen |
+//! | `history.rs`, `linear.rs`, `once.rs`, `oracle.rs`, `export.rs` | what clients saw, and the judges of it |
 //! | `invariant.rs`, `answers.rs` | what must hold at every moment; what nodes owe their clients |
 //! | `mutation.rs` | safety rules that can be taken away |
 
@@ -25,6 +26,7 @@ pub mod answers;
 pub mod batch;
 pub mod client;
 pub mod clock;
+mod ending;
 pub mod export;
 mod fault;
 pub mod history;
@@ -38,10 +40,13 @@ pub mod nemesis;
 pub mod network;
 pub mod once;
 pub mod operator;
+pub mod oracle;
 pub mod protocol;
 pub mod queue;
+pub mod reading;
 pub mod run;
 pub mod scenario;
+pub mod session;
 pub mod stats;
 pub mod workload;
 pub mod world;

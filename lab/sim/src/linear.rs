@@ -6,6 +6,7 @@
 //! unknown outcome may be placed anywhere after its start, or not at all.
 
 use crate::history::{Answer, Call, Content, History, Operation, Outcome};
+use hedgerow_types::ReadLevel;
 use rustc_hash::FxHashSet;
 use std::fmt;
 
@@ -46,10 +47,11 @@ pub struct Verdict {
     pub undecided: Vec<u32>,
 }
 
-/// Judges every key of `history`; every record is absent at first.
+/// Judges the writes and linearizable reads of every key of `history`; every record is absent at first.
 pub fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
-    for (key, operations) in history.by_key() {
+    for (key, mut operations) in history.by_key() {
+        operations.retain(is_judged);
         match search(&operations) {
             Found::Explained => {}
             Found::TooLarge => verdict.undecided.push(key),
@@ -62,10 +64,18 @@ pub fn check(history: &History) -> Verdict {
     verdict
 }
 
+/// Reads that may be old have no place in the order.
+fn is_judged(operation: &Operation) -> bool {
+    match operation.call {
+        Call::Get(level) => level == ReadLevel::Linearizable,
+        Call::Put(_) | Call::Remove | Call::Incr(_) | Call::Swap { .. } => true,
+    }
+}
+
 /// The content after `call` on `content`, if `answer` (or any, for `None`) is what the call answers then.
-fn step(content: Content, call: &Call, answer: Option<Answer>) -> Option<Content> {
+pub(crate) fn step(content: Content, call: &Call, answer: Option<Answer>) -> Option<Content> {
     let (after, truth) = match *call {
-        Call::Get => (content, Answer::Content(content)),
+        Call::Get(_) => (content, Answer::Content(content)),
         Call::Put(value) => (Some(value), Answer::Done),
         Call::Remove => (None, Answer::Done),
         Call::Incr(by) => {
@@ -237,7 +247,7 @@ fn worth_placing(operations: &[Operation]) -> Vec<usize> {
     }
     let is_worth = |operation: &Operation| match (operation.outcome, operation.call) {
         (Outcome::Ok(_), _) => true,
-        (Outcome::Failed, _) | (Outcome::Unknown, Call::Get) => false,
+        (Outcome::Failed, _) | (Outcome::Unknown, Call::Get(_)) => false,
         (Outcome::Unknown, Call::Put(value) | Call::Swap { new: value, .. }) => has_incr || seen.contains(&value),
         (Outcome::Unknown, Call::Remove | Call::Incr(_)) => true,
     };

@@ -4,7 +4,7 @@ use super::*;
 use hedgerow_types::random::Random;
 
 fn operation(client: u32, start: u64, end: u64, call: Call, outcome: Outcome) -> Operation {
-    Operation { client, key: 0, call, start, end, outcome }
+    Operation { client, key: 0, call, start, end, outcome, seen: None }
 }
 
 fn ok(client: u32, start: u64, end: u64, call: Call, answer: Answer) -> Operation {
@@ -12,7 +12,7 @@ fn ok(client: u32, start: u64, end: u64, call: Call, answer: Answer) -> Operatio
 }
 
 fn got(client: u32, start: u64, end: u64, content: Content) -> Operation {
-    ok(client, start, end, Call::Get, Answer::Content(content))
+    ok(client, start, end, Call::GET, Answer::Content(content))
 }
 
 fn put(client: u32, start: u64, end: u64, value: i64) -> Operation {
@@ -151,7 +151,7 @@ fn random_history(random: &mut Random) -> Vec<Operation> {
             let small = random.below(3) as i64;
             let content = random.chance(2, 3).then_some(small);
             let (call, answer) = match random.below(5) {
-                0 => (Call::Get, Answer::Content(content)),
+                0 => (Call::GET, Answer::Content(content)),
                 1 => (Call::Put(small), Answer::Done),
                 2 => (Call::Remove, Answer::Done),
                 3 => (Call::Incr(1), Answer::Sum(1 + random.below(3) as i64)),
@@ -192,7 +192,7 @@ fn thousands_of_operations_with_open_ones_are_judged_within_the_limit_of_pairs()
         let key = random.below(8) as usize;
         let (start, end) = (1_000 + i * 10 - random.below(200), 1_000 + i * 10 + 1 + random.below(200));
         let (call, answer) = match random.below(3) {
-            0 => (Call::Get, Answer::Content(contents[key])),
+            0 => (Call::GET, Answer::Content(contents[key])),
             1 => {
                 contents[key] = Some(i as i64);
                 (Call::Put(i as i64), Answer::Done)
@@ -204,7 +204,7 @@ fn thousands_of_operations_with_open_ones_are_judged_within_the_limit_of_pairs()
             }
         };
         let outcome = if random.chance(1, 100) { Outcome::Unknown } else { Outcome::Ok(answer) };
-        history.push(Operation { client: i as u32, key: key as u32, call, start, end, outcome });
+        history.push(Operation { client: i as u32, key: key as u32, call, start, end, outcome, seen: None });
     }
     assert_eq!(check(&history), Verdict::default());
 }

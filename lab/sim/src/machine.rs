@@ -5,17 +5,18 @@
 
 use crate::answers::Answers;
 use crate::client::address_of_machine;
-use crate::clock::{LocalClock, MICROSECOND};
+use crate::clock::{LocalClock, MICROSECOND, draw_rate_error};
 use crate::history::Time;
 use crate::scenario::Plan;
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, Now};
 use hedgerow_node::{Config, ConnectionId, Job, JobContext, JobDone, Node, peer};
+use hedgerow_replication::Role;
 use hedgerow_storage::{Engines, MemoryEngines};
 use hedgerow_types::log::Entry;
 use hedgerow_types::random::Random;
-use hedgerow_types::{GroupId, Index, NodeId};
+use hedgerow_types::{GroupId, Index, Instant, NodeId};
 use hedgerow_wal::{Round, Rounds, Submission};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -57,6 +58,8 @@ pub struct Process {
     pub inbox: Vec<Input>,
     /// Whether the inbox will be looked at.
     pub is_scheduled: bool,
+    /// When, by the machine's clock, the node is to be woken.
+    pub wakes_at: Option<Instant>,
     logs: Vec<LogState>,
     context: JobContext,
     jobs: BTreeMap<u64, Job>,
@@ -74,6 +77,8 @@ struct LogState {
 pub enum Input {
     /// Time has passed.
     Tick,
+    /// The node wanted to be woken then.
+    Wake(Instant),
     /// Whole frames of another node.
     Peer(NodeId, Bytes),
     /// A client's frame.
@@ -98,8 +103,7 @@ impl Machine {
         config.wal.segments_max = 3;
         config.wal.recycle_max = 2;
         config.flush_replica_bytes = plan.flush_bytes;
-        let error = plan.clock_error_ppm;
-        let error_ppm = random.below(2 * error + 1) as i64 - error as i64;
+        let error_ppm = draw_rate_error(plan.clock_error_ppm, random);
         Self {
             id: node_id(index),
             disk: SimDisk::new(),
@@ -109,7 +113,7 @@ impl Machine {
             is_paused: false,
             disk_factor: 1,
             delay_max: 0,
-            answers: Answers::default(),
+            answers: Answers::new(plan.replication.refusal(), plan.table_reads),
             may_fail: false,
             config,
             random: random.fork(),
@@ -136,6 +140,7 @@ impl Machine {
             node: opened.node,
             inbox: Vec::new(),
             is_scheduled: false,
+            wakes_at: None,
             logs: opened.logs.into_iter().map(|log| LogState { rounds: Rounds::new(log), is_syncing: false }).collect(),
             context: JobContext { disk, engines, readers },
             jobs: BTreeMap::new(),
@@ -196,7 +201,11 @@ impl Machine {
         let _span = tracing::info_span!("", m = self.id.0).entered();
         for input in std::mem::take(&mut process.inbox) {
             match &input {
-                Input::Client(connection, frame) => self.answers.note_request(connection.0, frame, now.instant),
+                Input::Wake(at) => self.answers.forgive(now.instant.since(*at)),
+                Input::Client(connection, frame) => {
+                    let role_of = |group| process.role(group);
+                    self.answers.note_request(connection.0, frame, now.instant, role_of);
+                }
                 Input::ClientClosed(connection) => self.answers.forget_line(connection.0),
                 Input::Tick | Input::Peer(..) | Input::Round(..) | Input::Job(_) => {}
             }
@@ -209,6 +218,10 @@ impl Machine {
         for connection in &process.node.outbox().closed {
             self.answers.forget_line(connection.0);
         }
+        let replicas = process.node.replicas_for_inspection();
+        let leaderships =
+            replicas.map(|replica| (replica.id, (replica.group.term(), replica.group.role(), replica.group.leader())));
+        self.answers.note_leaderships(now.instant, leaderships);
         Ok(())
     }
 
@@ -228,6 +241,20 @@ impl Machine {
         (1 + self.random.below(20)) * MICROSECOND + self.random.below(self.delay_max + 1)
     }
 
+    /// When the node wants to be woken, if that is news: by its own clock, and in how much true time.
+    pub fn next_wake(&mut self, now: Time) -> Option<(Instant, Time)> {
+        let local = self.clock.read(now).instant;
+        let process = self.process.as_mut()?;
+        let wanted = process.node.wakes_at();
+        if wanted == process.wakes_at {
+            return None;
+        }
+        process.wakes_at = wanted;
+        let at = wanted?;
+        // Not a moment too early: the clock must show that time.
+        Some((at, self.clock.true_duration(at.since(local).as_nanos() as u64) + 1))
+    }
+
     /// True time of one tick.
     pub fn tick_interval(&self) -> Time {
         self.clock.true_duration(self.config.replication.tick.as_nanos() as u64)
@@ -235,9 +262,16 @@ impl Machine {
 }
 
 impl Process {
+    /// The part that the replica of `group` plays at the moment, if there is one.
+    pub fn role(&self, group: GroupId) -> Option<Role> {
+        let mut replicas = self.node.replicas_for_inspection();
+        replicas.find(|replica| replica.id == group).map(|replica| replica.group.role())
+    }
+
     fn handle(&mut self, input: Input, now: Now) -> Result<(), String> {
         match input {
             Input::Tick => self.node.handle_tick(now),
+            Input::Wake(_) => self.node.handle_wake(now),
             Input::Peer(from, bytes) => {
                 let mut bytes = BytesMut::from(&bytes[..]);
                 while let Some(frame) = peer::take(&mut bytes).map_err(|error| error.to_string())? {

@@ -31,11 +31,31 @@ pub enum Mutation {
     OwnTermCommit,
     /// Messages overtake the writes that they rest on.
     PersistBeforeSend,
+    /// A follower's read does not wait until its index is applied.
+    FollowerApplyWait,
+    /// A follower's read joins a question that has already left.
+    JoinBeforeLeaving,
+    /// An answer counts for the newest question, whatever it answers.
+    OwnAnswer,
+    /// A leader answers questions without having proved that it leads.
+    AnswerConfirmed,
+    /// A new leader answers questions before an entry of its own term is committed.
+    AnswerAfterOwnCommit,
+    /// A proof of freshness counts from the answer's arrival.
+    ProofFromAsking,
+    /// A proof of freshness counts before its index is applied.
+    ProofAfterApply,
+    /// A leader's data counts as fresh as long as it believes that it leads.
+    ProofByQuorum,
+    /// A session read is served whatever is applied.
+    SessionFloor,
+    /// The age of a proof is what a slow clock says.
+    ClockRate,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 20] = [
         Self::RestartFence,
         Self::ApplyWait,
         Self::Fsync,
@@ -46,6 +66,16 @@ impl Mutation {
         Self::QuorumCheck,
         Self::OwnTermCommit,
         Self::PersistBeforeSend,
+        Self::FollowerApplyWait,
+        Self::JoinBeforeLeaving,
+        Self::OwnAnswer,
+        Self::AnswerConfirmed,
+        Self::AnswerAfterOwnCommit,
+        Self::ProofFromAsking,
+        Self::ProofAfterApply,
+        Self::ProofByQuorum,
+        Self::SessionFloor,
+        Self::ClockRate,
     ];
 
     /// The name on the command line: the rule that is missing.
@@ -61,6 +91,16 @@ impl Mutation {
             Self::QuorumCheck => "quorum-check",
             Self::OwnTermCommit => "own-term-commit",
             Self::PersistBeforeSend => "persist-before-send",
+            Self::FollowerApplyWait => "follower-apply-wait",
+            Self::JoinBeforeLeaving => "join-before-leaving",
+            Self::OwnAnswer => "own-answer",
+            Self::AnswerConfirmed => "answer-confirmed",
+            Self::AnswerAfterOwnCommit => "answer-after-own-commit",
+            Self::ProofFromAsking => "proof-from-asking",
+            Self::ProofAfterApply => "proof-after-apply",
+            Self::ProofByQuorum => "proof-by-quorum",
+            Self::SessionFloor => "session-floor",
+            Self::ClockRate => "clock-rate",
         }
     }
 
@@ -97,6 +137,16 @@ pub(crate) fn of_groups() -> Mutations {
         skip_quorum_check: is_away(Mutation::QuorumCheck),
         skip_own_term_commit: is_away(Mutation::OwnTermCommit),
         send_before_persist: is_away(Mutation::PersistBeforeSend),
+        follower_skip_apply_wait: is_away(Mutation::FollowerApplyWait),
+        join_sent_question: is_away(Mutation::JoinBeforeLeaving),
+        take_any_answer: is_away(Mutation::OwnAnswer),
+        answer_unconfirmed: is_away(Mutation::AnswerConfirmed),
+        answer_before_own_commit: is_away(Mutation::AnswerAfterOwnCommit),
+        prove_from_receipt: is_away(Mutation::ProofFromAsking),
+        prove_before_apply: is_away(Mutation::ProofAfterApply),
+        prove_without_quorum: is_away(Mutation::ProofByQuorum),
+        ignore_session_floor: is_away(Mutation::SessionFloor),
+        ignore_clock_rate: is_away(Mutation::ClockRate),
         ..Mutations::default()
     }
 }

@@ -1,6 +1,6 @@
 //! What goes wrong, and when: a plan of faults drawn from the seed, each as a few timed steps that also undo it.
 
-use crate::clock::MILLISECOND;
+use crate::clock::{MILLISECOND, draw_rate_error};
 use crate::history::Time;
 use hedgerow_types::random::Random;
 
@@ -113,6 +113,11 @@ pub enum Step {
         /// To where.
         machine: usize,
     },
+    /// The operator wants so many learners of every partition.
+    Learners {
+        /// How many.
+        count: u32,
+    },
     /// All client connections of a machine break.
     BreakClients {
         /// Whose.
@@ -138,6 +143,7 @@ pub enum Kind {
     CutOneWay,
     IsolateOne,
     IsolateLeader,
+    IsolateLeaderWithOne,
     BreakLinks,
     Pause,
     PauseLeader,
@@ -157,6 +163,7 @@ pub enum Kind {
     Corrupt,
     RestartFence,
     ApplySkew,
+    Learners { most: u32 },
 }
 
 impl Kind {
@@ -167,6 +174,7 @@ impl Kind {
             Self::CutOneWay => "cut one way",
             Self::IsolateOne => "isolate one",
             Self::IsolateLeader => "isolate leader",
+            Self::IsolateLeaderWithOne => "isolate leader with one",
             Self::BreakLinks => "break links",
             Self::Pause => "pause",
             Self::PauseLeader => "pause leader",
@@ -186,6 +194,7 @@ impl Kind {
             Self::Corrupt => "corrupt log",
             Self::RestartFence => "restart inside the lease",
             Self::ApplySkew => "death of a leader before a busy follower",
+            Self::Learners { .. } => "change of learners",
         }
     }
 }
@@ -199,7 +208,7 @@ pub struct View {
     pub leaders: Vec<usize>,
     /// Machines that run and are not paused.
     pub running: Vec<usize>,
-    /// Whether every replica runs, so that one machine's data may be lost.
+    /// Whether every voter runs, so that one machine's data may be lost.
     pub is_whole: bool,
 }
 
@@ -265,6 +274,7 @@ impl Nemesis {
                 let leader = self.leader(view)?;
                 cut(&[leader], &others(&[leader], view), self.random.chance(3, 4), 0, duration)
             }
+            Kind::IsolateLeaderWithOne => self.isolate_with_one(view)?,
             Kind::BreakLinks => vec![(0, Step::Break { a: any, b: other })],
             Kind::Pause => self.pause(any),
             Kind::PauseLeader => {
@@ -306,8 +316,7 @@ impl Nemesis {
                 (duration + MILLISECOND, Step::Start { machine: any }),
             ],
             Kind::ClockRate => {
-                let most = self.temper.clock_rate_error_ppm;
-                let error_ppm = self.random.below(2 * most + 1) as i64 - most as i64;
+                let error_ppm = draw_rate_error(self.temper.clock_rate_error_ppm, &mut self.random);
                 vec![(0, Step::ClockRate { machine: any, error_ppm })]
             }
             Kind::StepWall => {
@@ -315,6 +324,11 @@ impl Nemesis {
                 vec![(0, Step::StepWall { machine: any, seconds })]
             }
             Kind::Transfer => vec![(0, Step::Transfer { machine: any })],
+            Kind::Learners { most } => {
+                // Mostly there are some: a learner takes its time to learn.
+                let count = if self.random.chance(1, 3) { 0 } else { 1 + self.random.below(u64::from(most)) as u32 };
+                vec![(0, Step::Learners { count: count.min(most) })]
+            }
             Kind::BreakClients => vec![(0, Step::BreakClients { machine: any })],
             Kind::Wipe => return self.lose_data(Step::Wipe { machine: any }, any, duration, view),
             Kind::Corrupt => return self.lose_data(Step::Corrupt { machine: any }, any, duration, view),
@@ -337,6 +351,17 @@ impl Nemesis {
     /// Leaders die as often as all others together.
     fn victim(&self, any: usize, view: &View) -> usize {
         if any.is_multiple_of(2) { view.leaders.first().copied().unwrap_or(any) } else { any }
+    }
+
+    /// Long enough for the others to elect another leader, of whom the one that is left with the old leader does not hear.
+    /// That takes a minority of two, or a leader with a learner; among three machines the leader is alone.
+    fn isolate_with_one(&mut self, view: &View) -> Option<Vec<(Time, Step)>> {
+        let leader = self.leader(view)?;
+        let rest = others(&[leader], view);
+        let turn = self.random.below(rest.len() as u64) as usize;
+        let minority = if view.machine_count == 3 { vec![leader] } else { vec![leader, rest[turn]] };
+        let duration = self.temper.refusal + self.random.below(2 * self.temper.refusal);
+        Some(cut(&minority, &others(&minority, view), true, 0, duration))
     }
 
     fn pause(&mut self, machine: usize) -> Vec<(Time, Step)> {
@@ -441,11 +466,12 @@ fn cut(a: &[usize], b: &[usize], is_both_ways: bool, start: Time, end: Time) -> 
 mod tests {
     use super::*;
 
-    const KINDS: [Kind; 23] = [
+    const KINDS: [Kind; 25] = [
         Kind::CutPair,
         Kind::CutOneWay,
         Kind::IsolateOne,
         Kind::IsolateLeader,
+        Kind::IsolateLeaderWithOne,
         Kind::BreakLinks,
         Kind::Pause,
         Kind::PauseLeader,
@@ -465,6 +491,7 @@ mod tests {
         Kind::Corrupt,
         Kind::RestartFence,
         Kind::ApplySkew,
+        Kind::Learners { most: 2 },
     ];
 
     fn nemesis(kind: Kind, seed: u64) -> Nemesis {

@@ -54,7 +54,7 @@ mod tests {
     use crate::history::Answer;
 
     fn incr(number: u32, outcome: Outcome) -> Operation {
-        Operation { client: 1, key: 0, call: Call::Incr(amount(number)), start: 0, end: 1, outcome }
+        Operation { client: 1, key: 0, call: Call::Incr(amount(number)), start: 0, end: 1, outcome, seen: None }
     }
 
     const OK: Outcome = Outcome::Ok(Answer::Sum(0));

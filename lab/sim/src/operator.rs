@@ -1,4 +1,5 @@
-//! The operator of the simulated cluster: creates the table at the beginning and moves leaders when told.
+//! The operator of the simulated cluster: creates the table at the beginning, moves leaders and changes the number of
+//! learners when told.
 
 use crate::protocol::{self, OperatorReply, Table};
 use bytes::Bytes;

@@ -1,12 +1,15 @@
 //! The simulated clients' calls as frames of the client protocol, and the replies as answers.
 
-use crate::history::{Answer, Call, Content};
+use crate::clock::MILLISECOND;
+use crate::history::{Answer, Call, Content, Time};
+use crate::reading::Manner;
+use crate::scenario::Plan;
 use bytes::{Bytes, BytesMut};
 use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
-use hedgerow_types::{Refusal, Status};
+use hedgerow_types::{GroupId, Index, Refusal, Status};
 use hedgerow_wire::call::{decode_reply, encode_request};
 use hedgerow_wire::message::{AdminCommand, CheckAndSet, CreateOptions, CreateTable, Incr, Put, QueryConfig};
-use hedgerow_wire::{Body, ErrorName, Extension, Header, Reply};
+use hedgerow_wire::{Body, ErrorName, Extension, Header, Reply, ReplyExtension};
 
 /// Name of the one table.
 const TABLE_NAME: &str = "sim";
@@ -30,13 +33,27 @@ impl Table {
     pub fn partition_of(&self, key: u32) -> u32 {
         partition_of_hash(partition_hash(&hash_key(key), SORT_KEY), self.partition_count)
     }
+
+    /// The group of `partition`.
+    pub const fn group(&self, partition: u32) -> GroupId {
+        GroupId::new(self.id as u32, partition)
+    }
+
+    /// The group that holds `key`.
+    pub fn group_of(&self, key: u32) -> GroupId {
+        self.group(self.partition_of(key))
+    }
 }
 
 /// One attempt of an operation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Attempt {
     /// Of what.
     pub call: Call,
+    /// In which words.
+    pub manner: Manner,
+    /// What the session has seen, encoded, for a read that belongs to one.
+    pub token: Option<Bytes>,
     /// On which record.
     pub key: u32,
     /// The number by which the reply is told.
@@ -55,15 +72,24 @@ pub struct Attempt {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
     /// It was done.
-    Answer(Answer),
+    Answer {
+        /// The result.
+        answer: Answer,
+        /// The log position that the reply names, if it names one.
+        index: Option<Index>,
+        /// How old it says that it is at most.
+        staleness: Option<Time>,
+        /// Address of the node that says to have served it, if one does.
+        served_by: Option<String>,
+    },
     /// It was not done, or not for sure.
     Refused {
         /// Whether this attempt certainly had no effect and will have none.
         is_clean: bool,
         /// Address of the leader, where the node knew it.
         leader: Option<String>,
-        /// For traces.
-        why: String,
+        /// Why.
+        refusal: Refusal,
     },
     /// The reply makes no sense; the run has failed.
     Nonsense(String),
@@ -85,7 +111,7 @@ pub fn request(attempt: &Attempt, table: Table) -> Bytes {
     let hash_key = hash_key(attempt.key);
     let key = full_key(&hash_key, SORT_KEY);
     let body = match attempt.call {
-        Call::Get => Body::Get(key),
+        Call::Get(_) => Body::Get(key),
         Call::Put(value) => Body::Put(Put { key, value: text(value), expire_ts_seconds: 0 }),
         Call::Remove => Body::Remove(key),
         Call::Incr(by) => Body::Incr(Incr { key, increment: by, expire_ts_seconds: 0 }),
@@ -104,23 +130,36 @@ pub fn request(attempt: &Attempt, table: Table) -> Bytes {
         partition_index: table.partition_of(attempt.key) as i32,
         timeout_ms: 1_000,
         partition_hash: partition_hash(&hash_key, SORT_KEY),
-        is_backup: false,
-        extension: Some(Extension {
-            attempt: Some(attempt.number),
-            deadline_ms: Some(attempt.deadline_ms),
-            client_id: Some(attempt.client_id),
-            sequence: attempt.call.is_write().then_some(attempt.sequence),
-            ..Extension::default()
-        }),
+        is_backup: attempt.manner == Manner::Backup,
+        extension: attempt.manner.is_extended().then(|| extension(attempt)),
     };
     framed(&header, attempt.sequence_id, &body)
 }
 
-/// The frame that creates the table.
-pub fn create_table(sequence_id: i32, partition_count: u32, replica_count: u32) -> Bytes {
+fn extension(attempt: &Attempt) -> Extension {
+    let mut extension = Extension {
+        attempt: Some(attempt.number),
+        deadline_ms: Some(attempt.deadline_ms),
+        client_id: Some(attempt.client_id),
+        sequence: attempt.call.is_write().then_some(attempt.sequence),
+        session_token: attempt.token.clone(),
+        any_replica: matches!(attempt.manner, Manner::AnyReplica | Manner::TableLevel),
+        ..Extension::default()
+    };
+    if let (Call::Get(level), Manner::Leader | Manner::AnyReplica) = (attempt.call, attempt.manner) {
+        extension.set_read_level(level);
+    }
+    extension
+}
+
+/// The frame that creates the table of `plan`.
+pub fn create_table(sequence_id: i32, plan: &Plan) -> Bytes {
+    let learners = ("read_replicas", plan.learner_count.to_string());
+    let envs = plan.table_reads.options().into_iter().chain([learners]);
     let options = CreateOptions {
-        partition_count: partition_count as i32,
-        replica_count: replica_count as i32,
+        envs: envs.map(|(key, value)| (key.into(), value.as_str().into())).collect(),
+        partition_count: plan.partition_count as i32,
+        replica_count: plan.replica_count as i32,
         success_if_exist: true,
         app_type: "pegasus".into(),
         is_stateful: true,
@@ -163,8 +202,27 @@ pub fn split_replies(mut chunk: Bytes) -> Vec<Bytes> {
 /// Reads the reply to an operation: its number, and what it says.
 pub fn reply(frame: Bytes, call: &Call) -> (Option<i32>, Received) {
     match decode_reply(frame) {
-        Ok(reply) => (Some(reply.sequence_id), received(&reply.reply, call)),
+        Ok(reply) => (Some(reply.sequence_id), received(&reply.reply, call).with(reply.extension.as_ref())),
         Err(error) => (None, Received::Nonsense(format!("a client cannot read a reply: {error}"))),
+    }
+}
+
+impl Received {
+    const fn of(answer: Answer) -> Self {
+        Self::Answer { answer, index: None, staleness: None, served_by: None }
+    }
+
+    /// With what the server says beside the answer.
+    fn with(self, extension: Option<&ReplyExtension>) -> Self {
+        match (self, extension) {
+            (Self::Answer { answer, .. }, Some(extension)) => Self::Answer {
+                answer,
+                index: (extension.index > 0).then_some(extension.index),
+                staleness: extension.staleness_ms.map(|ms| ms.max(0) as Time * MILLISECOND),
+                served_by: Some(extension.served_by.to_string()),
+            },
+            (other, _) => other,
+        }
     }
 }
 
@@ -172,22 +230,22 @@ fn received(reply: &Reply, call: &Call) -> Received {
     let nonsense = || Received::Nonsense(format!("{call:?} was answered {reply:?}"));
     match reply {
         Reply::Failed(failure) => {
-            let Some(refusal) = failure.refusal() else { return nonsense() };
+            let Some(refusal) = failure.refusal().or_else(|| plain_refusal(failure.name)) else { return nonsense() };
             // One operation at a time never leaves the window.
             if let Refusal::SessionWindow { .. } = refusal {
                 return nonsense();
             }
             let leader = failure.detail.as_ref().map(|detail| detail.leader.as_str()).unwrap_or_default();
             let leader = (!leader.is_empty()).then(|| leader.to_owned());
-            Received::Refused { is_clean: is_clean(&refusal), leader, why: refusal.to_string() }
+            Received::Refused { is_clean: is_clean(&refusal), leader, refusal }
         }
         Reply::Get(get) => match Status::from_code(get.error) {
             Some(Status::Ok) => number(&get.value).map_or_else(nonsense, |value| content(Some(value))),
             Some(Status::NotFound) => content(None),
             _ => nonsense(),
         },
-        Reply::Update(update) if update.error == Status::Ok.code() => Received::Answer(Answer::Done),
-        Reply::Incr(incr) if incr.error == Status::Ok.code() => Received::Answer(Answer::Sum(incr.new_value)),
+        Reply::Update(update) if update.error == Status::Ok.code() => Received::of(Answer::Done),
+        Reply::Incr(incr) if incr.error == Status::Ok.code() => Received::of(Answer::Sum(incr.new_value)),
         Reply::Check(check) => {
             let is_applied = match Status::from_code(check.error) {
                 Some(Status::Ok) => true,
@@ -199,9 +257,20 @@ fn received(reply: &Reply, call: &Call) -> Received {
                 (true, Some(value)) => Some(value),
                 (true, None) => return nonsense(),
             };
-            Received::Answer(Answer::Swapped { is_applied, previous })
+            Received::of(Answer::Swapped { is_applied, previous })
         }
         _ => nonsense(),
+    }
+}
+
+/// What a refusal means to a caller that is told no more than its name.
+fn plain_refusal(name: ErrorName) -> Option<Refusal> {
+    match name {
+        ErrorName::InvalidState => Some(Refusal::NotLeader { leader: None }),
+        ErrorName::ObjectNotFound => Some(Refusal::NotHosted),
+        ErrorName::Busy => Some(Refusal::Busy(String::new())),
+        ErrorName::Timeout => Some(Refusal::Expired),
+        _ => None,
     }
 }
 
@@ -256,12 +325,14 @@ fn hash_key(key: u32) -> Bytes {
 
 /// A number with as many zeros before it as make some records large. The same number has the same text everywhere.
 fn text(value: i64) -> Bytes {
-    let width = match value % 8 {
+    let width: usize = match value % 8 {
         0 => 6_000,
         1 | 2 => 600,
         _ => 1,
     };
-    Bytes::from(format!("{value:0width$}"))
+    let digits = value.unsigned_abs().to_string();
+    let zeros = "0".repeat(width.saturating_sub(digits.len()));
+    Bytes::from([if value < 0 { "-" } else { "" }, &zeros, &digits].concat())
 }
 
 fn number(text: &[u8]) -> Option<i64> {
@@ -269,26 +340,66 @@ fn number(text: &[u8]) -> Option<i64> {
 }
 
 const fn content(content: Content) -> Received {
-    Received::Answer(Answer::Content(content))
+    Received::of(Answer::Content(content))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hedgerow_types::ReadLevel;
     use hedgerow_wire::message::{CheckReply, GetReply};
-    use hedgerow_wire::{Method, ReplyExtension, encode_reply};
+    use hedgerow_wire::{Method, decode_request, encode_reply};
 
     fn frame(method: Method, reply: &Reply) -> Bytes {
         let mut out = BytesMut::new();
-        encode_reply(&mut out, method, 5, reply, Some(&ReplyExtension::default()));
+        let served_by = "10.0.0.1:34601".into();
+        let extension = ReplyExtension { index: 9, staleness_ms: Some(2), served_by, ..ReplyExtension::default() };
+        encode_reply(&mut out, method, 5, reply, Some(&extension));
         out.freeze()
+    }
+
+    fn answered(answer: Answer) -> Received {
+        let (staleness, served_by) = (Some(2 * MILLISECOND), Some("10.0.0.1:34601".to_owned()));
+        Received::Answer { answer, index: Some(9), staleness, served_by }
+    }
+
+    #[test]
+    fn the_manner_decides_what_a_read_says_of_itself() {
+        let header = |manner| {
+            let call = Call::Get(ReadLevel::Eventual);
+            let attempt = Attempt {
+                call,
+                manner,
+                token: None,
+                key: 1,
+                sequence_id: 1,
+                client_id: 1,
+                sequence: 1,
+                number: 1,
+                deadline_ms: 9,
+            };
+            let frame = request(&attempt, Table { id: 1, partition_count: 1 });
+            decode_request(frame).expect("a frame of ours").header
+        };
+        for (manner, level, is_any) in [
+            (Manner::Leader, Some(ReadLevel::Eventual), false),
+            (Manner::AnyReplica, Some(ReadLevel::Eventual), true),
+            (Manner::TableLevel, None, true),
+        ] {
+            let extension = header(manner).extension.expect("our fields");
+            assert_eq!((extension.read_level(), extension.any_replica), (level, is_any), "{manner:?}");
+        }
+        for (manner, is_backup) in [(Manner::Plain, false), (Manner::Backup, true)] {
+            let header = header(manner);
+            assert_eq!((header.is_backup, header.extension), (is_backup, None));
+        }
     }
 
     #[test]
     fn a_large_record_reads_back_as_its_number() {
-        for value in [0, 1, 8, 17, 1_000, -3] {
+        for value in [0, 1, 8, 17, 1_000, -3, -8] {
             let reply = Reply::Get(GetReply { value: text(value), ..GetReply::default() });
-            assert_eq!(reply_of(Method::Get, &reply, &Call::Get), Received::Answer(Answer::Content(Some(value))));
+            assert_eq!(reply_of(Method::Get, &reply, &Call::GET), answered(Answer::Content(Some(value))));
         }
         assert!(text(8).len() > 4_096);
     }
@@ -298,20 +409,25 @@ mod tests {
         let call = Call::Swap { expected: None, new: 1 };
         let (error, check_value) = (Status::TryAgain.code(), text(3));
         let check = CheckReply { error, check_value_exist: true, check_value, ..CheckReply::default() };
-        let expected = Answer::Swapped { is_applied: false, previous: Some(3) };
-        assert_eq!(reply_of(Method::CheckAndSet, &Reply::Check(check), &call), Received::Answer(expected));
+        let expected = answered(Answer::Swapped { is_applied: false, previous: Some(3) });
+        assert_eq!(reply_of(Method::CheckAndSet, &Reply::Check(check), &call), expected);
     }
 
     #[test]
     fn replies_that_make_no_sense_are_told_apart_from_refusals() {
         let error = Status::Corruption.code();
         let corrupt = Reply::Get(GetReply { error, ..GetReply::default() });
-        assert!(matches!(reply_of(Method::Get, &corrupt, &Call::Get), Received::Nonsense(_)));
+        assert!(matches!(reply_of(Method::Get, &corrupt, &Call::GET), Received::Nonsense(_)));
         let window = Reply::refused(&Refusal::SessionWindow { sequence: 1 }, None);
-        assert!(matches!(reply_of(Method::Get, &window, &Call::Get), Received::Nonsense(_)));
+        assert!(matches!(reply_of(Method::Get, &window, &Call::GET), Received::Nonsense(_)));
         let busy = Reply::refused(&Refusal::Busy("full".into()), None);
-        assert!(matches!(reply_of(Method::Get, &busy, &Call::Get), Received::Refused { is_clean: true, .. }));
-        assert!(matches!(reply(Bytes::from_static(b"junk"), &Call::Get), (None, Received::Nonsense(_))));
+        assert!(matches!(reply_of(Method::Get, &busy, &Call::GET), Received::Refused { is_clean: true, .. }));
+        assert!(matches!(reply(Bytes::from_static(b"junk"), &Call::GET), (None, Received::Nonsense(_))));
+        let plain = |name| Reply::Failed(hedgerow_wire::Failure { name, detail: None });
+        let lagging = plain(ErrorName::of_refusal(&Refusal::Lagging(hedgerow_types::Lag::default())));
+        assert!(matches!(reply_of(Method::Get, &lagging, &Call::GET), Received::Refused { is_clean: true, .. }));
+        let invalid = plain(ErrorName::InvalidParameters);
+        assert!(matches!(reply_of(Method::Get, &invalid, &Call::GET), Received::Nonsense(_)));
     }
 
     #[test]

@@ -2,15 +2,13 @@
 
 use crate::client::{Client, Pace};
 use crate::clock::{MILLISECOND, SECOND};
-use crate::history::{Call, History, Operation, Outcome, Time};
-use crate::invariant::check_logs;
+use crate::ending::LAST_READER;
+use crate::history::{History, Operation, Outcome, Time};
+use crate::invariant::{check_converged, check_logs};
 use crate::line::Caller;
-use crate::linear;
-use crate::once;
 use crate::protocol;
 use crate::scenario::{Plan, Scenario};
 use crate::stats::Stats;
-use crate::workload::COUNTER_KEY_MIN;
 use crate::world::World;
 
 /// Longest time for the cluster to be founded and the table to serve.
@@ -31,8 +29,8 @@ const ANSWER_MAX: Time = 2 * SECOND;
 /// Clients that ask meanwhile, and the number of the first.
 const LATE_CLIENT_COUNT: u32 = 6;
 const LATE_CLIENT_FIRST: u32 = 500;
-/// Number of the client that reads everything at the end.
-const LAST_READER: u32 = 1_000;
+/// How often learners are asked for again until they are there, in looks.
+const WISH_INTERVAL: u32 = 20;
 
 /// What to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,12 +77,14 @@ pub fn run(request: Request) -> Report {
     stats.runs = 1;
     stats.scenarios.insert(plan.scenario.name(), 1);
     stats.virtual_time = world.queue.now();
-    Report { request, plan, hash: world.history.hash(), history: world.history, stats, failure: world.failure }
+    let broken = (!world.broken.is_empty()).then(|| world.broken.join("\n"));
+    let failure = world.failure.or(broken);
+    Report { request, plan, hash: world.history.hash(), history: world.history, stats, failure }
 }
 
 impl World {
     /// Lets time pass until `is_reached`, at most `most`. Returns whether it was.
-    fn wait(&mut self, most: Time, mut is_reached: impl FnMut(&mut Self) -> bool) -> bool {
+    pub(crate) fn wait(&mut self, most: Time, mut is_reached: impl FnMut(&mut Self) -> bool) -> bool {
         let end = self.queue.now() + most;
         while self.failure.is_none() {
             if is_reached(self) {
@@ -104,9 +104,8 @@ impl World {
         let has_table = self.wait(FOUNDING_MAX, |world| {
             looks += 1;
             if looks % 4 == 0 {
-                let (partitions, replicas) = (world.plan.partition_count, world.plan.replica_count);
                 let machine = looks / 4 % world.machines.len();
-                let create = protocol::create_table(world.operator.next_sequence_id(), partitions, replicas);
+                let create = protocol::create_table(world.operator.next_sequence_id(), &world.plan);
                 world.send_to_machine(Caller::Operator, machine, create);
                 let query = protocol::query_table(world.operator.next_sequence_id());
                 world.send_to_machine(Caller::Operator, machine, query);
@@ -137,12 +136,16 @@ impl World {
         }
     }
 
-    fn converge(&mut self) {
-        let group_count = self.plan.group_count();
-        let mut missing = String::new();
+    pub(crate) fn converge(&mut self) {
+        let expected = self.plan.expected();
+        let (mut missing, mut looks) = (String::new(), 0);
         let has_converged = self.wait(CONVERGENCE_MAX, |world| {
             world.restart_stopped();
-            match world.invariants.check_converged(&world.machines, group_count) {
+            if looks % WISH_INTERVAL == 0 && world.plan.learner_max() > 0 {
+                world.set_learners(world.plan.learner_count);
+            }
+            looks += 1;
+            match check_converged(&world.machines, &expected) {
                 Ok(()) => true,
                 Err(why) => {
                     missing = why;
@@ -164,7 +167,10 @@ impl World {
         for machine in &mut self.machines {
             (machine.delay_max, machine.disk_factor) = (MILLISECOND, 4);
         }
-        let moves = if self.plan.scenario == Scenario::Transfers { MOVES_OF_TRANSFERS } else { MOVES };
+        let moves = match self.plan.scenario {
+            Scenario::Transfers | Scenario::ReadsLearners => MOVES_OF_TRANSFERS,
+            _ => MOVES,
+        };
         (0..moves).for_each(|_| self.move_once());
         for machine in &mut self.machines {
             (machine.delay_max, machine.disk_factor) = (0, 1);
@@ -177,7 +183,8 @@ impl World {
         }
     }
 
-    /// Moves all leaders once under load. What was asked meanwhile ends before the next move, which would free what hangs.
+    /// Moves all leaders once under load, and changes the number of learners where there may be any. What was asked meanwhile
+    /// ends before the next move, which would free what hangs.
     fn move_once(&mut self) {
         let Some(table) = self.operator.table.filter(|_| self.failure.is_none()) else { return };
         let pace = Pace { think_max: 2 * MILLISECOND, attempt_timeout: ANSWER_MAX, deadline: ANSWER_MAX };
@@ -189,6 +196,10 @@ impl World {
         let to = self.random.below(self.machines.len() as u64) as usize;
         self.trace(|| format!("without any fault, leaders go to m{}", to + 1));
         self.move_leaders(to);
+        if self.plan.learner_max() > 0 {
+            let count = self.random.below(u64::from(self.plan.learner_max()) + 1) as u32;
+            self.set_learners(count);
+        }
         let end = self.queue.now() + MOVE_INTERVAL;
         self.run_until(end);
         self.clients.iter_mut().for_each(Client::stop);
@@ -197,42 +208,4 @@ impl World {
             self.fail("a client did not come to the end of its operation after a move".into());
         }
     }
-
-    fn read_everything(&mut self) {
-        let Some(table) = self.operator.table else { return };
-        let script: Vec<(u32, Call)> = self.workload.keys().map(|key| (key, Call::Get)).collect();
-        let pace = Pace { think_max: 0, attempt_timeout: SECOND, deadline: 5 * SECOND };
-        let id = self.random.next_u64() | 1;
-        let reader = Client::new(LAST_READER, id, self.machines.len(), table, pace, self.random.fork());
-        self.add_client(reader.with_script(script));
-        let is_done = self.wait(60 * SECOND, |world| world.clients.last().is_some_and(Client::is_done));
-        if !is_done && self.failure.is_none() {
-            self.fail("the last reads did not end".into());
-        }
-    }
-
-    fn judge(&mut self) {
-        let verdict = linear::check(&self.history);
-        self.stats.undecided += verdict.undecided.len() as u64;
-        if let Some(violation) = verdict.violations.first() {
-            return self.fail(format!("the history is not linearizable\n{violation}"));
-        }
-        for (key, operations) in self.history.by_key() {
-            if let Err(why) = judge_key(key, &operations) {
-                return self.fail(why);
-            }
-        }
-    }
-}
-
-/// What the last reader must have found.
-fn judge_key(key: u32, operations: &[Operation]) -> Result<(), String> {
-    let last = operations.iter().rfind(|operation| operation.client == LAST_READER);
-    let Some(Outcome::Ok(crate::history::Answer::Content(content))) = last.map(|operation| operation.outcome) else {
-        return Err(format!("key {key} cannot be read after all faults have ended"));
-    };
-    if key >= COUNTER_KEY_MIN {
-        once::check(operations, content).map_err(|why| format!("counter key {key}: {why}"))?;
-    }
-    Ok(())
 }

@@ -3,8 +3,10 @@
 use crate::client::Pace;
 use crate::clock::{MILLISECOND, SECOND};
 use crate::history::Time;
+use crate::invariant::Expected;
 use crate::nemesis::{Kind, Temper};
 use crate::network::Delay;
+use crate::reading::{Mix, TableReads};
 use hedgerow_replication::Settings;
 use hedgerow_types::random::Random;
 use std::time::Duration;
@@ -40,6 +42,12 @@ pub enum Scenario {
     RestartFence,
     /// New leaders that know less than their clients (pitfalls C1, C2).
     ApplySkew,
+    /// Reads of all levels at all replicas, between moderate faults.
+    Reads,
+    /// The same with learners, which are added and removed meanwhile (pitfall R20).
+    ReadsLearners,
+    /// Every read is sent to the leader and another replica, and the first answer taken (pitfall C20).
+    Hedged,
     /// Everything.
     Chaos,
     /// Clocks beyond the configured error. Not among the drawn ones: no lease survives it, which shows that the
@@ -52,14 +60,20 @@ pub enum Scenario {
 pub struct Plan {
     /// Which kind of run.
     pub scenario: Scenario,
-    /// Machines, 3 or 5.
+    /// Machines, 3 to 5.
     pub machine_count: usize,
     /// Data directories of each machine, each with a log.
     pub directory_count: u32,
     /// Partitions of the table.
     pub partition_count: u32,
-    /// Replicas of each partition.
+    /// Voting replicas of each partition.
     pub replica_count: u32,
+    /// Learners of each partition, at the beginning and in the end; at most one on each machine without a voter.
+    pub learner_count: u32,
+    /// What the table says of reads.
+    pub table_reads: TableReads,
+    /// How clients read.
+    pub mix: Mix,
     /// Clients.
     pub client_count: u32,
     /// Records besides the counters.
@@ -86,7 +100,7 @@ pub struct Plan {
 
 impl Scenario {
     /// Every kind of run, [`Scenario::ClocksBeyond`] last.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::Calm,
         Self::Partitions,
         Self::MinorityLeader,
@@ -98,6 +112,9 @@ impl Scenario {
         Self::Repair,
         Self::RestartFence,
         Self::ApplySkew,
+        Self::Reads,
+        Self::ReadsLearners,
+        Self::Hedged,
         Self::Chaos,
         Self::ClocksBeyond,
     ];
@@ -116,6 +133,9 @@ impl Scenario {
             Self::Repair => "repair",
             Self::RestartFence => "restart-fence",
             Self::ApplySkew => "apply-skew",
+            Self::Reads => "reads",
+            Self::ReadsLearners => "reads-learners",
+            Self::Hedged => "hedged",
             Self::Chaos => "chaos",
             Self::ClocksBeyond => "clocks-beyond",
         }
@@ -129,16 +149,19 @@ impl Scenario {
     fn drawn(random: &mut Random) -> Self {
         match random.below(100) {
             0..2 => Self::Calm,
-            2..12 => Self::Partitions,
-            12..20 => Self::MinorityLeader,
-            20..34 => Self::Crashes,
-            34..41 => Self::Disks,
-            41..50 => Self::Clocks,
-            50..57 => Self::Transfers,
-            57..63 => Self::Clients,
-            63..70 => Self::Repair,
-            70..78 => Self::RestartFence,
-            78..84 => Self::ApplySkew,
+            2..10 => Self::Partitions,
+            10..17 => Self::MinorityLeader,
+            17..28 => Self::Crashes,
+            28..33 => Self::Disks,
+            33..41 => Self::Clocks,
+            41..47 => Self::Transfers,
+            47..51 => Self::Clients,
+            51..58 => Self::Repair,
+            58..65 => Self::RestartFence,
+            65..70 => Self::ApplySkew,
+            70..77 => Self::Reads,
+            77..84 => Self::ReadsLearners,
+            84..87 => Self::Hedged,
             _ => Self::Chaos,
         }
     }
@@ -156,13 +179,37 @@ impl Scenario {
         }
     }
 
-    /// The faults and their weights.
-    fn kinds(self) -> Vec<(Kind, u32)> {
+    /// How clients read.
+    fn mix(self, random: &mut Random) -> Mix {
+        match self {
+            Self::Reads | Self::ReadsLearners | Self::Chaos => Mix::ANYWHERE,
+            Self::Clocks | Self::ClocksBeyond => Mix::AGED,
+            Self::Hedged => Mix::HEDGED,
+            Self::Calm | Self::RestartFence | Self::ApplySkew => Mix::MOSTLY_LEADER,
+            Self::Partitions
+            | Self::MinorityLeader
+            | Self::Crashes
+            | Self::Disks
+            | Self::Transfers
+            | Self::Clients
+            | Self::Repair => {
+                if random.chance(1, 2) {
+                    Mix::ANYWHERE
+                } else {
+                    Mix::MOSTLY_LEADER
+                }
+            }
+        }
+    }
+
+    /// The faults and their weights, on a cluster where a partition may have up to `learner_max` learners.
+    fn kinds(self, learner_max: u32) -> Vec<(Kind, u32)> {
         let partitions = [
             (Kind::CutPair, 3),
             (Kind::CutOneWay, 3),
             (Kind::IsolateOne, 2),
             (Kind::IsolateLeader, 3),
+            (Kind::IsolateLeaderWithOne, 3),
             (Kind::BreakLinks, 3),
         ];
         let crashes =
@@ -180,6 +227,8 @@ impl Scenario {
             (Kind::PauseLeader, 4),
             (Kind::StepWall, 1),
             (Kind::IsolateLeader, 2),
+            // A replica that is cut off goes on serving for a while, by its own clock.
+            (Kind::IsolateOne, 3),
         ];
         let transfers = [
             (Kind::Transfer, 6),
@@ -198,35 +247,66 @@ impl Scenario {
             (Kind::CutPair, 1),
             (Kind::PauseLeader, 1),
         ];
+        let reads = [
+            (Kind::CutPair, 2),
+            (Kind::CutOneWay, 2),
+            (Kind::IsolateOne, 3),
+            (Kind::IsolateLeaderWithOne, 3),
+            (Kind::BreakLinks, 2),
+            (Kind::SlowProcess, 3),
+            (Kind::SlowDisk, 2),
+            (Kind::Transfer, 4),
+            (Kind::Pause, 2),
+            (Kind::KillProcess, 2),
+            (Kind::ClockRate, 2),
+        ];
+        let learners = [(Kind::Learners { most: learner_max }, 5), (Kind::Wipe, 1), (Kind::PowerLoss, 1)];
+        let hedged = [(Kind::Transfer, 3), (Kind::IsolateLeader, 3), (Kind::SlowProcess, 3), (Kind::PauseLeader, 2)];
         match self {
             Self::Calm => Vec::new(),
             Self::Partitions => partitions.to_vec(),
-            Self::MinorityLeader => vec![(Kind::IsolateLeader, 5), (Kind::PauseLeader, 1)],
+            Self::MinorityLeader => {
+                vec![(Kind::IsolateLeader, 4), (Kind::IsolateLeaderWithOne, 4), (Kind::PauseLeader, 1)]
+            }
             Self::Crashes => crashes.to_vec(),
             Self::Disks => disks.to_vec(),
-            Self::Clocks | Self::ClocksBeyond => clocks.to_vec(),
+            Self::Clocks => clocks.to_vec(),
+            Self::ClocksBeyond => vec![(Kind::ClockRate, 3), (Kind::IsolateLeaderWithOne, 4), (Kind::PauseLeader, 1)],
             Self::Transfers => transfers.to_vec(),
             Self::Clients => clients.to_vec(),
             Self::Repair => repair.to_vec(),
             Self::RestartFence => vec![(Kind::RestartFence, 1)],
             Self::ApplySkew => vec![(Kind::ApplySkew, 4), (Kind::SlowProcess, 1)],
+            Self::Reads => reads.to_vec(),
+            Self::ReadsLearners => [&reads[..], &learners].concat(),
+            Self::Hedged => [&hedged[..], &crashes].concat(),
             Self::Chaos => {
                 let all = [&partitions[..], &crashes, &disks, &clocks, &transfers, &clients, &repair];
                 let special = [(Kind::RestartFence, 1), (Kind::ApplySkew, 1), (Kind::SlowProcess, 2)];
-                all.into_iter().flatten().copied().chain(special).collect()
+                let learners = (learner_max > 0).then_some((Kind::Learners { most: learner_max }, 6));
+                all.into_iter().flatten().copied().chain(special).chain(learners).collect()
             }
         }
     }
 }
 
 impl Plan {
-    /// Groups: the table's partitions and the metadata.
-    pub const fn group_count(&self) -> usize {
-        self.partition_count as usize + 1
+    /// Most learners that a partition can have.
+    pub const fn learner_max(&self) -> u32 {
+        self.machine_count as u32 - self.replica_count
     }
 
-    /// Replicas of all groups; the metadata always has three.
-    pub const fn replica_total(&self) -> usize {
+    /// What there is to be of every group in the end.
+    pub const fn expected(&self) -> Expected {
+        Expected {
+            partitions: self.partition_count as usize,
+            voters: self.replica_count as usize,
+            learners: self.learner_count as usize,
+        }
+    }
+
+    /// Voters of all groups; the metadata always has three.
+    pub const fn voter_total(&self) -> usize {
         self.partition_count as usize * self.replica_count as usize + META_REPLICA_COUNT
     }
 
@@ -236,17 +316,26 @@ impl Plan {
         let drawn = Scenario::drawn(&mut random);
         let scenario = scenario.unwrap_or(drawn);
         let drawn_count = if random.chance(3, 4) { 3 } else { 5 };
-        let machine_count = machine_count.unwrap_or(drawn_count);
+        let machine_count = match scenario {
+            Scenario::ReadsLearners => machine_count.map_or(4 + random.below(2) as usize, |count| count.max(4)),
+            _ => machine_count.unwrap_or(drawn_count),
+        };
+        let has_learners = scenario == Scenario::ReadsLearners || scenario == Scenario::Chaos && random.chance(1, 2);
+        let replica_count = if has_learners || machine_count == 4 { 3 } else { machine_count as u32 };
+        let learner_max = machine_count as u32 - replica_count;
+        let learner_count = if random.chance(1, 5) { 0 } else { learner_max };
         let mut replication = replication(&mut random);
         if scenario == Scenario::ApplySkew {
             // What is committed is then applied in small portions, with reads between them.
             replication.message_size_max = 256;
         }
         let clock_error_ppm = u64::from(CLOCK_RATE_ERROR_PPM) * if scenario == Scenario::ClocksBeyond { 40 } else { 1 };
+        // Stale reads take somebody who reads in the short time in which two replicas believe that they lead.
+        let think_max = if scenario == Scenario::ClocksBeyond { 20 } else { 20 + random.below(130) };
         let refusal = replication.refusal().as_nanos() as Time;
         let (register_count, write_percent, gap) = scenario.shape(refusal, &mut random);
         let temper = Temper {
-            kinds: scenario.kinds(),
+            kinds: scenario.kinds(learner_max),
             gap,
             duration_max: (300 + random.below(2_000)) * MILLISECOND,
             refusal,
@@ -257,12 +346,15 @@ impl Plan {
             machine_count,
             directory_count: if random.chance(2, 3) { 1 } else { 2 },
             partition_count: if random.chance(4, 5) { 2 } else { 4 },
-            replica_count: machine_count as u32,
+            replica_count,
+            learner_count,
+            table_reads: TableReads::drawn(&mut random),
+            mix: scenario.mix(&mut random),
             client_count: 3 + random.below(4) as u32,
             register_count,
             write_percent,
             pace: Pace {
-                think_max: (20 + random.below(130)) * MILLISECOND,
+                think_max: think_max * MILLISECOND,
                 attempt_timeout: (100 + random.below(400)) * MILLISECOND,
                 deadline: SECOND + random.below(2 * SECOND),
             },

@@ -1,7 +1,9 @@
 //! Counts over one run or many.
 
-use crate::history::{Operation, Outcome, Time};
+use crate::history::{Call, Operation, Outcome, Time};
 use hedgerow_node::job::Job;
+use hedgerow_replication::Role;
+use hedgerow_types::{ReadLevel, Refusal};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -22,6 +24,12 @@ pub struct Stats {
     pub failed: u64,
     /// Writes whose outcome their client never learned.
     pub unknown: u64,
+    /// Answered reads by level and by the role of the replica that answered.
+    pub reads: BTreeMap<&'static str, u64>,
+    /// Answers to reads that were no longer waited for, and judged all the same.
+    pub late_reads: u64,
+    /// Refused attempts by reason.
+    pub refusals: BTreeMap<&'static str, u64>,
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
     /// Elections won.
@@ -58,13 +66,43 @@ impl Stats {
         }
     }
 
-    /// Counts an operation.
-    pub fn note_operation(&mut self, operation: &Operation) {
+    /// Counts an operation, answered by a replica of that role.
+    pub fn note_operation(&mut self, operation: &Operation, role: Option<Role>) {
         match operation.outcome {
             Outcome::Ok(_) => self.ok += 1,
             Outcome::Failed => self.failed += 1,
             Outcome::Unknown => self.unknown += 1,
         }
+        if let (Call::Get(level), Outcome::Ok(_), Some(role)) = (operation.call, operation.outcome, role) {
+            *self.reads.entry(read_name(level, role)).or_default() += 1;
+        }
+    }
+
+    /// Reads of `level` that replicas of `role` answered.
+    pub fn reads_of(&self, level: ReadLevel, role: Role) -> u64 {
+        self.reads.get(read_name(level, role)).copied().unwrap_or(0)
+    }
+
+    /// Counts an attempt that was refused.
+    pub fn note_refusal(&mut self, refusal: &Refusal) {
+        let name = match refusal {
+            Refusal::NotLeader { .. } => "not leader",
+            Refusal::NotReady(_) => "not ready",
+            Refusal::Lagging(_) => "lagging",
+            Refusal::NotHosted => "not hosted",
+            Refusal::Busy(_) => "busy",
+            Refusal::Unresolved => "unresolved",
+            Refusal::Expired => "expired",
+            Refusal::Stopping(_) => "stopping",
+            Refusal::SessionWindow { .. }
+            | Refusal::Invalid(_)
+            | Refusal::TooLarge(_)
+            | Refusal::NoTable
+            | Refusal::Creating
+            | Refusal::TableExists
+            | Refusal::Unknown => "other",
+        };
+        *self.refusals.entry(name).or_default() += 1;
     }
 
     /// Counts a fault.
@@ -88,12 +126,35 @@ impl Stats {
         self.flushes += other.flushes;
         self.fetches += other.fetches;
         self.undecided += other.undecided;
-        for (name, count) in &other.faults {
-            *self.faults.entry(name).or_default() += count;
-        }
-        for (name, count) in &other.scenarios {
-            *self.scenarios.entry(name).or_default() += count;
-        }
+        self.late_reads += other.late_reads;
+        add_all(&mut self.reads, &other.reads);
+        add_all(&mut self.refusals, &other.refusals);
+        add_all(&mut self.faults, &other.faults);
+        add_all(&mut self.scenarios, &other.scenarios);
+    }
+}
+
+fn add_all(counts: &mut BTreeMap<&'static str, u64>, others: &BTreeMap<&'static str, u64>) {
+    for (name, count) in others {
+        *counts.entry(name).or_default() += count;
+    }
+}
+
+/// A replica that campaigns serves, if at all, as the follower that it was.
+const fn read_name(level: ReadLevel, role: Role) -> &'static str {
+    match (level, role) {
+        (ReadLevel::Linearizable, Role::Leader) => "linearizable at leader",
+        (ReadLevel::Linearizable, Role::Follower | Role::Candidate) => "linearizable at follower",
+        (ReadLevel::Linearizable, Role::Learner) => "linearizable at learner",
+        (ReadLevel::Session, Role::Leader) => "session at leader",
+        (ReadLevel::Session, Role::Follower | Role::Candidate) => "session at follower",
+        (ReadLevel::Session, Role::Learner) => "session at learner",
+        (ReadLevel::Bounded(_), Role::Leader) => "bounded at leader",
+        (ReadLevel::Bounded(_), Role::Follower | Role::Candidate) => "bounded at follower",
+        (ReadLevel::Bounded(_), Role::Learner) => "bounded at learner",
+        (ReadLevel::Eventual, Role::Leader) => "eventual at leader",
+        (ReadLevel::Eventual, Role::Follower | Role::Candidate) => "eventual at follower",
+        (ReadLevel::Eventual, Role::Learner) => "eventual at learner",
     }
 }
 
@@ -116,6 +177,8 @@ impl fmt::Display for Stats {
             "operations  {} acknowledged, {} failed, {} of unknown outcome",
             self.ok, self.failed, self.unknown
         )?;
+        writeln!(f, "reads       {}, answered too late {}", list(&self.reads), self.late_reads)?;
+        writeln!(f, "refusals    {}", list(&self.refusals))?;
         writeln!(f, "elections   {}, of which {} moved the leadership", self.elections, self.failovers)?;
         writeln!(f, "crashes     {} by the nemesis, {} nodes gave up on a bad disk", self.crashes, self.node_failures)?;
         writeln!(

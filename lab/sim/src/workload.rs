@@ -2,6 +2,9 @@
 
 use crate::history::{Answer, Call, Content};
 use crate::once;
+use crate::reading::{Mix, TableReads, Wish};
+use crate::scenario::Plan;
+use crate::session::Sessions;
 use hedgerow_types::random::Random;
 
 /// Keys from here on are counters.
@@ -13,6 +16,10 @@ pub struct Workload {
     random: Random,
     register_count: u32,
     write_percent: u64,
+    mix: Mix,
+    table: TableReads,
+    /// What the clients' sessions have seen.
+    pub sessions: Sessions,
     next_value: i64,
     /// What a register was last seen to hold, for swaps that have a chance.
     seen: Vec<Content>,
@@ -21,18 +28,34 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// A workload over `register_count` (at least 1) records besides the counters; so many operations in a hundred write.
-    pub fn new(register_count: u32, write_percent: u64, random: Random) -> Self {
-        let seen = vec![None; register_count as usize];
-        Self { random, register_count, write_percent, next_value: 0, seen, counter: COUNTER_KEY_MIN, increments: 0 }
+    /// The workload of `plan`, over its registers (at least 1) besides the counters.
+    pub fn new(plan: &Plan, random: Random) -> Self {
+        Self {
+            random,
+            register_count: plan.register_count,
+            write_percent: plan.write_percent,
+            mix: plan.mix,
+            table: plan.table_reads,
+            sessions: Sessions::new(plan.client_count as usize),
+            next_value: 0,
+            seen: vec![None; plan.register_count as usize],
+            counter: COUNTER_KEY_MIN,
+            increments: 0,
+        }
     }
 
     /// The next operation of some client.
-    pub fn draw(&mut self) -> (u32, Call) {
+    pub fn draw(&mut self) -> Wish {
         let key = self.random.below(u64::from(self.register_count)) as u32;
         if !self.random.chance(self.write_percent, 100) {
-            return (if self.random.chance(1, 6) { self.counter } else { key }, Call::Get);
+            let key = if self.random.chance(1, 6) { self.counter } else { key };
+            return self.mix.draw(key, &self.table, &mut self.random);
         }
+        let (key, call) = self.draw_write(key);
+        Wish::of_leader(key, call)
+    }
+
+    fn draw_write(&mut self, key: u32) -> (u32, Call) {
         match self.random.below(10) {
             0..4 => (key, Call::Put(self.value())),
             4 => (key, Call::Remove),
@@ -81,16 +104,21 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
+    fn workload(register_count: u32, write_percent: u64) -> Workload {
+        let plan = Plan { register_count, write_percent, ..Plan::new(1, None, None) };
+        Workload::new(&plan, Random::new(1))
+    }
+
     #[test]
     fn no_value_is_written_twice_and_no_two_increments_of_a_counter_are_equal() {
-        let mut workload = Workload::new(3, 80, Random::new(1));
+        let mut workload = workload(3, 80);
         let (mut values, mut increments) = (BTreeSet::new(), BTreeSet::new());
         for _ in 0..2_000 {
-            let (key, call) = workload.draw();
+            let Wish { key, call, .. } = workload.draw();
             let is_new = match call {
                 Call::Put(value) | Call::Swap { new: value, .. } => values.insert(value),
                 Call::Incr(by) => increments.insert((key, by)),
-                Call::Get | Call::Remove => true,
+                Call::Get(_) | Call::Remove => true,
             };
             assert!(is_new, "{call:?}");
             assert!(workload.keys().any(|known| known == key));
@@ -100,12 +128,12 @@ mod tests {
 
     #[test]
     fn a_swap_expects_what_was_seen_last() {
-        let mut workload = Workload::new(1, 100, Random::new(1));
+        let mut workload = workload(1, 100);
         workload.note(0, &Call::Put(7), &Answer::Done);
-        let swap = std::iter::repeat_with(|| workload.draw().1).find(|call| matches!(call, Call::Swap { .. }));
+        let swap = std::iter::repeat_with(|| workload.draw().call).find(|call| matches!(call, Call::Swap { .. }));
         assert!(matches!(swap, Some(Call::Swap { expected: Some(7), .. })));
         workload.note(0, &Call::Remove, &Answer::Done);
-        let swap = std::iter::repeat_with(|| workload.draw().1).find(|call| matches!(call, Call::Swap { .. }));
+        let swap = std::iter::repeat_with(|| workload.draw().call).find(|call| matches!(call, Call::Swap { .. }));
         assert!(matches!(swap, Some(Call::Swap { expected: None, .. })));
     }
 }

@@ -1,35 +1,41 @@
 //! A cluster with its clients, its network and its nemesis, moved forward event by event.
 
-use crate::client::{Action, Client};
+use crate::client::{Action, Client, Delivery};
 use crate::clock::MICROSECOND;
-use crate::history::{History, Time};
-use crate::invariant::Invariants;
+use crate::history::{History, Operation, Time};
+use crate::invariant::{Invariants, check_leases};
 use crate::line::{Caller, Lines};
 use crate::machine::{Input, Machine};
 use crate::nemesis::{Nemesis, Step};
 use crate::network::Wire;
 use crate::operator::Operator;
+use crate::oracle::Oracle;
 use crate::protocol;
 use crate::queue::Queue;
-use crate::scenario::Plan;
+use crate::scenario::{Plan, Scenario};
 use crate::stats::Stats;
 use crate::workload::Workload;
 use bytes::{Bytes, BytesMut};
 use hedgerow_node::ConnectionId;
+use hedgerow_types::Instant;
 use hedgerow_types::random::Random;
 
 /// Events after which a run counts as running away.
 const EVENTS_MAX: u64 = 5_000_000;
 
+/// Broken promises that are reported of one run.
+const BROKEN_MAX: usize = 50;
+
 /// What can happen.
 #[derive(Debug)]
 pub(crate) enum Event {
     Tick { machine: usize, life: u64 },
+    Wake { machine: usize, life: u64, at: Instant },
     Process { machine: usize, life: u64 },
     PeerBytes { from: usize, to: usize, epoch: u64, bytes: Bytes },
     ToMachine { line: u64, frame: Bytes },
     ClosedAtMachine { line: u64, machine: usize, life: u64 },
-    ToCaller { line: u64, chunk: Bytes },
+    ToCaller { line: u64, chunk: Bytes, served: Time },
     ClosedAtCaller { caller: Caller, machine: usize },
     RoundEnds { machine: usize, life: u64, log: usize },
     JobEnds { machine: usize, life: u64, job: u64 },
@@ -51,9 +57,12 @@ pub struct World {
     pub(crate) nemesis: Option<Nemesis>,
     pub(crate) history: History,
     pub(crate) invariants: Invariants,
+    pub(crate) oracle: Oracle,
     pub(crate) stats: Stats,
     /// Why the run has failed, if it has.
     pub(crate) failure: Option<String>,
+    /// What clocks beyond the declared error have broken: the run goes on, to see what else they break.
+    pub(crate) broken: Vec<String>,
     pub(crate) random: Random,
     pub(crate) is_traced: bool,
 }
@@ -70,13 +79,15 @@ impl World {
             wires: std::iter::repeat_with(Wire::default).take(machines.len().pow(2)).collect(),
             lines: Lines::default(),
             clients: Vec::new(),
-            workload: Workload::new(plan.register_count, plan.write_percent, random.fork()),
+            workload: Workload::new(plan, random.fork()),
             operator: Operator::default(),
             nemesis,
             history: History::default(),
-            invariants: Invariants::new(plan.replica_count as usize),
+            invariants: Invariants::default(),
+            oracle: Oracle::default(),
             stats: Stats::default(),
             failure: None,
+            broken: Vec::new(),
             random,
             is_traced,
             machines,
@@ -111,6 +122,17 @@ impl World {
         self.failure.get_or_insert(why);
     }
 
+    /// A promise is broken that rests on the clocks.
+    pub(crate) fn break_promise(&mut self, why: String) {
+        if self.plan.scenario != Scenario::ClocksBeyond {
+            return self.fail(why);
+        }
+        self.trace(|| format!("BROKEN {why}"));
+        if self.broken.len() < BROKEN_MAX && !self.broken.contains(&why) {
+            self.broken.push(why);
+        }
+    }
+
     pub(crate) fn after(&mut self, delay: Time, event: Event) {
         self.queue.push(self.queue.now() + delay, event);
     }
@@ -118,6 +140,7 @@ impl World {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Tick { machine, life } => self.tick(machine, life),
+            Event::Wake { machine, life, at } => self.wake(machine, life, at),
             Event::Process { machine, life } => self.process(machine, life),
             Event::PeerBytes { from, to, epoch, bytes } => {
                 if self.wire(from, to).delivers(epoch) {
@@ -137,9 +160,9 @@ impl World {
                     self.deliver(machine, Input::ClientClosed(ConnectionId(line)));
                 }
             }
-            Event::ToCaller { line, chunk } => {
+            Event::ToCaller { line, chunk, served } => {
                 if let Some(caller) = self.lines.caller_of(line) {
-                    protocol::split_replies(chunk).into_iter().for_each(|frame| self.receive(caller, frame));
+                    protocol::split_replies(chunk).into_iter().for_each(|frame| self.receive(caller, frame, served));
                 }
             }
             Event::ClosedAtCaller { caller, machine } => self.closed_at_caller(caller, machine),
@@ -227,6 +250,26 @@ impl World {
         self.after(interval, Event::Tick { machine, life });
     }
 
+    fn wake(&mut self, machine: usize, life: u64, at: Instant) {
+        if self.machines[machine].life == life
+            && let Some(process) = &mut self.machines[machine].process
+            && process.wakes_at == Some(at)
+        {
+            process.wakes_at = None;
+            process.inbox.push(Input::Wake(at));
+            self.schedule(machine);
+        }
+    }
+
+    /// Sees to it that the node is woken when it wants to be.
+    pub(crate) fn schedule_wake(&mut self, machine: usize) {
+        let now = self.queue.now();
+        if let Some((at, delay)) = self.machines[machine].next_wake(now) {
+            let life = self.machines[machine].life;
+            self.after(delay, Event::Wake { machine, life, at });
+        }
+    }
+
     fn deliver(&mut self, machine: usize, input: Input) {
         if let Some(process) = &mut self.machines[machine].process {
             process.inbox.push(input);
@@ -268,9 +311,17 @@ impl World {
         if let Err(why) = self.machines[machine].answers.check(local) {
             self.fail(format!("m{}: {why}", machine + 1));
         }
-        self.dispatch(machine);
-        if let Err(why) = self.invariants.check(&self.machines, machine, now, &mut self.stats) {
+        if let Some(process) = &self.machines[machine].process
+            && let Err(why) = self.oracle.follow(process, now)
+        {
             self.fail(why);
+        }
+        self.dispatch(machine);
+        if let Err(why) = self.invariants.check(&self.machines, machine, &mut self.stats) {
+            self.fail(why);
+        }
+        if let Err(why) = check_leases(&self.machines, machine, now) {
+            self.break_promise(why);
         }
     }
 
@@ -302,6 +353,7 @@ impl World {
             self.after(duration, Event::JobEnds { machine, life, job });
         }
         self.begin_rounds(machine);
+        self.schedule_wake(machine);
         if let Some(why) = outbox.failure {
             self.process_failed(machine, &why);
         }
@@ -346,9 +398,10 @@ impl World {
     }
 
     fn send_to_caller(&mut self, connection: ConnectionId, bytes: BytesMut) {
-        let at = self.queue.now() + self.delay();
+        let served = self.queue.now();
+        let at = served + self.delay();
         if let Some(at) = self.lines.send_to_caller(connection.0, at) {
-            self.queue.push(at, Event::ToCaller { line: connection.0, chunk: bytes.freeze() });
+            self.queue.push(at, Event::ToCaller { line: connection.0, chunk: bytes.freeze(), served });
         }
     }
 
@@ -360,13 +413,13 @@ impl World {
         self.queue.push(at, Event::ToMachine { line, frame });
     }
 
-    fn receive(&mut self, caller: Caller, frame: Bytes) {
+    fn receive(&mut self, caller: Caller, frame: Bytes, served: Time) {
         match caller {
             Caller::Operator => self.operator.handle_reply(frame),
             Caller::Client(client) => {
                 let mut actions = Vec::new();
-                let now = self.queue.now();
-                self.clients[client].handle_reply(frame, now, &mut self.workload, &mut actions);
+                let delivery = Delivery { frame, served, now: self.queue.now() };
+                self.clients[client].handle_reply(delivery, &mut self.workload, &mut actions);
                 self.act(client, actions);
             }
         }
@@ -385,14 +438,35 @@ impl World {
             match action {
                 Action::Send { machine, frame } => self.send_to_machine(Caller::Client(client), machine, frame),
                 Action::Wake { at, token } => self.queue.push(at, Event::ClientWakes { client, token }),
-                Action::Record(operation) => {
-                    self.trace(|| operation.to_string());
-                    self.stats.note_operation(&operation);
-                    self.history.push(operation);
+                Action::Begin { id, key, call } => self.oracle.note_begin(id, key, call),
+                Action::Record(operation) => self.record(operation),
+                Action::Judge(operation) => self.judge_late(&operation),
+                Action::Refused { machine, call, refusal } => {
+                    self.trace(|| format!("client {client} refused by m{}: {refusal} to {call:?}", machine + 1));
+                    self.stats.note_refusal(&refusal);
                 }
-                Action::Note(note) => self.trace(|| note),
                 Action::Fail(why) => self.fail(why),
             }
+        }
+    }
+
+    fn record(&mut self, operation: Operation) {
+        self.trace(|| operation.to_string());
+        let Some(table) = self.operator.table else { return };
+        let group = table.group_of(operation.key);
+        let role = operation.seen.and_then(|seen| self.machines[seen.machine].process.as_ref()?.role(group));
+        self.stats.note_operation(&operation, role);
+        self.history.push(operation);
+        if let Err(why) = self.oracle.handle_operation(group, &operation) {
+            self.break_promise(why);
+        }
+    }
+
+    fn judge_late(&mut self, operation: &Operation) {
+        let Some(table) = self.operator.table else { return };
+        self.stats.late_reads += 1;
+        if let Err(why) = self.oracle.judge(table.group_of(operation.key), operation) {
+            self.break_promise(why);
         }
     }
 

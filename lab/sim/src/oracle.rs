@@ -1,0 +1,282 @@
+//! The third judge: what each group's committed log says, and who was shown how much of it when.
+//!
+//! Whatever a replica applies first is taken from its log and run through the same plain rules by which `linear.rs` judges.
+//! So the content of every record at every index is known, and so is the true time at which an index first was applied,
+//! and first was acknowledged or shown to any client. A reply tells at which index it was served, which makes the promise of
+//! each read level a comparison of indices:
+//!
+//! | level | the reply's index is not smaller than |
+//! |---|---|
+//! | all | nothing; but the content is what the log says for that index |
+//! | linearizable | every index that anybody was shown before the attempt was sent |
+//! | session, and any with a token | what the session was shown |
+//! | bounded | every index that anybody was shown longer ago than the bound when it was served, and than the reply says |
+//!
+//! A write's index is larger than everything shown before it was asked for. With the first two lines this proves the order
+//! of the log to be one that explains the history; `linear.rs` looks for an order without knowing of a log.
+
+use crate::history::{Answer, Call, Content, Operation, Outcome, Seen, Time, seconds};
+use crate::linear;
+use crate::machine::Process;
+use hedgerow_types::codec::decode_proposal;
+use hedgerow_types::log::{Entry, EntryKind};
+use hedgerow_types::{GroupId, Index, ReadLevel};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+
+/// A write by the id of its client and its number within it.
+pub type WriteId = (u64, u64);
+
+/// The index at which a group's log begins, with nothing in it.
+const BEGINNING: Index = 1;
+
+/// What is true of all groups of the table.
+#[derive(Debug, Default)]
+pub struct Oracle {
+    groups: BTreeMap<GroupId, Truth>,
+    /// Every write that a client has begun.
+    calls: FxHashMap<WriteId, (u32, Call)>,
+}
+
+#[derive(Debug)]
+struct Truth {
+    applied: Index,
+    /// By key: what it holds from an index on.
+    versions: FxHashMap<u32, Vec<(Index, Content)>>,
+    /// What stands at an index.
+    writes: FxHashMap<Index, WriteId>,
+    done: FxHashSet<WriteId>,
+    heads: Timeline,
+    shown: Timeline,
+}
+
+impl Default for Truth {
+    fn default() -> Self {
+        Self {
+            applied: BEGINNING,
+            versions: FxHashMap::default(),
+            writes: FxHashMap::default(),
+            done: FxHashSet::default(),
+            heads: Timeline::default(),
+            shown: Timeline::default(),
+        }
+    }
+}
+
+/// An index that rises in the course of time, with the client to whom each rise is due.
+#[derive(Debug, Default)]
+struct Timeline {
+    rises: Vec<(Time, Index, u32)>,
+}
+
+impl Timeline {
+    fn rise(&mut self, at: Time, index: Index, client: u32) {
+        if self.rises.last().is_none_or(|last| last.1 < index) {
+            self.rises.push((at, index, client));
+        }
+    }
+
+    /// The index at `at`, and when and to whom it came.
+    fn at(&self, at: Time) -> (Time, Index, u32) {
+        let after = self.rises.partition_point(|rise| rise.0 <= at);
+        after.checked_sub(1).map_or((0, BEGINNING, 0), |last| self.rises[last])
+    }
+}
+
+impl Oracle {
+    /// A client begins the write `id`, so that it may appear in a log.
+    pub fn note_begin(&mut self, id: WriteId, key: u32, call: Call) {
+        self.calls.insert(id, (key, call));
+    }
+
+    /// Follows what `process` has applied and nobody before it. Called after each batch of its events, before its answers
+    /// go out.
+    pub fn follow(&mut self, process: &Process, now: Time) -> Result<(), String> {
+        for replica in process.node.replicas_for_inspection() {
+            let applied = replica.applied();
+            let known = self.groups.get(&replica.id).map_or(BEGINNING, |truth| truth.applied);
+            if replica.id == GroupId::META || applied <= known {
+                continue;
+            }
+            let truth = self.groups.entry(replica.id).or_default();
+            let failed = |why: String| format!("the log of {} ({}): {why}", replica.replica, replica.id);
+            let entries = process.entries(replica.id, known + 1, applied).map_err(failed)?;
+            entries.iter().try_for_each(|entry| truth.apply(entry, &self.calls)).map_err(failed)?;
+            if truth.applied != applied {
+                return Err(failed(format!("it ends at {}, but {applied} is applied", truth.applied)));
+            }
+            truth.heads.rise(now, applied, 0);
+        }
+        Ok(())
+    }
+
+    /// Judges an operation on `group` that ended just now, and takes note of what its client was shown. The error says which
+    /// promise is broken.
+    pub fn handle_operation(&mut self, group: GroupId, operation: &Operation) -> Result<(), String> {
+        let judged = self.judge(group, operation);
+        if let (Outcome::Ok(answer), Some(seen)) = (operation.outcome, operation.seen) {
+            let truth = self.groups.entry(group).or_default();
+            if let Some(index) = seen.index.or_else(|| truth.oldest_with(operation.key, answer)) {
+                truth.shown.rise(operation.end, index, operation.client);
+            }
+        }
+        judged
+    }
+
+    /// Judges an operation on `group`.
+    pub fn judge(&self, group: GroupId, operation: &Operation) -> Result<(), String> {
+        let (Outcome::Ok(answer), Some(seen)) = (operation.outcome, operation.seen) else { return Ok(()) };
+        let nothing = Truth::default();
+        let truth = self.groups.get(&group).unwrap_or(&nothing);
+        let judged = match (operation.call, answer) {
+            (Call::Get(level), Answer::Content(content)) => truth.judge_read(operation.key, level, content, &seen),
+            (Call::Get(_), _) => Err("that is no answer to a read".into()),
+            _ => truth.judge_write(operation, &seen, &self.calls),
+        };
+        judged.map_err(|why| format!("{} is wrong: {why}\n  {operation}", kind_of(operation)))
+    }
+}
+
+impl Truth {
+    fn apply(&mut self, entry: &Entry, calls: &FxHashMap<WriteId, (u32, Call)>) -> Result<(), String> {
+        if entry.index != self.applied + 1 {
+            return Err(format!("entry {} comes after {}", entry.index, self.applied));
+        }
+        self.applied = entry.index;
+        if entry.kind != EntryKind::Normal || entry.data.is_empty() {
+            return Ok(());
+        }
+        let proposal = decode_proposal(entry.data.clone()).map_err(|error| error.to_string())?;
+        let id = (proposal.client.0, proposal.sequence);
+        let Some((key, call)) = calls.get(&id) else {
+            return Err(format!("entry {} is a write that nobody asked for: {proposal:?}", entry.index));
+        };
+        self.writes.insert(entry.index, id);
+        if self.done.insert(id) {
+            let versions = self.versions.entry(*key).or_default();
+            let before = versions.last().and_then(|version| version.1);
+            let after = linear::step(before, call, None).ok_or_else(|| format!("{call:?} cannot follow {before:?}"))?;
+            versions.push((entry.index, after));
+        }
+        Ok(())
+    }
+
+    fn content(&self, key: u32, at: Index) -> Content {
+        let versions = self.versions.get(&key).map_or(&[][..], Vec::as_slice);
+        let after = versions.partition_point(|version| version.0 <= at);
+        after.checked_sub(1).and_then(|last| versions[last].1)
+    }
+
+    fn judge_read(&self, key: u32, level: ReadLevel, content: Content, seen: &Seen) -> Result<(), String> {
+        let Some(index) = seen.index else { return self.judge_silent(key, level, content, seen) };
+        let head = self.heads.at(seen.served).1;
+        if index > head {
+            return Err(format!("nobody had applied index {index} then; the last one was {head}"));
+        }
+        let truth = self.content(key, index);
+        if truth != content {
+            return Err(format!("at index {index} the record held {truth:?}"));
+        }
+        let (floor, why) = self.floor(level, seen);
+        if index < floor {
+            return Err(why);
+        }
+        if index < seen.floor {
+            return Err(format!("its session had been shown index {}", seen.floor));
+        }
+        self.judge_staleness(level, index, seen)
+    }
+
+    /// The answer says no index: some index will do that was not too old then.
+    fn judge_silent(&self, key: u32, level: ReadLevel, content: Content, seen: &Seen) -> Result<(), String> {
+        let ((floor, why), head) = (self.floor(level, seen), self.heads.at(seen.served).1);
+        let versions = self.versions.get(&key).map_or(&[][..], Vec::as_slice);
+        let later = versions.iter().filter(|version| (floor + 1..=head).contains(&version.0));
+        if self.content(key, floor) == content || later.into_iter().any(|version| version.1 == content) {
+            return Ok(());
+        }
+        Err(format!("the record held that at no index from {floor} to {head}; {why}"))
+    }
+
+    /// The least index that a read of `level` may have been served at, and what is wrong with a smaller one.
+    fn floor(&self, level: ReadLevel, seen: &Seen) -> (Index, String) {
+        match level {
+            ReadLevel::Linearizable => {
+                let (at, index, client) = self.shown.at(seen.asked);
+                let when = seconds(at);
+                (index, format!("client {client} had been shown index {index} at {when:.6}, before it was asked"))
+            }
+            // Looked at apart, since other reads may carry a token too.
+            ReadLevel::Session => (BEGINNING, String::new()),
+            ReadLevel::Bounded(bound) => {
+                let since = seen.served.saturating_sub(bound.as_nanos() as Time);
+                let (at, index, client) = self.shown.at(since);
+                let (age, bound) = (seconds(seen.served - at), bound.as_secs_f64());
+                (index, format!("client {client} had been shown index {index} {age:.6} s before, bound {bound:.3} s"))
+            }
+            ReadLevel::Eventual => (BEGINNING, String::new()),
+        }
+    }
+
+    /// What the reply says of its own age must be true. That of a linearizable read counts from its arrival.
+    fn judge_staleness(&self, level: ReadLevel, index: Index, seen: &Seen) -> Result<(), String> {
+        let Some(staleness) = seen.staleness else {
+            let is_owed = matches!(level, ReadLevel::Bounded(_));
+            return if is_owed { Err("the reply does not say how old it is".into()) } else { Ok(()) };
+        };
+        if let ReadLevel::Bounded(bound) = level
+            && staleness > bound.as_nanos() as Time
+        {
+            let (staleness, bound) = (seconds(staleness), bound.as_secs_f64());
+            return Err(format!("it says that it is {staleness:.3} s old, and the bound is {bound:.3} s"));
+        }
+        let from = if level == ReadLevel::Linearizable { seen.asked } else { seen.served };
+        let (at, floor, client) = self.shown.at(from.saturating_sub(staleness));
+        if index < floor {
+            let (staleness, age) = (seconds(staleness), seconds(from - at));
+            return Err(format!(
+                "it says that it is at most {staleness:.3} s old, but client {client} was shown index {floor} {age:.6} s before"
+            ));
+        }
+        Ok(())
+    }
+
+    fn judge_write(
+        &self,
+        operation: &Operation,
+        seen: &Seen,
+        calls: &FxHashMap<WriteId, (u32, Call)>,
+    ) -> Result<(), String> {
+        let Some(index) = seen.index else { return Err("the reply does not say its index".into()) };
+        let entry = self.writes.get(&index).and_then(|id| calls.get(id));
+        if entry != Some(&(operation.key, operation.call)) {
+            return Err(format!("index {index} holds {entry:?}"));
+        }
+        let (at, shown, client) = self.shown.at(operation.start);
+        if index <= shown {
+            let when = seconds(at);
+            return Err(format!("client {client} had been shown index {shown} at {when:.6}, before it was asked for"));
+        }
+        Ok(())
+    }
+
+    /// The first index at which `key` held what was answered to a reader who was told no index.
+    fn oldest_with(&self, key: u32, answer: Answer) -> Option<Index> {
+        let Answer::Content(content @ Some(_)) = answer else { return None };
+        self.versions.get(&key)?.iter().find(|version| version.1 == content).map(|version| version.0)
+    }
+}
+
+const fn kind_of(operation: &Operation) -> &'static str {
+    match operation.call {
+        Call::Get(ReadLevel::Linearizable) => "a linearizable read",
+        Call::Get(ReadLevel::Session) => "a session read",
+        Call::Get(ReadLevel::Bounded(_)) => "a bounded read",
+        Call::Get(ReadLevel::Eventual) => "an eventual read",
+        Call::Put(_) | Call::Remove | Call::Incr(_) | Call::Swap { .. } => "a write",
+    }
+}
+
+#[cfg(test)]
+#[path = "oracle_tests.rs"]
+mod tests;

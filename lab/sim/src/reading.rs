@@ -1,0 +1,230 @@
+//! How clients read: at which level, at whom, and in which words.
+
+use crate::clock::MILLISECOND;
+use crate::history::{Call, Time};
+use hedgerow_types::ReadLevel;
+use hedgerow_types::random::Random;
+use std::time::Duration;
+
+/// What the table says of reads that do not say it themselves. Nothing changes it within a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableReads {
+    /// `read_level`.
+    pub read_level: ReadLevel,
+    /// `backup_read_level`.
+    pub backup_read_level: ReadLevel,
+    /// `follower_reads`.
+    pub follower_reads: bool,
+}
+
+impl TableReads {
+    /// What holds for a table without options.
+    pub const DEFAULT: Self = Self {
+        read_level: ReadLevel::Linearizable,
+        backup_read_level: ReadLevel::Bounded(Duration::from_secs(1)),
+        follower_reads: false,
+    };
+
+    /// The usual rules in half of all runs, otherwise any.
+    pub fn drawn(random: &mut Random) -> Self {
+        if random.chance(1, 2) {
+            return Self::DEFAULT;
+        }
+        let mut level = || match random.below(4) {
+            0 => ReadLevel::Linearizable,
+            1 => ReadLevel::Session,
+            2 => ReadLevel::Bounded(Duration::from_millis(50 + random.below(1_000))),
+            _ => ReadLevel::Eventual,
+        };
+        let (read_level, backup_read_level) = (level(), level());
+        Self { read_level, backup_read_level, follower_reads: random.chance(1, 2) }
+    }
+
+    /// The table's options as they are set.
+    pub fn options(&self) -> [(&'static str, String); 3] {
+        [
+            ("read_level", self.read_level.to_string()),
+            ("backup_read_level", self.backup_read_level.to_string()),
+            ("follower_reads", self.follower_reads.to_string()),
+        ]
+    }
+}
+
+/// How a request says who may answer it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Manner {
+    /// The leader, at the level that the request names. Every write is asked for so.
+    #[default]
+    Leader,
+    /// Any replica, at the level that the request names.
+    AnyReplica,
+    /// Any replica, at the table's level.
+    TableLevel,
+    /// As a client of Pegasus asks: nothing is said, and little is told back.
+    Plain,
+    /// The same with Pegasus' backup flag.
+    Backup,
+}
+
+impl Manner {
+    /// Whether the request carries our fields.
+    pub const fn is_extended(self) -> bool {
+        match self {
+            Self::Leader | Self::AnyReplica | Self::TableLevel => true,
+            Self::Plain | Self::Backup => false,
+        }
+    }
+}
+
+/// An operation and how it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// On which record.
+    pub key: u32,
+    /// What; a read names the level at which it is judged.
+    pub call: Call,
+    /// In which words.
+    pub manner: Manner,
+    /// Whether other replicas than the leader may answer.
+    pub goes_anywhere: bool,
+    /// Whether it is sent to two machines at once, the leader among them, and the first answer taken.
+    pub is_hedged: bool,
+}
+
+impl Wish {
+    /// The operation as the leader is asked for it.
+    pub const fn of_leader(key: u32, call: Call) -> Self {
+        Self { key, call, manner: Manner::Leader, goes_anywhere: false, is_hedged: false }
+    }
+
+    /// A read that any replica may answer.
+    pub const fn of_any(key: u32, level: ReadLevel) -> Self {
+        Self { key, call: Call::Get(level), manner: Manner::AnyReplica, goes_anywhere: true, is_hedged: false }
+    }
+}
+
+/// How a run's clients read, in parts of a hundred.
+#[derive(Clone, Copy, Debug)]
+pub struct Mix {
+    /// Reads that are linearizable, session reads and bounded ones; the rest is eventual.
+    pub levels: [u64; 3],
+    /// Reads that any replica may answer.
+    pub any_replica: u64,
+    /// Of those, the ones that leave the level to the table.
+    pub table_level: u64,
+    /// Linearizable reads of those that are sent twice.
+    pub hedged: u64,
+    /// Reads of clients of Pegasus, before anything else is drawn.
+    pub pegasus: u64,
+    /// Shortest and longest bound.
+    pub bound: (Time, Time),
+}
+
+impl Mix {
+    /// Where the leader's reads are what the run is about.
+    pub const MOSTLY_LEADER: Self = Self {
+        levels: [70, 12, 13],
+        any_replica: 45,
+        table_level: 6,
+        hedged: 20,
+        pegasus: 5,
+        bound: (20 * MILLISECOND, 2_000 * MILLISECOND),
+    };
+    /// Where reads at any replica are.
+    pub const ANYWHERE: Self =
+        Self { levels: [38, 25, 30], any_replica: 85, table_level: 8, hedged: 15, pegasus: 10, ..Self::MOSTLY_LEADER };
+    /// Where it matters how old an answer says that it is.
+    pub const AGED: Self = Self { levels: [30, 15, 30], ..Self::ANYWHERE };
+    /// Every read is linearizable and sent to the leader and another.
+    pub const HEDGED: Self =
+        Self { levels: [100, 0, 0], any_replica: 100, table_level: 0, hedged: 100, pegasus: 0, ..Self::MOSTLY_LEADER };
+
+    /// A read of `key`.
+    pub fn draw(&self, key: u32, table: &TableReads, random: &mut Random) -> Wish {
+        if random.chance(self.pegasus, 100) {
+            return Self::pegasus(key, table, random);
+        }
+        let level = self.level(random);
+        if !random.chance(self.any_replica, 100) {
+            return Wish::of_leader(key, Call::Get(level));
+        }
+        if random.chance(self.table_level, 100) {
+            let call = Call::Get(table.read_level);
+            return Wish { call, manner: Manner::TableLevel, ..Wish::of_any(key, level) };
+        }
+        let is_hedged = level == ReadLevel::Linearizable && random.chance(self.hedged, 100);
+        Wish { is_hedged, ..Wish::of_any(key, level) }
+    }
+
+    fn pegasus(key: u32, table: &TableReads, random: &mut Random) -> Wish {
+        let any = Wish::of_any(key, table.backup_read_level);
+        if random.chance(2, 3) {
+            return Wish { manner: Manner::Backup, ..any };
+        }
+        let (call, goes_anywhere) = (Call::Get(table.read_level), table.follower_reads);
+        Wish { call, goes_anywhere, manner: Manner::Plain, ..any }
+    }
+
+    fn level(&self, random: &mut Random) -> ReadLevel {
+        let drawn = random.below(100);
+        let [linearizable, session, bounded] = self.levels;
+        if drawn < linearizable {
+            ReadLevel::Linearizable
+        } else if drawn < linearizable + session {
+            ReadLevel::Session
+        } else if drawn < linearizable + session + bounded {
+            // Short and long ones alike.
+            let (min, max) = self.bound;
+            let most = (max >> random.below(6)).max(min);
+            ReadLevel::Bounded(Duration::from_millis((min + random.below(most - min + 1)) / MILLISECOND))
+        } else {
+            ReadLevel::Eventual
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn every_level_and_every_manner_is_drawn_and_bounds_stay_in_their_range() {
+        let mut random = Random::new(1);
+        let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+        let (least, most) = (Duration::from_millis(20), Duration::from_millis(2_000));
+        for _ in 0..5_000 {
+            let wish = Mix::ANYWHERE.draw(3, &TableReads::DEFAULT, &mut random);
+            let Call::Get(level) = wish.call else { panic!("{wish:?} is no read") };
+            if let ReadLevel::Bounded(bound) = level {
+                assert!((least..=most).contains(&bound), "{bound:?}");
+            }
+            let name = level.to_string().split('=').next().map(str::to_owned).unwrap_or_default();
+            *seen.entry(name).or_default() += 1;
+            *seen.entry(format!("{:?}", wish.manner)).or_default() += 1;
+            *seen.entry(format!("hedged {}", wish.is_hedged)).or_default() += 1;
+        }
+        for name in ["linearizable", "session", "bounded", "eventual", "hedged true"] {
+            assert!(seen[name] > 100, "{name}: {seen:?}");
+        }
+        for manner in [Manner::Leader, Manner::AnyReplica, Manner::TableLevel, Manner::Plain, Manner::Backup] {
+            assert!(seen[&format!("{manner:?}")] > 50, "{manner:?}: {seen:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_request_does_not_say_is_judged_as_the_table_says() {
+        let table =
+            TableReads { read_level: ReadLevel::Session, backup_read_level: ReadLevel::Eventual, follower_reads: true };
+        let mut random = Random::new(2);
+        for _ in 0..500 {
+            let wish = Mix::ANYWHERE.draw(3, &table, &mut random);
+            match wish.manner {
+                Manner::TableLevel | Manner::Plain => assert_eq!(wish.call, Call::Get(ReadLevel::Session)),
+                Manner::Backup => assert_eq!(wish.call, Call::Get(ReadLevel::Eventual)),
+                Manner::Leader => assert!(!wish.goes_anywhere),
+                Manner::AnyReplica => assert!(wish.goes_anywhere),
+            }
+        }
+    }
+}
