@@ -86,5 +86,5 @@ pub(super) fn tikv(rows: u32, scenario: Scenario) -> Option<Figures> {
 /// Linearizable reads at a follower 28 ms away from its leader, with 16 clients: milliseconds.
 pub(super) const ETCD_FAR_X16_MS: f64 = 114.0;
 /// Where that comes from.
-pub(super) const ETCD_SOURCE: &str = "etcd 3.7: measured by this project on a machine of the same kind, three nodes, the follower and 16 clients 28 ms away from \
+pub(super) const ETCD_SOURCE: &str = "etcd 3.7: a reference measurement on a machine of the same kind, three nodes, the follower and 16 clients 28 ms away from \
      the leader.";

@@ -39,7 +39,7 @@ const CONNECTIONS: u32 = 8;
 /// Percent of a core that each node's thread may use.
 const SHARE_PERCENT: u8 = 12;
 /// Clients per serving replica when it is saturated.
-const CLIENTS_PER_REPLICA: u32 = 256;
+const CLIENTS_PER_REPLICA: u32 = 512;
 /// The bound of bounded reads.
 const BOUND: Duration = Duration::from_secs(1);
 /// The open loop's rate, as a part of what the leader alone serves at most.
@@ -112,13 +112,13 @@ struct Plan7 {
 }
 
 const FULL: Plan7 = Plan7 {
-    clients: &[CLIENTS_PER_REPLICA / 2, CLIENTS_PER_REPLICA * 3 / 4, CLIENTS_PER_REPLICA],
+    clients: &[CLIENTS_PER_REPLICA / 4, CLIENTS_PER_REPLICA / 2, CLIENTS_PER_REPLICA],
     duration: Duration::from_millis(2_500),
     warm_up: Duration::from_millis(500),
 };
 
 const QUICK: Plan7 = Plan7 {
-    clients: &[CLIENTS_PER_REPLICA / 4],
+    clients: &[CLIENTS_PER_REPLICA / 8],
     duration: Duration::from_millis(400),
     warm_up: Duration::from_millis(200),
 };

@@ -201,16 +201,16 @@ mod tests {
     fn the_highest_throughput_within_the_leaders_p99_counts() {
         let runs = [
             run(Case::LeaderOnly, 128, 9_000.0, 5.0),
-            run(Case::LeaderOnly, 256, 10_000.0, 10.0),
+            run(Case::LeaderOnly, CLIENTS_PER_REPLICA, 10_000.0, 10.0),
             run(lin(0), 128, 27_500.0, 6.0),
-            run(lin(0), 192, 28_000.0, 9.0),
-            run(lin(0), 256, 29_000.0, 11.0),
-            run(lin(1), 256, 38_000.0, 9.0),
-            run(lin(2), 256, 46_000.0, 9.0),
+            run(lin(0), 256, 28_000.0, 9.0),
+            run(lin(0), CLIENTS_PER_REPLICA, 29_000.0, 11.0),
+            run(lin(1), CLIENTS_PER_REPLICA, 38_000.0, 9.0),
+            run(lin(2), CLIENTS_PER_REPLICA, 46_000.0, 9.0),
         ];
         let rows = all(&FULL, &runs).remove(0).rows;
-        assert_eq!(rows[0][..6], ["leader only", "256", "10,000", "10.0", "x1.00", "none"]);
-        assert_eq!(rows[1][1..6], ["192", "28,000", "9.00", "x2.80", ">= x2.7 for 3 voters: met"]);
+        assert_eq!(rows[0][..6], ["leader only", "512", "10,000", "10.0", "x1.00", "none"]);
+        assert_eq!(rows[1][1..6], ["256", "28,000", "9.00", "x2.80", ">= x2.7 for 3 voters: met"]);
         assert_eq!(rows[2][5], ">= x0.9 for one more: x1.00, met");
         assert_eq!(rows[3][5], ">= x0.9 for one more: x0.80, MISSED");
         assert_eq!(rows[0][7], "12.0");
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_variant_that_is_always_slower_says_so() {
-        let runs = [run(Case::LeaderOnly, 256, 10_000.0, 10.0), run(lin(0), 256, 30_000.0, 12.0)];
+        let runs = [run(Case::LeaderOnly, CLIENTS_PER_REPLICA, 10_000.0, 10.0), run(lin(0), 256, 30_000.0, 12.0)];
         let rows = all(&FULL, &runs).remove(0).rows;
         assert_eq!(rows[1][1], "none with that p99");
         assert_eq!(rows.len(), 2);
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn without_the_leaders_own_runs_nothing_is_compared() {
-        let tables = all(&FULL, &[run(lin(LEARNERS_MAX), 256, 46_000.0, 9.0)]);
+        let tables = all(&FULL, &[run(lin(LEARNERS_MAX), CLIENTS_PER_REPLICA, 46_000.0, 9.0)]);
         assert_eq!(tables.len(), 1);
         assert_eq!(tables[0].rows.len(), 1);
     }
