@@ -41,3 +41,21 @@ impl Options {
         })
     }
 }
+
+#[cfg(test)]
+impl Options {
+    /// Choices of a test that starts nothing.
+    pub(crate) fn of_size(size: Size) -> Self {
+        Self {
+            size,
+            repetitions: None,
+            rows: None,
+            seed: 1,
+            only: Vec::new(),
+            results: PathBuf::from("unused"),
+            data: None,
+            binary: PathBuf::from("unused"),
+            command: Vec::new(),
+        }
+    }
+}

@@ -76,20 +76,9 @@ pub async fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
 
     fn options() -> Options {
-        Options {
-            size: Size::Quick,
-            repetitions: None,
-            rows: None,
-            seed: 1,
-            only: Vec::new(),
-            results: PathBuf::from("unused"),
-            data: None,
-            binary: PathBuf::from("unused"),
-            command: Vec::new(),
-        }
+        Options::of_size(Size::Quick)
     }
 
     #[test]

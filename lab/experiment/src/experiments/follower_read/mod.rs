@@ -345,20 +345,9 @@ mod tests {
     use super::*;
     use hedgerow_client::ReadLevel;
     use hedgerow_faults::switches;
-    use std::path::PathBuf;
 
     fn experiment(size: Size) -> FollowerRead {
-        FollowerRead::new(&Options {
-            size,
-            repetitions: None,
-            rows: None,
-            seed: 1,
-            only: Vec::new(),
-            results: PathBuf::from("unused"),
-            data: None,
-            binary: PathBuf::from("unused"),
-            command: Vec::new(),
-        })
+        FollowerRead::new(&Options::of_size(size))
     }
 
     #[test]

@@ -295,20 +295,9 @@ impl HotPartition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
 
     fn experiment(size: Size) -> HotPartition {
-        HotPartition::new(&Options {
-            size,
-            repetitions: None,
-            rows: None,
-            seed: 1,
-            only: Vec::new(),
-            results: PathBuf::from("unused"),
-            data: None,
-            binary: PathBuf::from("unused"),
-            command: Vec::new(),
-        })
+        HotPartition::new(&Options::of_size(size))
     }
 
     #[test]
