@@ -21,7 +21,7 @@ use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_placement::Settings;
 use hedgerow_replication::{ReadNeed, ReadOutcome, ReadStart, Role, Served};
-use hedgerow_types::op::Read;
+use hedgerow_types::op::{Read, ReadReply};
 use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{GroupId, Index, Instant, ReadLevel, Refusal, SessionToken};
 use hedgerow_wire::{Extension, Header};
@@ -146,6 +146,15 @@ impl Replica {
         Err(Refusal::NotReady(reason.into()))
     }
 
+    /// Reads the storage as it is now, and says which log index that reflects: the storage's own, since the group hears of an
+    /// installed checkpoint a little later.
+    fn read_storage(&self, read: &Read, now: Now) -> Result<(ReadReply, Index), Refusal> {
+        let storage =
+            self.storage.as_ref().ok_or_else(|| Refusal::NotReady("a checkpoint is being installed".into()))?;
+        let reply = storage.read(read, expiry_seconds(now.unix_micros)).map_err(|error| storage_refusal(&error))?;
+        Ok((reply, storage.applied().index))
+    }
+
     /// Looks whether the replica has settled since it started: with a leader for a while and everything applied that it
     /// knows to be committed, or alone for long. Returns whether it has just now.
     pub(crate) fn tick_settling(&mut self, now: Instant) -> bool {
@@ -184,21 +193,10 @@ impl Node {
         let outcome = match begun {
             // `now` was read after the request had arrived, and nothing is applied between here and the storage read: what
             // is read is the state at `now`, when the lease held.
-            Ok(Some(served)) => match &replica.storage {
-                Some(storage) => {
-                    // Just after a checkpoint was installed the group lags behind its storage, which is what is read.
-                    let reflected = Reflected {
-                        index: storage.applied().index,
-                        staleness: served.staleness,
-                        waited: now.instant.since(caller.received),
-                    };
-                    storage
-                        .read(&read, expiry_seconds(now.unix_micros))
-                        .map(|reply| (reply, reflected))
-                        .map_err(|error| storage_refusal(&error))
-                }
-                None => Err(Refusal::NotReady("a checkpoint is being installed".into())),
-            },
+            Ok(Some(served)) => replica.read_storage(&read, now).map(|(reply, index)| {
+                let waited = now.instant.since(caller.received);
+                (reply, Reflected { index, staleness: served.staleness, waited })
+            }),
             Ok(None) => {
                 replica.note_deadline(caller.deadline);
                 replica.reads.insert(ticket, PendingRead { read, terms, origin: Origin::Client(Box::new(caller)) });
@@ -255,16 +253,11 @@ impl Node {
             ReadOutcome::Lagging(lag) => Err(Refusal::Lagging(lag)),
         };
         let role = replica.group.role();
-        let index = replica.storage.as_ref().map_or(0, |storage| storage.applied().index);
-        let reply = served.and_then(|served| match &replica.storage {
-            Some(storage) => storage
-                .read(&pending.read, expiry_seconds(now.unix_micros))
-                .map(|reply| (reply, served.staleness))
-                .map_err(|error| storage_refusal(&error)),
-            None => Err(Refusal::NotReady("a checkpoint is being installed".into())),
+        let reply = served.and_then(|served| {
+            replica.read_storage(&pending.read, now).map(|(reply, index)| (reply, index, served.staleness))
         });
         match (reply, pending.origin) {
-            (Ok((reply, staleness)), Origin::Client(caller)) => {
+            (Ok((reply, index, staleness)), Origin::Client(caller)) => {
                 let waited = now.instant.since(caller.received);
                 self.read_counts.note_served(pending.terms.level, role);
                 self.answer_read(*caller, reply, Reflected { index, staleness, waited }, now);
