@@ -40,8 +40,6 @@ pub struct Asking {
     unanswered: VecDeque<(u64, Instant)>,
     left_at: Instant,
     round_trip: RoundTrip,
-    messages: u64,
-    questions: u64,
 }
 
 impl Asking {
@@ -65,8 +63,6 @@ impl Asking {
         }
         self.unanswered.push_back((id, now));
         self.left_at = now;
-        self.messages += 1;
-        self.questions += self.wanted.len() as u64;
         Some(core::mem::take(&mut self.wanted).into_iter().collect())
     }
 
@@ -85,11 +81,6 @@ impl Asking {
         self.unanswered.retain(|&(unanswered, _)| unanswered != id);
     }
 
-    /// The connection was lost, and with it the answers.
-    pub fn handle_disconnected(&mut self) {
-        self.unanswered.clear();
-    }
-
     /// When [`Asking::poll`] may have something although nothing else happens; `None` if no group waits.
     pub fn wakes_at(&self) -> Option<Instant> {
         if self.wanted.is_empty() {
@@ -98,21 +89,6 @@ impl Asking {
         let Some(&(_, oldest)) = self.unanswered.front() else { return Some(self.left_at) };
         // When the oldest is given up, others may still be unanswered; then the gap decides, which is over long before.
         Some((self.left_at + self.gap()).min(oldest + self.lost_after()))
-    }
-
-    /// Messages that have left.
-    pub fn messages(&self) -> u64 {
-        self.messages
-    }
-
-    /// Questions that have left in them.
-    pub fn questions(&self) -> u64 {
-        self.questions
-    }
-
-    /// The smoothed time from a message to the first answer to it; `None` before there was one.
-    pub fn round_trip(&self) -> Option<Duration> {
-        self.round_trip.smoothed()
     }
 
     fn gap(&self) -> Duration {
@@ -144,23 +120,29 @@ mod tests {
     #[test]
     fn the_first_leaves_at_once_and_the_next_after_the_gap_or_the_answer() {
         let mut asking = Asking::default();
-        assert_eq!((asking.poll(1, at(0)), asking.wakes_at()), (None, None));
+        let (mut messages, mut questions) = (0, 0);
+        let mut count = |left: Option<Vec<GroupId>>| {
+            messages += usize::from(left.is_some());
+            questions += left.as_ref().map_or(0, Vec::len);
+            left
+        };
+        assert_eq!((count(asking.poll(1, at(0))), asking.wakes_at()), (None, None));
         asking.handle_wanted(group(1));
-        assert_eq!(asking.poll(1, at(0)), Some(vec![group(1)]));
+        assert_eq!(count(asking.poll(1, at(0))), Some(vec![group(1)]));
         asking.handle_wanted(group(2));
         asking.handle_wanted(group(1));
         asking.handle_wanted(group(2));
-        assert_eq!((asking.poll(2, at(0)), asking.wakes_at()), (None, Some(at(1))));
-        assert_eq!(asking.poll(2, at(1)), Some(vec![group(1), group(2)]));
+        assert_eq!((count(asking.poll(2, at(0))), asking.wakes_at()), (None, Some(at(1))));
+        assert_eq!(count(asking.poll(2, at(1))), Some(vec![group(1), group(2)]));
         asking.handle_answered(1, at(32));
         asking.handle_wanted(group(3));
-        assert_eq!(asking.poll(3, at(32)), Some(vec![group(3)]));
+        assert_eq!(count(asking.poll(3, at(32))), Some(vec![group(3)]));
         asking.handle_wanted(group(3));
-        assert_eq!((asking.poll(4, at(33)), asking.wakes_at()), (None, Some(at(34))));
+        assert_eq!((count(asking.poll(4, at(33))), asking.wakes_at()), (None, Some(at(34))));
         asking.handle_answered(3, at(33));
         asking.handle_answered(2, at(33));
-        assert_eq!(asking.poll(4, at(33)), Some(vec![group(3)]));
-        assert_eq!((asking.messages(), asking.questions()), (4, 5));
+        assert_eq!(count(asking.poll(4, at(33))), Some(vec![group(3)]));
+        assert_eq!((messages, questions), (4, 5));
     }
 
     #[test]
@@ -178,7 +160,7 @@ mod tests {
         assert_eq!(asking.unanswered.len(), 1);
         asking.handle_answered(5, at(60_001));
         assert_eq!(asking.unanswered.len(), 1);
-        asking.handle_disconnected();
+        asking.handle_unsent(10_000);
         asking.handle_wanted(group(1));
         assert!(asking.poll(10_001, at(60_000)).is_some());
         asking.handle_unsent(10_001);
@@ -222,7 +204,7 @@ mod tests {
                 id += 1;
             }
         }
-        (2.0 * asking.messages() as f64 / reads as f64, Duration::from_nanos(longest))
+        (2.0 * id as f64 / reads as f64, Duration::from_nanos(longest))
     }
 
     #[test]
