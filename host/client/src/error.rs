@@ -113,6 +113,9 @@ impl From<&Refusal> for ErrorKind {
             | Refusal::Lagging(_)
             | Refusal::NotHosted
             | Refusal::Busy(_)
+            | Refusal::BusyFor { .. }
+            | Refusal::Throttled
+            | Refusal::Withdrawn
             | Refusal::Unresolved
             | Refusal::Creating
             | Refusal::Stopping(_) => Self::Unavailable,

@@ -86,6 +86,7 @@ mod cluster;
 mod connection;
 mod driver;
 mod error;
+mod hedging;
 mod options;
 mod ordered;
 mod pool;
@@ -102,9 +103,16 @@ mod types;
 pub use admin::{NodeSummary, TableSpec, TableSummary};
 pub use client::Client;
 pub use error::{Error, ErrorKind, Result};
+pub use hedgerow_hedge::{
+    BudgetOptions, Counters, InvalidPolicy, Kind, Latencies, Plan, Policy, SpeculativeExecutionPolicy,
+};
 pub use hedgerow_routing::{InvalidLabels, InvalidReplicaRead, Labels, ReplicaRead, TableKind};
 pub use hedgerow_types::op::{Filter, FilterKind};
 pub use hedgerow_types::{ReadLevel, SessionToken};
+pub use hedging::{
+    Attempt, AttemptEvent, AttemptObserver, Fallback, HedgeMetrics, HedgeOptions, HostMetrics, RetryPolicy,
+    TableOptions, TieMode,
+};
 pub use options::ClientOptions;
 pub use ordered::{OrderedScanner, OrderedTable};
 pub use reading::{Observer, ReadOptions, Role, Served};

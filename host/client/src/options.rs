@@ -1,6 +1,7 @@
 //! What a caller may set about a client; the defaults suit a cluster within one building.
 
 use crate::reading::ReadOptions;
+use hedgerow_hedge::BudgetOptions;
 use hedgerow_routing::Labels;
 use std::time::Duration;
 
@@ -30,6 +31,9 @@ pub struct ClientOptions {
     pub client_id: Option<u64>,
     /// How tables are read that are not told otherwise; default: at the leader, at the table's level.
     pub read: ReadOptions,
+    /// What extra attempts of all kinds may cost together, over all tables: hedges, ties, fallbacks, and retries of what
+    /// may still be under way.
+    pub budget: BudgetOptions,
     /// Where this client stands, in the words of the nodes' own labels, for modes that prefer near replicas. Default:
     /// none.
     pub labels: Labels,
@@ -44,6 +48,7 @@ impl Default for ClientOptions {
             connect_timeout: Duration::from_secs(1),
             client_id: None,
             read: ReadOptions::default(),
+            budget: BudgetOptions::default(),
             labels: Labels::default(),
         }
     }

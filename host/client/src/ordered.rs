@@ -1,6 +1,7 @@
 //! An ordered table: records with one key, in ranges of partitions.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::hedging::HedgeOptions;
 use crate::reading::{Handle, ReadOptions};
 use crate::routes::Place;
 use crate::runtime::expire_at;
@@ -43,6 +44,13 @@ impl OrderedTable {
     #[must_use]
     pub fn reading(&self, options: ReadOptions) -> Self {
         Self { handle: self.handle.reading(options) }
+    }
+
+    /// The same table, with requests hedged as `options` say, instead of as before. Handles of the same options made by one
+    /// call share what they learn of latencies; so keep the handle rather than making one for each request.
+    #[must_use]
+    pub fn hedging(&self, options: HedgeOptions) -> Self {
+        Self { handle: self.handle.hedging(options) }
     }
 
     /// The same table within `session`: no read shows less than the session has seen, and all that is read and written

@@ -2,9 +2,11 @@
 
 use crate::call::{Answer, call};
 use crate::error::Result;
+use crate::hedging::{HedgeOptions, TableOptions};
 use crate::routes::{Place, Routes};
 use crate::session::{Floor, Session};
 use bytes::Bytes;
+use hedgerow_hedge::Kind;
 use hedgerow_routing::{Address, ReplicaRead};
 use hedgerow_types::{GroupId, Index, PartitionIndex, ReadLevel, SessionToken};
 use hedgerow_wire::{Body, Extension, Reply};
@@ -73,6 +75,13 @@ pub struct Served {
     pub queue: Option<Duration>,
     /// What serving costs the node at the moment, on average; `None` = not told.
     pub service: Option<Duration>,
+    /// The level at which it was served; `None` = not told. It differs from the one that was asked for where a
+    /// [`crate::Fallback`] answered.
+    pub level: Option<ReadLevel>,
+    /// Why the attempt was sent that served it.
+    pub kind: Kind,
+    /// How the node came to its answer, if [`crate::HedgeOptions::wants_trace`].
+    pub mode: Option<String>,
 }
 
 /// The part that a replica plays in its partition.
@@ -115,6 +124,16 @@ impl Handle {
     pub(crate) fn reading(&self, options: ReadOptions) -> Self {
         let session = self.reading.as_ref().and_then(|reading| reading.session.clone());
         Self { routes: self.routes.clone(), reading: Reading { options, session }.shared() }
+    }
+
+    pub(crate) fn opened_with(&self, options: TableOptions) -> Self {
+        let read = options.read.map_or_else(|| self.clone(), |read| self.reading(read));
+        read.hedging(options.hedge)
+    }
+
+    pub(crate) fn hedging(&self, options: HedgeOptions) -> Self {
+        let _ = options;
+        self.clone()
     }
 
     pub(crate) fn in_session(&self, session: &Session) -> Self {

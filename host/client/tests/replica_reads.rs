@@ -485,6 +485,9 @@ async fn an_observer_hears_who_served_every_read() {
         attempts: 1,
         queue: Some(Duration::from_micros(30)),
         service: Some(Duration::from_micros(7)),
+        level: None,
+        kind: hedgerow_client::Kind::First,
+        mode: None,
     };
     assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), [expected]);
     table.batch_get([("h", "1"), ("h", "2"), ("a", "1"), ("b", "1"), ("c", "1")]).await.unwrap();

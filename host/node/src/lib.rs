@@ -8,6 +8,11 @@
 //! | `node.rs` | events, proposals |
 //! | `drive.rs` | carrying out what groups ask for: messages, log writes, application |
 //! | `serve.rs`, `scan.rs` | clients' data operations |
+//! | `queue.rs` | reads that wait for their turn: extra attempts behind first ones, deadlines, cancels |
+//! | `tie.rs` | two attempts that know of each other: whoever begins tells the other |
+//! | `throttle.rs` | the table's limit on extra attempts |
+//! | `forward.rs` | writes for a leader elsewhere |
+//! | `slow.rs` | which nodes are slow, and who should lead meanwhile |
 //! | `reads.rs` | who may be served, and how fresh |
 //! | `asks.rs`, `question.rs` | replicas that do not lead ask what is committed |
 //! | `wake.rs` | deadlines, and what else waits for a time |
@@ -28,6 +33,7 @@ mod asks;
 pub mod config;
 mod drive;
 mod fault;
+mod forward;
 mod founding;
 mod hosting;
 mod identity;
@@ -41,14 +47,18 @@ pub mod os;
 mod outbox;
 pub mod peer;
 pub mod question;
+mod queue;
 mod read_counts;
 mod reads;
 mod replica;
 mod report;
 mod scan;
 mod serve;
+mod slow;
 mod snapshot;
 mod status;
+mod throttle;
+mod tie;
 mod wake;
 
 pub use config::Config;

@@ -183,6 +183,10 @@ impl Node {
             Frame::SnapshotProgress(progress) => self.handle_snapshot_progress(progress, now),
             Frame::Questions(questions) => self.handle_questions(from, &questions, now),
             Frame::Answers(answers) => self.handle_answers(from, &answers, now),
+            Frame::Forward(forward) => self.handle_forward(from, forward, now),
+            Frame::Forwarded(forwarded) => self.handle_forwarded(from, forwarded, now),
+            Frame::Began(began) => self.handle_began(from, began, now),
+            Frame::Pulse(pulse) => self.handle_pulse(from, &pulse, now),
         }
     }
 

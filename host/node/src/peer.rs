@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// The first bytes of a connection between nodes; the byte after them is the version.
 pub const MAGIC: [u8; 4] = *b"HGRW";
 /// Version of everything in this file.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Largest frame, bytes: an entry of the largest write with room for its neighbours, or a snapshot chunk.
 pub const FRAME_SIZE_MAX: usize = 32 << 20;
 /// Bytes of a frame before its kind.
@@ -58,6 +58,78 @@ pub enum Frame {
     Questions(Questions),
     /// What the leaders answer.
     Answers(Vec<GroupAnswer>),
+    /// A client's write for the leader, from a node that does not lead.
+    Forward(Forward),
+    /// The reply to it.
+    Forwarded(Forwarded),
+    /// An attempt of a tied request has begun: the other one need not.
+    Began(Began),
+    /// How fast the sender finds the other nodes and itself.
+    Pulse(Pulse),
+}
+
+/// See [`Frame::Forward`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Forward {
+    /// The sender's number for it.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// The client's request, as it came: header and message.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub request: Bytes,
+}
+
+/// See [`Frame::Forwarded`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Forwarded {
+    /// The number of the request.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// The reply as the client is to have it.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub reply: Bytes,
+}
+
+/// See [`Frame::Began`].
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Began {
+    /// Whose request.
+    #[prost(uint64, tag = "1")]
+    pub client_id: u64,
+    /// Which of its requests.
+    #[prost(uint64, tag = "2")]
+    pub request_id: u64,
+    /// The attempt that need not begin, at the receiver.
+    #[prost(int32, tag = "3")]
+    pub attempt: i32,
+}
+
+/// See [`Frame::Pulse`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Pulse {
+    /// The sender's clock when it sent this, ns; comes back as `echo`.
+    #[prost(uint64, tag = "1")]
+    pub sent: u64,
+    /// `sent` of the newest pulse that came from the receiver; 0 = none.
+    #[prost(uint64, tag = "2")]
+    pub echo: u64,
+    /// How long that one was held before it was echoed, ns.
+    #[prost(uint64, tag = "3")]
+    pub held: u64,
+    /// What the sender measured.
+    #[prost(message, repeated, tag = "4")]
+    pub measured: Vec<PulseOf>,
+}
+
+/// What a node measured of one node.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct PulseOf {
+    /// The node; the sender itself for its own disk.
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    /// Round trip of a pulse, or of the sender's own disk one durable log write, microseconds.
+    #[prost(uint64, tag = "2")]
+    pub micros: u64,
 }
 
 /// See [`Frame::Probe`].
@@ -361,6 +433,10 @@ pub fn put(out: &mut BytesMut, frame: &Frame) {
         Frame::SnapshotProgress(body) => put_body(out, 9, body),
         Frame::Questions(questions) => put_framed(out, 10, |out| question::put_questions(out, questions)),
         Frame::Answers(answers) => put_framed(out, 11, |out| question::put_answers(out, answers)),
+        Frame::Forward(body) => put_body(out, 12, body),
+        Frame::Forwarded(body) => put_body(out, 13, body),
+        Frame::Began(body) => put_body(out, 14, body),
+        Frame::Pulse(body) => put_body(out, 15, body),
     }
 }
 
@@ -419,6 +495,10 @@ fn decode(mut body: Bytes) -> Result<Frame, Malformed> {
         9 => Frame::SnapshotProgress(decode_body(body)?),
         10 => Frame::Questions(question::take_questions(body)?),
         11 => Frame::Answers(question::take_answers(body)?),
+        12 => Frame::Forward(decode_body(body)?),
+        13 => Frame::Forwarded(decode_body(body)?),
+        14 => Frame::Began(decode_body(body)?),
+        15 => Frame::Pulse(decode_body(body)?),
         _ => return Err(Malformed(format!("unknown kind {kind}"))),
     })
 }

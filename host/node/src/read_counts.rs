@@ -53,9 +53,11 @@ impl ReadCounts {
             Refusal::Lagging(_) => 1,
             Refusal::NotReady(_) => 2,
             Refusal::NotHosted => 3,
-            Refusal::Busy(_) => 4,
+            Refusal::Busy(_) | Refusal::BusyFor { .. } => 4,
             Refusal::Expired => 5,
             Refusal::Unresolved
+            | Refusal::Throttled
+            | Refusal::Withdrawn
             | Refusal::SessionWindow { .. }
             | Refusal::Invalid(_)
             | Refusal::TooLarge(_)

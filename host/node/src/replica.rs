@@ -134,6 +134,8 @@ pub(crate) struct Caller {
     pub(crate) partition_index: i32,
     /// Whether the caller speaks our extension and may be sent our fields.
     pub(crate) is_extended: bool,
+    /// Number of this attempt within its request, if it is an extra one.
+    pub(crate) extra_attempt: Option<i32>,
     pub(crate) received: Instant,
     pub(crate) deadline: Instant,
     /// How the table's keys are made.

@@ -44,6 +44,7 @@ impl Node {
             app_id: header.app_id,
             partition_index: header.partition_index,
             is_extended: extension.is_some(),
+            extra_attempt: extension.filter(|it| it.is_extra()).map(|it| it.attempt.unwrap_or(0)),
             received: now.instant,
             deadline: now.instant + patience(extension),
             kind: TableKind::Hash,
@@ -216,6 +217,9 @@ impl Node {
             queue_us: i32::try_from(reflected.waited.as_micros()).unwrap_or(i32::MAX),
             requests_in_flight: self.load.in_flight(),
             service_us: self.load.service_us(),
+            read_level_code: None,
+            attempt: caller.extra_attempt,
+            mode: None,
         });
         let out = self.outbox.client(caller.connection);
         hedgerow_wire::encode_reply(out, caller.method, caller.sequence_id, reply, extension.as_ref());

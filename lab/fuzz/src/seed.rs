@@ -11,7 +11,7 @@ use hedgerow_wire::message::{
     QueryConfigReply, Scan, ScanReply, TableInfo, UpdateEnvs, UpdateReply,
 };
 use hedgerow_wire::{
-    Address, Body, Extension, Header, HostPort, Method, Reply, ReplyExtension, Text, call, encode_reply,
+    Address, Body, Extension, Header, HostPort, Method, Reply, ReplyExtension, Text, Tie, call, encode_reply,
 };
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn header() -> Header {
             read_level_code: Some(2),
             session_token: Some(token().encode().into()),
             staleness_bound_ms: Some(50),
-            tie: Some(blob("tie")),
+            tie: Some(Tie { peer: server(), attempt: 2 }.encode()),
             deadline_ms: Some(900),
             busy_threshold_ms: Some(10),
             wants_trace: true,
@@ -58,6 +58,7 @@ fn header() -> Header {
             sequence: Some(3),
             request_id: Some(4),
             any_replica: true,
+            cause: Some(2),
         }),
     }
 }
@@ -99,6 +100,9 @@ fn extension() -> ReplyExtension {
         queue_us: 6,
         requests_in_flight: 7,
         service_us: 8,
+        read_level_code: Some(2),
+        attempt: Some(2),
+        mode: Some(Text::from_static("lease")),
     }
 }
 

@@ -282,6 +282,9 @@ const fn is_clean(refusal: &Refusal) -> bool {
         | Refusal::Lagging(_)
         | Refusal::NotHosted
         | Refusal::Busy(_)
+        | Refusal::BusyFor { .. }
+        | Refusal::Throttled
+        | Refusal::Withdrawn
         | Refusal::Invalid(_)
         | Refusal::TooLarge(_)
         | Refusal::NoTable

@@ -76,13 +76,17 @@ pub fn reaction(failure: Failure<'_>, attempt: u32, is_idempotent: bool, random:
                 Reaction::Retry { after: Duration::ZERO }
             }
             Refusal::NotReady(_) if attempt <= NOT_READY_PATIENCE => Reaction::Retry { after: after() },
-            Refusal::Busy(_) if attempt <= BUSY_PATIENCE => Reaction::Retry { after: after() },
-            Refusal::Lagging(_) => Reaction::Retry { after: after() },
+            Refusal::Busy(_) | Refusal::BusyFor { .. } if attempt <= BUSY_PATIENCE => {
+                Reaction::Retry { after: after() }
+            }
+            // The notes about an attempt that was dropped lead here only if no other attempt is left.
+            Refusal::Lagging(_) | Refusal::Throttled | Refusal::Withdrawn => Reaction::Retry { after: after() },
             Refusal::NotLeader { .. }
             | Refusal::NotReady(_)
             | Refusal::NotHosted
             | Refusal::Creating
-            | Refusal::Busy(_) => Reaction::RefreshAndRetry { after: after() },
+            | Refusal::Busy(_)
+            | Refusal::BusyFor { .. } => Reaction::RefreshAndRetry { after: after() },
             Refusal::NoTable if attempt == 1 => Reaction::RefreshAndRetry { after: after() },
             Refusal::Unresolved | Refusal::Stopping(_) if is_idempotent => Reaction::RefreshAndRetry { after: after() },
             Refusal::Unresolved

@@ -32,7 +32,7 @@ pub(crate) fn scope(failure: Failure<'_>) -> Scope {
         Failure::Unreachable | Failure::ConnectionLost | Failure::NoReply => Scope::NodeLife,
         Failure::Refused(refusal) => match refusal {
             Refusal::Stopping(_) => Scope::NodeLife,
-            Refusal::Busy(_) => Scope::Node,
+            Refusal::Busy(_) | Refusal::BusyFor { .. } => Scope::Node,
             Refusal::NotReady(_)
             | Refusal::Lagging(_)
             | Refusal::NotHosted
@@ -41,6 +41,8 @@ pub(crate) fn scope(failure: Failure<'_>) -> Scope {
             | Refusal::Creating
             | Refusal::Unresolved => Scope::Replica,
             Refusal::Expired
+            | Refusal::Throttled
+            | Refusal::Withdrawn
             | Refusal::SessionWindow { .. }
             | Refusal::Invalid(_)
             | Refusal::TooLarge(_)

@@ -70,6 +70,21 @@ pub enum Refusal {
     /// A queue is full. Nothing happened; try again later.
     #[error("the node is busy: {0}")]
     Busy(String),
+    /// The node's queue is expected to take longer than the caller would wait. Nothing happened; ask another replica at
+    /// once, or this one after that time.
+    #[error("the node is busy: a request waits for about {estimated_wait_ms} ms")]
+    BusyFor {
+        /// How long the request would have waited, ms.
+        estimated_wait_ms: u32,
+    },
+    /// A note about an extra attempt: the table's limit on these dropped it. Nothing happened, and nothing follows: the
+    /// request's other attempts decide. Only callers that sent an extension are told.
+    #[error("the table's limit on extra attempts dropped this one")]
+    Throttled,
+    /// A note about an attempt of a tied request: the other one began first, and this one was dropped unrun. Nothing
+    /// follows: the other attempt decides.
+    #[error("another attempt of the request began first")]
+    Withdrawn,
     /// A write was proposed but its outcome is not known: leadership changed under it. Only safe to send again with the
     /// same client id and sequence.
     #[error("leadership changed while the write was in flight")]

@@ -85,7 +85,7 @@ impl ErrorName {
                 Self::InvalidState
             }
             Refusal::NotHosted | Refusal::NoTable => Self::ObjectNotFound,
-            Refusal::Busy(_) => Self::Busy,
+            Refusal::Busy(_) | Refusal::BusyFor { .. } | Refusal::Throttled | Refusal::Withdrawn => Self::Busy,
             Refusal::Unresolved | Refusal::Expired => Self::Timeout,
             Refusal::SessionWindow { .. } | Refusal::Invalid(_) => Self::InvalidParameters,
             Refusal::TooLarge(_) => Self::InvalidData,
@@ -111,6 +111,9 @@ impl ErrorName {
             Refusal::NotReady(_) | Refusal::Lagging(_) | Refusal::Stopping(_) => Self::ServiceNotActive,
             Refusal::NotHosted
             | Refusal::Busy(_)
+            | Refusal::BusyFor { .. }
+            | Refusal::Throttled
+            | Refusal::Withdrawn
             | Refusal::Unresolved
             | Refusal::Expired
             | Refusal::SessionWindow { .. }

@@ -40,7 +40,7 @@ pub struct Extension {
     pub session_token: Option<Bytes>,
     /// 19: the bound of a bounded read, ms; see [`Extension::read_level`].
     pub staleness_bound_ms: Option<i64>,
-    /// 20: who holds the other copy of a tied request, opaque here.
+    /// 20: who holds the other copy of a tied request, an encoded [`Tie`]. Needs `client_id`, `request_id` and `attempt`.
     pub tie: Option<Bytes>,
     /// 21: ms that the caller will still wait, at the moment of sending.
     pub deadline_ms: Option<i64>,
@@ -48,7 +48,7 @@ pub struct Extension {
     pub busy_threshold_ms: Option<i32>,
     /// 23: whether the reply should carry a trace.
     pub wants_trace: bool,
-    /// 24: the caller, for applying its writes once.
+    /// 24: the caller, for applying its writes once and for cancelling.
     pub client_id: Option<u64>,
     /// 25: number of the write within the caller.
     pub sequence: Option<u64>,
@@ -56,9 +56,69 @@ pub struct Extension {
     pub request_id: Option<u64>,
     /// 27: whether any replica may serve the read at its level, instead of naming the leader.
     pub any_replica: bool,
+    /// 28: why this attempt is sent beside others, a [`Cause`]; absent for a request's first attempt. What has one queues
+    /// behind what has none, and is dropped first.
+    pub cause: Option<i32>,
+}
+
+/// Why an attempt is sent that is not its request's first ([`Extension::cause`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// Others are slow (Pegasus: backup request).
+    Hedge = 1,
+    /// It is the second of two that know of each other.
+    Tie = 2,
+    /// Others failed.
+    Retry = 3,
+    /// Others are slow, and this one asks for less fresh data.
+    Fallback = 4,
+}
+
+impl Cause {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Hedge, Self::Tie, Self::Retry, Self::Fallback];
+
+    /// The cause with this number. One that is not known counts as [`Cause::Hedge`]: it says that there are others.
+    pub fn from_code(code: i32) -> Self {
+        Self::ALL.into_iter().find(|cause| cause.code() == code).unwrap_or(Self::Hedge)
+    }
+
+    /// Its number.
+    pub const fn code(self) -> i32 {
+        self as i32
+    }
+}
+
+crate::message::message! {
+    /// What each attempt of a tied request says about the other ([`Extension::tie`]).
+    pub struct Tie {
+        /// Address of the node that the other attempt is sent to.
+        1 => peer: Text,
+        /// The other attempt's number.
+        2 => attempt: i32,
+    }
+}
+
+impl Tie {
+    /// As [`Extension::tie`] carries it.
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(64);
+        self.write(&mut out);
+        out.freeze()
+    }
+
+    /// Reads what [`Tie::encode`] wrote.
+    pub fn decode(bytes: Bytes) -> Result<Self, Malformed> {
+        Self::read(&mut Reader::new(bytes))
+    }
 }
 
 impl Extension {
+    /// Whether other attempts of the request are, or may be, under way.
+    pub fn is_extra(&self) -> bool {
+        self.cause.is_some()
+    }
+
     /// How fresh the read must be; `None` if the caller leaves it to the table. A level that is not known, or a bound that
     /// is missing or out of its range, is read as the strongest level, which is always safe.
     pub fn read_level(&self) -> Option<ReadLevel> {
@@ -88,7 +148,7 @@ impl Extension {
     /// Takes field `id` if it is ours.
     fn read_field(slot: &mut Option<Self>, id: i16, tag: u8, input: &mut Reader) -> Result<bool, Malformed> {
         let known = match id {
-            16 | 17 | 22 => tag == i32::TAG,
+            16 | 17 | 22 | 28 => tag == i32::TAG,
             18 | 20 => tag == Binary::TAG,
             19 | 21 | 24..=26 => tag == i64::TAG,
             23 | 27 => tag == bool::TAG,
@@ -110,7 +170,8 @@ impl Extension {
             24 => this.client_id = Some(u64::read(input)?),
             25 => this.sequence = Some(u64::read(input)?),
             26 => this.request_id = Some(u64::read(input)?),
-            _ => this.any_replica = bool::read(input)?,
+            27 => this.any_replica = bool::read(input)?,
+            _ => this.cause = Some(input.i32()?),
         }
         Ok(true)
     }
@@ -131,6 +192,7 @@ impl Extension {
         if self.any_replica {
             put_field(out, 27, &true);
         }
+        put_field(out, 28, &self.cause);
     }
 }
 
@@ -175,5 +237,11 @@ crate::message::message! {
         104 => requests_in_flight: i32,
         /// What a read or write costs the node at the moment, on average, microseconds; 0 = not known.
         105 => service_us: i32,
+        /// The read level at which a read was served, its number as in [`Extension::read_level_code`]; absent for writes.
+        106 => read_level_code: Option<i32>,
+        /// Number of the attempt that this answers, if that one was an extra one.
+        107 => attempt: Option<i32>,
+        /// For callers that want a trace: how the node came to its answer, in a few words; otherwise absent.
+        108 => mode: Option<Text>,
     }
 }

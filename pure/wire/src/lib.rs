@@ -28,7 +28,7 @@ pub mod value;
 
 pub use error_name::ErrorName;
 pub use frame::{Broken, frame_size};
-pub use header::{Extension, Header, ReplyExtension};
+pub use header::{Cause, Extension, Header, ReplyExtension, Tie};
 pub use method::{Class, Method};
 pub use reply::{Failure, Reply, encode_rejection, encode_reply};
 pub use request::{Body, Rejected, Request, decode_request};

@@ -156,6 +156,9 @@ impl Failure {
             13 => Refusal::Stopping(text()),
             14 => Refusal::Unknown,
             15 => Refusal::Lagging(read_lag(message)),
+            16 => Refusal::BusyFor { estimated_wait_ms: message.parse().unwrap_or(0) },
+            17 => Refusal::Throttled,
+            18 => Refusal::Withdrawn,
             _ => return None,
         })
     }
@@ -179,6 +182,9 @@ const fn kind(refusal: &Refusal) -> i32 {
         Refusal::Stopping(_) => 13,
         Refusal::Unknown => 14,
         Refusal::Lagging(_) => 15,
+        Refusal::BusyFor { .. } => 16,
+        Refusal::Throttled => 17,
+        Refusal::Withdrawn => 18,
     }
 }
 
@@ -191,8 +197,11 @@ fn held(refusal: &Refusal) -> Text {
         | Refusal::Stopping(text) => Text::from(text.as_str()),
         Refusal::SessionWindow { sequence } => Text::from(sequence.to_string()),
         Refusal::Lagging(lag) => Text::from(written_lag(lag)),
+        Refusal::BusyFor { estimated_wait_ms } => Text::from(estimated_wait_ms.to_string()),
         Refusal::NotLeader { .. }
         | Refusal::NotHosted
+        | Refusal::Throttled
+        | Refusal::Withdrawn
         | Refusal::Unresolved
         | Refusal::Expired
         | Refusal::NoTable

@@ -136,6 +136,7 @@ impl Sample for Extension {
             attempt: Sample::sample(random),
             read_level_code: Sample::sample(random),
             any_replica: Sample::sample(random),
+            cause: Sample::sample(random),
             session_token: Sample::sample(random),
             staleness_bound_ms: Sample::sample(random),
             tie: Sample::sample(random),

@@ -133,6 +133,9 @@ fn extension() -> ReplyExtension {
         staleness_ms: Some(250),
         queue_us: 3,
         requests_in_flight: 4,
+        read_level_code: None,
+        attempt: None,
+        mode: None,
         service_us: 5,
     }
 }

@@ -1,0 +1,1 @@
+//! Hedged requests for [tower](https://docs.rs/tower) services.

@@ -1,0 +1,1 @@
+//! Reads that wait for their turn.

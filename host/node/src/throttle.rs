@@ -1,0 +1,1 @@
+//! The table's limit on extra attempts.
