@@ -188,6 +188,9 @@ mod tests {
             attempts,
             queue: Some(Duration::from_micros(30)),
             service: Some(Duration::from_micros(12)),
+            level: None,
+            kind: hedgerow_client::Kind::First,
+            mode: None,
         }
     }
 
