@@ -1,1 +1,42 @@
-//! Hedged requests for [tower](https://docs.rs/tower) services.
+//! Hedged requests for [tower](https://docs.rs/tower) services: a request that is slow is sent once more, to another clone
+//! of the service or another replica, the first success wins, and the other is cancelled by dropping its future.
+//!
+//! ```
+//! use hedgerow_hedge_tower::{HedgeLayer, Outcome};
+//! use tower::{Layer, Service, ServiceExt, service_fn};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! let service = service_fn(|name: String| async move { Ok::<_, std::io::Error>(format!("hello {name}")) });
+//! let layer = HedgeLayer::new("min(99p,10ms)".parse().unwrap());
+//! let mut hedged = layer.layer(service);
+//! let answer = hedged.ready().await.unwrap().call("world".to_owned()).await.unwrap();
+//! assert_eq!(answer, "hello world");
+//! assert_eq!(layer.counters().first, 1);
+//! # });
+//! ```
+//!
+//! When, how often and at what cost is decided by `hedgerow-hedge`; this crate carries it out on tokio's timers, without
+//! starting tasks. **Hedge only what may run twice:** [`Classify::may_hedge`] says which requests those are.
+//!
+//! What it keeps to:
+//! - An extra attempt takes a token of the [`Budget`], which refills by a share of a token per first attempt. Without one,
+//!   the request waits for its first attempt.
+//! - The readiness of a clone is polled only for an attempt that is being sent. One that is no longer needed before it was
+//!   called gives back its slot (by being dropped) and its token.
+//! - A cancelled attempt counts as at least as long as it was waited for, also when the caller drops the whole request.
+//! - No latency is too long to be recorded, and none switches hedging off.
+
+mod classify;
+mod future;
+mod layer;
+mod runtime;
+
+pub use classify::{Classify, HedgeAll};
+pub use future::HedgeFuture;
+pub use hedgerow_hedge::{Budget, BudgetOptions, Class, Counters, Outcome, Policy};
+pub use layer::{HedgeLayer, HedgeService};
+
+/// The README's example, compiled and run with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

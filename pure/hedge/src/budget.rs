@@ -5,7 +5,7 @@
 //! the budget is offered load, not success (a budget that successes refill does not bind while replies are slow but
 //! good, as in gRPC's retry throttling).
 
-use core::sync::atomic::{AtomicI64, Ordering};
+use crate::sync::{AtomicI64, Ordering};
 
 /// A token, in the unit that the budget counts in.
 const TOKEN: i64 = 1_000_000;
@@ -15,7 +15,8 @@ const TOKEN: i64 = 1_000_000;
 pub struct BudgetOptions {
     /// Tokens that a first attempt adds: the share of extra attempts in the long run. 0 to 1; default 0.05.
     pub ratio: f64,
-    /// Most tokens at once, and how many there are at first; 0 to 1,000,000; default 20.
+    /// Most tokens at once, and how many there are at first; 0 to 1,000,000; default 20. Below 1 no extra attempt is ever
+    /// sent.
     pub burst: f64,
 }
 
@@ -44,14 +45,9 @@ impl Budget {
 
     /// A first attempt is sent.
     pub fn note_first(&self) {
-        let tokens = self.tokens.load(Ordering::Relaxed);
-        if tokens < self.most {
-            // Two at once may overshoot by what the others add, which the next look takes back.
-            let after = self.tokens.fetch_add(self.per_first, Ordering::Relaxed) + self.per_first;
-            if after > self.most {
-                self.tokens.fetch_sub(after - self.most, Ordering::Relaxed);
-            }
-        }
+        let add = |tokens: i64| (tokens < self.most).then(|| (tokens + self.per_first).min(self.most));
+        // It fails if the budget is full, which is the usual case and then costs no write to shared memory.
+        let _ = self.tokens.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
     /// Takes a token for an extra attempt; false if there is none.

@@ -6,6 +6,10 @@
 //! Hedger   per kind of request: its policy, latencies, counters     begin ──> Plan
 //! Race     per request: attempts, and which one wins                poll  ──> Send, Wait, Finish
 //! Budget   per client: what extra attempts of every kind may cost   try_take
+//! Claim    per request, where several threads work on one           open  ──> end, close
+//! TieRule  per request: whether to send it twice at once            stagger
+//! TiedCopy per copy of a tied request at its server                 handle_*  ──> TieStep
+//! tradeoff what hedging would bring, from measured latencies        recommend
 //! ```
 #![no_std]
 #![warn(missing_docs)]
@@ -13,13 +17,28 @@
 extern crate alloc;
 
 mod budget;
+mod claim;
+mod curve;
 mod hedger;
+mod histogram;
 mod policy;
 mod race;
+mod random;
+mod recent;
+mod sync;
+mod tie;
 mod time;
+pub mod tradeoff;
 
 pub use budget::{Budget, BudgetOptions};
+pub use claim::{Claim, Claimed};
 pub use hedger::{AttemptEnd, Class, Counters, Ended, Hedger};
 pub use policy::{InvalidPolicy, Latencies, Plan, Policy, SpeculativeExecutionPolicy};
 pub use race::{ATTEMPTS_MAX, Action, Attempts, Kind, Outcome, Race};
+pub use tie::{TieRule, TieStep, TiedCopy};
 pub use time::Time;
+
+/// The README's example, compiled and run with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

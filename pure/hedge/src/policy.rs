@@ -1,5 +1,6 @@
 //! Whether, when and how many further attempts a request gets.
 
+use crate::race::ATTEMPTS_MAX;
 use alloc::string::String;
 use alloc::sync::Arc;
 use core::fmt;
@@ -8,7 +9,7 @@ use core::time::Duration;
 /// What one request may do to be fast, fixed when it starts. The default is nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// When the second attempt is sent if there is no reply by then, from the start of the request; `None` = never.
+    /// When the second attempt is sent if there is no reply by then, from the start of the request; `None` and zero = never.
     pub delay: Option<Duration>,
     /// The gap between two further attempts. Each gap is longer than the one before by `step`.
     pub gap: Duration,
@@ -31,11 +32,14 @@ pub trait SpeculativeExecutionPolicy: fmt::Debug + Send + Sync {
 /// What is known of the latency of one class of requests: of its first attempts, cancelled ones counted as at least as long
 /// as they were waited for.
 pub trait Latencies {
-    /// The latency that a share of `percentile` / 100 of the attempts stay below; `None` while too few are known.
+    /// The latency that a share of `percentile` / 100 of the attempts stay below; `None` while too few are known. It is at
+    /// most 1.5 times the percentile of the attempts that completed, so that attempts at a dead replica, of which nothing is
+    /// known but that they took too long, do not move it out of reach.
     fn percentile(&self, percentile: f64) -> Option<Duration>;
 
     /// The delay and the probability of a second attempt with which the latency is best at most at `max_extra_load` (a
-    /// share of the first attempts, for example 0.02) extra ones; `None` while too little is known.
+    /// share of the first attempts, for example 0.02) extra ones; `None` while too little is known, and when no second
+    /// attempt would help.
     fn best_within(&self, max_extra_load: f64) -> Option<(Duration, f64)>;
 }
 
@@ -44,11 +48,15 @@ pub trait Latencies {
 /// | form | meaning |
 /// |---|---|
 /// | `none` | never |
-/// | `10ms` | a further attempt every 10 ms |
+/// | `10ms` | a further attempt every 10 ms; `0ms` is `none` |
 /// | `10ms+50ms` | after 10 ms, then each gap 50 ms longer than the one before |
-/// | `99p` | after the 99th percentile of recent latency |
+/// | `99p` | after the 99th percentile of recent latency, and after at most [`Policy::MAX_DELAY`] |
 /// | `min(99p,10ms)` | after the shorter of the two |
-/// | `adaptive` or `adaptive=2%` | solved for the given share of extra attempts |
+/// | `adaptive` or `adaptive=2%` | solved for the given share of extra attempts; [`Policy::MAX_EXTRA_LOAD`] unless given |
+///
+/// Behind any of them, in any order: `x3` for at most 3 attempts, the first included (2 unless given, at most 16), and behind
+/// the last three `>=50us` for a delay of at least 50 us ([`Policy::MIN_DELAY`] unless given). Durations have a unit: `ns`,
+/// `us`, `ms` or `s`. [`fmt::Display`] gives the same forms.
 #[derive(Clone, Debug, Default)]
 pub enum Policy {
     /// Never.
@@ -99,18 +107,258 @@ pub enum Policy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidPolicy(pub String);
 
+impl Policy {
+    /// The shortest delay of the policies that measure, unless told otherwise. Shorter than the resolution of common timers,
+    /// a delay would make nearly every request two.
+    pub const MIN_DELAY: Duration = Duration::from_micros(100);
+    /// The longest delay of [`Policy::Percentile`], unless told otherwise.
+    pub const MAX_DELAY: Duration = Duration::from_secs(1);
+    /// The share of extra attempts of [`Policy::Adaptive`], unless told otherwise.
+    pub const MAX_EXTRA_LOAD: f64 = 0.02;
+    /// Most attempts, the first included, unless told otherwise.
+    pub const MAX_EXECUTIONS: u8 = 2;
+
+    /// [`Policy::Constant`] with one further attempt, as `backup_request_delay_ms` in Pegasus: zero and less is off.
+    pub fn constant_ms(delay_ms: i64) -> Self {
+        let delay = Duration::from_millis(u64::try_from(delay_ms).unwrap_or(0));
+        Self::Constant { delay, max_executions: Self::MAX_EXECUTIONS }
+    }
+
+    /// Whether it never causes a further attempt, whatever is measured.
+    pub fn is_off(&self) -> bool {
+        match self {
+            Self::None => true,
+            Self::Constant { delay, max_executions } | Self::Increasing { delay, max_executions, .. } => {
+                delay.is_zero() || *max_executions < 2
+            }
+            Self::Percentile { max_delay, max_executions, .. } => max_delay.is_zero() || *max_executions < 2,
+            Self::Adaptive { max_extra_load, max_executions, .. } => {
+                *max_extra_load <= 0.0 || max_extra_load.is_nan() || *max_executions < 2
+            }
+            Self::Custom(_) => false,
+        }
+    }
+}
+
+impl SpeculativeExecutionPolicy for Policy {
+    fn plan(&self, latencies: &dyn Latencies, draw: f64) -> Plan {
+        if self.is_off() {
+            return Plan::default();
+        }
+        let every = |delay: Duration, max_executions| Plan {
+            delay: Some(delay),
+            gap: delay,
+            max_executions,
+            ..Plan::default()
+        };
+        match self {
+            Self::None => Plan::default(),
+            Self::Constant { delay, max_executions } => every(*delay, *max_executions),
+            Self::Increasing { delay, step, max_executions } => {
+                Plan { gap: delay.saturating_add(*step), step: *step, ..every(*delay, *max_executions) }
+            }
+            Self::Percentile { percentile, min_delay, max_delay, max_executions } => {
+                let measured = latencies.percentile(*percentile).unwrap_or(*max_delay);
+                every(measured.max(*min_delay).min(*max_delay), *max_executions)
+            }
+            Self::Adaptive { max_extra_load, min_delay, max_executions } => {
+                match latencies.best_within(*max_extra_load) {
+                    Some((delay, probability)) if draw < probability => every(delay.max(*min_delay), *max_executions),
+                    _ => Plan::default(),
+                }
+            }
+            Self::Custom(policy) => policy.plan(latencies, draw),
+        }
+    }
+}
+
 impl core::str::FromStr for Policy {
     type Err = InvalidPolicy;
 
     fn from_str(text: &str) -> Result<Self, InvalidPolicy> {
-        if text == "none" { Ok(Self::None) } else { Err(InvalidPolicy(text.into())) }
+        parse(text).ok_or_else(|| InvalidPolicy(text.into()))
     }
 }
 
 impl fmt::Display for InvalidPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not a policy", self.0)
+        write!(
+            f,
+            "{:?} is not a policy; give none, a delay (10ms), a delay that grows (10ms+50ms), a percentile from 50 to \
+             below 100 (99p), the shorter of the two (min(99p,10ms)), or a share of extra requests up to 100% (adaptive, \
+             adaptive=2%); behind it x3 for at most 3 attempts (2 to 16), and behind the last three >=50us for the \
+             shortest delay; durations end in ns, us, ms or s",
+            self.0
+        )
     }
 }
 
 impl core::error::Error for InvalidPolicy {}
+
+/// What may stand behind a policy.
+#[derive(Default)]
+struct Modifiers {
+    max_executions: Option<u8>,
+    min_delay: Option<Duration>,
+}
+
+fn parse(text: &str) -> Option<Policy> {
+    let mut form = text.trim();
+    let mut modifiers = Modifiers::default();
+    while let Some((rest, last)) = form.rsplit_once(char::is_whitespace) {
+        if let Some(count) = last.strip_prefix('x') {
+            let count = count.parse().ok().filter(|count| (2..=ATTEMPTS_MAX).contains(count))?;
+            if modifiers.max_executions.replace(count).is_some() {
+                return None;
+            }
+        } else if let Some(delay) = last.strip_prefix(">=") {
+            if modifiers.min_delay.replace(parse_duration(delay)?).is_some() {
+                return None;
+            }
+        } else {
+            break;
+        }
+        form = rest.trim_end();
+    }
+    let form: String = form.chars().filter(|letter| !letter.is_whitespace()).collect();
+    let policy = parse_form(&form, &modifiers)?;
+    let is_measured = matches!(policy, Policy::Percentile { .. } | Policy::Adaptive { .. });
+    let has_modifier = modifiers.max_executions.is_some() || modifiers.min_delay.is_some();
+    let is_fitting = match policy {
+        Policy::None => !has_modifier,
+        _ => is_measured || modifiers.min_delay.is_none(),
+    };
+    is_fitting.then_some(policy)
+}
+
+fn parse_form(form: &str, modifiers: &Modifiers) -> Option<Policy> {
+    let max_executions = modifiers.max_executions.unwrap_or(Policy::MAX_EXECUTIONS);
+    let min_delay = modifiers.min_delay.unwrap_or(Policy::MIN_DELAY);
+    let at_percentile = |percentile, max_delay| Policy::Percentile { percentile, min_delay, max_delay, max_executions };
+    if form == "none" {
+        return Some(Policy::None);
+    }
+    if let Some(rest) = form.strip_prefix("adaptive") {
+        let max_extra_load = match rest.strip_prefix('=') {
+            Some(share) => parse_percent(share.strip_suffix('%')?).filter(|share| *share <= 100.0)? / 100.0,
+            None if rest.is_empty() => Policy::MAX_EXTRA_LOAD,
+            None => return None,
+        };
+        return Some(Policy::Adaptive { max_extra_load, min_delay, max_executions });
+    }
+    if let Some(inside) = form.strip_prefix("min(").and_then(|rest| rest.strip_suffix(')')) {
+        let (one, other) = inside.split_once(',')?;
+        let (percentile, delay) = if one.ends_with('p') { (one, other) } else { (other, one) };
+        return Some(at_percentile(parse_percentile(percentile)?, parse_duration(delay)?));
+    }
+    if form.ends_with('p') {
+        return Some(at_percentile(parse_percentile(form)?, Policy::MAX_DELAY));
+    }
+    if let Some((delay, step)) = form.split_once('+') {
+        let (delay, step) = (parse_duration(delay)?, parse_duration(step)?);
+        return Some(Policy::Increasing { delay, step, max_executions });
+    }
+    // As in Pegasus, a delay below zero is one of zero, and that is off.
+    let delay = match form.strip_prefix('-') {
+        Some(positive) => parse_duration(positive).map(|_| Duration::ZERO)?,
+        None => parse_duration(form)?,
+    };
+    Some(Policy::Constant { delay, max_executions })
+}
+
+fn parse_percentile(text: &str) -> Option<f64> {
+    // Below the median a "slow" request would be an ordinary one.
+    parse_percent(text.strip_suffix('p')?).filter(|percentile| (50.0..100.0).contains(percentile))
+}
+
+fn parse_percent(text: &str) -> Option<f64> {
+    let is_plain = text.starts_with(|first: char| first.is_ascii_digit());
+    text.parse::<f64>().ok().filter(|value| is_plain && value.is_finite() && *value > 0.0)
+}
+
+/// Exact: a whole number of nanoseconds, with a unit.
+fn parse_duration(text: &str) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let unit_at = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
+    let (number, unit) = text.split_at(unit_at);
+    let digits = match unit {
+        "ns" => 0,
+        "us" | "µs" => 3,
+        "ms" => 6,
+        "s" => 9,
+        _ => return None,
+    };
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let is_number = !whole.is_empty() && part.is_empty() != number.contains('.') && !part.contains('.');
+    if !is_number || part.len() > digits {
+        return None;
+    }
+    let scale = |missing: usize| 10_u64.pow(missing as u32);
+    let part = if part.is_empty() { 0 } else { part.parse::<u64>().ok()? * scale(digits - part.len()) };
+    let nanos = whole.parse::<u64>().ok()?.checked_mul(scale(digits))?.checked_add(part)?;
+    Some(Duration::from_nanos(nanos))
+}
+
+/// A duration as [`parse_duration`] takes it, exact.
+pub(crate) struct Exact(pub(crate) Duration);
+
+impl fmt::Display for Exact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = crate::histogram::nanos(self.0);
+        let (unit, digits) = match nanos {
+            0 => ("ms", 6),
+            1..1_000 => ("ns", 0),
+            1_000..1_000_000 => ("us", 3),
+            1_000_000..1_000_000_000 => ("ms", 6),
+            _ => ("s", 9),
+        };
+        let scale = 10_u64.pow(digits as u32);
+        write!(f, "{}", nanos / scale)?;
+        let part = nanos % scale;
+        if part > 0 {
+            let text = alloc::format!("{part:0digits$}");
+            write!(f, ".{}", text.trim_end_matches('0'))?;
+        }
+        f.write_str(unit)
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (max_executions, min_delay) = match self {
+            Self::None => return f.write_str("none"),
+            Self::Custom(policy) => return write!(f, "{policy:?}"),
+            Self::Constant { delay, max_executions } => {
+                write!(f, "{}", Exact(*delay))?;
+                (max_executions, &Self::MIN_DELAY)
+            }
+            Self::Increasing { delay, step, max_executions } => {
+                write!(f, "{}+{}", Exact(*delay), Exact(*step))?;
+                (max_executions, &Self::MIN_DELAY)
+            }
+            Self::Percentile { percentile, min_delay, max_delay, max_executions } => {
+                if *max_delay == Self::MAX_DELAY {
+                    write!(f, "{percentile}p")?;
+                } else {
+                    write!(f, "min({percentile}p,{})", Exact(*max_delay))?;
+                }
+                (max_executions, min_delay)
+            }
+            Self::Adaptive { max_extra_load, min_delay, max_executions } => {
+                // Percent to within a millionth, so that 0.07 is 7 % and not 7.000000000000001 %.
+                let percent = (max_extra_load * 1e8 + 0.5) as u64 as f64 / 1e6;
+                write!(f, "adaptive={percent}%")?;
+                (max_executions, min_delay)
+            }
+        };
+        if *max_executions != Self::MAX_EXECUTIONS {
+            write!(f, " x{max_executions}")?;
+        }
+        if *min_delay != Self::MIN_DELAY {
+            write!(f, " >={}", Exact(*min_delay))?;
+        }
+        Ok(())
+    }
+}

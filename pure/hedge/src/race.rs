@@ -11,7 +11,7 @@
 //!
 //! Invariants: attempts are numbered from 1 without gaps; at most [`ATTEMPTS_MAX`] are sent; every extra one was admitted
 //! (that is where the budget is asked); after `Finish` nothing is sent; a note about a dropped attempt never ends the race
-//! while another attempt is open.
+//! while another attempt is open; however late a poll is, it sends one hedge and not all that were missed.
 
 use crate::policy::Plan;
 use crate::time::Time;
@@ -54,7 +54,8 @@ pub enum Outcome {
     Fatal,
     /// With an error that says nothing about other replicas: the next one is asked at once.
     NonFatal,
-    /// Without having been run, because another attempt runs or because the server drops extra ones. Nothing follows.
+    /// Without having been run, because another attempt runs or because the server drops extra ones. Nothing follows while
+    /// another attempt is open. If all are gone and none ran, one more is sent in their place.
     Dropped,
 }
 
@@ -81,6 +82,11 @@ impl Attempts {
     /// Their numbers, in ascending order.
     pub fn iter(self) -> impl Iterator<Item = u8> {
         (1..=ATTEMPTS_MAX).filter(move |number| self.contains(*number))
+    }
+
+    /// Bit 0 is attempt 1.
+    pub(crate) const fn from_bits(bits: u16) -> Self {
+        Self(bits)
     }
 
     fn insert(&mut self, number: u8) {
@@ -131,23 +137,31 @@ pub struct Race {
     sent: u8,
     /// Of those sent, how many count for [`Plan::max_executions`].
     executions: u8,
+    /// How many more hedges may fall due: a chance that is not admitted is gone, and the request waits for what is open.
+    chances: u8,
     open: Attempts,
     /// When the next hedge is due; `None` = none is.
     hedge_at: Option<Time>,
     /// The gap that follows the next hedge.
     gap: Duration,
     is_tie_due: bool,
+    /// Two tied copies were sent, and neither was dropped.
+    is_tied: bool,
     fallback_at: Option<Time>,
     /// A failure asks for another attempt at once.
     is_retry_due: bool,
+    /// All attempts were dropped once, and one was sent in their place.
+    is_replaced: bool,
     /// The end that counts so far.
     last: Option<(u8, Outcome)>,
+    is_finished: bool,
 }
 
 impl Race {
     /// A request that starts at `start`.
     pub fn new(plan: Plan, start: Time) -> Self {
         let may_hedge = plan.max_executions > 1;
+        let plan = Plan { delay: plan.delay.filter(|delay| !delay.is_zero()), ..plan };
         let is_tie_due = plan.tie.is_some() && may_hedge;
         let first = if is_tie_due { plan.tie } else { plan.delay };
         Self {
@@ -155,49 +169,80 @@ impl Race {
             start,
             sent: 0,
             executions: 0,
+            chances: plan.max_executions.saturating_sub(1),
             open: Attempts::default(),
             hedge_at: first.filter(|_| may_hedge).map(|delay| start + delay),
             gap: plan.gap,
             is_tie_due,
+            is_tied: false,
             fallback_at: plan.fallback.map(|delay| start + delay),
             is_retry_due: false,
+            is_replaced: false,
             last: None,
+            is_finished: false,
         }
     }
 
     /// What is to be done at `now`. `admit` is asked for each extra attempt whether it may be sent: whether there is a
     /// replica to send it to that was not asked yet, and a token in the budget. One that is not admitted is not asked for
-    /// again.
+    /// again. After [`Action::Finish`] the same is given again, without losers that have ended since.
     pub fn poll(&mut self, now: Time, mut admit: impl FnMut(Kind) -> bool) -> Action {
         if self.sent == 0 {
             return self.send(Kind::First);
         }
-        if let Some((number, outcome)) = self.last {
-            let is_final = matches!(outcome, Outcome::Success | Outcome::Fatal);
-            if is_final {
-                return self.finish(number, outcome);
-            }
+        if self.is_decided() {
+            return self.finish();
         }
+        if let Some(kind) = self.due(now, &mut admit) {
+            return self.send(kind);
+        }
+        if !self.open.is_empty() {
+            return Action::Wait { until: self.next_at() };
+        }
+        match self.replacement(&mut admit) {
+            Some(kind) => self.send(kind),
+            None => self.finish(),
+        }
+    }
+
+    /// What is sent at `now`.
+    fn due(&mut self, now: Time, admit: &mut impl FnMut(Kind) -> bool) -> Option<Kind> {
         if core::mem::take(&mut self.is_retry_due) && self.may_execute() && admit(Kind::Retry) {
-            return self.send(Kind::Retry);
+            return Some(Kind::Retry);
         }
-        while let Some(at) = self.hedge_at.filter(|at| *at <= now) {
+        if self.may_hedge() && self.hedge_at.is_some_and(|at| at <= now) {
             let kind = if core::mem::take(&mut self.is_tie_due) { Kind::Tie } else { Kind::Hedge };
-            self.schedule_hedge(at, kind);
-            if self.may_execute() && admit(kind) {
-                return self.send(kind);
+            self.schedule_hedge(now, kind);
+            let is_admitted = admit(kind);
+            // Without a tie there is still the policy's own delay.
+            self.chances -= u8::from(is_admitted || kind == Kind::Hedge);
+            if is_admitted {
+                return Some(kind);
             }
         }
-        if self.fallback_at.is_some_and(|at| at <= now) {
+        if self.sent < ATTEMPTS_MAX && self.fallback_at.is_some_and(|at| at <= now) {
             self.fallback_at = None;
-            if self.sent < ATTEMPTS_MAX && admit(Kind::Fallback) {
-                return self.send(Kind::Fallback);
+            if admit(Kind::Fallback) {
+                return Some(Kind::Fallback);
             }
         }
-        match self.last {
-            Some((number, outcome)) if self.open.is_empty() => self.finish(number, outcome),
-            _ => Action::Wait { until: self.next_at() },
+        None
+    }
+
+    /// What is sent because nothing is open any more, and nobody has answered.
+    fn replacement(&mut self, admit: &mut impl FnMut(Kind) -> bool) -> Option<Kind> {
+        if self.sent == ATTEMPTS_MAX {
+            return None;
         }
+        // Dropped attempts have not run, so they take no place of one that may.
+        let is_dropped = matches!(self.last, Some((_, Outcome::Dropped)));
+        let may_replace = is_dropped && self.plan.max_executions > 1;
+        if may_replace && !core::mem::replace(&mut self.is_replaced, true) && admit(Kind::Retry) {
+            return Some(Kind::Retry);
+        }
+        // What asks for less need not wait for what can no longer come.
+        let has_fallback = self.fallback_at.take().is_some();
+        (has_fallback && admit(Kind::Fallback)).then_some(Kind::Fallback)
     }
 
     /// Attempt `number` has ended. What was told before, or was never sent, is passed over; returns whether it counted.
@@ -211,8 +256,14 @@ impl Race {
                 self.last = Some((number, outcome));
                 self.is_retry_due = true;
             }
-            // An error that is known says more than a note.
             Outcome::Dropped => {
+                // Of two tied copies one is meant to be dropped. The policy's own attempt stays due, should the other's
+                // server fail after it had begun.
+                if core::mem::take(&mut self.is_tied) {
+                    self.executions -= 1;
+                    self.chances += 1;
+                }
+                // An error that is known says more than a note.
                 self.last.get_or_insert((number, outcome));
             }
         }
@@ -235,32 +286,39 @@ impl Race {
     }
 
     fn is_decided(&self) -> bool {
-        matches!(self.last, Some((_, Outcome::Success | Outcome::Fatal)))
+        self.is_finished || matches!(self.last, Some((_, Outcome::Success | Outcome::Fatal)))
     }
 
     fn may_execute(&self) -> bool {
         self.executions < self.plan.max_executions && self.sent < ATTEMPTS_MAX
     }
 
+    fn may_hedge(&self) -> bool {
+        self.chances > 0 && self.may_execute()
+    }
+
     fn next_at(&self) -> Option<Time> {
-        let hedge = self.hedge_at.filter(|_| self.may_execute());
-        match (hedge, self.fallback_at) {
+        let hedge = self.hedge_at.filter(|_| self.may_hedge());
+        let fallback = self.fallback_at.filter(|_| self.sent < ATTEMPTS_MAX);
+        match (hedge, fallback) {
             (Some(hedge), Some(fallback)) => Some(hedge.min(fallback)),
             (hedge, fallback) => hedge.or(fallback),
         }
     }
 
-    /// The attempt of `kind` that was due at `at` is dealt with: when is the next one due? After a tie it is the policy's
-    /// own delay that counts, from the start.
-    fn schedule_hedge(&mut self, at: Time, kind: Kind) {
-        self.hedge_at = match (kind, self.plan.delay) {
-            (Kind::Tie, delay) => delay.map(|delay| self.start + delay),
-            (_, Some(_)) if !self.gap.is_zero() => {
-                let next = at + self.gap;
-                self.gap += self.plan.step;
+    /// The attempt of `kind` that was due is dealt with at `now`: when is the next one due? After a tie it is the policy's
+    /// own delay that counts, from the start. After a hedge the gap counts from now, so that a late poll does not make up
+    /// for what it missed.
+    fn schedule_hedge(&mut self, now: Time, kind: Kind) {
+        let delay = self.plan.delay.map(|delay| self.start + delay);
+        self.hedge_at = match kind {
+            Kind::Tie if delay.is_some_and(|at| at > now) => delay,
+            _ if delay.is_none() || self.gap.is_zero() => None,
+            _ => {
+                let next = now + self.gap;
+                self.gap = self.gap.saturating_add(self.plan.step);
                 Some(next)
             }
-            _ => None,
         };
     }
 
@@ -269,11 +327,15 @@ impl Race {
         if kind != Kind::Fallback {
             self.executions += 1;
         }
+        self.is_tied |= kind == Kind::Tie;
         self.open.insert(self.sent);
         Action::Send { number: self.sent, kind }
     }
 
-    fn finish(&self, number: u8, outcome: Outcome) -> Action {
+    /// The end of the last attempt that counted, or of the first if none did.
+    fn finish(&mut self) -> Action {
+        self.is_finished = true;
+        let (number, outcome) = self.last.unwrap_or((1, Outcome::Dropped));
         Action::Finish { number, is_success: outcome == Outcome::Success, losers: self.open }
     }
 }
