@@ -164,6 +164,12 @@ impl Table {
         })
     }
 
+    /// The nodes that have replicas of the table, or are to have some.
+    pub fn hosts(&self) -> BTreeSet<NodeId> {
+        let replicas = self.partitions.iter().flat_map(|partition| &partition.replicas);
+        replicas.map(|replica| replica.id.node()).collect()
+    }
+
     fn check(&self) -> Result<(), String> {
         let (name, count) = (&self.name, self.partitions.len());
         match self.kind {

@@ -68,14 +68,17 @@ impl Catalogue {
         self.set_options(name, [(key, value)])
     }
 
-    /// Sets several options, all or none. Returns whether that changed anything.
+    /// Sets several options, all or none. One that is set under its other name is replaced. Returns whether that changed
+    /// anything.
     pub fn set_options<'a>(
         &mut self,
         name: &str,
         options: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<bool, CatalogueError> {
+        let options: BTreeMap<&str, &str> = options.into_iter().collect();
         self.change_options(name, |all| {
-            all.extend(options.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())));
+            all.retain(|key, _| option::other_name(key).is_none_or(|other| !options.contains_key(other)));
+            all.extend(options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
             Settings::from_options(all).map(drop)
         })
     }
@@ -89,9 +92,10 @@ impl Catalogue {
     ) -> Result<bool, CatalogueError> {
         self.change_options(name, |all| {
             for key in keys {
-                // One that is set can be removed even if only a later version knows it.
+                // One that is set can be removed even if only a later version knows it, and by either of its names.
                 if all.remove(key).is_none() {
                     option::find(key)?;
+                    option::other_name(key).and_then(|other| all.remove(other));
                 }
             }
             Ok(())

@@ -73,6 +73,14 @@ pub enum CatalogueError {
         /// What it takes.
         expected: &'static str,
     },
+    /// Two names of one option were set at once.
+    #[error("{key} and {other} are two names of one option: set one of them")]
+    SameOption {
+        /// One.
+        key: &'static str,
+        /// The other.
+        other: &'static str,
+    },
     /// Something is wrong with a node's id, address, incarnation or labels.
     #[error("node {node} cannot be registered: {reason}")]
     Node {
@@ -121,6 +129,7 @@ impl From<CatalogueError> for Refusal {
             | CatalogueError::SplitKeys(_)
             | CatalogueError::UnknownOption { .. }
             | CatalogueError::OptionValue { .. }
+            | CatalogueError::SameOption { .. }
             | CatalogueError::Node { .. }
             | CatalogueError::MetaNodes(_)
             | CatalogueError::NoGroup(_)

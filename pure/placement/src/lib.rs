@@ -23,7 +23,9 @@ mod model;
 pub mod option;
 mod repair;
 mod row;
+mod slow;
 mod spread;
+mod throttling;
 
 pub use catalogue::Catalogue;
 pub use error::{CatalogueError, RowError};
@@ -31,4 +33,6 @@ pub use learner::Presence;
 pub use model::{Node, Partition, Replica, ReplicaRole, Table, TableKind, TableSpec, TableState};
 pub use option::Settings;
 pub use row::VERSION_ROW;
+pub use slow::{SCORE_MAX, SCORE_MIN, SCORE_RECOVERED, SCORE_SLOW, SlowLimits, SlowRow, SlowScores};
 pub use spread::ZONE_LABEL;
+pub use throttling::{Delay, Throttling};

@@ -4,6 +4,7 @@
 
 use crate::error::CatalogueError;
 use crate::limit::{COMMENT_SIZE_MAX, READ_REPLICA_COUNT_MAX, SLOW_QUERY_THRESHOLD_MS_MIN};
+use crate::throttling::Throttling;
 use hedgerow_types::ReadLevel;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,13 +22,20 @@ pub struct Known {
 }
 
 /// Every option there is, in the order of their names.
-pub const KNOWN: [Known; 8] = [
+pub const KNOWN: [Known; 10] = [
     Known {
         key: "backup_read_level",
         meaning: "how fresh a backup read of a Pegasus client is (v1 requests that carry the backup flag); eventual is \
                   what Pegasus does",
         values: ReadLevel::FORMS,
         apply: |settings, value| set(&mut settings.backup_read_level, value.parse().ok()),
+    },
+    Known {
+        key: BACKUP_REQUEST_THROTTLING,
+        meaning: "how many extra attempts per second the whole table takes: backup requests of Pegasus' clients, and hedges, \
+                  ties and fallbacks of ours",
+        values: Throttling::FORMS,
+        apply: |settings, value| set(&mut settings.throttling, Throttling::parse(value)),
     },
     Known {
         key: "comment",
@@ -65,6 +73,12 @@ pub const KNOWN: [Known; 8] = [
         apply: |settings, value| set(&mut settings.read_replicas, decimal(value, 0, READ_REPLICA_COUNT_MAX)),
     },
     Known {
+        key: PEGASUS_BACKUP_REQUEST_THROTTLING,
+        meaning: "the name that Pegasus has for backup_request_throttling: setting one of them replaces the other",
+        values: Throttling::FORMS,
+        apply: |settings, value| set(&mut settings.throttling, Throttling::parse(value)),
+    },
+    Known {
         key: "replica.deny_client_request",
         meaning: "refuses client requests: with `timeout` they get no answer, with `reconfig` clients are told to look \
                   for another replica",
@@ -85,6 +99,8 @@ pub const KNOWN: [Known; 8] = [
     },
 ];
 
+const BACKUP_REQUEST_THROTTLING: &str = "backup_request_throttling";
+const PEGASUS_BACKUP_REQUEST_THROTTLING: &str = "replica.backup_request_throttling";
 /// The name of the option that says how many learners a partition has.
 pub(crate) const READ_REPLICAS: &str = "read_replicas";
 /// [`Settings::backup_read_level`] of a table that does not say it. Pegasus promises nothing.
@@ -110,6 +126,8 @@ pub struct Settings {
     pub deny: Option<Deny>,
     /// `replica.slow_query_threshold`, milliseconds.
     pub slow_query_threshold_ms: Option<u32>,
+    /// `backup_request_throttling`.
+    pub throttling: Throttling,
 }
 
 /// Those of a table without options.
@@ -124,6 +142,7 @@ impl Default for Settings {
             read_replicas: 0,
             deny: None,
             slow_query_threshold_ms: None,
+            throttling: Throttling::default(),
         }
     }
 }
@@ -137,6 +156,9 @@ impl Settings {
             if !(known.apply)(&mut settings, value) {
                 let (key, expected) = (known.key, known.values);
                 return Err(CatalogueError::OptionValue { key, value: value.clone(), expected });
+            }
+            if let Some(other) = other_name(key).filter(|other| options.contains_key(*other)) {
+                return Err(CatalogueError::SameOption { key: known.key, other });
             }
         }
         Ok(settings)
@@ -184,6 +206,15 @@ impl Deny {
 /// How many learners `options` ask for; 0 if they do not say it.
 pub(crate) fn read_replicas(options: &BTreeMap<String, String>) -> u32 {
     options.get(READ_REPLICAS).and_then(|value| decimal(value, 0, READ_REPLICA_COUNT_MAX)).unwrap_or(0)
+}
+
+/// The other name of the option called `key`, if it has two. At most one of them is set.
+pub(crate) fn other_name(key: &str) -> Option<&'static str> {
+    match key {
+        BACKUP_REQUEST_THROTTLING => Some(PEGASUS_BACKUP_REQUEST_THROTTLING),
+        PEGASUS_BACKUP_REQUEST_THROTTLING => Some(BACKUP_REQUEST_THROTTLING),
+        _ => None,
+    }
 }
 
 /// The option called `key`.

@@ -340,7 +340,7 @@ fn read_with_extension<M: Message>(input: &mut Reader) -> Result<(M, Option<Repl
         if message.read_field(id, tag, input)? {
             continue;
         }
-        let is_ours = (100..106).contains(&id) && extension.get_or_insert_default().read_field(id, tag, input)?;
+        let is_ours = (100..109).contains(&id) && extension.get_or_insert_default().read_field(id, tag, input)?;
         if !is_ours {
             input.skip(tag)?;
         }
