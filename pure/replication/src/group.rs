@@ -26,6 +26,8 @@ use raft::{ProgressState, RawNode, SnapshotStatus, StateRole};
 const TICKS_PER_CALL_MAX: u32 = 2;
 /// A follower keeps this fraction of the leader's cache.
 const FOLLOWER_CACHE_DIVISOR: usize = 16;
+/// Election timeouts that a reluctant replica lets pass.
+const RELUCTANCE: u32 = 4;
 
 /// One replica's view of one Raft group. See the crate's documentation for how to drive it.
 pub struct Group {
@@ -50,6 +52,8 @@ pub struct Group {
     pub(crate) own_first: Index,
     /// As a leader: whether a transfer was ever begun in this term. A delayed message of it may still elect another.
     pub(crate) is_transfer_begun: bool,
+    /// Whether it leaves elections to the others.
+    is_reluctant: bool,
     /// Proposals that the core gets all at once at the next chance.
     pub(crate) proposals: Vec<eraftpb::Entry>,
     proposals_size: usize,
@@ -131,6 +135,7 @@ impl Group {
             election_timeout: if is_eager { Duration::ZERO } else { election_timeout },
             own_first: 0,
             is_transfer_begun: false,
+            is_reluctant: false,
             proposals: Vec::new(),
             proposals_size: 0,
             reads: Reads::default(),
@@ -167,7 +172,8 @@ impl Group {
         for _ in 0..due.min(u128::from(TICKS_PER_CALL_MAX)) {
             self.tick();
         }
-        if now >= self.election_since + self.election_timeout {
+        let patience = if self.is_reluctant { RELUCTANCE } else { 1 };
+        if now >= self.election_since + self.election_timeout * patience {
             self.campaign(now);
         }
         self.tick_reads(now);
@@ -325,6 +331,25 @@ impl Group {
         self.settle();
         self.is_dirty = true;
         Ok(())
+    }
+
+    /// Like [`Group::transfer_leader`], but `to` is asked to campaign at once and not only when it is known to have the whole
+    /// log: what it lacks is on its way before the request. For a leader whose every message is late. If something on the
+    /// way is lost, `to` is not elected, and nothing worse.
+    pub fn transfer_leader_at_once(&mut self, to: ReplicaId, now: Instant) -> Result<(), ProposeError> {
+        self.transfer_leader(to, now)?;
+        let progress = self.core.raft.prs().get(to.0);
+        // With the whole log it was asked already.
+        if progress.is_some_and(|progress| progress.matched != self.last_index()) {
+            self.core.raft.send_timeout_now(to.0);
+        }
+        Ok(())
+    }
+
+    /// Whether this replica leaves elections to the others: it campaigns only when they have let several election timeouts
+    /// pass. It still votes, and still follows a request to take over.
+    pub fn set_reluctant(&mut self, is_reluctant: bool) {
+        self.is_reluctant = is_reluctant;
     }
 
     /// Campaigns now, unless this replica has no vote or must not act yet (see [`Group::is_fenced`]).

@@ -9,6 +9,7 @@
 //! gather 1 20          what comes to 1 in the next 20 ms is one batch of events
 //! write 1 / read 1     a client's operation at node 1           hold-apply 1 / release-apply 1
 //! transfer 1 2         hand the leadership over                 add 1 4 / promote 1 4 / remove 1 3 / replace 1 3 4
+//! transfer-at-once 1 2 without waiting until 2 has the log      reluctant 1   1 leaves elections to the others
 //! campaign 2           campaign if it may                       status / lease 1 / progress 1 / membership 1
 //! mutate skip_..       switch a safety rule off                 rate 2 5000   the clock of 2 is 5,000 ppm fast
 //! fill 1 50            fifty writes at node 1                   truncate 1    drop what is in storage from the log
@@ -37,12 +38,16 @@
 #[allow(unreachable_pub, dead_code, reason = "shared by several test programs")]
 mod sim;
 
-use hedgerow_replication::{Answer, Membership, MembershipChange, Mutations, ReadNeed, ReadStart, Settings};
-use hedgerow_types::ReplicaId;
+use hedgerow_replication::{
+    Answer, Group, Membership, MembershipChange, Mutations, ProposeError, ReadNeed, ReadStart, Settings,
+};
+use hedgerow_types::{Instant, ReplicaId};
 use sim::{MILLI, Weather, World};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
+
+type Transfer = fn(&mut Group, ReplicaId, Instant) -> Result<(), ProposeError>;
 
 fn settings() -> Settings {
     Settings { cache_size_max: 16_384, ..Settings::default() }
@@ -114,7 +119,14 @@ impl Script {
                 }
             }
             "truncate" => world.truncate(number(1)),
-            "transfer" => out = self.transfer(number(1), number(2)),
+            "transfer" => out = self.transfer(number(1), number(2), Group::transfer_leader),
+            "transfer-at-once" => out = self.transfer(number(1), number(2), Group::transfer_leader_at_once),
+            "reluctant" => world
+                .nodes
+                .get_mut(&number(1))
+                .and_then(|node| node.group.as_mut())
+                .expect("a running node")
+                .set_reluctant(true),
             "add" => {
                 let new = number(2);
                 if !world.nodes.contains_key(&new) {
@@ -219,10 +231,10 @@ impl Script {
         self.world.poll(id);
     }
 
-    fn transfer(&mut self, from: u64, to: u64) -> String {
+    fn transfer(&mut self, from: u64, to: u64, transfer: Transfer) -> String {
         let now = self.world.local(from);
         let group = self.world.nodes.get_mut(&from).and_then(|node| node.group.as_mut()).expect("a running node");
-        let result = group.transfer_leader(ReplicaId(to), now);
+        let result = transfer(group, ReplicaId(to), now);
         self.world.poll(from);
         result.map_or_else(|error| error.to_string(), |()| "begun".into())
     }
@@ -424,6 +436,8 @@ scripts! {
     c13_question_to_minority_leader,
     c14_question_to_deposed_leader,
     c18_before_the_first_snapshot,
+    r15_a_late_leader_hands_over,
+    r15_a_reluctant_replica_waits,
     clock_rate_at_the_bound,
     commit_carried_forward,
     first_commit_between_reads,
