@@ -3,6 +3,7 @@
 use crate::cluster::{lost_error, millis, partition_refusal_of};
 use crate::connection::{Lost, Outgoing, Waiting};
 use crate::error::{Error, ErrorKind, Result};
+use crate::race;
 use crate::reading::{Handle, Reading, Served};
 use crate::routes::{Place, Routes, Target, Want};
 use crate::runtime::now;
@@ -11,7 +12,7 @@ use crate::sequences::Held;
 use crate::session::Floor;
 use hedgerow_hedge::Kind;
 use hedgerow_routing::{Address, Failure, Reaction, ReplicaRead};
-use hedgerow_types::{Lag, NodeId, Refusal};
+use hedgerow_types::{Lag, NodeId, ReadLevel, Refusal};
 use hedgerow_wire::call::ReplyFrame;
 use hedgerow_wire::{Body, Class, Extension, Header, Reply, ReplyExtension, reply};
 use std::sync::Arc;
@@ -22,24 +23,25 @@ use tokio::time::{Instant, sleep, timeout_at};
 const NAMED: NodeId = NodeId(0);
 
 /// An operation under way.
-struct Call<'a> {
-    routes: &'a Arc<Routes>,
+pub(crate) struct Call<'a> {
+    pub(crate) routes: &'a Arc<Routes>,
     /// How the handle reads, where that is not the default.
-    reading: Option<&'a Reading>,
+    pub(crate) reading: Option<&'a Reading>,
     /// Of a read that need not go to the leader: who is preferred.
-    replicas: Option<ReplicaRead>,
-    place: Place<'a>,
-    body: &'a Body,
-    deadline: Instant,
+    pub(crate) replicas: Option<ReplicaRead>,
+    pub(crate) place: Place<'a>,
+    pub(crate) body: &'a Body,
+    pub(crate) start: Instant,
+    pub(crate) deadline: Instant,
     /// The number of a write, the same in all its attempts.
     held: Option<Held>,
-    attempt: u32,
+    pub(crate) attempt: u32,
     /// Whether an attempt may have been applied without our knowing.
-    is_outcome_unknown: bool,
+    pub(crate) is_outcome_unknown: bool,
     /// How the last attempt failed, for when there is no time for another.
     last_error: Option<Error>,
     /// Of a read that need not go to the leader: who was asked since the last pause, and how often all were.
-    tried: Vec<Address>,
+    pub(crate) tried: Vec<Address>,
     rounds: u32,
 }
 
@@ -51,12 +53,35 @@ pub(crate) struct Answer {
     pub(crate) holder: Option<Address>,
 }
 
+/// Who served a read, and as which attempt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServedBy {
+    pub(crate) target: Target,
+    pub(crate) address: Address,
+    pub(crate) attempts: u32,
+    pub(crate) kind: Kind,
+    /// The level that the attempt asked for.
+    pub(crate) level: Option<ReadLevel>,
+}
+
+/// How long an attempt sent at `now` may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) now: Instant,
+    pub(crate) deadline: Instant,
+    pub(crate) give_up_at: Instant,
+}
+
 /// Runs `body` against the partition at `place` until it succeeds, fails for good or reaches the deadline.
 pub(crate) async fn call(handle: &Handle, place: Place<'_>, body: &Body) -> Result<Answer> {
     let mut call = Call::new(handle, place, body);
     let target = call.target();
     if body.method().class() == Class::Write {
         call.held = Some(take_sequence(call.routes, target, call.deadline).await?);
+    }
+    // A scan's next page is where the scan is, and nowhere else.
+    if let Some(hedging) = handle.hedging.as_deref().filter(|_| !matches!(body, Body::Scan(_))) {
+        return Box::pin(race::run(call, hedging, target)).await;
     }
     let first = match target.address {
         Some(address) => call.try_at(target, address).await,
@@ -92,13 +117,15 @@ impl<'a> Call<'a> {
     fn new(handle: &'a Handle, place: Place<'a>, body: &'a Body) -> Self {
         let reading = handle.reading.as_deref();
         let is_read = matches!(body.method().class(), Class::Read | Class::Scan);
+        let start = now();
         Self {
             routes: &handle.routes,
             reading,
             replicas: reading.filter(|_| is_read).and_then(Reading::replicas),
             place,
             body,
-            deadline: now() + handle.routes.cluster.options.operation_timeout,
+            start,
+            deadline: start + handle.routes.cluster.options.operation_timeout,
             held: None,
             attempt: 1,
             is_outcome_unknown: false,
@@ -109,7 +136,7 @@ impl<'a> Call<'a> {
     }
 
     /// Whom to ask next.
-    fn target(&self) -> Target {
+    pub(crate) fn target(&self) -> Target {
         match self.replicas {
             None => self.routes.target(self.place),
             Some(mode) => {
@@ -157,47 +184,66 @@ impl<'a> Call<'a> {
         let extension = extension.unwrap_or_default();
         reading.observe_index(group, extension.index);
         if !self.is_write() {
-            reading.tell(|| self.served(target, address, &extension));
+            let by =
+                ServedBy { target, address, attempts: self.attempt, kind: Kind::First, level: reading.options.level };
+            reading.tell(|| self.served(by, &extension));
         }
         Ok(reply)
     }
 
-    fn served(&self, target: Target, asked: Address, extension: &ReplyExtension) -> Served {
+    pub(crate) fn served(&self, by: ServedBy, extension: &ReplyExtension) -> Served {
         let staleness_ms = extension.staleness_ms.and_then(|ms| u64::try_from(ms).ok());
+        let staleness = staleness_ms.map(Duration::from_millis);
         let has_told = !extension.served_by.is_empty();
         Served {
-            node: extension.served_by.parse().unwrap_or(asked),
-            role: self.routes.role(target.partition, asked),
-            partition: target.partition,
+            node: extension.served_by.parse().unwrap_or(by.address),
+            role: self.routes.role(by.target.partition, by.address),
+            partition: by.target.partition,
             index: extension.index,
-            staleness: staleness_ms.map(Duration::from_millis),
-            attempts: self.attempt,
+            staleness,
+            attempts: by.attempts,
             queue: has_told.then(|| micros(extension.queue_us)),
             service: has_told.then(|| micros(extension.service_us)).filter(|it| !it.is_zero()),
-            level: None,
-            kind: Kind::First,
-            mode: None,
+            level: extension.read_level_code.map(|code| level_of(code, by.level, staleness)),
+            kind: by.kind,
+            mode: extension.mode.as_ref().map(ToString::to_string),
         }
     }
 
     fn send(&self, target: Target, address: Address, floor: Floor) -> Result<Waiting, Lost> {
-        let cluster = &self.routes.cluster;
         let now = now();
+        let deadline = self.deadline.min(now + self.routes.cluster.options.attempt_timeout());
+        self.submit(target, address, self.extension(target, floor, now), Limits { now, deadline, give_up_at: deadline })
+    }
+
+    /// What an attempt says that differs in nothing from the others of its request but in its number.
+    pub(crate) fn extension(&self, target: Target, floor: Floor, now: Instant) -> Extension {
         let left = self.deadline.saturating_duration_since(now);
         let mut extension = Extension {
             attempt: Some(self.attempt as i32),
             deadline_ms: Some(millis(left)),
-            client_id: self.held.is_some().then_some(cluster.client_id),
+            client_id: self.held.is_some().then_some(self.routes.cluster.client_id),
             sequence: self.held.as_ref().map(Held::sequence),
             ..Extension::default()
         };
         if let Some(reading) = self.reading.filter(|_| !self.is_write()) {
             reading.write(&mut extension, target.group(), floor);
         }
+        extension
+    }
+
+    pub(crate) fn submit(
+        &self,
+        target: Target,
+        address: Address,
+        extension: Extension,
+        limits: Limits,
+    ) -> Result<Waiting, Lost> {
+        let Limits { now, deadline, give_up_at } = limits;
         let header = Header {
             app_id: target.table.0 as i32,
             partition_index: target.partition as i32,
-            timeout_ms: millis(left) as i32,
+            timeout_ms: millis(self.deadline.saturating_duration_since(now)) as i32,
             partition_hash: match self.place {
                 Place::Hash(hash) => hash,
                 Place::Key(_) | Place::Partition(_) => target.partition.into(),
@@ -205,8 +251,7 @@ impl<'a> Call<'a> {
             is_backup: false,
             extension: Some(extension),
         };
-        let deadline = self.deadline.min(now + cluster.options.attempt_timeout());
-        cluster.pool.submit(address, &Outgoing { header: &header, body: self.body, deadline })
+        self.routes.cluster.pool.submit(address, &Outgoing { header: &header, body: self.body, deadline, give_up_at })
     }
 
     /// What follows an attempt that failed: off the common path, so that its state does not burden every operation.
@@ -232,12 +277,21 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn is_write(&self) -> bool {
+    pub(crate) fn is_write(&self) -> bool {
         self.held.is_some()
     }
 
     /// Learns from a refusal and waits as long as it asks for; gives the error if that was the last attempt.
     async fn handle_refusal(&mut self, target: Target, failure: &reply::Failure) -> Option<Error> {
+        let refusal = self.learn_refusal(target, failure);
+        let error = Error::new(ErrorKind::from(&refusal), refusal.to_string());
+        // A write carries its number, so that sending it again is always harmless.
+        let reaction = self.reaction(target, Failure::Refused(&refusal));
+        self.react(reaction, error).await
+    }
+
+    /// What a refusal says of the map. One that names a leader that is not believed names none in the result.
+    pub(crate) fn learn_refusal(&mut self, target: Target, failure: &reply::Failure) -> Refusal {
         let mut refusal = partition_refusal_of(failure);
         let asked = target.address;
         let leader = failure.detail.as_ref().and_then(|detail| detail.leader.parse::<Address>().ok());
@@ -252,25 +306,30 @@ impl<'a> Call<'a> {
             _ => {}
         });
         self.is_outcome_unknown |= matches!(refusal, Refusal::Unresolved | Refusal::Expired);
-        let error = Error::new(ErrorKind::from(&refusal), refusal.to_string());
-        // A write carries its number, so that sending it again is always harmless.
-        let reaction = self.reaction(target, Failure::Refused(&refusal));
-        self.react(reaction, error).await
+        refusal
     }
 
     async fn handle_loss(&mut self, target: Target, lost: &Lost) -> Option<Error> {
+        self.learn_loss(target, lost);
+        let reaction = self.reaction_to_loss(target, lost);
+        self.react(reaction, lost_error(lost)).await
+    }
+
+    pub(crate) fn learn_loss(&mut self, target: Target, lost: &Lost) {
         if let Some(asked) = target.address {
             self.routes.with_map(|map| map.note_not_leader(target.partition, asked));
         }
         self.is_outcome_unknown |= lost.may_have_run();
+    }
+
+    pub(crate) fn reaction_to_loss(&mut self, target: Target, lost: &Lost) -> Reaction {
         let reaction = self.reaction(target, lost.failure());
         // A server that breaks the protocol will do so again.
-        let reaction = if matches!(lost, Lost::Malformed(_)) && self.attempt > 1 { Reaction::Fail } else { reaction };
-        self.react(reaction, lost_error(lost)).await
+        if matches!(lost, Lost::Malformed(_)) && self.attempt > 1 { Reaction::Fail } else { reaction }
     }
 
     /// What follows a failed attempt. Every replica that may serve a read is asked before there is a pause.
-    fn reaction(&mut self, target: Target, failure: Failure<'_>) -> Reaction {
+    pub(crate) fn reaction(&mut self, target: Target, failure: Failure<'_>) -> Reaction {
         let cluster = &self.routes.cluster;
         if self.replicas.is_none() {
             return cluster.reaction(failure, self.attempt, true);
@@ -285,7 +344,7 @@ impl<'a> Call<'a> {
     }
 
     /// Waits as `reaction` says; gives the error if there is no time or reason for another attempt.
-    async fn react(&mut self, reaction: Reaction, error: Error) -> Option<Error> {
+    pub(crate) async fn react(&mut self, reaction: Reaction, error: Error) -> Option<Error> {
         let after = match reaction {
             Reaction::Fail => return Some(error),
             Reaction::Retry { after } => after,
@@ -306,7 +365,7 @@ impl<'a> Call<'a> {
     }
 
     /// Waits for a fresh map when no replica is left to ask; starts over with the known ones if the map names none.
-    async fn find_target(&self) -> Result<Target> {
+    pub(crate) async fn find_target(&self) -> Result<Target> {
         let wait = self.routes.refresh().wait();
         if timeout_at(self.deadline, wait).await.is_err() {
             let cause = self.last_error.clone().or_else(|| self.routes.failure());
@@ -327,12 +386,24 @@ impl<'a> Call<'a> {
 
 /// A reply that is older than what its session saw when the request left is as good as that of a replica that says so
 /// itself. Levels below that of a session do not make the node look.
-fn refuse_older(reply: Reply, extension: Option<&ReplyExtension>, floor: Floor) -> Reply {
+pub(crate) fn refuse_older(reply: Reply, extension: Option<&ReplyExtension>, floor: Floor) -> Reply {
     let index = extension.map_or(0, |extension| extension.index);
     if index == 0 || index >= floor.index || matches!(reply, Reply::Failed(_)) {
         return reply;
     }
     Reply::refused(&Refusal::Lagging(Lag { entries: floor.index - index, staleness: None }), None)
+}
+
+/// The level of this number, by which a read was served that asked for `asked`.
+fn level_of(code: i32, asked: Option<ReadLevel>, staleness: Option<Duration>) -> ReadLevel {
+    let mut said = Extension { read_level_code: Some(code), ..Extension::default() };
+    let bound = match asked {
+        Some(ReadLevel::Bounded(bound)) => bound,
+        // The table's bound, which is not told: at least what is told of the data.
+        _ => staleness.unwrap_or(ReadLevel::BOUND_MAX).clamp(ReadLevel::BOUND_MIN, ReadLevel::BOUND_MAX),
+    };
+    said.staleness_bound_ms = i64::try_from(bound.as_millis()).ok();
+    said.read_level().unwrap_or_default()
 }
 
 /// The error of an operation whose time is over, by what kept it from succeeding.

@@ -77,9 +77,9 @@ impl Client {
         Ok(OrderedTable { handle: self.open_ordered_table(name).await?.handle.opened_with(options.into()) })
     }
 
-    /// What this client's hedged tables have done so far.
+    /// What this client's hedged tables have done so far, those included whose handles are gone.
     pub fn hedge_metrics(&self) -> HedgeMetrics {
-        HedgeMetrics::default()
+        self.cluster.book.metrics()
     }
 
     /// How the keys of the table `name` are spread.
@@ -93,7 +93,7 @@ impl Client {
     }
 
     fn handle(&self, routes: Arc<Routes>) -> Handle {
-        Handle { routes, reading: self.cluster.reading.clone() }
+        Handle { routes, reading: self.cluster.reading.clone(), hedging: None }
     }
 
     /// The number by which the cluster knows this client's writes.

@@ -1,7 +1,10 @@
 //! What one client knows of its cluster: the nodes, the connections to them, and who the client itself is.
 
+use crate::alarm::Alarm;
 use crate::connection::{Lost, Outgoing};
 use crate::error::{Error, ErrorKind, Result};
+use crate::hedging::HedgeOptions;
+use crate::ledger::{Book, Hedging};
 use crate::options::ClientOptions;
 use crate::pool::Pool;
 use crate::reading::Reading;
@@ -12,6 +15,7 @@ use hedgerow_routing::{Address, Failure, Reaction, reaction, replica_reaction};
 use hedgerow_types::Refusal;
 use hedgerow_types::random::Random;
 use hedgerow_wire::{ErrorName, Extension, Header, Reply, reply, request::Body};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -29,6 +33,13 @@ pub(crate) struct Cluster {
     pub(crate) selection: Selection,
     /// How tables read that were not told otherwise.
     pub(crate) reading: Option<Arc<Reading>>,
+    /// Wakes hedged requests when another attempt is due.
+    pub(crate) alarm: Alarm,
+    pub(crate) book: Arc<Book>,
+    /// The zero of the clock that hedging decides by.
+    pub(crate) origin: Instant,
+    /// Counts requests that may have several attempts.
+    request_ids: AtomicU64,
     random: Mutex<Random>,
     nodes: Mutex<Nodes>,
 }
@@ -61,11 +72,26 @@ impl Cluster {
             client_id,
             pool: Pool::new(options.connections_per_node, options.connect_timeout, random.next_u64()),
             selection: Selection::new(options.labels.clone(), random.fork()),
+            alarm: Alarm::new(),
+            book: Book::new(options.budget),
+            origin: now(),
+            request_ids: AtomicU64::new(1),
             reading: Reading { options: options.read.clone(), session: None }.shared(),
             options,
             random: Mutex::new(random),
             nodes: Mutex::new(Nodes { addresses: seeds, turn }),
         }
+    }
+
+    /// An id that no other request of this client has.
+    pub(crate) fn next_request_id(&self) -> u64 {
+        self.request_ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What requests share that are hedged as `options` say; `None` if that is not at all.
+    pub(crate) fn hedging(&self, options: HedgeOptions) -> Option<Arc<Hedging>> {
+        let seed = lock(&self.random).next_u64();
+        self.book.open(options, seed)
     }
 
     /// Remembers nodes that were heard of.
@@ -137,7 +163,7 @@ impl Cluster {
             }),
             ..Header::default()
         };
-        let outgoing = Outgoing { header: &header, body: question.body, deadline };
+        let outgoing = Outgoing { header: &header, body: question.body, deadline, give_up_at: deadline };
         let reply = match self.pool.submit(address, &outgoing) {
             Ok(waiting) => waiting.await,
             Err(lost) => Err(lost),

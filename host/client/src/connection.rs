@@ -6,8 +6,9 @@
 //! the driver can be saved.
 
 use bytes::{Buf as _, BytesMut};
-use hedgerow_wire::Body;
 use hedgerow_wire::call::{self, ReplyFrame};
+use hedgerow_wire::message::Cancel;
+use hedgerow_wire::{Body, Header};
 use rustc_hash::FxHashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,9 @@ use tokio::time::Instant;
 
 /// Most requests that may wait for a reply on one connection, forgotten ones not counted.
 pub(crate) const IN_FLIGHT_MAX: usize = 65_536;
+/// Bytes that may wait for a peer which does not read. Requests that were given up leave theirs behind, so that their
+/// number alone bounds nothing.
+pub(crate) const OUTGOING_SIZE_MAX: usize = 64 << 20;
 
 /// Why a request has no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +61,7 @@ struct State {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "a reply is moved once; a box per request would cost an allocation")]
 enum Slot {
-    Waiting { waker: Option<Waker>, deadline: Instant },
+    Waiting { waker: Option<Waker>, deadline: Instant, give_up_at: Instant },
     Filled(Result<ReplyFrame, Lost>),
 }
 
@@ -97,13 +101,14 @@ impl Shared {
         if let Some(end) = &state.end {
             return Err(end.clone());
         }
-        if state.slots.len() >= IN_FLIGHT_MAX {
+        if state.slots.len() >= IN_FLIGHT_MAX || state.outgoing.len() > OUTGOING_SIZE_MAX {
             return Err(Lost::Full);
         }
         let is_alone = state.slots.is_empty() && state.outgoing.is_empty();
         let id = state.next_id();
         call::encode_request(&mut state.outgoing, request.header, id, request.body);
-        state.slots.insert(id, Slot::Waiting { waker: None, deadline: request.deadline });
+        let Outgoing { deadline, give_up_at, .. } = *request;
+        state.slots.insert(id, Slot::Waiting { waker: None, deadline, give_up_at });
         let is_first_to_expire = state.earliest_deadline.is_none_or(|earliest| request.deadline < earliest);
         if is_first_to_expire {
             state.earliest_deadline = Some(request.deadline);
@@ -148,15 +153,19 @@ impl Shared {
         }
     }
 
-    /// Driver: fails what is late at `now` and tells when the next request becomes late.
+    /// Driver: fails what is late at `now`, or wakes whom it concerns if it need not be given up yet; tells when the next
+    /// request becomes late.
     pub(crate) fn expire(&self, now: Instant) -> Option<Instant> {
         let mut wakers = Vec::new();
         let mut state = self.lock();
         let mut earliest: Option<Instant> = None;
         for slot in state.slots.values_mut() {
-            let Slot::Waiting { waker, deadline } = slot else { continue };
+            let Slot::Waiting { waker, deadline, give_up_at } = slot else { continue };
             if *deadline <= now {
                 wakers.extend(waker.take());
+                *deadline = *give_up_at;
+            }
+            if *deadline <= now {
                 *slot = Slot::Filled(Err(Lost::Late));
             } else {
                 earliest = Some(earliest.map_or(*deadline, |earliest| earliest.min(*deadline)));
@@ -240,7 +249,10 @@ impl State {
 pub(crate) struct Outgoing<'a> {
     pub(crate) header: &'a hedgerow_wire::Header,
     pub(crate) body: &'a Body,
+    /// When whoever waits is woken although no reply has come.
     pub(crate) deadline: Instant,
+    /// When it is lost; not before `deadline`.
+    pub(crate) give_up_at: Instant,
 }
 
 /// Waits for one reply. Dropping it forgets the request; a reply that still comes is thrown away.
@@ -275,10 +287,139 @@ impl Future for Waiting {
     }
 }
 
+impl Waiting {
+    /// Forgets the request and tells the server so. If its end has come meanwhile, that is given instead.
+    pub(crate) fn cancel(mut self, cancel: &Cancel) -> Option<Result<ReplyFrame, Lost>> {
+        self.is_over = true;
+        let mut state = self.shared.lock();
+        match state.slots.remove(&self.id) {
+            Some(Slot::Filled(result)) => return Some(result),
+            Some(Slot::Waiting { .. }) => {}
+            None => return None,
+        }
+        if state.end.is_some() || state.outgoing.len() > OUTGOING_SIZE_MAX {
+            return None;
+        }
+        let is_alone = state.outgoing.is_empty();
+        // An id of its own: nobody waits for an answer, should a server that does not know the call send one.
+        let id = state.next_id();
+        call::encode_request(&mut state.outgoing, &Header::default(), id, &Body::HedgerowCancel(cancel.clone()));
+        let driver = if is_alone && state.write() { None } else { state.wake_driver() };
+        drop(state);
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        None
+    }
+}
+
 impl Drop for Waiting {
     fn drop(&mut self) {
         if !self.is_over {
             self.shared.lock().slots.remove(&self.id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::disallowed_methods, reason = "a test")]
+
+    use super::*;
+    use crate::driver;
+    use crate::runtime::now;
+    use std::time::Duration;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    /// Pitfall H18: a million requests that are given up, on one connection. Nothing is left of them, and the connection
+    /// stays.
+    #[tokio::test]
+    async fn h18_orphans() {
+        const COUNT: usize = 1_000_000;
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let (mut buffer, mut count) = (BytesMut::new(), 0);
+            while count < 2 * COUNT {
+                assert!(stream.read_buf(&mut buffer).await.expect("bytes") > 0, "the connection ended");
+                while let Some(size) = hedgerow_wire::frame_size(&buffer).expect("a frame") {
+                    if size > buffer.len() {
+                        break;
+                    }
+                    buffer.advance(size);
+                    count += 1;
+                }
+            }
+        });
+        let shared = Shared::new();
+        let driver = shared.clone();
+        tokio::spawn(async move { driver::run(&driver, address, Duration::from_secs(5)).await });
+        let header = Header::default();
+        let body = Body::Get(bytes::Bytes::from_static(b"\0\0"));
+        let deadline = now() + Duration::from_secs(600);
+        let mut size_max = 0;
+        for index in 0..COUNT {
+            let request = Outgoing { header: &header, body: &body, deadline, give_up_at: deadline };
+            let waiting = shared.submit(&request).expect("there is room");
+            let cancel = Cancel { client_id: 1, request_id: index as u64, ..Cancel::default() };
+            assert!(waiting.cancel(&cancel).is_none());
+            if index % 256 == 0 {
+                size_max = size_max.max(shared.lock().outgoing.capacity());
+                // The server counts frames, and is slower than who only writes them.
+                while shared.lock().outgoing.len() > 1 << 20 {
+                    tokio::task::yield_now().await;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+        server.await.expect("all arrived on one connection");
+        let state = shared.lock();
+        assert!(state.slots.is_empty() && state.slots.capacity() < 64, "{} slots", state.slots.capacity());
+        assert!(size_max < 16 << 20, "{size_max} bytes");
+    }
+
+    /// Pitfall H15: a reply before its request is given up is handed out, one after it is dropped, and an id that is waited
+    /// for is not given again when ids come round. That a request is given up twice cannot be written.
+    #[tokio::test]
+    async fn h15_cancel_races() {
+        let shared = Shared::new();
+        let body = Body::Get(bytes::Bytes::from_static(b"\0\0"));
+        let deadline = now() + Duration::from_secs(60);
+        let header = Header::default();
+        let submit = || shared.submit(&Outgoing { header: &header, body: &body, deadline, give_up_at: deadline });
+        let reply = |id| ReplyFrame {
+            sequence_id: id,
+            method: None,
+            reply: hedgerow_wire::Reply::Update(Default::default()),
+            extension: None,
+        };
+        let [first, second] = [submit().expect("there is room"), submit().expect("there is room")];
+        assert_eq!((first.id, second.id), (1, 2));
+        shared.lock().last_id = i32::MAX;
+        let third = submit().expect("there is room");
+        assert_eq!(third.id, 3, "the first two are taken");
+        shared.fill(reply(3));
+        assert!(matches!(third.cancel(&Cancel::default()), Some(Ok(_))));
+        assert!(first.cancel(&Cancel::default()).is_none());
+        shared.fill(reply(1));
+        assert_eq!(shared.lock().slots.len(), 1, "the reply to what was given up is not kept");
+        assert!(second.cancel(&Cancel::default()).is_none());
+        shared.end(Lost::Full);
+        assert!(shared.lock().slots.is_empty());
+    }
+
+    /// A peer that does not read costs a bounded amount of memory, however often requests to it are given up.
+    #[tokio::test]
+    async fn h18_a_peer_that_does_not_read() {
+        let shared = Shared::new();
+        let body = Body::Get(bytes::Bytes::from(vec![0; 1 << 20]));
+        let deadline = now() + Duration::from_secs(60);
+        let header = Header::default();
+        let submit = || shared.submit(&Outgoing { header: &header, body: &body, deadline, give_up_at: deadline });
+        let sent = (0..200).take_while(|_| submit().map(|waiting| waiting.cancel(&Cancel::default())).is_ok()).count();
+        assert!((60..=65).contains(&sent), "{sent}");
+        assert!(shared.lock().slots.is_empty());
     }
 }

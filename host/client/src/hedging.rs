@@ -47,6 +47,19 @@ impl HedgeOptions {
     pub fn backup_request(delay: Duration) -> Self {
         Self { reads: Policy::Constant { delay, max_executions: 2 }, ..Self::default() }
     }
+
+    /// Whether nothing of this makes a request any different from a plain one.
+    pub(crate) fn is_off(&self) -> bool {
+        self.reads.is_off()
+            && self.writes.is_off()
+            && self.tie == TieMode::Never
+            && self.retry == RetryPolicy::NextReplica
+            && self.fallback.is_none()
+            && self.busy_threshold.is_none()
+            && self.is_idempotent != Some(false)
+            && self.observer.is_none()
+            && !self.wants_trace
+    }
 }
 
 /// Linearizable within a time, or else bounded.

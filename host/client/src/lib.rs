@@ -59,11 +59,65 @@
 //! the last. Which one is asked first: [`ReplicaRead`] says who is preferred, and among these it is load, latency and
 //! failures that decide ([`hedgerow_routing::Selector`]).
 //!
+//! # When a replica is slow
+//!
+//! A table that is opened with a delay in milliseconds, as in Pegasus, sends a read that has no reply by then to one more
+//! replica; [`HedgeOptions`] say more. Every attempt keeps the read's level, and the first success wins.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use hedgerow_client::{Client, HedgeOptions, TieMode};
+//!
+//! let client = Client::connect(&["127.0.0.1:34601"]).await?;
+//! let simple = client.open_table_with("users", 10).await?;
+//!
+//! // As fast as 2 % of extra reads can make it; and no write waits longer than 50 ms for a slow node either.
+//! let options = HedgeOptions {
+//!     reads: "adaptive=2%".parse()?,
+//!     writes: "50ms".parse()?,
+//!     tie: TieMode::Auto,
+//!     ..HedgeOptions::default()
+//! };
+//! let users = client.open_table_with("users", options).await?;
+//! println!("{:?}", users.get("user-17", "name").await?);
+//! println!("{:?}", client.hedge_metrics().counters);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | option | default | meaning |
+//! |---|---|---|
+//! | [`HedgeOptions::reads`] | none | when a read gets further attempts: `10ms`, `10ms+50ms`, `99p`, `min(99p,10ms)`, `adaptive=2%` |
+//! | [`HedgeOptions::writes`] | none | the same for writes: any node takes them, and each is applied once |
+//! | [`HedgeOptions::tie`] | never | two replicas that know of each other: whoever begins first has the other drop its copy |
+//! | [`HedgeOptions::retry`] | next replica | what follows a failed attempt |
+//! | [`HedgeOptions::fallback`] | none | linearizable within a time, or else at most so old; [`Served::level`] says which |
+//! | [`HedgeOptions::busy_threshold`] | none | a replica whose queue takes longer says so at once, and the next one is asked |
+//! | [`HedgeOptions::budget`] | the client's | what extra attempts may cost |
+//! | [`HedgeOptions::is_idempotent`] | as the operation | `Some(false)`: never two copies under way |
+//! | [`HedgeOptions::observer`] | none | is told about every attempt |
+//! | [`HedgeOptions::wants_trace`] | no | [`Served::mode`] says how the node came to its answer |
+//! | [`ClientOptions::budget`] | 5 %, 20 at once | for all kinds of extra attempts of all tables together |
+//!
+//! - *Budget.* Only first attempts add to it, so that there are never more extra ones than 20 and 5 % of the requests,
+//!   however slow or broken everything is. Without a token a request waits for the attempt that it has, until its deadline:
+//!   a retry, too, that would be a copy of something which may still be under way needs one. What was refused without work
+//!   goes to the right replica for nothing.
+//! - *Distinct replicas.* No two attempts of a round go to one node; without another replica there is no hedge.
+//! - *Losers* are cancelled on the wire, and the time that they were waited for counts in what is known of their replicas.
+//! - *Little traffic.* 5 % of a few requests are less than one: the first 20 extra attempts come from what there is at
+//!   first. Policies that measure need about 100 requests before they hedge.
+//! - [`Client::hedge_metrics`] counts by kind and by node. When nothing is slow, hedging costs a request two short locks and
+//!   one small allocation; `cargo run --release -p hedgerow-client --example hedging_cost` measures it.
+//!
 //! # How a request travels
 //!
 //! ```text
 //! Table / OrderedTable      builds the message
 //!   call                    attempts, deadline, what a failure teaches       [hedgerow_routing::reaction]
+//!     race                  several attempts of one request                  [hedgerow_hedge::Race]
+//!       ledger              latencies, counters and budgets of these         [hedgerow_hedge::Hedger]
+//!       alarm               when the next attempt is due
 //!     routes                which partition, which node, the table's map     [hedgerow_routing::TableMap]
 //!     reading, session      level, mode and token of reads that are not made by default
 //!     selection             which replica, where it need not be the leader   [hedgerow_routing::Selector]
@@ -76,10 +130,9 @@
 //! - A failed attempt is repeated where that is safe, until the operation's deadline. Writes carry the client's id and
 //!   a sequence number, so that the cluster applies a repeated write once.
 //! - [`Error::kind`] says what to do about an error, [`Error::is_outcome_unknown`] whether a write may have happened.
-//!
-//! Deliberately absent: hedged reads.
 
 mod admin;
+mod alarm;
 mod call;
 mod client;
 mod cluster;
@@ -87,9 +140,11 @@ mod connection;
 mod driver;
 mod error;
 mod hedging;
+mod ledger;
 mod options;
 mod ordered;
 mod pool;
+mod race;
 mod reading;
 mod routes;
 mod runtime;

@@ -19,7 +19,8 @@ pub struct ClientOptions {
     /// How long one operation may take, retries included. Range 1 ms to 1 h; default 1 s, as in Pegasus' clients.
     pub operation_timeout: Duration,
     /// How long one attempt may wait for its reply before the client asks for a fresh map and sends the request again.
-    /// It bounds what a node that neither answers nor hangs up can cost. `None` (default): half of `operation_timeout`.
+    /// It bounds what a node that neither answers nor hangs up can cost. `None` (default): half of `operation_timeout`. On
+    /// hedged tables the late attempt goes on and may still win, and another one beside it needs a token of the budget.
     pub attempt_timeout: Option<Duration>,
     /// Connections to each node, 1 to 64; default 1. Requests are pipelined, so more help only where one connection's
     /// kernel work is the limit.
@@ -32,7 +33,8 @@ pub struct ClientOptions {
     /// How tables are read that are not told otherwise; default: at the leader, at the table's level.
     pub read: ReadOptions,
     /// What extra attempts of all kinds may cost together, over all tables: hedges, ties, fallbacks, and retries of what
-    /// may still be under way.
+    /// may still be under way. A table may have a budget of its own ([`crate::HedgeOptions::budget`]). Plain tables, which
+    /// are not hedged, neither add to it nor take from it. Default: 5 extra attempts for 100 requests, and 20 at once.
     pub budget: BudgetOptions,
     /// Where this client stands, in the words of the nodes' own labels, for modes that prefer near replicas. Default:
     /// none.

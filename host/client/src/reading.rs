@@ -3,6 +3,7 @@
 use crate::call::{Answer, call};
 use crate::error::Result;
 use crate::hedging::{HedgeOptions, TableOptions};
+use crate::ledger::Hedging;
 use crate::routes::{Place, Routes};
 use crate::session::{Floor, Session};
 use bytes::Bytes;
@@ -118,12 +119,14 @@ pub(crate) struct Handle {
     pub(crate) routes: Arc<Routes>,
     /// `None` = the default, which costs nothing.
     pub(crate) reading: Option<Arc<Reading>>,
+    /// `None` = every request has one attempt at a time.
+    pub(crate) hedging: Option<Arc<Hedging>>,
 }
 
 impl Handle {
     pub(crate) fn reading(&self, options: ReadOptions) -> Self {
         let session = self.reading.as_ref().and_then(|reading| reading.session.clone());
-        Self { routes: self.routes.clone(), reading: Reading { options, session }.shared() }
+        Self { reading: Reading { options, session }.shared(), ..self.clone() }
     }
 
     pub(crate) fn opened_with(&self, options: TableOptions) -> Self {
@@ -132,13 +135,12 @@ impl Handle {
     }
 
     pub(crate) fn hedging(&self, options: HedgeOptions) -> Self {
-        let _ = options;
-        self.clone()
+        Self { hedging: self.routes.cluster.hedging(options), ..self.clone() }
     }
 
     pub(crate) fn in_session(&self, session: &Session) -> Self {
         let options = self.reading.as_ref().map(|reading| reading.options.clone()).unwrap_or_default();
-        Self { routes: self.routes.clone(), reading: Reading { options, session: Some(session.clone()) }.shared() }
+        Self { reading: Reading { options, session: Some(session.clone()) }.shared(), ..self.clone() }
     }
 
     /// Runs `body` against the partition at `place` until it succeeds, fails for good or reaches the deadline.
@@ -181,7 +183,7 @@ impl Reading {
         if floor.index > 0 && matches!(level, None | Some(ReadLevel::Session)) {
             extension.session_token = Some(Bytes::from(SessionToken::of(group, floor.index).encode()));
         }
-        extension.any_replica = self.replicas().is_some();
+        extension.any_replica |= self.replicas().is_some();
     }
 
     pub(crate) fn observe_index(&self, group: GroupId, index: Index) {

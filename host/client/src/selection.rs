@@ -3,7 +3,7 @@
 use crate::cluster::lock;
 use crate::connection::Lost;
 use crate::runtime::now;
-use hedgerow_routing::{Address, Choice, Failure, Labels, Load, Selector};
+use hedgerow_routing::{Address, Choice, Expected, Failure, Labels, Load, Selector};
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Refusal};
 use hedgerow_wire::{Body, ReplyExtension};
@@ -47,9 +47,17 @@ impl Selection {
 
     /// A read leaves for `address`. What becomes of it is to be told to the result; dropped, it counts as given up.
     pub(crate) fn send(&self, group: GroupId, address: Address) -> Sent<'_> {
-        let at = now();
+        self.send_at(group, address, now())
+    }
+
+    /// As [`Selection::send`], for a caller who knows the time.
+    pub(crate) fn send_at(&self, group: GroupId, address: Address, at: Instant) -> Sent<'_> {
         lock(&self.state).selector.note_sent(address, self.at(at));
         Sent { selection: self, group, address, at, is_over: false }
+    }
+
+    pub(crate) fn expected(&self, address: Address, now: Instant) -> Option<Expected> {
+        lock(&self.state).selector.expected(address, self.at(now))
     }
 
     fn at(&self, now: Instant) -> hedgerow_types::Instant {

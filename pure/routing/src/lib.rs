@@ -25,4 +25,4 @@ pub use reaction::{ATTEMPTS_MAX, BACKOFF_FIRST, BACKOFF_MAX, Failure, Reaction, 
 pub use replica_read::{InvalidReplicaRead, ReplicaRead};
 pub use select::{Choice, LARGE_REPLY_SIZE, Selector, UNKNOWN_IN_FLIGHT_MAX};
 pub use setback::{SETBACK_FIRST, SETBACK_MAX};
-pub use statistics::Load;
+pub use statistics::{Expected, Load};

@@ -25,7 +25,7 @@ use crate::map::{Address, PartitionRoute};
 use crate::reaction::Failure;
 use crate::replica_read::ReplicaRead;
 use crate::setback::{Scope, Setback, scope};
-use crate::statistics::{Load, Statistics};
+use crate::statistics::{Expected, Load, Statistics};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -176,6 +176,11 @@ impl Selector {
     /// The caller gave a request up that it had waited `waited` for.
     pub fn note_cancelled(&mut self, address: Address, waited: Duration, now: Instant) {
         self.node(address).statistics.note_abandoned(waited, now);
+    }
+
+    /// What a request to the node at `address` is expected to meet; `None` while too little is known of it.
+    pub fn expected(&self, address: Address, now: Instant) -> Option<Expected> {
+        self.nodes.get(&address)?.statistics.expected(now)
     }
 
     /// This client's unanswered requests at `address`.

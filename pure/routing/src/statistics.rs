@@ -30,6 +30,15 @@ pub struct Load {
     pub queue: Duration,
 }
 
+/// What a request to a node is expected to meet there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// How long it would wait until it is served.
+    pub queue: Duration,
+    /// What the way there and back takes.
+    pub network: Duration,
+}
+
 /// Replies after which a node counts as known.
 pub(crate) const SAMPLES_MIN: u32 = 10;
 /// Time after which what was known of an unused node is worth nothing.
@@ -48,6 +57,9 @@ const WAY_WINDOW: Duration = Duration::from_secs(600);
 const WAY_HALF_LIFE: Duration = Duration::from_secs(10);
 /// Age at which the rest of a latency of the past counts a quarter.
 const LATENCY_HALF_LIFE: Duration = Duration::from_secs(1);
+/// Requests that are given up again and again, without any reply in between, count as one that waits on: at most so many
+/// times as long as each was waited for. Without it, a client that hedges would never learn how slow a silent node is.
+const SILENCE_FACTOR: u32 = 8;
 /// The part of the latency that is taken for the service time of a node that does not tell it.
 const SERVICE_SHARE: f64 = 0.25;
 
@@ -66,6 +78,8 @@ pub(crate) struct Statistics {
     sampled: Instant,
     /// When the node was last heard, or the first request after a quiet time was sent.
     heard: Instant,
+    /// When the first of those was sent that were given up since a request last came to its end.
+    unanswered: Option<Instant>,
 }
 
 impl Statistics {
@@ -80,11 +94,14 @@ impl Statistics {
     pub(crate) fn note_over(&mut self, now: Instant) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.heard = self.heard.max(now);
+        self.unanswered = None;
     }
 
     /// As [`Statistics::note_over`], for one that was given up after `waited`: its reply would have taken longer.
     pub(crate) fn note_abandoned(&mut self, waited: Duration, now: Instant) {
         self.in_flight = self.in_flight.saturating_sub(1);
+        let since = *self.unanswered.get_or_insert(now - waited);
+        let waited = now.since(since).min(waited * SILENCE_FACTOR).max(waited);
         if self.is_known(now) && nanos(waited) > self.aged_latency(now) {
             self.sample_latency(waited, now);
             self.sampled = now;
@@ -126,6 +143,18 @@ impl Statistics {
     /// What a request is expected to take while there are no others.
     pub(crate) fn idle_cost(&self) -> f64 {
         self.way
+    }
+
+    /// What a request is expected to meet; `None` while too little is known, or if the node does not tell what serving costs
+    /// it.
+    pub(crate) fn expected(&self, now: Instant) -> Option<Expected> {
+        if !self.is_known(now) || self.service <= 0.0 {
+            return None;
+        }
+        let queue = (self.aged_queue(now) + f64::from(self.in_flight)) * self.service;
+        let network = (self.way - self.service).max(0.0);
+        let duration = |nanos: f64| Duration::from_nanos(nanos as u64);
+        Some(Expected { queue: duration(queue), network: duration(network) })
     }
 
     /// What it would cost if the node were as fast as one with this idle cost: for nodes that are not known.
@@ -238,6 +267,43 @@ mod tests {
         assert!(stalled.cost(at(2_100)) > 100e6);
         stalled.note_abandoned(ms(100), at(2_100));
         assert!(stalled.cost(at(2_100)) > 20e6, "whoever gave up has learned something");
+    }
+
+    /// Pitfall H9: a client that hedges gives up early, and so would never see more than its own patience.
+    #[test]
+    fn h09_a_node_that_loses_again_and_again_costs_more_each_time() {
+        let load = Load { in_flight: 1, service: ms(1), ..Load::default() };
+        let give_up = |statistics: &mut Statistics, time| {
+            statistics.note_sent(at(time));
+            statistics.note_abandoned(ms(10), at(time + 10));
+        };
+        let mut silent = statistics(4, load);
+        give_up(&mut silent, 20);
+        let once = silent.cost(at(30));
+        (1..20).for_each(|index| give_up(&mut silent, 20 + index * 10));
+        let often = silent.cost(at(220));
+        assert!(often > 4.0 * once && often < 100e6, "{once} {often}");
+        // One that answers in between is as slow as it was waited for.
+        let mut slow = statistics(4, load);
+        for index in 0..20 {
+            give_up(&mut slow, 20 + index * 10);
+            slow.note_sent(at(30 + index * 10));
+            slow.note_reply(ms(4), Some(load), at(30 + index * 10));
+        }
+        let answering = slow.cost(at(220));
+        assert!(answering < 13e6 && answering < often / 2.0, "{answering} {often}");
+    }
+
+    #[test]
+    fn what_is_expected_of_a_node_is_its_queue_and_the_way() {
+        let mut busy = statistics(10, Load { in_flight: 4, service: ms(2), ..Load::default() });
+        let Expected { queue, network } = busy.expected(at(19)).expect("it is known");
+        // What is known of a queue ages, so that a bit less than four requests of 2 ms are expected.
+        assert!((ms(7)..ms(8)).contains(&queue) && network.as_millis() == 8, "{queue:?} {network:?}");
+        busy.note_sent(at(19));
+        assert_eq!(busy.expected(at(19)).expect("it is known").queue - queue, ms(2));
+        assert_eq!(statistics(10, Load { in_flight: 4, ..Load::default() }).expected(at(19)), None);
+        assert_eq!(Statistics::default().expected(at(19)), None);
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! A node that only pretends: it speaks the protocol over loopback, and a closure decides what it answers.
 #![allow(dead_code, reason = "each file of tests uses a part")]
 
+pub(crate) mod group;
+
 use bytes::{Bytes, BytesMut};
 use hedgerow_types::{Refusal, key};
-use hedgerow_wire::message::{ClusterInfoReply, GetReply, PartitionConfig, QueryConfigReply, ScanReply, UpdateReply};
+use hedgerow_wire::message::{
+    Cancel, ClusterInfoReply, GetReply, PartitionConfig, QueryConfigReply, ScanReply, UpdateReply,
+};
 use hedgerow_wire::{
     Address, Body, ErrorName, PartitionId, Reply, ReplyExtension, Request, Text, decode_request, encode_reply,
     frame_size,
@@ -11,14 +15,19 @@ use hedgerow_wire::{
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// What a fake node does with a request.
 pub(crate) enum Action {
     Reply(Reply),
     /// With these fields of the server's own.
     ReplyWith(Reply, ReplyExtension),
+    /// After a time, by the runtime's clock; requests that come later need not wait for it.
+    ReplyAfter(Duration, Reply),
     /// No answer, ever.
     Silence,
     /// Close the connection.
@@ -76,6 +85,16 @@ impl Fake {
         seen.requests.iter().filter(|request| request.header.app_id > 0).cloned().collect()
     }
 
+    /// What was taken back so far.
+    pub(crate) fn cancels(&self) -> Vec<Cancel> {
+        let seen = self.seen.lock().unwrap();
+        let cancel = |request: &Request| match &request.body {
+            Body::HedgerowCancel(cancel) => Some(cancel.clone()),
+            _ => None,
+        };
+        seen.requests.iter().filter_map(cancel).collect()
+    }
+
     /// How often the map was asked for.
     pub(crate) fn queries(&self) -> usize {
         let seen = self.seen.lock().unwrap();
@@ -83,7 +102,10 @@ impl Fake {
     }
 }
 
-async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Seen>>, handler: Arc<Handler>) {
+async fn serve(stream: TcpStream, seen: Arc<Mutex<Seen>>, handler: Arc<Handler>) {
+    let (mut stream, writer) = stream.into_split();
+    let (sender, receiver) = unbounded_channel();
+    tokio::spawn(write(writer, receiver));
     let mut buffer = BytesMut::new();
     let mut kept = Vec::new();
     loop {
@@ -91,11 +113,26 @@ async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Seen>>, handler: Arc<Handl
             let request = decode_request(buffer.split_to(size).freeze()).unwrap();
             seen.lock().unwrap().requests.push(request.clone());
             let mut out = BytesMut::new();
+            if request.body.method().is_one_way() {
+                continue;
+            }
             match handler(&request) {
                 Action::Reply(reply) => write_reply(&mut out, &request, &reply, ReplyExtension::default()),
                 Action::ReplyWith(reply, extension) => write_reply(&mut out, &request, &reply, extension),
+                Action::ReplyAfter(delay, reply) => {
+                    let sender = sender.clone();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(delay).await;
+                        write_reply(&mut out, &request, &reply, ReplyExtension::default());
+                        let _ = sender.send(out);
+                    });
+                    continue;
+                }
                 Action::Silence => {}
-                Action::Close => return,
+                Action::Close => {
+                    let _ = sender.send(BytesMut::new());
+                    return;
+                }
                 Action::Raw(bytes) => out.extend_from_slice(bytes),
                 Action::KeepUntil(count, reply) => {
                     kept.push((request, reply));
@@ -107,11 +144,20 @@ async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Seen>>, handler: Arc<Handl
                     }
                 }
             }
-            if stream.write_all(&out).await.is_err() {
+            if !out.is_empty() && sender.send(out).is_err() {
                 return;
             }
         }
         if stream.read_buf(&mut buffer).await.unwrap_or(0) == 0 {
+            return;
+        }
+    }
+}
+
+/// Writes what is sent; nothing means to close.
+async fn write(mut stream: OwnedWriteHalf, mut receiver: UnboundedReceiver<BytesMut>) {
+    while let Some(bytes) = receiver.recv().await {
+        if bytes.is_empty() || stream.write_all(&bytes).await.is_err() {
             return;
         }
     }

@@ -1,0 +1,335 @@
+//! Wake-ups at moments that are finer than the runtime's timer of one millisecond: many requests, one task.
+//!
+//! Nearly every request is over before its moment comes, so that setting and clearing have to be cheap and ringing need
+//! not: what is cleared stays queued until its moment, or until such entries are most of the queue. Moments are rounded
+//! up where they have to be rounded, never down: a short delay must not become none (pitfall H12).
+
+use crate::cluster::lock;
+use crate::runtime::{now, spawn};
+use hedgerow_env::timer::AsyncTimer;
+use hedgerow_env::{Clock as _, os::OsClock};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Queues whose moments only rise: requests with the same delay make one such queue.
+const RUNS: usize = 4;
+/// Entries that are kept without a look at how many of them are still meant.
+const QUEUED_KEPT: usize = 4_096;
+
+/// The alarm clock of one client.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    shared: Arc<Shared>,
+}
+
+/// One request's use of the alarm clock. Dropped, it does not ring.
+#[derive(Debug)]
+pub(crate) struct Bell<'a> {
+    alarm: &'a Alarm,
+    set: Option<Due>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    runs: [VecDeque<Due>; RUNS],
+    /// What fits into no run.
+    rest: BinaryHeap<Reverse<Due>>,
+    /// What the task waits for.
+    armed: Option<Instant>,
+    is_task_running: bool,
+    task: Option<Waker>,
+    is_released: bool,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// Differs from that of an entry which is no longer meant.
+    generation: u32,
+    waker: Option<Waker>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    at: Instant,
+    slot: u32,
+    generation: u32,
+}
+
+impl Alarm {
+    pub(crate) fn new() -> Self {
+        Self { shared: Arc::default() }
+    }
+
+    pub(crate) fn bell(&self) -> Bell<'_> {
+        Bell { alarm: self, set: None }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        let mut state = lock(&self.shared.state);
+        state.is_released = true;
+        let task = state.task.take();
+        drop(state);
+        task.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Bell<'_> {
+    /// Has the task of `context` woken at `at` or soon after, instead of when it was set to before.
+    pub(crate) fn set(&mut self, at: Instant, context: &Context<'_>) {
+        let shared = &self.alarm.shared;
+        let mut state = lock(&shared.state);
+        if let Some(due) = self.set {
+            let slot = &mut state.slots[due.slot as usize];
+            if due.at == at && slot.waker.is_some() {
+                if !slot.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                    slot.waker = Some(context.waker().clone());
+                }
+                return;
+            }
+            state.clear(due);
+        }
+        let due = state.add(at, context.waker().clone());
+        self.set = Some(due);
+        if state.armed.is_some_and(|armed| armed <= at) {
+            return;
+        }
+        state.armed = Some(at);
+        let is_task_running = std::mem::replace(&mut state.is_task_running, true);
+        let task = state.task.take();
+        drop(state);
+        task.into_iter().for_each(Waker::wake);
+        if !is_task_running {
+            spawn(run(shared.clone()));
+        }
+    }
+}
+
+impl Drop for Bell<'_> {
+    fn drop(&mut self) {
+        if let Some(due) = self.set {
+            lock(&self.alarm.shared.state).clear(due);
+        }
+    }
+}
+
+impl State {
+    fn add(&mut self, at: Instant, waker: Waker) -> Due {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            (self.slots.len() - 1) as u32
+        });
+        self.slots[slot as usize].waker = Some(waker);
+        let due = Due { at, slot, generation: self.slots[slot as usize].generation };
+        self.sweep();
+        // The run whose end is nearest: it stays one whose moments rise.
+        let fits = |run: &&mut VecDeque<Due>| run.back().is_none_or(|last| last.at <= at);
+        let run = self.runs.iter_mut().filter(fits).max_by_key(|run| run.back().map(|last| last.at));
+        match run {
+            Some(run) => run.push_back(due),
+            None => self.rest.push(Reverse(due)),
+        }
+        due
+    }
+
+    fn clear(&mut self, due: Due) {
+        let slot = &mut self.slots[due.slot as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.waker = None;
+        self.free.push(due.slot);
+    }
+
+    /// Drops what was cleared once that is most of what is queued.
+    fn sweep(&mut self) {
+        let queued = self.rest.len() + self.runs.iter().map(VecDeque::len).sum::<usize>();
+        let live = self.slots.len() - self.free.len();
+        if queued < QUEUED_KEPT.max(live * 4) {
+            return;
+        }
+        let slots = &self.slots;
+        let is_live = |due: &Due| slots[due.slot as usize].generation == due.generation;
+        self.runs.iter_mut().for_each(|run| run.retain(is_live));
+        self.rest.retain(|Reverse(due)| is_live(due));
+    }
+
+    fn first(&self) -> Option<Due> {
+        let runs = self.runs.iter().filter_map(|run| run.front().copied());
+        runs.chain(self.rest.peek().map(|Reverse(due)| *due)).min()
+    }
+
+    fn remove_first(&mut self, due: Due) {
+        match self.runs.iter_mut().find(|run| run.front() == Some(&due)) {
+            Some(run) => drop(run.pop_front()),
+            None => drop(self.rest.pop()),
+        }
+    }
+
+    /// Takes out what is due at `now` and what was cleared, up to the first entry that is still to come.
+    fn take_due(&mut self, now: Instant, wakers: &mut Vec<Waker>) {
+        self.armed = None;
+        while let Some(due) = self.first() {
+            let slot = &mut self.slots[due.slot as usize];
+            let is_live = slot.generation == due.generation;
+            if is_live && due.at > now {
+                self.armed = Some(due.at);
+                return;
+            }
+            if is_live {
+                wakers.extend(slot.waker.take());
+            }
+            self.remove_first(due);
+        }
+    }
+}
+
+/// The task of a clock. Where the runtime's clock is a test's, the kernel's timer rings at moments that mean nothing, and
+/// the runtime's own timer at the right ones; so both are set, and who rings is asked for the time.
+async fn run(shared: Arc<Shared>) {
+    // If the runtime ends, the next request starts another task, on its own runtime.
+    let _guard = Running(&shared);
+    let timer = AsyncTimer::new().ok();
+    let mut sleep = pin!(sleep_until(now() + Duration::from_secs(3600)));
+    poll_fn(|context| poll(&shared, timer.as_ref(), sleep.as_mut(), context)).await;
+}
+
+struct Running<'a>(&'a Shared);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        (state.is_task_running, state.armed, state.task) = (false, None, None);
+    }
+}
+
+fn poll(
+    shared: &Shared,
+    timer: Option<&AsyncTimer>,
+    mut sleep: Pin<&mut Sleep>,
+    context: &mut Context<'_>,
+) -> Poll<()> {
+    loop {
+        let mut wakers = Vec::new();
+        let now = now();
+        let mut state = lock(&shared.state);
+        state.take_due(now, &mut wakers);
+        state.task = Some(context.waker().clone());
+        let (armed, is_released) = (state.armed, state.is_released);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        if is_released {
+            return Poll::Ready(());
+        }
+        let Some(at) = armed else { return Poll::Pending };
+        // Read after `now`, so that the kernel's timer rings later rather than earlier.
+        let is_rung = timer.is_some_and(|timer| {
+            let is_set = timer.set(OsClock.now() + at.saturating_duration_since(now)).is_ok();
+            is_set && timer.poll_rung(context).is_ready()
+        });
+        if sleep.deadline() != at {
+            sleep.as_mut().reset(at);
+        }
+        let is_rung = is_rung | sleep.as_mut().poll(context).is_ready();
+        if !is_rung {
+            return Poll::Pending;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits for `at` by the clock.
+    async fn wait(alarm: &Alarm, at: Instant) {
+        let mut bell = alarm.bell();
+        poll_fn(|context| {
+            if at <= now() {
+                return Poll::Ready(());
+            }
+            bell.set(at, context);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Pitfall H12, with the real clock: it never rings early, however short the time is.
+    #[tokio::test]
+    async fn h12_moments_finer_than_a_millisecond() {
+        let alarm = Alarm::new();
+        for micros in [1, 300, 50, 900, 300] {
+            let at = now() + Duration::from_micros(micros);
+            let mut bell = alarm.bell();
+            let mut polls = 0;
+            poll_fn(|context| {
+                polls += 1;
+                // The first poll sets it, the second one is the ring.
+                if polls == 2 {
+                    return Poll::Ready(());
+                }
+                bell.set(at, context);
+                Poll::Pending
+            })
+            .await;
+            assert!(now() >= at, "{micros} us");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_rings_by_the_clock_of_a_test() {
+        let alarm = Arc::new(Alarm::new());
+        let start = now();
+        let waits = [30, 10, 20, 10, 40_000].map(|ms| {
+            let alarm = alarm.clone();
+            let at = start + Duration::from_millis(ms);
+            async move {
+                wait(&alarm, at).await;
+                assert_eq!(now(), at);
+            }
+        });
+        let tasks = waits.map(|wait| {
+            let (done, is_done) = tokio::sync::oneshot::channel();
+            spawn(async move {
+                wait.await;
+                let _ = done.send(());
+            });
+            is_done
+        });
+        for task in tasks {
+            task.await.expect("it rings");
+        }
+        assert_eq!(now() - start, Duration::from_secs(40));
+    }
+
+    #[tokio::test]
+    async fn what_is_cleared_leaves_nothing_behind() {
+        let alarm = Alarm::new();
+        let start = now() + Duration::from_secs(3600);
+        for index in 0..100_000_u64 {
+            let mut bell = alarm.bell();
+            let at = start - Duration::from_millis(index % 7);
+            poll_fn(|context| {
+                bell.set(at, context);
+                bell.set(at, context);
+                Poll::Ready(())
+            })
+            .await;
+        }
+        let state = lock(&alarm.shared.state);
+        let queued = state.rest.len() + state.runs.iter().map(VecDeque::len).sum::<usize>();
+        assert!(queued <= QUEUED_KEPT && state.slots.len() == 1, "{queued} {}", state.slots.len());
+    }
+}

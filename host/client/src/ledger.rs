@@ -1,0 +1,305 @@
+//! What hedged requests share: latencies and counters of one hedging handle, the budget, and what a whole client did.
+
+use crate::cluster::lock;
+use crate::error::Error;
+use crate::hedging::{Attempt, AttemptEvent, HedgeMetrics, HedgeOptions, HostMetrics};
+use hedgerow_hedge::{AttemptEnd, Budget, BudgetOptions, Class, Counters, Ended, Hedger, Kind, Plan, Policy, Time};
+use hedgerow_routing::{Address, LARGE_REPLY_SIZE};
+use hedgerow_types::{PartitionIndex, ReadLevel};
+use hedgerow_wire::Body;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+/// Most nodes that metrics are kept of; what others do is counted for all tables only.
+const HOSTS_MAX: usize = 1_024;
+/// How many classes of requests are told apart.
+const CLASSES: usize = 64;
+
+/// What all requests of one hedging handle and its clones share.
+#[derive(Debug)]
+pub(crate) struct Hedging {
+    pub(crate) options: HedgeOptions,
+    pub(crate) budget: Arc<Budget>,
+    state: Mutex<State>,
+    book: Arc<Book>,
+}
+
+#[derive(Debug)]
+struct State {
+    reads: Hedger,
+    writes: Hedger,
+    hosts: FxHashMap<Address, HostMetrics>,
+    plans: [LastPlan; CLASSES],
+}
+
+/// The last plan of a class.
+#[derive(Clone, Copy, Debug, Default)]
+struct LastPlan {
+    requests: u64,
+    delay: Option<Duration>,
+}
+
+/// What all hedging handles of one client have in common.
+#[derive(Debug)]
+pub(crate) struct Book {
+    budget: Arc<Budget>,
+    state: Mutex<Entries>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    handles: Vec<Weak<Hedging>>,
+    /// What handles did that are gone.
+    past: Totals,
+}
+
+#[derive(Debug, Default)]
+struct Totals {
+    counters: Counters,
+    hosts: BTreeMap<Address, HostMetrics>,
+}
+
+/// Who an attempt asks, and as what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    /// Its number within its request, from 1.
+    pub(crate) number: u32,
+    pub(crate) kind: Kind,
+    pub(crate) node: Address,
+    pub(crate) partition: PartitionIndex,
+}
+
+/// Whose latencies a request is compared with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sort {
+    pub(crate) class: Class,
+    pub(crate) is_write: bool,
+}
+
+/// How an attempt is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Over<'a> {
+    /// It succeeded; whether it decided the request.
+    Success { has_won: bool },
+    /// It failed.
+    Error(&'a Error),
+    /// It was dropped unrun by its server.
+    Dropped(&'a Error),
+    /// It was given up.
+    Cancelled,
+}
+
+impl Book {
+    pub(crate) fn new(options: BudgetOptions) -> Arc<Self> {
+        Arc::new(Self { budget: Arc::new(Budget::new(options)), state: Mutex::default() })
+    }
+
+    /// A handle's share; `None` if `options` ask for nothing, so that its requests cost what plain ones do.
+    pub(crate) fn open(self: &Arc<Self>, options: HedgeOptions, seed: u64) -> Option<Arc<Hedging>> {
+        if options.is_off() {
+            return None;
+        }
+        let budget = options.budget.map_or_else(|| self.budget.clone(), |own| Arc::new(Budget::new(own)));
+        let hedger = |policy: &Policy, seed| Hedger::new(policy.clone(), seed);
+        let state = State {
+            reads: hedger(&options.reads, seed),
+            writes: hedger(&options.writes, !seed),
+            hosts: FxHashMap::default(),
+            plans: [LastPlan::default(); CLASSES],
+        };
+        let hedging = Arc::new(Hedging { options, budget, state: Mutex::new(state), book: self.clone() });
+        let mut entries = lock(&self.state);
+        entries.handles.retain(|handle| handle.strong_count() > 0);
+        entries.handles.push(Arc::downgrade(&hedging));
+        Some(hedging)
+    }
+
+    pub(crate) fn metrics(&self) -> HedgeMetrics {
+        let entries = lock(&self.state);
+        let handles: Vec<_> = entries.handles.iter().filter_map(Weak::upgrade).collect();
+        let mut totals = Totals::default();
+        totals.add(&entries.past.counters, &mut entries.past.hosts.iter());
+        // A handle that is dropped here, last, enters what it did.
+        drop(entries);
+        let mut most = LastPlan::default();
+        for handle in &handles {
+            let state = lock(&handle.state);
+            state.add_to(&mut totals);
+            most = state
+                .plans
+                .iter()
+                .copied()
+                .fold(most, |most, plan| if plan.requests > most.requests { plan } else { most });
+        }
+        HedgeMetrics {
+            counters: totals.counters,
+            hosts: totals.hosts.into_iter().collect(),
+            budget_tokens: self.budget.tokens(),
+            hedge_delay: most.delay,
+        }
+    }
+}
+
+impl State {
+    fn add_to(&self, totals: &mut Totals) {
+        totals.add(&self.reads.counters(), &mut self.hosts.iter());
+        totals.add(&self.writes.counters(), &mut [].into_iter());
+    }
+
+    fn hedger(&mut self, is_write: bool) -> &mut Hedger {
+        if is_write { &mut self.writes } else { &mut self.reads }
+    }
+
+    fn host(&mut self, address: Address) -> Option<&mut HostMetrics> {
+        if self.hosts.len() >= HOSTS_MAX && !self.hosts.contains_key(&address) {
+            return None;
+        }
+        Some(self.hosts.entry(address).or_default())
+    }
+}
+
+impl Totals {
+    fn add(&mut self, counters: &Counters, hosts: &mut dyn Iterator<Item = (&Address, &HostMetrics)>) {
+        let sum = &mut self.counters;
+        sum.first += counters.first;
+        sum.cancelled += counters.cancelled;
+        sum.dropped += counters.dropped;
+        sum.wasted_us += counters.wasted_us;
+        for index in 0..Kind::COUNT {
+            sum.sent[index] += counters.sent[index];
+            sum.won[index] += counters.won[index];
+            sum.suppressed[index] += counters.suppressed[index];
+        }
+        for (address, host) in hosts {
+            let sum = self.hosts.entry(*address).or_default();
+            sum.attempts += host.attempts;
+            sum.extra += host.extra;
+            sum.successes += host.successes;
+            sum.errors += host.errors;
+            sum.cancelled += host.cancelled;
+            sum.latency += host.latency;
+        }
+    }
+}
+
+impl Hedging {
+    /// A request starts, which will ask `first` first.
+    pub(crate) fn begin(&self, sort: Sort, first: Option<Address>, now: Time) -> Plan {
+        let plan = {
+            let mut state = lock(&self.state);
+            let plan = state.hedger(sort.is_write).begin(sort.class, now);
+            let last = &mut state.plans[usize::from(sort.class.0) % CLASSES];
+            *last = LastPlan { requests: last.requests + 1, delay: plan.delay };
+            if let Some(host) = first.and_then(|address| state.host(address)) {
+                host.attempts += 1;
+            }
+            plan
+        };
+        self.budget.note_first();
+        plan
+    }
+
+    /// An attempt that is not its request's first is sent. With a token it is an extra one.
+    pub(crate) fn note_sent(&self, asked: Asked, is_write: bool, is_extra: bool) {
+        let mut state = lock(&self.state);
+        if is_extra {
+            state.hedger(is_write).note_extra(asked.kind, true);
+        }
+        if let Some(host) = state.host(asked.node) {
+            host.attempts += 1;
+            host.extra += u64::from(is_extra);
+        }
+    }
+
+    /// An attempt would have been sent if there were a token.
+    pub(crate) fn note_suppressed(&self, kind: Kind, is_write: bool) {
+        lock(&self.state).hedger(is_write).note_extra(kind, false);
+    }
+
+    /// Tells the observer that an attempt is sent.
+    pub(crate) fn tell_start(&self, asked: Asked) {
+        self.tell(asked, AttemptEvent::Start);
+    }
+
+    /// An attempt is over, `took` after it was sent.
+    pub(crate) fn note_over(&self, asked: Asked, sort: Sort, over: Over<'_>, took: Duration, now: Time) {
+        let ended = match over {
+            Over::Success { has_won: true } => Ended::Won,
+            Over::Success { has_won: false } => Ended::Late,
+            Over::Error(_) => Ended::Failed,
+            Over::Dropped(_) => Ended::Dropped,
+            Over::Cancelled => Ended::Cancelled,
+        };
+        {
+            let mut state = lock(&self.state);
+            let end = AttemptEnd { class: sort.class, replica: replica(asked.node), kind: asked.kind, ended, took };
+            state.hedger(sort.is_write).note_attempt(end, now);
+            if let Some(host) = state.host(asked.node) {
+                match over {
+                    Over::Success { .. } => host.successes += 1,
+                    Over::Error(_) => host.errors += 1,
+                    Over::Dropped(_) | Over::Cancelled => host.cancelled += 1,
+                }
+                host.latency += took;
+            }
+        }
+        self.tell(
+            asked,
+            match over {
+                Over::Success { .. } => AttemptEvent::Success { took },
+                Over::Error(error) | Over::Dropped(error) => AttemptEvent::Error { error, took },
+                Over::Cancelled => AttemptEvent::Cancelled { took },
+            },
+        );
+    }
+
+    fn tell(&self, asked: Asked, event: AttemptEvent<'_>) {
+        if let Some(observer) = &self.options.observer {
+            let Asked { number, kind, node, partition } = asked;
+            observer.tell(&Attempt { number, kind, node, partition, event });
+        }
+    }
+}
+
+impl Drop for Hedging {
+    fn drop(&mut self) {
+        let state = lock(&self.state);
+        state.add_to(&mut lock(&self.book.state).past);
+    }
+}
+
+/// A number for a node, for whom addresses mean nothing.
+fn replica(node: Address) -> u64 {
+    let port = u64::from(node.port());
+    match node.ip() {
+        std::net::IpAddr::V4(ip) => u64::from(ip.to_bits()) << 16 | port,
+        std::net::IpAddr::V6(ip) => (ip.to_bits() as u64).rotate_left(16) ^ port,
+    }
+}
+
+impl Sort {
+    /// By operation, read level and expected size.
+    pub(crate) fn of(body: &Body, level: Option<ReadLevel>, size_hint: usize) -> Self {
+        let (is_write, operation) = match body {
+            Body::MultiGet(_) => (false, 1),
+            Body::BatchGet(_) => (false, 2),
+            Body::GetScanner(_) | Body::Scan(_) => (false, 3),
+            Body::Put(_) | Body::Remove(_) => (true, 0),
+            Body::MultiPut(_) | Body::MultiRemove(_) => (true, 1),
+            Body::Incr(_) | Body::CheckAndSet(_) | Body::CheckAndMutate(_) => (true, 2),
+            _ => (false, 0),
+        };
+        let level = match level {
+            None | Some(ReadLevel::Linearizable) => 0,
+            Some(ReadLevel::Session) => 1,
+            Some(ReadLevel::Bounded(_)) => 2,
+            Some(ReadLevel::Eventual) => 3,
+        };
+        let is_large = u8::from(size_hint >= LARGE_REPLY_SIZE);
+        // 32 classes of reads, then those of writes.
+        let class = if is_write { 32 + operation } else { (operation * 4 + level) * 2 + is_large };
+        Self { class: Class(class), is_write }
+    }
+}

@@ -1,0 +1,407 @@
+//! Hedged reads against nodes that pretend: the pitfalls of hedging, each with exact numbers of attempts. Time passes only
+//! when a test says so.
+//!
+//! H8 (hedges converge on the same shard) is about many clients and lives in the simulation; H13 (range of the histogram)
+//! in `hedgerow-hedge`. H14 (readiness leak) does not apply: no slot is reserved before an attempt is sent.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
+
+mod fake;
+
+use fake::group::{Group, LEADER, after_10_ms, answer, get, ms, pass, patient, settle};
+use fake::{Action, refused, value};
+use hedgerow_client::{
+    BudgetOptions, ClientOptions, ErrorKind, HedgeOptions, Kind, Policy, ReadOptions, ReplicaRead, RetryPolicy, Table,
+};
+use hedgerow_types::Refusal;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+fn spawn_get(table: &Table) -> JoinHandle<usize> {
+    let table = table.clone();
+    tokio::spawn(async move { get(&table).await })
+}
+
+fn no_budget() -> Option<BudgetOptions> {
+    Some(BudgetOptions { ratio: 0.0, burst: 0.0 })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_leader_is_hedged_and_the_first_success_wins() {
+    let group = Group::start(3).await;
+    group.silence(LEADER);
+    let (client, table) = group.open(after_10_ms()).await;
+    let get = spawn_get(&table);
+    pass(ms(9)).await;
+    assert_eq!(group.counts(), [1, 0, 0]);
+    pass(ms(1)).await;
+    assert_ne!(answer(get).await, LEADER);
+    settle().await;
+    assert_eq!((group.sent(), group.nodes[LEADER].cancels().len(), group.cancels()), (2, 1, 1));
+    let extensions = group.extensions();
+    let (first, hedge) = (&extensions[0].1, &extensions[1].1);
+    assert_eq!((first.attempt, first.cause, first.any_replica), (Some(1), None, false));
+    assert_eq!((hedge.attempt, hedge.cause, hedge.any_replica), (Some(2), Some(1), true));
+    assert_eq!((first.client_id, first.client_id), (Some(client.id()), hedge.client_id));
+    assert!(first.request_id.is_some() && first.request_id == hedge.request_id);
+    assert_eq!((hedge.read_level_code, hedge.sequence), (first.read_level_code, None));
+    let cancel = &group.nodes[LEADER].cancels()[0];
+    assert_eq!(
+        (Some(cancel.client_id), Some(cancel.request_id), cancel.attempt),
+        (first.client_id, first.request_id, Some(1))
+    );
+    let counters = client.hedge_metrics().counters;
+    let hedges = Kind::Hedge.index();
+    assert_eq!((counters.first, counters.sent[hedges], counters.won[hedges], counters.cancelled), (1, 1, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_in_time_leaves_no_trace() {
+    let group = Group::start(3).await;
+    group.slow(LEADER, ms(9));
+    let (client, table) = group.open(after_10_ms()).await;
+    for _ in 0..5 {
+        let get = spawn_get(&table);
+        pass(ms(9)).await;
+        assert_eq!(answer(get).await, LEADER);
+    }
+    pass(ms(50)).await;
+    assert_eq!((group.counts(), group.cancels()), (vec![5, 0, 0], 0));
+    let metrics = client.hedge_metrics();
+    assert_eq!((metrics.counters.first, metrics.counters.sent), (5, [0; Kind::COUNT]));
+    assert_eq!(metrics.hosts[0].1.successes, 5);
+    assert_eq!(metrics.hedge_delay, Some(ms(10)));
+}
+
+/// A table that is opened without a word about hedging is not hedged, nor is one with a delay of 0 or less.
+#[tokio::test(start_paused = true)]
+async fn pegasus_delay_of_zero_or_less_is_off() {
+    let group = Group::start(3).await;
+    group.slow(LEADER, ms(200));
+    let client = group.client(patient()).await;
+    let plain = client.open_table("t").await.unwrap();
+    for table in [plain, client.open_table_with("t", 0).await.unwrap(), client.open_table_with("t", -5).await.unwrap()]
+    {
+        let get = spawn_get(&table);
+        pass(ms(200)).await;
+        assert_eq!(answer(get).await, LEADER);
+    }
+    assert_eq!(group.counts(), [3, 0, 0]);
+    assert!(group.extensions().iter().all(|(_, sent)| sent.request_id.is_none() && sent.client_id.is_none()));
+    let get = spawn_get(&client.open_table_with("t", 10).await.unwrap());
+    pass(ms(10)).await;
+    assert_ne!(answer(get).await, LEADER);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h01_fast_failing_hedge() {
+    for refusal in [Refusal::NotHosted, Refusal::Busy("full".into()), Refusal::Throttled, Refusal::Withdrawn] {
+        let group = Group::start(2).await;
+        group.slow(LEADER, ms(30));
+        group.refuse(1, refusal);
+        let (_, table) = group.open(after_10_ms()).await;
+        let get = spawn_get(&table);
+        pass(ms(30)).await;
+        assert_eq!(answer(get).await, LEADER);
+        assert_eq!(group.counts(), [1, 1]);
+    }
+}
+
+/// A node that hangs up on the hedge, or cannot be reached, changes nothing either.
+#[tokio::test(start_paused = true)]
+async fn h01_fast_failing_connection() {
+    let group = Group::start(2).await;
+    group.slow(LEADER, ms(30));
+    group.answer(1, |_| Action::Close);
+    let (_, table) = group.open(after_10_ms()).await;
+    for _ in 0..3 {
+        let get = spawn_get(&table);
+        pass(ms(30)).await;
+        assert_eq!(answer(get).await, LEADER);
+    }
+    assert_eq!(group.counts()[LEADER], 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h02_same_node_twice() {
+    let group = Group::start(3).await;
+    (0..3).for_each(|node| group.silence(node));
+    let reads = Policy::Constant { delay: ms(10), max_executions: 8 };
+    let (_, table) = group.open(HedgeOptions { reads, ..HedgeOptions::default() }).await;
+    let get = spawn_get(&table);
+    pass(ms(200)).await;
+    assert_eq!(group.counts(), [1, 1, 1]);
+    get.abort();
+    settle().await;
+    assert_eq!(group.cancels(), 3);
+}
+
+/// Also if one of them was asked because another had failed.
+#[tokio::test(start_paused = true)]
+async fn h02_same_node_twice_after_a_retry() {
+    let group = Group::start(3).await;
+    group.refuse(LEADER, Refusal::Busy("full".into()));
+    (1..3).for_each(|node| group.silence(node));
+    let reads = Policy::Constant { delay: ms(10), max_executions: 8 };
+    let (_, table) = group.open(HedgeOptions { reads, ..HedgeOptions::default() }).await;
+    let get = spawn_get(&table);
+    pass(ms(200)).await;
+    assert_eq!(group.counts(), [1, 1, 1]);
+    get.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn h03_no_alternatives() {
+    let group = Group::start(1).await;
+    group.slow(LEADER, ms(100));
+    let (client, table) = group.open(after_10_ms()).await;
+    let get = spawn_get(&table);
+    pass(ms(100)).await;
+    assert_eq!(answer(get).await, LEADER);
+    let metrics = client.hedge_metrics();
+    assert_eq!((group.sent(), metrics.budget_tokens), (1, 20.0), "no token is spent on nobody");
+    assert_eq!(metrics.counters.suppressed, [0; Kind::COUNT], "it is not the budget that kept it from being sent");
+}
+
+/// All replicas are ten times as slow as the delay: every request wants a hedge, and the budget says how many there are.
+#[tokio::test(start_paused = true)]
+async fn h04_uniform_slowdown() {
+    let group = Group::start(3).await;
+    (0..3).for_each(|node| group.slow(node, ms(100)));
+    let budget = Some(BudgetOptions { ratio: 0.05, burst: 3.0 });
+    let (client, table) = group.open(HedgeOptions { budget, ..after_10_ms() }).await;
+    for _ in 0..10 {
+        let gets: Vec<_> = (0..20).map(|_| spawn_get(&table)).collect();
+        // The first attempt still decides, and as fast as without hedging.
+        pass(ms(100)).await;
+        for get in gets {
+            assert_eq!(answer(get).await, LEADER);
+        }
+    }
+    settle().await;
+    // Three tokens at first, which the first twenty requests cannot add to, and one for every twenty after that.
+    let (first, extra) = (200, 3 + 9);
+    assert_eq!((group.counts()[LEADER], group.sent()), (first, first + extra));
+    let counters = client.hedge_metrics().counters;
+    assert_eq!(counters.sent[Kind::Hedge.index()], extra as u64);
+    assert_eq!(counters.suppressed[Kind::Hedge.index()], (first - extra) as u64);
+    assert_eq!(group.cancels(), extra);
+}
+
+/// gRPC refills its budget by successes, so that slow ones never empty it. Here every reply is a success.
+#[tokio::test(start_paused = true)]
+async fn h05_slow_successes_do_not_refill_the_budget() {
+    let group = Group::start(3).await;
+    (0..3).for_each(|node| group.slow(node, ms(15)));
+    let budget = Some(BudgetOptions { ratio: 0.0, burst: 2.0 });
+    let (_, table) = group.open(HedgeOptions { budget, ..after_10_ms() }).await;
+    for _ in 0..20 {
+        let get = spawn_get(&table);
+        pass(ms(15)).await;
+        answer(get).await;
+    }
+    assert_eq!(group.sent(), 20 + 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h06_an_empty_budget_takes_nothing_back() {
+    let group = Group::start(3).await;
+    group.slow(LEADER, ms(900));
+    // The attempt is late long before its reply comes, and a copy of it would be a retry.
+    let options = ClientOptions { attempt_timeout: Some(ms(100)), ..patient() };
+    let (client, table) = group.open_with(HedgeOptions { budget: no_budget(), ..after_10_ms() }, options).await;
+    let get = spawn_get(&table);
+    pass(ms(900)).await;
+    assert_eq!(answer(get).await, LEADER, "what was late is still waited for");
+    assert_eq!((group.counts(), group.cancels()), (vec![1, 0, 0], 0));
+    let suppressed = client.hedge_metrics().counters.suppressed;
+    assert_eq!((suppressed[Kind::Hedge.index()], suppressed[Kind::Retry.index()]), (1, 1));
+}
+
+/// With a token an attempt that is late gets another one beside it, and may still win.
+#[tokio::test(start_paused = true)]
+async fn h06_a_late_attempt_may_still_win() {
+    let group = Group::start(3).await;
+    group.slow(LEADER, ms(150));
+    (1..3).for_each(|node| group.silence(node));
+    let options = ClientOptions { attempt_timeout: Some(ms(100)), ..patient() };
+    let observer = Some(hedgerow_client::AttemptObserver::new(|_| {}));
+    let (_, table) = group.open_with(HedgeOptions { observer, ..HedgeOptions::default() }, options).await;
+    let get = spawn_get(&table);
+    pass(ms(99)).await;
+    assert_eq!(group.sent(), 1);
+    pass(ms(51)).await;
+    assert_eq!(answer(get).await, LEADER);
+    settle().await;
+    assert_eq!((group.sent(), group.cancels()), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn h06_silence_ends_at_the_deadline() {
+    let group = Group::start(3).await;
+    (0..3).for_each(|node| group.silence(node));
+    let options = ClientOptions { operation_timeout: ms(400), attempt_timeout: Some(ms(100)), ..patient() };
+    let (_, table) = group.open_with(HedgeOptions { budget: no_budget(), ..after_10_ms() }, options).await;
+    let get = tokio::spawn(async move { table.get("h", "s").await });
+    pass(ms(399)).await;
+    assert!(!get.is_finished());
+    pass(ms(10)).await;
+    assert_eq!(get.await.unwrap().unwrap_err().kind(), ErrorKind::Timeout);
+    assert_eq!(group.counts(), [1, 0, 0]);
+}
+
+/// One of three replicas is silent: its requests are hedged, and the delay that the percentile gives does not follow.
+#[tokio::test(start_paused = true)]
+async fn h07_the_delay_stays_when_a_replica_is_lost() {
+    let group = Group::start(3).await;
+    (0..3).for_each(|node| group.slow(node, ms(4)));
+    let reads = Policy::Percentile { percentile: 95.0, min_delay: ms(1), max_delay: ms(100), max_executions: 2 };
+    let budget = Some(BudgetOptions { ratio: 1.0, burst: 1_000.0 });
+    let (client, table) = group.open(HedgeOptions { reads, budget, ..HedgeOptions::default() }).await;
+    let table = table.reading(ReadOptions { mode: ReplicaRead::LeaderAndFollower, ..ReadOptions::default() });
+    for _ in 0..50 {
+        let gets: Vec<_> = (0..6).map(|_| spawn_get(&table)).collect();
+        pass(ms(4)).await;
+        for get in gets {
+            answer(get).await;
+        }
+    }
+    let before = client.hedge_metrics().hedge_delay.unwrap();
+    assert!((ms(4)..=ms(6)).contains(&before), "{before:?}");
+    group.silence(2);
+    for _ in 0..50 {
+        let gets: Vec<_> = (0..6).map(|_| spawn_get(&table)).collect();
+        pass(ms(16)).await;
+        for get in gets {
+            assert_ne!(answer(get).await, 2);
+        }
+    }
+    let after = client.hedge_metrics().hedge_delay.unwrap();
+    assert!(after <= before * 2, "{before:?} became {after:?}");
+}
+
+/// The leader is slow and always loses: what is known of its latency is at least how long it was waited for.
+#[tokio::test(start_paused = true)]
+async fn h09_the_time_of_losers_counts() {
+    let group = Group::start(3).await;
+    let reads = Policy::Percentile { percentile: 90.0, min_delay: ms(1), max_delay: ms(20), max_executions: 2 };
+    let budget = Some(BudgetOptions { ratio: 1.0, burst: 1_000.0 });
+    let (client, table) = group.open(HedgeOptions { reads, budget, ..HedgeOptions::default() }).await;
+    group.silence(LEADER);
+    for _ in 0..100 {
+        let get = spawn_get(&table);
+        pass(ms(20)).await;
+        assert_ne!(answer(get).await, LEADER);
+    }
+    let metrics = client.hedge_metrics();
+    // Had the losers been left out, or counted as fast as their winners, the delay would have sunk to what those take.
+    assert_eq!(metrics.hedge_delay, Some(ms(20)));
+    let (_, leader) = metrics.hosts.iter().find(|(node, _)| *node == group.nodes[LEADER].address).unwrap();
+    assert_eq!((leader.attempts, leader.cancelled, leader.successes), (100, 100, 0));
+    assert_eq!(leader.latency, ms(20) * 100);
+    assert_eq!(metrics.counters.wasted_us, 20_000 * 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h10_fast_failures_do_not_lower_the_delay() {
+    let group = Group::start(3).await;
+    (0..3).for_each(|node| group.slow(node, ms(8)));
+    let reads = Policy::Percentile { percentile: 90.0, min_delay: ms(1), max_delay: ms(50), max_executions: 2 };
+    let (client, table) = group.open(HedgeOptions { reads, ..HedgeOptions::default() }).await;
+    let table = table.reading(ReadOptions { mode: ReplicaRead::Follower, ..ReadOptions::default() });
+    for _ in 0..100 {
+        let get = spawn_get(&table);
+        pass(ms(8)).await;
+        answer(get).await;
+    }
+    let before = client.hedge_metrics().hedge_delay.unwrap();
+    // From now on every request fails at once at the followers before the leader serves it.
+    (1..3).for_each(|node| group.refuse(node, Refusal::NotReady("starting".into())));
+    for _ in 0..100 {
+        let get = spawn_get(&table);
+        pass(ms(8)).await;
+        assert_eq!(answer(get).await, LEADER);
+    }
+    let after = client.hedge_metrics().hedge_delay.unwrap();
+    assert!(before >= ms(8) && after >= ms(8), "{before:?} {after:?}");
+}
+
+/// A policy that learns knows nothing yet: no hedge until the longest delay that it may choose.
+#[tokio::test(start_paused = true)]
+async fn h11_first_request_never_hedges() {
+    for reads in ["99p", "adaptive=2%"] {
+        let group = Group::start(3).await;
+        group.slow(LEADER, ms(400));
+        let reads: Policy = reads.parse().unwrap();
+        let (_, table) = group.open(HedgeOptions { reads, ..HedgeOptions::default() }).await;
+        let get = spawn_get(&table);
+        pass(ms(400)).await;
+        assert_eq!((answer(get).await, group.counts()), (LEADER, vec![1, 0, 0]));
+    }
+}
+
+/// 0.3 ms, with a runtime whose timer knows milliseconds: never at once, and on a paused clock in the next millisecond.
+#[tokio::test(start_paused = true)]
+async fn h12_timer_resolution() {
+    let group = Group::start(3).await;
+    group.silence(LEADER);
+    let (_, table) = group.open(HedgeOptions::backup_request(Duration::from_micros(300))).await;
+    let get = spawn_get(&table);
+    settle().await;
+    assert_eq!(group.counts(), [1, 0, 0], "not without time having passed");
+    pass(ms(1)).await;
+    assert_ne!(answer(get).await, LEADER);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_with_nothing_else_under_way_goes_on_as_ever() {
+    let group = Group::start(3).await;
+    let calls = std::sync::atomic::AtomicUsize::new(0);
+    group.answer(LEADER, move |_| match calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+        0 | 1 => refused(&Refusal::Busy("full".into())),
+        _ => Action::Reply(value(b"0")),
+    });
+    let retry = RetryPolicy::SameReplica;
+    let (_, table) = group.open(HedgeOptions { retry, budget: no_budget(), ..HedgeOptions::default() }).await;
+    let get = spawn_get(&table);
+    pass(ms(40)).await;
+    assert_eq!((answer(get).await, group.counts()), (LEADER, vec![3, 0, 0]));
+    let attempts: Vec<_> = group.extensions().iter().map(|(_, sent)| (sent.attempt, sent.cause)).collect();
+    assert_eq!(attempts, [(Some(1), None), (Some(2), None), (Some(3), None)], "nothing is extra that is alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_retry_policy_says_what_follows_a_failure() {
+    for (retry, expected) in [
+        (RetryPolicy::Rethrow, Err(ErrorKind::Unavailable)),
+        (RetryPolicy::SameReplica, Ok(vec![3, 0, 0])),
+        (RetryPolicy::NextReplica, Ok(vec![1, 1, 0])),
+    ] {
+        let group = Group::start(3).await;
+        let calls = std::sync::atomic::AtomicUsize::new(0);
+        group.answer(LEADER, move |_| match calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+            0 | 1 => refused(&Refusal::Busy("full".into())),
+            _ => Action::Reply(value(b"0")),
+        });
+        let (_, table) = group.open(HedgeOptions { retry, ..HedgeOptions::backup_request(ms(500)) }).await;
+        let get = tokio::spawn(async move { table.get("h", "s").await });
+        pass(ms(40)).await;
+        let mut counts = group.counts();
+        counts[1..].sort_unstable_by(|a, b| b.cmp(a));
+        assert_eq!(get.await.unwrap().map(|_| counts).map_err(|error| error.kind()), expected, "{retry:?}");
+    }
+}
+
+/// A redirect is followed whatever the policy says, and costs no token.
+#[tokio::test(start_paused = true)]
+async fn a_redirect_is_no_extra_attempt() {
+    let group = Group::start(3).await;
+    let leader = group.nodes[1].address;
+    group.answer(LEADER, move |_| fake::not_leader(Some(leader)));
+    for retry in [RetryPolicy::Rethrow, RetryPolicy::NextReplica] {
+        let hedge = HedgeOptions { retry, budget: no_budget(), ..HedgeOptions::backup_request(ms(500)) };
+        let (client, table) = group.open(hedge).await;
+        assert_eq!(get(&table).await, 1);
+        assert_eq!(client.hedge_metrics().counters.sent, [0; Kind::COUNT]);
+    }
+    assert!(group.extensions().iter().all(|(_, sent)| sent.cause.is_none()));
+}
