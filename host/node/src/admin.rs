@@ -12,9 +12,12 @@
 //! | `checksum_here` | `table` | every node that hosts it, for `checksum` |
 //! | `status`, `describe`, `checksum` | `table` where one is meant | the node that was asked |
 //! | `reads` | none: `{}` | the node that was asked: what reads it has served and refused, messages for them, its load |
+//! | `throttle_here` | `table` | every node that hosts it, for `throttle_table` |
+//! | `throttle_table` | `table` | the node that was asked: what the table's limit on extra attempts did at all nodes that are up |
+//! | `throttle` | none: `{}` | the node that was asked: the tables' limits on extra attempts, what they did, and writes sent on |
 //! | `fault` | [`hedgerow_env::fault::Command`] | the node that was asked, if it was started with faults allowed |
 
-use crate::config::WAIT_MAX;
+use crate::config::{REPORT_INTERVAL, WAIT_MAX};
 use crate::job::{Job, Owner};
 use crate::metadata::Change;
 use crate::node::Node;
@@ -22,7 +25,7 @@ use crate::peer::{AdminReply, AdminRequest, Frame};
 use crate::reads::Reflected;
 use crate::replica::{Caller, Hosted};
 use hedgerow_env::Now;
-use hedgerow_placement::{TableKind, TableSpec};
+use hedgerow_placement::{Table, TableKind, TableSpec};
 use hedgerow_types::op::{Read, ReadReply};
 use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{GroupId, Instant, NodeId, Refusal};
@@ -30,7 +33,7 @@ use hedgerow_wire::reply::{Detail, Failure};
 use hedgerow_wire::{ErrorName, Reply, Text};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Time that comparing a table's replicas may take.
@@ -142,13 +145,27 @@ impl Node {
                 let answer = parse::<Nothing>(argument).map(|Nothing {}| self.reads_told());
                 return self.answer_admin(asker, answer);
             }
+            "slow" => {
+                let answer = parse::<Nothing>(argument).map(|Nothing {}| self.slow_status());
+                return self.answer_admin(asker, answer);
+            }
+            "throttle_table" => return self.throttle_table(argument, asker, now),
+            "throttle_here" => {
+                let answer = self.table_named(argument).map(|table| self.throttle_told_of(table));
+                return self.answer_admin(asker, answer);
+            }
+            "throttle" => {
+                let answer = parse::<Nothing>(argument).map(|Nothing {}| self.throttle_told());
+                return self.answer_admin(asker, answer);
+            }
             "status" | "describe" => {
                 let answer = self.status(command, argument, now);
                 return self.answer_admin(asker, answer);
             }
             _ => Err(Refusal::Invalid(format!(
                 "there is no command {command:?}; there are create_table, drop_table, set_options, delete_options, \
-                 clear_options, transfer, status, describe, checksum, reads and fault"
+                 clear_options, transfer, status, describe, checksum, reads, slow, throttle, \
+                 throttle_table and fault"
             ))),
         };
         match change {
@@ -173,6 +190,7 @@ impl Node {
         };
         let mut told = self.read_counts.to_json();
         told["node"] = json!(self.config.node.0);
+        told["queue"] = self.queue_told();
         told["waiting"] = json!(self.hosted.values().map(waiting).sum::<usize>());
         told["requests_in_flight"] = json!(self.load.in_flight());
         told["service_us"] = json!(self.load.service_us());
@@ -231,15 +249,32 @@ impl Node {
         self.answer_admin(asker, answer.map_err(|error| Refusal::NotReady(error.to_string())));
     }
 
+    fn table_named(&self, argument: &str) -> Result<&Table, Refusal> {
+        let name = parse::<OfTable>(argument)?.name;
+        self.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&name)).ok_or(Refusal::NoTable)
+    }
+
+    /// Asks every node that hosts the table, and is up, what the limit on extra attempts did there.
+    fn throttle_table(&mut self, argument: &str, asker: Asker, now: Now) {
+        let mut hosts = match self.table_named(argument).map(Table::hosts) {
+            Ok(hosts) => hosts,
+            Err(refusal) => return self.answer_admin(asker, Err(refusal)),
+        };
+        hosts.retain(|host| self.is_alive(*host, now));
+        let wait = REPORT_INTERVAL;
+        let call = self.gather(asker, hosts.len(), now.instant + wait, crate::throttle::of_all_nodes);
+        for host in hosts {
+            if host == self.config.node {
+                self.run_admin("throttle_here", argument, Asker::Gather(call), now);
+            } else {
+                self.pass_on(host, ("throttle_here", argument), Asker::Gather(call), now, wait);
+            }
+        }
+    }
+
     /// Asks every node that hosts the table for the checksums of its replicas.
     fn checksum(&mut self, argument: &str, asker: Asker, now: Now) {
-        let hosts = parse::<OfTable>(argument).and_then(|it| {
-            let catalogue = self.catalogue.as_ref().ok_or(Refusal::NoTable)?;
-            let table = catalogue.table_by_name(&it.name).ok_or(Refusal::NoTable)?;
-            let replicas = table.partitions.iter().flat_map(|partition| &partition.replicas);
-            Ok(replicas.map(|replica| replica.id.node()).collect::<BTreeSet<NodeId>>())
-        });
-        let hosts = match hosts {
+        let hosts = match self.table_named(argument).map(Table::hosts) {
             Ok(hosts) => hosts,
             Err(refusal) => return self.answer_admin(asker, Err(refusal)),
         };
@@ -254,11 +289,7 @@ impl Node {
     }
 
     fn checksum_here(&mut self, argument: &str, asker: Asker, now: Now) {
-        let table = parse::<OfTable>(argument).and_then(|it| {
-            let catalogue = self.catalogue.as_ref().ok_or(Refusal::NoTable)?;
-            catalogue.table_by_name(&it.name).map(|table| table.id).ok_or(Refusal::NoTable)
-        });
-        let table = match table {
+        let table = match self.table_named(argument).map(|table| table.id) {
             Ok(table) => table,
             Err(refusal) => return self.answer_admin(asker, Err(refusal)),
         };
@@ -344,7 +375,7 @@ impl Node {
         let asker = Asker::Peer { node: from, id: request.id };
         // What was passed on once is not passed on again.
         let belongs_here = match request.command.as_str() {
-            "checksum_here" | "transfer" => true,
+            "checksum_here" | "throttle_here" | "transfer" => true,
             _ => self.leads_metadata(),
         };
         if belongs_here {

@@ -1,5 +1,6 @@
 //! What a node is told when it starts, and the limits it works within.
 
+use hedgerow_placement::SlowLimits;
 use hedgerow_replication::Settings;
 use hedgerow_types::NodeId;
 use std::collections::BTreeMap;
@@ -10,6 +11,21 @@ use std::time::Duration;
 pub const PENDING_WRITES_MAX: usize = 8_192;
 /// Reads of one partition that may wait for an index; the next is refused as busy.
 pub const PENDING_READS_MAX: usize = 8_192;
+/// Clients' reads of one node that may wait for their turn. Beyond it the newest extra attempt is refused as busy, and where
+/// there is none, the newest read. About 5 MiB, and at 3 us each a twentieth of a second.
+pub const READS_QUEUED_MAX: usize = 16_384;
+/// Of these, extra attempts; the next one is refused as busy.
+pub const EXTRA_READS_QUEUED_MAX: usize = 1_024;
+/// Default of [`Config::reads_per_turn`]: about a millisecond of reads, after which connections and the log are looked at.
+pub const READS_PER_TURN: usize = 256;
+/// Extra attempts that a table's limit may hold back on one node at a time; the next is dropped.
+pub const DELAYED_MAX: usize = 4_096;
+/// Writes that one node may have sent on to leaders; the next is told who leads instead.
+pub const FORWARDS_MAX: usize = 8_192;
+/// Attempts that may join one write that waits for its outcome; the next is proposed by itself.
+pub const JOINED_MAX: usize = 8;
+/// Writes of a partition that are looked at, from the newest, for the one that an extra attempt repeats.
+pub const JOIN_SEARCH_MAX: usize = 1_024;
 /// Scans that may be open on one node; beyond it the oldest is forgotten and its client starts again from its last row.
 pub const OPEN_SCANS_MAX: usize = 65_536;
 /// Time after its last use for which a scan is kept (Pegasus' value).
@@ -57,8 +73,13 @@ pub struct Config {
     pub flush_replica_bytes: u64,
     /// Bytes of log that all replicas may gather before the largest ones are flushed.
     pub flush_node_bytes: u64,
+    /// Clients' reads that are served each time the node is driven; the others wait for the next time. Fewer let cancels and
+    /// other nodes' messages come sooner under load, more cost less. At least 1.
+    pub reads_per_turn: usize,
     /// Whether the node takes the admin command `fault`, which makes it slow or stand still.
     pub may_fault: bool,
+    /// What counts as slow; slow nodes should not lead.
+    pub slow: SlowLimits,
     /// Where randomness comes from: incarnations, election timeouts, ids.
     pub seed: u64,
     /// Safety rules that a test of the tests leaves out.
@@ -82,7 +103,9 @@ impl Config {
             snapshot_bytes_per_second: 128 << 20,
             flush_replica_bytes: 16 << 20,
             flush_node_bytes: 256 << 20,
+            reads_per_turn: READS_PER_TURN,
             may_fault: false,
+            slow: SlowLimits::default(),
             seed,
             #[cfg(feature = "mutations")]
             mutations: hedgerow_replication::Mutations::default(),

@@ -79,9 +79,7 @@ impl Node {
         tracing::debug!(%group, role = ?change.role, term = change.term, leader = ?change.leader, "role");
         // Whoever leads next decides what becomes of these writes; their callers may ask there with the same number.
         let writes = if change.role == Role::Leader { Default::default() } else { std::mem::take(&mut replica.writes) };
-        for write in writes.into_values() {
-            self.refuse(write.origin, &Refusal::Unresolved, now);
-        }
+        self.refuse_writes(writes.into_values(), &Refusal::Unresolved, now);
         if group == GroupId::META {
             self.handle_metadata_role(change, now);
         }
@@ -125,16 +123,21 @@ impl Node {
 
     fn finish_write(&mut self, group: GroupId, entry: &Entry, index: Index, outcome: ApplyOutcome, now: Now) {
         let Some(write) = self.running(group).and_then(|replica| replica.writes.remove(&index)) else { return };
-        if write.term != entry.term {
-            return self.refuse(write.origin, &Refusal::Unresolved, now);
-        }
-        let reply = match outcome {
-            ApplyOutcome::Reply(reply) | ApplyOutcome::Repeated(reply) => reply,
-            ApplyOutcome::SessionWindow { sequence } => {
-                return self.refuse(write.origin, &Refusal::SessionWindow { sequence }, now);
-            }
-            ApplyOutcome::Empty => return self.refuse(write.origin, &Refusal::Unresolved, now),
+        let result = match outcome {
+            _ if write.term != entry.term => Err(Refusal::Unresolved),
+            ApplyOutcome::Reply(reply) | ApplyOutcome::Repeated(reply) => Ok(reply),
+            ApplyOutcome::SessionWindow { sequence } => Err(Refusal::SessionWindow { sequence }),
+            ApplyOutcome::Empty => Err(Refusal::Unresolved),
         };
+        let reply = match result {
+            Ok(reply) => reply,
+            Err(refusal) => return self.refuse_writes([write], &refusal, now),
+        };
+        for other in write.others {
+            if let Origin::Client(caller) = other {
+                self.answer_write(&caller, reply.clone(), index, now);
+            }
+        }
         match write.origin {
             Origin::Client(caller) => self.answer_write(&caller, reply, index, now),
             Origin::Metadata => self.handle_change_written(&reply, now),
@@ -279,7 +282,7 @@ impl Node {
     pub(crate) fn dismiss(&mut self, replica: Replica, refusal: &Refusal, now: Now) {
         replica.wake.map(|at| self.wakes.remove(&(at, replica.owner.group)));
         replica.reads.into_values().for_each(|read| self.refuse(read.origin, refusal, now));
-        replica.writes.into_values().for_each(|write| self.refuse(write.origin, &Refusal::Unresolved, now));
+        self.refuse_writes(replica.writes.into_values(), &Refusal::Unresolved, now);
     }
 
     pub(crate) fn open_partition_of(&self, group: GroupId) -> Option<&Partition> {

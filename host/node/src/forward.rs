@@ -1,12 +1,206 @@
-//! Writes for a leader elsewhere.
+//! Several attempts of one write: whichever node they reach, the leader gets them, applies the write once, and gives all the
+//! same result (decision of the issue: any write with a client's number may be speculated).
+//!
+//! ```text
+//! client ──attempt 2──> node 2, follower ──Forward──> node 1, leader: joins attempt 1, or proposes
+//!        <───reply────                   <─Forwarded─
+//! ```
+//!
+//! An extra attempt of a write that reaches a replica that does not lead is sent on, over one hop at most: a node that
+//! takes it and does not lead says so. First attempts are told who leads, so that clients learn it. At the leader an extra
+//! attempt joins the write that it repeats while that one waits for its outcome. Before and after, it is proposed, and the
+//! session table makes sure that it is applied once (`host/storage/src/session.rs`).
 
+use crate::cancel::Place;
+use crate::config::{FORWARDS_MAX, JOIN_SEARCH_MAX, JOINED_MAX};
 use crate::node::Node;
-use crate::peer::{Forward, Forwarded};
+use crate::outbox::ConnectionId;
+use crate::peer::{Forward, Forwarded, Frame};
+use crate::replica::{Caller, Origin};
+use crate::waiting::Waiting;
+use bytes::BytesMut;
 use hedgerow_env::Now;
-use hedgerow_types::NodeId;
+use hedgerow_replication::Role;
+use hedgerow_types::{ClientId, GroupId, Instant, NodeId, Refusal, ReplicaId, Sequence};
+use hedgerow_wire::{Body, Class, Header, Reply, ReplyExtension, call};
+use serde_json::{Value, json};
+
+/// Stands for the connection of a request that came from another node.
+const NO_CONNECTION: ConnectionId = ConnectionId(u64::MAX);
+
+/// Writes that were sent on, and counts since the node started.
+#[derive(Debug, Default)]
+pub(crate) struct Forwards {
+    waiting: Waiting<SentOn>,
+    /// Numbers begin anywhere: an answer that was for this node's former life finds nothing.
+    last: u64,
+    sent: u64,
+    answered: u64,
+    taken: u64,
+    joined: u64,
+}
+
+/// A write that waits for another node's answer.
+#[derive(Debug)]
+struct SentOn {
+    to: NodeId,
+    caller: Caller,
+}
+
+impl Forwards {
+    /// When the first caller stops waiting.
+    pub(crate) fn wakes_at(&self) -> Option<Instant> {
+        self.waiting.first()
+    }
+
+    /// Takes a write back that was sent on. It may still take effect.
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Caller> {
+        self.waiting.remove(id).map(|sent| sent.caller)
+    }
+
+    /// The same for all that came on a connection.
+    pub(crate) fn remove_of(&mut self, connection: ConnectionId) -> impl Iterator<Item = Caller> {
+        self.waiting.remove_of(connection).into_iter().map(|sent| sent.caller)
+    }
+
+    /// What the operator is told: writes that wait for another node, were sent to one, came back, were taken from one, and
+    /// joined the write that they repeat.
+    pub(crate) fn told(&self) -> Value {
+        json!({
+            "waiting": self.waiting.len(),
+            "sent": self.sent,
+            "answered": self.answered,
+            "taken": self.taken,
+            "joined": self.joined,
+        })
+    }
+}
 
 impl Node {
-    pub(crate) fn handle_forward(&mut self, _from: NodeId, _forward: Forward, _now: Now) {}
+    /// Brings an extra attempt of a write to where it belongs: to the write that it repeats, or to the leader's node. What
+    /// this leaves over is served as any other write.
+    pub(crate) fn place_extra_write(
+        &mut self,
+        group: GroupId,
+        number: (ClientId, Sequence),
+        header: &Header,
+        body: &Body,
+        caller: Caller,
+        now: Now,
+    ) -> Option<Caller> {
+        if caller.extra_attempt.is_none() || number.0 == ClientId(0) {
+            return Some(caller);
+        }
+        let Some(replica) = self.running(group) else { return Some(caller) };
+        if replica.group.role() == Role::Leader {
+            return self.join_write(group, number, caller);
+        }
+        match replica.group.leader().map(ReplicaId::node) {
+            Some(leader) if caller.forwarded_for.is_none() && self.may_send_on(leader, now) => {
+                self.send_on(leader, header, body, caller, now);
+                None
+            }
+            Some(_) | None => Some(caller),
+        }
+    }
 
-    pub(crate) fn handle_forwarded(&mut self, _from: NodeId, _forwarded: Forwarded, _now: Now) {}
+    fn join_write(&mut self, group: GroupId, number: (ClientId, Sequence), caller: Caller) -> Option<Caller> {
+        let Some(replica) = self.running(group) else { return Some(caller) };
+        let newest = replica.writes.values_mut().rev().take(JOIN_SEARCH_MAX);
+        let Some(write) = newest.into_iter().find(|write| write.number == number && write.others.len() < JOINED_MAX)
+        else {
+            return Some(caller);
+        };
+        let (name, ways, deadline) = (caller.name, (caller.connection, caller.sequence_id), caller.deadline);
+        write.others.push(Origin::Client(Box::new(caller)));
+        replica.note_deadline(deadline);
+        if let Some(name) = name {
+            self.attempts.list(name, ways, Place::Write(group));
+        }
+        self.forwards.joined += 1;
+        self.mark_dirty(group);
+        None
+    }
+
+    fn may_send_on(&self, leader: NodeId, now: Now) -> bool {
+        leader != self.config.node && self.forwards.waiting.len() < FORWARDS_MAX && self.is_alive(leader, now)
+    }
+
+    fn send_on(&mut self, leader: NodeId, header: &Header, body: &Body, caller: Caller, now: Now) {
+        if self.forwards.last == 0 {
+            self.forwards.last = self.random.next_u64() >> 1;
+        }
+        self.forwards.last += 1;
+        self.forwards.sent += 1;
+        let id = self.forwards.last;
+        let mut header = header.clone();
+        if let Some(extension) = &mut header.extension {
+            let left = caller.deadline.since(now.instant);
+            extension.deadline_ms = Some(i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
+        }
+        let mut request = BytesMut::new();
+        call::encode_request(&mut request, &header, caller.sequence_id, body);
+        self.attempts.list_caller(&caller, Place::SentOn(id));
+        let (deadline, connection) = (caller.deadline, caller.connection);
+        self.forwards.waiting.insert(id, deadline, connection, SentOn { to: leader, caller });
+        self.send(leader, &Frame::Forward(Forward { id, request: request.freeze() }));
+    }
+
+    /// Another node sent a client's write on.
+    pub(crate) fn handle_forward(&mut self, from: NodeId, forward: Forward, now: Now) {
+        let request = match hedgerow_wire::decode_request(forward.request) {
+            Ok(request) if request.body.method().class() == Class::Write => request,
+            Ok(_) | Err(_) => return tracing::warn!(%from, "what was sent on is not a write"),
+        };
+        #[cfg(feature = "mutations")]
+        let request = hedgerow_wire::Request { header: crate::mutation::sent_on(request.header), ..request };
+        let method = request.body.method();
+        let mut caller = Caller::of(NO_CONNECTION, &request.header, request.sequence_id, method, now);
+        caller.forwarded_for = Some((from, forward.id));
+        // Only the client's own connection takes it back, and that is at the other node.
+        caller.name = None;
+        self.forwards.taken += 1;
+        self.load.take(caller.is_data());
+        self.serve_data(caller, &request.header, &request.body, now);
+    }
+
+    /// Answers a write that another node sent on.
+    pub(crate) fn answer_forwarded(&mut self, caller: &Caller, reply: &Reply, extension: Option<&ReplyExtension>) {
+        let Some((node, id)) = caller.forwarded_for else { return };
+        let mut out = BytesMut::new();
+        hedgerow_wire::encode_reply(&mut out, caller.method, caller.sequence_id, reply, extension);
+        self.send(node, &Frame::Forwarded(Forwarded { id, reply: out.freeze() }));
+    }
+
+    /// The answer to a write that was sent on. One that nobody waits for any more is dropped.
+    pub(crate) fn handle_forwarded(&mut self, from: NodeId, forwarded: Forwarded, _now: Now) {
+        let Forwarded { id, reply } = forwarded;
+        if self.forwards.waiting.get(id).is_none_or(|sent| sent.to != from) {
+            return;
+        }
+        let Some(SentOn { caller, .. }) = self.forwards.waiting.remove(id) else { return };
+        // Anything but one whole reply to this very request would garble the client's connection.
+        let is_its_own = |frame: &call::ReplyFrame| frame.sequence_id == caller.sequence_id;
+        let Some(frame) = call::decode_reply(reply.clone()).ok().filter(is_its_own) else {
+            tracing::warn!(%from, "a reply to what was sent on is malformed");
+            return self.answer_refused(&caller, &Refusal::Unresolved);
+        };
+        self.forwards.answered += 1;
+        self.attempts.forget(&caller);
+        match frame.reply {
+            Reply::Failed(_) => self.load.refuse(caller.is_data()),
+            _ => self.load.answer(caller.is_data()),
+        }
+        if caller.has_passed {
+            self.throttles.note_bytes(caller.group(), reply.len());
+        }
+        self.outbox.client(caller.connection).extend_from_slice(&reply);
+    }
+
+    /// Answers those whose deadline has come. Their writes may still take effect.
+    pub(crate) fn expire_forwards(&mut self, now: Now) {
+        while let Some(SentOn { caller, .. }) = self.forwards.waiting.pop_due(now.instant) {
+            self.refuse_client(caller, &Refusal::Expired, now);
+        }
+    }
 }

@@ -5,6 +5,7 @@ use crate::job::{Job, JobKind, Owner};
 use crate::node::Node;
 use crate::peer::{CataloguePush, CatalogueRow, Frame};
 use crate::replica::{Flush, Hosted, Replica, directory_of};
+use crate::slow::is_ready_to_lead;
 use crate::snapshot::Sending;
 use bytes::Bytes;
 use hedgerow_env::{Now, write_file_durably};
@@ -23,7 +24,7 @@ use std::time::Duration;
 /// which holds the membership that the log does not.
 pub(crate) const FIRST_POSITION: LogPosition = LogPosition { term: 1, index: 1 };
 /// A learner this close to the leader's last entry may become a voter.
-const PROMOTE_LAG_MAX: u64 = 256;
+pub(crate) const PROMOTE_LAG_MAX: u64 = 256;
 /// How long a group must have been led from elsewhere before its preferred leader takes over.
 const PREFERRED_LEADER_AFTER: Duration = Duration::from_secs(10);
 
@@ -184,7 +185,7 @@ impl Node {
                 entries,
                 applied: partition.applied(),
                 is_restart,
-                may_campaign_now: self.is_preferred(owner),
+                may_campaign_now: self.should_lead_first(owner),
                 seed: self.random.next_u64(),
             },
             now.instant,
@@ -193,12 +194,10 @@ impl Node {
             Ok(group) => group,
             Err(error) => return self.note_lost(owner, log, error.to_string()),
         };
+        let mut group = group;
+        group.set_reluctant(self.is_slow(self.config.node));
         #[cfg(feature = "mutations")]
-        let group = {
-            let mut group = group;
-            group.set_mutations(self.config.mutations);
-            group
-        };
+        group.set_mutations(self.config.mutations);
         let (kind, range) = self.shape_of(owner.group);
         let flush = Flush { position: partition.applied(), truncated: start.index, ..Flush::default() };
         let replica = Replica {
@@ -234,11 +233,16 @@ impl Node {
         self.hosted.insert(owner.group, Hosted::Lost { owner, log });
     }
 
-    fn is_preferred(&self, owner: Owner) -> bool {
-        match self.catalogue.as_ref().and_then(|catalogue| catalogue.group(owner.group)) {
-            Some(partition) => partition.preferred_leader == owner.replica,
-            None => owner.replica.counter() == 1,
-        }
+    /// Whether a replica of a new group is the one to campaign at once: the preferred leader, or, where that is on a slow
+    /// node, the first that is not.
+    fn should_lead_first(&self, owner: Owner) -> bool {
+        let Some(partition) = self.catalogue.as_ref().and_then(|catalogue| catalogue.group(owner.group)) else {
+            return owner.replica.counter() == 1;
+        };
+        let preferred = partition.preferred_leader;
+        let others = partition.voters().filter(|voter| *voter != preferred);
+        let first = std::iter::once(preferred).chain(others).find(|voter| !self.is_slow(voter.node()));
+        first.unwrap_or(preferred) == owner.replica
     }
 
     fn shape_of(&self, group: GroupId) -> (TableKind, (Bytes, Option<Bytes>)) {
@@ -342,8 +346,9 @@ impl Node {
                 continue;
             }
             let progress = replica.group.progress();
-            let others = progress.iter().filter(|peer| peer.replica != replica.id());
-            let best = others.filter(|peer| peer.is_active && !peer.is_learner).max_by_key(|peer| peer.matched);
+            let others =
+                progress.iter().filter(|peer| peer.replica != replica.id() && peer.is_active && !peer.is_learner);
+            let best = others.max_by_key(|peer| (!self.is_slow(peer.replica.node()), peer.matched));
             transfers.extend(best.map(|peer| (*group, peer.replica)));
         }
         for (group, to) in transfers {
@@ -364,17 +369,11 @@ impl Node {
         !self.hosted.values().any(leads)
     }
 
-    /// The preferred leader, if it could lead at once and this node has led in its place for a while.
+    /// The preferred leader, if it could lead at once, is not slow, and this node has led in its place for a while.
     fn better_leader(&self, replica: &Replica, preferred: ReplicaId, now: Now) -> Option<ReplicaId> {
-        if preferred == replica.id() || !self.is_alive(preferred.node(), now) {
-            return None;
-        }
         let since = replica.led_since?;
-        let progress = replica.group.progress();
-        let peer = progress.iter().find(|peer| peer.replica == preferred)?;
-        let is_ready =
-            peer.is_active && !peer.is_learner && peer.matched + PROMOTE_LAG_MAX >= replica.group.last_index();
-        (is_ready && now.instant.since(since) >= PREFERRED_LEADER_AFTER).then_some(preferred)
+        let is_time = preferred != replica.id() && now.instant.since(since) >= PREFERRED_LEADER_AFTER;
+        (is_time && self.may_lead(preferred.node(), now) && is_ready_to_lead(replica, preferred)).then_some(preferred)
     }
 }
 

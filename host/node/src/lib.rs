@@ -8,10 +8,12 @@
 //! | `node.rs` | events, proposals |
 //! | `drive.rs` | carrying out what groups ask for: messages, log writes, application |
 //! | `serve.rs`, `scan.rs` | clients' data operations |
-//! | `queue.rs` | reads that wait for their turn: extra attempts behind first ones, deadlines, cancels |
+//! | `queue.rs` | reads that wait for their turn: extra attempts behind first ones, deadlines |
+//! | `cancel.rs` | attempts that are taken back |
 //! | `tie.rs` | two attempts that know of each other: whoever begins tells the other |
 //! | `throttle.rs` | the table's limit on extra attempts |
-//! | `forward.rs` | writes for a leader elsewhere |
+//! | `forward.rs` | writes for a leader elsewhere, and several attempts of one write |
+//! | `waiting.rs` | requests that wait here for a time or another node, and what removes them |
 //! | `slow.rs` | which nodes are slow, and who should lead meanwhile |
 //! | `reads.rs` | who may be served, and how fresh |
 //! | `asks.rs`, `question.rs` | replicas that do not lead ask what is committed |
@@ -30,6 +32,7 @@
 mod admin;
 mod admin_client;
 mod asks;
+mod cancel;
 pub mod config;
 mod drive;
 mod fault;
@@ -41,6 +44,8 @@ pub mod inspect;
 pub mod job;
 mod load;
 mod metadata;
+#[cfg(feature = "mutations")]
+pub mod mutation;
 mod node;
 mod open;
 pub mod os;
@@ -59,6 +64,7 @@ mod snapshot;
 mod status;
 mod throttle;
 mod tie;
+mod waiting;
 mod wake;
 
 pub use config::Config;

@@ -5,7 +5,9 @@
 
 use crate::admin::AdminCalls;
 use crate::asks::Asks;
+use crate::cancel::Attempts;
 use crate::config::{Config, PENDING_WRITES_MAX};
+use crate::forward::Forwards;
 use crate::founding::Founding;
 use crate::identity::Identity;
 use crate::job::{Job, JobDone, Owner};
@@ -13,11 +15,15 @@ use crate::load::Load;
 use crate::metadata::Metadata;
 use crate::outbox::{ConnectionId, Outbox};
 use crate::peer::Frame;
+use crate::queue::{Queue, QueueCounts};
 use crate::read_counts::{Lines, ReadCounts};
 use crate::replica::{Hosted, Origin, PendingWrite, Replica};
 use crate::report::Reports;
 use crate::scan::Scans;
+use crate::slow::Speeds;
 use crate::snapshot::Limiter;
+use crate::throttle::Throttles;
+use crate::tie::Ties;
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::{Disk, Now};
 use hedgerow_placement::{Catalogue, Settings};
@@ -53,6 +59,8 @@ pub struct Node {
     pub(crate) address: Text,
     pub(crate) metadata: Metadata,
     pub(crate) reports: Reports,
+    /// How fast the nodes are.
+    pub(crate) speeds: Speeds,
     pub(crate) admin: AdminCalls,
     pub(crate) scans: Scans,
     pub(crate) limiter: Limiter,
@@ -64,8 +72,16 @@ pub struct Node {
     pub(crate) asks: Asks,
     /// Groups that want to be looked at, by when. See `wake.rs`.
     pub(crate) wakes: BTreeSet<(Instant, GroupId)>,
+    /// Reads that wait for their turn.
+    pub(crate) queue: Queue,
+    pub(crate) queue_counts: QueueCounts,
+    /// Attempts that can be cancelled.
+    pub(crate) attempts: Attempts,
+    pub(crate) ties: Ties,
     pub(crate) load: Load,
     pub(crate) read_counts: ReadCounts,
+    pub(crate) throttles: Throttles,
+    pub(crate) forwards: Forwards,
     /// Lines about slow requests.
     pub(crate) slow_lines: Lines,
     pub(crate) outbox: Outbox,
@@ -161,6 +177,7 @@ impl Node {
         self.tick_sending(elapsed, now);
         self.tick_reports(now);
         self.tick_metadata(now);
+        self.tick_slow(now);
         self.tick_hosting(now);
         self.tick_admin(now);
         self.scans.forget_idle(now.instant);
@@ -195,6 +212,7 @@ impl Node {
         match round {
             Round::Done { tickets } => {
                 for ticket in tickets {
+                    self.speeds.note_durable(ticket, now.instant);
                     for (owner, ticket) in self.log_writes.under_way.remove(&ticket).unwrap_or_default() {
                         if let Some(replica) = self.running_as(owner) {
                             replica.group.handle_persisted(ticket, now.instant);
@@ -215,8 +233,10 @@ impl Node {
         self.finish_job(done, now);
     }
 
-    /// Runs the groups until nothing is left to do. To be called after each batch of events.
+    /// Serves reads whose turn it is and runs the groups until nothing is left to do. To be called after each batch of
+    /// events, with a time read after them, and again while [`Node::has_queued`].
     pub fn drive(&mut self, now: Now) {
+        self.serve_queued(now);
         while !self.dirty.is_empty() {
             for group in std::mem::take(&mut self.dirty) {
                 if let Some(replica) = self.running(group) {
@@ -230,6 +250,9 @@ impl Node {
         self.send_answers();
         self.send_questions(now);
         self.log_writes.submit_all(&mut self.outbox);
+        if let Some((_, submission)) = self.outbox.submissions.first() {
+            self.speeds.note_log_write(submission.ticket, now.instant);
+        }
         self.load.leave();
     }
 
@@ -314,7 +337,9 @@ impl Node {
                 if let Some(deadline) = origin.deadline() {
                     replica.note_deadline(deadline);
                 }
-                replica.writes.insert(position.index, PendingWrite { term: position.term, origin });
+                let number = (client, sequence);
+                let write = PendingWrite { term: position.term, number, origin, others: Vec::new() };
+                replica.writes.insert(position.index, write);
                 self.mark_dirty(group);
                 Ok(position)
             }
@@ -341,8 +366,21 @@ impl Node {
         }
     }
 
-    /// A client's connection is gone; what it asked for is answered into nothing.
+    /// Tells everybody who waits for `writes` that they will not know.
+    pub(crate) fn refuse_writes(
+        &mut self,
+        writes: impl IntoIterator<Item = PendingWrite>,
+        refusal: &Refusal,
+        now: Now,
+    ) {
+        let origins = writes.into_iter().flat_map(PendingWrite::into_origins);
+        origins.for_each(|origin| self.refuse(origin, refusal, now));
+    }
+
+    /// A client's connection is gone; its reads are dropped, its writes answered into nothing.
     pub fn handle_client_closed(&mut self, connection: ConnectionId) {
+        self.forget_waiting(connection);
+        self.drop_reads_of(connection);
         self.scans.forget_connection(connection);
         self.outbox.clients.remove(&connection);
     }

@@ -2,8 +2,10 @@
 
 use crate::admin::AdminCalls;
 use crate::asks::Asks;
+use crate::cancel::Attempts;
 use crate::config::Config;
 use crate::drive::chain;
+use crate::forward::Forwards;
 use crate::founding::Founding;
 use crate::hosting::{FromLog, cache_path};
 use crate::identity::{self, IdentityError};
@@ -12,11 +14,15 @@ use crate::load::Load;
 use crate::metadata::Metadata;
 use crate::node::{LogWrites, Node};
 use crate::outbox::Outbox;
+use crate::queue::{Queue, QueueCounts};
 use crate::read_counts::{Lines, ReadCounts};
 use crate::replica::directory_of;
 use crate::report::Reports;
 use crate::scan::Scans;
+use crate::slow::Speeds;
 use crate::snapshot::Limiter;
+use crate::throttle::Throttles;
+use crate::tie::Ties;
 use bytes::Bytes;
 use hedgerow_env::{Disk, Now, read_file};
 use hedgerow_placement::Catalogue;
@@ -97,6 +103,7 @@ impl Node {
                 .map_err(|source| IdentityError::Io { directory: config.data[0].clone(), source })?;
         }
         let limiter = Limiter::new(config.snapshot_bytes_per_second);
+        let speeds = Speeds::new(&config);
         let mut node = Node {
             config,
             disk,
@@ -111,6 +118,7 @@ impl Node {
             address,
             metadata: Metadata::default(),
             reports: Reports::default(),
+            speeds,
             admin: AdminCalls::default(),
             scans,
             limiter,
@@ -119,8 +127,14 @@ impl Node {
             is_draining: false,
             asks,
             wakes: BTreeSet::new(),
+            queue: Queue::default(),
+            queue_counts: QueueCounts::default(),
+            attempts: Attempts::default(),
+            ties: Ties::default(),
             load: Load::default(),
             read_counts: ReadCounts::default(),
+            throttles: Throttles::default(),
+            forwards: Forwards::default(),
             slow_lines: Lines::default(),
             outbox: Outbox::default(),
             next_ticket: 0,

@@ -261,7 +261,13 @@ async fn drive(
             }
         }
         carry_out(host, committers, jobs, &events)?;
+        let has_queued = host.node.borrow().has_queued();
         alarm.set(host.node.borrow().wakes_at());
+        if has_queued {
+            // Connections are read first: what they bring may cancel what is queued.
+            host.wake.notify_one();
+            tokio::task::yield_now().await;
+        }
     }
 }
 

@@ -74,7 +74,7 @@ pub struct Forward {
     /// The sender's number for it.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// The client's request, as it came: header and message.
+    /// The client's request, header and message, with the time that the client still waits.
     #[prost(bytes = "bytes", tag = "2")]
     pub request: Bytes,
 }
@@ -107,7 +107,7 @@ pub struct Began {
 /// See [`Frame::Pulse`].
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Pulse {
-    /// The sender's clock when it sent this, ns; comes back as `echo`.
+    /// The sender's clock when it sent this, ns; comes back as `echo`. 0 = an answer, which wants none.
     #[prost(uint64, tag = "1")]
     pub sent: u64,
     /// `sent` of the newest pulse that came from the receiver; 0 = none.
@@ -119,6 +119,9 @@ pub struct Pulse {
     /// What the sender measured.
     #[prost(message, repeated, tag = "4")]
     pub measured: Vec<PulseOf>,
+    /// The sender's clock when it started, ns: another one means that it has started anew.
+    #[prost(uint64, tag = "5")]
+    pub started: u64,
 }
 
 /// What a node measured of one node.
@@ -127,9 +130,12 @@ pub struct PulseOf {
     /// The node; the sender itself for its own disk.
     #[prost(uint32, tag = "1")]
     pub node: u32,
-    /// Round trip of a pulse, or of the sender's own disk one durable log write, microseconds.
-    #[prost(uint64, tag = "2")]
-    pub micros: u64,
+    /// Round trip of a pulse, or of the sender's own disk one durable log write, microseconds; `None` = not measured.
+    #[prost(uint64, optional, tag = "2")]
+    pub micros: Option<u64>,
+    /// The sender's score for the node, 1 to 100.
+    #[prost(uint32, tag = "3")]
+    pub score: u32,
 }
 
 /// See [`Frame::Probe`].

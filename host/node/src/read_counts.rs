@@ -33,18 +33,12 @@ pub(crate) struct ReadCounts {
 
 impl ReadCounts {
     pub(crate) fn note_served(&mut self, level: ReadLevel, role: Role) {
-        let level = match level {
-            ReadLevel::Linearizable => 0,
-            ReadLevel::Session => 1,
-            ReadLevel::Bounded(_) => 2,
-            ReadLevel::Eventual => 3,
-        };
         let role = match role {
             Role::Leader => 0,
             Role::Follower | Role::Candidate => 1,
             Role::Learner => 2,
         };
-        self.served[level][role] += 1;
+        self.served[level_number(level)][role] += 1;
     }
 
     pub(crate) fn note_refused(&mut self, refusal: &Refusal) {
@@ -99,6 +93,16 @@ impl ReadCounts {
                 "answers_received": self.answers_received,
             },
         })
+    }
+}
+
+/// The number of a level in [`LEVELS`], and in requests and replies.
+pub(crate) const fn level_number(level: ReadLevel) -> usize {
+    match level {
+        ReadLevel::Linearizable => 0,
+        ReadLevel::Session => 1,
+        ReadLevel::Bounded(_) => 2,
+        ReadLevel::Eventual => 3,
     }
 }
 

@@ -14,9 +14,13 @@
 //!
 //! **A read is served** in [`Node::serve_read`], or, if it had to wait, in [`Node::finish_read`].
 
+use crate::cancel::Place;
 use crate::config::PENDING_READS_MAX;
 use crate::node::{Node, not_leader, storage_refusal};
+use crate::queue::{Lane, Queued};
+use crate::read_counts::level_number;
 use crate::replica::{Caller, Hosted, Origin, PendingRead, Replica};
+use crate::tie::Tied;
 use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_placement::Settings;
@@ -87,12 +91,51 @@ pub(crate) struct Reflected {
     pub(crate) staleness: Option<Duration>,
     /// How long the request waited before it was served.
     pub(crate) waited: Duration,
+    /// For a read: its level, who served it, and how that was found to be right.
+    pub(crate) served: Option<(ReadLevel, Role, Basis)>,
+}
+
+/// What a replica went by when it served a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Basis {
+    /// It could be served as it came; at the leader under its lease.
+    AtOnce,
+    /// The leader had its lease, and what was committed had to be applied.
+    Applied,
+    /// It waited for a majority, the leader's answer, or an index.
+    Waited,
 }
 
 impl Reflected {
     /// The staleness as replies carry it: whole milliseconds, rounded up, so that the promise stays true.
     pub(crate) fn staleness_ms(&self) -> Option<i64> {
         self.staleness.map(|staleness| i64::try_from(staleness.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX))
+    }
+
+    /// The level at which a read was served, as replies carry it.
+    pub(crate) fn level_code(&self) -> Option<i32> {
+        self.served.map(|(level, ..)| level_number(level) as i32)
+    }
+
+    /// How the node came to its answer, for people: who served by what, and how long the request was queued.
+    pub(crate) fn mode(&self, caller: &Caller) -> String {
+        let Some((level, role, basis)) = self.served else { return "write at the leader".to_owned() };
+        let who = match role {
+            Role::Leader => "leader",
+            Role::Follower | Role::Candidate => "follower",
+            Role::Learner => "learner",
+        };
+        let how = match (level, role, basis) {
+            (ReadLevel::Linearizable, Role::Leader, Basis::AtOnce) => "lease".to_owned(),
+            (ReadLevel::Linearizable, Role::Leader, Basis::Applied) => "lease and apply".to_owned(),
+            (ReadLevel::Linearizable, Role::Leader, Basis::Waited) => "quorum".to_owned(),
+            (ReadLevel::Linearizable, ..) => "index".to_owned(),
+            (ReadLevel::Session, ..) => "session".to_owned(),
+            (ReadLevel::Bounded(_), ..) => format!("proof {} ms", self.staleness_ms().unwrap_or_default()),
+            (ReadLevel::Eventual, ..) => "eventual".to_owned(),
+        };
+        let lane = if caller.is_extra { " extra" } else { "" };
+        format!("{who} {how}, queued {} us{lane}", caller.queued.as_micros())
     }
 }
 
@@ -107,12 +150,7 @@ impl Replica {
         ban: Option<&'static str>,
         now: Instant,
     ) -> Result<Option<Served>, Refusal> {
-        if self.group.role() != Role::Leader {
-            if !terms.may_follow {
-                return Err(not_leader(self.group.leader()));
-            }
-            self.check_following(ban)?;
-        }
+        self.check_serving(terms, ban)?;
         if self.storage.is_none() {
             return Err(Refusal::NotReady("a checkpoint is being installed".into()));
         }
@@ -134,6 +172,17 @@ impl Replica {
             ReadStart::NotReady(reason) => Err(Refusal::NotReady(reason.into())),
             ReadStart::Lagging(lag) => Err(Refusal::Lagging(lag)),
         }
+    }
+
+    /// Whether a replica in this role and state may serve at all: known without asking anybody, and whatever the load.
+    pub(crate) fn check_serving(&self, terms: &Terms, ban: Option<&'static str>) -> Result<(), Refusal> {
+        if self.group.role() == Role::Leader {
+            return Ok(());
+        }
+        if !terms.may_follow {
+            return Err(not_leader(self.group.leader()));
+        }
+        self.check_following(ban)
     }
 
     fn check_following(&self, ban: Option<&'static str>) -> Result<(), Refusal> {
@@ -170,37 +219,39 @@ impl Replica {
 }
 
 impl Node {
-    /// Reads for a client, at once if the replica is fresh enough as it is.
-    pub(crate) fn serve_read(&mut self, group: GroupId, read: Read, header: &Header, caller: Caller, now: Now) {
-        let terms = match self.settings(group.table) {
-            Some(settings) => Terms::of(header, settings, group),
-            None => Terms::of(header, &Settings::default(), group),
-        };
-        let mut terms = match terms {
-            Ok(terms) => terms,
-            Err(refusal) => return self.refuse_client(caller, &refusal, now),
-        };
+    /// Reads for a client whose turn it is, at once if the replica is fresh enough as it is.
+    pub(crate) fn serve_read(&mut self, mut queued: Queued, now: Now) {
+        // Where it lies: it is large, and moving it around costs as much as anything here.
+        let Queued { caller, read, terms, tie: _ } = &mut queued;
+        caller.queued = now.instant.since(caller.received);
+        let (group, lane) = (caller.group(), Lane::of(caller));
         let (ticket, ban) = (self.ticket(), self.why_not_follow());
         let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else {
-            return self.refuse_client(caller, &Refusal::NotHosted, now);
+            return self.refuse_client(queued.caller, &Refusal::NotHosted, now);
         };
-        if let Some(refusal) = crate::serve::misplaced(replica, read_keys(&read)) {
-            return self.refuse_client(caller, &refusal, now);
-        }
-        let begun = replica.begin_read(ticket, &mut terms, ban, now.instant);
+        let judged_at = now.instant;
+        #[cfg(feature = "mutations")]
+        let judged_at = crate::mutation::judged_at(judged_at, caller.received);
+        let begun = replica.begin_read(ticket, terms, ban, judged_at);
         let role = replica.group.role();
         let is_told = terms.may_follow && role != Role::Leader;
         let outcome = match begun {
-            // `now` was read after the request had arrived, and nothing is applied between here and the storage read: what
-            // is read is the state at `now`, when the lease held.
-            Ok(Some(served)) => replica.read_storage(&read, now).map(|(reply, index)| {
-                let waited = now.instant.since(caller.received);
-                (reply, Reflected { index, staleness: served.staleness, waited })
+            // `now` was read after the request had arrived, even if it was queued since, and nothing is applied between
+            // here and the storage read: what is read is the state at `now`, when the lease held.
+            Ok(Some(served)) => replica.read_storage(read, now).map(|(reply, index)| {
+                let by = Some((terms.level, role, Basis::AtOnce));
+                (reply, Reflected { index, staleness: served.staleness, waited: caller.queued, served: by })
             }),
             Ok(None) => {
+                let has_lease = role == Role::Leader && replica.group.lease_holds(now.instant);
+                let basis = if has_lease { Basis::Applied } else { Basis::Waited };
+                self.attempts.list_caller(caller, Place::Read(group, ticket));
                 replica.note_deadline(caller.deadline);
-                replica.reads.insert(ticket, PendingRead { read, terms, origin: Origin::Client(Box::new(caller)) });
-                return self.mark_dirty(group);
+                let Queued { caller, read, terms, tie } = queued;
+                let origin = Origin::Client(Box::new(caller));
+                replica.reads.insert(ticket, PendingRead { read, terms, basis, origin });
+                self.mark_dirty(group);
+                return self.note_begun(lane, tie.as_deref(), now);
             }
             Err(refusal) => Err(refusal),
         };
@@ -211,9 +262,18 @@ impl Node {
         match outcome {
             Ok((reply, reflected)) => {
                 self.read_counts.note_served(terms.level, role);
-                self.answer_read(caller, reply, reflected, now);
+                self.answer_read(queued.caller, reply, reflected, now);
+                self.note_begun(lane, queued.tie.as_deref(), now);
             }
-            Err(refusal) => self.refuse_client(caller, &refusal, now),
+            Err(refusal) => self.refuse_client(queued.caller, &refusal, now),
+        }
+    }
+
+    /// A queued read has been served, or has begun to wait for what it needs.
+    fn note_begun(&mut self, lane: Lane, tie: Option<&Tied>, now: Now) {
+        self.note_run(lane);
+        if let Some(tie) = tie {
+            self.begin_tied(tie, now);
         }
     }
 
@@ -224,7 +284,7 @@ impl Node {
         let mut terms = Terms::AT_LEADER;
         let begun = replica.begin_read(ticket, &mut terms, None, now.instant).ok()?;
         if begun.is_none() {
-            replica.reads.insert(ticket, PendingRead { read, terms, origin: Origin::Metadata });
+            replica.reads.insert(ticket, PendingRead { read, terms, basis: Basis::Waited, origin: Origin::Metadata });
             self.mark_dirty(GroupId::META);
         }
         Some(begun.is_some())
@@ -233,7 +293,7 @@ impl Node {
     /// Ends a read that waited.
     pub(crate) fn finish_read(&mut self, group: GroupId, ticket: u64, outcome: ReadOutcome, now: Now) {
         let next = self.ticket();
-        let Some(replica) = self.running(group) else { return };
+        let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
         let Some(mut pending) = replica.reads.remove(&ticket) else { return };
         let served = match outcome {
             ReadOutcome::Serve(served) if pending.terms.floor == 0 => Ok(served),
@@ -243,6 +303,9 @@ impl Node {
                 match replica.begin_read(next, &mut pending.terms, None, now.instant) {
                     Ok(Some(served)) => Ok(served),
                     Ok(None) => {
+                        if let Origin::Client(caller) = &pending.origin {
+                            self.attempts.list_caller(caller, Place::Read(group, next));
+                        }
                         replica.reads.insert(next, pending);
                         return self.mark_dirty(group);
                     }
@@ -259,8 +322,9 @@ impl Node {
         match (reply, pending.origin) {
             (Ok((reply, index, staleness)), Origin::Client(caller)) => {
                 let waited = now.instant.since(caller.received);
+                let served = Some((pending.terms.level, role, pending.basis));
                 self.read_counts.note_served(pending.terms.level, role);
-                self.answer_read(*caller, reply, Reflected { index, staleness, waited }, now);
+                self.answer_read(*caller, reply, Reflected { index, staleness, waited, served }, now);
             }
             (Ok(_), Origin::Metadata) => self.load_catalogue(now),
             (Err(refusal), Origin::Client(caller)) => self.refuse_client(*caller, &refusal, now),
@@ -270,12 +334,17 @@ impl Node {
 
     /// Tells a client that its request will not be. A page of a scan can be asked for again.
     pub(crate) fn refuse_client(&mut self, mut caller: Caller, refusal: &Refusal, now: Now) {
+        self.put_back_page(&mut caller, now.instant);
+        self.answer_refused(&caller, refusal);
+    }
+
+    /// Keeps the scan of a page that is not read.
+    pub(crate) fn put_back_page(&mut self, caller: &mut Caller, now: Instant) {
         if let Some(page) = caller.page.take()
             && let Some(number) = page.number
         {
-            self.scans.put_back(number, page.scan, caller.group(), caller.connection, now.instant);
+            self.scans.put_back(number, page.scan, caller.group(), caller.connection, now);
         }
-        self.answer_refused(&caller, refusal);
     }
 
     /// Refuses every read that waits at `replica`, which will not serve them.
@@ -287,7 +356,7 @@ impl Node {
     }
 
     /// Why replicas of this node that do not lead should leave reads to others, if they should.
-    fn why_not_follow(&self) -> Option<&'static str> {
+    pub(crate) fn why_not_follow(&self) -> Option<&'static str> {
         if self.is_draining {
             Some("the node is about to stop")
         } else if self.is_storage_behind {
@@ -296,6 +365,11 @@ impl Node {
             None
         }
     }
+}
+
+/// A refusal if the read's key lies outside the replica's partition.
+pub(crate) fn misplaced_read(replica: &Replica, read: &Read) -> Option<Refusal> {
+    crate::serve::misplaced(replica, read_keys(read))
 }
 
 fn read_keys(read: &Read) -> Option<&Bytes> {

@@ -1,19 +1,21 @@
 //! One replica that the node hosts: its group, its storage, and who waits for it.
 
+use crate::cancel::AttemptName;
 use crate::job::Owner;
 use crate::outbox::ConnectionId;
-use crate::reads::Terms;
+use crate::reads::{Basis, Terms};
 use crate::snapshot::{Receiving, Sending};
 use bytes::Bytes;
 use hedgerow_replication::Group;
 use hedgerow_storage::Partition;
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::op::{Read, Scan};
-use hedgerow_types::{GroupId, Index, Instant, ReplicaId, Term};
+use hedgerow_types::{ClientId, GroupId, Index, Instant, NodeId, ReplicaId, Sequence, Term};
 use hedgerow_wire::serve::TableKind;
 use hedgerow_wire::{Class, Method};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What the node has under a group's name.
 #[derive(Debug)]
@@ -94,7 +96,35 @@ pub(crate) struct Replica {
 #[derive(Debug)]
 pub(crate) struct PendingWrite {
     pub(crate) term: Term,
+    /// The client's number for it; client 0 = it has none.
+    pub(crate) number: (ClientId, Sequence),
     pub(crate) origin: Origin,
+    /// Other attempts of the same write, which get the same answer.
+    pub(crate) others: Vec<Origin>,
+}
+
+impl PendingWrite {
+    /// Everybody who waits for it.
+    pub(crate) fn origins(&self) -> impl Iterator<Item = &Origin> {
+        std::iter::once(&self.origin).chain(&self.others)
+    }
+
+    /// Everybody who waits for it.
+    pub(crate) fn into_origins(self) -> impl Iterator<Item = Origin> {
+        std::iter::once(self.origin).chain(self.others)
+    }
+
+    /// Lets those go whose deadline has come by `now`, into `late`. Returns whether somebody still waits; if not, one is
+    /// left to be let go with the write itself.
+    pub(crate) fn drop_late(&mut self, now: Instant, late: &mut Vec<Origin>) -> bool {
+        late.extend(self.others.extract_if(.., |origin| origin.is_late(now)));
+        if !self.origin.is_late(now) {
+            return true;
+        }
+        let Some(next) = self.others.pop() else { return false };
+        late.push(std::mem::replace(&mut self.origin, next));
+        true
+    }
 }
 
 /// A read that waits for an index.
@@ -102,6 +132,8 @@ pub(crate) struct PendingWrite {
 pub(crate) struct PendingRead {
     pub(crate) read: Read,
     pub(crate) terms: Terms,
+    /// What it waits for.
+    pub(crate) basis: Basis,
     pub(crate) origin: Origin,
 }
 
@@ -122,6 +154,10 @@ impl Origin {
             Self::Metadata => None,
         }
     }
+
+    pub(crate) fn is_late(&self, now: Instant) -> bool {
+        self.deadline().is_some_and(|deadline| deadline <= now)
+    }
 }
 
 /// A client's request that has no answer yet.
@@ -136,12 +172,25 @@ pub(crate) struct Caller {
     pub(crate) is_extended: bool,
     /// Number of this attempt within its request, if it is an extra one.
     pub(crate) extra_attempt: Option<i32>,
+    /// Whether other attempts of the request are under way, by our extension or by Pegasus' backup flag.
+    pub(crate) is_extra: bool,
+    /// What cancels call it, if it can be cancelled.
+    pub(crate) name: Option<AttemptName>,
+    /// Whether it knows of read levels and is told at which its read was served.
+    pub(crate) wants_level: bool,
+    pub(crate) wants_trace: bool,
     pub(crate) received: Instant,
+    /// How long it waited for its turn.
+    pub(crate) queued: Duration,
     pub(crate) deadline: Instant,
     /// How the table's keys are made.
     pub(crate) kind: TableKind,
     /// The page that is being read, for a scan.
     pub(crate) page: Option<Box<Page>>,
+    /// It is an extra attempt, and the table's limit on these has let it pass (`throttle.rs`).
+    pub(crate) has_passed: bool,
+    /// The node that took it from its client, and that node's number for it (`forward.rs`).
+    pub(crate) forwarded_for: Option<(NodeId, u64)>,
 }
 
 /// A page of a scan.

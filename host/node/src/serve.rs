@@ -1,7 +1,8 @@
 //! Serving clients: from a frame to an operation on a group, and from its result to a reply.
 //!
-//! **Where a read is served** is `reads.rs`. **Where a write is proposed** is [`Node::serve_write`].
+//! **Where a read waits for its turn** is `queue.rs`, **where it is served** `reads.rs`. **Where a write is proposed** is [`Node::serve_write`].
 
+use crate::cancel::{AttemptName, Place};
 use crate::config::WAIT_MAX;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
@@ -15,7 +16,9 @@ use hedgerow_types::op::{Mutation, Read, ReadReply, Write, WriteReply};
 use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{ClientId, GroupId, Index, NodeId, Refusal, Sequence, TableId};
 use hedgerow_wire::serve::{self, Denied, Ident, Operation, TableKind};
-use hedgerow_wire::{Class, Extension, Rejected, Reply, ReplyExtension, Request, Text};
+use hedgerow_wire::{
+    Body, Class, ErrorName, Extension, Header, Method, Rejected, Reply, ReplyExtension, Request, Text,
+};
 use std::time::Duration;
 
 impl Node {
@@ -36,29 +39,17 @@ impl Node {
 
     fn serve(&mut self, connection: ConnectionId, request: Request, now: Now) {
         let Request { header, sequence_id, body } = request;
-        let extension = header.extension.as_ref();
-        let caller = Caller {
-            connection,
-            sequence_id,
-            method: body.method(),
-            app_id: header.app_id,
-            partition_index: header.partition_index,
-            is_extended: extension.is_some(),
-            extra_attempt: extension.filter(|it| it.is_extra()).map(|it| it.attempt.unwrap_or(0)),
-            received: now.instant,
-            deadline: now.instant + patience(extension),
-            kind: TableKind::Hash,
-            page: None,
-        };
+        let caller = Caller::of(connection, &header, sequence_id, body.method(), now);
         self.load.take(caller.is_data());
         match caller.method.class() {
             Class::Read | Class::Scan | Class::Write => self.serve_data(caller, &header, &body, now),
             Class::Admin => self.serve_admin(caller, body, now),
-            Class::Connection => self.serve_connection(&caller),
+            Class::Connection => self.serve_connection(&caller, body, now),
         }
     }
 
-    fn serve_data(&mut self, mut caller: Caller, header: &hedgerow_wire::Header, body: &hedgerow_wire::Body, now: Now) {
+    /// Serves a read or a write, or whatever of it is left once the table's limit on extra attempts has let it pass.
+    pub(crate) fn serve_data(&mut self, mut caller: Caller, header: &Header, body: &Body, now: Now) {
         let (app_id, partition) = (header.app_id as u32, header.partition_index as u32);
         let group = GroupId { table: TableId(app_id), partition };
         let has_shape = self.catalogue.is_some();
@@ -75,20 +66,24 @@ impl Node {
         if self.is_denied(&caller, group.table) {
             return;
         }
+        // Others are not moved through it: it costs a read a tenth.
+        let caller = if caller.is_extra { self.throttle(group, header, body, caller, now) } else { Some(caller) };
+        let Some(mut caller) = caller else { return };
         match operation {
-            Operation::Read(read) => self.serve_read(group, read, header, caller, now),
+            Operation::Read(read) => self.enqueue(read, header, caller, now),
             Operation::Write(write) => {
                 let number = header.extension.as_ref().map_or((ClientId(0), 0), number_of);
+                let Some(caller) = self.place_extra_write(group, number, header, body, caller, now) else { return };
                 self.serve_write(group, number, write, caller, now);
             }
             Operation::OpenScan { scan, validate_hash: _ } => {
                 caller.page = Some(Box::new(Page { scan: scan.clone(), number: None }));
-                self.serve_read(group, Read::Scan(scan), header, caller, now);
+                self.enqueue(Read::Scan(scan), header, caller, now);
             }
             Operation::ContinueScan { context } => match self.scans.take(context, group) {
                 Some(scan) => {
                     caller.page = Some(Box::new(Page { scan: scan.clone(), number: Some(context) }));
-                    self.serve_read(group, Read::Scan(scan), header, caller, now);
+                    self.enqueue(Read::Scan(scan), header, caller, now);
                 }
                 None => self.answer_status(&caller, hedgerow_types::Status::NotFound),
             },
@@ -115,13 +110,19 @@ impl Node {
         if default_ttl > 0 {
             set_default_expiry(&mut write, expiry_seconds(now.unix_micros).saturating_add(default_ttl));
         }
+        if caller.forwarded_for.is_none() {
+            self.attempts.list_caller(&caller, Place::Write(group));
+        }
         if let Err((refusal, origin)) = self.propose(group, number, write, Origin::Client(Box::new(caller)), now) {
             self.refuse(origin, &refusal, now);
         }
     }
 
-    fn serve_connection(&mut self, caller: &Caller) {
-        if caller.method == hedgerow_wire::Method::Negotiation {
+    fn serve_connection(&mut self, caller: &Caller, body: Body, now: Now) {
+        if let Body::HedgerowCancel(cancel) = body {
+            self.load.forget();
+            self.handle_cancel(caller.connection, &cancel, now);
+        } else if caller.method == hedgerow_wire::Method::Negotiation {
             let status = hedgerow_wire::message::NEGOTIATION_AUTH_DISABLED;
             let reply = hedgerow_wire::message::NegotiationReply { status, msg: Bytes::new() };
             self.answer(caller, &Reply::Negotiation(reply), Reflected::default());
@@ -163,7 +164,7 @@ impl Node {
     }
 
     pub(crate) fn answer_read(&mut self, mut caller: Caller, reply: ReadReply, reflected: Reflected, now: Now) {
-        self.note_slow(&caller, now);
+        self.note_slow_request(&caller, now);
         let reply = match caller.page.take() {
             Some(page) => {
                 let scan = page.scan;
@@ -187,7 +188,7 @@ impl Node {
     }
 
     pub(crate) fn answer_write(&mut self, caller: &Caller, reply: WriteReply, index: Index, now: Now) {
-        self.note_slow(caller, now);
+        self.note_slow_request(caller, now);
         let reply = serve::write_reply(caller.method, reply, index, &self.ident(caller));
         self.answer(caller, &reply, Reflected { index, ..Reflected::default() });
     }
@@ -201,6 +202,10 @@ impl Node {
         if matches!(caller.method.class(), Class::Read | Class::Scan) {
             self.read_counts.note_refused(refusal);
         }
+        if is_better_unsaid(caller, refusal) {
+            self.attempts.forget(caller);
+            return self.load.forget();
+        }
         let leader = match refusal {
             Refusal::NotLeader { leader: Some(node) } => self.address_text(*node),
             _ => None,
@@ -209,7 +214,12 @@ impl Node {
     }
 
     pub(crate) fn answer(&mut self, caller: &Caller, reply: &Reply, reflected: Reflected) {
-        self.load.answer(caller.is_data());
+        self.attempts.forget(caller);
+        if matches!(reply, Reply::Failed(_)) {
+            self.load.refuse(caller.is_data());
+        } else {
+            self.load.answer(caller.is_data());
+        }
         let extension = caller.is_extended.then(|| ReplyExtension {
             served_by: self.address.clone(),
             index: reflected.index,
@@ -217,12 +227,19 @@ impl Node {
             queue_us: i32::try_from(reflected.waited.as_micros()).unwrap_or(i32::MAX),
             requests_in_flight: self.load.in_flight(),
             service_us: self.load.service_us(),
-            read_level_code: None,
+            read_level_code: reflected.level_code().filter(|_| caller.wants_level),
             attempt: caller.extra_attempt,
-            mode: None,
+            mode: caller.wants_trace.then(|| Text::from(reflected.mode(caller))),
         });
+        if caller.forwarded_for.is_some() {
+            return self.answer_forwarded(caller, reply, extension.as_ref());
+        }
         let out = self.outbox.client(caller.connection);
+        let before = out.len();
         hedgerow_wire::encode_reply(out, caller.method, caller.sequence_id, reply, extension.as_ref());
+        if caller.has_passed {
+            self.throttles.note_bytes(caller.group(), out.len() - before);
+        }
     }
 
     fn ident(&self, caller: &Caller) -> Ident<'_> {
@@ -237,7 +254,7 @@ impl Node {
         address.map(Text::from)
     }
 
-    fn note_slow(&mut self, caller: &Caller, now: Now) {
+    fn note_slow_request(&mut self, caller: &Caller, now: Now) {
         let Some(threshold) = self.settings(caller.group().table).and_then(|it| it.slow_query_threshold_ms) else {
             return;
         };
@@ -248,6 +265,46 @@ impl Node {
             tracing::warn!(group = %caller.group(), method = caller.method.name(), ?took, left_out, "slow request");
         }
     }
+}
+
+impl Caller {
+    /// Who sent the request that `header` stands before.
+    pub(crate) fn of(connection: ConnectionId, header: &Header, sequence_id: i32, method: Method, now: Now) -> Self {
+        let extension = header.extension.as_ref();
+        Self {
+            connection,
+            sequence_id,
+            method,
+            app_id: header.app_id,
+            partition_index: header.partition_index,
+            is_extended: extension.is_some(),
+            extra_attempt: extension.filter(|it| it.is_extra()).map(|it| it.attempt.unwrap_or(0)),
+            is_extra: header.is_backup || extension.is_some_and(Extension::is_extra),
+            name: extension.and_then(AttemptName::of),
+            wants_level: extension.is_some_and(knows_levels),
+            wants_trace: extension.is_some_and(|extension| extension.wants_trace),
+            received: now.instant,
+            queued: Duration::ZERO,
+            deadline: now.instant + patience(extension),
+            kind: TableKind::Hash,
+            page: None,
+            has_passed: false,
+            forwarded_for: None,
+        }
+    }
+}
+
+/// Whether a refusal would do harm: a client of Pegasus takes the first reply to either attempt for the answer, and gives up on
+/// this one. The first attempt decides, as if this one had been lost.
+fn is_better_unsaid(caller: &Caller, refusal: &Refusal) -> bool {
+    let is_backup = caller.is_extra && !caller.is_extended && caller.method.class() != Class::Write;
+    is_backup && ErrorName::of_refusal(refusal) == ErrorName::Busy
+}
+
+/// Whether the caller looks at the level in its reply. Callers that say nothing of levels get the replies that they always
+/// got, byte for byte.
+fn knows_levels(extension: &Extension) -> bool {
+    extension.any_replica || extension.attempt.is_some() || extension.read_level_code.is_some()
 }
 
 /// How long the caller waits, by its own word where that can be trusted.

@@ -34,12 +34,15 @@ impl Node {
     fn node_status(&self, node: hedgerow_types::NodeId, now: Now) -> Value {
         let replicas = self.reports.nodes.get(&node).map_or(&[][..], |(report, _)| &report.replicas);
         let leaders = replicas.iter().filter(|replica| replica.state == ReplicaState::Leader as u32).count();
+        let (slow_score, is_slow) = self.slow_score(node);
         json!({
             "node": node.0,
             "address": self.address_text(node).map_or_else(String::new, |text| text.to_string()),
             "state": if self.is_alive(node, now) { "alive" } else { "dead" },
             "replicas": replicas.len(),
             "leaders": leaders,
+            "slow_score": slow_score,
+            "is_slow": is_slow,
             "labels": self.catalogue.as_ref().and_then(|it| it.nodes.get(&node)).map(|it| &it.labels),
         })
     }

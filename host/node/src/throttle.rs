@@ -1,1 +1,378 @@
-//! The table's limit on extra attempts.
+//! The table's limit on extra attempts: its option `backup_request_throttling`.
+//!
+//! The option's rates are for the whole table. Each node lets through the share of the replicas that it has (learners
+//! included), so that no node has to ask another one. First attempts are neither limited nor counted (H20); nor are
+//! retries, which nothing else stands in for. What is beyond the limit is dropped without a reply: a refusal would end the
+//! race in which the first attempt may still win, and Pegasus' clients take the first reply for the answer. Callers with our
+//! extension are told by a note that ends nothing ([`Refusal::Throttled`]); see [`Node::answer_refused`].
+
+use crate::cancel::Place;
+use crate::config::DELAYED_MAX;
+use crate::node::Node;
+use crate::outbox::ConnectionId;
+use crate::replica::Caller;
+use crate::waiting::Waiting;
+use hedgerow_env::Now;
+use hedgerow_placement::{Catalogue, Delay, Table, Throttling};
+use hedgerow_types::{GroupId, Instant, NodeId, Refusal, TableId};
+use hedgerow_wire::{Body, Cause, Class, Extension, Header};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The limits of all tables on this node, and what they did.
+#[derive(Debug, Default)]
+pub(crate) struct Throttles {
+    tables: BTreeMap<TableId, Limit>,
+    counts: BTreeMap<GroupId, Counts>,
+    /// The catalogue that the shares are from.
+    version: u64,
+    delayed: Waiting<Delayed>,
+    last_number: u64,
+}
+
+/// The limit of a table.
+#[derive(Debug, Default)]
+struct Limit {
+    share: Share,
+    delay: Bucket,
+    reject: Bucket,
+}
+
+/// How much of a table is here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Share {
+    here: u64,
+    all: u64,
+}
+
+/// Tokens for one second, refilled all the time; at least one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    /// When it would be full, if nothing more were taken.
+    full_at: Instant,
+}
+
+/// Counts since the node started, under Pegasus' names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    backup_requests: u64,
+    backup_request_bytes: u64,
+    throttling_delayed_backup_requests: u64,
+    throttling_rejected_backup_requests: u64,
+}
+
+/// A request that is to be served later.
+#[derive(Debug)]
+struct Delayed {
+    caller: Caller,
+    header: Header,
+    body: Body,
+}
+
+/// What becomes of an extra attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Serve,
+    Delay(Duration),
+    Reject,
+}
+
+impl Share {
+    fn of(table: &Table, node: NodeId) -> Self {
+        let replicas = || table.partitions.iter().flat_map(|partition| &partition.replicas);
+        let here = replicas().filter(|replica| replica.id.node() == node).count() as u64;
+        // What is asked here is about to come or go.
+        Self { here: here.max(1), all: (replicas().count() as u64).max(1) }
+    }
+
+    /// Time between two tokens if the whole table has `rate` of them per second; `None` if there are none.
+    fn interval(self, rate: u64) -> Option<Duration> {
+        let nanos = (1_000_000_000 * u128::from(self.all)).checked_div(u128::from(rate) * u128::from(self.here))?;
+        Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Bucket {
+    /// Takes a token, if there is one.
+    fn take(&mut self, interval: Option<Duration>, now: Instant) -> bool {
+        let Some(interval) = interval else { return false };
+        let full_at = self.full_at.max(now) + interval;
+        let has_one = full_at.since(now) <= interval.max(Duration::from_secs(1));
+        if has_one {
+            self.full_at = full_at;
+        }
+        has_one
+    }
+}
+
+impl Limit {
+    /// A request that is dropped takes no token, as in Pegasus.
+    fn judge(&mut self, throttling: &Throttling, now: Instant) -> Verdict {
+        if let Some(above) = throttling.reject_above
+            && !self.reject.take(self.share.interval(above), now)
+        {
+            return Verdict::Reject;
+        }
+        match throttling.delay {
+            Some(Delay { above, by }) if !self.delay.take(self.share.interval(above), now) => Verdict::Delay(by),
+            _ => Verdict::Serve,
+        }
+    }
+}
+
+impl Throttles {
+    /// When the first request that was delayed is to be served.
+    pub(crate) fn wakes_at(&self) -> Option<Instant> {
+        self.delayed.first()
+    }
+
+    /// Takes a delayed request back.
+    pub(crate) fn remove(&mut self, number: u64) -> Option<Caller> {
+        self.delayed.remove(number).map(|delayed| delayed.caller)
+    }
+
+    /// So many bytes were sent in reply to an extra attempt.
+    pub(crate) fn note_bytes(&mut self, group: GroupId, bytes: usize) {
+        self.counts.entry(group).or_default().backup_request_bytes += bytes as u64;
+    }
+
+    fn judge(
+        &mut self,
+        table: TableId,
+        throttling: &Throttling,
+        catalogue: &Catalogue,
+        node: NodeId,
+        now: Instant,
+    ) -> Verdict {
+        if self.version != catalogue.version {
+            self.version = catalogue.version;
+            self.counts.retain(|group, _| catalogue.tables.contains_key(&group.table));
+            self.tables.retain(|id, limit| {
+                let table = catalogue.tables.get(id);
+                table.map(|table| limit.share = Share::of(table, node)).is_some()
+            });
+        }
+        let Some(table) = catalogue.tables.get(&table) else { return Verdict::Serve };
+        let new = || Limit { share: Share::of(table, node), ..Limit::default() };
+        self.tables.entry(table.id).or_insert_with(new).judge(throttling, now)
+    }
+}
+
+impl Node {
+    /// Lets a request pass, or drops it, or keeps it until later. Everything but extra attempts passes.
+    pub(crate) fn throttle(
+        &mut self,
+        group: GroupId,
+        header: &Header,
+        body: &Body,
+        mut caller: Caller,
+        now: Now,
+    ) -> Option<Caller> {
+        if caller.has_passed || caller.forwarded_for.is_some() || !is_limited(header, &caller) {
+            return Some(caller);
+        }
+        caller.has_passed = true;
+        let throttling = self.settings.get(&group.table).map(|settings| settings.throttling).unwrap_or_default();
+        let verdict = match &self.catalogue {
+            Some(catalogue) if throttling.is_limit() => {
+                self.throttles.judge(group.table, &throttling, catalogue, self.config.node, now.instant)
+            }
+            Some(_) | None => Verdict::Serve,
+        };
+        let is_full = self.throttles.delayed.len() >= DELAYED_MAX;
+        let counts = self.throttles.counts.entry(group).or_default();
+        match verdict {
+            Verdict::Serve => {
+                counts.backup_requests += 1;
+                Some(caller)
+            }
+            Verdict::Delay(by) if !is_full => {
+                counts.backup_requests += 1;
+                counts.throttling_delayed_backup_requests += 1;
+                self.delay(header, body, caller, now.instant + by);
+                None
+            }
+            Verdict::Delay(_) | Verdict::Reject => {
+                counts.throttling_rejected_backup_requests += 1;
+                self.answer_refused(&caller, &Refusal::Throttled);
+                None
+            }
+        }
+    }
+
+    fn delay(&mut self, header: &Header, body: &Body, caller: Caller, until: Instant) {
+        let throttles = &mut self.throttles;
+        throttles.last_number += 1;
+        let (number, connection) = (throttles.last_number, caller.connection);
+        self.attempts.list_caller(&caller, Place::Delayed(number));
+        let until = until.min(caller.deadline);
+        let delayed = Delayed { caller, header: header.clone(), body: body.clone() };
+        throttles.delayed.insert(number, until, connection, delayed);
+    }
+
+    /// Serves what was delayed until now.
+    pub(crate) fn serve_delayed(&mut self, now: Now) {
+        while let Some(Delayed { caller, header, body }) = self.throttles.delayed.pop_due(now.instant) {
+            if caller.deadline <= now.instant {
+                self.refuse_client(caller, &Refusal::Expired, now);
+            } else {
+                self.serve_data(caller, &header, &body, now);
+            }
+        }
+    }
+
+    /// `connection` is gone, and with it what came on it and waits here for later or for another node.
+    pub(crate) fn forget_waiting(&mut self, connection: ConnectionId) {
+        let delayed = self.throttles.delayed.remove_of(connection).into_iter().map(|delayed| delayed.caller);
+        let gone: Vec<Caller> = delayed.chain(self.forwards.remove_of(connection)).collect();
+        for caller in gone {
+            self.load.forget();
+            self.attempts.forget(&caller);
+        }
+    }
+
+    /// The admin command `throttle`.
+    pub(crate) fn throttle_told(&self) -> Value {
+        let tables = self.catalogue.iter().flat_map(|catalogue| catalogue.tables.values());
+        json!({
+            "node": self.config.node.0,
+            "waiting": self.throttles.delayed.len(),
+            "tables": tables.map(|table| self.throttle_told_of(table)).collect::<Vec<Value>>(),
+            "forwards": self.forwards.told(),
+        })
+    }
+
+    /// What a table's limit is here, and what it did.
+    pub(crate) fn throttle_told_of(&self, table: &Table) -> Value {
+        let share = Share::of(table, self.config.node);
+        let group = |partition| GroupId { table: table.id, partition };
+        let counted = || self.throttles.counts.range(group(0)..=group(u32::MAX));
+        let partition = |(group, counts): (&GroupId, &Counts)| counts.to_json(json!({ "partition": group.partition }));
+        let partitions: Vec<Value> = counted().map(partition).collect();
+        let total = counted().fold(Counts::default(), |total, (_, counts)| total.plus(counts));
+        let throttling = self.settings(table.id).map(|settings| settings.throttling).unwrap_or_default();
+        total.to_json(json!({
+            "node": self.config.node.0,
+            "table": table.name,
+            "reject_above": throttling.reject_above,
+            "delay_above": throttling.delay.map(|delay| delay.above),
+            "delay_ms": throttling.delay.map(|delay| delay.by.as_millis() as u64),
+            "replicas_here": share.here,
+            "replicas": share.all,
+            "partitions": partitions,
+        }))
+    }
+}
+
+/// The answer of `throttle_table`: what each node says of the table, and the counts of all together.
+pub(crate) fn of_all_nodes(nodes: Vec<Value>) -> Value {
+    let total = nodes.iter().fold(Counts::default(), |total, node| total.plus(&Counts::of_json(node)));
+    total.to_json(json!({ "nodes": nodes }))
+}
+
+impl Counts {
+    fn plus(self, other: &Self) -> Self {
+        Self {
+            backup_requests: self.backup_requests + other.backup_requests,
+            backup_request_bytes: self.backup_request_bytes + other.backup_request_bytes,
+            throttling_delayed_backup_requests: self.throttling_delayed_backup_requests
+                + other.throttling_delayed_backup_requests,
+            throttling_rejected_backup_requests: self.throttling_rejected_backup_requests
+                + other.throttling_rejected_backup_requests,
+        }
+    }
+
+    fn of_json(told: &Value) -> Self {
+        let count = |name: &str| told[name].as_u64().unwrap_or(0);
+        Self {
+            backup_requests: count("backup_requests"),
+            backup_request_bytes: count("backup_request_bytes"),
+            throttling_delayed_backup_requests: count("throttling_delayed_backup_requests"),
+            throttling_rejected_backup_requests: count("throttling_rejected_backup_requests"),
+        }
+    }
+
+    /// Adds them to `told`.
+    fn to_json(self, mut told: Value) -> Value {
+        told["backup_requests"] = json!(self.backup_requests);
+        told["backup_request_bytes"] = json!(self.backup_request_bytes);
+        told["throttling_delayed_backup_requests"] = json!(self.throttling_delayed_backup_requests);
+        told["throttling_rejected_backup_requests"] = json!(self.throttling_rejected_backup_requests);
+        told
+    }
+}
+
+/// Whether the table's limit is for this request. Pegasus' flag means nothing on writes.
+fn is_limited(header: &Header, caller: &Caller) -> bool {
+    if caller.method.is_one_way() {
+        return false;
+    }
+    match header.extension.as_ref().and_then(|extension: &Extension| extension.cause).map(Cause::from_code) {
+        Some(Cause::Hedge | Cause::Tie | Cause::Fallback) => true,
+        Some(Cause::Retry) => false,
+        None => header.is_backup && caller.method.class() != Class::Write,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// How many of `count` requests, evenly over the seconds from `from`, get a token.
+    fn taken(bucket: &mut Bucket, interval: Option<Duration>, count: u64, from: u64, seconds: u64) -> u64 {
+        let times = (0..count).map(|i| Instant(from * SECOND + i * seconds * SECOND / count));
+        times.filter(|at| bucket.take(interval, *at)).count() as u64
+    }
+
+    #[test]
+    fn a_full_bucket_holds_a_second_and_is_refilled_all_the_time() {
+        let share = Share { here: 1, all: 3 };
+        let mut bucket = Bucket::default();
+        // A third of 300 per second, and a full bucket to begin with.
+        assert_eq!(taken(&mut bucket, share.interval(300), 100_000, 10, 10), 1_099);
+        // Nothing in the meantime fills it again, and no more.
+        assert_eq!(taken(&mut bucket, share.interval(300), 500, 30, 1), 199);
+        // Ten milliseconds are one token.
+        let at = Instant(31 * SECOND);
+        assert_eq!((bucket.take(share.interval(300), at), bucket.take(share.interval(300), at)), (true, false));
+        assert!(bucket.take(share.interval(300), at + Duration::from_millis(10)));
+    }
+
+    #[test]
+    fn a_share_below_one_per_second_still_holds_a_token() {
+        let share = Share { here: 1, all: 12 };
+        let mut bucket = Bucket::default();
+        // One in twelve seconds.
+        assert_eq!(taken(&mut bucket, share.interval(1), 1_000, 100, 60), 5);
+    }
+
+    #[test]
+    fn no_rate_is_no_token() {
+        let mut bucket = Bucket::default();
+        assert_eq!(Share { here: 2, all: 2 }.interval(0), None);
+        assert_eq!(taken(&mut bucket, None, 100, 10, 10), 0);
+    }
+
+    #[test]
+    fn what_is_dropped_does_not_count() {
+        let mut limit = Limit { share: Share { here: 1, all: 1 }, ..Limit::default() };
+        let throttling =
+            Throttling { delay: Some(Delay { above: 5, by: Duration::from_millis(20) }), reject_above: Some(10) };
+        let verdicts: Vec<Verdict> = (0..40).map(|_| limit.judge(&throttling, Instant(SECOND))).collect();
+        assert_eq!(verdicts.iter().filter(|it| **it == Verdict::Serve).count(), 5);
+        assert_eq!(verdicts.iter().filter(|it| matches!(it, Verdict::Delay(_))).count(), 5);
+        assert_eq!(verdicts.iter().filter(|it| **it == Verdict::Reject).count(), 30);
+        // A second later the bucket is full, whatever was dropped.
+        let later = (0..40).filter(|_| limit.judge(&throttling, Instant(2 * SECOND)) != Verdict::Reject).count();
+        assert_eq!(later, 10);
+    }
+
+    #[test]
+    fn shares_of_all_nodes_are_the_whole() {
+        let per_second = |here| 1_000_000_000 / Share { here, all: 12 }.interval(1_200).map_or(1, |it| it.as_nanos());
+        assert_eq!([3, 4, 5].map(per_second), [300, 400, 500]);
+    }
+}

@@ -5,7 +5,7 @@
 //! lower bound: requests that were answered before it are not looked for, and the group is looked at once in vain.
 
 use crate::node::Node;
-use crate::replica::{Hosted, Origin, Replica};
+use crate::replica::{Hosted, Origin, PendingWrite, Replica};
 use hedgerow_env::Now;
 use hedgerow_types::{GroupId, Instant, Refusal};
 use std::time::Duration;
@@ -21,7 +21,7 @@ impl Replica {
 
     fn find_first_deadline(&self) -> Option<Instant> {
         let reads = self.reads.values().map(|read| &read.origin);
-        let writes = self.writes.values().map(|write| &write.origin);
+        let writes = self.writes.values().flat_map(PendingWrite::origins);
         reads.chain(writes).filter_map(Origin::deadline).min()
     }
 }
@@ -32,15 +32,15 @@ impl Node {
     pub fn wakes_at(&self) -> Option<Instant> {
         let group = self.wakes.first().map(|(at, _)| *at);
         let questions = self.asks.asking.values().filter_map(hedgerow_replication::Asking::wakes_at).min();
-        match (group, questions) {
-            (Some(group), Some(questions)) => Some(group.min(questions)),
-            (group, questions) => group.or(questions),
-        }
+        let held = [self.throttles.wakes_at(), self.forwards.wakes_at()];
+        [group, questions].into_iter().chain(held).flatten().min()
     }
 
     /// The time of [`Node::wakes_at`] has come. Early, late and repeated calls are harmless. [`Node::drive`] has to follow, as
     /// after any event.
     pub fn handle_wake(&mut self, now: Now) {
+        self.serve_delayed(now);
+        self.expire_forwards(now);
         while let Some((_, group)) = self.wakes.first().copied().filter(|(at, _)| *at <= now.instant) {
             self.wakes.pop_first();
             if let Some(replica) = self.running(group) {
@@ -77,18 +77,18 @@ impl Node {
         if replica.first_deadline.is_none_or(|first| first > now.instant) {
             return;
         }
-        let is_late = |origin: &Origin| origin.deadline().is_some_and(|deadline| deadline <= now.instant);
-        let reads: Vec<u64> =
-            replica.reads.iter().filter(|(_, read)| is_late(&read.origin)).map(|(ticket, _)| *ticket).collect();
-        let writes: Vec<u64> =
-            replica.writes.iter().filter(|(_, write)| is_late(&write.origin)).map(|(index, _)| *index).collect();
+        let reads = replica.reads.iter().filter(|(_, read)| read.origin.is_late(now.instant));
+        let reads: Vec<u64> = reads.map(|(ticket, _)| *ticket).collect();
         let mut late = Vec::new();
+        let writes = replica.writes.iter_mut();
+        let writes = writes.filter_map(|(index, write)| (!write.drop_late(now.instant, &mut late)).then_some(*index));
+        let writes: Vec<u64> = writes.collect();
         for ticket in reads {
             replica.group.cancel_read(ticket);
             late.extend(replica.reads.remove(&ticket).map(|read| read.origin));
         }
         for index in writes {
-            late.extend(replica.writes.remove(&index).map(|write| write.origin));
+            late.extend(replica.writes.remove(&index).into_iter().flat_map(PendingWrite::into_origins));
         }
         replica.first_deadline = replica.find_first_deadline();
         late.into_iter().for_each(|origin| self.refuse(origin, &Refusal::Expired, now));

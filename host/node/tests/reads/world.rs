@@ -20,6 +20,9 @@ use std::time::Duration;
 pub const MS: Duration = Duration::from_millis(1);
 const TICK: Duration = Duration::from_millis(50);
 
+/// Clients on connections from this one on number their requests themselves: their replies are in [`World::replies`] alone.
+pub const FOREIGN: ConnectionId = ConnectionId(1_000_000);
+
 pub struct Machine {
     pub node: Node,
     pub config: Config,
@@ -32,6 +35,9 @@ pub struct Machine {
     pub holds: fn(&Job) -> bool,
     /// The disk of the log stands still.
     pub is_log_stuck: bool,
+    /// A write to the log takes so long; what comes meanwhile goes into the next one.
+    pub log_takes: Duration,
+    log_is_done_at: Option<Instant>,
 }
 
 pub struct World {
@@ -40,10 +46,16 @@ pub struct World {
     /// Links that lose everything, one way.
     pub cut: BTreeSet<(NodeId, NodeId)>,
     pub delay: Duration,
+    /// Added to everything that a node sends, to clients too.
+    pub late: BTreeMap<NodeId, Duration>,
     on_the_way: BTreeMap<(Instant, u64), (NodeId, NodeId, BytesMut)>,
     last: u64,
     /// By the number of the request: when it was answered, and how.
     answers: BTreeMap<i32, (Instant, ReplyFrame)>,
+    /// Every request that has ever been answered: none is twice.
+    answered: BTreeSet<i32>,
+    /// Every reply as its client saw it: over which connection of which node, and its bytes.
+    pub replies: Vec<(NodeId, ConnectionId, Bytes)>,
     last_request: i32,
 }
 
@@ -78,6 +90,18 @@ pub fn bounded(ms: u64) -> ReadLevel {
     ReadLevel::Bounded(Duration::from_millis(ms))
 }
 
+impl Machine {
+    /// What waits for the disk of the log is durable.
+    fn finish_log(&mut self, now: Now) {
+        for (log, rounds) in self.logs.iter_mut().enumerate() {
+            while rounds.begin().unwrap() {
+                let tickets = rounds.finish().unwrap();
+                self.node.handle_round(log, Round::Done { tickets }, now);
+            }
+        }
+    }
+}
+
 impl World {
     pub fn new(count: u16) -> Self {
         Self::configured(count, |_| {})
@@ -91,9 +115,12 @@ impl World {
             machines: BTreeMap::new(),
             cut: BTreeSet::new(),
             delay: Duration::from_micros(50),
+            late: BTreeMap::new(),
             on_the_way: BTreeMap::new(),
             last: 0,
             answers: BTreeMap::new(),
+            answered: BTreeSet::new(),
+            replies: Vec::new(),
             last_request: 0,
         };
         for node in peers.keys() {
@@ -148,8 +175,10 @@ impl World {
 
     /// The next thing that happens before `end`, if anything does.
     fn step(&mut self, end: Instant) -> bool {
-        let next =
-            |machine: &Machine| machine.node.wakes_at().map_or(machine.next_tick, |at| at.min(machine.next_tick));
+        let next = |machine: &Machine| {
+            let times = [Some(machine.next_tick), machine.node.wakes_at(), machine.log_is_done_at];
+            times.into_iter().flatten().min().unwrap()
+        };
         let machine = self.machines.iter().map(|(id, machine)| (next(machine), *id)).min().unwrap();
         let message = self.on_the_way.keys().next().copied();
         if let Some((at, number)) = message.filter(|(at, _)| *at <= machine.0) {
@@ -180,6 +209,9 @@ impl World {
         if machine.node.wakes_at().is_some_and(|at| at <= self.now) {
             machine.node.handle_wake(now);
         }
+        if machine.log_is_done_at.take_if(|at| *at <= self.now).is_some() {
+            machine.finish_log(now);
+        }
         self.settle(id);
         true
     }
@@ -190,6 +222,9 @@ impl World {
         let machine = self.machines.get_mut(&id).unwrap();
         loop {
             machine.node.drive(now);
+            while machine.node.has_queued() {
+                machine.node.drive(now);
+            }
             let outbox = std::mem::take(machine.node.outbox());
             assert_eq!(outbox.failure, None);
             if outbox.is_empty() {
@@ -198,6 +233,10 @@ impl World {
             for (log, submission) in outbox.submissions {
                 machine.logs[log].submit(submission);
                 if machine.is_log_stuck {
+                    continue;
+                }
+                if !machine.log_takes.is_zero() {
+                    machine.log_is_done_at.get_or_insert(self.now + machine.log_takes);
                     continue;
                 }
                 assert!(machine.logs[log].begin().unwrap());
@@ -215,13 +254,21 @@ impl World {
             for (to, bytes) in outbox.peers {
                 if !self.cut.contains(&(id, to)) {
                     self.last += 1;
-                    self.on_the_way.insert((self.now + self.delay, self.last), (id, to, bytes));
+                    let late = self.late.get(&id).copied().unwrap_or_default();
+                    self.on_the_way.insert((self.now + self.delay + late, self.last), (id, to, bytes));
                 }
             }
-            for mut replies in outbox.clients.into_values() {
+            for (connection, mut replies) in outbox.clients {
                 while let Some(size) = call::reply_frame_size(&replies).unwrap() {
-                    let frame = call::decode_reply(replies.split_to(size).freeze()).unwrap();
-                    self.answers.insert(frame.sequence_id, (self.now, frame));
+                    let bytes = replies.split_to(size).freeze();
+                    self.replies.push((id, connection, bytes.clone()));
+                    let frame = call::decode_reply(bytes).unwrap();
+                    if connection >= FOREIGN {
+                        continue;
+                    }
+                    assert!(self.answered.insert(frame.sequence_id), "answered twice: {frame:?}");
+                    let late = self.late.get(&id).copied().unwrap_or_default();
+                    self.answers.insert(frame.sequence_id, (self.now + late, frame));
                 }
             }
         }
@@ -244,12 +291,7 @@ impl World {
         let now = self.clock();
         let machine = self.machines.get_mut(&id).unwrap();
         machine.is_log_stuck = false;
-        for (log, rounds) in machine.logs.iter_mut().enumerate() {
-            while rounds.begin().unwrap() {
-                let tickets = rounds.finish().unwrap();
-                machine.node.handle_round(log, Round::Done { tickets }, now);
-            }
-        }
+        machine.finish_log(now);
         self.settle(id);
     }
 
@@ -262,18 +304,28 @@ impl World {
 
     /// Like `send`, but the node is not driven: other requests come in the same batch.
     pub fn put(&mut self, to: NodeId, header: &Header, body: &Body) -> i32 {
+        self.put_on(ConnectionId(7), to, header, body)
+    }
+
+    /// The same over a connection of the caller's choice.
+    pub fn put_on(&mut self, connection: ConnectionId, to: NodeId, header: &Header, body: &Body) -> i32 {
         self.last_request += 1;
         let mut frame = BytesMut::new();
         call::encode_request(&mut frame, header, self.last_request, body);
         let now = self.clock();
         let node = &mut self.machines.get_mut(&to).unwrap().node;
-        node.handle_client(ConnectionId(7), frame.freeze(), now);
+        node.handle_client(connection, frame.freeze(), now);
         self.last_request
     }
 
     /// The answer to request `number`, if there is one, and when it came.
     pub fn answer(&mut self, number: i32) -> Option<(Instant, ReplyFrame)> {
         self.answers.remove(&number)
+    }
+
+    /// Whether request `number` is answered.
+    pub fn has_answer(&self, number: i32) -> bool {
+        self.answers.contains_key(&number)
     }
 
     pub fn wait(&mut self, number: i32) -> (Instant, ReplyFrame) {
@@ -436,5 +488,7 @@ fn start(config: Config, disk: SimDisk, now: Instant) -> Machine {
         held: Vec::new(),
         holds: |_| false,
         is_log_stuck: false,
+        log_takes: Duration::ZERO,
+        log_is_done_at: None,
     }
 }

@@ -1,0 +1,55 @@
+//! Switches that take a safety rule away, so that tests can show that they would notice.
+
+use crate::cancel::AttemptName;
+use crate::node::Node;
+use crate::outbox::ConnectionId;
+use hedgerow_types::Instant;
+use hedgerow_wire::Header;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// While true, a read that waited for its turn is judged by the clock of its arrival.
+pub static CHECK_ON_ARRIVAL: AtomicBool = AtomicBool::new(false);
+/// While true, a cancel takes back what any client sent under the same numbers.
+pub static CANCEL_ANYBODYS: AtomicBool = AtomicBool::new(false);
+/// While true, a tied attempt that has begun is dropped when the other one begins.
+pub static DROP_BEGUN: AtomicBool = AtomicBool::new(false);
+/// While true, a write that is sent on to its leader loses its number.
+pub static FORGET_NUMBER: AtomicBool = AtomicBool::new(false);
+
+fn is_set(switch: &AtomicBool) -> bool {
+    switch.load(Ordering::SeqCst)
+}
+
+/// By which moment a read is judged whose turn has come `now`.
+pub(crate) fn judged_at(now: Instant, arrival: Instant) -> Instant {
+    if is_set(&CHECK_ON_ARRIVAL) { arrival } else { now }
+}
+
+/// The header of a write that was sent on.
+pub(crate) fn sent_on(mut header: Header) -> Header {
+    if is_set(&FORGET_NUMBER)
+        && let Some(extension) = &mut header.extension
+    {
+        extension.sequence = None;
+    }
+    header
+}
+
+impl Node {
+    /// Whom a cancel reaches.
+    pub(crate) fn cancelled(&self, connection: ConnectionId, name: AttemptName) -> (ConnectionId, AttemptName) {
+        let is_like = |other: &AttemptName| (other.request, other.attempt) == (name.request, name.attempt);
+        let mut listed = self.attempts.names().filter(|(_, other)| other.client != name.client && is_like(other));
+        if is_set(&CANCEL_ANYBODYS) { listed.next().unwrap_or((connection, name)) } else { (connection, name) }
+    }
+
+    /// The other attempt has begun, and this one had before.
+    pub(crate) fn drop_begun(&mut self, name: AttemptName, now: Instant) {
+        let listed = self.attempts.names().find(|(_, other)| *other == name);
+        if is_set(&DROP_BEGUN)
+            && let Some((connection, name)) = listed
+        {
+            self.take_back(connection, name, now);
+        }
+    }
+}

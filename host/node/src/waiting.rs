@@ -1,0 +1,87 @@
+//! Requests that wait here for a time or for another node: found by number, by time and by connection.
+
+use crate::outbox::ConnectionId;
+use hedgerow_types::Instant;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Waiting requests, each with what is to be done with it.
+#[derive(Debug)]
+pub(crate) struct Waiting<T> {
+    requests: BTreeMap<u64, (Instant, ConnectionId, T)>,
+    by_time: BTreeSet<(Instant, u64)>,
+    by_connection: BTreeSet<(ConnectionId, u64)>,
+}
+
+impl<T> Default for Waiting<T> {
+    fn default() -> Self {
+        Self { requests: BTreeMap::new(), by_time: BTreeSet::new(), by_connection: BTreeSet::new() }
+    }
+}
+
+impl<T> Waiting<T> {
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// `number` must be new.
+    pub(crate) fn insert(&mut self, number: u64, until: Instant, connection: ConnectionId, value: T) {
+        self.requests.insert(number, (until, connection, value));
+        self.by_time.insert((until, number));
+        self.by_connection.insert((connection, number));
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<&T> {
+        self.requests.get(&number).map(|(_, _, value)| value)
+    }
+
+    pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
+        let (until, connection, value) = self.requests.remove(&number)?;
+        self.by_time.remove(&(until, number));
+        self.by_connection.remove(&(connection, number));
+        Some(value)
+    }
+
+    /// Until when the first one waits.
+    pub(crate) fn first(&self) -> Option<Instant> {
+        self.by_time.first().map(|(until, _)| *until)
+    }
+
+    /// The first one that waits until `now` at most.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<T> {
+        let (until, number) = *self.by_time.first()?;
+        if until > now { None } else { self.remove(number) }
+    }
+
+    /// Removes what came on a connection.
+    pub(crate) fn remove_of(&mut self, connection: ConnectionId) -> Vec<T> {
+        let range = (connection, 0)..=(connection, u64::MAX);
+        let numbers: Vec<u64> = self.by_connection.range(range).map(|(_, number)| *number).collect();
+        numbers.into_iter().filter_map(|number| self.remove(number)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_comes_in_the_order_of_time() {
+        let mut waiting = Waiting::default();
+        for (number, until) in [(1, 30), (2, 10), (3, 20)] {
+            waiting.insert(number, Instant(until), ConnectionId(number), until);
+        }
+        assert_eq!((waiting.first(), waiting.pop_due(Instant(9))), (Some(Instant(10)), None));
+        assert_eq!((waiting.pop_due(Instant(20)), waiting.pop_due(Instant(20))), (Some(10), Some(20)));
+        assert_eq!((waiting.pop_due(Instant(20)), waiting.get(1)), (None, Some(&30)));
+    }
+
+    #[test]
+    fn r17_what_leaves_leaves_nothing_behind() {
+        let mut waiting = Waiting::default();
+        (0..100).for_each(|number| waiting.insert(number, Instant(number % 7), ConnectionId(number % 3), number));
+        assert_eq!(waiting.remove_of(ConnectionId(1)).len(), 33);
+        assert_eq!((waiting.remove(0), waiting.remove(0), waiting.remove(1)), (Some(0), None, None));
+        assert_eq!(std::iter::from_fn(|| waiting.pop_due(Instant(9))).count(), 66);
+        assert_eq!((waiting.len(), waiting.by_time.len(), waiting.by_connection.len()), (0, 0, 0));
+    }
+}

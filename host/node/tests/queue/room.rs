@@ -1,0 +1,192 @@
+//! How much may wait, who is refused when it is too much, and what a refusal says.
+
+use crate::named::{CONNECTION, Small, extra, first, refusal_of};
+use crate::world::{MS, value_of};
+use hedgerow_node::config::{EXTRA_READS_QUEUED_MAX, READS_QUEUED_MAX};
+use hedgerow_types::{NodeId, ReadLevel, Refusal};
+use hedgerow_wire::Extension;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+fn is_busy(refusal: Option<&Refusal>) -> bool {
+    matches!(refusal, Some(Refusal::Busy(_)))
+}
+
+/// Fills the queue of `node` with first attempts; their numbers.
+fn fill(small: &mut Small, node: NodeId, count: usize) -> Vec<i32> {
+    (0..count as u64).map(|request| small.put(node, first(1_000 + request, ReadLevel::Eventual))).collect()
+}
+
+/// What a node knows whatever its load, it says whatever its load.
+#[test]
+fn r01_a_node_that_does_not_lead_says_so_with_a_full_queue() {
+    let mut small = Small::new();
+    let follower = small.places.followers[0];
+    let queued = fill(&mut small, follower, READS_QUEUED_MAX);
+    let misled = Extension { any_replica: false, ..first(1, ReadLevel::Linearizable) };
+    let misled = small.put(follower, misled);
+    let one_more = small.put(follower, first(2, ReadLevel::Eventual));
+    let now = small.world.now;
+    small.world.settle(follower);
+    assert!(matches!(small.refusal(misled), Some(Refusal::NotLeader { .. })));
+    assert!(is_busy(small.refusal(one_more).as_ref()));
+    assert!(queued.iter().all(|number| refusal_of(&small.world.answer(*number).unwrap().1).is_none()));
+    assert_eq!(small.world.now, now, "at once");
+    small.assert_idle(follower);
+}
+
+#[test]
+fn h20_extra_attempts_are_shed_first_and_the_newest_of_them() {
+    let mut small = Small::new();
+    let node = small.places.leader;
+    let extras: Vec<i32> = (0..EXTRA_READS_QUEUED_MAX as u64)
+        .map(|request| small.put(node, extra(request, ReadLevel::Eventual)))
+        .collect();
+    let refused = small.put(node, extra(90_000, ReadLevel::Eventual));
+    let firsts = fill(&mut small, node, READS_QUEUED_MAX - EXTRA_READS_QUEUED_MAX);
+    // There is no room any more: the newest extra attempts make it.
+    let more: Vec<i32> = (0..10).map(|request| small.put(node, first(80_000 + request, ReadLevel::Eventual))).collect();
+    small.world.settle(node);
+    let mut is_served = |number: &i32| value_of(small.world.answer(*number).unwrap().1).is_ok();
+    assert!(!is_served(&refused), "the extra attempts' share was full");
+    assert!(firsts.iter().chain(&more).all(&mut is_served));
+    let kept = EXTRA_READS_QUEUED_MAX - more.len();
+    assert!(extras[..kept].iter().all(&mut is_served));
+    assert!(!extras[kept..].iter().any(&mut is_served));
+    let told = small.told(node);
+    assert_eq!((&told["first"]["shed"], &told["extra"]["shed"]), (&0.into(), &11.into()), "{told}");
+    small.assert_idle(node);
+}
+
+/// What has expired holds no place.
+#[test]
+fn expired_extra_attempts_make_room_for_new_ones() {
+    let mut small = Small::new();
+    let node = small.places.leader;
+    for request in 0..EXTRA_READS_QUEUED_MAX as u64 {
+        small.put(node, Extension { deadline_ms: Some(5), ..extra(request, ReadLevel::Eventual) });
+    }
+    small.world.now = small.world.now + 5 * MS;
+    let fresh = small.put(node, extra(90_000, ReadLevel::Eventual));
+    assert_eq!(small.turn(node).last(), Some(&fresh), "served, behind the refusals");
+    let told = small.told(node);
+    assert_eq!((&told["extra"]["expired"], &told["extra"]["shed"]), (&EXTRA_READS_QUEUED_MAX.into(), &0.into()));
+}
+
+/// Lets `node` serve two batches of 64 reads at so much each.
+fn teach(small: &mut Small, node: NodeId, each: Duration) {
+    for batch in 0..2 {
+        for request in 0..64 {
+            small.put(node, first(batch * 100 + request, ReadLevel::Eventual));
+        }
+        small.world.settle(node);
+        let now = small.world.now;
+        small.world.machines.get_mut(&node).unwrap().node.note_work(each * 64, now);
+    }
+}
+
+fn with_threshold(extension: Extension, ms: i32) -> Extension {
+    Extension { busy_threshold_ms: Some(ms), ..extension }
+}
+
+#[test]
+fn a_caller_that_would_not_wait_so_long_is_told_at_once_how_long_it_is() {
+    let mut small = Small::new();
+    let node = small.places.leader;
+    teach(&mut small, node, MS);
+    let queued = fill(&mut small, node, 10);
+    let [impatient, patient] =
+        [9, 10].map(|threshold| small.put(node, with_threshold(first(1, ReadLevel::Eventual), threshold)));
+    // An extra attempt waits for every first one, and not the other way round.
+    let behind = small.put(node, with_threshold(extra(2, ReadLevel::Eventual), 10));
+    let queued_extra = small.put(node, extra(3, ReadLevel::Eventual));
+    let before = small.put(node, with_threshold(first(4, ReadLevel::Eventual), 11));
+    let indifferent = small.put(node, first(5, ReadLevel::Eventual));
+    let at_once = small.world.machines.get_mut(&node).unwrap().node.outbox().clients[&CONNECTION].clone();
+    assert!(!at_once.is_empty(), "the node was not driven");
+    small.world.settle(node);
+    assert_eq!(small.refusal(impatient), Some(Refusal::BusyFor { estimated_wait_ms: 10 }));
+    assert_eq!(small.refusal(behind), Some(Refusal::BusyFor { estimated_wait_ms: 11 }));
+    for number in queued.into_iter().chain([patient, queued_extra, before, indifferent]) {
+        assert!(value_of(small.world.answer(number).unwrap().1).is_ok());
+    }
+    let told = small.told(node);
+    assert_eq!((&told["first"]["busy_for"], &told["extra"]["busy_for"]), (&1.into(), &1.into()), "{told}");
+    small.assert_idle(node);
+}
+
+/// Nobody is sent away for what was a while ago, in another life of the process, or once.
+#[test]
+fn r16_no_stale_busy() {
+    let mut small = Small::new();
+    let node = small.places.leader;
+    let ask = |small: &mut Small, request| {
+        fill(small, node, 100);
+        let number = small.put(node, with_threshold(first(request, ReadLevel::Eventual), 1));
+        small.world.settle(node);
+        let now = small.world.now;
+        small.world.machines.get_mut(&node).unwrap().node.note_work(100 * MS, now);
+        refusal_of(&small.world.answer(number).unwrap().1)
+    };
+    assert_eq!(ask(&mut small, 1), None, "nothing is known yet");
+    teach(&mut small, node, MS);
+    assert_eq!(ask(&mut small, 2), Some(Refusal::BusyFor { estimated_wait_ms: 100 }));
+    teach(&mut small, node, MS);
+    small.world.run(1_100 * MS);
+    assert_eq!(ask(&mut small, 3), None, "a second ago it was slow");
+    teach(&mut small, node, Duration::from_micros(3));
+    // One read that took a second, a stall of the machine say.
+    small.put(node, first(4, ReadLevel::Eventual));
+    small.world.settle(node);
+    let now = small.world.now;
+    small.world.machines.get_mut(&node).unwrap().node.note_work(1_000 * MS, now);
+    assert_eq!(ask(&mut small, 5), None, "one slow request");
+    teach(&mut small, node, MS);
+    assert!(ask(&mut small, 6).is_some());
+    teach(&mut small, node, MS);
+    small.world.restart(node);
+    small.world.run(5_000 * MS);
+    assert_eq!(ask(&mut small, 7), None, "a new life");
+}
+
+/// Counts the lines that reach the log.
+struct Log(Arc<AtomicU64>);
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::INFO
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn r21_overload_is_a_line_in_ten_seconds() {
+    let lines = Arc::new(AtomicU64::new(0));
+    // A second one: with one alone, `tracing` asks the threads of other tests whether anybody listens.
+    let _second = tracing::Dispatch::new(Log(Arc::new(AtomicU64::new(0))));
+    let mut small = Small::new();
+    let node = small.places.leader;
+    let refused = tracing::subscriber::with_default(Log(Arc::clone(&lines)), || {
+        for _ in 0..20 {
+            for request in 0..2 * EXTRA_READS_QUEUED_MAX as u64 {
+                small.put(node, extra(request, ReadLevel::Eventual));
+            }
+            small.world.settle(node);
+            small.world.run(1_000 * MS);
+        }
+        small.told(node)["extra"]["shed"].as_u64()
+    });
+    assert_eq!(refused, Some(20 * EXTRA_READS_QUEUED_MAX as u64));
+    let lines = lines.load(Ordering::Relaxed);
+    assert!((2..=3).contains(&lines), "{lines} lines in 20 s");
+}
