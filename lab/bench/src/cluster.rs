@@ -1,5 +1,6 @@
 //! The connections to a cluster, and how requests become calls of the client.
 
+use crate::hedging::Counts;
 use crate::keys::KeyForm;
 use crate::load::Load;
 use crate::mix::Request;
@@ -13,6 +14,7 @@ use hedgerow_client::{
 };
 use hedgerow_types::limit::SCAN_PAGE_ROWS_MAX;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The sort key of a row's counter in a hash table, and the prefix of its key in an ordered one.
 const COUNTER: &str = "counter";
@@ -23,6 +25,9 @@ pub(crate) struct Connections {
     handles: Vec<Handle>,
     form: KeyForm,
     counter: Arc<Counter>,
+    /// Those whose extra attempts count; none where the load sends none.
+    hedging: Vec<Client>,
+    reads_sent: Arc<AtomicU64>,
 }
 
 #[derive(Clone, Debug)]
@@ -43,7 +48,8 @@ impl Connections {
     /// Opens the load's table `count` times, to be read as the load says.
     pub(crate) async fn open(addresses: &[String], load: &Load, count: u32) -> Result<Self> {
         let counter = Arc::new(Counter::default());
-        let mut handles = Vec::with_capacity(count as usize);
+        let (mut handles, mut hedging) = (Vec::with_capacity(count as usize), Vec::new());
+        let is_hedged = !load.hedging.is_off();
         for _ in 0..count.max(1) {
             let client = connect(addresses, load).await?;
             let handle = match load.workload.table.kind {
@@ -51,9 +57,12 @@ impl Connections {
                 Kind::Ordered => Handle::Ordered(client.open_ordered_table(&load.table).await?),
             };
             let is_plain = load.reading.is_plain();
-            handles.push(if is_plain { handle } else { handle.reading(&client, &load.reading, &counter) });
+            let handle = if is_plain { handle } else { handle.reading(&client, &load.reading, &counter) };
+            handles.push(if is_hedged { handle.hedging(load) } else { handle });
+            hedging.extend(is_hedged.then_some(client));
         }
-        Ok(Self { handles, form: KeyForm::of(&load.workload.table), counter })
+        let form = KeyForm::of(&load.workload.table);
+        Ok(Self { handles, form, counter, hedging, reads_sent: Arc::default() })
     }
 
     /// What is served counts from the moment `begin` of the machine's clock on.
@@ -66,10 +75,25 @@ impl Connections {
         Arc::clone(&self.counter)
     }
 
+    /// What the clients have counted of extra attempts so far; `None` where the load sends none. Whom to ask later: the
+    /// connections themselves are part of what sends the requests.
+    pub(crate) fn hedge_counts(&self) -> impl Fn() -> Option<Counts> + Send + Sync + use<> {
+        let clients = self.hedging.clone();
+        move || (!clients.is_empty()).then(|| Counts::of(&clients))
+    }
+
+    /// Where reads are counted, those of the warm-up too.
+    pub(crate) fn reads_sent(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.reads_sent)
+    }
+
     /// Carries out `request` on the connection of `client`.
     pub(crate) fn call(&self, client: usize, request: Request) -> impl Future<Output = Reply> + Send + use<> {
         let handle = self.handles[client % self.handles.len()].clone();
         let form = self.form;
+        if request.is_read() {
+            self.reads_sent.fetch_add(1, Ordering::Relaxed);
+        }
         async move {
             match request {
                 Request::Get { row } => Ok(found(handle.get(form, row).await?.is_some())),
@@ -102,6 +126,14 @@ impl Handle {
                 let table = table.reading(options);
                 Self::Ordered(session.map_or(table.clone(), |session| table.in_session(&session)))
             }
+        }
+    }
+
+    fn hedging(self, load: &Load) -> Self {
+        let options = load.hedging.options();
+        match self {
+            Self::Hash(table) => Self::Hash(table.hedging(options)),
+            Self::Ordered(table) => Self::Ordered(table.hedging(options)),
         }
     }
 

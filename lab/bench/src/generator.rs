@@ -4,6 +4,7 @@ use crate::arrivals::Arrivals;
 use crate::cluster::Connections;
 use crate::cpu;
 use crate::engine::{Engine, Source, Times, Watched};
+use crate::hedging::Counts;
 use crate::load::Load;
 use crate::mix::{Mix, Part};
 use crate::pace::{OsPace, machine_now};
@@ -14,6 +15,7 @@ use hedgerow_report::Second;
 use hedgerow_types::random::Random;
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How much longer than the operations' timeout replies are waited for: the client reports a timeout a little late.
@@ -76,14 +78,15 @@ impl Generator {
         let mix = Mix::new(&load.workload, load.seed, part);
         let pace = OsPace::new(load.spin).context("making a timer")?;
         connections.count_from(times.begin);
-        let counter = connections.counter();
+        let (counter, reads_sent) = (connections.counter(), connections.reads_sent());
+        let hedge_counts = connections.hedge_counts();
         let call = move |client, request| connections.call(client, request);
         // A closed loop waits its turn like everybody, or it would take from the servers what it measures.
         let _preferred = matches!(load.arrivals, Arrivals::Open { .. }).then(PreferredThread::new);
         sleep_until(start).await;
         let engine = Engine::new(call, pace, times, mix, source, watched.clone());
         let mut engine = tokio::spawn(tokio::task::unconstrained(engine));
-        let mut meter = Meter::new(load.server_processes);
+        let mut meter = Meter::new(load.server_processes, hedge_counts);
         let mut stop = pin!(stop);
         let mut is_stopped = false;
         let mut seconds = 0;
@@ -109,9 +112,11 @@ impl Generator {
         while next_second <= end {
             next_second = pass_second();
         }
-        let (generator_cpu_s, server_cpu_s) = meter.finish();
+        let Usage { own: generator_cpu_s, servers: server_cpu_s, hedging } = meter.finish();
         let mut record = std::mem::replace(&mut *watched.record(), Record::new());
         record.reads = counter.reads();
+        record.hedging = hedging;
+        record.reads_sent = reads_sent.load(Ordering::Relaxed);
         let duration = Duration::from_nanos(end.saturating_sub(times.begin));
         Ok(PartResult { record, duration, generator_cpu_s, server_cpu_s })
     }
@@ -122,22 +127,34 @@ pub(crate) async fn sleep_until(at: u64) {
     tokio::time::sleep(Duration::from_nanos(at.saturating_sub(machine_now()))).await;
 }
 
-/// CPU time of this process and of the servers over the measurement.
-pub(crate) struct Meter {
+/// CPU time of this process and of the servers over the measurement, and what the clients counted meanwhile.
+pub(crate) struct Meter<H> {
     processes: BTreeMap<String, u32>,
+    hedging: H,
     before: Option<Usage>,
     used: Option<Usage>,
 }
 
-type Usage = (f64, BTreeMap<String, f64>);
+/// What a [`Meter`] reads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Usage {
+    /// CPU seconds of this process.
+    pub(crate) own: f64,
+    /// Those of each server.
+    pub(crate) servers: BTreeMap<String, f64>,
+    /// Extra attempts; `None` where the load sends none.
+    pub(crate) hedging: Option<Counts>,
+}
 
-impl Meter {
-    pub(crate) fn new(processes: BTreeMap<String, u32>) -> Self {
-        Self { processes, before: None, used: None }
+impl<H: Fn() -> Option<Counts>> Meter<H> {
+    /// `hedging` is asked for the counts so far.
+    pub(crate) fn new(processes: BTreeMap<String, u32>, hedging: H) -> Self {
+        Self { processes, hedging, before: None, used: None }
     }
 
     fn read(&self) -> Usage {
-        (cpu::of_this_process(), cpu::of_processes(&self.processes))
+        let (own, servers) = (cpu::of_this_process(), cpu::of_processes(&self.processes));
+        Usage { own, servers, hedging: (self.hedging)() }
     }
 
     /// Reads at the beginning and at the end of the measurement; never ends. May be dropped and called again.
@@ -158,10 +175,14 @@ impl Meter {
         if let Some(used) = &self.used {
             return used.clone();
         }
-        let (own, servers) = self.read();
+        let now = self.read();
         let used = match &self.before {
-            Some((own_before, servers_before)) => (own - own_before, cpu::between(servers_before, &servers)),
-            None => (0.0, BTreeMap::new()),
+            Some(before) => Usage {
+                own: now.own - before.own,
+                servers: cpu::between(&before.servers, &now.servers),
+                hedging: now.hedging.map(|counts| counts.since(&before.hedging.clone().unwrap_or_default())),
+            },
+            None => Usage::default(),
         };
         self.used = Some(used.clone());
         used

@@ -7,6 +7,7 @@
 //!     Target           a cluster through the Rust client, or a fake in tests     target, cluster
 //!   record             histograms by operation, seconds, send lag                record
 //!   counter            who served reads, and how old they were at most           reading
+//!   counts             extra attempts, as the clients count them                 hedging
 //! Measurement          merged over processes, judged, made into a report's run   measurement, verdict
 //! ```
 //!
@@ -24,6 +25,7 @@ mod engine;
 mod engine_tests;
 mod fake_node;
 mod generator;
+mod hedging;
 mod keys;
 mod lanes;
 mod load;
@@ -45,10 +47,12 @@ mod self_test;
 mod values;
 #[cfg(test)]
 mod virtual_time;
+mod work;
 mod workload;
 mod zipf;
 
 pub use arrivals::{Arrivals, IN_FLIGHT_MAX_DEFAULT, Spacing};
+pub use hedging::Hedging;
 pub use load::Load;
 pub use measurement::{Label, Measurement};
 pub use operation::Operation;
@@ -57,4 +61,5 @@ pub use processes::worker;
 pub use reading::Reading;
 pub use run::run;
 pub use self_test::{SelfTest, self_test};
+pub use work::ServerWork;
 pub use workload::{Keys, Kind, ROWS_MAX, Shares, Spread, Table, VALUE_SIZE_MAX, Values, Workload, ZIPFIAN_EXPONENT};

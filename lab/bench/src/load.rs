@@ -1,6 +1,7 @@
 //! A load: which workload, how fast, how long, from where.
 
 use crate::arrivals::{Arrivals, IN_FLIGHT_MAX_DEFAULT, Spacing};
+use crate::hedging::Hedging;
 use crate::reading::Reading;
 use crate::workload::Workload;
 use anyhow::{Result, ensure};
@@ -32,6 +33,8 @@ pub struct Load {
     pub arrivals: Arrivals,
     /// How fresh reads must be, and which replicas are asked; by default the leader, at the table's level.
     pub reading: Reading,
+    /// What extra attempts requests get; by default none.
+    pub hedging: Hedging,
     /// How long is measured; default 10 s.
     pub duration: Duration,
     /// How long requests are sent before; default 1 s.
@@ -64,6 +67,7 @@ impl Load {
             workload,
             arrivals,
             reading: Reading::default(),
+            hedging: Hedging::default(),
             duration: Duration::from_secs(10),
             warm_up: Duration::from_secs(1),
             connections: None,
@@ -82,6 +86,7 @@ impl Load {
     pub fn check(&self) -> Result<()> {
         self.workload.check()?;
         self.reading.check()?;
+        self.hedging.check()?;
         ensure!(!self.duration.is_zero(), "the duration must be above 0");
         ensure!(!self.timeout.is_zero(), "the timeout must be above 0");
         let processes = self.processes;

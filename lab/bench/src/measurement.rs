@@ -4,6 +4,7 @@ use crate::arrivals::Arrivals;
 use crate::generator::PartResult;
 use crate::load::Load;
 use crate::record::{Counted, Record};
+use crate::work::ServerWork;
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use hedgerow_report::{Folder, Latency, LoopKind, Operation, Run, Second, merge_histograms};
@@ -25,6 +26,7 @@ pub struct Measurement {
     record: Record,
     generator_cpu_s: f64,
     server_cpu_s: BTreeMap<String, f64>,
+    work: Option<ServerWork>,
 }
 
 /// Which run of an outcome a measurement is.
@@ -62,6 +64,7 @@ impl Measurement {
             record: Record::new(),
             generator_cpu_s: 0.0,
             server_cpu_s: BTreeMap::new(),
+            work: None,
         };
         for part in parts {
             measurement.record.merge(&part.record);
@@ -74,6 +77,11 @@ impl Measurement {
 
     pub(crate) fn set_server_cpu(&mut self, server_cpu_s: BTreeMap<String, f64>) {
         self.server_cpu_s = server_cpu_s;
+    }
+
+    /// Adds what the servers have done from before the beginning of the warm-up until after the last reply.
+    pub fn set_server_work(&mut self, work: ServerWork) {
+        self.work = Some(work);
     }
 
     /// How long was measured.
@@ -216,6 +224,7 @@ impl Measurement {
             timeline: self.seconds(),
             faults: Vec::new(),
             extra: self.extra(),
+            hedging: self.hedging(),
         })
     }
 
@@ -232,6 +241,19 @@ impl Measurement {
         let all = figures.into_iter().map(|(name, count)| (name.to_owned(), count)).chain(errors);
         let all = all.filter(|(_, count)| *count > 0).map(|(name, count)| (name, count as f64));
         all.chain(self.read_figures()).collect()
+    }
+
+    /// What extra attempts were sent, and what they cost; `None` where the load sends none.
+    fn hedging(&self) -> Option<hedgerow_report::Hedging> {
+        let record = &self.record;
+        let levels = record.reads.by_level.iter().map(|(level, count)| ((*level).to_owned(), *count));
+        let work = self.work.as_ref();
+        record.hedging.as_ref().map(|counts| hedgerow_report::Hedging {
+            served_levels: levels.collect(),
+            extra_work_percent: work.and_then(|work| work.extra_percent(record.reads_sent)),
+            servers: work.into_iter().flat_map(ServerWork::extra).collect(),
+            ..counts.report()
+        })
     }
 
     /// What replicas served, by node and by role, and what they said of it.
@@ -319,6 +341,24 @@ mod tests {
         let run = measurement.into_run(Label::default(), None).unwrap();
         assert_eq!((run.operations[0].errors, run.operations[0].timeouts), (1, 1));
         assert_eq!(run.extra["error_storage_count"], 1.0);
+    }
+
+    #[test]
+    fn what_is_hedged_is_told_with_what_servers_say() {
+        let plain = measurement(Arrivals::clients(1), 0.0, |record| mixed(record, 0));
+        assert_eq!(plain.into_run(Label::default(), None).unwrap().hedging, None);
+        let mut hedged = measurement(Arrivals::clients(1), 0.0, |record| {
+            mixed(record, 0);
+            record.reads_sent = 1_000;
+            record.reads.by_level.insert("bounded", 3);
+            record.hedging = Some(crate::hedging::Counts { first: 200, ..Default::default() });
+        });
+        hedged.set_server_work(
+            ServerWork::parse(r#"{"served": {"bounded": {"leader": 1010}}, "queue": {"extra": {"shed": 4}}}"#).unwrap(),
+        );
+        let hedging = hedged.into_run(Label::default(), None).unwrap().hedging.unwrap();
+        assert_eq!((hedging.first, hedging.extra_work_percent), (200, Some(1.0)));
+        assert_eq!((hedging.served_levels["bounded"], hedging.servers["extra_shed"]), (3, 4));
     }
 
     #[test]

@@ -35,6 +35,14 @@ impl Request {
         }
     }
 
+    /// Whether replicas execute a read for it: one, but for scans that take several pages.
+    pub(crate) fn is_read(&self) -> bool {
+        match self {
+            Self::Get { .. } | Self::MultiGet { .. } | Self::ReadModifyWrite { .. } | Self::Scan { .. } => true,
+            Self::Set { .. } | Self::Insert { .. } | Self::BatchSet { .. } | Self::Incr { .. } => false,
+        }
+    }
+
     /// The row that it makes, if it makes one.
     pub(crate) fn inserted_row(&self) -> Option<u64> {
         match self {

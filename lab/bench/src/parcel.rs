@@ -1,8 +1,9 @@
 //! What one generator measured, as its process sends it to its parent: histograms in their own compressed form.
 
 use crate::generator::PartResult;
+use crate::hedging::Counts;
 use crate::operation::Operation;
-use crate::reading::{Reads, role_named};
+use crate::reading::{Reads, level_named, role_named};
 use crate::record::{Counted, Record, SecondCounted};
 use anyhow::{Context as _, Result, anyhow};
 use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
@@ -25,6 +26,8 @@ pub(crate) struct Parcel {
     unsent: u64,
     held_back: u64,
     reads: PackedReads,
+    hedging: Option<Counts>,
+    reads_sent: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -32,6 +35,7 @@ pub(crate) struct Parcel {
 struct PackedReads {
     by_node: BTreeMap<String, u64>,
     by_role: BTreeMap<String, u64>,
+    by_level: BTreeMap<String, u64>,
     repeated: u64,
     staleness: Vec<u8>,
     at_server: Vec<u8>,
@@ -42,6 +46,7 @@ impl PackedReads {
         Ok(Self {
             by_node: reads.by_node.iter().map(|(node, count)| (node.to_string(), *count)).collect(),
             by_role: reads.by_role.iter().map(|(role, count)| ((*role).to_owned(), *count)).collect(),
+            by_level: reads.by_level.iter().map(|(level, count)| ((*level).to_owned(), *count)).collect(),
             repeated: reads.repeated,
             staleness: pack(&reads.staleness)?,
             at_server: pack(&reads.at_server)?,
@@ -54,6 +59,9 @@ impl PackedReads {
             reads.by_node.insert(node.parse().map_err(|_| anyhow!("{node:?} is no address"))?, count);
         }
         reads.by_role = self.by_role.into_iter().map(|(role, count)| (role_named(&role), count)).collect();
+        for (level, count) in self.by_level {
+            reads.by_level.insert(level_named(&level).context("an unknown level")?, count);
+        }
         add(&mut reads.staleness, &self.staleness)?;
         add(&mut reads.at_server, &self.at_server)?;
         Ok(reads)
@@ -97,6 +105,8 @@ impl Parcel {
             unsent: record.unsent,
             held_back: record.held_back,
             reads: PackedReads::of(&record.reads)?,
+            hedging: record.hedging.clone(),
+            reads_sent: record.reads_sent,
         })
     }
 
@@ -120,6 +130,8 @@ impl Parcel {
         record.unsent = self.unsent;
         record.held_back = self.held_back;
         record.reads = self.reads.open()?;
+        record.hedging = self.hedging;
+        record.reads_sent = self.reads_sent;
         let (duration, generator_cpu_s) = (self.duration, self.generator_cpu_s);
         Ok(PartResult { record, duration, generator_cpu_s, server_cpu_s: BTreeMap::new() })
     }
@@ -157,6 +169,9 @@ mod tests {
         record.reads.by_node.insert(node, 5);
         record.reads.by_role.insert("learner", 5);
         record.reads.repeated = 2;
+        record.reads.by_level.insert("bounded", 4);
+        record.hedging = Some(Counts { first: 6, ..Counts::default() });
+        record.reads_sent = 7;
         record.reads.staleness.record(1_000).unwrap();
         let result = PartResult {
             record: record.clone(),
@@ -180,6 +195,8 @@ mod tests {
         assert_eq!(opened.record.errors, record.errors);
         let reads = &opened.record.reads;
         assert_eq!((reads.by_node[&node], reads.by_role["learner"], reads.repeated), (5, 5, 2));
+        assert_eq!((reads.by_level["bounded"], opened.record.reads_sent), (4, 7));
+        assert_eq!(opened.record.hedging, record.hedging);
         assert_eq!(reads.staleness, record.reads.staleness);
     }
 

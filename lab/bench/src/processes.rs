@@ -14,7 +14,7 @@
 //! Each message is a line of JSON. A worker whose input ends has lost its parent, and ends too.
 
 use crate::engine::Times;
-use crate::generator::{Generator, Meter, PartResult};
+use crate::generator::{Generator, Meter, PartResult, Usage};
 use crate::load::Load;
 use crate::measurement::Measurement;
 use crate::mix::Part;
@@ -173,7 +173,7 @@ pub(crate) async fn run(
         tokio::spawn(worker.listen(sender.clone()));
     }
     drop(sender);
-    let mut meter = Meter::new(load.server_processes.clone());
+    let mut meter = Meter::new(load.server_processes.clone(), || None);
     let times = Times::of(load, start);
     let mut seconds = Seconds { count: load.processes as usize, waiting: BTreeMap::new() };
     let mut results = Vec::new();
@@ -196,7 +196,7 @@ pub(crate) async fn run(
             () = meter.follow(times), if !is_stopped => {}
         }
     }
-    let (_, server_cpu_s) = meter.finish();
+    let Usage { servers: server_cpu_s, .. } = meter.finish();
     let mut measurement = Measurement::of(load, results);
     measurement.set_server_cpu(server_cpu_s);
     Ok(measurement)

@@ -26,6 +26,8 @@ pub struct Reading {
     /// Where the clients stand, for the modes that prefer what is near.
     #[serde(with = "text")]
     pub labels: Labels,
+    /// Whether who serves is left uncounted: counting takes some of the time of the generator.
+    pub is_uncounted: bool,
 }
 
 impl Reading {
@@ -38,7 +40,7 @@ impl Reading {
     pub(crate) fn options(&self, counter: &Arc<Counter>) -> ReadOptions {
         let counter = Arc::clone(counter);
         let observer = Observer::new(move |served| counter.note(served));
-        ReadOptions { level: self.level, mode: self.mode, observer: Some(observer) }
+        ReadOptions { level: self.level, mode: self.mode, observer: (!self.is_uncounted).then_some(observer) }
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -55,6 +57,8 @@ impl Reading {
 pub(crate) struct Reads {
     pub(crate) by_node: BTreeMap<SocketAddr, u64>,
     pub(crate) by_role: BTreeMap<&'static str, u64>,
+    /// By the level at which they were served, where that was told.
+    pub(crate) by_level: BTreeMap<&'static str, u64>,
     /// Attempts beyond the first: refusals of replicas that lag, and everything else that was tried again.
     pub(crate) repeated: u64,
     /// How old the data was at most, where that was told, nanoseconds.
@@ -65,8 +69,8 @@ pub(crate) struct Reads {
 
 impl Default for Reads {
     fn default() -> Self {
-        let (by_node, by_role) = (BTreeMap::new(), BTreeMap::new());
-        Self { by_node, by_role, repeated: 0, staleness: histogram(), at_server: histogram() }
+        let (by_node, by_role, by_level) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { by_node, by_role, by_level, repeated: 0, staleness: histogram(), at_server: histogram() }
     }
 }
 
@@ -74,6 +78,9 @@ impl Reads {
     fn note(&mut self, served: &Served) {
         *self.by_node.entry(served.node).or_default() += 1;
         *self.by_role.entry(served.role.map_or(UNKNOWN_ROLE, Role::name)).or_default() += 1;
+        if let Some(level) = served.level {
+            *self.by_level.entry(level_name(level)).or_default() += 1;
+        }
         self.repeated += u64::from(served.attempts.saturating_sub(1));
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         if let Some(staleness) = served.staleness {
@@ -89,6 +96,7 @@ impl Reads {
         const SAME: &str = "histograms of one kind have the same bounds";
         other.by_node.iter().for_each(|(node, count)| *self.by_node.entry(*node).or_default() += count);
         other.by_role.iter().for_each(|(role, count)| *self.by_role.entry(role).or_default() += count);
+        other.by_level.iter().for_each(|(level, count)| *self.by_level.entry(level).or_default() += count);
         self.repeated += other.repeated;
         self.staleness.add(&other.staleness).expect(SAME);
         self.at_server.add(&other.at_server).expect(SAME);
@@ -97,6 +105,23 @@ impl Reads {
 
 /// The role of a replica that the client's map does not name.
 const UNKNOWN_ROLE: &str = "unknown";
+
+const LEVELS: [&str; 4] = ["linearizable", "session", "bounded", "eventual"];
+
+/// A level's name without its bound.
+fn level_name(level: ReadLevel) -> &'static str {
+    match level {
+        ReadLevel::Linearizable => LEVELS[0],
+        ReadLevel::Session => LEVELS[1],
+        ReadLevel::Bounded(_) => LEVELS[2],
+        ReadLevel::Eventual => LEVELS[3],
+    }
+}
+
+/// The same by its text.
+pub(crate) fn level_named(name: &str) -> Option<&'static str> {
+    LEVELS.into_iter().find(|level| *level == name)
+}
 
 /// A role's name by its text.
 pub(crate) fn role_named(name: &str) -> &'static str {
@@ -188,7 +213,7 @@ mod tests {
             attempts,
             queue: Some(Duration::from_micros(30)),
             service: Some(Duration::from_micros(12)),
-            level: None,
+            level: Some(ReadLevel::Bounded(Duration::from_secs(1))),
             kind: hedgerow_client::Kind::First,
             mode: None,
         }
@@ -198,7 +223,8 @@ mod tests {
     fn a_reading_survives_its_form() {
         let level = Some(ReadLevel::Bounded(Duration::from_secs(2)));
         let labels = Labels::default().with("zone", "a");
-        for reading in [Reading::default(), Reading { level, mode: ReplicaRead::ClosestReplicas, labels }] {
+        let other = Reading { level, mode: ReplicaRead::ClosestReplicas, labels, is_uncounted: true };
+        for reading in [Reading::default(), other] {
             let text = serde_json::to_string(&reading).unwrap();
             assert_eq!(serde_json::from_str::<Reading>(&text).unwrap(), reading, "{text}");
         }
@@ -220,6 +246,7 @@ mod tests {
         let by_node: Vec<_> = reads.by_node.iter().map(|(node, count)| (node.to_string(), *count)).collect();
         assert_eq!(by_node, [("127.0.0.1:1".to_owned(), 2), ("127.0.0.1:2".to_owned(), 2)]);
         assert_eq!((reads.by_role["leader"], reads.by_role["follower"], reads.repeated), (2, 2, 4));
+        assert_eq!((reads.by_level["bounded"], level_named("bounded")), (4, Some("bounded")));
         assert_eq!((reads.staleness.len(), reads.at_server.len()), (2, 4));
         assert!((41_900..42_100).contains(&reads.at_server.max()), "{}", reads.at_server.max());
     }

@@ -1,5 +1,6 @@
 //! What one generator counts: latencies by operation, seconds, send lag, errors.
 
+use crate::hedging::Counts;
 use crate::operation::Operation;
 use crate::reading::Reads;
 use crate::reply::{Failure, Found, Reply};
@@ -32,6 +33,10 @@ pub(crate) struct Record {
     pub(crate) held_back: u64,
     /// What replicas served; nothing where the load says nothing of levels and replicas.
     pub(crate) reads: Reads,
+    /// What extra attempts were sent; `None` where the load sends none.
+    pub(crate) hedging: Option<Counts>,
+    /// Reads sent from the beginning of the warm-up on.
+    pub(crate) reads_sent: u64,
 }
 
 /// One operation.
@@ -94,6 +99,8 @@ impl Record {
             unsent: 0,
             held_back: 0,
             reads: Reads::default(),
+            hedging: None,
+            reads_sent: 0,
         }
     }
 
@@ -161,6 +168,10 @@ impl Record {
         self.unsent += other.unsent;
         self.held_back += other.held_back;
         self.reads.merge(&other.reads);
+        if let Some(counts) = &other.hedging {
+            self.hedging.get_or_insert_default().add(counts);
+        }
+        self.reads_sent += other.reads_sent;
     }
 }
 

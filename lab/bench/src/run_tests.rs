@@ -2,6 +2,7 @@
 
 use crate::arrivals::Arrivals;
 use crate::fake_node::FakeNode;
+use crate::hedging::Hedging;
 use crate::load::Load;
 use crate::measurement::{Label, Measurement};
 use crate::operation::Operation;
@@ -62,6 +63,19 @@ async fn a_run_that_is_stopped_gives_what_it_has() {
     let measurement = run(&[node.address()], &load, stop, |_| drop(sender.take())).await.unwrap();
     assert!(measurement.count() > 0);
     assert!(measurement.duration() < Duration::from_secs(600));
+}
+
+#[tokio::test]
+async fn a_hedged_load_tells_what_its_clients_counted() {
+    let options = hedgerow_client::HedgeOptions::backup_request(Duration::from_micros(1));
+    let hedging = Hedging::of(&options).unwrap();
+    let load = Load { hedging, ..load(Arrivals::constant(1000.0)) };
+    let measurement = measure(&load).await;
+    assert_eq!((measurement.count(), measurement.failures()), (200, 0));
+    let told = measurement.into_run(Label::default(), None).unwrap().hedging.unwrap();
+    assert!((1..=300).contains(&told.first), "{told:?}");
+    assert_eq!((told.extra(), told.extra_work_percent), (0, None), "there is no other replica, and nobody was asked");
+    assert_eq!(told.nodes.values().map(|node| node.attempts).sum::<u64>(), told.first);
 }
 
 /// A worker in this process, and its two ends.

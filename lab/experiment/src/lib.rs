@@ -18,6 +18,7 @@ mod clock;
 mod experiment;
 mod experiments;
 mod frame;
+mod hedged;
 mod options;
 mod progress;
 mod published;

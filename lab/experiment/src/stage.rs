@@ -5,7 +5,7 @@ use crate::clock::now;
 use crate::experiment::Context;
 use crate::read_counts::ReadCounts;
 use anyhow::{Context as _, Result, ensure};
-use hedgerow_bench::{Label, Load, cpu, prepare_with_rows};
+use hedgerow_bench::{Hedging, Label, Load, Measurement, ServerWork, cpu, prepare_with_rows};
 use hedgerow_client::Client;
 use hedgerow_env::fault::{Action, Command};
 use hedgerow_faults::{Plan, Target as _, switches};
@@ -17,6 +17,7 @@ use std::fmt::Display;
 use std::fs;
 use std::future::pending;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long leaders may take to spread over the nodes: longer than a node waits before it hands a group to the replica that
@@ -97,10 +98,54 @@ impl Stage {
     pub(crate) async fn run(&mut self, context: &Context<'_>, variant: String, load: Load) -> Result<Run> {
         let load = Load { seed: context.seed, server_processes: self.processes()?, ..load };
         let begin_s = context.elapsed_s() + load.warm_up.as_secs_f64();
+        let before = self.server_work(&load).await?;
         let measured = hedgerow_bench::run(&self.addresses(), &load, pending(), |_| ()).await;
-        let measurement = measured.with_context(|| format!("{variant}; the nodes printed:\n{}", self.output()))?;
+        let mut measurement = measured.with_context(|| format!("{variant}; the nodes printed:\n{}", self.output()))?;
+        if let (Some(before), Some(after)) = (before, self.server_work(&load).await?) {
+            measurement.set_server_work(after.since(&before));
+        }
         let label = Label { variant, repetition: context.repetition, workload: load.workload.name, begin_s };
         measurement.into_run(label, Some(context.folder))
+    }
+
+    /// As [`Stage::run`], while `plan` is carried out from the beginning of the warm-up on.
+    pub(crate) async fn run_under(
+        &mut self,
+        context: &Context<'_>,
+        variant: String,
+        load: Load,
+        plan: &Plan,
+    ) -> Result<Run> {
+        let target = Arc::new(hedgerow_faults::Cluster::new(self.addresses()));
+        let lasts = load.warm_up + load.duration;
+        let began_s = context.elapsed_s();
+        let faults = hedgerow_faults::start(plan, &target, lasts, |_| ())?;
+        let mut run = self.run(context, variant, load).await?;
+        let report = tokio::task::spawn_blocking(move || faults.finish()).await.context("ending the faults")??;
+        ensure!(report.failures.is_empty(), "the fault plan failed: {}", report.failures.join("; "));
+        run.faults = report.marks_from(Duration::from_secs_f64((run.begin_s - began_s).max(0.0)));
+        Ok(run)
+    }
+
+    /// One run of `load` of which nothing is kept.
+    pub(crate) async fn measure(&mut self, context: &Context<'_>, load: Load) -> Result<Measurement> {
+        let load = Load { seed: context.seed, server_processes: self.processes()?, ..load };
+        let measured = hedgerow_bench::run(&self.addresses(), &load, pending(), |_| ()).await;
+        measured.with_context(|| format!("a trial; the nodes printed:\n{}", self.output()))
+    }
+
+    /// What all nodes have done since they were started; `None` if that does not matter to `load`.
+    async fn server_work(&self, load: &Load) -> Result<Option<ServerWork>> {
+        if load.hedging == Hedging::default() {
+            return Ok(None);
+        }
+        let mut work = ServerWork::default();
+        for address in self.addresses() {
+            let answer = hedgerow_faults::call(&address, "reads", "{}").await?;
+            let told = ServerWork::parse(&answer).with_context(|| format!("what {address} says of reads"))?;
+            work = work.and(&told);
+        }
+        Ok(Some(work))
     }
 
     /// A client of the cluster.

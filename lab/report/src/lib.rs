@@ -20,5 +20,6 @@ mod variants;
 pub use folder::Folder;
 pub use histogram::{merge_histograms, read_histogram, write_histogram};
 pub use page::page;
+pub use plot::{Act, Tradeoff, draw_acts};
 pub use schema::*;
 pub use time::utc_now;

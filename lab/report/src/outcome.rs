@@ -1,7 +1,7 @@
 //! An outcome's beginning, and its way back from a folder.
 #![allow(clippy::disallowed_methods, reason = "result.json is a file of the results folder")]
 
-use crate::schema::{Machine, Outcome, SCHEMA, VERSION};
+use crate::schema::{Machine, Outcome, SCHEMA, VERSION, VERSION_MIN};
 use crate::time::utc_now;
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
@@ -47,8 +47,15 @@ impl Outcome {
         let heading: Heading = serde_json::from_slice(bytes).context("this is no result of Hedgerow")?;
         ensure!(heading.schema == SCHEMA, "its schema is {:?}; it must be {SCHEMA:?}", heading.schema);
         let version = heading.version.context("it has no version")?;
-        ensure!(version == VERSION, "it is of version {version}; this program reads version {VERSION}");
-        serde_json::from_slice(bytes).with_context(|| format!("it does not have the form of version {VERSION}"))
+        ensure!(
+            (VERSION_MIN..=VERSION).contains(&version),
+            "it is of version {version}; this program reads versions {VERSION_MIN} to {VERSION}"
+        );
+        let outcome: Self =
+            serde_json::from_slice(bytes).with_context(|| format!("it does not have the form of version {version}"))?;
+        let has_hedging = outcome.runs.iter().any(|run| run.hedging.is_some());
+        ensure!(version > 1 || !has_hedging, "it does not have the form of version 1: there is a field `hedging`");
+        Ok(outcome)
     }
 }
 
@@ -70,8 +77,8 @@ mod tests {
     #[test]
     fn other_versions_and_schemas_are_refused_by_name() {
         assert_eq!(
-            refusal(r#"{"schema": "hedgerow-result", "version": 2, "news": []}"#),
-            "it is of version 2; this program reads version 1"
+            refusal(r#"{"schema": "hedgerow-result", "version": 3, "news": []}"#),
+            "it is of version 3; this program reads versions 1 to 2"
         );
         assert_eq!(
             refusal(r#"{"schema": "other", "version": 1}"#),

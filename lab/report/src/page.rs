@@ -156,6 +156,7 @@ impl Html {
         for comparison in comparisons(outcomes) {
             self.element("h2", &format!("Workload {}", comparison.workload));
             self.table(&Table { title: String::new(), ..summary::figures(&comparison) });
+            summary::hedging(&comparison).iter().for_each(|table| self.table(table));
             summary::further(&comparison).iter().for_each(|table| self.table(table));
             let own = || pictures.iter().filter(|picture| picture.workload == comparison.workload);
             own().filter(|picture| !picture.is_further_repetition).for_each(|picture| self.raw(&picture.svg));

@@ -2,6 +2,7 @@
 //!
 //! A picture is drawn once, as SVG; the PNG is the same picture rasterised, with a font that the program carries.
 
+mod acts;
 mod axis;
 mod bars;
 mod canvas;
@@ -10,8 +11,11 @@ mod percentiles;
 mod raster;
 mod style;
 mod timeline;
+mod tradeoff;
 
+pub use acts::{Act, draw_acts};
 pub(crate) use raster::png;
+pub use tradeoff::Tradeoff;
 
 use crate::schema::Outcome;
 use crate::variants::{Comparison, Variant, comparisons};

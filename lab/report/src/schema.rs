@@ -1,4 +1,5 @@
-//! The form of `result.json`, version 1. Whoever changes a field's meaning raises the version.
+//! The form of `result.json`, version 2. Whoever changes a field's meaning or adds one raises the version. Version 1 has no
+//! [`Run::hedging`], and is the same otherwise.
 //!
 //! Latencies are in microseconds. A percentile is `None` where there are too few samples for it: p99.9 needs 100,000,
 //! p99.99 needs 1,000,000. Requests that failed or timed out are samples like any other.
@@ -9,7 +10,9 @@ use std::collections::BTreeMap;
 /// What `schema` holds.
 pub const SCHEMA: &str = "hedgerow-result";
 /// The version that is written.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// The oldest version that is read.
+pub const VERSION_MIN: u32 = 1;
 
 /// Everything a run of `hedgerow bench` or `hedgerow experiment` measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -93,6 +96,76 @@ pub struct Run {
     pub faults: Vec<FaultMark>,
     /// Further figures by name with the unit last, for example `resident_mib` or `hedges_sent_percent`.
     pub extra: BTreeMap<String, f64>,
+    /// Attempts beyond the first, where the load sends any; since version 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hedging: Option<Hedging>,
+}
+
+/// What extra attempts were sent during a measurement, as the clients counted them, and what became of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hedging {
+    /// First attempts.
+    pub first: u64,
+    /// Extra attempts by kind: `hedge`, `tie`, `retry`, `fallback`.
+    pub kinds: BTreeMap<String, ExtraAttempts>,
+    /// Attempts of any kind that were given up because another had decided.
+    pub cancelled: u64,
+    /// Attempts of any kind that their servers dropped unrun.
+    pub dropped: u64,
+    /// Milliseconds that attempts which decided nothing were waited for, together.
+    pub wasted_ms: f64,
+    /// Attempts by the address of the node that was asked.
+    pub nodes: BTreeMap<String, NodeAttempts>,
+    /// Reads by the level at which they were served, where replicas tell it.
+    pub served_levels: BTreeMap<String, u64>,
+    /// Reads that servers executed beyond those that were asked for, percent; `None` where servers were not asked. It counts
+    /// from the beginning of the warm-up to the end of the last reply.
+    pub extra_work_percent: Option<f64>,
+    /// What servers count of extra attempts themselves, by its name, all servers together; as above.
+    pub servers: BTreeMap<String, u64>,
+}
+
+/// Extra attempts of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExtraAttempts {
+    /// Those that were sent.
+    pub sent: u64,
+    /// Of these, those that decided their request.
+    pub won: u64,
+    /// Those that were due and not sent, for want of budget.
+    pub suppressed: u64,
+}
+
+/// Attempts at one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeAttempts {
+    /// All that were sent there.
+    pub attempts: u64,
+    /// Of these, those that were not the first of their request.
+    pub extra: u64,
+    /// Those that succeeded.
+    pub successes: u64,
+    /// Those that failed.
+    pub errors: u64,
+    /// Those that were given up.
+    pub cancelled: u64,
+    /// How long all of them took together, ms.
+    pub latency_ms: f64,
+}
+
+impl Hedging {
+    /// Extra attempts of all kinds.
+    pub fn extra(&self) -> u64 {
+        self.kinds.values().map(|kind| kind.sent).sum()
+    }
+
+    /// Extra attempts in percent of the first ones.
+    pub fn extra_percent(&self) -> f64 {
+        if self.first == 0 { 0.0 } else { self.extra() as f64 * 100.0 / self.first as f64 }
+    }
 }
 
 /// How requests are sent.

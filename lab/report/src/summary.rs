@@ -1,21 +1,25 @@
 //! The figures of runs as tables: one for each workload, the median of the repetitions with their spread.
 
-use crate::schema::{Latency, Outcome, Run, Table};
+use crate::schema::{ExtraAttempts, Hedging, Latency, Outcome, Run, Table};
 use crate::units::{NONE, count, figure};
 use crate::variants::{Comparison, Spread, Variant, comparisons};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 impl Outcome {
-    /// For each workload its variants by operation.
+    /// For each workload its variants by operation, and what extra attempts they sent, if any.
     pub fn figures(&self) -> Vec<Table> {
-        comparisons(&[(Path::new(""), self)]).iter().map(figures).collect()
+        let comparisons = comparisons(&[(Path::new(""), self)]);
+        let tables = comparisons.iter().map(|comparison| [Some(figures(comparison)), hedging(comparison)]);
+        tables.flatten().flatten().collect()
     }
 
     /// Its runs as tables: for each workload its variants by operation, then whatever else was measured.
     pub fn summary(&self) -> Vec<Table> {
         let comparisons = comparisons(&[(Path::new(""), self)]);
-        comparisons.iter().flat_map(|comparison| [Some(figures(comparison)), further(comparison)]).flatten().collect()
+        let tables =
+            comparisons.iter().map(|comparison| [Some(figures(comparison)), hedging(comparison), further(comparison)]);
+        tables.flatten().flatten().collect()
     }
 }
 
@@ -61,6 +65,78 @@ pub(crate) fn figures(comparison: &Comparison<'_>) -> Table {
         table.notes.push("VOID runs do not count; a variant that has no others is marked.".to_owned());
     }
     table
+}
+
+/// Extra attempts by variant, all repetitions that count together; `None` if no load could send any.
+pub(crate) fn hedging(comparison: &Comparison<'_>) -> Option<Table> {
+    let rows: Vec<_> = comparison.variants.iter().filter_map(hedging_row).collect();
+    let columns = [
+        "variant",
+        "extra requests (%)",
+        "extra work of servers (%)",
+        "by kind",
+        "cancelled",
+        "cancelled in time",
+        "waited in vain (ms)",
+        "read at level",
+        "attempts by node",
+        "servers' own counts",
+    ];
+    (!rows.is_empty()).then(|| Table {
+        title: format!("{}: extra attempts", comparison.workload),
+        columns: columns.map(str::to_owned).to_vec(),
+        rows,
+        notes: vec![
+            "All repetitions together. Extra work: reads that servers executed beyond those that were asked for. Cancelled: given \
+             up, as another attempt had decided; in time: its server had not begun it, or dropped it."
+                .to_owned(),
+        ],
+    })
+}
+
+fn hedging_row(variant: &Variant<'_>) -> Option<Vec<String>> {
+    let all: Vec<&Hedging> = variant.counted().filter_map(|run| run.hedging.as_ref()).collect();
+    let first: u64 = all.iter().map(|it| it.first).sum();
+    if all.is_empty() {
+        return None;
+    }
+    let mut kinds: BTreeMap<&str, ExtraAttempts> = BTreeMap::new();
+    for (name, kind) in all.iter().flat_map(|it| &it.kinds) {
+        let sum = kinds.entry(name).or_default();
+        *sum = ExtraAttempts {
+            sent: sum.sent + kind.sent,
+            won: sum.won + kind.won,
+            suppressed: sum.suppressed + kind.suppressed,
+        };
+    }
+    let extra: u64 = kinds.values().map(|kind| kind.sent).sum();
+    let total = |pick: fn(&Hedging) -> u64| count(all.iter().map(|it| pick(it)).sum());
+    let kind = |(name, kind): (&&str, &ExtraAttempts)| {
+        let [sent, won, suppressed] = [kind.sent, kind.won, kind.suppressed].map(count);
+        format!("{name}: {sent} sent, {won} won, {suppressed} suppressed")
+    };
+    let counts = |pick: &dyn Fn(&Hedging) -> Vec<(String, u64)>| {
+        let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+        for (name, value) in all.iter().flat_map(|it| pick(it)) {
+            *sums.entry(name).or_default() += value;
+        }
+        let texts: Vec<_> = sums.iter().map(|(name, value)| format!("{name} {}", count(*value))).collect();
+        if texts.is_empty() { NONE.to_owned() } else { texts.join(", ") }
+    };
+    let owned = |map: &BTreeMap<String, u64>| map.iter().map(|(name, value)| (name.clone(), *value)).collect();
+    let share = extra as f64 * 100.0 / first.max(1) as f64;
+    Some(vec![
+        variant.label(),
+        format!("{} %", figure(share)),
+        with_range(variant.spread(|run| run.hedging.as_ref().and_then(|it| it.extra_work_percent))),
+        if kinds.is_empty() { NONE.to_owned() } else { kinds.iter().map(kind).collect::<Vec<_>>().join("; ") },
+        total(|it| it.cancelled),
+        total(|it| it.dropped),
+        figure(all.iter().map(|it| it.wasted_ms).sum()),
+        counts(&|it| owned(&it.served_levels)),
+        counts(&|it| it.nodes.iter().map(|(node, of)| (node.clone(), of.attempts)).collect()),
+        counts(&|it| owned(&it.servers)),
+    ])
 }
 
 /// What was measured besides, by variant; `None` if nothing was.

@@ -157,9 +157,24 @@ fn results_of_version_1_still_read() {
 }
 
 #[test]
+fn results_of_version_2_read() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-2");
+    let outcome = Outcome::read(&fixture).unwrap();
+    let hedging = outcome.runs[0].hedging.as_ref().unwrap();
+    assert_eq!((outcome.version, hedging.extra(), hedging.extra_percent()), (2, 20, 0.125));
+    let text = fs::read_to_string(fixture.join("result.json")).unwrap();
+    let written: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(serde_json::to_value(&outcome).unwrap(), written);
+    let html = page(&[(fixture, outcome)]).unwrap();
+    for text in ["extra attempts", "0.12 %", "hedge: 19 sent, 14 won, 2 suppressed", "bounded 14"] {
+        assert!(html.contains(text), "the page lacks {text:?}");
+    }
+}
+
+#[test]
 fn a_newer_version_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("result.json"), r#"{"schema": "hedgerow-result", "version": 99}"#).unwrap();
     let error = format!("{:#}", Outcome::read(folder.path()).unwrap_err());
-    assert!(error.ends_with("it is of version 99; this program reads version 1"), "{error}");
+    assert!(error.ends_with("it is of version 99; this program reads versions 1 to 2"), "{error}");
 }

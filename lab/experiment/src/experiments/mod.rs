@@ -1,20 +1,28 @@
 //! The experiments by name, one file each.
 
+mod backup_request;
 mod follower_read;
+mod hedging_cost;
 mod hot_partition;
 mod scale;
+mod slow_node;
 mod throughput;
+mod tied_requests;
 
 use crate::experiment::{Description, Experiment, Size};
 use crate::frame::{Finished, conduct};
 use crate::options::Options;
 use crate::progress::Event;
 use anyhow::{Result, bail};
+use backup_request::BackupRequest;
 use follower_read::FollowerRead;
+use hedging_cost::HedgingCost;
 use hot_partition::HotPartition;
 use scale::Scale;
+use slow_node::SlowNode;
 use std::time::Duration;
 use throughput::Throughput;
+use tied_requests::TiedRequests;
 
 /// What can be run, and how long it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +44,11 @@ pub fn list(options: &Options) -> Vec<Entry> {
         entry(Throughput::new, options),
         entry(FollowerRead::new, options),
         entry(HotPartition::new, options),
+        entry(BackupRequest::set, options),
+        entry(BackupRequest::batch, options),
+        entry(TiedRequests::new, options),
+        entry(HedgingCost::new, options),
+        entry(SlowNode::new, options),
         entry(Scale::new, options),
     ]
 }
@@ -65,6 +78,11 @@ pub async fn run(
         throughput::NAME => conduct(Throughput::new(options), options, interrupted, listener).await,
         follower_read::NAME => conduct(FollowerRead::new(options), options, interrupted, listener).await,
         hot_partition::NAME => conduct(HotPartition::new(options), options, interrupted, listener).await,
+        backup_request::NAME => conduct(BackupRequest::set(options), options, interrupted, listener).await,
+        backup_request::NAME_BATCH => conduct(BackupRequest::batch(options), options, interrupted, listener).await,
+        tied_requests::NAME => conduct(TiedRequests::new(options), options, interrupted, listener).await,
+        hedging_cost::NAME => conduct(HedgingCost::new(options), options, interrupted, listener).await,
+        slow_node::NAME => conduct(SlowNode::new(options), options, interrupted, listener).await,
         scale::NAME => conduct(Scale::new(options), options, interrupted, listener).await,
         _ => {
             let names: Vec<_> = list(options).into_iter().map(|entry| entry.description.name).collect();
@@ -94,7 +112,7 @@ mod tests {
         let error = run("scael", &options(), std::future::pending(), |_| ()).await.unwrap_err().to_string();
         assert_eq!(
             error,
-            "there is no experiment \"scael\"; there are: throughput, follower-read, hot-partition, scale"
+            "there is no experiment \"scael\"; there are: throughput, follower-read, hot-partition, backup-request, backup-request-batch, tied-requests, hedging-cost, slow-node, scale"
         );
     }
 }

@@ -269,6 +269,12 @@ impl<'a, 'b> Panel<'a, 'b> {
         self.sheet.draw(&Rectangle::new(corners, style::SHADE.mix(SHADE_OPACITY).filled())).map_err(broken)
     }
 
+    /// One of very many points.
+    pub(super) fn dot(&self, at: (f64, f64), look: &Look) -> Result<()> {
+        let dot = Circle::new(self.chart.backend_coord(&at), 1, look.colour.filled());
+        self.sheet.draw(&dot).map_err(broken)
+    }
+
     /// A series' marker.
     pub(super) fn mark(&self, at: (f64, f64), look: &Look) -> Result<()> {
         mark(self.sheet, self.chart.backend_coord(&at), look)

@@ -1,0 +1,452 @@
+//! The tables: ours beside the published figures, the targets, every variant, and what all that was measured under.
+
+use super::cases::{ADAPTIVE_PERCENT, CLIENTS, Row, Stalls, Variant};
+use super::published::{self, Figures, Latencies, Published};
+use super::stalls::{MET_SHARE, rare_stall};
+use super::{BackupRequest, Case};
+use crate::hedged;
+use crate::summary::{Spread, number, or_na, times};
+use hedgerow_report::{Hedging, Latency, Run, Table};
+use std::path::Path;
+
+/// The targets: extra requests at most, percent; throughput of the closed loop at least; p99.9 at most; what p99.9 is lower by
+/// under frequent stalls.
+const EXTRA_PERCENT_MAX: f64 = 0.2;
+const THROUGHPUT_MIN: f64 = 0.98;
+const P999_MAX: f64 = 1.0;
+/// What two measurements of the same differ by anyway.
+const P999_NOISE: f64 = 0.05;
+const OFTEN_FACTOR_MIN: f64 = 5.0;
+
+pub(super) fn all(experiment: &BackupRequest, runs: &[Run]) -> Vec<Table> {
+    let figures = Shown { experiment, runs, folder: &experiment.folder };
+    let tables = [figures.targets(), figures.beside(), figures.variants(), figures.often()];
+    tables.into_iter().filter(|table| !table.rows.is_empty()).collect()
+}
+
+struct Shown<'a> {
+    experiment: &'a BackupRequest,
+    runs: &'a [Run],
+    folder: &'a Path,
+}
+
+/// All repetitions of a variant in one loop.
+struct Side<'a> {
+    runs: Vec<&'a Run>,
+    read: Latency,
+    write: Option<Latency>,
+}
+
+impl<'a> Shown<'a> {
+    fn own(&self, variant: Variant, workload: &str) -> Vec<&'a Run> {
+        let name = variant.to_string();
+        self.runs.iter().filter(|run| run.variant == name && run.workload == workload).collect()
+    }
+
+    fn side(&self, row: &Row, variant: Variant, workload: &str) -> Option<Side<'a>> {
+        let runs = self.own(variant, workload);
+        let read = hedged::latency(self.folder, &runs, row.read.name())?;
+        let write = row.write.and_then(|write| hedged::latency(self.folder, &runs, write.name()));
+        Some(Side { runs, read, write })
+    }
+
+    fn rows(&self, stalls: Stalls) -> impl Iterator<Item = &'static Row> + use<> {
+        self.experiment.rows.iter().filter(move |row| row.stalls == stalls)
+    }
+
+    fn targets(&self) -> Table {
+        let columns = [
+            "row",
+            "p99.9 backup / off",
+            "p99.99 off / backup",
+            "theirs",
+            "extra requests %",
+            "extra work of servers %",
+            "closed loop backup / off",
+            "theirs",
+            "targets",
+        ];
+        let rows = self.rows(Stalls::Rare).filter_map(|row| self.target_row(row, row.published.as_ref()?)).collect();
+        let notes = vec![format!(
+            "Reads in the open loop, all repetitions together. Targets: p99.9 not worse (within {:.0} %, what repetitions of the \
+             same differ by), p99.99 lower by at least the published factor, extra requests <= {EXTRA_PERCENT_MAX} % of the reads, \
+             throughput of the closed loop >= x{THROUGHPUT_MIN} (median of the pairs that followed each other).",
+            P999_NOISE * 100.0
+        )];
+        table("Backup requests against the targets", &columns, rows, notes)
+    }
+
+    fn target_row(&self, row: &Row, theirs: &Published) -> Option<Vec<String>> {
+        let off = self.side(row, Variant::Off, &row.open_name())?;
+        let backup = self.side(row, Variant::Backup, &row.open_name())?;
+        let p999 = ratio(backup.read.p999, off.read.p999);
+        let factor = ratio(off.read.p9999, backup.read.p9999);
+        let extra = extra_percent(row, &backup.runs);
+        let throughput = self.closed_ratio(row);
+        let verdicts = [
+            p999.map(|ratio| verdict("p99.9", ratio <= P999_MAX + P999_NOISE)),
+            Some(factor.map_or_else(|| "p99.99 n/a".to_owned(), |it| verdict("p99.99", it >= theirs.factor))),
+            extra.map(|extra| verdict("extra", extra <= EXTRA_PERCENT_MAX)),
+            throughput.map(|ratio| verdict("throughput", ratio.median >= THROUGHPUT_MIN)),
+        ];
+        Some(vec![
+            label(row),
+            times(p999),
+            times(factor),
+            format!("x{:.1}", theirs.factor),
+            or_na(extra.map(precise)),
+            or_na(work_percent(&backup.runs)),
+            or_na(throughput),
+            times(Some(theirs.on.per_s / theirs.off.per_s)),
+            verdicts.into_iter().flatten().collect::<Vec<_>>().join(", "),
+        ])
+    }
+
+    /// Throughput with extra attempts against that without, of the closed loops that followed each other.
+    fn closed_ratio(&self, row: &Row) -> Option<Spread> {
+        let of = |variant| self.own(variant, &row.closed_name());
+        let off = of(Variant::Off);
+        let pair = |backup: &&Run| {
+            let same = off.iter().find(|run| run.repetition == backup.repetition)?;
+            Some(backup.achieved_per_s / same.achieved_per_s)
+        };
+        Spread::of(of(Variant::Backup).iter().filter_map(pair))
+    }
+
+    fn beside(&self) -> Table {
+        let columns = [
+            "row",
+            "whose",
+            "backup",
+            "loop",
+            "per second",
+            "r avg",
+            "r p95",
+            "r p99",
+            "r p99.9",
+            "r p99.99",
+            "w avg",
+            "w p95",
+            "w p99",
+            "w p99.9",
+            "w p99.99",
+        ];
+        let mut rows = Vec::new();
+        for row in self.rows(Stalls::Rare) {
+            let Some(theirs) = &row.published else { continue };
+            let mut ours = Vec::new();
+            for (loop_kind, workload) in [("closed", row.closed_name()), ("open", row.open_name())] {
+                for variant in [Variant::Off, Variant::Backup] {
+                    ours.extend(self.side(row, variant, &workload).map(|side| our_row(row, variant, loop_kind, &side)));
+                }
+            }
+            if !ours.is_empty() {
+                rows.push(their_row(row, "off", &theirs.off));
+                rows.push(their_row(row, &format!("{} ms", theirs.delay_ms), &theirs.on));
+                rows.extend(ours);
+            }
+        }
+        let mut notes = vec!["Latencies in us; ours of all repetitions together, n/a with too few samples.".to_owned()];
+        notes.push(published::SOURCE.to_owned());
+        notes.push(
+            "A closed loop sends nothing more while it waits, which hides most of a stall; its delay is its own p99.9. Our closed \
+             loops run without stalls."
+                .to_owned(),
+        );
+        table("Ours beside the published figures", &columns, rows, notes)
+    }
+
+    fn variants(&self) -> Table {
+        let columns = [
+            "row",
+            "variant",
+            "offered per second",
+            "delay ms",
+            "reads",
+            "p50 us",
+            "p99 us",
+            "p99.9 us",
+            "p99.99 us",
+            "p99.9 / off",
+            "p99.99 off /",
+            "extra requests %",
+            "extra work %",
+            "won",
+            "suppressed",
+            "cancelled in time",
+            "answered weaker %",
+        ];
+        let mut rows = Vec::new();
+        for row in self.rows(Stalls::Rare) {
+            rows.extend(row.variants.iter().filter_map(|(variant, _)| self.variant_row(row, *variant)));
+        }
+        table("Every variant", &columns, rows, self.variant_notes())
+    }
+
+    fn variant_row(&self, row: &Row, variant: Variant) -> Option<Vec<String>> {
+        let side = self.side(row, variant, &row.open_name())?;
+        let off = self.side(row, Variant::Off, &row.open_name());
+        let off = off.as_ref().map(|off| &off.read);
+        let read = &side.read;
+        let sum = |pick: fn(&Hedging) -> u64| sum(&side.runs, pick).map(|count| number(count as f64));
+        let is_delayed = matches!(variant, Variant::Backup | Variant::Fallback | Variant::Linearizable);
+        let delay = || Spread::of_runs(&side.runs, |run| run.extra.get("delay_p999_off_ms").copied());
+        Some(vec![
+            label(row),
+            variant.to_string(),
+            or_na(Spread::of_runs(&side.runs, |run| run.offered_per_s)),
+            or_na(if is_delayed { delay() } else { None }),
+            number(reads(row, &side.runs)),
+            number(read.p50),
+            number(read.p99),
+            or_na(read.p999.map(number)),
+            or_na(read.p9999.map(number)),
+            times(ratio(read.p999, off.and_then(|off| off.p999))),
+            times(ratio(off.and_then(|off| off.p9999), read.p9999)),
+            or_na(extra_percent(row, &side.runs).map(precise)),
+            or_na(work_percent(&side.runs)),
+            or_na(sum(|it| it.kinds.values().map(|kind| kind.won).sum())),
+            or_na(sum(|it| it.kinds.values().map(|kind| kind.suppressed).sum())),
+            or_na(sum(|it| it.dropped)),
+            or_na(weaker_percent(&side.runs)),
+        ])
+    }
+
+    fn variant_notes(&self) -> Vec<String> {
+        let budget = "Budget of every variant: 2 %, with tokens for all reads of one node in 200 ms.";
+        let mut notes = vec![
+            "off: linearizable at the leader. backup: one more attempt after the delay, data at most 1 s old, as a client of Pegasus \
+             gets. fallback: linearizable within the delay, else at most 1 s old; the reply says which. adaptive: as backup, at 2 % \
+             extra attempts, delay found by the policy. selection: no extra attempt, any replica, at most 1 s old. oracle: as off, \
+             without stalls."
+                .to_owned(),
+            "linearizable: as backup, at that level. Where the leader itself stands still its copy cannot help: a follower must ask \
+             the leader for an index before it may answer."
+                .to_owned(),
+        ];
+        notes.push(budget.to_owned());
+        for row in self.rows(Stalls::Rare) {
+            let Some(offered) = self.experiment.offered(row) else { continue };
+            let (variant, length) = row.variants[0];
+            let duration = self.experiment.duration(&Case { row, variant, length }, offered);
+            notes.push(format!(
+                "Row {}: {} requests per second, {} of what the closed loop bears; {} clients. In each run of {:.1} s one node stands \
+                 still once, for {:.0} ms in the middle: {:.2} % of the reads meet it. Variants with fewer reads had shorter runs and \
+                 stalls of the same share.",
+                row.name,
+                number(offered.per_s),
+                offered.share,
+                CLIENTS,
+                duration.as_secs_f64(),
+                rare_stall(duration).as_secs_f64() * 1e3,
+                MET_SHARE * 100.0
+            ));
+        }
+        notes
+    }
+
+    fn often(&self) -> Table {
+        let columns = [
+            "variant",
+            "offered per second",
+            "p50 us",
+            "p99 us",
+            "p99.9 us",
+            "max us",
+            "p99.9 off /",
+            "extra requests %",
+            "extra work %",
+            "suppressed",
+            "target",
+        ];
+        let mut rows = Vec::new();
+        for row in self.rows(Stalls::Often) {
+            let off = self.side(row, Variant::Off, &row.open_name());
+            for (variant, _) in row.variants {
+                let Some(side) = self.side(row, *variant, &row.open_name()) else { continue };
+                let factor = ratio(off.as_ref().and_then(|off| off.read.p999), side.read.p999);
+                let extra = extra_percent(row, &side.runs);
+                let target =
+                    if *variant == Variant::Adaptive { often_verdict(factor, extra) } else { "none".to_owned() };
+                rows.push(vec![
+                    variant.to_string(),
+                    or_na(Spread::of_runs(&side.runs, |run| run.offered_per_s)),
+                    number(side.read.p50),
+                    number(side.read.p99),
+                    or_na(side.read.p999.map(number)),
+                    number(side.read.max),
+                    times(factor),
+                    or_na(extra.map(precise)),
+                    or_na(work_percent(&side.runs)),
+                    or_na(sum(&side.runs, |it| it.kinds.values().map(|kind| kind.suppressed).sum())),
+                    target,
+                ]);
+            }
+        }
+        let notes = vec![
+            "Thirty gets to one set, open loop; every node stands still for 20 to 200 ms every 2 to 8 s. Reads, all repetitions \
+             together."
+                .to_owned(),
+        ];
+        table("The adaptive policy where nodes stall often", &columns, rows, notes)
+    }
+}
+
+fn often_verdict(factor: Option<f64>, extra: Option<f64>) -> String {
+    let lower = factor.map(|it| verdict(&format!("p99.9 >= x{OFTEN_FACTOR_MIN} lower:"), it >= OFTEN_FACTOR_MIN));
+    let within = extra.map(|it| verdict(&format!("extra <= {ADAPTIVE_PERCENT} %:"), it <= ADAPTIVE_PERCENT));
+    [lower, within].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn their_row(row: &Row, backup: &str, theirs: &Figures) -> Vec<String> {
+    let cells = |it: &Latencies| {
+        let all = [it.mean, it.p95, it.p99, it.p999, it.p9999];
+        all.map(|value| if *it == Latencies::default() { String::new() } else { number(value) })
+    };
+    let head = [label(row), "theirs".to_owned(), backup.to_owned(), "closed".to_owned(), number(theirs.per_s)];
+    head.into_iter().chain(cells(&theirs.read)).chain(cells(&theirs.write)).collect()
+}
+
+fn our_row(row: &Row, variant: Variant, loop_kind: &str, side: &Side<'_>) -> Vec<String> {
+    let per_s = Spread::of_runs(&side.runs, |run| Some(run.achieved_per_s));
+    let cells = |it: Option<&Latency>| match it {
+        Some(it) => {
+            [Some(it.mean), Some(it.p95), Some(it.p99), it.p999, it.p9999].map(|value| or_na(value.map(number)))
+        }
+        None => std::array::from_fn(|_| String::new()),
+    };
+    let backup = if variant == Variant::Off { "off" } else { "p99.9" };
+    let head = [label(row), "ours".to_owned(), backup.to_owned(), loop_kind.to_owned(), or_na(per_s)];
+    head.into_iter().chain(cells(Some(&side.read))).chain(cells(side.write.as_ref())).collect()
+}
+
+fn table(title: &str, columns: &[&str], rows: Vec<Vec<String>>, notes: Vec<String>) -> Table {
+    let columns = columns.iter().map(|it| (*it).to_owned()).collect();
+    Table { title: title.to_owned(), columns, rows, notes }
+}
+
+/// How a row is called: reads to writes, and the threads of the closed loop.
+fn label(row: &Row) -> String {
+    format!("{}, {CLIENTS}x{}", row.workload, row.threads)
+}
+
+fn verdict(what: &str, is_met: bool) -> String {
+    format!("{what} {}", if is_met { "met" } else { "MISSED" })
+}
+
+fn ratio(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    a.zip(b).map(|(a, b)| a / b).filter(|ratio| ratio.is_finite())
+}
+
+/// A share in percent, where a hundredth matters.
+fn precise(percent: f64) -> String {
+    format!("{percent:.3}")
+}
+
+/// A count of the runs that say something of extra attempts; `None` without any.
+fn sum(runs: &[&Run], pick: fn(&Hedging) -> u64) -> Option<u64> {
+    let told: Vec<_> = runs.iter().filter_map(|run| run.hedging.as_ref()).collect();
+    (!told.is_empty()).then(|| told.iter().map(|it| pick(it)).sum())
+}
+
+/// Extra requests in percent of the reads, all repetitions together: writes are not hedged here.
+fn extra_percent(row: &Row, runs: &[&Run]) -> Option<f64> {
+    let (extra, reads) = (sum(runs, Hedging::extra)?, reads(row, runs));
+    (reads > 0.0).then(|| extra as f64 * 100.0 / reads)
+}
+
+fn work_percent(runs: &[&Run]) -> Option<String> {
+    Spread::of_runs(runs, |run| run.hedging.as_ref()?.extra_work_percent).map(|spread| precise(spread.median))
+}
+
+/// Reads that were answered at another level than linearizable.
+fn weaker_percent(runs: &[&Run]) -> Option<String> {
+    let all = sum(runs, |it| it.served_levels.values().sum())?;
+    let strong = sum(runs, |it| it.served_levels.get("linearizable").copied().unwrap_or(0))?;
+    (all > 0).then(|| precise((all - strong) as f64 * 100.0 / all as f64))
+}
+
+fn reads(row: &Row, runs: &[&Run]) -> f64 {
+    let operations = runs.iter().flat_map(|run| &run.operations);
+    operations.filter(|it| it.name == row.read.name()).map(|it| it.count).sum::<u64>() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::SET;
+    use super::*;
+    use crate::experiment::Size;
+    use crate::options::Options;
+    use hdrhistogram::Histogram;
+    use hedgerow_report::{ExtraAttempts, Folder, Operation};
+    use std::time::Duration;
+
+    /// A run of `row` in which one read in 5,000 takes `slow_ms`.
+    fn run(folder: &Folder, row: &Row, variant: Variant, workload: String, slow_ms: u64, extra: Option<u64>) -> Run {
+        let mut latency = Histogram::<u64>::new(3).unwrap();
+        latency.record_n(100_000, 1_199_760).unwrap();
+        latency.record_n(slow_ms * 1_000_000, 240).unwrap();
+        let name = format!("{workload}-{variant}");
+        let histogram = folder.keep_histogram(&name, "get", &latency, Duration::from_secs(1)).unwrap();
+        let hedging = extra.map(|sent| Hedging {
+            first: 1_200_000,
+            kinds: [("hedge".to_owned(), ExtraAttempts { sent, won: sent, suppressed: 0 })].into(),
+            served_levels: [("bounded".to_owned(), 12), ("linearizable".to_owned(), 1_188)].into(),
+            ..Hedging::default()
+        });
+        let latency_us = Latency::of(&latency);
+        Run {
+            variant: variant.to_string(),
+            repetition: 1,
+            workload,
+            achieved_per_s: if variant == Variant::Off { 1_000.0 } else { 985.0 },
+            operations: vec![Operation {
+                name: row.read.name().to_owned(),
+                count: 1_200_000,
+                latency_us,
+                histogram,
+                ..Operation::default()
+            }],
+            hedging,
+            ..Run::default()
+        }
+    }
+
+    #[test]
+    fn each_target_is_judged_by_all_repetitions_together() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = Folder::create(base.path(), "t").unwrap();
+        let mut experiment = BackupRequest::set(&Options::of_size(Size::Full));
+        experiment.folder = folder.path().to_owned();
+        let row = &SET[0];
+        let mut runs = vec![
+            run(&folder, row, Variant::Off, row.open_name(), 100, None),
+            run(&folder, row, Variant::Backup, row.open_name(), 10, Some(2_000)),
+            run(&folder, row, Variant::Off, row.closed_name(), 1, None),
+            run(&folder, row, Variant::Backup, row.closed_name(), 1, Some(0)),
+        ];
+        let met = all(&experiment, &runs);
+        assert_eq!(met[0].rows[0][1..4], ["x1.00", "x10.00", "x6.4"]);
+        assert_eq!(met[0].rows[0][6], "0.985");
+        assert_eq!(met[0].rows[0][8], "p99.9 met, p99.99 met, extra met, throughput met");
+        assert_eq!(met[1].rows.len(), 6, "theirs twice, ours in both loops twice");
+        let backup = met[2].rows.iter().find(|row| row[1] == "backup").unwrap();
+        assert_eq!((backup[10].as_str(), backup[11].as_str(), backup[16].as_str()), ("x10.00", "0.167", "1.000"));
+        runs[1] = run(&folder, row, Variant::Backup, row.open_name(), 20, Some(3_000));
+        runs[3].achieved_per_s = 900.0;
+        let missed = all(&experiment, &runs);
+        assert_eq!(missed[0].rows[0][8], "p99.9 met, p99.99 MISSED, extra MISSED, throughput MISSED");
+    }
+
+    #[test]
+    fn frequent_stalls_have_their_own_target() {
+        assert_eq!(often_verdict(Some(9.0), Some(1.9)), "p99.9 >= x5 lower: met, extra <= 2 %: met");
+        assert_eq!(often_verdict(Some(4.9), Some(2.1)), "p99.9 >= x5 lower: MISSED, extra <= 2 %: MISSED");
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_row() {
+        let experiment = BackupRequest::set(&Options::of_size(Size::Quick));
+        assert!(all(&experiment, &[]).is_empty());
+    }
+}
