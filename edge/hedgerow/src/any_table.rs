@@ -4,8 +4,8 @@ use crate::rows::{Row, Shape};
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use hedgerow_client::{
-    Client, Expiry, Life, OrderedScanner, OrderedTable, Range, ReadOptions, ScanOptions, Scanner, Session, Table,
-    TableKind,
+    Client, Expiry, HedgeOptions, Life, OrderedScanner, OrderedTable, Range, ReadOptions, ScanOptions, Scanner,
+    Session, Table, TableKind,
 };
 use std::time::Duration;
 
@@ -36,6 +36,14 @@ impl AnyTable {
         match self {
             Self::Hash(table) => Self::Hash(table.reading(options)),
             Self::Ordered(table) => Self::Ordered(table.reading(options)),
+        }
+    }
+
+    /// The table, with requests hedged as `options` say.
+    pub(crate) fn hedging(self, options: HedgeOptions) -> Self {
+        match self {
+            Self::Hash(table) => Self::Hash(table.hedging(options)),
+            Self::Ordered(table) => Self::Ordered(table.hedging(options)),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::bench::BenchArguments;
 use crate::command::dump::DumpArguments;
 use crate::command::fault::{FaultCommand, HogCommand};
 use crate::command::load::LoadArguments;
+use crate::command::plan::PlanArguments;
 use crate::command::proxy::ProxyArguments;
 use crate::command::record::{
     DelArguments, GetArguments, IncrArguments, MultiGetArguments, ScanArguments, SetArguments, TtlArguments,
@@ -34,7 +35,8 @@ pub(crate) enum Command {
     Dev(DevArguments),
     /// Run one node of a cluster.
     Serve(ServeArguments),
-    /// Show a cluster of three processes with real data, a killed node under load, and every row checked at the end.
+    /// Show a cluster of three processes with real data: a node killed under load, one that stalls with hedging off and on, and
+    /// every row checked at the end.
     Demo(DemoArguments),
     /// Compete for the disk or the CPU; started by fault plans.
     #[command(hide = true)]
@@ -44,6 +46,8 @@ pub(crate) enum Command {
     },
     /// Run a named experiment on clusters of its own, or list them.
     Experiment(ExperimentArguments),
+    /// Recommend how to hedge, from measured latencies and a budget, and draw the trade-off. Needs no cluster.
+    Plan(PlanArguments),
     /// Render results folders into one HTML page.
     Report(ReportArguments),
     #[command(flatten)]
@@ -90,7 +94,7 @@ pub(crate) enum ClientCommand {
     /// Forward connections to any server, with delay, bandwidth and faults.
     Proxy(ProxyArguments),
     /// Measure throughput and latency.
-    Bench(BenchArguments),
+    Bench(Box<BenchArguments>),
 }
 
 /// Which cluster, and how to print.

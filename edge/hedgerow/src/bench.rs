@@ -9,9 +9,9 @@ use crate::arguments::{ClusterArguments, Output};
 use crate::exit::Exit;
 use crate::output::{print_result, say};
 use crate::runtime::now;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
-use hedgerow_bench::{Label, Load, Workload, prepare, run as run_load, self_test, worker};
+use hedgerow_bench::{Hedging, Label, Load, ServerWork, Workload, prepare, run as run_load, self_test, worker};
 use hedgerow_report::{Folder, Outcome, Run};
 use options::{BenchOptions, ListedWorkload};
 use tokio::signal::unix::{SignalKind, signal};
@@ -144,13 +144,30 @@ async fn measure_one(
         }
     };
     let begin_s = (now() - began + load.warm_up).as_secs_f64();
-    let measurement = run_load(&cluster.cluster, load, stop, |second| say(&print::second(second))).await?;
+    let is_hedged = load.hedging != Hedging::default();
+    let before = if is_hedged { server_work(cluster).await.ok() } else { None };
+    let mut measurement = run_load(&cluster.cluster, load, stop, |second| say(&print::second(second))).await?;
+    if let Some(before) = before
+        && let Ok(after) = server_work(cluster).await
+    {
+        measurement.set_server_work(after.since(&before));
+    }
     let label = Label { variant: variant.to_owned(), repetition: 1, workload: load.workload.name.clone(), begin_s };
     let run = measurement.into_run(label, folder)?;
     if let Some(reason) = &run.void {
         say(&format!("VOID: {reason}"));
     }
     Ok(run)
+}
+
+/// What all nodes have done so far. A node that cannot be asked means that nothing can be said of the work of all.
+async fn server_work(cluster: &ClusterArguments) -> Result<ServerWork> {
+    let mut work = ServerWork::default();
+    for node in cluster.connect().await?.list_nodes().await? {
+        let answer = hedgerow_faults::call(&node.address.to_string(), "reads", "{}").await?;
+        work = work.and(&ServerWork::parse(&answer).with_context(|| format!("what {} says of reads", node.address))?);
+    }
+    Ok(work)
 }
 
 fn exit(runs: &[Run], was_interrupted: bool) -> Exit {

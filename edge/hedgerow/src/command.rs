@@ -3,6 +3,7 @@
 pub(crate) mod dump;
 pub(crate) mod fault;
 pub(crate) mod load;
+pub(crate) mod plan;
 pub(crate) mod proxy;
 pub(crate) mod record;
 pub(crate) mod report;
@@ -40,7 +41,7 @@ pub(crate) fn run(command: ClientCommand) -> Result<Exit> {
             ClientCommand::Verify(arguments) => verify::run(arguments).await,
             ClientCommand::Fault { command } => fault::run(command).await,
             ClientCommand::Proxy(arguments) => proxy::run(arguments).await,
-            ClientCommand::Bench(arguments) => bench::run(arguments).await,
+            ClientCommand::Bench(arguments) => bench::run(*arguments).await,
         }
     })
 }

@@ -1,7 +1,9 @@
-//! `hedgerow demo`: a cluster of three processes, real data, a killed node under load, and every row checked at the end.
+//! `hedgerow demo`: a cluster of three processes and real data; a node killed under load, then one that stalls, with hedging
+//! off and on; and every row checked at the end.
 
 mod data;
 mod load;
+mod stall;
 
 use crate::exit::Exit;
 use crate::{output, runtime};
@@ -29,11 +31,17 @@ const CATCH_UP_MAX: Duration = Duration::from_secs(60);
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DemoArguments {
     /// Generated rows to load.
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     rows: u64,
     /// Seconds of load in each phase: before the kill, without the node, and after its return.
     #[arg(long, default_value_t = 8)]
     seconds: u64,
+    /// Seconds of each half of the second act, in which a node stalls: hedging off, then on; 0 leaves the act out.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    stall_seconds: u64,
+    /// Where the folder with the second act's picture is made.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
     /// A text file to load beside the generated rows, one record a line. By default the machine's Debian package
     /// database, or, where there is none, the list of services.
     #[arg(long)]
@@ -48,6 +56,8 @@ pub(crate) fn run(arguments: DemoArguments) -> Result<Exit> {
         let mut settings = Settings::of_binary(binary, NODE_COUNT);
         // The demonstration talks; its nodes only when something is wrong, unless somebody wants to hear them.
         settings.log = std::env::var("HEDGEROW_LOG").ok().or(settings.log);
+        // For the second act, whose node stalls.
+        settings.further_config = "[faults]\nallowed = true\n".to_owned();
         let mut cluster = Cluster::start_with(settings)?;
         say(&format!("the cluster serves at {}", cluster.addresses().join(", ")));
         let result = tokio::select! {
@@ -96,22 +106,55 @@ async fn show(cluster: &mut Cluster, arguments: &DemoArguments) -> Result<Exit> 
     let outcome = load.stop().await?;
     output::print(&outcome.table())?;
 
+    let second = second_act(&addresses, arguments).await?;
+
     let written = load::verify_counters(&client, ROWS, &outcome).await?;
+    let added = match &second {
+        Some(second) => second.verify(&client, ROWS).await?,
+        None => 0,
+    };
     let packages = verify(&client, PACKAGES).await?;
     let rows = verify(&client, ROWS).await?;
     cluster.stop()?;
     output::print("what was shown:")?;
-    for line in [
+    let mut lines = vec![
         format!("loaded {real} real records and {} generated rows", arguments.rows),
         format!("read back {sampled} of them by random key: all as written"),
         format!("{} writes and {} reads under load, {} failed", outcome.writes(), outcome.reads(), outcome.failed()),
         format!("every one of {written} acknowledged writes under load is there, none twice"),
-        format!("replicas agree by checksum: {packages} rows of {PACKAGES}, {rows} rows of {ROWS}, on 3 of 3 nodes"),
-    ] {
+    ];
+    lines.extend(second.map(|second| {
+        format!(
+            "a stalling node with hedging off and on, {} requests failed; every one of {added} acknowledged writes is there, \
+             none twice",
+            second.failed()
+        )
+    }));
+    lines.extend([format!(
+        "replicas agree by checksum: {packages} rows of {PACKAGES}, {rows} rows of {ROWS}, on 3 of 3 nodes"
+    )]);
+    for line in lines {
         output::print(&format!("  - {line}"))?;
     }
     ensure!(packages == real, "{real} records were loaded into {PACKAGES} and {packages} are there");
     Ok(Exit::Done)
+}
+
+/// The same load twice while a node stalls, unless it is left out.
+async fn second_act(addresses: &[String], arguments: &DemoArguments) -> Result<Option<stall::Outcome>> {
+    if arguments.stall_seconds == 0 {
+        return Ok(None);
+    }
+    let setting = stall::Setting {
+        addresses,
+        table: ROWS,
+        rows: arguments.rows,
+        duration: Duration::from_secs(arguments.stall_seconds),
+        results: &arguments.results,
+    };
+    let outcome = stall::play(&setting).await?;
+    output::print(&outcome.table())?;
+    Ok(Some(outcome))
 }
 
 pub(crate) fn say(text: &str) {

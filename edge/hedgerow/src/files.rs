@@ -41,6 +41,16 @@ pub(crate) fn create(path: &Path) -> Result<Box<dyn Write>> {
     Ok(Box::new(BufWriter::with_capacity(256 << 10, file)))
 }
 
+/// Whether `path` is a directory; an error if there is nothing.
+pub(crate) fn is_directory(path: &Path) -> io::Result<bool> {
+    Ok(std::fs::metadata(path)?.is_dir())
+}
+
+/// Makes the directory `path`, and those above it, unless they are there.
+pub(crate) fn make_directory(path: &Path) -> Result<()> {
+    std::fs::create_dir_all(path).with_context(|| format!("making the folder {}", path.display()))
+}
+
 /// The small file beside `path` that remembers how far it has been loaded.
 pub(crate) fn progress_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();

@@ -9,6 +9,7 @@ mod encoding;
 mod exit;
 mod experiment;
 mod files;
+mod hedging;
 mod output;
 #[cfg(feature = "profiling")]
 mod profiling;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
             log("error");
             experiment::run(experiment).map_err(|error| (error, Exit::Usage))
         }
+        Command::Plan(plan) => command::plan::run(&plan).map_err(|error| (error, Exit::Usage)),
         Command::Report(report) => command::report::run(report).map_err(|error| (error, Exit::Usage)),
         Command::Client(client) => {
             log("warn");

@@ -3,10 +3,12 @@
 use crate::any_table::AnyTable;
 use crate::arguments::ClusterArguments;
 use crate::files;
+use crate::hedging::{ReadHedgeArguments, WriteHedgeArguments};
 use crate::output::say;
 use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
-use hedgerow_client::{Labels, Observer, ReadLevel, ReadOptions, ReplicaRead, Served, Session, SessionToken};
+use hedgerow_client::{Kind, Labels, Observer, ReadLevel, ReadOptions, ReplicaRead, Served, Session, SessionToken};
+use hedgerow_faults::units;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -24,9 +26,12 @@ pub(crate) struct ReadArguments {
     /// Where this client is, such as zone=a,region=eu: replicas with the most equal labels are the closest.
     #[arg(long, value_name = "KEY=VALUE,...")]
     labels: Option<Labels>,
-    /// Say on standard error who served the read, at which log index, and how old it was at most.
+    /// Say on standard error who served the read, at which level and log index, how old it was at most, how the node came to
+    /// it, how long it waited there, and which attempt it was.
     #[arg(long)]
     explain: bool,
+    #[command(flatten)]
+    hedge: Box<ReadHedgeArguments>,
     #[command(flatten)]
     session: SessionArguments,
 }
@@ -46,6 +51,7 @@ impl ReadArguments {
         let client = cluster.connect_near(self.labels.clone().unwrap_or_default()).await?;
         let session = self.session.open()?;
         let table = AnyTable::open(&client, name).await?.reading(self.options());
+        let table = table.hedging(self.hedge.options(self.explain));
         Ok((session.enter(table), session))
     }
 
@@ -59,11 +65,17 @@ impl ReadArguments {
 }
 
 impl SessionArguments {
-    /// Opens `name` to be written in the session.
-    pub(crate) async fn open_table(&self, cluster: &ClusterArguments, name: &str) -> Result<(AnyTable, OpenSession)> {
+    /// Opens `name` to be written in the session, hedged as `hedge` says.
+    pub(crate) async fn open_table(
+        &self,
+        cluster: &ClusterArguments,
+        name: &str,
+        hedge: &WriteHedgeArguments,
+    ) -> Result<(AnyTable, OpenSession)> {
         let client = cluster.connect().await?;
         let session = self.open()?;
-        Ok((session.enter(AnyTable::open(&client, name).await?), session))
+        let table = AnyTable::open(&client, name).await?.hedging(hedge.options());
+        Ok((session.enter(table), session))
     }
 
     fn open(&self) -> Result<OpenSession> {
@@ -111,13 +123,37 @@ fn explanation(served: &Served) -> String {
     if served.index > 0 {
         add(format_args!(" at index {}", served.index));
     }
-    if let Some(staleness) = served.staleness {
+    if let Some(level) = served.level {
+        add(format_args!(", level {level}"));
+    }
+    let is_linearizable = served.level == Some(ReadLevel::Linearizable);
+    if let Some(staleness) = served.staleness.filter(|_| !is_linearizable) {
         add(format_args!(", at most {} ms old", staleness.as_millis()));
+    }
+    match (&served.mode, served.queue) {
+        // The node's own words say how long the read was queued.
+        (Some(mode), _) => add(format_args!(" ({mode})")),
+        (None, Some(queue)) => add(format_args!(" (queued {})", units::show(queue))),
+        (None, None) => {}
     }
     if served.attempts > 1 {
         add(format_args!(", after {} attempts", served.attempts));
     }
+    if let Some(why) = cause(served.kind) {
+        add(format_args!(", this one {why}"));
+    }
     text
+}
+
+/// Why an attempt was sent that was not the first.
+fn cause(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::First => None,
+        Kind::Hedge => Some("hedged, as the first was slow"),
+        Kind::Tie => Some("tied to the first"),
+        Kind::Retry => Some("sent as another had failed"),
+        Kind::Fallback => Some("asked for less, as the first was slow"),
+    }
 }
 
 #[cfg(test)]
@@ -172,11 +208,24 @@ mod tests {
             attempts: 1,
             queue: None,
             service: None,
+            level: None,
+            kind: Kind::First,
+            mode: None,
         };
         assert_eq!(explanation(&served), "partition 3 served by 127.0.0.1:34602");
         served.role = Some(hedgerow_client::Role::Follower);
         (served.index, served.staleness, served.attempts) = (17, Some(Duration::from_millis(40)), 2);
         let all = "partition 3 served by 127.0.0.1:34602 (follower) at index 17, at most 40 ms old, after 2 attempts";
         assert_eq!(explanation(&served), all);
+        served.level = Some(ReadLevel::Session);
+        served.queue = Some(Duration::from_micros(250));
+        served.kind = Kind::Hedge;
+        let all = "partition 3 served by 127.0.0.1:34602 (follower) at index 17, level session, at most 40 ms old (queued \
+                   250us), after 2 attempts, this one hedged, as the first was slow";
+        assert_eq!(explanation(&served), all);
+        served.mode = Some("follower index, queued 9 us".to_owned());
+        assert!(explanation(&served).contains("40 ms old (follower index, queued 9 us), after"));
+        served.level = Some(ReadLevel::Linearizable);
+        assert!(explanation(&served).contains("level linearizable (follower index"));
     }
 }

@@ -29,6 +29,11 @@ pub(crate) async fn sleep(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
+/// Waits until `time`.
+pub(crate) async fn sleep_until(time: Instant) {
+    tokio::time::sleep_until(time).await;
+}
+
 /// Runs what blocks, on a thread of its own.
 #[allow(clippy::disallowed_methods, reason = "the one place where the client commands start threads")]
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {

@@ -4,9 +4,10 @@ use super::rates::Rates;
 use crate::arguments::{ClusterArguments, seconds};
 use crate::command::BULK_TIMEOUT;
 use crate::files::read_text;
+use crate::hedging::HedgeArguments;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
-use hedgerow_bench::{Arrivals, IN_FLIGHT_MAX_DEFAULT, Load, Reading, Spacing, Values, Workload};
+use hedgerow_bench::{Arrivals, Hedging, IN_FLIGHT_MAX_DEFAULT, Load, Reading, Spacing, Values, Workload};
 use hedgerow_client::{Labels, ReadLevel, ReplicaRead};
 use hedgerow_report::Folder;
 use serde::Serialize;
@@ -61,6 +62,8 @@ pub(crate) struct BenchOptions {
     /// Where the clients stand, for the modes that prefer what is near, for example zone=a,region=eu.
     #[arg(long, default_value_t, hide_default_value = true)]
     labels: Labels,
+    #[command(flatten)]
+    hedging: HedgeArguments,
     /// Processes that generate the load together.
     #[arg(long, default_value_t = 1)]
     processes: u32,
@@ -109,9 +112,16 @@ impl BenchOptions {
     /// One load for each rate, or a closed loop, each with the name of its variant.
     pub(super) fn loads(&self, workload: Workload, cluster: &ClusterArguments) -> Result<Vec<(String, Load)>> {
         let Ok(warm_up) = Duration::try_from_secs_f64(self.warm_up) else { bail!("--warm-up must not be negative") };
+        let hedging = Hedging::of(&self.hedging.options(false))?;
         let load = |(variant, arrivals): (String, Arrivals)| {
             let load = Load {
-                reading: Reading { level: self.read, mode: self.replica_read, labels: self.labels.clone() },
+                reading: Reading {
+                    level: self.read,
+                    mode: self.replica_read,
+                    labels: self.labels.clone(),
+                    is_uncounted: false,
+                },
+                hedging: hedging.clone(),
                 duration: self.seconds,
                 warm_up,
                 connections: self.connections,
@@ -190,6 +200,7 @@ mod tests {
     use crate::arguments::{Arguments, ClientCommand, Command};
     use crate::bench::BenchCommand;
     use clap::Parser as _;
+    use hedgerow_client::{BudgetOptions, Fallback, HedgeOptions, TieMode};
 
     fn loads(words: &str) -> Result<Vec<(String, Load)>> {
         let arguments = Arguments::try_parse_from(format!("hedgerow bench {words}").split(' '))?;
@@ -224,12 +235,28 @@ mod tests {
             level: "bounded=2s".parse().ok(),
             mode: ReplicaRead::ClosestReplicas,
             labels: Labels::default().with("zone", "a"),
+            is_uncounted: false,
         };
         assert_eq!(loads[0].1.reading, expected);
         let refused = |words: &str| format!("{:#}", super::tests::loads(words).unwrap_err());
         assert!(refused("get --read strong").contains("bounded=2s"));
         assert!(refused("get --replica-read nearest").contains("closest-replicas"));
         assert!(refused("get --labels zone").contains("name=value"));
+    }
+
+    #[test]
+    fn requests_are_hedged_as_is_said() {
+        let words = "get --hedge 10ms --hedge-writes none --tie=auto --hedge-budget 2%:50 --fallback 10ms:1s --busy-threshold 5ms";
+        let expected = HedgeOptions {
+            reads: "10ms".parse().unwrap(),
+            tie: TieMode::Auto,
+            budget: Some(BudgetOptions { ratio: 0.02, burst: 50.0 }),
+            fallback: Some(Fallback { after: Duration::from_millis(10), bound: Duration::from_secs(1) }),
+            busy_threshold: Some(Duration::from_millis(5)),
+            ..HedgeOptions::default()
+        };
+        assert_eq!(loads(words).unwrap()[0].1.hedging, Hedging::of(&expected).unwrap());
+        assert_eq!(loads("get").unwrap()[0].1.hedging, Hedging::default());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::options::ListedWorkload;
 use crate::output::columns;
-use hedgerow_report::{Latency, Operation, Run, Second};
+use hedgerow_report::{Hedging, Latency, Operation, Run, Second};
 
 /// Headings of the table of runs.
 const HEADER: [&str; 13] = [
@@ -73,10 +73,32 @@ fn remarks(run: &Run) -> String {
     }
     let extra = run.extra.iter().filter(|(name, _)| *name != "generator_processes_count");
     line.extend(extra.map(|(name, value)| format!("; {} {value}", name.trim_end_matches("_count").replace('_', " "))));
+    if let Some(hedging) = &run.hedging {
+        line.push_str(&format!("\n{}: {}", run.variant, extra_attempts(hedging)));
+    }
     match &run.void {
         Some(reason) => format!("{line}\n{}: VOID: {reason}", run.variant),
         None => line,
     }
+}
+
+/// What was sent beyond first attempts, and what became of it.
+fn extra_attempts(hedging: &Hedging) -> String {
+    let executed = hedging.extra_work_percent.map_or_else(|| "n/a".to_owned(), |percent| format!("{percent:.3} %"));
+    let mut text = format!("extra requests {:.3} %, extra work of servers {executed}", hedging.extra_percent());
+    for (name, kind) in &hedging.kinds {
+        text.push_str(&format!("; {name}: {} sent, {} won, {} suppressed", kind.sent, kind.won, kind.suppressed));
+    }
+    let Hedging { cancelled, dropped, wasted_ms, .. } = hedging;
+    text.push_str(&format!("; {cancelled} cancelled, {dropped} in time, {wasted_ms:.0} ms waited in vain"));
+    let list = |name: &str, parts: Vec<String>| {
+        if parts.is_empty() { String::new() } else { format!("; {name} {}", parts.join(", ")) }
+    };
+    let counts = |(name, count): (&String, &u64)| format!("{name} {count}");
+    text.push_str(&list("read at level", hedging.served_levels.iter().map(counts).collect()));
+    let nodes = hedging.nodes.iter().map(|(node, of)| format!("{node} {} ({} extra)", of.attempts, of.extra));
+    text.push_str(&list("attempts", nodes.collect()));
+    text + &list("servers counted", hedging.servers.iter().map(counts).collect())
 }
 
 /// The workloads that are built in.
@@ -94,6 +116,21 @@ mod tests {
         let shown = second(&Second { second: 0, count: 110, errors: 10, p99_us: 2345.0, ..Second::default() });
         assert_eq!(shown, "   1 s  100 ops/s, p99 2.345 ms, 10 errors");
         assert!(second(&Second::default()).contains("p99 n/a"));
+    }
+
+    #[test]
+    fn extra_attempts_are_told_by_kind_and_node() {
+        let mut hedging = Hedging { first: 1_000, dropped: 1, extra_work_percent: Some(0.05), ..Hedging::default() };
+        let kind = hedgerow_report::ExtraAttempts { sent: 2, won: 1, suppressed: 3 };
+        hedging.kinds.insert("hedge".to_owned(), kind);
+        let node = hedgerow_report::NodeAttempts { attempts: 1_002, extra: 2, ..Default::default() };
+        hedging.nodes.insert("127.0.0.1:1".to_owned(), node);
+        let text = extra_attempts(&hedging);
+        assert_eq!(
+            text,
+            "extra requests 0.200 %, extra work of servers 0.050 %; hedge: 2 sent, 1 won, 3 suppressed; 0 cancelled, \
+             1 in time, 0 ms waited in vain; attempts 127.0.0.1:1 1002 (2 extra)"
+        );
     }
 
     #[test]

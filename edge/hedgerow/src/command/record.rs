@@ -4,6 +4,7 @@ use crate::any_table::{AnyTable, Key};
 use crate::arguments::{ClusterArguments, EncodingArguments, Output};
 use crate::encoding::Encoding;
 use crate::exit::Exit;
+use crate::hedging::WriteHedgeArguments;
 use crate::output::{print, print_result, say};
 use crate::reading::{OpenSession, ReadArguments, SessionArguments};
 use crate::rows::{Row, Shape, TTL_COLUMN, insert_field};
@@ -27,8 +28,8 @@ pub(crate) struct Target {
 
 impl Target {
     /// Opens the table to be written in a session.
-    async fn open(&self, session: &SessionArguments) -> Result<(AnyTable, OpenSession)> {
-        session.open_table(&self.cluster, &self.table).await
+    async fn open(&self, write: &WriteArguments) -> Result<(AnyTable, OpenSession)> {
+        write.session.open_table(&self.cluster, &self.table, &write.hedge).await
     }
 
     /// Opens the table to be read.
@@ -44,6 +45,15 @@ impl Target {
     fn decode_all(&self, words: &[String]) -> Result<Vec<Bytes>> {
         words.iter().map(|word| self.decode(word)).collect()
     }
+}
+
+/// How a record is written.
+#[derive(Args, Debug)]
+pub(crate) struct WriteArguments {
+    #[command(flatten)]
+    session: SessionArguments,
+    #[command(flatten)]
+    hedge: WriteHedgeArguments,
 }
 
 /// Arguments of `get`.
@@ -70,7 +80,7 @@ pub(crate) struct SetArguments {
     #[arg(long, value_name = "SECONDS")]
     ttl: Option<u64>,
     #[command(flatten)]
-    session: SessionArguments,
+    write: WriteArguments,
 }
 
 /// Arguments of `del`.
@@ -82,7 +92,7 @@ pub(crate) struct DelArguments {
     #[arg(required = true, num_args = 1..=2)]
     key: Vec<String>,
     #[command(flatten)]
-    session: SessionArguments,
+    write: WriteArguments,
 }
 
 /// Arguments of `incr`.
@@ -97,7 +107,7 @@ pub(crate) struct IncrArguments {
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     by: i64,
     #[command(flatten)]
-    session: SessionArguments,
+    write: WriteArguments,
 }
 
 /// Arguments of `ttl`.
@@ -173,7 +183,7 @@ pub(crate) async fn set(mut arguments: SetArguments) -> Result<Exit> {
     let value = arguments.key_and_value.pop().unwrap_or_default();
     let target = &arguments.target;
     let value = target.decode(&value)?;
-    let (table, session) = target.open(&arguments.session).await?;
+    let (table, session) = target.open(&arguments.write).await?;
     let key = table.key(target.decode_all(&arguments.key_and_value)?)?;
     table.set(&key, value, arguments.ttl.map(Duration::from_secs)).await?;
     session.keep()?;
@@ -184,7 +194,7 @@ pub(crate) async fn set(mut arguments: SetArguments) -> Result<Exit> {
 /// `hedgerow del`.
 pub(crate) async fn del(arguments: DelArguments) -> Result<Exit> {
     let target = &arguments.target;
-    let (table, session) = target.open(&arguments.session).await?;
+    let (table, session) = target.open(&arguments.write).await?;
     let key = table.key(target.decode_all(&arguments.key)?)?;
     table.del(&key).await?;
     session.keep()?;
@@ -195,7 +205,7 @@ pub(crate) async fn del(arguments: DelArguments) -> Result<Exit> {
 /// `hedgerow incr`.
 pub(crate) async fn incr(arguments: IncrArguments) -> Result<Exit> {
     let target = &arguments.target;
-    let (table, session) = target.open(&arguments.session).await?;
+    let (table, session) = target.open(&arguments.write).await?;
     let key = table.key(target.decode_all(&arguments.key)?)?;
     let sum = table.incr(&key, arguments.by).await?;
     session.keep()?;

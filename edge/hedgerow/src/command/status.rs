@@ -6,6 +6,7 @@ use crate::output::{columns, print};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Arguments of `status`.
@@ -127,8 +128,15 @@ fn table_row(table: &Table) -> Vec<String> {
     ]
 }
 
+/// The JSON of `table describe`: the cluster's, with what became of extra attempts under `extra_attempts`.
+pub(crate) fn describe_json(answer: &str, throttled: Option<&Value>) -> Result<String> {
+    let mut table: Value = serde_json::from_str(answer).context("reading the description of the table")?;
+    table["extra_attempts"] = throttled.cloned().unwrap_or_default();
+    Ok(table.to_string())
+}
+
 /// The text of `table describe`, from the cluster's JSON.
-pub(crate) fn describe_text(answer: &str) -> Result<String> {
+pub(crate) fn describe_text(answer: &str, throttled: Option<&Value>) -> Result<String> {
     let table: Table = serde_json::from_str(answer).context("reading the description of the table")?;
     let mut text = format!(
         "table {} (id {}), {}, {}: {} partitions, {} replicas each",
@@ -137,6 +145,15 @@ pub(crate) fn describe_text(answer: &str) -> Result<String> {
     for (option, value) in &table.options {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         text.push_str(&format!("\noption {option} = {value}"));
+    }
+    if let Some(throttled) = throttled {
+        let count = |name: &str| throttled[name].as_u64().unwrap_or(0);
+        text.push_str(&format!(
+            "\nextra attempts since the nodes started: {} served ({} of them delayed), {} dropped",
+            count("backup_requests"),
+            count("throttling_delayed_backup_requests"),
+            count("throttling_rejected_backup_requests"),
+        ));
     }
     Ok(format!("{text}\n\n{}", partitions_text(&table)))
 }
@@ -171,6 +188,21 @@ fn partitions_text(table: &Table) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_is_described_with_what_became_of_its_extra_attempts() {
+        let throttled = serde_json::json!({
+            "backup_requests": 7,
+            "throttling_delayed_backup_requests": 2,
+            "throttling_rejected_backup_requests": 5,
+        });
+        let (answer, option) = (r#"{"name":"t","options":{"a":"b"}}"#, "option a = b");
+        let text = describe_text(answer, Some(&throttled)).unwrap();
+        assert!(text.contains(option) && text.contains("7 served (2 of them delayed), 5 dropped"), "{text}");
+        assert!(!describe_text(answer, None).unwrap().contains("served"), "what is not known is not told");
+        let json: Value = serde_json::from_str(&describe_json(answer, Some(&throttled)).unwrap()).unwrap();
+        assert_eq!((&json["options"]["a"], &json["extra_attempts"]), (&Value::from("b"), &throttled));
+    }
 
     #[test]
     fn a_status_with_missing_and_unknown_fields_is_shown() {

@@ -10,6 +10,10 @@ use bytes::Bytes;
 use clap::{Subcommand, ValueEnum};
 use hedgerow_client::{TableKind, TableSpec};
 use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Time for all nodes to say what became of a table's extra attempts.
+const THROTTLED_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What to do with tables.
 #[derive(Debug, Subcommand)]
@@ -124,9 +128,10 @@ pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Re
         TableCommand::List => list(&client, cluster.output).await?,
         TableCommand::Describe { name } => {
             let answer = client.describe_table(&name).await?;
+            let throttled = throttled(&client, &name).await;
             match cluster.output {
-                Output::Json => print(&answer)?,
-                Output::Text => print(&status::describe_text(&answer)?)?,
+                Output::Json => print(&status::describe_json(&answer, throttled.as_ref())?)?,
+                Output::Text => print(&status::describe_text(&answer, throttled.as_ref())?)?,
             }
         }
         TableCommand::SetOption { name, option, value } => {
@@ -137,6 +142,13 @@ pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Re
         }
     }
     Ok(Exit::Done)
+}
+
+/// What became of the table's extra attempts at the nodes that are up; nothing if one of them did not answer.
+async fn throttled(client: &hedgerow_client::Client, name: &str) -> Option<Value> {
+    let argument = json!({ "table": name }).to_string();
+    let answer = client.admin("throttle_table", &argument, THROTTLED_TIMEOUT).await.ok()?;
+    serde_json::from_str(&answer).ok()
 }
 
 async fn list(client: &hedgerow_client::Client, output: Output) -> Result<()> {

@@ -25,7 +25,7 @@ const SAMPLE: u64 = 10_000;
 /// Counters of each client.
 const COUNTERS: u64 = 16;
 
-fn value_of(row: u64) -> Bytes {
+pub(super) fn value_of(row: u64) -> Bytes {
     let mut random = Random::new(row);
     let mut value = format!("row {row} ");
     while value.len() < 100 {
@@ -34,11 +34,11 @@ fn value_of(row: u64) -> Bytes {
     Bytes::from(value)
 }
 
-fn hash_key_of(row: u64) -> String {
+pub(super) fn hash_key_of(row: u64) -> String {
     format!("group-{:08}", row / ROWS_PER_KEY)
 }
 
-fn sort_key_of(row: u64) -> String {
+pub(super) fn sort_key_of(row: u64) -> String {
     format!("{:03}", row % ROWS_PER_KEY)
 }
 
