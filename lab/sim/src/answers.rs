@@ -11,16 +11,19 @@
 //! | linearizable, at a replica that does not lead | V / 2 each for its turn to ask, the answer and the index; anew after a change of the leader |
 //! | linearizable, at the leader; writes | its deadline |
 //!
-//! What asks for the leader, by its words or by saying nothing, is served by no other replica.
+//! A read that asks for the leader, by its words or by saying nothing, is served by no other replica. What its client takes back
+//! need not be answered, and what others ask must be. Nothing is answered twice.
 //!
 //! Times are those of the machine's own clock, by which its node judges how long a client waits.
 
+use crate::history::Time;
 use crate::reading::TableReads;
 use bytes::Bytes;
 use hedgerow_replication::Role;
 use hedgerow_types::{GroupId, Instant, ReadLevel, ReplicaId, Term};
-use hedgerow_wire::{Class, Extension, Header, Reply};
-use std::collections::BTreeMap;
+use hedgerow_wire::message::Cancel;
+use hedgerow_wire::{Body, Class, Extension, Header, Reply};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How late an answer may be: the node wants to be woken at the very moment, or a millisecond later if it has just been.
@@ -37,8 +40,13 @@ pub type Leadership = (Term, Role, Option<ReplicaId>);
 pub struct Answers {
     /// V.
     refusal: Duration,
+    late_max: Duration,
     table: TableReads,
     owed: BTreeMap<Question, Owed>,
+    /// Taken back by their clients, who may get an answer or none.
+    cancelled: BTreeSet<Question>,
+    /// Connections over which something was asked and that are open.
+    lines: BTreeSet<u64>,
     leaderships: BTreeMap<GroupId, Leadership>,
     /// An answer that should not have been given.
     wrong: Option<String>,
@@ -58,18 +66,29 @@ struct Owed {
     what: ReadLevel,
     /// Whether no answer but a refusal is right.
     is_misplaced: bool,
+    /// What a cancel would name: client, request and attempt.
+    name: Option<(u64, u64, i32)>,
 }
 
 impl Owed {
-    fn due(&self) -> Instant {
-        self.limit.map_or(self.deadline, |limit| self.deadline.min(self.since + limit)) + LATE_MAX
+    fn due(&self, late_max: Duration) -> Instant {
+        self.limit.map_or(self.deadline, |limit| self.deadline.min(self.since + limit)) + late_max
     }
 }
 
 impl Answers {
-    /// Nothing is owed. `refusal` is V.
-    pub const fn new(refusal: Duration, table: TableReads) -> Self {
-        Self { refusal, table, owed: BTreeMap::new(), leaderships: BTreeMap::new(), wrong: None }
+    /// Nothing is owed. `refusal` is V; the process may let reads queue for `turn_delay` at a time.
+    pub fn new(refusal: Duration, table: TableReads, turn_delay: Time) -> Self {
+        Self {
+            refusal,
+            late_max: LATE_MAX + Duration::from_nanos(turn_delay),
+            table,
+            owed: BTreeMap::new(),
+            cancelled: BTreeSet::new(),
+            lines: BTreeSet::new(),
+            leaderships: BTreeMap::new(),
+            wrong: None,
+        }
     }
 
     /// The node is handed a client's frame at `now`; `role_of` tells its role in a group.
@@ -81,6 +100,9 @@ impl Answers {
         role_of: impl FnOnce(GroupId) -> Option<Role>,
     ) {
         let Ok(request) = hedgerow_wire::decode_request(frame.clone()) else { return };
+        if let Body::HedgerowCancel(cancel) = &request.body {
+            return self.note_cancel(line, cancel);
+        }
         let class = request.body.method().class();
         if !matches!(class, Class::Read | Class::Write) {
             return;
@@ -94,15 +116,31 @@ impl Answers {
         let has_token = header.extension.as_ref().is_some_and(|extension| extension.session_token.is_some());
         let wait = self.refusal / 2;
         let limit = match what {
+            _ if class == Class::Write => None,
             ReadLevel::Linearizable => (!leads).then_some(wait * 3),
             ReadLevel::Session | ReadLevel::Eventual => Some(wait),
             ReadLevel::Bounded(bound) if has_token => Some(wait + bound.min(wait)),
             ReadLevel::Bounded(bound) => Some(bound.min(wait)),
         };
         let begins_again = what == ReadLevel::Linearizable;
-        let is_misplaced = !leads && (class == Class::Write || !self.may_follow(header));
-        let owed = Owed { group, deadline: now + patience, since: now, limit, begins_again, what, is_misplaced };
+        let is_misplaced = !leads && class == Class::Read && !self.may_follow(header);
+        let name = header.extension.as_ref().and_then(|it| Some((it.client_id?, it.request_id?, it.attempt?)));
+        let owed = Owed { group, deadline: now + patience, since: now, limit, begins_again, what, is_misplaced, name };
+        self.lines.insert(line);
         self.owed.insert((line, request.sequence_id), owed);
+    }
+
+    fn note_cancel(&mut self, line: u64, cancel: &Cancel) {
+        let (client, request) = (cancel.client_id, cancel.request_id);
+        let is_meant = |name: (u64, u64, i32)| {
+            (name.0, name.1) == (client, request) && cancel.attempt.is_none_or(|attempt| attempt == name.2)
+        };
+        let own = self.owed.iter().filter(|((other, _), owed)| *other == line && owed.name.is_some_and(is_meant));
+        let own: Vec<Question> = own.map(|(question, _)| *question).collect();
+        for question in own {
+            self.owed.remove(&question);
+            self.cancelled.insert(question);
+        }
     }
 
     fn level(&self, header: &Header) -> ReadLevel {
@@ -125,10 +163,24 @@ impl Answers {
     }
 
     /// The node answers over the connection `line`, with whole frames.
-    pub fn note_replies(&mut self, line: u64, chunk: Bytes) {
+    /// `served` is told the group of each read that was.
+    pub fn note_replies(&mut self, line: u64, chunk: Bytes, mut served: impl FnMut(GroupId)) {
         for frame in crate::protocol::split_replies(chunk) {
             let Ok(reply) = hedgerow_wire::call::decode_reply(frame) else { continue };
-            let Some(owed) = self.owed.remove(&(line, reply.sequence_id)) else { continue };
+            let is_cancelled = self.cancelled.remove(&(line, reply.sequence_id));
+            let Some(owed) = self.owed.remove(&(line, reply.sequence_id)) else {
+                let is_data =
+                    matches!(reply.reply, Reply::Get(_) | Reply::Update(_) | Reply::Incr(_) | Reply::Check(_));
+                if is_data && !is_cancelled && self.lines.contains(&line) {
+                    let number = reply.sequence_id;
+                    self.wrong =
+                        Some(format!("request {number} of connection {line} was answered twice, or never asked"));
+                }
+                continue;
+            };
+            if matches!(reply.reply, Reply::Get(_)) {
+                served(owed.group);
+            }
             if owed.is_misplaced && !matches!(reply.reply, Reply::Failed(_)) {
                 let (number, group) = (reply.sequence_id, owed.group);
                 self.wrong = Some(format!("request {number} of connection {line} was served by no leader of {group}"));
@@ -139,11 +191,15 @@ impl Answers {
     /// The connection is gone at the machine: nobody hears its answers.
     pub fn forget_line(&mut self, line: u64) {
         self.owed.retain(|(other, _), _| *other != line);
+        self.cancelled.retain(|(other, _)| *other != line);
+        self.lines.remove(&line);
     }
 
     /// The process is gone, and its connections with it.
     pub fn clear(&mut self) {
         self.owed.clear();
+        self.cancelled.clear();
+        self.lines.clear();
         self.leaderships.clear();
     }
 
@@ -165,9 +221,9 @@ impl Answers {
         if let Some(wrong) = &self.wrong {
             return Err(wrong.clone());
         }
-        match self.owed.iter().find(|(_, owed)| owed.due() < now) {
+        match self.owed.iter().find(|(_, owed)| owed.due(self.late_max) < now) {
             Some(((line, number), owed)) => {
-                let (late, what, group) = (now.since(owed.due()), owed.what, owed.group);
+                let (late, what, group) = (now.since(owed.due(self.late_max)), owed.what, owed.group);
                 Err(format!(
                     "request {number} ({what}) of connection {line} to group {group} was neither answered nor refused in \
                      time, {late:?} ago"
@@ -205,6 +261,9 @@ mod tests {
             sequence: 1,
             number: 1,
             deadline_ms,
+            request_id: None,
+            cause: None,
+            tie: None,
         };
         request(&attempt, Table { id: 2, partition_count: 1 })
     }
@@ -214,7 +273,7 @@ mod tests {
     }
 
     fn answers() -> Answers {
-        Answers::new(REFUSAL, TableReads::DEFAULT)
+        Answers::new(REFUSAL, TableReads::DEFAULT, 0)
     }
 
     #[test]
@@ -227,7 +286,7 @@ mod tests {
         let mut reply = BytesMut::new();
         let refused = Reply::refused(&hedgerow_types::Refusal::Expired, None);
         hedgerow_wire::encode_reply(&mut reply, Method::Get, 1, &refused, None);
-        answers.note_replies(7, reply.freeze());
+        answers.note_replies(7, reply.freeze(), |_| {});
         assert!(answers.check(at(103)).is_err_and(|why| why.contains("request 2 (linearizable) of connection 7")));
         answers.forget_line(7);
         assert!(answers.check(at(103)).is_err_and(|why| why.contains("request 1 (linearizable) of connection 8")));
@@ -266,8 +325,63 @@ mod tests {
             answers.note_request(1, &asked(manner, 1, ReadLevel::Eventual, 100), at(0), |_| Some(role));
             let mut reply = BytesMut::new();
             hedgerow_wire::encode_reply(&mut reply, Method::Get, 1, &Reply::Get(GetReply::default()), None);
-            answers.note_replies(1, reply.freeze());
+            answers.note_replies(1, reply.freeze(), |_| {});
             assert_eq!(answers.check(at(0)).is_ok(), is_right, "{manner:?} at {role:?}");
+        }
+    }
+
+    fn raced(sequence_id: i32, client_id: u64, request_id: u64, number: i32) -> Bytes {
+        let attempt = Attempt {
+            call: Call::Get(ReadLevel::Linearizable),
+            manner: Manner::AnyReplica,
+            token: None,
+            key: 1,
+            sequence_id,
+            client_id,
+            sequence: 1,
+            number,
+            deadline_ms: 100,
+            request_id: Some(request_id),
+            cause: None,
+            tie: None,
+        };
+        request(&attempt, Table { id: 2, partition_count: 1 })
+    }
+
+    #[test]
+    fn a_client_takes_back_what_it_asked_and_nothing_else() {
+        let leads = |_| Some(Role::Leader);
+        for (line, cancel, is_gone) in [
+            (7, crate::protocol::cancel(9, 5, 3, Some(2)), true),
+            (7, crate::protocol::cancel(9, 5, 3, None), true),
+            (8, crate::protocol::cancel(9, 5, 3, Some(2)), false),
+            (7, crate::protocol::cancel(9, 6, 3, Some(2)), false),
+            (7, crate::protocol::cancel(9, 5, 4, Some(2)), false),
+            (7, crate::protocol::cancel(9, 5, 3, Some(1)), false),
+        ] {
+            let mut answers = answers();
+            answers.note_request(7, &raced(1, 5, 3, 2), at(0), leads);
+            answers.note_request(line, &cancel, at(1), leads);
+            assert_eq!(answers.check(at(103)).is_ok(), is_gone, "{cancel:?} over {line}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_answered_twice_whether_or_not_it_was_taken_back() {
+        let leads = |_| Some(Role::Leader);
+        for is_cancelled in [true, false] {
+            let mut answers = answers();
+            answers.note_request(7, &raced(1, 5, 3, 2), at(0), leads);
+            if is_cancelled {
+                answers.note_request(7, &crate::protocol::cancel(9, 5, 3, None), at(1), leads);
+            }
+            let mut reply = BytesMut::new();
+            hedgerow_wire::encode_reply(&mut reply, Method::Get, 1, &Reply::Get(GetReply::default()), None);
+            let reply = reply.freeze();
+            answers.note_replies(7, reply.clone(), |_| {});
+            assert_eq!(answers.check(at(2)), Ok(()));
+            answers.note_replies(7, reply, |_| {});
+            assert!(answers.check(at(2)).is_err_and(|why| why.contains("twice")));
         }
     }
 

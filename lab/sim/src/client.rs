@@ -4,6 +4,10 @@
 //! connection all lead to another attempt; every attempt of a write carries the same client id and sequence. What the
 //! client reports is the truth as far as it can know it: an operation failed only if every attempt was refused with that
 //! promise.
+//!
+//! Where the wish says so, the attempts of an operation race each other: `client/racing.rs`.
+
+mod racing;
 
 use crate::clock::MILLISECOND;
 use crate::history::{Answer, Call, Operation, Outcome, Seen, Time};
@@ -12,11 +16,16 @@ use crate::protocol::{self, Attempt, Received, Table};
 use crate::reading::Wish;
 use crate::workload::Workload;
 use bytes::Bytes;
+use hedgerow_hedge::{Budget, BudgetOptions, Kind};
 use hedgerow_types::random::Random;
 use hedgerow_types::{Index, ReadLevel, Refusal};
+use hedgerow_wire::{Cause, Tie};
+use racing::Round;
 
 /// How often in an operation a client goes on to the next node without a pause.
 const MOVES_AT_ONCE_MAX: i32 = 3;
+/// What a client's extra attempts may cost: enough that there are many, and not so much that none is ever refused.
+const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.7, burst: 10.0 };
 
 /// How the clients of a run behave.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +91,13 @@ pub enum Action {
     /// Judge a read whose answer came when another copy or attempt had been answered already, or when it was too late. It
     /// must be right all the same.
     Judge(Operation),
+    /// An attempt of a raced operation is sent, to be counted.
+    Extra {
+        /// Why.
+        kind: Kind,
+        /// Whether it is one of a write.
+        is_write: bool,
+    },
     /// An attempt was refused.
     Refused {
         /// By whom.
@@ -129,6 +145,8 @@ pub struct Client {
     /// What is to be done before anything from the workload; `None` = draw from it.
     script: Option<Vec<Wish>>,
     is_stopped: bool,
+    budget: Budget,
+    last_request: u64,
 }
 
 #[derive(Debug)]
@@ -143,6 +161,12 @@ struct Current {
     next: Option<usize>,
     /// Whether an attempt may have had an effect, or may still have one.
     is_doubtful: bool,
+    /// The race that is on, of an operation that is raced.
+    round: Option<Round>,
+    /// What all attempts of a raced operation share.
+    request_id: u64,
+    /// How it ended, once it has.
+    answer: Option<Answer>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -151,9 +175,22 @@ struct Sent {
     machine: usize,
     at: Time,
     floor: Index,
+    /// Within its operation, from 1.
+    number: i32,
+    /// What it asks for: another level than the operation's, if it is to be content with less.
+    call: Call,
     /// Whether it is still waited for. What was given up may be answered all the same.
     is_open: bool,
     is_answered: bool,
+}
+
+/// What an attempt says that its operation does not.
+#[derive(Clone, Debug, Default)]
+struct Words {
+    /// The level that it is content with.
+    level: Option<ReadLevel>,
+    cause: Option<Cause>,
+    tie: Option<Tie>,
 }
 
 impl Current {
@@ -194,6 +231,8 @@ impl Client {
             last: None,
             script: None,
             is_stopped: false,
+            budget: Budget::new(BUDGET),
+            last_request: 0,
         }
     }
 
@@ -231,6 +270,9 @@ impl Client {
             return;
         }
         let Some(current) = &mut self.current else { return self.begin(now, workload, out) };
+        if current.round.is_some() {
+            return self.go_on_racing(now, workload, out);
+        }
         if current.give_up(None) {
             self.move_on(None);
         }
@@ -250,19 +292,31 @@ impl Client {
             (None, Received::Nonsense(what)) if id.is_none() => out.push(Action::Fail(what)),
             (None, _) => {}
             (Some(_), Received::Nonsense(what)) => out.push(Action::Fail(what)),
-            (Some(position), Received::Answer { answer, index, staleness, served_by }) => {
-                let Sent { machine, at: asked, floor, .. } = current.sent[position];
-                if let Some(other) = served_by.filter(|address| *address != address_of_machine(machine)) {
+            (Some(position), Received::Answer { answer, index, staleness, served_by, level_code, attempt }) => {
+                let Sent { machine, at: asked, floor, call, number, .. } = current.sent[position];
+                let is_other_level = level_code.is_some() && level_code != protocol::level_code(call);
+                if is_other_level || attempt.is_some_and(|attempt| attempt != number) {
+                    let what =
+                        format!("attempt {number} of {call:?} was answered as {attempt:?} at level {level_code:?}");
+                    out.push(Action::Fail(what));
+                }
+                // A write may have been forwarded to the leader.
+                let is_strange = |address: &String| !call.is_write() && *address != address_of_machine(machine);
+                if let Some(other) = served_by.filter(is_strange) {
                     out.push(Action::Fail(format!("m{} was asked, and {other} says that it answered", machine + 1)));
                 }
                 let seen = Seen { machine, index, staleness, asked, served, floor };
                 self.take_answer(answer, seen, workload);
-                self.finish(Outcome::Ok(answer), Some(seen), now, out);
+                self.win(position, out);
+                self.finish(call, Outcome::Ok(answer), Some(seen), now, out);
             }
             (Some(position), Received::Refused { is_clean, leader, refusal }) => {
                 current.is_doubtful |= !is_clean;
                 let sent = &mut current.sent[position];
-                out.push(Action::Refused { machine: sent.machine, call, refusal });
+                out.push(Action::Refused { machine: sent.machine, call, refusal: refusal.clone() });
+                if current.round.is_some() {
+                    return self.handle_refused(position, leader, &refusal, now, workload, out);
+                }
                 // What was given up decides nothing, and of two copies the last one does.
                 if std::mem::take(&mut sent.is_open) && !current.is_waiting() {
                     let may_follow = leader.is_some() || current.wish.goes_anywhere;
@@ -277,22 +331,29 @@ impl Client {
     fn handle_late_reply(&self, delivery: &Delivery, out: &mut Vec<Action>) {
         let is_awaited = |last: &&Current| last.sent.iter().any(|sent| !sent.is_answered);
         let Some(last) = self.last.as_ref().filter(is_awaited) else { return };
-        let Wish { key, call, .. } = last.wish;
-        let (id, received) = protocol::reply(delivery.frame.clone(), &call);
+        let key = last.wish.key;
+        let (id, received) = protocol::reply(delivery.frame.clone(), &last.wish.call);
         let sent = last.sent.iter().find(|sent| Some(sent.sequence_id) == id);
-        let (Some(sent), Received::Answer { answer, index, staleness, .. }, false) = (sent, received, call.is_write())
-        else {
-            return;
-        };
-        let Sent { machine, at: asked, floor, .. } = *sent;
+        let (Some(sent), Received::Answer { answer, index, staleness, .. }) = (sent, received) else { return };
+        let Sent { machine, at: asked, floor, call, .. } = *sent;
+        // Every attempt of a write tells the same.
+        if call.is_write()
+            && let Some(first) = last.answer.filter(|first| *first != answer)
+        {
+            let machine = machine + 1;
+            return out.push(Action::Fail(format!("{call:?} was answered {first:?}, and {answer:?} by m{machine}")));
+        }
         let seen = Some(Seen { machine, index, staleness, asked, served: delivery.served, floor });
         let (start, end, outcome) = (last.start, delivery.now, Outcome::Ok(answer));
         out.push(Action::Judge(Operation { client: self.number, key, call, start, end, outcome, seen }));
     }
 
     /// The connection to `machine` is gone.
-    pub fn handle_closed(&mut self, machine: usize, now: Time, out: &mut Vec<Action>) {
+    pub fn handle_closed(&mut self, machine: usize, now: Time, workload: &Workload, out: &mut Vec<Action>) {
         let Some(current) = &mut self.current else { return };
+        if current.round.is_some() {
+            return self.handle_lost(machine, now, workload, out);
+        }
         if current.give_up(Some(machine)) && !current.is_waiting() {
             self.move_on(None);
             self.back_off(now, out);
@@ -318,19 +379,34 @@ impl Client {
             Preference::Near(machine) => Some(machine),
             Preference::Leader => None,
         };
-        self.current =
-            Some(Current { wish, start: now, deadline, attempts: 0, sent: Vec::new(), next, is_doubtful: false });
+        self.last_request += 1;
+        self.current = Some(Current {
+            wish,
+            start: now,
+            deadline,
+            attempts: 0,
+            sent: Vec::new(),
+            next,
+            is_doubtful: false,
+            round: None,
+            request_id: self.last_request,
+            answer: None,
+        });
         self.attempt(now, workload, out);
     }
 
     fn attempt(&mut self, now: Time, workload: &Workload, out: &mut Vec<Action>) {
         let Some(current) = &mut self.current else { return };
         if now >= current.deadline {
-            let is_unknown = current.is_doubtful && current.wish.call.is_write();
-            return self.finish(if is_unknown { Outcome::Unknown } else { Outcome::Failed }, None, now, out);
+            let call = current.wish.call;
+            let is_unknown = current.is_doubtful && call.is_write();
+            return self.finish(call, if is_unknown { Outcome::Unknown } else { Outcome::Failed }, None, now, out);
+        }
+        let wish = current.wish;
+        if let Some(hedging) = wish.hedging {
+            return self.start_round(hedging, now, workload, out);
         }
         current.attempts += 1;
-        let wish = current.wish;
         let leader = self.leaders[self.table.partition_of(wish.key) as usize];
         let first = current.next.take().unwrap_or(leader);
         let other = if first == leader {
@@ -339,23 +415,24 @@ impl Client {
             leader
         };
         let until = (now + self.pace.attempt_timeout).min(current.deadline);
-        self.send(first, now, workload, out);
+        self.send(first, Words::default(), now, workload, out);
         if wish.is_hedged {
-            self.send(other, now, workload, out);
+            self.send(other, Words::default(), now, workload, out);
         }
         self.wake_at(until, out);
     }
 
-    fn send(&mut self, machine: usize, now: Time, workload: &Workload, out: &mut Vec<Action>) {
+    fn send(&mut self, machine: usize, words: Words, now: Time, workload: &Workload, out: &mut Vec<Action>) {
         let Some(current) = &mut self.current else { return };
         let Wish { key, call, manner, .. } = current.wish;
+        let call = words.level.map_or(call, Call::Get);
         let group = self.table.group_of(key);
         // A session may read at other levels too, and must not see less than before then either (pitfall S14).
         let is_session = call == Call::Get(ReadLevel::Session) || self.random.chance(1, 2);
         let has_token = is_session && manner.is_extended() && !call.is_write();
         let is_whole = self.random.chance(1, 2);
         let attempt = Attempt {
-            call,
+            call: on_the_wire(call, words.cause),
             manner,
             token: has_token.then(|| workload.sessions.token(self.session, group, is_whole)),
             key,
@@ -364,10 +441,23 @@ impl Client {
             sequence: self.sequence,
             number: current.attempts,
             deadline_ms: ((current.deadline - now) / MILLISECOND + 1) as i64,
+            request_id: current.wish.hedging.map(|_| current.request_id),
+            cause: words.cause,
+            tie: words.tie,
         };
         let floor = if has_token { workload.sessions.floor(self.session, group) } else { 0 };
         let sequence_id = self.next_sequence_id;
-        current.sent.push(Sent { sequence_id, machine, at: now, floor, is_open: true, is_answered: false });
+        let number = current.attempts;
+        current.sent.push(Sent {
+            sequence_id,
+            machine,
+            at: now,
+            floor,
+            number,
+            call,
+            is_open: true,
+            is_answered: false,
+        });
         self.next_sequence_id += 1;
         out.push(Action::Send { machine, frame: protocol::request(&attempt, self.table) });
     }
@@ -402,9 +492,14 @@ impl Client {
         }
     }
 
-    fn finish(&mut self, outcome: Outcome, seen: Option<Seen>, now: Time, out: &mut Vec<Action>) {
+    /// The operation has ended, at the level of `call`.
+    fn finish(&mut self, call: Call, outcome: Outcome, seen: Option<Seen>, now: Time, out: &mut Vec<Action>) {
         self.last = self.current.take();
-        let Some(Current { wish: Wish { key, call, .. }, start, .. }) = self.last else { return };
+        let Some(Current { wish: Wish { key, .. }, start, answer, .. }) = &mut self.last else { return };
+        if let Outcome::Ok(first) = outcome {
+            *answer = Some(first);
+        }
+        let (key, start) = (*key, *start);
         out.push(Action::Record(Operation { client: self.number, key, call, start, end: now, outcome, seen }));
         let pause = self.random.below(self.pace.think_max + 1);
         self.wake_at(now + pause, out);
@@ -414,6 +509,19 @@ impl Client {
         self.token += 1;
         out.push(Action::Wake { at, token: self.token });
     }
+}
+
+/// What an attempt asks for when it is sent for `cause`: what it is judged by.
+#[cfg(not(feature = "mutations"))]
+const fn on_the_wire(call: Call, _cause: Option<Cause>) -> Call {
+    call
+}
+
+/// The same, unless that rule is away.
+#[cfg(feature = "mutations")]
+fn on_the_wire(call: Call, cause: Option<Cause>) -> Call {
+    let is_weakened = cause == Some(Cause::Hedge) && !call.is_write() && crate::mutation::weakens_hedges();
+    if is_weakened { Call::Get(ReadLevel::Eventual) } else { call }
 }
 
 /// The address of machine `machine`.

@@ -78,7 +78,8 @@ fn seen(machine: usize, frame: &Bytes) -> Seen {
     Seen {
         machine,
         client: extension.client_id.expect("named"),
-        sequence: extension.sequence.expect("numbered"),
+        // Reads have none.
+        sequence: extension.sequence.unwrap_or(0),
         attempt: extension.attempt.expect("counted"),
         sequence_id: request.sequence_id,
     }
@@ -136,7 +137,7 @@ fn a_broken_connection_leaves_the_outcome_open() {
     let mut bench = Bench::new();
     let attempt = bench.wake().expect("an attempt");
     bench.now = PACE.deadline;
-    bench.client.handle_closed(attempt.machine, bench.now, &mut bench.actions);
+    bench.client.handle_closed(attempt.machine, bench.now, &bench.workload, &mut bench.actions);
     assert_eq!(bench.wake(), None);
     assert_eq!(bench.recorded(), Some(Outcome::Unknown));
 }
@@ -153,6 +154,53 @@ fn a_late_success_of_an_earlier_attempt_counts() {
     assert_eq!(bench.recorded(), Some(Outcome::Ok(Answer::Sum(5))));
     bench.reply(second.sequence_id, &done());
     assert_eq!(bench.actions.iter().filter(|action| matches!(action, Action::Record(_))).count(), 1);
+}
+
+#[test]
+fn two_tied_attempts_name_each_other_and_the_one_that_lost_is_taken_back() {
+    let ms = std::time::Duration::from_millis;
+    let plan = hedgerow_hedge::Plan { tie: Some(ms(1)), max_executions: 2, ..hedgerow_hedge::Plan::default() };
+    let mut has_cancelled = false;
+    // Not every cancel is sent.
+    for seed in 0..8 {
+        let mut bench = Bench::new();
+        let hedging = crate::reading::Hedging { plan, fallback: ReadLevel::Eventual };
+        let wish = Wish { hedging: Some(hedging), ..Wish::of_any(0, ReadLevel::Linearizable) };
+        bench.client.random = Random::new(seed);
+        bench.client = bench.client.with_script(vec![wish]);
+        let first = bench.wake().expect("an attempt");
+        let requests = |actions: &[Action]| -> Vec<(usize, hedgerow_wire::Request)> {
+            let sent = actions.iter().filter_map(|action| match action {
+                Action::Send { machine, frame } => Some((*machine, frame.clone())),
+                _ => None,
+            });
+            sent.map(|(machine, frame)| (machine, decode_request(frame).expect("a frame of ours"))).collect()
+        };
+        let tie_of = |request: &hedgerow_wire::Request| {
+            let extension = request.header.extension.clone().expect("with our fields");
+            Tie::decode(extension.tie.expect("it is tied")).expect("well formed")
+        };
+        let sent = requests(&bench.actions);
+        let second_machine = machine_of_address(tie_of(&sent[0].1).peer.as_str()).expect("a machine");
+        assert_ne!(second_machine, first.machine, "pitfall H2");
+        let second = bench.wake().expect("the other one");
+        assert_eq!((second.machine, second.attempt), (second_machine, 2));
+        let tie = tie_of(&requests(&bench.actions)[0].1);
+        assert_eq!((machine_of_address(tie.peer.as_str()), tie.attempt), (Some(first.machine), 1));
+        let mut frame = BytesMut::new();
+        let reply = Reply::Get(GetReply { error: Status::NotFound.code(), ..GetReply::default() });
+        encode_reply(&mut frame, Method::Get, second.sequence_id, &reply, None);
+        bench.actions.clear();
+        let delivery = Delivery { frame: frame.freeze(), served: bench.now, now: bench.now };
+        bench.client.handle_reply(delivery, &mut bench.workload, &mut bench.actions);
+        assert!(bench.recorded().is_some());
+        for (machine, request) in requests(&bench.actions) {
+            let hedgerow_wire::Body::HedgerowCancel(cancel) = request.body else { panic!("{request:?}") };
+            assert_eq!((machine, cancel.client_id, cancel.attempt), (first.machine, 99, Some(1)));
+            has_cancelled = true;
+        }
+    }
+    assert!(has_cancelled);
 }
 
 #[test]

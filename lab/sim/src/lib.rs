@@ -20,7 +20,9 @@
 //! | `reading.rs`, `session.rs` | how clients read, and what their sessions have seen |
 //! | `history.rs`, `linear.rs`, `once.rs`, `oracle.rs`, `export.rs` | what clients saw, and the judges of it |
 //! | `invariant.rs`, `answers.rs` | what must hold at every moment; what nodes owe their clients |
+//! | `load/` | experiments with load: reads cost time, clients ask whatever comes back |
 //! | `mutation.rs` | safety rules that can be taken away |
+//! | `fanout/` | a hundred modelled servers and one request over all of them: what each policy makes of the tail |
 
 pub mod answers;
 pub mod batch;
@@ -28,11 +30,13 @@ pub mod client;
 pub mod clock;
 mod ending;
 pub mod export;
+pub mod fanout;
 mod fault;
 pub mod history;
 pub mod invariant;
 pub mod line;
 pub mod linear;
+pub mod load;
 pub mod machine;
 #[cfg(feature = "mutations")]
 pub mod mutation;

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 pub enum Caller {
     /// Client number so.
     Client(usize),
+    /// Client number so of an experiment with load.
+    Load(usize),
     /// The operator, who creates the table and moves leaders.
     Operator,
 }

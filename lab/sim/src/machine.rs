@@ -21,6 +21,7 @@ use hedgerow_wal::{Round, Rounds, Submission};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A machine.
 #[derive(Debug)]
@@ -41,12 +42,38 @@ pub struct Machine {
     pub disk_factor: u64,
     /// The process takes up to so long to look at what has arrived.
     pub delay_max: Time,
+    /// And up to so long between two turns at the reads that queue.
+    pub turn_delay_max: Time,
+    /// Time that serving a read takes, in experiments with load.
+    pub cost: Cost,
+    /// Until when the process is busy with reads that it has begun.
+    pub busy_until: Time,
+    /// Reads that it has served.
+    pub served: u64,
     /// What the process owes its clients.
     pub answers: Answers,
     /// Whether a disk fault has been set, so that the process may fail.
     pub may_fail: bool,
     config: Config,
     random: Random,
+}
+
+/// What serving a read costs a machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
+    /// Of each read.
+    pub read: Time,
+    /// Reads of this partition cost as much as so many.
+    pub hot: Option<(u32, u64)>,
+}
+
+impl Cost {
+    fn of(&self, group: GroupId) -> Time {
+        match self.hot {
+            Some((partition, factor)) if partition == group.partition => self.read * factor,
+            _ => self.read,
+        }
+    }
 }
 
 /// A running node and what its host would hold.
@@ -77,6 +104,8 @@ struct LogState {
 pub enum Input {
     /// Time has passed.
     Tick,
+    /// Reads wait for their turn.
+    Turn,
     /// The node wanted to be woken then.
     Wake(Instant),
     /// Whole frames of another node.
@@ -103,6 +132,7 @@ impl Machine {
         config.wal.segments_max = 3;
         config.wal.recycle_max = 2;
         config.flush_replica_bytes = plan.flush_bytes;
+        config.reads_per_turn = plan.reads_per_turn;
         let error_ppm = draw_rate_error(plan.clock_error_ppm, random);
         Self {
             id: node_id(index),
@@ -113,7 +143,11 @@ impl Machine {
             is_paused: false,
             disk_factor: 1,
             delay_max: 0,
-            answers: Answers::new(plan.replication.refusal(), plan.table_reads),
+            turn_delay_max: plan.turn_delay_max,
+            cost: Cost::default(),
+            busy_until: 0,
+            served: 0,
+            answers: Answers::new(plan.replication.refusal(), plan.table_reads, plan.turn_delay_max),
             may_fail: false,
             config,
             random: random.fork(),
@@ -136,6 +170,7 @@ impl Machine {
         let readers = opened.logs.iter().map(hedgerow_wal::Log::reader).collect();
         self.life += 1;
         self.is_paused = false;
+        self.busy_until = now;
         self.process = Some(Process {
             node: opened.node,
             inbox: Vec::new(),
@@ -194,8 +229,8 @@ impl Machine {
     }
 
     /// Lets the process handle everything that has arrived. Returns whether it runs.
-    pub fn process(&mut self, now: Time) -> Result<(), String> {
-        let now = self.clock.read(now);
+    pub fn process(&mut self, true_now: Time) -> Result<(), String> {
+        let now = self.clock.read(true_now);
         let Some(process) = &mut self.process else { return Ok(()) };
         process.is_scheduled = false;
         let _span = tracing::info_span!("", m = self.id.0).entered();
@@ -207,13 +242,27 @@ impl Machine {
                     self.answers.note_request(connection.0, frame, now.instant, role_of);
                 }
                 Input::ClientClosed(connection) => self.answers.forget_line(connection.0),
-                Input::Tick | Input::Peer(..) | Input::Round(..) | Input::Job(_) => {}
+                Input::Tick | Input::Turn | Input::Peer(..) | Input::Round(..) | Input::Job(_) => {}
             }
             process.handle(input, now)?;
         }
         process.node.drive(now);
+        while process.node.has_queued() && self.turn_delay_max == 0 && self.cost.read == 0 {
+            process.node.drive(now);
+        }
+        let (mut work, mut reads) = (0, 0);
         for (connection, replies) in &process.node.outbox().clients {
-            self.answers.note_replies(connection.0, Bytes::copy_from_slice(replies));
+            let cost = self.cost;
+            let served = |group| {
+                work += cost.of(group);
+                reads += 1;
+            };
+            self.answers.note_replies(connection.0, Bytes::copy_from_slice(replies), served);
+        }
+        self.served += reads;
+        if work > 0 {
+            self.busy_until = true_now + work;
+            process.node.note_work(Duration::from_nanos(work), now.instant);
         }
         for connection in &process.node.outbox().closed {
             self.answers.forget_line(connection.0);
@@ -239,6 +288,17 @@ impl Machine {
     /// Time until the process looks at what has arrived.
     pub fn processing_delay(&mut self) -> Time {
         (1 + self.random.below(20)) * MICROSECOND + self.random.below(self.delay_max + 1)
+    }
+
+    /// Sees to it that the node gets another turn if reads wait for one. Returns the time until then, if it does not come by
+    /// itself.
+    pub fn next_turn(&mut self) -> Option<Time> {
+        let process = self.process.as_mut().filter(|process| !process.is_scheduled && process.node.has_queued())?;
+        process.is_scheduled = true;
+        process.inbox.push(Input::Turn);
+        let pause = self.random.below(self.turn_delay_max + 1);
+        self.answers.forgive(Duration::from_nanos(pause));
+        Some(pause)
     }
 
     /// When the node wants to be woken, if that is news: by its own clock, and in how much true time.
@@ -270,6 +330,7 @@ impl Process {
 
     fn handle(&mut self, input: Input, now: Now) -> Result<(), String> {
         match input {
+            Input::Turn => {}
             Input::Tick => self.node.handle_tick(now),
             Input::Wake(_) => self.node.handle_wake(now),
             Input::Peer(from, bytes) => {

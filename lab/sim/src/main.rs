@@ -8,6 +8,7 @@ use hedgerow_env::os::{OsClock, OsDisk};
 use hedgerow_env::{Clock, Disk, OpenMode};
 use hedgerow_sim::batch::{Batch, run_all};
 use hedgerow_sim::export::json_lines;
+use hedgerow_sim::fanout;
 use hedgerow_sim::run::{Report, Request, run};
 use hedgerow_sim::scenario::Scenario;
 use hedgerow_sim::stats::Stats;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 
 /// Runs whole clusters in virtual time and judges what their clients saw.
 #[derive(Debug, Parser)]
-#[command(name = "hedgerow-sim", version)]
+#[command(name = "hedgerow-sim", version, args_conflicts_with_subcommands = true)]
 struct Arguments {
     /// How many seeds to run.
     #[arg(long, default_value_t = 100, value_name = "N")]
@@ -50,6 +51,24 @@ struct Arguments {
     /// feature `mutations`).
     #[arg(long)]
     mutation: Option<String>,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Reads over 100 modelled servers, as in "The Tail at Scale", under every policy.
+    Fanout {
+        /// Everything follows from it.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Requests for each policy, 100 reads each.
+        #[arg(long, default_value_t = 50_000, value_name = "N")]
+        requests: u64,
+        /// Writes the table as CSV, too.
+        #[arg(long, value_name = "FILE")]
+        csv: Option<PathBuf>,
+    },
 }
 
 /// Exit code when nothing was judged.
@@ -63,6 +82,9 @@ fn main() -> ExitCode {
 }
 
 fn attempt(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if let Some(Command::Fanout { seed, requests, csv }) = &arguments.command {
+        return fan_out(*seed, *requests, csv.as_deref());
+    }
     if arguments.scenario.as_deref() == Some("list") {
         Scenario::ALL.iter().for_each(|scenario| println!("{}", scenario.name()));
         return Ok(ExitCode::SUCCESS);
@@ -80,6 +102,15 @@ fn attempt(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
         None => run_many(scenario, machine_count, arguments),
     }
+}
+
+fn fan_out(seed: u64, requests: u64, csv: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let rows: Vec<fanout::Row> = fanout::variants().into_iter().map(|variant| variant.run(seed, requests)).collect();
+    print!("{}", fanout::table(&rows));
+    if let Some(path) = csv {
+        write(path, fanout::csv(&rows).as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn run_one(request: Request, arguments: &Arguments) -> anyhow::Result<ExitCode> {

@@ -2,6 +2,7 @@
 //!
 //! The switches hold for the whole process, so one mutation is tried at a time.
 
+use crate::scenario::Scenario;
 use hedgerow_replication::Mutations;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -51,11 +52,21 @@ pub enum Mutation {
     SessionFloor,
     /// The age of a proof is what a slow clock says.
     ClockRate,
+    /// A read that waited for its turn is judged by the clock of its arrival.
+    CheckAtTurn,
+    /// A cancel takes back what any client sent under the same numbers.
+    OwnCancel,
+    /// A tied attempt that has begun is dropped when the other one begins.
+    BegunStays,
+    /// A write that is sent on to its leader loses its number.
+    NumberOfSpeculated,
+    /// A client sends hedges at a weaker level than its reads have.
+    LevelOfHedge,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 25] = [
         Self::RestartFence,
         Self::ApplyWait,
         Self::Fsync,
@@ -76,6 +87,11 @@ impl Mutation {
         Self::ProofByQuorum,
         Self::SessionFloor,
         Self::ClockRate,
+        Self::CheckAtTurn,
+        Self::OwnCancel,
+        Self::BegunStays,
+        Self::NumberOfSpeculated,
+        Self::LevelOfHedge,
     ];
 
     /// The name on the command line: the rule that is missing.
@@ -101,6 +117,11 @@ impl Mutation {
             Self::ProofByQuorum => "proof-by-quorum",
             Self::SessionFloor => "session-floor",
             Self::ClockRate => "clock-rate",
+            Self::CheckAtTurn => "check-at-turn",
+            Self::OwnCancel => "own-cancel",
+            Self::BegunStays => "begun-stays",
+            Self::NumberOfSpeculated => "number-of-speculated",
+            Self::LevelOfHedge => "level-of-hedge",
         }
     }
 
@@ -109,11 +130,24 @@ impl Mutation {
         Self::ALL.into_iter().find(|mutation| mutation.name() == name)
     }
 
+    /// The kind of run that is to notice; `None` = all as they come. A read queues at the very moment at which its leader
+    /// stands still only where reads queue all the time.
+    pub const fn scenario(self) -> Option<Scenario> {
+        match self {
+            Self::CheckAtTurn => Some(Scenario::Tied),
+            _ => None,
+        }
+    }
+
     /// Takes the rule away, or gives it back.
     pub fn set(self, is_away: bool) {
         match self {
             Self::Fsync => hedgerow_wal::mutation::SKIP_SYNC.store(is_away, Ordering::SeqCst),
             Self::Sessions => hedgerow_storage::mutations::FORGET_SESSIONS.store(is_away, Ordering::SeqCst),
+            Self::CheckAtTurn => hedgerow_node::mutation::CHECK_ON_ARRIVAL.store(is_away, Ordering::SeqCst),
+            Self::OwnCancel => hedgerow_node::mutation::CANCEL_ANYBODYS.store(is_away, Ordering::SeqCst),
+            Self::BegunStays => hedgerow_node::mutation::DROP_BEGUN.store(is_away, Ordering::SeqCst),
+            Self::NumberOfSpeculated => hedgerow_node::mutation::FORGET_NUMBER.store(is_away, Ordering::SeqCst),
             _ if is_away => _ = AWAY.fetch_or(self.bit(), Ordering::SeqCst),
             _ => _ = AWAY.fetch_and(!self.bit(), Ordering::SeqCst),
         }
@@ -122,6 +156,11 @@ impl Mutation {
     const fn bit(self) -> u32 {
         1 << self as u32
     }
+}
+
+/// Whether clients send hedges at a weaker level.
+pub(crate) fn weakens_hedges() -> bool {
+    AWAY.load(Ordering::SeqCst) & Mutation::LevelOfHedge.bit() != 0
 }
 
 /// What groups are to be started with.

@@ -30,7 +30,8 @@ fn main() -> anyhow::Result<ExitCode> {
     let jobs = arguments.jobs.unwrap_or(cores);
     let mut unnoticed = 0;
     for mutation in Mutation::ALL {
-        let batch = Batch { start: arguments.start, count: arguments.seeds, scenario: None, machine_count: None, jobs };
+        let (start, count, scenario) = (arguments.start, arguments.seeds, mutation.scenario());
+        let batch = Batch { start, count, scenario, machine_count: None, jobs };
         match first_failure(mutation, batch)? {
             Some(report) => {
                 let (seed, scenario) = (report.request.seed, report.plan.scenario.name());

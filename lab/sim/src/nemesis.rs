@@ -279,7 +279,14 @@ impl Nemesis {
             Kind::Pause => self.pause(any),
             Kind::PauseLeader => {
                 let leader = self.leader(view)?;
-                self.pause(leader)
+                let mut steps = self.pause(leader);
+                // Perhaps it hears nothing of what happened meanwhile, either.
+                if self.random.chance(1, 2) {
+                    let end =
+                        steps.iter().map(|step| step.0).max().unwrap_or(0) + self.random.below(self.temper.refusal);
+                    steps.extend(cut(&[leader], &others(&[leader], view), true, 0, end));
+                }
+                steps
             }
             Kind::KillProcess => self.stop(self.victim(any, view), false, duration),
             Kind::PowerLoss => self.stop(self.victim(any, view), true, duration),

@@ -8,8 +8,8 @@ use bytes::{Bytes, BytesMut};
 use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
 use hedgerow_types::{GroupId, Index, Refusal, Status};
 use hedgerow_wire::call::{decode_reply, encode_request};
-use hedgerow_wire::message::{AdminCommand, CheckAndSet, CreateOptions, CreateTable, Incr, Put, QueryConfig};
-use hedgerow_wire::{Body, ErrorName, Extension, Header, Reply, ReplyExtension};
+use hedgerow_wire::message::{AdminCommand, Cancel, CheckAndSet, CreateOptions, CreateTable, Incr, Put, QueryConfig};
+use hedgerow_wire::{Body, Cause, ErrorName, Extension, Header, Reply, ReplyExtension, Tie};
 
 /// Name of the one table.
 const TABLE_NAME: &str = "sim";
@@ -66,6 +66,12 @@ pub struct Attempt {
     pub number: i32,
     /// Milliseconds for which the client still waits.
     pub deadline_ms: i64,
+    /// The request's id, the same for all its attempts, if others may be under way.
+    pub request_id: Option<u64>,
+    /// Why it is sent beside others.
+    pub cause: Option<Cause>,
+    /// The other attempt, if the two know of each other.
+    pub tie: Option<Tie>,
 }
 
 /// What a reply says about an attempt.
@@ -81,6 +87,10 @@ pub enum Received {
         staleness: Option<Time>,
         /// Address of the node that says to have served it, if one does.
         served_by: Option<String>,
+        /// Number of the level at which a read was served, if the reply says it.
+        level_code: Option<i32>,
+        /// Number of the attempt, if it was an extra one.
+        attempt: Option<i32>,
     },
     /// It was not done, or not for sure.
     Refused {
@@ -104,6 +114,14 @@ pub enum OperatorReply {
     Done,
     /// Not done.
     Failed(String),
+}
+
+/// The number of the level at which `call` reads, as replies say it.
+pub fn level_code(call: Call) -> Option<i32> {
+    let Call::Get(level) = call else { return None };
+    let mut extension = Extension::default();
+    extension.set_read_level(level);
+    extension.read_level_code
 }
 
 /// The frame of `attempt`.
@@ -144,12 +162,25 @@ fn extension(attempt: &Attempt) -> Extension {
         sequence: attempt.call.is_write().then_some(attempt.sequence),
         session_token: attempt.token.clone(),
         any_replica: matches!(attempt.manner, Manner::AnyReplica | Manner::TableLevel),
+        request_id: attempt.request_id,
+        cause: attempt.cause.map(Cause::code),
+        tie: attempt.tie.as_ref().map(Tie::encode),
         ..Extension::default()
     };
     if let (Call::Get(level), Manner::Leader | Manner::AnyReplica) = (attempt.call, attempt.manner) {
         extension.set_read_level(level);
     }
     extension
+}
+
+/// The frame that takes an attempt back, or all of a request.
+pub fn cancel(sequence_id: i32, client_id: u64, request_id: u64, attempt: Option<i32>) -> Bytes {
+    let cancel = Cancel { client_id, request_id, attempt, tie: None };
+    framed(
+        &Header { extension: Some(Extension::default()), ..Header::default() },
+        sequence_id,
+        &Body::HedgerowCancel(cancel),
+    )
 }
 
 /// The frame that creates the table of `plan`.
@@ -209,7 +240,7 @@ pub fn reply(frame: Bytes, call: &Call) -> (Option<i32>, Received) {
 
 impl Received {
     const fn of(answer: Answer) -> Self {
-        Self::Answer { answer, index: None, staleness: None, served_by: None }
+        Self::Answer { answer, index: None, staleness: None, served_by: None, level_code: None, attempt: None }
     }
 
     /// With what the server says beside the answer.
@@ -220,6 +251,8 @@ impl Received {
                 index: (extension.index > 0).then_some(extension.index),
                 staleness: extension.staleness_ms.map(|ms| ms.max(0) as Time * MILLISECOND),
                 served_by: Some(extension.served_by.to_string()),
+                level_code: extension.read_level_code,
+                attempt: extension.attempt,
             },
             (other, _) => other,
         }
@@ -363,7 +396,7 @@ mod tests {
 
     fn answered(answer: Answer) -> Received {
         let (staleness, served_by) = (Some(2 * MILLISECOND), Some("10.0.0.1:34601".to_owned()));
-        Received::Answer { answer, index: Some(9), staleness, served_by }
+        Received::Answer { answer, index: Some(9), staleness, served_by, level_code: None, attempt: None }
     }
 
     #[test]
@@ -380,6 +413,9 @@ mod tests {
                 sequence: 1,
                 number: 1,
                 deadline_ms: 9,
+                request_id: None,
+                cause: None,
+                tie: None,
             };
             let frame = request(&attempt, Table { id: 1, partition_count: 1 });
             decode_request(frame).expect("a frame of ours").header

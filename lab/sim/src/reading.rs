@@ -2,6 +2,7 @@
 
 use crate::clock::MILLISECOND;
 use crate::history::{Call, Time};
+use hedgerow_hedge::Plan;
 use hedgerow_types::ReadLevel;
 use hedgerow_types::random::Random;
 use std::time::Duration;
@@ -89,17 +90,58 @@ pub struct Wish {
     pub goes_anywhere: bool,
     /// Whether it is sent to two machines at once, the leader among them, and the first answer taken.
     pub is_hedged: bool,
+    /// How its attempts race each other; `None` = one at a time.
+    pub hedging: Option<Hedging>,
+}
+
+/// How the attempts of an operation race each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hedging {
+    /// When they are sent.
+    pub plan: Plan,
+    /// With what an attempt is content that is sent as a fallback.
+    pub fallback: ReadLevel,
+}
+
+impl Hedging {
+    /// Short delays and long ones, down to none at all. Half of the reads are tied where `may_tie`, and some have a fallback
+    /// where `may_fall_back`.
+    pub fn drawn(may_tie: bool, may_fall_back: bool, random: &mut Random) -> Self {
+        let mut time = |max: Time| {
+            let most = max >> random.below(8);
+            Duration::from_nanos(random.below(most + 1))
+        };
+        let (delay, gap, step) = (time(30 * MILLISECOND), time(20 * MILLISECOND), time(5 * MILLISECOND));
+        let (stagger, fallback) = (time(2 * MILLISECOND), time(40 * MILLISECOND));
+        let bound = Duration::from_millis(20 + random.below(1_000));
+        let plan = Plan {
+            delay: random.chance(7, 8).then_some(delay),
+            gap,
+            step,
+            max_executions: 2 + random.below(3) as u8,
+            tie: (may_tie && random.chance(1, 2)).then_some(stagger),
+            fallback: (may_fall_back && random.chance(1, 4)).then_some(fallback),
+        };
+        Self { plan, fallback: ReadLevel::Bounded(bound) }
+    }
 }
 
 impl Wish {
     /// The operation as the leader is asked for it.
     pub const fn of_leader(key: u32, call: Call) -> Self {
-        Self { key, call, manner: Manner::Leader, goes_anywhere: false, is_hedged: false }
+        Self { key, call, manner: Manner::Leader, goes_anywhere: false, is_hedged: false, hedging: None }
     }
 
     /// A read that any replica may answer.
     pub const fn of_any(key: u32, level: ReadLevel) -> Self {
-        Self { key, call: Call::Get(level), manner: Manner::AnyReplica, goes_anywhere: true, is_hedged: false }
+        Self {
+            key,
+            call: Call::Get(level),
+            manner: Manner::AnyReplica,
+            goes_anywhere: true,
+            is_hedged: false,
+            hedging: None,
+        }
     }
 }
 
@@ -114,6 +156,8 @@ pub struct Mix {
     pub table_level: u64,
     /// Linearizable reads of those that are sent twice.
     pub hedged: u64,
+    /// Reads that any replica may answer and writes, of those that say their level: their attempts race each other.
+    pub raced: u64,
     /// Reads of clients of Pegasus, before anything else is drawn.
     pub pegasus: u64,
     /// Shortest and longest bound.
@@ -127,6 +171,7 @@ impl Mix {
         any_replica: 45,
         table_level: 6,
         hedged: 20,
+        raced: 20,
         pegasus: 5,
         bound: (20 * MILLISECOND, 2_000 * MILLISECOND),
     };
@@ -136,8 +181,25 @@ impl Mix {
     /// Where it matters how old an answer says that it is.
     pub const AGED: Self = Self { levels: [30, 15, 30], ..Self::ANYWHERE };
     /// Every read is linearizable and sent to the leader and another.
-    pub const HEDGED: Self =
-        Self { levels: [100, 0, 0], any_replica: 100, table_level: 0, hedged: 100, pegasus: 0, ..Self::MOSTLY_LEADER };
+    pub const HEDGED: Self = Self {
+        levels: [100, 0, 0],
+        any_replica: 100,
+        table_level: 0,
+        hedged: 100,
+        raced: 0,
+        pegasus: 0,
+        ..Self::MOSTLY_LEADER
+    };
+    /// Everything is raced.
+    pub const RACED: Self = Self {
+        levels: [50, 20, 20],
+        any_replica: 100,
+        table_level: 0,
+        hedged: 0,
+        raced: 100,
+        pegasus: 0,
+        ..Self::MOSTLY_LEADER
+    };
 
     /// A read of `key`.
     pub fn draw(&self, key: u32, table: &TableReads, random: &mut Random) -> Wish {
@@ -152,8 +214,20 @@ impl Mix {
             let call = Call::Get(table.read_level);
             return Wish { call, manner: Manner::TableLevel, ..Wish::of_any(key, level) };
         }
-        let is_hedged = level == ReadLevel::Linearizable && random.chance(self.hedged, 100);
+        let is_linearizable = level == ReadLevel::Linearizable;
+        if random.chance(self.raced, 100) {
+            let hedging = Some(Hedging::drawn(true, is_linearizable, random));
+            return Wish { hedging, ..Wish::of_any(key, level) };
+        }
+        let is_hedged = is_linearizable && random.chance(self.hedged, 100);
         Wish { is_hedged, ..Wish::of_any(key, level) }
+    }
+
+    /// A write on `key`: another node than the leader passes it on.
+    pub fn draw_write(&self, key: u32, call: Call, random: &mut Random) -> Wish {
+        let is_raced = random.chance(self.raced, 100);
+        let hedging = is_raced.then(|| Hedging::drawn(false, false, random));
+        Wish { hedging, ..Wish::of_leader(key, call) }
     }
 
     fn pegasus(key: u32, table: &TableReads, random: &mut Random) -> Wish {
@@ -203,8 +277,9 @@ mod tests {
             *seen.entry(name).or_default() += 1;
             *seen.entry(format!("{:?}", wish.manner)).or_default() += 1;
             *seen.entry(format!("hedged {}", wish.is_hedged)).or_default() += 1;
+            *seen.entry(format!("raced {}", wish.hedging.is_some())).or_default() += 1;
         }
-        for name in ["linearizable", "session", "bounded", "eventual", "hedged true"] {
+        for name in ["linearizable", "session", "bounded", "eventual", "hedged true", "raced true"] {
             assert!(seen[name] > 100, "{name}: {seen:?}");
         }
         for manner in [Manner::Leader, Manner::AnyReplica, Manner::TableLevel, Manner::Plain, Manner::Backup] {

@@ -99,7 +99,7 @@ impl World {
         false
     }
 
-    fn found(&mut self) {
+    pub(crate) fn found(&mut self) {
         let mut looks = 0;
         let has_table = self.wait(FOUNDING_MAX, |world| {
             looks += 1;

@@ -48,6 +48,10 @@ pub enum Scenario {
     ReadsLearners,
     /// Every read is sent to the leader and another replica, and the first answer taken (pitfall C20).
     Hedged,
+    /// The attempts of every read race each other, many of them tied, at nodes whose reads queue (pitfalls H15 to H17, H19).
+    Tied,
+    /// Writes are sent again through other nodes, which pass them on to the leader, while leaders change.
+    Speculated,
     /// Everything.
     Chaos,
     /// Clocks beyond the configured error. Not among the drawn ones: no lease survives it, which shows that the
@@ -94,13 +98,17 @@ pub struct Plan {
     pub clock_error_ppm: u64,
     /// Bytes of log after which a replica flushes its storage.
     pub flush_bytes: u64,
+    /// Reads that a node serves before it looks at what else has come.
+    pub reads_per_turn: usize,
+    /// Longest time between two such turns: reads queue meanwhile.
+    pub turn_delay_max: Time,
     /// Bytes of a log segment: small, so that segments are recycled within a run.
     pub segment_size: u64,
 }
 
 impl Scenario {
     /// Every kind of run, [`Scenario::ClocksBeyond`] last.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Calm,
         Self::Partitions,
         Self::MinorityLeader,
@@ -115,6 +123,8 @@ impl Scenario {
         Self::Reads,
         Self::ReadsLearners,
         Self::Hedged,
+        Self::Tied,
+        Self::Speculated,
         Self::Chaos,
         Self::ClocksBeyond,
     ];
@@ -136,6 +146,8 @@ impl Scenario {
             Self::Reads => "reads",
             Self::ReadsLearners => "reads-learners",
             Self::Hedged => "hedged",
+            Self::Tied => "tied",
+            Self::Speculated => "speculated",
             Self::Chaos => "chaos",
             Self::ClocksBeyond => "clocks-beyond",
         }
@@ -149,19 +161,21 @@ impl Scenario {
     fn drawn(random: &mut Random) -> Self {
         match random.below(100) {
             0..2 => Self::Calm,
-            2..10 => Self::Partitions,
-            10..17 => Self::MinorityLeader,
-            17..28 => Self::Crashes,
-            28..33 => Self::Disks,
-            33..41 => Self::Clocks,
-            41..47 => Self::Transfers,
-            47..51 => Self::Clients,
-            51..58 => Self::Repair,
-            58..65 => Self::RestartFence,
-            65..70 => Self::ApplySkew,
-            70..77 => Self::Reads,
-            77..84 => Self::ReadsLearners,
-            84..87 => Self::Hedged,
+            2..9 => Self::Partitions,
+            9..15 => Self::MinorityLeader,
+            15..24 => Self::Crashes,
+            24..28 => Self::Disks,
+            28..35 => Self::Clocks,
+            35..40 => Self::Transfers,
+            40..44 => Self::Clients,
+            44..50 => Self::Repair,
+            50..56 => Self::RestartFence,
+            56..61 => Self::ApplySkew,
+            61..67 => Self::Reads,
+            67..73 => Self::ReadsLearners,
+            73..76 => Self::Hedged,
+            76..82 => Self::Tied,
+            82..88 => Self::Speculated,
             _ => Self::Chaos,
         }
     }
@@ -175,6 +189,8 @@ impl Scenario {
             Self::RestartFence => (registers, random.below(4), (2 * refusal, 4 * refusal)),
             // The record that is read must be the one that was written last.
             Self::ApplySkew => (1 + registers / 3, write_percent, (3 * refusal, 5 * refusal)),
+            Self::Tied => (registers, 10 + write_percent / 4, (gap_max / 8, gap_max)),
+            Self::Speculated => (registers, 20 + write_percent, (gap_max / 8, gap_max)),
             _ => (registers, write_percent, (gap_max / 8, gap_max)),
         }
     }
@@ -185,6 +201,7 @@ impl Scenario {
             Self::Reads | Self::ReadsLearners | Self::Chaos => Mix::ANYWHERE,
             Self::Clocks | Self::ClocksBeyond => Mix::AGED,
             Self::Hedged => Mix::HEDGED,
+            Self::Tied | Self::Speculated => Mix::RACED,
             Self::Calm | Self::RestartFence | Self::ApplySkew => Mix::MOSTLY_LEADER,
             Self::Partitions
             | Self::MinorityLeader
@@ -200,6 +217,11 @@ impl Scenario {
                 }
             }
         }
+    }
+
+    /// Whether reads queue at nodes.
+    const fn has_queues(self) -> bool {
+        matches!(self, Self::Reads | Self::Tied | Self::Speculated | Self::Chaos)
     }
 
     /// The faults and their weights, on a cluster where a partition may have up to `learner_max` learners.
@@ -261,7 +283,7 @@ impl Scenario {
             (Kind::ClockRate, 2),
         ];
         let learners = [(Kind::Learners { most: learner_max }, 5), (Kind::Wipe, 1), (Kind::PowerLoss, 1)];
-        let hedged = [(Kind::Transfer, 3), (Kind::IsolateLeader, 3), (Kind::SlowProcess, 3), (Kind::PauseLeader, 2)];
+        let hedged = [(Kind::Transfer, 3), (Kind::IsolateLeader, 3), (Kind::SlowProcess, 3), (Kind::PauseLeader, 3)];
         match self {
             Self::Calm => Vec::new(),
             Self::Partitions => partitions.to_vec(),
@@ -280,6 +302,8 @@ impl Scenario {
             Self::Reads => reads.to_vec(),
             Self::ReadsLearners => [&reads[..], &learners].concat(),
             Self::Hedged => [&hedged[..], &crashes].concat(),
+            Self::Tied => [&hedged[..], &reads, &clients, &crashes].concat(),
+            Self::Speculated => [&hedged[..], &partitions, &transfers, &clients, &crashes].concat(),
             Self::Chaos => {
                 let all = [&partitions[..], &crashes, &disks, &clocks, &transfers, &clients, &repair];
                 let special = [(Kind::RestartFence, 1), (Kind::ApplySkew, 1), (Kind::SlowProcess, 2)];
@@ -331,7 +355,12 @@ impl Plan {
         }
         let clock_error_ppm = u64::from(CLOCK_RATE_ERROR_PPM) * if scenario == Scenario::ClocksBeyond { 40 } else { 1 };
         // Stale reads take somebody who reads in the short time in which two replicas believe that they lead.
-        let think_max = if scenario == Scenario::ClocksBeyond { 20 } else { 20 + random.below(130) };
+        let think_max = match scenario {
+            Scenario::ClocksBeyond => 20,
+            // So that reads queue.
+            Scenario::Tied => 5 + random.below(20),
+            _ => 20 + random.below(130),
+        };
         let refusal = replication.refusal().as_nanos() as Time;
         let (register_count, write_percent, gap) = scenario.shape(refusal, &mut random);
         let temper = Temper {
@@ -365,6 +394,8 @@ impl Plan {
             clock_error_ppm,
             flush_bytes: 1 << (9 + random.below(8)),
             segment_size: (16 << 10) << random.below(3),
+            reads_per_turn: 1 + random.below(4) as usize,
+            turn_delay_max: if scenario.has_queues() { MILLISECOND << random.below(4) } else { 0 },
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Counts over one run or many.
 
 use crate::history::{Call, Operation, Outcome, Time};
+use hedgerow_hedge::Kind;
 use hedgerow_node::job::Job;
 use hedgerow_replication::Role;
 use hedgerow_types::{ReadLevel, Refusal};
@@ -28,6 +29,8 @@ pub struct Stats {
     pub reads: BTreeMap<&'static str, u64>,
     /// Answers to reads that were no longer waited for, and judged all the same.
     pub late_reads: u64,
+    /// Attempts of raced operations, by why they were sent.
+    pub raced: BTreeMap<&'static str, u64>,
     /// Refused attempts by reason.
     pub refusals: BTreeMap<&'static str, u64>,
     /// Faults by kind.
@@ -83,6 +86,26 @@ impl Stats {
         self.reads.get(read_name(level, role)).copied().unwrap_or(0)
     }
 
+    /// Counts an attempt of a raced operation.
+    pub fn note_attempt(&mut self, kind: Kind, is_write: bool) {
+        let name = match (kind, is_write) {
+            (Kind::First, false) => "first read",
+            (Kind::First, true) => "first write",
+            (Kind::Hedge, false) => "hedged read",
+            (Kind::Hedge, true) => "speculated write",
+            (Kind::Tie, _) => "tied read",
+            (Kind::Retry, false) => "retried read",
+            (Kind::Retry, true) => "retried write",
+            (Kind::Fallback, _) => "fallback",
+        };
+        *self.raced.entry(name).or_default() += 1;
+    }
+
+    /// Attempts of raced operations that were sent for this reason, by its name in the summary.
+    pub fn raced_as(&self, name: &str) -> u64 {
+        self.raced.get(name).copied().unwrap_or(0)
+    }
+
     /// Counts an attempt that was refused.
     pub fn note_refusal(&mut self, refusal: &Refusal) {
         let name = match refusal {
@@ -130,6 +153,7 @@ impl Stats {
         self.undecided += other.undecided;
         self.late_reads += other.late_reads;
         add_all(&mut self.reads, &other.reads);
+        add_all(&mut self.raced, &other.raced);
         add_all(&mut self.refusals, &other.refusals);
         add_all(&mut self.faults, &other.faults);
         add_all(&mut self.scenarios, &other.scenarios);
@@ -180,6 +204,7 @@ impl fmt::Display for Stats {
             self.ok, self.failed, self.unknown
         )?;
         writeln!(f, "reads       {}, answered too late {}", list(&self.reads), self.late_reads)?;
+        writeln!(f, "raced       {}", list(&self.raced))?;
         writeln!(f, "refusals    {}", list(&self.refusals))?;
         writeln!(f, "elections   {}, of which {} moved the leadership", self.elections, self.failovers)?;
         writeln!(f, "crashes     {} by the nemesis, {} nodes gave up on a bad disk", self.crashes, self.node_failures)?;

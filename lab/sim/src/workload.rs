@@ -52,7 +52,7 @@ impl Workload {
             return self.mix.draw(key, &self.table, &mut self.random);
         }
         let (key, call) = self.draw_write(key);
-        Wish::of_leader(key, call)
+        self.mix.draw_write(key, call, &mut self.random)
     }
 
     fn draw_write(&mut self, key: u32) -> (u32, Call) {

@@ -5,6 +5,7 @@ use crate::clock::MICROSECOND;
 use crate::history::{History, Operation, Time};
 use crate::invariant::{Invariants, check_leases};
 use crate::line::{Caller, Lines};
+use crate::load::{Clients, Wake};
 use crate::machine::{Input, Machine};
 use crate::nemesis::{Nemesis, Step};
 use crate::network::Wire;
@@ -40,6 +41,7 @@ pub(crate) enum Event {
     RoundEnds { machine: usize, life: u64, log: usize },
     JobEnds { machine: usize, life: u64, job: u64 },
     ClientWakes { client: usize, token: u64 },
+    Load(Wake),
     Step(Step),
 }
 
@@ -65,6 +67,8 @@ pub struct World {
     pub(crate) broken: Vec<String>,
     pub(crate) random: Random,
     pub(crate) is_traced: bool,
+    /// The clients of an experiment with load, instead of others.
+    pub(crate) load: Option<Clients>,
 }
 
 impl World {
@@ -90,6 +94,7 @@ impl World {
             broken: Vec::new(),
             random,
             is_traced,
+            load: None,
             machines,
             plan: plan.clone(),
         };
@@ -181,6 +186,7 @@ impl World {
                 self.clients[client].handle_wake(token, now, &mut self.workload, &mut actions);
                 self.act(client, actions);
             }
+            Event::Load(wake) => self.load_happens(wake),
             Event::Step(step) => self.take_step(step),
         }
     }
@@ -270,6 +276,18 @@ impl World {
         }
     }
 
+    /// Sees to it that reads that wait for their turn get it.
+    fn schedule_turn(&mut self, machine: usize) {
+        let now = self.queue.now();
+        let state = &mut self.machines[machine];
+        let (life, busy_until) = (state.life, state.busy_until);
+        let delay = state.processing_delay();
+        if let Some(pause) = state.next_turn() {
+            let delay = (delay + pause).max(busy_until.saturating_sub(now));
+            self.after(delay, Event::Process { machine, life });
+        }
+    }
+
     fn deliver(&mut self, machine: usize, input: Input) {
         if let Some(process) = &mut self.machines[machine].process {
             process.inbox.push(input);
@@ -284,7 +302,7 @@ impl World {
             return;
         }
         let life = state.life;
-        let delay = state.processing_delay();
+        let delay = state.processing_delay().max(state.busy_until.saturating_sub(self.queue.now()));
         let Some(process) = &mut state.process else { return };
         if !process.is_scheduled && !process.inbox.is_empty() {
             process.is_scheduled = true;
@@ -308,7 +326,8 @@ impl World {
             self.fail(format!("m{} cannot read what another node sent: {why}", machine + 1));
         }
         let local = self.machines[machine].clock.read(now).instant;
-        if let Err(why) = self.machines[machine].answers.check(local) {
+        let has_queued = self.machines[machine].process.as_ref().is_some_and(|process| process.node.has_queued());
+        if !has_queued && let Err(why) = self.machines[machine].answers.check(local) {
             self.fail(format!("m{}: {why}", machine + 1));
         }
         if let Some(process) = &self.machines[machine].process
@@ -335,8 +354,9 @@ impl World {
         for (to, bytes) in outbox.peers {
             self.send_to_peer(machine, usize::from(to.0) - 1, bytes.freeze());
         }
+        let ready = self.machines[machine].busy_until;
         for (connection, bytes) in outbox.clients {
-            self.send_to_caller(connection, bytes);
+            self.send_to_caller(connection, bytes, ready);
         }
         for connection in outbox.closed {
             if let Some(caller) = self.lines.close(connection.0) {
@@ -354,6 +374,7 @@ impl World {
         }
         self.begin_rounds(machine);
         self.schedule_wake(machine);
+        self.schedule_turn(machine);
         if let Some(why) = outbox.failure {
             self.process_failed(machine, &why);
         }
@@ -397,8 +418,9 @@ impl World {
         }
     }
 
-    fn send_to_caller(&mut self, connection: ConnectionId, bytes: BytesMut) {
-        let served = self.queue.now();
+    /// Sends replies that are complete at `ready`.
+    fn send_to_caller(&mut self, connection: ConnectionId, bytes: BytesMut, ready: Time) {
+        let served = self.queue.now().max(ready);
         let at = served + self.delay();
         if let Some(at) = self.lines.send_to_caller(connection.0, at) {
             self.queue.push(at, Event::ToCaller { line: connection.0, chunk: bytes.freeze(), served });
@@ -416,6 +438,9 @@ impl World {
     fn receive(&mut self, caller: Caller, frame: Bytes, served: Time) {
         match caller {
             Caller::Operator => self.operator.handle_reply(frame),
+            Caller::Load(client) => {
+                self.with_load(|load, now, out| load.handle_reply(client, frame, now, out));
+            }
             Caller::Client(client) => {
                 let mut actions = Vec::new();
                 let delivery = Delivery { frame, served, now: self.queue.now() };
@@ -426,9 +451,15 @@ impl World {
     }
 
     fn closed_at_caller(&mut self, caller: Caller, machine: usize) {
-        let Caller::Client(client) = caller else { return };
+        let client = match caller {
+            Caller::Client(client) => client,
+            Caller::Load(client) => {
+                return self.with_load(|load, now, out| load.handle_closed(client, machine, now, out));
+            }
+            Caller::Operator => return,
+        };
         let mut actions = Vec::new();
-        self.clients[client].handle_closed(machine, self.queue.now(), &mut actions);
+        self.clients[client].handle_closed(machine, self.queue.now(), &self.workload, &mut actions);
         self.act(client, actions);
     }
 
@@ -441,6 +472,7 @@ impl World {
                 Action::Begin { id, key, call } => self.oracle.note_begin(id, key, call),
                 Action::Record(operation) => self.record(operation),
                 Action::Judge(operation) => self.judge_late(&operation),
+                Action::Extra { kind, is_write } => self.stats.note_attempt(kind, is_write),
                 Action::Refused { machine, call, refusal } => {
                     self.trace(|| format!("client {client} refused by m{}: {refusal} to {call:?}", machine + 1));
                     self.stats.note_refusal(&refusal);

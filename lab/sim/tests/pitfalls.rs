@@ -166,6 +166,29 @@ fn c20_hedged_reads() {
     assert!(leader > reads as u64 / 10 && others > reads as u64 / 10, "one kind of replica wins always: {stats}");
 }
 
+/// Reads that are hedged, tied, retried and fall back at nodes whose reads queue, with cancels that come early, late, twice and
+/// for what is not there, between faults (H2, H15 to H17, H19). Whatever is answered, first or last, is right at the level of the attempt
+/// that it answers, nothing is answered twice, and nothing is left unanswered but what its own client took back.
+#[test]
+fn h15_cancel_races_h16_h17_ties_h19_others_and_s14_sessions_with_hedges() {
+    let stats = all_good(Scenario::Tied, Some(3));
+    for name in ["hedged read", "tied read", "retried read"] {
+        assert!(stats.raced_as(name) >= 50 * SEEDS, "{name}: {stats}");
+    }
+    assert!(stats.raced_as("fallback") >= 10 * SEEDS, "{stats}");
+    assert!(stats.refusals.get("withdrawn").copied().unwrap_or(0) >= 5 * SEEDS, "{stats}");
+    assert!(elsewhere(&stats, ReadLevel::Session) >= 10 * SEEDS && stats.late_reads >= 10 * SEEDS, "{stats}");
+}
+
+/// Any write may be sent again through another node, increments and swaps too: it is applied once, and all attempts tell the same
+/// (in place of H23: what the type of an operation would forbid, its number allows).
+#[test]
+fn h23_speculated_writes() {
+    let stats = all_good(Scenario::Speculated, None);
+    assert!(stats.raced_as("speculated write") >= 100 * SEEDS, "{stats}");
+    assert!(stats.raced_as("retried write") >= 10 * SEEDS && stats.failovers >= SEEDS, "{stats}");
+}
+
 /// Processes that take long to apply: an age counts only with what is applied.
 #[test]
 fn s01_freshness_only_with_apply_and_s14_monotonic_sessions() {
