@@ -1,5 +1,5 @@
 //! Several attempts of one write: whichever node they reach, the leader gets them, applies the write once, and gives all the
-//! same result (decision of the issue: any write with a client's number may be speculated).
+//! same result.
 //!
 //! ```text
 //! client ──attempt 2──> node 2, follower ──Forward──> node 1, leader: joins attempt 1, or proposes
