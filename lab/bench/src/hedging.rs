@@ -1,7 +1,9 @@
 //! How a load's requests are hedged, in a form that generator processes can be told, and what the clients counted of it.
 
-use anyhow::{Result, bail, ensure};
-use hedgerow_client::{BudgetOptions, Fallback, HedgeMetrics, HedgeOptions, HostMetrics, Kind, Policy, TieMode};
+use anyhow::{Result, ensure};
+use hedgerow_client::{
+    BudgetOptions, Fallback, HedgeMetrics, HedgeOptions, HostMetrics, InvalidPolicy, Kind, Policy, TieMode,
+};
 use hedgerow_client::{Client, ReadLevel};
 use hedgerow_report::{ExtraAttempts, NodeAttempts};
 use serde::{Deserialize, Serialize};
@@ -14,8 +16,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hedging {
-    reads: When,
-    writes: When,
+    reads: Written,
+    writes: Written,
     tie: Tie,
     fallback: Option<(Duration, Duration)>,
     busy_threshold: Option<Duration>,
@@ -23,32 +25,29 @@ pub struct Hedging {
     budget: Option<(f64, f64)>,
 }
 
-/// A policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum When {
-    #[default]
-    Never,
-    Constant {
-        delay: Duration,
-        max_executions: u8,
-    },
-    Increasing {
-        delay: Duration,
-        step: Duration,
-        max_executions: u8,
-    },
-    Percentile {
-        percentile: f64,
-        min_delay: Duration,
-        max_delay: Duration,
-        max_executions: u8,
-    },
-    Adaptive {
-        max_extra_load: f64,
-        min_delay: Duration,
-        max_executions: u8,
-    },
+/// A policy in the form that people write, which is its form for other processes too.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+struct Written(String);
+
+impl TryFrom<String> for Written {
+    type Error = InvalidPolicy;
+
+    fn try_from(text: String) -> Result<Self, InvalidPolicy> {
+        text.parse::<Policy>().map(|_| Self(text))
+    }
+}
+
+impl From<Written> for String {
+    fn from(written: Written) -> Self {
+        written.0
+    }
+}
+
+impl Default for Written {
+    fn default() -> Self {
+        Self(Policy::None.to_string())
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -60,34 +59,15 @@ enum Tie {
     Always,
 }
 
-impl When {
+impl Written {
     fn of(policy: &Policy) -> Result<Self> {
-        Ok(match *policy {
-            Policy::None => Self::Never,
-            Policy::Constant { delay, max_executions } => Self::Constant { delay, max_executions },
-            Policy::Increasing { delay, step, max_executions } => Self::Increasing { delay, step, max_executions },
-            Policy::Percentile { percentile, min_delay, max_delay, max_executions } => {
-                Self::Percentile { percentile, min_delay, max_delay, max_executions }
-            }
-            Policy::Adaptive { max_extra_load, min_delay, max_executions } => {
-                Self::Adaptive { max_extra_load, min_delay, max_executions }
-            }
-            Policy::Custom(_) => bail!("a generator process cannot be told a policy that is a function"),
-        })
+        ensure!(!matches!(policy, Policy::Custom(_)), "a generator process cannot be told a policy that is a function");
+        Ok(Self::try_from(policy.to_string())?)
     }
 
-    fn policy(self) -> Policy {
-        match self {
-            Self::Never => Policy::None,
-            Self::Constant { delay, max_executions } => Policy::Constant { delay, max_executions },
-            Self::Increasing { delay, step, max_executions } => Policy::Increasing { delay, step, max_executions },
-            Self::Percentile { percentile, min_delay, max_delay, max_executions } => {
-                Policy::Percentile { percentile, min_delay, max_delay, max_executions }
-            }
-            Self::Adaptive { max_extra_load, min_delay, max_executions } => {
-                Policy::Adaptive { max_extra_load, min_delay, max_executions }
-            }
-        }
+    fn policy(&self) -> Policy {
+        // It was parsed when it was made.
+        self.0.parse().unwrap_or_default()
     }
 }
 
@@ -96,8 +76,8 @@ impl Hedging {
     /// functions.
     pub fn of(options: &HedgeOptions) -> Result<Self> {
         Ok(Self {
-            reads: When::of(&options.reads)?,
-            writes: When::of(&options.writes)?,
+            reads: Written::of(&options.reads)?,
+            writes: Written::of(&options.writes)?,
             tie: match options.tie {
                 TieMode::Never => Tie::Never,
                 TieMode::Auto => Tie::Auto,
