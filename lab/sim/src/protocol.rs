@@ -5,6 +5,7 @@ use crate::history::{Answer, Call, Content, Time};
 use crate::reading::Manner;
 use crate::scenario::Plan;
 use bytes::{Bytes, BytesMut};
+use hedgerow_hedge::Kind;
 use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
 use hedgerow_types::{GroupId, Index, Refusal, Status};
 use hedgerow_wire::call::{decode_reply, encode_request};
@@ -293,6 +294,17 @@ fn received(reply: &Reply, call: &Call) -> Received {
             Received::of(Answer::Swapped { is_applied, previous })
         }
         _ => nonsense(),
+    }
+}
+
+/// What an attempt says of why it is sent; nothing if it is its request's first.
+pub(crate) const fn cause_of(kind: Kind) -> Option<Cause> {
+    match kind {
+        Kind::First => None,
+        Kind::Hedge => Some(Cause::Hedge),
+        Kind::Tie => Some(Cause::Tie),
+        Kind::Retry => Some(Cause::Retry),
+        Kind::Fallback => Some(Cause::Fallback),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::reading::Hedging;
 use crate::workload::Workload;
 use hedgerow_hedge::{Action as Move, Kind, Outcome, Race};
 use hedgerow_types::Refusal;
-use hedgerow_wire::{Cause, Tie};
+use hedgerow_wire::Tie;
 
 /// One cancel in so many is not sent, so that losers answer too.
 const UNSENT_CANCEL_INTERVAL: u64 = 3;
@@ -264,13 +264,7 @@ impl Client {
             _ => None,
         };
         let level = (kind == Kind::Fallback).then_some(round.hedging.fallback);
-        let cause = match kind {
-            Kind::First => None,
-            Kind::Hedge => Some(Cause::Hedge),
-            Kind::Tie => Some(Cause::Tie),
-            Kind::Retry => Some(Cause::Retry),
-            Kind::Fallback => Some(Cause::Fallback),
-        };
+        let cause = protocol::cause_of(kind);
         let level = match current.wish.call {
             Call::Get(level_of_wish) => level.or(Some(level_of_wish)),
             Call::Put(_) | Call::Remove | Call::Incr(_) | Call::Swap { .. } => None,

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use hedgerow_hedge::{Action as Move, AttemptEnd, Budget, Class, Ended as End, Hedger, Kind, Outcome, Plan, Race};
 use hedgerow_types::random::Random;
 use hedgerow_types::{ReadLevel, Refusal};
-use hedgerow_wire::Cause;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -323,13 +322,7 @@ impl Clients {
         client.sent.insert(sequence_id, (number, attempt));
         client.in_flight[machine] += 1;
         request.attempts.push(Sent { sequence_id, machine, at: now, kind, is_open: true });
-        let cause = match kind {
-            Kind::First => None,
-            Kind::Hedge => Some(Cause::Hedge),
-            Kind::Tie => Some(Cause::Tie),
-            Kind::Retry => Some(Cause::Retry),
-            Kind::Fallback => Some(Cause::Fallback),
-        };
+        let cause = protocol::cause_of(kind);
         *(if kind == Kind::First { &mut self.result.first } else { &mut self.result.extra }) += 1;
         self.result.hedges[machine] += u64::from(kind == Kind::Hedge);
         let patience = self.setting.attempt_timeout.min(request.start + self.setting.deadline - now);
