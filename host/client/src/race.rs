@@ -25,7 +25,7 @@ use crate::runtime::now;
 use crate::selection::size_hint;
 use crate::session::Floor;
 use bytes::Bytes;
-use hedgerow_hedge::{Action, Kind, Outcome, Plan, Race, Time};
+use hedgerow_hedge::{Action, Kind, Outcome, Plan, Race, TieRule, Time};
 use hedgerow_routing::{ATTEMPTS_MAX, Address, BACKOFF_FIRST, Failure, Reaction, ReplicaRead};
 use hedgerow_types::{ReadLevel, Refusal};
 use hedgerow_wire::call::ReplyFrame;
@@ -40,12 +40,16 @@ use tokio::time::Instant;
 
 /// The stagger of a tied request while the way to its first replica is not known.
 const STAGGER_UNKNOWN: Duration = Duration::from_micros(500);
-/// The least stagger: about what a message between two nodes takes at best.
-const STAGGER_MIN: Duration = Duration::from_micros(100);
-
-/// The wait that a second copy is worth at the least: sending it, and the message that withdraws it, cost some ten
-/// microseconds of three machines.
-const TIED_WAIT_MIN: Duration = Duration::from_micros(500);
+/// When a read is worth two copies: when its wait takes longer than two ways there and back, four there, and is worth what
+/// the second copy and the message that withdraws it cost, some ten microseconds of three machines. The least stagger is
+/// about what a message between two nodes takes at best.
+const TIES: TieRule = TieRule {
+    wait_factor: 4.0,
+    wait_min: Duration::from_micros(500),
+    stagger_factor: 2.0,
+    stagger_min: Duration::from_micros(100),
+    stagger_max: Duration::MAX,
+};
 
 /// Runs the request to its end.
 pub(crate) async fn run<'a>(call: Call<'a>, hedging: &'a Hedging, target: Target) -> Result<Answer> {
@@ -225,12 +229,14 @@ impl<'a> Field<'a> {
     /// After how long the second copy of a tied read is sent; `None` = it is not worth one.
     fn stagger(&self, first: Address) -> Option<Duration> {
         let expected = self.call.routes.cluster.selection.expected(first, self.call.start);
-        let stagger = match self.hedging.options.tie {
-            TieMode::Never => return None,
-            TieMode::Always => expected.map_or(STAGGER_UNKNOWN, |expected| expected.network),
-            TieMode::Auto => expected.filter(|it| it.queue > TIED_WAIT_MIN.max(it.network * 2))?.network,
-        };
-        Some(stagger.max(STAGGER_MIN))
+        match self.hedging.options.tie {
+            TieMode::Never => None,
+            TieMode::Always => {
+                let way = expected.map_or(STAGGER_UNKNOWN, |expected| expected.network);
+                Some(way.max(TIES.stagger_min))
+            }
+            TieMode::Auto => expected.and_then(|expected| TIES.stagger(expected.queue, expected.network / 2)),
+        }
     }
 
     /// A replica for another copy that is not among `asked`; `None` if there is none.

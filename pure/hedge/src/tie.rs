@@ -18,6 +18,8 @@ use core::time::Duration;
 pub struct TieRule {
     /// Tie if the expected wait in the first replica's queue is more than this many times the network delay. Default 2.
     pub wait_factor: f64,
+    /// Tie only if it is more than this, too: what a second copy is worth at the least. Default 0.
+    pub wait_min: Duration,
     /// The second copy follows after this many times the network delay, so that the message of an idle server that began
     /// at once arrives first. Default 2.
     pub stagger_factor: f64,
@@ -31,6 +33,7 @@ impl Default for TieRule {
     fn default() -> Self {
         Self {
             wait_factor: 2.0,
+            wait_min: Duration::ZERO,
             stagger_factor: 2.0,
             stagger_min: Duration::from_micros(100),
             stagger_max: Duration::from_millis(10),
@@ -48,7 +51,8 @@ impl TieRule {
         let is_near = stagger <= self.stagger_max.as_nanos() as f64;
         let stagger = Duration::from_nanos(stagger as u64).max(self.stagger_min);
         // A copy that is sent when the first one is expected to have begun would only be told to go.
-        let is_worth_it = queue_wait.as_nanos() as f64 > network * self.wait_factor && queue_wait > stagger;
+        let is_long = queue_wait.as_nanos() as f64 > network * self.wait_factor && queue_wait > self.wait_min;
+        let is_worth_it = is_long && queue_wait > stagger;
         (is_near && is_worth_it).then_some(stagger)
     }
 }
