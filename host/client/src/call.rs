@@ -81,7 +81,7 @@ pub(crate) async fn call(handle: &Handle, place: Place<'_>, body: &Body) -> Resu
     }
     // A scan's next page is where the scan is, and nowhere else.
     if let Some(hedging) = handle.hedging.as_deref().filter(|_| !matches!(body, Body::Scan(_))) {
-        return Box::pin(race::run(call, hedging, target)).await;
+        return race::run(&mut call, hedging, target).await;
     }
     let first = match target.address {
         Some(address) => call.try_at(target, address).await,

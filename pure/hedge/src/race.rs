@@ -285,6 +285,16 @@ impl Race {
         self.start
     }
 
+    /// When [`Race::poll`] is due at the latest, failures aside; `None` = nothing more will be sent unless an attempt fails.
+    pub fn next_at(&self) -> Option<Time> {
+        let hedge = self.hedge_at.filter(|_| self.may_hedge());
+        let fallback = self.fallback_at.filter(|_| self.sent < ATTEMPTS_MAX);
+        match (hedge, fallback) {
+            (Some(hedge), Some(fallback)) => Some(hedge.min(fallback)),
+            (hedge, fallback) => hedge.or(fallback),
+        }
+    }
+
     fn is_decided(&self) -> bool {
         self.is_finished || matches!(self.last, Some((_, Outcome::Success | Outcome::Fatal)))
     }
@@ -295,15 +305,6 @@ impl Race {
 
     fn may_hedge(&self) -> bool {
         self.chances > 0 && self.may_execute()
-    }
-
-    fn next_at(&self) -> Option<Time> {
-        let hedge = self.hedge_at.filter(|_| self.may_hedge());
-        let fallback = self.fallback_at.filter(|_| self.sent < ATTEMPTS_MAX);
-        match (hedge, fallback) {
-            (Some(hedge), Some(fallback)) => Some(hedge.min(fallback)),
-            (hedge, fallback) => hedge.or(fallback),
-        }
     }
 
     /// The attempt of `kind` that was due is dealt with at `now`: when is the next one due? After a tie it is the policy's

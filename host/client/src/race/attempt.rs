@@ -1,20 +1,28 @@
-//! The attempts of a request, and what their failures mean.
+//! The attempts of a request, and what their ends mean.
 
-use crate::cluster::lost_error;
+use super::request::Request;
+use crate::call::{Answer, Call, ServedBy, refuse_older};
+use crate::cluster::{lost_error, partition_refusal_of};
 use crate::connection::{Lost, Waiting};
 use crate::error::{Error, ErrorKind};
-use crate::ledger::Asked;
+use crate::ledger::{Asked, Over};
 use crate::routes::Target;
+use crate::runtime::now;
 use crate::selection::Sent;
 use crate::session::Floor;
 use bytes::Bytes;
 use hedgerow_hedge::{Kind, Outcome};
 use hedgerow_types::{ReadLevel, Refusal};
-use hedgerow_wire::Cause;
+use hedgerow_wire::call::ReplyFrame;
+use hedgerow_wire::message::Cancel;
+use hedgerow_wire::value::Binary;
+use hedgerow_wire::{Cause, Reply, ReplyExtension};
 use tokio::time::Instant;
 
-/// An attempt that was sent.
+/// An attempt that was sent. Dropped while it is open it is taken back, so that whoever drops a request no longer has
+/// servers work for it.
 pub(super) struct Attempt<'a> {
+    pub(super) request: Request<'a>,
     pub(super) asked: Asked,
     pub(super) target: Target,
     /// Its number in the present round's race; `None` = the race no longer counts on it.
@@ -101,6 +109,88 @@ impl What {
         match self {
             Self::Refused(refusal) => Error::new(ErrorKind::from(refusal), refusal.to_string()),
             Self::Lost(lost) => lost_error(lost),
+        }
+    }
+}
+
+impl<'a> Attempt<'a> {
+    /// A reply that is older than what its session saw is as good as a refusal.
+    pub(super) fn check(&self, mut frame: ReplyFrame) -> ReplyFrame {
+        if !self.request.sort.is_write {
+            frame.reply = refuse_older(frame.reply, frame.extension.as_ref(), self.floor);
+        }
+        frame
+    }
+
+    /// Tells the selector of its success.
+    pub(super) fn note_served(&mut self, extension: Option<&ReplyExtension>) {
+        if let Some(sent) = self.sent.take() {
+            sent.served(extension);
+        }
+    }
+
+    /// Its reply is the answer to the request, of which `attempts` were sent.
+    pub(super) fn win(
+        &self,
+        call: &Call<'a>,
+        attempts: u32,
+        reply: Reply,
+        extension: &ReplyExtension,
+        now: Instant,
+    ) -> Answer {
+        let Self { request, asked, target, .. } = self;
+        let took = now.saturating_duration_since(self.at);
+        request.hedging.note_over(*asked, request.sort, Over::Success { has_won: true }, took, request.time(now));
+        if let Some(reading) = call.reading {
+            reading.observe_index(target.group(), extension.index);
+            if !request.sort.is_write {
+                let by =
+                    ServedBy { target: *target, address: asked.node, attempts, kind: asked.kind, level: self.level };
+                reading.tell(|| call.served(by, extension));
+            }
+        }
+        let is_chosen = call.replicas.is_some() || asked.kind != Kind::First;
+        Answer { reply, holder: Some(asked.node).filter(|_| is_chosen) }
+    }
+
+    /// Takes it back if it is open, and tells those who keep account how long it was waited for.
+    pub(super) fn cancel(&mut self, now: Instant) {
+        let Some(waiting) = self.waiting.take() else { return };
+        let Request { cluster, hedging, sort, id } = self.request;
+        let cancel = Cancel {
+            client_id: cluster.client_id,
+            request_id: id,
+            attempt: Some(self.asked.number as i32),
+            tie: self.tie.clone().map(Binary),
+        };
+        let ended = waiting.cancel(&cancel);
+        let sent = self.sent.take();
+        let took = now.saturating_duration_since(self.at);
+        let note_over = |over| hedging.note_over(self.asked, sort, over, took, self.request.time(now));
+        match ended {
+            // Dropped, `sent` says that it was given up.
+            None => note_over(Over::Cancelled),
+            Some(Ok(ReplyFrame { reply: Reply::Failed(failure), .. })) => {
+                let refusal = partition_refusal_of(&failure);
+                sent.into_iter().for_each(|sent| sent.refused(&refusal));
+                note_over(Over::Error(&What::Refused(refusal).error()));
+            }
+            Some(Ok(frame)) => {
+                sent.into_iter().for_each(|sent| sent.served(frame.extension.as_ref()));
+                note_over(Over::Success { has_won: false });
+            }
+            Some(Err(lost)) => {
+                sent.into_iter().for_each(|sent| sent.lost(&lost));
+                note_over(Over::Error(&lost_error(&lost)));
+            }
+        }
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.waiting.is_some() {
+            self.cancel(now());
         }
     }
 }

@@ -1,0 +1,75 @@
+//! A request while nothing has happened but its first attempt: what nearly every request is from beginning to end, so that
+//! it is to cost little more than one without hedging.
+
+use super::attempt::Attempt;
+use super::request::{Next, Part, Planned, Request};
+use crate::alarm::Bell;
+use crate::call::{Answer, Call};
+use crate::connection::Lost;
+use crate::ledger::Asked;
+use crate::routes::Target;
+use crate::runtime::now;
+use hedgerow_hedge::{Kind, Race};
+use hedgerow_routing::Address;
+use hedgerow_wire::Reply;
+use hedgerow_wire::call::ReplyFrame;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::time::Instant;
+
+/// The first attempt, under way.
+pub(super) struct First<'a> {
+    pub(super) race: Race,
+    pub(super) planned: Planned,
+    pub(super) attempt: Attempt<'a>,
+    /// Its end, if that is not the end of the request.
+    pub(super) result: Option<Result<ReplyFrame, Lost>>,
+    /// When something else is due.
+    due_at: Option<Instant>,
+    bell: Bell<'a>,
+    is_polled: bool,
+}
+
+impl<'a> First<'a> {
+    /// Sends it to `node`.
+    pub(super) fn send(call: &Call<'a>, request: Request<'a>, planned: Planned, target: Target, node: Address) -> Self {
+        let mut race = Race::new(planned.plan, request.time(call.start));
+        let _ = race.poll(request.time(call.start), |_| false);
+        let due_at = race.next_at().map(|at| request.moment(at));
+        let asked = Asked { number: 1, kind: Kind::First, node, partition: target.partition };
+        let part = Part { asked, tie: planned.tied.map(|second| (second, 2)), has_threshold: true };
+        let next = Next { target, is_extra: false, any_replica: false };
+        let (attempt, lost) = request.send(call, next, part, call.start);
+        Self { race, planned, attempt, result: lost.map(Err), due_at, bell: request.bell(), is_polled: false }
+    }
+
+    /// Gives the answer, or `None` as soon as the request needs more than this attempt.
+    pub(super) fn poll(&mut self, call: &Call<'a>, context: &mut Context<'_>) -> Poll<Option<Answer>> {
+        let Some(waiting) = &mut self.attempt.waiting else { return Poll::Ready(None) };
+        if let Poll::Ready(result) = Pin::new(waiting).poll(context) {
+            self.attempt.waiting = None;
+            return Poll::Ready(match result.map(|frame| self.attempt.check(frame)) {
+                Ok(frame) if !matches!(frame.reply, Reply::Failed(_)) => {
+                    self.attempt.note_served(frame.extension.as_ref());
+                    let extension = frame.extension.unwrap_or_default();
+                    Some(self.attempt.win(call, 1, frame.reply, &extension, now()))
+                }
+                result => {
+                    self.result = Some(result);
+                    None
+                }
+            });
+        }
+        // The moment at which it was sent is none at which anything else is due.
+        if std::mem::replace(&mut self.is_polled, true) {
+            let now = now();
+            if now >= self.attempt.late_at || self.due_at.is_some_and(|due| now >= due) {
+                return Poll::Ready(None);
+            }
+        }
+        if let Some(due) = self.due_at {
+            self.bell.set(due, context);
+        }
+        Poll::Pending
+    }
+}
