@@ -16,6 +16,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The niceness of a [`PreferredThread`].
 const PREFERRED_NICENESS: i32 = -15;
+/// That of work that nobody waits for: a tenth of an ordinary thread's share of a processor that both want.
+const BACKGROUND_NICENESS: i32 = 10;
 
 /// The machine's clocks. Steady time is `CLOCK_BOOTTIME`, which counts suspended time too: a lease must not outlive a
 /// machine's sleep.
@@ -188,6 +190,15 @@ impl Drop for PreferredThread {
     fn drop(&mut self) {
         // To give way is always permitted.
         drop(system::set_niceness(self.thread, self.before));
+    }
+}
+
+/// Has the calling thread run after others from now on, for work that nobody waits for.
+pub fn give_way() {
+    let thread = system::thread_id();
+    // To give way is always permitted, and a thread that already does so more stays as it is.
+    if system::niceness(thread).is_ok_and(|before| before < BACKGROUND_NICENESS) {
+        drop(system::set_niceness(thread, BACKGROUND_NICENESS));
     }
 }
 

@@ -1,7 +1,7 @@
-//! A preferred thread is one only while it is wanted, and it alone.
+//! A preferred thread is one only while it is wanted, and it alone; one that gives way does so for good.
 #![allow(clippy::disallowed_methods, reason = "a test")]
 
-use hedgerow_env::os::PreferredThread;
+use hedgerow_env::os::{PreferredThread, give_way};
 use std::fs;
 
 /// The niceness of the calling thread, as the system shows it.
@@ -22,5 +22,19 @@ fn it_ends_with_the_guard_and_concerns_one_thread() {
     assert!(niceness() < before);
     let other = std::thread::spawn(move || drop(preferred));
     other.join().expect("no panic");
+    assert_eq!(niceness(), before);
+}
+
+#[test]
+fn giving_way_is_for_good_and_concerns_one_thread() {
+    let before = niceness();
+    let background = std::thread::spawn(|| {
+        give_way();
+        let once = niceness();
+        give_way();
+        (once, niceness())
+    });
+    let (once, twice) = background.join().expect("no panic");
+    assert!(once == 10.max(before) && twice == once, "{before} {once} {twice}");
     assert_eq!(niceness(), before);
 }

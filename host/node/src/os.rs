@@ -13,7 +13,7 @@ mod peer;
 use crate::{Config, ConnectionId, JobContext, JobDone, Node, OpenError, Opened};
 use client::Clients;
 use fault::Faults;
-use hedgerow_env::os::{OsClock, spawn_thread};
+use hedgerow_env::os::{OsClock, give_way, spawn_thread};
 use hedgerow_env::{Clock, Disk};
 use hedgerow_storage::Engines;
 use hedgerow_types::{Instant, NodeId};
@@ -342,7 +342,11 @@ fn carry_out(
         .for_each(|connection| host.clients.close(connection));
     for job in outbox.jobs {
         let (jobs, events) = (Arc::clone(jobs), events.clone());
-        tokio::task::spawn_blocking(move || drop(events.send(Event::Job(job.run(&jobs)))));
+        // These threads do nothing else, so that none has to be made eager again.
+        tokio::task::spawn_blocking(move || {
+            give_way();
+            drop(events.send(Event::Job(job.run(&jobs))));
+        });
     }
     if is_for_clients {
         let now = OsClock.now();

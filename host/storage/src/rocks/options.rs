@@ -50,6 +50,8 @@ impl Shared {
         let mut env = Env::new()?;
         let threads = i32::from(settings.background_threads.max(1));
         env.set_background_threads(threads);
+        // Nobody waits for a compaction; requests have the processors first.
+        env.lower_thread_pool_cpu_priority();
         let cache = Cache::new_lru_cache(settings.cache_size);
         let hot_rows = HotRows::new(settings.hot_rows_size);
         Ok(Self { env, cache, hot_rows, numbers: AtomicU64::new(0), settings: settings.clone() })
