@@ -54,7 +54,7 @@ mod zipf;
 pub use arrivals::{Arrivals, IN_FLIGHT_MAX_DEFAULT, Spacing};
 pub use hedging::Hedging;
 pub use load::Load;
-pub use measurement::{Label, Measurement};
+pub use measurement::{LAG_SHARE_MAX, Label, Measurement};
 pub use operation::Operation;
 pub use prepare::{prepare, prepare_with_rows};
 pub use processes::worker;

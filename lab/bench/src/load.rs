@@ -20,6 +20,8 @@ const CONNECTIONS_MAX: u32 = 10_000;
 const PROCESSES_MAX: u32 = 64;
 /// The longest time that a generator may stay awake for.
 const SPIN_MAX: Duration = Duration::from_secs(1);
+/// The latency quantile that a run is about unless it says otherwise.
+pub(crate) const JUDGED_DEFAULT: f64 = 0.99;
 /// The highest rate of an open loop, per second.
 const RATE_MAX: f64 = 1e7;
 
@@ -54,6 +56,9 @@ pub struct Load {
     /// An open loop does not sleep for less than this, so that requests are sent on time; default 0. It costs up to a core
     /// per process, which then says nothing about whether the generator kept up.
     pub spin: Duration,
+    /// The latency quantile that the run is about, above 0 and up to 1; default 0.99. An open loop is void if its send lag is
+    /// not small beside the latency there; the quantiles below may then be distorted.
+    pub judged: f64,
     /// Process ids of the servers on this machine by name, for their CPU time; default none.
     pub server_processes: BTreeMap<String, u32>,
     /// The binary of further generator processes, which must answer `hedgerow bench worker`. `None` = this one.
@@ -77,6 +82,7 @@ impl Load {
             timeout: Duration::from_secs(10),
             table: "bench".to_owned(),
             spin: Duration::ZERO,
+            judged: JUDGED_DEFAULT,
             server_processes: BTreeMap::new(),
             program: None,
         }
@@ -89,6 +95,7 @@ impl Load {
         self.hedging.check()?;
         ensure!(!self.duration.is_zero(), "the duration must be above 0");
         ensure!(!self.timeout.is_zero(), "the timeout must be above 0");
+        ensure!(self.judged > 0.0 && self.judged <= 1.0, "the judged quantile must be above 0, up to 1");
         let processes = self.processes;
         ensure!((1..=PROCESSES_MAX).contains(&processes), "processes must be 1 to {PROCESSES_MAX}, not {processes}");
         match self.arrivals {
@@ -190,6 +197,7 @@ mod tests {
         assert!(refused(Load { processes: 65, ..load(Arrivals::clients(99)) }).contains("1 to 64"));
         assert!(refused(Load { processes: 2, ..load(Arrivals::clients(1)) }).contains("as many clients"));
         assert!(refused(Load { operations: Some(5), ..load(Arrivals::poisson(1.0)) }).contains("closed loop"));
+        assert!(refused(Load { judged: 99.9, ..load(Arrivals::clients(1)) }).contains("quantile"));
         assert!(refused(Load { duration: Duration::ZERO, ..load(Arrivals::clients(1)) }).contains("duration"));
         load(Arrivals::clients(64)).check().unwrap();
     }

@@ -2,7 +2,7 @@
 
 use crate::arrivals::Arrivals;
 use crate::generator::PartResult;
-use crate::load::Load;
+use crate::load::{JUDGED_DEFAULT, Load};
 use crate::record::{Counted, Record};
 use crate::work::ServerWork;
 use anyhow::Result;
@@ -11,8 +11,8 @@ use hedgerow_report::{Folder, Latency, LoopKind, Operation, Run, Second, merge_h
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The largest share of the reported p99 that the p99 of the send lag may be.
-const LAG_SHARE_MAX: f64 = 0.05;
+/// The largest share of a reported latency that the p99 of the send lag may be.
+pub const LAG_SHARE_MAX: f64 = 0.05;
 /// The largest share of a core that a generator process may use.
 const CPU_SHARE_MAX: f64 = 0.9;
 
@@ -21,6 +21,7 @@ const CPU_SHARE_MAX: f64 = 0.9;
 pub struct Measurement {
     arrivals: Arrivals,
     is_always_awake: bool,
+    judged: f64,
     processes: u32,
     duration: Duration,
     record: Record,
@@ -59,6 +60,7 @@ impl Measurement {
         let mut measurement = Self {
             arrivals: load.arrivals,
             is_always_awake: !load.spin.is_zero(),
+            judged: load.judged,
             processes: load.processes,
             duration: Duration::ZERO,
             record: Record::new(),
@@ -164,18 +166,19 @@ impl Measurement {
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
-    /// The lag is held against the operation that it distorts most.
+    /// The lag is held against the operation that it distorts most, at the quantile that the run is about.
     fn lag_complaint(&self) -> Option<String> {
         let lag = self.send_lag()?.value_at_quantile(0.99) as f64;
-        let p99 = |counted: &Counted| counted.latency.value_at_quantile(0.99);
-        let reported = self.record.operations.values().map(p99).min()? as f64;
+        let judged = |counted: &Counted| counted.latency.value_at_quantile(self.judged);
+        let reported = self.record.operations.values().map(judged).min()? as f64;
         if lag <= reported * LAG_SHARE_MAX {
             return None;
         }
         let mut reason = format!(
-            "requests were sent late: the p99 of the send lag, {:.0} us, is more than {:.0} % of the reported p99, {:.0} us",
+            "requests were sent late: the p99 of the send lag, {:.0} us, is more than {:.0} % of the reported {}, {:.0} us",
             lag / 1e3,
             LAG_SHARE_MAX * 100.0,
+            percentile(self.judged),
             reported / 1e3
         );
         if let (Arrivals::Open { in_flight_max, .. }, 1..) = (self.arrivals, self.record.held_back) {
@@ -240,7 +243,13 @@ impl Measurement {
         let errors = record.errors.iter().map(|(kind, count)| (format!("error_{kind}_count"), *count));
         let all = figures.into_iter().map(|(name, count)| (name.to_owned(), count)).chain(errors);
         let all = all.filter(|(_, count)| *count > 0).map(|(name, count)| (name, count as f64));
-        all.chain(self.read_figures()).collect()
+        all.chain(self.judged_figure()).chain(self.read_figures()).collect()
+    }
+
+    /// What the send lag of an open loop was held against, unless it is the usual quantile.
+    fn judged_figure(&self) -> Option<(String, f64)> {
+        let is_told = self.send_lag().is_some() && self.judged != JUDGED_DEFAULT;
+        is_told.then(|| ("judged_quantile".to_owned(), self.judged))
     }
 
     /// What extra attempts were sent, and what they cost; `None` where the load sends none.
@@ -274,6 +283,12 @@ impl Measurement {
     }
 }
 
+/// `p99.9` for 0.999.
+fn percentile(quantile: f64) -> String {
+    // A product such as 0.9999 * 100 may end in digits that nobody meant.
+    format!("p{}", (quantile * 1e6).round() / 1e4)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,11 +297,14 @@ mod tests {
     use crate::workload::Workload;
 
     fn measurement(arrivals: Arrivals, generator_cpu_s: f64, fill: impl FnOnce(&mut Record)) -> Measurement {
-        let load = Load::new(Workload::named("mix").unwrap(), arrivals);
+        measurement_of(&Load::new(Workload::named("mix").unwrap(), arrivals), generator_cpu_s, fill)
+    }
+
+    fn measurement_of(load: &Load, generator_cpu_s: f64, fill: impl FnOnce(&mut Record)) -> Measurement {
         let mut record = Record::new();
         fill(&mut record);
         let duration = Duration::from_secs(10);
-        Measurement::of(&load, vec![PartResult { record, duration, generator_cpu_s, server_cpu_s: BTreeMap::new() }])
+        Measurement::of(load, vec![PartResult { record, duration, generator_cpu_s, server_cpu_s: BTreeMap::new() }])
     }
 
     /// Gets of 1 ms and sets of 100 ms, all sent `lag_us` late.
@@ -302,7 +320,32 @@ mod tests {
     fn a_lag_is_held_against_the_fastest_operation() {
         assert_eq!(measurement(Arrivals::poisson(10.0), 0.1, |record| mixed(record, 49)).void(), None);
         let void = measurement(Arrivals::poisson(10.0), 0.1, |record| mixed(record, 60)).void().unwrap();
-        assert!(void.contains("60 us") && void.contains("1000 us"), "{void}");
+        assert!(void.contains("60 us") && void.contains("the reported p99, 1000 us"), "{void}");
+    }
+
+    #[test]
+    fn a_lag_is_held_against_the_quantile_that_the_run_is_about() {
+        let load = Load { judged: 0.999, ..Load::new(Workload::named("mix").unwrap(), Arrivals::poisson(10.0)) };
+        // One get in a hundred and one takes 10 ms: its p99 is 1 ms, its p99.9 is 10 ms.
+        let of = |load: &Load, lag_us| {
+            measurement_of(load, 0.1, |record| {
+                mixed(record, lag_us);
+                record.note_end(Operation::Get, 0, 10_000_000, Ok(Found::All));
+            })
+        };
+        assert_eq!(of(&load, 490).void(), None);
+        let void = of(&load, 600).void().unwrap();
+        assert!(void.contains("600 us") && void.contains("the reported p99.9, 100"), "{void}");
+        let usual = Load { judged: JUDGED_DEFAULT, ..load.clone() };
+        assert!(of(&usual, 490).void().unwrap().contains("the reported p99, 1000 us"));
+        let told = |load: &Load| of(load, 0).into_run(Label::default(), None).unwrap().extra.remove("judged_quantile");
+        assert_eq!((told(&load), told(&usual)), (Some(0.999), None));
+        assert_eq!(told(&Load { arrivals: Arrivals::clients(1), ..load }), None);
+    }
+
+    #[test]
+    fn quantiles_are_named_as_people_do() {
+        assert_eq!([0.5, 0.99, 0.999, 0.9999].map(percentile), ["p50", "p99", "p99.9", "p99.99"]);
     }
 
     #[test]

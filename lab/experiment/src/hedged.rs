@@ -15,13 +15,10 @@ use std::time::Duration;
 pub(crate) const BOUND: Duration = Duration::from_secs(1);
 /// The level of bounded reads.
 pub(crate) const BOUNDED: ReadLevel = ReadLevel::Bounded(BOUND);
-/// What an open loop is tried with, as a part of what the closed loop reached. An open loop gathers less into one system
-/// call, so that a request costs more than in the closed one.
-pub(crate) const SHARES: [f64; 4] = [0.5, 0.35, 0.2, 0.1];
-/// The same in a quick run.
+/// The part of the closed loop's throughput that a quick run takes untried.
 const SHARE_QUICK: f64 = 0.2;
-/// What the generator does not sleep for where it could not keep up otherwise.
-const SPIN: Duration = Duration::from_millis(1);
+/// What the generator does not sleep for where it could not keep up otherwise, at the price of a core.
+pub(crate) const SPIN: Duration = Duration::from_millis(1);
 /// How long a stall may be for which a budget has tokens at once.
 const STALL_BORNE_S: f64 = 0.2;
 
@@ -52,8 +49,11 @@ impl Offered {
 
 /// What a rate is looked for with.
 pub(crate) struct Trials {
-    /// Parts of what the closed loop reached, in the order in which they are tried.
+    /// Parts of what the closed loop reached, in the order in which they are tried. An open loop gathers less into one system
+    /// call, so that a request costs more than in the closed one.
     pub(crate) shares: &'static [f64],
+    /// What each share is tried with, in this order; see [`Load::spin`].
+    pub(crate) spins: &'static [Duration],
     /// How long each takes.
     pub(crate) duration: Duration,
     /// The p99.9 above which a rate is too high: what is ordinary must stay far below what is made slow on purpose.
@@ -80,7 +80,7 @@ pub(crate) async fn calibrate(
     }
     let mut best: Option<(Duration, Offered)> = None;
     for &share in trials.shares {
-        for spin in [Duration::ZERO, SPIN] {
+        for &spin in trials.spins {
             let offered = of(share, spin);
             let measurement = stage.measure(context, offered.apply(load.clone())).await?;
             let Some(p999) = p999(&measurement, read).filter(|_| measurement.void().is_none()) else { continue };
@@ -93,7 +93,11 @@ pub(crate) async fn calibrate(
         }
     }
     // Where the generator never kept up, the runs will say so.
-    Ok(best.map_or_else(|| of(trials.shares.last().copied().unwrap_or(SHARE_QUICK), SPIN), |(_, offered)| offered))
+    let last = || {
+        let share = trials.shares.last().copied().unwrap_or(SHARE_QUICK);
+        of(share, trials.spins.last().copied().unwrap_or_default())
+    };
+    Ok(best.map_or_else(last, |(_, offered)| offered))
 }
 
 fn p999(measurement: &Measurement, operation: Operation) -> Option<Duration> {
@@ -107,11 +111,20 @@ pub(crate) fn p999_of(folder: &Path, run: &Run, operation: &str) -> Option<Durat
     Some(Duration::from_nanos(latency.value_at_quantile(0.999)))
 }
 
+/// Those of `runs` that are not void, or all of them if none is sound.
+fn counted<'a>(runs: &[&'a Run]) -> impl Iterator<Item = &'a Run> {
+    let has_sound = runs.iter().any(|run| run.void.is_none());
+    runs.iter().copied().filter(move |run| !has_sound || run.void.is_none())
+}
+
+/// The largest p99 of the send lag of the runs that [`merged`] counts, in microseconds; 0 without an open loop.
+pub(crate) fn lag_p99_max_us(runs: &[&Run]) -> f64 {
+    counted(runs).filter_map(|run| run.send_lag_us.as_ref()).map(|lag| lag.p99).fold(0.0, f64::max)
+}
+
 /// All samples of an operation in those of `runs` that are not void, or in all of them if none is sound. `None` without any.
 pub(crate) fn merged(folder: &Path, runs: &[&Run], operation: &str) -> Option<Histogram<u64>> {
-    let has_sound = runs.iter().any(|run| run.void.is_none());
-    let counted = runs.iter().filter(|run| !has_sound || run.void.is_none());
-    let operations = counted.flat_map(|run| &run.operations).filter(|it| it.name == operation);
+    let operations = counted(runs).flat_map(|run| &run.operations).filter(|it| it.name == operation);
     let logs: Vec<_> = operations.filter_map(|it| read_histogram(&folder.join(&it.histogram)).ok()).collect();
     let all = merge_histograms(&logs);
     (!all.is_empty()).then_some(all)

@@ -5,6 +5,13 @@
 //! p99.9 of reads is ordinary service and their p99.99 is the stall. The run without extra attempts comes first in each
 //! repetition, and the p99.9 of its reads is the delay of the others. Closed loops with and without extra attempts take
 //! turns beside them, because the published test was one and lost throughput.
+//!
+//! All nodes and the load share one machine. The generator therefore sleeps between requests: one that stays awake takes a core
+//! from the nodes, and the p99.9 shows that instead of ordinary service. One that sleeps is late by more than a p99 bears, but
+//! by little beside a p99.9: runs are judged by that, and lower percentiles are left out or told with the lag.
+//!
+//! Hedged linearizable reads are left out: where the leader itself stands still, a follower must ask it for an index before it
+//! may answer, so that no copy helps.
 
 mod cases;
 mod published;
@@ -30,10 +37,15 @@ pub(super) const NAME: &str = "backup-request";
 pub(super) const NAME_BATCH: &str = "backup-request-batch";
 /// Reads that p99.99 needs, and some more.
 const READS_WANTED: f64 = 1_030_000.0;
+/// The lowest quantile that the open loops are about.
+const JUDGED: f64 = 0.999;
+/// Parts of what the closed loop reached, from the highest: low ones, so that the machine has time left and slow reads are
+/// those of the node that stands still.
+const SHARES_TRIED: [f64; 5] = [0.2, 0.14, 0.1, 0.07, 0.05];
 /// The delay before anything has been measured.
 const DELAY_UNKNOWN: Duration = Duration::from_millis(5);
 /// The p99.9 of ordinary reads is to be lower than this part of a stall.
-const ORDINARY_SHARE: f64 = 1.0 / 8.0;
+const ORDINARY_SHARE: f64 = 1.0 / 10.0;
 /// How long starting the cluster and writing its rows should take, for the time left only.
 const START_EXPECTED: Duration = Duration::from_secs(8);
 /// Which variants of the closed loop follow each other; the first one is not hedged, and gives the delay.
@@ -49,6 +61,7 @@ struct Extent {
     /// Of an open run of a variant whose p99.99 is not wanted.
     short: Duration,
     closed: Duration,
+    /// Of each trial of the calibration: long enough that its p99.9 says something.
     probe: Duration,
     wake: Duration,
 }
@@ -56,11 +69,11 @@ struct Extent {
 const FULL: Extent = Extent {
     rows: 100_000,
     warm_up: Duration::from_secs(1),
-    duration_min: Duration::from_secs(12),
-    duration_max: Duration::from_secs(60),
-    short: Duration::from_secs(8),
+    duration_min: Duration::from_secs(60),
+    duration_max: Duration::from_secs(200),
+    short: Duration::from_secs(20),
     closed: Duration::from_secs(1),
-    probe: Duration::from_millis(1_500),
+    probe: Duration::from_secs(4),
     wake: Duration::from_millis(200),
 };
 
@@ -141,13 +154,14 @@ impl BackupRequest {
         workload
     }
 
-    /// A closed loop of the row's width, as `variant` reads.
+    /// A closed loop of the row's width, as `variant` reads; all other loads differ from it by little.
     fn closed(&self, row: &Row, variant: Variant) -> Load {
         Load {
             reading: Reading { is_uncounted: true, ..variant.reading() },
             connections: Some(CLIENTS),
             duration: self.extent.closed,
             warm_up: self.extent.warm_up / 4,
+            judged: JUDGED,
             table: self.name.to_owned(),
             ..Load::new(self.workload(row, row.closed_name()), Arrivals::clients(row.threads * CLIENTS))
         }
@@ -242,7 +256,8 @@ impl Experiment for BackupRequest {
 
     fn groups(&self) -> Vec<Group<Case>> {
         let mut start = START_EXPECTED;
-        let calibration = self.extent.probe * 5;
+        // The closed loop, and at worst every share.
+        let calibration = (self.extent.probe + self.extent.warm_up / 4) * (1 + SHARES_TRIED.len() as u32);
         let group = |row: &'static Row| {
             let mut prepare = std::mem::take(&mut start) + calibration;
             let variant = |(variant, length): &(Variant, Length)| {
@@ -302,7 +317,8 @@ impl Experiment for BackupRequest {
         if !self.offered.contains_key(&key) {
             let stage = self.stage.as_mut().context("it was just started")?;
             let trials = Trials {
-                shares: &crate::hedged::SHARES,
+                shares: &SHARES_TRIED,
+                spins: &[Duration::ZERO],
                 duration: self.extent.probe,
                 ordinary_max: stalls::rare_stall(case.row.expected).mul_f64(ORDINARY_SHARE),
                 size: self.size,
@@ -364,7 +380,7 @@ mod tests {
         [BackupRequest::set(&options), BackupRequest::batch(&options)]
     }
 
-    const OFFERED: Offered = Offered { per_s: 26_000.0, share: 0.65, spin: Duration::ZERO };
+    const OFFERED: Offered = Offered { per_s: 8_000.0, share: 0.14, spin: Duration::ZERO };
 
     #[test]
     fn every_load_can_be_run() {
@@ -382,8 +398,10 @@ mod tests {
         let [set, _] = both(Size::Full);
         let case = Case { row: &SET[0], variant: Variant::Off, length: Length::Full };
         let duration = set.duration(&case, OFFERED);
-        assert!((52.0..54.0).contains(&duration.as_secs_f64()), "{duration:?}");
-        assert!(duration.as_secs_f64() * 26_000.0 / 4.0 * 3.0 > 1_000_000.0);
+        assert!((171.0..172.0).contains(&duration.as_secs_f64()), "{duration:?}");
+        assert!(duration.as_secs_f64() * 8_000.0 / 4.0 * 3.0 > 1_000_000.0);
+        let slow = Offered { per_s: 1_000.0, ..OFFERED };
+        assert_eq!(set.duration(&case, slow), FULL.duration_max);
         let fast = Offered { per_s: 150_000.0, ..OFFERED };
         assert_eq!(set.duration(&case, fast), FULL.duration_min);
         assert_eq!(set.duration(&Case { length: Length::Short, ..case }, OFFERED), FULL.short);
@@ -399,10 +417,18 @@ mod tests {
     }
 
     #[test]
-    fn both_experiments_take_less_than_half_an_hour() {
+    fn both_experiments_take_about_an_hour() {
         let groups = both(Size::Full).into_iter().flat_map(|experiment| experiment.groups());
         let expected: Duration = groups.map(|group| group.expected(3)).sum();
-        assert!(expected < Duration::from_secs(1_500), "{expected:?}");
+        assert!(expected < Duration::from_secs(4_000), "{expected:?}");
+    }
+
+    #[test]
+    fn whoever_meets_a_rare_stall_meets_one_of_the_same_length() {
+        let rare = SET.iter().chain(&BATCH).filter(|row| row.stalls == cases::Stalls::Rare);
+        for (variant, length) in rare.flat_map(|row| row.variants) {
+            assert_eq!(variant.meets_stalls(), *length == Length::Full, "{variant}");
+        }
     }
 
     #[test]
@@ -415,7 +441,7 @@ mod tests {
 
     #[test]
     fn hedging_is_off_where_nothing_is_hedged() {
-        for (variant, _) in SET[2].variants {
+        for (variant, _) in SET[2].variants.iter().chain(SET[3].variants) {
             let is_off = variant.hedging(DELAY_UNKNOWN, OFFERED).unwrap() == Hedging::default();
             assert_eq!(is_off, matches!(variant, Variant::Off | Variant::Selection | Variant::Oracle), "{variant}");
         }

@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn every_run_has_one_rare_stall_of_the_share_that_is_meant() {
-        let duration = Duration::from_secs(12);
+        let duration = Duration::from_secs(60);
         let mut lasted = Duration::ZERO;
         for seed in 0..100 {
             let events = plan(Stalls::Rare, duration, WARM_UP, seed).unwrap().schedule(3, duration + WARM_UP);
@@ -62,17 +62,17 @@ mod tests {
         }
         let share = lasted.as_secs_f64() / (100.0 * 3.0 * duration.as_secs_f64());
         assert!((0.000_6..0.000_8).contains(&share), "{share}");
-        assert!(rare_stall(duration) > Duration::from_millis(20));
+        assert_eq!(rare_stall(duration), Duration::from_millis(126));
     }
 
     #[test]
     fn variants_of_a_repetition_meet_the_same_stalls() {
         let schedule = |seed| {
-            let plan = plan(Stalls::Often, Duration::from_secs(8), WARM_UP, seed).unwrap();
-            plan.schedule(3, Duration::from_secs(9))
+            let plan = plan(Stalls::Often, Duration::from_secs(20), WARM_UP, seed).unwrap();
+            plan.schedule(3, Duration::from_secs(21))
         };
         assert_eq!(schedule(2), schedule(2));
         assert_ne!(schedule(2), schedule(3));
-        assert!(schedule(2).len() >= 3);
+        assert!(schedule(2).len() >= 6);
     }
 }

@@ -6,6 +6,7 @@ use super::stalls::{MET_SHARE, rare_stall};
 use super::{BackupRequest, Case};
 use crate::hedged;
 use crate::summary::{Spread, number, or_na, times};
+use hedgerow_bench::LAG_SHARE_MAX;
 use hedgerow_report::{Hedging, Latency, Run, Table};
 use std::path::Path;
 
@@ -35,6 +36,13 @@ struct Side<'a> {
     runs: Vec<&'a Run>,
     read: Latency,
     write: Option<Latency>,
+}
+
+impl Side<'_> {
+    /// Below this a latency of the open loop is distorted by its generator's lag, in microseconds; 0 in a closed loop.
+    fn told_from_us(&self) -> f64 {
+        hedged::lag_p99_max_us(&self.runs) / LAG_SHARE_MAX
+    }
 }
 
 impl<'a> Shown<'a> {
@@ -147,6 +155,10 @@ impl<'a> Shown<'a> {
             }
         }
         let mut notes = vec!["Latencies in us; ours of all repetitions together, n/a with too few samples.".to_owned()];
+        notes.push(format!(
+            "n/a also where the generator's send lag (p99) is more than {:.0} % of the figure.",
+            LAG_SHARE_MAX * 100.0
+        ));
         notes.push(published::SOURCE.to_owned());
         notes.push(
             "A closed loop sends nothing more while it waits, which hides most of a stall; its delay is its own p99.9. Our closed \
@@ -189,7 +201,7 @@ impl<'a> Shown<'a> {
         let off = off.as_ref().map(|off| &off.read);
         let read = &side.read;
         let sum = |pick: fn(&Hedging) -> u64| sum(&side.runs, pick).map(|count| number(count as f64));
-        let is_delayed = matches!(variant, Variant::Backup | Variant::Fallback | Variant::Linearizable);
+        let is_delayed = matches!(variant, Variant::Backup | Variant::Fallback);
         let delay = || Spread::of_runs(&side.runs, |run| run.extra.get("delay_p999_off_ms").copied());
         Some(vec![
             label(row),
@@ -214,25 +226,22 @@ impl<'a> Shown<'a> {
 
     fn variant_notes(&self) -> Vec<String> {
         let budget = "Budget of every variant: 2 %, with tokens for all reads of one node in 200 ms.";
-        let mut notes = vec![
+        let mut notes = vec![format!(
             "off: linearizable at the leader. backup: one more attempt after the delay, data at most 1 s old, as a client of Pegasus \
              gets. fallback: linearizable within the delay, else at most 1 s old; the reply says which. adaptive: as backup, at 2 % \
              extra attempts, delay found by the policy. selection: no extra attempt, any replica, at most 1 s old. oracle: as off, \
-             without stalls."
-                .to_owned(),
-            "linearizable: as backup, at that level. Where the leader itself stands still its copy cannot help: a follower must ask \
-             the leader for an index before it may answer."
-                .to_owned(),
-        ];
+             without stalls, in runs of {:.1} s.",
+            self.experiment.extent.short.as_secs_f64()
+        )];
         notes.push(budget.to_owned());
+        notes.push(self.lag_note(Stalls::Rare));
         for row in self.rows(Stalls::Rare) {
             let Some(offered) = self.experiment.offered(row) else { continue };
             let (variant, length) = row.variants[0];
             let duration = self.experiment.duration(&Case { row, variant, length }, offered);
             notes.push(format!(
                 "Row {}: {} requests per second, {} of what the closed loop bears; {} clients. In each run of {:.1} s one node stands \
-                 still once, for {:.0} ms in the middle: {:.2} % of the reads meet it. Variants with fewer reads had shorter runs and \
-                 stalls of the same share.",
+                 still once, for {:.0} ms in the middle: {:.2} % of the reads meet it.",
                 row.name,
                 number(offered.per_s),
                 offered.share,
@@ -245,6 +254,14 @@ impl<'a> Shown<'a> {
         notes
     }
 
+    /// How far p50 and p99 of the open loops can be trusted.
+    fn lag_note(&self, stalls: Stalls) -> String {
+        let sides = self.rows(stalls).flat_map(|row| row.variants.iter().map(move |(variant, _)| (row, *variant)));
+        let lags = sides.map(|(row, variant)| hedged::lag_p99_max_us(&self.own(variant, &row.open_name())));
+        let most = lags.fold(0.0, f64::max);
+        format!("p50 and p99 include the generator's send lag, the p99 of which is up to {} us.", number(most))
+    }
+
     fn often(&self) -> Table {
         let columns = [
             "variant",
@@ -254,6 +271,7 @@ impl<'a> Shown<'a> {
             "p99.9 us",
             "max us",
             "p99.9 off /",
+            "p99.9 selection /",
             "extra requests %",
             "extra work %",
             "suppressed",
@@ -261,13 +279,14 @@ impl<'a> Shown<'a> {
         ];
         let mut rows = Vec::new();
         for row in self.rows(Stalls::Often) {
-            let off = self.side(row, Variant::Off, &row.open_name());
+            let base = |variant| self.side(row, variant, &row.open_name()).and_then(|side| side.read.p999);
+            let (off, selection) = (base(Variant::Off), base(Variant::Selection));
             for (variant, _) in row.variants {
                 let Some(side) = self.side(row, *variant, &row.open_name()) else { continue };
-                let factor = ratio(off.as_ref().and_then(|off| off.read.p999), side.read.p999);
+                let factor = ratio(off, side.read.p999);
                 let extra = extra_percent(row, &side.runs);
-                let target =
-                    if *variant == Variant::Adaptive { often_verdict(factor, extra) } else { "none".to_owned() };
+                let is_judged = matches!(variant, Variant::Adaptive | Variant::AdaptiveAny);
+                let target = if is_judged { often_verdict(factor, extra) } else { "none".to_owned() };
                 rows.push(vec![
                     variant.to_string(),
                     or_na(Spread::of_runs(&side.runs, |run| run.offered_per_s)),
@@ -276,6 +295,7 @@ impl<'a> Shown<'a> {
                     or_na(side.read.p999.map(number)),
                     number(side.read.max),
                     times(factor),
+                    times(ratio(selection, side.read.p999)),
                     or_na(extra.map(precise)),
                     or_na(work_percent(&side.runs)),
                     or_na(sum(&side.runs, |it| it.kinds.values().map(|kind| kind.suppressed).sum())),
@@ -287,6 +307,10 @@ impl<'a> Shown<'a> {
             "Thirty gets to one set, open loop; every node stands still for 20 to 200 ms every 2 to 8 s. Reads, all repetitions \
              together."
                 .to_owned(),
+            "adaptive: the first attempt goes to the leader, as with off. adaptive-any: it goes to any replica, as with selection, \
+             which is what it would be without extra attempts."
+                .to_owned(),
+            self.lag_note(Stalls::Often),
         ];
         table("The adaptive policy where nodes stall often", &columns, rows, notes)
     }
@@ -309,10 +333,10 @@ fn their_row(row: &Row, backup: &str, theirs: &Figures) -> Vec<String> {
 
 fn our_row(row: &Row, variant: Variant, loop_kind: &str, side: &Side<'_>) -> Vec<String> {
     let per_s = Spread::of_runs(&side.runs, |run| Some(run.achieved_per_s));
+    let told_from_us = side.told_from_us();
     let cells = |it: Option<&Latency>| match it {
-        Some(it) => {
-            [Some(it.mean), Some(it.p95), Some(it.p99), it.p999, it.p9999].map(|value| or_na(value.map(number)))
-        }
+        Some(it) => [Some(it.mean), Some(it.p95), Some(it.p99), it.p999, it.p9999]
+            .map(|value| or_na(value.filter(|us| *us >= told_from_us).map(number))),
         None => std::array::from_fn(|_| String::new()),
     };
     let backup = if variant == Variant::Off { "off" } else { "p99.9" };
@@ -383,9 +407,21 @@ mod tests {
 
     /// A run of `row` in which one read in 5,000 takes `slow_ms`.
     fn run(folder: &Folder, row: &Row, variant: Variant, workload: String, slow_ms: u64, extra: Option<u64>) -> Run {
+        run_with(folder, row, variant, workload, (slow_ms, 240), extra)
+    }
+
+    /// A run of 1.2 million reads, of which `slow.1` take `slow.0` ms and all others 0.1 ms.
+    fn run_with(
+        folder: &Folder,
+        row: &Row,
+        variant: Variant,
+        workload: String,
+        slow: (u64, u64),
+        extra: Option<u64>,
+    ) -> Run {
         let mut latency = Histogram::<u64>::new(3).unwrap();
-        latency.record_n(100_000, 1_199_760).unwrap();
-        latency.record_n(slow_ms * 1_000_000, 240).unwrap();
+        latency.record_n(100_000, 1_200_000 - slow.1).unwrap();
+        latency.record_n(slow.0 * 1_000_000, slow.1).unwrap();
         let name = format!("{workload}-{variant}");
         let histogram = folder.keep_histogram(&name, "get", &latency, Duration::from_secs(1)).unwrap();
         let hedging = extra.map(|sent| Hedging {
@@ -436,6 +472,57 @@ mod tests {
         runs[3].achieved_per_s = 900.0;
         let missed = all(&experiment, &runs);
         assert_eq!(missed[0].rows[0][8], "p99.9 met, p99.99 MISSED, extra MISSED, throughput MISSED");
+    }
+
+    #[test]
+    fn what_the_lag_distorts_is_left_out_or_told_with_it() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = Folder::create(base.path(), "t").unwrap();
+        let mut experiment = BackupRequest::set(&Options::of_size(Size::Full));
+        experiment.folder = folder.path().to_owned();
+        let row = &SET[0];
+        let lagging = |p99, void: Option<&str>| Run {
+            send_lag_us: Some(Latency { p99, ..Latency::default() }),
+            void: void.map(str::to_owned),
+            ..run(&folder, row, Variant::Off, row.open_name(), 100, None)
+        };
+        // The mean is 120 us, all percentiles up to the p99.9 are 100 us. The lag of a void run does not count.
+        let shown = |p99| {
+            let closed = run(&folder, row, Variant::Off, row.closed_name(), 100, None);
+            let tables =
+                all(&experiment, &[lagging(p99, None), lagging(1.0, None), lagging(900.0, Some("lag")), closed]);
+            let ours = |kind: &str| tables[0].rows.iter().find(|row| row[1] == "ours" && row[3] == kind).unwrap();
+            let told = tables[1].notes.iter().any(|note| note.ends_with(&format!("is up to {} us.", number(p99))));
+            (ours("open")[5..10].join(" "), ours("closed")[5..10].join(" "), tables[1].rows[0][5].clone(), told)
+        };
+        let closed = "120 100 100 100 100,008".to_owned();
+        assert_eq!(shown(4.9), (closed.clone(), closed.clone(), "100".to_owned(), true));
+        assert_eq!(shown(5.5), ("120 n/a n/a n/a 100,008".to_owned(), closed, "100".to_owned(), true));
+    }
+
+    #[test]
+    fn each_adaptive_variant_is_judged_in_its_own_row() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = Folder::create(base.path(), "t").unwrap();
+        let mut experiment = BackupRequest::set(&Options::of_size(Size::Full));
+        experiment.folder = folder.path().to_owned();
+        let row = &SET[3];
+        let run = |variant, slow_ms, extra| run_with(&folder, row, variant, row.open_name(), (slow_ms, 12_000), extra);
+        let runs = [
+            run(Variant::Off, 100, None),
+            run(Variant::Adaptive, 10, Some(1_000)),
+            run(Variant::AdaptiveAny, 25, Some(90_000)),
+            run(Variant::Selection, 50, None),
+        ];
+        let table = &all(&experiment, &runs)[0];
+        let at = |name: &str| table.columns.iter().position(|column| column == name).unwrap();
+        let picked = [at("variant"), at("p99.9 off /"), at("p99.9 selection /"), at("target")];
+        let rows: Vec<_> = table.rows.iter().map(|row| picked.map(|column| row[column].as_str())).collect();
+        let (lower, extra) = ("p99.9 >= x5 lower:", "extra <= 2 %:");
+        assert_eq!(rows[0], ["off", "x1.00", "x0.50", "none"]);
+        assert_eq!(rows[1], ["adaptive", "x10.00", "x5.00", &format!("{lower} met, {extra} met")]);
+        assert_eq!(rows[2], ["adaptive-any", "x4.00", "x2.00", &format!("{lower} MISSED, {extra} MISSED")]);
+        assert_eq!(rows[3], ["selection", "x2.00", "x1.00", "none"]);
     }
 
     #[test]

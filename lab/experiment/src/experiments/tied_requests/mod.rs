@@ -8,7 +8,7 @@
 mod tables;
 
 use crate::experiment::{Context, Description, Experiment, Group, Size, Variant as Turns};
-use crate::hedged::{BOUNDED, Offered, Trials, adaptive, calibrate, wake_replicas};
+use crate::hedged::{BOUNDED, Offered, SPIN, Trials, adaptive, calibrate, wake_replicas};
 use crate::options::Options;
 use crate::stage::Stage;
 use anyhow::{Context as _, Result};
@@ -253,6 +253,7 @@ impl Experiment for TiedRequests {
         stage.measure(context, wake_replicas(load.clone())).await?;
         let trials = Trials {
             shares: &SHARES_TRIED,
+            spins: &[Duration::ZERO, SPIN],
             duration: self.extent.probe,
             ordinary_max: ORDINARY_P999_MAX,
             size: self.size,
