@@ -106,6 +106,15 @@ pub(crate) struct Single {
     pub(crate) probability: f64,
 }
 
+/// Whose second attempts are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// Such that every request gets that lasts so long.
+    Always,
+    /// Also such that the budget is not enough for all: who gets one is drawn.
+    ByDraw,
+}
+
 /// A first attempt and what may follow it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair<'a> {
@@ -157,7 +166,8 @@ impl Pair<'_> {
 
     /// The second attempt that makes the quantile at `share` shortest within the budget; `None` if none makes it noticeably
     /// shorter. Of equally good ones it is the latest, which costs least.
-    pub(crate) fn best(&self, share: f64, max_extra_load: f64, min_delay: f64) -> Option<Single> {
+    pub(crate) fn best(&self, share: f64, max_extra_load: f64, min_delay: f64, sent: Sent) -> Option<Single> {
+        // Where it is not known, as those that it speaks of were given up, it is at least what is known.
         let without = self.first.quantile(share).unwrap_or_else(|| self.first.end());
         let mut best = None;
         let mut target = without * (1.0 - GAIN_MIN);
@@ -165,7 +175,7 @@ impl Pair<'_> {
         let spending = self.first.quantile(1.0 - max_extra_load);
         let is_later = |moment: &f64| spending.is_none_or(|spending| *moment > spending);
         let later = self.first.moments().rev().filter(is_later);
-        let others = self.first.moments().rev().filter(|moment| !is_later(moment));
+        let others = self.first.moments().rev().filter(|moment| sent == Sent::ByDraw && !is_later(moment));
         for delay in later.chain(spending).chain(others) {
             if delay >= target || delay < min_delay {
                 continue;
@@ -222,11 +232,11 @@ mod tests {
     fn the_best_second_attempt_is_sent_when_the_fast_ones_are_through() {
         let first = curve(&[(2.0, 97.0, 0.0), (100.0, 3.0, 0.0)]);
         let pair = Pair { first: &first, second: Second { curve: &first, seen_after: None, correlation: 0.0 } };
-        let best = pair.best(0.98, 0.02, 0.0).expect("hedging helps");
+        let best = pair.best(0.98, 0.02, 0.0, Sent::ByDraw).expect("hedging helps");
         assert!((1.9..=2.1).contains(&best.delay), "{best:?}");
         assert!((best.probability - 2.0 / 3.0).abs() < 0.05, "{best:?}");
         assert!(pair.quantile(best, 0.98) < 5.0);
         let all = Pair { second: Second { correlation: 1.0, ..pair.second }, ..pair };
-        assert_eq!(all.best(0.98, 0.02, 0.0), None, "what is slow everywhere is not helped");
+        assert_eq!(all.best(0.98, 0.02, 0.0, Sent::ByDraw), None, "what is slow everywhere is not helped");
     }
 }

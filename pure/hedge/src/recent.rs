@@ -1,6 +1,6 @@
 //! What is known of one class of requests: the latencies of the recent past, and what follows from them.
 
-use crate::curve::{Curve, Pair, Second};
+use crate::curve::{Curve, Pair, Second, Sent};
 use crate::histogram::{Histogram, nanos};
 use crate::policy::Latencies;
 use crate::time::Time;
@@ -180,7 +180,10 @@ impl Solution {
         let mut goals = GOALS.into_iter().filter(has_tail);
         // Before half have completed, a second attempt says nothing of the first one's being slow.
         let earliest = self.completed.as_ref()?.quantile(0.5)?;
-        let best = goals.clone().filter(is_known).find_map(|goal| pair.best(goal, max_extra_load, earliest));
+        // Whoever is not drawn waits for the whole stall: with fewer stalls than tokens nobody has to be left out, and with a few
+        // more it is better to wait a little longer for all. A draw is for when that brings nothing.
+        let best_of = |sent| goals.clone().find_map(|goal| pair.best(goal, max_extra_load, earliest, sent));
+        let best = best_of(Sent::Always).or_else(|| best_of(Sent::ByDraw));
         let single = match best {
             Some(best) => best,
             // So many were given up that the goal itself is unknown, as when a replica is dead: what completes decides

@@ -12,7 +12,7 @@
 //! That is the truth for replicas that stall at different times and an upper bound for others: load that the second
 //! attempts add slows nothing here.
 
-use crate::curve::{Curve, Pair, Second, Single};
+use crate::curve::{Curve, Pair, Second, Sent, Single};
 use crate::policy::{Exact, Policy};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -182,7 +182,7 @@ pub fn expect(distribution: &Distribution, delay: Duration, probability: f64, co
 fn point(distribution: &Distribution, goal: Goal) -> Point {
     let pair = distribution.pair(goal.correlation);
     let budget = if goal.max_extra_load.is_nan() { 0.0 } else { goal.max_extra_load.clamp(0.0, 1.0) };
-    let best = if budget > 0.0 { pair.best(goal.percentile / 100.0, budget, 1.0) } else { None };
+    let best = if budget > 0.0 { pair.best(goal.percentile / 100.0, budget, 1.0, Sent::ByDraw) } else { None };
     Point {
         max_extra_load: goal.max_extra_load,
         extra_load: best.map_or(0.0, |best| best.probability * distribution.curve.above(best.delay)),

@@ -136,6 +136,71 @@ fn adaptive_spends_its_share_where_it_helps() {
     assert!(after * 5 < before, "p99.9 {before:?} without, {after:?} with {extra} extra");
 }
 
+/// The experiment's faults: each replica stands still for 20 to 200 ms every 2 to 8 s, so that 2.2 % of the requests meet that,
+/// more than the budget pays for. What is given up hides how long it would have taken, and must not make the policy look away.
+#[test]
+fn adaptive_holds_where_replicas_stall_at_random() {
+    let stalls = |seed: u64| {
+        let mut draws = Draws(seed);
+        let mut until = move |replica: u64| {
+            let (mut at, mut stalls) = (replica as f64 * 0.7, Vec::new());
+            while at < 130.0 {
+                at += 2.0 + 6.0 * draws.share();
+                let lasts = 0.02 + 0.18 * draws.share();
+                stalls.push((at, at + lasts));
+                at += lasts;
+            }
+            stalls
+        };
+        [until(0), until(1), until(2)]
+    };
+    let serve = |seed: u64| {
+        let (stalls, mut draws) = (stalls(seed), Draws(seed ^ 0xff));
+        move |replica: usize, now: Time| {
+            let took = Duration::from_micros(100) + exponential(&mut draws, Duration::from_micros(150));
+            // One in two hundred waits for a processor, whichever replica it is.
+            let busy =
+                if draws.share() < 0.005 { exponential(&mut draws, Duration::from_millis(1)) } else { Duration::ZERO };
+            let at = now.0 as f64 / 1e9;
+            let stall =
+                stalls[replica].iter().find(|(from, to)| (*from..*to).contains(&at)).map_or(0.0, |(_, to)| to - at);
+            (took + busy + Duration::from_secs_f64(stall), Outcome::Success)
+        }
+    };
+    let (warm, count) = (50_000, 400_000);
+    let open = BudgetOptions { ratio: 1.0, burst: 1_000.0 };
+    for seed in [3, 4, 5] {
+        let mut world = World::new(Policy::None, open, serve(seed));
+        world.run(warm);
+        let plain = world.run(count);
+        let mut world = World::new(policy("adaptive=2%"), open, serve(seed));
+        world.run(warm);
+        let adaptive = world.run(count);
+        let extra = (adaptive.sent - count) as f64 / count as f64;
+        let (before, after) = (plain.percentile(99.9), adaptive.percentile(99.9));
+        assert!(extra <= 0.0225, "{extra}");
+        // With a draw among those that last longer than a millisecond it was half of that.
+        assert!(after * 3 < before, "p99.9 {before:?} without, {after:?} with {extra} extra");
+    }
+}
+
+/// All requests took equally long, so that no hedge would have helped; then one replica stands still.
+#[test]
+fn adaptive_guards_against_what_it_has_not_seen() {
+    let serve = |replica: usize, now: Time| {
+        let (from, to) = (22_000_000_000, 22_200_000_000);
+        let stall = if replica == 1 && (from..to).contains(&now.0) { to - now.0 } else { 0 };
+        (Duration::from_millis(1) + Duration::from_nanos(stall), Outcome::Success)
+    };
+    let mut world = World::new(policy("adaptive=2%"), BudgetOptions { ratio: 0.02, burst: 500.0 }, serve);
+    let before = world.run(99_000);
+    assert!(before.sent - 99_000 <= 300, "a tenth of the share is 198: {}", before.sent);
+    assert!(world.now < Time(21_000_000_000), "the stall is to come");
+    let around = world.run(10_000);
+    let slowest = around.latencies.iter().max().expect("there are some");
+    assert!(*slowest < Duration::from_millis(5), "{slowest:?}");
+}
+
 /// Slow requests are slow wherever they run: after it has seen that, the adaptive policy hedges next to nothing.
 #[test]
 fn adaptive_sees_that_hedges_do_not_help() {
