@@ -68,6 +68,7 @@ mod waiting;
 mod wake;
 
 pub use config::Config;
+pub use hedgerow_placement::SlowLimits;
 pub use identity::IdentityError;
 pub use job::{Job, JobContext, JobDone};
 pub use node::Node;

@@ -36,6 +36,9 @@ pub(crate) struct Node {
     pub(crate) state: String,
     pub(crate) replicas: u64,
     pub(crate) leaders: u64,
+    /// From 1 to 100; 0 = not told.
+    pub(crate) slow_score: u8,
+    pub(crate) is_slow: bool,
 }
 
 /// A table.
@@ -95,13 +98,14 @@ fn status_text(status: &Status, shows_partitions: bool) -> String {
         vec![
             node.node.to_string(),
             node.address.clone(),
-            node.state.clone(),
+            if node.is_slow { format!("{}, slow", node.state) } else { node.state.clone() },
             node.replicas.to_string(),
             node.leaders.to_string(),
+            node.slow_score.to_string(),
         ]
     };
     let nodes: Vec<_> = status.nodes.iter().map(node).collect();
-    let mut parts = vec![columns(&["node", "address", "state", "replicas", "leaders"], &nodes)];
+    let mut parts = vec![columns(&["node", "address", "state", "replicas", "leaders", "slow score"], &nodes)];
     let tables: Vec<_> = status.tables.iter().map(table_row).collect();
     if !tables.is_empty() {
         let header = ["table", "id", "kind", "state", "partitions", "with leader", "replicas", "not ok", "largest lag"];
@@ -206,9 +210,10 @@ mod tests {
 
     #[test]
     fn a_status_with_missing_and_unknown_fields_is_shown() {
-        let answer = r#"{"nodes":[{"node":1,"address":"a:1","state":"alive","new":1}],
+        let answer = r#"{"nodes":[{"node":1,"address":"a:1","state":"alive","slow_score":93,"is_slow":true,"new":1}],
             "tables":[{"name":"t","partitions":[{"index":0,"leader":null,"replicas":[{"node":1,"state":"down","lag":7}]}]}]}"#;
         let text = status_text(&serde_json::from_str(answer).unwrap(), true);
         assert!(text.contains("a:1") && text.contains("none") && text.contains('7'), "{text}");
+        assert!(text.contains("alive, slow") && text.contains("93"), "{text}");
     }
 }

@@ -2,7 +2,7 @@
 //! docs/configuration.md.
 
 use anyhow::{Context, ensure};
-use hedgerow_node::Config;
+use hedgerow_node::{Config, SlowLimits};
 use hedgerow_storage::RocksSettings;
 use hedgerow_types::NodeId;
 use hedgerow_wal::Durability;
@@ -10,6 +10,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The file as it is written.
 #[derive(Debug, Deserialize)]
@@ -31,6 +32,8 @@ pub(crate) struct ServeConfig {
     log: Log,
     #[serde(default)]
     snapshot: Snapshot,
+    #[serde(default)]
+    slow: Slow,
     #[serde(default)]
     faults: Faults,
 }
@@ -95,6 +98,25 @@ impl Default for Snapshot {
     }
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Slow {
+    round_trip_ms: u32,
+    log_write_ms: u32,
+    factor: u32,
+}
+
+impl Default for Slow {
+    fn default() -> Self {
+        let limits = SlowLimits::default();
+        Self {
+            round_trip_ms: limits.round_trip.as_millis() as u32,
+            log_write_ms: limits.log_write.as_millis() as u32,
+            factor: limits.factor,
+        }
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Faults {
@@ -124,6 +146,10 @@ impl ServeConfig {
         ensure!(self.log.segments_max >= 2, "log.segments_max: at least 2 are needed");
         ensure!(self.memory.write_buffer_mib >= 16, "memory.write_buffer_mib: at least 16 are needed");
         ensure!(self.snapshot.mib_per_second >= 1, "snapshot.mib_per_second: at least 1 is needed");
+        for (name, ms) in [("round_trip_ms", self.slow.round_trip_ms), ("log_write_ms", self.slow.log_write_ms)] {
+            ensure!((1..=60_000).contains(&ms), "slow.{name}: allowed are 1 to 60000");
+        }
+        ensure!((2..=1_000).contains(&self.slow.factor), "slow.factor: allowed are 2 to 1000");
         let node = NodeId(self.node);
         let own = peers.get(&node).with_context(|| format!("peers: node {} itself is not listed", self.node))?;
         let address = self.listen.map_or_else(|| own.clone(), |listen| listen.to_string());
@@ -139,9 +165,36 @@ impl ServeConfig {
             DurabilitySetting::Fsync => Durability::Fsync,
             DurabilitySetting::Os => Durability::Os,
         };
+        config.slow = SlowLimits {
+            round_trip: Duration::from_millis(self.slow.round_trip_ms.into()),
+            log_write: Duration::from_millis(self.slow.log_write_ms.into()),
+            factor: self.slow.factor,
+        };
         config.may_fault = self.faults.allowed;
         config.flush_node_bytes = u64::from(self.memory.write_buffer_mib) << 20;
         config.snapshot_bytes_per_second = u64::from(self.snapshot.mib_per_second) << 20;
         Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(settings: &str) -> anyhow::Result<Config> {
+        let peers = "peers = [{ node = 1, address = \"127.0.0.1:1\" }]";
+        let config: ServeConfig = toml::from_str(&format!("node = 1\ndata = [\"d\"]\n{peers}\n{settings}"))?;
+        config.into_node(1)
+    }
+
+    #[test]
+    fn what_counts_as_slow_can_be_set() {
+        assert_eq!(config("").unwrap().slow, SlowLimits::default());
+        let slow = config("[slow]\nround_trip_ms = 200\nfactor = 3").unwrap().slow;
+        assert_eq!(slow, SlowLimits { round_trip: Duration::from_millis(200), factor: 3, ..SlowLimits::default() });
+        let refused = |settings: &str| config(settings).unwrap_err().to_string();
+        assert_eq!(refused("slow.factor = 1"), "slow.factor: allowed are 2 to 1000");
+        assert_eq!(refused("slow.log_write_ms = 0"), "slow.log_write_ms: allowed are 1 to 60000");
+        assert!(refused("slow.round_trip = 5").contains("unknown field"));
     }
 }
