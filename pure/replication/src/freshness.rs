@@ -19,7 +19,7 @@ const UNAPPLIED_MAX: usize = 64;
 /// For how long reads of one bound keep the proof fresh: this many times the bound, or the least time if that is longer. Long,
 /// because the bounded reads that matter most are rare: they are sent when the leader is slow, and a replica without proof
 /// would have to ask exactly that leader.
-const DEMAND_BOUNDS: u32 = 60;
+const DEMAND_BOUNDS: u32 = 600;
 const DEMAND_MIN: Duration = Duration::from_secs(2);
 /// The proof is not renewed more often than this.
 const REFRESH_MIN: Duration = Duration::from_millis(5);

@@ -48,10 +48,10 @@ fn an_idle_replica_asks_nothing_and_wants_nothing() {
     }
     // Bounded reads make it ask for a while; afterwards it is silent again.
     assert_eq!(world.read(2, ReadNeed::Within(SECOND)), Some(ReadStart::Wait));
-    world.run(70_000 * MILLI);
+    world.run(650_000 * MILLI);
     let now = world.local(2);
-    // One for each half of the bound, for sixty bounds.
-    assert!((100..130).contains(&world.post.questions), "{}", world.post.questions);
+    // One for each half of the bound, for six hundred bounds.
+    assert!((1_000..1_300).contains(&world.post.questions), "{}", world.post.questions);
     assert_eq!((group(&mut world, 2).wakes_at(), group(&mut world, 2).wants_to_ask(now)), (None, None));
 }
 
