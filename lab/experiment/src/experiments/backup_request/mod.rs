@@ -1,14 +1,12 @@
 //! `backup-request` (X1) and `backup-request-batch` (X2): what a copy of a slow read brings and costs.
 //!
-//! Each row of the published tests is a group. Its closed loop says how much the machine bears; a part of that, the same
-//! for all variants, is offered as an open loop, while a node stands still once in each run, so seldom and so long that the
-//! p99.9 of reads is ordinary service and their p99.99 is the stall. The run without extra attempts comes first in each
+//! Each row of the published tests is a group. A rate that two cores bear with time left, the same for all variants, is
+//! offered as an open loop, while a node stands still once in each run, so seldom and so long that the p99.9 of reads is
+//! ordinary service and their p99.99 is the stall. The run without extra attempts comes first in each
 //! repetition, and the p99.9 of its reads is the delay of the others. Closed loops with and without extra attempts take
 //! turns beside them, because the published test was one and lost throughput.
 //!
-//! All nodes and the load share one machine. The generator therefore sleeps between requests: one that stays awake takes a core
-//! from the nodes, and the p99.9 shows that instead of ordinary service. One that sleeps is late by more than a p99 bears, but
-//! by little beside a p99.9: runs are judged by that, and lower percentiles are left out or told with the lag.
+//! The open loops are about p99.9 and above ([`crate::hedged::JUDGED`]): lower percentiles are left out or told with the lag.
 //!
 //! Hedged linearizable reads are left out: where the leader itself stands still, a follower must ask it for an index before it
 //! may answer, so that no copy helps.
@@ -19,7 +17,7 @@ mod stalls;
 mod tables;
 
 use crate::experiment::{Context, Description, Experiment, Group, Size, Variant as Turns};
-use crate::hedged::{Offered, Trials, calibrate, p999_of, wake_replicas};
+use crate::hedged::{Offered, p999_of, wake_replicas};
 use crate::options::Options;
 use crate::stage::Stage;
 use anyhow::{Context as _, Result};
@@ -37,15 +35,10 @@ pub(super) const NAME: &str = "backup-request";
 pub(super) const NAME_BATCH: &str = "backup-request-batch";
 /// Reads that p99.99 needs, and some more.
 const READS_WANTED: f64 = 1_030_000.0;
-/// The lowest quantile that the open loops are about.
-const JUDGED: f64 = 0.999;
-/// Parts of what the closed loop reached, from the highest: low ones, so that the machine has time left and slow reads are
-/// those of the node that stands still.
-const SHARES_TRIED: [f64; 5] = [0.2, 0.14, 0.1, 0.07, 0.05];
+/// The most that is offered, as a part of what the closed loop reached: the machine has to have time left.
+const SHARE_MAX: f64 = 0.5;
 /// The delay before anything has been measured.
 const DELAY_UNKNOWN: Duration = Duration::from_millis(5);
-/// The p99.9 of ordinary reads is to be lower than this part of a stall.
-const ORDINARY_SHARE: f64 = 1.0 / 10.0;
 /// How long starting the cluster and writing its rows should take, for the time left only.
 const START_EXPECTED: Duration = Duration::from_secs(8);
 /// Which variants of the closed loop follow each other; the first one is not hedged, and gives the delay.
@@ -61,7 +54,7 @@ struct Extent {
     /// Of an open run of a variant whose p99.99 is not wanted.
     short: Duration,
     closed: Duration,
-    /// Of each trial of the calibration: long enough that its p99.9 says something.
+    /// Of the closed loop that says how much the machine bears.
     probe: Duration,
     wake: Duration,
 }
@@ -73,7 +66,7 @@ const FULL: Extent = Extent {
     duration_max: Duration::from_secs(200),
     short: Duration::from_secs(20),
     closed: Duration::from_secs(1),
-    probe: Duration::from_secs(4),
+    probe: Duration::from_secs(2),
     wake: Duration::from_millis(200),
 };
 
@@ -100,7 +93,6 @@ pub(super) struct Case {
 pub(super) struct BackupRequest {
     name: &'static str,
     rows: &'static [Row],
-    size: Size,
     extent: &'static Extent,
     repetitions: u32,
     seed: u64,
@@ -132,7 +124,6 @@ impl BackupRequest {
         Self {
             name,
             rows,
-            size: options.size,
             extent: match options.size {
                 Size::Quick => &QUICK,
                 Size::Full => &FULL,
@@ -154,14 +145,13 @@ impl BackupRequest {
         workload
     }
 
-    /// A closed loop of the row's width, as `variant` reads; all other loads differ from it by little.
+    /// A closed loop of the row's width, as `variant` reads.
     fn closed(&self, row: &Row, variant: Variant) -> Load {
         Load {
             reading: Reading { is_uncounted: true, ..variant.reading() },
             connections: Some(CLIENTS),
             duration: self.extent.closed,
             warm_up: self.extent.warm_up / 4,
-            judged: JUDGED,
             table: self.name.to_owned(),
             ..Load::new(self.workload(row, row.closed_name()), Arrivals::clients(row.threads * CLIENTS))
         }
@@ -256,8 +246,7 @@ impl Experiment for BackupRequest {
 
     fn groups(&self) -> Vec<Group<Case>> {
         let mut start = START_EXPECTED;
-        // The closed loop, and at worst every share.
-        let calibration = (self.extent.probe + self.extent.warm_up / 4) * (1 + SHARES_TRIED.len() as u32);
+        let calibration = self.extent.probe + self.extent.warm_up / 4;
         let group = |row: &'static Row| {
             let mut prepare = std::mem::take(&mut start) + calibration;
             let variant = |(variant, length): &(Variant, Length)| {
@@ -316,14 +305,10 @@ impl Experiment for BackupRequest {
         let key = (case.row.workload, case.row.threads);
         if !self.offered.contains_key(&key) {
             let stage = self.stage.as_mut().context("it was just started")?;
-            let trials = Trials {
-                shares: &SHARES_TRIED,
-                spins: &[Duration::ZERO],
-                duration: self.extent.probe,
-                ordinary_max: stalls::rare_stall(case.row.expected).mul_f64(ORDINARY_SHARE),
-                size: self.size,
-            };
-            let offered = calibrate(stage, context, &load, case.row.read, &trials).await?;
+            let probe = Load { duration: self.extent.probe, ..load };
+            let closed = stage.measure(context, probe).await?.achieved_per_s().max(1.0);
+            let per_s = case.row.per_s.min(closed * SHARE_MAX);
+            let offered = Offered { per_s, share: per_s / closed };
             self.offered.insert(key, offered);
         }
         Ok(())
@@ -380,7 +365,7 @@ mod tests {
         [BackupRequest::set(&options), BackupRequest::batch(&options)]
     }
 
-    const OFFERED: Offered = Offered { per_s: 8_000.0, share: 0.14, spin: Duration::ZERO };
+    const OFFERED: Offered = Offered { per_s: 8_000.0, share: 0.14 };
 
     #[test]
     fn every_load_can_be_run() {

@@ -240,7 +240,7 @@ impl<'a> Shown<'a> {
             let (variant, length) = row.variants[0];
             let duration = self.experiment.duration(&Case { row, variant, length }, offered);
             notes.push(format!(
-                "Row {}: {} requests per second, {} of what the closed loop bears; {} clients. In each run of {:.1} s one node stands \
+                "Row {}: {} requests per second, {:.2} of what the closed loop bears; {} clients. In each run of {:.1} s one node stands \
                  still once, for {:.0} ms in the middle: {:.2} % of the reads meet it.",
                 row.name,
                 number(offered.per_s),

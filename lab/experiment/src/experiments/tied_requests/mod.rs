@@ -8,7 +8,7 @@
 mod tables;
 
 use crate::experiment::{Context, Description, Experiment, Group, Size, Variant as Turns};
-use crate::hedged::{BOUNDED, Offered, SPIN, Trials, adaptive, calibrate, wake_replicas};
+use crate::hedged::{BOUNDED, Offered, Trials, adaptive, calibrate, wake_replicas};
 use crate::options::Options;
 use crate::stage::Stage;
 use anyhow::{Context as _, Result};
@@ -32,7 +32,7 @@ const CLIENTS: u32 = 3;
 const WIDTH: u32 = 48;
 /// What the closed loop reached is offered in these parts: low ones, so that the machine has time left and queues are those of
 /// the node that has the job.
-const SHARES_TRIED: [f64; 2] = [0.2, 0.1];
+const SHARES_TRIED: [f64; 4] = [0.14, 0.1, 0.07, 0.05];
 /// The share of extra attempts of the hedged variant, percent.
 const HEDGED_PERCENT: f64 = 1.0;
 /// What a node that competes with the job may compute, by what it needs on average.
@@ -40,7 +40,7 @@ const JOB_LEAVES: f64 = 1.25;
 /// The p99.9 without the job is to be lower.
 const ORDINARY_P999_MAX: Duration = Duration::from_millis(3);
 /// How long starting the cluster and writing its rows should take, for the time left only.
-const PREPARE_EXPECTED: Duration = Duration::from_secs(16);
+const PREPARE_EXPECTED: Duration = Duration::from_secs(32);
 
 /// One variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,8 +112,8 @@ struct Extent {
 const FULL: Extent = Extent {
     rows: 100_000,
     warm_up: Duration::from_secs(1),
-    duration: Duration::from_secs(8),
-    probe: Duration::from_millis(1_500),
+    duration: Duration::from_secs(20),
+    probe: Duration::from_secs(4),
 };
 
 const QUICK: Extent = Extent {
@@ -253,7 +253,6 @@ impl Experiment for TiedRequests {
         stage.measure(context, wake_replicas(load.clone())).await?;
         let trials = Trials {
             shares: &SHARES_TRIED,
-            spins: &[Duration::ZERO, SPIN],
             duration: self.extent.probe,
             ordinary_max: ORDINARY_P999_MAX,
             size: self.size,
@@ -291,7 +290,7 @@ impl Experiment for TiedRequests {
 mod tests {
     use super::*;
 
-    const OFFERED: Offered = Offered { per_s: 30_000.0, share: 0.5, spin: Duration::ZERO };
+    const OFFERED: Offered = Offered { per_s: 30_000.0, share: 0.5 };
 
     #[test]
     fn every_load_can_be_run() {

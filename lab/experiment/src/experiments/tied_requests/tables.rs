@@ -124,6 +124,8 @@ impl<'a> Shown<'a> {
     }
 
     fn notes(&self) -> Vec<String> {
+        let all: Vec<_> = self.runs.iter().collect();
+        let lag = number(hedged::lag_p99_max_us(&all));
         let offered = self.experiment.offered;
         let rate = offered.map_or_else(String::new, |offered| {
             let (per_s, share) = (number(offered.per_s), offered.share);
@@ -142,6 +144,7 @@ impl<'a> Shown<'a> {
             format!(
                 "Targets under the job: p99 and p99.9 {LOWER_PERCENT_MIN} % lower at <= {TWICE_PERCENT_MAX} % done twice."
             ),
+            format!("Percentiles below p99.9 include the generator's send lag, the p99 of which is up to {lag} us."),
         ]
     }
 }
