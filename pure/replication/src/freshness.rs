@@ -174,7 +174,7 @@ mod tests {
         let ms = Duration::from_millis;
         freshness.note_demand(ms(1_000), at(100));
         assert_eq!(freshness.refresh_at(), Some(at(500)));
-        freshness.note_demand(ms(4), at(100));
+        freshness.note_demand(ms(2), at(100));
         freshness.note_demand(ms(1_000), at(200));
         assert_eq!(freshness.refresh_at(), Some(at(5)));
         freshness.prove(at(2_097), 1, 1);

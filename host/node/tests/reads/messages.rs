@@ -113,7 +113,8 @@ fn freshness_is_renewed_only_while_there_is_demand() {
     let follower = places.followers[0];
     let read = |world: &mut World| world.get(&keys[0], follower, &Ask::anywhere(crate::world::bounded(200))).unwrap();
     read(&mut world);
-    world.run(20_000 * MS);
+    // Six hundred times the bound, and some more.
+    world.run(130_000 * MS);
     let idle = messages(&mut world);
     world.run(60_000 * MS);
     assert_eq!(messages(&mut world), idle);
