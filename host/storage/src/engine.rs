@@ -4,6 +4,7 @@ use crate::batch::Batch;
 use bytes::Bytes;
 use hedgerow_env::Disk;
 use std::fmt;
+use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +36,13 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// Drops for good what may be dropped and gives its space back. Takes as long as rewriting every row; nothing needs
     /// it to be called.
     fn compact(&self) -> Result<(), EngineError>;
+
+    /// Why work that the engine does by itself, compactions above all, has stopped. Reads go on meanwhile, and so do
+    /// flushes or not. Without space it begins again by itself once there is some; after anything else only a new open
+    /// helps, or after damage another replica. Cheap enough to be asked often.
+    fn background_failure(&self) -> Option<EngineError> {
+        None
+    }
 
     /// Sizes, for status and metrics.
     fn stats(&self) -> EngineStats;
@@ -87,8 +95,21 @@ pub struct EngineStats {
 /// What an operating system or a library gave as the reason.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// A storage failure. The caller stops using the engine, and after [`EngineError::Damaged`] learns its data again from
-/// other replicas; nothing here is worth a retry on the same handle.
+/// What a storage failure asks of the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// What is stored is not what was stored, or parts of it are missing: learn it again from other replicas.
+    Damage,
+    /// There is no space, or a limit on space is reached. What is stored is sound, and what was not flushed can still be
+    /// read here: flush again when there is space.
+    NoSpace,
+    /// The process or the system has too many files open. What is stored is sound: try again when there are fewer.
+    NoDescriptors,
+    /// The disk or the system refuses for another reason: permissions, a device's error. What is stored may be sound.
+    Other,
+}
+
+/// A storage failure. [`EngineError::kind`] says what to do; nothing but a lack of space or of descriptors is worth a retry.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The engine cannot be opened.
@@ -147,5 +168,38 @@ impl EngineError {
     /// Whether the stored data is at fault, not the attempt to reach it.
     pub const fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. })
+    }
+
+    /// What is to be done about it.
+    pub fn kind(&self) -> FailureKind {
+        if self.is_damage() {
+            return FailureKind::Damage;
+        }
+        match self.os_reason() {
+            Some(reason) => kind_of(reason),
+            None => FailureKind::Other,
+        }
+    }
+
+    /// What the operating system said, if it was asked.
+    pub fn os_reason(&self) -> Option<&io::Error> {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(self);
+        while let Some(error) = cause {
+            if let Some(reason) = error.downcast_ref::<io::Error>() {
+                return Some(reason);
+            }
+            cause = error.source();
+        }
+        None
+    }
+}
+
+fn kind_of(reason: &io::Error) -> FailureKind {
+    match (reason.kind(), reason.raw_os_error()) {
+        (io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge, _) => {
+            FailureKind::NoSpace
+        }
+        (_, Some(libc::EMFILE | libc::ENFILE)) => FailureKind::NoDescriptors,
+        _ => FailureKind::Other,
     }
 }

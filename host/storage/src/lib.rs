@@ -23,7 +23,7 @@ mod session;
 mod write;
 
 pub use batch::Batch;
-pub use engine::{Cause, Direction, Engine, EngineError, EngineStats, Engines, KeyRange, RowVisitor};
+pub use engine::{Cause, Direction, Engine, EngineError, EngineStats, Engines, FailureKind, KeyRange, RowVisitor};
 pub use memory::{MemoryEngine, MemoryEngines};
 pub use partition::{ApplyError, ApplyOutcome, FlushPoint, Partition};
 pub use read::Reader;

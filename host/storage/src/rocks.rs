@@ -4,7 +4,13 @@
 //! (`unflushed.rs`) until [`Engine::flush`] is called or the last handle is dropped. A flush writes one sorted table
 //! file and hands it over, in one atomic step, so that after a crash a database is at its last flush: a prefix of the
 //! batches, whole.
+//!
+//! The hand-over gives the file a second name, by which the database knows it from then on, and removes the first. A
+//! crash in between, or a power failure that undoes the removal, leaves the first: then it is a name of a live table,
+//! and who wrote to it would destroy the table. So no flush ever uses the name of another, in this life of the engine or
+//! an earlier one, and leftovers are removed when an engine opens.
 
+mod failure;
 mod hot;
 mod merge;
 mod options;
@@ -13,23 +19,28 @@ mod unflushed;
 use crate::batch::Batch;
 use crate::engine::{Cause, Direction, Engine, EngineError, EngineStats, Engines, KeyRange, RowVisitor};
 use bytes::Bytes;
-use hedgerow_env::os::OsDisk;
+use failure::classify;
+use hedgerow_env::os::{OsDisk, random_u64};
 use hedgerow_env::{Disk, create_dir_durably, parent_of};
 use options::Shared;
 use rocksdb::checkpoint::Checkpoint;
-use rocksdb::properties::{ESTIMATE_NUM_KEYS, TOTAL_SST_FILES_SIZE};
-use rocksdb::{DB, ErrorKind, IngestExternalFileOptions, Options, SstFileWriter};
+use rocksdb::properties::{BACKGROUND_ERRORS, ESTIMATE_NUM_KEYS, TOTAL_SST_FILES_SIZE};
+use rocksdb::{DB, ErrorKind, IngestExternalFileOptions, Options, SstFileWriter, WaitForCompactOptions};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use unflushed::{Rows, Unflushed};
 
 pub use options::RocksSettings;
 
-/// The table file of a flush that is not yet handed over.
-const FLUSH_FILE: &str = "flush.tmp";
+/// How the names of flushes' table files begin and end until they are handed over. Nothing of RocksDB's is called so.
+const FLUSH_FILE_START: &str = "flush";
+const FLUSH_FILE_END: &str = ".tmp";
+/// How the names of tables, and of the file without which there is no database, are written by RocksDB.
+const TABLE_END: &str = ".sst";
+const CURRENT_FILE: &str = "CURRENT";
 
 /// Opens RocksDB engines on the operating system's disk.
 #[derive(Clone)]
@@ -75,6 +86,9 @@ pub struct RocksEngine {
     unflushed: RwLock<Unflushed>,
     /// Held during a flush, so that table files are handed over in the order of their rows' age.
     flushing: Mutex<()>,
+    /// Which of the engine's lives in this directory this is, and how many flush files it has named.
+    life: u64,
+    flush_files: AtomicU64,
     expire_floor: Arc<AtomicU32>,
 }
 
@@ -87,9 +101,17 @@ impl fmt::Debug for RocksEngine {
 impl RocksEngine {
     fn open(shared: &Arc<Shared>, disk: &dyn Disk, dir: &Path) -> Result<Self, EngineError> {
         let failed = |source: Cause| EngineError::Open { dir: dir.to_path_buf(), source };
-        create_dir_durably(disk, dir).map_err(|error| failed(error.into()))?;
+        let failed_io = |error: io::Error| failed(error.into());
+        create_dir_durably(disk, dir).map_err(failed_io)?;
+        let names = disk.list(dir).map_err(failed_io)?;
+        // RocksDB would take it for a new database and remove the tables as useless.
+        if names.iter().any(|name| name.ends_with(TABLE_END)) && !names.iter().any(|name| name == CURRENT_FILE) {
+            return Err(EngineError::damaged(format!("{} has tables and no {CURRENT_FILE}", dir.display())));
+        }
         let expire_floor = Arc::new(AtomicU32::new(0));
-        let db = DB::open(&shared.database(&expire_floor), dir).map_err(|error| classify(error, failed))?;
+        let db = DB::open(&shared.database(&expire_floor), dir).map_err(|error| classify(error, disk, dir, failed))?;
+        // Not before the database has locked the directory: another process may be writing the one that would go.
+        remove_leftovers(disk, dir).map_err(failed_io)?;
         Ok(Self {
             db,
             dir: dir.to_path_buf(),
@@ -98,6 +120,8 @@ impl RocksEngine {
             table_options: shared.flushed_table(),
             unflushed: RwLock::default(),
             flushing: Mutex::default(),
+            life: random_u64(),
+            flush_files: AtomicU64::new(0),
             expire_floor,
         })
     }
@@ -112,10 +136,19 @@ impl RocksEngine {
     }
 
     /// Writes `rows` into a table file and hands it over to the database.
-    fn hand_over(&self, rows: &Rows) -> Result<(), rocksdb::Error> {
-        let path = self.dir.join(FLUSH_FILE);
+    fn hand_over(&self, rows: &Rows) -> Result<(), EngineError> {
+        let number = self.flush_files.fetch_add(1, Ordering::Relaxed);
+        let path = self.dir.join(format!("{FLUSH_FILE_START}-{:016x}-{number}{FLUSH_FILE_END}", self.life));
+        self.hand_over_at(&path, rows).map_err(|error| {
+            // Its space is needed. If it stays all the same, the next open removes it.
+            drop(OsDisk.remove_file(&path));
+            self.classify(error, |source| EngineError::Flush { source })
+        })
+    }
+
+    fn hand_over_at(&self, path: &Path, rows: &Rows) -> Result<(), rocksdb::Error> {
         let mut table = SstFileWriter::create(&self.table_options);
-        table.open(&path)?;
+        table.open(path)?;
         for (key, value) in rows {
             match value {
                 Some(value) => table.put(key.bytes(), value)?,
@@ -126,6 +159,14 @@ impl RocksEngine {
         let mut options = IngestExternalFileOptions::default();
         options.set_move_files(true);
         self.db.ingest_external_file_opts(&options, vec![path])
+    }
+
+    fn classify(&self, error: rocksdb::Error, other: impl FnOnce(Cause) -> EngineError) -> EngineError {
+        classify(error, &OsDisk, &self.dir, other)
+    }
+
+    fn read_failed(&self, error: rocksdb::Error) -> EngineError {
+        self.classify(error, |source| EngineError::Read { source })
     }
 }
 
@@ -140,7 +181,7 @@ impl Engine for RocksEngine {
         if let Some(value) = hot.get(self.number, key) {
             return Ok(Some(value));
         }
-        let value = self.db.get(key).map_err(read_failed)?.map(Bytes::from);
+        let value = self.db.get(key).map_err(|error| self.read_failed(error))?.map(Bytes::from);
         if let Some(value) = &value {
             hot.put(self.number, key, value);
         }
@@ -154,9 +195,10 @@ impl Engine for RocksEngine {
         if range.is_bulk {
             // It may take long, and whoever writes must not wait for it: without unflushed rows it needs no lock.
             self.flush()?;
-            return merge::scan(&Unflushed::default(), &self.db, range, direction, visit).map_err(read_failed);
+            return merge::scan(&Unflushed::default(), &self.db, range, direction, visit)
+                .map_err(|error| self.read_failed(error));
         }
-        merge::scan(&self.unflushed(), &self.db, range, direction, visit).map_err(read_failed)
+        merge::scan(&self.unflushed(), &self.db, range, direction, visit).map_err(|error| self.read_failed(error))
     }
 
     fn write(&self, batch: &Batch) -> Result<(), EngineError> {
@@ -172,7 +214,7 @@ impl Engine for RocksEngine {
         let has_failed_before = self.unflushed().is_flushing();
         for _ in 0..1 + usize::from(has_failed_before) {
             let Some(rows) = self.unflushed_mut().begin_flush() else { break };
-            self.hand_over(&rows).map_err(|error| classify(error, |source| EngineError::Flush { source }))?;
+            self.hand_over(&rows)?;
             // Bound first: the rows are dropped without the lock.
             let flushed = self.unflushed_mut().forget_flushed();
             drop((rows, flushed));
@@ -187,7 +229,7 @@ impl Engine for RocksEngine {
         create_dir_durably(&OsDisk, parent).map_err(|error| failed(error.into()))?;
         Checkpoint::new(&self.db)
             .and_then(|checkpoint| checkpoint.create_checkpoint(into))
-            .map_err(|error| classify(error, failed))?;
+            .map_err(|error| self.classify(error, failed))?;
         // The copy's files and directory are synced by RocksDB, its name is not.
         OsDisk.sync_dir(parent).map_err(|error: io::Error| failed(error.into()))
     }
@@ -199,7 +241,19 @@ impl Engine for RocksEngine {
     fn compact(&self) -> Result<(), EngineError> {
         self.flush()?;
         self.db.compact_range::<&[u8], &[u8]>(None, None);
-        Ok(())
+        self.background_failure().map_or(Ok(()), Err)
+    }
+
+    fn background_failure(&self) -> Option<EngineError> {
+        if self.db.property_int_value(BACKGROUND_ERRORS).ok().flatten().unwrap_or(0) == 0 {
+            return None;
+        }
+        // What is counted may be over. Of all calls this one tells, and returns at once if something is wrong.
+        let mut options = WaitForCompactOptions::default();
+        options.set_timeout(1);
+        let error = self.db.wait_for_compact(&options).err()?;
+        let is_over = matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::ShutdownInProgress | ErrorKind::Aborted);
+        (!is_over).then(|| self.classify(error, |source| EngineError::Write { source }))
     }
 
     fn stats(&self) -> EngineStats {
@@ -222,14 +276,12 @@ impl Drop for RocksEngine {
     }
 }
 
-fn read_failed(error: rocksdb::Error) -> EngineError {
-    classify(error, |source| EngineError::Read { source })
-}
-
-/// Corruption is damage whatever was being done; other errors belong to what was.
-fn classify(error: rocksdb::Error, other: impl FnOnce(Cause) -> EngineError) -> EngineError {
-    match error.kind() {
-        ErrorKind::Corruption => EngineError::damaged(error.into_string()),
-        _ => other(Box::new(error)),
+/// Removes the files of flushes that did not end.
+fn remove_leftovers(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    let mut leftovers = disk.list(dir)?;
+    leftovers.retain(|name| name.starts_with(FLUSH_FILE_START) && name.ends_with(FLUSH_FILE_END));
+    for name in &leftovers {
+        disk.remove_file(&dir.join(name))?;
     }
+    if leftovers.is_empty() { Ok(()) } else { disk.sync_dir(dir) }
 }

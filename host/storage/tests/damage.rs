@@ -1,0 +1,272 @@
+//! Damaged, missing and leftover files below the real engine: what is damage says so, what is the machine's fault does
+//! not, and neither ends the process.
+#![allow(clippy::disallowed_methods, reason = "a test that damages files")]
+
+mod common;
+
+use common::{Fixture, Rocks};
+use hedgerow_storage::{Batch, Direction, Engine, EngineError, FailureKind, KeyRange};
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+/// Rows that one flush of these tests writes.
+const ROWS: u32 = 200;
+
+fn value(round: u32, row: u32) -> Vec<u8> {
+    format!("{round}-{row}-").into_bytes().repeat(40)
+}
+
+fn key(row: u32) -> Vec<u8> {
+    format!("key{row:05}").into_bytes()
+}
+
+fn write(engine: &dyn Engine, round: u32) {
+    let mut batch = Batch::new();
+    (0..ROWS).for_each(|row| batch.put(&[&key(row)], &[&value(round, row)]));
+    engine.write(&batch).expect("writes");
+}
+
+fn assert_holds(engine: &dyn Engine, round: u32) {
+    for row in 0..ROWS {
+        let found = engine.get(&key(row)).unwrap_or_else(|error| panic!("row {row}: {error:?}"));
+        assert!(found.is_some_and(|found| found == value(round, row)), "row {row} is not what was flushed");
+    }
+}
+
+/// A database at rest whose rows are those of `rounds`, one table file for each.
+fn database(dir: &Path, rounds: u32) {
+    let fixture = Rocks::new();
+    let engine = fixture.engines().open(dir).expect("opens");
+    for round in 0..rounds {
+        write(&*engine, round);
+        engine.flush().expect("flushes");
+    }
+}
+
+/// Opens with caches of its own: others have seen the files whole.
+fn open(dir: &Path) -> (Rocks, Result<Arc<dyn Engine>, EngineError>) {
+    let fixture = Rocks::new();
+    let engine = fixture.engines().open(dir);
+    (fixture, engine)
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(dir)
+        .expect("files")
+        .map(|file| file.expect("a file").file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// The files in `dir` whose names contain `part`, oldest first.
+fn files(dir: &Path, part: &str) -> Vec<PathBuf> {
+    names(dir).iter().filter(|name| name.contains(part)).map(|name| dir.join(name)).collect()
+}
+
+fn cut(path: &Path, keep: u64) {
+    fs::OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(keep)).expect("cuts");
+}
+
+fn flip_bytes(path: &Path, at: usize) {
+    let mut content = fs::read(path).expect("reads");
+    content[at..at + 8].iter_mut().for_each(|byte| *byte ^= 0x55);
+    fs::write(path, content).expect("writes");
+}
+
+fn assert_damage<T>(result: Result<T, EngineError>, what: &str) {
+    match result {
+        Ok(_) => panic!("{what} went unnoticed"),
+        Err(error) => {
+            assert!(error.is_damage(), "{what}: {error:?}");
+            assert_eq!(error.kind(), FailureKind::Damage, "{what}");
+        }
+    }
+}
+
+fn scan(engine: &dyn Engine) -> Result<(), EngineError> {
+    engine.scan(KeyRange::default(), Direction::Ascending, &mut |_, _| ControlFlow::Continue(()))
+}
+
+/// A flush file that outlived its flush is a second name of a live table: writing to it again would destroy the table.
+#[test]
+fn d1_a_leftover_flush_file_cannot_reach_a_live_table() {
+    let root = common::temporary_dir();
+    let dir = root.path().join("e");
+    database(&dir, 1);
+    let table = &files(&dir, ".sst")[0];
+    let leftovers = ["flush.tmp", "flush-0000000000000000-0.tmp", "flush-00000000deadbeef-1.tmp"];
+    leftovers.iter().for_each(|name| fs::hard_link(table, dir.join(name)).expect("links"));
+    let (_fixture, engine) = open(&dir);
+    let engine = engine.expect("opens");
+    assert_eq!(files(&dir, "flush"), Vec::<PathBuf>::new(), "leftovers go when the engine opens");
+    let mut batch = Batch::new();
+    batch.put(&[b"other"], &[b"1"]);
+    engine.write(&batch).expect("writes");
+    engine.flush().expect("flushes");
+    drop(engine);
+    assert_eq!(files(&dir, "flush"), Vec::<PathBuf>::new(), "a flush leaves nothing");
+    let (_fixture, engine) = open(&dir);
+    let engine = engine.expect("the live table is whole");
+    assert_holds(&*engine, 0);
+    assert_eq!(engine.get(b"other").expect("reads").as_deref(), Some(&b"1"[..]));
+}
+
+/// Leftovers of a flush in whose middle the process died, while another one has the directory open.
+#[test]
+fn d1_a_second_process_removes_nothing_of_the_first() {
+    let root = common::temporary_dir();
+    let dir = root.path().join("e");
+    let (_fixture, engine) = open(&dir);
+    fs::write(dir.join("flush-0000000000000007-3.tmp"), b"being written").expect("writes");
+    let (_other, refused) = open(&dir);
+    let error = refused.expect_err("the directory is in use");
+    assert_eq!(error.kind(), FailureKind::Other, "{error:?}");
+    assert_eq!(files(&dir, "flush").len(), 1);
+    drop(engine);
+}
+
+#[test]
+fn m3_flipped_bytes_are_damage_to_reads_scans_and_compactions() {
+    let root = common::temporary_dir();
+    let dir = root.path().join("e");
+    database(&dir, 3);
+    // Not the first block: a flush looks for overlaps there.
+    flip_bytes(&files(&dir, ".sst")[2], 30_000);
+    let (_fixture, engine) = open(&dir);
+    let engine = engine.expect("blocks are looked at when they are read");
+    assert_damage(engine.get(&key(115)), "a read");
+    assert_damage(scan(&*engine), "a scan");
+    assert!(engine.background_failure().is_none(), "nothing has happened behind the scenes yet");
+    // The fourth file of level 0 has the four compacted, and that reads every block.
+    write(&*engine, 3);
+    engine.flush().expect("flushes: it need not read what is there");
+    assert_damage(engine.compact(), "a compaction");
+    let failure = engine.background_failure().expect("the engine's own work has failed");
+    assert!(failure.is_damage(), "{failure:?}");
+    write(&*engine, 4);
+    assert_damage(engine.flush(), "a flush after it");
+    assert_holds(&*engine, 4);
+}
+
+#[test]
+fn m3_a_table_that_is_cut_short_is_damage() {
+    for keep in [0, 100, 10_000] {
+        let root = common::temporary_dir();
+        let dir = root.path().join("e");
+        database(&dir, 2);
+        cut(&files(&dir, ".sst")[1], keep);
+        assert_damage(open(&dir).1, "an open");
+    }
+}
+
+#[test]
+fn m3_a_table_that_is_cut_short_while_it_is_open_is_damage() {
+    let root = common::temporary_dir();
+    let dir = root.path().join("e");
+    database(&dir, 2);
+    let (_fixture, engine) = open(&dir);
+    let engine = engine.expect("opens");
+    cut(&files(&dir, ".sst")[1], 4_096);
+    assert_damage(engine.get(&key(ROWS - 1)), "a read");
+    assert_damage(scan(&*engine), "a scan");
+    assert_damage(engine.compact(), "a compaction");
+}
+
+#[test]
+fn m3_missing_files_are_damage() {
+    for part in [".sst", "MANIFEST", "CURRENT"] {
+        let root = common::temporary_dir();
+        let dir = root.path().join("e");
+        database(&dir, 2);
+        fs::remove_file(&files(&dir, part)[0]).expect("removes");
+        let before = names(&dir);
+        assert_damage(open(&dir).1, &format!("without {part}"));
+        assert!(before.iter().all(|name| dir.join(name).exists()), "what is left stays for whoever looks into it");
+    }
+}
+
+#[test]
+fn m3_a_damaged_catalogue_of_files_is_damage() {
+    for part in ["MANIFEST", "CURRENT"] {
+        for keep in [0, 5] {
+            let root = common::temporary_dir();
+            let dir = root.path().join("e");
+            database(&dir, 2);
+            let path = &files(&dir, part)[0];
+            cut(path, keep);
+            assert_damage(open(&dir).1, &format!("{part} of {keep} bytes"));
+        }
+    }
+    let root = common::temporary_dir();
+    let dir = root.path().join("e");
+    database(&dir, 2);
+    flip_bytes(&files(&dir, "MANIFEST")[0], 20);
+    assert_damage(open(&dir).1, "a flipped MANIFEST");
+}
+
+/// Where the tests of limits work, for the process that runs under the limit.
+const LIMITED: &str = "HEDGEROW_TEST_LIMITED";
+
+/// Runs the test `name` again in a process that has `limit` set, with `dir` in its environment.
+fn run_limited(name: &str, limit: &str, dir: &Path) {
+    let script = format!("trap '' XFSZ; {limit}; exec \"$0\" --exact {name} --nocapture");
+    let binary = std::env::current_exe().expect("a path");
+    let output = Command::new("sh").arg("-c").arg(script).arg(binary).env(LIMITED, dir).output().expect("runs");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{:?}: {text}", output.status);
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+fn limited_dir() -> Option<PathBuf> {
+    std::env::var_os(LIMITED).map(PathBuf::from)
+}
+
+/// No file may grow: as on a full disk, nothing can be flushed, and what was flushed stays.
+#[test]
+fn m3_a_full_disk_is_not_damage() {
+    if let Some(dir) = limited_dir() {
+        let (_fixture, engine) = open(&dir);
+        let engine = engine.expect("opens");
+        assert_holds(&*engine, 1);
+        let mut batch = Batch::new();
+        (0..200).for_each(|row| batch.put(&[&key(row)], &[&[7; 50_000]]));
+        engine.write(&batch).expect("writes");
+        for _ in 0..2 {
+            let error = engine.flush().expect_err("there is no space");
+            assert_eq!(error.kind(), FailureKind::NoSpace, "{error:?}");
+            assert!(!error.is_damage());
+        }
+        assert_eq!(files(&dir, "flush"), Vec::<PathBuf>::new(), "a failed flush gives its space back");
+        assert_eq!(engine.get(&key(0)).expect("reads").map(|value| value.len()), Some(50_000));
+        return;
+    }
+    let root = common::temporary_dir();
+    let dir = root.path().join("e");
+    database(&dir, 2);
+    run_limited("m3_a_full_disk_is_not_damage", "ulimit -f 2000", &dir);
+    let (_fixture, engine) = open(&dir);
+    assert_holds(&*engine.expect("opens"), 1);
+}
+
+#[test]
+fn m3_running_out_of_descriptors_is_not_damage() {
+    if let Some(dir) = limited_dir() {
+        let (_fixture, engine) = open(&dir);
+        let error = engine.expect_err("there are too few descriptors");
+        assert_eq!(error.kind(), FailureKind::NoDescriptors, "{error:?}");
+        assert!(!error.is_damage());
+        return;
+    }
+    let root = common::temporary_dir();
+    let dir = root.path().join("e");
+    database(&dir, 3);
+    for limit in 5..13 {
+        run_limited("m3_running_out_of_descriptors_is_not_damage", &format!("ulimit -n {limit}"), &dir);
+    }
+    let (_fixture, engine) = open(&dir);
+    assert_holds(&*engine.expect("opens"), 2);
+}
