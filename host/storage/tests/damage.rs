@@ -56,7 +56,7 @@ fn open(dir: &Path) -> (Rocks, Result<Arc<dyn Engine>, EngineError>) {
 fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(dir)
         .expect("files")
-        .map(|file| file.expect("a file").file_name().into_string().unwrap())
+        .map(|file| file.expect("a file").file_name().into_string().expect("a name"))
         .collect();
     names.sort();
     names
