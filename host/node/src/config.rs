@@ -43,6 +43,8 @@ pub const GONE_AFTER: Duration = Duration::from_secs(600);
 pub const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes in one piece of a streamed checkpoint.
 pub const SNAPSHOT_CHUNK_SIZE: u64 = 1 << 20;
+/// Default of [`Config::replay_bytes_max`].
+pub const REPLAY_BYTES_MAX: usize = 64 << 20;
 /// Bytes buffered for one other node that does not take them; beyond it they are dropped, as a broken link would.
 pub const PEER_BACKLOG_MAX: usize = 64 << 20;
 /// Everything a node needs to know before it starts.
@@ -73,6 +75,9 @@ pub struct Config {
     pub flush_replica_bytes: u64,
     /// Bytes of log that all replicas may gather before the largest ones are flushed.
     pub flush_node_bytes: u64,
+    /// Bytes of log that a replica reads into memory when it starts. Of what it has not applied beyond that, it applies what
+    /// is committed before it takes part.
+    pub replay_bytes_max: usize,
     /// Clients' reads that are served each time the node is driven; the others wait for the next time. Fewer let cancels and
     /// other nodes' messages come sooner under load, more cost less. At least 1.
     pub reads_per_turn: usize,
@@ -103,6 +108,7 @@ impl Config {
             snapshot_bytes_per_second: 128 << 20,
             flush_replica_bytes: 16 << 20,
             flush_node_bytes: 256 << 20,
+            replay_bytes_max: REPLAY_BYTES_MAX,
             reads_per_turn: READS_PER_TURN,
             may_fault: false,
             slow: SlowLimits::default(),

@@ -24,7 +24,7 @@
 //! | `hosting.rs` | acting on the catalogue: which replicas are here, and in which group |
 //! | `fault.rs` | faults made on request |
 //! | `report.rs` | what nodes tell each other |
-//! | `founding.rs`, `identity.rs`, `open.rs` | starting |
+//! | `founding.rs`, `identity.rs`, `open.rs`, `recover.rs` | starting |
 //! | `snapshot.rs`, `job.rs` | checkpoints; work that blocks |
 //! | `peer.rs` | the form of what nodes say to each other |
 //! | `os.rs`, `os/` | sockets, threads, disks |
@@ -55,6 +55,7 @@ pub mod question;
 mod queue;
 mod read_counts;
 mod reads;
+mod recover;
 mod replica;
 mod report;
 mod scan;

@@ -4,12 +4,11 @@ use crate::admin::AdminCalls;
 use crate::asks::Asks;
 use crate::cancel::Attempts;
 use crate::config::Config;
-use crate::drive::chain;
 use crate::forward::Forwards;
 use crate::founding::Founding;
-use crate::hosting::{FromLog, cache_path};
+use crate::hosting::cache_path;
 use crate::identity::{self, IdentityError};
-use crate::job::{Job, Owner};
+use crate::job::Job;
 use crate::load::Load;
 use crate::metadata::Metadata;
 use crate::node::{LogWrites, Node};
@@ -27,16 +26,14 @@ use bytes::Bytes;
 use hedgerow_env::{Disk, Now, read_file};
 use hedgerow_placement::Catalogue;
 use hedgerow_placement::limit::{LABEL_COUNT_MAX, LABEL_SIZE_MAX};
-use hedgerow_storage::{Engines, Partition};
+use hedgerow_storage::Engines;
 use hedgerow_types::random::Random;
-use hedgerow_wal::{Log, Recovered};
+use hedgerow_types::{GroupId, ReplicaId};
+use hedgerow_wal::Log;
 use hedgerow_wire::Text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Bytes of entries read back into memory for one replica when it starts; older ones are read when they are needed.
-const ENTRIES_SIZE_MAX: usize = 1 << 30;
 
 /// A node that has started, and its logs, which the caller drives.
 #[derive(Debug)]
@@ -63,6 +60,18 @@ pub enum OpenError {
         directory: PathBuf,
         /// Why.
         source: hedgerow_wal::OpenError,
+    },
+    /// A replica may be whole, but could not be looked at. Nothing of it was changed.
+    #[error("replica {replica} of group {group} cannot be opened in {}; nothing of it was removed", directory.display())]
+    Replica {
+        /// Its group.
+        group: GroupId,
+        /// Which one.
+        replica: ReplicaId,
+        /// Its storage.
+        directory: PathBuf,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The cached catalogue is not one.
     #[error("{} is not a catalogue: {reason}", path.display())]
@@ -142,9 +151,7 @@ impl Node {
         };
         // Replicas start with the tables known, and tables are acted on with the replicas there.
         node.catalogue = catalogue.clone();
-        for (number, found) in recovered {
-            node.recover(number, &logs[number], &found, now);
-        }
+        node.recover_all(&logs, recovered, now)?;
         if let Some(catalogue) = catalogue {
             node.catalogue = None;
             node.adopt_catalogue(catalogue, now);
@@ -177,36 +184,6 @@ impl Node {
         }
         if !directories.is_empty() {
             self.job(Job::Remove { directories });
-        }
-    }
-
-    fn recover(&mut self, number: usize, log: &Log, found: &Recovered, now: Now) {
-        let owner = Owner { group: found.group, replica: found.replica };
-        if found.is_damaged {
-            return self.note_lost(owner, number, "its log is damaged".into());
-        }
-        let directory = directory_of(&self.config.data[number], owner);
-        if !self.disk.exists(&directory) {
-            return self.note_lost(owner, number, "its storage is gone".into());
-        }
-        let opened = self.engines.open(&directory).and_then(Partition::open);
-        let partition = match opened {
-            Ok(partition) => partition,
-            Err(error) => return self.note_lost(owner, number, chain(&error)),
-        };
-        if partition.applied().index < found.start.index {
-            return self.note_lost(owner, number, "its storage is older than its log".into());
-        }
-        let (low, high) = (partition.applied().index.max(found.start.index) + 1, found.last.index + 1);
-        let entries =
-            if low < high { log.reader().entries(owner.group, low, high, ENTRIES_SIZE_MAX) } else { Ok(Vec::new()) };
-        match entries {
-            Ok(entries) => {
-                let hard_state = found.hard_state;
-                let from = FromLog { log: number, hard_state, start: found.start, entries, is_restart: true };
-                self.start_replica(owner, partition, from, now);
-            }
-            Err(error) => self.note_lost(owner, number, format!("its log cannot be read: {error}")),
         }
     }
 }

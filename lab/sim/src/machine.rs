@@ -132,6 +132,8 @@ impl Machine {
         config.wal.segments_max = 3;
         config.wal.recycle_max = 2;
         config.flush_replica_bytes = plan.flush_bytes;
+        // A few entries, so that replicas often start with more of them than that.
+        config.replay_bytes_max = 2 << 10;
         config.reads_per_turn = plan.reads_per_turn;
         let error_ppm = draw_rate_error(plan.clock_error_ppm, random);
         Self {

@@ -26,7 +26,7 @@ pub const FOREIGN: ConnectionId = ConnectionId(1_000_000);
 pub struct Machine {
     pub node: Node,
     pub config: Config,
-    disk: SimDisk,
+    pub disk: SimDisk,
     logs: Vec<Rounds>,
     jobs: JobContext,
     next_tick: Instant,
@@ -472,7 +472,7 @@ impl Key {
     }
 }
 
-fn start(config: Config, disk: SimDisk, now: Instant) -> Machine {
+pub fn start(config: Config, disk: SimDisk, now: Instant) -> Machine {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let engines: Arc<dyn Engines> = Arc::new(MemoryEngines::new(Arc::clone(&shared)));
     let clock = Now { instant: now, unix_micros: 1_700_000_000_000_000 + now.0 / 1_000 };

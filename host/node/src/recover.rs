@@ -1,0 +1,225 @@
+//! Finding again what an earlier life of the node hosted: which of the replicas that the logs know go on, and from where.
+//!
+//! A replica votes with everything that it ever acknowledged, so it starts with the whole log or not at all. Whatever keeps
+//! the node from reading it (no space, no descriptors, a disk that does not answer) ends the start and changes nothing; only
+//! damage makes a replica a lost one, which is replaced.
+
+use crate::drive::chain;
+use crate::hosting::FromLog;
+use crate::job::Owner;
+use crate::node::Node;
+use crate::open::OpenError;
+use crate::replica::directory_of;
+use hedgerow_env::Now;
+use hedgerow_replication::{Group, Membership, Start};
+use hedgerow_storage::{ApplyError, EngineError, Partition};
+use hedgerow_types::GroupId;
+use hedgerow_types::log::{Entry, EntryKind, HardState};
+use hedgerow_wal::{Log, Recovered};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
+use std::io;
+use std::path::Path;
+
+/// Why a replica does not go on.
+enum Unfit {
+    /// What is on the disk is not what was written, or not all of it.
+    Lost(String),
+    /// What is on the disk is not known: it could not be looked at.
+    Unknown(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<EngineError> for Unfit {
+    fn from(error: EngineError) -> Self {
+        if error.is_damage() { Self::Lost(chain(&error)) } else { Self::Unknown(error.into()) }
+    }
+}
+
+impl From<ApplyError> for Unfit {
+    fn from(error: ApplyError) -> Self {
+        match error {
+            ApplyError::Engine(error) => error.into(),
+            ApplyError::Entry { .. } | ApplyError::Broken => Self::Unknown(error.into()),
+        }
+    }
+}
+
+/// A read of the log or of a directory.
+impl From<io::Error> for Unfit {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::InvalidData => Self::Lost(format!("its log cannot be read: {error}")),
+            _ => Self::Unknown(error.into()),
+        }
+    }
+}
+
+impl Node {
+    /// Starts every replica that the logs know and that is whole. `recovered` has the number of each one's log.
+    pub(crate) fn recover_all(
+        &mut self,
+        logs: &[Log],
+        recovered: Vec<(usize, Recovered)>,
+        now: Now,
+    ) -> Result<(), OpenError> {
+        let mut newest: BTreeMap<GroupId, (usize, Recovered)> = BTreeMap::new();
+        for candidate in recovered {
+            let older = match newest.entry(candidate.1.group) {
+                Slot::Vacant(place) => {
+                    place.insert(candidate);
+                    continue;
+                }
+                Slot::Occupied(mut place) if rank(&candidate.1) > rank(&place.get().1) => place.insert(candidate),
+                Slot::Occupied(_) => candidate,
+            };
+            self.forget_older(older);
+        }
+        newest.into_values().try_for_each(|(number, found)| self.recover(number, &logs[number], &found, now))
+    }
+
+    /// A directory that was away came back with a replica that has been replaced meanwhile. Its storage goes with the other
+    /// leftovers.
+    fn forget_older(&mut self, (number, found): (usize, Recovered)) {
+        let directory = self.config.data[number].display();
+        tracing::warn!(group = %found.group, replica = %found.replica, %directory, "an older replica is removed");
+        self.log_writes.remove(number, found.group, &mut self.outbox);
+    }
+
+    fn recover(&mut self, number: usize, log: &Log, found: &Recovered, now: Now) -> Result<(), OpenError> {
+        let owner = Owner { group: found.group, replica: found.replica };
+        let directory = directory_of(&self.config.data[number], owner);
+        match self.reopen(owner, &directory, log, found, now) {
+            Ok((partition, entries)) => {
+                let (hard_state, start) = (found.hard_state, found.start);
+                let from = FromLog { log: number, hard_state, start, entries, is_restart: true };
+                self.start_replica(owner, partition, from, now);
+            }
+            Err(Unfit::Lost(reason)) => self.note_lost(owner, number, reason),
+            Err(Unfit::Unknown(source)) => {
+                let Owner { group, replica } = owner;
+                return Err(OpenError::Replica { group, replica, directory, source });
+            }
+        }
+        Ok(())
+    }
+
+    /// The replica's storage, and every entry that the log holds after it.
+    fn reopen(
+        &self,
+        owner: Owner,
+        directory: &Path,
+        log: &Log,
+        found: &Recovered,
+        now: Now,
+    ) -> Result<(Partition, Vec<Entry>), Unfit> {
+        if found.is_damaged {
+            return Err(Unfit::Lost("its log is damaged".into()));
+        }
+        // Not `exists`, which takes a directory that cannot be looked at for none.
+        match self.disk.list(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Unfit::Lost("its storage is gone".into()));
+            }
+            Err(error) => return Err(Unfit::Unknown(error.into())),
+            Ok(_) => {}
+        }
+        let mut partition = self.engines.open(directory).and_then(Partition::open)?;
+        if partition.applied().index < found.start.index {
+            return Err(Unfit::Lost("its storage is older than its log".into()));
+        }
+        let entries = self.read_entries(owner, &mut partition, log, found, now)?;
+        Ok((partition, entries))
+    }
+
+    /// Reads what the log holds from the last applied entry on, piece by piece. Beyond the limit on memory, what is known to
+    /// be committed is applied at once. The rest is what the replica had in memory before it stopped too.
+    ///
+    /// The last applied entry is among the result if the log holds it: only so the group knows that log and storage belong
+    /// together, and keeps a log that may be all there is of what storage has not flushed.
+    fn read_entries(
+        &self,
+        owner: Owner,
+        partition: &mut Partition,
+        log: &Log,
+        found: &Recovered,
+        now: Now,
+    ) -> Result<Vec<Entry>, Unfit> {
+        let (reader, last) = (log.reader(), found.last.index);
+        let size_max = self.config.replay_bytes_max;
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut next = partition.applied().index.max(found.start.index + 1);
+        while next <= last {
+            let piece = reader.entries(owner.group, next, last + 1, size_max)?;
+            let Some(end) = piece.last().map(|entry| entry.index) else {
+                return Err(Unfit::Lost(format!("its log does not hold entry {next}")));
+            };
+            next = end + 1;
+            entries.extend(piece);
+            if entries.iter().map(|entry| entry.data.len()).sum::<usize>() >= size_max {
+                let committed = entries.partition_point(|entry| entry.index <= found.hard_state.commit);
+                self.replay(owner, partition, found, entries[..committed].to_vec(), now)?;
+                entries.drain(..committed.saturating_sub(1));
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Applies those of `entries`, all of which are committed, that are not applied yet. A group that talks to nobody says what they mean for the membership.
+    fn replay(
+        &self,
+        owner: Owner,
+        partition: &mut Partition,
+        found: &Recovered,
+        entries: Vec<Entry>,
+        now: Now,
+    ) -> Result<(), Unfit> {
+        let applied = partition.applied();
+        let Some(last) = entries.last().map(|entry| entry.index).filter(|last| *last > applied.index) else {
+            return Ok(());
+        };
+        let lost = |reason: &dyn std::fmt::Display| Unfit::Lost(format!("its log cannot be applied: {reason}"));
+        let membership = partition.membership().cloned().map_or(Ok(Membership::default()), Membership::decode);
+        let start = Start {
+            group: owner.group,
+            replica: owner.replica,
+            membership: membership.map_err(|error| lost(&error))?,
+            hard_state: HardState { commit: last, ..found.hard_state },
+            log_start: found.start,
+            entries,
+            applied,
+            is_restart: true,
+            may_campaign_now: false,
+            seed: 0,
+        };
+        let mut group = Group::new(&self.config.replication, start, now.instant).map_err(|error| lost(&error))?;
+        let mut outcomes = Vec::new();
+        while partition.applied().index < last {
+            let Some(ready) = group.poll_ready(now.instant) else {
+                return Err(lost(&format_args!("it ends at entry {}", partition.applied().index)));
+            };
+            let Some(end) = ready.committed.last().map(|entry| entry.index) else { continue };
+            let mut membership = None;
+            for entry in ready.committed.iter().filter(|entry| entry.kind == EntryKind::Membership) {
+                membership = Some(group.handle_membership_applied(entry).map_err(|error| lost(&error))?);
+            }
+            let encoded = membership.as_ref().map(Membership::encode);
+            outcomes.clear();
+            partition.apply(&ready.committed, encoded.as_ref(), &mut outcomes)?;
+            group.handle_applied(end, now.instant);
+        }
+        let point = partition.flush_point();
+        match partition.engine().flush() {
+            Ok(()) => partition.mark_flushed(point),
+            Err(error) if error.is_damage() => return Err(error.into()),
+            // It stays in memory and in the log until a later flush.
+            Err(error) => tracing::warn!(group = %owner.group, error = chain(&error), "a flush has to wait"),
+        }
+        Ok(())
+    }
+}
+
+/// Which of two records of one group is the newer one: replica ids are never used twice, and of two records of one replica
+/// the one with the longer history has everything that the other has.
+fn rank(found: &Recovered) -> impl Ord + use<> {
+    (found.replica.counter(), !found.is_damaged, found.hard_state.term, found.last.term, found.last.index)
+}

@@ -1,0 +1,184 @@
+//! Which replicas go on after a start, and what happens to the others.
+
+use crate::world::{self, Ask, Key, World};
+use hedgerow_env::sim::SimDisk;
+use hedgerow_env::{Disk, OpenMode, read_file};
+use hedgerow_node::{Config, Node, OpenError};
+use hedgerow_storage::{Engine, EngineError, Engines, MemoryEngines};
+use hedgerow_types::{GroupId, NodeId, ReplicaId};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+const TWO: NodeId = NodeId(2);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Every file below `directory`, with its content.
+fn files_of(disk: &SimDisk, directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for name in disk.list(directory).unwrap() {
+        let path = directory.join(name);
+        if disk.is_dir(&path) {
+            files.extend(files_of(disk, &path));
+        } else {
+            files.insert(path.clone(), read_file(disk, &path).unwrap());
+        }
+    }
+    files
+}
+
+/// Which replica of each group runs on `node`.
+fn running(world: &World, node: NodeId) -> BTreeMap<GroupId, ReplicaId> {
+    world.machines[&node].node.replicas_for_inspection().map(|replica| (replica.id, replica.replica)).collect()
+}
+
+/// Engines that cannot open anything.
+#[derive(Debug)]
+struct Closed {
+    disk: SimDisk,
+    errno: i32,
+}
+
+impl Engines for Closed {
+    fn open(&self, dir: &Path) -> Result<Arc<dyn Engine>, EngineError> {
+        let source = Box::new(io::Error::from_raw_os_error(self.errno));
+        Err(EngineError::Open { dir: dir.to_path_buf(), source })
+    }
+
+    fn disk(&self) -> Arc<dyn Disk> {
+        Arc::new(self.disk.clone())
+    }
+}
+
+fn open(config: &Config, disk: &SimDisk, engines: Arc<dyn Engines>, world: &World) -> Result<(), OpenError> {
+    Node::open(config.clone(), Arc::new(disk.clone()), engines, world.clock()).map(drop)
+}
+
+#[test]
+fn d3_what_is_not_damage_ends_the_start_and_removes_nothing() {
+    let mut world = World::new(3);
+    let table = world.create_table(2, &json!({}));
+    let key = Key::new(table, 2, "key");
+    let leader = world.replicas(key.partition).leader;
+    world.write(&key, leader, "value");
+    let before = running(&world, TWO);
+    let machine = world.machines.remove(&TWO).unwrap();
+    let (config, disk) = (machine.config.clone(), machine.disk.clone());
+    drop(machine);
+    disk.kill_process();
+    let replicas = files_of(&disk, Path::new("/data/replicas"));
+    // No space, no descriptors, a device that does not answer, no permission, and a read-only file system.
+    for errno in [28, 24, 5, 13, 30] {
+        let closed = Arc::new(Closed { disk: disk.clone(), errno });
+        let error = open(&config, &disk, closed, &world).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("cannot be opened in /data/replicas/"), "{said}");
+        assert!(std::error::Error::source(&error).is_some(), "{error:?}");
+        disk.kill_process();
+        assert_eq!(files_of(&disk, Path::new("/data/replicas")), replicas);
+    }
+    for (set, unset) in [
+        (SimDisk::set_full as fn(&SimDisk, bool), SimDisk::set_full as fn(&SimDisk, bool)),
+        (SimDisk::set_read_only, SimDisk::set_read_only),
+    ] {
+        set(&disk, true);
+        // A node may be able to start like that; what it must not do is take its replicas for lost.
+        drop(open(&config, &disk, Arc::new(MemoryEngines::new(Arc::new(disk.clone()))), &world));
+        unset(&disk, false);
+        disk.kill_process();
+        assert_eq!(files_of(&disk, Path::new("/data/replicas")), replicas);
+    }
+    world.machines.insert(TWO, world::start(config, disk, world.now));
+    world.settle(TWO);
+    assert_eq!(running(&world, TWO), before);
+}
+
+#[test]
+fn d3_damage_is_still_a_loss_of_one_replica() {
+    let mut world = World::new(3);
+    world.create_table(2, &json!({}));
+    let before = running(&world, TWO);
+    let mut machine = world.machines.remove(&TWO).unwrap();
+    machine.config.seed += 1;
+    machine.disk.kill_process();
+    let files = files_of(&machine.disk, Path::new("/data/replicas"));
+    let rows = files.keys().find(|path| path.to_string_lossy().contains("/1.0-")).unwrap();
+    machine.disk.flip_byte(rows, 12).unwrap();
+    let (config, disk) = (machine.config.clone(), machine.disk.clone());
+    drop(machine);
+    world.machines.insert(TWO, world::start(config, disk, world.now));
+    world.settle(TWO);
+    let group = GroupId::new(1, 0);
+    assert!(!running(&world, TWO).contains_key(&group));
+    assert_eq!(running(&world, TWO).len() + 1, before.len());
+    world.run_until(MINUTE, |world| running(world, TWO).get(&group).is_some_and(|id| *id != before[&group]));
+}
+
+/// Copies the files below `from` to the same places below `to`, which is emptied first.
+fn restore(disk: &SimDisk, files: &BTreeMap<PathBuf, Vec<u8>>, from: &str, to: &str) {
+    disk.remove_dir_all(Path::new(to)).unwrap();
+    for (path, content) in files {
+        let path = Path::new(to).join(path.strip_prefix(from).unwrap());
+        disk.create_dir_all(path.parent().unwrap()).unwrap();
+        disk.open(&path, OpenMode::Create).unwrap().write_at(0, content).unwrap();
+    }
+}
+
+/// The other directory comes back as it was before its replica was replaced. `order` is that of the directories then.
+fn a_replaced_replica_comes_back(order: [&str; 2]) {
+    let mut world = World::configured(3, |config| config.data = vec!["/a".into(), "/b".into()]);
+    let table = world.create_table(2, &json!({}));
+    let key = Key::new(table, 2, "key");
+    let group = GroupId::META;
+    let leader = world.replicas(key.partition).leader;
+    world.write(&key, leader, "value");
+    let old = running(&world, TWO)[&group];
+
+    let machine = world.machines.remove(&TWO).unwrap();
+    let (mut config, disk) = (machine.config.clone(), machine.disk.clone());
+    drop(machine);
+    disk.kill_process();
+    let stale = files_of(&disk, Path::new("/a"));
+    assert!(stale.keys().any(|path| path.to_string_lossy().contains("/replicas/0.0-")), "{:?}", stale.keys());
+    restore(&disk, &BTreeMap::new(), "/a", "/a");
+    disk.create_dir_all(Path::new("/a")).unwrap();
+    config.seed += 1;
+    world.machines.insert(TWO, world::start(config.clone(), disk.clone(), world.now));
+    world.settle(TWO);
+    world.run_until(MINUTE, |world| running(world, TWO).get(&group).is_some_and(|new| *new != old));
+    world.run(Duration::from_secs(10));
+    let new = running(&world, TWO)[&group];
+
+    world.machines.remove(&TWO).unwrap();
+    disk.kill_process();
+    restore(&disk, &stale, "/a", "/b");
+    config.data = order.iter().map(PathBuf::from).collect();
+    config.seed += 1;
+    world.machines.insert(TWO, world::start(config.clone(), disk.clone(), world.now));
+    world.settle(TWO);
+    assert_eq!(running(&world, TWO)[&group], new);
+    assert!(!disk.list(Path::new("/b/replicas")).unwrap().iter().any(|name| name.starts_with("0.0-")));
+
+    // The log has forgotten it too.
+    world.machines.remove(&TWO).unwrap();
+    disk.kill_process();
+    let log = hedgerow_wal::Log::open(Arc::new(disk.clone()), Path::new("/b/log"), config.wal).unwrap();
+    assert!(log.1.iter().all(|found| found.group != group), "{:?}", log.1);
+    drop(log);
+    disk.kill_process();
+    config.seed += 1;
+    world.machines.insert(TWO, world::start(config, disk, world.now));
+    world.settle(TWO);
+    world.run(Duration::from_secs(10));
+    let leader = world.replicas(key.partition).leader;
+    assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "value");
+}
+
+#[test]
+fn d5_a_replaced_replica_that_comes_back_on_another_directory_is_not_taken() {
+    a_replaced_replica_comes_back(["/a", "/b"]);
+    a_replaced_replica_comes_back(["/b", "/a"]);
+}
