@@ -105,6 +105,23 @@ enum Event {
     Round(usize, Round),
     Job(JobDone),
     Stop,
+    /// What panicked.
+    Panicked(&'static str),
+}
+
+/// Lives where something of the node runs, and tells the node if that panics: a node never goes on in part.
+struct PanicGuard {
+    what: &'static str,
+    events: mpsc::UnboundedSender<Event>,
+}
+
+impl Drop for PanicGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The receiver is gone once the node has stopped.
+            let _ = self.events.send(Event::Panicked(self.what));
+        }
+    }
 }
 
 /// Opens the node, listens, and starts its thread. Blocks until the node's data is open.
@@ -151,9 +168,19 @@ pub(crate) struct Host {
     pub(crate) wake: Notify,
     /// Time spent on clients' requests since the node was driven last.
     pub(crate) busy: Cell<Duration>,
+    events: mpsc::UnboundedSender<Event>,
 }
 
 impl Host {
+    /// Runs a task of the node beside the others, on its thread. The node ends if it panics.
+    pub(crate) fn spawn(&self, what: &'static str, task: impl Future<Output = ()> + 'static) {
+        let guard = PanicGuard { what, events: self.events.clone() };
+        tokio::task::spawn_local(async move {
+            let _guard = guard;
+            task.await;
+        });
+    }
+
     pub(crate) fn is_clients_turn(&self) -> bool {
         !self.clients.is_overloaded() && !self.faults.is_full()
     }
@@ -189,9 +216,10 @@ fn run(
         let peers = Peers::new(&node);
         let faults = Faults::new(node.config.may_fault).map_err(|error| format!("cannot make faults: {error}"))?;
         let (clients, wake, busy) = (Clients::default(), Notify::new(), Cell::default());
-        let host = Rc::new(Host { node: RefCell::new(node), clients, peers, faults, wake, busy });
+        let node = RefCell::new(node);
+        let host = Rc::new(Host { node, clients, peers, faults, wake, busy, events: events.clone() });
         fault::start(&host);
-        tokio::task::spawn_local(accept(Rc::clone(&host), listener));
+        host.spawn("the task that accepts connections", accept(Rc::clone(&host), listener));
         peer::start(&host);
         drive(&host, &committers, &jobs, events, inbox, state).await
     });
@@ -206,7 +234,7 @@ async fn accept(host: Rc<Host>, listener: TcpListener) {
             Ok((stream, _)) => {
                 last += 1;
                 let _ = stream.set_nodelay(true);
-                tokio::task::spawn_local(client::serve(Rc::clone(&host), stream, ConnectionId(last)));
+                host.spawn("a connection's task", client::serve(Rc::clone(&host), stream, ConnectionId(last)));
             }
             Err(error) => {
                 // Out of descriptors, most likely: others may be closed meanwhile.
@@ -255,6 +283,9 @@ async fn drive(
                             node.hand_over(OsClock.read());
                         }
                         Event::Stop => return Ok(()),
+                        Event::Panicked(what) => {
+                            return Err(format!("{what} panicked, which is a defect of this program"));
+                        }
                     }
                     event = inbox.try_recv().ok();
                 }
@@ -344,6 +375,7 @@ fn carry_out(
         let (jobs, events) = (Arc::clone(jobs), events.clone());
         // These threads do nothing else, so that none has to be made eager again.
         tokio::task::spawn_blocking(move || {
+            let _guard = PanicGuard { what: "a job's thread", events: events.clone() };
             give_way();
             drop(events.send(Event::Job(job.run(&jobs))));
         });

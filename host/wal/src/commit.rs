@@ -5,6 +5,7 @@ use crate::rounds::{Rounds, Submission};
 use hedgerow_env::os::spawn_thread;
 use std::collections::VecDeque;
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -92,13 +93,18 @@ impl Shared {
     }
 
     fn run(&self, mut rounds: Rounds, on_round: &dyn Fn(Round)) {
+        let _guard = PanicGuard { shared: self, dir: rounds.log().dir().to_path_buf(), on_round };
         if let Err(reason) = self.commit(&mut rounds, on_round) {
-            let mut queue = self.queue();
-            queue.is_closed = true;
-            queue.waiting.clear();
-            drop(queue);
-            on_round(Round::Failed { reason });
+            self.fail(reason, on_round);
         }
+    }
+
+    fn fail(&self, reason: Failed, on_round: &dyn Fn(Round)) {
+        let mut queue = self.queue();
+        queue.is_closed = true;
+        queue.waiting.clear();
+        drop(queue);
+        on_round(Round::Failed { reason });
     }
 
     fn commit(&self, rounds: &mut Rounds, on_round: &dyn Fn(Round)) -> Result<(), Failed> {
@@ -129,5 +135,22 @@ impl Shared {
     fn take_more(&self, rounds: &mut Rounds) {
         let waiting = std::mem::take(&mut self.queue().waiting);
         waiting.into_iter().for_each(|submission| rounds.submit(submission));
+    }
+}
+
+/// Fails the log whose thread panics: whoever waits for a round would wait for ever.
+struct PanicGuard<'a> {
+    shared: &'a Shared,
+    dir: PathBuf,
+    on_round: &'a dyn Fn(Round),
+}
+
+impl Drop for PanicGuard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let source = Arc::new(io::Error::other("its thread panicked, which is a defect of this program"));
+            let reason = Failed { dir: std::mem::take(&mut self.dir), operation: "go on", source };
+            self.shared.fail(reason, self.on_round);
+        }
     }
 }

@@ -141,3 +141,19 @@ fn a_failed_committer_says_so_once_and_refuses() {
     committer.stop();
     assert!(rounds.recv().is_err(), "nothing more is said");
 }
+
+#[test]
+fn n3_a_committer_that_panics_fails_its_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, _) = Log::open(Arc::new(OsDisk), dir.path(), options()).unwrap();
+    let (sender, reasons) = mpsc::channel();
+    let on_round = move |round| match round {
+        Round::Done { .. } => panic!("a defect"),
+        Round::Failed { reason } => sender.send(reason.to_string()).unwrap(),
+    };
+    let committer = Committer::start(log, Box::new(on_round)).unwrap();
+    committer.submit(submission(1, vec![append(1, 1, 1, 1)])).unwrap();
+    let reason = reasons.recv().unwrap();
+    assert!(reason.ends_with("could not go on and takes nothing more"), "{reason}");
+    assert_eq!(committer.submit(submission(2, Vec::new())), Err(Stopped));
+}

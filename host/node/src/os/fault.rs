@@ -260,7 +260,7 @@ impl Faults {
 /// Starts the task that delivers what was delayed, if there can be any.
 pub(crate) fn start(host: &Rc<Host>) {
     if host.faults.timer.is_some() {
-        tokio::task::spawn_local(deliver(Rc::clone(host)));
+        host.spawn("the task that delays messages", deliver(Rc::clone(host)));
     }
 }
 

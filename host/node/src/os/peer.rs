@@ -72,7 +72,7 @@ impl Peers {
 /// Starts a task for each of the other nodes.
 pub(crate) fn start(host: &Rc<Host>) {
     for (peer, link) in &host.peers.links {
-        tokio::task::spawn_local(keep_connected(Rc::clone(host), *peer, Rc::clone(link)));
+        host.spawn("a link's task", keep_connected(Rc::clone(host), *peer, Rc::clone(link)));
     }
 }
 
