@@ -10,6 +10,7 @@ mod exit;
 mod experiment;
 mod files;
 mod hedging;
+mod log;
 mod output;
 #[cfg(feature = "profiling")]
 mod profiling;
@@ -18,12 +19,11 @@ mod rows;
 mod runtime;
 mod serve;
 
+use anyhow::Context as _;
 use arguments::{Arguments, Command};
 use clap::Parser as _;
 use exit::Exit;
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 /// Requests allocate and free small buffers on several threads, which the system's allocator is slow at.
 #[cfg(not(feature = "profiling"))]
@@ -40,47 +40,45 @@ fn main() -> ExitCode {
     if let Err(error) = profiling::listen() {
         output::complain(&error.into());
     }
-    let result = match arguments.command {
-        Command::Dev(dev) => {
-            log("info");
-            serve::dev(&dev).map_err(|error| (error, Exit::NodeFailed))
+    let result = run(arguments.command);
+    let exit = match result {
+        Ok(exit) => exit,
+        Err((error, exit)) => {
+            output::complain(&error);
+            exit
         }
-        Command::Serve(serve) => {
-            log("info");
-            serve::serve(&serve).map_err(|error| (error, Exit::NodeFailed))
-        }
+    };
+    log::flush();
+    exit.into()
+}
+
+fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
+    match command {
+        Command::Dev(dev) => nodes(|| serve::dev(&dev)),
+        Command::Serve(serve) => nodes(|| serve::serve(&serve)),
         Command::Demo(demo) => {
-            log("warn");
+            log::to_standard_error("warn");
             demo::run(demo).map_err(|error| (error, Exit::Refused))
         }
         Command::Hog { command } => command::fault::hog(&command).map_err(|error| (error, Exit::Usage)),
         Command::Experiment(experiment) => {
-            log("error");
+            log::to_standard_error("error");
             experiment::run(experiment).map_err(|error| (error, Exit::Usage))
         }
         Command::Plan(plan) => command::plan::run(&plan).map_err(|error| (error, Exit::Usage)),
         Command::Report(report) => command::report::run(report).map_err(|error| (error, Exit::Usage)),
         Command::Client(client) => {
-            log("warn");
+            log::to_standard_error("warn");
             command::run(client).map_err(|error| {
                 let exit = Exit::of(&error);
                 (error, exit)
             })
         }
-    };
-    match result {
-        Ok(exit) => exit.into(),
-        Err((error, exit)) => {
-            output::complain(&error);
-            exit.into()
-        }
     }
 }
 
-/// Sends log lines to standard error: those of `level` and above, unless `HEDGEROW_LOG` says otherwise (for example
-/// `debug`, or `warn,hedgerow_node=debug`).
-fn log(level: &str) {
-    let filter = EnvFilter::try_from_env("HEDGEROW_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    let has_colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(has_colours).with_writer(std::io::stderr).init();
+/// Runs nodes in this process until `run` ends.
+fn nodes(run: impl FnOnce() -> anyhow::Result<Exit>) -> Result<Exit, (anyhow::Error, Exit)> {
+    let is_logging = log::through_sinks("info").context("starting the log's threads");
+    is_logging.and_then(|()| run()).map_err(|error| (error, Exit::NodeFailed))
 }

@@ -25,10 +25,13 @@ pub(crate) fn print_result(output: Output, text: impl FnOnce() -> String, json: 
     }
 }
 
-/// Says something to the person at the terminal.
+/// Says something to the person at the terminal. A process that runs nodes does not wait for that person.
 pub(crate) fn say(text: &str) {
-    // Nothing can be done about a terminal that went away.
-    let _ = writeln!(io::stderr(), "{text}");
+    match crate::log::errors() {
+        Some(sink) => sink.put(format!("{text}\n").as_bytes()),
+        // Nothing can be done about a terminal that went away.
+        None => drop(writeln!(io::stderr(), "{text}")),
+    }
 }
 
 /// Tells why a command failed.

@@ -13,7 +13,7 @@ const STRIDE: u32 = 37;
 
 /// A TCP port on the loopback interface that nobody listens on. Never gives the same one twice in a process before all
 /// have had their turn.
-pub(crate) fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let count = PORTS.end - PORTS.start;
     for _ in 0..count {

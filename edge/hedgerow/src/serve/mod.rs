@@ -167,7 +167,7 @@ fn wait(nodes: Vec<Running>, ready: &str) -> anyhow::Result<Exit> {
                         () = &mut serving, if !is_ready => {
                             is_ready = true;
                             if nodes.iter().all(|node| *node.state().borrow() == State::Serving) {
-                                println!("{ready}");
+                                crate::log::announce(ready);
                             }
                         }
                         () = &mut stopped => break,
