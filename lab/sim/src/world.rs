@@ -69,6 +69,8 @@ pub struct World {
     pub(crate) is_traced: bool,
     /// The clients of an experiment with load, instead of others.
     pub(crate) load: Option<Clients>,
+    /// When the last reading of everything began.
+    pub(crate) last_reads_since: Time,
 }
 
 impl World {
@@ -95,6 +97,7 @@ impl World {
             random,
             is_traced,
             load: None,
+            last_reads_since: 0,
             machines,
             plan: plan.clone(),
         };
