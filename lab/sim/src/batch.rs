@@ -19,6 +19,8 @@ const REPORTS_WAITING_MAX: usize = 64;
 /// Which runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
+    /// Seeds that are run before the others.
+    pub before: &'static [u64],
     /// The first seed.
     pub start: u64,
     /// How many, one after the other.
@@ -29,6 +31,20 @@ pub struct Batch {
     pub machine_count: Option<usize>,
     /// Threads, at least 1.
     pub jobs: usize,
+}
+
+impl Batch {
+    /// How many runs it is.
+    pub const fn total(&self) -> u64 {
+        self.count.saturating_add(self.before.len() as u64)
+    }
+
+    /// The seed of run `number`, from 0.
+    fn seed(&self, number: u64) -> Option<u64> {
+        let before = usize::try_from(number).ok().and_then(|number| self.before.get(number));
+        let later = || self.start.checked_add(number - self.before.len() as u64);
+        if number < self.total() { before.copied().or_else(later) } else { None }
+    }
 }
 
 thread_local! {
@@ -53,16 +69,15 @@ pub fn run_all(batch: &Batch, mut on_report: impl FnMut(Report) -> ControlFlow<(
 /// Workers end when there are no more seeds, or when nobody takes their reports any more.
 fn start_workers(batch: &Batch) -> io::Result<Receiver<Report>> {
     let (sender, receiver) = sync_channel(REPORTS_WAITING_MAX);
-    let next = Arc::new(AtomicU64::new(batch.start));
-    let end = batch.start.saturating_add(batch.count);
+    let next = Arc::new(AtomicU64::new(0));
     for _ in 0..batch.jobs.max(1) {
         let (sender, next, batch) = (sender.clone(), Arc::clone(&next), *batch);
         spawn_thread("sim", move || {
             loop {
-                let seed = next.fetch_add(1, Ordering::Relaxed);
+                let Some(seed) = batch.seed(next.fetch_add(1, Ordering::Relaxed)) else { return };
                 let (scenario, machine_count) = (batch.scenario, batch.machine_count);
                 let request = Request { seed, scenario, machine_count, is_traced: false };
-                if seed >= end || sender.send(run_guarded(request)).is_err() {
+                if sender.send(run_guarded(request)).is_err() {
                     return;
                 }
             }
@@ -79,4 +94,17 @@ fn run_guarded(request: Request) -> Report {
         let stats = Stats { runs: 1, ..Stats::default() };
         Report { request, plan, history: History::default(), hash: 0, stats, failure }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_the_seeds_before_and_then_those_from_its_start() {
+        let batch = Batch { before: &[7, 3], start: 10, count: 2, scenario: None, machine_count: None, jobs: 1 };
+        let seeds: Vec<Option<u64>> = (0..6).map(|number| batch.seed(number)).collect();
+        assert_eq!((seeds, batch.total()), (vec![Some(7), Some(3), Some(10), Some(11), None, None], 4));
+        assert_eq!(Batch { before: &[], start: u64::MAX, ..batch }.seed(1), None);
+    }
 }

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `run.rs`, `ending.rs` | a run from beginning to end; what everybody reads last, and the verdict |
 //! | `batch.rs` | many runs on all cores, and their summary |
+//! | `regressions.rs` | seeds that failed once |
 //! | `scenario.rs` | the kinds of runs |
 //! | `nemesis.rs`, `fault.rs` | what goes wrong; doing it |
 //! | `world.rs`, `queue.rs` | events |
@@ -48,6 +49,7 @@ pub mod oracle;
 pub mod protocol;
 pub mod queue;
 pub mod reading;
+pub mod regressions;
 pub mod run;
 pub mod scenario;
 pub mod session;

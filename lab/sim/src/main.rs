@@ -9,6 +9,7 @@ use hedgerow_env::{Clock, Disk, OpenMode};
 use hedgerow_sim::batch::{Batch, run_all};
 use hedgerow_sim::export::json_lines;
 use hedgerow_sim::fanout;
+use hedgerow_sim::regressions::SEEDS;
 use hedgerow_sim::run::{Report, Request, run};
 use hedgerow_sim::scenario::Scenario;
 use hedgerow_sim::stats::Stats;
@@ -26,6 +27,9 @@ struct Arguments {
     /// The first seed.
     #[arg(long, default_value_t = 1, value_name = "S")]
     start: u64,
+    /// Before them, runs all seeds that failed once.
+    #[arg(long, conflicts_with_all = ["seed", "nodes", "scenario"])]
+    regressions: bool,
     /// Runs this seed alone and prints its history hash.
     #[arg(long, value_name = "X", conflicts_with_all = ["seeds", "start"])]
     seed: Option<u64>,
@@ -148,7 +152,8 @@ fn run_many(
         Some(jobs) => jobs,
         None => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
     };
-    let batch = Batch { start: arguments.start, count: arguments.seeds, scenario, machine_count, jobs };
+    let before = if arguments.regressions { SEEDS } else { &[] };
+    let batch = Batch { before, start: arguments.start, count: arguments.seeds, scenario, machine_count, jobs };
     let clock = OsClock;
     let begin = clock.now();
     let (mut stats, mut failures) = (Stats::default(), 0);
@@ -158,7 +163,7 @@ fn run_many(
         let elapsed = clock.now().since(begin).as_secs();
         if elapsed >= next_progress {
             next_progress = elapsed + 10;
-            eprintln!("{} of {} seeds after {elapsed} s", stats.runs, batch.count);
+            eprintln!("{} of {} seeds after {elapsed} s", stats.runs, batch.total());
         }
         if let Some(failure) = &report.failure {
             failures += 1;

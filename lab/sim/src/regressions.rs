@@ -1,0 +1,16 @@
+//! Seeds at which runs failed once. They are run again with every test.
+//!
+//! A seed stands for one history of one version of the code: whatever changes what nodes do or say shifts everything that is
+//! drawn later. So each cause has a test of its own besides, which the comment names, and the seeds only keep the kinds of
+//! runs in use that found it.
+
+/// The seeds, by what they found.
+pub const SEEDS: &[u64] = &[
+    // Writes that were sent on to the leader and lost with a connection: `n8a_` in hedgerow-node.
+    5_008_597, 5_010_326, 5_012_731, 5_015_874, 5_018_887, 5_019_688, 5_019_709, 5_025_137, 5_025_244, 5_026_549,
+    5_030_996, 5_034_068,
+    // Another checkpoint is offered while one is about to be installed: `n8b_` in hedgerow-node.
+    5_001_037,
+    // A slow node handed over what it led while everything was read for the last time: `n8c_` in `ending.rs`.
+    5_000_012, 5_003_057, 5_009_640, 5_021_772,
+];
