@@ -156,7 +156,8 @@ impl Node {
         install.is_running = true;
         let meta = install.meta.clone();
         let from = incoming_directory(&self.config.data[log], owner, meta.id);
-        self.job(Job::Install { owner, from, directory, meta });
+        let trash = self.trash_path(log);
+        self.job(Job::Install { owner, from, directory, trash, meta });
     }
 
     /// Flushes storage where much has gathered, so that the log can be cut: every replica above its own limit, and the
@@ -202,8 +203,8 @@ impl Node {
 
     pub(crate) fn finish_job(&mut self, done: JobDone, now: Now) {
         let Some(owner) = done.owner else {
-            if let Err(reason) = done.result {
-                tracing::warn!(%reason, "directories could not be removed");
+            if let Err(failure) = done.result {
+                tracing::warn!(reason = failure.reason, "directories could not be removed");
             }
             return;
         };
@@ -215,14 +216,19 @@ impl Node {
         }
         match done.result {
             Ok(result) => self.take_result(owner, result, now),
-            Err(reason) => self.handle_job_failed(owner, done.kind, &reason),
+            Err(failure) => self.handle_job_failed(owner, done.kind, failure, now),
         }
     }
 
     fn take_result(&mut self, owner: Owner, result: JobResult, now: Now) {
         match result {
-            JobResult::Created(partition) => self.handle_created(owner, *partition, now),
-            JobResult::Installed { partition, meta } => {
+            JobResult::Created(partition) => {
+                self.failures.note_success(owner.group);
+                self.handle_created(owner, *partition, now);
+            }
+            JobResult::Verified { id } => self.handle_verified(owner, id, now),
+            JobResult::Installed { partition, meta, trash } => {
+                self.failures.note_success(owner.group);
                 let Some(replica) = self.running_as(owner) else { return };
                 replica.flush.position = partition.applied();
                 replica.flush.truncated = partition.applied().index;
@@ -231,8 +237,10 @@ impl Node {
                 replica.receiving = None;
                 replica.group.handle_snapshot_installed(&meta, now.instant);
                 self.mark_dirty(owner.group);
+                self.job(Job::Remove { directories: vec![trash] });
             }
             JobResult::Flushed(point) => {
+                self.failures.note_success(owner.group);
                 let Some(replica) = self.running_as(owner) else { return };
                 replica.flush.is_running = false;
                 replica.flush.bytes_running = 0;
@@ -271,6 +279,7 @@ impl Node {
 
     /// Stops a replica that cannot go on; it is reported and will be replaced.
     pub(crate) fn lose(&mut self, group: GroupId, reason: String, now: Now) {
+        self.step_down(group, now);
         let Some(Hosted::Running(replica)) = self.hosted.remove(&group) else { return };
         tracing::error!(%group, replica = %replica.id(), %reason, "a replica is lost");
         let (owner, log) = (replica.owner, replica.log);

@@ -1,7 +1,7 @@
 //! Acting on the catalogue: creating the replicas that belong here, removing those that do not, and, where this node
 //! leads, changing memberships step by step to what the catalogue says.
 
-use crate::job::{Job, JobKind, Owner};
+use crate::job::{Job, Owner};
 use crate::node::Node;
 use crate::peer::{CataloguePush, CatalogueRow, Frame};
 use crate::replica::{Flush, Hosted, Replica, directory_of};
@@ -75,10 +75,24 @@ impl Node {
             .collect();
         let saved = serde_json::to_vec(&rows)
             .map_err(std::io::Error::other)
-            .and_then(|text| write_file_durably(&*self.disk, &cache_path(&self.config.data), &text));
+            .and_then(|text| write_file_durably(&*self.disk, &cache_path(self.usable_data()), &text));
         if let Err(error) = saved {
-            return self.outbox.fail(format!("the catalogue cannot be written: {error}"));
+            // It comes again with the next report.
+            return tracing::error!(%error, "the catalogue cannot be written and is not acted on");
         }
+        self.act_on_catalogue(catalogue, now);
+    }
+
+    /// As the metadata leader: acts on the catalogue as it holds it, if that could not be written before.
+    pub(crate) fn adopt_current(&mut self, now: Now) {
+        let known = self.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
+        if let Some(current) = self.metadata.current.as_ref().filter(|current| current.version > known).cloned() {
+            self.adopt_catalogue(current, now);
+        }
+    }
+
+    /// Acts on a catalogue that is durable here.
+    pub(crate) fn act_on_catalogue(&mut self, catalogue: Catalogue, now: Now) {
         let settings = |table: &hedgerow_placement::Table| Settings::from_options(&table.options).unwrap_or_default();
         self.settings = catalogue.tables.iter().map(|(id, table)| (*id, settings(table))).collect();
         self.catalogue = Some(catalogue);
@@ -142,7 +156,8 @@ impl Node {
     /// The data directory with the fewest replicas.
     fn choose_log(&self) -> usize {
         let count = |log: usize| self.hosted.values().filter(|hosted| hosted.log() == log).count();
-        (0..self.config.data.len()).min_by_key(|log| count(*log)).unwrap_or(0)
+        let usable = (0..self.config.data.len()).filter(|log| !self.log_writes.failed.contains(log));
+        usable.min_by_key(|log| count(*log)).unwrap_or(0)
     }
 
     pub(crate) fn handle_created(&mut self, owner: Owner, partition: Partition, now: Now) {
@@ -276,29 +291,54 @@ impl Node {
             self.forget_leader(group);
         }
         self.log_writes.remove(log, group, &mut self.outbox);
+        self.failures.note_success(group);
         tracing::debug!(%group, replica = %owner.replica, "removing a replica");
         let data = &self.config.data[log];
         let mut directories = vec![directory_of(data, owner)];
         directories.extend(copies_of(&*self.disk, data, owner));
-        self.job(Job::Remove { directories });
+        self.discard(log, directories);
     }
 
-    pub(crate) fn handle_job_failed(&mut self, owner: Owner, kind: JobKind, reason: &str) {
-        match kind {
-            JobKind::Storage if self.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner) => {
-                tracing::debug!(group = %owner.group, %reason, "a job of a removed replica failed");
+    /// Removes directories of data directory `log`. They have other names at once, so that a name can be used again while
+    /// the removal takes its time.
+    pub(crate) fn discard(&mut self, log: usize, directories: Vec<PathBuf>) {
+        let mut removed = Vec::new();
+        for directory in directories {
+            if !self.disk.exists(&directory) {
+                continue;
             }
-            JobKind::Storage => {
-                self.outbox.fail(format!("the storage of group {} failed: {reason}", owner.group));
+            let trash = self.trash_path(log);
+            let parent = hedgerow_env::parent_of(&trash);
+            match self.disk.create_dir_all(parent).and_then(|()| self.disk.rename(&directory, &trash)) {
+                Ok(()) => removed.push(trash),
+                // The next start removes what nobody needs.
+                Err(error) => tracing::warn!(directory = %directory.display(), %error, "a directory cannot be removed"),
             }
-            JobKind::Copy => {
-                tracing::warn!(group = %owner.group, %reason, "copying a checkpoint failed");
-                self.handle_copy_failed(owner);
-            }
-            JobKind::Fetch => tracing::warn!(group = %owner.group, %reason, "reading old log entries failed"),
-            JobKind::Read(ticket) => self.handle_long_read(ticket, Err(reason.to_owned())),
-            JobKind::Remove => {}
         }
+        if !removed.is_empty() {
+            self.job(Job::Remove { directories: removed });
+        }
+    }
+
+    /// Removes what an earlier life of the node has not come to remove.
+    pub(crate) fn empty_trash(&mut self, log: usize) {
+        let trash = trash_of(&self.config.data[log]);
+        let names = self.disk.list(&trash).unwrap_or_default();
+        let directories: Vec<PathBuf> = names.into_iter().map(|name| trash.join(name)).collect();
+        if !directories.is_empty() {
+            self.job(Job::Remove { directories });
+        }
+    }
+
+    /// A name that no other directory has or had.
+    pub(crate) fn trash_path(&mut self, log: usize) -> PathBuf {
+        trash_of(&self.config.data[log]).join(format!("{:016x}", self.random.next_u64()))
+    }
+
+    /// The data directories, those that still work first.
+    fn usable_data(&self) -> &[PathBuf] {
+        let first = (0..self.config.data.len()).find(|log| !self.log_writes.failed.contains(log)).unwrap_or(0);
+        &self.config.data[first..]
     }
 
     /// Steps towards the memberships and leaders that the catalogue wants, for the groups that this node leads.
@@ -345,11 +385,7 @@ impl Node {
             if replica.group.role() != Role::Leader {
                 continue;
             }
-            let progress = replica.group.progress();
-            let others =
-                progress.iter().filter(|peer| peer.replica != replica.id() && peer.is_active && !peer.is_learner);
-            let best = others.max_by_key(|peer| (!self.is_slow(peer.replica.node()), peer.matched));
-            transfers.extend(best.map(|peer| (*group, peer.replica)));
+            transfers.extend(best_successor(self, replica).map(|best| (*group, best)));
         }
         for (group, to) in transfers {
             let Some(replica) = self.running(group) else { continue };
@@ -375,6 +411,18 @@ impl Node {
         let is_time = preferred != replica.id() && now.instant.since(since) >= PREFERRED_LEADER_AFTER;
         (is_time && self.may_lead(preferred.node(), now) && is_ready_to_lead(replica, preferred)).then_some(preferred)
     }
+}
+
+/// Of a replica that leads: the follower that has most of its log.
+pub(crate) fn best_successor(node: &Node, replica: &Replica) -> Option<ReplicaId> {
+    let progress = replica.group.progress();
+    let others = progress.iter().filter(|peer| peer.replica != replica.id() && peer.is_active && !peer.is_learner);
+    others.max_by_key(|peer| (!node.is_slow(peer.replica.node()), peer.matched)).map(|peer| peer.replica)
+}
+
+/// Where directories wait for their removal.
+pub(crate) fn trash_of(data: &Path) -> PathBuf {
+    data.join("trash")
 }
 
 /// A replica that the catalogue wants here.

@@ -4,9 +4,9 @@
 //! [`crate::Node::handle_job`]. A result for a replica that is gone by then is ignored.
 
 use bytes::Bytes;
-use hedgerow_env::{Disk, OpenMode};
+use hedgerow_env::{Disk, OpenMode, create_dir_durably};
 use hedgerow_replication::{Fetch, Membership, SnapshotMeta};
-use hedgerow_storage::{Engine, Engines, FlushPoint, Partition, Reader as StorageReader};
+use hedgerow_storage::{Engine, Engines, FailureKind, FlushPoint, Partition, Reader as StorageReader};
 use hedgerow_types::log::{Entry, LogPosition};
 use hedgerow_types::op::{Read, ReadReply};
 use hedgerow_types::{GroupId, ReplicaId};
@@ -98,7 +98,18 @@ pub enum Job {
         /// Once the file is whole: its final name. It is then synced and renamed.
         complete_as: Option<PathBuf>,
     },
-    /// Puts a received checkpoint in the place of the storage.
+    /// Looks whether a received checkpoint is one, and at the position that was said.
+    Verify {
+        /// For whom.
+        owner: Owner,
+        /// The checkpoint's id.
+        id: u64,
+        /// The received checkpoint.
+        directory: PathBuf,
+        /// The position.
+        position: LogPosition,
+    },
+    /// Puts a received checkpoint, which was verified, in the place of the storage.
     Install {
         /// For whom.
         owner: Owner,
@@ -106,6 +117,8 @@ pub enum Job {
         from: PathBuf,
         /// The storage directory.
         directory: PathBuf,
+        /// Where the former storage goes, to be removed.
+        trash: PathBuf,
         /// What it contains.
         meta: SnapshotMeta,
     },
@@ -148,18 +161,35 @@ pub struct JobDone {
     /// Whether it held the replica's storage open until now.
     pub holds_storage: bool,
     /// What came out.
-    pub result: Result<JobResult, String>,
+    pub result: Result<JobResult, JobFailure>,
+}
+
+/// Why a job came to nothing.
+#[derive(Debug)]
+pub struct JobFailure {
+    /// What went wrong, with its causes.
+    pub reason: String,
+    /// What that asks for.
+    pub kind: FailureKind,
+    /// A log entry that cannot be read.
+    pub unreadable: Option<LogPosition>,
+    /// The same job, where it can be run again.
+    pub again: Option<Box<Job>>,
 }
 
 /// What a job was for, once it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobKind {
-    /// Making or replacing storage, or making it durable: without it the replica is lost.
-    Storage,
+    /// Making or replacing storage.
+    Make,
+    /// Making storage durable.
+    Flush,
     /// Copying a checkpoint, either way: it is asked for again.
     Copy,
-    /// Reading old log entries: they are asked for again.
-    Fetch,
+    /// Verifying the received checkpoint with this id.
+    Verify(u64),
+    /// Reading old log entries.
+    Fetch(Fetch),
     /// A long read with this number.
     Read(u64),
     /// Clearing up.
@@ -198,12 +228,19 @@ pub enum JobResult {
         /// The checkpoint's id.
         id: u64,
     },
+    /// A received checkpoint is what it was announced as.
+    Verified {
+        /// The checkpoint's id.
+        id: u64,
+    },
     /// A received checkpoint is in place and open.
     Installed {
         /// The storage.
         partition: Box<Partition>,
         /// What it contains.
         meta: SnapshotMeta,
+        /// The former storage, to be removed.
+        trash: PathBuf,
     },
     /// Log entries.
     Fetched {
@@ -227,15 +264,47 @@ impl Job {
     /// Runs the job to its end. Blocks.
     pub fn run(self, context: &JobContext) -> JobDone {
         let (owner, kind, holds_storage) = (self.owner(), self.kind(), self.holds_storage());
-        let result = self.attempt(context).map_err(|error| crate::drive::chain(&error));
+        let again = self.again();
+        let result = self.attempt(context).map_err(|error| JobFailure {
+            reason: crate::drive::chain(&error),
+            kind: error.kind(),
+            unreadable: error.unreadable(),
+            again,
+        });
         JobDone { owner, kind, holds_storage, result }
+    }
+
+    /// The job once more, where it is safe to run it twice and nobody would ask for it anew.
+    fn again(&self) -> Option<Box<Self>> {
+        Some(Box::new(match self {
+            Self::Create { owner, directory, initial } => {
+                Self::Create { owner: *owner, directory: directory.clone(), initial: initial.clone() }
+            }
+            Self::Install { owner, from, directory, trash, meta } => Self::Install {
+                owner: *owner,
+                from: from.clone(),
+                directory: directory.clone(),
+                trash: trash.clone(),
+                meta: meta.clone(),
+            },
+            Self::Flush { .. }
+            | Self::Checkpoint { .. }
+            | Self::ReadChunk { .. }
+            | Self::WriteChunk { .. }
+            | Self::Verify { .. }
+            | Self::Fetch { .. }
+            | Self::Read { .. }
+            | Self::Remove { .. } => return None,
+        }))
     }
 
     fn kind(&self) -> JobKind {
         match self {
-            Self::Create { .. } | Self::Flush { .. } | Self::Install { .. } => JobKind::Storage,
+            Self::Create { .. } | Self::Install { .. } => JobKind::Make,
+            Self::Flush { .. } => JobKind::Flush,
             Self::Checkpoint { .. } | Self::ReadChunk { .. } | Self::WriteChunk { .. } => JobKind::Copy,
-            Self::Fetch { .. } => JobKind::Fetch,
+            Self::Verify { id, .. } => JobKind::Verify(*id),
+            Self::Fetch { fetch, .. } => JobKind::Fetch(*fetch),
             Self::Read { ticket, .. } => JobKind::Read(*ticket),
             Self::Remove { .. } => JobKind::Remove,
         }
@@ -247,6 +316,7 @@ impl Job {
             Self::Create { .. }
             | Self::ReadChunk { .. }
             | Self::WriteChunk { .. }
+            | Self::Verify { .. }
             | Self::Install { .. }
             | Self::Fetch { .. }
             | Self::Remove { .. } => false,
@@ -260,6 +330,7 @@ impl Job {
             | Self::Checkpoint { owner, .. }
             | Self::ReadChunk { owner, .. }
             | Self::WriteChunk { owner, .. }
+            | Self::Verify { owner, .. }
             | Self::Install { owner, .. }
             | Self::Fetch { owner, .. }
             | Self::Read { owner, .. } => Some(*owner),
@@ -286,10 +357,16 @@ impl Job {
                 write_piece(disk, &path, offset, &data, complete_as.as_deref())?;
                 JobResult::Written { id }
             }
-            Self::Install { from, directory, meta, .. } => install(context, &from, &directory, meta)?,
+            Self::Verify { id, directory, position, .. } => {
+                open_at(context, &directory, position)?;
+                JobResult::Verified { id }
+            }
+            Self::Install { from, directory, trash, meta, .. } => install(context, &from, &directory, trash, meta)?,
             Self::Fetch { log, fetch, owner } => {
                 let reader = context.readers.get(log).ok_or(JobError::Other("the log does not exist"))?;
-                let entries = reader.entries(owner.group, fetch.low, fetch.high_exclusive, fetch.size_max as usize)?;
+                let entries = reader
+                    .entries(owner.group, fetch.low, fetch.high_exclusive, fetch.size_max as usize)
+                    .map_err(|source| unreadable(reader, owner, fetch, source))?;
                 JobResult::Fetched { fetch, entries }
             }
             Self::Read { reader, ticket, read, now, .. } => {
@@ -314,6 +391,40 @@ enum JobError {
     Engine(#[from] hedgerow_storage::EngineError),
     #[error("{0}")]
     Other(&'static str),
+    #[error("a received checkpoint is not at the position it was announced with")]
+    WrongPosition,
+    #[error("entry {} of the log cannot be read", position.index)]
+    Unreadable { position: LogPosition, source: std::io::Error },
+}
+
+impl JobError {
+    fn kind(&self) -> FailureKind {
+        match self {
+            Self::Io(error) => FailureKind::of(error),
+            Self::Engine(error) => error.kind(),
+            Self::Other(_) => FailureKind::Other,
+            Self::WrongPosition | Self::Unreadable { .. } => FailureKind::Damage,
+        }
+    }
+
+    fn unreadable(&self) -> Option<LogPosition> {
+        match self {
+            Self::Unreadable { position, .. } => Some(*position),
+            Self::Io(_) | Self::Engine(_) | Self::Other(_) | Self::WrongPosition => None,
+        }
+    }
+}
+
+/// Which entry of a fetch it is that cannot be read.
+fn unreadable(reader: &Reader, owner: Owner, fetch: Fetch, source: std::io::Error) -> JobError {
+    // It is among the first, for no more was read than fits into one answer.
+    let is_bad = |index: &u64| reader.entries(owner.group, *index, *index + 1, usize::MAX).is_err();
+    let bad = (fetch.low..fetch.high_exclusive).find(is_bad);
+    match bad.and_then(|index| reader.position(owner.group, index)) {
+        Some(position) => JobError::Unreadable { position, source },
+        // It was cut off or could be read meanwhile: it is asked for again.
+        None => JobError::Io(source),
+    }
 }
 
 /// A new replica's storage starts from nothing, whatever an interrupted attempt left behind.
@@ -394,18 +505,73 @@ fn write_piece(
     Ok(())
 }
 
-/// Replaces `directory` by `from`. Whatever a crash interrupts, either the old storage, the new one, or none is found
-/// at the next start; the log is only reset after this has returned.
-fn install(context: &JobContext, from: &Path, directory: &Path, meta: SnapshotMeta) -> Result<JobResult, JobError> {
+/// Replaces `directory` by `from`, which was verified.
+///
+/// ```text
+/// from -> directory.new       verified, and in no incomplete state
+/// directory -> trash          the log still goes with what was there
+/// directory.new -> directory  the log is reset only after this has returned
+/// ```
+///
+/// Each step is durable before the next, so that a crash leaves the former storage, or the new one under one of its two
+/// names, of which [`finish_install`] makes the right one. Run again after a failure, it goes on where it ended.
+fn install(
+    context: &JobContext,
+    from: &Path,
+    directory: &Path,
+    trash: PathBuf,
+    meta: SnapshotMeta,
+) -> Result<JobResult, JobError> {
     let disk = &*context.disk;
-    if disk.exists(directory) {
-        disk.remove_dir_all(directory)?;
+    let arriving = arriving_at(directory);
+    if disk.exists(from) {
+        if disk.exists(&arriving) {
+            // Of an installation that a crash interrupted.
+            disk.remove_dir_all(&arriving)?;
+        }
+        move_durably(disk, from, &arriving)?;
     }
-    disk.rename(from, directory)?;
-    disk.sync_dir(hedgerow_env::parent_of(directory))?;
-    let partition = Partition::open(context.engines.open(directory)?)?;
-    if partition.applied() != meta.position {
-        return Err(JobError::Other("the received checkpoint is not at the position it was announced with"));
+    if disk.exists(&arriving) {
+        if disk.exists(directory) {
+            create_dir_durably(disk, hedgerow_env::parent_of(&trash))?;
+            move_durably(disk, directory, &trash)?;
+        }
+        move_durably(disk, &arriving, directory)?;
     }
-    Ok(JobResult::Installed { partition: Box::new(partition), meta })
+    let partition = open_at(context, directory, meta.position)?;
+    Ok(JobResult::Installed { partition: Box::new(partition), meta, trash })
 }
+
+/// What a checkpoint is called when nothing is left to do but to put it in the place of `directory`.
+fn arriving_at(directory: &Path) -> PathBuf {
+    let mut name = directory.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+/// Ends an installation that a crash interrupted when `directory` had no storage.
+pub(crate) fn finish_install(disk: &dyn Disk, directory: &Path) -> std::io::Result<()> {
+    let arriving = arriving_at(directory);
+    if !disk.exists(directory) && disk.exists(&arriving) {
+        move_durably(disk, &arriving, directory)?;
+    }
+    Ok(())
+}
+
+fn move_durably(disk: &dyn Disk, from: &Path, to: &Path) -> std::io::Result<()> {
+    disk.rename(from, to)?;
+    let (left, entered) = (hedgerow_env::parent_of(from), hedgerow_env::parent_of(to));
+    disk.sync_dir(entered)?;
+    if left == entered { Ok(()) } else { disk.sync_dir(left) }
+}
+
+fn open_at(context: &JobContext, directory: &Path, position: LogPosition) -> Result<Partition, JobError> {
+    // An engine would make what is missing.
+    context.disk.list(directory)?;
+    let partition = Partition::open(context.engines.open(directory)?)?;
+    if partition.applied() == position { Ok(partition) } else { Err(JobError::WrongPosition) }
+}
+
+#[cfg(test)]
+#[path = "job_tests.rs"]
+mod tests;

@@ -26,6 +26,7 @@
 //! | `report.rs` | what nodes tell each other |
 //! | `founding.rs`, `identity.rs`, `open.rs`, `recover.rs` | starting |
 //! | `snapshot.rs`, `job.rs` | checkpoints; work that blocks |
+//! | `failure.rs` | what follows when storage fails |
 //! | `peer.rs` | the form of what nodes say to each other |
 //! | `os.rs`, `os/` | sockets, threads, disks |
 
@@ -35,6 +36,7 @@ mod asks;
 mod cancel;
 pub mod config;
 mod drive;
+mod failure;
 mod fault;
 mod forward;
 mod founding;

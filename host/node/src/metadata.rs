@@ -16,6 +16,7 @@ use hedgerow_placement::{
     Catalogue, CatalogueError, Node as NodeEntry, Presence, ReplicaRole, TableSpec, TableState, VERSION_ROW,
 };
 use hedgerow_replication::{Role, RoleChange};
+use hedgerow_storage::EngineError;
 use hedgerow_types::op::{Filter, Read, ReadReply, Scan, Write, WriteReply};
 use hedgerow_types::{ClientId, GroupId, Instant, NodeId, Refusal, ReplicaId, Status, TableId};
 use serde_json::{Value, json};
@@ -169,7 +170,11 @@ impl Node {
         self.metadata.is_loading = false;
         let rows = match self.catalogue_rows(now) {
             Ok(rows) => rows,
-            Err(reason) => return self.outbox.fail(format!("the catalogue cannot be read: {reason}")),
+            Err(error) => {
+                // It is read again, here or by whoever leads then.
+                self.metadata.change_failed = Some(self.failures.note_read(GroupId::META, &error));
+                return;
+            }
         };
         if rows.is_empty() {
             return self.write_first_catalogue(now);
@@ -180,7 +185,7 @@ impl Node {
         }
     }
 
-    fn catalogue_rows(&self, now: Now) -> Result<BTreeMap<Bytes, Bytes>, String> {
+    fn catalogue_rows(&self, now: Now) -> Result<BTreeMap<Bytes, Bytes>, EngineError> {
         let mut rows = BTreeMap::new();
         let mut scan = Scan {
             start: Bytes::new(),
@@ -195,11 +200,12 @@ impl Node {
             return_expire: false,
             only_count: false,
         };
-        let storage = self.open_partition_of(GroupId::META).ok_or("its group is not open")?;
+        let failed = |what: &str| EngineError::Read { source: what.into() };
+        let storage = self.open_partition_of(GroupId::META).ok_or_else(|| failed("its group is not open"))?;
         loop {
             let now = hedgerow_types::time::expiry_seconds(now.unix_micros);
-            let page = storage.read(&Read::Scan(scan.clone()), now).map_err(|error| chain(&error))?;
-            let ReadReply::Page { rows: page, resume_after, .. } = page else { return Err("not a page".into()) };
+            let page = storage.read(&Read::Scan(scan.clone()), now)?;
+            let ReadReply::Page { rows: page, resume_after, .. } = page else { return Err(failed("not a page")) };
             rows.extend(page.into_iter().map(|row| (row.key, row.value)));
             let Some(last) = resume_after else { return Ok(rows) };
             (scan.start, scan.start_inclusive) = (last, false);

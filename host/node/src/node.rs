@@ -7,6 +7,7 @@ use crate::admin::AdminCalls;
 use crate::asks::Asks;
 use crate::cancel::Attempts;
 use crate::config::{Config, PENDING_WRITES_MAX};
+use crate::failure::Failures;
 use crate::forward::Forwards;
 use crate::founding::Founding;
 use crate::identity::Identity;
@@ -37,6 +38,7 @@ use hedgerow_types::{ClientId, GroupId, Instant, NodeId, Refusal, ReplicaId, Seq
 use hedgerow_wal::{Append, Round, Submission};
 use hedgerow_wire::Text;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,6 +67,9 @@ pub struct Node {
     pub(crate) scans: Scans,
     pub(crate) limiter: Limiter,
     pub(crate) log_writes: LogWrites,
+    pub(crate) failures: Failures,
+    /// Data directories that were configured and are out of use, and why.
+    pub(crate) missing: Vec<(PathBuf, String)>,
     /// Flushes do not keep up with writes.
     pub(crate) is_storage_behind: bool,
     /// The node hands over what it leads and will stop.
@@ -96,6 +101,8 @@ pub(crate) struct LogWrites {
     gathering: BTreeMap<usize, Gathering>,
     /// By submission ticket: whom to tell.
     under_way: BTreeMap<u64, Vec<(Owner, u64)>>,
+    /// Logs that take nothing more.
+    pub(crate) failed: BTreeSet<usize>,
     next_ticket: u64,
 }
 
@@ -133,6 +140,9 @@ impl LogWrites {
 
     fn submit(&mut self, log: usize, outbox: &mut Outbox) {
         let Some(Gathering { appends, truncations, removals, waiting }) = self.gathering.remove(&log) else { return };
+        if self.failed.contains(&log) {
+            return;
+        }
         self.next_ticket += 1;
         let ticket = self.next_ticket;
         self.under_way.insert(ticket, waiting);
@@ -173,6 +183,7 @@ impl Node {
                 self.tick_receiving(group, now);
             }
         }
+        self.tick_failures(now);
         self.tick_storage();
         self.tick_sending(elapsed, now);
         self.tick_reports(now);
@@ -221,10 +232,7 @@ impl Node {
                     }
                 }
             }
-            Round::Failed { reason } => {
-                let directory = self.config.data.get(log).map(|path| path.display().to_string()).unwrap_or_default();
-                self.outbox.fail(format!("the log in {directory} failed: {reason}"));
-            }
+            Round::Failed { reason } => self.fail_directory(log, &crate::drive::chain(&reason), now),
         }
     }
 
@@ -247,6 +255,7 @@ impl Node {
                 }
             }
         }
+        self.lose_damaged(now);
         self.send_answers();
         self.send_questions(now);
         self.log_writes.submit_all(&mut self.outbox);

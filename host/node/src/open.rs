@@ -4,11 +4,11 @@ use crate::admin::AdminCalls;
 use crate::asks::Asks;
 use crate::cancel::Attempts;
 use crate::config::Config;
+use crate::failure::Failures;
 use crate::forward::Forwards;
 use crate::founding::Founding;
 use crate::hosting::cache_path;
 use crate::identity::{self, IdentityError};
-use crate::job::Job;
 use crate::load::Load;
 use crate::metadata::Metadata;
 use crate::node::{LogWrites, Node};
@@ -132,6 +132,8 @@ impl Node {
             scans,
             limiter,
             log_writes: LogWrites::default(),
+            failures: Failures::default(),
+            missing: Vec::new(),
             is_storage_behind: false,
             is_draining: false,
             asks,
@@ -153,8 +155,7 @@ impl Node {
         node.catalogue = catalogue.clone();
         node.recover_all(&logs, recovered, now)?;
         if let Some(catalogue) = catalogue {
-            node.catalogue = None;
-            node.adopt_catalogue(catalogue, now);
+            node.act_on_catalogue(catalogue, now);
         } else if node.identity.cluster != 0 {
             node.host_metadata_founder();
         }
@@ -166,8 +167,7 @@ impl Node {
     /// Removes what an earlier life left in the directories: storage of replicas that are gone, and checkpoints that were
     /// made for others.
     fn clear_leftovers(&mut self) {
-        let mut directories = Vec::new();
-        for (log, data) in self.config.data.iter().enumerate() {
+        for (log, data) in self.config.data.clone().iter().enumerate() {
             let kept: BTreeSet<PathBuf> = self
                 .hosted
                 .values()
@@ -179,11 +179,10 @@ impl Node {
                 let names = self.disk.list(&parent).unwrap_or_default();
                 names.into_iter().map(move |name| parent.join(name))
             };
-            directories.extend(below("replicas").filter(|directory| !kept.contains(directory)));
-            directories.extend(below("checkpoints"));
-        }
-        if !directories.is_empty() {
-            self.job(Job::Remove { directories });
+            let unused = below("replicas").filter(|directory| !kept.contains(directory));
+            let directories = unused.chain(below("checkpoints")).collect();
+            self.empty_trash(log);
+            self.discard(log, directories);
         }
     }
 }

@@ -16,7 +16,8 @@
 
 use crate::cancel::Place;
 use crate::config::PENDING_READS_MAX;
-use crate::node::{Node, not_leader, storage_refusal};
+use crate::failure::Failures;
+use crate::node::{Node, not_leader};
 use crate::queue::{Lane, Queued};
 use crate::read_counts::level_number;
 use crate::replica::{Caller, Hosted, Origin, PendingRead, Replica};
@@ -197,10 +198,11 @@ impl Replica {
 
     /// Reads the storage as it is now, and says which log index that reflects: the storage's own, since the group hears of an
     /// installed checkpoint a little later.
-    fn read_storage(&self, read: &Read, now: Now) -> Result<(ReadReply, Index), Refusal> {
+    fn read_storage(&self, read: &Read, failures: &mut Failures, now: Now) -> Result<(ReadReply, Index), Refusal> {
         let storage =
             self.storage.as_ref().ok_or_else(|| Refusal::NotReady("a checkpoint is being installed".into()))?;
-        let reply = storage.read(read, expiry_seconds(now.unix_micros)).map_err(|error| storage_refusal(&error))?;
+        let reply = storage.read(read, expiry_seconds(now.unix_micros));
+        let reply = reply.map_err(|error| failures.note_read(self.owner.group, &error))?;
         Ok((reply, storage.applied().index))
     }
 
@@ -238,7 +240,7 @@ impl Node {
         let outcome = match begun {
             // `now` was read after the request had arrived, even if it was queued since, and nothing is applied between
             // here and the storage read: what is read is the state at `now`, when the lease held.
-            Ok(Some(served)) => replica.read_storage(read, now).map(|(reply, index)| {
+            Ok(Some(served)) => replica.read_storage(read, &mut self.failures, now).map(|(reply, index)| {
                 let by = Some((terms.level, role, Basis::AtOnce));
                 (reply, Reflected { index, staleness: served.staleness, waited: caller.queued, served: by })
             }),
@@ -317,7 +319,8 @@ impl Node {
         };
         let role = replica.group.role();
         let reply = served.and_then(|served| {
-            replica.read_storage(&pending.read, now).map(|(reply, index)| (reply, index, served.staleness))
+            let read = replica.read_storage(&pending.read, &mut self.failures, now);
+            read.map(|(reply, index)| (reply, index, served.staleness))
         });
         match (reply, pending.origin) {
             (Ok((reply, index, staleness)), Origin::Client(caller)) => {

@@ -115,6 +115,7 @@ impl Node {
         if found.is_damaged {
             return Err(Unfit::Lost("its log is damaged".into()));
         }
+        crate::job::finish_install(&*self.disk, directory)?;
         // Not `exists`, which takes a directory that cannot be looked at for none.
         match self.disk.list(directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

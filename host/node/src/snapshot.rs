@@ -70,7 +70,10 @@ pub(crate) struct Receiving {
     files: Vec<SnapshotFile>,
     file: usize,
     offset: u64,
+    /// Or being verified.
     is_writing: bool,
+    /// All files are here, and what they should be.
+    is_verified: bool,
     /// Bytes of the piece being written.
     writing: u64,
     last_heard: Instant,
@@ -243,7 +246,11 @@ impl Node {
             && receiving.id == begin.id
         {
             receiving.last_heard = now.instant;
-            return self.send_progress(owner, now);
+            let is_being_verified = receiving.file >= receiving.files.len() && !receiving.is_verified;
+            if !is_being_verified {
+                self.send_progress(owner, now);
+            }
+            return;
         }
         if begin.files.len() > FILES_MAX || !begin.files.iter().all(|file| is_plain_name(&file.name)) {
             tracing::warn!(group = %owner.group, "a checkpoint with forbidden file names was refused");
@@ -253,8 +260,7 @@ impl Node {
         let directory = incoming_directory(&self.config.data[log], owner, begin.id);
         let file = begin.files.iter().take_while(|file| self.has_whole(&directory, file)).count();
         if let Some(before) = before {
-            let directories = vec![incoming_directory(&self.config.data[log], owner, before)];
-            self.job(Job::Remove { directories });
+            self.discard(log, vec![incoming_directory(&self.config.data[log], owner, before)]);
         }
         let receiving = Receiving {
             from: ReplicaId(begin.from),
@@ -264,6 +270,7 @@ impl Node {
             file,
             offset: 0,
             is_writing: false,
+            is_verified: false,
             writing: 0,
             last_heard: now.instant,
             last_progress: now.instant,
@@ -323,6 +330,9 @@ impl Node {
 
     /// Asks for the next piece, or, if there is none, hands the checkpoint to the group.
     fn continue_receiving(&mut self, owner: Owner, now: Now) {
+        if !self.is_verified(owner) {
+            return;
+        }
         self.send_progress(owner, now);
         let Some(replica) = self.running_as(owner) else { return };
         let Some(receiving) = replica.receiving.as_ref().filter(|it| it.file >= it.files.len()) else { return };
@@ -338,6 +348,50 @@ impl Node {
             }
             Err(error) => tracing::warn!(group = %owner.group, %error, "a checkpoint without a message was dropped"),
         }
+    }
+
+    /// Whether the next step may be taken. A checkpoint of which all files are here is verified first: nobody hears that it
+    /// is here, and the group does not rest on it, before.
+    fn is_verified(&mut self, owner: Owner) -> bool {
+        let Some(replica) = self.running_as(owner) else { return false };
+        let log = replica.log;
+        let Some(receiving) = &mut replica.receiving else { return false };
+        if receiving.file < receiving.files.len() || receiving.is_verified {
+            return true;
+        }
+        let message = hedgerow_replication::Message::decode(receiving.message.clone()).ok();
+        let Some(meta) = message.and_then(|message| message.snapshot()) else { return true };
+        let id = receiving.id;
+        if !std::mem::replace(&mut receiving.is_writing, true) {
+            let directory = incoming_directory(&self.config.data[log], owner, id);
+            self.job(Job::Verify { owner, id, directory, position: meta.position });
+        }
+        false
+    }
+
+    pub(crate) fn handle_verified(&mut self, owner: Owner, id: u64, now: Now) {
+        let receiving = self.running_as(owner).and_then(|replica| replica.receiving.as_mut());
+        let Some(receiving) = receiving.filter(|it| it.id == id) else { return };
+        (receiving.is_writing, receiving.is_verified) = (false, true);
+        self.continue_receiving(owner, now);
+    }
+
+    /// Has the leader begin anew.
+    pub(crate) fn refuse_received(&mut self, owner: Owner, id: u64) {
+        let Some(replica) = self.running_as(owner) else { return };
+        let log = replica.log;
+        let Some(receiving) = replica.receiving.as_ref().filter(|it| it.id == id) else { return };
+        let progress = SnapshotProgress {
+            group: owner.group.to_u64(),
+            from: owner.replica.0,
+            id,
+            file: receiving.file as u32,
+            offset: 0,
+            is_refused: true,
+        };
+        let to = receiving.from.node();
+        self.send(to, &Frame::SnapshotProgress(progress));
+        self.forget_receiving(owner, log, id);
     }
 
     fn send_progress(&mut self, owner: Owner, now: Now) {
@@ -371,8 +425,7 @@ impl Node {
         if let Some(replica) = self.running_as(owner) {
             replica.receiving = None;
         }
-        let directories = vec![incoming_directory(&self.config.data[log], owner, id)];
-        self.job(Job::Remove { directories });
+        self.discard(log, vec![incoming_directory(&self.config.data[log], owner, id)]);
     }
 
     /// A piece could not be read or written: both ends start over when the leader asks again.

@@ -176,7 +176,7 @@ impl EngineError {
             return FailureKind::Damage;
         }
         match self.os_reason() {
-            Some(reason) => kind_of(reason),
+            Some(reason) => FailureKind::of(reason),
             None => FailureKind::Other,
         }
     }
@@ -194,12 +194,15 @@ impl EngineError {
     }
 }
 
-fn kind_of(reason: &io::Error) -> FailureKind {
-    match (reason.kind(), reason.raw_os_error()) {
-        (io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge, _) => {
-            FailureKind::NoSpace
+impl FailureKind {
+    /// What the operating system's answer asks for. Never [`FailureKind::Damage`].
+    pub fn of(reason: &io::Error) -> Self {
+        match (reason.kind(), reason.raw_os_error()) {
+            (io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge, _) => {
+                Self::NoSpace
+            }
+            (_, Some(libc::EMFILE | libc::ENFILE)) => Self::NoDescriptors,
+            _ => Self::Other,
         }
-        (_, Some(libc::EMFILE | libc::ENFILE)) => FailureKind::NoDescriptors,
-        _ => FailureKind::Other,
     }
 }

@@ -4,7 +4,7 @@ use crate::format::{Place, RECORD_HEAD_SIZE, RecordHead, RecordKind, seed};
 use crate::index::{Positions, Slot};
 use bytes::Bytes;
 use hedgerow_env::File;
-use hedgerow_types::log::Entry;
+use hedgerow_types::log::{Entry, LogPosition};
 use hedgerow_types::{GroupId, Index};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,6 +48,13 @@ impl Reader {
             }
         }
         result
+    }
+
+    /// The position of entry `index` of `group`, if the log holds it. Reads no file.
+    pub fn position(&self, group: GroupId, index: Index) -> Option<LogPosition> {
+        let positions = self.positions.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = positions.groups.get(&group)?.at(index)?;
+        Some(LogPosition { term: slot.term, index })
     }
 
     fn wanted(&self, group: GroupId, low: Index, high: Index, size_max: usize) -> Vec<Wanted> {

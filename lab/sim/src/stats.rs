@@ -63,6 +63,7 @@ impl Stats {
             Job::Create { .. }
             | Job::Checkpoint { .. }
             | Job::ReadChunk { .. }
+            | Job::Verify { .. }
             | Job::WriteChunk { .. }
             | Job::Read { .. }
             | Job::Remove { .. } => {}

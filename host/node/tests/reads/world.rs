@@ -2,18 +2,18 @@
 
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::sim::SimDisk;
-use hedgerow_env::{Disk, Now};
+use hedgerow_env::{Disk, Now, read_file};
 use hedgerow_node::{Config, ConnectionId, Job, JobContext, Node, peer};
 use hedgerow_storage::{Engines, MemoryEngines};
 use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
-use hedgerow_types::{Instant, NodeId, ReadLevel, Refusal};
-use hedgerow_wal::{Round, Rounds};
+use hedgerow_types::{GroupId, Instant, NodeId, ReadLevel, Refusal, ReplicaId};
+use hedgerow_wal::{Failed, Round, Rounds};
 use hedgerow_wire::call::{self, ReplyFrame};
 use hedgerow_wire::message::{AdminCommand, Put, QueryConfig, QueryConfigReply};
 use hedgerow_wire::{Body, Extension, Header, Reply, ReplyExtension, Text};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -274,6 +274,16 @@ impl World {
         }
     }
 
+    /// Log `log` of a node fails and takes nothing more.
+    pub fn fail_log(&mut self, id: NodeId, log: usize) {
+        let now = self.clock();
+        let machine = self.machines.get_mut(&id).unwrap();
+        let source = Arc::new(std::io::Error::from_raw_os_error(5));
+        let reason = Failed { dir: machine.config.data[log].join("log"), operation: "sync", source };
+        machine.node.handle_round(log, Round::Failed { reason }, now);
+        self.settle(id);
+    }
+
     /// Runs the jobs that were held.
     pub fn let_go(&mut self, id: NodeId) {
         let now = self.clock();
@@ -491,4 +501,23 @@ pub fn start(config: Config, disk: SimDisk, now: Instant) -> Machine {
         log_takes: Duration::ZERO,
         log_is_done_at: None,
     }
+}
+
+/// Every file below `directory`, with its content.
+pub fn files_of(disk: &SimDisk, directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for name in disk.list(directory).unwrap() {
+        let path = directory.join(name);
+        if disk.is_dir(&path) {
+            files.extend(files_of(disk, &path));
+        } else {
+            files.insert(path.clone(), read_file(disk, &path).unwrap());
+        }
+    }
+    files
+}
+
+/// Which replica of each group runs on `node`.
+pub fn running(world: &World, node: NodeId) -> BTreeMap<GroupId, ReplicaId> {
+    world.machines[&node].node.replicas_for_inspection().map(|replica| (replica.id, replica.replica)).collect()
 }

@@ -1,11 +1,11 @@
 //! Which replicas go on after a start, and what happens to the others.
 
-use crate::world::{self, Ask, Key, World};
+use crate::world::{self, Ask, Key, World, files_of, running};
 use hedgerow_env::sim::SimDisk;
-use hedgerow_env::{Disk, OpenMode, read_file};
+use hedgerow_env::{Disk, OpenMode};
 use hedgerow_node::{Config, Node, OpenError};
 use hedgerow_storage::{Engine, EngineError, Engines, MemoryEngines};
-use hedgerow_types::{GroupId, NodeId, ReplicaId};
+use hedgerow_types::{GroupId, NodeId};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io;
@@ -15,25 +15,6 @@ use std::time::Duration;
 
 const TWO: NodeId = NodeId(2);
 const MINUTE: Duration = Duration::from_secs(60);
-
-/// Every file below `directory`, with its content.
-fn files_of(disk: &SimDisk, directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut files = BTreeMap::new();
-    for name in disk.list(directory).unwrap() {
-        let path = directory.join(name);
-        if disk.is_dir(&path) {
-            files.extend(files_of(disk, &path));
-        } else {
-            files.insert(path.clone(), read_file(disk, &path).unwrap());
-        }
-    }
-    files
-}
-
-/// Which replica of each group runs on `node`.
-fn running(world: &World, node: NodeId) -> BTreeMap<GroupId, ReplicaId> {
-    world.machines[&node].node.replicas_for_inspection().map(|replica| (replica.id, replica.replica)).collect()
-}
 
 /// Engines that cannot open anything.
 #[derive(Debug)]

@@ -1,0 +1,230 @@
+//! What follows when storage fails at work. Damage costs the replica, which is replaced; a lack of space or descriptors is
+//! waited out, with the data in memory and in the log; a disk that refuses costs the replicas of its directory. The node
+//! ends only when no directory is left.
+
+use crate::drive::chain;
+use crate::hosting::best_successor;
+use crate::job::{Job, JobFailure, JobKind, Owner};
+use crate::node::Node;
+use crate::replica::Hosted;
+use hedgerow_env::Now;
+use hedgerow_replication::Role;
+use hedgerow_storage::{EngineError, FailureKind};
+use hedgerow_types::{GroupId, Instant, Refusal};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Time until work that failed is tried again; it doubles with each failure up to the second.
+const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// Failures in a row after which a disk that refuses is believed.
+const REFUSALS_MAX: u32 = 3;
+/// How often storage is asked whether its own work goes on.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// A device's own error, as Linux numbers it.
+const EIO: i32 = 5;
+
+/// Failures that are not dealt with yet.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    retries: Vec<(Instant, Retry)>,
+    /// Failures in a row, by group.
+    in_row: BTreeMap<GroupId, u32>,
+    /// Replicas whose storage reads have found damaged, and how.
+    pub(crate) damaged: Vec<(GroupId, String)>,
+    checked_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+enum Retry {
+    Job(Owner, Box<Job>),
+    Flush(Owner),
+}
+
+impl Failures {
+    /// Work on a group's storage went well.
+    pub(crate) fn note_success(&mut self, group: GroupId) {
+        self.in_row.remove(&group);
+    }
+
+    /// A read of a replica's storage failed; the refusal for whoever asked.
+    pub(crate) fn note_read(&mut self, group: GroupId, error: &EngineError) -> Refusal {
+        let is_device = error.os_reason().and_then(std::io::Error::raw_os_error) == Some(EIO);
+        match error.kind() {
+            FailureKind::Damage => {}
+            FailureKind::Other if is_device => {}
+            FailureKind::NoSpace | FailureKind::NoDescriptors => return Refusal::NotReady(chain(error)),
+            FailureKind::Other => return crate::node::storage_refusal(error),
+        }
+        self.damaged.push((group, chain(error)));
+        Refusal::NotReady("the replica is damaged".into())
+    }
+}
+
+impl Node {
+    pub(crate) fn tick_failures(&mut self, now: Now) {
+        let (due, later) =
+            std::mem::take(&mut self.failures.retries).into_iter().partition(|(at, _)| *at <= now.instant);
+        self.failures.retries = later;
+        for (_, retry) in due {
+            self.retry(retry);
+        }
+        if self.failures.checked_at.is_none_or(|at| now.instant.since(at) >= CHECK_INTERVAL) {
+            self.failures.checked_at = Some(now.instant);
+            self.check_engines();
+            self.adopt_current(now);
+        }
+    }
+
+    fn retry(&mut self, retry: Retry) {
+        match retry {
+            Retry::Job(owner, job) if self.hosted.get(&owner.group).is_some_and(|hosted| hosted.owner() == owner) => {
+                self.job(*job);
+            }
+            Retry::Job(..) => {}
+            Retry::Flush(owner) => {
+                if let Some(replica) = self.running_as(owner) {
+                    replica.flush.is_running = false;
+                    replica.flush.bytes_since += std::mem::take(&mut replica.flush.bytes_running);
+                }
+            }
+        }
+    }
+
+    /// Compactions meet damage that nobody has read yet.
+    fn check_engines(&mut self) {
+        for (group, hosted) in &self.hosted {
+            let Hosted::Running(replica) = hosted else { continue };
+            let failure = replica.storage.as_ref().and_then(|storage| storage.engine().background_failure());
+            if let Some(failure) = failure.filter(EngineError::is_damage) {
+                self.failures.damaged.push((*group, chain(&failure)));
+            }
+        }
+    }
+
+    /// Gives up the replicas that reads and compactions have found damaged.
+    pub(crate) fn lose_damaged(&mut self, now: Now) {
+        for (group, reason) in std::mem::take(&mut self.failures.damaged) {
+            self.lose_for_good(group, reason, now);
+        }
+    }
+
+    /// Gives up a replica, unless it is the only one: what is sound of that is still better than nothing.
+    fn lose_for_good(&mut self, group: GroupId, reason: String, now: Now) {
+        let Some(replica) = self.running(group) else { return };
+        let (id, membership) = (replica.id(), replica.group.membership());
+        if membership.voters.contains(&id) && membership.voters.len() == 1 {
+            tracing::error!(%group, replica = %id, %reason, "the only replica is damaged");
+            return;
+        }
+        self.lose(group, reason, now);
+    }
+
+    /// Has another replica take over at once where this one leads.
+    pub(crate) fn step_down(&mut self, group: GroupId, now: Now) {
+        let best = match self.hosted.get(&group) {
+            Some(Hosted::Running(replica)) if replica.group.role() == Role::Leader => best_successor(self, replica),
+            Some(_) | None => None,
+        };
+        let Some(replica) = self.running(group) else { return };
+        let Some(best) = best else { return };
+        let id = replica.id();
+        if replica.group.transfer_leader_at_once(best, now.instant).is_err() {
+            return;
+        }
+        // Only what it says to others still counts.
+        while let Some(ready) = self.running(group).and_then(|replica| replica.group.poll_ready(now.instant)) {
+            for (to, message) in &ready.messages {
+                let buffer = self.outbox.peer(to.node());
+                crate::peer::put_replication(buffer, group, id, *to, |out| message.encode(out));
+            }
+        }
+    }
+
+    pub(crate) fn handle_job_failed(&mut self, owner: Owner, kind: JobKind, failure: JobFailure, now: Now) {
+        let reason = &failure.reason;
+        if self.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner) {
+            tracing::debug!(group = %owner.group, %reason, "a job of a removed replica failed");
+            if let JobKind::Read(ticket) = kind {
+                self.handle_long_read(ticket, Err(failure.reason));
+            }
+            return;
+        }
+        match kind {
+            JobKind::Make | JobKind::Flush => self.handle_storage_failed(owner, failure, now),
+            JobKind::Copy => {
+                tracing::warn!(group = %owner.group, %reason, "copying a checkpoint failed");
+                self.handle_copy_failed(owner);
+                // Damage is told only of storage that a checkpoint was to be made of.
+                if failure.kind == FailureKind::Damage {
+                    self.lose_for_good(owner.group, failure.reason, now);
+                }
+            }
+            JobKind::Verify(id) => {
+                tracing::warn!(group = %owner.group, %reason, "a received checkpoint is of no use");
+                self.refuse_received(owner, id);
+            }
+            JobKind::Fetch(fetch) => {
+                tracing::warn!(group = %owner.group, %reason, "reading old log entries failed");
+                let Some(replica) = self.running_as(owner) else { return };
+                if let Some(position) = failure.unreadable {
+                    // Whoever needs this entry gets a checkpoint instead. On the disk the entry stays as long as its like.
+                    replica.group.truncated(position);
+                }
+                replica.group.handle_entries_fetched(fetch, Vec::new(), now.instant);
+                self.mark_dirty(owner.group);
+            }
+            JobKind::Read(ticket) => {
+                self.handle_long_read(ticket, Err(failure.reason.clone()));
+                if failure.kind == FailureKind::Damage {
+                    self.lose_for_good(owner.group, failure.reason, now);
+                }
+            }
+            JobKind::Remove => {}
+        }
+    }
+
+    fn handle_storage_failed(&mut self, owner: Owner, failure: JobFailure, now: Now) {
+        let group = owner.group;
+        let JobFailure { reason, kind, again, .. } = failure;
+        let failures = self.failures.in_row.entry(group).or_default();
+        *failures += 1;
+        let (failures, log) = (*failures, self.hosted.get(&group).map_or(0, Hosted::log));
+        match kind {
+            FailureKind::Damage if matches!(self.hosted.get(&group), Some(Hosted::Starting { .. })) => {
+                return self.note_lost(owner, log, reason);
+            }
+            FailureKind::Damage if again.is_some() => return self.lose(group, reason, now),
+            FailureKind::Damage => return self.lose_for_good(group, reason, now),
+            FailureKind::Other if failures >= REFUSALS_MAX => return self.fail_directory(log, &reason, now),
+            FailureKind::NoSpace | FailureKind::NoDescriptors | FailureKind::Other => {}
+        }
+        tracing::error!(%group, %reason, "work on storage failed and will be tried again");
+        let pause = (RETRY_AFTER.0 * (1 << (failures - 1).min(8))).min(RETRY_AFTER.1);
+        let retry = again.map_or(Retry::Flush(owner), |job| Retry::Job(owner, job));
+        self.failures.retries.push((now.instant + pause, retry));
+    }
+
+    /// Gives up a data directory with the replicas in it. They are reported as lost, and nothing of them is removed.
+    pub(crate) fn fail_directory(&mut self, log: usize, reason: &str, now: Now) {
+        let Some(directory) = self.config.data.get(log).map(|directory| directory.display().to_string()) else {
+            return;
+        };
+        if !self.log_writes.failed.insert(log) {
+            return;
+        }
+        if self.log_writes.failed.len() == self.config.data.len() {
+            return self.outbox.fail(format!("data directory {directory} failed: {reason}"));
+        }
+        tracing::error!(%directory, %reason, "a data directory failed; its replicas are given up");
+        self.missing.push((PathBuf::from(&directory), reason.to_owned()));
+        let groups: Vec<GroupId> =
+            self.hosted.iter().filter(|(_, hosted)| hosted.log() == log).map(|(group, _)| *group).collect();
+        for group in groups {
+            self.lose(group, format!("data directory {directory} failed"), now);
+            if let Some(Hosted::Starting { owner, .. }) = self.hosted.get(&group) {
+                self.note_lost(*owner, log, format!("data directory {directory} failed"));
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+use super::*;
+use hedgerow_env::sim::SimDisk;
+use hedgerow_storage::MemoryEngines;
+use hedgerow_types::random::Random;
+use std::collections::BTreeSet;
+
+const OWNER: Owner =
+    Owner { group: GroupId { table: hedgerow_types::TableId(1), partition: 0 }, replica: ReplicaId(7) };
+const OLD: LogPosition = LogPosition { term: 1, index: 1 };
+const NEW: LogPosition = LogPosition { term: 2, index: 90 };
+
+fn storage() -> &'static Path {
+    Path::new("/data/replicas/1.0-7")
+}
+
+fn received() -> &'static Path {
+    Path::new("/data/incoming/1.0-7-5")
+}
+
+fn context(disk: &SimDisk) -> JobContext {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    JobContext { engines: Arc::new(MemoryEngines::new(Arc::clone(&disk))), disk, readers: Vec::new() }
+}
+
+/// Storage at `position` in `directory`, durable.
+fn make(context: &JobContext, directory: &Path, position: LogPosition) {
+    let mut partition = Partition::open(context.engines.open(directory).unwrap()).unwrap();
+    partition.initialise(position, Bytes::from_static(b"membership")).unwrap();
+    partition.engine().flush().unwrap();
+    context.disk.sync_dir(hedgerow_env::parent_of(directory)).unwrap();
+}
+
+fn install_job() -> Job {
+    let meta = SnapshotMeta { position: NEW, membership: Membership::default(), id: 5 };
+    let trash = PathBuf::from("/data/trash/1");
+    Job::Install { owner: OWNER, from: received().to_owned(), directory: storage().to_owned(), trash, meta }
+}
+
+/// What the next start finds.
+fn found(context: &JobContext) -> LogPosition {
+    finish_install(&*context.disk, storage()).unwrap();
+    assert!(context.disk.exists(storage()), "there is no storage");
+    Partition::open(context.engines.open(storage()).unwrap()).unwrap().applied()
+}
+
+#[test]
+fn d4_an_install_that_a_crash_interrupts_leaves_the_old_storage_or_the_new_one() {
+    let mut seen = BTreeSet::new();
+    for calls in 0..40 {
+        for seed in 0..8 {
+            let disk = SimDisk::new();
+            let context = context(&disk);
+            make(&context, storage(), OLD);
+            make(&context, received(), NEW);
+            disk.stop_after(calls);
+            let done = install_job().run(&context);
+            disk.crash(&mut Random::new(seed));
+            let position = found(&context);
+            assert!(done.result.is_err() || position == NEW, "an installation that was reported is gone");
+            seen.insert((done.result.is_ok(), position));
+        }
+    }
+    assert_eq!(seen, BTreeSet::from([(false, OLD), (false, NEW), (true, NEW)]));
+}
+
+#[test]
+fn d4_an_install_that_failed_can_be_run_again() {
+    for calls in 0..20 {
+        let disk = SimDisk::new();
+        let context = context(&disk);
+        make(&context, storage(), OLD);
+        make(&context, received(), NEW);
+        disk.stop_after(calls);
+        let done = install_job().run(&context);
+        disk.kill_process();
+        if let Err(failure) = done.result {
+            failure.again.unwrap().run(&context).result.unwrap();
+        }
+        assert_eq!(found(&context), NEW);
+    }
+}
+
+#[test]
+fn d4_a_checkpoint_that_is_not_what_was_announced_replaces_nothing() {
+    let disk = SimDisk::new();
+    let context = context(&disk);
+    make(&context, storage(), OLD);
+    make(&context, received(), LogPosition { term: 2, index: 89 });
+    let verify = || Job::Verify { owner: OWNER, id: 5, directory: received().to_owned(), position: NEW };
+    let failure = verify().run(&context).result.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Damage);
+    disk.remove_dir_all(received()).unwrap();
+    assert!(verify().run(&context).result.is_err(), "nothing is no checkpoint");
+    assert_eq!(found(&context), OLD);
+}

@@ -1,0 +1,179 @@
+//! Disks and storage that fail at work: what is waited out, what costs a replica, and what nothing happens after.
+
+use crate::world::{Ask, Key, World, files_of, running};
+use hedgerow_env::Disk;
+use hedgerow_node::{Config, Job};
+use hedgerow_types::{GroupId, NodeId};
+use serde_json::json;
+use std::path::Path;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn key_of_first(table: i32) -> Key {
+    (0..).map(|number| Key::new(table, 2, &format!("key{number}"))).find(|key| key.partition == 0).unwrap()
+}
+
+fn first(table: i32) -> GroupId {
+    GroupId::new(table as u32, 0)
+}
+
+fn applied(world: &World, node: NodeId, group: GroupId) -> u64 {
+    let mut replicas = world.machines[&node].node.replicas_for_inspection();
+    replicas.find(|replica| replica.id == group).map_or(0, |replica| replica.applied())
+}
+
+/// A world in which a node that was wiped is about to do what `holds` says, for the first partition's replica.
+fn about_to(holds: fn(&Job) -> bool) -> (World, NodeId, Key) {
+    let mut world = World::new(3);
+    let table = world.create_table(2, &json!({}));
+    let key = key_of_first(table);
+    let places = world.replicas(0);
+    world.write(&key, places.leader, "value");
+    let node = places.followers[0];
+    world.wipe(node);
+    world.machines.get_mut(&node).unwrap().holds = holds;
+    world.run_until(MINUTE, |world| world.machines[&node].held.iter().any(is_of_first));
+    (world, node, key)
+}
+
+fn is_of_first(job: &Job) -> bool {
+    match job {
+        Job::Create { owner, .. }
+        | Job::Verify { owner, .. }
+        | Job::Install { owner, .. }
+        | Job::Flush { owner, .. } => owner.group == GroupId::new(1, 0),
+        _ => false,
+    }
+}
+
+fn assert_caught_up(world: &mut World, node: NodeId, key: &Key) {
+    let group = first(key.table);
+    let leader = world.replicas(0).leader;
+    let index = world.write(key, leader, "later");
+    world.run_until(MINUTE, |world| applied(world, node, group) >= index);
+}
+
+#[test]
+fn d4_an_install_that_fails_is_tried_again() {
+    let (mut world, node, key) = about_to(|job| matches!(job, Job::Install { .. }) && is_of_first(job));
+    world.machines[&node].disk.fail_syncs(Path::new("/data/replicas"), true);
+    world.let_go(node);
+    world.machines[&node].disk.fail_syncs(Path::new("/data/replicas"), false);
+    assert_caught_up(&mut world, node, &key);
+}
+
+#[test]
+fn d4_a_received_checkpoint_that_is_damaged_is_asked_for_again() {
+    let (mut world, node, key) = about_to(|job| matches!(job, Job::Verify { .. }) && is_of_first(job));
+    let machine = &world.machines[&node];
+    let received = files_of(&machine.disk, Path::new("/data/incoming"));
+    let path = received.keys().find(|path| path.to_string_lossy().contains("/1.0-")).unwrap();
+    machine.disk.flip_byte(path, 30).unwrap();
+    world.let_go(node);
+    assert_caught_up(&mut world, node, &key);
+}
+
+#[test]
+fn d4_a_removal_that_waits_has_a_name_that_nobody_else_uses() {
+    let mut world = World::new(3);
+    let table = world.create_table(2, &json!({}));
+    let node = world.replicas(0).followers[0];
+    world.machines.get_mut(&node).unwrap().holds = |job| matches!(job, Job::Remove { .. });
+    world.admin(NodeId(1), "drop_table", &json!({ "name": "t" })).unwrap();
+    world.run_until(MINUTE, |world| !running(world, node).contains_key(&first(table)));
+    let machine = &world.machines[&node];
+    assert!(!machine.held.is_empty());
+    for job in &machine.held {
+        let Job::Remove { directories } = job else { panic!("{job:?}") };
+        assert!(directories.iter().all(|directory| directory.starts_with("/data/trash")), "{directories:?}");
+    }
+    assert!(!machine.disk.list(Path::new("/data/replicas")).unwrap().iter().any(|name| name.starts_with("1.0-")));
+    // What was not removed before the node stopped goes when it starts.
+    world.restart(node);
+    assert!(world.machines[&node].disk.list(Path::new("/data/trash")).unwrap().is_empty());
+}
+
+#[test]
+fn d3_a_replica_that_cannot_be_made_now_is_made_later() {
+    let (mut world, node, key) = about_to(|job| matches!(job, Job::Create { .. }) && is_of_first(job));
+    world.machines[&node].disk.fail_syncs(Path::new("/data/replicas"), true);
+    world.let_go(node);
+    world.machines[&node].disk.fail_syncs(Path::new("/data/replicas"), false);
+    assert_caught_up(&mut world, node, &key);
+}
+
+#[test]
+fn d3_a_flush_that_fails_is_tried_again_and_loses_nothing() {
+    let mut world = World::configured(3, |config| config.flush_replica_bytes = 1_000);
+    let table = world.create_table(2, &json!({}));
+    let key = key_of_first(table);
+    let leader = world.replicas(0).leader;
+    world.machines[&leader].disk.fail_syncs(Path::new("/data/replicas"), true);
+    let before = running(&world, leader);
+    for number in 0..30 {
+        world.write(&key, leader, &format!("{number:0200}"));
+    }
+    world.run(2 * SECOND);
+    world.machines[&leader].disk.fail_syncs(Path::new("/data/replicas"), false);
+    world.run(40 * SECOND);
+    assert_eq!(running(&world, leader), before);
+    let files = files_of(&world.machines[&leader].disk, Path::new("/data/replicas"));
+    let is_flushed = |content: &Vec<u8>| content.windows(200).any(|window| window == format!("{:0200}", 29).as_bytes());
+    let whole = files.iter().filter(|(path, _)| path.ends_with("rows"));
+    assert!(whole.map(|(_, content)| content).any(is_flushed), "it was not flushed when it could be");
+}
+
+#[test]
+fn m3_a_log_entry_that_cannot_be_read_sends_its_follower_a_checkpoint() {
+    let mut world = World::configured(3, |config| {
+        config.flush_replica_bytes = u64::MAX;
+        config.flush_node_bytes = u64::MAX;
+        config.replication.cache_size_max = 4_000;
+    });
+    let table = world.create_table(2, &json!({}));
+    let key = key_of_first(table);
+    let places = world.replicas(0);
+    let follower = places.followers[0];
+    world.cut_off(follower);
+    for number in 0..60 {
+        world.write(&key, places.leader, &format!("{number:01000}"));
+    }
+    let disk = world.machines[&places.leader].disk.clone();
+    let damaged = format!("{:01000}", 20);
+    let mut flipped = 0;
+    for (path, content) in files_of(&disk, Path::new("/data/log")) {
+        for at in content.windows(1_000).enumerate().filter(|(_, it)| *it == damaged.as_bytes()).map(|(at, _)| at) {
+            disk.flip_byte(&path, at as u64 + 100).unwrap();
+            flipped += 1;
+        }
+    }
+    assert_eq!(flipped, 1);
+    world.cut.clear();
+    let leader_has = applied(&world, places.leader, first(table));
+    world.run_until(MINUTE, |world| applied(world, follower, first(table)) >= leader_has);
+    assert_eq!(world.get(&key, places.leader, &Ask::default()).unwrap().0, format!("{:01000}", 59));
+}
+
+/// Two data directories, and the second one's log fails.
+#[test]
+fn m3_a_directory_that_fails_takes_only_its_replicas_along() {
+    let two = |config: &mut Config| config.data = vec!["/a".into(), "/b".into()];
+    let mut world = World::configured(3, two);
+    let table = world.create_table(2, &json!({}));
+    let key = key_of_first(table);
+    let places = world.replicas(0);
+    world.write(&key, places.leader, "value");
+    let node = places.leader;
+    let before = running(&world, node);
+    world.fail_log(node, 1);
+    let kept = running(&world, node);
+    assert!(!kept.is_empty() && kept.len() < before.len(), "{kept:?}");
+    assert!(kept.iter().all(|(group, replica)| before[group] == *replica));
+    // Everything is replaced in the other directory, and written to.
+    world.run_until(MINUTE, |world| running(world, node).len() == before.len());
+    let leader = world.replicas(0).leader;
+    world.write(&key, leader, "later");
+    assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "later");
+}
