@@ -6,12 +6,15 @@ mod common;
 
 use common::{Fixture, Rocks};
 use hedgerow_storage::{Batch, Direction, Engine, EngineError, FailureKind, KeyRange};
+use hedgerow_types::random::Random;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+/// Bytes that are made wrong in each file of a database, one at a time.
+const BYTES_PER_FILE: u64 = 24;
 /// Rows that one flush of these tests writes.
 const ROWS: u32 = 200;
 
@@ -206,6 +209,47 @@ fn m3_a_damaged_catalogue_of_files_is_damage() {
     database(&dir, 2);
     flip_bytes(&files(&dir, "MANIFEST")[0], 20);
     assert_damage(open(&dir).1, "a flipped MANIFEST");
+}
+
+/// Whatever byte of whatever file is wrong: what is read is what was written, or it is called damage.
+#[test]
+fn m3_a_wrong_byte_anywhere_is_damage_or_does_no_harm() {
+    let root = common::temporary_dir();
+    let sound = root.path().join("sound");
+    database(&sound, 2);
+    let mut random = Random::new(3);
+    let mut damage_count = 0;
+    for name in names(&sound) {
+        let content = fs::read(sound.join(&name)).expect("reads");
+        for case in 0..BYTES_PER_FILE.min(content.len() as u64) {
+            let dir = root.path().join(format!("{name}-{case}"));
+            fs::create_dir(&dir).expect("a directory");
+            names(&sound).iter().for_each(|name| fs::hard_link(sound.join(name), dir.join(name)).expect("links"));
+            let mut content = content.clone();
+            // Half of them at the end: there are the smallest and the most delicate parts.
+            let from_end = random.below(content.len() as u64) / if case % 2 == 0 { 1 } else { 20 };
+            let at = content.len() - 1 - from_end as usize;
+            content[at] ^= 1 << random.below(8);
+            fs::remove_file(dir.join(&name)).and_then(|()| fs::write(dir.join(&name), content)).expect("writes");
+            let (_fixture, engine) = open(&dir);
+            let result = engine.and_then(|engine| {
+                for row in 0..ROWS {
+                    let found = engine.get(&key(row))?;
+                    assert!(found.is_some_and(|found| found == value(1, row)), "{name}, byte {at}: row {row}");
+                }
+                scan(&*engine)?;
+                write(&*engine, 7);
+                engine.flush()?;
+                engine.compact()
+            });
+            if let Err(error) = result {
+                assert!(error.is_damage(), "{name}, byte {at}: {error:?}");
+                damage_count += 1;
+            }
+            fs::remove_dir_all(dir).expect("removes");
+        }
+    }
+    assert!(damage_count > BYTES_PER_FILE, "{damage_count} cases of damage were found");
 }
 
 /// Where the tests of limits work, for the process that runs under the limit.
