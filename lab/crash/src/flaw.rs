@@ -1,9 +1,11 @@
-//! A file that is replaced again and again, once with care and otherwise with a known mistake: the checker has to pass the
-//! first and find the others.
+//! A file that is replaced again and again, once as the node replaces its own and otherwise with a known mistake: the
+//! checker has to pass the first and find the others.
 #![allow(clippy::disallowed_methods, reason = "its mistakes are those of plain calls")]
 
 use crate::scenario::{Told, Word, tell};
 use anyhow::{Context, Result, ensure};
+use hedgerow_env::os::OsDisk;
+use hedgerow_env::write_file_durably;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -31,8 +33,12 @@ pub(crate) fn drive(flaw: Flaw, root: &Path, rounds: u64) -> Result<()> {
     let (new, value) = (root.join("new"), root.join("value"));
     for number in 1..=rounds {
         tell(Word::Given, number);
-        replace(flaw, &new, &value, number)?;
-        if flaw != Flaw::UnsyncedName {
+        if flaw == Flaw::None {
+            write_file_durably(&OsDisk, &value, &content(number))?;
+        } else {
+            replace(flaw, &new, &value, number)?;
+        }
+        if flaw == Flaw::UnsyncedFile {
             fs::File::open(root)?.sync_all()?;
         }
         tell(Word::Durable, number);

@@ -7,6 +7,7 @@ mod disk;
 mod flaw;
 mod image;
 mod recorder;
+mod replica;
 mod run;
 mod scenario;
 mod storage;

@@ -2,7 +2,7 @@
 
 use crate::flaw::{self, Flaw};
 use crate::recorder;
-use crate::{storage, wal};
+use crate::{replica, storage, wal};
 use anyhow::Result;
 use clap::ValueEnum;
 use std::path::Path;
@@ -14,7 +14,9 @@ pub(crate) enum Scenario {
     Storage,
     /// The log of a data directory: rounds, full segments, segments used again, truncations, removals.
     Wal,
-    /// A file replaced with care, for the checker's own tests.
+    /// Both together, as a node uses them: synced, applied, flushed, cut.
+    Replica,
+    /// A file replaced with care, as the node replaces its own, for the checker's own tests.
     Flawless,
     /// One that is not synced.
     UnsyncedFile,
@@ -26,12 +28,13 @@ pub(crate) enum Scenario {
 
 impl Scenario {
     /// What is of interest by itself.
-    pub(crate) const ALL: [Self; 2] = [Self::Storage, Self::Wal];
+    pub(crate) const ALL: [Self; 3] = [Self::Storage, Self::Wal, Self::Replica];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Storage => "storage",
             Self::Wal => "wal",
+            Self::Replica => "replica",
             Self::Flawless => "flawless",
             Self::UnsyncedFile => "unsynced-file",
             Self::UnsyncedName => "unsynced-name",
@@ -41,7 +44,7 @@ impl Scenario {
 
     fn flaw(self) -> Flaw {
         match self {
-            Self::Storage | Self::Wal | Self::Flawless => Flaw::None,
+            Self::Storage | Self::Wal | Self::Replica | Self::Flawless => Flaw::None,
             Self::UnsyncedFile => Flaw::UnsyncedFile,
             Self::UnsyncedName => Flaw::UnsyncedName,
             Self::SharedName => Flaw::SharedName,
@@ -53,6 +56,7 @@ impl Scenario {
         match self {
             Self::Storage => 16,
             Self::Wal => 120,
+            Self::Replica => 40,
             Self::Flawless | Self::UnsyncedFile | Self::UnsyncedName | Self::SharedName => 5,
         }
     }
@@ -62,6 +66,7 @@ impl Scenario {
         match self {
             Self::Storage => storage::drive(root, rounds),
             Self::Wal => wal::drive(root, rounds),
+            Self::Replica => replica::drive(root, rounds),
             Self::Flawless | Self::UnsyncedFile | Self::UnsyncedName | Self::SharedName => {
                 flaw::drive(self.flaw(), root, rounds)
             }
@@ -73,6 +78,7 @@ impl Scenario {
         match self {
             Self::Storage => storage::check(root, told),
             Self::Wal => wal::check(root, rounds, told),
+            Self::Replica => replica::check(root, told),
             Self::Flawless | Self::UnsyncedFile | Self::UnsyncedName | Self::SharedName => {
                 flaw::check(self.flaw(), root, told)
             }

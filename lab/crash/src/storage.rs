@@ -35,7 +35,8 @@ fn change(index: u64) -> (Bytes, Option<Bytes>) {
     (key, value)
 }
 
-fn entry(index: u64) -> Entry {
+/// The entry at `index`, of which the storage's content follows.
+pub(crate) fn entry(index: u64) -> Entry {
     let write = match change(index) {
         (key, Some(value)) => Write::Put { key, value, expire_at: 0 },
         (key, None) => Write::Remove { key },
@@ -65,12 +66,12 @@ fn checkpoint(root: &Path, number: u64) -> PathBuf {
     root.join("checkpoints").join(number.to_string())
 }
 
-fn engines() -> Result<RocksEngines> {
+pub(crate) fn engines() -> Result<RocksEngines> {
     // Of its own for each directory: what another one's files held must not be found in a cache.
     Ok(RocksEngines::new(&RocksSettings { cache_size: 1 << 20, hot_rows_size: 1 << 16, ..RocksSettings::default() })?)
 }
 
-fn open(engines: &RocksEngines, dir: &Path) -> Result<Partition> {
+pub(crate) fn open(engines: &RocksEngines, dir: &Path) -> Result<Partition> {
     Ok(Partition::open(engines.open(dir)?)?)
 }
 
@@ -148,7 +149,8 @@ fn check_directory(dir: &Path, applied: std::ops::RangeInclusive<u64>) -> Result
     verify(&partition).context("after a compaction")
 }
 
-fn verify(partition: &Partition) -> Result<()> {
+/// Fails unless every row is what the entries up to the applied index made of it.
+pub(crate) fn verify(partition: &Partition) -> Result<()> {
     let applied = partition.applied().index;
     let rows = rows(applied);
     for key in (0..KEYS).map(|key| Bytes::from(format!("key{key:03}"))) {
