@@ -17,7 +17,7 @@ mod options;
 mod unflushed;
 
 use crate::batch::Batch;
-use crate::engine::{Cause, Direction, Engine, EngineError, EngineStats, Engines, KeyRange, RowVisitor};
+use crate::engine::{Cause, Direction, Engine, EngineError, EngineStats, Engines, FailureKind, KeyRange, RowVisitor};
 use bytes::Bytes;
 use failure::classify;
 use hedgerow_env::os::{OsDisk, random_u64};
@@ -76,20 +76,32 @@ impl Engines for RocksEngines {
 
 /// One replica's database.
 pub struct RocksEngine {
-    db: DB,
+    state: RwLock<State>,
     dir: PathBuf,
     /// Distinguishes the databases that share the hot rows.
     number: u64,
     shared: Arc<Shared>,
     /// How the table files of flushes are written.
     table_options: Options,
-    unflushed: RwLock<Unflushed>,
     /// Held during a flush, so that table files are handed over in the order of their rows' age.
     flushing: Mutex<()>,
     /// Which of the engine's lives in this directory this is, and how many flush files it has named.
     life: u64,
     flush_files: AtomicU64,
     expire_floor: Arc<AtomicU32>,
+}
+
+/// What one lock guards, so that a read takes no second one.
+struct State {
+    /// Why it is closed, if it could not be opened again after it had stopped.
+    db: Result<Arc<DB>, EngineError>,
+    unflushed: Unflushed,
+}
+
+impl State {
+    fn db(&self) -> Result<&Arc<DB>, EngineError> {
+        self.db.as_ref().map_err(failure::again)
+    }
 }
 
 impl fmt::Debug for RocksEngine {
@@ -109,16 +121,15 @@ impl RocksEngine {
             return Err(EngineError::damaged(format!("{} has tables and no {CURRENT_FILE}", dir.display())));
         }
         let expire_floor = Arc::new(AtomicU32::new(0));
-        let db = DB::open(&shared.database(&expire_floor), dir).map_err(|error| classify(error, disk, dir, failed))?;
+        let db = open_database(shared, &expire_floor, disk, dir)?;
         // Not before the database has locked the directory: another process may be writing the one that would go.
         remove_leftovers(disk, dir).map_err(failed_io)?;
         Ok(Self {
-            db,
+            state: RwLock::new(State { db: Ok(db), unflushed: Unflushed::default() }),
             dir: dir.to_path_buf(),
             number: shared.next_number(),
             shared: Arc::clone(shared),
             table_options: shared.flushed_table(),
-            unflushed: RwLock::default(),
             flushing: Mutex::default(),
             life: random_u64(),
             flush_files: AtomicU64::new(0),
@@ -127,26 +138,41 @@ impl RocksEngine {
     }
 
     // A poisoned lock guards rows that are whole all the same: what changes them cannot panic half-way.
-    fn unflushed(&self) -> RwLockReadGuard<'_, Unflushed> {
-        self.unflushed.read().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn unflushed_mut(&self) -> RwLockWriteGuard<'_, Unflushed> {
-        self.unflushed.write().unwrap_or_else(PoisonError::into_inner)
+    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For what takes long: others may change the state meanwhile.
+    fn db(&self) -> Result<Arc<DB>, EngineError> {
+        self.state().db().cloned()
     }
 
     /// Writes `rows` into a table file and hands it over to the database.
     fn hand_over(&self, rows: &Rows) -> Result<(), EngineError> {
         let number = self.flush_files.fetch_add(1, Ordering::Relaxed);
         let path = self.dir.join(format!("{FLUSH_FILE_START}-{:016x}-{number}{FLUSH_FILE_END}", self.life));
-        self.hand_over_at(&path, rows).map_err(|error| {
+        let flush_failed = |error| self.classify(error, |source| EngineError::Flush { source });
+        let written = self.write_table(&path, rows).map_err(flush_failed);
+        let result = written.and_then(|()| {
+            let result = self.ingest(&path)?.map_err(flush_failed);
+            // There are descriptors again, or the table would not have been written; the database does not notice.
+            if result.is_err() && self.has_stopped_for_good() && self.open_again()? {
+                return self.ingest(&path)?.map_err(flush_failed);
+            }
+            result
+        });
+        if result.is_err() {
             // Its space is needed. If it stays all the same, the next open removes it.
             drop(OsDisk.remove_file(&path));
-            self.classify(error, |source| EngineError::Flush { source })
-        })
+        }
+        result
     }
 
-    fn hand_over_at(&self, path: &Path, rows: &Rows) -> Result<(), rocksdb::Error> {
+    fn write_table(&self, path: &Path, rows: &Rows) -> Result<(), rocksdb::Error> {
         let mut table = SstFileWriter::create(&self.table_options);
         table.open(path)?;
         for (key, value) in rows {
@@ -155,10 +181,44 @@ impl RocksEngine {
                 None => table.delete(key.bytes())?,
             }
         }
-        table.finish()?;
+        table.finish()
+    }
+
+    /// Gives the table at `path` to the database. The outer error: there is none.
+    fn ingest(&self, path: &Path) -> Result<Result<(), rocksdb::Error>, EngineError> {
+        let db = match self.db() {
+            Err(_) if self.open_again()? => self.db()?,
+            db => db?,
+        };
         let mut options = IngestExternalFileOptions::default();
         options.set_move_files(true);
-        self.db.ingest_external_file_opts(&options, vec![path])
+        Ok(db.ingest_external_file_opts(&options, vec![path]))
+    }
+
+    /// Whether the database takes nothing more because of something that passes and that it does not recover from by
+    /// itself: it waits for space on a full disk, and for nothing else.
+    fn has_stopped_for_good(&self) -> bool {
+        self.background_failure().is_some_and(|failure| match failure.kind() {
+            FailureKind::NoDescriptors => true,
+            FailureKind::NoSpace => failure.os_reason().and_then(io::Error::raw_os_error) != Some(libc::ENOSPC),
+            FailureKind::Damage | FailureKind::Other => false,
+        })
+    }
+
+    /// Closes the database and opens it again, while reads wait. False: somebody is at it now.
+    fn open_again(&self) -> Result<bool, EngineError> {
+        let mut state = self.state_mut();
+        let closed = EngineError::Open { dir: self.dir.clone(), source: "it is being opened again".into() };
+        match std::mem::replace(&mut state.db, Err(closed)).map(Arc::try_unwrap) {
+            Ok(Err(in_use)) => {
+                state.db = Ok(in_use);
+                return Ok(false);
+            }
+            Ok(Ok(db)) => drop(db),
+            Err(_) => {}
+        }
+        state.db = open_database(&self.shared, &self.expire_floor, &OsDisk, &self.dir);
+        state.db().map(|_| true)
     }
 
     fn classify(&self, error: rocksdb::Error, other: impl FnOnce(Cause) -> EngineError) -> EngineError {
@@ -173,15 +233,15 @@ impl RocksEngine {
 impl Engine for RocksEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         // Held to the end: see `hot.rs`.
-        let unflushed = self.unflushed();
-        if let Some(row) = unflushed.get(key) {
+        let state = self.state();
+        if let Some(row) = state.unflushed.get(key) {
             return Ok(row.cloned());
         }
         let hot = self.shared.hot_rows();
         if let Some(value) = hot.get(self.number, key) {
             return Ok(Some(value));
         }
-        let value = self.db.get(key).map_err(|error| self.read_failed(error))?.map(Bytes::from);
+        let value = state.db()?.get(key).map_err(|error| self.read_failed(error))?.map(Bytes::from);
         if let Some(value) = &value {
             hot.put(self.number, key, value);
         }
@@ -195,15 +255,16 @@ impl Engine for RocksEngine {
         if range.is_bulk {
             // It may take long, and whoever writes must not wait for it: without unflushed rows it needs no lock.
             self.flush()?;
-            return merge::scan(&Unflushed::default(), &self.db, range, direction, visit)
+            return merge::scan(&Unflushed::default(), &*self.db()?, range, direction, visit)
                 .map_err(|error| self.read_failed(error));
         }
-        merge::scan(&self.unflushed(), &self.db, range, direction, visit).map_err(|error| self.read_failed(error))
+        let state = self.state();
+        merge::scan(&state.unflushed, state.db()?, range, direction, visit).map_err(|error| self.read_failed(error))
     }
 
     fn write(&self, batch: &Batch) -> Result<(), EngineError> {
-        let mut unflushed = self.unflushed_mut();
-        unflushed.write(batch);
+        let mut state = self.state_mut();
+        state.unflushed.write(batch);
         self.shared.hot_rows().forget(self.number, batch.iter().map(|(key, _)| key));
         Ok(())
     }
@@ -211,12 +272,12 @@ impl Engine for RocksEngine {
     fn flush(&self) -> Result<(), EngineError> {
         let _turn = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
         // Once more if the last flush failed: its rows first, then what came after them.
-        let has_failed_before = self.unflushed().is_flushing();
+        let has_failed_before = self.state().unflushed.is_flushing();
         for _ in 0..1 + usize::from(has_failed_before) {
-            let Some(rows) = self.unflushed_mut().begin_flush() else { break };
+            let Some(rows) = self.state_mut().unflushed.begin_flush() else { break };
             self.hand_over(&rows)?;
             // Bound first: the rows are dropped without the lock.
-            let flushed = self.unflushed_mut().forget_flushed();
+            let flushed = self.state_mut().unflushed.forget_flushed();
             drop((rows, flushed));
         }
         Ok(())
@@ -227,7 +288,7 @@ impl Engine for RocksEngine {
         self.flush()?;
         let parent = parent_of(into);
         create_dir_durably(&OsDisk, parent).map_err(|error| failed(error.into()))?;
-        Checkpoint::new(&self.db)
+        Checkpoint::new(&*self.db()?)
             .and_then(|checkpoint| checkpoint.create_checkpoint(into))
             .map_err(|error| self.classify(error, failed))?;
         // The copy's files and directory are synced by RocksDB, its name is not.
@@ -240,29 +301,33 @@ impl Engine for RocksEngine {
 
     fn compact(&self) -> Result<(), EngineError> {
         self.flush()?;
-        self.db.compact_range::<&[u8], &[u8]>(None, None);
+        self.db()?.compact_range::<&[u8], &[u8]>(None, None);
         self.background_failure().map_or(Ok(()), Err)
     }
 
     fn background_failure(&self) -> Option<EngineError> {
-        if self.db.property_int_value(BACKGROUND_ERRORS).ok().flatten().unwrap_or(0) == 0 {
+        let db = match self.db() {
+            Ok(db) => db,
+            Err(error) => return Some(error),
+        };
+        if db.property_int_value(BACKGROUND_ERRORS).ok().flatten().unwrap_or(0) == 0 {
             return None;
         }
         // What is counted may be over. Of all calls this one tells, and returns at once if something is wrong.
         let mut options = WaitForCompactOptions::default();
         options.set_timeout(1);
-        let error = self.db.wait_for_compact(&options).err()?;
+        let error = db.wait_for_compact(&options).err()?;
         let is_over = matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::ShutdownInProgress | ErrorKind::Aborted);
         (!is_over).then(|| self.classify(error, |source| EngineError::Write { source }))
     }
 
     fn stats(&self) -> EngineStats {
-        let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
-        let unflushed = self.unflushed();
+        let state = self.state();
+        let property = |name| state.db.as_ref().ok()?.property_int_value(name).ok().flatten();
         EngineStats {
-            rows: property(ESTIMATE_NUM_KEYS) + unflushed.count(),
-            disk_bytes: property(TOTAL_SST_FILES_SIZE),
-            unflushed_bytes: unflushed.bytes(),
+            rows: property(ESTIMATE_NUM_KEYS).unwrap_or(0) + state.unflushed.count(),
+            disk_bytes: property(TOTAL_SST_FILES_SIZE).unwrap_or(0),
+            unflushed_bytes: state.unflushed.bytes(),
         }
     }
 }
@@ -274,6 +339,17 @@ impl Drop for RocksEngine {
             tracing::debug!(directory = %self.dir.display(), %error, "the last flush failed");
         }
     }
+}
+
+fn open_database(
+    shared: &Shared,
+    expire_floor: &Arc<AtomicU32>,
+    disk: &dyn Disk,
+    dir: &Path,
+) -> Result<Arc<DB>, EngineError> {
+    let failed = |source: Cause| EngineError::Open { dir: dir.to_path_buf(), source };
+    let db = DB::open(&shared.database(expire_floor), dir).map_err(|error| classify(error, disk, dir, failed))?;
+    Ok(Arc::new(db))
 }
 
 /// Removes the files of flushes that did not end.

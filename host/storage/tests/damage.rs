@@ -314,3 +314,35 @@ fn m3_running_out_of_descriptors_is_not_damage() {
     let (_fixture, engine) = open(&dir);
     assert_holds(&*engine.expect("opens"), 2);
 }
+
+/// A compaction that cannot open its file stops the database, which does not notice when there are descriptors again.
+#[test]
+fn m3_flushes_return_with_the_descriptors() {
+    if let Some(dir) = limited_dir() {
+        let (_fixture, engine) = open(&dir);
+        let engine = engine.expect("opens");
+        let mut taken = Vec::new();
+        while let Ok(file) = fs::File::open("/dev/null") {
+            taken.push(file);
+        }
+        let error = engine.compact().expect_err("there are no descriptors");
+        assert_eq!(error.kind(), FailureKind::NoDescriptors, "{error:?}");
+        write(&*engine, 3);
+        let error = engine.flush().expect_err("there are no descriptors");
+        assert_eq!(error.kind(), FailureKind::NoDescriptors, "{error:?}");
+        assert_holds(&*engine, 3);
+        drop(taken);
+        assert_eq!(engine.background_failure().map(|failure| failure.kind()), Some(FailureKind::NoDescriptors));
+        engine.flush().expect("flushes again");
+        assert!(engine.background_failure().is_none());
+        engine.compact().expect("compacts again");
+        assert_holds(&*engine, 3);
+        return;
+    }
+    let root = common::temporary_dir();
+    let dir = root.path().join("e");
+    database(&dir, 3);
+    run_limited("m3_flushes_return_with_the_descriptors", "ulimit -n 64", &dir);
+    let (_fixture, engine) = open(&dir);
+    assert_holds(&*engine.expect("opens"), 3);
+}

@@ -45,6 +45,20 @@ pub(super) fn classify(
     }
 }
 
+/// `error` once more, for somebody else who meets it: as damage if it is that, otherwise as a failure to read for the same
+/// reason.
+pub(super) fn again(error: &EngineError) -> EngineError {
+    let message = error.to_string();
+    if error.is_damage() {
+        return EngineError::damaged(message);
+    }
+    let source: Cause = match error.os_reason().and_then(io::Error::raw_os_error) {
+        Some(code) => Box::new(OsFailure { message, reason: io::Error::from_raw_os_error(code) }),
+        None => message.into(),
+    };
+    EngineError::Read { source }
+}
+
 /// What the operating system said, if it did, with the words for it as they stand in `message`. Where it said several
 /// things, a missing file counts least: only as long as nothing else is wrong is it really missing.
 fn os_reason(message: &str) -> Option<(String, io::Error)> {

@@ -180,7 +180,7 @@ mod tests {
             engine.flush().expect("flushes");
             check(&engine, &model).expect("reads");
             write(&engine, &mut model, &mut random);
-            let rows = engine.unflushed_mut().begin_flush().expect("rows");
+            let rows = engine.state_mut().unflushed.begin_flush().expect("rows");
             check(&engine, &model).expect("reads");
             write(&engine, &mut model, &mut random);
             check(&engine, &model).expect("reads");
