@@ -8,8 +8,9 @@ use crate::reading::{Handle, Reading, Served};
 use crate::routes::{Place, Routes, Target, Want};
 use crate::runtime::now;
 use crate::selection::{micros, size_hint};
-use crate::sequences::Held;
+use crate::sequences::{Held, Renewal};
 use crate::session::Floor;
+use hedgerow_env::os::random_u64;
 use hedgerow_hedge::Kind;
 use hedgerow_routing::{Address, Failure, Reaction, ReplicaRead};
 use hedgerow_types::{Lag, NodeId, ReadLevel, Refusal};
@@ -21,6 +22,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 /// A node that only stands for "the reply named a leader": replies tell leaders by address.
 const NAMED: NodeId = NodeId(0);
+
+/// How often a write may take another number. The first refusal says which numbers are taken; more than one more needs
+/// others that push the floor up meanwhile.
+const RENEWALS_MAX: u32 = 3;
 
 /// An operation under way.
 pub(crate) struct Call<'a> {
@@ -38,6 +43,11 @@ pub(crate) struct Call<'a> {
     pub(crate) attempt: u32,
     /// Whether an attempt may have been applied without our knowing.
     pub(crate) is_outcome_unknown: bool,
+    /// Whether the number of a write may stand in a log. As long as it surely does not, but for the attempt that was refused
+    /// last, another number may be taken.
+    pub(crate) may_be_proposed: bool,
+    /// How often the number of a write was renewed.
+    renewals: u32,
     /// How the last attempt failed, for when there is no time for another.
     last_error: Option<Error>,
     /// Of a read that need not go to the leader: who was asked since the last pause, and how often all were.
@@ -105,9 +115,9 @@ pub(crate) async fn call_at(handle: &Handle, place: Place<'_>, body: &Body, addr
 
 async fn take_sequence(routes: &Routes, target: Target, deadline: Instant) -> Result<Held> {
     let sequences = routes.sequences(target.table, target.partition);
-    match sequences.try_take() {
+    match sequences.try_take(routes.cluster.number_clock()) {
         Some(held) => Ok(held),
-        None => timeout_at(deadline, sequences.take())
+        None => timeout_at(deadline, sequences.take(|| routes.cluster.number_clock()))
             .await
             .map_err(|_| Error::new(ErrorKind::Timeout, "too many writes wait for their result in this partition")),
     }
@@ -129,6 +139,8 @@ impl<'a> Call<'a> {
             held: None,
             attempt: 1,
             is_outcome_unknown: false,
+            may_be_proposed: false,
+            renewals: 0,
             last_error: None,
             tried: Vec::new(),
             rounds: 0,
@@ -222,7 +234,7 @@ impl<'a> Call<'a> {
         let mut extension = Extension {
             attempt: Some(self.attempt as i32),
             deadline_ms: Some(millis(left)),
-            client_id: self.held.is_some().then_some(self.routes.cluster.client_id),
+            client_id: self.held.as_ref().map(Held::client),
             sequence: self.held.as_ref().map(Held::sequence),
             ..Extension::default()
         };
@@ -284,6 +296,9 @@ impl<'a> Call<'a> {
     /// Learns from a refusal and waits as long as it asks for; gives the error if that was the last attempt.
     async fn handle_refusal(&mut self, target: Target, failure: &reply::Failure) -> Option<Error> {
         let refusal = self.learn_refusal(target, failure);
+        if self.renew_number(&refusal) {
+            return None;
+        }
         let error = Error::new(ErrorKind::from(&refusal), refusal.to_string());
         // A write carries its number, so that sending it again is always harmless.
         let reaction = self.reaction(target, Failure::Refused(&refusal));
@@ -306,7 +321,27 @@ impl<'a> Call<'a> {
             _ => {}
         });
         self.is_outcome_unknown |= matches!(refusal, Refusal::Unresolved | Refusal::Expired);
+        self.may_be_proposed |= matches!(refusal, Refusal::Unresolved | Refusal::Expired | Refusal::Stopping(_));
         refusal
+    }
+
+    /// After a refusal: takes another number for a write whose number its partition does not take. The state machine has
+    /// judged the one attempt that may have reached a log, and it did not apply the write. With another attempt it may have
+    /// applied that one and forgotten it; then the caller has to know.
+    pub(crate) fn renew_number(&mut self, refusal: &Refusal) -> bool {
+        let Refusal::SessionWindow { floor, ceiling, .. } = *refusal else { return false };
+        let Some(held) = self.held.as_mut().filter(|_| ceiling > 0) else { return false };
+        if self.may_be_proposed || self.renewals >= RENEWALS_MAX {
+            return false;
+        }
+        self.renewals += 1;
+        let client = random_u64().max(1);
+        held.renew(Renewal { floor, ceiling, clock: self.routes.cluster.number_clock(), client })
+    }
+
+    /// The client that attempts name: a write's number is that client's.
+    pub(crate) fn client_id(&self) -> u64 {
+        self.held.as_ref().map_or(self.routes.cluster.client_id, Held::client)
     }
 
     async fn handle_loss(&mut self, target: Target, lost: &Lost) -> Option<Error> {
@@ -320,6 +355,7 @@ impl<'a> Call<'a> {
             self.routes.with_map(|map| map.note_not_leader(target.partition, asked));
         }
         self.is_outcome_unknown |= lost.may_have_run();
+        self.may_be_proposed |= lost.may_have_run();
     }
 
     pub(crate) fn reaction_to_loss(&mut self, target: Target, lost: &Lost) -> Reaction {

@@ -8,7 +8,7 @@ use crate::ledger::{Book, Hedging};
 use crate::options::ClientOptions;
 use crate::pool::Pool;
 use crate::reading::Reading;
-use crate::runtime::now;
+use crate::runtime::{now, unix_micros};
 use crate::selection::Selection;
 use hedgerow_env::os::random_u64;
 use hedgerow_routing::{Address, Failure, Reaction, reaction, replica_reaction};
@@ -38,6 +38,8 @@ pub(crate) struct Cluster {
     pub(crate) book: Arc<Book>,
     /// The zero of the clock that hedging decides by.
     pub(crate) origin: Instant,
+    /// What the wall clock showed then, microseconds since 1970.
+    origin_micros: u64,
     /// Counts requests that may have several attempts.
     request_ids: AtomicU64,
     random: Mutex<Random>,
@@ -75,12 +77,20 @@ impl Cluster {
             alarm: Alarm::new(),
             book: Book::new(options.budget),
             origin: now(),
+            origin_micros: unix_micros(),
             request_ids: AtomicU64::new(1),
             reading: Reading { options: options.read.clone(), session: None }.shared(),
             options,
             random: Mutex::new(random),
             nodes: Mutex::new(Nodes { addresses: seeds, turn }),
         }
+    }
+
+    /// The clock that the numbers of writes follow, microseconds since 1970: the wall clock as it was when the client began,
+    /// and no step of it since.
+    pub(crate) fn number_clock(&self) -> u64 {
+        let elapsed = now().saturating_duration_since(self.origin);
+        self.origin_micros.saturating_add(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX))
     }
 
     /// An id that no other request of this client has.

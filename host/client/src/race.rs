@@ -428,6 +428,7 @@ impl<'c, 'a> Field<'c, 'a> {
     /// The failure that the round ended with. What is still open is taken back.
     fn take_failure(&mut self, now: Instant) -> Failed {
         self.call.is_outcome_unknown |= self.attempts.is_any_open();
+        self.call.may_be_proposed |= self.attempts.is_any_open();
         self.cancel_open(now);
         self.failed.take().unwrap_or_else(|| Failed {
             target: self.call.routes.target(self.call.place),
@@ -488,6 +489,11 @@ impl<'c, 'a> Field<'c, 'a> {
 
     /// After a failure with nothing under way: waits as the failure asks for, and says what is sent next.
     async fn recover(&mut self, failed: Failed) -> Result<Next> {
+        if let What::Refused(refusal) = &failed.what
+            && self.call.renew_number(refusal)
+        {
+            return Ok(Next { target: self.call.target(), is_extra: false, any_replica: false });
+        }
         let is_redirect = failed.is_redirect();
         let error = failed.error();
         if !self.may_retry(&failed) {

@@ -171,15 +171,16 @@ impl Routes {
         }
     }
 
-    /// The sequence numbers of writes to a partition. A partition that is new to the client goes on from the highest
-    /// number of the table: it may have been split off another and know that one's numbers.
+    /// The sequence numbers of writes to a partition. A partition that is new to the client goes on from the clock, and from
+    /// the highest number of the table: it may have been split off another and know that one's numbers.
     pub(crate) fn sequences(&self, table: TableId, partition: PartitionIndex) -> Arc<Sequences> {
         let mut state = lock(&self.state);
         if let Some(known) = state.sequences.get(&(table, partition)) {
             return known.clone();
         }
         let first = state.sequences.iter().filter(|((of, _), _)| *of == table).map(|(_, known)| known.next()).max();
-        let new = Sequences::starting_at(first.unwrap_or(1));
+        let first = first.unwrap_or(1).max(self.cluster.number_clock());
+        let new = Sequences::starting_at(self.cluster.client_id, first);
         state.sequences.insert((table, partition), new.clone());
         new
     }

@@ -17,6 +17,11 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
+/// Microseconds since 1970, by the wall clock.
+pub(crate) fn unix_micros() -> u64 {
+    OsClock.unix_micros()
+}
+
 /// When a record that is written now with `time_to_live` expires, in expiry-epoch seconds. Parts of a second count as a
 /// whole one, so that no record dies early; a time to live of zero means "never expires" and gives 0.
 pub(crate) fn expire_at(time_to_live: Option<Duration>) -> u32 {

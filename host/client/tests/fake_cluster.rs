@@ -4,7 +4,8 @@
 mod fake;
 
 use fake::{Action, Fake, Records, done, map, metadata, not_leader, page, refused, value};
-use hedgerow_client::{Client, ClientOptions, ErrorKind, Range, ScanOptions, Table};
+use hedgerow_client::{Client, ClientOptions, ErrorKind, HedgeOptions, Range, ScanOptions, Table};
+use hedgerow_types::limit::{SESSION_AHEAD_MICROS, SESSION_WINDOW};
 use hedgerow_types::{Refusal, key};
 use hedgerow_wire::message::{QueryConfigReply, SCAN_DONE, ScanReply};
 use hedgerow_wire::value::Binary;
@@ -145,8 +146,78 @@ async fn a_retried_write_keeps_its_number_and_the_next_gets_another() {
     table.set("h", "s", "1").await.unwrap();
     table.set("h", "s", "2").await.unwrap();
     let sent: Vec<_> = node.requests().iter().map(session).collect();
-    let client = sent[0].0;
-    assert_eq!(sent, [(client, 1, 1), (client, 1, 2), (client, 2, 1)]);
+    let [(client, first, 1), again, (same_client, next, 1)] = sent[..] else { panic!("{sent:?}") };
+    assert_eq!((again, same_client), ((client, first, 2), client));
+    assert!(next > first, "{sent:?}");
+}
+
+/// A partition's refusal of a number, with the range that it takes.
+fn out_of_range(request: &Request, floor: u64, ceiling: u64) -> Action {
+    refused(&Refusal::SessionWindow { sequence: session(request).1, floor, ceiling })
+}
+
+/// Plain and hedged requests go different ways through the client.
+async fn open_both(node: &Fake) -> [Table; 2] {
+    let client = Client::connect_with(&[node.address.to_string()], patient()).await.unwrap();
+    let hedge = HedgeOptions { writes: "10000ms".parse().unwrap(), ..HedgeOptions::default() };
+    [open(node.address, patient()).await, client.open_table_with("t", hedge).await.unwrap()]
+}
+
+/// Pitfall D9: a client whose clock is far behind goes on above the floor, and one whose clock is far ahead under another
+/// name. The one attempt was judged, and not applied.
+#[tokio::test]
+async fn d9_a_write_whose_number_is_out_of_range_is_sent_again_within_it() {
+    for [floor, ceiling] in [[u64::MAX - 2 * SESSION_AHEAD_MICROS, u64::MAX - SESSION_AHEAD_MICROS], [0, 5_000_000_000]]
+    {
+        let takes = floor + 1..=ceiling;
+        let node = single(move |request| match session(request).1 {
+            number if takes.contains(&number) => Action::Reply(done()),
+            _ => out_of_range(request, floor, ceiling),
+        })
+        .await;
+        for table in open_both(&node).await {
+            let before = node.requests().len();
+            table.set("h", "s", "1").await.unwrap();
+            table.set("h", "s", "2").await.unwrap();
+            let sent: Vec<_> = node.requests()[before..].iter().map(session).collect();
+            assert_eq!(sent.len(), 3, "only the first number was refused: {sent:?}");
+            assert_eq!((sent[0].0 == sent[1].0, sent[1].0), (floor > 0, sent[2].0), "{sent:?}");
+            assert!(sent[1].1 < sent[2].1, "{sent:?}");
+        }
+    }
+}
+
+/// Pitfall D9: with another attempt that may have been applied, the caller has to know.
+#[tokio::test]
+async fn d9_a_write_that_may_have_been_applied_keeps_its_number() {
+    let node = single(|request| match session(request).2 {
+        1 => refused(&Refusal::Unresolved),
+        _ => out_of_range(request, u64::MAX - 2 * SESSION_AHEAD_MICROS, u64::MAX - SESSION_AHEAD_MICROS),
+    })
+    .await;
+    for table in open_both(&node).await {
+        let before = node.requests().len();
+        let error = table.set("h", "s", "1").await.unwrap_err();
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Forgotten, true));
+        let sent: Vec<_> = node.requests()[before..].iter().map(session).collect();
+        assert!(sent.len() == 2 && sent[0].1 == sent[1].1, "{sent:?}");
+    }
+}
+
+/// Pitfall D9: somebody who pushes the floor ahead of every number keeps nobody in a circle.
+#[tokio::test]
+async fn d9_a_write_is_renewed_a_few_times_only() {
+    let node = single(|request| {
+        let floor = session(request).1 + SESSION_WINDOW;
+        out_of_range(request, floor, floor + SESSION_AHEAD_MICROS)
+    })
+    .await;
+    for table in open_both(&node).await {
+        let before = node.requests().len();
+        let error = table.set("h", "s", "1").await.unwrap_err();
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Forgotten, false));
+        assert_eq!(node.requests().len() - before, 4);
+    }
 }
 
 #[tokio::test]

@@ -126,7 +126,9 @@ impl Node {
         let result = match outcome {
             _ if write.term != entry.term => Err(Refusal::Unresolved),
             ApplyOutcome::Reply(reply) | ApplyOutcome::Repeated(reply) => Ok(reply),
-            ApplyOutcome::SessionWindow { sequence } => Err(Refusal::SessionWindow { sequence }),
+            ApplyOutcome::SessionWindow { sequence, floor, ceiling } => {
+                Err(Refusal::SessionWindow { sequence, floor, ceiling })
+            }
             ApplyOutcome::Empty => Err(Refusal::Unresolved),
         };
         let reply = match result {

@@ -5,13 +5,15 @@
 //! | `d` storage key | `1`, u32 BE expiry (0 = never), user data |
 //! | `ma` | `1`, u64 BE term, u64 BE index, u32 BE log time: the applied position |
 //! | `mc` | the group's membership as the replication layer encoded it |
+//! | `mf` | `1`, u64 BE: numbers of writes up to this one may have been forgotten; absent = sessions have no bound yet |
 //! | `s` u64 BE client, u16 BE slot | `1`, u64 BE sequence, u32 BE log time, encoded write reply |
+//! | the same, once sessions have a bound | `2`, u64 BE sequence, u32 BE log time, u64 BE log index, encoded write reply; no reply = it was too large to be kept |
 //!
-//! The leading 1 is the version of the row. Log time and expiry count expiry-epoch seconds. Data rows come first in key
+//! The first byte is the version of the row. Log time and expiry count expiry-epoch seconds. Data rows come first in key
 //! order and the applied position follows them, so that one scan sees both as of one moment.
 
 use crate::engine::EngineError;
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::time::is_expired;
 
@@ -21,6 +23,8 @@ pub(crate) const DATA: u8 = b'd';
 pub(crate) const APPLIED_KEY: &[u8] = b"ma";
 /// Key of the membership.
 pub(crate) const MEMBERSHIP_KEY: &[u8] = b"mc";
+/// Key of the largest number of a write that may have been forgotten.
+pub(crate) const FLOOR_KEY: &[u8] = b"mf";
 /// First byte of session keys.
 pub(crate) const SESSION: u8 = b's';
 /// First byte of the keys behind the sessions.
@@ -31,6 +35,9 @@ pub(crate) const ROW_HEADER_SIZE: usize = 5;
 const VERSION: u8 = 1;
 const APPLIED_SIZE: usize = 21;
 const SESSION_KEY_SIZE: usize = 11;
+/// Version of the rows of sessions that have a bound.
+const VERSION_BOUNDED: u8 = 2;
+/// Bytes of a session row of the first version before its reply.
 const SESSION_HEADER_SIZE: usize = 13;
 
 /// The engine key of the record whose storage key `parts` make up.
@@ -116,29 +123,57 @@ pub(crate) fn split_session_key(key: &[u8]) -> Result<(u64, u16), EngineError> {
     Ok((u64::from_be_bytes(*client), u16::from_be_bytes(slot)))
 }
 
+/// The stored floor of forgotten numbers.
+pub(crate) fn encode_floor(floor: u64) -> [u8; 9] {
+    let mut out = [VERSION; 9];
+    out[1..].copy_from_slice(&floor.to_be_bytes());
+    out
+}
+
+/// The inverse of [`encode_floor`].
+pub(crate) fn decode_floor(row: &[u8]) -> Result<u64, EngineError> {
+    match row.split_first_chunk::<9>() {
+        Some((&[VERSION, ref floor @ ..], [])) => Ok(u64::from_be_bytes(*floor)),
+        Some(_) | None => Err(EngineError::damaged("the floor of forgotten numbers has an unknown form")),
+    }
+}
+
 /// What stands before the encoded reply in a session row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionHeader {
     pub(crate) sequence: u64,
     /// Log time of the write.
     pub(crate) now: u32,
+    /// Log index of the write; 0 in rows of the first version, which do not hold it.
+    pub(crate) index: u64,
 }
 
 impl SessionHeader {
-    pub(crate) fn encode(self) -> [u8; SESSION_HEADER_SIZE] {
-        let mut out = [VERSION; SESSION_HEADER_SIZE];
-        out[1..9].copy_from_slice(&self.sequence.to_be_bytes());
-        out[9..].copy_from_slice(&self.now.to_be_bytes());
-        out
+    /// Appends the header to `out`, in the first version if it has no index.
+    pub(crate) fn encode(self, out: &mut BytesMut) {
+        out.put_u8(if self.index == 0 { VERSION } else { VERSION_BOUNDED });
+        out.put_u64(self.sequence);
+        out.put_u32(self.now);
+        if self.index != 0 {
+            out.put_u64(self.index);
+        }
     }
 
     /// The header of a session row and the encoded reply behind it.
     pub(crate) fn split(row: &[u8]) -> Result<(Self, &[u8]), EngineError> {
         let damaged = || EngineError::damaged("a session row has an unknown form");
-        let [VERSION, rest @ ..] = row else { return Err(damaged()) };
-        let (sequence, rest) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
-        let (now, reply) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
-        Ok((Self { sequence: u64::from_be_bytes(*sequence), now: u32::from_be_bytes(*now) }, reply))
+        let (header, rest) = row.split_first_chunk::<SESSION_HEADER_SIZE>().ok_or_else(damaged)?;
+        let mut header = &header[..];
+        let version = header.get_u8();
+        let (sequence, now) = (header.get_u64(), header.get_u32());
+        match version {
+            VERSION => Ok((Self { sequence, now, index: 0 }, rest)),
+            VERSION_BOUNDED => {
+                let (index, reply) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
+                Ok((Self { sequence, now, index: u64::from_be_bytes(*index) }, reply))
+            }
+            _ => Err(damaged()),
+        }
     }
 }
 
@@ -155,10 +190,19 @@ mod tests {
         assert_eq!(Applied::decode(&applied.encode()).expect("own form"), applied);
         assert_eq!(session_key(5, 6), [b's', 0, 0, 0, 0, 0, 0, 0, 5, 0, 6]);
         assert_eq!(split_session_key(&session_key(5, 6)).expect("own form"), (5, 6));
-        let header = SessionHeader { sequence: 7, now: 8 };
-        assert_eq!(header.encode(), [1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 8]);
-        let row = [&header.encode()[..], b"reply"].concat();
-        assert_eq!(SessionHeader::split(&row).expect("own form"), (header, &b"reply"[..]));
+        assert_eq!(encode_floor(5), [1, 0, 0, 0, 0, 0, 0, 0, 5]);
+        assert_eq!(decode_floor(&encode_floor(5)).expect("own form"), 5);
+        for (index, form) in [
+            (0, &[1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 8][..]),
+            (9, &[2, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 9]),
+        ] {
+            let header = SessionHeader { sequence: 7, now: 8, index };
+            let mut row = BytesMut::new();
+            header.encode(&mut row);
+            assert_eq!(row, form);
+            row.put_slice(b"reply");
+            assert_eq!(SessionHeader::split(&row).expect("own form"), (header, &b"reply"[..]));
+        }
     }
 
     #[test]
@@ -169,10 +213,17 @@ mod tests {
             assert!(Applied::decode(&zeros).is_err());
             assert!(split_session_key(&zeros).is_err());
             assert!(SessionHeader::split(&zeros).is_err());
+            assert!(decode_floor(&zeros).is_err());
             assert!(!is_droppable(b"dk", &zeros, u32::MAX));
         }
         for size in (0..21).chain(22..30) {
             assert!(Applied::decode(&vec![1; size]).is_err());
+        }
+        for size in (0..9).chain(10..12) {
+            assert!(decode_floor(&vec![1; size]).is_err());
+        }
+        for size in 0..21 {
+            assert!(SessionHeader::split(&vec![2; size]).is_err());
         }
     }
 

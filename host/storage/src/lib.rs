@@ -28,3 +28,4 @@ pub use memory::{MemoryEngine, MemoryEngines};
 pub use partition::{ApplyError, ApplyOutcome, FlushPoint, Partition};
 pub use read::Reader;
 pub use rocks::{RocksEngine, RocksEngines, RocksSettings};
+pub use session::Sessions;

@@ -7,7 +7,7 @@ use crate::read::Reader;
 use crate::session::{Known, SWEEP_INTERVAL, Sessions};
 use crate::write::Writer;
 use bytes::Bytes;
-use hedgerow_types::codec::{Malformed, decode_proposal};
+use hedgerow_types::codec::{Malformed, bounds_sessions, decode_proposal};
 use hedgerow_types::log::{Entry, EntryKind, LogPosition};
 use hedgerow_types::op::{Proposal, Read, ReadReply, WriteReply};
 use hedgerow_types::{Index, Sequence};
@@ -37,10 +37,15 @@ pub enum ApplyOutcome {
     Reply(WriteReply),
     /// The write had run before; this is the result of then.
     Repeated(WriteReply),
-    /// The write repeats a sequence number so old that its result is gone. Whether it ever ran is not known.
+    /// The write did not run now: whether it ran before cannot be told, or its result is not kept, or its number is too far
+    /// ahead. Numbers above `floor` and up to `ceiling` are in range.
     SessionWindow {
         /// The number.
         sequence: Sequence,
+        /// Numbers up to this one may have been forgotten.
+        floor: Sequence,
+        /// Numbers above this one are too far ahead.
+        ceiling: Sequence,
     },
     /// The entry is no write: a new leader's first entry, or a change of membership.
     Empty,
@@ -78,12 +83,13 @@ impl FlushPoint {
 }
 
 impl Partition {
-    /// The state machine over `engine`, as the engine's content says.
+    /// The state machine over `engine`, as the engine's content says. The exactly-once table is read when it is first needed,
+    /// or handed over before by [`Partition::adopt_sessions`].
     pub fn open(engine: Arc<dyn Engine>) -> Result<Self, EngineError> {
         let applied = engine.get(APPLIED_KEY)?.map_or(Ok(Applied::default()), |row| Applied::decode(&row))?;
         let membership = engine.get(MEMBERSHIP_KEY)?;
-        let sessions = Sessions::open(&*engine)?;
         let reader = Reader::new(Arc::clone(&engine), applied.now);
+        let sessions = Sessions::default();
         Ok(Self { engine, reader, applied, membership, sessions, batch: Batch::new(), is_broken: false })
     }
 
@@ -114,9 +120,36 @@ impl Partition {
         &self.engine
     }
 
-    /// Clients whose results are kept.
+    /// Reads the exactly-once table now, if it is not in memory yet.
+    pub fn load_sessions(&mut self) -> Result<(), EngineError> {
+        self.sessions.load(&*self.engine, true)
+    }
+
+    /// Takes over the exactly-once table that was read from the engine by another thread. Has no effect if it was needed
+    /// meanwhile: then it is here already, and may have changed.
+    pub fn adopt_sessions(&mut self, sessions: Sessions) {
+        self.sessions.adopt(sessions);
+    }
+
+    /// Whether the exactly-once table is in memory.
+    pub const fn has_sessions(&self) -> bool {
+        self.sessions.is_loaded()
+    }
+
+    /// Bounds the exactly-once table by another number of bytes than [`hedgerow_types::limit::SESSION_BYTES_MAX`]. All
+    /// replicas of a group must have the same bound, and must always have had it.
+    pub const fn set_session_bytes_max(&mut self, bytes_max: u64) {
+        self.sessions.set_bytes_max(bytes_max);
+    }
+
+    /// Clients whose results are kept, as far as the exactly-once table is in memory.
     pub fn session_count(&self) -> usize {
         self.sessions.client_count()
+    }
+
+    /// Bytes that the exactly-once table counts, as far as it is in memory.
+    pub const fn session_bytes(&self) -> u64 {
+        self.sessions.bytes()
     }
 
     /// Applies `entries`, which follow the applied position without a gap, and appends one outcome for each to
@@ -140,6 +173,9 @@ impl Partition {
             Some(position) => position,
             None => entries.len().saturating_sub(1),
         };
+        if entries.iter().any(needs_sessions) {
+            self.sessions.load(&*self.engine, false)?;
+        }
         outcomes.reserve(entries.len());
         for (position, entry) in entries.iter().enumerate() {
             assert_eq!(entry.index, self.applied.position.index + 1, "entries are applied without a gap");
@@ -198,18 +234,25 @@ impl Partition {
             decode_proposal(entry.data.clone()).map_err(|source| ApplyError::Entry { index: entry.index, source })?;
         // Leaders' clocks differ: taking the largest time seen keeps what has expired from coming back.
         self.applied.now = self.applied.now.max(proposal.now);
-        Ok(self.apply_proposal(&proposal)?)
+        if bounds_sessions(&entry.data) {
+            self.sessions.bound(&mut self.batch);
+        }
+        let outcome = self.apply_proposal(entry.index, &proposal)?;
+        self.sessions.trim(&mut self.batch);
+        Ok(outcome)
     }
 
-    fn apply_proposal(&mut self, proposal: &Proposal) -> Result<ApplyOutcome, EngineError> {
-        match self.sessions.look_up(proposal, &*self.engine, &mut self.batch)? {
+    fn apply_proposal(&mut self, index: Index, proposal: &Proposal) -> Result<ApplyOutcome, EngineError> {
+        let now = self.applied.now;
+        match self.sessions.look_up(proposal, now, &*self.engine, &mut self.batch)? {
             Known::Repeated(reply) => return Ok(ApplyOutcome::Repeated(reply)),
-            Known::Overwritten => return Ok(ApplyOutcome::SessionWindow { sequence: proposal.sequence }),
+            Known::Refused { floor, ceiling } => {
+                return Ok(ApplyOutcome::SessionWindow { sequence: proposal.sequence, floor, ceiling });
+            }
             Known::New => {}
         }
-        let now = self.applied.now;
         let reply = Writer { engine: &*self.engine, batch: &mut self.batch, now }.run(&proposal.write)?;
-        self.sessions.record(proposal, now, &reply, &mut self.batch);
+        self.sessions.record(proposal, (index, now), &reply, &mut self.batch);
         Ok(ApplyOutcome::Reply(reply))
     }
 
@@ -227,4 +270,10 @@ impl Partition {
         self.reader.advance(self.applied.now);
         Ok(())
     }
+}
+
+/// Whether applying `entry` looks at the exactly-once table.
+fn needs_sessions(entry: &Entry) -> bool {
+    let is_write = entry.kind == EntryKind::Normal && !entry.data.is_empty();
+    is_write || entry.index.is_multiple_of(SWEEP_INTERVAL)
 }

@@ -2,18 +2,29 @@
 //!
 //! A result lies in the slot `sequence % SESSION_WINDOW` of its client. Its row is written in the same batch as the
 //! write itself. Memory holds only which sequence each slot has; the replies stay in the engine, since they are
-//! needed rarely and can be large. The table is a function of the log alone: forgetting idle sessions goes by the log's
-//! own times, at fixed indices, in a fixed order.
+//! needed rarely. The table is a function of the log alone: what is forgotten, and when, goes by the log's own indices
+//! and times, and can be told from the rows, so that a replica that begins from a checkpoint forgets the same.
+//!
+//! The table has a bound ([decision 011](../../../docs/decisions/011-bounded-exactly-once.md)). Above it the sessions
+//! that wrote longest ago are forgotten, whole. The *floor* is the largest number of a write that was ever forgotten:
+//! a write of an unknown client is new if its number lies above the floor, and is refused otherwise. So that the floor
+//! does not run away, no number may be further ahead of the partition's present than [`SESSION_AHEAD_MICROS`]. The
+//! present is the log's time in microseconds since 1970, or the floor if that is larger: there always is a number that a
+//! client may take. Clients' numbers follow their clocks, so that fresh ones lie above the floor without being told.
 
 use crate::batch::Batch;
 use crate::engine::{Direction, Engine, EngineError, KeyRange};
-use crate::layout::{self, SESSION, SESSION_END, SessionHeader};
+use crate::layout::{self, FLOOR_KEY, SESSION, SESSION_END, SessionHeader};
 use bytes::{Bytes, BytesMut};
 use hedgerow_types::codec::{decode_write_reply, encode_write_reply};
-use hedgerow_types::limit::{SESSION_IDLE_SECONDS, SESSION_WINDOW};
+use hedgerow_types::limit::{
+    SESSION_AHEAD_MICROS, SESSION_BYTES_MAX, SESSION_IDLE_SECONDS, SESSION_REPLY_SIZE_MAX, SESSION_WINDOW,
+};
 use hedgerow_types::op::{Proposal, WriteReply};
+use hedgerow_types::time::unix_micros;
 use hedgerow_types::{ClientId, Index, Sequence};
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 /// Idle sessions are looked for at the indices divisible by this.
@@ -21,6 +32,15 @@ pub(crate) const SWEEP_INTERVAL: Index = 4_096;
 /// A sweep stops after the session with which it has removed this many results. More than `SWEEP_INTERVAL`, so that
 /// sweeps remove results faster than writes can add them.
 const SWEEP_RESULTS_MAX: usize = 8_192;
+/// Above the bound, each write's entry has sessions forgotten until this many results are gone, and the last session whole.
+/// They count several times as much as the largest result, so that a table that is far above its bound comes down to it.
+const EVICTED_RESULTS_MAX: usize = 64;
+/// How many of the sessions that wrote longest ago are looked for at a time.
+const OLDEST_COUNT: usize = 4_096;
+/// What a session counts beside its results, bytes: its place in the map.
+const CLIENT_SIZE: u64 = 128;
+/// What a result counts beside its reply, bytes: its place in its session, and its row's key and header.
+const RESULT_SIZE: u64 = 64;
 
 /// What the table knows of a write.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,132 +49,337 @@ pub(crate) enum Known {
     New,
     /// It was applied, with this result.
     Repeated(WriteReply),
-    /// A later write took its slot.
-    Overwritten,
+    /// It may have been applied and forgotten, or its number is out of range. Numbers in this range are not.
+    Refused { floor: Sequence, ceiling: Sequence },
 }
 
-/// The table of one replica.
-#[derive(Debug, Default)]
-pub(crate) struct Sessions {
+/// The exactly-once table of one replica.
+#[derive(Debug)]
+pub struct Sessions {
+    /// Whether the rows were read.
+    is_loaded: bool,
     clients: FxHashMap<ClientId, Session>,
+    /// The largest number of a write that was forgotten; `None` = the table has no bound yet, as before the log's first
+    /// entry of a node that knows of one.
+    floor: Option<Sequence>,
+    /// What the table counts, bytes.
+    bytes: u64,
+    bytes_max: u64,
+    /// The sessions that wrote longest ago, as of when they were looked for. Those that wrote since are younger than all
+    /// of these. A cache: without it the same ones are found again.
+    oldest: VecDeque<(LastWrite, ClientId)>,
     scratch: BytesMut,
 }
 
+/// A session's last write: its index, and its log time.
+type LastWrite = (Index, u32);
+
 #[derive(Debug, Default)]
 struct Session {
-    /// Log time of the latest write.
-    last: u32,
-    /// Slots in use.
-    count: usize,
-    /// Sequence in each slot, 0 = none; as long as the highest slot in use needs.
-    slots: Vec<Sequence>,
+    last: LastWrite,
+    /// Results by slot, ascending.
+    results: Vec<Held>,
+}
+
+/// A result that is kept.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    sequence: Sequence,
+    reply_size: u32,
 }
 
 impl Session {
-    fn record(&mut self, slot: u16, header: SessionHeader) {
-        let slot = usize::from(slot);
-        if self.slots.len() <= slot {
-            self.slots.resize(slot + 1, 0);
+    fn find(&self, sequence: Sequence) -> Result<usize, usize> {
+        self.results.binary_search_by_key(&slot_of(sequence), |held| slot_of(held.sequence))
+    }
+
+    fn held(&self, sequence: Sequence) -> Option<Sequence> {
+        self.find(sequence).ok().map(|position| self.results[position].sequence)
+    }
+
+    /// Whether a number below `sequence` is kept. The session's first write was new when it began, and so had a larger
+    /// number than anything of the client that had been forgotten before. So have all that came after it.
+    fn began_before(&self, sequence: Sequence) -> bool {
+        self.results.iter().any(|held| held.sequence < sequence)
+    }
+
+    /// Puts `held` into its slot and returns what was there.
+    fn put(&mut self, held: Held, last: LastWrite) -> Option<Held> {
+        self.last = self.last.max(last);
+        match self.find(held.sequence) {
+            Ok(position) => Some(std::mem::replace(&mut self.results[position], held)),
+            Err(position) => {
+                if self.results.len() == self.results.capacity() {
+                    // Most sessions of a table that is full are small.
+                    self.results.reserve_exact(self.results.len() / 2 + 1);
+                }
+                self.results.insert(position, held);
+                None
+            }
         }
-        self.count += usize::from(self.slots[slot] == 0);
-        self.slots[slot] = header.sequence;
-        self.last = self.last.max(header.now);
+    }
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self {
+            is_loaded: false,
+            clients: FxHashMap::default(),
+            floor: None,
+            bytes: 0,
+            bytes_max: SESSION_BYTES_MAX,
+            oldest: VecDeque::new(),
+            scratch: BytesMut::new(),
+        }
     }
 }
 
 impl Sessions {
-    /// Reads the table from `engine`.
-    pub(crate) fn open(engine: &dyn Engine) -> Result<Self, EngineError> {
+    /// Reads the table of the partition in `engine`, which nobody writes to meanwhile but in ways that leave the table as
+    /// it is.
+    pub fn read(engine: &dyn Engine) -> Result<Self, EngineError> {
         let mut sessions = Self::default();
+        sessions.load(engine, true)?;
+        Ok(sessions)
+    }
+
+    /// Reads the table from `engine` unless that was done.
+    pub(crate) fn load(&mut self, engine: &dyn Engine, is_bulk: bool) -> Result<(), EngineError> {
+        if self.is_loaded {
+            return Ok(());
+        }
+        let floor = engine.get(FLOOR_KEY)?.map(|row| layout::decode_floor(&row)).transpose()?;
+        let mut read = Self { floor, bytes_max: self.bytes_max, ..Self::default() };
         let mut outcome = Ok(());
-        let range = KeyRange { start: &[SESSION], end: Some(&[SESSION_END]), is_bulk: true };
-        engine.scan(range, Direction::Ascending, &mut |key, row| match sessions.restore(key, row) {
+        let range = KeyRange { start: &[SESSION], end: Some(&[SESSION_END]), is_bulk };
+        engine.scan(range, Direction::Ascending, &mut |key, row| match read.restore(key, row) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 outcome = Err(error);
                 ControlFlow::Break(())
             }
         })?;
-        outcome.map(|()| sessions)
+        outcome?;
+        read.is_loaded = true;
+        *self = read;
+        Ok(())
+    }
+
+    /// Takes over what [`Sessions::read`] has read, unless the table is in memory already.
+    pub(crate) fn adopt(&mut self, read: Self) {
+        if !self.is_loaded {
+            *self = Self { bytes_max: self.bytes_max, ..read };
+        }
+    }
+
+    pub(crate) const fn is_loaded(&self) -> bool {
+        self.is_loaded
+    }
+
+    pub(crate) const fn set_bytes_max(&mut self, bytes_max: u64) {
+        self.bytes_max = bytes_max;
     }
 
     fn restore(&mut self, key: &[u8], row: &[u8]) -> Result<(), EngineError> {
         let (client, slot) = layout::split_session_key(key)?;
-        let (header, _) = SessionHeader::split(row)?;
-        if u64::from(slot) != slot_of(header.sequence).into() || header.sequence == 0 {
+        let (header, reply) = SessionHeader::split(row)?;
+        if slot != slot_of(header.sequence) || header.sequence == 0 {
             return Err(EngineError::damaged("a session row lies in the wrong slot"));
         }
-        self.clients.entry(ClientId(client)).or_default().record(slot, header);
+        self.put(ClientId(client), header, reply.len());
         Ok(())
     }
 
-    /// What is known of `proposal`, with the changes in `batch` counted in.
+    fn put(&mut self, client: ClientId, header: SessionHeader, reply_size: usize) {
+        let bytes = &mut self.bytes;
+        let session = self.clients.entry(client).or_insert_with(|| {
+            *bytes += CLIENT_SIZE;
+            Session::default()
+        });
+        let held = Held { sequence: header.sequence, reply_size: reply_size as u32 };
+        *bytes += size_of_result(held);
+        if let Some(before) = session.put(held, (header.index, header.now)) {
+            *bytes -= size_of_result(before);
+        }
+    }
+
+    /// From now on the table has a bound.
+    pub(crate) fn bound(&mut self, batch: &mut Batch) {
+        if self.floor.is_none() {
+            self.floor = Some(0);
+            batch.put(&[FLOOR_KEY], &[&layout::encode_floor(0)]);
+        }
+    }
+
+    /// What is known of `proposal` at log time `now`, with the changes in `batch` counted in.
     pub(crate) fn look_up(
         &self,
         proposal: &Proposal,
+        now: u32,
         engine: &dyn Engine,
         batch: &mut Batch,
     ) -> Result<Known, EngineError> {
+        let Proposal { client, sequence, .. } = *proposal;
         if !is_recorded(proposal) || is_forgetful() {
             return Ok(Known::New);
         }
-        let slot = slot_of(proposal.sequence);
-        let session = self.clients.get(&proposal.client);
-        let held = session.and_then(|session| session.slots.get(usize::from(slot)).copied()).unwrap_or(0);
-        if held != proposal.sequence {
-            return Ok(if held > proposal.sequence { Known::Overwritten } else { Known::New });
+        let session = self.clients.get(&client);
+        match session.and_then(|session| session.held(sequence)) {
+            Some(held) if held == sequence => {
+                let reply = read_reply(proposal, engine, batch)?;
+                return Ok(reply.map_or_else(|| self.refused(now), Known::Repeated));
+            }
+            Some(held) if held > sequence => return Ok(self.refused(now)),
+            Some(_) | None => {}
         }
-        let key = layout::session_key(proposal.client.0, slot);
-        let row = match batch.find(&key) {
-            Some(change) => change.map(Bytes::copy_from_slice),
-            None => engine.get(&key)?,
-        };
-        let row = row.ok_or_else(|| EngineError::damaged("a session row is missing"))?;
-        let (header, reply) = SessionHeader::split(&row)?;
-        if header.sequence != proposal.sequence {
-            return Err(EngineError::damaged("a session row holds another sequence"));
-        }
-        let reply =
-            decode_write_reply(row.slice_ref(reply)).map_err(|error| EngineError::damaged(error.to_string()))?;
-        Ok(Known::Repeated(reply))
+        let Some(floor) = self.floor else { return Ok(Known::New) };
+        let may_be_forgotten =
+            sequence <= floor && !forgets_floor() && !session.is_some_and(|session| session.began_before(sequence));
+        let is_new = !may_be_forgotten && sequence <= ceiling(floor, now);
+        Ok(if is_new { Known::New } else { self.refused(now) })
     }
 
-    /// Notes in `batch` and in memory that `proposal` was applied at log time `now` with this `reply`.
-    pub(crate) fn record(&mut self, proposal: &Proposal, now: u32, reply: &WriteReply, batch: &mut Batch) {
+    fn refused(&self, now: u32) -> Known {
+        let floor = self.floor.unwrap_or(0);
+        Known::Refused { floor, ceiling: ceiling(floor, now) }
+    }
+
+    /// Notes in `batch` and in memory that `proposal` was applied at `index` and log time `now` with this `reply`.
+    pub(crate) fn record(
+        &mut self,
+        proposal: &Proposal,
+        (index, now): (Index, u32),
+        reply: &WriteReply,
+        batch: &mut Batch,
+    ) {
         if !is_recorded(proposal) {
             return;
         }
-        let slot = slot_of(proposal.sequence);
-        let header = SessionHeader { sequence: proposal.sequence, now };
+        let is_bounded = self.floor.is_some();
+        let header = SessionHeader { sequence: proposal.sequence, now, index: if is_bounded { index } else { 0 } };
         self.scratch.clear();
+        header.encode(&mut self.scratch);
+        let header_size = self.scratch.len();
         encode_write_reply(reply, &mut self.scratch);
-        batch.put(&[&layout::session_key(proposal.client.0, slot)], &[&header.encode(), &self.scratch]);
-        self.clients.entry(proposal.client).or_default().record(slot, header);
+        if is_bounded && self.scratch.len() - header_size > SESSION_REPLY_SIZE_MAX {
+            self.scratch.truncate(header_size);
+        }
+        let key = layout::session_key(proposal.client.0, slot_of(proposal.sequence));
+        batch.put(&[&key], &[&self.scratch]);
+        let reply_size = self.scratch.len() - header_size;
+        self.put(proposal.client, header, reply_size);
     }
 
-    /// Forgets sessions that are idle at log time `now`, lowest client first, up to a limit.
+    /// Forgets the sessions that wrote longest ago if the table is above its bound, as many as one entry's turn allows.
+    pub(crate) fn trim(&mut self, batch: &mut Batch) {
+        if self.bytes <= self.bytes_max || self.floor.is_none() {
+            return;
+        }
+        let mut removed = 0;
+        while self.bytes > self.bytes_max && removed < EVICTED_RESULTS_MAX {
+            let Some(client) = self.next_oldest() else { break };
+            removed += self.forget(client, batch);
+        }
+        self.write_floor(batch);
+    }
+
+    /// The session that wrote longest ago.
+    fn next_oldest(&mut self) -> Option<ClientId> {
+        loop {
+            while let Some((last, client)) = self.oldest.pop_front() {
+                if self.clients.get(&client).is_some_and(|session| session.last == last) {
+                    return Some(client);
+                }
+            }
+            if self.clients.is_empty() {
+                return None;
+            }
+            let mut all: Vec<(LastWrite, ClientId)> =
+                self.clients.iter().map(|(client, session)| (session.last, *client)).collect();
+            if all.len() > OLDEST_COUNT {
+                all.select_nth_unstable(OLDEST_COUNT);
+                all.truncate(OLDEST_COUNT);
+            }
+            all.sort_unstable();
+            self.oldest = all.into();
+        }
+    }
+
+    /// Forgets a session, and returns how many results it had. Whoever calls it for a table with a bound writes the floor
+    /// into the same batch.
+    fn forget(&mut self, client: ClientId, batch: &mut Batch) -> usize {
+        let Some(session) = self.clients.remove(&client) else { return 0 };
+        self.bytes -= CLIENT_SIZE;
+        for held in &session.results {
+            self.bytes -= size_of_result(*held);
+            self.floor = self.floor.map(|floor| floor.max(held.sequence));
+            batch.remove(&[&layout::session_key(client.0, slot_of(held.sequence))]);
+        }
+        session.results.len()
+    }
+
+    fn write_floor(&self, batch: &mut Batch) {
+        if let Some(floor) = self.floor {
+            batch.put(&[FLOOR_KEY], &[&layout::encode_floor(floor)]);
+        }
+    }
+
+    /// Forgets sessions that are idle at log time `now`, lowest client first, up to a limit. A session whose last write
+    /// lies as far in the future is idle as well: the log's time was set back since, and nothing else would end it.
     pub(crate) fn sweep(&mut self, now: u32, batch: &mut Batch) {
-        let idle = |session: &Session| now.saturating_sub(session.last) > SESSION_IDLE_SECONDS;
+        let idle = |session: &Session| now.abs_diff(session.last.1) > SESSION_IDLE_SECONDS;
         let mut clients: Vec<ClientId> =
             self.clients.iter().filter(|(_, session)| idle(session)).map(|(client, _)| *client).collect();
+        if clients.is_empty() {
+            return;
+        }
         clients.sort_unstable();
         let mut removed = 0;
         for client in clients {
             if removed >= SWEEP_RESULTS_MAX {
                 break;
             }
-            let Some(session) = self.clients.remove(&client) else { continue };
-            removed += session.count;
-            for (slot, _) in (0u16..).zip(&session.slots).filter(|(_, sequence)| **sequence != 0) {
-                batch.remove(&[&layout::session_key(client.0, slot)]);
-            }
+            removed += self.forget(client, batch);
         }
+        self.write_floor(batch);
     }
 
     /// Clients that have a session.
     pub(crate) fn client_count(&self) -> usize {
         self.clients.len()
     }
+
+    /// What the table counts, bytes.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// The result of the repeated write `proposal`, unless it was too large to be kept.
+fn read_reply(proposal: &Proposal, engine: &dyn Engine, batch: &mut Batch) -> Result<Option<WriteReply>, EngineError> {
+    let key = layout::session_key(proposal.client.0, slot_of(proposal.sequence));
+    let row = match batch.find(&key) {
+        Some(change) => change.map(Bytes::copy_from_slice),
+        None => engine.get(&key)?,
+    };
+    let row = row.ok_or_else(|| EngineError::damaged("a session row is missing"))?;
+    let (header, reply) = SessionHeader::split(&row)?;
+    if header.sequence != proposal.sequence {
+        return Err(EngineError::damaged("a session row holds another sequence"));
+    }
+    if reply.is_empty() {
+        return Ok(None);
+    }
+    decode_write_reply(row.slice_ref(reply)).map(Some).map_err(|error| EngineError::damaged(error.to_string()))
+}
+
+const fn size_of_result(held: Held) -> u64 {
+    RESULT_SIZE + held.reply_size as u64
+}
+
+/// The largest number that a write may have.
+fn ceiling(floor: Sequence, now: u32) -> Sequence {
+    unix_micros(now).max(floor).saturating_add(SESSION_AHEAD_MICROS)
 }
 
 fn is_recorded(proposal: &Proposal) -> bool {
@@ -173,5 +398,15 @@ fn is_forgetful() -> bool {
 
 #[cfg(not(feature = "mutations"))]
 const fn is_forgetful() -> bool {
+    false
+}
+
+#[cfg(feature = "mutations")]
+fn forgets_floor() -> bool {
+    crate::mutations::FORGET_FLOOR.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+#[cfg(not(feature = "mutations"))]
+const fn forgets_floor() -> bool {
     false
 }

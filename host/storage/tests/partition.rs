@@ -3,6 +3,8 @@
 
 mod common;
 
+#[path = "partition/bounded.rs"]
+mod bounded;
 #[path = "partition/reads.rs"]
 mod reads;
 #[path = "partition/sessions.rs"]

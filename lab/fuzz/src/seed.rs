@@ -236,7 +236,10 @@ fn replies() -> Vec<(Method, Reply)> {
                 ..ListNodesReply::default()
             }),
         ),
-        (Method::Remove, Reply::refused(&Refusal::SessionWindow { sequence: 3 }, Some(&server()))),
+        (
+            Method::Remove,
+            Reply::refused(&Refusal::SessionWindow { sequence: 3, floor: 4, ceiling: 5 }, Some(&server())),
+        ),
         (Method::Ttl, Reply::refused(&Refusal::Lagging(lag), Some(&server()))),
     ];
     for method in

@@ -469,7 +469,7 @@ mod tests {
         let error = Status::Corruption.code();
         let corrupt = Reply::Get(GetReply { error, ..GetReply::default() });
         assert!(matches!(reply_of(Method::Get, &corrupt, &Call::GET), Received::Nonsense(_)));
-        let window = Reply::refused(&Refusal::SessionWindow { sequence: 1 }, None);
+        let window = Reply::refused(&Refusal::SessionWindow { sequence: 1, floor: 0, ceiling: 0 }, None);
         assert!(matches!(reply_of(Method::Get, &window, &Call::GET), Received::Nonsense(_)));
         let busy = Reply::refused(&Refusal::Busy("full".into()), None);
         assert!(matches!(reply_of(Method::Get, &busy, &Call::GET), Received::Refused { is_clean: true, .. }));

@@ -38,7 +38,7 @@ fn each_failure_has_its_reaction() {
         (Refusal::Lagging(Lag::default()), "rrrrrrrr", "rrrrrrrr"),
         (Refusal::Unresolved, "mmmmmmmm", "F"),
         (Refusal::Expired, "F", "F"),
-        (Refusal::SessionWindow { sequence: 1 }, "F", "F"),
+        (Refusal::SessionWindow { sequence: 1, floor: 2, ceiling: 3 }, "F", "F"),
         (Refusal::Invalid(text()), "F", "F"),
         (Refusal::TooLarge(text()), "F", "F"),
         (Refusal::NoTable, "mF", "mF"),

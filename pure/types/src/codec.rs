@@ -8,8 +8,16 @@ use crate::op::{Check, Mutation, Proposal, Write, WriteDetail, WriteReply};
 use alloc::vec::Vec;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// Version of both forms; the first byte of each.
+/// Version of an encoded reply, its first byte; and of proposals that were encoded before sessions had a bound.
 pub const VERSION: u8 = 1;
+/// Version of an encoded proposal, its first byte. Older proposals have the same form and are read too; the number tells the
+/// state machine from which entry on all replicas bound their sessions.
+pub const PROPOSAL_VERSION: u8 = 2;
+
+/// Whether whoever encoded the proposal `data` bounds sessions.
+pub fn bounds_sessions(data: &[u8]) -> bool {
+    data.first().is_some_and(|version| *version >= PROPOSAL_VERSION)
+}
 
 /// Stored bytes that do not have the form they should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,7 +26,7 @@ pub struct Malformed(pub &'static str);
 
 /// Appends `proposal` to `out`.
 pub fn encode_proposal(proposal: &Proposal, out: &mut BytesMut) {
-    out.put_u8(VERSION);
+    out.put_u8(PROPOSAL_VERSION);
     out.put_u64_le(proposal.client.0);
     out.put_u64_le(proposal.sequence);
     out.put_u32_le(proposal.now);
@@ -72,7 +80,9 @@ pub fn encode_proposal(proposal: &Proposal, out: &mut BytesMut) {
 /// The inverse of [`encode_proposal`]; refuses other versions, unknown operations and trailing bytes.
 pub fn decode_proposal(data: Bytes) -> Result<Proposal, Malformed> {
     let mut input = Input { data, what: "proposal" };
-    input.version()?;
+    if !(VERSION..=PROPOSAL_VERSION).contains(&input.u8()?) {
+        return Err(input.malformed());
+    }
     let client = ClientId(input.u64()?);
     let sequence = input.u64()?;
     let now = input.u32()?;
@@ -291,7 +301,7 @@ mod tests {
         let mut out = BytesMut::new();
         encode_proposal(&Proposal { client: ClientId(2), sequence: 3, now: 4, write }, &mut out);
         let expected: Vec<u8> = [
-            &[1][..],
+            &[2][..],
             &[2, 0, 0, 0, 0, 0, 0, 0],
             &[3, 0, 0, 0, 0, 0, 0, 0],
             &[4, 0, 0, 0],
@@ -302,6 +312,21 @@ mod tests {
         ]
         .concat();
         assert_eq!(out, expected);
+        assert!(bounds_sessions(&out));
+    }
+
+    #[test]
+    fn a_proposal_of_the_first_version_is_read_and_a_later_one_is_not() {
+        let proposal = Proposal { client: ClientId(2), sequence: 3, now: 4, write: Write::Nothing };
+        let mut out = BytesMut::new();
+        encode_proposal(&proposal, &mut out);
+        for (version, is_read) in [(0, false), (1, true), (2, true), (3, false)] {
+            out[0] = version;
+            let decoded = decode_proposal(out.clone().freeze());
+            assert_eq!(decoded.as_ref().ok(), is_read.then_some(&proposal), "version {version}");
+        }
+        out[0] = 1;
+        assert!(!bounds_sessions(&out) && !bounds_sessions(&[]));
     }
 
     #[test]

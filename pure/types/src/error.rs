@@ -92,11 +92,17 @@ pub enum Refusal {
     /// The deadline passed. For a write the outcome is not known.
     #[error("the deadline passed")]
     Expired,
-    /// A write repeats a sequence number whose result is no longer kept. Do not send it again.
-    #[error("sequence {sequence} is older than the session window")]
+    /// A write was not applied now, because its partition cannot tell whether it was before: its result is no longer kept,
+    /// or its number is out of range. Do not send it again under this number. If it was sent only once, it was never
+    /// applied, and may be sent under a number within the range.
+    #[error("the result of write {sequence} is not kept, if it was applied")]
     SessionWindow {
-        /// The number that was repeated.
+        /// The write's number.
         sequence: u64,
+        /// Numbers up to this one may have been forgotten.
+        floor: u64,
+        /// Numbers above this one are too far ahead of the partition's present; 0 = the range is not known.
+        ceiling: u64,
     },
     /// The request is not allowed as it stands. Do not send it again.
     #[error("{0}")]

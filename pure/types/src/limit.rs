@@ -32,3 +32,11 @@ pub const REPLICA_COUNT_MAX: u32 = 7;
 pub const SESSION_WINDOW: u64 = 1_024;
 /// Seconds after its last write for which a session is kept, measured on the log's own timestamps.
 pub const SESSION_IDLE_SECONDS: u32 = 3_600;
+/// Bytes that the sessions of one partition may take, as the exactly-once table counts them. Beyond it those that wrote
+/// longest ago are forgotten. All replicas of a partition must have the same limit, since it decides what they refuse.
+pub const SESSION_BYTES_MAX: u64 = 32 << 20;
+/// Largest encoded result of a write that is kept for a repetition, bytes. Of a larger one only is kept that there was one.
+pub const SESSION_REPLY_SIZE_MAX: usize = 1_024;
+/// How far ahead of its partition's present a write's sequence number may be, microseconds. What a partition's present is:
+/// `host/storage/src/session.rs`.
+pub const SESSION_AHEAD_MICROS: u64 = 3_600_000_000;

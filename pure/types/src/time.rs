@@ -48,6 +48,11 @@ pub const fn expiry_seconds(unix_micros: u64) -> u32 {
     if seconds > u32::MAX as u64 { u32::MAX } else { seconds as u32 }
 }
 
+/// The beginning of a second of the expiry epoch, in microseconds since 1970.
+pub const fn unix_micros(expiry_seconds: u32) -> u64 {
+    (EXPIRY_EPOCH_UNIX_SECONDS + expiry_seconds as u64) * 1_000_000
+}
+
 /// Whether a record that expires at `expire_at` (expiry-epoch seconds, 0 = never) is dead at `now`.
 pub const fn is_expired(expire_at: u32, now: u32) -> bool {
     expire_at != 0 && expire_at <= now

@@ -147,7 +147,7 @@ impl Failure {
             4 => Refusal::Busy(text()),
             5 => Refusal::Unresolved,
             6 => Refusal::Expired,
-            7 => Refusal::SessionWindow { sequence: message.parse().unwrap_or(0) },
+            7 => read_session_window(message),
             8 => Refusal::Invalid(text()),
             9 => Refusal::TooLarge(text()),
             10 => Refusal::NoTable,
@@ -195,7 +195,8 @@ fn held(refusal: &Refusal) -> Text {
         | Refusal::Invalid(text)
         | Refusal::TooLarge(text)
         | Refusal::Stopping(text) => Text::from(text.as_str()),
-        Refusal::SessionWindow { sequence } => Text::from(sequence.to_string()),
+        Refusal::SessionWindow { sequence, ceiling: 0, .. } => Text::from(sequence.to_string()),
+        Refusal::SessionWindow { sequence, floor, ceiling } => Text::from(format!("{sequence} {floor} {ceiling}")),
         Refusal::Lagging(lag) => Text::from(written_lag(lag)),
         Refusal::BusyFor { estimated_wait_ms } => Text::from(estimated_wait_ms.to_string()),
         Refusal::NotLeader { .. }
@@ -209,6 +210,13 @@ fn held(refusal: &Refusal) -> Text {
         | Refusal::TableExists
         | Refusal::Unknown => Text::default(),
     }
+}
+
+/// The number, and where they are known the ends of the range.
+fn read_session_window(message: &str) -> Refusal {
+    let mut numbers = message.split(' ').map(|number| number.parse().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    Refusal::SessionWindow { sequence: next(), floor: next(), ceiling: next() }
 }
 
 /// Entries, and after a space milliseconds where they are known.

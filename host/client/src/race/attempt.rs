@@ -23,6 +23,8 @@ use tokio::time::Instant;
 /// servers work for it.
 pub(super) struct Attempt<'a> {
     pub(super) request: Request<'a>,
+    /// Whom it named as its client.
+    pub(super) client: u64,
     pub(super) asked: Asked,
     pub(super) target: Target,
     /// Its number in the present round's race; `None` = the race no longer counts on it.
@@ -156,9 +158,9 @@ impl<'a> Attempt<'a> {
     /// Takes it back if it is open, and tells those who keep account how long it was waited for.
     pub(super) fn cancel(&mut self, now: Instant) {
         let Some(waiting) = self.waiting.take() else { return };
-        let Request { cluster, hedging, sort, id } = self.request;
+        let Request { hedging, sort, id, .. } = self.request;
         let cancel = Cancel {
-            client_id: cluster.client_id,
+            client_id: self.client,
             request_id: id,
             attempt: Some(self.asked.number as i32),
             tie: self.tie.clone().map(Binary),

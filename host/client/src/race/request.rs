@@ -130,6 +130,8 @@ impl<'a> Request<'a> {
         let mut extension = call.extension(target, floor, now);
         extension.tie.clone_from(&tie);
         let level = self.complete(&mut extension, next, part, floor);
+        let client = call.client_id();
+        extension.client_id = Some(client);
         let late_at = call.deadline.min(now + self.cluster.options.attempt_timeout());
         let limits = Limits { now, deadline: late_at, give_up_at: call.deadline };
         let submitted = call.submit(target, asked.node, extension, limits);
@@ -141,7 +143,23 @@ impl<'a> Request<'a> {
             Err(lost) => (None, Some(lost)),
         };
         let number = Some(asked.number as u8);
-        (Attempt { request: self, asked, target, number, waiting, sent, at: now, late_at, floor, level, tie }, lost)
+        (
+            Attempt {
+                request: self,
+                client,
+                asked,
+                target,
+                number,
+                waiting,
+                sent,
+                at: now,
+                late_at,
+                floor,
+                level,
+                tie,
+            },
+            lost,
+        )
     }
 
     /// Whether the selector is told about an attempt: of reads, where it chose or where its numbers are asked for.
@@ -155,7 +173,6 @@ impl<'a> Request<'a> {
         let options = &self.hedging.options;
         let asked = part.asked;
         extension.attempt = Some(asked.number as i32);
-        extension.client_id = Some(self.cluster.client_id);
         extension.request_id = Some(self.id);
         extension.cause = cause(asked.kind).filter(|_| next.is_extra).map(Cause::code);
         extension.wants_trace = options.wants_trace;

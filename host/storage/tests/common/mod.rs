@@ -6,7 +6,7 @@ pub mod model;
 
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::sim::SimDisk;
-use hedgerow_storage::{Engine, Engines, MemoryEngines, Partition, RocksEngines, RocksSettings};
+use hedgerow_storage::{Direction, Engine, Engines, KeyRange, MemoryEngines, Partition, RocksEngines, RocksSettings};
 use hedgerow_types::ClientId;
 use hedgerow_types::codec::encode_proposal;
 use hedgerow_types::log::{Entry, EntryKind};
@@ -15,6 +15,7 @@ use hedgerow_types::random::Random;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -139,6 +140,26 @@ impl<F: Fixture> Store<F> {
         let point = self.partition().flush_point();
         self.partition().engine().flush().expect("flushes");
         self.partition().mark_flushed(point);
+    }
+
+    /// All rows.
+    pub fn rows(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut rows = Vec::new();
+        let mut visit = |key: &[u8], value: &[u8]| {
+            rows.push((key.to_vec(), value.to_vec()));
+            ControlFlow::Continue(())
+        };
+        let engine = self.partition().engine();
+        engine.scan(KeyRange::default(), Direction::Ascending, &mut visit).expect("scans");
+        rows
+    }
+
+    /// The exactly-once table as a replica reads it that has just begun.
+    pub fn reload_sessions(&mut self) {
+        let engine = Arc::clone(self.partition().engine());
+        let mut partition = Partition::open(engine).expect("opens");
+        partition.load_sessions().expect("reads");
+        self.partition = Some(partition);
     }
 
     /// Loses what is not durable, and opens what remains.

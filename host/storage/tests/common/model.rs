@@ -9,6 +9,7 @@ use hedgerow_types::limit::{SCAN_PAGE_ROWS_MAX, SESSION_IDLE_SECONDS, SESSION_WI
 use hedgerow_types::op::{
     Filter, MultiGet, Mutation, Proposal, Read, ReadReply, Row, Scan, Selection, Write, WriteDetail, WriteReply,
 };
+use hedgerow_types::time::EXPIRY_EPOCH_UNIX_SECONDS;
 use std::collections::BTreeMap;
 
 type Key = Vec<u8>;
@@ -26,6 +27,8 @@ pub struct Model {
     now: u32,
     /// Per client: log time of its last applied write, and everything it ever wrote.
     clients: BTreeMap<u64, (u32, BTreeMap<u64, WriteReply>)>,
+    /// The largest number that was forgotten.
+    floor: u64,
 }
 
 fn join(prefix: &[u8], suffix: &[u8]) -> Key {
@@ -41,8 +44,14 @@ impl Model {
         self.index += 1;
         let outcome = proposal.map_or(ApplyOutcome::Empty, |proposal| self.apply_proposal(proposal));
         if self.index.is_multiple_of(4_096) {
-            let now = self.now;
-            self.clients.retain(|_, (last, _)| u64::from(*last) + u64::from(SESSION_IDLE_SECONDS) >= u64::from(now));
+            let (now, floor) = (self.now, &mut self.floor);
+            self.clients.retain(|_, (last, results)| {
+                let stays = u64::from(*last) + u64::from(SESSION_IDLE_SECONDS) >= u64::from(now);
+                if !stays {
+                    *floor = results.keys().copied().chain([*floor]).max().expect("not empty");
+                }
+                stays
+            });
         }
         outcome
     }
@@ -53,14 +62,21 @@ impl Model {
 
     fn apply_proposal(&mut self, proposal: &Proposal) -> ApplyOutcome {
         self.now = self.now.max(proposal.now);
-        let is_recorded = proposal.client.0 != 0 && proposal.sequence != 0;
-        if is_recorded && let Some((_, results)) = self.clients.get(&proposal.client.0) {
-            let same_slot = |sequence: &u64| sequence % SESSION_WINDOW == proposal.sequence % SESSION_WINDOW;
-            if results.keys().any(|sequence| same_slot(sequence) && *sequence > proposal.sequence) {
-                return ApplyOutcome::SessionWindow { sequence: proposal.sequence };
-            }
-            if let Some(result) = results.get(&proposal.sequence) {
-                return ApplyOutcome::Repeated(result.clone());
+        let sequence = proposal.sequence;
+        let is_recorded = proposal.client.0 != 0 && sequence != 0;
+        let nothing = Default::default();
+        if is_recorded {
+            let results = self.clients.get(&proposal.client.0).map_or(&nothing, |(_, results)| results);
+            let shares_slot = |one: u64, other: u64| one % SESSION_WINDOW == other % SESSION_WINDOW;
+            let is_kept = |one: u64| !results.keys().any(|other| shares_slot(one, *other) && one < *other);
+            let present = ((EXPIRY_EPOCH_UNIX_SECONDS + u64::from(self.now)) * 1_000_000).max(self.floor);
+            let ceiling = present + 3_600_000_000;
+            let may_be_forgotten =
+                sequence <= self.floor && !results.keys().any(|one| *one < sequence && is_kept(*one));
+            match results.get(&sequence) {
+                Some(result) if is_kept(sequence) => return ApplyOutcome::Repeated(result.clone()),
+                None if is_kept(sequence) && !may_be_forgotten && sequence <= ceiling => {}
+                _ => return ApplyOutcome::SessionWindow { sequence, floor: self.floor, ceiling },
             }
         }
         let result = self.write(&proposal.write);
