@@ -81,6 +81,8 @@ pub struct Config {
     /// Clients' reads that are served each time the node is driven; the others wait for the next time. Fewer let cancels and
     /// other nodes' messages come sooner under load, more cost less. At least 1.
     pub reads_per_turn: usize,
+    /// Files and connections that the node may have open together; see `files.rs`.
+    pub files_max: u64,
     /// Whether the node takes the admin command `fault`, which makes it slow or stand still.
     pub may_fault: bool,
     /// What counts as slow; slow nodes should not lead.
@@ -110,6 +112,7 @@ impl Config {
             flush_node_bytes: 256 << 20,
             replay_bytes_max: REPLAY_BYTES_MAX,
             reads_per_turn: READS_PER_TURN,
+            files_max: 1 << 20,
             may_fault: false,
             slow: SlowLimits::default(),
             seed,

@@ -23,6 +23,7 @@
 //! | `metadata.rs` | what the leader of the metadata does |
 //! | `hosting.rs` | acting on the catalogue: which replicas are here, and in which group |
 //! | `fault.rs` | faults made on request |
+//! | `files.rs` | how many replicas and connections the limit of open files allows |
 //! | `report.rs` | what nodes tell each other |
 //! | `founding.rs`, `identity.rs`, `open.rs`, `recover.rs` | starting |
 //! | `snapshot.rs`, `job.rs` | checkpoints; work that blocks |
@@ -38,6 +39,7 @@ pub mod config;
 mod drive;
 mod failure;
 mod fault;
+pub mod files;
 mod forward;
 mod founding;
 mod hosting;

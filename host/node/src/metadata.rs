@@ -139,7 +139,11 @@ impl Node {
             since.is_some_and(|since| now.instant.since(since) >= GONE_AFTER)
         };
         let others = self.config.peers.keys().copied().filter(|node| *node != self.config.node);
-        Presence { alive: self.alive_nodes(now), gone: others.filter(is_gone).collect() }
+        let gone = others.filter(is_gone).collect();
+        let said = self.reports.nodes.iter().map(|(node, (report, _))| (*node, report.replicas_max));
+        // The metadata's own replica is not among those that are placed.
+        let room = said.filter(|(_, most)| *most > 0).map(|(node, most)| (node, most - 1)).collect();
+        Presence { alive: self.alive_nodes(now), gone, room }
     }
 
     fn abandon_change(&mut self, refusal: &Refusal) {
@@ -409,7 +413,7 @@ fn make(
 ) -> Result<Value, CatalogueError> {
     Ok(match change {
         Change::CreateTable(spec) => {
-            let id = draft.create_table(spec, &presence.alive, now.unix_micros / 1_000_000)?;
+            let id = draft.create_table_within(spec, presence, now.unix_micros / 1_000_000)?;
             json!({ "created": id.0 })
         }
         Change::DropTable { name, if_exists } => {

@@ -181,6 +181,18 @@ impl Host {
         });
     }
 
+    /// Whether another client may be served.
+    pub(crate) fn has_room_for_client(&self) -> bool {
+        let node = self.node.borrow();
+        (self.clients.count() as u64) < node.config.clients_max(node.hosted.len())
+    }
+
+    fn has_room_for_newcomer(&self) -> bool {
+        let node = self.node.borrow();
+        let most = node.config.clients_max(node.hosted.len()) + node.config.newcomers_max();
+        self.clients.connections.get() < most
+    }
+
     pub(crate) fn is_clients_turn(&self) -> bool {
         !self.clients.is_overloaded() && !self.faults.is_full()
     }
@@ -231,6 +243,8 @@ async fn accept(host: Rc<Host>, listener: TcpListener) {
     let mut last = 0;
     loop {
         match listener.accept().await {
+            // Files are kept for the log, for replicas and for the other nodes.
+            Ok((_, from)) if !host.has_room_for_newcomer() => tracing::debug!(%from, "too many connections"),
             Ok((stream, _)) => {
                 last += 1;
                 let _ = stream.set_nodelay(true);

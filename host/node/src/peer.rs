@@ -187,6 +187,9 @@ pub struct Report {
     /// What the operator says about its place.
     #[prost(btree_map = "string, string", tag = "6")]
     pub labels: BTreeMap<String, String>,
+    /// Most replicas that it may host; 0 from a node that does not say.
+    #[prost(uint64, tag = "20")]
+    pub replicas_max: u64,
 }
 
 /// One replica in a [`Report`].

@@ -38,6 +38,7 @@ impl Node {
             replicas,
             is_complete: is_due,
             labels: self.config.labels.clone(),
+            replicas_max: self.config.replicas_max().max(1),
         };
         if is_due {
             self.reports.last_sent = Some(now.instant);

@@ -40,6 +40,7 @@ impl Node {
             "address": self.address_text(node).map_or_else(String::new, |text| text.to_string()),
             "state": if self.is_alive(node, now) { "alive" } else { "dead" },
             "replicas": replicas.len(),
+            "replicas_max": self.reports.nodes.get(&node).map(|(report, _)| report.replicas_max),
             "leaders": leaders,
             "slow_score": slow_score,
             "is_slow": is_slow,

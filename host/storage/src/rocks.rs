@@ -22,7 +22,7 @@ use bytes::Bytes;
 use failure::classify;
 use hedgerow_env::os::{OsDisk, random_u64};
 use hedgerow_env::{Disk, create_dir_durably, parent_of};
-use options::Shared;
+use options::{Shared, SpareFiles};
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::properties::{BACKGROUND_ERRORS, ESTIMATE_NUM_KEYS, TOTAL_SST_FILES_SIZE};
 use rocksdb::{DB, ErrorKind, IngestExternalFileOptions, Options, SstFileWriter, WaitForCompactOptions};
@@ -89,6 +89,8 @@ pub struct RocksEngine {
     life: u64,
     flush_files: AtomicU64,
     expire_floor: Arc<AtomicU32>,
+    /// Given back when the database is closed.
+    spare_files: SpareFiles,
 }
 
 /// What one lock guards, so that a read takes no second one.
@@ -121,7 +123,8 @@ impl RocksEngine {
             return Err(EngineError::damaged(format!("{} has tables and no {CURRENT_FILE}", dir.display())));
         }
         let expire_floor = Arc::new(AtomicU32::new(0));
-        let db = open_database(shared, &expire_floor, disk, dir)?;
+        let spare_files = SpareFiles::take(shared);
+        let db = open_database(&spare_files, &expire_floor, disk, dir)?;
         // Not before the database has locked the directory: another process may be writing the one that would go.
         remove_leftovers(disk, dir).map_err(failed_io)?;
         Ok(Self {
@@ -134,6 +137,7 @@ impl RocksEngine {
             life: random_u64(),
             flush_files: AtomicU64::new(0),
             expire_floor,
+            spare_files,
         })
     }
 
@@ -217,7 +221,7 @@ impl RocksEngine {
             Ok(Ok(db)) => drop(db),
             Err(_) => {}
         }
-        state.db = open_database(&self.shared, &self.expire_floor, &OsDisk, &self.dir);
+        state.db = open_database(&self.spare_files, &self.expire_floor, &OsDisk, &self.dir);
         state.db().map(|_| true)
     }
 
@@ -342,13 +346,13 @@ impl Drop for RocksEngine {
 }
 
 fn open_database(
-    shared: &Shared,
+    spare_files: &SpareFiles,
     expire_floor: &Arc<AtomicU32>,
     disk: &dyn Disk,
     dir: &Path,
 ) -> Result<Arc<DB>, EngineError> {
     let failed = |source: Cause| EngineError::Open { dir: dir.to_path_buf(), source };
-    let db = DB::open(&shared.database(expire_floor), dir).map_err(|error| classify(error, disk, dir, failed))?;
+    let db = DB::open(&spare_files.database(expire_floor), dir).map_err(|error| classify(error, disk, dir, failed))?;
     Ok(Arc::new(db))
 }
 

@@ -4,12 +4,13 @@
 
 use crate::catalogue::Catalogue;
 use crate::error::CatalogueError;
+use crate::learner::Presence;
 use crate::limit::{
     ADDRESS_SIZE_MAX, LABEL_COUNT_MAX, LABEL_SIZE_MAX, NODE_COUNT_MAX, READ_REPLICA_COUNT_MAX, SPLIT_KEYS_SIZE_MAX,
 };
 use crate::model::{Node, Partition, Replica, ReplicaRole, Table, TableKind, TableSpec, TableState};
 use crate::option::{self, Settings};
-use crate::spread::{Spread, is_placeable};
+use crate::spread::{NoRoom, Spread, is_placeable};
 use hedgerow_types::limit::{
     PARTITION_COUNT_MAX, PARTITION_COUNT_MIN, REPLICA_COUNT_MAX, TABLE_COUNT_MAX, TABLE_NAME_SIZE_MAX,
 };
@@ -25,6 +26,16 @@ impl Catalogue {
         alive: &BTreeSet<NodeId>,
         unix_seconds: u64,
     ) -> Result<TableId, CatalogueError> {
+        self.create_table_within(spec, &Presence { alive: alive.clone(), ..Presence::default() }, unix_seconds)
+    }
+
+    /// As [`Catalogue::create_table`], unless a node would host more replicas than it may.
+    pub fn create_table_within(
+        &mut self,
+        spec: TableSpec,
+        presence: &Presence,
+        unix_seconds: u64,
+    ) -> Result<TableId, CatalogueError> {
         check_name(&spec.name)?;
         Settings::from_options(&spec.options)?;
         let starts = starts(&spec)?;
@@ -34,12 +45,18 @@ impl Catalogue {
         if self.tables.len() >= TABLE_COUNT_MAX {
             return Err(CatalogueError::TooManyTables(self.tables.len()));
         }
-        check_replica_count(spec.replica_count, self.placeable(alive).count())?;
+        check_replica_count(spec.replica_count, self.placeable(&presence.alive).count())?;
         check_read_replica_count(&spec.options, spec.replica_count, self.nodes.len())?;
 
         let id = TableId(self.next_table);
-        let mut spread = Spread::new(self, alive);
+        let mut spread = Spread::new(self, presence);
         let placed = spread.place(id, spec.partition_count, spec.replica_count);
+        let placed = placed.map_err(|NoRoom { node, room }| CatalogueError::NoRoom {
+            partition_count: spec.partition_count,
+            replica_count: spec.replica_count,
+            node,
+            room,
+        })?;
         let mut partitions = Vec::with_capacity(starts.len());
         for (start, nodes) in starts.into_iter().zip(placed) {
             partitions.push(self.new_partition(start, &nodes));

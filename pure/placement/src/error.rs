@@ -44,6 +44,21 @@ pub enum CatalogueError {
         /// What is possible.
         rule: String,
     },
+    /// A node would host more replicas than the files that it may open allow.
+    #[error(
+        "{partition_count} partitions of {replica_count} replicas do not fit: node {} may host {room} replicas. Use fewer \
+         partitions, raise its limit of open files (`ulimit -Hn`, or LimitNOFILE= of systemd), or add nodes", node.0
+    )]
+    NoRoom {
+        /// Partitions of the table.
+        partition_count: u32,
+        /// Replicas of each.
+        replica_count: u32,
+        /// The node.
+        node: NodeId,
+        /// Most replicas that it may host.
+        room: u64,
+    },
     /// There cannot be so many read-only replicas in this cluster.
     #[error("{count} read replicas per partition are not possible: {rule}")]
     ReadReplicaCount {
@@ -125,6 +140,7 @@ impl From<CatalogueError> for Refusal {
             | CatalogueError::TooManyTables(_)
             | CatalogueError::PartitionCount { .. }
             | CatalogueError::ReplicaCount { .. }
+            | CatalogueError::NoRoom { .. }
             | CatalogueError::ReadReplicaCount { .. }
             | CatalogueError::SplitKeys(_)
             | CatalogueError::UnknownOption { .. }

@@ -30,6 +30,8 @@ pub struct Presence {
     pub alive: BTreeSet<NodeId>,
     /// Silent for so long that their learners should be elsewhere. A node that is alive too counts as alive.
     pub gone: BTreeSet<NodeId>,
+    /// Most replicas that a node may host. A node that is not in it may host any number.
+    pub room: BTreeMap<NodeId, u64>,
 }
 
 impl Presence {
@@ -41,7 +43,8 @@ impl Presence {
 impl Catalogue {
     /// Whether [`Catalogue::arrange_learners`] would change anything. Looks at every partition, and at nothing else.
     pub fn wants_arranging(&self, presence: &Presence) -> bool {
-        let placeable: Vec<NodeId> = self.placeable(&presence.alive).collect();
+        let spread = Spread::new(self, presence);
+        let placeable: Vec<NodeId> = spread.nodes_with_room().collect();
         self.tables.values().filter(|table| is_arranged(table)).any(|table| {
             let wanted = option::read_replicas(&table.options) as usize;
             table.partitions.iter().any(|partition| {
@@ -101,7 +104,7 @@ impl Catalogue {
     }
 
     fn add_missing_learners(&mut self, presence: &Presence, changed: &mut BTreeSet<GroupId>) {
-        let mut spread = Spread::new(self, &presence.alive);
+        let mut spread = Spread::new(self, presence);
         // Another seed for every change, so that ties fall differently each time.
         let mut random = Random::new(self.next_replica);
         let mut missing = self.missing_learners(presence);

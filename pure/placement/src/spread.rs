@@ -14,6 +14,7 @@
 //! replicas (paths that shorten a bipartite semi-matching; Harvey, Ladner, Lovász and Tamir, 2006).
 
 use crate::catalogue::Catalogue;
+use crate::learner::Presence;
 use crate::model::Node;
 use hedgerow_types::random::Random;
 use hedgerow_types::{NodeId, TableId};
@@ -36,6 +37,21 @@ struct Host {
     zone: usize,
     replicas: u64,
     leaders: u64,
+    /// Most replicas that it may host.
+    room: u64,
+}
+
+impl Host {
+    const fn has_room(&self) -> bool {
+        self.replicas < self.room
+    }
+}
+
+/// A node cannot host what is to be placed.
+pub(crate) struct NoRoom {
+    pub(crate) node: NodeId,
+    /// Most replicas that it may host.
+    pub(crate) room: u64,
 }
 
 #[derive(Default)]
@@ -51,7 +67,7 @@ pub(crate) fn is_placeable(id: NodeId, node: &Node, alive: &BTreeSet<NodeId>) ->
 
 impl Spread {
     /// The load of the nodes that can be given replicas. The metadata group does not count: it is small.
-    pub(crate) fn new(catalogue: &Catalogue, alive: &BTreeSet<NodeId>) -> Self {
+    pub(crate) fn new(catalogue: &Catalogue, presence: &Presence) -> Self {
         let (replicas, leaders) = loads(catalogue);
         let mut spread = Self { hosts: Vec::new(), zones: Vec::new(), zone_of: BTreeMap::new() };
         let mut zone_names: BTreeMap<&str, usize> = BTreeMap::new();
@@ -63,11 +79,12 @@ impl Spread {
                 spread.zones.push(Zone::default());
             }
             spread.zone_of.insert(*id, zone);
-            if !is_placeable(*id, node, alive) {
+            if !is_placeable(*id, node, &presence.alive) {
                 continue;
             }
             let load = |loads: &BTreeMap<NodeId, u64>| loads.get(id).copied().unwrap_or(0);
-            let host = Host { node: *id, zone, replicas: load(&replicas), leaders: load(&leaders) };
+            let room = presence.room.get(id).copied().unwrap_or(u64::MAX);
+            let host = Host { node: *id, zone, replicas: load(&replicas), leaders: load(&leaders), room };
             spread.zones[zone].hosts += 1;
             spread.zones[zone].replicas += host.replicas;
             spread.hosts.push(host);
@@ -77,24 +94,30 @@ impl Spread {
 
     /// The nodes of each partition of a new table, the preferred leader first. `replica_count` is from 1 to the number
     /// of placeable nodes.
-    pub(crate) fn place(&mut self, table: TableId, partition_count: u32, replica_count: u32) -> Vec<Vec<NodeId>> {
+    pub(crate) fn place(
+        &mut self,
+        table: TableId,
+        partition_count: u32,
+        replica_count: u32,
+    ) -> Result<Vec<Vec<NodeId>>, NoRoom> {
         assert!((1..=self.hosts.len()).contains(&(replica_count as usize)), "the caller counted the nodes");
         let mut random = Random::new(u64::from(table.0));
         let mut placed: Vec<Vec<usize>> = Vec::with_capacity(partition_count as usize);
         for _ in 0..partition_count {
-            let mut hosts = self.pick_hosts(replica_count, &mut random);
+            let mut hosts = self.pick_hosts(replica_count, &mut random)?;
             self.pick_leader(&mut hosts);
             placed.push(hosts);
         }
         self.level_leaders(&mut placed);
-        placed.into_iter().map(|hosts| hosts.into_iter().map(|host| self.hosts[host].node).collect()).collect()
+        Ok(placed.into_iter().map(|hosts| hosts.into_iter().map(|host| self.hosts[host].node).collect()).collect())
     }
 
     /// The node of one more learner of a partition that has replicas on `taken`; `None` if no other node can be given
     /// one.
     pub(crate) fn place_learner(&mut self, taken: &[NodeId], random: &mut Random) -> Option<NodeId> {
         let taken_zones: Vec<usize> = taken.iter().filter_map(|node| self.zone_of.get(node).copied()).collect();
-        let free = (0..self.hosts.len()).filter(|host| !taken.contains(&self.hosts[*host].node));
+        let may_take = |host: &Host| host.has_room() && !taken.contains(&host.node);
+        let free = (0..self.hosts.len()).filter(|host| may_take(&self.hosts[*host]));
         let best = free.min_by_key(|host| {
             let Host { zone, replicas, leaders, .. } = self.hosts[*host];
             let neighbours = taken_zones.iter().filter(|other| **other == zone).count();
@@ -104,16 +127,28 @@ impl Spread {
         Some(self.hosts[best].node)
     }
 
-    fn pick_hosts(&mut self, replica_count: u32, random: &mut Random) -> Vec<usize> {
+    /// The nodes that may host another replica.
+    pub(crate) fn nodes_with_room(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.hosts.iter().filter(|host| host.has_room()).map(|host| host.node)
+    }
+
+    fn pick_hosts(&mut self, replica_count: u32, random: &mut Random) -> Result<Vec<usize>, NoRoom> {
         let mut picked: Vec<usize> = Vec::with_capacity(replica_count as usize);
         for _ in 0..replica_count {
-            let free = (0..self.hosts.len()).filter(|host| !picked.contains(host));
+            let free = (0..self.hosts.len()).filter(|host| self.hosts[*host].has_room() && !picked.contains(host));
             let best = free.min_by_key(|host| self.cost(*host, &picked, random.next_u64()));
-            let best = best.expect("there are at least as many hosts as replicas");
+            let Some(best) = best else { return Err(self.fullest()) };
             self.add_replica(best);
             picked.push(best);
         }
-        picked
+        Ok(picked)
+    }
+
+    /// Of the nodes without room the one that may host least.
+    fn fullest(&self) -> NoRoom {
+        let full = self.hosts.iter().filter(|host| !host.has_room()).min_by_key(|host| host.room);
+        let Host { node, room, .. } = full.expect("there are at least as many hosts as replicas");
+        NoRoom { node: *node, room: *room }
     }
 
     /// What speaks against one more replica on `host`, the weightiest first.

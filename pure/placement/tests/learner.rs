@@ -11,7 +11,10 @@ use std::time::Duration;
 fn cluster(nodes: u16, zones: u16) -> (Catalogue, Presence) {
     let nodes: Vec<(NodeId, Node)> = (1..=nodes).map(|id| (NodeId(id), node(id, u64::from(id), zones))).collect();
     let alive = nodes.iter().map(|(id, _)| *id).collect();
-    (Catalogue::bootstrap(1, &nodes, &[NodeId(1)]).unwrap(), Presence { alive, gone: BTreeSet::new() })
+    (
+        Catalogue::bootstrap(1, &nodes, &[NodeId(1)]).unwrap(),
+        Presence { alive, gone: BTreeSet::new(), ..Presence::default() },
+    )
 }
 
 fn node(id: u16, incarnation: u64, zones: u16) -> Node {

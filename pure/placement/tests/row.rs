@@ -188,7 +188,7 @@ fn the_largest_table_has_a_row_below_1500_kb() {
     spec.options.insert("read_replicas".to_owned(), READ_REPLICA_COUNT_MAX.to_string());
     let id = catalogue.create_table(spec, &alive, u64::MAX).unwrap();
     catalogue.mark_created(id, |_| true);
-    assert!(catalogue.arrange_learners(&Presence { alive, gone: BTreeSet::new() }));
+    assert!(catalogue.arrange_learners(&Presence { alive, gone: BTreeSet::new(), ..Presence::default() }));
     assert!(catalogue.groups().skip(1).all(|(_, it)| it.learners().count() == READ_REPLICA_COUNT_MAX as usize));
     // A tenth of the nodes loses its data.
     for id in 1..=100 {
@@ -257,7 +257,11 @@ fn step(catalogue: &mut Catalogue, kind: u8, which: u16, value: u8) {
         6 => catalogue.set_option(&name, "read_replicas", &(value % 4).to_string()).is_ok(),
         7 => {
             let alive = alive.into_iter().filter(|id| id.0 % 3 != u16::from(value % 4)).collect();
-            catalogue.arrange_learners(&Presence { alive, gone: BTreeSet::from([NodeId(which)]) })
+            catalogue.arrange_learners(&Presence {
+                alive,
+                gone: BTreeSet::from([NodeId(which)]),
+                ..Presence::default()
+            })
         }
         _ => {
             let joining = |it: &&Replica| matches!(it.role, ReplicaRole::Joining { .. });

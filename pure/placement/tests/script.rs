@@ -112,8 +112,11 @@ impl State {
             ["unset", name, keys @ ..] => catalogue.delete_options(name, keys.iter().copied()).map(changed),
             ["clear", name, prefix @ ..] => catalogue.clear_options(name, prefix.first().unwrap_or(&"")).map(changed),
             ["arrange", gone @ ..] => {
-                let presence =
-                    Presence { alive: self.alive.clone(), gone: gone.iter().map(|word| node(word)).collect() };
+                let presence = Presence {
+                    alive: self.alive.clone(),
+                    gone: gone.iter().map(|word| node(word)).collect(),
+                    ..Presence::default()
+                };
                 let is_wanted = catalogue.wants_arranging(&presence);
                 let is_changed = catalogue.arrange_learners(&presence);
                 assert_eq!(is_wanted, is_changed);

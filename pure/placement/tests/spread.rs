@@ -1,7 +1,7 @@
 //! Placement: counts stay even over the whole cluster, zones differ, and the same request gives the same answer.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use hedgerow_placement::{Catalogue, Node, TableSpec, ZONE_LABEL};
+use hedgerow_placement::{Catalogue, Node, Presence, TableSpec, ZONE_LABEL};
 use hedgerow_types::{Incarnation, NodeId};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -185,4 +185,19 @@ fn only_living_registered_nodes_get_replicas() {
     alive.remove(&NodeId(2));
     create(&mut catalogue, &alive, 16, 3);
     assert_eq!(catalogue.hosted_by(NodeId(2)).count(), 0);
+}
+
+#[test]
+fn n4_nodes_get_no_more_than_they_have_room_for() {
+    let (mut catalogue, alive) = cluster(&[None; 4]);
+    let room = BTreeMap::from([(NodeId(2), 5), (NodeId(3), 100)]);
+    let presence = Presence { alive, room, ..Presence::default() };
+    let before = catalogue.clone();
+    let spec = |partitions| TableSpec::ordered("t", partitions, 3);
+    // Two nodes take any number, but every partition needs three.
+    let error = catalogue.create_table_within(spec(106), &presence, 0).unwrap_err().to_string();
+    assert!(error.starts_with("106 partitions of 3 replicas do not fit: node 2 may host 5 replicas."), "{error}");
+    assert_eq!(catalogue, before);
+    catalogue.create_table_within(spec(100), &presence, 0).unwrap();
+    assert_eq!(counts(&catalogue).0[&NodeId(2)], 5);
 }

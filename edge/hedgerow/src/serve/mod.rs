@@ -19,6 +19,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// What a process may open where nobody raised it.
+const FILES_USUAL: u64 = 1_024;
+/// Below so many replicas a node says that its limit of open files is low.
+const REPLICAS_FEW: u64 = 100;
+
 /// Arguments of `hedgerow dev`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DevArguments {
@@ -66,12 +71,14 @@ pub(crate) fn dev(arguments: &DevArguments) -> anyhow::Result<Exit> {
         let port = arguments.listen.port().checked_add(number - 1).context("the ports go beyond 65535")?;
         peers.insert(NodeId(number), SocketAddr::new(arguments.listen.ip(), port).to_string());
     }
+    let files = files_max() / u64::from(arguments.nodes);
     let mut nodes = Vec::new();
     let mut zones = arguments.zones.iter().cycle();
     for node in peers.keys() {
-        // Each node has the memory that it would have as a process of its own.
-        let engines: Arc<dyn Engines> = Arc::new(RocksEngines::new(&RocksSettings::default())?);
         let mut config = Config::new(*node, peers.clone(), vec![data_of(&root, node.0)], random_u64());
+        config.files_max = files;
+        // Each node has the memory that it would have as a process of its own.
+        let engines = engines(RocksSettings::default(), &config)?;
         config.may_fault = true;
         config.labels.extend(zones.next().map(|zone| ("zone".to_owned(), zone.clone())));
         nodes.push(start(config, &engines)?);
@@ -119,17 +126,36 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<Exit> {
     let path = &arguments.config;
     let text = crate::files::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
     let config: ServeConfig = toml::from_str(&text).with_context(|| format!("{} is not allowed", path.display()))?;
-    let engines: Arc<dyn Engines> = Arc::new(RocksEngines::new(&config.storage())?);
-    let config = config.into_node(random_u64())?;
+    let storage = config.storage();
+    let mut config = config.into_node(random_u64())?;
+    config.files_max = files_max();
+    let engines = engines(storage, &config)?;
     let ready = format!("ready: node {} at {}", config.node.0, config.address);
     let node = start(config, &engines)?;
     wait(vec![node], &ready)
 }
 
+/// Raises this process' limit of open files as far as it may; how many it may have open then.
+fn files_max() -> u64 {
+    raise_file_limit().unwrap_or_else(|error| {
+        tracing::warn!(%error, "the limit of open files could not be raised");
+        FILES_USUAL
+    })
+}
+
+fn engines(settings: RocksSettings, config: &Config) -> anyhow::Result<Arc<dyn Engines>> {
+    let spare_files = usize::try_from(config.spare_files()).unwrap_or(usize::MAX);
+    Ok(Arc::new(RocksEngines::new(&RocksSettings { spare_files, ..settings })?))
+}
+
 fn start(config: Config, engines: &Arc<dyn Engines>) -> anyhow::Result<Running> {
     let node = config.node;
-    if let Err(error) = raise_file_limit() {
-        tracing::warn!(%error, "the limit of open files could not be raised");
+    if config.replicas_max() < REPLICAS_FEW {
+        tracing::warn!(
+            files = config.files_max,
+            replicas = config.replicas_max(),
+            "the limit of open files allows few replicas on this node; raise it (`ulimit -Hn`, or LimitNOFILE= of systemd)"
+        );
     }
     let started = hedgerow_node::os::start(config, Arc::new(OsDisk), Arc::clone(engines));
     started.with_context(|| format!("node {} cannot start", node.0))

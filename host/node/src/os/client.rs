@@ -25,6 +25,8 @@ const UNSENT_TOTAL_MAX: usize = 512 << 20;
 pub(crate) struct Clients {
     open: RefCell<BTreeMap<ConnectionId, Rc<Connection>>>,
     unsent: Cell<usize>,
+    /// All connections that others opened, those of nodes and those that have not said what they are included.
+    pub(crate) connections: Cell<u64>,
 }
 
 /// One connection: what waits to be written, and the means to wake its task.
@@ -52,6 +54,11 @@ impl Connection {
 }
 
 impl Clients {
+    /// How many clients' connections there are.
+    pub(crate) fn count(&self) -> usize {
+        self.open.borrow().len()
+    }
+
     pub(crate) fn is_overloaded(&self) -> bool {
         self.unsent.get() > UNSENT_TOTAL_MAX
     }
@@ -84,9 +91,21 @@ impl Clients {
 
 /// Serves a connection until either end closes it.
 pub(crate) async fn serve(host: Rc<Host>, stream: TcpStream, id: ConnectionId) {
+    let count = &host.clients.connections;
+    count.set(count.get() + 1);
+    serve_any(&host, stream, id).await;
+    count.set(count.get() - 1);
+}
+
+async fn serve_any(host: &Rc<Host>, stream: TcpStream, id: ConnectionId) {
     let mut buffer = BytesMut::with_capacity(READ_SIZE);
     match first_bytes(&stream, &mut buffer).await {
-        Ok(true) => return peer::receive(host, stream, buffer).await,
+        Ok(true) => return peer::receive(Rc::clone(host), stream, buffer).await,
+        Ok(false) if !host.has_room_for_client() => {
+            return tracing::debug!(
+                "a client's connection is closed: there are as many as the limit of open files allows"
+            );
+        }
         Ok(false) => {}
         Err(_) => return,
     }
@@ -99,7 +118,7 @@ pub(crate) async fn serve(host: Rc<Host>, stream: TcpStream, id: ConnectionId) {
     });
     host.clients.open.borrow_mut().insert(id, Rc::clone(&connection));
     // Whatever ends a connection concerns its own client only.
-    if let Err(error) = converse(&host, &connection, id, buffer).await {
+    if let Err(error) = converse(host, &connection, id, buffer).await {
         tracing::debug!(connection = id.0, %error, "a client's connection ended");
     }
     host.clients.open.borrow_mut().remove(&id);

@@ -7,7 +7,7 @@ use rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilt
 use rocksdb::{BlockBasedOptions, Cache, CompactionDecision, DBCompressionType, Env, InfoLogger, LogLevel, Options};
 use std::ffi::CStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Table files are handed to the disk in pieces of this size, bytes.
 const BYTES_PER_SYNC: u64 = 256 << 10;
@@ -16,6 +16,13 @@ const WRITE_RATE_MAX: i64 = 64 << 20;
 /// How finely that is portioned out, and how often the less urgent are served first, one in so many times.
 const WRITE_REFILL_MICROS: i64 = 5_000;
 const WRITE_FAIRNESS: i32 = 10;
+
+/// RocksDB keeps so many descriptors for other files than tables.
+const OTHER_FILES: usize = 10;
+/// Table files that every database may keep open: the fewest that RocksDB permits.
+const TABLE_FILES_MIN: usize = 10;
+/// Table files of one database that are kept open at most: some gigabytes; others are opened when they are read.
+const TABLE_FILES_MAX: usize = 502;
 
 /// How much the engines of one [`super::RocksEngines`] may use together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,11 +35,20 @@ pub struct RocksSettings {
     pub flush_size: usize,
     /// Threads that compact, for the whole process; from 1. Default 1, enough for a virtual SSD.
     pub background_threads: u16,
+    /// Table files that all databases together may keep open beyond the ten that each of them may. Those that are opened first
+    /// get more. Default 65,536.
+    pub spare_files: usize,
 }
 
 impl Default for RocksSettings {
     fn default() -> Self {
-        Self { cache_size: 512 << 20, hot_rows_size: 128 << 20, flush_size: 16 << 20, background_threads: 1 }
+        Self {
+            cache_size: 512 << 20,
+            hot_rows_size: 128 << 20,
+            flush_size: 16 << 20,
+            background_threads: 1,
+            spare_files: 1 << 16,
+        }
     }
 }
 
@@ -43,6 +59,37 @@ pub(super) struct Shared {
     hot_rows: HotRows,
     numbers: AtomicU64,
     settings: RocksSettings,
+    /// What is left of [`RocksSettings::spare_files`].
+    spare_files: AtomicUsize,
+}
+
+/// Table files that one database may keep open beyond the fewest; given back when it is dropped.
+pub(super) struct SpareFiles {
+    shared: Arc<Shared>,
+    count: usize,
+}
+
+impl SpareFiles {
+    /// A sixteenth of what is left, so that the databases that are opened next get their share too.
+    pub(super) fn take(shared: &Arc<Shared>) -> Self {
+        let share = |left: usize| (left / 16).min(TABLE_FILES_MAX - TABLE_FILES_MIN);
+        let taken =
+            shared.spare_files.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left - share(left)));
+        Self { shared: Arc::clone(shared), count: taken.map_or(0, share) }
+    }
+
+    /// Options of the database that keeps these files open, whose compactions drop what is expired at `expire_floor`.
+    pub(super) fn database(&self, expire_floor: &Arc<AtomicU32>) -> Options {
+        let mut options = self.shared.database(expire_floor);
+        options.set_max_open_files((OTHER_FILES + TABLE_FILES_MIN + self.count) as i32);
+        options
+    }
+}
+
+impl Drop for SpareFiles {
+    fn drop(&mut self) {
+        self.shared.spare_files.fetch_add(self.count, Ordering::Relaxed);
+    }
 }
 
 impl Shared {
@@ -54,7 +101,8 @@ impl Shared {
         env.lower_thread_pool_cpu_priority();
         let cache = Cache::new_lru_cache(settings.cache_size);
         let hot_rows = HotRows::new(settings.hot_rows_size);
-        Ok(Self { env, cache, hot_rows, numbers: AtomicU64::new(0), settings: settings.clone() })
+        let spare_files = AtomicUsize::new(settings.spare_files);
+        Ok(Self { env, cache, hot_rows, numbers: AtomicU64::new(0), settings: settings.clone(), spare_files })
     }
 
     pub(super) const fn hot_rows(&self) -> &HotRows {
@@ -77,7 +125,7 @@ impl Shared {
     }
 
     /// Options of one database, whose compactions drop what is expired at `expire_floor`.
-    pub(super) fn database(&self, expire_floor: &Arc<AtomicU32>) -> Options {
+    fn database(&self, expire_floor: &Arc<AtomicU32>) -> Options {
         let mut options = Options::default();
         options.create_if_missing(true);
         options.set_env(&self.env);
