@@ -10,6 +10,9 @@
 //! takes it and does not lead says so. First attempts are told who leads, so that clients learn it. At the leader an extra
 //! attempt joins the write that it repeats while that one waits for its outcome. Before and after, it is proposed, and the
 //! session table makes sure that it is applied once (`host/storage/src/session.rs`).
+//!
+//! What is sent on, and its answer, may be lost with a connection between the nodes, of which nobody tells. So the node that
+//! sent it on does not wait for it to the end: it says after a while that it does not know, and the client asks again.
 
 use crate::cancel::Place;
 use crate::config::{FORWARDS_MAX, JOIN_SEARCH_MAX, JOINED_MAX};
@@ -24,6 +27,11 @@ use hedgerow_replication::Role;
 use hedgerow_types::{ClientId, GroupId, Instant, NodeId, Refusal, ReplicaId, Sequence};
 use hedgerow_wire::{Body, Class, Header, Reply, ReplyExtension, call};
 use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How long another node's answer is waited for. Much longer than a leader takes that is well, and much shorter than callers
+/// wait: what is left of their time is for another attempt.
+const LOST_AFTER: Duration = Duration::from_millis(500);
 
 /// Stands for the connection of a request that came from another node.
 const NO_CONNECTION: ConnectionId = ConnectionId(u64::MAX);
@@ -48,7 +56,7 @@ struct SentOn {
 }
 
 impl Forwards {
-    /// When the first caller stops waiting.
+    /// When the first one has been waited for long enough.
     pub(crate) fn wakes_at(&self) -> Option<Instant> {
         self.waiting.first()
     }
@@ -141,8 +149,8 @@ impl Node {
         let mut request = BytesMut::new();
         call::encode_request(&mut request, &header, caller.sequence_id, body);
         self.attempts.list_caller(&caller, Place::SentOn(id));
-        let (deadline, connection) = (caller.deadline, caller.connection);
-        self.forwards.waiting.insert(id, deadline, connection, SentOn { to: leader, caller });
+        let (until, connection) = (caller.deadline.min(now.instant + LOST_AFTER), caller.connection);
+        self.forwards.waiting.insert(id, until, connection, SentOn { to: leader, caller });
         self.send(leader, &Frame::Forward(Forward { id, request: request.freeze() }));
     }
 
@@ -197,10 +205,13 @@ impl Node {
         self.outbox.client(caller.connection).extend_from_slice(&reply);
     }
 
-    /// Answers those whose deadline has come. Their writes may still take effect.
+    /// Answers those whose deadline has come, and those for whom nothing has come back for so long that it counts as lost.
+    /// Their writes may still take effect.
     pub(crate) fn expire_forwards(&mut self, now: Now) {
         while let Some(SentOn { caller, .. }) = self.forwards.waiting.pop_due(now.instant) {
-            self.refuse_client(caller, &Refusal::Expired, now);
+            let is_late = caller.deadline <= now.instant;
+            let refusal = if is_late { Refusal::Expired } else { Refusal::Unresolved };
+            self.refuse_client(caller, &refusal, now);
         }
     }
 }
