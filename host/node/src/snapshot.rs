@@ -238,7 +238,8 @@ impl Node {
     pub(crate) fn handle_snapshot_begin(&mut self, begin: SnapshotBegin, now: Now) {
         let owner = Owner { group: GroupId::from_u64(begin.group), replica: ReplicaId(begin.to) };
         let Some(replica) = self.running_as(owner) else { return };
-        if replica.storage.is_none() {
+        // A checkpoint that is there and about to be installed keeps its directory; the sender will ask again.
+        if replica.storage.is_none() || replica.group.is_taking_snapshot() {
             return;
         }
         let log = replica.log;
@@ -411,7 +412,7 @@ impl Node {
 
     pub(crate) fn tick_receiving(&mut self, group: GroupId, now: Now) {
         let Some(replica) = self.running(group) else { return };
-        let (owner, log, is_installing) = (replica.owner, replica.log, replica.install.is_some());
+        let (owner, log, is_installing) = (replica.owner, replica.log, replica.group.is_taking_snapshot());
         let Some(receiving) = replica.receiving.as_ref().filter(|_| !is_installing) else { return };
         let id = receiving.id;
         if now.instant.since(receiving.last_heard) >= GIVE_UP_AFTER {

@@ -211,7 +211,7 @@ impl Group {
     /// A snapshot message arrived and all files of its checkpoint are here. Returns whether it is wanted: then
     /// [`crate::Ready::install`] follows, otherwise the files can go.
     pub fn handle_snapshot_received(&mut self, from: ReplicaId, message: Message, now: Instant) -> bool {
-        if message.kind() != MessageType::MsgSnapshot || self.flow.is_installing() || self.core.snap().is_some() {
+        if message.kind() != MessageType::MsgSnapshot || self.is_taking_snapshot() {
             return false;
         }
         self.step(from, message, now);
@@ -411,6 +411,12 @@ impl Group {
         self.settle();
         self.is_dirty = true;
         self.evict();
+    }
+
+    /// Whether a snapshot has been accepted and not been installed: its files are needed until then. True from the return of
+    /// [`Group::handle_snapshot_received`] on, so before [`crate::Ready::install`] says so.
+    pub fn is_taking_snapshot(&self) -> bool {
+        self.flow.is_installing() || self.core.snap().is_some()
     }
 
     /// To be called for each committed entry of kind Membership, in order, before it is stored as applied. Returns the

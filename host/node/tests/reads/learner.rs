@@ -1,7 +1,11 @@
 //! Read-only replicas come and go under load.
 
 use crate::world::{Ask, Key, MS, World, bounded, value_of};
-use hedgerow_types::{NodeId, ReadLevel, Refusal};
+use bytes::Bytes;
+use hedgerow_node::Job;
+use hedgerow_node::job::Owner;
+use hedgerow_node::peer::{Frame, SnapshotBegin, SnapshotFile};
+use hedgerow_types::{NodeId, ReadLevel, Refusal, ReplicaId};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -128,6 +132,37 @@ fn r20_a_learner_that_has_not_caught_up_is_neither_named_nor_serves() {
     world.run(2_500 * MS);
     let staleness = learner_status(&mut world, &key).unwrap()["staleness_ms"].as_u64();
     assert!(staleness.is_some_and(|ms| (1_000..=2_600).contains(&ms)), "it tells how old its proof is: {staleness:?}");
+}
+
+/// A learner has all of a checkpoint and is about to install it when the leader offers another one, in the same batch of
+/// events. The files that the installation needs stay where they are.
+#[test]
+fn n8b_another_checkpoint_is_offered_while_one_is_about_to_be_installed() {
+    let Setting { mut world, key, leader, fourth } = setting();
+    let is_verification = |job: &Job| matches!(job, Job::Verify { .. });
+    world.machines.get_mut(&fourth).unwrap().holds = is_verification;
+    world.set_option("read_replicas", "1");
+    world.run(2_000 * MS);
+    let owner = |job: &Job| if let Job::Verify { owner, .. } = job { Some(*owner) } else { None };
+    let owners: Vec<Owner> = world.machines[&fourth].held.iter().filter_map(owner).collect();
+    assert_eq!(owners.len(), 2, "one learner of each partition");
+    world.finish_held(fourth);
+    let now = world.clock();
+    for Owner { group, replica } in owners {
+        let begin = SnapshotBegin {
+            group: group.to_u64(),
+            from: ReplicaId::new(1, leader).0,
+            to: replica.0,
+            id: 77,
+            message: Bytes::new(),
+            files: vec![SnapshotFile { name: "other".to_owned(), size: 1 }],
+        };
+        world.machines.get_mut(&fourth).unwrap().node.handle_peer(leader, Frame::SnapshotBegin(begin), now);
+    }
+    world.settle(fourth);
+    world.run(3_000 * MS);
+    assert_eq!(world.replicas(key.partition).learners, [fourth]);
+    assert_eq!(world.get(&key, fourth, &Ask::anywhere(ReadLevel::Linearizable)).unwrap().0, "0");
 }
 
 /// A learner that lost its data is given up for a new one on the same node.

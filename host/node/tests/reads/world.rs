@@ -286,6 +286,12 @@ impl World {
 
     /// Runs the jobs that were held.
     pub fn let_go(&mut self, id: NodeId) {
+        self.finish_held(id);
+        self.settle(id);
+    }
+
+    /// The same, but the node is not driven: something else happens in the same batch.
+    pub fn finish_held(&mut self, id: NodeId) {
         let now = self.clock();
         let machine = self.machines.get_mut(&id).unwrap();
         machine.holds = |_| false;
@@ -293,7 +299,6 @@ impl World {
             let done = job.run(&machine.jobs);
             machine.node.handle_job(done, now);
         }
-        self.settle(id);
     }
 
     /// The disk of the log goes on.
