@@ -46,8 +46,17 @@ pub trait Disk: Send + Sync + fmt::Debug {
     fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
     /// Makes the names in `dir` durable: creations, renames, links and removals.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Bytes that can still be written to the file system that holds `dir`.
-    fn available_bytes(&self, dir: &Path) -> io::Result<u64>;
+    /// The room on the file system that holds `dir`.
+    fn free_space(&self, dir: &Path) -> io::Result<Space>;
+}
+
+/// The room on a file system, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// What this process may still write.
+    pub free: u64,
+    /// Its size.
+    pub total: u64,
 }
 
 /// An open file. Positions are explicit, so that readers and a writer can share one handle.
@@ -69,6 +78,13 @@ pub trait File: Send + Sync + fmt::Debug {
     }
     /// Cuts or extends (with zeros) to `len` bytes.
     fn set_len(&self, len: u64) -> io::Result<()>;
+}
+
+/// Whether something is wanting that others may give back: space, descriptors, memory. What was asked for may be asked for
+/// again later.
+pub fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::OutOfMemory)
+        || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 /// The whole content of a file.

@@ -11,4 +11,6 @@ pub mod sim;
 pub mod timer;
 
 pub use clock::{Clock, Now};
-pub use disk::{Disk, File, OpenMode, create_dir_durably, parent_of, read_file, write_file_durably};
+pub use disk::{
+    Disk, File, OpenMode, Space, create_dir_durably, is_shortage, parent_of, read_file, write_file_durably,
+};

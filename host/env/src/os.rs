@@ -4,7 +4,7 @@
 mod sequential;
 
 use crate::clock::Clock;
-use crate::disk::{Disk, File, OpenMode};
+use crate::disk::{Disk, File, OpenMode, Space};
 use hedgerow_types::Instant;
 use sequential::SequentialFile;
 use std::fs;
@@ -95,8 +95,8 @@ impl Disk for OsDisk {
         fs::File::open(dir)?.sync_all()
     }
 
-    fn available_bytes(&self, dir: &Path) -> io::Result<u64> {
-        system::available_bytes(dir)
+    fn free_space(&self, dir: &Path) -> io::Result<Space> {
+        system::free_space(dir)
     }
 }
 
@@ -206,6 +206,7 @@ pub fn give_way() {
 mod system {
     #![allow(unsafe_code, reason = "foreign calls that only fill a buffer of ours")]
 
+    use crate::disk::Space;
     use std::ffi::CString;
     use std::io;
     use std::mem::MaybeUninit;
@@ -277,7 +278,7 @@ mod system {
         Ok(limit.rlim_cur)
     }
 
-    pub(super) fn available_bytes(dir: &Path) -> io::Result<u64> {
+    pub(super) fn free_space(dir: &Path) -> io::Result<Space> {
         let path = CString::new(dir.as_os_str().as_bytes())?;
         let mut stat = MaybeUninit::<libc::statvfs>::uninit();
         // SAFETY: the path ends in a zero byte and the pointer is to space for one statvfs.
@@ -286,6 +287,6 @@ mod system {
         }
         // SAFETY: a successful call has filled it.
         let stat = unsafe { stat.assume_init() };
-        Ok(stat.f_bavail * stat.f_frsize)
+        Ok(Space { free: stat.f_bavail * stat.f_frsize, total: stat.f_blocks * stat.f_frsize })
     }
 }

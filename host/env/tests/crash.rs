@@ -178,7 +178,7 @@ fn a_full_disk_takes_overwrites_only_and_a_read_only_one_nothing() {
     disk.set_full(true);
     assert_eq!(file.write_at(5, &[0; 10]).unwrap_err().kind(), ErrorKind::StorageFull);
     assert_eq!(disk.open(path("/d/g"), OpenMode::Create).unwrap_err().kind(), ErrorKind::StorageFull);
-    assert_eq!(disk.available_bytes(path("/d")).unwrap(), 0);
+    assert_eq!(disk.free_space(path("/d")).unwrap().free, 0);
     file.write_at(0, &[2; 10]).unwrap();
     disk.set_full(false);
     disk.set_read_only(true);
@@ -234,4 +234,22 @@ fn a_directory_is_durable_even_if_an_earlier_attempt_stopped_half_way() {
         disk.crash(&mut Random::new(calls));
         assert!(disk.is_dir(path("/a/b/c")), "after {calls} calls, {is_done}");
     }
+}
+
+#[test]
+fn a_disk_of_a_size_holds_so_many_bytes() {
+    let disk = SimDisk::new();
+    disk.create_dir_all(path("/d")).unwrap();
+    disk.set_capacity(Some(100));
+    let file = durable_file(&disk, 1, 60);
+    file.write_at(20, &[2; 60]).unwrap();
+    let space = disk.free_space(path("/d")).unwrap();
+    assert_eq!((space.free, space.total), (20, 100));
+    let other = disk.open(path("/d/g"), OpenMode::Create).unwrap();
+    assert_eq!(other.write_at(0, &[3; 21]).unwrap_err().kind(), ErrorKind::StorageFull);
+    other.write_at(0, &[3; 20]).unwrap();
+    assert_eq!(file.set_len(81).unwrap_err().kind(), ErrorKind::StorageFull);
+    file.write_at(0, &[4; 80]).unwrap();
+    disk.remove_file(path("/d/f")).unwrap();
+    assert_eq!(disk.free_space(path("/d")).unwrap().free, 80);
 }

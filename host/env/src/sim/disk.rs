@@ -1,7 +1,7 @@
 //! A disk in memory that loses in a crash what was not synced, and fails on demand.
 
 use super::tree::{FileNode, Node, Tree};
-use crate::disk::{Disk, File, OpenMode};
+use crate::disk::{Disk, File, OpenMode, Space};
 use hedgerow_types::random::Random;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,8 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What [`Disk::available_bytes`] says while the disk is not full.
-const AVAILABLE_BYTES: u64 = 1 << 40;
+/// The size of a disk without a limit.
+const SIZE: u64 = 1 << 40;
 
 /// A simulated disk. Clones are the same disk. Everything it does follows from the calls and from the seed of the
 /// generator given to [`SimDisk::crash`].
@@ -28,6 +28,8 @@ struct Faults {
     life: u64,
     failing_syncs: BTreeSet<PathBuf>,
     is_full: bool,
+    /// Bytes that fit on it.
+    capacity: Option<u64>,
     is_read_only: bool,
     sync_count: u64,
     /// How many more calls that change something succeed.
@@ -83,6 +85,11 @@ impl SimDisk {
         self.faults().is_full = is_full;
     }
 
+    /// How many bytes fit on the disk: files cannot become longer than that together. `None`: there is no limit.
+    pub fn set_capacity(&self, capacity: Option<u64>) {
+        self.faults().capacity = capacity;
+    }
+
     /// Whether the file system is mounted read-only, as Linux does to one that has failed.
     pub fn set_read_only(&self, is_read_only: bool) {
         self.faults().is_read_only = is_read_only;
@@ -114,8 +121,24 @@ impl SimDisk {
         if faults.is_read_only { Err(io::Error::from_raw_os_error(libc::EROFS)) } else { Ok(()) }
     }
 
+    /// Whether something new can be made.
     fn check_space(&self) -> io::Result<()> {
         if self.faults().is_full { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(()) }
+    }
+
+    /// Whether a file can become `growth` bytes longer. No file may be locked.
+    fn check_growth(&self, growth: usize) -> io::Result<()> {
+        if growth == 0 {
+            return Ok(());
+        }
+        self.check_space()?;
+        let capacity = self.faults().capacity;
+        match capacity {
+            Some(capacity) if self.tree().size() + growth as u64 > capacity => {
+                Err(io::Error::from_raw_os_error(libc::ENOSPC))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Counts a sync of `path`, or fails it as told.
@@ -223,9 +246,15 @@ impl Disk for SimDisk {
         self.tree().sync_dir(dir)
     }
 
-    fn available_bytes(&self, dir: &Path) -> io::Result<u64> {
+    fn free_space(&self, dir: &Path) -> io::Result<Space> {
         self.tree().find_dir(dir)?;
-        Ok(if self.faults().is_full { 0 } else { AVAILABLE_BYTES })
+        let (capacity, is_full) = {
+            let faults = self.faults();
+            (faults.capacity, faults.is_full)
+        };
+        let total = capacity.unwrap_or(SIZE);
+        let used = if capacity.is_some() { self.tree().size() } else { 0 };
+        Ok(Space { free: if is_full { 0 } else { total.saturating_sub(used) }, total })
     }
 }
 
@@ -268,11 +297,9 @@ impl File for SimFile {
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.check_writable()?;
         let offset = to_usize(offset)?;
-        let mut content = self.file.content();
-        if offset + data.len() > content.len() {
-            self.disk.check_space()?;
-        }
-        content.write(offset, data);
+        let before = self.file.content().len();
+        self.disk.check_growth((offset + data.len()).saturating_sub(before))?;
+        self.file.content().write(offset, data);
         Ok(())
     }
 
@@ -302,12 +329,10 @@ impl File for SimFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.check_writable()?;
-        let mut content = self.file.content();
         let len = to_usize(len)?;
-        if len > content.len() {
-            self.disk.check_space()?;
-        }
-        content.set_len(len);
+        let before = self.file.content().len();
+        self.disk.check_growth(len.saturating_sub(before))?;
+        self.file.content().set_len(len);
         Ok(())
     }
 }

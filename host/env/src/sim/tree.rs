@@ -210,6 +210,21 @@ impl Tree {
         files.values().for_each(|file| file.content().crash(random));
     }
 
+    /// Bytes of all files that have a name.
+    pub(super) fn size(&self) -> u64 {
+        let mut files = BTreeMap::new();
+        let mut left = vec![Arc::clone(&self.root)];
+        while let Some(dir) = left.pop() {
+            for node in dir.names().current.values() {
+                match node {
+                    Node::Dir(child) => left.push(Arc::clone(child)),
+                    Node::File(file) => drop(files.insert(file.id, file.content().len() as u64)),
+                }
+            }
+        }
+        files.values().sum()
+    }
+
     /// Makes the first `kept` changes of each directory durable, and whatever they drag along: where one half of a
     /// rename is kept, everything up to the other half is kept in the other directory.
     fn settle(&self, dirs: &BTreeMap<u64, Arc<DirNode>>, mut kept: BTreeMap<u64, usize>) {
