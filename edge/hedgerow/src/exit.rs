@@ -46,7 +46,11 @@ impl Exit {
             ErrorKind::NoTable => Self::NotFound,
             ErrorKind::Invalid | ErrorKind::TooLarge => Self::Usage,
             ErrorKind::Timeout | ErrorKind::Unreachable | ErrorKind::Unavailable => Self::Unreachable,
-            ErrorKind::TableExists | ErrorKind::Forgotten | ErrorKind::Storage | ErrorKind::Protocol => Self::Refused,
+            ErrorKind::TableExists
+            | ErrorKind::Forgotten
+            | ErrorKind::DiskFull
+            | ErrorKind::Storage
+            | ErrorKind::Protocol => Self::Refused,
         }
     }
 }

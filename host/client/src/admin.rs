@@ -175,6 +175,7 @@ impl Client {
                 | ErrorKind::TableExists
                 | ErrorKind::Unavailable
                 | ErrorKind::Forgotten
+                | ErrorKind::DiskFull
                 | ErrorKind::Storage
                 | ErrorKind::Protocol => Ok(()),
             },

@@ -319,6 +319,7 @@ fn refusal_of_name(name: ErrorName) -> Refusal {
         ErrorName::Timeout => Refusal::Unresolved,
         ErrorName::Expired => Refusal::Expired,
         ErrorName::InvalidData => Refusal::TooLarge("the server finds the request malformed or too large".to_owned()),
+        ErrorName::DiskInsufficient => Refusal::DiskFull(name.name().to_owned()),
         ErrorName::HandlerNotFound | ErrorName::NotImplemented => Refusal::Unknown,
         other => Refusal::Invalid(format!("the server answered {}", other.name())),
     }

@@ -34,6 +34,8 @@ pub enum ErrorKind {
     Unavailable,
     /// The cluster no longer knows whether this write was applied. Read before writing again.
     Forgotten,
+    /// The disks are full: what adds data is refused, reads and deletes are served. Make room, then write again.
+    DiskFull,
     /// The stored data failed a check or the storage failed. Report it to whoever runs the cluster.
     Storage,
     /// The server sent something that is not the protocol, or does not know the operation. Report it: the versions of
@@ -71,6 +73,7 @@ impl Error {
             | ErrorKind::NoTable
             | ErrorKind::TableExists
             | ErrorKind::Forgotten
+            | ErrorKind::DiskFull
             | ErrorKind::Storage
             | ErrorKind::Protocol => false,
         }
@@ -123,6 +126,7 @@ impl From<&Refusal> for ErrorKind {
             Refusal::SessionWindow { .. } => Self::Forgotten,
             Refusal::Invalid(_) => Self::Invalid,
             Refusal::TooLarge(_) => Self::TooLarge,
+            Refusal::DiskFull(_) => Self::DiskFull,
             Refusal::NoTable => Self::NoTable,
             Refusal::TableExists => Self::TableExists,
             Refusal::Unknown => Self::Protocol,

@@ -78,6 +78,8 @@ pub struct Config {
     /// Bytes of log that a replica reads into memory when it starts. Of what it has not applied beyond that, it applies what
     /// is committed before it takes part.
     pub replay_bytes_max: usize,
+    /// Free bytes below which a disk takes no more data. `None`: a share of the disk, at most 1 GiB.
+    pub free_disk_min: Option<u64>,
     /// Clients' reads that are served each time the node is driven; the others wait for the next time. Fewer let cancels and
     /// other nodes' messages come sooner under load, more cost less. At least 1.
     pub reads_per_turn: usize,
@@ -111,6 +113,7 @@ impl Config {
             flush_replica_bytes: 16 << 20,
             flush_node_bytes: 256 << 20,
             replay_bytes_max: REPLAY_BYTES_MAX,
+            free_disk_min: None,
             reads_per_turn: READS_PER_TURN,
             files_max: 1 << 20,
             may_fault: false,

@@ -9,6 +9,7 @@ use hedgerow_storage::{ApplyError, ApplyOutcome, Partition};
 use hedgerow_types::log::{Entry, EntryKind, LogPosition};
 use hedgerow_types::{GroupId, Index, Refusal};
 use hedgerow_wal::Append;
+use std::collections::BTreeSet;
 
 /// A node that holds so many times what it should flush at refuses writes: its disk does not keep up.
 const UNFLUSHED_FACTOR_MAX: u64 = 4;
@@ -86,6 +87,7 @@ impl Node {
         self.note_leader(group, change.term, change.leader);
         if change.role == Role::Leader {
             self.reports.urgent.insert(group);
+            self.update_stops();
         }
     }
 
@@ -175,7 +177,9 @@ impl Node {
         if total > self.config.flush_node_bytes && by_size.is_empty() {
             by_size.extend(largest);
         }
-        by_size.into_iter().for_each(|(_, group)| self.start_flush(group));
+        let mut due: BTreeSet<GroupId> = by_size.into_iter().map(|(_, group)| group).collect();
+        due.extend(self.due_on_full_disks());
+        due.into_iter().for_each(|group| self.start_flush(group));
     }
 
     fn start_flush(&mut self, group: GroupId) {
@@ -205,8 +209,10 @@ impl Node {
 
     pub(crate) fn finish_job(&mut self, done: JobDone, now: Now) {
         let Some(owner) = done.owner else {
-            if let Err(failure) = done.result {
-                tracing::warn!(reason = failure.reason, "directories could not be removed");
+            match done.result {
+                Ok(JobResult::Space(found)) => self.handle_space(&found),
+                Ok(_) => {}
+                Err(failure) => tracing::warn!(reason = failure.reason, "directories could not be removed"),
             }
             return;
         };
@@ -262,7 +268,7 @@ impl Node {
                 }
             }
             JobResult::Read { ticket, reply } => self.handle_long_read(ticket, Ok(reply)),
-            JobResult::Removed => {}
+            JobResult::Removed | JobResult::Space(_) => {}
         }
     }
 

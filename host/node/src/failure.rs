@@ -180,7 +180,7 @@ impl Node {
                     self.lose_for_good(owner.group, failure.reason, now);
                 }
             }
-            JobKind::Remove => {}
+            JobKind::Remove | JobKind::Space => {}
         }
     }
 

@@ -153,11 +153,11 @@ impl Node {
         self.job(Job::Create { owner, directory, initial });
     }
 
-    /// The data directory with the fewest replicas.
+    /// The data directory with the fewest replicas, of those with room if there are any.
     fn choose_log(&self) -> usize {
         let count = |log: usize| self.hosted.values().filter(|hosted| hosted.log() == log).count();
         let usable = (0..self.config.data.len()).filter(|log| !self.log_writes.failed.contains(log));
-        usable.min_by_key(|log| count(*log)).unwrap_or(0)
+        usable.min_by_key(|log| (self.room.is_full(*log), count(*log))).unwrap_or(0)
     }
 
     pub(crate) fn handle_created(&mut self, owner: Owner, partition: Partition, now: Now) {
@@ -223,6 +223,7 @@ impl Node {
             range,
             group,
             storage: Some(partition),
+            takes_data: !self.room.is_full(log),
             writes: BTreeMap::new(),
             reads: BTreeMap::new(),
             is_dirty: false,

@@ -4,7 +4,7 @@
 //! [`crate::Node::handle_job`]. A result for a replica that is gone by then is ignored.
 
 use bytes::Bytes;
-use hedgerow_env::{Disk, OpenMode, create_dir_durably};
+use hedgerow_env::{Disk, OpenMode, Space, create_dir_durably};
 use hedgerow_replication::{Fetch, Membership, SnapshotMeta};
 use hedgerow_storage::{Engine, Engines, FailureKind, FlushPoint, Partition, Reader as StorageReader};
 use hedgerow_types::log::{Entry, LogPosition};
@@ -144,6 +144,11 @@ pub enum Job {
         /// Expiry-epoch seconds.
         now: u32,
     },
+    /// Looks how much room there is.
+    Space {
+        /// Where.
+        directories: Vec<PathBuf>,
+    },
     /// Deletes directories.
     Remove {
         /// Which.
@@ -194,6 +199,8 @@ pub enum JobKind {
     Read(u64),
     /// Clearing up.
     Remove,
+    /// Looking at the room on the disks.
+    Space,
 }
 
 /// What a successful [`Job`] brings back.
@@ -256,6 +263,8 @@ pub enum JobResult {
         /// The answer.
         reply: ReadReply,
     },
+    /// The room in each directory, `None` where it cannot be told.
+    Space(Vec<Option<Space>>),
     /// Directories are gone.
     Removed,
 }
@@ -294,6 +303,7 @@ impl Job {
             | Self::Verify { .. }
             | Self::Fetch { .. }
             | Self::Read { .. }
+            | Self::Space { .. }
             | Self::Remove { .. } => return None,
         }))
     }
@@ -307,6 +317,7 @@ impl Job {
             Self::Fetch { fetch, .. } => JobKind::Fetch(*fetch),
             Self::Read { ticket, .. } => JobKind::Read(*ticket),
             Self::Remove { .. } => JobKind::Remove,
+            Self::Space { .. } => JobKind::Space,
         }
     }
 
@@ -319,6 +330,7 @@ impl Job {
             | Self::Verify { .. }
             | Self::Install { .. }
             | Self::Fetch { .. }
+            | Self::Space { .. }
             | Self::Remove { .. } => false,
         }
     }
@@ -334,7 +346,7 @@ impl Job {
             | Self::Install { owner, .. }
             | Self::Fetch { owner, .. }
             | Self::Read { owner, .. } => Some(*owner),
-            Self::Remove { .. } => None,
+            Self::Remove { .. } | Self::Space { .. } => None,
         }
     }
 
@@ -372,6 +384,9 @@ impl Job {
             Self::Read { reader, ticket, read, now, .. } => {
                 let reply = reader.read(&read, now)?;
                 JobResult::Read { ticket, reply }
+            }
+            Self::Space { directories } => {
+                JobResult::Space(directories.iter().map(|directory| disk.free_space(directory).ok()).collect())
             }
             Self::Remove { directories } => {
                 for directory in directories.iter().filter(|directory| disk.exists(directory)) {

@@ -62,6 +62,7 @@ mod reads;
 mod recover;
 mod replica;
 mod report;
+mod room;
 mod scan;
 mod serve;
 mod slow;

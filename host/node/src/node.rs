@@ -20,6 +20,7 @@ use crate::queue::{Queue, QueueCounts};
 use crate::read_counts::{Lines, ReadCounts};
 use crate::replica::{Hosted, Origin, PendingWrite, Replica};
 use crate::report::Reports;
+use crate::room::Room;
 use crate::scan::Scans;
 use crate::slow::Speeds;
 use crate::snapshot::Limiter;
@@ -70,6 +71,7 @@ pub struct Node {
     pub(crate) failures: Failures,
     /// Data directories that were configured and are out of use, and why.
     pub(crate) missing: Vec<(PathBuf, String)>,
+    pub(crate) room: Room,
     /// Flushes do not keep up with writes.
     pub(crate) is_storage_behind: bool,
     /// The node hands over what it leads and will stop.
@@ -184,6 +186,7 @@ impl Node {
             }
         }
         self.tick_failures(now);
+        self.tick_room(now);
         self.tick_storage();
         self.tick_sending(elapsed, now);
         self.tick_reports(now);
@@ -231,7 +234,13 @@ impl Node {
                         }
                     }
                 }
+                self.handle_log_stalled(log, false);
             }
+            Round::Stalled { reason } => {
+                tracing::warn!(error = crate::drive::chain(&reason), "nothing is written to a log for the moment");
+                self.handle_log_stalled(log, true);
+            }
+            Round::Short { is_short } => self.handle_log_short(log, is_short),
             Round::Failed { reason } => self.fail_directory(log, &crate::drive::chain(&reason), now),
         }
     }
@@ -332,6 +341,12 @@ impl Node {
     ) -> Result<LogPosition, (Refusal, Origin)> {
         if self.is_storage_behind && group != GroupId::META {
             return Err((Refusal::Busy("the node's disk does not keep up with writes".to_owned()), origin));
+        }
+        if group != GroupId::META
+            && let Some(Hosted::Running(replica)) = self.hosted.get(&group)
+            && let Some(refusal) = self.why_no_room(replica, &write)
+        {
+            return Err((refusal, origin));
         }
         let Some(replica) = self.running(group) else { return Err((Refusal::NotHosted, origin)) };
         if replica.writes.len() >= PENDING_WRITES_MAX {

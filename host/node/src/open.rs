@@ -17,6 +17,7 @@ use crate::queue::{Queue, QueueCounts};
 use crate::read_counts::{Lines, ReadCounts};
 use crate::replica::directory_of;
 use crate::report::Reports;
+use crate::room::Room;
 use crate::scan::Scans;
 use crate::slow::Speeds;
 use crate::snapshot::Limiter;
@@ -113,6 +114,7 @@ impl Node {
         }
         let limiter = Limiter::new(config.snapshot_bytes_per_second);
         let speeds = Speeds::new(&config);
+        let room = Room::new(&config);
         let mut node = Node {
             config,
             disk,
@@ -134,6 +136,7 @@ impl Node {
             log_writes: LogWrites::default(),
             failures: Failures::default(),
             missing: Vec::new(),
+            room,
             is_storage_behind: false,
             is_draining: false,
             asks,

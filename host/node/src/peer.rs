@@ -190,6 +190,26 @@ pub struct Report {
     /// Most replicas that it may host; 0 from a node that does not say.
     #[prost(uint64, tag = "20")]
     pub replicas_max: u64,
+    /// Its data directories.
+    #[prost(message, repeated, tag = "30")]
+    pub disks: Vec<DiskReport>,
+}
+
+/// The file system of a data directory in a [`Report`].
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct DiskReport {
+    /// Free bytes, if the node has looked.
+    #[prost(uint64, optional, tag = "1")]
+    pub free: Option<u64>,
+    /// Its size.
+    #[prost(uint64, tag = "2")]
+    pub total: u64,
+    /// Whether it takes no more data.
+    #[prost(bool, tag = "3")]
+    pub is_full: bool,
+    /// Whether the log waits for a segment: nothing is written at all.
+    #[prost(bool, tag = "4")]
+    pub is_stalled: bool,
 }
 
 /// One replica in a [`Report`].
@@ -228,6 +248,9 @@ pub struct ReplicaReport {
     /// Whether it serves reads that another replica could serve too.
     #[prost(bool, tag = "11")]
     pub is_settled: bool,
+    /// Whether its disk takes no more data.
+    #[prost(bool, tag = "30")]
+    pub is_full: bool,
 }
 
 /// How a replica is, in a [`ReplicaReport`].

@@ -55,6 +55,7 @@ impl ReadCounts {
             | Refusal::SessionWindow { .. }
             | Refusal::Invalid(_)
             | Refusal::TooLarge(_)
+            | Refusal::DiskFull(_)
             | Refusal::NoTable
             | Refusal::Creating
             | Refusal::TableExists

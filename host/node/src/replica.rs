@@ -69,6 +69,8 @@ pub(crate) struct Replica {
     pub(crate) group: Group,
     /// Absent while a received checkpoint is being put in its place; the group is not driven meanwhile.
     pub(crate) storage: Option<Partition>,
+    /// Whether the disks have room for more of its data, here and at a majority.
+    pub(crate) takes_data: bool,
     pub(crate) writes: BTreeMap<Index, PendingWrite>,
     pub(crate) reads: BTreeMap<u64, PendingRead>,
     pub(crate) is_dirty: bool,

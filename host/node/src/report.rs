@@ -2,7 +2,7 @@
 
 use crate::config::{DEAD_AFTER, REPORT_INTERVAL};
 use crate::node::Node;
-use crate::peer::{Frame, PeerReport, ReplicaReport, ReplicaState, Report};
+use crate::peer::{DiskReport, Frame, PeerReport, ReplicaReport, ReplicaState, Report};
 use crate::replica::{Hosted, Replica};
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
@@ -29,8 +29,12 @@ impl Node {
         }
         let urgent = std::mem::take(&mut self.reports.urgent);
         let wanted = |group: &GroupId| is_due || urgent.contains(group);
-        let replicas =
-            self.hosted.iter().filter(|(group, _)| wanted(group)).map(|(_, hosted)| report_of(hosted, now)).collect();
+        let replicas = self
+            .hosted
+            .iter()
+            .filter(|(group, _)| wanted(group))
+            .map(|(_, hosted)| self.report_of(hosted, now))
+            .collect();
         let report = Report {
             incarnation: self.identity.incarnation().0,
             address: self.config.address.clone(),
@@ -39,6 +43,7 @@ impl Node {
             is_complete: is_due,
             labels: self.config.labels.clone(),
             replicas_max: self.config.replicas_max().max(1),
+            disks: self.disk_reports(),
         };
         if is_due {
             self.reports.last_sent = Some(now.instant);
@@ -52,6 +57,9 @@ impl Node {
         for replica in &report.replicas {
             let leader = (replica.leader != 0).then_some(ReplicaId(replica.leader));
             self.note_leader(GroupId::from_u64(replica.group), replica.term, leader);
+        }
+        if from != self.config.node {
+            self.note_room_elsewhere(from, &report);
         }
         self.offer_catalogue(from, report.catalogue_version);
         self.repair_from_report(from, &report, now);
@@ -67,6 +75,24 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// As [`report_of`], with whether its disk takes no more.
+    fn report_of(&self, hosted: &Hosted, now: Now) -> ReplicaReport {
+        ReplicaReport { is_full: self.room.is_full(hosted.log()), ..report_of(hosted, now) }
+    }
+
+    fn disk_reports(&self) -> Vec<DiskReport> {
+        let of = |log: usize| {
+            let space = self.room.space(log);
+            DiskReport {
+                free: space.map(|space| space.free),
+                total: space.map_or(0, |space| space.total),
+                is_full: self.room.is_full(log),
+                is_stalled: self.room.is_stalled(log),
+            }
+        };
+        (0..self.config.data.len()).map(of).collect()
     }
 
     /// Remembers who leads `group`, unless a newer term is known.

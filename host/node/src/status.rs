@@ -1,7 +1,7 @@
 //! What `status` and `describe` show: the catalogue beside what the nodes report.
 
 use crate::node::Node;
-use crate::peer::{PeerReport, ReplicaReport, ReplicaState};
+use crate::peer::{DiskReport, PeerReport, ReplicaReport, ReplicaState};
 use hedgerow_env::Now;
 use hedgerow_placement::{Replica, ReplicaRole, Table, TableKind, TableState};
 use hedgerow_types::{GroupId, Refusal};
@@ -32,7 +32,8 @@ impl Node {
     }
 
     fn node_status(&self, node: hedgerow_types::NodeId, now: Now) -> Value {
-        let replicas = self.reports.nodes.get(&node).map_or(&[][..], |(report, _)| &report.replicas);
+        let report = self.reports.nodes.get(&node).map(|(report, _)| report);
+        let replicas = report.map_or(&[][..], |report| &report.replicas);
         let leaders = replicas.iter().filter(|replica| replica.state == ReplicaState::Leader as u32).count();
         let (slow_score, is_slow) = self.slow_score(node);
         json!({
@@ -44,6 +45,7 @@ impl Node {
             "leaders": leaders,
             "slow_score": slow_score,
             "is_slow": is_slow,
+            "disks": report.map(|report| report.disks.iter().map(disk_status).collect::<Vec<_>>()),
             "labels": self.catalogue.as_ref().and_then(|it| it.nodes.get(&node)).map(|it| &it.labels),
         })
     }
@@ -125,4 +127,13 @@ impl Node {
         let place = report.replicas.binary_search_by_key(&group.to_u64(), |one| one.group).ok()?;
         Some(&report.replicas[place]).filter(|one| one.replica == replica)
     }
+}
+
+fn disk_status(disk: &DiskReport) -> Value {
+    let state = match (disk.is_stalled, disk.is_full) {
+        (true, _) => "stalled",
+        (false, true) => "full",
+        (false, false) => "ok",
+    };
+    json!({ "state": state, "free_bytes": disk.free, "total_bytes": disk.total })
 }

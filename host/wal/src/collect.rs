@@ -5,7 +5,7 @@
 
 use crate::format::{RECORD_HEAD_SIZE, State};
 use crate::index::{Slot, Slots};
-use crate::log::{Failed, Log, Segment, Tombstone, lock, subtract_live};
+use crate::log::{Halt, Log, Segment, Tombstone, lock, subtract_live};
 use crate::reader::read_one;
 use hedgerow_types::{GroupId, Index};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,8 +27,9 @@ pub struct Collected {
 impl Log {
     /// Gives back what nobody needs. If more than [`crate::Options::segments_max`] segments would stay, moves the records
     /// out of those that hold the fewest, as far as that gains more than it costs. Writes and syncs only if there is
-    /// something to give back; nothing is given back before all that replaces it is durable.
-    pub fn collect(&mut self) -> Result<Collected, Failed> {
+    /// something to give back; nothing is given back before all that replaces it is durable. After [`Halt::Stalled`] the
+    /// same call begins anew, without what is done already.
+    pub fn collect(&mut self) -> Result<Collected, Halt> {
         self.check()?;
         self.drop_tombstones();
         let mut victims = self.unused();
@@ -90,7 +91,7 @@ impl Log {
 
     /// Writes every record in use in `movable` again, at the end of the log. An entry that cannot be read stays, and its
     /// segment with it: the next opening will call it damaged.
-    fn move_records(&mut self, movable: &BTreeSet<u64>, collected: &mut Collected) -> Result<(), Failed> {
+    fn move_records(&mut self, movable: &BTreeSet<u64>, collected: &mut Collected) -> Result<(), Halt> {
         if movable.is_empty() {
             return Ok(());
         }
@@ -128,7 +129,7 @@ impl Log {
         slots.filter(|(_, slot)| segments.contains(&slot.place.segment)).map(|(index, slot)| (index, *slot)).collect()
     }
 
-    fn free(&mut self, victims: &BTreeSet<u64>) -> Result<(), Failed> {
+    fn free(&mut self, victims: &BTreeSet<u64>) -> Result<(), Halt> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for id in victims {
             match ranges.last_mut() {

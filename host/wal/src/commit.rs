@@ -1,13 +1,19 @@
 //! The thread that commits a log's rounds.
 
-use crate::log::{Failed, Log};
-use crate::rounds::{Rounds, Submission};
+use crate::log::{Failed, Log, Stalled};
+use crate::rounds::{Begun, Rounds, Submission};
 use hedgerow_env::os::spawn_thread;
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long a round that has stalled waits before it is tried again.
+const STALL_PAUSE: Duration = Duration::from_millis(100);
+/// Time without a submission after which the log is tended all the same while it is short of room.
+const SHORT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What became of a round.
 #[derive(Clone, Debug)]
@@ -16,6 +22,17 @@ pub enum Round {
     Done {
         /// The tickets.
         tickets: Vec<u64>,
+    },
+    /// The round that has begun waits until a segment can be made; nothing more is done before. Said once for each wait,
+    /// which ends with the next `Done`.
+    Stalled {
+        /// Why.
+        reason: Stalled,
+    },
+    /// Whether the log has little room left and the disk refuses more. Said when it changes.
+    Short {
+        /// Whether it has.
+        is_short: bool,
     },
     /// The log has failed. Nothing that was not called done will ever be, and this is said once.
     Failed {
@@ -108,28 +125,61 @@ impl Shared {
     }
 
     fn commit(&self, rounds: &mut Rounds, on_round: &dyn Fn(Round)) -> Result<(), Failed> {
-        while self.take_waiting(rounds) {
-            while rounds.begin()? {
+        let mut is_short = false;
+        while self.take_waiting(rounds, is_short) {
+            while self.write(rounds, on_round)? {
                 let tickets = rounds.finish()?;
                 on_round(Round::Done { tickets });
                 rounds.tend()?;
                 self.take_more(rounds);
             }
+            if is_short {
+                rounds.tend()?;
+            }
+            if std::mem::replace(&mut is_short, rounds.log().is_short()) != is_short {
+                on_round(Round::Short { is_short });
+            }
         }
         Ok(())
     }
 
-    /// Waits for submissions and takes them all. False: none will come.
-    fn take_waiting(&self, rounds: &mut Rounds) -> bool {
+    /// Writes a round, however long it has to wait for a segment. False: nothing waits, or the log is closed.
+    fn write(&self, rounds: &mut Rounds, on_round: &dyn Fn(Round)) -> Result<bool, Failed> {
+        let mut has_told = false;
+        loop {
+            match rounds.begin()? {
+                Begun::Nothing => return Ok(false),
+                Begun::Written => return Ok(true),
+                Begun::Stalled(reason) if !has_told => {
+                    has_told = true;
+                    on_round(Round::Stalled { reason });
+                }
+                Begun::Stalled(_) => {}
+            }
+            let queue = self.queue();
+            let wait = self.changed.wait_timeout_while(queue, STALL_PAUSE, |queue| !queue.is_closed);
+            if wait.unwrap_or_else(PoisonError::into_inner).0.is_closed {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Waits for submissions and takes them all; for a log that is short of room not for long. False: none will come.
+    fn take_waiting(&self, rounds: &mut Rounds, is_short: bool) -> bool {
         let mut queue = self.queue();
         while queue.waiting.is_empty() && !queue.is_closed {
+            if is_short {
+                let wait = self.changed.wait_timeout(queue, SHORT_PAUSE);
+                queue = wait.unwrap_or_else(PoisonError::into_inner).0;
+                break;
+            }
             queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
         let waiting = std::mem::take(&mut queue.waiting);
+        let may_come = !waiting.is_empty() || !queue.is_closed;
         drop(queue);
-        let has_any = !waiting.is_empty();
         waiting.into_iter().for_each(|submission| rounds.submit(submission));
-        has_any
+        may_come
     }
 
     fn take_more(&self, rounds: &mut Rounds) {

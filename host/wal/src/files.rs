@@ -11,6 +11,10 @@ static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
 /// A file being filled with zeros is synced whenever this much is new, so that no sync takes long.
 const FILL_SYNC_SIZE: u64 = 8 << 20;
 const PREPARED: &str = "next.tmp";
+/// What a prepared segment that was not used is called after a restart.
+const KEPT: &str = "next.spare";
+/// After preparing has failed so many calls do nothing: asking a full disk for space is not free.
+const PREPARE_PAUSE: u32 = 16;
 
 /// What the name of a file in a log's directory says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +61,15 @@ pub(crate) struct Files {
     options: FileOptions,
     spares: Vec<PathBuf>,
     prepared: Option<Prepared>,
-    /// Preparing failed and waits for the next segment, whose making will show the error.
-    is_preparing_off: bool,
+    /// Calls of [`Files::prepare`] that are left out because the last one failed.
+    prepare_pause: u32,
+}
+
+/// A file that has the size of a segment and is none yet.
+#[derive(Debug)]
+pub(crate) struct Made {
+    file: Box<dyn File>,
+    path: PathBuf,
 }
 
 #[derive(Debug)]
@@ -71,10 +82,18 @@ impl Files {
     /// Removes what is left over in `dir` and collects spare segments.
     pub(crate) fn new(disk: Arc<dyn Disk>, dir: &Path, options: FileOptions) -> io::Result<Self> {
         let mut files =
-            Self { disk, dir: dir.to_owned(), options, spares: Vec::new(), prepared: None, is_preparing_off: false };
+            Self { disk, dir: dir.to_owned(), options, spares: Vec::new(), prepared: None, prepare_pause: 0 };
         for name in files.disk.list(dir)? {
             let path = dir.join(&name);
             match Name::parse(&name) {
+                // The reserve of the life before: on a full disk there would be no other.
+                Name::Temporary
+                    if name == PREPARED && !files.spares.contains(&dir.join(KEPT)) && files.may_keep(&path)? =>
+                {
+                    let spare = dir.join(KEPT);
+                    files.disk.rename(&path, &spare)?;
+                    files.spares.push(spare);
+                }
                 Name::Temporary => files.disk.remove_file(&path)?,
                 Name::Spare if files.may_keep(&path)? => files.spares.push(path),
                 Name::Spare => files.disk.remove_file(&path)?,
@@ -97,16 +116,48 @@ impl Files {
         self.spares.len()
     }
 
-    /// Makes the segment that `head` describes: all its bytes allocated, its head and its name durable.
-    pub(crate) fn create(&mut self, head: &SegmentHead) -> io::Result<Arc<dyn File>> {
-        self.is_preparing_off = false;
-        let (file, path) =
-            if head.size == self.options.segment_size { self.take_ready()? } else { self.fresh(head.size)? };
-        file.write_at(0, &head.encode())?;
-        file.sync_all()?;
-        self.disk.rename(&path, &segment_path(&self.dir, head.id))?;
+    /// Segments that can be had without asking the disk for space.
+    pub(crate) fn ready_count(&self) -> usize {
+        let is_whole = |prepared: &Prepared| prepared.filled == self.options.segment_size;
+        self.spares.len() + usize::from(self.prepared.as_ref().is_some_and(is_whole))
+    }
+
+    /// Whether the disk has lately refused to make a segment ready.
+    pub(crate) const fn is_refused(&self) -> bool {
+        self.prepare_pause > 0
+    }
+
+    /// Makes a file for a segment of `size` bytes, all of them allocated. If that fails nothing is lost, and it can be tried
+    /// again.
+    pub(crate) fn make(&mut self, size: u64) -> io::Result<Made> {
+        let made = self.try_make(size);
+        self.prepare_pause = if made.is_err() { PREPARE_PAUSE } else { 0 };
+        made
+    }
+
+    fn try_make(&mut self, size: u64) -> io::Result<Made> {
+        if size != self.options.segment_size {
+            return self.fresh(size);
+        }
+        if let Some(path) = self.spares.last().cloned() {
+            let file = self.open(&path, OpenMode::Write)?;
+            self.spares.pop();
+            return Ok(Made { file, path });
+        }
+        self.fill_prepared(size)?;
+        match self.prepared.take() {
+            Some(prepared) => Ok(Made { file: prepared.file, path: self.dir.join(PREPARED) }),
+            None => self.fresh(size),
+        }
+    }
+
+    /// Makes it the segment that `head` describes, with head and name durable.
+    pub(crate) fn publish(&self, made: Made, head: &SegmentHead) -> io::Result<Arc<dyn File>> {
+        made.file.write_at(0, &head.encode())?;
+        made.file.sync_all()?;
+        self.disk.rename(&made.path, &segment_path(&self.dir, head.id))?;
         self.disk.sync_dir(&self.dir)?;
-        Ok(Arc::from(file))
+        Ok(Arc::from(made.file))
     }
 
     /// Takes back a segment that counts no more, whose records nobody can need.
@@ -124,46 +175,43 @@ impl Files {
 
     /// Fills up to `size` more bytes of the segment after the present one, so that making it will take no time.
     pub(crate) fn prepare(&mut self, size: u64) {
-        if self.is_preparing_off || !self.spares.is_empty() {
+        if self.prepare_pause > 0 {
+            self.prepare_pause -= 1;
+        }
+        if self.prepare_pause > 0 || self.ready_count() > 0 {
             return;
         }
         // An error here costs nothing yet. If it stays, making the next segment will report it.
-        if self.try_prepare(size).is_err() {
-            self.prepared = None;
-            self.is_preparing_off = true;
+        if self.fill_prepared(size).is_err() {
+            self.prepare_pause = PREPARE_PAUSE;
         }
     }
 
-    fn try_prepare(&mut self, size: u64) -> io::Result<()> {
+    /// Fills up to `size` more bytes of the prepared file. What it has is kept if the disk is full; after any other error
+    /// it begins anew.
+    fn fill_prepared(&mut self, size: u64) -> io::Result<()> {
         if self.prepared.is_none() {
             let file = self.open(&self.dir.join(PREPARED), OpenMode::Create)?;
             self.prepared = Some(Prepared { file, filled: 0 });
         }
-        if let Some(prepared) = &mut self.prepared {
-            let to = self.options.segment_size.min(prepared.filled.saturating_add(size));
-            prepared.fill(to, self.options.segment_size)?;
+        let Some(prepared) = &mut self.prepared else { return Ok(()) };
+        let to = self.options.segment_size.min(prepared.filled.saturating_add(size));
+        let filled = prepared.fill(to, self.options.segment_size);
+        if filled.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::StorageFull) {
+            self.prepared = None;
         }
-        Ok(())
+        filled
     }
 
-    fn take_ready(&mut self) -> io::Result<(Box<dyn File>, PathBuf)> {
-        if let Some(path) = self.spares.pop() {
-            return Ok((self.open(&path, OpenMode::Write)?, path));
-        }
-        match self.prepared.take() {
-            Some(mut prepared) => {
-                prepared.fill(self.options.segment_size, self.options.segment_size)?;
-                Ok((prepared.file, self.dir.join(PREPARED)))
-            }
-            None => self.fresh(self.options.segment_size),
-        }
-    }
-
-    fn fresh(&self, size: u64) -> io::Result<(Box<dyn File>, PathBuf)> {
+    fn fresh(&self, size: u64) -> io::Result<Made> {
         let path = self.dir.join("new.tmp");
         let mut prepared = Prepared { file: self.open(&path, OpenMode::Create)?, filled: 0 };
-        prepared.fill(size, size)?;
-        Ok((prepared.file, path))
+        if let Err(error) = prepared.fill(size, size) {
+            // Others need the space more. It goes at the next attempt, or at the next start, if not now.
+            drop(self.disk.remove_file(&path));
+            return Err(error);
+        }
+        Ok(Made { file: prepared.file, path })
     }
 }
 
@@ -173,10 +221,11 @@ impl Prepared {
         while self.filled < to {
             let count = (to - self.filled).min(ZEROS.len() as u64);
             self.file.write_at(self.filled, &ZEROS[..count as usize])?;
-            self.filled += count;
-            if self.filled == size || self.filled.is_multiple_of(FILL_SYNC_SIZE) {
+            let filled = self.filled + count;
+            if filled == size || filled.is_multiple_of(FILL_SYNC_SIZE) {
                 self.file.sync_data()?;
             }
+            self.filled = filled;
         }
         Ok(())
     }

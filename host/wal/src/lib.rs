@@ -12,7 +12,8 @@
 //!
 //! - [`mod@format`]: every byte, and why recovery can tell a torn tail from corruption.
 //! - [`Log`]: opening, writing, syncing, collecting. After the first failed write or sync it takes nothing more: what a
-//!   file holds after a failed sync is unknown, and only reading it again after a restart tells.
+//!   file holds after a failed sync is unknown, and only reading it again after a restart tells. A segment that cannot be
+//!   made for want of space or descriptors is no failure: the write waits ([`Halt::Stalled`]).
 //! - [`Reader`]: entries back, while the log goes on.
 //! - [`Rounds`]: group commit, driven by the caller; [`Committer`]: the same on a thread of its own.
 //! - [`inspect`]: a log at rest, without changing it.
@@ -35,7 +36,7 @@ mod write;
 pub use collect::Collected;
 pub use commit::{Committer, Round, Stopped};
 pub use inspect::{Inspection, inspect};
-pub use log::{Append, Durability, Failed, Log, OpenError, Options, Recovered, Stats};
+pub use log::{Append, Durability, Failed, Halt, Log, OpenError, Options, Recovered, Stalled, Stats};
 pub use reader::Reader;
-pub use rounds::{Rounds, Submission};
+pub use rounds::{Begun, Rounds, Submission};
 pub use scan::Event;

@@ -6,7 +6,7 @@ use crate::index::{Positions, Slot, Slots};
 use crate::reader::Reader;
 use crate::recover::{Found, RecoveredGroup, Recovery};
 use crate::write::Batch;
-use hedgerow_env::{Disk, File, OpenMode, create_dir_durably};
+use hedgerow_env::{Disk, File, OpenMode, create_dir_durably, is_shortage};
 use hedgerow_types::log::{Entry, HardState, LogPosition};
 use hedgerow_types::{GroupId, Index, ReplicaId};
 use rustc_hash::FxHashMap;
@@ -21,13 +21,14 @@ const SEGMENT_SIZES: std::ops::RangeInclusive<u64> = (16 << 10)..=(1 << 30);
 /// Bytes that one call of [`Log::prepare`] fills.
 const PREPARE_SIZE: u64 = 1 << 20;
 
-/// What `Ok` from [`Log::sync`] stands for.
+/// What `Ok` from [`Log::sync`] stands for. A batch calls others durable only if they were really synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// The bytes survive a power failure.
     Fsync,
-    /// The bytes survive the death of the process. A power failure may lose a suffix of the log or, since nothing orders
-    /// the rounds on the medium, leave holes, which recovery then calls corruption.
+    /// The bytes survive the death of the process. A power failure may lose all that was written to the newest segment:
+    /// nothing orders its rounds on the medium, and recovery cuts the log at the first hole. Segments are synced when
+    /// they are full.
     Os,
 }
 
@@ -83,6 +84,27 @@ pub struct Recovered {
     /// Something that had been durable was found damaged. The replica must neither vote nor serve from this log; a
     /// reset, a removal or another replica id ends it. The entries up to `last` are sound even so.
     pub is_damaged: bool,
+}
+
+/// Why a write or a collection ended before its end.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Halt {
+    /// There is no room for a segment yet. Nothing has failed: go on with what is left, later.
+    #[error(transparent)]
+    Stalled(Stalled),
+    /// The log has failed.
+    #[error(transparent)]
+    Failed(#[from] Failed),
+}
+
+/// A segment cannot be made, for want of space or of descriptors, which others may give back.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the log in {} waits until it can make a new segment", dir.display())]
+pub struct Stalled {
+    /// The log's directory.
+    pub dir: PathBuf,
+    /// The disk's answer.
+    pub source: Arc<io::Error>,
 }
 
 /// Why a log cannot be opened.
@@ -165,6 +187,9 @@ pub struct Log {
     pub(crate) next_batch: u64,
     /// Batches with a lower number are durable.
     pub(crate) synced: u64,
+    /// A segment may have its name already and is not the active one yet: nothing may be written before it is, because its
+    /// head says where the others end.
+    pub(crate) is_rolling: bool,
     pub(crate) failed: Option<Failed>,
     pub(crate) stats: Stats,
     has_unknown_loss: bool,
@@ -255,6 +280,7 @@ impl Log {
             next_segment: recovery.next_segment,
             next_batch: recovery.next_batch,
             synced: recovery.next_batch,
+            is_rolling: false,
             failed: None,
             stats: Stats::default(),
             has_unknown_loss: recovery.lost.is_some(),
@@ -333,14 +359,19 @@ impl Log {
         self.unwritten_removals.insert(group);
     }
 
-    /// Makes everything written durable. It is only after `Ok` that anything may be acknowledged.
+    /// Makes everything written as durable as the options say. It is only after `Ok` that anything may be acknowledged.
     pub fn sync(&mut self) -> Result<(), Failed> {
         self.check()?;
-        if self.must_sync() {
-            return self.sync_active();
+        #[cfg(feature = "mutations")]
+        if crate::mutation::SKIP_SYNC.load(std::sync::atomic::Ordering::Relaxed) {
+            self.synced = self.next_batch;
+            return Ok(());
         }
-        self.synced = self.next_batch;
-        Ok(())
+        match self.options.durability {
+            Durability::Fsync => self.sync_active(),
+            // The medium may hold none of it, and no batch may say otherwise: recovery takes its word for it.
+            Durability::Os => Ok(()),
+        }
     }
 
     /// Syncs whatever the durability.
@@ -354,22 +385,24 @@ impl Log {
         Ok(())
     }
 
-    fn must_sync(&self) -> bool {
-        #[cfg(feature = "mutations")]
-        if crate::mutation::SKIP_SYNC.load(std::sync::atomic::Ordering::Relaxed) {
-            return false;
-        }
-        self.options.durability == Durability::Fsync
-    }
-
-    /// Uses idle time to make the next segment ready, a piece per call, so that rolling takes no time.
+    /// Uses idle time to make the next segment ready, a piece per call, so that rolling takes no time. It is also the log's
+    /// reserve for a disk that has become full.
     pub fn prepare(&mut self) {
-        if let Some(active) = &self.active
-            && self.failed.is_none()
-            && active.end > active.size / 4
-        {
+        if self.active.is_some() && self.failed.is_none() {
             self.files.prepare(PREPARE_SIZE);
         }
+    }
+
+    /// Bytes of records that can be written although the disk may be full: what is left of the active segment, and the
+    /// segments that are ready.
+    pub fn room(&self) -> u64 {
+        let active = self.active.as_ref().map_or(0, |active| active.size.saturating_sub(active.end));
+        active + self.files.ready_count() as u64 * self.options.segment_size
+    }
+
+    /// Whether little room is left and the disk has lately refused more: what is less urgent should not take it.
+    pub fn is_short(&self) -> bool {
+        self.active.is_some() && self.files.is_refused() && self.room() < self.options.segment_size / 2
     }
 
     /// A reader of this log.
@@ -420,6 +453,16 @@ impl Log {
     /// Ids of the segments that count, oldest first.
     pub fn segments(&self) -> impl Iterator<Item = u64> {
         self.segments.keys().copied()
+    }
+
+    pub(crate) fn or_stall<T>(&mut self, result: io::Result<T>) -> Result<T, Halt> {
+        match result {
+            Ok(made) => Ok(made),
+            Err(error) if is_shortage(&error) => {
+                Err(Halt::Stalled(Stalled { dir: self.dir.clone(), source: Arc::new(error) }))
+            }
+            Err(error) => Ok(self.or_fail("make a new segment", Err(error))?),
+        }
     }
 
     pub(crate) fn check(&self) -> Result<(), Failed> {

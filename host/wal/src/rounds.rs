@@ -1,6 +1,6 @@
 //! Group commit: everything that waits when a round begins is in it, and none waits for more to come.
 
-use crate::log::{Append, Failed, Log};
+use crate::log::{Append, Failed, Halt, Log, Stalled};
 use hedgerow_types::{GroupId, Index};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,6 +21,17 @@ pub struct Submission {
     pub ticket: u64,
 }
 
+/// What [`Rounds::begin`] did.
+#[derive(Clone, Debug)]
+pub enum Begun {
+    /// Nothing waited.
+    Nothing,
+    /// A round is written: finish it.
+    Written,
+    /// A round is written in part and waits for a segment. The next call goes on with it; nothing of it is done before.
+    Stalled(Stalled),
+}
+
 /// A log and the submissions that wait for it. The caller bounds how much waits, by its own tickets.
 ///
 /// [`Rounds::begin`], [`Rounds::finish`] and [`Rounds::tend`] go in turn.
@@ -28,15 +39,33 @@ pub struct Submission {
 pub struct Rounds {
     log: Log,
     waiting: VecDeque<Submission>,
-    /// Tickets of the round that is written and not yet synced.
+    /// What the round that has begun has still to write.
+    steps: VecDeque<Step>,
+    /// Truncations of that round.
+    truncations: BTreeMap<GroupId, Index>,
+    /// Tickets of the round that has begun and is not synced.
     written: Vec<u64>,
     has_garbage: bool,
+}
+
+/// A part of a round.
+#[derive(Debug)]
+enum Step {
+    Remove(GroupId),
+    Write(VecDeque<Append>),
 }
 
 impl Rounds {
     /// Rounds of `log`.
     pub fn new(log: Log) -> Self {
-        Self { log, waiting: VecDeque::new(), written: Vec::new(), has_garbage: false }
+        Self {
+            log,
+            waiting: VecDeque::new(),
+            steps: VecDeque::new(),
+            truncations: BTreeMap::new(),
+            written: Vec::new(),
+            has_garbage: false,
+        }
     }
 
     /// Adds a submission to those that wait.
@@ -46,41 +75,59 @@ impl Rounds {
 
     /// Whether a round would have anything in it.
     pub fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || !self.steps.is_empty()
     }
 
-    /// Writes all that waits, in the order of submission. False: nothing waited. One system call, unless a segment
-    /// becomes full or a group is removed in the middle.
-    pub fn begin(&mut self) -> Result<bool, Failed> {
-        if self.waiting.is_empty() {
-            return Ok(false);
+    /// Writes all that waits, in the order of submission, or goes on with a round that has stalled. One system call, unless
+    /// a segment becomes full or a group is removed in the middle.
+    pub fn begin(&mut self) -> Result<Begun, Failed> {
+        if self.steps.is_empty() {
+            if self.waiting.is_empty() {
+                return Ok(Begun::Nothing);
+            }
+            self.gather();
         }
-        let mut appends = Vec::new();
-        let mut truncations = BTreeMap::new();
+        while let Some(step) = self.steps.front_mut() {
+            match step {
+                Step::Remove(group) => {
+                    self.log.remove_group(*group);
+                    self.has_garbage = true;
+                }
+                Step::Write(appends) => match self.log.write_rest(appends) {
+                    Ok(()) => {}
+                    Err(Halt::Stalled(stalled)) => return Ok(Begun::Stalled(stalled)),
+                    Err(Halt::Failed(failed)) => return Err(failed),
+                },
+            }
+            self.steps.pop_front();
+        }
+        for (group, through) in std::mem::take(&mut self.truncations) {
+            self.log.truncate_prefix(group, through);
+            self.has_garbage = true;
+        }
+        Ok(Begun::Written)
+    }
+
+    /// Makes steps of what waits, as much as one round takes.
+    fn gather(&mut self) {
+        let mut appends = VecDeque::new();
         let mut size = 0;
         while size < ROUND_SIZE_MAX
             && let Some(submission) = self.waiting.pop_front()
         {
-            if !submission.removals.is_empty() {
-                self.log.write(&appends)?;
-                appends.clear();
+            if !submission.removals.is_empty() && !appends.is_empty() {
+                self.steps.push_back(Step::Write(std::mem::take(&mut appends)));
             }
-            for group in &submission.removals {
-                self.log.remove_group(*group);
-                truncations.remove(group);
-                self.has_garbage = true;
+            for group in submission.removals {
+                self.steps.push_back(Step::Remove(group));
+                self.truncations.remove(&group);
             }
             size += submission.appends.iter().flat_map(|append| &append.entries).map(|e| e.data.len()).sum::<usize>();
             appends.extend(submission.appends);
-            truncations.extend(submission.truncations);
+            self.truncations.extend(submission.truncations);
             self.written.push(submission.ticket);
         }
-        self.log.write(&appends)?;
-        for (group, through) in truncations {
-            self.log.truncate_prefix(group, through);
-            self.has_garbage = true;
-        }
-        Ok(true)
+        self.steps.push_back(Step::Write(appends));
     }
 
     /// Makes what was written durable and returns the tickets that may now be acknowledged.
@@ -92,7 +139,11 @@ impl Rounds {
     /// Collects if something fell out of use, and makes the next segment ready: for when nobody waits for an answer.
     pub fn tend(&mut self) -> Result<(), Failed> {
         if std::mem::take(&mut self.has_garbage) {
-            self.log.collect()?;
+            match self.log.collect() {
+                Ok(_) => {}
+                Err(Halt::Stalled(_)) => self.has_garbage = true,
+                Err(Halt::Failed(failed)) => return Err(failed),
+            }
         }
         self.log.prepare();
         Ok(())

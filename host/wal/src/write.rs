@@ -5,9 +5,12 @@ use crate::format::{
     State, seed,
 };
 use crate::index::{Slot, Slots};
-use crate::log::{Active, Append, Failed, Group, Log, Segment, Tombstone, add_live, lock, release, subtract_live};
+use crate::log::{
+    Active, Append, Failed, Group, Halt, Log, Segment, Tombstone, add_live, lock, release, subtract_live,
+};
 use hedgerow_types::log::{Entry, HardState};
 use hedgerow_types::{GroupId, Index};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
@@ -35,37 +38,58 @@ impl Log {
     /// Writes the changes, in their order, to the system but not yet to the medium: [`Log::sync`] does that. What is
     /// written between two syncs is one round. Truncations and removals asked for before go first.
     ///
+    /// After [`Halt::Stalled`] some of it may be written; [`Log::write_rest`] knows what.
+    ///
     /// # Panics
     /// If an append's entries leave a gap or reach below the start of the log: its caller is broken.
-    pub fn write(&mut self, appends: &[Append]) -> Result<(), Failed> {
+    pub fn write(&mut self, appends: &[Append]) -> Result<(), Halt> {
+        self.write_rest(&mut appends.iter().cloned().collect())
+    }
+
+    /// As [`Log::write`]. It takes from `appends` what is written, so that after [`Halt::Stalled`] the same call goes on.
+    ///
+    /// # Panics
+    /// As [`Log::write`].
+    pub fn write_rest(&mut self, appends: &mut VecDeque<Append>) -> Result<(), Halt> {
         self.check()?;
         self.encode_unwritten()?;
-        for append in appends {
+        while let Some(append) = appends.front_mut() {
             self.encode(append)?;
+            appends.pop_front();
         }
-        self.flush()
+        Ok(self.flush()?)
     }
 
     /// Puts on record what so far happened in memory only.
-    pub(crate) fn encode_unwritten(&mut self) -> Result<(), Failed> {
-        for group in std::mem::take(&mut self.unwritten_removals) {
+    pub(crate) fn encode_unwritten(&mut self) -> Result<(), Halt> {
+        while let Some(group) = self.unwritten_removals.first().copied() {
             let place = self.reserve(RECORD_HEAD_SIZE)?;
+            self.unwritten_removals.remove(&group);
             self.encode_tombstone(group, Tombstone { at: place, through: place.segment });
         }
-        for group in std::mem::take(&mut self.unwritten_states) {
+        while let Some(group) = self.unwritten_states.first().copied() {
             if let Some(meta) = self.groups.get(&group).copied() {
                 self.encode_state(group, &meta)?;
             }
+            self.unwritten_states.remove(&group);
         }
         Ok(())
     }
 
-    fn encode(&mut self, append: &Append) -> Result<(), Failed> {
+    /// After a stall, `append` is what is left of it.
+    fn encode(&mut self, append: &mut Append) -> Result<(), Halt> {
         let known = self.groups.get(&append.group).copied().filter(|meta| meta.replica == append.replica);
         let mut meta = match known {
             Some(meta) if append.reset.is_none() => meta,
             known => self.begin(append, known)?,
         };
+        append.reset = None;
+        let result = self.encode_onto(append, &mut meta);
+        self.groups.insert(append.group, meta);
+        result
+    }
+
+    fn encode_onto(&mut self, append: &mut Append, meta: &mut Group) -> Result<(), Halt> {
         if let Some(first) = append.entries.first() {
             let is_next = first.index > meta.start.index && first.index <= meta.last.index + 1;
             let (group, index, last) = (append.group, first.index, meta.last.index);
@@ -73,21 +97,29 @@ impl Log {
         }
         let has_no_gap = append.entries.is_sorted_by(|left, right| left.index + 1 == right.index);
         assert!(has_no_gap, "the entries of group {} leave a gap", append.group);
-        for entry in &append.entries {
-            self.encode_entry(append.group, entry)?;
-            meta.last = entry.position();
+        let mut written = 0;
+        let mut encode_all = || {
+            for entry in &append.entries {
+                self.encode_entry(append.group, entry)?;
+                meta.last = entry.position();
+                written += 1;
+            }
+            if let Some(hard_state) = append.hard_state {
+                self.encode_state(append.group, &Group { hard_state, ..*meta })?;
+                meta.hard_state = hard_state;
+            }
+            Ok(())
+        };
+        let result = encode_all();
+        self.stats.entries += written as u64;
+        if result.is_err() {
+            append.entries.drain(..written);
         }
-        if let Some(hard_state) = append.hard_state {
-            meta.hard_state = hard_state;
-            self.encode_state(append.group, &meta)?;
-        }
-        self.groups.insert(append.group, meta);
-        self.stats.entries += append.entries.len() as u64;
-        Ok(())
+        result
     }
 
     /// Begins a new life of a group's log, which voids everything before but the hard state of the same replica.
-    fn begin(&mut self, append: &Append, known: Option<Group>) -> Result<Group, Failed> {
+    fn begin(&mut self, append: &Append, known: Option<Group>) -> Result<Group, Halt> {
         let start = append.reset.unwrap_or_default();
         let meta = Group {
             replica: append.replica,
@@ -102,7 +134,7 @@ impl Log {
         Ok(meta)
     }
 
-    fn encode_entry(&mut self, group: GroupId, entry: &Entry) -> Result<(), Failed> {
+    fn encode_entry(&mut self, group: GroupId, entry: &Entry) -> Result<(), Halt> {
         let place = self.reserve(RECORD_HEAD_SIZE + entry.data.len())?;
         let head = RecordHead::new(RecordKind::Entry, entry.kind as u8, group, entry.index, entry.term);
         self.batch.put(&head, &entry.data);
@@ -112,7 +144,7 @@ impl Log {
     }
 
     /// Writes an entry in force at another place.
-    pub(crate) fn encode_moved(&mut self, group: GroupId, index: Index, slot: Slot, data: &[u8]) -> Result<(), Failed> {
+    pub(crate) fn encode_moved(&mut self, group: GroupId, index: Index, slot: Slot, data: &[u8]) -> Result<(), Halt> {
         let place = self.reserve(RECORD_HEAD_SIZE + data.len())?;
         let head = RecordHead::new(RecordKind::Moved, slot.kind as u8, group, index, slot.term);
         self.batch.put(&head, data);
@@ -120,7 +152,7 @@ impl Log {
         Ok(())
     }
 
-    fn encode_state(&mut self, group: GroupId, meta: &Group) -> Result<(), Failed> {
+    fn encode_state(&mut self, group: GroupId, meta: &Group) -> Result<(), Halt> {
         let place = self.reserve(State::RECORD_SIZE)?;
         meta.state().encode(group, self.batch.seed, &mut self.batch.buffer);
         self.batch.count += 1;
@@ -136,7 +168,7 @@ impl Log {
 
     /// Records that these segments, each range a first one and a count, count no more. All in one place: a new segment
     /// in between would list them again, and recovery believes the newest segment alone.
-    pub(crate) fn encode_freed(&mut self, ranges: &[(u64, u64)]) -> Result<(), Failed> {
+    pub(crate) fn encode_freed(&mut self, ranges: &[(u64, u64)]) -> Result<(), Halt> {
         self.reserve(ranges.len() * RECORD_HEAD_SIZE)?;
         for (first, count) in ranges {
             self.batch.put(&RecordHead::new(RecordKind::Freed, 0, GroupId::META, *first, *count), &[]);
@@ -145,13 +177,13 @@ impl Log {
     }
 
     /// The place of the next record, which takes `size` bytes; makes room for it.
-    pub(crate) fn reserve(&mut self, size: usize) -> Result<Place, Failed> {
+    pub(crate) fn reserve(&mut self, size: usize) -> Result<Place, Halt> {
         if u32::try_from(size).is_err() {
-            return self.or_fail("hold an entry of 4 GiB", Err(io::ErrorKind::InvalidInput.into()));
+            return Ok(self.or_fail("hold an entry of 4 GiB", Err(io::ErrorKind::InvalidInput.into()))?);
         }
         let used = self.batch.buffer.len().max(BATCH_HEAD_SIZE);
         let has_room = |active: &Active| active.end + ((used + size) as u64) <= active.size;
-        if !self.active.as_ref().is_some_and(has_room) {
+        if self.is_rolling || !self.active.as_ref().is_some_and(has_room) {
             self.flush()?;
             self.roll(size)?;
         }
@@ -187,9 +219,9 @@ impl Log {
 
     /// Makes a new segment the active one, with room for a record of `size` bytes. What the former one holds is durable
     /// first: its end, as the new head has it, must be true.
-    fn roll(&mut self, size: usize) -> Result<(), Failed> {
+    fn roll(&mut self, size: usize) -> Result<(), Halt> {
         self.sync_active()?;
-        if let Some(active) = self.active.take()
+        if let Some(active) = &self.active
             && let Some(segment) = self.segments.get_mut(&active.id)
         {
             segment.end = active.end;
@@ -200,8 +232,12 @@ impl Log {
         let needed = (end + (BATCH_HEAD_SIZE + size) as u64).next_multiple_of(SEGMENT_UNIT as u64);
         let id = self.next_segment;
         let size = needed.max(self.options.segment_size);
-        let made = self.files.create(&SegmentHead { id, size, first_batch: self.next_batch, others });
-        let file = self.or_fail("make a new segment", made)?;
+        let made = self.files.make(size);
+        let made = self.or_stall(made)?;
+        self.is_rolling = true;
+        let published = self.files.publish(made, &SegmentHead { id, size, first_batch: self.next_batch, others });
+        let file = self.or_stall(published)?;
+        self.is_rolling = false;
         self.next_segment += 1;
         self.segments.insert(id, Segment { file: Some(Arc::clone(&file)), size, end, live: 0 });
         lock(&self.positions).files.insert(id, Arc::clone(&file));

@@ -6,7 +6,7 @@ use hedgerow_env::sim::SimDisk;
 use hedgerow_types::log::{Entry, EntryKind};
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, ReplicaId};
-use hedgerow_wal::{Append, Committer, Log, Options, Recovered, Round, Rounds, Stopped, Submission};
+use hedgerow_wal::{Append, Begun, Committer, Log, Options, Recovered, Round, Rounds, Stopped, Submission};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
@@ -35,18 +35,18 @@ fn all_that_waits_is_one_write_and_one_sync() {
     let disk = SimDisk::new();
     let mut rounds = Rounds::new(open(&disk).0);
     rounds.submit(submission(0, vec![append(1, 1, 1, 1)]));
-    assert!(rounds.begin().unwrap());
+    assert!(matches!(rounds.begin().unwrap(), Begun::Written));
     assert_eq!(rounds.finish().unwrap(), [0]);
     let (before, syncs) = (rounds.log().stats(), disk.sync_count());
     for number in 1..20 {
         rounds.submit(submission(u64::from(number), vec![append(number, 1, if number == 1 { 2 } else { 1 }, 1)]));
     }
-    assert!(rounds.has_waiting() && rounds.begin().unwrap() && !rounds.has_waiting());
+    assert!(rounds.has_waiting() && matches!(rounds.begin().unwrap(), Begun::Written) && !rounds.has_waiting());
     assert_eq!(rounds.finish().unwrap(), (1..20).collect::<Vec<_>>());
     let after = rounds.log().stats();
     assert_eq!((after.batches - before.batches, disk.sync_count() - syncs), (1, 1));
     assert_eq!(after.entries, 20);
-    assert!(!rounds.begin().unwrap() && rounds.finish().unwrap().is_empty());
+    assert!(matches!(rounds.begin().unwrap(), Begun::Nothing) && rounds.finish().unwrap().is_empty());
     assert_eq!(disk.sync_count() - syncs, 1, "nothing to sync");
 }
 
@@ -108,6 +108,8 @@ fn what_the_committer_calls_done_is_there_after_a_restart() {
         .try_iter()
         .flat_map(|round| match round {
             Round::Done { tickets } => tickets,
+            Round::Stalled { reason } => panic!("{reason}"),
+            Round::Short { .. } => panic!("the disk has room"),
             Round::Failed { reason } => panic!("{reason}"),
         })
         .collect();
@@ -149,6 +151,7 @@ fn n3_a_committer_that_panics_fails_its_log() {
     let (sender, reasons) = mpsc::channel();
     let on_round = move |round| match round {
         Round::Done { .. } => panic!("a defect"),
+        Round::Stalled { .. } | Round::Short { .. } => {}
         Round::Failed { reason } => sender.send(reason.to_string()).unwrap(),
     };
     let committer = Committer::start(log, Box::new(on_round)).unwrap();
@@ -156,4 +159,32 @@ fn n3_a_committer_that_panics_fails_its_log() {
     let reason = reasons.recv().unwrap();
     assert!(reason.ends_with("could not go on and takes nothing more"), "{reason}");
     assert_eq!(committer.submit(submission(2, Vec::new())), Err(Stopped));
+}
+
+#[test]
+fn n1_the_committer_waits_for_space_and_says_so() {
+    let disk = SimDisk::new();
+    let (log, _) = open(&disk);
+    let (sender, rounds) = mpsc::channel();
+    let committer = Committer::start(log, Box::new(move |round| sender.send(round).unwrap())).unwrap();
+    committer.submit(submission(1, vec![append(1, 1, 1, 1)])).unwrap();
+    assert!(matches!(rounds.recv().unwrap(), Round::Done { tickets } if tickets == [1]));
+    disk.set_full(true);
+    committer.submit(submission(2, vec![append(1, 1, 2, 400)])).unwrap();
+    let next = || loop {
+        match rounds.recv().unwrap() {
+            Round::Short { .. } => {}
+            other => return other,
+        }
+    };
+    assert!(matches!(next(), Round::Stalled { .. }));
+    disk.set_full(false);
+    assert!(matches!(next(), Round::Done { tickets } if tickets == [2]), "nothing was acknowledged meanwhile");
+    disk.set_full(true);
+    committer.submit(submission(3, vec![append(1, 1, 402, 400)])).unwrap();
+    assert!(matches!(next(), Round::Stalled { .. }));
+    committer.stop();
+    assert!(rounds.iter().all(|round| matches!(round, Round::Short { .. })), "it ends without a word");
+    let (_, recovered) = open(&disk);
+    assert!(recovered[0].last.index >= 401 && !recovered[0].is_damaged);
 }

@@ -34,6 +34,7 @@ impl From<Error> for Failure {
             ErrorKind::Unreachable => "unreachable",
             ErrorKind::Unavailable => "unavailable",
             ErrorKind::Forgotten => "forgotten",
+            ErrorKind::DiskFull => "disk_full",
             ErrorKind::Storage => "storage",
             ErrorKind::Protocol => "protocol",
         })

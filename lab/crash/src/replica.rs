@@ -8,7 +8,7 @@ use hedgerow_env::os::OsDisk;
 use hedgerow_storage::{Partition, RocksEngines};
 use hedgerow_types::log::{Entry, HardState};
 use hedgerow_types::{GroupId, ReplicaId};
-use hedgerow_wal::{Append, Durability, Log, Options, Recovered, Rounds, Submission};
+use hedgerow_wal::{Append, Begun, Durability, Log, Options, Recovered, Rounds, Submission};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -62,7 +62,8 @@ impl Replica {
         let append = Append { group: GROUP, replica, reset: None, entries: entries.clone(), hard_state };
         let truncations = vec![(GROUP, self.flushed_before)];
         self.log.submit(Submission { appends: vec![append], truncations, ticket: round, ..Submission::default() });
-        ensure!(self.log.begin()? && self.log.finish()? == [round], "the round is done");
+        ensure!(matches!(self.log.begin()?, Begun::Written), "a round with something in it");
+        ensure!(self.log.finish()? == [round], "the round is done");
         tell(Word::Durable, last);
         self.partition.apply(&entries, None, &mut Vec::new())?;
         self.log.tend()?;

@@ -17,7 +17,7 @@ use hedgerow_storage::{Engines, MemoryEngines};
 use hedgerow_types::log::Entry;
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Index, Instant, NodeId};
-use hedgerow_wal::{Round, Rounds, Submission};
+use hedgerow_wal::{Begun, Round, Rounds, Submission};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,6 +97,15 @@ pub struct Process {
 struct LogState {
     rounds: Rounds,
     is_syncing: bool,
+    /// Its round waits for a segment, and the node has been told.
+    is_stalled: bool,
+    is_short: bool,
+}
+
+impl LogState {
+    fn new(rounds: Rounds) -> Self {
+        Self { rounds, is_syncing: false, is_stalled: false, is_short: false }
+    }
 }
 
 /// Something for the node to handle.
@@ -178,7 +187,7 @@ impl Machine {
             inbox: Vec::new(),
             is_scheduled: false,
             wakes_at: None,
-            logs: opened.logs.into_iter().map(|log| LogState { rounds: Rounds::new(log), is_syncing: false }).collect(),
+            logs: opened.logs.into_iter().map(|log| LogState::new(Rounds::new(log))).collect(),
             context: JobContext { disk, engines, readers },
             jobs: BTreeMap::new(),
             last_job: 0,
@@ -362,10 +371,16 @@ impl Process {
                 continue;
             }
             match log.rounds.begin() {
-                Ok(false) => {}
-                Ok(true) => {
+                Ok(Begun::Nothing) => {}
+                Ok(Begun::Written) => {
                     log.is_syncing = true;
+                    log.is_stalled = false;
                     begun.push(number);
+                }
+                Ok(Begun::Stalled(reason)) => {
+                    if !std::mem::replace(&mut log.is_stalled, true) {
+                        self.inbox.push(Input::Round(number, Round::Stalled { reason }));
+                    }
                 }
                 Err(reason) => self.inbox.push(Input::Round(number, Round::Failed { reason })),
             }
@@ -385,6 +400,10 @@ impl Process {
             && let Err(reason) = state.rounds.tend()
         {
             self.inbox.push(Input::Round(log, Round::Failed { reason }));
+        }
+        let is_short = state.rounds.log().is_short();
+        if std::mem::replace(&mut state.is_short, is_short) != is_short {
+            self.inbox.push(Input::Round(log, Round::Short { is_short }));
         }
     }
 

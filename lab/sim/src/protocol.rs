@@ -332,6 +332,7 @@ const fn is_clean(refusal: &Refusal) -> bool {
         | Refusal::Withdrawn
         | Refusal::Invalid(_)
         | Refusal::TooLarge(_)
+        | Refusal::DiskFull(_)
         | Refusal::NoTable
         | Refusal::Creating
         | Refusal::TableExists

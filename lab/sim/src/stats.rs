@@ -66,6 +66,7 @@ impl Stats {
             | Job::Verify { .. }
             | Job::WriteChunk { .. }
             | Job::Read { .. }
+            | Job::Space { .. }
             | Job::Remove { .. } => {}
         }
     }
@@ -123,6 +124,7 @@ impl Stats {
             Refusal::SessionWindow { .. }
             | Refusal::Invalid(_)
             | Refusal::TooLarge(_)
+            | Refusal::DiskFull(_)
             | Refusal::NoTable
             | Refusal::Creating
             | Refusal::TableExists

@@ -9,7 +9,7 @@
 //! | lagging | yes | wait |
 //! | unresolved, stopping, connection lost, no reply | only if idempotent | map again, wait |
 //! | no table | yes, once | map again, wait: the table may be so new that a node does not know it |
-//! | expired, session window, invalid, too large, table exists, unknown | no | fail |
+//! | expired, session window, invalid, too large, disk full, table exists, unknown | no | fail |
 //!
 //! A read that any replica may serve goes on to the next one at once ([`replica_reaction`]), whatever of this it was,
 //! until each was asked; only then does it wait, and start over.
@@ -96,6 +96,7 @@ pub fn reaction(failure: Failure<'_>, attempt: u32, is_idempotent: bool, random:
             | Refusal::SessionWindow { .. }
             | Refusal::Invalid(_)
             | Refusal::TooLarge(_)
+            | Refusal::DiskFull(_)
             | Refusal::TableExists
             | Refusal::Unknown => Reaction::Fail,
         },

@@ -46,6 +46,7 @@ pub(crate) fn scope(failure: Failure<'_>) -> Scope {
             | Refusal::SessionWindow { .. }
             | Refusal::Invalid(_)
             | Refusal::TooLarge(_)
+            | Refusal::DiskFull(_)
             | Refusal::TableExists
             | Refusal::Unknown => Scope::Request,
         },

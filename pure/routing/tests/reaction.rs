@@ -41,6 +41,7 @@ fn each_failure_has_its_reaction() {
         (Refusal::SessionWindow { sequence: 1, floor: 2, ceiling: 3 }, "F", "F"),
         (Refusal::Invalid(text()), "F", "F"),
         (Refusal::TooLarge(text()), "F", "F"),
+        (Refusal::DiskFull(text()), "F", "F"),
         (Refusal::NoTable, "mF", "mF"),
         (Refusal::Creating, "mmmmmmmm", "mmmmmmmm"),
         (Refusal::TableExists, "F", "F"),

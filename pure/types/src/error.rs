@@ -122,6 +122,10 @@ pub enum Refusal {
     /// The node is stopping or its log failed; ask another.
     #[error("the node is stopping: {0}")]
     Stopping(String),
+    /// The write would add data, and the disks of the partition's nodes are full. Nothing happened, and nothing will before
+    /// space is made: reads and deletes are served.
+    #[error("the disk is full: {0}")]
+    DiskFull(String),
     /// The node does not know this operation.
     #[error("the operation is not known")]
     Unknown,

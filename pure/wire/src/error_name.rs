@@ -89,6 +89,7 @@ impl ErrorName {
             Refusal::Unresolved | Refusal::Expired => Self::Timeout,
             Refusal::SessionWindow { .. } | Refusal::Invalid(_) => Self::InvalidParameters,
             Refusal::TooLarge(_) => Self::InvalidData,
+            Refusal::DiskFull(_) => Self::DiskInsufficient,
             Refusal::Creating => Self::BusyCreating,
             Refusal::TableExists => Self::AppExist,
             Refusal::Unknown => Self::HandlerNotFound,
@@ -119,6 +120,7 @@ impl ErrorName {
             | Refusal::SessionWindow { .. }
             | Refusal::Invalid(_)
             | Refusal::TooLarge(_)
+            | Refusal::DiskFull(_)
             | Refusal::Creating
             | Refusal::TableExists
             | Refusal::Unknown => Self::of_refusal(refusal),

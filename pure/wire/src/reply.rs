@@ -159,6 +159,7 @@ impl Failure {
             16 => Refusal::BusyFor { estimated_wait_ms: message.parse().unwrap_or(0) },
             17 => Refusal::Throttled,
             18 => Refusal::Withdrawn,
+            19 => Refusal::DiskFull(text()),
             _ => return None,
         })
     }
@@ -185,6 +186,7 @@ const fn kind(refusal: &Refusal) -> i32 {
         Refusal::BusyFor { .. } => 16,
         Refusal::Throttled => 17,
         Refusal::Withdrawn => 18,
+        Refusal::DiskFull(_) => 19,
     }
 }
 
@@ -194,6 +196,7 @@ fn held(refusal: &Refusal) -> Text {
         | Refusal::Busy(text)
         | Refusal::Invalid(text)
         | Refusal::TooLarge(text)
+        | Refusal::DiskFull(text)
         | Refusal::Stopping(text) => Text::from(text.as_str()),
         Refusal::SessionWindow { sequence, ceiling: 0, .. } => Text::from(sequence.to_string()),
         Refusal::SessionWindow { sequence, floor, ceiling } => Text::from(format!("{sequence} {floor} {ceiling}")),

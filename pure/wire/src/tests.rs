@@ -264,6 +264,7 @@ fn every_refusal_reaches_a_caller_with_an_extension() {
         Refusal::SessionWindow { sequence: 1, floor: u64::MAX, ceiling: u64::MAX },
         Refusal::Invalid(text()),
         Refusal::TooLarge(text()),
+        Refusal::DiskFull(text()),
         Refusal::NoTable,
         Refusal::Creating,
         Refusal::TableExists,

@@ -26,6 +26,8 @@ pub(crate) struct ServeConfig {
     labels: BTreeMap<String, String>,
     #[serde(default)]
     durability: DurabilitySetting,
+    /// MiB.
+    free_disk_min_mib: Option<u32>,
     #[serde(default)]
     memory: Memory,
     #[serde(default)]
@@ -170,6 +172,7 @@ impl ServeConfig {
             log_write: Duration::from_millis(self.slow.log_write_ms.into()),
             factor: self.slow.factor,
         };
+        config.free_disk_min = self.free_disk_min_mib.map(|mib| u64::from(mib) << 20);
         config.may_fault = self.faults.allowed;
         config.flush_node_bytes = u64::from(self.memory.write_buffer_mib) << 20;
         config.snapshot_bytes_per_second = u64::from(self.snapshot.mib_per_second) << 20;

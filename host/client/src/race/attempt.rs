@@ -69,6 +69,7 @@ impl Failed {
                 | Refusal::SessionWindow { .. }
                 | Refusal::Invalid(_)
                 | Refusal::TooLarge(_)
+                | Refusal::DiskFull(_)
                 | Refusal::TableExists
                 | Refusal::Unknown => Outcome::Fatal,
                 Refusal::NotLeader { .. }

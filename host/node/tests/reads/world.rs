@@ -7,7 +7,7 @@ use hedgerow_node::{Config, ConnectionId, Job, JobContext, Node, peer};
 use hedgerow_storage::{Engines, MemoryEngines};
 use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
 use hedgerow_types::{GroupId, Instant, NodeId, ReadLevel, Refusal, ReplicaId};
-use hedgerow_wal::{Failed, Round, Rounds};
+use hedgerow_wal::{Begun, Failed, Round, Rounds};
 use hedgerow_wire::call::{self, ReplyFrame};
 use hedgerow_wire::message::{AdminCommand, Put, QueryConfig, QueryConfigReply};
 use hedgerow_wire::{Body, Extension, Header, Reply, ReplyExtension, Text};
@@ -35,6 +35,8 @@ pub struct Machine {
     pub holds: fn(&Job) -> bool,
     /// The disk of the log stands still.
     pub is_log_stuck: bool,
+    /// A log waits for a segment.
+    pub is_log_stalled: bool,
     /// A write to the log takes so long; what comes meanwhile goes into the next one.
     pub log_takes: Duration,
     log_is_done_at: Option<Instant>,
@@ -93,12 +95,28 @@ pub fn bounded(ms: u64) -> ReadLevel {
 impl Machine {
     /// What waits for the disk of the log is durable.
     fn finish_log(&mut self, now: Now) {
-        for (log, rounds) in self.logs.iter_mut().enumerate() {
-            while rounds.begin().unwrap() {
-                let tickets = rounds.finish().unwrap();
-                self.node.handle_round(log, Round::Done { tickets }, now);
+        (0..self.logs.len()).for_each(|log| self.commit(log, now));
+    }
+
+    /// Commits what waits for one log, unless that waits for a segment.
+    fn commit(&mut self, log: usize, now: Now) {
+        let rounds = &mut self.logs[log];
+        loop {
+            match rounds.begin().unwrap() {
+                Begun::Nothing => break,
+                Begun::Written => {
+                    let tickets = rounds.finish().unwrap();
+                    self.node.handle_round(log, Round::Done { tickets }, now);
+                    rounds.tend().unwrap();
+                }
+                Begun::Stalled(reason) => {
+                    self.is_log_stalled = true;
+                    return self.node.handle_round(log, Round::Stalled { reason }, now);
+                }
             }
         }
+        self.is_log_stalled = false;
+        self.node.handle_round(log, Round::Short { is_short: rounds.log().is_short() }, now);
     }
 }
 
@@ -205,6 +223,9 @@ impl World {
         if machine.next_tick <= self.now {
             machine.next_tick = self.now + TICK;
             machine.node.handle_tick(now);
+            if machine.is_log_stalled {
+                machine.finish_log(now);
+            }
         }
         if machine.node.wakes_at().is_some_and(|at| at <= self.now) {
             machine.node.handle_wake(now);
@@ -239,9 +260,7 @@ impl World {
                     machine.log_is_done_at.get_or_insert(self.now + machine.log_takes);
                     continue;
                 }
-                assert!(machine.logs[log].begin().unwrap());
-                let tickets = machine.logs[log].finish().unwrap();
-                machine.node.handle_round(log, Round::Done { tickets }, now);
+                machine.commit(log, now);
             }
             for job in outbox.jobs {
                 if (machine.holds)(&job) {
@@ -503,6 +522,7 @@ pub fn start(config: Config, disk: SimDisk, now: Instant) -> Machine {
         held: Vec::new(),
         holds: |_| false,
         is_log_stuck: false,
+        is_log_stalled: false,
         log_takes: Duration::ZERO,
         log_is_done_at: None,
     }

@@ -5,7 +5,8 @@ use hedgerow_env::sim::SimDisk;
 use hedgerow_types::ReplicaId;
 use hedgerow_types::log::{Entry, EntryKind};
 use hedgerow_types::random::Random;
-use hedgerow_wal::{Append, Options};
+use hedgerow_wal::{Append, Durability, Halt, Options};
+use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -114,28 +115,93 @@ pub(crate) fn a_failed_sync_poisons_the_log_and_its_bytes_are_not_trusted_afterw
     }
 }
 
-pub(crate) fn a_full_disk_is_a_clear_error_and_loses_nothing_acknowledged(layout: &dyn Layout) {
+/// Appends to group 1 until a segment is wanting. Gives the first index that was not written and what is left to write.
+fn fill(logs: &mut dyn Logs) -> (u64, VecDeque<Append>) {
+    let mut rest = VecDeque::new();
+    for next in (6..).step_by(5) {
+        rest.push_back(append(1, entries(next, 5, 1)));
+        match logs.write_rest(&mut rest) {
+            Ok(()) => logs.sync().unwrap(),
+            Err(Halt::Stalled(stalled)) => {
+                assert_eq!(stalled.source.kind(), ErrorKind::StorageFull);
+                assert!(stalled.to_string().contains(DIR), "{stalled}");
+                return (next, rest);
+            }
+            Err(Halt::Failed(failed)) => panic!("{failed}"),
+        }
+    }
+    unreachable!("the disk is full")
+}
+
+pub(crate) fn n1_a_full_disk_stalls_the_log_and_does_not_fail_it(layout: &dyn Layout) {
+    for has_space_again in [false, true] {
+        let disk = SimDisk::new();
+        let (mut logs, _) = layout.open(&disk, options()).unwrap();
+        logs.commit(&[append(1, entries(1, 5, 1))]);
+        disk.set_full(true);
+        let (next, mut rest) = fill(&mut *logs);
+        assert!(next > 50, "what was allocated can be used");
+        assert!(matches!(logs.write_rest(&mut rest), Err(Halt::Stalled(_))), "it goes on asking");
+        assert!(matches!(logs.collect(), Ok(_) | Err(Halt::Stalled(_))), "it does not fail");
+        disk.set_full(false);
+        if has_space_again {
+            logs.write_rest(&mut rest).unwrap();
+            assert!(rest.is_empty());
+            logs.commit(&[append(1, entries(next + 5, 5, 1)), append(2, entries(1, 2, 1))]);
+        }
+        disk.crash(&mut Random::new(1));
+        let (logs, recovered) = layout.open(&disk, options()).unwrap();
+        let found = find(&recovered, 1);
+        assert!(!found.is_damaged && found.last >= at(1, next - 1));
+        if has_space_again {
+            assert_eq!(read_back(&*logs, found), entries(1, next + 9, 1));
+            assert_eq!(read_back(&*logs, find(&recovered, 2)), entries(1, 2, 1));
+        }
+    }
+}
+
+pub(crate) fn n1_a_log_opened_on_a_full_disk_writes_into_its_reserve(layout: &dyn Layout) {
     let disk = SimDisk::new();
     let (mut logs, _) = layout.open(&disk, options()).unwrap();
     logs.commit(&[append(1, entries(1, 5, 1))]);
+    logs.prepare();
     disk.set_full(true);
-    let mut next = 6;
-    let error = loop {
-        let result = logs.write(&[append(1, entries(next, 5, 1))]).and_then(|()| logs.sync());
-        match result {
-            Ok(()) => next += 5,
-            Err(error) => break error,
-        }
-    };
-    assert!(next > 50, "what was allocated can be used");
-    assert_eq!(error.source.kind(), ErrorKind::StorageFull);
-    assert!(error.to_string().contains("make a new segment"), "{error}");
-    assert!(logs.write(&[]).is_err());
     disk.crash(&mut Random::new(1));
-    disk.set_full(false);
-    let (_, recovered) = layout.open(&disk, options()).unwrap();
-    let found = find(&recovered, 1);
-    assert!(found.last >= at(1, next - 1) && !found.is_damaged);
+    let (mut logs, recovered) = layout.open(&disk, options()).unwrap();
+    assert_eq!(find(&recovered, 1).last, at(1, 5));
+    logs.commit(&[append(1, entries(6, 5, 2))]);
+    disk.crash(&mut Random::new(1));
+    let (logs, recovered) = layout.open(&disk, options()).unwrap();
+    assert_eq!(read_back(&*logs, find(&recovered, 1)), [entries(1, 5, 1), entries(6, 5, 2)].concat());
+}
+
+/// Nothing orders the rounds on the medium, so that a power failure leaves holes between them.
+pub(crate) fn d8_holes_between_rounds_that_were_never_synced_are_a_torn_tail(layout: &dyn Layout) {
+    let options = Options { durability: Durability::Os, ..options() };
+    let mut cut = 0;
+    for seed in 0..100 {
+        let disk = SimDisk::new();
+        let (mut logs, _) = layout.open(&disk, options).unwrap();
+        for round in 0..120 {
+            logs.commit(&[append(1, entries(1 + round, 1, 1)), append(2, entries(1 + round, 1, 1))]);
+        }
+        assert!(logs.segment_count() > 1, "full segments are synced");
+        disk.crash(&mut Random::new(seed));
+        let (mut logs, recovered) = layout.open(&disk, options).unwrap();
+        for number in [1, 2] {
+            let found = find(&recovered, number);
+            assert!(!found.is_damaged, "seed {seed}");
+            let last = found.last.index;
+            assert!(last > 10, "what was synced is there");
+            assert_eq!(read_back(&*logs, found), entries(1, last, 1));
+            cut += u32::from(last < 120);
+            logs.commit(&[append(number, entries(last + 1, 200 - last, 2))]);
+        }
+        disk.kill_process();
+        let (_, recovered) = layout.open(&disk, options).unwrap();
+        assert!(recovered.iter().all(|found| !found.is_damaged && found.last == at(2, 200)), "seed {seed}");
+    }
+    assert!(cut > 100, "power failures lose something");
 }
 
 pub(crate) fn a_read_only_disk_is_a_clear_error(layout: &dyn Layout) {
@@ -143,7 +209,7 @@ pub(crate) fn a_read_only_disk_is_a_clear_error(layout: &dyn Layout) {
     let (mut logs, _) = layout.open(&disk, options()).unwrap();
     logs.commit(&[append(1, entries(1, 5, 1))]);
     disk.set_read_only(true);
-    let error = logs.write(&[append(1, entries(6, 5, 1))]).unwrap_err();
+    let Err(Halt::Failed(error)) = logs.write(&[append(1, entries(6, 5, 1))]) else { panic!("it cannot be written") };
     assert_eq!(error.source.kind(), ErrorKind::ReadOnlyFilesystem);
     let error = layout.open(&disk, options()).err().unwrap();
     assert!(error.to_string().contains(DIR), "{error}");

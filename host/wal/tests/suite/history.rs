@@ -8,7 +8,7 @@ use hedgerow_env::sim::SimDisk;
 use hedgerow_types::log::{Entry, EntryKind, HardState, LogPosition};
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, ReplicaId};
-use hedgerow_wal::{Append, Collected, Failed, Options, Recovered};
+use hedgerow_wal::{Append, Collected, Halt, Options, Recovered};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -142,7 +142,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn step(&mut self) -> Result<(), Failed> {
+    fn step(&mut self) -> Result<(), Halt> {
         match self.random.below(20) {
             0..=8 => {
                 let appends: Vec<Append> = (0..=self.random.below(3)).map(|_| self.append()).collect();
@@ -229,7 +229,7 @@ impl Run<'_> {
         self.logs.remove_group(group);
     }
 
-    fn collect(&mut self) -> Result<(), Failed> {
+    fn collect(&mut self) -> Result<(), Halt> {
         let before: Vec<usize> = self.model.states.values().map(Vec::len).collect();
         let pending = (self.model.truncations.clone(), self.model.removals.clone());
         self.model.record_pending();

@@ -3,7 +3,8 @@
 use hedgerow_env::sim::SimDisk;
 use hedgerow_types::log::{Entry, EntryKind, HardState, LogPosition};
 use hedgerow_types::{GroupId, Index, ReplicaId, Term};
-use hedgerow_wal::{Append, Collected, Durability, Failed, Log, OpenError, Options, Recovered};
+use hedgerow_wal::{Append, Collected, Durability, Failed, Halt, Log, OpenError, Options, Recovered};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,11 +17,12 @@ pub(crate) trait Layout {
 
 /// An open set of logs.
 pub(crate) trait Logs {
-    fn write(&mut self, appends: &[Append]) -> Result<(), Failed>;
+    fn write(&mut self, appends: &[Append]) -> Result<(), Halt>;
+    fn write_rest(&mut self, appends: &mut VecDeque<Append>) -> Result<(), Halt>;
     fn sync(&mut self) -> Result<(), Failed>;
     fn truncate_prefix(&mut self, group: GroupId, through: Index);
     fn remove_group(&mut self, group: GroupId);
-    fn collect(&mut self) -> Result<Collected, Failed>;
+    fn collect(&mut self) -> Result<Collected, Halt>;
     fn prepare(&mut self);
     fn entries(&self, group: GroupId, low: Index, high: Index, size_max: usize) -> std::io::Result<Vec<Entry>>;
     fn segment_count(&self) -> usize;
@@ -43,8 +45,11 @@ impl Layout for Disk {
 }
 
 impl Logs for Log {
-    fn write(&mut self, appends: &[Append]) -> Result<(), Failed> {
+    fn write(&mut self, appends: &[Append]) -> Result<(), Halt> {
         self.write(appends)
+    }
+    fn write_rest(&mut self, appends: &mut VecDeque<Append>) -> Result<(), Halt> {
+        self.write_rest(appends)
     }
     fn sync(&mut self) -> Result<(), Failed> {
         self.sync()
@@ -55,7 +60,7 @@ impl Logs for Log {
     fn remove_group(&mut self, group: GroupId) {
         self.remove_group(group);
     }
-    fn collect(&mut self) -> Result<Collected, Failed> {
+    fn collect(&mut self) -> Result<Collected, Halt> {
         self.collect()
     }
     fn prepare(&mut self) {

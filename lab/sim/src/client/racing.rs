@@ -290,6 +290,7 @@ const fn outcome_of(refusal: &Refusal) -> Outcome {
         Refusal::Throttled | Refusal::Withdrawn => Outcome::Dropped,
         Refusal::Invalid(_)
         | Refusal::TooLarge(_)
+        | Refusal::DiskFull(_)
         | Refusal::NoTable
         | Refusal::TableExists
         | Refusal::Unknown

@@ -108,25 +108,52 @@ impl Load {
     }
 }
 
-/// Writes unlike values to a table of their own as long as `goes_on` says so after each of them.
-pub(crate) fn fill(addresses: &[String], value_size: usize, mut goes_on: impl FnMut(u64) -> bool) {
+/// Writes rows without end into a table of their own until the disks are full: how many there are. Panics at `most`.
+pub(crate) fn fill(addresses: &[String], value_size: usize, most: u64) -> u64 {
     runtime().block_on(async {
         let client = connect(addresses).await;
-        // The load's own table too: once a node is dead, no table with a replica on every node can be created.
-        create(addresses).await;
-        client.create_table("fill", &TableSpec::default()).await.unwrap();
+        let spec = TableSpec { if_not_exists: true, ..TableSpec::default() };
+        client.create_table("fill", &spec).await.unwrap();
         let table = client.open_table("fill").await.unwrap();
-        let mut random = Random::new(1);
-        for number in 0_u64.. {
-            // No two values alike, so that compression saves nothing.
-            let value: Vec<u8> = (0..value_size / 8).flat_map(|_| random.next_u64().to_be_bytes()).collect();
-            let outcome = outcome(&table.set(format!("fill-{number}"), "", value).await);
-            assert_ne!(outcome, Outcome::Refused, "write {number}");
-            if !goes_on(number) {
-                return;
+        for number in 0..most {
+            match table.set(format!("fill-{number}"), "", fill_value(number, value_size)).await {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::DiskFull => return number,
+                Err(error) => panic!("write {number}: {error}"),
             }
         }
+        panic!("{most} writes of {value_size} bytes did not fill the disks");
+    })
+}
+
+/// Rows that [`fill`] wrote are there, and the first one can be removed.
+pub(crate) fn read_filled(addresses: &[String], value_size: usize, rows: std::ops::Range<u64>) {
+    runtime().block_on(async {
+        let table = connect(addresses).await.open_table("fill").await.unwrap();
+        for number in rows.clone() {
+            let value = table.get(format!("fill-{number}"), "").await.unwrap();
+            assert!(value.as_deref() == Some(&fill_value(number, value_size)[..]), "row {number}");
+        }
+        table.del(format!("fill-{}", rows.start), "").await.unwrap();
     });
+}
+
+/// Writes return within the time that an operation has, tried again for as long as they are refused for want of space.
+pub(crate) fn wait_until_writable(addresses: &[String]) {
+    runtime().block_on(async {
+        let table = connect(addresses).await.open_table("fill").await.unwrap();
+        let since = std::time::Instant::now();
+        while let Err(error) = table.set("again", "", "v").await {
+            assert_eq!(error.kind(), ErrorKind::DiskFull, "{error}");
+            assert!(since.elapsed() < OPERATION_TIMEOUT, "{error}");
+        }
+    });
+}
+
+/// No two values alike, so that compression saves nothing.
+fn fill_value(number: u64, size: usize) -> Vec<u8> {
+    let mut random = Random::new(number);
+    (0..size / 8).flat_map(|_| random.next_u64().to_be_bytes()).collect()
 }
 
 /// Every acknowledged write is in the cluster, and none more than once.

@@ -1,0 +1,233 @@
+//! Room for what is written: which disks are full, and whose writes are refused because of that.
+//!
+//! A job looks at the file systems about once a second. Below the watermark of a data directory the replicas there take no
+//! more data: leaders refuse writes that add some, and followers tell their leaders, which go on as long as a majority has
+//! room. What is below the watermark is for what the node needs itself: flushes, compactions, the metadata, and deletes,
+//! which make room. The log has a reserve of its own: the segment that it has made ready. Once less than half of one is
+//! left and the disk refuses another, deletes are refused too, so that terms and votes can still be written.
+
+use crate::config::Config;
+use crate::job::Job;
+use crate::node::Node;
+use crate::peer::Report;
+use crate::replica::{Hosted, Replica};
+use hedgerow_env::{Now, Space};
+use hedgerow_replication::Role;
+use hedgerow_types::op::{Mutation, Write};
+use hedgerow_types::{GroupId, Instant, NodeId, Refusal, ReplicaId};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How often the file systems are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1_000);
+/// The watermark where the configuration names none: this share of the file system, at most so much, and at least what the
+/// log and a flush need, as far as that is not too large a share of a small file system.
+const MARK_SHARE: u64 = 20;
+const MARK_MAX: u64 = 1 << 30;
+const MARK_SHARE_MAX: u64 = 8;
+/// Writes return when so many parts in sixteen more than the watermark are free, so that they do not come and go.
+const RETURN_SIXTEENTHS: u64 = 18;
+/// On a full disk what is at least so large is flushed at once, so that its log can go.
+const FLUSH_WHEN_FULL: u64 = 1 << 20;
+
+/// What the node knows of the room on its disks.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    /// By data directory.
+    directories: Vec<Directory>,
+    looked: Option<Instant>,
+    is_looking: bool,
+    /// Replicas elsewhere whose nodes have told that they take no more.
+    full_elsewhere: BTreeSet<(GroupId, ReplicaId)>,
+}
+
+/// One data directory.
+#[derive(Clone, Debug, Default)]
+struct Directory {
+    space: Option<Space>,
+    is_full: bool,
+    /// Its log waits for a segment.
+    is_stalled: bool,
+    /// Its log is short of room.
+    is_short: bool,
+}
+
+impl Room {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self { directories: vec![Directory::default(); config.data.len()], ..Self::default() }
+    }
+
+    /// Whether data directory `log` takes no more data.
+    pub(crate) fn is_full(&self, log: usize) -> bool {
+        self.directories.get(log).is_some_and(|one| one.is_full || one.is_short || one.is_stalled)
+    }
+
+    /// What is free on the file system of data directory `log`, of how much.
+    pub(crate) fn space(&self, log: usize) -> Option<Space> {
+        self.directories.get(log)?.space
+    }
+
+    /// Whether the log of data directory `log` waits for a segment.
+    pub(crate) fn is_stalled(&self, log: usize) -> bool {
+        self.directories.get(log).is_some_and(|one| one.is_stalled)
+    }
+
+    fn is_short(&self, log: usize) -> bool {
+        self.directories.get(log).is_some_and(|one| one.is_short || one.is_stalled)
+    }
+
+    /// Changes what is known of data directory `log`; whether it has become full or is no longer.
+    fn change(&mut self, log: usize, change: impl FnOnce(&mut Directory)) -> bool {
+        let before = self.is_full(log);
+        self.directories.get_mut(log).map(change);
+        self.is_full(log) != before
+    }
+}
+
+/// Below so many free bytes a disk takes no more data.
+fn mark(config: &Config, total: u64) -> u64 {
+    config.free_disk_min.unwrap_or_else(|| {
+        let needed = (2 * config.wal.segment_size).saturating_add(config.flush_replica_bytes);
+        (total / MARK_SHARE).min(MARK_MAX).max(needed.min(total / MARK_SHARE_MAX))
+    })
+}
+
+impl Node {
+    /// Has the disks looked at when it is time.
+    pub(crate) fn tick_room(&mut self, now: Now) {
+        let is_due = self.room.looked.is_none_or(|looked| now.instant.since(looked) >= LOOK_INTERVAL);
+        if !is_due || self.room.is_looking {
+            return;
+        }
+        self.room.looked = Some(now.instant);
+        self.room.is_looking = true;
+        self.job(Job::Space { directories: self.config.data.clone() });
+    }
+
+    /// What a look at the disks found, by data directory; `None` where it could not look.
+    pub(crate) fn handle_space(&mut self, found: &[Option<Space>]) {
+        self.room.is_looking = false;
+        for (log, space) in found.iter().enumerate() {
+            let Some(space) = *space else { continue };
+            // What is in memory has been acknowledged and will need its place on the disk.
+            let free = space.free.saturating_sub(self.unflushed_in(log));
+            let mark = mark(&self.config, space.total);
+            let has_changed = self.room.change(log, |directory| {
+                directory.space = Some(space);
+                let limit = if directory.is_full { mark.saturating_mul(RETURN_SIXTEENTHS) / 16 } else { mark };
+                directory.is_full = free < limit;
+            });
+            if has_changed {
+                self.note_room(log);
+            }
+        }
+    }
+
+    pub(crate) fn handle_log_stalled(&mut self, log: usize, is_stalled: bool) {
+        if self.room.change(log, |directory| directory.is_stalled = is_stalled) {
+            self.note_room(log);
+        }
+    }
+
+    pub(crate) fn handle_log_short(&mut self, log: usize, is_short: bool) {
+        if self.room.change(log, |directory| directory.is_short = is_short) {
+            self.note_room(log);
+        }
+    }
+
+    /// A disk has become full, or is no longer: the leaders elsewhere hear of it at once.
+    fn note_room(&mut self, log: usize) {
+        let directory: PathBuf = self.config.data.get(log).cloned().unwrap_or_default();
+        let free_mib = self.room.space(log).map_or(0, |space| space.free >> 20);
+        let directory = directory.display();
+        if self.room.is_full(log) {
+            tracing::warn!(%directory, free_mib, "the disk is full: writes that add data are refused, deletes and reads go on");
+        } else {
+            tracing::info!(%directory, free_mib, "the disk has room again");
+        }
+        let there = self.hosted.iter().filter(|(_, hosted)| hosted.log() == log);
+        self.reports.urgent.extend(there.map(|(group, _)| *group));
+        self.update_stops();
+    }
+
+    /// A node has told how its replicas are.
+    pub(crate) fn note_room_elsewhere(&mut self, from: NodeId, report: &Report) {
+        let known = &mut self.room.full_elsewhere;
+        let before = known.clone();
+        if report.is_complete {
+            known.retain(|(_, replica)| replica.node() != from);
+        }
+        for one in &report.replicas {
+            let name = (GroupId::from_u64(one.group), ReplicaId(one.replica));
+            if one.is_full {
+                known.insert(name)
+            } else {
+                known.remove(&name)
+            };
+        }
+        if *known != before {
+            self.update_stops();
+        }
+    }
+
+    /// Decides for every group that is led here whether it takes more data.
+    pub(crate) fn update_stops(&mut self) {
+        let room = &self.room;
+        for hosted in self.hosted.values_mut() {
+            if let Hosted::Running(replica) = hosted {
+                replica.takes_data = !room.is_full(replica.log) && has_majority_with_room(room, replica);
+            }
+        }
+    }
+
+    /// Why `write` is refused for want of room.
+    pub(crate) fn why_no_room(&self, replica: &Replica, write: &Write) -> Option<Refusal> {
+        if replica.takes_data || !(adds_data(write) || self.room.is_short(replica.log)) {
+            return None;
+        }
+        let whose = if self.room.is_full(replica.log) { "of the leader" } else { "of most replicas" };
+        Some(Refusal::DiskFull(format!("the disk {whose} has no room for more data; reads and deletes are served")))
+    }
+
+    /// Replicas on full disks whose rows should be flushed so that their log can go.
+    pub(crate) fn due_on_full_disks(&self) -> Vec<GroupId> {
+        let is_due = |hosted: &Hosted| match hosted {
+            Hosted::Running(replica) => {
+                let flush = &replica.flush;
+                !flush.is_running && flush.bytes_since >= FLUSH_WHEN_FULL && self.room.is_full(replica.log)
+            }
+            Hosted::Starting { .. } | Hosted::Lost { .. } => false,
+        };
+        self.hosted.iter().filter(|(_, hosted)| is_due(hosted)).map(|(group, _)| *group).collect()
+    }
+
+    fn unflushed_in(&self, log: usize) -> u64 {
+        let of = |hosted: &Hosted| match hosted {
+            Hosted::Running(replica) if replica.log == log => replica.flush.bytes_since + replica.flush.bytes_running,
+            Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
+        };
+        self.hosted.values().map(of).sum()
+    }
+}
+
+/// Whether enough voters could take a write that they outvote those whose disks are full.
+fn has_majority_with_room(room: &Room, replica: &Replica) -> bool {
+    if room.full_elsewhere.is_empty() || replica.group.role() != Role::Leader {
+        return true;
+    }
+    let (group, membership) = (replica.owner.group, replica.group.membership());
+    [&membership.voters, &membership.voters_outgoing].into_iter().filter(|voters| !voters.is_empty()).all(|voters| {
+        let full = voters.iter().filter(|voter| room.full_elsewhere.contains(&(group, **voter))).count();
+        voters.len() - full > voters.len() / 2
+    })
+}
+
+/// Whether a write may make more of what is stored.
+fn adds_data(write: &Write) -> bool {
+    match write {
+        Write::Put { .. } | Write::MultiPut { .. } | Write::Incr { .. } => true,
+        Write::CheckAndMutate { mutations, .. } => mutations.iter().any(|it| matches!(it, Mutation::Put { .. })),
+        Write::Nothing | Write::Remove { .. } | Write::MultiRemove { .. } => false,
+    }
+}

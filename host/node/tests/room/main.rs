@@ -1,0 +1,177 @@
+//! Disks that become full, in a cluster in memory: what is refused, what goes on, and what returns.
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test fails where it fails, and its parts are modules")]
+
+#[allow(dead_code, reason = "the tests of reads use the rest of it")]
+#[path = "../reads/world.rs"]
+mod world;
+
+use hedgerow_node::Config;
+use hedgerow_types::{NodeId, Refusal};
+use hedgerow_wire::{Body, Extension, Reply};
+use serde_json::{Value, json};
+use std::time::Duration;
+use world::{Ask, Key, MS, World};
+
+const MIB: u64 = 1 << 20;
+/// Of each disk where a test says nothing else, and what is kept free of it.
+const CAPACITY: u64 = 24 * MIB;
+const FREE_MIN: u64 = 10 * MIB;
+const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
+
+fn configure(config: &mut Config) {
+    config.wal.segment_size = MIB;
+    config.wal.segments_max = 3;
+    config.free_disk_min = Some(FREE_MIN);
+    config.flush_replica_bytes = MIB / 2;
+}
+
+struct Cluster {
+    world: World,
+    table: i32,
+    written: usize,
+}
+
+impl Cluster {
+    fn new(configure: impl Fn(&mut Config)) -> Self {
+        let mut world = World::configured(3, configure);
+        let table = world.create_table(4, &json!({}));
+        Self { world, table, written: 0 }
+    }
+
+    fn key(&self, number: usize) -> Key {
+        Key::new(self.table, 4, &format!("k{number}"))
+    }
+
+    fn set_capacity(&self, capacity: Option<u64>, nodes: &[NodeId]) {
+        nodes.iter().for_each(|node| self.world.machines[node].disk.set_capacity(capacity));
+    }
+
+    /// Writes the next row at its leader; the name and kind of the refusal if it is refused.
+    fn write(&mut self, size: usize) -> Result<(), (String, Option<Refusal>)> {
+        let key = self.key(self.written);
+        let leader = self.world.replicas(key.partition).leader;
+        let number = self.world.send_write(&key, leader, &"v".repeat(size));
+        match self.world.wait(number).1.reply {
+            Reply::Update(update) if update.error == 0 => {
+                self.written += 1;
+                Ok(())
+            }
+            Reply::Failed(failure) => Err((failure.name.name().to_owned(), failure.refusal())),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Writes rows of 64 KiB until one is refused, and checks how.
+    fn fill(&mut self) {
+        let limit = self.written + 1_000;
+        while self.written < limit {
+            if let Err((name, refusal)) = self.write(64 << 10) {
+                assert_eq!(name, "ERR_DISK_INSUFFICIENT");
+                assert!(matches!(refusal, Some(Refusal::DiskFull(_))), "{refusal:?}");
+                return;
+            }
+            self.world.run(20 * MS);
+        }
+        panic!("nothing was refused");
+    }
+
+    fn read_all(&mut self, from: usize) {
+        for number in from..self.written {
+            let key = self.key(number);
+            let leader = self.world.replicas(key.partition).leader;
+            let value = self.world.get(&key, leader, &Ask::default()).unwrap().0;
+            assert!(value.bytes().all(|byte| byte == b'v'), "row {number}");
+        }
+    }
+
+    fn remove(&mut self, number: usize) {
+        let key = self.key(number);
+        let leader = self.world.replicas(key.partition).leader;
+        let header = key.header(&Ask { extension: Some(Extension::default()), is_backup: false });
+        let number = self.world.send(leader, &header, &Body::Remove(key.full()));
+        let reply = self.world.wait(number).1.reply;
+        assert!(matches!(&reply, Reply::Update(update) if update.error == 0), "{reply:?}");
+    }
+
+    fn disk_states(&mut self) -> Vec<Value> {
+        let status = self.world.admin(NodeId(1), "status", &json!({})).unwrap();
+        status["nodes"].as_array().unwrap().iter().map(|node| node["disks"][0]["state"].clone()).collect()
+    }
+}
+
+#[test]
+fn n1_full_disks_refuse_data_and_take_it_again_when_there_is_space() {
+    let mut cluster = Cluster::new(configure);
+    cluster.set_capacity(Some(CAPACITY), &NODES);
+    cluster.fill();
+    assert!(cluster.written > 20, "{}", cluster.written);
+    cluster.world.run(Duration::from_secs(3));
+    assert_eq!(cluster.disk_states(), ["full"; 3]);
+    cluster.read_all(0);
+    cluster.remove(0);
+    for node in NODES {
+        cluster.world.restart(node);
+        cluster.world.run(Duration::from_secs(5));
+    }
+    assert!(cluster.write(64 << 10).is_err(), "it is as full after a restart");
+    cluster.read_all(1);
+    cluster.remove(1);
+    cluster.set_capacity(Some(2 * CAPACITY), &NODES);
+    cluster.world.run(Duration::from_secs(3));
+    assert_eq!(cluster.disk_states(), ["ok"; 3]);
+    cluster.write(64 << 10).unwrap();
+    cluster.read_all(2);
+}
+
+#[test]
+fn n1_one_full_disk_of_three_stops_only_what_is_led_there() {
+    let mut cluster = Cluster::new(configure);
+    let key = cluster.key(0);
+    let places = cluster.world.replicas(key.partition);
+    let full = FREE_MIN;
+    cluster.set_capacity(Some(full), &places.followers[..1]);
+    cluster.world.run(Duration::from_secs(2));
+    cluster.write(10).expect("a majority has room");
+    cluster.set_capacity(Some(full), &places.followers);
+    cluster.world.run(Duration::from_secs(2));
+    cluster.written = 0;
+    let (name, refusal) = cluster.write(10).unwrap_err();
+    assert_eq!(name, "ERR_DISK_INSUFFICIENT");
+    assert!(refusal.unwrap().to_string().contains("most replicas"));
+    cluster.set_capacity(None, &places.followers[1..]);
+    cluster.world.run(Duration::from_secs(2));
+    cluster.write(10).expect("a majority has room again");
+}
+
+/// Disks that are full without a warning, by somebody else's files: the logs wait, nothing is acknowledged, nobody gives up.
+#[test]
+fn n1_logs_without_space_wait_and_go_on() {
+    let mut cluster = Cluster::new(|config| {
+        config.wal.segment_size = 128 << 10;
+        config.flush_replica_bytes = 1 << 40;
+        config.flush_node_bytes = 1 << 40;
+    });
+    (0..4).for_each(|_| cluster.write(1_000).unwrap());
+    cluster.world.machines.values().for_each(|machine| machine.disk.set_full(true));
+    let mut waiting = Vec::new();
+    for number in 0..60 {
+        let key = Key::new(cluster.table, 4, &format!("late{number}"));
+        let leader = cluster.world.replicas(key.partition).leader;
+        waiting.push((key.clone(), cluster.world.send_write(&key, leader, &"w".repeat(10_000))));
+    }
+    cluster.world.run(Duration::from_secs(3));
+    assert!(cluster.world.machines.values().all(|machine| machine.is_log_stalled));
+    assert_eq!(cluster.disk_states(), ["stalled"; 3]);
+    cluster.read_all(0);
+    cluster.world.machines.values().for_each(|machine| machine.disk.set_full(false));
+    cluster.world.run(Duration::from_secs(3));
+    for (key, number) in waiting {
+        let reply = cluster.world.answer(number).expect("every write is answered").1.reply;
+        let leader = cluster.world.replicas(key.partition).leader;
+        if matches!(&reply, Reply::Update(update) if update.error == 0) {
+            cluster.world.get(&key, leader, &Ask::default()).unwrap();
+        }
+    }
+    cluster.write(10).unwrap();
+    assert_eq!(cluster.disk_states(), ["ok"; 3]);
+}
