@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A segment is worth emptying if at most one byte in this many is in use.
 const LIVE_SHARE: u64 = 2;
+/// Bytes that one collection moves at most, unless a single segment holds more: writes wait meanwhile.
+const MOVED_SIZE_MAX: u64 = 16 << 20;
 
 /// What a collection did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,10 +76,15 @@ impl Log {
         self.segments.iter().filter(is_unused).map(|(id, _)| *id).collect()
     }
 
-    /// The segments to empty so that at most `segments_max` of `count` stay, those with the fewest bytes in use first.
+    /// The segments to empty of the `count` that would stay, those with the fewest bytes in use first. As many as
+    /// `segments_max` stay in any case, and as many as are half full: a log that is kept on purpose, for a replica that
+    /// lags, fills any number of segments, and writing it again would gain nothing.
     fn movable(&self, count: usize) -> BTreeSet<u64> {
-        let excess = count.saturating_sub(self.options.segments_max.max(1));
         let active = self.active.as_ref().map(|active| active.id);
+        let live: u64 = self.segments.values().map(|segment| segment.live).sum();
+        let needed = live.saturating_mul(LIVE_SHARE) / self.options.segment_size;
+        let enough = self.options.segments_max.max(1).max(usize::try_from(needed).unwrap_or(usize::MAX));
+        let excess = count.saturating_sub(enough);
         let mut sparse: Vec<(u64, u64)> = self
             .segments
             .iter()
@@ -86,7 +93,13 @@ impl Log {
             .map(|(id, segment)| (segment.live, *id))
             .collect();
         sparse.sort_unstable();
-        sparse.into_iter().take(excess).map(|(_, id)| id).collect()
+        let mut moved = 0;
+        let fits = |(live, _): &(u64, u64)| {
+            let is_first = moved == 0;
+            moved += live;
+            is_first || moved <= MOVED_SIZE_MAX
+        };
+        sparse.into_iter().take(excess).take_while(fits).map(|(_, id)| id).collect()
     }
 
     /// Writes every record in use in `movable` again, at the end of the log. An entry that cannot be read stays, and its

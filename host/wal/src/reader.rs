@@ -57,6 +57,24 @@ impl Reader {
         Some(LogPosition { term: slot.term, index })
     }
 
+    /// The entries of `group` after `from` up to and with `through`, in stretches of at least `size` bytes of records (the
+    /// last one may be shorter): where each ends, and the bytes of all up to there. For a start: it looks at every entry.
+    pub fn stretches(&self, group: GroupId, from: Index, through: Index, size: u64) -> Vec<(LogPosition, u64)> {
+        let positions = self.positions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stretches = Vec::new();
+        let Some(slots) = positions.groups.get(&group) else { return stretches };
+        let (mut bytes, mut end) = (0, 0);
+        for index in from + 1..=through {
+            let Some(slot) = slots.at(index) else { break };
+            bytes += slot.record_size();
+            if bytes - end >= size || index == through {
+                end = bytes;
+                stretches.push((LogPosition { term: slot.term, index }, bytes));
+            }
+        }
+        stretches
+    }
+
     fn wanted(&self, group: GroupId, low: Index, high: Index, size_max: usize) -> Vec<Wanted> {
         let positions = self.positions.lock().unwrap_or_else(PoisonError::into_inner);
         let mut wanted = Vec::new();

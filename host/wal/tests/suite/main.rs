@@ -33,6 +33,7 @@ macro_rules! suite {
                 cases::a_read_only_disk_is_a_clear_error,
                 cases::an_idle_group_does_not_hold_segments,
                 cases::a_lagging_group_holds_only_the_segments_it_stands_in,
+                cases::m1_a_tail_that_is_kept_is_not_written_again,
                 cases::recycled_segments_never_give_back_stale_records,
                 cases::a_removed_group_stays_removed_while_segments_come_and_go,
                 cases::segments_go_together_wherever_the_active_one_ends,
