@@ -41,6 +41,8 @@ pub const DEAD_AFTER: Duration = Duration::from_secs(5);
 pub const GONE_AFTER: Duration = Duration::from_secs(600);
 /// How often nodes that belong to no cluster yet ask each other.
 pub const PROBE_INTERVAL: Duration = Duration::from_millis(100);
+/// Default of [`Config::log_retained_bytes`]. The log's index costs 40 bytes of memory for each entry that is kept.
+pub const LOG_RETAINED_BYTES: u64 = 4 << 30;
 /// Bytes in one piece of a streamed checkpoint.
 pub const SNAPSHOT_CHUNK_SIZE: u64 = 1 << 20;
 /// Default of [`Config::replay_bytes_max`].
@@ -71,6 +73,8 @@ pub struct Config {
     pub wal: hedgerow_wal::Options,
     /// Bytes per second that all outgoing checkpoints of the node share.
     pub snapshot_bytes_per_second: u64,
+    /// Bytes of log that each data directory keeps for replicas that lag; twice as many for checkpoints on their way.
+    pub log_retained_bytes: u64,
     /// Bytes of log that one replica may gather before its storage is flushed.
     pub flush_replica_bytes: u64,
     /// Bytes of log that all replicas may gather before the largest ones are flushed.
@@ -110,6 +114,7 @@ impl Config {
             replication: Settings::default(),
             wal: hedgerow_wal::Options::default(),
             snapshot_bytes_per_second: 128 << 20,
+            log_retained_bytes: LOG_RETAINED_BYTES,
             flush_replica_bytes: 16 << 20,
             flush_node_bytes: 256 << 20,
             replay_bytes_max: REPLAY_BYTES_MAX,

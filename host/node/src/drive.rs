@@ -3,10 +3,11 @@
 use crate::job::{Job, JobDone, JobResult, Owner};
 use crate::node::Node;
 use crate::replica::{Hosted, Origin, PendingInstall, Replica, checkpoint_directory, incoming_directory};
+use crate::retain::Kept;
 use hedgerow_env::Now;
 use hedgerow_replication::{Membership, Persist, Ready, Role, RoleChange};
 use hedgerow_storage::{ApplyError, ApplyOutcome, Partition};
-use hedgerow_types::log::{Entry, EntryKind, LogPosition};
+use hedgerow_types::log::{Entry, EntryKind};
 use hedgerow_types::{GroupId, Index, Refusal};
 use hedgerow_wal::Append;
 use std::collections::BTreeSet;
@@ -113,7 +114,9 @@ impl Node {
             let reason = format!("group {group} cannot apply its log: {}", chain(&error));
             return self.outbox.fail(reason);
         }
-        replica.flush.bytes_since += entries.iter().map(|entry| entry.data.len() as u64 + 64).sum::<u64>();
+        let bytes = entries.iter().map(|entry| entry.data.len() as u64 + 64).sum::<u64>();
+        replica.flush.bytes_since += bytes;
+        replica.kept.note_applied(bytes);
         let last = entries.last().map_or(0, |entry| entry.index);
         replica.group.handle_applied(last, now.instant);
         if !replica.writes.is_empty() {
@@ -191,6 +194,7 @@ impl Node {
             point: storage.flush_point(),
         };
         replica.flush.is_running = true;
+        replica.kept.note_flush_begun();
         replica.flush.bytes_running = std::mem::take(&mut replica.flush.bytes_since);
         replica.storage_users += 1;
         self.job(job);
@@ -201,6 +205,7 @@ impl Node {
         let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
         let Some(storage) = &replica.storage else { return };
         let owner = replica.owner;
+        replica.sending.note_making(storage.applied().index);
         let into = checkpoint_directory(&self.config.data[replica.log], owner, id);
         let job = Job::Checkpoint { owner, engine: std::sync::Arc::clone(storage.engine()), into, id };
         replica.storage_users += 1;
@@ -239,7 +244,7 @@ impl Node {
                 self.failures.note_success(owner.group);
                 let Some(replica) = self.running_as(owner) else { return };
                 replica.flush.position = partition.applied();
-                replica.flush.truncated = partition.applied().index;
+                replica.kept = Kept::new(partition.applied(), partition.applied(), &[]);
                 replica.storage = Some(*partition);
                 replica.install = None;
                 replica.receiving = None;
@@ -252,11 +257,12 @@ impl Node {
                 let Some(replica) = self.running_as(owner) else { return };
                 replica.flush.is_running = false;
                 replica.flush.bytes_running = 0;
-                let before = std::mem::replace(&mut replica.flush.position, point.position());
+                replica.flush.position = point.position();
+                replica.kept.note_flushed(point.position());
                 if let Some(storage) = &replica.storage {
                     storage.mark_flushed(point);
                 }
-                self.truncate_log(owner, before);
+                self.cut_log(owner, now);
             }
             JobResult::Checkpoint { meta, files } => self.handle_checkpoint(owner, meta, files, now),
             JobResult::Chunk { to, id, file, offset, data } => self.send_chunk(owner, (to, id), (file, offset), data),
@@ -270,19 +276,6 @@ impl Node {
             JobResult::Read { ticket, reply } => self.handle_long_read(ticket, Ok(reply)),
             JobResult::Removed | JobResult::Space(_) => {}
         }
-    }
-
-    /// Cuts the log below the flush before the last one. What came between the two stays for followers that are a little
-    /// behind.
-    fn truncate_log(&mut self, owner: Owner, through: LogPosition) {
-        let Some(replica) = self.running_as(owner) else { return };
-        if through.index <= replica.flush.truncated {
-            return;
-        }
-        replica.flush.truncated = through.index;
-        replica.group.truncated(through);
-        let log = replica.log;
-        self.log_writes.truncate(log, owner.group, through.index);
     }
 
     /// Stops a replica that cannot go on; it is reported and will be replaced.

@@ -3,8 +3,10 @@
 
 use crate::job::{Job, Owner};
 use crate::node::Node;
+use crate::pace::Pace;
 use crate::peer::{CataloguePush, CatalogueRow, Frame};
 use crate::replica::{Flush, Hosted, Replica, directory_of};
+use crate::retain::Kept;
 use crate::slow::is_ready_to_lead;
 use crate::snapshot::Sending;
 use bytes::Bytes;
@@ -23,8 +25,6 @@ use std::time::Duration;
 /// Where the log of a new group begins. It is not 0, so that a replica that joins later always receives a checkpoint,
 /// which holds the membership that the log does not.
 pub(crate) const FIRST_POSITION: LogPosition = LogPosition { term: 1, index: 1 };
-/// A learner this close to the leader's last entry may become a voter.
-pub(crate) const PROMOTE_LAG_MAX: u64 = 256;
 /// How long a group must have been led from elsewhere before its preferred leader takes over.
 const PREFERRED_LEADER_AFTER: Duration = Duration::from_secs(10);
 
@@ -178,13 +178,20 @@ impl Node {
         };
         self.log_writes.append(log, owner, None, append);
         self.hosted.remove(&owner.group);
-        let recovered = FromLog { log, hard_state, start: position, entries: Vec::new(), is_restart: false };
+        let recovered = FromLog {
+            log,
+            hard_state,
+            start: position,
+            entries: Vec::new(),
+            kept: Kept::new(position, position, &[]),
+            is_restart: false,
+        };
         self.start_replica(owner, partition, recovered, now);
     }
 
     /// Starts the group over `partition` and what the log holds.
     pub(crate) fn start_replica(&mut self, owner: Owner, partition: Partition, from: FromLog, now: Now) {
-        let FromLog { log, hard_state, start, entries, is_restart } = from;
+        let FromLog { log, hard_state, start, entries, kept, is_restart } = from;
         let membership = partition.membership().cloned().map_or(Ok(Membership::default()), Membership::decode);
         let Ok(membership) = membership else {
             return self.note_lost(owner, log, "its stored membership is malformed".into());
@@ -214,7 +221,11 @@ impl Node {
         #[cfg(feature = "mutations")]
         group.set_mutations(self.config.mutations);
         let (kind, range) = self.shape_of(owner.group);
-        let flush = Flush { position: partition.applied(), truncated: start.index, ..Flush::default() };
+        let applied = partition.applied();
+        let flush = Flush { position: applied, ..Flush::default() };
+        // A log that does not go with the storage begins anew.
+        let is_same = group.first_index() == start.index + 1;
+        let kept = if is_same { kept } else { Kept::new(applied, applied, &[]) };
         let replica = Replica {
             owner,
             log,
@@ -229,6 +240,8 @@ impl Node {
             is_dirty: false,
             storage_users: 0,
             flush,
+            kept,
+            pace: Pace::default(),
             sending: Sending::default(),
             receiving: None,
             install: None,
@@ -344,6 +357,14 @@ impl Node {
 
     /// Steps towards the memberships and leaders that the catalogue wants, for the groups that this node leads.
     pub(crate) fn tick_hosting(&mut self, now: Now) {
+        for hosted in self.hosted.values_mut() {
+            let Hosted::Running(replica) = hosted else { continue };
+            if replica.group.role() == Role::Leader {
+                replica.pace.note(replica.group.last_index(), now.instant);
+            } else {
+                replica.pace = Pace::default();
+            }
+        }
         let Some(catalogue) = &self.catalogue else { return };
         let mut changes = Vec::new();
         let mut transfers = Vec::new();
@@ -442,6 +463,8 @@ pub(crate) struct FromLog {
     pub(crate) hard_state: HardState,
     pub(crate) start: LogPosition,
     pub(crate) entries: Vec<Entry>,
+    /// What is known of its bytes.
+    pub(crate) kept: Kept,
     pub(crate) is_restart: bool,
 }
 
@@ -482,7 +505,7 @@ fn next_change(
                         && peer.is_active
                         && peer.matched >= FIRST_POSITION.index
                         && !peer.is_snapshotting
-                        && peer.matched + PROMOTE_LAG_MAX >= replica.group.last_index()
+                        && replica.pace.is_near(peer.matched, replica.group.last_index())
                 });
                 let member = |one: &ReplicaId| membership.voters.contains(one) || membership.learners.contains(one);
                 if has_caught_up {

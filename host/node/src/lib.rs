@@ -28,6 +28,7 @@
 //! | `founding.rs`, `identity.rs`, `open.rs`, `recover.rs` | starting |
 //! | `snapshot.rs`, `job.rs` | checkpoints; work that blocks |
 //! | `failure.rs` | what follows when storage fails |
+//! | `retain.rs`, `pace.rs` | what the log is kept for; when a replica has caught up |
 //! | `peer.rs` | the form of what nodes say to each other |
 //! | `os.rs`, `os/` | sockets, threads, disks |
 
@@ -54,6 +55,7 @@ mod node;
 mod open;
 pub mod os;
 mod outbox;
+mod pace;
 pub mod peer;
 pub mod question;
 mod queue;
@@ -62,6 +64,7 @@ mod reads;
 mod recover;
 mod replica;
 mod report;
+mod retain;
 mod room;
 mod scan;
 mod serve;

@@ -94,6 +94,8 @@ pub struct Node {
     pub(crate) outbox: Outbox,
     pub(crate) next_ticket: u64,
     pub(crate) last_tick: Instant,
+    /// When it was last looked at which parts of the logs may go.
+    pub(crate) retained_at: Instant,
 }
 
 /// Log writes of the current batch of events, and those under way.
@@ -188,6 +190,7 @@ impl Node {
         self.tick_failures(now);
         self.tick_room(now);
         self.tick_storage();
+        self.tick_retained(now);
         self.tick_sending(elapsed, now);
         self.tick_reports(now);
         self.tick_metadata(now);

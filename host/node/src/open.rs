@@ -153,6 +153,7 @@ impl Node {
             outbox: Outbox::default(),
             next_ticket: 0,
             last_tick: now.instant,
+            retained_at: now.instant,
         };
         // Replicas start with the tables known, and tables are acted on with the replicas there.
         node.catalogue = catalogue.clone();

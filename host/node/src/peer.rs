@@ -193,6 +193,12 @@ pub struct Report {
     /// Its data directories.
     #[prost(message, repeated, tag = "30")]
     pub disks: Vec<DiskReport>,
+    /// Bytes of log that its data directories keep, in their order.
+    #[prost(uint64, repeated, tag = "31")]
+    pub log_bytes: Vec<u64>,
+    /// Bytes of log that each may keep for replicas that lag.
+    #[prost(uint64, tag = "32")]
+    pub log_bytes_max: u64,
 }
 
 /// The file system of a data directory in a [`Report`].
@@ -251,6 +257,12 @@ pub struct ReplicaReport {
     /// Whether its disk takes no more data.
     #[prost(bool, tag = "30")]
     pub is_full: bool,
+    /// If it leads and somebody lags: the log is to be kept from the entry after this one, as far as the limits go.
+    #[prost(uint64, optional, tag = "20")]
+    pub log_needed: Option<u64>,
+    /// The same for replicas that learn from a checkpoint; the limits go further for them.
+    #[prost(uint64, optional, tag = "21")]
+    pub log_held: Option<u64>,
 }
 
 /// How a replica is, in a [`ReplicaReport`].

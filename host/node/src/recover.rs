@@ -10,11 +10,12 @@ use crate::job::Owner;
 use crate::node::Node;
 use crate::open::OpenError;
 use crate::replica::directory_of;
+use crate::retain::{Kept, MARK_DISTANCE};
 use hedgerow_env::Now;
 use hedgerow_replication::{Group, Membership, Start};
 use hedgerow_storage::{ApplyError, EngineError, Partition};
 use hedgerow_types::GroupId;
-use hedgerow_types::log::{Entry, EntryKind, HardState};
+use hedgerow_types::log::{Entry, EntryKind, HardState, LogPosition};
 use hedgerow_wal::{Log, Recovered};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
@@ -89,9 +90,16 @@ impl Node {
         let owner = Owner { group: found.group, replica: found.replica };
         let directory = directory_of(&self.config.data[number], owner);
         match self.reopen(owner, &directory, log, found, now) {
-            Ok((partition, entries)) => {
-                let (hard_state, start) = (found.hard_state, found.start);
-                let from = FromLog { log: number, hard_state, start, entries, is_restart: true };
+            Ok((partition, durable, entries)) => {
+                let (hard_state, start, reader) = (found.hard_state, found.start, log.reader());
+                let mut kept = Kept::new(
+                    start,
+                    durable,
+                    &reader.stretches(owner.group, start.index, durable.index, MARK_DISTANCE),
+                );
+                let replayed = reader.stretches(owner.group, durable.index, partition.applied().index, u64::MAX);
+                kept.note_applied(replayed.last().map_or(0, |(_, bytes)| *bytes));
+                let from = FromLog { log: number, hard_state, start, entries, kept, is_restart: true };
                 self.start_replica(owner, partition, from, now);
             }
             Err(Unfit::Lost(reason)) => self.note_lost(owner, number, reason),
@@ -103,7 +111,8 @@ impl Node {
         Ok(())
     }
 
-    /// The replica's storage, and every entry that the log holds after it.
+    /// The replica's storage, the last position that it is known to hold durably, and every entry that the log holds after
+    /// it.
     fn reopen(
         &self,
         owner: Owner,
@@ -111,7 +120,7 @@ impl Node {
         log: &Log,
         found: &Recovered,
         now: Now,
-    ) -> Result<(Partition, Vec<Entry>), Unfit> {
+    ) -> Result<(Partition, LogPosition, Vec<Entry>), Unfit> {
         if found.is_damaged {
             return Err(Unfit::Lost("its log is damaged".into()));
         }
@@ -128,8 +137,9 @@ impl Node {
         if partition.applied().index < found.start.index {
             return Err(Unfit::Lost("its storage is older than its log".into()));
         }
+        let durable = partition.applied();
         let entries = self.read_entries(owner, &mut partition, log, found, now)?;
-        Ok((partition, entries))
+        Ok((partition, durable, entries))
     }
 
     /// Reads what the log holds from the last applied entry on, piece by piece. Beyond the limit on memory, what is known to

@@ -3,7 +3,9 @@
 use crate::cancel::AttemptName;
 use crate::job::Owner;
 use crate::outbox::ConnectionId;
+use crate::pace::Pace;
 use crate::reads::{Basis, Terms};
+use crate::retain::Kept;
 use crate::snapshot::{Receiving, Sending};
 use bytes::Bytes;
 use hedgerow_replication::Group;
@@ -77,6 +79,9 @@ pub(crate) struct Replica {
     /// Jobs that hold the storage open.
     pub(crate) storage_users: u32,
     pub(crate) flush: Flush,
+    pub(crate) kept: Kept,
+    /// As a leader: how fast its log grows.
+    pub(crate) pace: Pace,
     pub(crate) sending: Sending,
     pub(crate) receiving: Option<Receiving>,
     pub(crate) install: Option<PendingInstall>,
@@ -221,8 +226,6 @@ pub(crate) struct Flush {
     pub(crate) is_running: bool,
     /// The last position known to be durable in storage.
     pub(crate) position: LogPosition,
-    /// The log is kept from the entry after this one.
-    pub(crate) truncated: Index,
     /// Bytes of entries applied since the last flush began.
     pub(crate) bytes_since: u64,
     /// Bytes of entries that the running flush writes.

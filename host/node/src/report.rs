@@ -44,6 +44,8 @@ impl Node {
             labels: self.config.labels.clone(),
             replicas_max: self.config.replicas_max().max(1),
             disks: self.disk_reports(),
+            log_bytes: (0..self.config.data.len()).map(|log| self.log_kept_bytes(log)).collect(),
+            log_bytes_max: self.config.log_retained_bytes,
         };
         if is_due {
             self.reports.last_sent = Some(now.instant);
@@ -57,6 +59,7 @@ impl Node {
         for replica in &report.replicas {
             let leader = (replica.leader != 0).then_some(ReplicaId(replica.leader));
             self.note_leader(GroupId::from_u64(replica.group), replica.term, leader);
+            self.note_log_needed(replica, now);
         }
         if from != self.config.node {
             self.note_room_elsewhere(from, &report);
@@ -143,6 +146,7 @@ fn report_of(hosted: &Hosted, now: Now) -> ReplicaReport {
                 Role::Learner => ReplicaState::Learner,
             };
             let is_leader = state == ReplicaState::Leader;
+            let (log_needed, log_held) = if is_leader { replica.log_needed(now.instant) } else { (None, None) };
             let staleness = if is_leader { None } else { replica.group.lag(now.instant).staleness };
             ReplicaReport {
                 term: replica.group.term(),
@@ -153,6 +157,8 @@ fn report_of(hosted: &Hosted, now: Now) -> ReplicaReport {
                 voters: if is_leader { voters_of(replica) } else { Vec::new() },
                 staleness_ms: staleness.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
                 is_settled: replica.is_settled,
+                log_needed,
+                log_held,
                 ..plain(state)
             }
         }

@@ -359,7 +359,7 @@ impl Node {
 pub(crate) fn is_ready_to_lead(replica: &Replica, to: ReplicaId) -> bool {
     let progress = replica.group.progress();
     let is_ready = |peer: &&hedgerow_replication::PeerProgress| {
-        let has_log = peer.matched + crate::hosting::PROMOTE_LAG_MAX >= replica.group.last_index();
+        let has_log = peer.matched + crate::pace::ENTRIES_NEAR >= replica.group.last_index();
         peer.is_active && !peer.is_learner && !peer.is_snapshotting && has_log
     };
     progress.iter().find(|peer| peer.replica == to).is_some_and(|peer| is_ready(&peer))

@@ -19,11 +19,11 @@ use crate::config::SNAPSHOT_CHUNK_SIZE;
 use crate::job::{Job, Owner};
 use crate::node::Node;
 use crate::peer::{Frame, SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress};
-use crate::replica::{checkpoint_directory, incoming_directory};
+use crate::replica::{Hosted, checkpoint_directory, incoming_directory};
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::{Now, OpenMode};
 use hedgerow_replication::{SnapshotMeta, SnapshotSend};
-use hedgerow_types::{GroupId, Instant, ReplicaId};
+use hedgerow_types::{GroupId, Index, Instant, ReplicaId};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,6 +32,9 @@ use std::time::Duration;
 const REPEAT_AFTER: Duration = Duration::from_secs(1);
 /// A transfer that has not moved for this long is given up.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
+/// A checkpoint that nobody has been sent for this long is removed. Longer than its last receiver takes to install it, so
+/// that the log after it is still there then.
+const CHECKPOINT_IDLE_MAX: Duration = Duration::from_secs(60);
 /// Most files of one checkpoint.
 const FILES_MAX: usize = 100_000;
 
@@ -40,6 +43,20 @@ const FILES_MAX: usize = 100_000;
 pub(crate) struct Sending {
     checkpoint: Option<Checkpoint>,
     transfers: BTreeMap<ReplicaId, Transfer>,
+    /// While a checkpoint is being made: an index that it will not be below.
+    making: Option<Index>,
+}
+
+impl Sending {
+    pub(crate) fn note_making(&mut self, from: Index) {
+        self.making = Some(from);
+    }
+
+    /// The index after which whoever learns from the checkpoint will need the log.
+    pub(crate) fn held_from(&self) -> Option<Index> {
+        let made = self.checkpoint.as_ref().map(|checkpoint| checkpoint.meta.position.index);
+        made.into_iter().chain(self.making).min()
+    }
 }
 
 #[derive(Debug)]
@@ -47,6 +64,8 @@ struct Checkpoint {
     meta: SnapshotMeta,
     files: Vec<(String, u64)>,
     directory: PathBuf,
+    /// Time since it was made or used.
+    idle: Duration,
 }
 
 #[derive(Debug)]
@@ -112,12 +131,13 @@ impl Node {
         let log = replica.log;
         let directory = checkpoint_directory(&self.config.data[log], owner, meta.id);
         let Some(replica) = self.running_as(owner) else { return };
+        replica.sending.making = None;
         replica.group.handle_checkpoint(meta.clone(), now.instant);
         // Whoever was being sent the one before gets this one: pieces of the two must never be mixed.
         for to in std::mem::take(&mut replica.sending.transfers).into_keys() {
             replica.group.handle_snapshot_sent(to, false, now.instant);
         }
-        let before = replica.sending.checkpoint.replace(Checkpoint { meta, files, directory });
+        let before = replica.sending.checkpoint.replace(Checkpoint { meta, files, directory, idle: Duration::ZERO });
         self.mark_dirty(owner.group);
         if let Some(before) = before {
             self.job(Job::Remove { directories: vec![before.directory] });
@@ -129,6 +149,7 @@ impl Node {
         let SnapshotSend { to, meta, message } = send;
         let from = replica.id();
         let Some(checkpoint) = replica.sending.checkpoint.as_ref().filter(|it| it.meta.id == meta.id) else {
+            replica.group.forget_checkpoint(meta.id);
             replica.group.handle_snapshot_sent(to, false, now.instant);
             return self.mark_dirty(group);
         };
@@ -168,6 +189,7 @@ impl Node {
 
     pub(crate) fn tick_sending(&mut self, elapsed: Duration, now: Now) {
         self.limiter.refill(elapsed);
+        self.tick_checkpoints(elapsed);
         let groups: Vec<GroupId> = self.hosted.keys().copied().collect();
         for group in groups {
             let Some(replica) = self.running(group).filter(|replica| !replica.sending.transfers.is_empty()) else {
@@ -198,9 +220,44 @@ impl Node {
         }
     }
 
+    /// The log was cut at `cut`: a checkpoint from before that is of no use any more.
+    pub(crate) fn end_outdated_transfers(&mut self, owner: Owner, cut: Index, now: Now) {
+        let Some(replica) = self.running_as(owner) else { return };
+        if replica.sending.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.meta.position.index < cut) {
+            for to in std::mem::take(&mut replica.sending.transfers).into_keys() {
+                replica.group.handle_snapshot_sent(to, false, now.instant);
+            }
+            self.forget_checkpoint(owner);
+        }
+    }
+
+    /// Removes the checkpoint that a replica made for others.
+    fn forget_checkpoint(&mut self, owner: Owner) {
+        let Some(replica) = self.running_as(owner) else { return };
+        let Some(checkpoint) = replica.sending.checkpoint.take() else { return };
+        replica.group.forget_checkpoint(checkpoint.meta.id);
+        self.mark_dirty(owner.group);
+        self.job(Job::Remove { directories: vec![checkpoint.directory] });
+    }
+
+    /// A checkpoint that nobody has wanted for a while goes: it pins files, and the log after it.
+    fn tick_checkpoints(&mut self, elapsed: Duration) {
+        let mut unused = Vec::new();
+        for hosted in self.hosted.values_mut() {
+            let Hosted::Running(replica) = hosted else { continue };
+            let is_used = !replica.sending.transfers.is_empty();
+            let Some(checkpoint) = &mut replica.sending.checkpoint else { continue };
+            checkpoint.idle = if is_used { Duration::ZERO } else { checkpoint.idle + elapsed };
+            if checkpoint.idle >= CHECKPOINT_IDLE_MAX {
+                unused.push(replica.owner);
+            }
+        }
+        unused.into_iter().for_each(|owner| self.forget_checkpoint(owner));
+    }
+
     /// Reads the pieces that are wanted, as far as the rate allows.
     fn send_wanted(&mut self, group: GroupId) {
-        let Some(crate::replica::Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
+        let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
         let owner = replica.owner;
         let Some(checkpoint) = &replica.sending.checkpoint else { return };
         for (to, transfer) in &mut replica.sending.transfers {
@@ -433,6 +490,7 @@ impl Node {
     pub(crate) fn handle_copy_failed(&mut self, owner: Owner) {
         if let Some(replica) = self.running_as(owner) {
             replica.receiving = None;
+            replica.sending.making = None;
         }
     }
 }

@@ -43,6 +43,8 @@ impl Node {
             "replicas": replicas.len(),
             "replicas_max": self.reports.nodes.get(&node).map(|(report, _)| report.replicas_max),
             "leaders": leaders,
+            "log_bytes": report.map(|report| &report.log_bytes),
+            "log_bytes_max": report.map(|report| report.log_bytes_max),
             "slow_score": slow_score,
             "is_slow": is_slow,
             "disks": report.map(|report| report.disks.iter().map(disk_status).collect::<Vec<_>>()),

@@ -143,6 +143,8 @@ impl Machine {
         config.flush_replica_bytes = plan.flush_bytes;
         // A few entries, so that replicas often start with more of them than that.
         config.replay_bytes_max = 2 << 10;
+        // So little that replicas which were away also learn from checkpoints.
+        config.log_retained_bytes = 2 * plan.flush_bytes;
         config.reads_per_turn = plan.reads_per_turn;
         let error_ppm = draw_rate_error(plan.clock_error_ppm, random);
         Self {

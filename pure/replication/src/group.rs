@@ -438,11 +438,16 @@ impl Group {
     }
 
     /// A checkpoint exists: the answer to [`crate::Ready::wants_checkpoint`], or one made for another reason. It must stay
-    /// readable until a newer one is announced or the log is truncated past it.
+    /// readable until a newer one is announced, it is forgotten, or the log is truncated past it.
     pub fn handle_checkpoint(&mut self, meta: SnapshotMeta, _now: Instant) {
         if meta.position.index <= self.applied() && meta.membership.check().is_ok() {
             self.core.mut_store().set_checkpoint(meta);
         }
+    }
+
+    /// The checkpoint with this id is no longer there; the next replica that needs one asks for a new one.
+    pub fn forget_checkpoint(&mut self, id: u64) {
+        self.core.mut_store().forget_checkpoint(id);
     }
 
     /// Sending a snapshot ended. `ok` means that the receiver took all of it and the message after it.

@@ -240,6 +240,10 @@ impl Window {
         }
     }
 
+    pub(crate) fn forget_checkpoint(&mut self, id: u64) {
+        self.checkpoint.take_if(|meta| meta.id == id);
+    }
+
     /// Lets requests grow old, so that one that was lost is made again.
     pub(crate) fn tick(&mut self) {
         let asked = self.asked.get_mut();

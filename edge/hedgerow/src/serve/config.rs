@@ -2,6 +2,7 @@
 //! docs/configuration.md.
 
 use anyhow::{Context, ensure};
+use hedgerow_node::config::LOG_RETAINED_BYTES;
 use hedgerow_node::{Config, SlowLimits};
 use hedgerow_storage::RocksSettings;
 use hedgerow_types::NodeId;
@@ -79,12 +80,17 @@ impl Default for Memory {
 struct Log {
     segment_mib: u32,
     segments_max: usize,
+    retained_mib: u32,
 }
 
 impl Default for Log {
     fn default() -> Self {
         let wal = hedgerow_wal::Options::default();
-        Self { segment_mib: (wal.segment_size >> 20) as u32, segments_max: wal.segments_max }
+        Self {
+            segment_mib: (wal.segment_size >> 20) as u32,
+            segments_max: wal.segments_max,
+            retained_mib: (LOG_RETAINED_BYTES >> 20) as u32,
+        }
     }
 }
 
@@ -146,6 +152,7 @@ impl ServeConfig {
         ensure!(!self.data.is_empty(), "data: at least one directory is needed");
         ensure!((1..=1_024).contains(&self.log.segment_mib), "log.segment_mib: allowed are 1 to 1024");
         ensure!(self.log.segments_max >= 2, "log.segments_max: at least 2 are needed");
+        ensure!(self.log.retained_mib >= 64, "log.retained_mib: at least 64 are needed");
         ensure!(self.memory.write_buffer_mib >= 16, "memory.write_buffer_mib: at least 16 are needed");
         ensure!(self.snapshot.mib_per_second >= 1, "snapshot.mib_per_second: at least 1 is needed");
         for (name, ms) in [("round_trip_ms", self.slow.round_trip_ms), ("log_write_ms", self.slow.log_write_ms)] {
@@ -163,6 +170,7 @@ impl ServeConfig {
         }
         config.wal.segment_size = u64::from(self.log.segment_mib) << 20;
         config.wal.segments_max = self.log.segments_max;
+        config.log_retained_bytes = u64::from(self.log.retained_mib) << 20;
         config.wal.durability = match self.durability {
             DurabilitySetting::Fsync => Durability::Fsync,
             DurabilitySetting::Os => Durability::Os,

@@ -172,7 +172,9 @@ fn r17_nothing_is_in_flight_when_everything_is_answered() {
 /// C18: what waits when a checkpoint comes is told at once: installing it may take long.
 #[test]
 fn c18_a_read_that_waits_when_a_checkpoint_comes_is_told_at_once() {
-    let small = |config: &mut hedgerow_node::Config| config.flush_replica_bytes = 1_000;
+    let small = |config: &mut hedgerow_node::Config| {
+        (config.flush_replica_bytes, config.log_retained_bytes) = (1_000, 1_000);
+    };
     let (mut world, key, places) = world_of(World::configured(3, small), &json!({}));
     let follower = places.followers[0];
     world.run(500 * MS);
@@ -182,7 +184,7 @@ fn c18_a_read_that_waits_when_a_checkpoint_comes_is_told_at_once() {
     let mut index = 0;
     for _ in 0..40 {
         index = world.write(&key, places.leader, &"x".repeat(1_000));
-        world.run(10 * MS);
+        world.run(100 * MS);
     }
     world.cut.clear();
     let token = SessionToken::of(GroupId::new(key.table as u32, key.partition as u32), index).encode();

@@ -33,6 +33,8 @@ pub struct Machine {
     /// Jobs of these kinds are kept until they are let go.
     pub held: Vec<Job>,
     pub holds: fn(&Job) -> bool,
+    /// Checkpoints that were begun.
+    pub checkpoints: usize,
     /// The disk of the log stands still.
     pub is_log_stuck: bool,
     /// A log waits for a segment.
@@ -263,6 +265,7 @@ impl World {
                 machine.commit(log, now);
             }
             for job in outbox.jobs {
+                machine.checkpoints += usize::from(matches!(job, Job::Checkpoint { .. }));
                 if (machine.holds)(&job) {
                     machine.held.push(job);
                 } else {
@@ -521,6 +524,7 @@ pub fn start(config: Config, disk: SimDisk, now: Instant) -> Machine {
         next_tick: now + TICK,
         held: Vec::new(),
         holds: |_| false,
+        checkpoints: 0,
         is_log_stuck: false,
         is_log_stalled: false,
         log_takes: Duration::ZERO,
