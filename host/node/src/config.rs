@@ -1,6 +1,6 @@
 //! What a node is told when it starts, and the limits it works within.
 
-use hedgerow_placement::SlowLimits;
+use hedgerow_placement::{CLOCK_SKEW_MAX, SlowLimits};
 use hedgerow_replication::Settings;
 use hedgerow_types::NodeId;
 use std::collections::BTreeMap;
@@ -93,6 +93,8 @@ pub struct Config {
     pub may_fault: bool,
     /// What counts as slow; slow nodes should not lead.
     pub slow: SlowLimits,
+    /// How far the nodes' wall clocks may differ; from 100 ms to a minute. A clock that is further off does not count.
+    pub clock_skew_max: Duration,
     /// Where randomness comes from: incarnations, election timeouts, ids.
     pub seed: u64,
     /// Safety rules that a test of the tests leaves out.
@@ -123,6 +125,7 @@ impl Config {
             files_max: 1 << 20,
             may_fault: false,
             slow: SlowLimits::default(),
+            clock_skew_max: CLOCK_SKEW_MAX,
             seed,
             #[cfg(feature = "mutations")]
             mutations: hedgerow_replication::Mutations::default(),

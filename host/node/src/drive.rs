@@ -8,6 +8,7 @@ use hedgerow_env::Now;
 use hedgerow_replication::{Membership, Persist, Ready, Role, RoleChange};
 use hedgerow_storage::{ApplyError, ApplyOutcome, Partition};
 use hedgerow_types::log::{Entry, EntryKind};
+use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{GroupId, Index, Refusal};
 use hedgerow_wal::Append;
 use std::collections::BTreeSet;
@@ -260,7 +261,7 @@ impl Node {
                 replica.flush.position = point.position();
                 replica.kept.note_flushed(point.position());
                 if let Some(storage) = &replica.storage {
-                    storage.mark_flushed(point);
+                    storage.mark_flushed(point, expiry_seconds(now.unix_micros));
                 }
                 self.cut_log(owner, now);
             }

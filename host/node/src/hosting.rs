@@ -400,6 +400,7 @@ impl Node {
     /// Gives every group that this node leads to the follower that has most of its log, before the node stops. From now on
     /// replicas that do not lead leave reads to other nodes.
     pub fn hand_over(&mut self, now: Now) {
+        let now = self.agreed(now);
         self.is_draining = true;
         let mut transfers = Vec::new();
         for (group, hosted) in &self.hosted {

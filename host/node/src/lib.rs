@@ -14,6 +14,7 @@
 //! | `throttle.rs` | the table's limit on extra attempts |
 //! | `forward.rs` | writes for a leader elsewhere, and several attempts of one write |
 //! | `waiting.rs` | requests that wait here for a time or another node, and what removes them |
+//! | `clock.rs` | what time it is, by the word of a majority |
 //! | `slow.rs` | which nodes are slow, and who should lead meanwhile |
 //! | `reads.rs` | who may be served, and how fresh |
 //! | `asks.rs`, `question.rs` | replicas that do not lead ask what is committed |
@@ -36,6 +37,7 @@ mod admin;
 mod admin_client;
 mod asks;
 mod cancel;
+mod clock;
 pub mod config;
 mod drive;
 mod failure;
@@ -77,7 +79,7 @@ mod waiting;
 mod wake;
 
 pub use config::Config;
-pub use hedgerow_placement::SlowLimits;
+pub use hedgerow_placement::{CLOCK_SKEW_MAX, SlowLimits};
 pub use identity::IdentityError;
 pub use job::{Job, JobContext, JobDone};
 pub use node::Node;

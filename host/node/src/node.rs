@@ -2,6 +2,9 @@
 //!
 //! Whoever owns a node calls `handle_*` with what happened, [`Node::drive`] after each batch of events, and then empties
 //! [`Node::outbox`]. The operating system's host (`os.rs`) and the simulation do the same, so that both run this code.
+//!
+//! What a caller passes as `now` is what its clocks show. Inside, wall time is what a majority of the nodes agrees on, 0 if
+//! that is not known: each entry point takes it from `clock.rs` first.
 
 use crate::admin::AdminCalls;
 use crate::asks::Asks;
@@ -28,7 +31,7 @@ use crate::throttle::Throttles;
 use crate::tie::Ties;
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::{Disk, Now};
-use hedgerow_placement::{Catalogue, Settings};
+use hedgerow_placement::{Catalogue, Clock, ClockWord, Settings};
 use hedgerow_replication::ProposeError;
 use hedgerow_storage::Engines;
 use hedgerow_types::log::LogPosition;
@@ -64,6 +67,7 @@ pub struct Node {
     pub(crate) reports: Reports,
     /// How fast the nodes are.
     pub(crate) speeds: Speeds,
+    pub(crate) clock: Clock,
     pub(crate) admin: AdminCalls,
     pub(crate) scans: Scans,
     pub(crate) limiter: Limiter,
@@ -172,6 +176,7 @@ impl Node {
 
     /// Time has passed. Called every 50 ms or more often; irregular calls are harmless.
     pub fn handle_tick(&mut self, now: Now) {
+        let now = self.judge_clock(now);
         let elapsed = now.instant.since(self.last_tick);
         self.last_tick = now.instant;
         self.tick_founding(now);
@@ -203,6 +208,7 @@ impl Node {
 
     /// A frame came from another node.
     pub fn handle_peer(&mut self, from: NodeId, frame: Frame, now: Now) {
+        let now = self.agreed(now);
         match frame {
             Frame::Replication { group, from, to, message } => {
                 self.handle_replication(Owner { group, replica: to }, from, message, now);
@@ -226,6 +232,7 @@ impl Node {
 
     /// Log writes are durable, or the log failed.
     pub fn handle_round(&mut self, log: usize, round: Round, now: Now) {
+        let now = self.agreed(now);
         match round {
             Round::Done { tickets } => {
                 for ticket in tickets {
@@ -250,12 +257,14 @@ impl Node {
 
     /// A job has ended.
     pub fn handle_job(&mut self, done: JobDone, now: Now) {
+        let now = self.agreed(now);
         self.finish_job(done, now);
     }
 
     /// Serves reads whose turn it is and runs the groups until nothing is left to do. To be called after each batch of
     /// events, with a time read after them, and again while [`Node::has_queued`].
     pub fn drive(&mut self, now: Now) {
+        let now = self.agreed(now);
         self.serve_queued(now);
         while !self.dirty.is_empty() {
             for group in std::mem::take(&mut self.dirty) {
@@ -351,13 +360,14 @@ impl Node {
         {
             return Err((refusal, origin));
         }
+        let is_agreed = self.clock.word() == ClockWord::Agreed;
         let Some(replica) = self.running(group) else { return Err((Refusal::NotHosted, origin)) };
         if replica.writes.len() >= PENDING_WRITES_MAX {
             let text = format!("{PENDING_WRITES_MAX} writes of the partition wait for their outcome");
             return Err((Refusal::Busy(text), origin));
         }
         let mut data = BytesMut::with_capacity(write_size_hint(&write));
-        let proposal = Proposal { client, sequence, now: expiry_seconds(now.unix_micros), write };
+        let proposal = Proposal { client, sequence, now: expiry_seconds(now.unix_micros), is_agreed, write };
         codec::encode_proposal(&proposal, &mut data);
         match replica.group.propose(data.freeze(), now.instant) {
             Ok(position) => {

@@ -25,8 +25,8 @@ use crate::throttle::Throttles;
 use crate::tie::Ties;
 use bytes::Bytes;
 use hedgerow_env::{Disk, Now, read_file};
-use hedgerow_placement::Catalogue;
 use hedgerow_placement::limit::{LABEL_COUNT_MAX, LABEL_SIZE_MAX};
+use hedgerow_placement::{Catalogue, Clock};
 use hedgerow_storage::Engines;
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, ReplicaId};
@@ -115,6 +115,7 @@ impl Node {
         let limiter = Limiter::new(config.snapshot_bytes_per_second);
         let speeds = Speeds::new(&config);
         let room = Room::new(&config);
+        let clock = Clock::new(config.node, config.peers.len(), config.clock_skew_max);
         let mut node = Node {
             config,
             disk,
@@ -130,6 +131,7 @@ impl Node {
             metadata: Metadata::default(),
             reports: Reports::default(),
             speeds,
+            clock,
             admin: AdminCalls::default(),
             scans,
             limiter,
@@ -155,6 +157,7 @@ impl Node {
             last_tick: now.instant,
             retained_at: now.instant,
         };
+        let now = node.judge_clock(now);
         // Replicas start with the tables known, and tables are acted on with the replicas there.
         node.catalogue = catalogue.clone();
         node.recover_all(&logs, recovered, now)?;

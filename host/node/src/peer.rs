@@ -122,6 +122,9 @@ pub struct Pulse {
     /// The sender's clock when it started, ns: another one means that it has started anew.
     #[prost(uint64, tag = "5")]
     pub started: u64,
+    /// What the sender's wall clock shows, microseconds since 1970, however wrong; 0 = not told.
+    #[prost(uint64, tag = "6")]
+    pub unix_micros: u64,
 }
 
 /// What a node measured of one node.

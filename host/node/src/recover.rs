@@ -220,7 +220,7 @@ impl Node {
         }
         let point = partition.flush_point();
         match partition.engine().flush() {
-            Ok(()) => partition.mark_flushed(point),
+            Ok(()) => partition.mark_flushed(point, hedgerow_types::time::expiry_seconds(now.unix_micros)),
             Err(error) if error.is_damage() => return Err(error.into()),
             // It stays in memory and in the log until a later flush.
             Err(error) => tracing::warn!(group = %owner.group, error = chain(&error), "a flush has to wait"),

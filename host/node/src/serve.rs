@@ -13,7 +13,6 @@ use hedgerow_env::Now;
 use hedgerow_placement::Settings;
 use hedgerow_placement::option::DenyAnswer;
 use hedgerow_types::op::{Mutation, Read, ReadReply, Write, WriteReply};
-use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{ClientId, GroupId, Index, NodeId, Refusal, Sequence, TableId};
 use hedgerow_wire::serve::{self, Denied, Ident, Operation, TableKind};
 use hedgerow_wire::{
@@ -24,6 +23,7 @@ use std::time::Duration;
 impl Node {
     /// A whole frame came from a client. `now` must have been read after it came.
     pub fn handle_client(&mut self, connection: ConnectionId, frame: Bytes, now: Now) {
+        let now = self.agreed(now);
         match hedgerow_wire::decode_request(frame) {
             Ok(request) => self.serve(connection, request, now),
             Err(Rejected::Answer { name, sequence_id, error }) => {
@@ -108,7 +108,7 @@ impl Node {
         }
         let default_ttl = self.settings(group.table).map_or(0, |settings| settings.default_ttl_seconds);
         if default_ttl > 0 {
-            set_default_expiry(&mut write, expiry_seconds(now.unix_micros).saturating_add(default_ttl));
+            set_default_expiry(&mut write, self.life_begins(group, now).saturating_add(default_ttl));
         }
         if caller.forwarded_for.is_none() {
             self.attempts.list_caller(&caller, Place::Write(group));

@@ -8,6 +8,8 @@
 //! y  <-- pulse(echo 70) -------------------  x      at once; until it comes, the link is as slow as it is late
 //! ```
 //!
+//! Pulses also carry what their sender's wall clock shows (`clock.rs`).
+//!
 //! A node that is slow hands over what it leads, at once and although its messages are late; it leaves elections to
 //! others, and gets nothing back before it is well again (`hosting.rs`).
 
@@ -212,6 +214,7 @@ impl Node {
             PulseOf { node: u32::from(node.0), micros: measured.map(micros), score: u32::from(*score) }
         };
         let measured: Vec<PulseOf> = row.scores.iter().map(of).collect();
+        let unix_micros = self.clock.own_unix_micros(now.instant);
         let mut frames = Vec::new();
         for (node, link) in &mut self.speeds.links {
             if link.unanswered.len() == UNANSWERED_MAX {
@@ -223,13 +226,16 @@ impl Node {
             let held = u64::try_from(held).unwrap_or(u64::MAX);
             frames.push((
                 *node,
-                Pulse { sent: now.instant.0, echo, held, measured: measured.clone(), started: started.0 },
+                Pulse { sent: now.instant.0, echo, held, measured: measured.clone(), started: started.0, unix_micros },
             ));
         }
         frames.into_iter().for_each(|(node, pulse)| self.send(node, &Frame::Pulse(pulse)));
     }
 
     pub(crate) fn handle_pulse(&mut self, from: NodeId, pulse: &Pulse, now: Now) {
+        if self.speeds.links.contains_key(&from) {
+            self.note_clock(from, pulse, now.instant);
+        }
         let may_judge = self.speeds.may_judge(now.instant);
         let Speeds { scores, links, away_until, .. } = &mut self.speeds;
         let Some(link) = links.get_mut(&from) else { return };
@@ -248,7 +254,8 @@ impl Node {
         if may_judge {
             scores.handle_row(from, SlowRow { late, ..row_of(from, &pulse.measured) }, now.instant);
         }
-        let answer = Pulse { echo: pulse.sent, ..Pulse::default() };
+        let unix_micros = self.clock.own_unix_micros(now.instant);
+        let answer = Pulse { echo: pulse.sent, unix_micros, ..Pulse::default() };
         self.send(from, &Frame::Pulse(answer));
     }
 

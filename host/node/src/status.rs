@@ -26,6 +26,7 @@ impl Node {
             "cluster": format!("{:016x}", catalogue.cluster),
             "catalogue_version": catalogue.version,
             "metadata": self.partition_status(GroupId::META, now),
+            "time": self.clock_word(),
             "nodes": self.config.peers.keys().map(|node| self.node_status(*node, now)).collect::<Vec<_>>(),
             "tables": tables,
         }))
@@ -48,6 +49,8 @@ impl Node {
             "slow_score": slow_score,
             "is_slow": is_slow,
             "disks": report.map(|report| report.disks.iter().map(disk_status).collect::<Vec<_>>()),
+            "clock_ahead_ms": self.clock.ahead_micros(node).map(|micros| micros / 1_000),
+            "is_clock_off": self.clock.is_off(node),
             "labels": self.catalogue.as_ref().and_then(|it| it.nodes.get(&node)).map(|it| &it.labels),
         })
     }

@@ -30,7 +30,8 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// were written during it.
     fn checkpoint(&self, into: &Path) -> Result<(), EngineError>;
 
-    /// Permits the engine to drop data rows that expired at or before `seconds` (expiry epoch). Never goes back.
+    /// Permits the engine to drop data rows that expired at or before `seconds` (expiry epoch). An earlier time than before
+    /// takes back what was permitted; work under way may still go by it.
     fn set_expire_floor(&self, seconds: u32);
 
     /// Drops for good what may be dropped and gives its space back. Takes as long as rewriting every row; nothing needs

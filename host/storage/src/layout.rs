@@ -82,7 +82,7 @@ pub(crate) fn is_droppable(key: &[u8], value: &[u8], floor: u32) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Applied {
     pub(crate) position: LogPosition,
-    /// The largest proposal time so far, expiry-epoch seconds.
+    /// The log's time, expiry-epoch seconds: see [`hedgerow_types::time::log_time_after`].
     pub(crate) now: u32,
 }
 

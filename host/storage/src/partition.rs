@@ -10,11 +10,15 @@ use bytes::Bytes;
 use hedgerow_types::codec::{Malformed, bounds_sessions, decode_proposal};
 use hedgerow_types::log::{Entry, EntryKind, LogPosition};
 use hedgerow_types::op::{Proposal, Read, ReadReply, WriteReply};
+use hedgerow_types::time::{LOG_TIME_AHEAD_MAX, log_time_after};
 use hedgerow_types::{Index, Sequence};
 use std::sync::Arc;
 
 /// A batch that has grown beyond this many bytes is written before the next entry is applied.
 const BATCH_SIZE_MAX: usize = 8 << 20;
+/// Seconds by which the time must have passed a row's expiry before the row may be dropped for good. The log's time is never
+/// set back by a right clock to where such a row lives again, so that replicas which dropped it and others stay equal.
+const DROP_DELAY: u32 = 2 * LOG_TIME_AHEAD_MAX;
 
 /// One replica's storage as a state machine. One owner applies; [`Partition::reader`] gives any number of other threads
 /// the means to read.
@@ -202,8 +206,9 @@ impl Partition {
         Ok(())
     }
 
-    /// Answers `read` from what is applied. `now` is the caller's time in expiry-epoch seconds; a record is expired if
-    /// it is by that or by the latest time in the log, so that a read never sees what a write took for expired.
+    /// Answers `read` from what is applied. `now` is the caller's time in expiry-epoch seconds, 0 if it knows none; a record
+    /// is expired if it would be for a write that came at that time, so that a read never sees what a write takes for
+    /// expired.
     pub fn read(&self, read: &Read, now: u32) -> Result<ReadReply, EngineError> {
         self.reader.read(read, now)
     }
@@ -218,10 +223,16 @@ impl Partition {
         FlushPoint(self.applied)
     }
 
-    /// Tells that everything up to `point` is durable. Records that were expired by then may now be dropped for good:
-    /// no replay of the log will judge them by an earlier time.
-    pub fn mark_flushed(&self, point: FlushPoint) {
-        self.engine.set_expire_floor(point.0.now);
+    /// Tells that everything up to `point` is durable, and what time it is (expiry-epoch seconds, 0 = not known). Records
+    /// that were expired by then may now be dropped for good: no replay of the log will judge them by an earlier time.
+    /// Unless the log's time is wrong and will be set back; that is why the caller's time must be well past them too.
+    pub fn mark_flushed(&self, point: FlushPoint, now: u32) {
+        self.engine.set_expire_floor(point.0.now.min(now.saturating_sub(DROP_DELAY)));
+    }
+
+    /// The latest time in the log, expiry-epoch seconds.
+    pub const fn log_time(&self) -> u32 {
+        self.applied.now
     }
 
     fn apply_one(&mut self, entry: &Entry) -> Result<ApplyOutcome, ApplyError> {
@@ -232,14 +243,23 @@ impl Partition {
         }
         let proposal =
             decode_proposal(entry.data.clone()).map_err(|source| ApplyError::Entry { index: entry.index, source })?;
-        // Leaders' clocks differ: taking the largest time seen keeps what has expired from coming back.
-        self.applied.now = self.applied.now.max(proposal.now);
+        self.advance_log_time(&proposal);
         if bounds_sessions(&entry.data) {
             self.sessions.bound(&mut self.batch);
         }
         let outcome = self.apply_proposal(entry.index, &proposal)?;
         self.sessions.trim(&mut self.batch);
         Ok(outcome)
+    }
+
+    /// Records that had expired only by a time that is set back here live again.
+    fn advance_log_time(&mut self, proposal: &Proposal) {
+        let before = self.applied.now;
+        self.applied.now = log_time_after(before, proposal.now, proposal.is_agreed);
+        if self.applied.now < before {
+            tracing::warn!(seconds = before - self.applied.now, "the time of a log was ahead and is set back");
+            self.engine.set_expire_floor(self.applied.now.saturating_sub(DROP_DELAY));
+        }
     }
 
     fn apply_proposal(&mut self, index: Index, proposal: &Proposal) -> Result<ApplyOutcome, EngineError> {

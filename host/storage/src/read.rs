@@ -10,6 +10,7 @@ use bytes::Bytes;
 use hedgerow_types::error::Status;
 use hedgerow_types::limit::READ_SIZE_MAX;
 use hedgerow_types::op::{ExpireAt, MultiGet, Read, ReadReply, Row, Selection};
+use hedgerow_types::time::log_time_after;
 use page::Limits;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,7 +34,8 @@ impl Reader {
 
     /// Answers `read`, as [`crate::Partition::read`] does.
     pub fn read(&self, read: &Read, now: u32) -> Result<ReadReply, EngineError> {
-        let view = View { engine: &*self.engine, now: now.max(self.log_now.load(Ordering::Acquire)) };
+        let now = log_time_after(self.log_now.load(Ordering::Acquire), now, true);
+        let view = View { engine: &*self.engine, now };
         match read {
             Read::Get { key } => {
                 let record = view.live(&[key])?;

@@ -300,7 +300,7 @@ impl Engine for RocksEngine {
     }
 
     fn set_expire_floor(&self, seconds: u32) {
-        self.expire_floor.fetch_max(seconds, Ordering::AcqRel);
+        self.expire_floor.store(seconds, Ordering::Release);
     }
 
     fn compact(&self) -> Result<(), EngineError> {

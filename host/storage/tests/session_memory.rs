@@ -30,7 +30,10 @@ fn write(store: &mut Store<Rocks>, clients: std::ops::Range<u64>, count: u64) ->
     for client in writes {
         let index = store.partition().applied().index + 1 + entries.len() as u64;
         let write = Write::Put { key: Bytes::from_static(b"k"), value: Bytes::from_static(b"v"), expire_at: 0 };
-        entries.push(entry(index, &Proposal { client: ClientId(client), sequence: index, now: 0, write }));
+        entries.push(entry(
+            index,
+            &Proposal { client: ClientId(client), sequence: index, now: 0, is_agreed: false, write },
+        ));
         if entries.len() == 1_000 {
             store.partition_mut().apply(&entries, None, &mut Vec::new()).expect("applies");
             entries.clear();

@@ -70,7 +70,7 @@ impl Replica {
         if round.is_multiple_of(FLUSH_EVERY) {
             let point = self.partition.flush_point();
             self.partition.engine().flush()?;
-            self.partition.mark_flushed(point);
+            self.partition.mark_flushed(point, u32::MAX);
             self.flushed_before = std::mem::replace(&mut self.flushed, last);
         }
         Ok(())

@@ -42,7 +42,7 @@ pub(crate) fn entry(index: u64) -> Entry {
         (key, None) => Write::Remove { key },
     };
     let mut data = BytesMut::new();
-    encode_proposal(&Proposal { client: ClientId(0), sequence: 0, now: 1, write }, &mut data);
+    encode_proposal(&Proposal { client: ClientId(0), sequence: 0, now: 1, is_agreed: false, write }, &mut data);
     Entry { index, term: 1, kind: EntryKind::Normal, data: data.freeze() }
 }
 
@@ -87,7 +87,7 @@ fn advance(partition: &mut Partition, count: u64) -> Result<u64> {
     }
     let point = partition.flush_point();
     partition.engine().flush()?;
-    partition.mark_flushed(point);
+    partition.mark_flushed(point, u32::MAX);
     tell(Word::Durable, last);
     Ok(last)
 }

@@ -265,7 +265,7 @@ fn stored() -> Vec<(String, Vec<u8>)> {
     let mut stored = Vec::new();
     for (i, write) in writes.into_iter().enumerate() {
         let mut out = BytesMut::new();
-        encode_proposal(&Proposal { client: ClientId(77), sequence: 3, now: 4, write }, &mut out);
+        encode_proposal(&Proposal { client: ClientId(77), sequence: 3, now: 4, is_agreed: false, write }, &mut out);
         stored.push((format!("proposal-{i}"), out.to_vec()));
     }
     let mut out = BytesMut::new();

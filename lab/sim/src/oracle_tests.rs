@@ -37,7 +37,7 @@ fn oracle() -> Oracle {
 fn proposal(sequence: u64, value: i64) -> Bytes {
     let write = Write::Put { key: Bytes::new(), value: Bytes::from(value.to_string()), expire_at: 0 };
     let mut data = BytesMut::new();
-    encode_proposal(&Proposal { client: ClientId(9), sequence, now: 0, write }, &mut data);
+    encode_proposal(&Proposal { client: ClientId(9), sequence, now: 0, is_agreed: false, write }, &mut data);
     data.freeze()
 }
 

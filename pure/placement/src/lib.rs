@@ -16,6 +16,7 @@
 
 mod catalogue;
 mod change;
+mod clock;
 mod error;
 mod learner;
 pub mod limit;
@@ -28,6 +29,7 @@ mod spread;
 mod throttling;
 
 pub use catalogue::Catalogue;
+pub use clock::{CLOCK_SKEW_MAX, Clock, ClockRow, ClockWord};
 pub use error::{CatalogueError, RowError};
 pub use learner::Presence;
 pub use model::{Node, Partition, Replica, ReplicaRole, Table, TableKind, TableSpec, TableState};

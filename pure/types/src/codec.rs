@@ -10,9 +10,11 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// Version of an encoded reply, its first byte; and of proposals that were encoded before sessions had a bound.
 pub const VERSION: u8 = 1;
-/// Version of an encoded proposal, its first byte. Older proposals have the same form and are read too; the number tells the
-/// state machine from which entry on all replicas bound their sessions.
+/// Version of an encoded proposal, its first byte. Proposals of all versions have the same form; the number tells the state
+/// machine from which entry on all replicas bound their sessions.
 pub const PROPOSAL_VERSION: u8 = 2;
+/// The same of a proposal whose time is agreed ([`Proposal::is_agreed`]).
+pub const PROPOSAL_VERSION_AGREED: u8 = 3;
 
 /// Whether whoever encoded the proposal `data` bounds sessions.
 pub fn bounds_sessions(data: &[u8]) -> bool {
@@ -26,7 +28,7 @@ pub struct Malformed(pub &'static str);
 
 /// Appends `proposal` to `out`.
 pub fn encode_proposal(proposal: &Proposal, out: &mut BytesMut) {
-    out.put_u8(PROPOSAL_VERSION);
+    out.put_u8(if proposal.is_agreed { PROPOSAL_VERSION_AGREED } else { PROPOSAL_VERSION });
     out.put_u64_le(proposal.client.0);
     out.put_u64_le(proposal.sequence);
     out.put_u32_le(proposal.now);
@@ -80,9 +82,11 @@ pub fn encode_proposal(proposal: &Proposal, out: &mut BytesMut) {
 /// The inverse of [`encode_proposal`]; refuses other versions, unknown operations and trailing bytes.
 pub fn decode_proposal(data: Bytes) -> Result<Proposal, Malformed> {
     let mut input = Input { data, what: "proposal" };
-    if !(VERSION..=PROPOSAL_VERSION).contains(&input.u8()?) {
-        return Err(input.malformed());
-    }
+    let is_agreed = match input.u8()? {
+        VERSION | PROPOSAL_VERSION => false,
+        PROPOSAL_VERSION_AGREED => true,
+        _ => return Err(input.malformed()),
+    };
     let client = ClientId(input.u64()?);
     let sequence = input.u64()?;
     let now = input.u32()?;
@@ -106,7 +110,7 @@ pub fn decode_proposal(data: Bytes) -> Result<Proposal, Malformed> {
         _ => return Err(input.malformed()),
     };
     input.end()?;
-    Ok(Proposal { client, sequence, now, write })
+    Ok(Proposal { client, sequence, now, is_agreed, write })
 }
 
 /// Appends `reply` to `out`.
@@ -277,8 +281,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_proposal_survives_the_round_trip(client: u64, sequence: u64, now: u32, write in write()) {
-            let proposal = Proposal { client: ClientId(client), sequence, now, write };
+        fn a_proposal_survives_the_round_trip(
+            client: u64, sequence: u64, now: u32, is_agreed: bool, write in write(),
+        ) {
+            let proposal = Proposal { client: ClientId(client), sequence, now, is_agreed, write };
             let mut out = BytesMut::new();
             encode_proposal(&proposal, &mut out);
             let whole = out.freeze();
@@ -299,7 +305,8 @@ mod tests {
     fn the_stored_form_is_fixed() {
         let write = Write::Put { key: Bytes::from_static(b"k"), value: Bytes::from_static(b"v"), expire_at: 7 };
         let mut out = BytesMut::new();
-        encode_proposal(&Proposal { client: ClientId(2), sequence: 3, now: 4, write }, &mut out);
+        let proposal = Proposal { client: ClientId(2), sequence: 3, now: 4, is_agreed: false, write };
+        encode_proposal(&proposal, &mut out);
         let expected: Vec<u8> = [
             &[2][..],
             &[2, 0, 0, 0, 0, 0, 0, 0],
@@ -312,15 +319,18 @@ mod tests {
         ]
         .concat();
         assert_eq!(out, expected);
+        let mut agreed = BytesMut::new();
+        encode_proposal(&Proposal { is_agreed: true, ..proposal }, &mut agreed);
+        assert_eq!((agreed[0], &agreed[1..]), (3, &expected[1..]));
         assert!(bounds_sessions(&out));
     }
 
     #[test]
     fn a_proposal_of_the_first_version_is_read_and_a_later_one_is_not() {
-        let proposal = Proposal { client: ClientId(2), sequence: 3, now: 4, write: Write::Nothing };
+        let proposal = Proposal { client: ClientId(2), sequence: 3, now: 4, is_agreed: false, write: Write::Nothing };
         let mut out = BytesMut::new();
         encode_proposal(&proposal, &mut out);
-        for (version, is_read) in [(0, false), (1, true), (2, true), (3, false)] {
+        for (version, is_read) in [(0, false), (1, true), (2, true), (4, false)] {
             out[0] = version;
             let decoded = decode_proposal(out.clone().freeze());
             assert_eq!(decoded.as_ref().ok(), is_read.then_some(&proposal), "version {version}");

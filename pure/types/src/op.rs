@@ -309,8 +309,11 @@ pub struct Proposal {
     pub client: ClientId,
     /// The write's number within its client.
     pub sequence: Sequence,
-    /// The leader's time when it proposed, in expiry-epoch seconds. All replicas judge expiry by it.
+    /// The leader's time when it proposed, in expiry-epoch seconds; 0 = it knew none. The log's time follows from it
+    /// ([`log_time_after`](crate::time::log_time_after)), and all replicas judge expiry by that.
     pub now: u32,
+    /// Whether a majority of the nodes' clocks stands behind `now`.
+    pub is_agreed: bool,
     /// What to do.
     pub write: Write,
 }

@@ -53,6 +53,21 @@ pub const fn unix_micros(expiry_seconds: u32) -> u64 {
     (EXPIRY_EPOCH_UNIX_SECONDS + expiry_seconds as u64) * 1_000_000
 }
 
+/// How far the log's time may be ahead of the time that a majority agrees on, in seconds, before it is set back. Far above
+/// what the times of two leaders can differ by: twice the bound of the clocks, which is at most a minute, and what a clock
+/// that nobody corrects gains in a week.
+pub const LOG_TIME_AHEAD_MAX: u32 = 300;
+
+/// The log's time after an entry whose leader took it for `now`, all in expiry-epoch seconds; `now` = 0 says nothing.
+///
+/// It goes ahead with leaders' times and ignores later ones that are a little behind, so that what has expired does not come
+/// back. If it is far ahead of an agreed time, a clock was wrong when it got there: it is set back. A function of the log
+/// alone, so that all replicas do the same.
+pub const fn log_time_after(before: u32, now: u32, is_agreed: bool) -> u32 {
+    let is_wrong = is_agreed && now != 0 && before.saturating_sub(now) > LOG_TIME_AHEAD_MAX;
+    if is_wrong || now > before { now } else { before }
+}
+
 /// Whether a record that expires at `expire_at` (expiry-epoch seconds, 0 = never) is dead at `now`.
 pub const fn is_expired(expire_at: u32, now: u32) -> bool {
     expire_at != 0 && expire_at <= now

@@ -25,6 +25,8 @@ pub(crate) struct StatusArguments {
 pub(crate) struct Status {
     pub(crate) nodes: Vec<Node>,
     pub(crate) tables: Vec<Table>,
+    /// On whose word the node that answered knows the time: `agreed`, `held`, `unknown`; empty = not told.
+    pub(crate) time: String,
 }
 
 /// A node.
@@ -39,6 +41,9 @@ pub(crate) struct Node {
     /// From 1 to 100; 0 = not told.
     pub(crate) slow_score: u8,
     pub(crate) is_slow: bool,
+    /// How far its wall clock is ahead of the time that a majority agrees on.
+    pub(crate) clock_ahead_ms: Option<i64>,
+    pub(crate) is_clock_off: bool,
 }
 
 /// A table.
@@ -98,14 +103,16 @@ fn status_text(status: &Status, shows_partitions: bool) -> String {
         vec![
             node.node.to_string(),
             node.address.clone(),
-            if node.is_slow { format!("{}, slow", node.state) } else { node.state.clone() },
+            state_text(node),
             node.replicas.to_string(),
             node.leaders.to_string(),
             node.slow_score.to_string(),
+            clock_text(node),
         ]
     };
     let nodes: Vec<_> = status.nodes.iter().map(node).collect();
-    let mut parts = vec![columns(&["node", "address", "state", "replicas", "leaders", "slow score"], &nodes)];
+    let mut parts = vec![columns(&["node", "address", "state", "replicas", "leaders", "slow score", "clock"], &nodes)];
+    parts.extend(time_text(&status.time).map(str::to_owned));
     let tables: Vec<_> = status.tables.iter().map(table_row).collect();
     if !tables.is_empty() {
         let header = ["table", "id", "kind", "state", "partitions", "with leader", "replicas", "not ok", "largest lag"];
@@ -115,6 +122,36 @@ fn status_text(status: &Status, shows_partitions: bool) -> String {
         parts.extend(status.tables.iter().map(|table| format!("table {}\n{}", table.name, partitions_text(table))));
     }
     parts.join("\n\n")
+}
+
+fn state_text(node: &Node) -> String {
+    let mut text = node.state.clone();
+    for (holds, word) in [(node.is_slow, "slow"), (node.is_clock_off, "clock off")] {
+        if holds {
+            text.push_str(", ");
+            text.push_str(word);
+        }
+    }
+    text
+}
+
+/// How far the node's clock is off, with a sign; nothing if that is not known.
+fn clock_text(node: &Node) -> String {
+    node.clock_ahead_ms.map_or_else(String::new, |ms| format!("{:+.1} s", ms as f64 / 1e3))
+}
+
+/// What an operator should know of the time.
+fn time_text(word: &str) -> Option<&'static str> {
+    match word {
+        "held" => Some(
+            "The nodes' clocks have jumped, or no majority of them agrees: the time goes on as it was, by steady clocks.",
+        ),
+        "unknown" => Some(
+            "No majority of the nodes' clocks agrees on the time since this node started: rows with a time to live do \
+             not expire here before one does.",
+        ),
+        _ => None,
+    }
 }
 
 fn table_row(table: &Table) -> Vec<String> {
@@ -215,5 +252,17 @@ mod tests {
         let text = status_text(&serde_json::from_str(answer).unwrap(), true);
         assert!(text.contains("a:1") && text.contains("none") && text.contains('7'), "{text}");
         assert!(text.contains("alive, slow") && text.contains("93"), "{text}");
+    }
+
+    #[test]
+    fn d6_status_names_the_node_whose_clock_is_off() {
+        let answer = r#"{"time":"held","nodes":[{"node":1,"state":"alive","clock_ahead_ms":-40},
+            {"node":2,"state":"alive","clock_ahead_ms":31536000000,"is_clock_off":true}]}"#;
+        let text = status_text(&serde_json::from_str(answer).unwrap(), false);
+        assert!(
+            text.contains("alive, clock off") && text.contains("+31536000.0 s") && text.contains("-0.0 s"),
+            "{text}"
+        );
+        assert!(text.contains("the time goes on as it was"), "{text}");
     }
 }

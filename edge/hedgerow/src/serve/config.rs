@@ -38,6 +38,8 @@ pub(crate) struct ServeConfig {
     #[serde(default)]
     slow: Slow,
     #[serde(default)]
+    clock: Clock,
+    #[serde(default)]
     faults: Faults,
 }
 
@@ -125,6 +127,18 @@ impl Default for Slow {
     }
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Clock {
+    skew_max_ms: u32,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self { skew_max_ms: hedgerow_node::CLOCK_SKEW_MAX.as_millis() as u32 }
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Faults {
@@ -159,6 +173,7 @@ impl ServeConfig {
             ensure!((1..=60_000).contains(&ms), "slow.{name}: allowed are 1 to 60000");
         }
         ensure!((2..=1_000).contains(&self.slow.factor), "slow.factor: allowed are 2 to 1000");
+        ensure!((100..=60_000).contains(&self.clock.skew_max_ms), "clock.skew_max_ms: allowed are 100 to 60000");
         let node = NodeId(self.node);
         let own = peers.get(&node).with_context(|| format!("peers: node {} itself is not listed", self.node))?;
         let address = self.listen.map_or_else(|| own.clone(), |listen| listen.to_string());
@@ -181,6 +196,7 @@ impl ServeConfig {
             factor: self.slow.factor,
         };
         config.free_disk_min = self.free_disk_min_mib.map(|mib| u64::from(mib) << 20);
+        config.clock_skew_max = Duration::from_millis(self.clock.skew_max_ms.into());
         config.may_fault = self.faults.allowed;
         config.flush_node_bytes = u64::from(self.memory.write_buffer_mib) << 20;
         config.snapshot_bytes_per_second = u64::from(self.snapshot.mib_per_second) << 20;
@@ -207,5 +223,15 @@ mod tests {
         assert_eq!(refused("slow.factor = 1"), "slow.factor: allowed are 2 to 1000");
         assert_eq!(refused("slow.log_write_ms = 0"), "slow.log_write_ms: allowed are 1 to 60000");
         assert!(refused("slow.round_trip = 5").contains("unknown field"));
+    }
+
+    #[test]
+    fn how_far_clocks_may_differ_can_be_set() {
+        assert_eq!(config("").unwrap().clock_skew_max, Duration::from_secs(5));
+        assert_eq!(config("clock.skew_max_ms = 100").unwrap().clock_skew_max, Duration::from_millis(100));
+        for ms in [99, 60_001] {
+            let refused = config(&format!("clock.skew_max_ms = {ms}")).unwrap_err().to_string();
+            assert_eq!(refused, "clock.skew_max_ms: allowed are 100 to 60000");
+        }
     }
 }

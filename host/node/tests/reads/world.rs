@@ -52,6 +52,8 @@ pub struct World {
     pub delay: Duration,
     /// Added to everything that a node sends, to clients too.
     pub late: BTreeMap<NodeId, Duration>,
+    /// How many seconds nodes' wall clocks are ahead of the true time.
+    pub wall_ahead: BTreeMap<NodeId, i64>,
     on_the_way: BTreeMap<(Instant, u64), (NodeId, NodeId, BytesMut)>,
     last: u64,
     /// By the number of the request: when it was answered, and how.
@@ -136,6 +138,7 @@ impl World {
             cut: BTreeSet::new(),
             delay: Duration::from_micros(50),
             late: BTreeMap::new(),
+            wall_ahead: BTreeMap::new(),
             on_the_way: BTreeMap::new(),
             last: 0,
             answers: BTreeMap::new(),
@@ -158,7 +161,7 @@ impl World {
         let Machine { mut config, disk, .. } = self.machines.remove(&node).unwrap();
         config.seed += 1_000;
         disk.kill_process();
-        self.machines.insert(node, start(config, disk, self.now));
+        self.machines.insert(node, start_at(config, disk, self.clock_of(node)));
         self.settle(node);
     }
 
@@ -166,7 +169,7 @@ impl World {
     pub fn wipe(&mut self, node: NodeId) {
         let Machine { mut config, .. } = self.machines.remove(&node).unwrap();
         config.seed += 1_000;
-        self.machines.insert(node, start(config, SimDisk::new(), self.now));
+        self.machines.insert(node, start_at(config, SimDisk::new(), self.clock_of(node)));
         self.settle(node);
     }
 
@@ -175,7 +178,14 @@ impl World {
     }
 
     pub fn clock(&self) -> Now {
-        Now { instant: self.now, unix_micros: 1_700_000_000_000_000 + self.now.0 / 1_000 }
+        right(self.now)
+    }
+
+    /// What the clocks of `node` show.
+    pub fn clock_of(&self, node: NodeId) -> Now {
+        let ahead = self.wall_ahead.get(&node).copied().unwrap_or_default();
+        let now = self.clock();
+        Now { unix_micros: now.unix_micros.saturating_add_signed(ahead * 1_000_000), ..now }
     }
 
     /// Lets time pass.
@@ -207,7 +217,7 @@ impl World {
             }
             self.now = self.now.max(at);
             let (from, to, mut bytes) = self.on_the_way.remove(&(at, number)).unwrap();
-            let now = self.clock();
+            let now = self.clock_of(to);
             let node = &mut self.machines.get_mut(&to).unwrap().node;
             while let Some(frame) = peer::take(&mut bytes).unwrap() {
                 node.handle_peer(from, frame, now);
@@ -220,7 +230,7 @@ impl World {
             return false;
         }
         self.now = self.now.max(at);
-        let now = self.clock();
+        let now = self.clock_of(id);
         let machine = self.machines.get_mut(&id).unwrap();
         if machine.next_tick <= self.now {
             machine.next_tick = self.now + TICK;
@@ -241,7 +251,7 @@ impl World {
 
     /// Drives the node and carries out what it wants.
     pub fn settle(&mut self, id: NodeId) {
-        let now = self.clock();
+        let now = self.clock_of(id);
         let machine = self.machines.get_mut(&id).unwrap();
         loop {
             machine.node.drive(now);
@@ -314,7 +324,7 @@ impl World {
 
     /// The same, but the node is not driven: something else happens in the same batch.
     pub fn finish_held(&mut self, id: NodeId) {
-        let now = self.clock();
+        let now = self.clock_of(id);
         let machine = self.machines.get_mut(&id).unwrap();
         machine.holds = |_| false;
         for job in std::mem::take(&mut machine.held) {
@@ -325,7 +335,7 @@ impl World {
 
     /// The disk of the log goes on.
     pub fn unstick(&mut self, id: NodeId) {
-        let now = self.clock();
+        let now = self.clock_of(id);
         let machine = self.machines.get_mut(&id).unwrap();
         machine.is_log_stuck = false;
         machine.finish_log(now);
@@ -349,7 +359,7 @@ impl World {
         self.last_request += 1;
         let mut frame = BytesMut::new();
         call::encode_request(&mut frame, header, self.last_request, body);
-        let now = self.clock();
+        let now = self.clock_of(to);
         let node = &mut self.machines.get_mut(&to).unwrap().node;
         node.handle_client(connection, frame.freeze(), now);
         self.last_request
@@ -509,10 +519,18 @@ impl Key {
     }
 }
 
+/// What the clocks of a node show that are right.
+fn right(now: Instant) -> Now {
+    Now { instant: now, unix_micros: 1_700_000_000_000_000 + now.0 / 1_000 }
+}
+
 pub fn start(config: Config, disk: SimDisk, now: Instant) -> Machine {
+    start_at(config, disk, right(now))
+}
+
+fn start_at(config: Config, disk: SimDisk, clock: Now) -> Machine {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let engines: Arc<dyn Engines> = Arc::new(MemoryEngines::new(Arc::clone(&shared)));
-    let clock = Now { instant: now, unix_micros: 1_700_000_000_000_000 + now.0 / 1_000 };
     let opened = Node::open(config.clone(), Arc::clone(&shared), Arc::clone(&engines), clock).unwrap();
     let readers = opened.logs.iter().map(hedgerow_wal::Log::reader).collect();
     Machine {
@@ -521,7 +539,7 @@ pub fn start(config: Config, disk: SimDisk, now: Instant) -> Machine {
         disk,
         logs: opened.logs.into_iter().map(Rounds::new).collect(),
         jobs: JobContext { disk: shared, engines, readers },
-        next_tick: now + TICK,
+        next_tick: clock.instant + TICK,
         held: Vec::new(),
         holds: |_| false,
         checkpoints: 0,

@@ -136,10 +136,16 @@ impl<F: Fixture> Store<F> {
         self.partition.as_mut().expect("open")
     }
 
+    /// Flushes; the node takes it for later than anything in the log.
     pub fn flush(&self) {
+        self.flush_at(u32::MAX);
+    }
+
+    /// Flushes when it is `now`.
+    pub fn flush_at(&self, now: u32) {
         let point = self.partition().flush_point();
         self.partition().engine().flush().expect("flushes");
-        self.partition().mark_flushed(point);
+        self.partition().mark_flushed(point, now);
     }
 
     /// All rows.
@@ -195,7 +201,7 @@ pub fn empty_entry(index: u64) -> Entry {
 
 /// A proposal of no client.
 pub fn anonymous(now: u32, write: Write) -> Proposal {
-    Proposal { client: ClientId(0), sequence: 0, now, write }
+    Proposal { client: ClientId(0), sequence: 0, now, is_agreed: false, write }
 }
 
 pub fn bytes(text: &str) -> Bytes {

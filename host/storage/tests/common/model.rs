@@ -61,7 +61,7 @@ impl Model {
     }
 
     fn apply_proposal(&mut self, proposal: &Proposal) -> ApplyOutcome {
-        self.now = self.now.max(proposal.now);
+        self.now = if proposal.is_agreed { self.judged_at(proposal.now) } else { self.now.max(proposal.now) };
         let sequence = proposal.sequence;
         let is_recorded = proposal.client.0 != 0 && sequence != 0;
         let nothing = Default::default();
@@ -86,6 +86,11 @@ impl Model {
             client.1.insert(proposal.sequence, result.clone());
         }
         ApplyOutcome::Reply(result)
+    }
+
+    /// By which time something is judged that comes at `now`.
+    const fn judged_at(&self, now: u32) -> u32 {
+        if now != 0 && self.now > now + 300 || now > self.now { now } else { self.now }
     }
 
     fn live(&self, key: &[u8], now: u32) -> Option<&Record> {
@@ -170,7 +175,7 @@ impl Model {
     }
 
     pub fn read(&self, read: &Read, now: u32) -> ReadReply {
-        let now = now.max(self.now);
+        let now = self.judged_at(now);
         let seconds_left = |record: &Record| match record.expire_at {
             0 => -1,
             expire_at => i32::try_from(expire_at - now).unwrap_or(i32::MAX),

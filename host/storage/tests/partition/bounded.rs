@@ -19,7 +19,7 @@ const SESSION_SIZE: u64 = 128 + 64 + 11;
 
 fn add(client: u64, sequence: u64) -> Proposal {
     let write = Write::Incr { key: key("n"), by: 1, expire_at: 0 };
-    Proposal { client: ClientId(client), sequence, now: 0, write }
+    Proposal { client: ClientId(client), sequence, now: 0, is_agreed: false, write }
 }
 
 fn bounded<F: Fixture>(sessions: u64) -> Store<F> {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 fn add(client: u64, sequence: u64, now: u32) -> Proposal {
     let write = Write::Incr { key: key("n"), by: 1, expire_at: 0 };
-    Proposal { client: ClientId(client), sequence, now, write }
+    Proposal { client: ClientId(client), sequence, now, is_agreed: false, write }
 }
 
 fn value(value: i64) -> WriteReply {
@@ -49,7 +49,7 @@ fn refused_writes_are_remembered_too<F: Fixture>() {
     let check = Check { suffix: bytes("c"), kind: 3, operand: Bytes::new() };
     let mutations = vec![Mutation::Put { suffix: bytes("c"), value: bytes("new"), expire_at: 0 }];
     let write = Write::CheckAndMutate { prefix: bytes("k"), check, mutations, return_check_value: true };
-    let proposal = Proposal { client: ClientId(9), sequence: 1, now: 0, write };
+    let proposal = Proposal { client: ClientId(9), sequence: 1, now: 0, is_agreed: false, write };
     let refused = WriteReply { status: Status::TryAgain, detail: WriteDetail::Checked(Some(None)) };
     assert_eq!(store.propose(&proposal), ApplyOutcome::Reply(refused.clone()));
     store.put("c", "there now", 0);

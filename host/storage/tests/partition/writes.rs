@@ -8,7 +8,7 @@ use hedgerow_storage::{
 };
 use hedgerow_types::error::Status;
 use hedgerow_types::log::{Entry, EntryKind, LogPosition};
-use hedgerow_types::op::{Check, Mutation, Write, WriteDetail, WriteReply};
+use hedgerow_types::op::{Check, Mutation, Proposal, Read, Write, WriteDetail, WriteReply};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -147,6 +147,61 @@ fn log_time_never_goes_back<F: Fixture>() {
     assert_eq!(store.value("m", 50), Err(Status::NotFound), "a read does not see what a write would not");
 }
 
+/// Some day, and how long a year is, in seconds.
+const TODAY: u32 = 300_000_000;
+const YEAR: u32 = 365 * 86_400;
+
+fn at(now: u32, is_agreed: bool, write: Write) -> Proposal {
+    Proposal { is_agreed, ..anonymous(now, write) }
+}
+
+fn put_until(name: &str, expire_at: u32) -> Write {
+    Write::Put { key: key(name), value: bytes("1"), expire_at }
+}
+
+/// One leader's clock was a year ahead for a moment. Replicas that flush, compact or restart meanwhile stay equal.
+fn d6_a_partition_that_was_a_year_ahead_heals<F: Fixture>() {
+    let mut replicas = [Store::<F>::new(), Store::<F>::new()];
+    let checksum = |store: &Store<F>| store.read(Read::Checksum, TODAY + 20);
+    for (store, is_restarted) in replicas.iter_mut().zip([false, true]) {
+        store.propose(&at(TODAY, true, put_until("old", TODAY + 3_600)));
+        store.propose(&at(TODAY + YEAR, false, Write::Nothing));
+        assert_eq!(store.value("old", 0), Err(Status::NotFound), "by the log's time it has expired");
+        assert_eq!(store.value("old", TODAY + 5), Ok("1".into()), "a node that knows the time sees it");
+        if is_restarted {
+            store.flush_at(TODAY + 5);
+            store.partition().engine().compact().expect("compacts");
+            store.crash();
+        }
+        // Without a majority's word, or without any, nothing is set back.
+        store.propose(&at(TODAY + 8, false, Write::Nothing));
+        store.propose(&at(0, false, Write::Nothing));
+        assert_eq!(store.partition().log_time(), TODAY + YEAR);
+        store.propose(&at(TODAY + 10, true, put_until("new", TODAY + 3_610)));
+        assert_eq!(store.partition().log_time(), TODAY + 10);
+        if is_restarted {
+            store.flush_at(TODAY + 10);
+            store.partition().engine().compact().expect("compacts");
+            store.crash();
+        }
+        assert_eq!(store.value("new", 0), Ok("1".into()), "what is written now is visible at once");
+        let counted = store.propose(&at(TODAY + 20, true, Write::Incr { key: key("old"), by: 1, expire_at: 0 }));
+        assert_eq!(counted, ApplyOutcome::Reply(ok(WriteDetail::Value(2))), "and what was written before lives again");
+    }
+    assert_eq!(checksum(&replicas[0]), checksum(&replicas[1]));
+}
+
+/// An agreed time that is a little behind, as that of the next leader may be, changes nothing.
+fn d6_small_differences_of_clocks_never_set_the_time_back<F: Fixture>() {
+    let mut store = Store::<F>::new();
+    store.propose(&at(TODAY, true, put_until("a", TODAY)));
+    store.propose(&at(TODAY - 300, true, Write::Nothing));
+    assert_eq!(store.partition().log_time(), TODAY);
+    assert_eq!(store.value("a", TODAY - 300), Err(Status::NotFound));
+    store.propose(&at(TODAY - 301, true, Write::Nothing));
+    assert_eq!(store.partition().log_time(), TODAY - 301);
+}
+
 fn membership_and_empty_entries_only_move_the_position<F: Fixture>() {
     let mut store = Store::<F>::new();
     let (first, second) = (bytes("first"), bytes("second"));
@@ -198,7 +253,7 @@ fn expired_rows_go_only_once_the_log_behind_them_is_durable<F: Fixture>() {
     assert_eq!(point.position().index, 1);
     store.write(20, Write::Nothing);
     store.partition().engine().flush().expect("flushes");
-    store.partition().mark_flushed(point);
+    store.partition().mark_flushed(point, u32::MAX);
     store.partition().engine().compact().expect("compacts");
     assert!(stored(&store), "expired at 20, but only 10 is known to be durable");
     store.flush();
@@ -226,6 +281,8 @@ suite! {
     a_check_without_mutations_or_of_unknown_kind_is_refused
     a_write_sees_earlier_ones_of_the_same_call
     log_time_never_goes_back
+    d6_a_partition_that_was_a_year_ahead_heals
+    d6_small_differences_of_clocks_never_set_the_time_back
     membership_and_empty_entries_only_move_the_position
     a_first_replica_begins_at_the_position_that_it_is_given
     expired_rows_go_only_once_the_log_behind_them_is_durable

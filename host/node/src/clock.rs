@@ -1,0 +1,71 @@
+//! What time it is: the wall time that everything in the node goes by is a majority's (`hedgerow_placement::Clock`).
+//!
+//! Pulses (`slow.rs`) carry what their sender's wall clock shows. Together with their echo, which bounds how long they were
+//! on their way, that says how far the clocks of two nodes are apart. See `docs/decisions/012-the-logs-time.md`.
+
+use crate::node::Node;
+use crate::peer::Pulse;
+use crate::replica::Hosted;
+use hedgerow_env::Now;
+use hedgerow_placement::{ClockRow, ClockWord};
+use hedgerow_storage::Partition;
+use hedgerow_types::time::expiry_seconds;
+use hedgerow_types::{GroupId, Instant, NodeId};
+use std::time::Duration;
+
+impl Node {
+    /// The time that counts, for an event that came when this node's own clocks showed `now`. Wall time 0 = not known.
+    pub(crate) fn agreed(&self, now: Now) -> Now {
+        Now { unix_micros: self.clock.unix_micros(now.instant).unwrap_or(0), ..now }
+    }
+
+    /// Judges the clocks anew.
+    pub(crate) fn judge_clock(&mut self, now: Now) -> Now {
+        let had_jumped = self.clock.has_jumped();
+        for (node, is_off, ahead_micros) in self.clock.judge(now.unix_micros, now.instant) {
+            let (node, ahead_seconds) = (node.0, ahead_micros as f64 / 1e6);
+            if is_off {
+                tracing::warn!(node, ahead_seconds, "the clock of a node is off and does not count");
+            } else {
+                tracing::info!(node, ahead_seconds, "the clock of a node is right again");
+            }
+        }
+        if self.clock.has_jumped() && !had_jumped {
+            tracing::warn!("a majority of the clocks has jumped; it will be followed if it stays there for minutes");
+        }
+        self.agreed(now)
+    }
+
+    /// A pulse came that answers one of this node's.
+    pub(crate) fn note_clock(&mut self, from: NodeId, pulse: &Pulse, now: Instant) {
+        if pulse.echo == 0 || pulse.echo > now.0 || pulse.unix_micros == 0 {
+            return;
+        }
+        let trip = now.since(Instant(pulse.echo)).saturating_sub(Duration::from_nanos(pulse.held));
+        let error = trip / 2;
+        let unix_micros = pulse.unix_micros.saturating_add(u64::try_from(error.as_micros()).unwrap_or(u64::MAX));
+        self.clock.handle_row(from, ClockRow { unix_micros, error }, now);
+    }
+
+    /// From when a time to live counts that begins now, in expiry-epoch seconds. While no time is known it is the later one of
+    /// this node's clock and the log's time: a row may live longer then, and never shorter.
+    pub(crate) fn life_begins(&self, group: GroupId, now: Now) -> u32 {
+        if now.unix_micros != 0 {
+            return expiry_seconds(now.unix_micros);
+        }
+        let log_time = match self.hosted.get(&group) {
+            Some(Hosted::Running(replica)) => replica.storage.as_ref().map_or(0, Partition::log_time),
+            Some(Hosted::Starting { .. } | Hosted::Lost { .. }) | None => 0,
+        };
+        log_time.max(expiry_seconds(self.clock.own_unix_micros(now.instant)))
+    }
+
+    /// What is known of the time here, for the status.
+    pub(crate) const fn clock_word(&self) -> &'static str {
+        match self.clock.word() {
+            ClockWord::Agreed => "agreed",
+            ClockWord::Held => "held",
+            ClockWord::Unknown => "unknown",
+        }
+    }
+}
