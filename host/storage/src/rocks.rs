@@ -12,6 +12,7 @@
 
 mod failure;
 mod hot;
+mod manifest;
 mod merge;
 mod options;
 mod unflushed;
@@ -352,7 +353,16 @@ fn open_database(
     dir: &Path,
 ) -> Result<Arc<DB>, EngineError> {
     let failed = |source: Cause| EngineError::Open { dir: dir.to_path_buf(), source };
-    let db = DB::open(&spare_files.database(expire_floor), dir).map_err(|error| classify(error, disk, dir, failed))?;
+    let open = || DB::open(&spare_files.database(expire_floor), dir);
+    let db = match open() {
+        // Not before it was tried: as long as another process has the database open, it fails in another way.
+        Err(error) if error.kind() == ErrorKind::Corruption => {
+            let is_torn = manifest::cut_torn_end(disk, dir, CURRENT_FILE).map_err(|error| failed(error.into()))?;
+            if is_torn { open() } else { Err(error) }
+        }
+        result => result,
+    };
+    let db = db.map_err(|error| classify(error, disk, dir, failed))?;
     Ok(Arc::new(db))
 }
 

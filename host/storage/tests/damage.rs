@@ -252,6 +252,35 @@ fn m3_a_wrong_byte_anywhere_is_damage_or_does_no_harm() {
     assert!(damage_count > BYTES_PER_FILE, "{damage_count} cases of damage were found");
 }
 
+/// A record of the manifest that was being written when the power failed: a part of it is there, and a part before it is not.
+#[test]
+fn m3_a_torn_end_of_the_manifest_is_no_damage() {
+    let root = common::temporary_dir();
+    let dir = root.path().join("e");
+    database(&dir, 2);
+    let path = &files(&dir, "MANIFEST")[0];
+    let mut content = fs::read(path).expect("reads");
+    let sound = content.len();
+    // A record of 1,600 bytes, of which a sector in the middle is missing.
+    content.extend_from_slice(&[13, 13, 13, 13, 0x40, 0x06, 1]);
+    content.resize(sound + 7 + 1_600, 13);
+    let missing = (sound + 7).next_multiple_of(512);
+    content[missing..missing + 512].fill(0);
+    fs::write(path, &content).expect("writes");
+    for _ in 0..2 {
+        let (_fixture, engine) = open(&dir);
+        let engine = engine.expect("opens");
+        assert_holds(&*engine, 1);
+    }
+    // Zeros alone: the size was written, and the bytes were not.
+    let path = &files(&dir, "MANIFEST")[0];
+    let mut content = fs::read(path).expect("reads");
+    content.resize(content.len() + 13, 0);
+    fs::write(path, &content).expect("writes");
+    let (_fixture, engine) = open(&dir);
+    assert_holds(&*engine.expect("opens"), 1);
+}
+
 /// Where the tests of limits work, for the process that runs under the limit.
 const LIMITED: &str = "HEDGEROW_TEST_LIMITED";
 

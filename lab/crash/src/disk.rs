@@ -6,7 +6,7 @@
 //!   a power failure those up to one of them are there, the later ones are not. A sync of a directory makes those up to the
 //!   last one in that directory durable. A sync of a file is not counted as one of its names, though both systems do it.
 //! - Writes that were not synced reach the medium in any combination and order, in sectors of 512 bytes. A file is as long
-//!   as the last of them that did; sectors that did not hold what they held before, or zeros.
+//!   as the last of them that did, or as if all had; sectors that did not hold what they held before, or zeros.
 //! - A change of a file's size is lost together with all that was written to the file after it.
 //! - A sync of a file makes all of its bytes and its size durable.
 //!
@@ -108,9 +108,11 @@ pub(crate) enum Treatment {
     FirstHalf,
     SecondHalf,
     Random,
+    /// The size is there and the bytes are not: what is new reads as zeros.
+    Zeros,
 }
 
-const TREATMENTS: [(Treatment, bool); 7] = [
+const TREATMENTS: [(Treatment, bool); 9] = [
     (Treatment::Lost, true),
     (Treatment::FirstHalf, true),
     (Treatment::SecondHalf, true),
@@ -118,6 +120,8 @@ const TREATMENTS: [(Treatment, bool); 7] = [
     (Treatment::FirstHalf, false),
     (Treatment::SecondHalf, false),
     (Treatment::Random, false),
+    (Treatment::Zeros, true),
+    (Treatment::Zeros, false),
 ];
 
 impl Disk {
@@ -314,6 +318,7 @@ impl File {
                 let is_size = matches!(self.pending[change], DataChange::SetSize(_));
                 match treatment {
                     Treatment::Lost => false,
+                    Treatment::Zeros => is_size,
                     Treatment::FirstHalf => 2 * seen <= sectors,
                     Treatment::SecondHalf => is_size || 2 * seen > sectors,
                     Treatment::Random => random.chance(1, 2) || is_size && random.chance(3, 4),
@@ -325,6 +330,12 @@ impl File {
             DataChoice::AllKept => self.content(&mut |_, _| true),
             DataChoice::AllLost => self.durable.clone(),
             DataChoice::Random => by_treatment(Treatment::Random),
+            DataChoice::One { dirty, treatment: Treatment::Zeros, .. } if dirty == file => {
+                let size = self.content(&mut |_, _| true).bytes.len();
+                let mut bytes = (*by_treatment(Treatment::Zeros).bytes).clone();
+                bytes.resize(size, 0);
+                Content::new(bytes)
+            }
             DataChoice::One { dirty, treatment, .. } if dirty == file => by_treatment(treatment),
             DataChoice::One { are_others_kept: true, .. } => self.content(&mut |_, _| true),
             DataChoice::One { .. } => self.durable.clone(),

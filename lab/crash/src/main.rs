@@ -33,6 +33,10 @@ struct Arguments {
     /// States that are chosen in each scenario. Equal ones are looked at once; all are chosen if there are no more.
     #[arg(long, default_value_t = 3_000)]
     samples: usize,
+    /// So many of the states are lived on in by another recorded process, of which every crash is looked at in turn, with
+    /// as many samples for each.
+    #[arg(long, default_value_t = 10)]
+    again: usize,
     /// How long the recorded process works: a round is a flush, or a write of the log.
     #[arg(long)]
     rounds: Option<u64>,
@@ -48,6 +52,9 @@ struct Arguments {
     /// Only for the process that is recorded: its trace and the directory that it works in.
     #[arg(long, hide = true, num_args = 2, value_names = ["FILE", "DIR"], requires = "scenario")]
     record: Option<Vec<PathBuf>>,
+    /// Only for a process that is recorded when it goes on after a crash: what others had been told before.
+    #[arg(long, hide = true, requires = "record")]
+    told: Vec<String>,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -55,8 +62,12 @@ fn main() -> anyhow::Result<ExitCode> {
     let scenarios = arguments.scenario.map_or(Scenario::ALL.to_vec(), |scenario| vec![scenario]);
     let rounds = |scenario: Scenario| arguments.rounds.unwrap_or_else(|| scenario.usual_rounds());
     if let (Some([trace, root]), [scenario]) = (arguments.record.as_deref(), &scenarios[..]) {
-        recorder::begin(root, trace)?;
-        scenario.drive(root, rounds(*scenario))?;
+        recorder::begin(root, trace, &arguments.told)?;
+        if arguments.told.is_empty() {
+            scenario.drive(root, rounds(*scenario))?;
+        } else {
+            scenario.live_on(root)?;
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let (mut passed, mut failed) = (0, 0);
@@ -64,6 +75,7 @@ fn main() -> anyhow::Result<ExitCode> {
         let plan = Plan {
             seed: arguments.seed,
             samples: arguments.samples,
+            again: arguments.again,
             rounds: rounds(scenario),
             trace: arguments.trace.clone(),
             state: arguments.state,

@@ -4,14 +4,17 @@
 //! standard library and of RocksDB come here. They make the system call and note it, one at a time, so that the order of
 //! the events is the order of their effects. Until [`begin`] is called, they only make the call.
 #![allow(unsafe_code, reason = "it stands in for functions of the C library")]
+#![allow(clippy::disallowed_methods, reason = "it reads what is in the recorded directory before")]
 
 use crate::trace::Event;
 use libc::{c_char, c_int, c_long, c_uint, c_void, iovec, mode_t, off_t, size_t, ssize_t};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString};
+use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,8 +32,12 @@ struct Recorder {
     buffer: Vec<u8>,
 }
 
-/// Records from now on what happens below `root`, which is an empty directory, into the file `trace`, which is outside.
-pub(crate) fn begin(root: &Path, trace: &Path) -> io::Result<()> {
+/// The marker behind what a trace says of the time before it.
+pub(crate) const BEGIN: &str = "begin";
+
+/// Records from now on what happens below `root` into the file `trace`, which is outside. What is there already is durable
+/// and stands before the marker [`BEGIN`], as does what others had been `told`.
+pub(crate) fn begin(root: &Path, trace: &Path, told: &[String]) -> io::Result<()> {
     let path = CString::new(trace.as_os_str().as_bytes())?;
     // SAFETY: the path ends in a zero byte.
     let trace =
@@ -38,16 +45,48 @@ pub(crate) fn begin(root: &Path, trace: &Path) -> io::Result<()> {
     if trace < 0 {
         return Err(io::Error::last_os_error());
     }
+    let dir = root;
     let root = root.to_str().ok_or(io::ErrorKind::InvalidInput)?.trim_end_matches('/').to_owned() + "/";
     let stat = stat_path(&root).ok_or_else(io::Error::last_os_error)?;
-    let recorder =
-        Recorder { root, device: stat.st_dev, inodes: BTreeSet::from([stat.st_ino]), trace, buffer: Vec::new() };
-    let mut guard = RECORDER.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut recorder = recorder;
-    // The directory itself, so that the reader knows its inode.
-    recorder.note(&Event::CreateDir { path: String::new(), inode: stat.st_ino });
-    *guard = Some(recorder);
+    let mut recorder = Recorder { root, device: stat.st_dev, inodes: BTreeSet::new(), trace, buffer: Vec::new() };
+    let mut events = Vec::new();
+    describe(dir, "", &mut BTreeMap::new(), &mut events)?;
+    events.extend(told.iter().map(|text| Event::Marker { text: text.clone() }));
+    events.push(Event::Marker { text: BEGIN.into() });
+    for event in &events {
+        if let Event::Create { inode, .. } | Event::CreateDir { inode, .. } = event {
+            recorder.inodes.insert(*inode);
+        }
+        recorder.note(event);
+    }
+    *RECORDER.lock().unwrap_or_else(PoisonError::into_inner) = Some(recorder);
     IS_RECORDING.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// How the directory `dir`, which is called `name` in the trace, could have come to be what it is, durably. `files` are the
+/// names by which files were met first.
+fn describe(dir: &Path, name: &str, files: &mut BTreeMap<u64, String>, events: &mut Vec<Event>) -> io::Result<()> {
+    let dir_inode = fs::metadata(dir)?.ino();
+    events.push(Event::CreateDir { path: name.to_owned(), inode: dir_inode });
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let file_name = entry.file_name();
+        let path = Path::new(name).join(&file_name).to_string_lossy().into_owned();
+        let (metadata, full) = (entry.metadata()?, entry.path());
+        let inode = metadata.ino();
+        if metadata.is_dir() {
+            describe(&full, &path, files, events)?;
+        } else if let Some(first) = files.get(&inode) {
+            events.push(Event::Link { from: first.clone(), to: path });
+        } else {
+            events.push(Event::Create { path: path.clone(), inode });
+            events.push(Event::Write { inode, offset: 0, data: fs::read(full)? });
+            events.push(Event::Sync { inode });
+            files.insert(inode, path);
+        }
+    }
+    events.push(Event::Sync { inode: dir_inode });
     Ok(())
 }
 

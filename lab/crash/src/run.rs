@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "it makes files of its own, starts a process and measures its own pace")]
 
 use crate::disk::{Choice, Disk, Image};
+use crate::recorder;
 use crate::scenario::{Scenario, Told};
 use crate::trace::{self, Event};
 use anyhow::{Context, Result, bail, ensure};
@@ -28,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// States of each scenario that are looked at; with fewer possible ones, all of them are.
     pub(crate) samples: usize,
+    /// How many of them are gone on in by another recorded process.
+    pub(crate) again: usize,
     pub(crate) rounds: u64,
     /// A trace from before, instead of a new one.
     pub(crate) trace: Option<PathBuf>,
@@ -67,41 +70,76 @@ pub(crate) fn run(scenario: Scenario, plan: &Plan) -> Result<bool> {
     let started = Instant::now();
     let trace = match &plan.trace {
         Some(path) => fs::read(path).with_context(|| format!("cannot read {}", path.display()))?,
-        None => record(scenario, plan)?,
+        None => {
+            let place = tempfile::tempdir()?;
+            let root = place.path().join("root");
+            fs::create_dir(&root)?;
+            record(scenario, plan, &root, &[])?
+        }
     };
-    let events = trace::decode(&trace);
+    let mut totals = Totals::default();
+    let survivors = run_trace(scenario, plan, scenario.name(), &trace, &mut totals)?;
+    let may_go_on = plan.state.is_none() && scenario.has_second_life();
+    let plan = Plan { samples: plan.samples / survivors.len().max(1), again: 0, ..plan.clone() };
+    for (number, (image, told)) in survivors.iter().enumerate().filter(|_| may_go_on) {
+        let place = scratch()?;
+        let root = place.path().join("root");
+        image.build(&root)?;
+        let trace = record(scenario, &plan, &root, &told.markers())?;
+        run_trace(scenario, &plan, &format!("{} after crash {}", scenario.name(), number + 1), &trace, &mut totals)?;
+    }
+    println!(
+        "{}: {} different states, {} failed, {:.1} s",
+        scenario.name(),
+        totals.states,
+        totals.failures,
+        started.elapsed().as_secs_f64()
+    );
+    Ok(totals.failures == 0)
+}
+
+/// What has been looked at.
+#[derive(Debug, Default)]
+struct Totals {
+    states: usize,
+    failures: usize,
+}
+
+/// Looks at crashes of a recorded process, which is called `name`. Returns some of the states that hold.
+fn run_trace(
+    scenario: Scenario,
+    plan: &Plan,
+    name: &str,
+    trace: &[u8],
+    totals: &mut Totals,
+) -> Result<Vec<(Image, Told)>> {
+    let events = trace::decode(trace);
     let counts = choice_counts(&events);
     let possible: usize = counts.values().sum();
     let chosen = choose(&counts, plan);
-    eprintln!(
-        "{}: {} operations, {possible} ways to crash, {} of them chosen",
-        scenario.name(),
-        events.iter().filter(|event| !matches!(event, Event::Marker { .. })).count(),
-        chosen.len()
-    );
+    let first = counts.keys().next().copied().unwrap_or(0);
+    let operations = events.iter().skip(first).filter(|event| !matches!(event, Event::Marker { .. })).count();
+    eprintln!("{name}: {operations} operations, {possible} ways to crash, {} of them chosen", chosen.len());
     let place = scratch()?;
     let mut checker = Checker {
         scenario,
         plan,
+        name,
         events: &events,
         place: place.path(),
         seen: BTreeSet::new(),
         failures: Vec::new(),
-        shown: started,
+        survivors: Vec::new(),
+        survivor_count: 0,
+        draw: Random::new(plan.seed),
+        shown: Instant::now(),
     };
     checker.check_all(&chosen)?;
-    let Checker { seen, failures, .. } = checker;
-    println!(
-        "{}: {} different states, {} failed, {:.1} s",
-        scenario.name(),
-        seen.len(),
-        failures.len(),
-        started.elapsed().as_secs_f64()
-    );
+    let Checker { seen, failures, survivors, .. } = checker;
     if let Some(failure) = failures.first() {
         fs::create_dir_all(&plan.keep)?;
-        let path = plan.keep.join(format!("{}.trace", scenario.name()));
-        fs::write(&path, &trace)?;
+        let path = plan.keep.join(format!("{}.trace", name.replace(' ', "-")));
+        fs::write(&path, trace)?;
         eprintln!(
             "the trace is kept; the first failure again: hedgerow-crash --scenario {} --rounds {} --seed {} --trace {} --state {}",
             scenario.name(),
@@ -111,7 +149,9 @@ pub(crate) fn run(scenario: Scenario, plan: &Plan) -> Result<bool> {
             failure
         );
     }
-    Ok(failures.is_empty())
+    totals.states += seen.len();
+    totals.failures += failures.len();
+    Ok(survivors)
 }
 
 /// In memory where the system has such a place: what is built there is looked at once.
@@ -119,29 +159,36 @@ fn scratch() -> Result<tempfile::TempDir> {
     Ok(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?)
 }
 
-/// Has a process of its own drive `scenario`; its trace.
-fn record(scenario: Scenario, plan: &Plan) -> Result<Vec<u8>> {
+/// Has a process of its own drive `scenario` in `root`, or go on there if others were `told` something before; its trace.
+fn record(scenario: Scenario, plan: &Plan, root: &Path, told: &[String]) -> Result<Vec<u8>> {
     let place = tempfile::tempdir()?;
-    let (root, path) = (place.path().join("root"), place.path().join("trace"));
-    fs::create_dir(&root)?;
+    let path = place.path().join("trace");
     let mut child = Command::new(std::env::current_exe()?);
     child.arg("--scenario").arg(scenario.name()).arg("--rounds").arg(plan.rounds.to_string());
-    let status = child.arg("--record").arg(&path).arg(&root).status()?;
+    child.arg("--record").arg(&path).arg(root);
+    for text in told {
+        child.arg("--told").arg(text);
+    }
+    let status = child.status()?;
     ensure!(status.success(), "the recorded process failed: {status}");
     let trace = fs::read(&path)?;
     let mut disk = Disk::default();
     trace::decode(&trace).iter().for_each(|event| disk.apply(event));
-    disk.image().compare(&root).context("the recorder has missed something")?;
+    disk.image().compare(root).context("the recorder has missed something")?;
     Ok(trace)
 }
 
-/// How many ways to crash there are after so many events, where something has changed since the moment before.
+/// How many ways to crash there are after so many events, from the moment on at which the recording began.
 fn choice_counts(events: &[Event]) -> BTreeMap<usize, usize> {
     let mut disk = Disk::default();
     let mut counts = BTreeMap::new();
+    let mut has_begun = false;
     for (index, event) in events.iter().enumerate() {
         disk.apply(event);
-        counts.insert(index + 1, disk.choices().len());
+        has_begun |= *event == Event::Marker { text: recorder::BEGIN.into() };
+        if has_begun {
+            counts.insert(index + 1, disk.choices().len());
+        }
     }
     counts
 }
@@ -172,11 +219,16 @@ fn choose(counts: &BTreeMap<usize, usize>, plan: &Plan) -> Vec<State> {
 struct Checker<'a> {
     scenario: Scenario,
     plan: &'a Plan,
+    name: &'a str,
     events: &'a [Event],
     place: &'a Path,
     /// States that need not be looked at again: images, with what had been told.
     seen: BTreeSet<(u64, String)>,
     failures: Vec<State>,
+    /// As many as are gone on in of the states that hold and in which something had been told, any of them as likely.
+    survivors: Vec<(Image, Told)>,
+    survivor_count: u64,
+    draw: Random,
     shown: Instant,
 }
 
@@ -199,14 +251,25 @@ impl Checker<'_> {
             let mut random = Random::new(self.plan.seed ^ (state.moment as u64) << 20 ^ state.choice as u64);
             let mut image = disk.crash(*choice, &mut random);
             image.prune();
-            if self.seen.insert((image.hash(), told.fingerprint()))
-                && let Err(error) = self.check(&image, &told)
-            {
-                self.report(*state, &disk, *choice, &error);
+            if self.seen.insert((image.hash(), told.fingerprint())) {
+                match self.check(&image, &told) {
+                    Err(error) => self.report(*state, &disk, *choice, &error),
+                    Ok(()) if told.markers().is_empty() => {}
+                    Ok(()) => self.keep_survivor(image, &told),
+                }
             }
             self.show_progress(index + 1, chosen.len());
         }
         Ok(())
+    }
+
+    fn keep_survivor(&mut self, image: Image, told: &Told) {
+        self.survivor_count += 1;
+        if self.survivors.len() < self.plan.again {
+            self.survivors.push((image, told.clone()));
+        } else if let Some(place) = self.survivors.get_mut(self.draw.below(self.survivor_count) as usize) {
+            *place = (image, told.clone());
+        }
     }
 
     fn check(&self, image: &Image, told: &Told) -> Result<()> {
@@ -221,7 +284,7 @@ impl Checker<'_> {
     }
 
     fn report(&mut self, state: State, disk: &Disk, choice: Choice, error: &anyhow::Error) {
-        eprintln!("\n{}, state {state}: {error:#}", self.scenario.name());
+        eprintln!("\n{}, state {state}: {error:#}", self.name);
         eprintln!("  lost: {}", disk.describe(choice));
         for event in &self.events[state.moment.saturating_sub(SHOWN_EVENTS)..state.moment] {
             eprintln!("  {event}");
@@ -237,7 +300,7 @@ impl Checker<'_> {
             return;
         }
         self.shown = Instant::now();
-        let (name, failed) = (self.scenario.name(), self.failures.len());
+        let (name, failed) = (self.name, self.failures.len());
         let (start, end) = if is_terminal { ("\r", if done == count { "\n" } else { " " }) } else { ("", "\n") };
         eprint!("{start}{name}: {done} of {count} chosen, {} different, {failed} failed{end}", self.seen.len());
         // Progress that cannot be shown is no reason to stop.

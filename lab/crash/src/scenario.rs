@@ -73,6 +73,20 @@ impl Scenario {
         }
     }
 
+    /// Whether what it leaves after a crash in a second life can be told from what it was told.
+    pub(crate) fn has_second_life(self) -> bool {
+        matches!(self, Self::Storage | Self::Replica)
+    }
+
+    /// Goes on in `root` for a while after a crash.
+    pub(crate) fn live_on(self, root: &Path) -> Result<()> {
+        match self {
+            Self::Storage => storage::live_on(root),
+            Self::Replica => replica::live_on(root),
+            Self::Wal | Self::Flawless | Self::UnsyncedFile | Self::UnsyncedName | Self::SharedName => Ok(()),
+        }
+    }
+
     /// Fails unless what is in `root` keeps what `told` says, in a life after the crash too. `rounds` as it was driven.
     pub(crate) fn check(self, root: &Path, rounds: u64, told: &Told) -> Result<()> {
         match self {
@@ -129,6 +143,12 @@ impl Told {
     /// The numbers with `word`.
     pub(crate) fn all(&self, word: Word) -> impl Iterator<Item = u64> {
         self.0.iter().filter(move |(other, _)| *other == word).map(|(_, number)| *number)
+    }
+
+    /// The markers again.
+    pub(crate) fn markers(&self) -> Vec<String> {
+        let text = |word| WORDS.iter().find(|(other, _)| *other == word).map_or("", |(_, text)| *text);
+        self.0.iter().map(|(word, number)| format!("{} {number}", text(*word))).collect()
     }
 
     /// Equal for states of which the same is to be checked.
