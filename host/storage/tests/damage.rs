@@ -329,15 +329,17 @@ fn m3_a_full_disk_is_not_damage() {
 fn m3_running_out_of_descriptors_is_not_damage() {
     if let Some(dir) = limited_dir() {
         let (_fixture, engine) = open(&dir);
-        let error = engine.expect_err("there are too few descriptors");
-        assert_eq!(error.kind(), FailureKind::NoDescriptors, "{error:?}");
-        assert!(!error.is_damage());
+        match engine {
+            // Some limits are just enough.
+            Ok(engine) => assert_holds(&*engine, 2),
+            Err(error) => assert_eq!(error.kind(), FailureKind::NoDescriptors, "{error:?}"),
+        }
         return;
     }
     let root = common::temporary_dir();
     let dir = root.path().join("e");
     database(&dir, 3);
-    for limit in 5..13 {
+    for limit in 5..16 {
         run_limited("m3_running_out_of_descriptors_is_not_damage", &format!("ulimit -n {limit}"), &dir);
     }
     let (_fixture, engine) = open(&dir);
