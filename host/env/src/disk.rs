@@ -3,6 +3,7 @@
 //! Three things must be synced apart: the bytes of a file ([`File::sync_data`]), and the names in a directory
 //! ([`Disk::sync_dir`]), for each directory that gained, lost or renamed an entry.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,11 @@ pub trait Disk: Send + Sync + fmt::Debug {
     fn exists(&self, path: &Path) -> bool;
     /// Whether there is a directory at `path`.
     fn is_dir(&self, path: &Path) -> bool;
+    /// Keeps others from locking the directory `dir` until the result is dropped or the process ends.
+    /// [`io::ErrorKind::WouldBlock`] if it is locked. Changes nothing on the disk.
+    fn lock_dir(&self, dir: &Path) -> io::Result<DirLock>;
+    /// Whether `dir` lies on the file system of the root directory, as what is to be mounted elsewhere does until it is.
+    fn is_on_root(&self, dir: &Path) -> io::Result<bool>;
     /// Gives `from` the name `to`, replacing a file there, in one step.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Gives the file `from` a second name, `to`, which must be free.
@@ -57,6 +63,22 @@ pub struct Space {
     pub free: u64,
     /// Its size.
     pub total: u64,
+}
+
+/// See [`Disk::lock_dir`].
+pub struct DirLock(#[allow(dead_code, reason = "it counts by being there")] Box<dyn Any + Send + Sync>);
+
+impl DirLock {
+    /// A lock that holds while `guard` lives.
+    pub fn new(guard: impl Any + Send + Sync) -> Self {
+        Self(Box::new(guard))
+    }
+}
+
+impl fmt::Debug for DirLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DirLock")
+    }
 }
 
 /// An open file. Positions are explicit, so that readers and a writer can share one handle.

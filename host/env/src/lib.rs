@@ -12,5 +12,5 @@ pub mod timer;
 
 pub use clock::{Clock, Now};
 pub use disk::{
-    Disk, File, OpenMode, Space, create_dir_durably, is_shortage, parent_of, read_file, write_file_durably,
+    DirLock, Disk, File, OpenMode, Space, create_dir_durably, is_shortage, parent_of, read_file, write_file_durably,
 };

@@ -4,12 +4,12 @@
 mod sequential;
 
 use crate::clock::Clock;
-use crate::disk::{Disk, File, OpenMode, Space};
+use crate::disk::{DirLock, Disk, File, OpenMode, Space};
 use hedgerow_types::Instant;
 use sequential::SequentialFile;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -73,6 +73,16 @@ impl Disk for OsDisk {
 
     fn is_dir(&self, path: &Path) -> bool {
         path.is_dir()
+    }
+
+    fn lock_dir(&self, dir: &Path) -> io::Result<DirLock> {
+        let directory = fs::File::open(dir)?;
+        directory.try_lock().map_err(io::Error::from)?;
+        Ok(DirLock::new(directory))
+    }
+
+    fn is_on_root(&self, dir: &Path) -> io::Result<bool> {
+        Ok(fs::metadata(dir)?.dev() == fs::metadata("/")?.dev())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -12,6 +12,7 @@ use hedgerow_replication::Role;
 use hedgerow_storage::{EngineError, FailureKind};
 use hedgerow_types::{GroupId, Instant, Refusal};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::fro
 const REFUSALS_MAX: u32 = 3;
 /// How often storage is asked whether its own work goes on.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// A device's own error, as Linux numbers it.
-const EIO: i32 = 5;
+/// EIO, ENXIO, ENODEV, ENOTCONN, ESTALE and EUCLEAN, as Linux numbers them.
+const DEVICE_ERRORS: [i32; 6] = [5, 6, 19, 107, 116, 117];
 
 /// Failures that are not dealt with yet.
 #[derive(Debug, Default)]
@@ -41,6 +42,20 @@ enum Retry {
     Flush(Owner),
 }
 
+/// Whether an error says, by itself or by a cause, that a device or its file system fails: neither damage of what is stored
+/// nor a lack of anything.
+pub(crate) fn is_device_failure(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let number = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+        if number.is_some_and(|number| DEVICE_ERRORS.contains(&number)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
 impl Failures {
     /// Work on a group's storage went well.
     pub(crate) fn note_success(&mut self, group: GroupId) {
@@ -49,7 +64,7 @@ impl Failures {
 
     /// A read of a replica's storage failed; the refusal for whoever asked.
     pub(crate) fn note_read(&mut self, group: GroupId, error: &EngineError) -> Refusal {
-        let is_device = error.os_reason().and_then(std::io::Error::raw_os_error) == Some(EIO);
+        let is_device = is_device_failure(error);
         match error.kind() {
             FailureKind::Damage => {}
             FailureKind::Other if is_device => {}

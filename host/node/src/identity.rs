@@ -3,9 +3,13 @@
 //! All directories of a node carry the same incarnation. If one of them comes back empty, or one is missing, the node
 //! draws a new incarnation: replicas that are still there go on, and nobody recreates empty, under their old names,
 //! those that are not. That is what makes a lost disk safe for Raft (a replica never forgets a vote or an entry).
+//!
+//! A directory of a known node that is not there, or cannot be read, is left out while others remain. It is not made
+//! again: where a disk is not mounted, that would fill the root file system. Whoever replaces a disk makes the directory.
 
+use crate::failure::is_device_failure;
 use crate::peer::Founder;
-use hedgerow_env::{Disk, read_file, write_file_durably};
+use hedgerow_env::{DirLock, Disk, read_file, write_file_durably};
 use hedgerow_types::{Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -26,6 +30,9 @@ pub(crate) struct Identity {
     pub(crate) cluster: u64,
     /// The metadata nodes that founded it.
     pub(crate) founders: Vec<Founder>,
+    /// Directories that are on another file system than the root directory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    mounted: Vec<PathBuf>,
 }
 
 impl Identity {
@@ -76,6 +83,12 @@ pub enum IdentityError {
         /// Who we are.
         expected: u16,
     },
+    /// Another process has the directory open.
+    #[error("data directory {} is in use by another process, or listed twice", directory.display())]
+    InUse {
+        /// Which directory.
+        directory: PathBuf,
+    },
     /// The directories come from different clusters.
     #[error("{} belongs to another cluster than the directories before it", directory.display())]
     WrongCluster {
@@ -84,31 +97,63 @@ pub enum IdentityError {
     },
 }
 
-/// Reads the identity that `directories` share, or draws a new incarnation from `random` where they do not agree; the
-/// directories are created where they do not exist, and the result is durable in all of them.
+/// A data directory that is left out, and why.
+pub(crate) type Missing = (PathBuf, String);
+
+/// What a node's directories say, and which of them it can use.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) identity: Identity,
+    /// In the order in which they are configured.
+    pub(crate) present: Vec<PathBuf>,
+    /// The others, and why they are left out.
+    pub(crate) missing: Vec<Missing>,
+    /// They keep other processes out.
+    pub(crate) locks: Vec<DirLock>,
+}
+
+/// A data directory before anything is done to it.
+enum Look {
+    Used(Box<Identity>),
+    Empty,
+    Absent,
+    Failed(io::Error),
+}
+
+/// Locks `directories` and reads the identity that they share, or draws a new incarnation from `random` where they do not
+/// agree. On a node's first start they are created. The result is durable in all that are present. Nothing is changed
+/// before it is clear that they are this node's.
 pub(crate) fn open(
     disk: &dyn Disk,
     directories: &[PathBuf],
     node: NodeId,
     random: u64,
-) -> Result<Identity, IdentityError> {
-    let mut found: Vec<Identity> = Vec::new();
-    for directory in directories {
+) -> Result<Found, IdentityError> {
+    let first = look_at_all(disk, directories, node)?;
+    let (present, missing) = sort_out(disk, directories, first)?;
+    let mut locks = Vec::new();
+    for directory in &present {
         let io_error = |source| IdentityError::Io { directory: directory.clone(), source };
         hedgerow_env::create_dir_durably(disk, directory).map_err(io_error)?;
-        let Some(identity) = read(disk, directory)? else { continue };
-        if identity.node != node.0 {
-            let (directory, found) = (directory.clone(), identity.node);
-            return Err(IdentityError::WrongNode { directory, found, expected: node.0 });
+        locks.push(disk.lock_dir(directory).map_err(|source| match source.kind() {
+            io::ErrorKind::WouldBlock => IdentityError::InUse { directory: directory.clone() },
+            _ => io_error(source),
+        })?);
+    }
+    // Once more, now that nobody else can change it.
+    let mut found: Vec<Identity> = Vec::new();
+    for look in look_at_all(disk, &present, node)? {
+        if let Look::Used(identity) = look {
+            found.push(*identity);
         }
-        if found.iter().any(|other| other.cluster != 0 && identity.cluster != 0 && other.cluster != identity.cluster) {
-            return Err(IdentityError::WrongCluster { directory: directory.clone() });
-        }
-        found.push(identity);
     }
     let is_whole = found.len() == directories.len()
         && found.iter().all(|one| one.incarnation == found[0].incarnation && one.directories == directories.len());
     let founded = found.iter().find(|identity| identity.cluster != 0).or(found.first());
+    let is_mounted =
+        |directory: &&PathBuf| !present.contains(directory) || disk.is_on_root(directory).is_ok_and(|it| !it);
+    let known: Vec<&PathBuf> = found.iter().flat_map(|one| &one.mounted).collect();
+    let is_known = |directory: &&PathBuf| present.contains(directory) || known.contains(directory);
     let identity = Identity {
         version: VERSION,
         node: node.0,
@@ -116,12 +161,91 @@ pub(crate) fn open(
         directories: directories.len(),
         cluster: founded.map_or(0, |identity| identity.cluster),
         founders: founded.map_or_else(Vec::new, |identity| identity.founders.clone()),
+        mounted: directories.iter().filter(is_known).filter(is_mounted).cloned().collect(),
     };
     if !is_whole || found.iter().any(|one| *one != identity) {
-        let directory = directories.first().cloned().unwrap_or_default();
-        identity.save(disk, directories).map_err(|source| IdentityError::Io { directory, source })?;
+        let directory = present.first().cloned().unwrap_or_default();
+        identity.save(disk, &present).map_err(|source| IdentityError::Io { directory, source })?;
     }
-    Ok(identity)
+    Ok(Found { identity, present, missing, locks })
+}
+
+/// Looks at every directory and changes nothing. An error if one of them is not this node's.
+fn look_at_all(disk: &dyn Disk, directories: &[PathBuf], node: NodeId) -> Result<Vec<Look>, IdentityError> {
+    let mut cluster = 0;
+    let mut looks = Vec::new();
+    for directory in directories {
+        let look = look_at(disk, directory)?;
+        if let Look::Used(identity) = &look {
+            if identity.node != node.0 {
+                let (directory, found) = (directory.clone(), identity.node);
+                return Err(IdentityError::WrongNode { directory, found, expected: node.0 });
+            }
+            if cluster != 0 && identity.cluster != 0 && identity.cluster != cluster {
+                return Err(IdentityError::WrongCluster { directory: directory.clone() });
+            }
+            cluster = cluster.max(identity.cluster);
+        }
+        looks.push(look);
+    }
+    Ok(looks)
+}
+
+fn look_at(disk: &dyn Disk, directory: &Path) -> Result<Look, IdentityError> {
+    match disk.list(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Look::Absent),
+        Err(error) if is_device_failure(&error) => return Ok(Look::Failed(error)),
+        Err(source) => return Err(IdentityError::Io { directory: directory.to_path_buf(), source }),
+        Ok(_) => {}
+    }
+    match read(disk, directory) {
+        Ok(Some(identity)) => Ok(Look::Used(Box::new(identity))),
+        Ok(None) => Ok(Look::Empty),
+        Err(IdentityError::Io { source, .. }) if is_device_failure(&source) => Ok(Look::Failed(source)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Which directories can be used, and which are left out and why. An error if none is left.
+fn sort_out(
+    disk: &dyn Disk,
+    directories: &[PathBuf],
+    looks: Vec<Look>,
+) -> Result<(Vec<PathBuf>, Vec<Missing>), IdentityError> {
+    let known: Vec<Identity> = looks
+        .iter()
+        .filter_map(|look| if let Look::Used(identity) = look { Some((**identity).clone()) } else { None })
+        .collect();
+    let had_all = known.iter().any(|identity| identity.directories >= directories.len());
+    let (mut present, mut missing, mut failure) = (Vec::new(), Vec::new(), None);
+    for (directory, look) in directories.iter().zip(looks) {
+        let was_mounted = known.iter().any(|identity| identity.mounted.contains(directory));
+        let reason = match look {
+            Look::Used(_) => None,
+            Look::Empty if was_mounted && disk.is_on_root(directory).unwrap_or(false) => {
+                Some("nothing is mounted there, and it was a mount point before".to_owned())
+            }
+            Look::Absent if had_all => Some(
+                "it is not there, and the node had it before: mount it, or make an empty directory in its place"
+                    .to_owned(),
+            ),
+            Look::Empty | Look::Absent => None,
+            Look::Failed(source) => {
+                let reason = source.to_string();
+                failure.get_or_insert(IdentityError::Io { directory: directory.clone(), source });
+                Some(reason)
+            }
+        };
+        match reason {
+            None => present.push(directory.clone()),
+            Some(reason) => missing.push((directory.clone(), reason)),
+        }
+    }
+    match failure {
+        // Without any identity nobody can tell whether the node is new.
+        Some(failure) if known.is_empty() => Err(failure),
+        Some(_) | None => Ok((present, missing)),
+    }
 }
 
 fn read(disk: &dyn Disk, directory: &Path) -> Result<Option<Identity>, IdentityError> {
@@ -140,48 +264,5 @@ fn read(disk: &dyn Disk, directory: &Path) -> Result<Option<Identity>, IdentityE
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use hedgerow_env::sim::SimDisk;
-
-    fn directories() -> Vec<PathBuf> {
-        vec![PathBuf::from("/a"), PathBuf::from("/b")]
-    }
-
-    #[test]
-    fn an_identity_is_drawn_once_and_kept() {
-        let disk = SimDisk::new();
-        let first = open(&disk, &directories(), NodeId(1), 10).expect("fresh");
-        let second = open(&disk, &directories(), NodeId(1), 20).expect("known");
-        assert_eq!(first, second);
-        assert_eq!(first.incarnation(), Incarnation(11));
-    }
-
-    #[test]
-    fn an_emptied_directory_means_a_new_incarnation_of_the_same_cluster() {
-        let disk = SimDisk::new();
-        let mut first = open(&disk, &directories(), NodeId(1), 10).expect("fresh");
-        first.cluster = 7;
-        first.save(&disk, &directories()).expect("writable");
-        disk.remove_file(Path::new("/b/identity.json")).expect("there");
-        let second = open(&disk, &directories(), NodeId(1), 20).expect("half known");
-        assert_eq!((second.incarnation(), second.cluster), (Incarnation(21), 7));
-        assert_eq!(open(&disk, &directories(), NodeId(1), 30).expect("whole again"), second);
-    }
-
-    #[test]
-    fn fewer_directories_than_before_mean_a_new_incarnation() {
-        let disk = SimDisk::new();
-        open(&disk, &directories(), NodeId(1), 10).expect("fresh");
-        let one = open(&disk, &directories()[..1], NodeId(1), 20).expect("fewer");
-        assert_eq!(one.incarnation(), Incarnation(21));
-    }
-
-    #[test]
-    fn another_nodes_directory_is_refused() {
-        let disk = SimDisk::new();
-        open(&disk, &directories(), NodeId(1), 10).expect("fresh");
-        let error = open(&disk, &directories(), NodeId(2), 10).expect_err("not ours");
-        assert_eq!(error.to_string(), "/a belongs to node 1, this is node 2");
-    }
-}
+#[path = "identity_tests.rs"]
+mod tests;

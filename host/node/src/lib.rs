@@ -26,6 +26,7 @@
 //! | `fault.rs` | faults made on request |
 //! | `files.rs` | how many replicas and connections the limit of open files allows |
 //! | `report.rs` | what nodes tell each other |
+//! | `strangers.rs` | nodes of another cluster |
 //! | `founding.rs`, `identity.rs`, `open.rs`, `recover.rs` | starting |
 //! | `snapshot.rs`, `job.rs` | checkpoints; work that blocks |
 //! | `failure.rs` | what follows when storage fails |
@@ -73,6 +74,7 @@ mod serve;
 mod slow;
 mod snapshot;
 mod status;
+mod strangers;
 mod throttle;
 mod tie;
 mod waiting;

@@ -13,7 +13,7 @@ use crate::config::{Config, PENDING_WRITES_MAX};
 use crate::failure::Failures;
 use crate::forward::Forwards;
 use crate::founding::Founding;
-use crate::identity::Identity;
+use crate::identity::{Identity, Missing};
 use crate::job::{Job, JobDone, Owner};
 use crate::load::Load;
 use crate::metadata::Metadata;
@@ -27,10 +27,11 @@ use crate::room::Room;
 use crate::scan::Scans;
 use crate::slow::Speeds;
 use crate::snapshot::Limiter;
+use crate::strangers::Strangers;
 use crate::throttle::Throttles;
 use crate::tie::Ties;
 use bytes::{Bytes, BytesMut};
-use hedgerow_env::{Disk, Now};
+use hedgerow_env::{DirLock, Disk, Now};
 use hedgerow_placement::{Catalogue, Clock, ClockWord, Settings};
 use hedgerow_replication::ProposeError;
 use hedgerow_storage::Engines;
@@ -42,7 +43,6 @@ use hedgerow_types::{ClientId, GroupId, Instant, NodeId, Refusal, ReplicaId, Seq
 use hedgerow_wal::{Append, Round, Submission};
 use hedgerow_wire::Text;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,8 +74,11 @@ pub struct Node {
     pub(crate) log_writes: LogWrites,
     pub(crate) failures: Failures,
     /// Data directories that were configured and are out of use, and why.
-    pub(crate) missing: Vec<(PathBuf, String)>,
     pub(crate) room: Room,
+    pub(crate) missing: Vec<Missing>,
+    /// They keep other processes out of the data directories.
+    pub(crate) _locks: Vec<DirLock>,
+    pub(crate) strangers: Strangers,
     /// Flushes do not keep up with writes.
     pub(crate) is_storage_behind: bool,
     /// The node hands over what it leads and will stop.

@@ -4,11 +4,12 @@ use crate::admin::AdminCalls;
 use crate::asks::Asks;
 use crate::cancel::Attempts;
 use crate::config::Config;
-use crate::failure::Failures;
+use crate::drive::chain;
+use crate::failure::{Failures, is_device_failure};
 use crate::forward::Forwards;
 use crate::founding::Founding;
 use crate::hosting::cache_path;
-use crate::identity::{self, IdentityError};
+use crate::identity::{self, Found, IdentityError, Missing};
 use crate::load::Load;
 use crate::metadata::Metadata;
 use crate::node::{LogWrites, Node};
@@ -21,6 +22,7 @@ use crate::room::Room;
 use crate::scan::Scans;
 use crate::slow::Speeds;
 use crate::snapshot::Limiter;
+use crate::strangers::Strangers;
 use crate::throttle::Throttles;
 use crate::tie::Ties;
 use bytes::Bytes;
@@ -30,9 +32,10 @@ use hedgerow_placement::{Catalogue, Clock};
 use hedgerow_storage::Engines;
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, ReplicaId};
-use hedgerow_wal::Log;
+use hedgerow_wal::{Log, Recovered};
 use hedgerow_wire::Text;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -87,24 +90,26 @@ pub enum OpenError {
 impl Node {
     /// Starts the node from its directories, which are created where they do not exist. Blocks until everything that
     /// was there is open and the logs are read.
-    pub fn open(config: Config, disk: Arc<dyn Disk>, engines: Arc<dyn Engines>, now: Now) -> Result<Opened, OpenError> {
+    pub fn open(
+        mut config: Config,
+        disk: Arc<dyn Disk>,
+        engines: Arc<dyn Engines>,
+        now: Now,
+    ) -> Result<Opened, OpenError> {
         check(&config)?;
         let mut random = Random::new(config.seed);
-        let mut identity = identity::open(&*disk, &config.data, config.node, random.next_u64())?;
-        let catalogue = read_catalogue(&*disk, &config)?;
-        let mut logs = Vec::new();
-        let mut recovered = Vec::new();
-        for (number, data) in config.data.iter().enumerate() {
-            let directory = data.join("log");
-            let opened = Log::open(Arc::clone(&disk), &directory, config.wal);
-            let (log, found) = opened.map_err(|source| OpenError::Log { directory, source })?;
-            logs.push(log);
-            recovered.extend(found.into_iter().map(|found| (number, found)));
+        let found = identity::open(&*disk, &config.data, config.node, random.next_u64())?;
+        let Found { mut identity, present, mut missing, locks } = found;
+        let present_count = present.len();
+        let (logs, recovered) = open_logs(&disk, &mut config, present, &mut missing)?;
+        for (directory, reason) in &missing {
+            tracing::error!(directory = %directory.display(), %reason, "a data directory is left out");
         }
+        let catalogue = read_catalogue(&*disk, &config)?;
         let address = Text::from(config.address.as_str());
         let scans = Scans::new(random.next_u64());
         let asks = Asks::new(random.next_u64());
-        if logs.iter().any(Log::has_unknown_loss) {
+        if logs.len() < present_count || logs.iter().any(Log::has_unknown_loss) {
             // The log held something that cannot be read, of whatever group. A replica that is missing now may be what
             // was lost, so that nothing may be created in this incarnation's name.
             let random = random.next_u64();
@@ -137,8 +142,10 @@ impl Node {
             limiter,
             log_writes: LogWrites::default(),
             failures: Failures::default(),
-            missing: Vec::new(),
             room,
+            missing,
+            _locks: locks,
+            strangers: Strangers::default(),
             is_storage_behind: false,
             is_draining: false,
             asks,
@@ -192,6 +199,46 @@ impl Node {
             self.discard(log, directories);
         }
     }
+}
+
+/// What logs hold, with their numbers.
+type InLogs = Vec<(usize, Recovered)>;
+
+/// Opens the logs of the directories that are `present`, and leaves those out whose disk refuses while another does not.
+/// The configuration's directories are those that remain; what is recovered has its log's number.
+fn open_logs(
+    disk: &Arc<dyn Disk>,
+    config: &mut Config,
+    present: Vec<PathBuf>,
+    missing: &mut Vec<Missing>,
+) -> Result<(Vec<Log>, InLogs), OpenError> {
+    let (mut logs, mut recovered, mut failure) = (Vec::new(), Vec::new(), None);
+    config.data.clear();
+    for data in present {
+        let directory = data.join("log");
+        match Log::open(Arc::clone(disk), &directory, config.wal) {
+            Ok((log, found)) => {
+                recovered.extend(found.into_iter().map(|found| (logs.len(), found)));
+                logs.push(log);
+                config.data.push(data);
+            }
+            Err(source) if is_out_of_use(&source) => {
+                missing.push((data, chain(&source)));
+                failure.get_or_insert(OpenError::Log { directory, source });
+            }
+            Err(source) => return Err(OpenError::Log { directory, source }),
+        }
+    }
+    match failure {
+        Some(failure) if logs.is_empty() => Err(failure),
+        Some(_) | None => Ok((logs, recovered)),
+    }
+}
+
+/// Whether a log's disk fails, or takes no writes as one does that has failed.
+fn is_out_of_use(error: &hedgerow_wal::OpenError) -> bool {
+    let is_read_only = |source: &io::Error| source.kind() == io::ErrorKind::ReadOnlyFilesystem;
+    is_device_failure(error) || matches!(error, hedgerow_wal::OpenError::Io { source, .. } if is_read_only(source))
 }
 
 fn check(config: &Config) -> Result<(), OpenError> {

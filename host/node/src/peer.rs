@@ -202,6 +202,9 @@ pub struct Report {
     /// Bytes of log that each may keep for replicas that lag.
     #[prost(uint64, tag = "32")]
     pub log_bytes_max: u64,
+    /// Data directories that are out of use, each with the reason.
+    #[prost(string, repeated, tag = "40")]
+    pub missing_directories: Vec<String>,
 }
 
 /// The file system of a data directory in a [`Report`].

@@ -5,6 +5,7 @@
 //! damage makes a replica a lost one, which is replaced.
 
 use crate::drive::chain;
+use crate::failure::is_device_failure;
 use crate::hosting::FromLog;
 use crate::job::Owner;
 use crate::node::Node;
@@ -89,6 +90,10 @@ impl Node {
     fn recover(&mut self, number: usize, log: &Log, found: &Recovered, now: Now) -> Result<(), OpenError> {
         let owner = Owner { group: found.group, replica: found.replica };
         let directory = directory_of(&self.config.data[number], owner);
+        if self.log_writes.failed.contains(&number) {
+            self.note_lost(owner, number, "its data directory failed".into());
+            return Ok(());
+        }
         match self.reopen(owner, &directory, log, found, now) {
             Ok((partition, durable, entries)) => {
                 let (hard_state, start, reader) = (found.hard_state, found.start, log.reader());
@@ -103,6 +108,10 @@ impl Node {
                 self.start_replica(owner, partition, from, now);
             }
             Err(Unfit::Lost(reason)) => self.note_lost(owner, number, reason),
+            Err(Unfit::Unknown(source)) if self.config.data.len() > 1 && is_device_failure(&*source) => {
+                self.fail_directory(number, &chain(&*source), now);
+                self.note_lost(owner, number, "its data directory failed".into());
+            }
             Err(Unfit::Unknown(source)) => {
                 let Owner { group, replica } = owner;
                 return Err(OpenError::Replica { group, replica, directory, source });

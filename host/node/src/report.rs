@@ -46,6 +46,11 @@ impl Node {
             disks: self.disk_reports(),
             log_bytes: (0..self.config.data.len()).map(|log| self.log_kept_bytes(log)).collect(),
             log_bytes_max: self.config.log_retained_bytes,
+            missing_directories: self
+                .missing
+                .iter()
+                .map(|(directory, reason)| format!("{}: {reason}", directory.display()))
+                .collect(),
         };
         if is_due {
             self.reports.last_sent = Some(now.instant);

@@ -37,6 +37,7 @@ impl Node {
         let replicas = report.map_or(&[][..], |report| &report.replicas);
         let leaders = replicas.iter().filter(|replica| replica.state == ReplicaState::Leader as u32).count();
         let (slow_score, is_slow) = self.slow_score(node);
+        let missing = report.map_or(&[][..], |report| &report.missing_directories);
         json!({
             "node": node.0,
             "address": self.address_text(node).map_or_else(String::new, |text| text.to_string()),
@@ -51,6 +52,7 @@ impl Node {
             "disks": report.map(|report| report.disks.iter().map(disk_status).collect::<Vec<_>>()),
             "clock_ahead_ms": self.clock.ahead_micros(node).map(|micros| micros / 1_000),
             "is_clock_off": self.clock.is_off(node),
+            "missing_directories": missing,
             "labels": self.catalogue.as_ref().and_then(|it| it.nodes.get(&node)).map(|it| &it.labels),
         })
     }

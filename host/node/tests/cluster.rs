@@ -14,7 +14,7 @@ use hedgerow_wire::{Body, Extension, Header, Reply, Text, call};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 struct Connection(TcpStream, i32);
@@ -47,14 +47,29 @@ fn peers(count: u16) -> BTreeMap<NodeId, String> {
 }
 
 fn start_all(peers: &BTreeMap<NodeId, String>, root: &Path) -> Vec<Running> {
-    let engines: Arc<dyn Engines> = Arc::new(RocksEngines::new(&RocksSettings::default()).unwrap());
+    let engines = new_engines();
     let start_one = |node: &NodeId| {
         let data = vec![root.join(format!("{}a", node.0)), root.join(format!("{}b", node.0))];
-        let mut config = Config::new(*node, peers.clone(), data, random_u64());
-        config.wal.segment_size = 1 << 20;
-        start(config, Arc::new(OsDisk), Arc::clone(&engines)).unwrap()
+        start_node(*node, peers, data, &engines).unwrap()
     };
     peers.keys().map(start_one).collect()
+}
+
+fn start_node(
+    node: NodeId,
+    peers: &BTreeMap<NodeId, String>,
+    data: Vec<PathBuf>,
+    engines: &Arc<dyn Engines>,
+) -> Result<Running, String> {
+    let mut config = Config::new(node, peers.clone(), data, random_u64());
+    config.wal.segment_size = 1 << 20;
+    // Every few writes are flushed.
+    config.flush_replica_bytes = 64 << 10;
+    start(config, Arc::new(OsDisk), Arc::clone(engines)).map_err(|error| error.to_string())
+}
+
+fn new_engines() -> Arc<dyn Engines> {
+    Arc::new(RocksEngines::new(&RocksSettings::default()).unwrap())
 }
 
 fn wait_until_serving(nodes: &[Running]) {
@@ -115,6 +130,123 @@ fn three_nodes_keep_what_is_written_through_a_restart_of_all() {
         let mut leader = Connection::open(&leaders[partition as usize].to_string());
         let reply = leader.call(table, partition as i32, &Body::Get(full_key(hash_key.as_bytes(), b"s")));
         assert!(matches!(&reply, Reply::Get(get) if get.value == format!("value{number}")), "{reply:?}");
+    }
+    stop_all(nodes);
+}
+
+fn data_of(root: &Path, node: u16) -> Vec<PathBuf> {
+    ["a", "b"].map(|name| root.join(format!("{node}{name}"))).into()
+}
+
+#[test]
+fn n6_two_nodes_cannot_share_a_directory() {
+    let root = tempfile::tempdir().unwrap();
+    let (first, second) = (peers(1), peers(1));
+    let engines = new_engines();
+    let node = start_node(NodeId(1), &first, data_of(root.path(), 1), &engines).unwrap();
+    let error = start_node(NodeId(1), &second, data_of(root.path(), 1), &engines).unwrap_err();
+    assert!(error.contains("1a is in use by another process"), "{error}");
+    stop_all(vec![node]);
+    stop_all(vec![start_node(NodeId(1), &second, data_of(root.path(), 1), &engines).unwrap()]);
+}
+
+#[test]
+fn n6_a_node_with_another_clusters_directory_says_so_and_stops() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (peers, elsewhere) = (peers(3), peers(3));
+    for (root, peers) in [(&one, &peers), (&other, &elsewhere)] {
+        let nodes = start_all(peers, root.path());
+        wait_until_serving(&nodes);
+        stop_all(nodes);
+    }
+    let engines = new_engines();
+    let start_in = |node: u16, root: &Path| start_node(NodeId(node), &peers, data_of(root, node), &engines).unwrap();
+    let whole = [start_in(2, one.path()), start_in(3, one.path())];
+    let stranger = start_in(1, other.path());
+    let error = stranger.join().unwrap_err();
+    assert!(error.contains("belongs to cluster") && error.contains("the nodes 2 and 3 belong to cluster"), "{error}");
+    // The others go on.
+    wait_until_serving(&whole);
+    stop_all(whole.into());
+}
+
+fn put(connection: &mut Connection, table: i32, key: &Bytes, value: &str) -> bool {
+    let put = Put { key: key.clone(), value: Bytes::from(value.to_owned()), expire_ts_seconds: 0 };
+    matches!(connection.call(table, 0, &Body::Put(put)), Reply::Update(update) if update.error == 0)
+}
+
+/// Flips a byte in the middle of every table file of the partition's replicas below `directory`. Returns how many.
+fn damage_tables(directory: &Path, prefix: &str) -> usize {
+    let mut count = 0;
+    for replica in std::fs::read_dir(directory.join("replicas")).unwrap().map(|entry| entry.unwrap().path()) {
+        if !replica.file_name().unwrap().to_string_lossy().starts_with(prefix) {
+            continue;
+        }
+        for file in std::fs::read_dir(&replica).unwrap().map(|entry| entry.unwrap().path()) {
+            if file.extension().is_some_and(|extension| extension == "sst") {
+                let handle = std::fs::File::options().read(true).write(true).open(&file).unwrap();
+                let mut byte = [0];
+                let at = handle.metadata().unwrap().len() / 2;
+                std::os::unix::fs::FileExt::read_exact_at(&handle, &mut byte, at).unwrap();
+                std::os::unix::fs::FileExt::write_all_at(&handle, &[byte[0] ^ 0x40], at).unwrap();
+                count += 1;
+            }
+        }
+    }
+    count
+}
+
+#[test]
+fn m3_a_damaged_table_file_at_the_leader_costs_the_replica_and_not_its_rows() {
+    let root = tempfile::tempdir().unwrap();
+    let peers = peers(3);
+    let nodes = start_all(&peers, root.path());
+    wait_until_serving(&nodes);
+    let mut any = Connection::open(&peers[&NodeId(1)]);
+    let options = CreateOptions { partition_count: 2, replica_count: 3, is_stateful: true, ..CreateOptions::default() };
+    let create = CreateTable { app_name: Text::from("t"), options };
+    assert!(matches!(any.call(0, 0, &Body::CreateTable(create)), Reply::CreateTable(_)));
+    let (table, leaders) = primaries(&mut any, "t");
+    let before = leaders[0].to_string();
+    let keys: Vec<Bytes> = (0..)
+        .map(|number| format!("key{number}"))
+        .filter(|key| partition_of_hash(partition_hash(key.as_bytes(), b""), 2) == 0)
+        .map(|key| full_key(key.as_bytes(), b"s"))
+        .take(200)
+        .collect();
+    let mut leader = Connection::open(&before);
+    let value = "v".repeat(2_000);
+    assert!(keys.iter().all(|key| put(&mut leader, table, key, &value)));
+
+    let (node, _) = peers.iter().find(|(_, address)| **address == before).unwrap();
+    let directories = data_of(root.path(), node.0);
+    let prefix = format!("{table}.0-");
+    while directories.iter().map(|directory| damage_tables(directory, &prefix)).sum::<usize>() == 0 {
+        // A flush is under way.
+        std::thread::yield_now();
+    }
+    // Clients ask again, and the map when they are told to.
+    let mut unread: Vec<&Bytes> = keys.iter().collect();
+    while !unread.is_empty() {
+        let mut leader = Connection::open(&primaries(&mut any, "t").1[0].to_string());
+        unread.retain(|key| {
+            let reply = leader.call(table, 0, &Body::Get((*key).clone()));
+            !matches!(&reply, Reply::Get(get) if get.error == 0 && get.value == value.as_bytes())
+        });
+    }
+    // Replaced: the directory has another replica of the partition, and the damaged one is gone.
+    let replicas = || {
+        let lists = directories.iter().map(|directory| std::fs::read_dir(directory.join("replicas")).unwrap());
+        let names = lists.flatten().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with(&prefix)).collect::<Vec<_>>()
+    };
+    let mut leader = Connection::open(&primaries(&mut any, "t").1[0].to_string());
+    while leader.0.peer_addr().unwrap().to_string() == before {
+        leader = Connection::open(&primaries(&mut any, "t").1[0].to_string());
+    }
+    assert!(nodes.iter().all(|node| *node.state().borrow() == State::Serving));
+    while replicas().len() != 1 {
+        std::thread::yield_now();
     }
     stop_all(nodes);
 }

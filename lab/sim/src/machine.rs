@@ -217,6 +217,8 @@ impl Machine {
             let directory = &self.config.data[self.random.below(count) as usize];
             // Whether it was there, and whether the loss is noted on the medium at once, makes no difference.
             drop(self.disk.remove_dir_all(directory));
+            // What takes its place is empty: a directory that is not there at all would be waited for.
+            drop(self.disk.create_dir_all(directory));
             drop(self.disk.sync_dir(Path::new("/")));
         } else {
             self.disk = SimDisk::new();

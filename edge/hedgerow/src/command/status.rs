@@ -44,6 +44,8 @@ pub(crate) struct Node {
     /// How far its wall clock is ahead of the time that a majority agrees on.
     pub(crate) clock_ahead_ms: Option<i64>,
     pub(crate) is_clock_off: bool,
+    /// Each with the reason.
+    pub(crate) missing_directories: Vec<String>,
 }
 
 /// A table.
@@ -113,6 +115,10 @@ fn status_text(status: &Status, shows_partitions: bool) -> String {
     let nodes: Vec<_> = status.nodes.iter().map(node).collect();
     let mut parts = vec![columns(&["node", "address", "state", "replicas", "leaders", "slow score", "clock"], &nodes)];
     parts.extend(time_text(&status.time).map(str::to_owned));
+    for node in &status.nodes {
+        let missing = node.missing_directories.iter();
+        parts.extend(missing.map(|directory| format!("node {} goes without data directory {directory}", node.node)));
+    }
     let tables: Vec<_> = status.tables.iter().map(table_row).collect();
     if !tables.is_empty() {
         let header = ["table", "id", "kind", "state", "partitions", "with leader", "replicas", "not ok", "largest lag"];
@@ -247,11 +253,13 @@ mod tests {
 
     #[test]
     fn a_status_with_missing_and_unknown_fields_is_shown() {
-        let answer = r#"{"nodes":[{"node":1,"address":"a:1","state":"alive","slow_score":93,"is_slow":true,"new":1}],
+        let answer = r#"{"nodes":[{"node":1,"address":"a:1","state":"alive","slow_score":93,"is_slow":true,"new":1,
+            "missing_directories":["/b: it is not there"]}],
             "tables":[{"name":"t","partitions":[{"index":0,"leader":null,"replicas":[{"node":1,"state":"down","lag":7}]}]}]}"#;
         let text = status_text(&serde_json::from_str(answer).unwrap(), true);
         assert!(text.contains("a:1") && text.contains("none") && text.contains('7'), "{text}");
         assert!(text.contains("alive, slow") && text.contains("93"), "{text}");
+        assert!(text.contains("node 1 goes without data directory /b: it is not there"), "{text}");
     }
 
     #[test]

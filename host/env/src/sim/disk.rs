@@ -1,7 +1,7 @@
 //! A disk in memory that loses in a crash what was not synced, and fails on demand.
 
 use super::tree::{FileNode, Node, Tree};
-use crate::disk::{Disk, File, OpenMode, Space};
+use crate::disk::{DirLock, Disk, File, OpenMode, Space};
 use hedgerow_types::random::Random;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -34,6 +34,9 @@ struct Faults {
     sync_count: u64,
     /// How many more calls that change something succeed.
     calls_left: Option<u64>,
+    locked: BTreeSet<PathBuf>,
+    /// Directories that are mount points.
+    mounts: BTreeSet<PathBuf>,
 }
 
 impl Default for SimDisk {
@@ -67,6 +70,17 @@ impl SimDisk {
         let mut faults = self.faults();
         faults.life += 1;
         faults.calls_left = None;
+        faults.locked.clear();
+    }
+
+    /// Whether `dir` is on a file system of its own.
+    pub fn set_mounted(&self, dir: &Path, is_mounted: bool) {
+        let mut faults = self.faults();
+        if is_mounted {
+            faults.mounts.insert(dir.to_owned());
+        } else {
+            faults.mounts.remove(dir);
+        }
     }
 
     /// Whether syncs of files and directories whose path starts with `prefix` fail. The bytes of a failed sync count as
@@ -214,6 +228,22 @@ impl Disk for SimDisk {
         self.tree().find_dir(path).is_ok()
     }
 
+    fn lock_dir(&self, dir: &Path) -> io::Result<DirLock> {
+        self.tree().find_dir(dir)?;
+        let mut faults = self.faults();
+        let life = faults.life;
+        if !faults.locked.insert(dir.to_owned()) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        drop(faults);
+        Ok(DirLock::new(SimLock { disk: self.clone(), dir: dir.to_owned(), life }))
+    }
+
+    fn is_on_root(&self, dir: &Path) -> io::Result<bool> {
+        self.tree().find_dir(dir)?;
+        Ok(!self.faults().mounts.iter().any(|mount| dir.starts_with(mount)))
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.check_writable()?;
         self.tree().rename(from, to)
@@ -255,6 +285,21 @@ impl Disk for SimDisk {
         let total = capacity.unwrap_or(SIZE);
         let used = if capacity.is_some() { self.tree().size() } else { 0 };
         Ok(Space { free: if is_full { 0 } else { total.saturating_sub(used) }, total })
+    }
+}
+
+struct SimLock {
+    disk: SimDisk,
+    dir: PathBuf,
+    life: u64,
+}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        let mut faults = self.disk.faults();
+        if faults.life == self.life {
+            faults.locked.remove(&self.dir);
+        }
     }
 }
 

@@ -150,9 +150,8 @@ async fn receive_frames(host: &Host, stream: &TcpStream, buffer: &mut BytesMut) 
     let mut hello = [0; GREETING_SIZE];
     buffer.copy_to_slice(&mut hello);
     let (from, cluster) = read_greeting(&hello).map_err(io::Error::other)?;
-    let ours = host.node.borrow().cluster();
-    if cluster != 0 && ours != 0 && cluster != ours {
-        tracing::error!(node = from, "a node of another cluster has this node's address; it is not listened to");
+    if !host.node.borrow_mut().greet(NodeId(from), cluster) {
+        host.wake.notify_one();
         return Ok(());
     }
     loop {

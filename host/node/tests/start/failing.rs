@@ -177,3 +177,33 @@ fn m3_a_directory_that_fails_takes_only_its_replicas_along() {
     world.write(&key, leader, "later");
     assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "later");
 }
+
+#[test]
+fn m3_a_node_starts_without_a_directory_that_is_missing_and_takes_it_back() {
+    let two = |config: &mut Config| config.data = vec!["/a".into(), "/b".into()];
+    let mut world = World::configured(3, two);
+    let table = world.create_table(2, &json!({}));
+    let key = key_of_first(table);
+    let places = world.replicas(0);
+    world.write(&key, places.leader, "value");
+    let node = places.followers[0];
+    let before = running(&world, node);
+    let disk = world.machines[&node].disk.clone();
+    // Not mounted: its content is elsewhere.
+    disk.rename(Path::new("/b"), Path::new("/elsewhere")).unwrap();
+    world.restart(node);
+    let kept = running(&world, node);
+    assert!(!kept.is_empty() && kept.len() < before.len(), "{kept:?}");
+    world.run_until(MINUTE, |world| running(world, node).len() == before.len());
+    assert!(!disk.exists(Path::new("/b")));
+    let status = world.admin(node, "status", &json!({})).unwrap();
+    let said = status["nodes"][usize::from(node.0) - 1]["missing_directories"][0].as_str().unwrap().to_owned();
+    assert!(said.starts_with("/b: it is not there"), "{said}");
+
+    disk.rename(Path::new("/elsewhere"), Path::new("/b")).unwrap();
+    world.restart(node);
+    world.run(10 * SECOND);
+    world.run_until(MINUTE, |world| running(world, node).len() == before.len());
+    let leader = world.replicas(0).leader;
+    assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "value");
+}

@@ -1,0 +1,105 @@
+use super::*;
+use hedgerow_env::sim::SimDisk;
+
+fn directories() -> Vec<PathBuf> {
+    vec![PathBuf::from("/a"), PathBuf::from("/b")]
+}
+
+/// Opens and closes again; the identity and what is missing.
+fn start(disk: &SimDisk, random: u64) -> (Identity, Vec<PathBuf>) {
+    let found = open(disk, &directories(), NodeId(1), random).expect("it can start");
+    (found.identity, found.missing.into_iter().map(|(directory, _)| directory).collect())
+}
+
+#[test]
+fn an_identity_is_drawn_once_and_kept() {
+    let disk = SimDisk::new();
+    let first = start(&disk, 10);
+    assert_eq!(start(&disk, 20), first);
+    assert_eq!(first.0.incarnation(), Incarnation(11));
+}
+
+#[test]
+fn an_emptied_directory_means_a_new_incarnation_of_the_same_cluster() {
+    let disk = SimDisk::new();
+    let mut first = start(&disk, 10).0;
+    first.cluster = 7;
+    first.save(&disk, &directories()).expect("writable");
+    disk.remove_file(Path::new("/b/identity.json")).expect("there");
+    let second = start(&disk, 20);
+    assert_eq!((second.0.incarnation(), second.0.cluster), (Incarnation(21), 7));
+    assert_eq!(start(&disk, 30), second);
+}
+
+#[test]
+fn fewer_directories_than_before_mean_a_new_incarnation() {
+    let disk = SimDisk::new();
+    start(&disk, 10);
+    let one = open(&disk, &directories()[..1], NodeId(1), 20).expect("fewer");
+    assert_eq!(one.identity.incarnation(), Incarnation(21));
+}
+
+#[test]
+fn another_nodes_directory_is_refused() {
+    let disk = SimDisk::new();
+    start(&disk, 10);
+    let error = open(&disk, &directories(), NodeId(2), 10).expect_err("not ours");
+    assert_eq!(error.to_string(), "/a belongs to node 1, this is node 2");
+}
+
+#[test]
+fn n6_a_directory_is_open_once_at_a_time() {
+    let disk = SimDisk::new();
+    let found = open(&disk, &directories(), NodeId(1), 10).expect("fresh");
+    let before = read_file(&disk, Path::new("/a/identity.json")).expect("there");
+    let error = open(&disk, &directories(), NodeId(1), 20).expect_err("in use");
+    assert!(error.to_string().starts_with("data directory /a is in use by another process"), "{error}");
+    assert_eq!(read_file(&disk, Path::new("/a/identity.json")).expect("there"), before);
+    drop(found);
+    start(&disk, 30);
+}
+
+#[test]
+fn n6_another_clusters_directory_is_refused_before_anything_is_changed() {
+    let disk = SimDisk::new();
+    let mut first = start(&disk, 10).0;
+    first.cluster = 7;
+    first.save(&disk, &directories()[..1]).expect("writable");
+    first.cluster = 8;
+    first.save(&disk, &directories()[1..]).expect("writable");
+    let syncs = disk.sync_count();
+    let error = open(&disk, &directories(), NodeId(1), 10).expect_err("two clusters");
+    assert!(error.to_string().starts_with("/b belongs to another cluster"), "{error}");
+    assert_eq!(disk.sync_count(), syncs, "nothing is changed");
+}
+
+#[test]
+fn m3_a_directory_that_is_not_there_is_left_out_and_not_made() {
+    let disk = SimDisk::new();
+    let first = start(&disk, 10).0;
+    disk.remove_dir_all(Path::new("/b")).expect("there");
+    let (second, missing) = start(&disk, 20);
+    assert_eq!(missing, [PathBuf::from("/b")]);
+    assert!(!disk.exists(Path::new("/b")));
+    assert_ne!(second.incarnation(), first.incarnation());
+    // An operator who has replaced the disk says so by making the directory.
+    disk.create_dir_all(Path::new("/b")).expect("free");
+    assert_eq!(start(&disk, 30).1, Vec::<PathBuf>::new());
+}
+
+#[test]
+fn m3_a_directory_that_is_not_mounted_is_left_out() {
+    let disk = SimDisk::new();
+    disk.set_mounted(Path::new("/b"), true);
+    start(&disk, 10);
+    for file in disk.list(Path::new("/b")).expect("there") {
+        disk.remove_file(&Path::new("/b").join(file)).expect("there");
+    }
+    disk.set_mounted(Path::new("/b"), false);
+    for _ in 0..2 {
+        assert_eq!(start(&disk, 20).1, [PathBuf::from("/b")]);
+    }
+    assert!(disk.list(Path::new("/b")).expect("there").is_empty());
+    disk.set_mounted(Path::new("/b"), true);
+    assert!(start(&disk, 30).1.is_empty());
+}
