@@ -314,6 +314,11 @@ impl Client {
                 current.is_doubtful |= !is_clean;
                 let sent = &mut current.sent[position];
                 out.push(Action::Refused { machine: sent.machine, call, refusal: refusal.clone() });
+                if let Refusal::SessionWindow { .. } = refusal {
+                    // It was done, with what result nobody knows any more: asking again leads nowhere.
+                    self.leave_round(out);
+                    return self.finish(call, Outcome::Unknown, None, now, out);
+                }
                 if current.round.is_some() {
                     return self.handle_refused(position, leader, &refusal, now, workload, out);
                 }

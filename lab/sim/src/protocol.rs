@@ -265,8 +265,11 @@ fn received(reply: &Reply, call: &Call) -> Received {
     match reply {
         Reply::Failed(failure) => {
             let Some(refusal) = failure.refusal().or_else(|| plain_refusal(failure.name)) else { return nonsense() };
-            // One operation at a time never leaves the window.
-            if let Refusal::SessionWindow { .. } = refusal {
+            // One operation at a time never leaves the window. But results that are long are not kept, so that the repetition
+            // of a write that returned one is refused (decision 011).
+            if let Refusal::SessionWindow { .. } = refusal
+                && !may_be_forgotten(call)
+            {
                 return nonsense();
             }
             let leader = failure.detail.as_ref().map(|detail| detail.leader.as_str()).unwrap_or_default();
@@ -295,6 +298,11 @@ fn received(reply: &Reply, call: &Call) -> Received {
         }
         _ => nonsense(),
     }
+}
+
+/// Whether the result may be too long to be kept for a repetition.
+const fn may_be_forgotten(call: &Call) -> bool {
+    matches!(call, Call::Swap { .. })
 }
 
 /// What an attempt says of why it is sent; nothing if it is its request's first.
@@ -472,6 +480,9 @@ mod tests {
         assert!(matches!(reply_of(Method::Get, &corrupt, &Call::GET), Received::Nonsense(_)));
         let window = Reply::refused(&Refusal::SessionWindow { sequence: 1, floor: 0, ceiling: 0 }, None);
         assert!(matches!(reply_of(Method::Get, &window, &Call::GET), Received::Nonsense(_)));
+        let swap = Call::Swap { expected: Some(1), new: 2 };
+        let forgotten = reply_of(Method::CheckAndSet, &window, &swap);
+        assert!(matches!(forgotten, Received::Refused { is_clean: false, .. }), "{forgotten:?}");
         let busy = Reply::refused(&Refusal::Busy("full".into()), None);
         assert!(matches!(reply_of(Method::Get, &busy, &Call::GET), Received::Refused { is_clean: true, .. }));
         assert!(matches!(reply(Bytes::from_static(b"junk"), &Call::GET), (None, Received::Nonsense(_))));

@@ -148,7 +148,7 @@ impl Client {
     }
 
     /// Ends the race and takes back what is under way.
-    fn leave_round(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn leave_round(&mut self, out: &mut Vec<Action>) {
         for position in self.open(|_| true) {
             self.cancel(position, out);
             self.end(position);
