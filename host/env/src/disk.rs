@@ -6,7 +6,12 @@
 use std::any::Any;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+/// What is read at a time of a file that may not be readable everywhere, and around what is not.
+const PIECE_SIZE: usize = 1 << 20;
+const PIECE_SIZE_MIN: usize = 4 << 10;
 
 /// How [`Disk::open`] treats the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +112,42 @@ pub trait File: Send + Sync + fmt::Debug {
 pub fn is_shortage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::OutOfMemory)
         || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// Whether a device does not give back what it holds, or a file system finds that it is not what it wrote: damage of what
+/// was to be read, and of nothing else.
+pub fn is_unreadable(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EIO | libc::EREMOTEIO | libc::EBADMSG | libc::EUCLEAN | libc::ENODATA))
+}
+
+/// The whole content of a file as far as it can be read. What the device does not give back is zeros, and is listed.
+pub fn read_what_is_readable(disk: &dyn Disk, path: &Path) -> io::Result<(Vec<u8>, Vec<Range<usize>>)> {
+    let file = disk.open(path, OpenMode::Read)?;
+    let size = usize::try_from(file.len()?).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+    let mut bytes = vec![0; size];
+    let mut unreadable = Vec::new();
+    let mut at = 0;
+    let mut piece = PIECE_SIZE;
+    while at < size {
+        let end = size.min(at + piece - at % piece);
+        match file.read_at(at as u64, &mut bytes[at..end]) {
+            Ok(0) => break,
+            Ok(count) => {
+                at += count;
+                piece = if at % PIECE_SIZE == 0 { PIECE_SIZE } else { piece };
+            }
+            Err(error) if is_unreadable(&error) && piece > PIECE_SIZE_MIN => piece = PIECE_SIZE_MIN,
+            Err(error) if is_unreadable(&error) => {
+                bytes[at..end].fill(0);
+                unreadable.push(at..end);
+                at = end;
+                piece = if at % PIECE_SIZE == 0 { PIECE_SIZE } else { piece };
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(at);
+    Ok((bytes, unreadable))
 }
 
 /// The whole content of a file.

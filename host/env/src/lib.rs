@@ -12,5 +12,6 @@ pub mod timer;
 
 pub use clock::{Clock, Now};
 pub use disk::{
-    DirLock, Disk, File, OpenMode, Space, create_dir_durably, is_shortage, parent_of, read_file, write_file_durably,
+    DirLock, Disk, File, OpenMode, Space, create_dir_durably, is_shortage, is_unreadable, parent_of, read_file,
+    read_what_is_readable, write_file_durably,
 };

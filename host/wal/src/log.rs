@@ -6,7 +6,7 @@ use crate::index::{Positions, Slot, Slots};
 use crate::reader::Reader;
 use crate::recover::{Found, RecoveredGroup, Recovery};
 use crate::write::Batch;
-use hedgerow_env::{Disk, File, OpenMode, create_dir_durably, is_shortage};
+use hedgerow_env::{Disk, File, OpenMode, create_dir_durably, is_shortage, is_unreadable};
 use hedgerow_types::log::{Entry, HardState, LogPosition};
 use hedgerow_types::{GroupId, Index, ReplicaId};
 use rustc_hash::FxHashMap;
@@ -264,8 +264,12 @@ impl Log {
         let mut files = Files::new(Arc::clone(&disk), dir, file_options).map_err(io)?;
         secure(&*disk, dir, &recovery).map_err(io)?;
         for id in &recovery.garbage {
-            let size = disk.open(&segment_path(dir, *id), OpenMode::Read).and_then(|file| file.len()).map_err(io)?;
-            files.free(*id, size).map_err(io)?;
+            match disk.open(&segment_path(dir, *id), OpenMode::Read).and_then(|file| file.len()) {
+                Ok(size) => files.free(*id, size).map_err(io)?,
+                // It counts no more, and may stay if it does not even go.
+                Err(error) if is_unreadable(&error) => drop(disk.remove_file(&segment_path(dir, *id))),
+                Err(error) => return Err(io(error)),
+            }
         }
         let mut log = Self {
             positions: Arc::default(),

@@ -5,10 +5,11 @@ use crate::format::{HeadError, Place, RecordHead, RecordKind, SegmentHead, State
 use crate::index::Slot;
 use crate::log::{OpenError, Recovered};
 use crate::scan::{Event, Scanned, Segment};
-use hedgerow_env::{Disk, read_file};
+use hedgerow_env::{Disk, is_unreadable, read_what_is_readable};
 use hedgerow_types::log::{EntryKind, HardState, LogPosition};
 use hedgerow_types::{GroupId, Index, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::Path;
 
 /// Everything that reading a log tells.
@@ -71,6 +72,10 @@ impl Recovery {
         });
         recovery.next_batch = scanned.next_batch;
         let id = newest.head.id;
+        // What cannot be read where a torn tail would stand may have been durable.
+        if newest.unreadable.iter().any(|lost| lost.end > scanned.end) {
+            recovery.lose(Place { segment: id, offset: scanned.end as u64 });
+        }
         recovery.last_round = Some(LastRound {
             place: Place { segment: id, offset: scanned.round_start as u64 },
             // A file cut short may end before its first batch.
@@ -99,8 +104,11 @@ impl Recovery {
     fn newest(&mut self, disk: &dyn Disk, dir: &Path, present: &BTreeSet<u64>) -> Result<Option<Loaded>, OpenError> {
         for id in present.iter().rev().copied() {
             match load(disk, dir, id)? {
-                (bytes, Some(head)) => return Ok(Some(Loaded { bytes, head })),
-                (bytes, None) => self.lose_segment(id, bytes.len() as u64, Some(bytes.len() as u64)),
+                Some(Read { bytes, unreadable, head: Some(head) }) => {
+                    return Ok(Some(Loaded { bytes, unreadable, head }));
+                }
+                Some(Read { bytes, .. }) => self.lose_segment(id, bytes.len() as u64, Some(bytes.len() as u64)),
+                None => self.lose_segment(id, 0, None),
             }
         }
         Ok(None)
@@ -119,18 +127,18 @@ impl Recovery {
             self.lose_segment(end.segment, end.offset, None);
             return Ok(());
         }
-        let (bytes, head) = load(disk, dir, end.segment)?;
-        let size = bytes.len() as u64;
-        let Some(head) = head else {
+        let loaded = load(disk, dir, end.segment)?;
+        let size = loaded.as_ref().map(|read| read.bytes.len() as u64);
+        let Some(Read { bytes, head: Some(head), .. }) = loaded else {
             visit(Event::Unreadable(Place { segment: end.segment, offset: 0 }, end.offset));
-            self.lose_segment(end.segment, end.offset, Some(size));
+            self.lose_segment(end.segment, end.offset, size);
             return Ok(());
         };
         scan(&head, &bytes, Some(end.offset as usize), &mut |event| {
             self.handle(&event);
             visit(event);
         });
-        self.segments.insert(end.segment, Found { end: end.offset, size: Some(size) });
+        self.segments.insert(end.segment, Found { end: end.offset, size });
         Ok(())
     }
 
@@ -277,9 +285,19 @@ pub(crate) struct RecoveredGroup {
     pub(crate) slots: Vec<Slot>,
 }
 
+/// The newest segment.
 struct Loaded {
     bytes: Vec<u8>,
+    unreadable: Vec<Range<usize>>,
     head: SegmentHead,
+}
+
+/// A segment's file.
+struct Read {
+    bytes: Vec<u8>,
+    /// Where the device gives nothing back; zeros there.
+    unreadable: Vec<Range<usize>>,
+    head: Option<SegmentHead>,
 }
 
 impl Loaded {
@@ -308,16 +326,18 @@ fn freed_in(newest: &Loaded) -> BTreeSet<u64> {
     freed
 }
 
-fn load(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(Vec<u8>, Option<SegmentHead>), OpenError> {
+/// Reads a segment; `None` if the device gives nothing of it back.
+fn load(disk: &dyn Disk, dir: &Path, id: u64) -> Result<Option<Read>, OpenError> {
     let path = segment_path(dir, id);
-    let bytes = match read_file(disk, &path) {
-        Ok(bytes) => bytes,
+    let (bytes, unreadable) = match read_what_is_readable(disk, &path) {
+        Ok(found) => found,
+        Err(error) if is_unreadable(&error) => return Ok(None),
         Err(source) => return Err(OpenError::Io { path, source }),
     };
     match SegmentHead::decode(&bytes, id) {
-        Ok(head) => Ok((bytes, Some(head))),
+        Ok(head) => Ok(Some(Read { bytes, unreadable, head: Some(head) })),
         Err(HeadError::Version(version)) => Err(OpenError::Version { path, version }),
-        Err(HeadError::Damaged) => Ok((bytes, None)),
+        Err(HeadError::Damaged) => Ok(Some(Read { bytes, unreadable, head: None })),
     }
 }
 

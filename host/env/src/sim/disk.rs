@@ -6,6 +6,7 @@ use hedgerow_types::random::Random;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,6 +28,8 @@ struct Faults {
     /// Counts crashes: a handle from before the latest one is dead.
     life: u64,
     failing_syncs: BTreeSet<PathBuf>,
+    /// Bytes of files that cannot be read.
+    unreadable: Vec<(PathBuf, Range<u64>)>,
     is_full: bool,
     /// Bytes that fit on it.
     capacity: Option<u64>,
@@ -92,6 +95,11 @@ impl SimDisk {
         } else {
             faults.failing_syncs.remove(prefix);
         }
+    }
+
+    /// The medium does not give these bytes of the file at `path` back any more.
+    pub fn lose_bytes(&self, path: &Path, bytes: Range<u64>) {
+        self.faults().unreadable.push((path.to_owned(), bytes));
     }
 
     /// Whether the disk is full: nothing can be created or made longer, but bytes in place can be overwritten.
@@ -336,6 +344,12 @@ impl fmt::Debug for SimFile {
 impl File for SimFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         self.check_alive()?;
+        let end = offset + buffer.len() as u64;
+        let is_lost =
+            |(path, lost): &(PathBuf, Range<u64>)| *path == self.path && lost.start < end && offset < lost.end;
+        if self.disk.faults().unreadable.iter().any(is_lost) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
         Ok(self.file.content().read(to_usize(offset)?, buffer))
     }
 

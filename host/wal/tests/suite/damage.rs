@@ -157,3 +157,36 @@ pub(crate) fn a_lost_segment_damages_every_group_that_needs_it(layout: &dyn Layo
     let (_, recovered) = layout.open(&disk, options()).unwrap();
     assert_eq!(recovered.iter().map(|found| found.is_damaged).collect::<Vec<_>>(), [true, true, false]);
 }
+
+/// A device that does not give back a few kilobytes takes along those whose records stood there, and the node starts.
+pub(crate) fn m3_an_unreadable_block_damages_those_whose_records_stood_there(layout: &dyn Layout) {
+    let disk = SimDisk::new();
+    let (mut logs, _) = layout.open(&disk, options()).unwrap();
+    logs.commit(&[append(1, entries(1, 300, 1))]);
+    logs.commit(&[append(2, entries(1, 10, 1))]);
+    logs.truncate_prefix(group(1), 200);
+    logs.commit(&[append(3, entries(1, 10, 1))]);
+    let (path, offset) = record_of(&disk, 1, 100);
+    assert_ne!(path, record_of(&disk, 2, 1).0, "in another segment");
+    let lost = offset / 4096 * 4096;
+    disk.lose_bytes(&path, lost..lost + 4096);
+    let (logs, recovered) = layout.open(&disk, options()).unwrap();
+    assert!(recovered.iter().all(|found| !found.is_damaged), "nobody needs those records");
+    assert_eq!(read_back(&*logs, find(&recovered, 1)), entries(201, 100, 1));
+    drop(logs);
+    let (path, offset) = record_of(&disk, 1, 250);
+    disk.lose_bytes(&path, offset..offset + 1);
+    let (logs, recovered) = layout.open(&disk, options()).unwrap();
+    assert!(find(&recovered, 1).is_damaged);
+    assert!(!find(&recovered, 2).is_damaged && !find(&recovered, 3).is_damaged, "what came later is sound");
+    assert_eq!(read_back(&*logs, find(&recovered, 3)), entries(1, 10, 1));
+}
+
+/// At the end of the newest segment a torn tail and lost bytes look alike: nobody may take the log for whole.
+pub(crate) fn m3_an_unreadable_end_is_not_a_torn_tail(layout: &dyn Layout) {
+    let disk = three_groups(layout);
+    let (path, offset) = record_of(&disk, 2, 13);
+    disk.lose_bytes(&path, offset..offset + 1);
+    let (logs, recovered) = layout.open(&disk, options()).unwrap();
+    assert!(recovered.iter().all(|found| found.is_damaged) && logs.has_unknown_loss());
+}

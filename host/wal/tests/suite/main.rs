@@ -42,6 +42,8 @@ macro_rules! suite {
                 damage::a_flipped_byte_of_a_record_head_damages_every_group,
                 damage::a_torn_tail_damages_nobody,
                 damage::every_single_flipped_byte_is_survived,
+                damage::m3_an_unreadable_block_damages_those_whose_records_stood_there,
+                damage::m3_an_unreadable_end_is_not_a_torn_tail,
                 damage::damage_is_remembered_until_it_is_dealt_with,
                 damage::a_lost_segment_damages_every_group_that_needs_it,
                 history::crashes_keep_what_was_synced_and_invent_nothing,
