@@ -172,13 +172,15 @@ impl Node {
     /// largest one while the node is above its limit.
     pub(crate) fn tick_storage(&mut self) {
         let limit = UNFLUSHED_FACTOR_MAX.saturating_mul(self.config.flush_node_bytes);
-        self.is_storage_behind = self.hosted.values().map(bytes_unflushed).sum::<u64>() > limit;
+        let held: u64 = self.hosted.values().map(bytes_held).sum();
+        self.note_behind(held > limit);
         let gathered = |(group, hosted): (&GroupId, &Hosted)| (bytes_since(hosted), *group);
         let mut by_size: Vec<(u64, GroupId)> = self.hosted.iter().map(gathered).collect();
         let total: u64 = by_size.iter().map(|(bytes, _)| bytes).sum();
         let largest = by_size.iter().max().copied();
         by_size.retain(|(bytes, _)| *bytes > self.config.flush_replica_bytes);
-        if total > self.config.flush_node_bytes && by_size.is_empty() {
+        let may_hold = self.config.flush_node_bytes;
+        if (total > may_hold || (held > may_hold && total > 0)) && by_size.is_empty() {
             by_size.extend(largest);
         }
         let mut due: BTreeSet<GroupId> = by_size.into_iter().map(|(_, group)| group).collect();
@@ -311,9 +313,11 @@ fn bytes_since(hosted: &Hosted) -> u64 {
     }
 }
 
-fn bytes_unflushed(hosted: &Hosted) -> u64 {
+/// Bytes that a replica's rows take in memory because no flush has written them. Their log may be smaller, by what it costs
+/// to keep a row, or larger, where rows were replaced.
+fn bytes_held(hosted: &Hosted) -> u64 {
     match hosted {
-        Hosted::Running(replica) => replica.flush.bytes_since + replica.flush.bytes_running,
+        Hosted::Running(replica) => replica.storage.as_ref().map_or(0, |storage| storage.engine().unflushed_bytes()),
         Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
     }
 }

@@ -235,6 +235,7 @@ impl Node {
             group,
             storage: Some(partition),
             takes_data: !self.room.is_full(log),
+            is_outpaced: false,
             writes: BTreeMap::new(),
             reads: BTreeMap::new(),
             is_dirty: false,

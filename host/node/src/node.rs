@@ -365,6 +365,9 @@ impl Node {
         }
         let is_agreed = self.clock.word() == ClockWord::Agreed;
         let Some(replica) = self.running(group) else { return Err((Refusal::NotHosted, origin)) };
+        if replica.is_outpaced && group != GroupId::META {
+            return Err((Refusal::Busy("the disks of most replicas do not keep up with writes".to_owned()), origin));
+        }
         if replica.writes.len() >= PENDING_WRITES_MAX {
             let text = format!("{PENDING_WRITES_MAX} writes of the partition wait for their outcome");
             return Err((Refusal::Busy(text), origin));
@@ -388,9 +391,10 @@ impl Node {
     }
 
     fn handle_replication(&mut self, owner: Owner, from: ReplicaId, message: Bytes, now: Now) {
-        let Some(replica) = self.running_as(owner) else { return };
         match hedgerow_replication::Message::decode(message) {
+            Ok(message) if self.has_no_room_for(owner.group, &message) => {}
             Ok(message) => {
+                let Some(replica) = self.running_as(owner) else { return };
                 replica.group.handle_message(from, message, now.instant);
                 self.mark_dirty(owner.group);
             }

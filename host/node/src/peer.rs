@@ -205,6 +205,9 @@ pub struct Report {
     /// Data directories that are out of use, each with the reason.
     #[prost(string, repeated, tag = "40")]
     pub missing_directories: Vec<String>,
+    /// Whether its flushes do not keep up with writes.
+    #[prost(bool, tag = "33")]
+    pub is_behind: bool,
 }
 
 /// The file system of a data directory in a [`Report`].

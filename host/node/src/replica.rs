@@ -73,6 +73,8 @@ pub(crate) struct Replica {
     pub(crate) storage: Option<Partition>,
     /// Whether the disks have room for more of its data, here and at a majority.
     pub(crate) takes_data: bool,
+    /// Most of its voters' nodes do not flush as fast as it is written to.
+    pub(crate) is_outpaced: bool,
     pub(crate) writes: BTreeMap<Index, PendingWrite>,
     pub(crate) reads: BTreeMap<u64, PendingRead>,
     pub(crate) is_dirty: bool,

@@ -51,6 +51,7 @@ impl Node {
                 .iter()
                 .map(|(directory, reason)| format!("{}: {reason}", directory.display()))
                 .collect(),
+            is_behind: self.is_storage_behind,
         };
         if is_due {
             self.reports.last_sent = Some(now.instant);

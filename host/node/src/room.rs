@@ -12,7 +12,7 @@ use crate::node::Node;
 use crate::peer::Report;
 use crate::replica::{Hosted, Replica};
 use hedgerow_env::{Now, Space};
-use hedgerow_replication::Role;
+use hedgerow_replication::{Message, Role};
 use hedgerow_types::op::{Mutation, Write};
 use hedgerow_types::{GroupId, Instant, NodeId, Refusal, ReplicaId};
 use std::collections::BTreeSet;
@@ -28,6 +28,8 @@ const MARK_MAX: u64 = 1 << 30;
 const MARK_SHARE_MAX: u64 = 8;
 /// Writes return when so many parts in sixteen more than the watermark are free, so that they do not come and go.
 const RETURN_SIXTEENTHS: u64 = 18;
+/// Bytes of entries that a node takes although its flushes are behind.
+const TAKEN_WHEN_BEHIND: usize = 4 << 10;
 /// On a full disk what is at least so large is flushed at once, so that its log can go.
 const FLUSH_WHEN_FULL: u64 = 1 << 20;
 
@@ -40,6 +42,8 @@ pub(crate) struct Room {
     is_looking: bool,
     /// Replicas elsewhere whose nodes have told that they take no more.
     full_elsewhere: BTreeSet<(GroupId, ReplicaId)>,
+    /// Other nodes whose flushes do not keep up with writes.
+    behind_elsewhere: BTreeSet<NodeId>,
 }
 
 /// One data directory.
@@ -166,9 +170,25 @@ impl Node {
                 known.remove(&name)
             };
         }
-        if *known != before {
+        let behind = &mut self.room.behind_elsewhere;
+        let is_news = if report.is_behind { behind.insert(from) } else { behind.remove(&from) };
+        if is_news || self.room.full_elsewhere != before {
             self.update_stops();
         }
+    }
+
+    /// Notes whether flushes keep up with writes; leaders elsewhere hear at once of a change.
+    pub(crate) fn note_behind(&mut self, is_behind: bool) {
+        if std::mem::replace(&mut self.is_storage_behind, is_behind) != is_behind {
+            tracing::debug!(is_behind, "whether flushes are behind has changed");
+            self.reports.urgent.extend(self.hosted.keys().next().copied());
+        }
+    }
+
+    /// Whether what a leader sent is dropped, as a lossy link would: this node holds more unflushed rows than it may, and takes
+    /// it when the leader sends it again. What is small comes through: elections need it.
+    pub(crate) fn has_no_room_for(&self, group: GroupId, message: &Message) -> bool {
+        self.is_storage_behind && group != GroupId::META && message.entries_size() > TAKEN_WHEN_BEHIND
     }
 
     /// Decides for every group that is led here whether it takes more data.
@@ -176,7 +196,11 @@ impl Node {
         let room = &self.room;
         for hosted in self.hosted.values_mut() {
             if let Hosted::Running(replica) = hosted {
-                replica.takes_data = !room.is_full(replica.log) && has_majority_with_room(room, replica);
+                let group = replica.owner.group;
+                let is_full = |voter: &ReplicaId| room.full_elsewhere.contains(&(group, *voter));
+                let is_behind = |voter: &ReplicaId| room.behind_elsewhere.contains(&voter.node());
+                replica.takes_data = !room.is_full(replica.log) && has_majority_without(replica, is_full);
+                replica.is_outpaced = !has_majority_without(replica, is_behind);
             }
         }
     }
@@ -204,23 +228,24 @@ impl Node {
 
     fn unflushed_in(&self, log: usize) -> u64 {
         let of = |hosted: &Hosted| match hosted {
-            Hosted::Running(replica) if replica.log == log => replica.flush.bytes_since + replica.flush.bytes_running,
+            Hosted::Running(replica) if replica.log == log => {
+                replica.storage.as_ref().map_or(0, |storage| storage.engine().unflushed_bytes())
+            }
             Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
         };
         self.hosted.values().map(of).sum()
     }
 }
 
-/// Whether enough voters could take a write that they outvote those whose disks are full.
-fn has_majority_with_room(room: &Room, replica: &Replica) -> bool {
-    if room.full_elsewhere.is_empty() || replica.group.role() != Role::Leader {
-        return true;
-    }
-    let (group, membership) = (replica.owner.group, replica.group.membership());
-    [&membership.voters, &membership.voters_outgoing].into_iter().filter(|voters| !voters.is_empty()).all(|voters| {
-        let full = voters.iter().filter(|voter| room.full_elsewhere.contains(&(group, **voter))).count();
-        voters.len() - full > voters.len() / 2
-    })
+/// Whether the voters of a group that is led here outvote those that `cannot` take a write.
+fn has_majority_without(replica: &Replica, cannot: impl Fn(&ReplicaId) -> bool) -> bool {
+    let membership = replica.group.membership();
+    let halves = [&membership.voters, &membership.voters_outgoing];
+    replica.group.role() != Role::Leader
+        || halves
+            .into_iter()
+            .filter(|voters| !voters.is_empty())
+            .all(|voters| voters.len() - voters.iter().filter(|voter| cannot(voter)).count() > voters.len() / 2)
 }
 
 /// Whether a write may make more of what is stored.

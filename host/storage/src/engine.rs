@@ -45,6 +45,11 @@ pub trait Engine: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Bytes of rows in memory that no flush has written yet, with what it costs to keep them. Cheap enough to be asked often.
+    fn unflushed_bytes(&self) -> u64 {
+        self.stats().unflushed_bytes
+    }
+
     /// Sizes, for status and metrics.
     fn stats(&self) -> EngineStats;
 }

@@ -326,6 +326,10 @@ impl Engine for RocksEngine {
         (!is_over).then(|| self.classify(error, |source| EngineError::Write { source }))
     }
 
+    fn unflushed_bytes(&self) -> u64 {
+        self.state().unflushed.bytes()
+    }
+
     fn stats(&self) -> EngineStats {
         let state = self.state();
         let property = |name| state.db.as_ref().ok()?.property_int_value(name).ok().flatten();

@@ -85,6 +85,11 @@ impl Message {
         KINDS.iter().find(|known| known.0 == self.kind()).map_or("none", |known| known.2)
     }
 
+    /// Bytes of the entries that it brings.
+    pub fn entries_size(&self) -> usize {
+        self.core.entries.iter().map(|entry| entry.data.len()).sum()
+    }
+
     /// Who sent it.
     pub fn from(&self) -> ReplicaId {
         ReplicaId(self.core.from)

@@ -5,7 +5,7 @@
 #[path = "../reads/world.rs"]
 mod world;
 
-use hedgerow_node::Config;
+use hedgerow_node::{Config, Job};
 use hedgerow_types::{NodeId, Refusal};
 use hedgerow_wire::{Body, Extension, Reply};
 use serde_json::{Value, json};
@@ -93,6 +93,12 @@ impl Cluster {
         assert!(matches!(&reply, Reply::Update(update) if update.error == 0), "{reply:?}");
     }
 
+    /// Bytes of rows that a node holds in memory alone.
+    fn unflushed(&self, node: NodeId) -> u64 {
+        let replicas = self.world.machines[&node].node.replicas_for_inspection();
+        replicas.filter_map(|replica| replica.storage).map(|storage| storage.engine().unflushed_bytes()).sum()
+    }
+
     fn disk_states(&mut self) -> Vec<Value> {
         let status = self.world.admin(NodeId(1), "status", &json!({})).unwrap();
         status["nodes"].as_array().unwrap().iter().map(|node| node["disks"][0]["state"].clone()).collect()
@@ -174,4 +180,40 @@ fn n1_logs_without_space_wait_and_go_on() {
     }
     cluster.write(10).unwrap();
     assert_eq!(cluster.disk_states(), ["ok"; 3]);
+}
+
+/// Followers that cannot flush hold no more than they may, writes are refused once they are a majority, and they catch up.
+#[test]
+fn n2_followers_that_cannot_flush_push_back_before_memory_ends() {
+    let limit = 256 << 10;
+    let mut cluster = Cluster::new(|config| {
+        config.flush_replica_bytes = 16 << 10;
+        config.flush_node_bytes = limit / 4;
+    });
+    let places = cluster.world.replicas(cluster.key(0).partition);
+    for follower in &places.followers {
+        cluster.world.machines.get_mut(follower).unwrap().holds = |job| matches!(job, Job::Flush { .. });
+    }
+    let key = cluster.key(0);
+    let mut held = 0;
+    let refusal = (0..200).find_map(|_| {
+        cluster.world.run(60 * MS);
+        held = places.followers.iter().map(|follower| cluster.unflushed(*follower)).chain([held]).max().unwrap();
+        let number = cluster.world.send_write(&key, places.leader, &"v".repeat(16 << 10));
+        match cluster.world.wait(number).1.reply {
+            // The one that was on its way when they fell behind waits for them.
+            Reply::Failed(failure) if failure.refusal() == Some(Refusal::Expired) => None,
+            Reply::Failed(failure) => failure.refusal(),
+            _ => None,
+        }
+    });
+    let refusal = refusal.expect("a majority is behind").to_string();
+    assert!(refusal.contains("most replicas do not keep up"), "{refusal}");
+    assert!((limit..2 * limit).contains(&held), "{held} bytes at most");
+    for follower in places.followers {
+        cluster.world.let_go(follower);
+    }
+    cluster.world.run(Duration::from_secs(5));
+    cluster.world.write(&key, places.leader, "after");
+    assert!(NODES.iter().all(|node| cluster.unflushed(*node) < limit));
 }
