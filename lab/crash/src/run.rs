@@ -251,6 +251,8 @@ impl Checker<'_> {
             let mut random = Random::new(self.plan.seed ^ (state.moment as u64) << 20 ^ state.choice as u64);
             let mut image = disk.crash(*choice, &mut random);
             image.prune();
+            // The first choice everywhere.
+            let told = self.scenario.binding(&told, state.choice == 0);
             if self.seen.insert((image.hash(), told.fingerprint())) {
                 match self.check(&image, &told) {
                     Err(error) => self.report(*state, &disk, *choice, &error),

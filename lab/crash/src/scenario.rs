@@ -5,6 +5,7 @@ use crate::recorder;
 use crate::{replica, storage, wal};
 use anyhow::Result;
 use clap::ValueEnum;
+use hedgerow_wal::Durability;
 use std::path::Path;
 
 /// Something that writes files.
@@ -14,6 +15,8 @@ pub(crate) enum Scenario {
     Storage,
     /// The log of a data directory: rounds, full segments, segments used again, truncations, removals.
     Wal,
+    /// The same without syncs: what is reported survives the process, and after a power failure the log ends earlier.
+    WalOs,
     /// Both together, as a node uses them: synced, applied, flushed, cut.
     Replica,
     /// A file replaced with care, as the node replaces its own, for the checker's own tests.
@@ -28,12 +31,13 @@ pub(crate) enum Scenario {
 
 impl Scenario {
     /// What is of interest by itself.
-    pub(crate) const ALL: [Self; 3] = [Self::Storage, Self::Wal, Self::Replica];
+    pub(crate) const ALL: [Self; 4] = [Self::Storage, Self::Wal, Self::WalOs, Self::Replica];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Storage => "storage",
             Self::Wal => "wal",
+            Self::WalOs => "wal-os",
             Self::Replica => "replica",
             Self::Flawless => "flawless",
             Self::UnsyncedFile => "unsynced-file",
@@ -44,7 +48,7 @@ impl Scenario {
 
     fn flaw(self) -> Flaw {
         match self {
-            Self::Storage | Self::Wal | Self::Replica | Self::Flawless => Flaw::None,
+            Self::Storage | Self::Wal | Self::WalOs | Self::Replica | Self::Flawless => Flaw::None,
             Self::UnsyncedFile => Flaw::UnsyncedFile,
             Self::UnsyncedName => Flaw::UnsyncedName,
             Self::SharedName => Flaw::SharedName,
@@ -55,7 +59,7 @@ impl Scenario {
     pub(crate) fn usual_rounds(self) -> u64 {
         match self {
             Self::Storage => 16,
-            Self::Wal => 120,
+            Self::Wal | Self::WalOs => 120,
             Self::Replica => 40,
             Self::Flawless | Self::UnsyncedFile | Self::UnsyncedName | Self::SharedName => 5,
         }
@@ -65,12 +69,19 @@ impl Scenario {
     pub(crate) fn drive(self, root: &Path, rounds: u64) -> Result<()> {
         match self {
             Self::Storage => storage::drive(root, rounds),
-            Self::Wal => wal::drive(root, rounds),
+            Self::Wal => wal::drive(root, rounds, Durability::Fsync),
+            Self::WalOs => wal::drive(root, rounds, Durability::Os),
             Self::Replica => replica::drive(root, rounds),
             Self::Flawless | Self::UnsyncedFile | Self::UnsyncedName | Self::SharedName => {
                 flaw::drive(self.flaw(), root, rounds)
             }
         }
+    }
+
+    /// What counts of what was `told` after a crash that the system has, or has not, survived.
+    pub(crate) fn binding(self, told: &Told, is_kill: bool) -> Told {
+        let is_void = |word| self == Self::WalOs && !is_kill && word == Word::Durable;
+        Told(told.0.iter().filter(|(word, _)| !is_void(*word)).copied().collect())
     }
 
     /// Whether what it leaves after a crash in a second life can be told from what it was told.
@@ -83,7 +94,9 @@ impl Scenario {
         match self {
             Self::Storage => storage::live_on(root),
             Self::Replica => replica::live_on(root),
-            Self::Wal | Self::Flawless | Self::UnsyncedFile | Self::UnsyncedName | Self::SharedName => Ok(()),
+            Self::Wal | Self::WalOs | Self::Flawless | Self::UnsyncedFile | Self::UnsyncedName | Self::SharedName => {
+                Ok(())
+            }
         }
     }
 
@@ -91,7 +104,8 @@ impl Scenario {
     pub(crate) fn check(self, root: &Path, rounds: u64, told: &Told) -> Result<()> {
         match self {
             Self::Storage => storage::check(root, told),
-            Self::Wal => wal::check(root, rounds, told),
+            Self::Wal => wal::check(root, rounds, Durability::Fsync, told),
+            Self::WalOs => wal::check(root, rounds, Durability::Os, told),
             Self::Replica => replica::check(root, told),
             Self::Flawless | Self::UnsyncedFile | Self::UnsyncedName | Self::SharedName => {
                 flaw::check(self.flaw(), root, told)

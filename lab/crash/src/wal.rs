@@ -13,8 +13,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const GROUPS: u64 = 4;
-const OPTIONS: Options =
-    Options { segment_size: 16 << 10, durability: Durability::Fsync, segments_max: 4, recycle_max: 2 };
 /// The log is opened anew every so many rounds.
 const OPEN_EVERY: u64 = 40;
 /// Entries up to so many below the last are kept.
@@ -140,13 +138,14 @@ fn dir(root: &Path) -> PathBuf {
     root.join("log")
 }
 
-fn open(root: &Path) -> Result<(Log, Vec<Recovered>)> {
-    Ok(Log::open(Arc::new(OsDisk), &dir(root), OPTIONS)?)
+fn open(root: &Path, durability: Durability) -> Result<(Log, Vec<Recovered>)> {
+    let options = Options { segment_size: 16 << 10, durability, segments_max: 4, recycle_max: 2 };
+    Ok(Log::open(Arc::new(OsDisk), &dir(root), options)?)
 }
 
 /// What is recorded.
-pub(crate) fn drive(root: &Path, rounds: u64) -> Result<()> {
-    let mut log = Rounds::new(open(root)?.0);
+pub(crate) fn drive(root: &Path, rounds: u64, durability: Durability) -> Result<()> {
+    let mut log = Rounds::new(open(root, durability)?.0);
     let mut groups = Groups::new();
     for round in 1..=rounds {
         tell(Word::Given, round);
@@ -155,7 +154,7 @@ pub(crate) fn drive(root: &Path, rounds: u64) -> Result<()> {
         log.tend()?;
         if round.is_multiple_of(OPEN_EVERY) {
             drop(log);
-            log = Rounds::new(open(root)?.0);
+            log = Rounds::new(open(root, durability)?.0);
         }
     }
     Ok(())
@@ -170,10 +169,10 @@ fn run(log: &mut Rounds, submission: Submission) -> Result<()> {
 }
 
 /// What must hold after a crash, and in the life after it.
-pub(crate) fn check(root: &Path, rounds: u64, told: &Told) -> Result<()> {
+pub(crate) fn check(root: &Path, rounds: u64, durability: Durability, told: &Told) -> Result<()> {
     let history = History::new(rounds);
     let (durable, given) = (told.largest(Word::Durable), told.largest(Word::Given));
-    let (log, found) = open(root).context("opening")?;
+    let (log, found) = open(root, durability).context("opening")?;
     for id in 1..=GROUPS {
         let mut possible = history.possible(id, durable, given);
         if possible.contains(&None) {
@@ -183,10 +182,10 @@ pub(crate) fn check(root: &Path, rounds: u64, told: &Told) -> Result<()> {
         verify(&log, &found, id, &possible).context("after opening")?;
     }
     drop(log);
-    let (log, again) = open(root).context("opening once more")?;
+    let (log, again) = open(root, durability).context("opening once more")?;
     ensure!(found == again, "a second opening finds something else: {again:?} instead of {found:?}");
     let expected = live_on(log, &found).context("going on")?;
-    let (log, found) = open(root).context("opening after going on")?;
+    let (log, found) = open(root, durability).context("opening after going on")?;
     (1..=GROUPS).try_for_each(|id| verify(&log, &found, id, &[expected.get(&id)])).context("after going on")
 }
 
