@@ -40,7 +40,8 @@ impl Client {
     /// As [`Client::connect`], with settings.
     pub async fn connect_with<A: AsRef<str>>(addresses: &[A], options: ClientOptions) -> Result<Self> {
         let seeds = resolve(addresses, options.connect_timeout).await?;
-        let cluster = Arc::new(Cluster::new(seeds, options));
+        let names = addresses.iter().map(|address| address.as_ref().trim().to_owned()).collect();
+        let cluster = Arc::new(Cluster::new(seeds, options).with_names(names));
         let client = Self { cluster, tables: Arc::new(Mutex::new(BTreeMap::new())) };
         client.ping().await?;
         Ok(client)
@@ -123,7 +124,8 @@ impl Client {
     }
 }
 
-async fn resolve<A: AsRef<str>>(addresses: &[A], limit: Duration) -> Result<Vec<Address>> {
+/// What `addresses` stand for, each once.
+pub(crate) async fn resolve<A: AsRef<str>>(addresses: &[A], limit: Duration) -> Result<Vec<Address>> {
     let mut seeds: Vec<Address> = Vec::new();
     let mut failure = Error::invalid("no address was given");
     for address in addresses {

@@ -24,6 +24,8 @@ use tokio::time::{Instant, sleep};
 pub(crate) const ANY_NODE_PATIENCE: Duration = Duration::from_millis(500);
 /// Most addresses remembered.
 const ADDRESSES_MAX: usize = 1_024;
+/// How long looking up one name again may take.
+const LOOK_UP_MAX: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(crate) struct Cluster {
@@ -44,6 +46,8 @@ pub(crate) struct Cluster {
     request_ids: AtomicU64,
     random: Mutex<Random>,
     nodes: Mutex<Nodes>,
+    /// The seeds that were given by name: what they stand for may change.
+    names: Vec<String>,
 }
 
 /// The known nodes, and which of them is asked next.
@@ -83,6 +87,7 @@ impl Cluster {
             options,
             random: Mutex::new(random),
             nodes: Mutex::new(Nodes { addresses: seeds, turn }),
+            names: Vec::new(),
         }
     }
 
@@ -156,6 +161,7 @@ impl Cluster {
             }
             if !pause.is_zero() {
                 sleep(pause).await;
+                self.look_up_again(attempt / nodes).await;
             }
         }
     }
@@ -184,8 +190,24 @@ impl Cluster {
         }
     }
 
+    /// What names stand for may have changed if no node answers at what they stood for: asks again, lap by lap less often.
+    async fn look_up_again(&self, lap: u32) {
+        if !lap.is_power_of_two() || self.names.is_empty() {
+            return;
+        }
+        let found = crate::client::resolve(&self.names, LOOK_UP_MAX).await;
+        self.note_nodes(found.into_iter().flatten());
+    }
+
     fn node_count(&self) -> usize {
         lock(&self.nodes).addresses.len().max(1)
+    }
+
+    /// As it is, for seeds that were given as `names`.
+    pub(crate) fn with_names(mut self, mut names: Vec<String>) -> Self {
+        names.retain(|name| name.parse::<Address>().is_err());
+        self.names = names;
+        self
     }
 
     /// The known addresses in turn, those that could not be reached a moment ago last.

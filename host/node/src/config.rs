@@ -54,11 +54,11 @@ pub const PEER_BACKLOG_MAX: usize = 64 << 20;
 pub struct Config {
     /// This node.
     pub node: NodeId,
-    /// `ip:port` at which clients and other nodes reach it.
+    /// `ip:port` or `name:port` at which clients and other nodes reach it.
     pub address: String,
-    /// `ip:port` to listen on; the same, unless the machine is reached through another one.
+    /// `ip:port` or `name:port` to listen on; the same, unless the machine is reached through another one.
     pub listen: String,
-    /// `ip:port` of every node of the cluster, this one included.
+    /// `ip:port` or `name:port` of every node of the cluster, this one included.
     pub peers: BTreeMap<NodeId, String>,
     /// The nodes that hold the cluster's metadata.
     pub meta_nodes: Vec<NodeId>,

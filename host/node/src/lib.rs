@@ -25,6 +25,7 @@
 //! | `hosting.rs` | acting on the catalogue: which replicas are here, and in which group |
 //! | `fault.rs` | faults made on request |
 //! | `files.rs` | how many replicas and connections the limit of open files allows |
+//! | `address.rs` | where the nodes are |
 //! | `report.rs` | what nodes tell each other |
 //! | `strangers.rs` | nodes of another cluster |
 //! | `founding.rs`, `identity.rs`, `open.rs`, `recover.rs` | starting |
@@ -34,6 +35,7 @@
 //! | `peer.rs` | the form of what nodes say to each other |
 //! | `os.rs`, `os/` | sockets, threads, disks |
 
+mod address;
 mod admin;
 mod admin_client;
 mod asks;

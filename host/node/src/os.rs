@@ -6,6 +6,7 @@
 //! and jobs in one go.
 #![allow(clippy::disallowed_methods, reason = "this file is where the node meets the runtime: it spawns its tasks")]
 
+mod address;
 mod client;
 mod fault;
 mod peer;
@@ -16,7 +17,7 @@ use fault::Faults;
 use hedgerow_env::os::{OsClock, give_way, spawn_thread};
 use hedgerow_env::{Clock, Disk};
 use hedgerow_storage::Engines;
-use hedgerow_types::{Instant, NodeId};
+use hedgerow_types::Instant;
 use hedgerow_wal::{Committer, Round};
 use peer::Peers;
 use std::cell::{Cell, RefCell};
@@ -25,7 +26,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::LocalSet;
 
@@ -129,7 +130,12 @@ pub fn start(config: Config, disk: Arc<dyn Disk>, engines: Arc<dyn Engines>) -> 
     let listener = listen(&config.listen)?;
     let name = format!("node-{}", config.node.0);
     let context = (Arc::clone(&disk), Arc::clone(&engines));
-    let opened = Node::open(config, disk, engines, OsClock.read())?;
+    let own = address::look_up(&config.address).ok().and_then(|found| found.into_iter().next());
+    let own = own.or_else(|| listener.local_addr().ok());
+    let mut opened = Node::open(config, disk, engines, OsClock.read())?;
+    if let Some(own) = own {
+        opened.node.note_address(opened.node.id(), own);
+    }
     let (events, inbox) = mpsc::unbounded_channel();
     let (state_sender, state) = watch::channel(State::Starting);
     let stop = events.clone();
@@ -143,18 +149,23 @@ pub fn start(config: Config, disk: Arc<dyn Disk>, engines: Arc<dyn Engines>) -> 
 
 fn listen(address: &str) -> Result<std::net::TcpListener, StartError> {
     let refused = |source| StartError::Listen { address: address.to_owned(), source };
-    let parsed: SocketAddr =
-        address.parse().map_err(|_| refused(io::Error::other("an address has the form 127.0.0.1:34601")))?;
-    let socket =
-        socket2::Socket::new(socket2::Domain::for_address(parsed), socket2::Type::STREAM, None).map_err(refused)?;
-    let bound = || {
-        // A node that was killed leaves connections behind that would keep the address for a minute.
-        socket.set_reuse_address(true)?;
-        socket.bind(&parsed.into())?;
-        socket.listen(BACKLOG as i32)?;
-        socket.set_nonblocking(true)
-    };
-    bound().map_err(refused)?;
+    let mut failed = io::Error::other("it stands for no address");
+    for socket in address::look_up(address).map_err(refused)? {
+        match bind(socket) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failed = error,
+        }
+    }
+    Err(refused(failed))
+}
+
+fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+    // A node that was killed leaves connections behind that would keep the address for a minute.
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG as i32)?;
+    socket.set_nonblocking(true)?;
     Ok(socket.into())
 }
 
@@ -401,19 +412,4 @@ fn carry_out(
     }
     host.faults.obey(outbox.faults);
     outbox.failure.map_or(Ok(()), Err)
-}
-
-/// Connects to `address` with the settings that all our connections have.
-pub(crate) async fn connect(address: &str) -> io::Result<tokio::net::TcpStream> {
-    let address: SocketAddr = address.parse().map_err(io::Error::other)?;
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.set_nodelay(true)?;
-    let stream = socket.connect(address).await?;
-    // Where the port lies in the range of outgoing ones and nobody listens, a socket can be connected to itself.
-    if stream.local_addr()? == stream.peer_addr()? { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(stream) }
-}
-
-/// The address that `node` is reached at.
-pub(crate) fn address_of(node: &Node, peer: NodeId) -> Option<String> {
-    node.address_text(peer).map(|text| text.to_string())
 }

@@ -7,6 +7,7 @@ use crate::replica::{Hosted, Replica};
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
 use hedgerow_types::{GroupId, Instant, NodeId, ReplicaId, Term};
+use hedgerow_wire::Text;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The newest word of every node.
@@ -19,6 +20,8 @@ pub(crate) struct Reports {
     /// Groups whose leader changed here, or whose replica has begun to serve, and that the others should hear of at once.
     pub(crate) urgent: BTreeSet<GroupId>,
     last_sent: Option<Instant>,
+    /// Where the nodes were reached last.
+    pub(crate) addresses: BTreeMap<NodeId, Text>,
 }
 
 impl Node {

@@ -13,7 +13,7 @@ use hedgerow_env::Now;
 use hedgerow_placement::Settings;
 use hedgerow_placement::option::DenyAnswer;
 use hedgerow_types::op::{Mutation, Read, ReadReply, Write, WriteReply};
-use hedgerow_types::{ClientId, GroupId, Index, NodeId, Refusal, Sequence, TableId};
+use hedgerow_types::{ClientId, GroupId, Index, Refusal, Sequence, TableId};
 use hedgerow_wire::serve::{self, Denied, Ident, Operation, TableKind};
 use hedgerow_wire::{
     Body, Class, ErrorName, Extension, Header, Method, Rejected, Reply, ReplyExtension, Request, Text,
@@ -245,13 +245,6 @@ impl Node {
     fn ident(&self, caller: &Caller) -> Ident<'_> {
         let (app_id, partition_index) = (caller.app_id, caller.partition_index);
         Ident { app_id, partition_index, server: &self.address, table: caller.kind }
-    }
-
-    /// The address of `node` as a reply carries it.
-    pub(crate) fn address_text(&self, node: NodeId) -> Option<Text> {
-        let known = self.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&node));
-        let address = known.map(|node| node.address.as_str()).or(self.config.peers.get(&node).map(String::as_str));
-        address.map(Text::from)
     }
 
     fn note_slow_request(&mut self, caller: &Caller, now: Now) {

@@ -94,12 +94,6 @@ impl Node {
         Some(Box::new(Tied { name, peer, other: tie.attempt }))
     }
 
-    fn node_at(&self, address: &str) -> Option<NodeId> {
-        let mut nodes = self.catalogue.iter().flat_map(|catalogue| &catalogue.nodes);
-        let known = nodes.find(|(_, node)| node.address == address).map(|(id, _)| *id);
-        known.or_else(|| self.config.peers.iter().find(|(_, it)| *it == address).map(|(id, _)| *id))
-    }
-
     /// A tied attempt has begun here.
     pub(crate) fn begin_tied(&mut self, tie: &Tied, now: Now) {
         self.ties.begun_count += 1;

@@ -67,8 +67,7 @@ impl Cluster {
             for directory in cluster.data_directories(number) {
                 fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
             }
-            let path = cluster.config_path(number);
-            fs::write(&path, cluster.config(number)).with_context(|| format!("writing {}", path.display()))?;
+            cluster.write_config(number)?;
         }
         Ok(cluster)
     }
@@ -116,6 +115,18 @@ impl Cluster {
     /// Changes where a node keeps its data, from its next start on.
     pub fn set_place(&mut self, number: usize, place: Place) {
         self.members[number - 1].place = place;
+    }
+
+    /// Gives a node another port, from its next start on. Its own configuration says so; those of the others do not.
+    pub fn change_address(&mut self, number: usize, host: &str) -> Result<()> {
+        self.members[number - 1].address = format!("{host}:{}", port::free_port()?);
+        self.write_config(number)
+    }
+
+    /// Gives every node another port, on the machine that is called `host`, from the next start on.
+    pub fn change_addresses(&mut self, host: &str) -> Result<()> {
+        self.numbers().try_for_each(|number| self.change_address(number, host))?;
+        self.numbers().try_for_each(|number| self.write_config(number))
     }
 
     /// `kill -9`.
@@ -189,6 +200,11 @@ impl Cluster {
 
     fn config_path(&self, number: usize) -> PathBuf {
         self.home(number).join("serve.toml")
+    }
+
+    fn write_config(&self, number: usize) -> Result<()> {
+        let path = self.config_path(number);
+        fs::write(&path, self.config(number)).with_context(|| format!("writing {}", path.display()))
     }
 
     fn config(&self, number: usize) -> String {

@@ -18,7 +18,7 @@ use std::time::Duration;
 #[serde(deny_unknown_fields)]
 pub(crate) struct ServeConfig {
     node: u16,
-    listen: Option<SocketAddr>,
+    listen: Option<String>,
     data: Vec<PathBuf>,
     peers: Vec<Peer>,
     #[serde(default)]
@@ -47,7 +47,7 @@ pub(crate) struct ServeConfig {
 #[serde(deny_unknown_fields)]
 struct Peer {
     node: u16,
-    address: SocketAddr,
+    address: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -145,6 +145,15 @@ struct Faults {
     allowed: bool,
 }
 
+/// An address is `ip:port`, or `name:port`, which is looked up when it is needed.
+fn check_address(setting: &str, address: &str) -> anyhow::Result<()> {
+    let is_name = |name: &str| !name.is_empty() && !name.contains([':', '/', ' ']);
+    let is_address = address.parse::<SocketAddr>().is_ok()
+        || address.rsplit_once(':').is_some_and(|(name, port)| is_name(name) && port.parse::<u16>().is_ok());
+    ensure!(is_address, "{setting}: {address:?} is not of the form 10.0.0.1:34601 or node-1.example:34601");
+    Ok(())
+}
+
 impl ServeConfig {
     /// What the storage engine is told.
     pub(crate) fn storage(&self) -> RocksSettings {
@@ -160,7 +169,8 @@ impl ServeConfig {
         let mut peers = BTreeMap::new();
         for peer in &self.peers {
             ensure!(peer.node > 0, "peers: node numbers begin at 1");
-            let before = peers.insert(NodeId(peer.node), peer.address.to_string());
+            check_address("peers.address", &peer.address)?;
+            let before = peers.insert(NodeId(peer.node), peer.address.clone());
             ensure!(before.is_none(), "peers: node {} is listed twice", peer.node);
         }
         ensure!(!self.data.is_empty(), "data: at least one directory is needed");
@@ -176,7 +186,8 @@ impl ServeConfig {
         ensure!((100..=60_000).contains(&self.clock.skew_max_ms), "clock.skew_max_ms: allowed are 100 to 60000");
         let node = NodeId(self.node);
         let own = peers.get(&node).with_context(|| format!("peers: node {} itself is not listed", self.node))?;
-        let address = self.listen.map_or_else(|| own.clone(), |listen| listen.to_string());
+        self.listen.iter().try_for_each(|listen| check_address("listen", listen))?;
+        let address = self.listen.unwrap_or_else(|| own.clone());
         let mut config = Config::new(node, peers, self.data, seed);
         config.listen = address;
         config.labels = self.labels;
@@ -212,6 +223,15 @@ mod tests {
         let peers = "peers = [{ node = 1, address = \"127.0.0.1:1\" }]";
         let config: ServeConfig = toml::from_str(&format!("node = 1\ndata = [\"d\"]\n{peers}\n{settings}"))?;
         config.into_node(1)
+    }
+
+    #[test]
+    fn m4_addresses_may_have_names() {
+        assert_eq!(config("listen = \"localhost:34601\"").unwrap().listen, "localhost:34601");
+        for wrong in ["localhost", "localhost:", ":1", "a b:1", "http://a:1", "a:70000"] {
+            let error = config(&format!("listen = {wrong:?}")).unwrap_err().to_string();
+            assert!(error.starts_with("listen: ") && error.contains("node-1.example:34601"), "{error}");
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Connections between nodes: each node dials every other one and sends on that connection; what it receives comes on
 //! those that the others dialled.
 
+use super::address::{connect, resolve};
 use super::client::read;
-use super::{Host, OsClock, address_of, connect};
+use super::{Host, OsClock};
 use crate::Node;
 use crate::config::PEER_BACKLOG_MAX;
 use crate::peer::{GREETING_SIZE, greeting, read_greeting, take};
@@ -79,10 +80,7 @@ pub(crate) fn start(host: &Rc<Host>) {
 async fn keep_connected(host: Rc<Host>, peer: NodeId, link: Rc<Link>) {
     let mut pause = RECONNECT.0;
     loop {
-        let address = address_of(&host.node.borrow(), peer);
-        let Some(address) = address else { return };
-        let connected = tokio::time::timeout(CONNECT_MAX, connect(&address)).await;
-        if let Ok(Ok(stream)) = connected {
+        if let Some(stream) = dial(&host, peer).await {
             pause = RECONNECT.0;
             let error = transmit(&host, &link, stream).await;
             *link.state.borrow_mut() = LinkState::default();
@@ -91,6 +89,27 @@ async fn keep_connected(host: Rc<Host>, peer: NodeId, link: Rc<Link>) {
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(RECONNECT.1);
     }
+}
+
+/// Tries every address that the node may be at. Names are looked up each time: what they stand for may have changed.
+async fn dial(host: &Host, peer: NodeId) -> Option<TcpStream> {
+    let addresses = host.node.borrow().addresses_of(peer);
+    for address in addresses {
+        let found = match resolve(&address).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::debug!(node = peer.0, address, %error, "a node's name could not be looked up");
+                continue;
+            }
+        };
+        for socket in found {
+            if let Ok(Ok(stream)) = tokio::time::timeout(CONNECT_MAX, connect(socket)).await {
+                host.node.borrow_mut().note_address(peer, socket);
+                return Some(stream);
+            }
+        }
+    }
+    None
 }
 
 /// Greets, then writes what could not be written at once, until the connection breaks.

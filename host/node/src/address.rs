@@ -1,0 +1,49 @@
+//! Where the nodes are: what the configuration says, what they say themselves, and what the catalogue remembers.
+//!
+//! The configuration is the newest word of the operator and comes first: the catalogue can only be changed once nodes have found each
+//! other. An address at which a node was reached is what clients are told, because it needs no looking up.
+
+use crate::node::Node;
+use hedgerow_types::NodeId;
+use hedgerow_wire::Text;
+use std::net::SocketAddr;
+
+impl Node {
+    /// Every address that `peer` may be reached at, the best first. Those that the configuration gives to other nodes are not among
+    /// them: somebody else is there now.
+    pub(crate) fn addresses_of(&self, peer: NodeId) -> Vec<String> {
+        let configured = self.config.peers.get(&peer);
+        let said = self.reports.nodes.get(&peer).map(|(report, _)| &report.address);
+        let kept = self.catalogue.as_ref().and_then(|it| it.nodes.get(&peer)).map(|node| &node.address);
+        let is_of_another =
+            |address: &str| self.config.peers.iter().any(|(node, other)| *node != peer && other == address);
+        let mut addresses: Vec<String> = Vec::new();
+        for address in configured.into_iter().chain(said).chain(kept) {
+            if !addresses.contains(address) && !is_of_another(address) {
+                addresses.push(address.clone());
+            }
+        }
+        addresses
+    }
+
+    /// `node` was reached at `address`.
+    pub fn note_address(&mut self, node: NodeId, address: SocketAddr) {
+        let text = Text::from(address.to_string().as_str());
+        if node == self.config.node {
+            self.address = text.clone();
+        }
+        self.reports.addresses.insert(node, text);
+    }
+
+    /// The address of `node` as a reply carries it.
+    pub(crate) fn address_text(&self, node: NodeId) -> Option<Text> {
+        let reached = self.reports.addresses.get(&node).cloned();
+        reached.or_else(|| self.addresses_of(node).first().map(|address| Text::from(address.as_str())))
+    }
+
+    /// The node that replies call by `address`.
+    pub(crate) fn node_at(&self, address: &str) -> Option<NodeId> {
+        let mut nodes = self.config.peers.keys().copied();
+        nodes.find(|node| self.address_text(*node).is_some_and(|text| text.as_str() == address))
+    }
+}
