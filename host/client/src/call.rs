@@ -299,7 +299,7 @@ impl<'a> Call<'a> {
         if self.renew_number(&refusal) {
             return None;
         }
-        let error = Error::new(ErrorKind::from(&refusal), refusal.to_string());
+        let error = Error::new(ErrorKind::from(&refusal), refusal_text(&refusal, failure));
         // A write carries its number, so that sending it again is always harmless.
         let reaction = self.reaction(target, Failure::Refused(&refusal));
         self.react(reaction, error).await
@@ -381,6 +381,9 @@ impl<'a> Call<'a> {
 
     /// Waits as `reaction` says; gives the error if there is no time or reason for another attempt.
     pub(crate) async fn react(&mut self, reaction: Reaction, error: Error) -> Option<Error> {
+        // A node that could be asked knows more of why nobody serves than one that could not.
+        let told = self.last_error.take().filter(|told| told.kind() == ErrorKind::Unavailable);
+        let error = told.filter(|_| error.kind() == ErrorKind::Unreachable).unwrap_or(error);
         let after = match reaction {
             Reaction::Fail => return Some(error),
             Reaction::Retry { after } => after,
@@ -449,5 +452,14 @@ fn timed_out(cause: &Error) -> Error {
             Error::new(cause.kind(), format!("gave up at the deadline: {}", cause.message()))
         }
         _ => Error::new(ErrorKind::Timeout, format!("the deadline passed: {}", cause.message())),
+    }
+}
+
+/// What a refusal says to people. A node that knows no leader tells why.
+fn refusal_text(refusal: &Refusal, failure: &reply::Failure) -> String {
+    let told = failure.detail.as_ref().map(|detail| detail.message.to_string()).unwrap_or_default();
+    match refusal {
+        Refusal::NotLeader { .. } if !told.is_empty() => told,
+        _ => refusal.to_string(),
     }
 }

@@ -56,7 +56,8 @@ pub(crate) enum Asker {
 #[derive(Debug, Default)]
 pub(crate) struct AdminCalls {
     last: u64,
-    passed_on: BTreeMap<u64, (Asker, Instant)>,
+    /// By number: who asked, until when it may take, and which node was asked.
+    passed_on: BTreeMap<u64, (Asker, Instant, NodeId)>,
     gathering: BTreeMap<u64, Gathering>,
     /// Long reads under way: which call they are for, and which group they read.
     reads: BTreeMap<u64, (u64, Owner)>,
@@ -366,7 +367,7 @@ impl Node {
     fn pass_on(&mut self, to: NodeId, (command, argument): (&str, &str), asker: Asker, now: Now, wait: Duration) {
         self.admin.last += 1;
         let id = self.admin.last;
-        self.admin.passed_on.insert(id, (asker, now.instant + wait));
+        self.admin.passed_on.insert(id, (asker, now.instant + wait, to));
         let request = AdminRequest { id, command: command.to_owned(), argument: argument.to_owned() };
         self.send(to, &Frame::AdminRequest(request));
     }
@@ -387,7 +388,7 @@ impl Node {
     }
 
     pub(crate) fn handle_admin_reply(&mut self, reply: AdminReply) {
-        let Some((asker, _)) = self.admin.passed_on.remove(&reply.id) else { return };
+        let Some((asker, _, _)) = self.admin.passed_on.remove(&reply.id) else { return };
         let answer = if reply.refusal_kind == 0 {
             serde_json::from_str(&reply.answer).map_err(|error| Refusal::NotReady(error.to_string()))
         } else {
@@ -404,11 +405,19 @@ impl Node {
 
     pub(crate) fn tick_admin(&mut self, now: Now) {
         let late = |deadline: &Instant| *deadline <= now.instant;
+        // Of several answers the one that does not come is told by its node, and as soon as that is down.
+        let is_over = |(asker, deadline, node): &(Asker, Instant, NodeId)| {
+            late(deadline) || (matches!(asker, Asker::Gather(_)) && !self.is_alive(*node, now))
+        };
         let ids: Vec<u64> =
-            self.admin.passed_on.iter().filter(|(_, (_, deadline))| late(deadline)).map(|(id, _)| *id).collect();
+            self.admin.passed_on.iter().filter(|(_, waiting)| is_over(waiting)).map(|(id, _)| *id).collect();
         for id in ids {
-            if let Some((asker, _)) = self.admin.passed_on.remove(&id) {
-                self.answer_admin(asker, Err(Refusal::Expired));
+            match self.admin.passed_on.remove(&id) {
+                Some((Asker::Gather(call), _, node)) => {
+                    self.handle_part(call, Err(format!("node {} did not answer", node.0)));
+                }
+                Some((asker, _, _)) => self.answer_admin(asker, Err(Refusal::Expired)),
+                None => {}
             }
         }
         let calls: Vec<u64> =

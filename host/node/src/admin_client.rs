@@ -128,8 +128,10 @@ impl Node {
         let group = GroupId { table: table.id, partition: index as u32 };
         let known = self.leader_of(group).filter(|(_, leader)| partition.replica(*leader).is_some());
         // Go fails the whole table over one partition without a primary: a replica that may not lead is a better answer
-        // than none, since it says so and the client asks again.
-        let leader = known.map_or(partition.preferred_leader, |(_, leader)| leader);
+        // than none, since it says so and the client asks again. One on a node that is down says nothing.
+        let is_up = |replica: &ReplicaId| self.is_alive(replica.node(), now);
+        let candidates = known.map(|(_, leader)| leader).into_iter().chain([partition.preferred_leader]);
+        let leader = candidates.chain(partition.voters()).find(is_up).unwrap_or(partition.preferred_leader);
         let others = partition.voters().filter(|replica| *replica != leader && self.is_alive(replica.node(), now));
         PartitionConfig {
             pid: PartitionId { app_id: table.id.0 as i32, partition_index: index },

@@ -130,6 +130,12 @@ impl Node {
             || self.reports.nodes.get(&node).is_some_and(|(_, heard)| now.instant.since(*heard) < DEAD_AFTER)
     }
 
+    /// As [`Node::is_alive`] at the last tick, for where no time is at hand.
+    pub(crate) fn was_alive(&self, node: NodeId) -> bool {
+        let heard = self.reports.nodes.get(&node).map(|(_, heard)| *heard);
+        node == self.config.node || heard.is_some_and(|heard| self.last_tick.since(heard) < DEAD_AFTER)
+    }
+
     /// The nodes that have been heard of lately, this one included.
     pub(crate) fn alive_nodes(&self, now: Now) -> BTreeSet<NodeId> {
         self.config.peers.keys().copied().filter(|node| self.is_alive(*node, now)).collect()

@@ -14,6 +14,7 @@ use hedgerow_placement::Settings;
 use hedgerow_placement::option::DenyAnswer;
 use hedgerow_types::op::{Mutation, Read, ReadReply, Write, WriteReply};
 use hedgerow_types::{ClientId, GroupId, Index, Refusal, Sequence, TableId};
+use hedgerow_wire::reply::Failure;
 use hedgerow_wire::serve::{self, Denied, Ident, Operation, TableKind};
 use hedgerow_wire::{
     Body, Class, ErrorName, Extension, Header, Method, Rejected, Reply, ReplyExtension, Request, Text,
@@ -210,7 +211,11 @@ impl Node {
             Refusal::NotLeader { leader: Some(node) } => self.address_text(*node),
             _ => None,
         };
-        self.answer(caller, &Reply::refused(refusal, leader.as_ref()), Reflected::default());
+        let mut failure = Failure::new(refusal, leader.as_ref());
+        if let (Refusal::NotLeader { leader: None }, Some(detail)) = (refusal, &mut failure.detail) {
+            detail.message = Text::from(self.no_leader_text(caller.group()).as_str());
+        }
+        self.answer(caller, &Reply::Failed(failure), Reflected::default());
     }
 
     pub(crate) fn answer(&mut self, caller: &Caller, reply: &Reply, reflected: Reflected) {

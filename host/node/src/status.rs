@@ -3,8 +3,8 @@
 use crate::node::Node;
 use crate::peer::{DiskReport, PeerReport, ReplicaReport, ReplicaState};
 use hedgerow_env::Now;
-use hedgerow_placement::{Replica, ReplicaRole, Table, TableKind, TableState};
-use hedgerow_types::{GroupId, Refusal};
+use hedgerow_placement::{Catalogue, Replica, ReplicaRole, Table, TableKind, TableState};
+use hedgerow_types::{GroupId, Refusal, ReplicaId, Term};
 use serde_json::{Value, json};
 
 impl Node {
@@ -25,6 +25,7 @@ impl Node {
         Ok(json!({
             "cluster": format!("{:016x}", catalogue.cluster),
             "catalogue_version": catalogue.version,
+            "summary": self.summary(catalogue, now),
             "metadata": self.partition_status(GroupId::META, now),
             "time": self.clock_word(),
             "nodes": self.config.peers.keys().map(|node| self.node_status(*node, now)).collect::<Vec<_>>(),
@@ -35,7 +36,11 @@ impl Node {
     fn node_status(&self, node: hedgerow_types::NodeId, now: Now) -> Value {
         let report = self.reports.nodes.get(&node).map(|(report, _)| report);
         let replicas = report.map_or(&[][..], |report| &report.replicas);
-        let leaders = replicas.iter().filter(|replica| replica.state == ReplicaState::Leader as u32).count();
+        let is_leader = |replica: &&ReplicaReport| {
+            let group = GroupId::from_u64(replica.group);
+            self.confirmed_leader(group, now).is_some_and(|(_, leader)| leader.0 == replica.replica)
+        };
+        let leaders = replicas.iter().filter(is_leader).count();
         let (slow_score, is_slow) = self.slow_score(node);
         let missing = report.map_or(&[][..], |report| &report.missing_directories);
         json!({
@@ -57,6 +62,40 @@ impl Node {
         })
     }
 
+    /// The leader of `group` and its term, as a majority of its voters that is up knows them.
+    pub(crate) fn confirmed_leader(&self, group: GroupId, now: Now) -> Option<(Term, ReplicaId)> {
+        let (term, leader) = self.leader_of(group)?;
+        let partition = self.catalogue.as_ref()?.group(group)?;
+        let knows = |voter: &ReplicaId| {
+            let report = self.replica_report(group, voter.0, voter.node());
+            self.is_alive(voter.node(), now) && report.is_some_and(|report| report.leader == leader.0)
+        };
+        let voters: Vec<ReplicaId> = partition.voters().collect();
+        let knowing = voters.iter().filter(|voter| knows(voter)).count();
+        (self.is_alive(leader.node(), now) && knowing > voters.len() / 2).then_some((term, leader))
+    }
+
+    /// What somebody who cannot serve for want of a leader says: how many of the voting replicas are on nodes that are up.
+    pub(crate) fn no_leader_text(&self, group: GroupId) -> String {
+        let voters: Vec<ReplicaId> =
+            self.catalogue.as_ref().and_then(|it| it.group(group)).map_or_else(Vec::new, |it| it.voters().collect());
+        let up = voters.iter().filter(|voter| self.was_alive(voter.node())).count();
+        format!("no leader: {up} of {} replicas up", voters.len())
+    }
+
+    /// The cluster in a few figures: who only wants to know whether all of it serves need not look further.
+    fn summary(&self, catalogue: &Catalogue, now: Now) -> Value {
+        let groups: Vec<GroupId> = catalogue.groups().map(|(group, _)| group).collect();
+        let without_leader = groups.iter().filter(|group| self.confirmed_leader(**group, now).is_none()).count();
+        json!({
+            "nodes": self.config.peers.len(),
+            "nodes_up": self.alive_nodes(now).len(),
+            "partitions": groups.len(),
+            "without_leader": without_leader,
+            "metadata_has_leader": self.confirmed_leader(GroupId::META, now).is_some(),
+        })
+    }
+
     fn table_status(&self, table: &Table, now: Now) -> Value {
         let partitions: Vec<Value> = (0..table.partitions.len() as u32)
             .map(|partition| self.partition_status(GroupId { table: table.id, partition }, now))
@@ -75,7 +114,7 @@ impl Node {
     }
 
     fn partition_status(&self, group: GroupId, now: Now) -> Value {
-        let leader = self.leader_of(group);
+        let leader = self.confirmed_leader(group, now);
         let leader_report = leader.and_then(|(_, leader)| self.replica_report(group, leader.0, leader.node()));
         let replicas = self.catalogue.as_ref().and_then(|it| it.group(group)).map_or(&[][..], |it| &it.replicas);
         let replicas: Vec<Value> =

@@ -23,10 +23,44 @@ pub(crate) struct StatusArguments {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Status {
+    pub(crate) summary: Option<Summary>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) tables: Vec<Table>,
     /// On whose word the node that answered knows the time: `agreed`, `held`, `unknown`; empty = not told.
     pub(crate) time: String,
+}
+
+/// A cluster in a few figures.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Summary {
+    nodes: u64,
+    nodes_up: u64,
+    partitions: u64,
+    without_leader: u64,
+    metadata_has_leader: bool,
+}
+
+impl Summary {
+    /// Whether every record can be read and written, and tables can be changed.
+    fn is_whole(&self) -> bool {
+        self.without_leader == 0 && self.metadata_has_leader
+    }
+
+    fn line(&self) -> String {
+        let Self { nodes, nodes_up, partitions, without_leader, .. } = self;
+        let state = if !self.is_whole() {
+            "NOT WHOLE"
+        } else if nodes_up < nodes {
+            "serving with nodes down"
+        } else {
+            "healthy"
+        };
+        let metadata = if self.metadata_has_leader { "" } else { ", the metadata has no leader" };
+        format!(
+            "{state}: {nodes_up} of {nodes} nodes up, {without_leader} of {partitions} groups without a leader{metadata}"
+        )
+    }
 }
 
 /// A node.
@@ -90,14 +124,13 @@ pub(crate) struct Replica {
 pub(crate) async fn run(arguments: StatusArguments) -> Result<Exit> {
     let client = arguments.cluster.connect().await?;
     let answer = client.status().await?;
+    let status: Status = serde_json::from_str(&answer).context("reading the cluster's status")?;
     match arguments.cluster.output {
         Output::Json => print(&answer)?,
-        Output::Text => {
-            let status: Status = serde_json::from_str(&answer).context("reading the cluster's status")?;
-            print(&status_text(&status, arguments.partitions))?;
-        }
+        Output::Text => print(&status_text(&status, arguments.partitions))?,
     }
-    Ok(Exit::Done)
+    let is_whole = status.summary.as_ref().is_none_or(Summary::is_whole);
+    Ok(if is_whole { Exit::Done } else { Exit::Refused })
 }
 
 fn status_text(status: &Status, shows_partitions: bool) -> String {
@@ -127,6 +160,7 @@ fn status_text(status: &Status, shows_partitions: bool) -> String {
     if shows_partitions {
         parts.extend(status.tables.iter().map(|table| format!("table {}\n{}", table.name, partitions_text(table))));
     }
+    parts.extend(status.summary.as_ref().map(Summary::line));
     parts.join("\n\n")
 }
 
