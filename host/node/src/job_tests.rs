@@ -1,3 +1,5 @@
+//! Jobs that fail, are interrupted or are tried again.
+
 use super::*;
 use hedgerow_env::sim::SimDisk;
 use hedgerow_storage::MemoryEngines;
