@@ -336,6 +336,20 @@ impl Machine {
     }
 }
 
+impl LogState {
+    /// Makes the log ready for what comes, unless something waits already. Returns what the node is to be told of log `number`.
+    fn tend(&mut self, number: usize) -> Option<Input> {
+        if !self.rounds.has_waiting()
+            && let Err(reason) = self.rounds.tend()
+        {
+            return Some(Input::Round(number, Round::Failed { reason }));
+        }
+        let is_short = self.rounds.log().is_short();
+        let has_changed = std::mem::replace(&mut self.is_short, is_short) != is_short;
+        has_changed.then_some(Input::Round(number, Round::Short { is_short }))
+    }
+}
+
 impl Process {
     /// The part that the replica of `group` plays at the moment, if there is one.
     pub fn role(&self, group: GroupId) -> Option<Role> {
@@ -375,6 +389,8 @@ impl Process {
                 continue;
             }
             match log.rounds.begin() {
+                // A log that is short of room is tended although nothing is written, as the thread of a real one does.
+                Ok(Begun::Nothing) if log.is_short => self.inbox.extend(log.tend(number)),
                 Ok(Begun::Nothing) => {}
                 Ok(Begun::Written) => {
                     log.is_syncing = true;
@@ -400,15 +416,7 @@ impl Process {
             Ok(tickets) => self.inbox.push(Input::Round(log, Round::Done { tickets })),
             Err(reason) => return self.inbox.push(Input::Round(log, Round::Failed { reason })),
         }
-        if !state.rounds.has_waiting()
-            && let Err(reason) = state.rounds.tend()
-        {
-            self.inbox.push(Input::Round(log, Round::Failed { reason }));
-        }
-        let is_short = state.rounds.log().is_short();
-        if std::mem::replace(&mut state.is_short, is_short) != is_short {
-            self.inbox.push(Input::Round(log, Round::Short { is_short }));
-        }
+        self.inbox.extend(state.tend(log));
     }
 
     /// What the logs hold of a group from index `low` to the end: index, term and data of each entry.
