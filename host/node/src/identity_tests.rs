@@ -1,3 +1,5 @@
+//! Tests of identities: which directories a node uses, and which it leaves alone.
+
 use super::*;
 use hedgerow_env::sim::SimDisk;
 
