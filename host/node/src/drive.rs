@@ -204,6 +204,10 @@ impl Node {
     }
 
     fn start_checkpoint(&mut self, group: GroupId) {
+        if !self.may_make_checkpoint(group) {
+            // The group asks again.
+            return;
+        }
         let id = self.random.next_u64() | 1;
         let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
         let Some(storage) = &replica.storage else { return };

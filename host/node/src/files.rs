@@ -12,8 +12,8 @@ pub const FILES_PER_REPLICA: u64 = 16;
 const CLIENTS_MIN: u64 = 64;
 /// For standard streams, the runtime, jobs (copies, compactions, checkpoints), and what nobody thought of.
 const OTHERS: u64 = 96;
-/// Connections with each other node, with those that replace others, and one that says not who it is.
-const PER_PEER: u64 = 4;
+/// Connections with each other node, two each way, with those that replace others, and one that says not who it is.
+const PER_PEER: u64 = 6;
 /// Log files beside those that are in use: being created, being read, spare.
 const LOG_SPARE: u64 = 16;
 /// The share of what replicas may have open that large ones divide among themselves: one in so many.

@@ -345,6 +345,13 @@ impl Node {
         crate::peer::put(self.outbox.peer(to), frame);
     }
 
+    /// The same on a connection of its own, for what is large and may wait: nothing else is to queue behind it.
+    pub(crate) fn send_bulk(&mut self, to: NodeId, frame: &Frame) {
+        if to != self.config.node {
+            crate::peer::put(self.outbox.bulk.entry(to).or_default(), frame);
+        }
+    }
+
     /// Proposes `write` to a group that this node leads.
     pub(crate) fn propose(
         &mut self,

@@ -19,7 +19,7 @@ use hedgerow_env::{Clock, Disk};
 use hedgerow_storage::Engines;
 use hedgerow_types::Instant;
 use hedgerow_wal::{Committer, Round};
-use peer::Peers;
+use peer::{Lane, Peers};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
@@ -384,7 +384,12 @@ fn carry_out(
     }
     for (peer, bytes) in outbox.peers {
         if let Some(bytes) = host.faults.to_peer(peer, bytes) {
-            host.peers.send(peer, bytes);
+            host.peers.send(peer, Lane::Main, bytes);
+        }
+    }
+    for (peer, bytes) in outbox.bulk {
+        if let Some(bytes) = host.faults.to_peer_in_bulk(peer, bytes) {
+            host.peers.send(peer, Lane::Bulk, bytes);
         }
     }
     for (connection, bytes) in outbox.clients {

@@ -19,6 +19,8 @@ const REPLY_SIZE_HINT: usize = 1_536;
 pub struct Outbox {
     /// Whole peer frames, in order, by destination.
     pub peers: BTreeMap<NodeId, BytesMut>,
+    /// Whole peer frames that may take long, in order, by destination. They go over connections of their own.
+    pub bulk: BTreeMap<NodeId, BytesMut>,
     /// Whole reply frames, in order, by connection.
     pub clients: BTreeMap<ConnectionId, BytesMut>,
     /// Connections to close, after what is buffered for them has been written.
@@ -37,6 +39,7 @@ impl Outbox {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.peers.is_empty()
+            && self.bulk.is_empty()
             && self.clients.is_empty()
             && self.closed.is_empty()
             && self.submissions.is_empty()

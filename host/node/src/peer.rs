@@ -316,6 +316,23 @@ pub struct PeerReport {
     /// Whether it answered lately.
     #[prost(bool, tag = "3")]
     pub is_active: bool,
+    /// The checkpoint that it is being sent.
+    #[prost(message, optional, tag = "20")]
+    pub transfer: Option<TransferReport>,
+}
+
+/// A checkpoint on its way, in a [`PeerReport`].
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct TransferReport {
+    /// Bytes that the receiver has written.
+    #[prost(uint64, tag = "1")]
+    pub bytes_done: u64,
+    /// Bytes of the checkpoint.
+    #[prost(uint64, tag = "2")]
+    pub bytes_total: u64,
+    /// Bytes per second of late.
+    #[prost(uint64, tag = "3")]
+    pub bytes_per_second: u64,
 }
 
 /// See [`Frame::Catalogue`].
@@ -452,6 +469,12 @@ pub struct SnapshotProgress {
     /// The receiver does not want the checkpoint.
     #[prost(bool, tag = "6")]
     pub is_refused: bool,
+    /// A piece is missing: they are to come again from here on.
+    #[prost(bool, tag = "7")]
+    pub again: bool,
+    /// The receiver has enough to do with others and takes it later.
+    #[prost(bool, tag = "8")]
+    pub is_busy: bool,
 }
 
 /// Appends a replication frame; `encode` appends the message's own form.
@@ -608,6 +631,8 @@ mod tests {
                 file: 4,
                 offset: 5,
                 is_refused: true,
+                again: false,
+                is_busy: false,
             }),
         ];
         let mut stream = BytesMut::new();

@@ -2,7 +2,7 @@
 
 use crate::config::{DEAD_AFTER, REPORT_INTERVAL};
 use crate::node::Node;
-use crate::peer::{DiskReport, Frame, PeerReport, ReplicaReport, ReplicaState, Report};
+use crate::peer::{DiskReport, Frame, PeerReport, ReplicaReport, ReplicaState, Report, TransferReport};
 use crate::replica::{Hosted, Replica};
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
@@ -184,7 +184,16 @@ fn peers_of(replica: &Replica) -> Vec<PeerReport> {
     let progress = replica.group.progress();
     progress
         .iter()
-        .map(|peer| PeerReport { replica: peer.replica.0, matched: peer.matched, is_active: peer.is_active })
+        .map(|peer| PeerReport {
+            replica: peer.replica.0,
+            matched: peer.matched,
+            is_active: peer.is_active,
+            transfer: replica.sending.progress_of(peer.replica).map(|progress| TransferReport {
+                bytes_done: progress.done,
+                bytes_total: progress.total,
+                bytes_per_second: progress.rate,
+            }),
+        })
         .collect()
 }
 

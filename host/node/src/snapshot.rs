@@ -12,8 +12,10 @@
 //!   handle_snapshot_sent                        handle_snapshot_received, then install (job)
 //! ```
 //!
-//! A receiver that hears nothing repeats what it wants, so that a broken connection costs one piece; a receiver that
-//! restarts keeps its whole files. Neither end waits for the other with anything held.
+//! Pieces travel on a connection of their own, several at a time: the sender is up to [`WINDOW`] ahead of what the receiver has
+//! written. They come in order unless one is lost; then the receiver says from where it wants them again, also when it
+//! hears nothing, so that a broken connection costs one window. A receiver that restarts keeps its whole files. Few
+//! checkpoints are on their way at a time, at either end: a receiver that has enough to do says so, and is asked again.
 
 use crate::config::SNAPSHOT_CHUNK_SIZE;
 use crate::job::{Job, Owner};
@@ -24,7 +26,7 @@ use bytes::{Bytes, BytesMut};
 use hedgerow_env::{Now, OpenMode};
 use hedgerow_replication::{SnapshotMeta, SnapshotSend};
 use hedgerow_types::{GroupId, Index, Instant, ReplicaId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,6 +37,16 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 /// A checkpoint that nobody has been sent for this long is removed. Longer than its last receiver takes to install it, so
 /// that the log after it is still there then.
 const CHECKPOINT_IDLE_MAX: Duration = Duration::from_secs(60);
+/// Checkpoints that a node sends at a time, those being made included; the others wait for their turn.
+const SENDING_MAX: usize = 2;
+/// Checkpoints that a node receives at a time.
+const RECEIVING_MAX: usize = 2;
+/// A checkpoint of which nothing was heard for this long does not keep others from being received.
+const STALLED_AFTER: Duration = Duration::from_secs(10);
+/// How often the rate of a transfer is taken.
+const RATE_INTERVAL: Duration = Duration::from_secs(1);
+/// Bytes that are sent before the receiver has written them; it holds as many in memory.
+const WINDOW: u64 = 8 * SNAPSHOT_CHUNK_SIZE;
 /// Most files of one checkpoint.
 const FILES_MAX: usize = 100_000;
 
@@ -50,6 +62,15 @@ pub(crate) struct Sending {
 impl Sending {
     pub(crate) fn note_making(&mut self, from: Index) {
         self.making = Some(from);
+    }
+
+    fn is_busy(&self) -> bool {
+        self.making.is_some() || !self.transfers.is_empty()
+    }
+
+    /// How far the checkpoint has got that `to` is being sent.
+    pub(crate) fn progress_of(&self, to: ReplicaId) -> Option<Progress> {
+        self.transfers.get(&to).map(|transfer| transfer.progress)
     }
 
     /// The index after which whoever learns from the checkpoint will need the log.
@@ -68,6 +89,38 @@ struct Checkpoint {
     idle: Duration,
 }
 
+impl Checkpoint {
+    /// Bytes before a place.
+    fn bytes_before(&self, (file, offset): (u32, u64)) -> u64 {
+        self.files.iter().take(file as usize).map(|(_, size)| size).sum::<u64>() + offset
+    }
+}
+
+/// How far a checkpoint on its way is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    /// Bytes that the receiver has written.
+    pub(crate) done: u64,
+    /// Bytes of the checkpoint.
+    pub(crate) total: u64,
+    /// Bytes per second of late.
+    pub(crate) rate: u64,
+    /// `done` when the rate was taken last, and the time since.
+    measured: (u64, Duration),
+}
+
+impl Progress {
+    fn tick(&mut self, elapsed: Duration) {
+        self.measured.1 += elapsed;
+        let (before, since) = self.measured;
+        if since >= RATE_INTERVAL {
+            let fresh = (u128::from(self.done.saturating_sub(before)) * 1_000 / since.as_millis().max(1)) as u64;
+            self.rate = if self.rate == 0 { fresh } else { (self.rate * 3 + fresh) / 4 };
+            self.measured = (self.done, Duration::ZERO);
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Transfer {
     id: u64,
@@ -75,8 +128,13 @@ struct Transfer {
     begin: Frame,
     /// Time since it was said last.
     since_begin: Duration,
-    /// What the receiver wants and has not been sent.
-    wanted: Option<(u32, u64)>,
+    /// Whether the receiver has said that it takes it.
+    is_taken: bool,
+    /// The piece to read next, file and offset.
+    next: (u32, u64),
+    /// A piece is being read.
+    is_reading: bool,
+    progress: Progress,
     idle: Duration,
 }
 
@@ -89,6 +147,11 @@ pub(crate) struct Receiving {
     files: Vec<SnapshotFile>,
     file: usize,
     offset: u64,
+    /// Where the piece begins that is to come next; what is between here and what is written waits in `queue`.
+    expected: (usize, u64),
+    queue: VecDeque<Piece>,
+    /// It was said that a piece is missing.
+    has_asked_again: bool,
     /// Or being verified.
     is_writing: bool,
     /// All files are here, and what they should be.
@@ -99,16 +162,25 @@ pub(crate) struct Receiving {
     last_progress: Instant,
 }
 
+/// A piece that waits to be written.
+#[derive(Debug)]
+struct Piece {
+    offset: u64,
+    data: Bytes,
+}
+
 /// Bytes that checkpoints may still take of the network.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     bytes_per_second: u64,
     tokens: u64,
+    /// Who takes first changes with every tick.
+    turn: usize,
 }
 
 impl Limiter {
     pub(crate) fn new(bytes_per_second: u64) -> Self {
-        Self { bytes_per_second, tokens: SNAPSHOT_CHUNK_SIZE }
+        Self { bytes_per_second, tokens: SNAPSHOT_CHUNK_SIZE, turn: 0 }
     }
 
     fn refill(&mut self, elapsed: Duration) {
@@ -148,6 +220,14 @@ impl Node {
         let Some(replica) = self.running(group) else { return };
         let SnapshotSend { to, meta, message } = send;
         let from = replica.id();
+        let is_made = replica.sending.checkpoint.as_ref().is_some_and(|it| it.meta.id == meta.id);
+        if is_made && !self.may_send_another(group) {
+            // The group tries again with the next heartbeat.
+            let Some(replica) = self.running(group) else { return };
+            replica.group.handle_snapshot_sent(to, false, now.instant);
+            return self.mark_dirty(group);
+        }
+        let Some(replica) = self.running(group) else { return };
         let Some(checkpoint) = replica.sending.checkpoint.as_ref().filter(|it| it.meta.id == meta.id) else {
             replica.group.forget_checkpoint(meta.id);
             replica.group.handle_snapshot_sent(to, false, now.instant);
@@ -164,11 +244,20 @@ impl Node {
             message: encoded.freeze(),
             files: files.collect(),
         });
-        let (idle, since_begin) = (Duration::ZERO, Duration::ZERO);
-        let transfer = Transfer { id: meta.id, begin: begin.clone(), since_begin, wanted: None, idle };
+        let total = checkpoint.bytes_before((u32::MAX, 0));
+        let transfer = Transfer {
+            id: meta.id,
+            begin: begin.clone(),
+            since_begin: Duration::ZERO,
+            is_taken: false,
+            next: (0, 0),
+            is_reading: false,
+            progress: Progress { total, ..Progress::default() },
+            idle: Duration::ZERO,
+        };
         replica.sending.transfers.insert(to, transfer);
-        tracing::info!(%group, %to, index = meta.position.index, "sending a checkpoint");
-        self.send(to.node(), &begin);
+        tracing::info!(%group, %to, index = meta.position.index, bytes = total, "sending a checkpoint");
+        self.send_bulk(to.node(), &begin);
     }
 
     pub(crate) fn handle_snapshot_progress(&mut self, progress: SnapshotProgress, now: Now) {
@@ -177,20 +266,35 @@ impl Node {
         let Some(replica) = self.running(group) else { return };
         let Some(transfer) = replica.sending.transfers.get_mut(&to).filter(|it| it.id == progress.id) else { return };
         transfer.idle = Duration::ZERO;
-        let file_count = replica.sending.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.files.len());
+        if progress.is_busy {
+            return;
+        }
+        let Some(checkpoint) = &replica.sending.checkpoint else { return };
+        let file_count = checkpoint.files.len();
         if progress.is_refused || progress.file as usize >= file_count {
             replica.sending.transfers.remove(&to);
             replica.group.handle_snapshot_sent(to, !progress.is_refused, now.instant);
             return self.mark_dirty(group);
         }
-        transfer.wanted = Some((progress.file, progress.offset));
+        let written = (progress.file, progress.offset);
+        if checkpoint.files.get(progress.file as usize).is_none_or(|(_, size)| progress.offset > *size) {
+            return;
+        }
+        if !transfer.is_taken || progress.again || transfer.next < written {
+            transfer.next = written;
+        }
+        transfer.is_taken = true;
+        transfer.progress.done = checkpoint.bytes_before(written).min(transfer.progress.total);
         self.send_wanted(group);
     }
 
     pub(crate) fn tick_sending(&mut self, elapsed: Duration, now: Now) {
         self.limiter.refill(elapsed);
         self.tick_checkpoints(elapsed);
-        let groups: Vec<GroupId> = self.hosted.keys().copied().collect();
+        let mut groups: Vec<GroupId> = self.sending_groups();
+        self.limiter.turn = self.limiter.turn.wrapping_add(1);
+        let first = self.limiter.turn % groups.len().max(1);
+        groups.rotate_left(first);
         for group in groups {
             let Some(replica) = self.running(group).filter(|replica| !replica.sending.transfers.is_empty()) else {
                 continue;
@@ -199,6 +303,7 @@ impl Node {
             for (to, transfer) in &mut replica.sending.transfers {
                 transfer.idle += elapsed;
                 transfer.since_begin += elapsed;
+                transfer.progress.tick(elapsed);
                 // A receiver that has begun repeats what it wants by itself; one that has not may have missed the
                 // beginning. Hearing it twice does no harm.
                 if transfer.idle >= REPEAT_AFTER && transfer.since_begin >= REPEAT_AFTER {
@@ -215,7 +320,7 @@ impl Node {
                 replica.group.handle_snapshot_sent(to, false, now.instant);
             }
             self.mark_dirty(group);
-            again.into_iter().for_each(|(to, begin)| self.send(to.node(), &begin));
+            again.into_iter().for_each(|(to, begin)| self.send_bulk(to.node(), &begin));
             self.send_wanted(group);
         }
     }
@@ -261,13 +366,17 @@ impl Node {
         let owner = replica.owner;
         let Some(checkpoint) = &replica.sending.checkpoint else { return };
         for (to, transfer) in &mut replica.sending.transfers {
-            let Some((file, offset)) = transfer.wanted else { continue };
+            let (file, offset) = transfer.next;
+            let is_far = checkpoint.bytes_before(transfer.next) >= transfer.progress.done + WINDOW;
+            if !transfer.is_taken || transfer.is_reading || is_far {
+                continue;
+            }
             let Some((name, size)) = checkpoint.files.get(file as usize) else { continue };
             let piece = size.saturating_sub(offset).min(SNAPSHOT_CHUNK_SIZE);
             if !self.limiter.take(piece) {
                 return;
             }
-            transfer.wanted = None;
+            transfer.is_reading = true;
             self.outbox.jobs.push(Job::ReadChunk {
                 owner,
                 to: *to,
@@ -287,13 +396,51 @@ impl Node {
         (file, offset): (u32, u64),
         data: Bytes,
     ) {
-        let crc = crc32c::crc32c(&data);
-        let group = owner.group.to_u64();
-        self.send(to.node(), &Frame::SnapshotChunk(SnapshotChunk { group, to: to.0, id, file, offset, data, crc }));
+        let Some(replica) = self.running_as(owner) else { return };
+        let size =
+            replica.sending.checkpoint.as_ref().and_then(|it| it.files.get(file as usize)).map(|(_, size)| *size);
+        let Some(transfer) = replica.sending.transfers.get_mut(&to).filter(|it| it.id == id) else { return };
+        transfer.is_reading = false;
+        // Another piece is wanted meanwhile.
+        if transfer.next == (file, offset) {
+            let end = offset + data.len() as u64;
+            transfer.next = if size.is_none_or(|size| end >= size) { (file + 1, 0) } else { (file, end) };
+            let (group, crc) = (owner.group.to_u64(), crc32c::crc32c(&data));
+            let chunk = SnapshotChunk { group, to: to.0, id, file, offset, data, crc };
+            self.send_bulk(to.node(), &Frame::SnapshotChunk(chunk));
+        }
+        self.send_wanted(owner.group);
+    }
+
+    /// Groups whose replicas here make or send checkpoints.
+    fn sending_groups(&self) -> Vec<GroupId> {
+        let is_busy = |hosted: &Hosted| matches!(hosted, Hosted::Running(replica) if replica.sending.is_busy());
+        self.hosted.iter().filter(|(_, hosted)| is_busy(hosted)).map(|(group, _)| *group).collect()
+    }
+
+    fn may_send_another(&self, group: GroupId) -> bool {
+        let groups = self.sending_groups();
+        groups.contains(&group) || groups.len() < SENDING_MAX
+    }
+
+    /// Whether a checkpoint may be made of this group's replica: not while another is made or sent, since whoever is being
+    /// sent one must not begin again.
+    pub(crate) fn may_make_checkpoint(&self, group: GroupId) -> bool {
+        !self.sending_groups().contains(&group) && self.may_send_another(group)
+    }
+
+    fn receiving_count(&self, now: Now) -> usize {
+        let is_alive = |receiving: &Receiving| now.instant.since(receiving.last_heard) < STALLED_AFTER;
+        let receiving = |hosted: &Hosted| match hosted {
+            Hosted::Running(replica) => replica.receiving.as_ref().is_some_and(is_alive),
+            Hosted::Starting { .. } | Hosted::Lost { .. } => false,
+        };
+        self.hosted.values().filter(|hosted| receiving(hosted)).count()
     }
 
     pub(crate) fn handle_snapshot_begin(&mut self, begin: SnapshotBegin, now: Now) {
         let owner = Owner { group: GroupId::from_u64(begin.group), replica: ReplicaId(begin.to) };
+        let has_enough = self.receiving_count(now) >= RECEIVING_MAX;
         let Some(replica) = self.running_as(owner) else { return };
         // A checkpoint that is there and about to be installed keeps its directory; the sender will ask again.
         if replica.storage.is_none() || replica.group.is_taking_snapshot() {
@@ -305,10 +452,18 @@ impl Node {
         {
             receiving.last_heard = now.instant;
             let is_being_verified = receiving.file >= receiving.files.len() && !receiving.is_verified;
-            if !is_being_verified {
+            // The sender says this once it has heard nothing for a while: what it sent may be lost.
+            if !is_being_verified && receiving.is_writing {
                 self.send_progress(owner, now);
+            } else if !is_being_verified {
+                self.ask_again(owner, now);
             }
             return;
+        }
+        if replica.receiving.is_none() && has_enough {
+            let (group, from, id) = (begin.group, begin.to, begin.id);
+            let progress = SnapshotProgress { group, from, id, is_busy: true, ..SnapshotProgress::default() };
+            return self.send(ReplicaId(begin.from).node(), &Frame::SnapshotProgress(progress));
         }
         if begin.files.len() > FILES_MAX || !begin.files.iter().all(|file| is_plain_name(&file.name)) {
             tracing::warn!(group = %owner.group, "a checkpoint with forbidden file names was refused");
@@ -327,6 +482,9 @@ impl Node {
             files: begin.files,
             file,
             offset: 0,
+            expected: (file, 0),
+            queue: VecDeque::new(),
+            has_asked_again: false,
             is_writing: false,
             is_verified: false,
             writing: 0,
@@ -349,26 +507,67 @@ impl Node {
 
     pub(crate) fn handle_snapshot_chunk(&mut self, chunk: SnapshotChunk, now: Now) {
         let owner = Owner { group: GroupId::from_u64(chunk.group), replica: ReplicaId(chunk.to) };
+        let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
+        if receiving.id != chunk.id {
+            return;
+        }
+        receiving.last_heard = now.instant;
+        let place = (chunk.file as usize, chunk.offset);
+        if receiving.expected != place {
+            // One was lost, or comes a second time.
+            if place > receiving.expected && !std::mem::replace(&mut receiving.has_asked_again, true) {
+                self.ask_again(owner, now);
+            }
+            return;
+        }
+        let Some(file) = receiving.files.get(place.0) else { return };
+        let length = chunk.data.len() as u64;
+        let waiting: u64 = receiving.queue.iter().map(|piece| piece.data.len() as u64).sum();
+        let is_sound = crc32c::crc32c(&chunk.data) == chunk.crc
+            && length <= SNAPSHOT_CHUNK_SIZE.min(file.size - chunk.offset)
+            && (length > 0 || file.size == 0);
+        if !is_sound || waiting + length > WINDOW {
+            tracing::warn!(group = %owner.group, "a piece of a checkpoint that cannot be was dropped");
+            return;
+        }
+        let end = chunk.offset + length;
+        receiving.expected = if end == file.size { (place.0 + 1, 0) } else { (place.0, end) };
+        receiving.has_asked_again = false;
+        receiving.queue.push_back(Piece { offset: chunk.offset, data: chunk.data });
+        self.write_next(owner);
+    }
+
+    /// Writes the first piece that waits, one at a time: what a file is called once it is whole rests on their order.
+    fn write_next(&mut self, owner: Owner) {
         let Some(log) = self.running_as(owner).map(|replica| replica.log) else { return };
         let data = self.config.data[log].clone();
         let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
-        let is_wanted = receiving.id == chunk.id
-            && !receiving.is_writing
-            && (receiving.file, receiving.offset) == (chunk.file as usize, chunk.offset);
-        let Some(file) = receiving.files.get(receiving.file).filter(|_| is_wanted) else { return };
-        let end = chunk.offset + chunk.data.len() as u64;
-        if crc32c::crc32c(&chunk.data) != chunk.crc || end > file.size {
-            tracing::warn!(group = %owner.group, "a damaged piece of a checkpoint was dropped");
+        if receiving.is_writing {
             return;
         }
-        let directory = incoming_directory(&data, owner, chunk.id);
-        let complete_as = (end == file.size).then(|| directory.join(&file.name));
+        let Some(Piece { offset, data: bytes }) = receiving.queue.pop_front() else { return };
+        let Some(file) = receiving.files.get(receiving.file) else { return };
+        let id = receiving.id;
+        let directory = incoming_directory(&data, owner, id);
+        let is_last = offset + bytes.len() as u64 == file.size;
+        let complete_as = is_last.then(|| directory.join(&file.name));
         let path = directory.join(format!("{}.part", file.name));
         receiving.is_writing = true;
-        receiving.writing = chunk.data.len() as u64;
-        receiving.last_heard = now.instant;
-        let (id, offset, data) = (chunk.id, chunk.offset, chunk.data);
-        self.job(Job::WriteChunk { owner, id, path, offset, data, complete_as });
+        receiving.writing = bytes.len() as u64;
+        self.job(Job::WriteChunk { owner, id, path, offset, data: bytes, complete_as });
+    }
+
+    /// Says from where the pieces are wanted again. Those that wait to be written are dropped with it: they come once more.
+    fn ask_again(&mut self, owner: Owner, now: Now) {
+        let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
+        if receiving.is_writing {
+            // What is being written counts as written: the answer comes later than that.
+            receiving.has_asked_again = false;
+            return;
+        }
+        receiving.queue.clear();
+        receiving.expected = (receiving.file, receiving.offset);
+        self.say_progress(owner, true, now);
     }
 
     pub(crate) fn handle_chunk_written(&mut self, owner: Owner, id: u64, now: Now) {
@@ -383,6 +582,7 @@ impl Node {
             receiving.file += 1;
             receiving.offset = 0;
         }
+        self.write_next(owner);
         self.continue_receiving(owner, now);
     }
 
@@ -446,6 +646,7 @@ impl Node {
             file: receiving.file as u32,
             offset: 0,
             is_refused: true,
+            ..SnapshotProgress::default()
         };
         let to = receiving.from.node();
         self.send(to, &Frame::SnapshotProgress(progress));
@@ -453,6 +654,10 @@ impl Node {
     }
 
     fn send_progress(&mut self, owner: Owner, now: Now) {
+        self.say_progress(owner, false, now);
+    }
+
+    fn say_progress(&mut self, owner: Owner, again: bool, now: Now) {
         let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
         receiving.last_progress = now.instant;
         let progress = SnapshotProgress {
@@ -462,6 +667,8 @@ impl Node {
             file: receiving.file as u32,
             offset: receiving.offset,
             is_refused: false,
+            again,
+            is_busy: false,
         };
         let to = receiving.from.node();
         self.send(to, &Frame::SnapshotProgress(progress));
@@ -475,7 +682,7 @@ impl Node {
         if now.instant.since(receiving.last_heard) >= GIVE_UP_AFTER {
             self.forget_receiving(owner, log, id);
         } else if !receiving.is_writing && now.instant.since(receiving.last_progress) >= REPEAT_AFTER {
-            self.send_progress(owner, now);
+            self.ask_again(owner, now);
         }
     }
 
@@ -491,6 +698,7 @@ impl Node {
         if let Some(replica) = self.running_as(owner) {
             replica.receiving = None;
             replica.sending.making = None;
+            replica.sending.transfers.values_mut().for_each(|transfer| transfer.is_reading = false);
         }
     }
 }

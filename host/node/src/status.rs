@@ -157,6 +157,13 @@ impl Node {
             "matched": peer.map_or(applied, |peer: &PeerReport| peer.matched),
             "applied": applied,
             "lag": commit.saturating_sub(applied),
+            "transfer": peer.and_then(|peer| peer.transfer).map(|transfer| json!({
+                "bytes_done": transfer.bytes_done,
+                "bytes_total": transfer.bytes_total,
+                "bytes_per_second": transfer.bytes_per_second,
+                "seconds_left": transfer.bytes_total.saturating_sub(transfer.bytes_done)
+                    .checked_div(transfer.bytes_per_second),
+            })),
             "staleness_ms": report.and_then(|report| report.staleness_ms),
             "state": state,
         })

@@ -357,6 +357,9 @@ impl World {
         for (to, bytes) in outbox.peers {
             self.send_to_peer(machine, usize::from(to.0) - 1, bytes.freeze());
         }
+        for (to, bytes) in outbox.bulk {
+            self.send_to_peer(machine, usize::from(to.0) - 1, bytes.freeze());
+        }
         let ready = self.machines[machine].busy_until;
         for (connection, bytes) in outbox.clients {
             self.send_to_caller(connection, bytes, ready);

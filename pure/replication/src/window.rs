@@ -20,7 +20,7 @@ const ENTRY_OVERHEAD: usize = 128;
 /// Ticks after which an unanswered fetch may be asked again.
 const FETCH_TICKS_MAX: u32 = 20;
 /// Ticks after which a checkpoint that did not come may be asked for again.
-const CHECKPOINT_TICKS_MAX: u32 = 100;
+const CHECKPOINT_TICKS_MAX: u32 = 10;
 /// Appends that may wait for one fetch. More are dropped: heartbeats make the core try again.
 const WAITING_APPENDS_MAX: usize = 16;
 

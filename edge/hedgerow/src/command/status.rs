@@ -118,6 +118,18 @@ pub(crate) struct Replica {
     pub(crate) applied: u64,
     pub(crate) lag: u64,
     pub(crate) state: String,
+    pub(crate) transfer: Option<Transfer>,
+}
+
+/// A checkpoint on its way to a replica.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Transfer {
+    pub(crate) bytes_done: u64,
+    pub(crate) bytes_total: u64,
+    pub(crate) bytes_per_second: u64,
+    /// Not known before anything has moved.
+    pub(crate) seconds_left: Option<u64>,
 }
 
 /// `hedgerow status`.
@@ -156,6 +168,11 @@ fn status_text(status: &Status, shows_partitions: bool) -> String {
     if !tables.is_empty() {
         let header = ["table", "id", "kind", "state", "partitions", "with leader", "replicas", "not ok", "largest lag"];
         parts.push(columns(&header, &tables));
+    }
+    let transfers: Vec<_> = status.tables.iter().flat_map(transfer_rows).collect();
+    if !transfers.is_empty() {
+        let header = ["learning", "partition", "node", "MiB done", "of", "MiB/s", "seconds left"];
+        parts.push(columns(&header, &transfers));
     }
     if shows_partitions {
         parts.extend(status.tables.iter().map(|table| format!("table {}\n{}", table.name, partitions_text(table))));
@@ -207,6 +224,27 @@ fn table_row(table: &Table) -> Vec<String> {
         replicas().filter(|replica| replica.state != "ok").count().to_string(),
         replicas().map(|replica| replica.lag).max().unwrap_or(0).to_string(),
     ]
+}
+
+/// The checkpoints that are on their way to replicas of a table.
+fn transfer_rows(table: &Table) -> Vec<Vec<String>> {
+    let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+    let mut rows = Vec::new();
+    for partition in &table.partitions {
+        for replica in &partition.replicas {
+            let Some(transfer) = &replica.transfer else { continue };
+            rows.push(vec![
+                table.name.clone(),
+                partition.index.to_string(),
+                replica.node.to_string(),
+                mib(transfer.bytes_done),
+                mib(transfer.bytes_total),
+                mib(transfer.bytes_per_second),
+                transfer.seconds_left.map_or_else(|| "?".to_owned(), |seconds| seconds.to_string()),
+            ]);
+        }
+    }
+    rows
 }
 
 /// The JSON of `table describe`: the cluster's, with what became of extra attempts under `extra_attempts`.
@@ -283,6 +321,17 @@ mod tests {
         assert!(!describe_text(answer, None).unwrap().contains("served"), "what is not known is not told");
         let json: Value = serde_json::from_str(&describe_json(answer, Some(&throttled)).unwrap()).unwrap();
         assert_eq!((&json["options"]["a"], &json["extra_attempts"]), (&Value::from("b"), &throttled));
+    }
+
+    #[test]
+    fn m2_the_status_shows_checkpoints_on_their_way() {
+        let answer = r#"{"tables":[{"name":"t","partitions":[{"index":3,"replicas":[{"node":1,"state":"ok","transfer":null},
+            {"node":2,"state":"learning","transfer":{"bytes_done":1048576,"bytes_total":5242880,"bytes_per_second":2097152,
+            "seconds_left":2}}]}]}]}"#;
+        let text = status_text(&serde_json::from_str(answer).unwrap(), false);
+        let row = text.lines().last().unwrap().split_whitespace().collect::<Vec<_>>();
+        assert_eq!(row, ["t", "3", "2", "1.0", "5.0", "2.0", "2"], "{text}");
+        assert!(text.contains("seconds left"), "{text}");
     }
 
     #[test]

@@ -13,6 +13,7 @@
 )]
 
 use super::Host;
+use super::peer::Lane;
 use crate::ConnectionId;
 use crate::config::PEER_BACKLOG_MAX;
 use bytes::{Bytes, BytesMut};
@@ -49,6 +50,8 @@ pub(crate) struct Faults {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Destination {
     Peer(NodeId),
+    /// The same over the connection for what is large.
+    Bulk(NodeId),
     Client(ConnectionId),
     /// This node, from a client.
     Node(ConnectionId),
@@ -102,13 +105,13 @@ impl Held {
     /// When `size` bytes for `destination` may leave; never before others for it.
     fn leaves_at(&mut self, destination: Destination, size: usize, now: Instant) -> Instant {
         let link = match destination {
-            Destination::Peer(node) => self.switches.node_link(node.0),
+            Destination::Peer(node) | Destination::Bulk(node) => self.switches.node_link(node.0),
             Destination::Client(id) | Destination::Node(id) => self.clients.get(&id).and_then(|(_, link)| *link),
         };
         let shapers = link.and_then(|link| self.shapers.get_mut(link));
         let at = match destination {
             Destination::Node(_) => shapers.map_or(now, |(_, incoming)| incoming.leaves_at(now, size)),
-            Destination::Peer(_) | Destination::Client(_) => {
+            Destination::Peer(_) | Destination::Bulk(_) | Destination::Client(_) => {
                 let at = shapers.map_or(now, |(outgoing, _)| outgoing.leaves_at(now, size));
                 at + Duration::from_micros(self.switches.slow_us)
             }
@@ -163,6 +166,12 @@ impl Faults {
         if self.is_on.get() { self.pass(Destination::Peer(node), bytes, Parcel::Bytes) } else { Some(bytes) }
     }
 
+    /// The same for the connection for what is large.
+    #[inline]
+    pub(crate) fn to_peer_in_bulk(&self, node: NodeId, bytes: BytesMut) -> Option<BytesMut> {
+        if self.is_on.get() { self.pass(Destination::Bulk(node), bytes, Parcel::Bytes) } else { Some(bytes) }
+    }
+
     /// Gives `bytes` back if they are to be sent to a client now.
     #[inline]
     pub(crate) fn to_client(&self, id: ConnectionId, bytes: BytesMut) -> Option<BytesMut> {
@@ -208,7 +217,7 @@ impl Faults {
         if at <= now && !held.waiting.contains_key(&to) {
             return Some(bytes);
         }
-        if matches!(to, Destination::Peer(_)) && held.size + size > PEER_BACKLOG_MAX {
+        if matches!(to, Destination::Peer(_) | Destination::Bulk(_)) && held.size + size > PEER_BACKLOG_MAX {
             tracing::warn!(?to, size, "a slow link has too much to carry: a message to another node is lost");
             return None;
         }
@@ -289,7 +298,8 @@ async fn deliver(host: Rc<Host>) {
 
 fn hand_over(host: &Host, destination: Destination, parcel: Parcel) {
     match (destination, parcel) {
-        (Destination::Peer(node), Parcel::Bytes(bytes)) => host.peers.send(node, bytes),
+        (Destination::Peer(node), Parcel::Bytes(bytes)) => host.peers.send(node, Lane::Main, bytes),
+        (Destination::Bulk(node), Parcel::Bytes(bytes)) => host.peers.send(node, Lane::Bulk, bytes),
         (Destination::Client(id), Parcel::Bytes(bytes)) => host.clients.send(id, bytes),
         (Destination::Client(id), Parcel::Close) => host.clients.close(id),
         // The requests of a connection that is gone are gone with it, as they would be on the way.

@@ -25,7 +25,16 @@ const CONNECT_MAX: Duration = Duration::from_secs(3);
 
 /// What waits to be sent to the other nodes.
 pub(crate) struct Peers {
-    links: BTreeMap<NodeId, Rc<Link>>,
+    links: BTreeMap<(NodeId, Lane), Rc<Link>>,
+}
+
+/// Two connections lead to each node, so that nothing waits behind what is large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lane {
+    /// Everything but checkpoints.
+    Main,
+    /// Checkpoints.
+    Bulk,
 }
 
 struct Link {
@@ -44,12 +53,13 @@ impl Peers {
     pub(crate) fn new(node: &Node) -> Self {
         let others = node.config.peers.keys().filter(|peer| **peer != node.id());
         let link = || Rc::new(Link { state: RefCell::default(), wake: Notify::new() });
-        Self { links: others.map(|peer| (*peer, link())).collect() }
+        let both = |peer: &NodeId| [((*peer, Lane::Main), link()), ((*peer, Lane::Bulk), link())];
+        Self { links: others.flat_map(both).collect() }
     }
 
     /// Writes what the socket takes now; the rest waits for the link's task.
-    pub(crate) fn send(&self, to: NodeId, mut bytes: BytesMut) {
-        let Some(link) = self.links.get(&to) else { return };
+    pub(crate) fn send(&self, to: NodeId, lane: Lane, mut bytes: BytesMut) {
+        let Some(link) = self.links.get(&(to, lane)) else { return };
         let mut state = link.state.borrow_mut();
         let Some(stream) = state.stream.clone() else { return };
         while state.unsent.is_empty() && !bytes.is_empty() {
@@ -72,7 +82,7 @@ impl Peers {
 
 /// Starts a task for each of the other nodes.
 pub(crate) fn start(host: &Rc<Host>) {
-    for (peer, link) in &host.peers.links {
+    for ((peer, _), link) in &host.peers.links {
         host.spawn("a link's task", keep_connected(Rc::clone(host), *peer, Rc::clone(link)));
     }
 }

@@ -283,7 +283,7 @@ impl World {
                     machine.node.handle_job(done, now);
                 }
             }
-            for (to, bytes) in outbox.peers {
+            for (to, bytes) in outbox.peers.into_iter().chain(outbox.bulk) {
                 if !self.cut.contains(&(id, to)) {
                     self.last += 1;
                     let late = self.late.get(&id).copied().unwrap_or_default();

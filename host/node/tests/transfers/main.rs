@@ -2,6 +2,7 @@
 //! checkpoints on their way.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test fails where it fails, and its parts are modules")]
 
+mod moved;
 mod retained;
 #[allow(dead_code, reason = "each test uses its part")]
 #[path = "../reads/world.rs"]
@@ -45,6 +46,13 @@ impl Stage {
             self.world.write(&self.key, self.leader, &value);
             self.world.run(Duration::from_millis(1));
         }
+    }
+
+    /// The node starts anew with nothing.
+    fn wipe(&mut self) -> NodeId {
+        let wiped = self.followers[0];
+        self.world.wipe(wiped);
+        wiped
     }
 
     fn checkpoints(&self) -> usize {

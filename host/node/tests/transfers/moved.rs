@@ -1,0 +1,135 @@
+//! Checkpoints on their way.
+
+use crate::world::{Key, World};
+use crate::{SECOND, Stage};
+use bytes::Bytes;
+use hedgerow_node::peer::{Frame, SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress};
+use hedgerow_types::{GroupId, NodeId, ReplicaId};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// What is on its way to whom, as a node knows it.
+fn transfers(world: &mut World, asked: NodeId) -> Vec<Value> {
+    let status = world.admin(asked, "status", &json!({})).unwrap();
+    let partitions = status["tables"][0]["partitions"].as_array().unwrap().iter();
+    let replicas = partitions.flat_map(|partition| partition["replicas"].as_array().unwrap());
+    replicas.map(|replica| replica["transfer"].clone()).filter(|transfer| !transfer.is_null()).collect()
+}
+
+#[test]
+fn m2_few_checkpoints_are_on_their_way_at_a_time_and_the_status_tells_how_far() {
+    let mut world = World::configured(3, |config| {
+        config.flush_replica_bytes = 64 << 10;
+        config.snapshot_bytes_per_second = 256 << 10;
+    });
+    let table = world.create_table(8, &json!({}));
+    world.run(20 * SECOND);
+    for number in 0..200 {
+        let key = Key::new(table, 8, &format!("key{number}"));
+        let leader = world.replicas(key.partition).leader;
+        world.write(&key, leader, &"v".repeat(64_000));
+    }
+    let wiped = NodeId(3);
+    world.wipe(wiped);
+    let (mut most, mut seen) = (0, false);
+    for _ in 0..1_200 {
+        world.run(Duration::from_millis(250));
+        let moving = transfers(&mut world, NodeId(1));
+        let begun = moving.iter().filter(|it| it["bytes_done"].as_u64() > Some(0)).count();
+        most = most.max(begun);
+        seen |= moving
+            .iter()
+            .any(|it| it["seconds_left"].is_u64() && it["bytes_total"].as_u64() > it["bytes_done"].as_u64());
+        let status = world.admin(NodeId(1), "status", &json!({})).unwrap();
+        let partitions = status["tables"][0]["partitions"].as_array().unwrap().clone();
+        let is_whole = |partition: &Value| {
+            let replicas = partition["replicas"].as_array().unwrap();
+            replicas.len() == 3 && replicas.iter().all(|it| it["state"] == "ok" && it["role"] == "voter")
+        };
+        if seen && partitions.iter().all(is_whole) {
+            assert!((1..=2).contains(&most), "{most}");
+            return;
+        }
+    }
+    panic!("not whole: {:#?}", world.admin(NodeId(1), "status", &json!({})));
+}
+
+#[test]
+fn m2_a_broken_connection_costs_no_second_checkpoint() {
+    let mut stage = Stage::new(|config| config.snapshot_bytes_per_second = 1 << 20);
+    for number in 0..160 {
+        let key = Key::new(stage.key.table, 2, &format!("key{number}"));
+        let leader = stage.world.replicas(key.partition).leader;
+        stage.world.write(&key, leader, &"v".repeat(64_000));
+    }
+    let before = stage.checkpoints();
+    let wiped = stage.wipe();
+    let mut cuts = 0;
+    for _ in 0..400 {
+        stage.world.run(Duration::from_millis(200));
+        let leader = stage.leader;
+        let moving = transfers(&mut stage.world, leader);
+        if cuts < 3 && moving.iter().any(|it| it["bytes_done"].as_u64() > Some(cuts << 20)) {
+            cuts += 1;
+            stage.world.cut_off(wiped);
+            stage.world.run(3 * SECOND);
+            stage.world.cut.clear();
+        }
+        if cuts > 0 && moving.is_empty() && stage.replicas(leader).iter().all(|it| it["state"] == "ok") {
+            break;
+        }
+    }
+    assert!(cuts > 0);
+    stage.run_until_whole(stage.leader, 30);
+    assert!(stage.checkpoints() <= before + 3, "{}", stage.checkpoints() - before);
+}
+
+#[test]
+fn m2_pieces_that_cannot_be_are_dropped() {
+    let mut stage = Stage::new(|_| {});
+    let to = stage.followers[0];
+    let replica = stage.replicas(to).into_iter().find(|it| it["node"] == to.0).unwrap();
+    let text = replica["replica"].as_str().unwrap().to_owned();
+    let counter: u64 = text.split(|c: char| !c.is_ascii_digit()).find(|it| !it.is_empty()).unwrap().parse().unwrap();
+    let (group, own) = (GroupId::new(stage.key.table as u32, stage.key.partition as u32), ReplicaId::new(counter, to));
+    let sender = ReplicaId::new(1, stage.leader);
+    let file = |name: &str, size: u64| SnapshotFile { name: name.to_owned(), size };
+    let begin = |files: Vec<SnapshotFile>| {
+        Frame::SnapshotBegin(SnapshotBegin {
+            group: group.to_u64(),
+            from: sender.0,
+            to: own.0,
+            id: 5,
+            message: Bytes::new(),
+            files,
+        })
+    };
+    let chunk = |number: u32, offset: u64, data: Vec<u8>| {
+        let (crc, data) = (crc32c::crc32c(&data), Bytes::from(data));
+        Frame::SnapshotChunk(SnapshotChunk { group: group.to_u64(), to: own.0, id: 5, file: number, offset, data, crc })
+    };
+    let progress = |number: u32, offset: u64| {
+        let progress =
+            SnapshotProgress { group: group.to_u64(), from: own.0, id: 5, file: number, offset, ..Default::default() };
+        Frame::SnapshotProgress(progress)
+    };
+    let frames = [
+        begin(vec![file("../up", 1)]),
+        begin(vec![file("huge", u64::MAX), file("small", 4), file("empty", 0)]),
+        chunk(0, 0, vec![1; 2 << 20]),
+        chunk(0, 0, Vec::new()),
+        chunk(0, u64::MAX, vec![1; 8]),
+        chunk(7, 0, vec![1; 8]),
+        chunk(u32::MAX, u64::MAX, Vec::new()),
+        chunk(0, 0, vec![1; 100]),
+        chunk(0, 100, vec![1; 1 << 20]),
+        progress(u32::MAX, u64::MAX),
+        progress(0, u64::MAX),
+    ];
+    let now = stage.world.clock();
+    for frame in frames {
+        stage.world.machines.get_mut(&to).unwrap().node.handle_peer(stage.leader, frame, now);
+        stage.world.settle(to);
+    }
+    stage.run_until_whole(stage.leader, 90);
+}
