@@ -3,6 +3,7 @@
 use hedgerow_placement::{CLOCK_SKEW_MAX, SlowLimits};
 use hedgerow_replication::Settings;
 use hedgerow_types::NodeId;
+use hedgerow_types::limit::SESSION_BYTES_MAX;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -84,6 +85,9 @@ pub struct Config {
     pub replay_bytes_max: usize,
     /// Free bytes below which a disk takes no more data. `None`: a share of the disk, at most 1 GiB.
     pub free_disk_min: Option<u64>,
+    /// Bytes that the exactly-once table of one partition may take. Not a setting: all replicas of a group must have, and
+    /// always have had, the same, so that only simulations have another one.
+    pub session_bytes_max: u64,
     /// Clients' reads that are served each time the node is driven; the others wait for the next time. Fewer let cancels and
     /// other nodes' messages come sooner under load, more cost less. At least 1.
     pub reads_per_turn: usize,
@@ -121,6 +125,7 @@ impl Config {
             flush_node_bytes: 256 << 20,
             replay_bytes_max: REPLAY_BYTES_MAX,
             free_disk_min: None,
+            session_bytes_max: SESSION_BYTES_MAX,
             reads_per_turn: READS_PER_TURN,
             files_max: 1 << 20,
             may_fault: false,

@@ -247,8 +247,9 @@ impl Node {
                 self.handle_created(owner, *partition, now);
             }
             JobResult::Verified { id } => self.handle_verified(owner, id, now),
-            JobResult::Installed { partition, meta, trash } => {
+            JobResult::Installed { mut partition, meta, trash } => {
                 self.failures.note_success(owner.group);
+                partition.set_session_bytes_max(self.config.session_bytes_max);
                 let Some(replica) = self.running_as(owner) else { return };
                 replica.flush.position = partition.applied();
                 replica.kept = Kept::new(partition.applied(), partition.applied(), &[]);
@@ -281,6 +282,13 @@ impl Node {
                 }
             }
             JobResult::Read { ticket, reply } => self.handle_long_read(ticket, Ok(reply)),
+            JobResult::Sessions { sessions, engine } => {
+                let storage = self.running_as(owner).and_then(|replica| replica.storage.as_mut());
+                // It may have been replaced meanwhile.
+                if let Some(storage) = storage.filter(|storage| std::sync::Arc::ptr_eq(storage.engine(), &engine)) {
+                    storage.adopt_sessions(*sessions);
+                }
+            }
             JobResult::Removed | JobResult::Space(_) => {}
         }
     }

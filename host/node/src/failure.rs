@@ -195,6 +195,13 @@ impl Node {
                     self.lose_for_good(owner.group, failure.reason, now);
                 }
             }
+            JobKind::LoadSessions => {
+                tracing::warn!(group = %owner.group, %reason, "what keeps writes from being applied twice could not be read");
+                // Anything else the first write comes across as well.
+                if failure.kind == FailureKind::Damage {
+                    self.lose_for_good(owner.group, failure.reason, now);
+                }
+            }
             JobKind::Remove | JobKind::Space => {}
         }
     }

@@ -20,6 +20,7 @@ use hedgerow_wal::Append;
 use hedgerow_wire::serve::TableKind;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Where the log of a new group begins. It is not 0, so that a replica that joins later always receives a checkpoint,
@@ -190,7 +191,8 @@ impl Node {
     }
 
     /// Starts the group over `partition` and what the log holds.
-    pub(crate) fn start_replica(&mut self, owner: Owner, partition: Partition, from: FromLog, now: Now) {
+    pub(crate) fn start_replica(&mut self, owner: Owner, mut partition: Partition, from: FromLog, now: Now) {
+        partition.set_session_bytes_max(self.config.session_bytes_max);
         let FromLog { log, hard_state, start, entries, kept, is_restart } = from;
         let membership = partition.membership().cloned().map_or(Ok(Membership::default()), Membership::decode);
         let Ok(membership) = membership else {
@@ -226,6 +228,8 @@ impl Node {
         // A log that does not go with the storage begins anew.
         let is_same = group.first_index() == start.index + 1;
         let kept = if is_same { kept } else { Kept::new(applied, applied, &[]) };
+        let engine = (!partition.has_sessions()).then(|| Arc::clone(partition.engine()));
+        let load_sessions = engine.map(|engine| Job::LoadSessions { owner, engine });
         let replica = Replica {
             owner,
             log,
@@ -233,13 +237,13 @@ impl Node {
             kind,
             range,
             group,
+            storage_users: u32::from(load_sessions.is_some()),
             storage: Some(partition),
             takes_data: !self.room.is_full(log),
             is_outpaced: false,
             writes: BTreeMap::new(),
             reads: BTreeMap::new(),
             is_dirty: false,
-            storage_users: 0,
             flush,
             kept,
             pace: Pace::default(),
@@ -255,6 +259,7 @@ impl Node {
             first_deadline: None,
         };
         self.hosted.insert(owner.group, Hosted::Running(Box::new(replica)));
+        self.outbox.jobs.extend(load_sessions);
         self.mark_dirty(owner.group);
     }
 

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use hedgerow_env::{Disk, OpenMode, Space, create_dir_durably};
 use hedgerow_replication::{Fetch, Membership, SnapshotMeta};
-use hedgerow_storage::{Engine, Engines, FailureKind, FlushPoint, Partition, Reader as StorageReader};
+use hedgerow_storage::{Engine, Engines, FailureKind, FlushPoint, Partition, Reader as StorageReader, Sessions};
 use hedgerow_types::log::{Entry, LogPosition};
 use hedgerow_types::op::{Read, ReadReply};
 use hedgerow_types::{GroupId, ReplicaId};
@@ -149,6 +149,13 @@ pub enum Job {
         /// Where.
         directories: Vec<PathBuf>,
     },
+    /// Reads what keeps writes from being applied twice, so that the node does not have to when the first one comes.
+    LoadSessions {
+        /// For whom.
+        owner: Owner,
+        /// Its storage.
+        engine: Arc<dyn Engine>,
+    },
     /// Deletes directories.
     Remove {
         /// Which.
@@ -197,6 +204,8 @@ pub enum JobKind {
     Fetch(Fetch),
     /// A long read with this number.
     Read(u64),
+    /// Reading the exactly-once table.
+    LoadSessions,
     /// Clearing up.
     Remove,
     /// Looking at the room on the disks.
@@ -265,6 +274,13 @@ pub enum JobResult {
     },
     /// The room in each directory, `None` where it cannot be told.
     Space(Vec<Option<Space>>),
+    /// The exactly-once table of a storage.
+    Sessions {
+        /// The table.
+        sessions: Box<Sessions>,
+        /// The storage.
+        engine: Arc<dyn Engine>,
+    },
     /// Directories are gone.
     Removed,
 }
@@ -304,6 +320,7 @@ impl Job {
             | Self::Fetch { .. }
             | Self::Read { .. }
             | Self::Space { .. }
+            | Self::LoadSessions { .. }
             | Self::Remove { .. } => return None,
         }))
     }
@@ -316,6 +333,7 @@ impl Job {
             Self::Verify { id, .. } => JobKind::Verify(*id),
             Self::Fetch { fetch, .. } => JobKind::Fetch(*fetch),
             Self::Read { ticket, .. } => JobKind::Read(*ticket),
+            Self::LoadSessions { .. } => JobKind::LoadSessions,
             Self::Remove { .. } => JobKind::Remove,
             Self::Space { .. } => JobKind::Space,
         }
@@ -323,7 +341,7 @@ impl Job {
 
     fn holds_storage(&self) -> bool {
         match self {
-            Self::Flush { .. } | Self::Checkpoint { .. } | Self::Read { .. } => true,
+            Self::Flush { .. } | Self::Checkpoint { .. } | Self::Read { .. } | Self::LoadSessions { .. } => true,
             Self::Create { .. }
             | Self::ReadChunk { .. }
             | Self::WriteChunk { .. }
@@ -345,7 +363,8 @@ impl Job {
             | Self::Verify { owner, .. }
             | Self::Install { owner, .. }
             | Self::Fetch { owner, .. }
-            | Self::Read { owner, .. } => Some(*owner),
+            | Self::Read { owner, .. }
+            | Self::LoadSessions { owner, .. } => Some(*owner),
             Self::Remove { .. } | Self::Space { .. } => None,
         }
     }
@@ -387,6 +406,10 @@ impl Job {
             }
             Self::Space { directories } => {
                 JobResult::Space(directories.iter().map(|directory| disk.free_space(directory).ok()).collect())
+            }
+            Self::LoadSessions { engine, .. } => {
+                let sessions = Box::new(Sessions::read(&*engine)?);
+                JobResult::Sessions { sessions, engine }
             }
             Self::Remove { directories } => {
                 for directory in directories.iter().filter(|directory| disk.exists(directory)) {
@@ -453,6 +476,7 @@ fn create(
     }
     let engine = context.engines.open(directory)?;
     let mut partition = Partition::open(engine)?;
+    partition.load_sessions()?;
     if let Some((position, membership)) = initial {
         partition.initialise(position, membership.encode())?;
         partition.engine().flush()?;
@@ -553,7 +577,8 @@ fn install(
         }
         move_durably(disk, &arriving, directory)?;
     }
-    let partition = open_at(context, directory, meta.position)?;
+    let mut partition = open_at(context, directory, meta.position)?;
+    partition.load_sessions()?;
     Ok(JobResult::Installed { partition: Box::new(partition), meta, trash })
 }
 

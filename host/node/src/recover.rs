@@ -143,6 +143,7 @@ impl Node {
             Ok(_) => {}
         }
         let mut partition = self.engines.open(directory).and_then(Partition::open)?;
+        partition.set_session_bytes_max(self.config.session_bytes_max);
         if partition.applied().index < found.start.index {
             return Err(Unfit::Lost("its storage is older than its log".into()));
         }

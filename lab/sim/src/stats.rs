@@ -67,6 +67,7 @@ impl Stats {
             | Job::WriteChunk { .. }
             | Job::Read { .. }
             | Job::Space { .. }
+            | Job::LoadSessions { .. }
             | Job::Remove { .. } => {}
         }
     }
