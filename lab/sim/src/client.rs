@@ -9,7 +9,7 @@
 
 mod racing;
 
-use crate::clock::MILLISECOND;
+use crate::clock::{MICROSECOND, MILLISECOND, UNIX_MICROS_AT_START};
 use crate::history::{Answer, Call, Operation, Outcome, Seen, Time};
 use crate::oracle::WriteId;
 use crate::protocol::{self, Attempt, Received, Table};
@@ -17,13 +17,19 @@ use crate::reading::Wish;
 use crate::workload::Workload;
 use bytes::Bytes;
 use hedgerow_hedge::{Budget, BudgetOptions, Kind};
+use hedgerow_types::limit::{SESSION_AHEAD_MICROS, SESSION_WINDOW};
 use hedgerow_types::random::Random;
 use hedgerow_types::{Index, ReadLevel, Refusal};
 use hedgerow_wire::{Cause, Tie};
 use racing::Round;
+use std::ops::RangeInclusive;
 
 /// How often in an operation a client goes on to the next node without a pause.
 const MOVES_AT_ONCE_MAX: i32 = 3;
+/// How far numbers may fall behind the clock before they leap, microseconds.
+const SEQUENCE_LAG_MAX: u64 = 100_000;
+/// How often a write may take another number.
+const RENEWALS_MAX: u32 = 3;
 /// What a client's extra attempts may cost: enough that there are many, and not so much that none is ever refused.
 const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.7, burst: 10.0 };
 
@@ -127,7 +133,10 @@ pub struct Delivery {
 pub struct Client {
     number: u32,
     id: u64,
+    /// The number of the last write.
     sequence: u64,
+    /// The client's clock minus the true one, microseconds.
+    clock_offset: i64,
     next_sequence_id: i32,
     token: u64,
     machine_count: usize,
@@ -161,6 +170,8 @@ struct Current {
     next: Option<usize>,
     /// Whether an attempt may have had an effect, or may still have one.
     is_doubtful: bool,
+    /// How often the number of the write was renewed.
+    renewals: u32,
     /// The race that is on, of an operation that is raced.
     round: Option<Round>,
     /// What all attempts of a raced operation share.
@@ -218,6 +229,11 @@ impl Client {
             number,
             id,
             sequence: 0,
+            clock_offset: match id % 16 {
+                1 => 2 * SESSION_AHEAD_MICROS as i64,
+                3 | 5 => -10_000_000,
+                _ => 0,
+            },
             next_sequence_id: 1,
             token: 0,
             machine_count,
@@ -311,13 +327,13 @@ impl Client {
                 self.finish(call, Outcome::Ok(answer), Some(seen), now, out);
             }
             (Some(position), Received::Refused { is_clean, leader, refusal }) => {
+                let was_doubtful = current.is_doubtful;
                 current.is_doubtful |= !is_clean;
                 let sent = &mut current.sent[position];
                 out.push(Action::Refused { machine: sent.machine, call, refusal: refusal.clone() });
-                if let Refusal::SessionWindow { .. } = refusal {
-                    // It was done, with what result nobody knows any more: asking again leads nowhere.
-                    self.leave_round(out);
-                    return self.finish(call, Outcome::Unknown, None, now, out);
+                if let Refusal::SessionWindow { floor, ceiling, .. } = refusal {
+                    sent.is_open = false;
+                    return self.renew(floor..=ceiling, was_doubtful, now, out);
                 }
                 if current.round.is_some() {
                     return self.handle_refused(position, leader, &refusal, now, workload, out);
@@ -373,7 +389,7 @@ impl Client {
         };
         let Some(wish) = next else { return };
         self.session = workload.sessions.next(self.session, &mut self.random);
-        self.sequence += 1;
+        self.sequence = self.next_sequence(now);
         if wish.call.is_write() {
             out.push(Action::Begin { id: (self.id, self.sequence), key: wish.key, call: wish.call });
         }
@@ -393,11 +409,50 @@ impl Client {
             sent: Vec::new(),
             next,
             is_doubtful: false,
+            renewals: 0,
             round: None,
             request_id: self.last_request,
             answer: None,
         });
         self.attempt(now, workload, out);
+    }
+
+    /// Numbers rise by one, and leap once they lie behind the client's clock.
+    fn next_sequence(&self, now: Time) -> u64 {
+        let lag = (self.clock_micros(now)).saturating_sub(self.sequence);
+        let leap = if lag > SEQUENCE_LAG_MAX { lag / SESSION_WINDOW * SESSION_WINDOW } else { 0 };
+        self.sequence + 1 + leap
+    }
+
+    const fn clock_micros(&self, now: Time) -> u64 {
+        (UNIX_MICROS_AT_START + now / MICROSECOND).saturating_add_signed(self.clock_offset)
+    }
+
+    /// The number of the present write is refused: it is not in `range`, or the write was applied and its result is gone. If
+    /// no other attempt can have reached a log it was not applied, and takes another number. Otherwise nobody can tell.
+    fn renew(&mut self, range: RangeInclusive<u64>, was_doubtful: bool, now: Time, out: &mut Vec<Action>) {
+        let is_other_open = self.current.as_ref().is_some_and(Current::is_waiting);
+        self.leave_round(out);
+        let Some(current) = &mut self.current else { return };
+        let (call, key) = (current.wish.call, current.wish.key);
+        if was_doubtful || is_other_open || current.renewals >= RENEWALS_MAX {
+            return self.finish(call, Outcome::Unknown, None, now, out);
+        }
+        current.renewals += 1;
+        current.sent.clear();
+        current.is_doubtful = false;
+        let present = range.end().saturating_sub(SESSION_AHEAD_MICROS);
+        if self.sequence > *range.end() {
+            // Numbers never go down, but under another name.
+            self.id = self.id.rotate_left(7) | 1;
+            self.sequence = present;
+        } else {
+            self.sequence = self.sequence.max(*range.start()).max(present);
+        }
+        self.sequence += 1;
+        self.clock_offset += self.sequence.wrapping_sub(self.clock_micros(now)) as i64;
+        out.push(Action::Begin { id: (self.id, self.sequence), key, call });
+        self.wake_at(now, out);
     }
 
     fn attempt(&mut self, now: Time, workload: &Workload, out: &mut Vec<Action>) {

@@ -231,3 +231,31 @@ fn a_read_that_is_answered_twice_is_recorded_once_and_judged_twice() {
     let judged: Vec<(bool, usize)> = bench.actions.iter().filter_map(machine_of).collect();
     assert_eq!(judged, [(true, asked[1]), (false, asked[0])]);
 }
+
+/// Pitfall D9: as the client of `host/client` does.
+#[test]
+fn d9_a_number_out_of_range_is_renewed_if_it_was_sent_once() {
+    let ahead = SESSION_AHEAD_MICROS;
+    for (floor, ceiling) in [(u64::MAX - 2 * ahead, u64::MAX - ahead), (0, 2 * ahead)] {
+        for is_sent_before in [false, true] {
+            let mut bench = Bench::new();
+            let mut sent = bench.wake().expect("an attempt");
+            if is_sent_before {
+                bench.reply(sent.sequence_id, &refused(&Refusal::Unresolved));
+                sent = bench.wake().expect("another attempt");
+            }
+            let refusal = Refusal::SessionWindow { sequence: sent.sequence, floor, ceiling };
+            bench.reply(sent.sequence_id, &refused(&refusal));
+            if is_sent_before {
+                assert_eq!(bench.recorded(), Some(Outcome::Unknown));
+                continue;
+            }
+            let begins = bench.actions.iter().any(|action| matches!(action, Action::Begin { .. }));
+            let renewed = bench.wake().expect("another attempt");
+            assert!(begins && (floor + 1..=ceiling).contains(&renewed.sequence), "{renewed:?}");
+            assert_eq!(renewed.client == sent.client, floor > 0);
+            bench.reply(renewed.sequence_id, &done());
+            assert_eq!(bench.recorded(), Some(Outcome::Ok(Answer::Sum(5))));
+        }
+    }
+}

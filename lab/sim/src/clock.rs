@@ -13,7 +13,7 @@ pub const MILLISECOND: Time = 1_000_000;
 pub const SECOND: Time = 1_000_000_000;
 
 /// What all wall clocks show when a run begins: 2024-01-01.
-const UNIX_MICROS_AT_START: u64 = 1_704_067_200_000_000;
+pub(crate) const UNIX_MICROS_AT_START: u64 = 1_704_067_200_000_000;
 
 /// A machine's clock: its own zero, its own rate, and a wall clock that may step.
 #[derive(Clone, Debug)]

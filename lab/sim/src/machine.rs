@@ -141,6 +141,7 @@ impl Machine {
         config.wal.segments_max = 3;
         config.wal.recycle_max = 2;
         config.flush_replica_bytes = plan.flush_bytes;
+        config.session_bytes_max = plan.session_bytes_max;
         // A few entries, so that replicas often start with more of them than that.
         config.replay_bytes_max = 2 << 10;
         // So little that replicas which were away also learn from checkpoints.

@@ -20,6 +20,8 @@ pub enum Mutation {
     Fsync,
     /// A repeated write is applied again.
     Sessions,
+    /// A write that may have been forgotten counts as new.
+    Forgotten,
     /// A voter that heard its leader votes for another one at once.
     VoteFence,
     /// A lease goes on while the leadership is handed over.
@@ -66,11 +68,12 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::RestartFence,
         Self::ApplyWait,
         Self::Fsync,
         Self::Sessions,
+        Self::Forgotten,
         Self::VoteFence,
         Self::TransferEndsLease,
         Self::LeaseEnds,
@@ -101,6 +104,7 @@ impl Mutation {
             Self::ApplyWait => "apply-wait",
             Self::Fsync => "fsync",
             Self::Sessions => "sessions",
+            Self::Forgotten => "forgotten",
             Self::VoteFence => "vote-fence",
             Self::TransferEndsLease => "transfer-ends-lease",
             Self::LeaseEnds => "lease-ends",
@@ -144,6 +148,7 @@ impl Mutation {
         match self {
             Self::Fsync => hedgerow_wal::mutation::SKIP_SYNC.store(is_away, Ordering::SeqCst),
             Self::Sessions => hedgerow_storage::mutations::FORGET_SESSIONS.store(is_away, Ordering::SeqCst),
+            Self::Forgotten => hedgerow_storage::mutations::FORGET_FLOOR.store(is_away, Ordering::SeqCst),
             Self::CheckAtTurn => hedgerow_node::mutation::CHECK_ON_ARRIVAL.store(is_away, Ordering::SeqCst),
             Self::OwnCancel => hedgerow_node::mutation::CANCEL_ANYBODYS.store(is_away, Ordering::SeqCst),
             Self::BegunStays => hedgerow_node::mutation::DROP_BEGUN.store(is_away, Ordering::SeqCst),

@@ -18,11 +18,17 @@
 use crate::history::{Answer, Call, Content, Operation, Outcome, Seen, Time, seconds};
 use crate::linear;
 use crate::machine::Process;
+use bytes::Bytes;
+use hedgerow_env::sim::SimDisk;
+use hedgerow_storage::{ApplyOutcome, EngineError, Engines, MemoryEngines, Partition};
 use hedgerow_types::codec::decode_proposal;
-use hedgerow_types::log::{Entry, EntryKind};
+use hedgerow_types::limit::SESSION_BYTES_MAX;
+use hedgerow_types::log::{Entry, EntryKind, LogPosition};
 use hedgerow_types::{GroupId, Index, ReadLevel};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 
 /// A write by the id of its client and its number within it.
 pub type WriteId = (u64, u64);
@@ -31,8 +37,10 @@ pub type WriteId = (u64, u64);
 const BEGINNING: Index = 1;
 
 /// What is true of all groups of the table.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Oracle {
+    /// What partitions remember of their clients' writes, bytes.
+    session_bytes_max: u64,
     groups: BTreeMap<GroupId, Truth>,
     /// Every write that a client has begun.
     calls: FxHashMap<WriteId, (u32, Call)>,
@@ -46,6 +54,10 @@ struct Truth {
     /// What stands at an index.
     writes: FxHashMap<Index, WriteId>,
     done: FxHashSet<WriteId>,
+    /// Applies the log from its beginning, without ever restarting: says which entries are refused because they may have
+    /// been applied and forgotten.
+    reference: Option<Partition>,
+    session_bytes_max: u64,
     heads: Timeline,
     shown: Timeline,
 }
@@ -57,6 +69,8 @@ impl Default for Truth {
             versions: FxHashMap::default(),
             writes: FxHashMap::default(),
             done: FxHashSet::default(),
+            reference: None,
+            session_bytes_max: SESSION_BYTES_MAX,
             heads: Timeline::default(),
             shown: Timeline::default(),
         }
@@ -83,7 +97,18 @@ impl Timeline {
     }
 }
 
+impl Default for Oracle {
+    fn default() -> Self {
+        Self::new(SESSION_BYTES_MAX)
+    }
+}
+
 impl Oracle {
+    /// Of groups that remember so much of their clients' writes.
+    pub fn new(session_bytes_max: u64) -> Self {
+        Self { session_bytes_max, groups: BTreeMap::new(), calls: FxHashMap::default() }
+    }
+
     /// A client begins the write `id`, so that it may appear in a log.
     pub fn note_begin(&mut self, id: WriteId, key: u32, call: Call) {
         self.calls.insert(id, (key, call));
@@ -99,6 +124,7 @@ impl Oracle {
                 continue;
             }
             let truth = self.groups.entry(replica.id).or_default();
+            truth.session_bytes_max = self.session_bytes_max;
             let failed = |why: String| format!("the log of {} ({}): {why}", replica.replica, replica.id);
             let entries = process.entries(replica.id, known + 1, applied).map_err(failed)?;
             entries.iter().try_for_each(|entry| truth.apply(entry, &self.calls)).map_err(failed)?;
@@ -143,6 +169,7 @@ impl Truth {
             return Err(format!("entry {} comes after {}", entry.index, self.applied));
         }
         self.applied = entry.index;
+        let outcome = self.refer(entry)?;
         if entry.kind != EntryKind::Normal || entry.data.is_empty() {
             return Ok(());
         }
@@ -152,13 +179,30 @@ impl Truth {
             return Err(format!("entry {} is a write that nobody asked for: {proposal:?}", entry.index));
         };
         self.writes.insert(entry.index, id);
-        if self.done.insert(id) {
+        if matches!(outcome, ApplyOutcome::Repeated(_)) && !self.done.contains(&id) {
+            return Err(format!("entry {} is taken for a repetition, but is none: {proposal:?}", entry.index));
+        }
+        if matches!(outcome, ApplyOutcome::Reply(_)) {
+            if !self.done.insert(id) {
+                return Err(format!("entry {} is applied, but was before: {proposal:?}", entry.index));
+            }
             let versions = self.versions.entry(*key).or_default();
             let before = versions.last().and_then(|version| version.1);
             let after = linear::step(before, call, None).ok_or_else(|| format!("{call:?} cannot follow {before:?}"))?;
             versions.push((entry.index, after));
         }
         Ok(())
+    }
+
+    /// What becomes of `entry` on a replica that has applied all before it.
+    fn refer(&mut self, entry: &Entry) -> Result<ApplyOutcome, String> {
+        let reference = match &mut self.reference {
+            Some(reference) => reference,
+            none => none.insert(reference(entry, self.session_bytes_max).map_err(|error| error.to_string())?),
+        };
+        let mut outcomes = Vec::new();
+        reference.apply(std::slice::from_ref(entry), None, &mut outcomes).map_err(|error| error.to_string())?;
+        outcomes.pop().map(|(_, outcome)| outcome).ok_or_else(|| format!("entry {} has no outcome", entry.index))
     }
 
     fn content(&self, key: u32, at: Index) -> Content {
@@ -265,6 +309,16 @@ impl Truth {
         let Answer::Content(content @ Some(_)) = answer else { return None };
         self.versions.get(&key)?.iter().find(|version| version.1 == content).map(|version| version.0)
     }
+}
+
+/// A partition that has applied what comes before `first`, which is nothing.
+fn reference(first: &Entry, session_bytes_max: u64) -> Result<Partition, EngineError> {
+    let engines = MemoryEngines::new(Arc::new(SimDisk::new()));
+    let mut partition = Partition::open(engines.open(Path::new("/reference"))?)?;
+    partition.set_session_bytes_max(session_bytes_max);
+    let beginning = LogPosition { term: 1, index: first.index - 1 };
+    partition.initialise(beginning, Bytes::new())?;
+    Ok(partition)
 }
 
 const fn kind_of(operation: &Operation) -> &'static str {

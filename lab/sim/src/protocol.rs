@@ -265,11 +265,8 @@ fn received(reply: &Reply, call: &Call) -> Received {
     match reply {
         Reply::Failed(failure) => {
             let Some(refusal) = failure.refusal().or_else(|| plain_refusal(failure.name)) else { return nonsense() };
-            // One operation at a time never leaves the window. But results that are long are not kept, so that the repetition
-            // of a write that returned one is refused (decision 011).
-            if let Refusal::SessionWindow { .. } = refusal
-                && !may_be_forgotten(call)
-            {
+            // Reads have no number.
+            if matches!(refusal, Refusal::SessionWindow { .. }) && !call.is_write() {
                 return nonsense();
             }
             let leader = failure.detail.as_ref().map(|detail| detail.leader.as_str()).unwrap_or_default();
@@ -298,11 +295,6 @@ fn received(reply: &Reply, call: &Call) -> Received {
         }
         _ => nonsense(),
     }
-}
-
-/// Whether the result may be too long to be kept for a repetition.
-const fn may_be_forgotten(call: &Call) -> bool {
-    matches!(call, Call::Swap { .. })
 }
 
 /// What an attempt says of why it is sent; nothing if it is its request's first.

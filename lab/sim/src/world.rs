@@ -90,7 +90,7 @@ impl World {
             nemesis,
             history: History::default(),
             invariants: Invariants::default(),
-            oracle: Oracle::default(),
+            oracle: Oracle::new(plan.session_bytes_max),
             stats: Stats::default(),
             failure: None,
             broken: Vec::new(),
