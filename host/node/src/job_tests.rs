@@ -95,3 +95,21 @@ fn d4_a_checkpoint_that_is_not_what_was_announced_replaces_nothing() {
     assert!(verify().run(&context).result.is_err(), "nothing is no checkpoint");
     assert_eq!(found(&context), OLD);
 }
+
+/// Pitfall D9: what opens a checkpoint only to see its position reads nothing else, and what is to be used has everything.
+#[test]
+fn d9_sessions_are_read_by_jobs() {
+    let context = context(&SimDisk::new());
+    make(&context, storage(), OLD);
+    make(&context, received(), NEW);
+    let Ok(JobResult::Installed { partition, .. }) = install_job().run(&context).result else { panic!("installed") };
+    assert!(partition.has_sessions());
+    let engine = Arc::clone(partition.engine());
+    let mut reopened = Partition::open(Arc::clone(&engine)).unwrap();
+    assert!(!reopened.has_sessions());
+    let done = Job::LoadSessions { owner: OWNER, engine }.run(&context);
+    assert!(done.holds_storage && done.owner == Some(OWNER));
+    let Ok(JobResult::Sessions { sessions, .. }) = done.result else { panic!("read") };
+    reopened.adopt_sessions(*sessions);
+    assert!(reopened.has_sessions());
+}
