@@ -62,17 +62,13 @@ impl Node {
         })
     }
 
-    /// The leader of `group` and its term, as a majority of its voters that is up knows them.
+    /// The leader of `group` and its term, if its node is up and a majority of the voters' nodes with it. What each of them says of
+    /// the leader does not count: reports are a second apart.
     pub(crate) fn confirmed_leader(&self, group: GroupId, now: Now) -> Option<(Term, ReplicaId)> {
         let (term, leader) = self.leader_of(group)?;
-        let partition = self.catalogue.as_ref()?.group(group)?;
-        let knows = |voter: &ReplicaId| {
-            let report = self.replica_report(group, voter.0, voter.node());
-            self.is_alive(voter.node(), now) && report.is_some_and(|report| report.leader == leader.0)
-        };
-        let voters: Vec<ReplicaId> = partition.voters().collect();
-        let knowing = voters.iter().filter(|voter| knows(voter)).count();
-        (self.is_alive(leader.node(), now) && knowing > voters.len() / 2).then_some((term, leader))
+        let voters: Vec<ReplicaId> = self.catalogue.as_ref()?.group(group)?.voters().collect();
+        let up = voters.iter().filter(|voter| self.is_alive(voter.node(), now)).count();
+        (self.is_alive(leader.node(), now) && up > voters.len() / 2).then_some((term, leader))
     }
 
     /// What somebody who cannot serve for want of a leader says: how many of the voting replicas are on nodes that are up.
