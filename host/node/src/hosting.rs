@@ -531,19 +531,21 @@ fn next_change(
 
 /// Directories of checkpoints that `owner` made or was receiving.
 fn copies_of(disk: &dyn hedgerow_env::Disk, data: &Path, owner: Owner) -> Vec<PathBuf> {
+    let mut copies = directories_of(disk, data, "checkpoints", owner);
+    copies.extend(incoming_of(disk, data, owner));
+    copies
+}
+
+/// Directories of checkpoints that `owner` was receiving.
+pub(crate) fn incoming_of(disk: &dyn hedgerow_env::Disk, data: &Path, owner: Owner) -> Vec<PathBuf> {
+    directories_of(disk, data, "incoming", owner)
+}
+
+fn directories_of(disk: &dyn hedgerow_env::Disk, data: &Path, kind: &str, owner: Owner) -> Vec<PathBuf> {
     let replica = directory_of(data, owner);
     let Some(name) = replica.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
     let prefix = format!("{name}-");
-    ["checkpoints", "incoming"]
-        .iter()
-        .flat_map(|kind| {
-            let directory = data.join(kind);
-            let names = disk.list(&directory).unwrap_or_default();
-            names
-                .into_iter()
-                .filter(|name| name.starts_with(&prefix))
-                .map(move |name| directory.join(name))
-                .collect::<Vec<_>>()
-        })
-        .collect()
+    let directory = data.join(kind);
+    let names = disk.list(&directory).unwrap_or_default();
+    names.into_iter().filter(|name| name.starts_with(&prefix)).map(|name| directory.join(name)).collect()
 }

@@ -18,6 +18,7 @@
 //! checkpoints are on their way at a time, at either end: a receiver that has enough to do says so, and is asked again.
 
 use crate::config::SNAPSHOT_CHUNK_SIZE;
+use crate::hosting::incoming_of;
 use crate::job::{Job, Owner};
 use crate::node::Node;
 use crate::peer::{Frame, SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress};
@@ -469,11 +470,14 @@ impl Node {
             tracing::warn!(group = %owner.group, "a checkpoint with forbidden file names was refused");
             return;
         }
-        let before = replica.receiving.take().map(|receiving| receiving.id);
+        replica.receiving = None;
         let directory = incoming_directory(&self.config.data[log], owner, begin.id);
         let file = begin.files.iter().take_while(|file| self.has_whole(&directory, file)).count();
-        if let Some(before) = before {
-            self.discard(log, vec![incoming_directory(&self.config.data[log], owner, before)]);
+        // What was received of others before, also in an earlier life.
+        let mut others = incoming_of(&*self.disk, &self.config.data[log], owner);
+        others.retain(|other| *other != directory);
+        if !others.is_empty() {
+            self.discard(log, others);
         }
         let receiving = Receiving {
             from: ReplicaId(begin.from),
