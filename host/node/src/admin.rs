@@ -5,7 +5,7 @@
 //!
 //! | command | argument | who runs it |
 //! |---|---|---|
-//! | `create_table` | `name`, `kind`, `partition_count`, `replica_count`, `options`, `if_not_exists`, `split_keys` (hex) | metadata leader |
+//! | `create_table` | `name`, `kind`, `partition_count`, `replica_count`, `options`, `if_not_exists`, `split_keys` (hex), `may_repeat` | metadata leader |
 //! | `drop_table` | `name`, `if_exists` | metadata leader |
 //! | `set_options`, `delete_options`, `clear_options` | `name` and `options`, `keys` or `prefix` | metadata leader |
 //! | `transfer` | `table`, `partition`, `to_node` | leader of the partition |
@@ -91,6 +91,9 @@ struct CreateTable {
     if_not_exists: bool,
     #[serde(default)]
     split_keys: Vec<String>,
+    /// The caller sends the same creation to another node when it has not been answered for a while.
+    #[serde(default)]
+    may_repeat: bool,
 }
 
 fn default_kind() -> TableKind {
@@ -133,7 +136,7 @@ impl Node {
     pub(crate) fn run_admin(&mut self, command: &str, argument: &str, asker: Asker, now: Now) {
         let parsed = || parse::<OfTable>(argument);
         let change = match command {
-            "create_table" => self.creation(argument).map(Change::CreateTable),
+            "create_table" => self.creation(argument),
             "drop_table" => parsed().map(|it| Change::DropTable { name: it.name, if_exists: it.if_exists }),
             "set_options" => parsed().map(|it| Change::SetOptions { name: it.name, options: it.options }),
             "delete_options" => parsed().map(|it| Change::DeleteOptions { name: it.name, keys: it.keys }),
@@ -198,19 +201,19 @@ impl Node {
         told
     }
 
-    fn creation(&self, argument: &str) -> Result<TableSpec, Refusal> {
-        let CreateTable { name, kind, partition_count, replica_count, options, if_not_exists, split_keys } =
-            parse(argument)?;
+    fn creation(&self, argument: &str) -> Result<Change, Refusal> {
+        let create: CreateTable = parse(argument)?;
         let node_count = self.config.peers.len() as u32;
-        Ok(TableSpec {
-            name,
-            kind,
-            partition_count,
-            replica_count: replica_count.unwrap_or(node_count.min(3)),
-            options,
-            if_not_exists,
-            split_keys: split_keys.iter().map(|key| from_hex(key)).collect::<Result<_, _>>()?,
-        })
+        let spec = TableSpec {
+            name: create.name,
+            kind: create.kind,
+            partition_count: create.partition_count,
+            replica_count: create.replica_count.unwrap_or(node_count.min(3)),
+            options: create.options,
+            if_not_exists: create.if_not_exists,
+            split_keys: create.split_keys.iter().map(|key| from_hex(key)).collect::<Result<_, _>>()?,
+        };
+        Ok(Change::CreateTable { spec, may_repeat: create.may_repeat })
     }
 
     fn transfer(&mut self, argument: &str, asker: Asker, now: Now) {
@@ -458,6 +461,8 @@ impl Node {
         if caller.is_extended {
             return self.answer_refused(caller, refusal);
         }
+        // Most of Pegasus' replies have no room for a reason.
+        tracing::info!(method = caller.method.name(), %refusal, "an administrative call of a Pegasus client is refused");
         let reply = Reply::admin_refused(caller.method, refusal);
         self.answer(caller, &reply, Reflected::default());
     }

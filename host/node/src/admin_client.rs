@@ -210,6 +210,7 @@ fn creation(create: &CreateTable) -> Value {
         "replica_count": (options.replica_count > 0).then_some(options.replica_count),
         "options": envs,
         "if_not_exists": options.success_if_exist,
+        "may_repeat": true,
     })
 }
 

@@ -34,6 +34,9 @@ pub const SCAN_IDLE: Duration = Duration::from_secs(300);
 /// Time a request may wait where its caller named no deadline. Pegasus' Go client sends a wrong one, so that the
 /// header's timeout is not used.
 pub const WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long after a table serves the same creation, through another node, counts as the one that made it: Pegasus' clients
+/// wait 5 seconds for one node before they ask the next.
+pub const CREATION_REPEATED_FOR: Duration = Duration::from_secs(5);
 /// How often a node reports what it hosts to the others.
 pub const REPORT_INTERVAL: Duration = Duration::from_millis(1_000);
 /// Time without a report after which a node counts as dead.

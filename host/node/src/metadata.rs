@@ -5,7 +5,7 @@
 //! changes that are waiting go into one write. Everything asked for is answered after the write is applied.
 
 use crate::admin::Asker;
-use crate::config::{GONE_AFTER, REPORT_INTERVAL, WAIT_MAX};
+use crate::config::{CREATION_REPEATED_FOR, GONE_AFTER, REPORT_INTERVAL, WAIT_MAX};
 use crate::drive::chain;
 use crate::node::Node;
 use crate::peer::{ReplicaState, Report};
@@ -13,7 +13,7 @@ use crate::replica::Origin;
 use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_placement::{
-    Catalogue, CatalogueError, Node as NodeEntry, Presence, ReplicaRole, TableSpec, TableState, VERSION_ROW,
+    Catalogue, CatalogueError, Node as NodeEntry, Presence, ReplicaRole, Table, TableSpec, TableState, VERSION_ROW,
 };
 use hedgerow_replication::{Role, RoleChange};
 use hedgerow_storage::EngineError;
@@ -35,6 +35,9 @@ pub(crate) struct Metadata {
     written_for: Vec<(Asker, Value)>,
     /// Who waits for a table's partitions to have leaders.
     creating: Vec<(TableId, Asker, Instant)>,
+    /// Creations that may be asked for again: through which nodes they came, and when the table was last seen not to serve
+    /// yet.
+    repeatable: BTreeMap<TableId, (BTreeSet<NodeId>, Instant)>,
     /// The read or write under way came to nothing.
     pub(crate) change_failed: Option<Refusal>,
     /// Since when the node leads the group without a break.
@@ -46,7 +49,11 @@ pub(crate) struct Metadata {
 /// A change of the catalogue.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    CreateTable(TableSpec),
+    CreateTable {
+        spec: TableSpec,
+        /// The same creation may come again by way of another node.
+        may_repeat: bool,
+    },
     DropTable {
         name: String,
         if_exists: bool,
@@ -153,6 +160,7 @@ impl Node {
         metadata.is_loading = false;
         let queued = std::mem::take(&mut metadata.queue).into_iter().map(|(_, asker)| asker);
         let written = std::mem::take(&mut metadata.written_for).into_iter().map(|(asker, _)| asker);
+        metadata.repeatable.clear();
         let creating = std::mem::take(&mut metadata.creating).into_iter().map(|(_, asker, _)| asker);
         let askers: Vec<Asker> = queued.chain(written).chain(creating).collect();
         askers.into_iter().for_each(|asker| self.answer_admin(asker, Err(refusal.clone())));
@@ -254,9 +262,21 @@ impl Node {
         let mut draft = current.clone();
         let presence = self.presence(now);
         for (change, asker) in std::mem::take(&mut self.metadata.queue) {
+            if let Some(table) = self.repeated_creation(&draft, &change, &asker, now) {
+                self.metadata.written_for.push((asker, json!({ "created": table.0 })));
+                continue;
+            }
+            let way = self.way_of(&asker);
+            let may_repeat = matches!(change, Change::CreateTable { .. });
             let is_led = |group: GroupId| self.leader_of(group).is_some();
+            let next = draft.next_table;
             match make(&mut draft, change, &presence, is_led, now) {
-                Ok(answer) => self.metadata.written_for.push((asker, answer)),
+                Ok(answer) => {
+                    if may_repeat && draft.next_table > next {
+                        self.metadata.repeatable.insert(TableId(next), (BTreeSet::from([way]), now.instant));
+                    }
+                    self.metadata.written_for.push((asker, answer));
+                }
                 Err(error) => self.answer_admin(asker, Err(error.into())),
             }
         }
@@ -268,6 +288,29 @@ impl Node {
         }
         let write = current.write_to(&draft);
         self.write_draft(draft, write, now);
+    }
+
+    /// The table that `change` asks to create, if that is a creation under way, which it joins, or was until a moment ago, and
+    /// comes again through another node: Pegasus' clients do that with a call that has not been answered for a second, and
+    /// would take "exists already" for the outcome.
+    fn repeated_creation(&mut self, draft: &Catalogue, change: &Change, asker: &Asker, now: Now) -> Option<TableId> {
+        let Change::CreateTable { spec, may_repeat } = change else { return None };
+        let table = draft.table_by_name(&spec.name).filter(|table| table.is_of(spec))?;
+        let way = self.way_of(asker);
+        let known = self.metadata.repeatable.get_mut(&table.id);
+        let comes_again = known.is_some_and(|(ways, since)| {
+            let is_recent = now.instant.since(*since) < CREATION_REPEATED_FOR;
+            ways.insert(way) && is_recent && *may_repeat
+        });
+        (table.state == TableState::Creating || comes_again).then_some(table.id)
+    }
+
+    /// The node through which a call came.
+    fn way_of(&self, asker: &Asker) -> NodeId {
+        match asker {
+            Asker::Peer { node, .. } => *node,
+            Asker::Nobody | Asker::Client(_) | Asker::Gather(_) => self.config.node,
+        }
     }
 
     /// The write under way was applied.
@@ -302,10 +345,15 @@ impl Node {
     }
 
     fn is_available(&self, table: TableId) -> bool {
-        let current = self.metadata.current.as_ref();
-        current
-            .and_then(|catalogue| catalogue.tables.get(&table))
-            .is_some_and(|table| table.state == TableState::Available)
+        self.known(table).is_some_and(|table| table.state == TableState::Available)
+    }
+
+    fn is_known(&self, table: TableId) -> bool {
+        self.known(table).is_some()
+    }
+
+    fn known(&self, table: TableId) -> Option<&Table> {
+        self.metadata.current.as_ref()?.tables.get(&table)
     }
 
     /// A table serves once each of its partitions has had a leader; whoever created it hears of it then.
@@ -324,6 +372,14 @@ impl Node {
                 self.metadata.queue.push_back((Change::MarkCreated { table }, Asker::Nobody));
             }
         }
+        let mut repeatable = std::mem::take(&mut self.metadata.repeatable);
+        repeatable.retain(|table, (_, since)| {
+            if !self.is_available(*table) && self.is_known(*table) {
+                *since = now.instant;
+            }
+            now.instant.since(*since) < CREATION_REPEATED_FOR
+        });
+        self.metadata.repeatable = repeatable;
         for (table, asker, deadline) in std::mem::take(&mut self.metadata.creating) {
             if self.is_available(table) {
                 self.answer_admin(asker, Ok(json!({ "created": table.0 })));
@@ -412,7 +468,7 @@ fn make(
     now: Now,
 ) -> Result<Value, CatalogueError> {
     Ok(match change {
-        Change::CreateTable(spec) => {
+        Change::CreateTable { spec, may_repeat: _ } => {
             let id = draft.create_table_within(spec, presence, now.unix_micros / 1_000_000)?;
             json!({ "created": id.0 })
         }

@@ -30,6 +30,9 @@ impl Node {
             Err(Rejected::Answer { name, sequence_id, error }) => {
                 hedgerow_wire::encode_rejection(self.outbox.client(connection), &name, sequence_id, error);
             }
+            Err(Rejected::NotImplemented { name, sequence_id }) => {
+                hedgerow_wire::encode_not_implemented(self.outbox.client(connection), &name, sequence_id);
+            }
             Err(Rejected::Ignore) => {}
             Err(Rejected::Close(reason)) => {
                 tracing::debug!(connection = connection.0, %reason, "a client's connection is closed");

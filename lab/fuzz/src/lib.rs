@@ -17,7 +17,7 @@ use hedgerow_types::{GroupId, SessionToken, Status, key};
 use hedgerow_wire::call;
 use hedgerow_wire::serve::{Denied, Ident, Operation, TableKind, operation, read_reply, status_reply};
 use hedgerow_wire::{
-    Body, Header, Method, Rejected, Reply, Request, Text, decode_request, encode_rejection, encode_reply, frame_size,
+    Body, Header, Method, Rejected, Reply, Request, Text, decode_request, encode_not_implemented, encode_rejection, encode_reply, frame_size,
 };
 
 /// Runs every decoder over `data`.
@@ -66,6 +66,11 @@ fn as_request(frame: Bytes) {
             assert_eq!(call::reply_frame_size(&answer), Ok(Some(answer.len())));
             let read = call::decode_reply(answer.freeze());
             assert_eq!(read.map(|read| read.sequence_id), Ok(sequence_id));
+        }
+        Err(Rejected::NotImplemented { name, sequence_id }) => {
+            let mut answer = BytesMut::new();
+            encode_not_implemented(&mut answer, &name, sequence_id);
+            assert_eq!(call::reply_frame_size(&answer), Ok(Some(answer.len())));
         }
         Err(Rejected::Close(_) | Rejected::Ignore) => {}
     }

@@ -110,7 +110,7 @@ impl Catalogue {
         self.change_options(name, |all| {
             for key in keys {
                 // One that is set can be removed even if only a later version knows it, and by either of its names.
-                if all.remove(key).is_none() {
+                if all.remove(key).is_none() && !option::is_without_effect(key) {
                     option::find(key)?;
                     option::other_name(key).and_then(|other| all.remove(other));
                 }
@@ -243,6 +243,19 @@ fn check_read_replica_count(
     Err(CatalogueError::ReadReplicaCount { count, rule })
 }
 
+impl Table {
+    /// Whether a creation with `spec` could have made this table.
+    pub fn is_of(&self, spec: &TableSpec) -> bool {
+        let counts = (spec.partition_count as usize, spec.replica_count);
+        let starts = || self.partitions.iter().skip(1).map(|partition| &partition.start);
+        self.name == spec.name
+            && self.kind == spec.kind
+            && (self.partitions.len(), self.replica_count) == counts
+            && self.options == spec.options
+            && (spec.split_keys.is_empty() || starts().eq(&spec.split_keys))
+    }
+}
+
 fn existing_table(existing: &Table, spec: &TableSpec) -> Result<TableId, CatalogueError> {
     let name = spec.name.clone();
     if !spec.if_not_exists {
@@ -270,7 +283,9 @@ fn starts(spec: &TableSpec) -> Result<Vec<Vec<u8>>, CatalogueError> {
         TableKind::Hash => {
             if !count.is_power_of_two() || !(PARTITION_COUNT_MIN..=PARTITION_COUNT_MAX).contains(&count) {
                 let range = format!("from {PARTITION_COUNT_MIN} to {PARTITION_COUNT_MAX}");
-                return refuse(format!("a hash table has a power of two {range}"));
+                return refuse(format!(
+                    "a hash table has a power of two {range}, because Pegasus' clients refuse tables with other counts"
+                ));
             }
             if !spec.split_keys.is_empty() {
                 return Err(CatalogueError::SplitKeys("a hash table has none".to_owned()));

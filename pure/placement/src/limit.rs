@@ -20,3 +20,9 @@ pub const READ_REPLICA_COUNT_MAX: u32 = 7;
 pub const COMMENT_SIZE_MAX: usize = 256;
 /// Smallest threshold of a slow query, milliseconds.
 pub const SLOW_QUERY_THRESHOLD_MS_MIN: u32 = 20;
+/// Longest name of an option that is stored without effect, bytes.
+pub const STORED_KEY_SIZE_MAX: usize = 128;
+/// Longest value of one, bytes.
+pub const STORED_VALUE_SIZE_MAX: usize = 4_096;
+/// Most of them in one table.
+pub const STORED_COUNT_MAX: usize = 64;

@@ -3,7 +3,10 @@
 //! The names and values of those that Apache Pegasus has too are Pegasus'.
 
 use crate::error::CatalogueError;
-use crate::limit::{COMMENT_SIZE_MAX, READ_REPLICA_COUNT_MAX, SLOW_QUERY_THRESHOLD_MS_MIN};
+use crate::limit::{
+    COMMENT_SIZE_MAX, READ_REPLICA_COUNT_MAX, SLOW_QUERY_THRESHOLD_MS_MIN, STORED_COUNT_MAX, STORED_KEY_SIZE_MAX,
+    STORED_VALUE_SIZE_MAX,
+};
 use crate::throttling::Throttling;
 use hedgerow_types::ReadLevel;
 use std::collections::BTreeMap;
@@ -99,6 +102,18 @@ pub const KNOWN: [Known; 10] = [
     },
 ];
 
+/// Pegasus' options for things that are done in another way here, or not at all: they are stored and shown, and nothing
+/// follows from them. A name that ends with a dot stands for all that begin with it. Those that protect something, such
+/// as limits on writes or access lists, are not among them: taking them without acting on them would deceive.
+pub const WITHOUT_EFFECT: [&str; 6] = [
+    "business.info",
+    "manual_compact.",
+    "replica.split.validate_partition_hash",
+    "rocksdb.",
+    "split.validate_partition_hash",
+    "user_specified_compaction",
+];
+
 const BACKUP_REQUEST_THROTTLING: &str = "backup_request_throttling";
 const PEGASUS_BACKUP_REQUEST_THROTTLING: &str = "replica.backup_request_throttling";
 /// The name of the option that says how many learners a partition has.
@@ -151,7 +166,20 @@ impl Settings {
     /// What `options` say. Refuses unknown options and values, with an error that tells what there is.
     pub fn from_options(options: &BTreeMap<String, String>) -> Result<Self, CatalogueError> {
         let mut settings = Self::default();
+        let stored_only = options.keys().filter(|key| is_without_effect(key)).count();
+        if stored_only > STORED_COUNT_MAX {
+            let expected = "a table has at most 64 of these";
+            return Err(CatalogueError::OptionValue {
+                key: "without effect here",
+                value: stored_only.to_string(),
+                expected,
+            });
+        }
         for (key, value) in options {
+            if is_without_effect(key) {
+                check_stored_only(key, value)?;
+                continue;
+            }
             let known = find(key)?;
             if !(known.apply)(&mut settings, value) {
                 let (key, expected) = (known.key, known.values);
@@ -215,6 +243,22 @@ pub(crate) fn other_name(key: &str) -> Option<&'static str> {
         PEGASUS_BACKUP_REQUEST_THROTTLING => Some(BACKUP_REQUEST_THROTTLING),
         _ => None,
     }
+}
+
+/// Whether the option called `key` is stored and shown, and does nothing.
+pub fn is_without_effect(key: &str) -> bool {
+    let is_it = |name: &str| if name.ends_with('.') { key.starts_with(name) } else { key == name };
+    WITHOUT_EFFECT.iter().any(|name| is_it(name))
+}
+
+fn check_stored_only(key: &str, value: &str) -> Result<(), CatalogueError> {
+    let is_plain = |text: &str, max: usize| text.len() <= max && !text.chars().any(char::is_control);
+    if is_plain(key, STORED_KEY_SIZE_MAX) && is_plain(value, STORED_VALUE_SIZE_MAX) {
+        return Ok(());
+    }
+    let value = value.chars().take(64).collect();
+    let expected = "name and value are text of at most 128 and 4096 bytes without control characters";
+    Err(CatalogueError::OptionValue { key: "without effect here", value, expected })
 }
 
 /// The option called `key`.

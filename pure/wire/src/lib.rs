@@ -30,7 +30,7 @@ pub use error_name::ErrorName;
 pub use frame::{Broken, frame_size};
 pub use header::{Cause, Extension, Header, ReplyExtension, Tie};
 pub use method::{Class, Method};
-pub use reply::{Failure, Reply, encode_rejection, encode_reply};
+pub use reply::{Failure, Reply, encode_not_implemented, encode_rejection, encode_reply};
 pub use request::{Body, Rejected, Request, decode_request};
 pub use thrift::Malformed;
 pub use value::{Address, HostPort, PartitionId, PlainAddress, PlainAddresses, Text};

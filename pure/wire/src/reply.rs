@@ -12,7 +12,7 @@ use crate::message::{
 };
 use crate::method::Method;
 use crate::request::{REPLY, STRICT};
-use crate::thrift::{Malformed, Reader, put_bytes, put_field_header, tag};
+use crate::thrift::{Malformed, Reader, put_bytes, put_field, put_field_header, tag};
 use crate::value::{Address, Text, Wire};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -326,6 +326,17 @@ pub fn encode_reply(
 pub fn encode_rejection(out: &mut BytesMut, name: &[u8], sequence_id: i32, error: ErrorName) {
     let start = out.len();
     put_begin(out, error, &[name, b"_ACK"], sequence_id);
+    finish(out, start);
+}
+
+/// Appends the answer to an administrative call that we do not serve: the frame is fine, and the response's first field,
+/// `err` in each of them, is `ERR_NOT_IMPLEMENTED`.
+pub fn encode_not_implemented(out: &mut BytesMut, name: &[u8], sequence_id: i32) {
+    let start = out.len();
+    put_begin(out, ErrorName::Ok, &[name, b"_ACK"], sequence_id);
+    put_field_header(out, tag::STRUCT, 0);
+    put_field(out, 1, &ErrorName::NotImplemented);
+    out.put_slice(&[tag::STOP, tag::STOP]);
     finish(out, start);
 }
 

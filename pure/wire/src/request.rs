@@ -44,6 +44,13 @@ pub enum Rejected {
         /// What to say.
         error: ErrorName,
     },
+    /// Answer with [`crate::encode_not_implemented`] and go on: an administrative call of Pegasus' that there is not here.
+    NotImplemented {
+        /// The call's name, as it came.
+        name: Bytes,
+        /// The call's number.
+        sequence_id: i32,
+    },
     /// Go on without an answer: the call is one-way.
     Ignore,
 }
@@ -52,7 +59,8 @@ pub enum Rejected {
 ///
 /// # Errors
 /// [`Rejected::Answer`] where the call's name and number could be read: `ERR_HANDLER_NOT_FOUND` for a name that we do
-/// not serve, `ERR_INVALID_DATA` for arguments that do not parse. [`Rejected::Close`] otherwise.
+/// not serve, `ERR_INVALID_DATA` for arguments that do not parse. [`Rejected::NotImplemented`] for the name of an
+/// administrative call that we do not serve. [`Rejected::Close`] otherwise.
 pub fn decode_request(frame: Bytes) -> Result<Request, Rejected> {
     let (header, mut input) = frame::split(frame).map_err(Rejected::Close)?;
     let (name, sequence_id) = read_begin(&mut input).map_err(|error| Rejected::Close(error.into()))?;
@@ -61,6 +69,9 @@ pub fn decode_request(frame: Bytes) -> Result<Request, Rejected> {
         Err(Rejected::Answer { name, sequence_id, error })
     };
     let Some(method) = Method::from_name(input.at(name.clone())) else {
+        if is_administrative(input.at(name.clone())) {
+            return Err(Rejected::NotImplemented { name: input.data().slice(name), sequence_id });
+        }
         return answer(&input, name, ErrorName::HandlerNotFound);
     };
     match header.and_then(|header| Ok(Request { header, sequence_id, body: Body::read(method, &mut input)? })) {
@@ -68,6 +79,13 @@ pub fn decode_request(frame: Bytes) -> Result<Request, Rejected> {
         Err(_) if method.is_one_way() => Err(Rejected::Ignore),
         Err(_) => answer(&input, name, ErrorName::InvalidData),
     }
+}
+
+/// Whether a call that we do not serve is one of Pegasus' administrative ones. Their clients send a transport error again
+/// until their deadline, and end at once over an error inside the reply, whose first field it is in each of them.
+fn is_administrative(name: &[u8]) -> bool {
+    const OTHERS: [&[u8]; 3] = [b"RPC_DETECT_HOTKEY", b"RPC_ADD_NEW_DISK", b"RPC_COLD_BACKUP"];
+    name.starts_with(b"RPC_CM_") || name.starts_with(b"RPC_QUERY_") || OTHERS.contains(&name)
 }
 
 /// Name and number of a call, in thrift's strict form or in the old one, which begins with the name.

@@ -372,3 +372,23 @@ fn frames_are_split_off_a_stream_one_after_another() {
     assert_eq!(seen, [1, 2, 3]);
     assert!(stream.is_empty());
 }
+
+#[test]
+fn p2_an_administrative_call_that_is_not_served_fails_inside_its_reply() {
+    for call in ["RPC_CM_START_MANUAL_COMPACT", "RPC_QUERY_DISK_INFO", "RPC_DETECT_HOTKEY"] {
+        let rejected = decode_request(message(call, 9, &[12, 0, 1, 1, 2, 3]));
+        let name = Bytes::copy_from_slice(call.as_bytes());
+        assert_eq!(rejected, Err(Rejected::NotImplemented { name: name.clone(), sequence_id: 9 }));
+        let mut out = BytesMut::new();
+        hedgerow_wire::encode_not_implemented(&mut out, &name, 9);
+        let mut expected = BytesMut::new();
+        expected.put_i32(0);
+        expected.put_slice(b"\0\0\0\x06ERR_OK\x80\x01\0\x02");
+        expected.put_i32(call.len() as i32 + 4);
+        expected.put_slice(call.as_bytes());
+        expected.put_slice(b"_ACK\0\0\0\x09\x0c\0\0\x0c\0\x01\0\0\0\x13ERR_NOT_IMPLEMENTED\0\0");
+        let size = expected.len() as i32;
+        expected[..4].copy_from_slice(&size.to_be_bytes());
+        assert_eq!(out, expected);
+    }
+}
