@@ -4,17 +4,24 @@
 //! numbers are little-endian. A segment is preallocated and filled with zeros or with a former segment's bytes.
 //!
 //! ```text
-//! segment   [head, padded to 4096][batch][batch]...[zeros or stale bytes]
-//! batch     [batch head, 40 bytes][record][record]...[padding to 8]      one write
+//! segment   [head, padded to 4096][the same once more][batch][batch]...[zeros or stale bytes]
+//! batch     [batch head, 40 bytes][record][record]...[padding to 8][list][padding to 8]      one write
 //! record    [record head, 40 bytes][payload]
 //! ```
 //!
 //! Every checksum is CRC-32C started from `seed(segment id)`, so that the stale bytes of a recycled segment never pass.
 //!
+//! This is version 2. Version 1 is read too, and each segment is of one version: there the second head, the lists and the
+//! payload of `freed` are missing, all else is the same. A log is written in version 2 from the next segment on.
+//!
+//! What tells whose bytes are whose stands twice, so that a bad byte costs those who own it and nobody else: a segment's
+//! head has a copy, a batch's head is repeated in its list, and the list names every record's group. Only where both are
+//! bad it is unknown whose the bytes were.
+//!
 //! ```text
 //! segment head
 //!    0   8  magic "HEDGEWAL"
-//!    8   2  version of everything here: 1
+//!    8   2  version of everything here: 2
 //!   10   2  its complement, so that a flipped bit is damage and not another version; every version keeps these two
 //!   12   4  CRC of bytes 16.. up to the end of the list
 //!   16   8  id of this segment
@@ -43,6 +50,19 @@
 //! are corruption.
 //!
 //! ```text
+//! list
+//!    0   4  magic "LIST"
+//!    4   4  CRC of bytes 8.. up to the end of the list
+//!    8  32  as in the batch head: number, synced, where the batch head stands, size and count of the records
+//!   40  13  ... of each record, in their order:
+//!           0   4  size of its payload
+//!           4   1  what it is
+//!           5   8  group
+//! ```
+//! A batch counts if its head or its list is sound. It is a torn tail only by its records: a batch whose records are all
+//! sound is whole, whatever became of its head or its list.
+//!
+//! ```text
 //! record head
 //!    0   4  CRC of bytes 4..40
 //!    4   4  CRC of the payload
@@ -54,7 +74,8 @@
 //!   24   8  index
 //!   32   8  term
 //! ```
-//! The head has a checksum of its own, so that a damaged payload still tells whose it was.
+//! The head has a checksum of its own, so that a damaged payload still tells whose it was. If the head is damaged, the list
+//! tells whose it was and where the next record begins.
 //!
 //! | what | index, term | detail | payload | meaning |
 //! |---|---|---|---|---|
@@ -62,7 +83,7 @@
 //! | moved | of the entry | its kind | its data | a copy of the entry in force, from a segment about to go; replaces only itself |
 //! | state | where the log begins, exclusive | 1: has a vote, 2: damaged | below | the group's whole state but for its entries |
 //! | removed | the last segment that may hold records of it, 0 | 0 | none | the group is gone |
-//! | freed | first segment, count | 0 | none | these segments count no more |
+//! | freed | first segment, count | 0 | below | these segments count no more |
 //!
 //! ```text
 //! payload of a state
@@ -74,14 +95,25 @@
 //!   40   8  vote
 //!   48   8  commit
 //! ```
+//!
+//! ```text
+//! payload of a freed, so that the record needs no head: that it went concerns every group
+//!    0   8  first segment
+//!    8   8  count
+//!   16   4  CRC of these
+//! ```
 //! States are absolute: the latest one, and the entries in force, are all that recovery needs of a group. That is what
 //! allows any segment to go as soon as no such record is in it, wherever it stands in the order.
 
 use hedgerow_types::log::{EntryKind, HardState, LogPosition};
 use hedgerow_types::{GroupId, Index, ReplicaId, Term};
 
-/// Version of the format.
-pub const VERSION: u32 = 1;
+/// Version of the format: of what is written.
+pub const VERSION: u32 = 2;
+/// The oldest version that is read.
+pub const VERSION_MIN: u32 = 1;
+/// From this version on heads have a copy and batches have a list.
+const VERSION_WITH_LISTS: u32 = 2;
 
 pub(crate) const BATCH_HEAD_SIZE: usize = 40;
 pub(crate) const RECORD_HEAD_SIZE: usize = 40;
@@ -89,10 +121,14 @@ pub(crate) const RECORD_HEAD_SIZE: usize = 40;
 pub(crate) const ALIGNMENT: usize = 8;
 const SEGMENT_MAGIC: [u8; 8] = *b"HEDGEWAL";
 const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"BTCH");
+const LIST_MAGIC: u32 = u32::from_le_bytes(*b"LIST");
+/// What a list says of each record.
+const LISTED_SIZE: usize = 13;
 const SEGMENT_HEAD_FIXED_SIZE: usize = 48;
 /// Heads, and segments as a whole, are multiples of this.
 pub(crate) const SEGMENT_UNIT: usize = 4096;
 const STATE_SIZE: usize = 56;
+const FREED_SIZE: usize = 20;
 const HAS_VOTE: u8 = 1;
 const IS_DAMAGED: u8 = 2;
 
@@ -108,6 +144,8 @@ pub struct Place {
 /// The first bytes of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentHead {
+    /// Version of the format that the segment is in.
+    pub version: u32,
     /// Id of the segment, from 1.
     pub id: u64,
     /// Its size in bytes, the head included.
@@ -129,6 +167,27 @@ pub struct BatchHead {
     pub size: u32,
     /// How many records.
     pub count: u32,
+}
+
+/// What a batch's list says of one of its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// What it is.
+    pub kind: RecordKind,
+    /// Whose it is.
+    pub group: GroupId,
+    /// Bytes of its payload.
+    pub size: u32,
+}
+
+/// A batch's list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchList<'a> {
+    /// What the batch's head says.
+    pub(crate) head: BatchHead,
+    /// Where the batch's head stands.
+    pub(crate) start: usize,
+    items: &'a [u8],
 }
 
 /// What a record is. The numbers are stored.
@@ -196,15 +255,32 @@ pub(crate) fn seed(id: u64) -> u32 {
 }
 
 impl SegmentHead {
-    /// Bytes that the head takes, padding included.
-    pub(crate) fn encoded_size(others: usize) -> usize {
+    /// Bytes that one copy of the head takes, padding included.
+    fn encoded_size(others: usize) -> usize {
         (SEGMENT_HEAD_FIXED_SIZE + 16 * others).next_multiple_of(SEGMENT_UNIT)
     }
 
+    /// Where the first batch of a new segment stands.
+    pub(crate) fn new_data_start(others: usize) -> usize {
+        2 * Self::encoded_size(others)
+    }
+
+    /// Where the first batch stands.
+    pub(crate) fn data_start(&self) -> usize {
+        let size = Self::encoded_size(self.others.len());
+        if self.has_lists() { 2 * size } else { size }
+    }
+
+    /// Whether the segment's batches have lists.
+    pub(crate) const fn has_lists(&self) -> bool {
+        self.version >= VERSION_WITH_LISTS
+    }
+
+    /// The head and its copy.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(Self::encoded_size(self.others.len()));
+        let mut out = Vec::with_capacity(Self::new_data_start(self.others.len()));
         out.extend_from_slice(&SEGMENT_MAGIC);
-        out.extend_from_slice(&(VERSION | !VERSION << 16).to_le_bytes());
+        out.extend_from_slice(&(self.version | !self.version << 16).to_le_bytes());
         out.extend_from_slice(&[0; 4]);
         for number in [self.id, self.size, self.first_batch, self.others.len() as u64] {
             out.extend_from_slice(&number.to_le_bytes());
@@ -216,17 +292,32 @@ impl SegmentHead {
         let crc = crc32c::crc32c_append(seed(self.id), &out[16..]);
         out[12..16].copy_from_slice(&crc.to_le_bytes());
         out.resize(Self::encoded_size(self.others.len()), 0);
+        if self.has_lists() {
+            out.extend_from_within(..);
+        }
         out
     }
 
-    /// The head of the segment `id`, whose bytes are (or begin with) `bytes`.
+    /// The head of the segment `id`, whose bytes are (or begin with) `bytes`; its copy if the head itself is damaged.
     pub(crate) fn decode(bytes: &[u8], id: u64) -> Result<Self, HeadError> {
+        let head = Self::decode_one(bytes, id);
+        if head != Err(HeadError::Damaged) {
+            return head;
+        }
+        let copy = |at: usize| {
+            let head = Self::decode_one(&bytes[at..], id).ok()?;
+            (head.has_lists() && Self::encoded_size(head.others.len()) == at).then_some(head)
+        };
+        (SEGMENT_UNIT..bytes.len()).step_by(SEGMENT_UNIT).find_map(copy).ok_or(HeadError::Damaged)
+    }
+
+    fn decode_one(bytes: &[u8], id: u64) -> Result<Self, HeadError> {
         let fixed = bytes.get(..SEGMENT_HEAD_FIXED_SIZE).ok_or(HeadError::Damaged)?;
         let (version, complement) = (u32_at(fixed, 8) & 0xffff, u32_at(fixed, 8) >> 16);
         if fixed[..8] != SEGMENT_MAGIC || version != !complement & 0xffff {
             return Err(HeadError::Damaged);
         }
-        if version != VERSION {
+        if !(VERSION_MIN..=VERSION).contains(&version) {
             return Err(HeadError::Version(version));
         }
         let count = usize::try_from(u64_at(fixed, 40)).map_err(|_| HeadError::Damaged)?;
@@ -239,21 +330,52 @@ impl SegmentHead {
             .chunks_exact(16)
             .map(|place| Place { segment: u64_at(place, 0), offset: u64_at(place, 8) })
             .collect();
-        Ok(Self { id, size: u64_at(fixed, 24), first_batch: u64_at(fixed, 32), others })
+        Ok(Self { version, id, size: u64_at(fixed, 24), first_batch: u64_at(fixed, 32), others })
     }
 }
 
 impl BatchHead {
-    /// Writes the head over the first bytes of `out`; it will stand at `offset` of its segment.
-    pub(crate) fn encode(&self, seed: u32, offset: u64, out: &mut [u8]) {
-        out[..4].copy_from_slice(&BATCH_MAGIC.to_le_bytes());
+    /// Bytes of a batch with a list, of `count` records that take `size` bytes.
+    pub(crate) fn batch_size(size: usize, count: usize) -> usize {
+        (BATCH_HEAD_SIZE + size).next_multiple_of(ALIGNMENT) + BATCH_HEAD_SIZE + LISTED_SIZE * count
+    }
+
+    /// Where the list of the batch stands whose head stands at `start`.
+    pub(crate) fn list_at(&self, start: usize) -> usize {
+        start.saturating_add(BATCH_HEAD_SIZE).saturating_add(self.size as usize).next_multiple_of(ALIGNMENT)
+    }
+
+    /// Where that list ends.
+    pub(crate) fn list_end(&self, start: usize) -> usize {
+        start.saturating_add(Self::batch_size(self.size as usize, self.count as usize))
+    }
+
+    /// Writes the head over the first bytes of `out`, which has the records after it, and appends the list with these
+    /// items. The head will stand at `offset` of its segment.
+    pub(crate) fn encode(&self, seed: u32, offset: u64, items: &[u8], out: &mut Vec<u8>) {
+        self.put(BATCH_MAGIC, offset, out);
+        let crc = crc32c::crc32c_append(seed, &out[8..BATCH_HEAD_SIZE]);
+        out[4..8].copy_from_slice(&crc.to_le_bytes());
+        let list = out.len().next_multiple_of(ALIGNMENT);
+        out.resize(list + BATCH_HEAD_SIZE, 0);
+        self.put(LIST_MAGIC, offset, &mut out[list..]);
+        out.extend_from_slice(items);
+        let crc = crc32c::crc32c_append(seed, &out[list + 8..]);
+        out[list + 4..list + 8].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Writes all but the checksum.
+    fn put(&self, magic: u32, offset: u64, out: &mut [u8]) {
+        out[..4].copy_from_slice(&magic.to_le_bytes());
         out[8..16].copy_from_slice(&self.number.to_le_bytes());
         out[16..24].copy_from_slice(&self.synced.to_le_bytes());
         out[24..32].copy_from_slice(&offset.to_le_bytes());
         out[32..36].copy_from_slice(&self.size.to_le_bytes());
         out[36..40].copy_from_slice(&self.count.to_le_bytes());
-        let crc = crc32c::crc32c_append(seed, &out[8..BATCH_HEAD_SIZE]);
-        out[4..8].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    fn get(bytes: &[u8]) -> Self {
+        Self { number: u64_at(bytes, 8), synced: u64_at(bytes, 16), size: u32_at(bytes, 32), count: u32_at(bytes, 36) }
     }
 
     /// The head at `offset` of a segment, if one is there.
@@ -262,11 +384,52 @@ impl BatchHead {
         let is_valid = u32_at(head, 0) == BATCH_MAGIC
             && u64_at(head, 24) == offset as u64
             && crc32c::crc32c_append(seed, &head[8..]) == u32_at(head, 4);
-        is_valid.then(|| Self {
-            number: u64_at(head, 8),
-            synced: u64_at(head, 16),
-            size: u32_at(head, 32),
-            count: u32_at(head, 36),
+        is_valid.then(|| Self::get(head))
+    }
+}
+
+impl<'a> BatchList<'a> {
+    /// The list at `offset` of a segment, if one is there.
+    pub(crate) fn decode(segment: &'a [u8], seed: u32, offset: usize) -> Option<Self> {
+        let fixed = segment.get(offset..offset.checked_add(BATCH_HEAD_SIZE)?)?;
+        if u32_at(fixed, 0) != LIST_MAGIC {
+            return None;
+        }
+        let (head, start) = (BatchHead::get(fixed), usize::try_from(u64_at(fixed, 24)).ok()?);
+        if start >= offset || head.list_at(start) != offset {
+            return None;
+        }
+        let list = segment.get(offset..head.list_end(start))?;
+        let is_valid = crc32c::crc32c_append(seed, &list[8..]) == u32_at(list, 4);
+        is_valid.then(|| Self { head, start, items: &list[BATCH_HEAD_SIZE..] })
+    }
+
+    /// What it says of the record with this number in the batch.
+    pub(crate) fn at(&self, number: usize) -> Option<Listed> {
+        let item = self.items.chunks_exact(LISTED_SIZE).nth(number)?;
+        let kind = RecordKind::decode(item[4])?;
+        Some(Listed { kind, group: GroupId::from_u64(u64_at(item, 5)), size: u32_at(item, 0) })
+    }
+}
+
+impl Listed {
+    /// Appends what a list says.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.size.to_le_bytes());
+        out.push(self.kind as u8);
+        out.extend_from_slice(&self.group.to_u64().to_le_bytes());
+    }
+}
+
+impl RecordKind {
+    const fn decode(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::Entry,
+            2 => Self::Moved,
+            3 => Self::State,
+            4 => Self::Removed,
+            5 => Self::Freed,
+            _ => return None,
         })
     }
 }
@@ -298,16 +461,8 @@ impl RecordHead {
         if crc32c::crc32c_append(seed, &head[4..]) != u32_at(head, 0) {
             return None;
         }
-        let kind = match head[12] {
-            1 => RecordKind::Entry,
-            2 => RecordKind::Moved,
-            3 => RecordKind::State,
-            4 => RecordKind::Removed,
-            5 => RecordKind::Freed,
-            _ => return None,
-        };
         Some(Self {
-            kind,
+            kind: RecordKind::decode(head[12])?,
             detail: head[13],
             group: GroupId::from_u64(u64_at(head, 16)),
             index: u64_at(head, 24),
@@ -315,6 +470,28 @@ impl RecordHead {
             size: u32_at(head, 8),
             payload_crc: u32_at(head, 4),
         })
+    }
+
+    /// The head of a freed record, for these segments.
+    pub(crate) fn freed(first: u64, count: u64) -> Self {
+        Self { size: FREED_SIZE as u32, ..Self::new(RecordKind::Freed, 0, GroupId::META, first, count) }
+    }
+
+    /// The payload that goes with it.
+    pub(crate) fn freed_payload(&self, seed: u32) -> [u8; FREED_SIZE] {
+        let mut payload = [0; FREED_SIZE];
+        payload[..8].copy_from_slice(&self.index.to_le_bytes());
+        payload[8..16].copy_from_slice(&self.term.to_le_bytes());
+        let crc = crc32c::crc32c_append(seed, &payload[..16]);
+        payload[16..].copy_from_slice(&crc.to_le_bytes());
+        payload
+    }
+
+    /// The head that a freed record must have had by its payload.
+    pub(crate) fn of_freed(payload: &[u8], seed: u32) -> Option<Self> {
+        let is_sound =
+            payload.len() == FREED_SIZE && crc32c::crc32c_append(seed, &payload[..16]) == u32_at(payload, 16);
+        is_sound.then(|| Self::freed(u64_at(payload, 0), u64_at(payload, 8)))
     }
 
     pub(crate) fn is_payload(&self, seed: u32, payload: &[u8]) -> bool {
@@ -327,9 +504,14 @@ impl RecordHead {
     }
 }
 
+/// Bytes that a freed record takes.
+pub(crate) const FREED_RECORD_SIZE: usize = RECORD_HEAD_SIZE + FREED_SIZE;
+
 impl State {
     /// Bytes that the record of a state takes.
     pub(crate) const RECORD_SIZE: usize = RECORD_HEAD_SIZE + STATE_SIZE;
+    /// Bytes of its payload.
+    pub(crate) const SIZE: u32 = STATE_SIZE as u32;
 
     pub(crate) fn encode(&self, group: GroupId, seed: u32, out: &mut Vec<u8>) {
         let vote = if self.hard_state.vote.is_some() { HAS_VOTE } else { 0 };

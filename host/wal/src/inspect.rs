@@ -16,19 +16,19 @@ pub struct Inspection {
     pub garbage_segments: Vec<u64>,
     /// The groups as [`crate::Log::open`] would recover them.
     pub groups: Vec<Recovered>,
-    /// Whether bytes were lost that may have been any group's.
+    /// As [`crate::Log::has_unknown_loss`] would say.
     pub has_unknown_loss: bool,
 }
 
 /// Shows everything in the log in `dir` to `visit`, in the order of the log. Nothing may be writing to it.
 pub fn inspect(disk: &dyn Disk, dir: &Path, visit: &mut dyn FnMut(Event<'_>)) -> Result<Inspection, OpenError> {
     let recovery = Recovery::read(disk, dir, visit)?;
-    let lost = recovery.lost;
+    let (lost, has_unknown_loss) = (recovery.lost, recovery.has_unknown_loss());
     let place = |(id, found): (&u64, &Found)| Place { segment: *id, offset: found.end };
     Ok(Inspection {
         segments: recovery.segments.iter().map(place).collect(),
         garbage_segments: recovery.garbage,
         groups: recovery.groups.into_iter().map(|(group, replay)| replay.into_group(group, lost).recovered).collect(),
-        has_unknown_loss: lost.is_some(),
+        has_unknown_loss,
     })
 }

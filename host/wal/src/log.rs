@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bounds of [`Options::segment_size`].
-const SEGMENT_SIZES: std::ops::RangeInclusive<u64> = (16 << 10)..=(1 << 30);
+const SEGMENT_SIZES: std::ops::RangeInclusive<u64> = (20 << 10)..=(1 << 30);
 
 /// Bytes that one call of [`Log::prepare`] fills.
 const PREPARE_SIZE: u64 = 1 << 20;
@@ -35,7 +35,7 @@ pub enum Durability {
 /// How a log is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of a segment, 16 KiB to 1 GiB; others are taken as the nearest of these. An entry that is larger gets a
+    /// Bytes of a segment, 20 KiB to 1 GiB; others are taken as the nearest of these. An entry that is larger gets a
     /// segment of its own size.
     pub segment_size: u64,
     /// What a sync stands for.
@@ -119,7 +119,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The log is of another version. Use the program that wrote it.
-    #[error("{} has version {version} of the log's format, this program reads version {}", path.display(), crate::format::VERSION)]
+    #[error("{} has version {version} of the log's format, this program reads versions {} to {}", path.display(), crate::format::VERSION_MIN, crate::format::VERSION)]
     Version {
         /// The segment.
         path: PathBuf,
@@ -287,7 +287,7 @@ impl Log {
             is_rolling: false,
             failed: None,
             stats: Stats::default(),
-            has_unknown_loss: recovery.lost.is_some(),
+            has_unknown_loss: recovery.has_unknown_loss(),
             dir: dir.to_owned(),
             options,
             files,
@@ -414,8 +414,8 @@ impl Log {
         Reader::new(Arc::clone(&self.positions))
     }
 
-    /// Whether bytes were lost at opening that may have been any group's, even one that is not among the recovered. A
-    /// replica that should be here and is not must then be taken as damaged.
+    /// Whether bytes were lost at opening that may have been any group's, even one that is not among the recovered, or that
+    /// said which replica of a group stood here. A replica that should be here and is not must then be taken as damaged.
     pub fn has_unknown_loss(&self) -> bool {
         self.has_unknown_loss
     }

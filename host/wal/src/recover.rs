@@ -1,7 +1,7 @@
 //! Reads a log as a crash left it: which segments count, and what every group's log is. Writes nothing.
 
 use crate::files::{Name, segment_path};
-use crate::format::{HeadError, Place, RecordHead, RecordKind, SegmentHead, State};
+use crate::format::{HeadError, Listed, Place, RecordHead, RecordKind, SegmentHead, State};
 use crate::index::Slot;
 use crate::log::{OpenError, Recovered};
 use crate::scan::{Event, Scanned, Segment};
@@ -54,6 +54,8 @@ pub(crate) struct Replay {
     last: Index,
     /// A state was lost since the latest one.
     is_state_bad: bool,
+    /// The highest place at which an entry of the group was lost, nobody knows which.
+    lost: Option<Place>,
 }
 
 impl Recovery {
@@ -85,6 +87,12 @@ impl Recovery {
         recovery.garbage = present.into_iter().filter(|id| !recovery.segments.contains_key(id)).collect();
         recovery.groups.values_mut().for_each(Replay::settle);
         Ok(recovery)
+    }
+
+    /// Whether something was lost that may have been any group's, or that said which replica of a group stood here: one that
+    /// nobody remembers any more may have voted.
+    pub(crate) fn has_unknown_loss(&self) -> bool {
+        self.lost.is_some() || self.groups.values().any(|replay| replay.is_state_bad || replay.state.is_none())
     }
 
     fn present(&mut self, disk: &dyn Disk, dir: &Path) -> Result<BTreeSet<u64>, OpenError> {
@@ -156,6 +164,7 @@ impl Recovery {
             Event::Batch(..) => {}
             Event::Record(place, head, payload) => self.handle_record(place, &head, payload),
             Event::BadPayload(place, head) => self.handle_bad_payload(place, &head),
+            Event::BadHead(place, listed) => self.handle_bad_head(place, &listed),
             Event::Unreadable(place, _) => self.lose(place),
         }
     }
@@ -169,15 +178,19 @@ impl Recovery {
                 None => self.replay(head).is_state_bad = true,
             },
             (RecordKind::Removed, _) => {
-                self.groups.remove(&head.group);
-                self.tombstones.insert(head.group, (place, head.index));
+                self.bury(head.group, place, head.index);
                 return;
             }
             (RecordKind::Freed, _) => return,
             // A sound record of a kind of entry that this version does not know is as bad as an unreadable one.
-            (RecordKind::Entry | RecordKind::Moved, None) => self.lose(place),
+            (RecordKind::Entry | RecordKind::Moved, None) => self.replay(head).lose(place),
         }
         self.tombstones.remove(&head.group);
+    }
+
+    fn bury(&mut self, group: GroupId, place: Place, through: u64) {
+        self.groups.remove(&group);
+        self.tombstones.insert(group, (place, through));
     }
 
     fn handle_bad_payload(&mut self, place: Place, head: &RecordHead) {
@@ -185,8 +198,24 @@ impl Recovery {
             (RecordKind::Entry, Some(slot)) => self.replay(head).put(head.index, slot, false),
             (RecordKind::Moved, Some(slot)) => self.replay(head).put_moved(head.index, slot, false),
             (RecordKind::State, _) => self.replay(head).is_state_bad = true,
-            (RecordKind::Removed | RecordKind::Freed | RecordKind::Entry | RecordKind::Moved, _) => self.lose(place),
+            (RecordKind::Entry | RecordKind::Moved, None) => self.replay(head).lose(place),
+            (RecordKind::Removed | RecordKind::Freed, _) => self.lose(place),
         }
+    }
+
+    /// Only the owner of the record is concerned, but for a freed one: with it goes what no longer counts.
+    fn handle_bad_head(&mut self, place: Place, listed: &Listed) {
+        let replay = match listed.kind {
+            RecordKind::Freed => return self.lose(place),
+            // Whatever it ends stands before it.
+            RecordKind::Removed => return self.bury(listed.group, place, place.segment),
+            RecordKind::Entry | RecordKind::Moved | RecordKind::State => self.groups.entry(listed.group).or_default(),
+        };
+        match listed.kind {
+            RecordKind::State => replay.is_state_bad = true,
+            RecordKind::Entry | RecordKind::Moved | RecordKind::Removed | RecordKind::Freed => replay.lose(place),
+        }
+        self.tombstones.remove(&listed.group);
     }
 
     fn replay(&mut self, head: &RecordHead) -> &mut Replay {
@@ -204,6 +233,10 @@ impl Replay {
     fn put_moved(&mut self, index: Index, slot: Slot, is_sound: bool) {
         self.slots.insert(index, (slot, is_sound));
         self.last = self.last.max(index);
+    }
+
+    fn lose(&mut self, place: Place) {
+        self.lost = self.lost.max(Some(place));
     }
 
     fn set_state(&mut self, place: Place, state: State) {
@@ -238,6 +271,7 @@ impl Replay {
 
     /// Whether something of the log is missing, given that bytes were lost at `lost` that may have been anybody's.
     fn is_damaged(&self, lost: Option<Place>) -> bool {
+        let lost = lost.max(self.lost);
         let Some((place, state)) = &self.state else { return true };
         let is_missing = || self.slots.len() as u64 != self.last.saturating_sub(state.start.index);
         let is_bad = |slot: &Slot, is_sound: bool| !is_sound || lost.is_some_and(|lost| slot.place <= lost);
@@ -307,8 +341,8 @@ impl Loaded {
 }
 
 fn scan(head: &SegmentHead, bytes: &[u8], end: Option<usize>, visit: &mut dyn FnMut(Event<'_>)) -> Scanned {
-    let data_start = SegmentHead::encoded_size(head.others.len());
-    Segment { id: head.id, bytes, data_start, first_batch: head.first_batch, end }.scan(visit)
+    let (data_start, has_lists) = (head.data_start(), head.has_lists());
+    Segment { id: head.id, bytes, data_start, has_lists, first_batch: head.first_batch, end }.scan(visit)
 }
 
 /// The segments that the newest one says went after it began.

@@ -1,6 +1,8 @@
 //! Walks the batches and records of one segment, and tells a torn tail from corruption. Reads only.
 
-use crate::format::{ALIGNMENT, BATCH_HEAD_SIZE, BatchHead, Place, RECORD_HEAD_SIZE, RecordHead, seed};
+use crate::format::{
+    ALIGNMENT, BATCH_HEAD_SIZE, BatchHead, BatchList, Listed, Place, RECORD_HEAD_SIZE, RecordHead, RecordKind, seed,
+};
 
 /// What the walk meets, in the order of the log.
 #[derive(Clone, Copy, Debug)]
@@ -11,6 +13,8 @@ pub enum Event<'a> {
     Record(Place, RecordHead, &'a [u8]),
     /// A record whose head is sound and whose payload is not.
     BadPayload(Place, RecordHead),
+    /// A record whose head is not sound, and what the batch's list says of it.
+    BadHead(Place, Listed),
     /// This many bytes from here on that tell nothing, not even whose they were.
     Unreadable(Place, u64),
 }
@@ -21,6 +25,8 @@ pub(crate) struct Segment<'a> {
     pub(crate) bytes: &'a [u8],
     /// Where the first batch stands.
     pub(crate) data_start: usize,
+    /// Whether its batches have lists.
+    pub(crate) has_lists: bool,
     pub(crate) first_batch: u64,
     /// Where the segment ends, if a later one says so. Bad bytes before it are corruption.
     pub(crate) end: Option<usize>,
@@ -73,15 +79,21 @@ struct Walk<'a> {
     round: (u64, usize),
 }
 
-impl Walk<'_> {
+/// A batch of which something is left.
+struct Found<'a> {
+    head: BatchHead,
+    /// Its head is not sound: the list says it all.
+    is_headless: bool,
+    list: Option<BatchList<'a>>,
+}
+
+impl<'a> Walk<'a> {
     /// Returns whether it stopped at a torn batch.
     fn run(&mut self, visit: &mut dyn FnMut(Event<'_>)) -> bool {
         while self.at < self.limit {
-            let head = BatchHead::decode(self.segment.bytes, self.seed, self.at)
-                .filter(|head| head.number == self.next_batch && self.at + BATCH_HEAD_SIZE <= self.limit);
-            match head {
-                Some(head) => {
-                    if self.batch(head, visit) {
+            match self.find() {
+                Some(found) => {
+                    if self.batch(&found, visit) {
                         return true;
                     }
                 }
@@ -95,63 +107,106 @@ impl Walk<'_> {
         false
     }
 
+    /// The batch that comes next, by its head or by its list. A list may stand past the limit: the end of a segment that
+    /// had a torn tail is in the middle of a batch.
+    fn find(&self) -> Option<Found<'a>> {
+        let bytes = self.segment.bytes;
+        let head = BatchHead::decode(bytes, self.seed, self.at)
+            .filter(|head| head.number == self.next_batch && self.at + BATCH_HEAD_SIZE <= self.limit);
+        if !self.segment.has_lists {
+            return head.map(|head| Found { head, is_headless: false, list: None });
+        }
+        if let Some(head) = head {
+            let list = BatchList::decode(bytes, self.seed, head.list_at(self.at));
+            let list = list.filter(|list| list.start == self.at && list.head == head);
+            return Some(Found { head, is_headless: false, list });
+        }
+        let is_it = |list: &BatchList<'_>| list.start == self.at && list.head.number == self.next_batch;
+        let list =
+            self.aligned(self.at, bytes.len()).filter_map(|at| BatchList::decode(bytes, self.seed, at)).find(is_it)?;
+        Some(Found { head: list.head, is_headless: true, list: Some(list) })
+    }
+
     /// Visits the batch at `at` and moves past it; or, if it is torn, to its first bad record, and returns true.
-    fn batch(&mut self, head: BatchHead, visit: &mut dyn FnMut(Event<'_>)) -> bool {
+    fn batch(&mut self, found: &Found<'_>, visit: &mut dyn FnMut(Event<'_>)) -> bool {
+        let head = found.head;
         let start = self.at + BATCH_HEAD_SIZE;
         let end = start.saturating_add(head.size as usize);
-        let bad = self.first_bad(start, end.min(self.limit), end > self.limit && self.segment.end.is_none());
+        let bad = self.first_bad(found, start, end);
         let torn_at = bad.filter(|at| !self.is_synced(head.number, *at));
-        if torn_at == Some(start) {
+        // Without a head the records before the cut could not be found again.
+        if torn_at.is_some_and(|at| at == start || found.is_headless) {
             return true;
         }
         if head.synced != self.round.0 {
             self.round = (head.synced, self.at);
         }
         visit(Event::Batch(self.segment.place(self.at), head));
-        self.records(start, torn_at.unwrap_or(end.min(self.limit)), visit);
+        self.records(found, start, torn_at.unwrap_or(end.min(self.limit)), &mut |_, event| {
+            visit(event);
+            true
+        });
+        let past = if self.segment.has_lists { head.list_end(self.at) } else { end };
         self.next_batch = head.number + 1;
-        self.at = torn_at.unwrap_or_else(|| end.next_multiple_of(ALIGNMENT).min(self.limit));
+        self.at = torn_at.unwrap_or_else(|| past.next_multiple_of(ALIGNMENT).min(self.limit));
         torn_at.is_some()
     }
 
     /// The offset of the first record that is not sound, of those that should fill `start..end`.
-    fn first_bad(&self, start: usize, end: usize, is_short: bool) -> Option<usize> {
-        let mut at = start;
-        while at < end {
-            match self.record(at, end) {
-                Some((head, Some(_))) => at += RECORD_HEAD_SIZE + head.size as usize,
-                Some((_, None)) | None => return Some(at),
-            }
-        }
-        is_short.then_some(at)
+    fn first_bad(&self, found: &Found<'_>, start: usize, end: usize) -> Option<usize> {
+        let is_short = end > self.limit && self.segment.end.is_none();
+        let mut bad = None;
+        let past = self.records(found, start, end.min(self.limit), &mut |at, event| {
+            let is_sound = matches!(event, Event::Record(..));
+            bad = (!is_sound).then_some(at);
+            is_sound
+        });
+        bad.or_else(|| is_short.then_some(past))
     }
 
-    fn records(&self, start: usize, end: usize, visit: &mut dyn FnMut(Event<'_>)) {
-        let mut at = start;
+    /// Shows what stands in `start..end`, each with its offset, until told to stop. Returns where the next would begin.
+    fn records(
+        &self,
+        found: &Found<'_>,
+        start: usize,
+        end: usize,
+        visit: &mut dyn FnMut(usize, Event<'_>) -> bool,
+    ) -> usize {
+        let (mut at, mut number) = (start, 0);
         while at < end {
-            let place = self.segment.place(at);
-            match self.record(at, end) {
-                Some((head, payload)) => {
-                    visit(match payload {
-                        Some(payload) => Event::Record(place, head, payload),
-                        None => Event::BadPayload(place, head),
-                    });
-                    at += RECORD_HEAD_SIZE + head.size as usize;
-                }
-                None => {
-                    visit(Event::Unreadable(place, (end - at) as u64));
-                    return;
-                }
+            let listed = found.list.as_ref().and_then(|list| list.at(number));
+            let (event, size) = self.record(at, end, listed);
+            if !visit(at, event) {
+                break;
             }
+            at = at.saturating_add(size);
+            number += 1;
         }
+        at
     }
 
-    /// The record at `at`: its head if that is sound, its payload if that is sound too.
-    fn record(&self, at: usize, end: usize) -> Option<(RecordHead, Option<&[u8]>)> {
-        let bytes = self.segment.bytes.get(at..end)?;
-        let head = RecordHead::decode(bytes, self.seed)?;
-        let payload = bytes.get(RECORD_HEAD_SIZE..RECORD_HEAD_SIZE + head.size as usize);
-        Some((head, payload.filter(|payload| head.is_payload(self.seed, payload))))
+    /// What stands at `at`, and how many bytes it takes.
+    fn record(&self, at: usize, end: usize, listed: Option<Listed>) -> (Event<'a>, usize) {
+        let (place, bytes) = (self.segment.place(at), &self.segment.bytes[at..end]);
+        let payload = |size: u32| bytes.get(RECORD_HEAD_SIZE..RECORD_HEAD_SIZE + size as usize);
+        let taken = |size: u32| RECORD_HEAD_SIZE + size as usize;
+        if let Some(head) = RecordHead::decode(bytes, self.seed) {
+            let sound = payload(head.size).filter(|payload| head.is_payload(self.seed, payload));
+            let event = match sound {
+                Some(payload) => Event::Record(place, head, payload),
+                // Its head says it all.
+                None if head.kind == RecordKind::Freed => Event::Record(place, head, &[]),
+                None => Event::BadPayload(place, head),
+            };
+            return (event, taken(head.size));
+        }
+        let Some(listed) = listed else { return (Event::Unreadable(place, bytes.len() as u64), bytes.len()) };
+        let freed = payload(listed.size).filter(|_| listed.kind == RecordKind::Freed);
+        let event = match freed.and_then(|payload| Some((RecordHead::of_freed(payload, self.seed)?, payload))) {
+            Some((head, payload)) => Event::Record(place, head, payload),
+            None => Event::BadHead(place, listed),
+        };
+        (event, taken(listed.size))
     }
 
     /// Moves from a place where the next batch should begin and does not to where a later one does. False: none does.
@@ -160,7 +215,7 @@ impl Walk<'_> {
         if !is_corrupt {
             return false;
         }
-        let found = self.heads(self.at).find(|(_, head)| head.number > self.next_batch);
+        let found = self.batches(self.at).find(|(at, head)| *at >= self.at && head.number > self.next_batch);
         let to = found.map_or(self.limit, |(at, _)| at);
         visit(Event::Unreadable(self.segment.place(self.at), (to - self.at) as u64));
         self.at = to;
@@ -170,14 +225,22 @@ impl Walk<'_> {
 
     /// Whether batch `number`, some of which is bad, was durable once: known end, or a later round after it.
     fn is_synced(&self, number: u64, from: usize) -> bool {
-        self.segment.end.is_some() || self.heads(from).any(|(_, head)| head.synced > number)
+        self.segment.end.is_some() || self.batches(from).any(|(_, head)| head.synced > number)
     }
 
-    /// Every sound batch head at or after `from`.
-    fn heads(&self, from: usize) -> impl Iterator<Item = (usize, BatchHead)> {
+    /// Every batch whose head or list is sound and stands at or after `from`, and where the batch begins.
+    fn batches(&self, from: usize) -> impl Iterator<Item = (usize, BatchHead)> {
         let bytes = &self.segment.bytes[..self.limit];
-        (from.next_multiple_of(ALIGNMENT)..self.limit)
-            .step_by(ALIGNMENT)
-            .filter_map(move |at| Some((at, BatchHead::decode(bytes, self.seed, at)?)))
+        self.aligned(from, self.limit).filter_map(move |at| {
+            let head = BatchHead::decode(bytes, self.seed, at).map(|head| (at, head));
+            head.or_else(|| {
+                let list = BatchList::decode(bytes, self.seed, at).filter(|_| self.segment.has_lists)?;
+                Some((list.start, list.head))
+            })
+        })
+    }
+
+    fn aligned(&self, from: usize, to: usize) -> impl Iterator<Item = usize> + use<> {
+        (from.next_multiple_of(ALIGNMENT)..to).step_by(ALIGNMENT)
     }
 }

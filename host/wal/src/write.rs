@@ -1,8 +1,8 @@
 //! Turns changes into records and puts them on the medium: one buffer, one write per batch, a new segment when one is full.
 
 use crate::format::{
-    ALIGNMENT, BATCH_HEAD_SIZE, BatchHead, Place, RECORD_HEAD_SIZE, RecordHead, RecordKind, SEGMENT_UNIT, SegmentHead,
-    State, seed,
+    ALIGNMENT, BATCH_HEAD_SIZE, BatchHead, FREED_RECORD_SIZE, Listed, Place, RECORD_HEAD_SIZE, RecordHead, RecordKind,
+    SEGMENT_UNIT, SegmentHead, State, VERSION, seed,
 };
 use crate::index::{Slot, Slots};
 use crate::log::{
@@ -18,6 +18,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     buffer: Vec<u8>,
+    /// What the batch's list says of its records.
+    listed: Vec<u8>,
     count: u32,
     seed: u32,
     effects: Vec<Effect>,
@@ -155,7 +157,7 @@ impl Log {
     fn encode_state(&mut self, group: GroupId, meta: &Group) -> Result<(), Halt> {
         let place = self.reserve(State::RECORD_SIZE)?;
         meta.state().encode(group, self.batch.seed, &mut self.batch.buffer);
-        self.batch.count += 1;
+        self.batch.list(Listed { kind: RecordKind::State, group, size: State::SIZE });
         self.batch.effects.push(Effect::State(group, place));
         Ok(())
     }
@@ -169,23 +171,30 @@ impl Log {
     /// Records that these segments, each range a first one and a count, count no more. All in one place: a new segment
     /// in between would list them again, and recovery believes the newest segment alone.
     pub(crate) fn encode_freed(&mut self, ranges: &[(u64, u64)]) -> Result<(), Halt> {
-        self.reserve(ranges.len() * RECORD_HEAD_SIZE)?;
+        self.reserve_for(ranges.len(), ranges.len() * FREED_RECORD_SIZE)?;
         for (first, count) in ranges {
-            self.batch.put(&RecordHead::new(RecordKind::Freed, 0, GroupId::META, *first, *count), &[]);
+            let head = RecordHead::freed(*first, *count);
+            self.batch.put(&head, &head.freed_payload(self.batch.seed));
         }
         Ok(())
     }
 
     /// The place of the next record, which takes `size` bytes; makes room for it.
     pub(crate) fn reserve(&mut self, size: usize) -> Result<Place, Halt> {
+        self.reserve_for(1, size)
+    }
+
+    /// The same for `count` records, which take `size` bytes together.
+    fn reserve_for(&mut self, count: usize, size: usize) -> Result<Place, Halt> {
         if u32::try_from(size).is_err() {
             return Ok(self.or_fail("hold an entry of 4 GiB", Err(io::ErrorKind::InvalidInput.into()))?);
         }
-        let used = self.batch.buffer.len().max(BATCH_HEAD_SIZE);
-        let has_room = |active: &Active| active.end + ((used + size) as u64) <= active.size;
+        let used = self.batch.buffer.len().saturating_sub(BATCH_HEAD_SIZE);
+        let needed = BatchHead::batch_size(used + size, self.batch.count as usize + count) as u64;
+        let has_room = |active: &Active| active.end + needed <= active.size;
         if self.is_rolling || !self.active.as_ref().is_some_and(has_room) {
             self.flush()?;
-            self.roll(size)?;
+            self.roll(BatchHead::batch_size(size, count))?;
         }
         let active = self.active.as_ref().expect("rolling makes a segment active");
         if self.batch.buffer.is_empty() {
@@ -202,7 +211,7 @@ impl Log {
         let size = self.batch.buffer.len() - BATCH_HEAD_SIZE;
         let head =
             BatchHead { number: self.next_batch, synced: self.synced, size: size as u32, count: self.batch.count };
-        head.encode(self.batch.seed, offset, &mut self.batch.buffer);
+        head.encode(self.batch.seed, offset, &self.batch.listed, &mut self.batch.buffer);
         let result = file.write_at(offset, &self.batch.buffer);
         self.or_fail("write", result)?;
         self.next_batch += 1;
@@ -212,12 +221,13 @@ impl Log {
             active.end = (offset + self.batch.buffer.len() as u64).next_multiple_of(ALIGNMENT as u64);
         }
         self.batch.buffer.clear();
+        self.batch.listed.clear();
         self.batch.count = 0;
         self.apply_effects();
         Ok(())
     }
 
-    /// Makes a new segment the active one, with room for a record of `size` bytes. What the former one holds is durable
+    /// Makes a new segment the active one, with room for a batch of `size` bytes. What the former one holds is durable
     /// first: its end, as the new head has it, must be true.
     fn roll(&mut self, size: usize) -> Result<(), Halt> {
         self.sync_active()?;
@@ -228,14 +238,15 @@ impl Log {
         }
         let others: Vec<Place> =
             self.segments.iter().map(|(id, segment)| Place { segment: *id, offset: segment.end }).collect();
-        let end = SegmentHead::encoded_size(others.len()) as u64;
-        let needed = (end + (BATCH_HEAD_SIZE + size) as u64).next_multiple_of(SEGMENT_UNIT as u64);
+        let end = SegmentHead::new_data_start(others.len()) as u64;
+        let needed = (end + size as u64).next_multiple_of(SEGMENT_UNIT as u64);
         let id = self.next_segment;
         let size = needed.max(self.options.segment_size);
         let made = self.files.make(size);
         let made = self.or_stall(made)?;
         self.is_rolling = true;
-        let published = self.files.publish(made, &SegmentHead { id, size, first_batch: self.next_batch, others });
+        let head = SegmentHead { version: VERSION, id, size, first_batch: self.next_batch, others };
+        let published = self.files.publish(made, &head);
         let file = self.or_stall(published)?;
         self.is_rolling = false;
         self.next_segment += 1;
@@ -287,6 +298,11 @@ impl Log {
 impl Batch {
     fn put(&mut self, head: &RecordHead, payload: &[u8]) {
         head.encode(self.seed, payload, &mut self.buffer);
+        self.list(Listed { kind: head.kind, group: head.group, size: payload.len() as u32 });
+    }
+
+    fn list(&mut self, listed: Listed) {
+        listed.encode(&mut self.listed);
         self.count += 1;
     }
 }

@@ -5,20 +5,25 @@ use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, OpenMode, read_file};
 use hedgerow_types::log::{Entry, EntryKind, HardState, LogPosition};
 use hedgerow_types::{GroupId, ReplicaId};
-use hedgerow_wal::{Append, Event, Log, OpenError, Options, inspect};
+use hedgerow_wal::{Append, Event, Log, OpenError, Options, Recovered, inspect};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const DIR: &str = "/log";
-/// The segments of [`write_version_1`] without the zeros at their ends.
-const VERSION_1: [(&str, &[u8]); 2] = [
+/// What [`write_every_kind`] wrote: segments without the zeros at their ends.
+type Fixture = &'static [(&'static str, &'static [u8])];
+const VERSION_1: Fixture = &[
     ("0000000000000001.seg", include_bytes!("fixtures/version-1/0000000000000001.seg")),
     ("0000000000000002.seg", include_bytes!("fixtures/version-1/0000000000000002.seg")),
 ];
+const VERSION_2: Fixture = &[
+    ("0000000000000001.seg", include_bytes!("fixtures/version-2/0000000000000001.seg")),
+    ("0000000000000002.seg", include_bytes!("fixtures/version-2/0000000000000002.seg")),
+];
 
 fn options() -> Options {
-    Options { segment_size: 16 << 10, ..Options::default() }
+    Options { segment_size: 20 << 10, ..Options::default() }
 }
 
 fn group(number: u32) -> GroupId {
@@ -36,8 +41,8 @@ fn append(number: u32, entries: Vec<Entry>) -> Append {
     Append { group: group(number), replica: ReplicaId(65_538), reset: None, entries, hard_state }
 }
 
-/// Writes one record of every kind that does not depend on when segments become full, over two segments.
-fn write_version_1(disk: &SimDisk) {
+/// Writes one record of every kind that does not depend on when segments become full, over several segments.
+fn write_every_kind(disk: &SimDisk) {
     let (mut log, _) = Log::open(Arc::new(disk.clone()), Path::new(DIR), options()).unwrap();
     log.write(&[append(1, entries(1, 8, 3)), append(2, entries(1, 5, 4)), append(3, entries(1, 2, 4))]).unwrap();
     log.sync().unwrap();
@@ -49,7 +54,7 @@ fn write_version_1(disk: &SimDisk) {
     log.sync().unwrap();
     log.write(&[append(4, entries(1, 20, 4))]).unwrap();
     log.sync().unwrap();
-    assert_eq!(log.segments().count(), 2);
+    assert!(log.segments().count() > 1);
 }
 
 fn put(disk: &SimDisk, name: &str, bytes: &[u8]) {
@@ -67,11 +72,20 @@ fn segments(disk: &SimDisk) -> Vec<(String, Vec<u8>)> {
     disk.list(Path::new(DIR)).unwrap().into_iter().map(read).collect()
 }
 
-#[test]
-fn a_log_of_version_1_stays_readable() {
+/// With zeros at the end: the last bytes of a list may be some.
+fn whole(bytes: &[u8]) -> Vec<u8> {
+    let mut whole = bytes.to_vec();
+    whole.resize(bytes.len().next_multiple_of(4096), 0);
+    whole
+}
+
+fn fixture(fixture: Fixture) -> SimDisk {
     let disk = SimDisk::new();
-    VERSION_1.iter().for_each(|(name, bytes)| put(&disk, name, bytes));
-    let (log, recovered) = Log::open(Arc::new(disk), Path::new(DIR), options()).unwrap();
+    fixture.iter().for_each(|(name, bytes)| put(&disk, name, &whole(bytes)));
+    disk
+}
+
+fn assert_is_what_was_written(log: &Log, recovered: &[Recovered]) {
     let read = |number, low| log.reader().entries(group(number), low, u64::MAX, usize::MAX).unwrap();
     assert_eq!(recovered.iter().map(|found| found.group).collect::<Vec<_>>(), [group(1), group(2), group(4)]);
     assert!(recovered.iter().all(|found| !found.is_damaged && found.replica == ReplicaId(65_538)));
@@ -82,20 +96,63 @@ fn a_log_of_version_1_stays_readable() {
     assert_eq!(read(4, 1), entries(1, 20, 4));
 }
 
+#[test]
+fn logs_of_versions_1_and_2_stay_readable() {
+    for version in [VERSION_1, VERSION_2] {
+        let (log, recovered) = Log::open(Arc::new(fixture(version)), Path::new(DIR), options()).unwrap();
+        assert_is_what_was_written(&log, &recovered);
+    }
+}
+
+#[test]
+fn a_log_of_version_1_goes_on_in_version_2() {
+    let disk = fixture(VERSION_1);
+    let (mut log, _) = Log::open(Arc::new(disk.clone()), Path::new(DIR), options()).unwrap();
+    log.write(&[append(5, entries(1, 3, 4))]).unwrap();
+    log.sync().unwrap();
+    drop(log);
+    let versions: Vec<u8> = segments(&disk).iter().map(|(_, bytes)| bytes[8]).collect();
+    assert_eq!(versions, [1, 1, 2]);
+    let (log, mut recovered) = Log::open(Arc::new(disk), Path::new(DIR), options()).unwrap();
+    assert_eq!(log.reader().entries(group(5), 1, u64::MAX, usize::MAX).unwrap(), entries(1, 3, 4));
+    assert!(recovered.pop().is_some_and(|found| found.group == group(5) && !found.is_damaged));
+    assert_is_what_was_written(&log, &recovered);
+}
+
+/// Version 1 does not say whose a record is whose head is bad.
+#[test]
+fn a_flipped_record_head_of_version_1_damages_all_that_stand_before_it() {
+    let disk = fixture(VERSION_1);
+    let mut last = None;
+    inspect(&disk, Path::new(DIR), &mut |event| {
+        if let Event::Record(place, head, _) = event
+            && head.index == 3
+        {
+            last = Some(place);
+        }
+    })
+    .unwrap();
+    let path = Path::new(DIR).join(format!("{:016x}.seg", last.unwrap().segment));
+    disk.flip_byte(&path, last.unwrap().offset + 25).unwrap();
+    let (log, recovered) = Log::open(Arc::new(disk), Path::new(DIR), options()).unwrap();
+    assert!(log.has_unknown_loss() && recovered.iter().filter(|found| found.is_damaged).count() > 1, "{recovered:?}");
+}
+
 /// Set `WAL_WRITE_FIXTURES` to write the files anew: only for a new version, beside the old ones.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "writes into the repository when told")]
-fn the_writer_writes_version_1() {
+fn the_writer_writes_version_2() {
     let disk = SimDisk::new();
-    write_version_1(&disk);
+    write_every_kind(&disk);
     let written = segments(&disk);
     if std::env::var_os("WAL_WRITE_FIXTURES").is_some() {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-1");
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-2");
         std::fs::create_dir_all(&dir).unwrap();
         written.iter().for_each(|(name, bytes)| std::fs::write(dir.join(name), bytes).unwrap());
     }
-    for ((name, bytes), (fixture, expected)) in written.iter().zip(VERSION_1) {
-        assert!(name == fixture && bytes == expected, "{name} differs");
+    assert_eq!(written.len(), VERSION_2.len());
+    for ((name, bytes), (fixture, expected)) in written.iter().zip(VERSION_2) {
+        assert!(name == *fixture && bytes == expected, "{name} differs");
     }
 }
 
@@ -103,24 +160,24 @@ fn the_writer_writes_version_1() {
 fn another_version_is_refused_and_left_alone() {
     let disk = SimDisk::new();
     let mut bytes = VERSION_1[0].1.to_vec();
-    bytes[8..12].copy_from_slice(&[2, 0, 0xfd, 0xff]);
+    bytes[8..12].copy_from_slice(&[3, 0, 0xfc, 0xff]);
     put(&disk, VERSION_1[0].0, &bytes);
     let error = Log::open(Arc::new(disk.clone()), Path::new(DIR), options()).err().unwrap();
-    assert!(matches!(error, OpenError::Version { version: 2, .. }), "{error}");
-    assert!(error.to_string().contains("reads version 1"), "{error}");
+    assert!(matches!(error, OpenError::Version { version: 3, .. }), "{error}");
+    assert!(error.to_string().contains("reads versions 1 to 2"), "{error}");
     assert_eq!(segments(&disk), [(VERSION_1[0].0.to_owned(), bytes)]);
 }
 
 #[test]
 fn inspection_shows_every_record_and_changes_nothing() {
     let disk = SimDisk::new();
-    write_version_1(&disk);
+    write_every_kind(&disk);
     let before = segments(&disk);
     let mut count = 0;
     let inspection = inspect(&disk, Path::new(DIR), &mut |event| match event {
         Event::Record(..) => count += 1,
         Event::Batch(..) => {}
-        Event::BadPayload(..) | Event::Unreadable(..) => panic!("{event:?}"),
+        Event::BadPayload(..) | Event::BadHead(..) | Event::Unreadable(..) => panic!("{event:?}"),
     })
     .unwrap();
     // Entries: 8 + 5 + 2 + 1 + 20. States: 2 for each new group or reset, 1 for each other append or truncation.
@@ -129,16 +186,16 @@ fn inspection_shows_every_record_and_changes_nothing() {
     assert_eq!(segments(&disk), before);
 }
 
-fn damaged(edits: &[(bool, usize, Vec<u8>)], cut: Option<usize>) -> SimDisk {
+fn damaged(fixture: Fixture, edits: &[(usize, usize, Vec<u8>)], cut: Option<usize>) -> SimDisk {
     let disk = SimDisk::new();
-    for (second, (name, bytes)) in VERSION_1.iter().enumerate() {
-        let mut bytes = bytes.to_vec();
-        for (_, at, patch) in edits.iter().filter(|edit| usize::from(edit.0) == second) {
+    for (number, (name, bytes)) in fixture.iter().enumerate() {
+        let mut bytes = whole(bytes);
+        for (_, at, patch) in edits.iter().filter(|edit| edit.0 % fixture.len() == number) {
             let at = at % bytes.len();
             let end = (at + patch.len()).min(bytes.len());
             bytes[at..end].copy_from_slice(&patch[..end - at]);
         }
-        if let Some(cut) = cut.filter(|_| second == 1) {
+        if let Some(cut) = cut.filter(|_| number == fixture.len() - 1) {
             bytes.truncate(cut % bytes.len());
         }
         put(&disk, name, &bytes);
@@ -151,10 +208,11 @@ proptest! {
 
     #[test]
     fn any_bytes_can_be_opened_and_written_to(
-        edits in prop::collection::vec((any::<bool>(), any::<usize>(), prop::collection::vec(any::<u8>(), 1..60)), 0..5),
+        edits in prop::collection::vec((any::<usize>(), any::<usize>(), prop::collection::vec(any::<u8>(), 1..60)), 0..5),
         cut in prop::option::of(any::<usize>()),
+        fixture in prop::sample::select(vec![VERSION_1, VERSION_2]),
     ) {
-        let disk = damaged(&edits, cut);
+        let disk = damaged(fixture, &edits, cut);
         let opened = Log::open(Arc::new(disk.clone()), Path::new(DIR), options());
         if let Ok((mut log, recovered)) = opened {
             for found in &recovered {

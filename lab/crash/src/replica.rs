@@ -19,7 +19,7 @@ const OPEN_EVERY: u64 = 11;
 const LATER_ROUNDS: u64 = 4;
 const GROUP: GroupId = GroupId::new(1, 0);
 const OPTIONS: Options =
-    Options { segment_size: 16 << 10, durability: Durability::Fsync, segments_max: 4, recycle_max: 2 };
+    Options { segment_size: 20 << 10, durability: Durability::Fsync, segments_max: 4, recycle_max: 2 };
 
 struct Replica {
     log: Rounds,

@@ -139,7 +139,7 @@ fn dir(root: &Path) -> PathBuf {
 }
 
 fn open(root: &Path, durability: Durability) -> Result<(Log, Vec<Recovered>)> {
-    let options = Options { segment_size: 16 << 10, durability, segments_max: 4, recycle_max: 2 };
+    let options = Options { segment_size: 20 << 10, durability, segments_max: 4, recycle_max: 2 };
     Ok(Log::open(Arc::new(OsDisk), &dir(root), options)?)
 }
 

@@ -397,7 +397,7 @@ impl Plan {
             clock_error_ppm,
             flush_bytes: 1 << (9 + random.below(8)),
             session_bytes_max: session_bytes_max(seed),
-            segment_size: (16 << 10) << random.below(3),
+            segment_size: (20 << 10) << random.below(3),
             reads_per_turn: 1 + random.below(4) as usize,
             turn_delay_max: if scenario.has_queues() { MILLISECOND << random.below(4) } else { 0 },
         }

@@ -78,7 +78,7 @@ impl Logs for Log {
 }
 
 pub(crate) fn options() -> Options {
-    Options { segment_size: 16 << 10, durability: Durability::Fsync, segments_max: 4, recycle_max: 2 }
+    Options { segment_size: 20 << 10, durability: Durability::Fsync, segments_max: 4, recycle_max: 2 }
 }
 
 pub(crate) fn group(number: u32) -> GroupId {
