@@ -97,6 +97,7 @@ impl Node {
         let settings = |table: &hedgerow_placement::Table| Settings::from_options(&table.options).unwrap_or_default();
         self.settings = catalogue.tables.iter().map(|(id, table)| (*id, settings(table))).collect();
         self.catalogue = Some(catalogue);
+        self.check_own_life();
         self.refresh_shapes();
         self.reconcile_hosting(now);
     }

@@ -6,12 +6,16 @@
 //!
 //! A directory of a known node that is not there, or cannot be read, is left out while others remain. It is not made
 //! again: where a disk is not mounted, that would fill the root file system. Whoever replaces a disk makes the directory.
+//!
+//! The file also counts the starts of the node. The count is raised durably before anything else is done, so that no two
+//! processes with the same data have the same count, unless one of them has a copy (see `lives.rs`).
 
 use crate::failure::is_device_failure;
 use crate::peer::Founder;
 use hedgerow_env::{DirLock, Disk, read_file, write_file_durably};
 use hedgerow_types::{Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -33,12 +37,20 @@ pub(crate) struct Identity {
     /// Directories that are on another file system than the root directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     mounted: Vec<PathBuf>,
+    /// How often a process has been started with this data, the present one included.
+    #[serde(default)]
+    boot: u64,
 }
 
 impl Identity {
     /// This life of the node's data.
     pub(crate) fn incarnation(&self) -> Incarnation {
         Incarnation(self.incarnation)
+    }
+
+    /// How often a process has been started with this data, the present one included.
+    pub(crate) fn boot(&self) -> u64 {
+        self.boot
     }
 
     /// Begins another life, because something of this one is lost.
@@ -51,6 +63,30 @@ impl Identity {
     pub(crate) fn save(&self, disk: &dyn Disk, directories: &[PathBuf]) -> io::Result<()> {
         let text = serde_json::to_vec(self).map_err(io::Error::other)?;
         directories.iter().try_for_each(|directory| write_file_durably(disk, &directory.join(FILE_NAME), &text))
+    }
+
+    /// As [`Identity::save`], where a directory whose disk refuses may stay as it was if another does not: the largest
+    /// count among the directories is what counts, and one without its neighbours makes a new incarnation.
+    fn save_where_possible(&self, disk: &dyn Disk, directories: &[PathBuf]) -> Result<(), IdentityError> {
+        let mut failure = None;
+        let mut is_saved = false;
+        for directory in directories {
+            match self.save(disk, std::slice::from_ref(directory)) {
+                Ok(()) => is_saved = true,
+                Err(source) => {
+                    let may_stay = is_device_failure(&source) || source.kind() == io::ErrorKind::ReadOnlyFilesystem;
+                    let error = IdentityError::Io { directory: directory.clone(), source };
+                    if !may_stay {
+                        return Err(error);
+                    }
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+        match failure {
+            Some(failure) if !is_saved => Err(failure),
+            Some(_) | None => Ok(()),
+        }
     }
 }
 
@@ -89,6 +125,20 @@ pub enum IdentityError {
         /// Which directory.
         directory: PathBuf,
     },
+    /// The directory is a copy from earlier.
+    #[error(
+        "{} is older than the node's other directories (start {boot}, known {known}): it was put back from a copy. Empty it \
+         and let the node learn again",
+        directory.display()
+    )]
+    Older {
+        /// Which directory.
+        directory: PathBuf,
+        /// Its count of starts.
+        boot: u64,
+        /// The largest one.
+        known: u64,
+    },
     /// The directories come from different clusters.
     #[error("{} belongs to another cluster than the directories before it", directory.display())]
     WrongCluster {
@@ -121,7 +171,7 @@ enum Look {
 }
 
 /// Locks `directories` and reads the identity that they share, or draws a new incarnation from `random` where they do not
-/// agree. On a node's first start they are created. The result is durable in all that are present. Nothing is changed
+/// agree. Counts the start. On a node's first start they are created. The result is durable in all that are present. Nothing is changed
 /// before it is clear that they are this node's.
 pub(crate) fn open(
     disk: &dyn Disk,
@@ -142,8 +192,10 @@ pub(crate) fn open(
     }
     // Once more, now that nobody else can change it.
     let mut found: Vec<Identity> = Vec::new();
-    for look in look_at_all(disk, &present, node)? {
+    let mut found_in = BTreeMap::new();
+    for (directory, look) in present.iter().zip(look_at_all(disk, &present, node)?) {
         if let Look::Used(identity) = look {
+            found_in.insert(directory.clone(), identity.boot);
             found.push(*identity);
         }
     }
@@ -162,11 +214,12 @@ pub(crate) fn open(
         cluster: founded.map_or(0, |identity| identity.cluster),
         founders: founded.map_or_else(Vec::new, |identity| identity.founders.clone()),
         mounted: directories.iter().filter(is_known).filter(is_mounted).cloned().collect(),
+        boot: found.iter().map(|one| one.boot).max().unwrap_or(0).saturating_add(1),
     };
-    if !is_whole || found.iter().any(|one| *one != identity) {
-        let directory = present.first().cloned().unwrap_or_default();
-        identity.save(disk, &present).map_err(|source| IdentityError::Io { directory, source })?;
-    }
+    // Where the count is smaller it is raised first: however often a start is interrupted, directories differ by one.
+    let mut by_count = present.clone();
+    by_count.sort_by_key(|directory| found_in.get(directory).copied().unwrap_or(0));
+    identity.save_where_possible(disk, &by_count)?;
     Ok(Found { identity, present, missing, locks })
 }
 
@@ -188,7 +241,24 @@ fn look_at_all(disk: &dyn Disk, directories: &[PathBuf], node: NodeId) -> Result
         }
         looks.push(look);
     }
+    check_counts(directories, &looks)?;
     Ok(looks)
+}
+
+/// A directory whose count is well behind that of another one of the same incarnation was put back from a copy.
+fn check_counts(directories: &[PathBuf], looks: &[Look]) -> Result<(), IdentityError> {
+    let used = |look: &Look| if let Look::Used(identity) = look { Some((**identity).clone()) } else { None };
+    let found: Vec<(&PathBuf, Identity)> =
+        directories.iter().zip(looks).filter_map(|(directory, look)| Some((directory, used(look)?))).collect();
+    for (directory, identity) in &found {
+        let same = found.iter().filter(|(_, other)| other.incarnation == identity.incarnation);
+        let known = same.map(|(_, other)| other.boot).max().unwrap_or(0);
+        if known > identity.boot.saturating_add(1) {
+            let (directory, boot) = ((*directory).clone(), identity.boot);
+            return Err(IdentityError::Older { directory, boot, known });
+        }
+    }
+    Ok(())
 }
 
 fn look_at(disk: &dyn Disk, directory: &Path) -> Result<Look, IdentityError> {

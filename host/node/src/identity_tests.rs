@@ -13,11 +13,16 @@ fn start(disk: &SimDisk, random: u64) -> (Identity, Vec<PathBuf>) {
     (found.identity, found.missing.into_iter().map(|(directory, _)| directory).collect())
 }
 
+/// The same at the next start.
+fn next((identity, missing): &(Identity, Vec<PathBuf>)) -> (Identity, Vec<PathBuf>) {
+    (Identity { boot: identity.boot + 1, ..identity.clone() }, missing.clone())
+}
+
 #[test]
 fn an_identity_is_drawn_once_and_kept() {
     let disk = SimDisk::new();
     let first = start(&disk, 10);
-    assert_eq!(start(&disk, 20), first);
+    assert_eq!(start(&disk, 20), next(&first));
     assert_eq!(first.0.incarnation(), Incarnation(11));
 }
 
@@ -30,7 +35,7 @@ fn an_emptied_directory_means_a_new_incarnation_of_the_same_cluster() {
     disk.remove_file(Path::new("/b/identity.json")).expect("there");
     let second = start(&disk, 20);
     assert_eq!((second.0.incarnation(), second.0.cluster), (Incarnation(21), 7));
-    assert_eq!(start(&disk, 30), second);
+    assert_eq!(start(&disk, 30), next(&second));
 }
 
 #[test]
@@ -104,4 +109,52 @@ fn m3_a_directory_that_is_not_mounted_is_left_out() {
     assert!(disk.list(Path::new("/b")).expect("there").is_empty());
     disk.set_mounted(Path::new("/b"), true);
     assert!(start(&disk, 30).1.is_empty());
+}
+
+#[test]
+fn d7_every_start_counts_and_the_count_is_durable_before_it_is_used() {
+    let disk = SimDisk::new();
+    for boot in 1..4 {
+        let found = open(&disk, &directories(), NodeId(1), 10).expect("it can start");
+        assert_eq!(found.identity.boot(), boot);
+        drop(found);
+        disk.crash(&mut hedgerow_types::random::Random::new(boot));
+    }
+}
+
+#[test]
+fn d7_a_file_from_before_the_count_opens() {
+    let disk = SimDisk::new();
+    start(&disk, 10);
+    for directory in directories() {
+        let path = directory.join(FILE_NAME);
+        let text = String::from_utf8(read_file(&disk, &path).expect("there")).expect("text");
+        let old = text.replace(r#","boot":1"#, "");
+        assert_ne!(old, text);
+        write_file_durably(&disk, &path, old.as_bytes()).expect("writable");
+    }
+    let identity = start(&disk, 20).0;
+    assert_eq!((identity.incarnation(), identity.boot()), (Incarnation(11), 1));
+}
+
+#[test]
+fn d7_the_largest_count_counts_and_the_smaller_is_raised_first() {
+    let disk = SimDisk::new();
+    let first = start(&disk, 10).0;
+    // A start that was interrupted between the directories.
+    Identity { boot: 2, ..first.clone() }.save(&disk, &directories()[..1]).expect("writable");
+    assert_eq!(start(&disk, 20).0.boot(), 3);
+}
+
+#[test]
+fn d7_one_directory_that_was_put_back_from_a_copy_is_refused() {
+    let disk = SimDisk::new();
+    let first = start(&disk, 10).0;
+    (0..2).for_each(|_| drop(start(&disk, 20)));
+    first.save(&disk, &directories()[1..]).expect("writable");
+    let error = open(&disk, &directories(), NodeId(1), 30).expect_err("a copy");
+    assert!(
+        error.to_string().starts_with("/b is older than the node's other directories (start 1, known 3)"),
+        "{error}"
+    );
 }

@@ -27,7 +27,7 @@
 //! | `files.rs` | how many replicas and connections the limit of open files allows |
 //! | `address.rs` | where the nodes are |
 //! | `report.rs` | what nodes tell each other |
-//! | `strangers.rs` | nodes of another cluster |
+//! | `strangers.rs`, `lives.rs` | nodes of another cluster; copies and clones of a node |
 //! | `founding.rs`, `identity.rs`, `open.rs`, `recover.rs` | starting |
 //! | `snapshot.rs`, `job.rs` | checkpoints; work that blocks |
 //! | `failure.rs` | what follows when storage fails |
@@ -52,6 +52,7 @@ mod hosting;
 mod identity;
 pub mod inspect;
 pub mod job;
+mod lives;
 mod load;
 mod metadata;
 #[cfg(feature = "mutations")]

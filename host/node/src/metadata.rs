@@ -406,9 +406,20 @@ impl Node {
             return;
         }
         let incarnation = hedgerow_types::Incarnation(report.incarnation);
-        let entry = NodeEntry { labels: report.labels.clone(), ..NodeEntry::new(report.address.clone(), incarnation) };
+        let known = current.nodes.get(&from);
+        if known.is_some_and(|known| known.retired.contains(&incarnation)) {
+            return;
+        }
+        let mut entry =
+            NodeEntry { labels: report.labels.clone(), ..NodeEntry::new(report.address.clone(), incarnation) };
+        if let Some(life) = self.life_of(from, incarnation) {
+            (entry.boot, entry.start) = (life.boot, life.start);
+        }
+        if let Some(known) = known {
+            entry = entry.after(known);
+        }
         let mut changes = Vec::new();
-        if current.nodes.get(&from) != Some(&entry) {
+        if known != Some(&entry) {
             changes.push(Change::Register { node: from, entry });
         } else if report.is_complete && report.catalogue_version >= current.version {
             changes.extend(lost_by(current, from, report));

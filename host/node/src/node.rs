@@ -15,6 +15,7 @@ use crate::forward::Forwards;
 use crate::founding::Founding;
 use crate::identity::{Identity, Missing};
 use crate::job::{Job, JobDone, Owner};
+use crate::lives::Lives;
 use crate::load::Load;
 use crate::metadata::Metadata;
 use crate::outbox::{ConnectionId, Outbox};
@@ -79,6 +80,7 @@ pub struct Node {
     /// They keep other processes out of the data directories.
     pub(crate) _locks: Vec<DirLock>,
     pub(crate) strangers: Strangers,
+    pub(crate) lives: Lives,
     /// Flushes do not keep up with writes.
     pub(crate) is_storage_behind: bool,
     /// The node hands over what it leads and will stop.
@@ -230,6 +232,7 @@ impl Node {
             Frame::Forwarded(forwarded) => self.handle_forwarded(from, forwarded, now),
             Frame::Began(began) => self.handle_began(from, began, now),
             Frame::Pulse(pulse) => self.handle_pulse(from, &pulse, now),
+            Frame::Refused(refused) => self.handle_refused(from, refused),
         }
     }
 

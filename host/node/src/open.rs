@@ -10,6 +10,7 @@ use crate::forward::Forwards;
 use crate::founding::Founding;
 use crate::hosting::cache_path;
 use crate::identity::{self, Found, IdentityError, Missing};
+use crate::lives::Lives;
 use crate::load::Load;
 use crate::metadata::Metadata;
 use crate::node::{LogWrites, Node};
@@ -146,6 +147,7 @@ impl Node {
             missing,
             _locks: locks,
             strangers: Strangers::default(),
+            lives: Lives::default(),
             is_storage_behind: false,
             is_draining: false,
             asks,

@@ -7,7 +7,8 @@
 
 use crate::question::{self, GroupAnswer, Questions};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use hedgerow_types::{GroupId, ReplicaId};
+use hedgerow_placement::Life;
+use hedgerow_types::{GroupId, Incarnation, ReplicaId};
 use std::collections::BTreeMap;
 
 /// The first bytes of a connection between nodes; the byte after them is the version.
@@ -66,6 +67,23 @@ pub enum Frame {
     Began(Began),
     /// How fast the sender finds the other nodes and itself.
     Pulse(Pulse),
+    /// The only frame that comes from whoever was dialled: the process that dialled is not listened to.
+    Refused(Refused),
+}
+
+/// See [`Frame::Refused`].
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Refused {
+    /// 1 = a process that was started later is known, 2 = another one has used its count, 3 = its data is from before the
+    /// node began anew, 4 = another process is there.
+    #[prost(uint32, tag = "1")]
+    pub reason: u32,
+    /// The count of the process that is known, where the reason is 1 or 4.
+    #[prost(uint64, tag = "2")]
+    pub known: u64,
+    /// Whether the sender leads the metadata.
+    #[prost(bool, tag = "3")]
+    pub leads: bool,
 }
 
 /// See [`Frame::Forward`].
@@ -513,6 +531,7 @@ pub fn put(out: &mut BytesMut, frame: &Frame) {
         Frame::Forwarded(body) => put_body(out, 13, body),
         Frame::Began(body) => put_body(out, 14, body),
         Frame::Pulse(body) => put_body(out, 15, body),
+        Frame::Refused(body) => put_body(out, 16, body),
     }
 }
 
@@ -575,6 +594,7 @@ fn decode(mut body: Bytes) -> Result<Frame, Malformed> {
         13 => Frame::Forwarded(decode_body(body)?),
         14 => Frame::Began(decode_body(body)?),
         15 => Frame::Pulse(decode_body(body)?),
+        16 => Frame::Refused(decode_body(body)?),
         _ => return Err(Malformed(format!("unknown kind {kind}"))),
     })
 }
@@ -583,26 +603,44 @@ fn decode_body<T: prost::Message + Default>(body: Bytes) -> Result<T, Malformed>
     T::decode(body).map_err(|error| Malformed(error.to_string()))
 }
 
-/// The greeting that opens a connection: magic, version, the sender's node and the cluster it belongs to (0 = none yet).
-pub fn greeting(node: u16, cluster: u64) -> [u8; GREETING_SIZE] {
-    let mut out = [0; GREETING_SIZE];
-    out[..4].copy_from_slice(&MAGIC);
-    out[4] = VERSION;
-    out[5..7].copy_from_slice(&node.to_le_bytes());
-    out[7..].copy_from_slice(&cluster.to_le_bytes());
-    out
+/// What opens a connection between nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Greeting {
+    /// The node that dialled.
+    pub node: u16,
+    /// The cluster it belongs to; 0 = none yet.
+    pub cluster: u64,
+    /// Which of its processes it is.
+    pub life: Life,
 }
 
-/// Bytes of a [`greeting`].
-pub const GREETING_SIZE: usize = 15;
+/// Bytes of a [`Greeting`].
+pub const GREETING_SIZE: usize = 39;
 
-/// Reads a [`greeting`]: the sender's node and cluster.
-pub fn read_greeting(bytes: &[u8; GREETING_SIZE]) -> Result<(u16, u64), Malformed> {
-    if bytes[..4] != MAGIC || bytes[4] != VERSION {
-        return Err(Malformed(format!("greeting {:02x?}; expected version {VERSION}", &bytes[..5])));
+impl Greeting {
+    /// `magic | u8 version | u16 LE node | u64 LE cluster | u64 LE incarnation | u64 LE boot | u64 LE start`.
+    pub fn encode(&self) -> [u8; GREETING_SIZE] {
+        let mut out = [0; GREETING_SIZE];
+        out[..4].copy_from_slice(&MAGIC);
+        out[4] = VERSION;
+        let mut rest = &mut out[5..];
+        rest.put_u16_le(self.node);
+        for number in [self.cluster, self.life.incarnation.0, self.life.boot, self.life.start] {
+            rest.put_u64_le(number);
+        }
+        out
     }
-    let mut rest = &bytes[5..];
-    Ok((rest.get_u16_le(), rest.get_u64_le()))
+
+    /// Reads what [`Greeting::encode`] made.
+    pub fn decode(bytes: &[u8; GREETING_SIZE]) -> Result<Self, Malformed> {
+        if bytes[..4] != MAGIC || bytes[4] != VERSION {
+            return Err(Malformed(format!("greeting {:02x?}; expected version {VERSION}", &bytes[..5])));
+        }
+        let mut rest = &bytes[5..];
+        let (node, cluster) = (rest.get_u16_le(), rest.get_u64_le());
+        let (incarnation, boot, start) = (Incarnation(rest.get_u64_le()), rest.get_u64_le(), rest.get_u64_le());
+        Ok(Self { node, cluster, life: Life { incarnation, boot, start } })
+    }
 }
 
 #[cfg(test)]
@@ -659,10 +697,12 @@ mod tests {
     }
 
     #[test]
-    fn the_greeting_names_node_and_cluster() {
-        assert_eq!(read_greeting(&greeting(7, 9)), Ok((7, 9)));
-        let mut other = greeting(7, 9);
+    fn the_greeting_names_node_cluster_and_process() {
+        let life = Life { incarnation: Incarnation(3), boot: 4, start: u64::MAX };
+        let greeting = Greeting { node: 7, cluster: 9, life };
+        assert_eq!(Greeting::decode(&greeting.encode()), Ok(greeting));
+        let mut other = greeting.encode();
         other[4] = 1;
-        assert!(read_greeting(&other).is_err());
+        assert!(Greeting::decode(&other).is_err());
     }
 }

@@ -13,15 +13,22 @@ pub struct Node {
     pub incarnation: Incarnation,
     /// What the operator says about its place; `zone` is used for placement.
     pub labels: BTreeMap<String, String>,
+    /// How often a process has been started with that data; 0 = not known. See [`crate::Life`].
+    pub boot: u64,
+    /// The random number of the process that was.
+    pub start: u64,
+    /// Earlier incarnations, the newest last.
+    pub retired: Vec<Incarnation>,
 }
 
 impl Node {
     /// The incarnation of a node that the catalogue was founded with and that has not registered yet.
     pub const UNREGISTERED: Incarnation = Incarnation(0);
 
-    /// A node without labels.
+    /// A node without labels, of which no process is known.
     pub fn new(address: impl Into<String>, incarnation: Incarnation) -> Self {
-        Self { address: address.into(), incarnation, labels: BTreeMap::new() }
+        let (labels, retired) = (BTreeMap::new(), Vec::new());
+        Self { address: address.into(), incarnation, labels, boot: 0, start: 0, retired }
     }
 
     /// Whether the node has said which life of its data it is in. Only then replicas are placed on it.

@@ -214,17 +214,30 @@ struct StoredNode {
     incarnation: u64,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    boot: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    start: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    retired: Vec<u64>,
 }
 
 impl StoredNode {
     fn restore(self) -> Node {
-        Node { address: self.address, incarnation: Incarnation(self.incarnation), labels: self.labels }
+        let Self { address, incarnation, labels, boot, start, retired } = self;
+        let retired = retired.into_iter().map(Incarnation).collect();
+        Node { address, incarnation: Incarnation(incarnation), labels, boot, start, retired }
     }
 }
 
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 fn encode_node(node: &Node) -> Bytes {
-    let Node { address, incarnation, labels } = node.clone();
-    json(&StoredNode { address, incarnation: incarnation.0, labels })
+    let Node { address, incarnation, labels, boot, start, retired } = node.clone();
+    let retired = retired.into_iter().map(|incarnation| incarnation.0).collect();
+    json(&StoredNode { address, incarnation: incarnation.0, labels, boot, start, retired })
 }
 
 /// `(node, incarnation)`.

@@ -1,14 +1,15 @@
 //! Connections between nodes: each node dials every other one and sends on that connection; what it receives comes on
-//! those that the others dialled.
+//! those that the others dialled. The one answer that there is on a connection is that its dialler is not listened to.
 
 use super::address::{connect, resolve};
 use super::client::read;
 use super::{Host, OsClock};
 use crate::Node;
 use crate::config::PEER_BACKLOG_MAX;
-use crate::peer::{GREETING_SIZE, greeting, read_greeting, take};
+use crate::peer::{Frame, GREETING_SIZE, Greeting, Refused, put, take};
 use bytes::{Buf, BytesMut};
 use hedgerow_env::Clock;
+use hedgerow_placement::Life;
 use hedgerow_types::NodeId;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,6 +23,10 @@ use tokio::sync::Notify;
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// Time that connecting may take.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// Time that a refused process has to read why.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
+/// Bytes of an answer that are looked at.
+const ANSWER_SIZE_MAX: usize = 256;
 
 /// What waits to be sent to the other nodes.
 pub(crate) struct Peers {
@@ -92,8 +97,15 @@ async fn keep_connected(host: Rc<Host>, peer: NodeId, link: Rc<Link>) {
     loop {
         if let Some(stream) = dial(&host, peer).await {
             pause = RECONNECT.0;
-            let error = transmit(&host, &link, stream).await;
+            let mut answer = BytesMut::new();
+            let error = transmit(&host, &link, stream, &mut answer).await;
             *link.state.borrow_mut() = LinkState::default();
+            if let Ok(Some(Frame::Refused(refused))) = take(&mut answer) {
+                // Another process may be about to end, so that it is tried again, but not at once.
+                pause = RECONNECT.1;
+                host.node.borrow_mut().handle_refused(peer, refused);
+                host.wake.notify_one();
+            }
             tracing::debug!(node = peer.0, ?error, "a connection to a node ended");
         }
         tokio::time::sleep(pause).await;
@@ -122,16 +134,15 @@ async fn dial(host: &Host, peer: NodeId) -> Option<TcpStream> {
     None
 }
 
-/// Greets, then writes what could not be written at once, until the connection breaks.
-async fn transmit(host: &Host, link: &Link, stream: TcpStream) -> io::Result<()> {
+/// Greets, then writes what could not be written at once, until the connection breaks. What comes back is left in `answer`.
+async fn transmit(host: &Host, link: &Link, stream: TcpStream, answer: &mut BytesMut) -> io::Result<()> {
     let stream = Rc::new(stream);
     let hello = {
         let node = host.node.borrow();
-        greeting(node.id().0, node.cluster())
+        Greeting { node: node.id().0, cluster: node.cluster(), life: node.own_life() }.encode()
     };
     let mut state = LinkState { unsent: BytesMut::from(&hello[..]), stream: Some(Rc::clone(&stream)) };
     std::mem::swap(&mut *link.state.borrow_mut(), &mut state);
-    let mut nothing = [0; 1];
     loop {
         let has_unsent = {
             let state = link.state.borrow();
@@ -150,13 +161,12 @@ async fn transmit(host: &Host, link: &Link, stream: TcpStream) -> io::Result<()>
                     Err(error) => return Err(error),
                 }
             }
-            // The other end never sends on this connection: anything to read is its end.
+            // The other end sends nothing on this connection but why it ends it.
             ready = stream.readable() => {
                 ready?;
-                match stream.try_read(&mut nothing) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Ok(_) => return Err(io::ErrorKind::ConnectionReset.into()),
-                    Err(error) => return Err(error),
+                read(&stream, answer)?;
+                if answer.len() > ANSWER_SIZE_MAX {
+                    return Err(io::ErrorKind::InvalidData.into());
                 }
             }
             () = link.wake.notified() => {}
@@ -178,25 +188,69 @@ async fn receive_frames(host: &Host, stream: &TcpStream, buffer: &mut BytesMut) 
     }
     let mut hello = [0; GREETING_SIZE];
     buffer.copy_to_slice(&mut hello);
-    let (from, cluster) = read_greeting(&hello).map_err(io::Error::other)?;
-    if !host.node.borrow_mut().greet(NodeId(from), cluster) {
+    let Greeting { node, cluster, life } = Greeting::decode(&hello).map_err(io::Error::other)?;
+    let from = NodeId(node);
+    if !host.node.borrow_mut().greet(from, cluster) {
         host.wake.notify_one();
         return Ok(());
     }
+    let met = host.node.borrow_mut().meet(from, life);
+    if let Err(refused) = met {
+        return farewell(stream, buffer, refused).await;
+    }
+    let ended = take_all_frames(host, stream, from, life, buffer).await;
+    host.node.borrow_mut().part(from, life);
+    match ended? {
+        Some(refused) => farewell(stream, buffer, refused).await,
+        None => Ok(()),
+    }
+}
+
+/// Ends without an error when the process at the other end is not listened to any more.
+async fn take_all_frames(
+    host: &Host,
+    stream: &TcpStream,
+    from: NodeId,
+    life: Life,
+    buffer: &mut BytesMut,
+) -> io::Result<Option<Refused>> {
     loop {
-        take_frames(host, NodeId(from), buffer)?;
+        if let Err(refused) = take_frames(host, from, life, buffer)? {
+            return Ok(Some(refused));
+        }
         stream.readable().await?;
         read(stream, buffer)?;
     }
 }
 
+/// Says why the other end is not listened to, and waits until it has closed the connection: what is closed with something
+/// unread is reset, and the answer lost.
+async fn farewell(stream: &TcpStream, buffer: &mut BytesMut, refused: Refused) -> io::Result<()> {
+    buffer.clear();
+    put(buffer, &Frame::Refused(refused));
+    // An answer is smaller than any socket's buffer.
+    stream.try_write(buffer)?;
+    socket2::SockRef::from(stream).shutdown(std::net::Shutdown::Write)?;
+    let drain = async {
+        loop {
+            stream.readable().await?;
+            buffer.clear();
+            read(stream, buffer)?;
+        }
+    };
+    tokio::time::timeout(FAREWELL_MAX, drain).await.unwrap_or(Ok(()))
+}
+
 /// Hands every whole frame to the node. The clock is read after the bytes were, as acknowledgements need it.
-fn take_frames(host: &Host, from: NodeId, buffer: &mut BytesMut) -> io::Result<()> {
+fn take_frames(host: &Host, from: NodeId, life: Life, buffer: &mut BytesMut) -> io::Result<Result<(), Refused>> {
     let now = OsClock.read();
     let mut node = host.node.borrow_mut();
+    if let Err(refused) = node.hear(from, life) {
+        return Ok(Err(refused));
+    }
     while let Some(frame) = take(buffer).map_err(io::Error::other)? {
         node.handle_peer(from, frame, now);
         host.wake.notify_one();
     }
-    Ok(())
+    Ok(Ok(()))
 }

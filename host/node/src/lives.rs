@@ -1,0 +1,250 @@
+//! Which process of each node is listened to. See `docs/decisions/014-a-copy-is-not-the-node.md`.
+//!
+//! A connection between nodes begins with the life of the process that dialled. One that is older than what this node has
+//! seen since it started, or than what the catalogue says, or that is a second one beside a process that is there, is told
+//! so and closed: what it says counts nowhere. Whoever is refused by enough nodes stops.
+//!
+//! Only hosts that have connections use this: where there are none, as in the simulation, no life is ever told.
+
+use crate::node::Node;
+use crate::peer::Refused;
+use hedgerow_placement::{Catalogue, Life, RETIRED_MAX, Verdict, judge};
+use hedgerow_types::{Incarnation, Instant, NodeId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A process that has said nothing for so long, though it sends pulses all the time, gives way to the next one. That is how
+/// a node gets in again whose machine lost power; the connections of one that ended are closed by its system.
+const SILENT_AFTER: Duration = Duration::from_secs(2);
+/// A refusal that was not repeated for so long is over.
+const REFUSAL_FRESH: Duration = Duration::from_secs(3);
+/// For so long a node tries to get in while another process seems to be there.
+const PATIENCE: Duration = Duration::from_secs(6);
+
+/// Why a process is not listened to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum RefusedFor {
+    /// One that was started later has been seen.
+    Older = 1,
+    /// Another one has used its count.
+    Second = 2,
+    /// Its data is from before the node began anew.
+    Retired = 3,
+    /// Another one is there.
+    Beside = 4,
+}
+
+/// The processes of all nodes, as far as they are known.
+#[derive(Debug, Default)]
+pub(crate) struct Lives {
+    /// This process, once it is to be told to others.
+    own: Option<Life>,
+    /// The newest process of each other node.
+    others: BTreeMap<NodeId, Seen>,
+    /// The nodes that refuse this process.
+    refusals: BTreeMap<NodeId, Refusal>,
+    /// Processes that were refused, the last one of each node: one line in the log is enough.
+    told: BTreeMap<NodeId, Life>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    life: Life,
+    connections: usize,
+    /// By this node's ticks, so that a pause of its own is no silence of others.
+    heard: Instant,
+    retired: Vec<Incarnation>,
+}
+
+#[derive(Debug)]
+struct Refusal {
+    refused: Refused,
+    first: Instant,
+    last: Instant,
+}
+
+impl Lives {
+    /// What is wrong with a process of `node` that has the life `said`.
+    fn judge(&self, node: NodeId, said: Life, catalogue: Option<&Catalogue>, now: Instant) -> Result<(), Refused> {
+        let entry = catalogue.and_then(|catalogue| catalogue.nodes.get(&node));
+        let seen = self.others.get(&node);
+        let by_sight = seen.map(|seen| judge(seen.life, &seen.retired, said));
+        let by_catalogue = entry.map(|entry| judge(entry.life(), &entry.retired, said));
+        [by_sight, by_catalogue].into_iter().flatten().try_for_each(refusal_of)?;
+        match seen {
+            Some(seen) if seen.life != said && seen.is_there(now) => Err(refused(RefusedFor::Beside, seen.life.boot)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn meet(&mut self, node: NodeId, said: Life, catalogue: Option<&Catalogue>, now: Instant) -> Result<(), Refused> {
+        self.judge(node, said, catalogue, now)?;
+        let fresh = || Seen { life: said, connections: 0, heard: now, retired: Vec::new() };
+        let seen = self.others.entry(node).or_insert_with(fresh);
+        if seen.life != said {
+            if seen.life.incarnation != said.incarnation {
+                seen.retired.push(seen.life.incarnation);
+                let surplus = seen.retired.len().saturating_sub(RETIRED_MAX);
+                seen.retired.drain(..surplus);
+            }
+            (seen.life, seen.connections) = (said, 0);
+        }
+        seen.connections += 1;
+        seen.heard = now;
+        Ok(())
+    }
+
+    fn hear(&mut self, node: NodeId, said: Life, catalogue: Option<&Catalogue>, now: Instant) -> Result<(), Refused> {
+        self.judge(node, said, catalogue, now)?;
+        match self.others.get_mut(&node) {
+            Some(seen) if seen.life == said => {
+                seen.heard = now;
+                Ok(())
+            }
+            Some(_) | None => Err(refused(RefusedFor::Second, 0)),
+        }
+    }
+
+    fn part(&mut self, node: NodeId, life: Life) {
+        if let Some(seen) = self.others.get_mut(&node)
+            && seen.life == life
+        {
+            seen.connections = seen.connections.saturating_sub(1);
+        }
+    }
+
+    /// `by`, one of `count` nodes, refuses this process. Returns why it has to stop, if it has to: one node may be
+    /// mistaken, a majority is not, nor is the node that leads the metadata.
+    fn note_refused(&mut self, by: NodeId, refused: Refused, count: usize, now: Instant) -> Option<Refused> {
+        self.refusals.retain(|_, refusal| now.since(refusal.last) < REFUSAL_FRESH);
+        let known = self.refusals.get(&by);
+        if known.is_none() {
+            let (reason, known) = (refused.reason, refused.known);
+            tracing::error!(node = by.0, reason, known, "a node does not listen to this process");
+        }
+        let first = known.map_or(now, |refusal| refusal.first);
+        self.refusals.insert(by, Refusal { refused, first, last: now });
+        // What another process causes by being there passes once that one has ended.
+        let is_final = |refusal: &&Refusal| {
+            refusal.refused.reason != RefusedFor::Beside as u32 || now.since(refusal.first) >= PATIENCE
+        };
+        let finals: Vec<Refused> = self.refusals.values().filter(is_final).map(|refusal| refusal.refused).collect();
+        let enough = (count / 2 + 1).min(count.saturating_sub(1));
+        let is_believed = finals.len() >= enough || finals.iter().any(|refused| refused.leads);
+        finals.last().filter(|_| is_believed).copied()
+    }
+}
+
+impl Seen {
+    fn is_there(&self, now: Instant) -> bool {
+        self.connections > 0 && now.since(self.heard) < SILENT_AFTER
+    }
+}
+
+fn refused(reason: RefusedFor, known: u64) -> Refused {
+    Refused { reason: reason as u32, known, leads: false }
+}
+
+fn refusal_of(verdict: Verdict) -> Result<(), Refused> {
+    Err(match verdict {
+        Verdict::Accept => return Ok(()),
+        Verdict::Older { known } => refused(RefusedFor::Older, known),
+        Verdict::Second => refused(RefusedFor::Second, 0),
+        Verdict::Retired => refused(RefusedFor::Retired, 0),
+    })
+}
+
+impl Node {
+    /// From now on others are told which process this is. `start` is random.
+    pub(crate) fn begin_life(&mut self, start: u64) {
+        let (incarnation, boot) = (self.identity.incarnation(), self.identity.boot());
+        tracing::info!(incarnation = format_args!("{:016x}", incarnation.0), boot, "the node's data is started");
+        self.lives.own = Some(Life { incarnation, boot, start });
+        self.check_own_life();
+    }
+
+    /// What to greet others with.
+    pub(crate) fn own_life(&self) -> Life {
+        let unknown = Life { incarnation: self.identity.incarnation(), boot: 0, start: 0 };
+        self.lives.own.unwrap_or(unknown)
+    }
+
+    /// The life of `node` as the catalogue is to have it; `None` if it was not told.
+    pub(crate) fn life_of(&self, node: NodeId, incarnation: Incarnation) -> Option<Life> {
+        let other = self.lives.others.get(&node).map(|seen| seen.life);
+        let life = if node == self.config.node { self.lives.own } else { other };
+        life.filter(|life| life.incarnation == incarnation)
+    }
+
+    /// A connection of `from` has begun. Each one that is accepted ends with [`Node::part`].
+    pub(crate) fn meet(&mut self, from: NodeId, life: Life) -> Result<(), Refused> {
+        let met = self.lives.meet(from, life, self.catalogue.as_ref(), self.last_tick);
+        met.map_err(|refused| {
+            if self.lives.told.insert(from, life) != Some(life) {
+                let (boot, known, reason) = (life.boot, refused.known, refused.reason);
+                tracing::error!(node = from.0, boot, known, reason, "a process of a node is not listened to");
+            }
+            Refused { leads: self.leads_metadata(), ..refused }
+        })
+    }
+
+    /// Something came on an accepted connection. An error if its process has been replaced meanwhile.
+    pub(crate) fn hear(&mut self, from: NodeId, life: Life) -> Result<(), Refused> {
+        let heard = self.lives.hear(from, life, self.catalogue.as_ref(), self.last_tick);
+        heard.map_err(|refused| Refused { leads: self.leads_metadata(), ..refused })
+    }
+
+    /// A connection that [`Node::meet`] accepted has ended.
+    pub(crate) fn part(&mut self, from: NodeId, life: Life) {
+        self.lives.part(from, life);
+    }
+
+    /// `by` does not listen to this process.
+    pub(crate) fn handle_refused(&mut self, by: NodeId, refused: Refused) {
+        if let Some(refused) = self.lives.note_refused(by, refused, self.config.peers.len(), self.last_tick) {
+            self.stop_as_refused(refused);
+        }
+    }
+
+    /// Stops if the catalogue says that this process is not the node's newest.
+    pub(crate) fn check_own_life(&mut self) {
+        let Some(own) = self.lives.own else { return };
+        let entry = self.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&self.config.node));
+        let verdict = entry.map_or(Verdict::Accept, |entry| judge(entry.life(), &entry.retired, own));
+        if let Err(refused) = refusal_of(verdict) {
+            self.stop_as_refused(refused);
+        }
+    }
+
+    fn stop_as_refused(&mut self, refused: Refused) {
+        let (node, boot, known) = (self.config.node.0, self.own_life().boot, refused.known);
+        let directories: Vec<String> = self.config.data.iter().map(|data| data.display().to_string()).collect();
+        let data = directories.join(" and ");
+        let remedy = "if no other process runs with this node's number, remove the data and let the node learn again";
+        self.outbox.fail(if refused.reason == RefusedFor::Older as u32 {
+            format!(
+                "the data in {data} is older than what the cluster has seen of node {node} (start {boot}, known {known}): it \
+                 was put back from a copy or cloned; {remedy}"
+            )
+        } else if refused.reason == RefusedFor::Second as u32 {
+            format!(
+                "the cluster has seen start {boot} of node {node} in another process: the data in {data} was put back from a \
+                 copy or cloned; {remedy}"
+            )
+        } else if refused.reason == RefusedFor::Retired as u32 {
+            format!(
+                "the data in {data} is from before node {node} lost data and began anew: it was put back from a copy; {remedy}"
+            )
+        } else {
+            format!(
+                "another process runs as node {node} (start {known}, this one is start {boot}): stop one of them; a clone of a \
+                 node needs an empty data directory and a number of its own"
+            )
+        });
+    }
+}
+
+#[cfg(test)]
+#[path = "lives_tests.rs"]
+mod tests;

@@ -1,0 +1,103 @@
+//! Tests of lives: who gets in, who does not, and who stops.
+
+use super::*;
+use hedgerow_placement::Node as NodeEntry;
+
+const NODE: NodeId = NodeId(2);
+
+fn life(incarnation: u64, boot: u64, start: u64) -> Life {
+    Life { incarnation: Incarnation(incarnation), boot, start }
+}
+
+fn at(millis: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(millis)
+}
+
+fn why(result: Result<(), Refused>) -> Option<(u32, u64)> {
+    result.err().map(|refused| (refused.reason, refused.known))
+}
+
+#[test]
+fn d7_a_restart_gets_in_at_once_and_what_was_before_does_not() {
+    let mut lives = Lives::default();
+    let (old, new) = (life(1, 7, 70), life(1, 8, 80));
+    assert_eq!(lives.meet(NODE, old, None, at(0)), Ok(()));
+    assert_eq!(lives.meet(NODE, old, None, at(0)), Ok(()));
+    lives.part(NODE, old);
+    assert_eq!(why(lives.meet(NODE, new, None, at(10))), Some((RefusedFor::Beside as u32, 7)));
+    lives.part(NODE, old);
+    assert_eq!(lives.meet(NODE, new, None, at(20)), Ok(()));
+    assert_eq!(lives.hear(NODE, new, None, at(30)), Ok(()));
+    assert_eq!(why(lives.meet(NODE, old, None, at(30))), Some((RefusedFor::Older as u32, 8)));
+    assert_eq!(why(lives.meet(NODE, life(1, 8, 81), None, at(30))), Some((RefusedFor::Second as u32, 0)));
+}
+
+#[test]
+fn d7_whoever_is_silent_gives_way_and_is_not_heard_again() {
+    let mut lives = Lives::default();
+    let (old, new) = (life(1, 7, 70), life(1, 8, 80));
+    assert_eq!(lives.meet(NODE, old, None, at(0)), Ok(()));
+    assert_eq!(lives.hear(NODE, old, None, at(1_000)), Ok(()));
+    assert_eq!(why(lives.meet(NODE, new, None, at(2_999))), Some((RefusedFor::Beside as u32, 7)));
+    assert_eq!(lives.meet(NODE, new, None, at(3_000)), Ok(()));
+    assert_eq!(why(lives.hear(NODE, old, None, at(3_001))), Some((RefusedFor::Older as u32, 8)));
+    // The old process's connection ends; that of the new one counts on.
+    lives.part(NODE, old);
+    assert_eq!(why(lives.meet(NODE, life(1, 9, 90), None, at(3_002))), Some((RefusedFor::Beside as u32, 8)));
+}
+
+#[test]
+fn d7_an_incarnation_that_ended_does_not_come_back() {
+    let mut lives = Lives::default();
+    let (old, new) = (life(1, 7, 70), life(2, 1, 10));
+    assert_eq!(lives.meet(NODE, old, None, at(0)), Ok(()));
+    assert_eq!(why(lives.meet(NODE, new, None, at(1))), Some((RefusedFor::Beside as u32, 7)));
+    lives.part(NODE, old);
+    assert_eq!(lives.meet(NODE, new, None, at(2)), Ok(()));
+    lives.part(NODE, new);
+    assert_eq!(why(lives.meet(NODE, life(1, 8, 80), None, at(9_000))), Some((RefusedFor::Retired as u32, 0)));
+}
+
+#[test]
+fn d7_the_catalogue_counts_for_a_node_that_has_seen_nothing() {
+    let entry = NodeEntry { boot: 7, start: 70, ..NodeEntry::new("n:2", Incarnation(1)) };
+    let catalogue = Catalogue::bootstrap(9, &[(NODE, entry)], &[NODE]).expect("a catalogue");
+    let mut lives = Lives::default();
+    let mut meet = |said| why(lives.meet(NODE, said, Some(&catalogue), at(0)));
+    assert_eq!(meet(life(1, 6, 60)), Some((RefusedFor::Older as u32, 7)));
+    assert_eq!(meet(life(1, 7, 71)), Some((RefusedFor::Second as u32, 0)));
+    assert_eq!(meet(life(1, 7, 70)), None);
+}
+
+#[test]
+fn d7_a_catalogue_that_knows_a_later_process_ends_the_connection_of_the_earlier() {
+    let mut lives = Lives::default();
+    assert_eq!(lives.meet(NODE, life(1, 7, 70), None, at(0)), Ok(()));
+    let entry = NodeEntry { boot: 8, start: 80, ..NodeEntry::new("n:2", Incarnation(1)) };
+    let catalogue = Catalogue::bootstrap(9, &[(NODE, entry)], &[NODE]).expect("a catalogue");
+    let heard = lives.hear(NODE, life(1, 7, 70), Some(&catalogue), at(1));
+    assert_eq!(why(heard), Some((RefusedFor::Older as u32, 8)));
+}
+
+#[test]
+fn d7_a_node_stops_by_the_word_of_a_majority_or_of_the_leader_only() {
+    let older = refused(RefusedFor::Older, 9);
+    let mut lives = Lives::default();
+    assert_eq!(lives.note_refused(NodeId(1), older, 3, at(0)), None);
+    assert_eq!(lives.note_refused(NodeId(1), older, 3, at(1_000)), None, "the same node again");
+    assert_eq!(lives.note_refused(NodeId(3), older, 3, at(4_500)), None, "the first one's word is over");
+    assert_eq!(lives.note_refused(NodeId(1), older, 3, at(5_000)), Some(older));
+    let leads = Refused { leads: true, ..older };
+    assert_eq!(Lives::default().note_refused(NodeId(1), leads, 5, at(0)), Some(leads));
+    assert_eq!(Lives::default().note_refused(NodeId(1), older, 2, at(0)), Some(older), "there is nobody else");
+}
+
+#[test]
+fn d7_a_node_waits_before_it_stops_because_another_process_is_there() {
+    let beside = Refused { leads: true, ..refused(RefusedFor::Beside, 7) };
+    let mut lives = Lives::default();
+    for second in 0..6 {
+        assert_eq!(lives.note_refused(NodeId(1), beside, 3, at(second * 1_000)), None);
+    }
+    assert_eq!(lives.note_refused(NodeId(1), beside, 3, at(6_000)), Some(beside));
+}

@@ -1,0 +1,134 @@
+//! A data directory that is put back from a copy, and a clone beside its original: neither takes part, both stop and say why,
+//! and the others go on serving.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests that start processes")]
+
+use hedgerow_testkit::{Cluster, Node, binary, free_port};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// What `hedgerow serve` documents for a node that cannot go on.
+const EXIT_CODE: i32 = 6;
+/// Far more than a refused node needs.
+const LIMIT: Duration = Duration::from_secs(60);
+const VICTIM: usize = 2;
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// The folder with all data directories of the victim.
+fn data_of(cluster: &Cluster) -> PathBuf {
+    cluster.data_directories(VICTIM)[0].parent().unwrap().to_path_buf()
+}
+
+fn put_back(cluster: &Cluster, from: &Path) {
+    fs::remove_dir_all(data_of(cluster)).unwrap();
+    copy(from, &data_of(cluster));
+}
+
+/// Starts the victim, which must end by itself for the reason that is told by `text`, while the others serve.
+fn assert_refused(cluster: &mut Cluster, text: &str) {
+    cluster.spawn(VICTIM).unwrap();
+    let status = cluster.wait_exit(VICTIM).unwrap();
+    let output = cluster.node(VICTIM).unwrap().output();
+    assert_eq!(status.code(), Some(EXIT_CODE), "{output}");
+    assert!(output.contains(text), "it does not say {text:?}:\n{output}");
+    assert!(output.contains("remove the data and let the node learn again"), "{output}");
+    count(cluster);
+}
+
+fn count(cluster: &Cluster) -> u64 {
+    cluster.run(&["incr", "t", "key", "count"]).unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn d7_a_data_directory_put_back_from_a_copy_is_refused() {
+    let mut cluster = Cluster::start(3).unwrap();
+    let kept = tempfile::tempdir().unwrap();
+    cluster.run(&["table", "create", "t", "--partitions", "4"]).unwrap();
+    assert_eq!(count(&cluster), 1);
+    cluster.terminate(VICTIM).unwrap();
+    copy(&data_of(&cluster), kept.path());
+
+    cluster.restart(VICTIM).unwrap();
+    count(&cluster);
+    cluster.kill(VICTIM).unwrap();
+    let newest = tempfile::tempdir().unwrap();
+    copy(&data_of(&cluster), newest.path());
+    put_back(&cluster, kept.path());
+    assert_refused(&mut cluster, "in another process");
+
+    // The node's own data goes on, and makes the copy one that is older by more.
+    put_back(&cluster, newest.path());
+    cluster.restart(VICTIM).unwrap();
+    count(&cluster);
+    cluster.kill(VICTIM).unwrap();
+    put_back(&cluster, kept.path());
+    assert_refused(&mut cluster, "is older than what the cluster has seen of node 2 (start 2, known 3)");
+
+    // What the message says to do helps, and the copy does not come back after that either, whoever remembers it.
+    for directory in cluster.data_directories(VICTIM) {
+        fs::remove_dir_all(&directory).unwrap();
+        fs::create_dir_all(&directory).unwrap();
+    }
+    cluster.restart(VICTIM).unwrap();
+    let last = count(&cluster);
+    cluster.stop().unwrap();
+    put_back(&cluster, kept.path());
+    cluster.restart_all(&[1, 3]).unwrap();
+    assert_refused(&mut cluster, "from before node 2 lost data and began anew");
+    assert_eq!(count(&cluster), last + 2, "every write before is there, and that of the refused start");
+}
+
+#[test]
+fn d7_a_clone_beside_its_original_is_refused() {
+    let mut cluster = Cluster::start(3).unwrap();
+    cluster.run(&["table", "create", "t", "--partitions", "4"]).unwrap();
+    count(&cluster);
+    cluster.terminate(VICTIM).unwrap();
+    let cloned = tempfile::tempdir().unwrap();
+    let data = data_of(&cluster);
+    copy(&data, cloned.path());
+    cluster.restart(VICTIM).unwrap();
+    count(&cluster);
+
+    // The clone has been started more often than the original.
+    let identities: Vec<PathBuf> =
+        cluster.data_directories(VICTIM).iter().map(|it| cloned.path().join(it.file_name().unwrap())).collect();
+    for directory in identities {
+        let path = directory.join("identity.json");
+        let text = fs::read_to_string(&path).unwrap().replace(r#""boot":1"#, r#""boot":7"#);
+        assert!(text.contains(r#""boot":7"#), "{text}");
+        fs::write(path, text).unwrap();
+    }
+    let config = fs::read_to_string(data.parent().unwrap().join("serve.toml")).unwrap();
+    let listen = format!("{:?}", cluster.addresses()[VICTIM - 1]);
+    let own = format!("listen = \"127.0.0.1:{}\"", free_port().unwrap());
+    let config = config.replacen(&format!("listen = {listen}"), &own, 1);
+    let config = config.replace(&data.display().to_string(), &cloned.path().display().to_string());
+    let path = cloned.path().join("serve.toml");
+    fs::write(&path, config).unwrap();
+    let mut command = Command::new(binary().unwrap());
+    command.arg("serve").arg("--config").arg(path);
+    let mut clone = Node::spawn(command).unwrap();
+
+    let status = clone.wait_exit(LIMIT).unwrap();
+    assert_eq!(status.code(), Some(EXIT_CODE), "{}", clone.output());
+    let text = "another process runs as node 2 (start 2, this one is start 8)";
+    assert!(clone.output().contains(text), "it does not say {text:?}:\n{}", clone.output());
+    // The original is still needed, and still there.
+    cluster.kill(3).unwrap();
+    assert_eq!(count(&cluster), 3);
+    assert!(cluster.node(VICTIM).unwrap().is_running().unwrap());
+}
