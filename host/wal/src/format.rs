@@ -47,7 +47,7 @@
 //! ```
 //! Batches with the same `synced` are a round: no sync came between them. Bad bytes in batch `n` of the newest segment
 //! are a torn tail if no batch with `synced > n` follows, for then nobody was told that `n` was durable. Otherwise they
-//! are corruption.
+//! are corruption. So they are too if a batch from `n` on says that a segment is freed which is not there any more.
 //!
 //! ```text
 //! list

@@ -63,7 +63,8 @@ impl Recovery {
     pub(crate) fn read(disk: &dyn Disk, dir: &Path, visit: &mut dyn FnMut(Event<'_>)) -> Result<Self, OpenError> {
         let mut recovery = Self { next_segment: 1, next_batch: 1, ..Self::default() };
         let present = recovery.present(disk, dir)?;
-        let Some(newest) = recovery.newest(disk, dir, &present)? else { return Ok(recovery) };
+        let Some(mut newest) = recovery.newest(disk, dir, &present)? else { return Ok(recovery) };
+        newest.durable = durable_by_freed(&newest, &present);
         let freed = freed_in(&newest);
         for other in newest.head.others.iter().filter(|other| !freed.contains(&other.segment)) {
             recovery.sealed(disk, dir, *other, visit)?;
@@ -113,7 +114,7 @@ impl Recovery {
         for id in present.iter().rev().copied() {
             match load(disk, dir, id)? {
                 Some(Read { bytes, unreadable, head: Some(head) }) => {
-                    return Ok(Some(Loaded { bytes, unreadable, head }));
+                    return Ok(Some(Loaded { bytes, unreadable, head, durable: 0 }));
                 }
                 Some(Read { bytes, .. }) => self.lose_segment(id, bytes.len() as u64, Some(bytes.len() as u64)),
                 None => self.lose_segment(id, 0, None),
@@ -142,7 +143,7 @@ impl Recovery {
             self.lose_segment(end.segment, end.offset, size);
             return Ok(());
         };
-        scan(&head, &bytes, Some(end.offset as usize), &mut |event| {
+        scan(&head, &bytes, Some(end.offset as usize), 0, &mut |event| {
             self.handle(&event);
             visit(event);
         });
@@ -324,6 +325,8 @@ struct Loaded {
     bytes: Vec<u8>,
     unreadable: Vec<Range<usize>>,
     head: SegmentHead,
+    /// Batches with a lower number are known to have been durable.
+    durable: u64,
 }
 
 /// A segment's file.
@@ -336,13 +339,41 @@ struct Read {
 
 impl Loaded {
     fn scan(&self, visit: &mut dyn FnMut(Event<'_>)) -> Scanned {
-        scan(&self.head, &self.bytes, None, visit)
+        scan(&self.head, &self.bytes, None, self.durable, visit)
     }
 }
 
-fn scan(head: &SegmentHead, bytes: &[u8], end: Option<usize>, visit: &mut dyn FnMut(Event<'_>)) -> Scanned {
+fn scan(
+    head: &SegmentHead,
+    bytes: &[u8],
+    end: Option<usize>,
+    durable: u64,
+    visit: &mut dyn FnMut(Event<'_>),
+) -> Scanned {
     let (data_start, has_lists) = (head.data_start(), head.has_lists());
-    Segment { id: head.id, bytes, data_start, has_lists, first_batch: head.first_batch, end }.scan(visit)
+    Segment { id: head.id, bytes, data_start, has_lists, first_batch: head.first_batch, durable, end }.scan(visit)
+}
+
+/// Number of the batch after the last one that tells that a segment went which is not there any more. It went only after
+/// that was durable, so that bad bytes before are no torn tail, though nothing else may follow them.
+fn durable_by_freed(newest: &Loaded, present: &BTreeSet<u64>) -> u64 {
+    let others = &newest.head.others;
+    let absent: Vec<u64> = others.iter().map(|other| other.segment).filter(|id| !present.contains(id)).collect();
+    if absent.is_empty() {
+        return 0;
+    }
+    let (mut durable, mut next) = (0, 0);
+    scan(&newest.head, &newest.bytes, None, u64::MAX, &mut |event| match event {
+        Event::Batch(_, head) => next = head.number + 1,
+        Event::Record(_, head, _) if head.kind == RecordKind::Freed => {
+            let range = head.index..head.index.saturating_add(head.term);
+            if absent.iter().any(|id| range.contains(id)) {
+                durable = next;
+            }
+        }
+        Event::Record(..) | Event::BadPayload(..) | Event::BadHead(..) | Event::Unreadable(..) => {}
+    });
+    durable
 }
 
 /// The segments that the newest one says went after it began.

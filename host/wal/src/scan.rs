@@ -28,6 +28,8 @@ pub(crate) struct Segment<'a> {
     /// Whether its batches have lists.
     pub(crate) has_lists: bool,
     pub(crate) first_batch: u64,
+    /// Batches with a lower number are known to have been durable.
+    pub(crate) durable: u64,
     /// Where the segment ends, if a later one says so. Bad bytes before it are corruption.
     pub(crate) end: Option<usize>,
 }
@@ -225,7 +227,9 @@ impl<'a> Walk<'a> {
 
     /// Whether batch `number`, some of which is bad, was durable once: known end, or a later round after it.
     fn is_synced(&self, number: u64, from: usize) -> bool {
-        self.segment.end.is_some() || self.batches(from).any(|(_, head)| head.synced > number)
+        self.segment.end.is_some()
+            || number < self.segment.durable
+            || self.batches(from).any(|(_, head)| head.synced > number)
     }
 
     /// Every batch whose head or list is sound and stands at or after `from`, and where the batch begins.

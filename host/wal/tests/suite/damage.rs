@@ -138,6 +138,22 @@ pub(crate) fn m3_any_flipped_byte_damages_at_most_the_group_that_stood_there(lay
     assert_eq!(look(&disk).groups, before, "every byte was flipped back");
 }
 
+/// A segment goes only when it is on record that it does: its absence proves that this round is no torn tail.
+pub(crate) fn m3_a_flip_in_the_round_that_frees_a_segment_is_no_torn_tail(layout: &dyn Layout) {
+    let disk = SimDisk::new();
+    let (mut logs, _) = layout.open(&disk, options()).unwrap();
+    logs.commit(&[append(1, entries(1, 4, 1)), append(2, entries(1, 3, 1)), append(3, entries(1, 300, 1))]);
+    logs.truncate_prefix(group(1), 2);
+    logs.truncate_prefix(group(3), 290);
+    assert!(logs.collect().unwrap().freed_segments > 0);
+    let (path, offset, ..) = records(&disk).into_iter().rfind(|record| record.3 == group(1)).unwrap();
+    disk.flip_byte(&path, offset + 20).unwrap();
+    let (logs, recovered) = layout.open(&disk, options()).unwrap();
+    assert_eq!(recovered.iter().map(|found| found.is_damaged).collect::<Vec<_>>(), [true, false, false]);
+    assert_eq!(read_back(&*logs, find(&recovered, 2)), entries(1, 3, 1));
+    assert_eq!(read_back(&*logs, find(&recovered, 3)), entries(291, 10, 1));
+}
+
 /// Another replica may have begun with that state, and have voted.
 pub(crate) fn m3_a_lost_state_leaves_it_open_which_replica_stood_there(layout: &dyn Layout) {
     for byte in [20, 60] {
