@@ -7,6 +7,7 @@ use crate::routes::Routes;
 use crate::runtime::now;
 use bytes::Bytes;
 use hedgerow_routing::TableKind;
+use hedgerow_types::limit::{CREATION_PER_PARTITION, PARTITION_COUNT_MAX};
 use hedgerow_wire::message::{AdminCommand, ClusterInfo, ListNodes, NodeInfo, node_status};
 use hedgerow_wire::{Body, Reply, Text};
 use serde_json::{Value, json};
@@ -95,7 +96,8 @@ impl Client {
             "split_keys": spec.split_keys.iter().map(|key| hex(key)).collect::<Vec<_>>(),
         });
         self.forget(name);
-        let answer = self.command("create_table", &argument, spec.if_not_exists).await?;
+        let timeout = self.admin_timeout() + CREATION_PER_PARTITION * spec.partition_count.min(PARTITION_COUNT_MAX);
+        let answer = self.command_within("create_table", &argument, timeout, spec.if_not_exists).await?;
         Routes::open(self.cluster.clone(), name, now() + self.admin_timeout()).await?;
         Ok(answer["created"].as_u64().unwrap_or(0))
     }
@@ -183,7 +185,17 @@ impl Client {
     }
 
     async fn command(&self, command: &str, argument: &Value, is_idempotent: bool) -> Result<Value> {
-        let text = self.run_command(command, argument.to_string(), self.admin_timeout(), is_idempotent).await?;
+        self.command_within(command, argument, self.admin_timeout(), is_idempotent).await
+    }
+
+    async fn command_within(
+        &self,
+        command: &str,
+        argument: &Value,
+        timeout: Duration,
+        is_idempotent: bool,
+    ) -> Result<Value> {
+        let text = self.run_command(command, argument.to_string(), timeout, is_idempotent).await?;
         serde_json::from_str(&text)
             .map_err(|error| Error::protocol(format!("{command}: the answer is not JSON: {error}")))
     }
@@ -203,7 +215,7 @@ impl Client {
     }
 
     async fn ask(&self, body: &Body, timeout: Duration, is_idempotent: bool) -> Result<Reply> {
-        let patience = ADMIN_PATIENCE_MIN.max(timeout / 2);
+        let patience = ADMIN_PATIENCE_MIN.max(timeout.saturating_sub(ADMIN_PATIENCE_MIN));
         self.cluster.ask(Question { body, deadline: now() + timeout, patience, is_idempotent }).await
     }
 }

@@ -17,7 +17,7 @@
 //! | `throttle` | none: `{}` | the node that was asked: the tables' limits on extra attempts, what they did, and writes sent on |
 //! | `fault` | [`hedgerow_env::fault::Command`] | the node that was asked, if it was started with faults allowed |
 
-use crate::config::{REPORT_INTERVAL, WAIT_MAX};
+use crate::config::{REPORT_INTERVAL, WAIT_MAX, creation_wait};
 use crate::job::{Job, Owner};
 use crate::metadata::Change;
 use crate::node::Node;
@@ -26,6 +26,7 @@ use crate::reads::Reflected;
 use crate::replica::{Caller, Hosted};
 use hedgerow_env::Now;
 use hedgerow_placement::{Table, TableKind, TableSpec};
+use hedgerow_types::limit::PARTITION_COUNT_MAX;
 use hedgerow_types::op::{Read, ReadReply};
 use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{GroupId, Instant, NodeId, Refusal};
@@ -175,9 +176,15 @@ impl Node {
         match change {
             Err(refusal) => self.answer_admin(asker, Err(refusal)),
             Ok(change) if self.leads_metadata() => self.change(change, asker, now),
-            Ok(_) => match self.leader_of(GroupId::META) {
+            Ok(change) => match self.leader_of(GroupId::META) {
                 Some((_, leader)) if leader.node() != self.config.node => {
-                    self.pass_on(leader.node(), (command, argument), asker, now, WAIT_MAX);
+                    let wait = match &change {
+                        Change::CreateTable { spec, .. } => {
+                            creation_wait(spec.partition_count.min(PARTITION_COUNT_MAX))
+                        }
+                        _ => WAIT_MAX,
+                    };
+                    self.pass_on(leader.node(), (command, argument), asker, now, wait);
                 }
                 Some(_) | None => {
                     let text = "the metadata has no leader at the moment";

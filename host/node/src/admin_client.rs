@@ -9,12 +9,12 @@ use hedgerow_env::Now;
 use hedgerow_placement::{Partition, Table, TableKind, TableState};
 use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId};
 use hedgerow_wire::message::{
-    APP_TYPE, AdminCommandReply, ClusterInfoReply, CreateTable, CreateTableReply, ListNodesReply, ListTablesReply,
-    NodeInfo, NodePlace, PartitionConfig, QueryConfig, QueryConfigReply, TableInfo, UpdateEnvs, app_status,
-    env_operation, node_status,
+    APP_TYPE, AdminCommandReply, ClusterInfoReply, CreateTable, CreateTableReply, ListNodesReply, ListTables,
+    ListTablesReply, NodeInfo, NodePlace, PartitionConfig, QueryConfig, QueryConfigReply, TableInfo, UpdateEnvs,
+    app_status, env_operation, match_type, node_status,
 };
 use hedgerow_wire::value::Binary;
-use hedgerow_wire::{Address, Body, ErrorName, Method, PartitionId, PlainAddress, Reply, Text};
+use hedgerow_wire::{Address, Body, ErrorName, HostPort, Method, PartitionId, PlainAddress, Reply, Text};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,13 +44,15 @@ impl Node {
                 Ok((command, argument)) => self.run_admin(command, &argument.to_string(), asker(caller), now),
                 Err(refusal) => self.answer_admin(asker(caller), Err(refusal)),
             },
-            Body::ListTables(_) => {
+            Body::ListTables(list) => {
                 let infos = self.catalogue.iter().flat_map(|it| it.tables.values()).map(table_info).collect();
-                let reply = ListTablesReply { err: ErrorName::Ok, infos, hint: None };
+                let reply = listed(infos, &list);
                 self.answer(&caller, &Reply::ListTables(reply), Reflected::default());
             }
-            Body::ListNodes(_) => {
-                let reply = ListNodesReply { err: ErrorName::Ok, infos: self.node_infos(now) };
+            Body::ListNodes(list) => {
+                let mut infos = self.node_infos(caller.is_extended, now);
+                infos.retain(|info| list.status == 0 || list.status == info.status);
+                let reply = ListNodesReply { err: ErrorName::Ok, infos };
                 self.answer(&caller, &Reply::ListNodes(reply), Reflected::default());
             }
             Body::ClusterInfo(_) => {
@@ -132,19 +134,21 @@ impl Node {
         let is_up = |replica: &ReplicaId| self.is_alive(replica.node(), now);
         let candidates = known.map(|(_, leader)| leader).into_iter().chain([partition.preferred_leader]);
         let leader = candidates.chain(partition.voters()).find(is_up).unwrap_or(partition.preferred_leader);
-        let others = partition.voters().filter(|replica| *replica != leader && self.is_alive(replica.node(), now));
+        let others: Vec<ReplicaId> =
+            partition.voters().filter(|replica| *replica != leader && self.is_alive(replica.node(), now)).collect();
+        let has_host_ports = self.has_host_ports(is_extended);
         PartitionConfig {
             pid: PartitionId { app_id: table.id.0 as i32, partition_index: index },
             ballot: known.map_or(1, |(term, _)| term as i64),
             max_replica_count: table.replica_count as i32,
             primary: self.wire_address(leader.node()),
-            secondaries: others.map(|replica| self.wire_address(replica.node())).collect(),
+            secondaries: others.iter().map(|replica| self.wire_address(replica.node())).collect(),
             last_drops: Vec::new(),
             last_committed_decree: 0,
             partition_flags: 0,
-            hp_primary: None,
-            hp_secondaries: None,
-            hp_last_drops: None,
+            hp_primary: has_host_ports.then(|| self.host_port(leader.node())),
+            hp_secondaries: has_host_ports.then(|| others.iter().map(|it| self.host_port(it.node())).collect()),
+            hp_last_drops: has_host_ports.then(Vec::new),
             // Pegasus' clients would take one for a secondary, which may become the primary.
             learners: is_extended.then(|| {
                 let serving = partition.learners().filter(|learner| self.is_serving_learner(group, *learner, now));
@@ -171,10 +175,27 @@ impl Node {
         text.and_then(|text| text.as_str().parse().ok()).map_or(Address::NONE, Address::new)
     }
 
-    fn node_infos(&self, now: Now) -> Vec<NodeInfo> {
+    fn node_infos(&self, is_extended: bool, now: Now) -> Vec<NodeInfo> {
         let status = |node| if self.is_alive(node, now) { node_status::ALIVE } else { node_status::UNALIVE };
         let nodes = self.config.peers.keys();
-        nodes.map(|node| NodeInfo { status: status(*node), node: self.wire_address(*node), hp_node: None }).collect()
+        nodes
+            .map(|node| NodeInfo {
+                status: status(*node),
+                node: self.wire_address(*node),
+                hp_node: self.has_host_ports(is_extended).then(|| self.host_port(*node)),
+            })
+            .collect()
+    }
+
+    /// Whether replies say hosts and ports too; clients of ours have no use for them.
+    fn has_host_ports(&self, is_extended: bool) -> bool {
+        self.config.has_host_ports && !is_extended
+    }
+
+    fn host_port(&self, node: NodeId) -> HostPort {
+        let text = self.address_text(node).map_or_else(String::new, |text| text.to_string());
+        let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        parts.map_or_else(HostPort::default, |(host, port)| HostPort { host: Text::from(host), port, kind: 1 })
     }
 
     fn cluster_info(&self) -> ClusterInfoReply {
@@ -196,6 +217,29 @@ impl Node {
         let addresses = self.config.meta_nodes.iter().filter_map(|node| self.address_text(*node));
         addresses.map(|text| text.to_string()).collect::<Vec<_>>().join(",")
     }
+}
+
+/// The tables that a request asks for by status and name.
+fn listed(mut infos: Vec<TableInfo>, list: &ListTables) -> ListTablesReply {
+    let pattern = list.pattern.as_ref().map_or("", Text::as_str);
+    let is_named: fn(&str, &str) -> bool = match list.match_type.unwrap_or(match_type::ALL) {
+        // A caller that says no type has no pattern.
+        match_type::INVALID | match_type::ALL => |_, _| true,
+        match_type::EXACT => |name, pattern| name == pattern,
+        match_type::ANYWHERE => |name, pattern| name.contains(pattern),
+        match_type::PREFIX => |name, pattern| name.starts_with(pattern),
+        match_type::POSTFIX => |name, pattern| name.ends_with(pattern),
+        match_type::REGEX => {
+            let hint = Some(Text::from_static("regular expressions are not supported"));
+            return ListTablesReply { err: ErrorName::NotImplemented, infos: Vec::new(), hint };
+        }
+        other => {
+            let hint = Some(Text::from(format!("there is no match type {other}")));
+            return ListTablesReply { err: ErrorName::InvalidParameters, infos: Vec::new(), hint };
+        }
+    };
+    infos.retain(|info| [0, info.status].contains(&list.status) && is_named(info.app_name.as_str(), pattern));
+    ListTablesReply { err: ErrorName::Ok, infos, hint: None }
 }
 
 fn creation(create: &CreateTable) -> Value {

@@ -3,7 +3,7 @@
 use hedgerow_placement::{CLOCK_SKEW_MAX, SlowLimits};
 use hedgerow_replication::Settings;
 use hedgerow_types::NodeId;
-use hedgerow_types::limit::SESSION_BYTES_MAX;
+use hedgerow_types::limit::{CREATION_PER_PARTITION, SESSION_BYTES_MAX};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,6 +34,10 @@ pub const SCAN_IDLE: Duration = Duration::from_secs(300);
 /// Time a request may wait where its caller named no deadline. Pegasus' Go client sends a wrong one, so that the
 /// header's timeout is not used.
 pub const WAIT_MAX: Duration = Duration::from_secs(10);
+/// Time that the creation of a table of `partition_count` partitions may take.
+pub fn creation_wait(partition_count: u32) -> Duration {
+    WAIT_MAX + CREATION_PER_PARTITION * partition_count
+}
 /// How long after a table serves the same creation, through another node, counts as the one that made it: Pegasus' clients
 /// wait 5 seconds for one node before they ask the next.
 pub const CREATION_REPEATED_FOR: Duration = Duration::from_secs(5);
@@ -96,6 +100,9 @@ pub struct Config {
     pub reads_per_turn: usize,
     /// Files and connections that the node may have open together; see `files.rs`.
     pub files_max: u64,
+    /// Whether replies to Pegasus' clients carry the `host_port` fields of its versions from 2.6 on, over which older clients
+    /// stumble.
+    pub has_host_ports: bool,
     /// Whether the node takes the admin command `fault`, which makes it slow or stand still.
     pub may_fault: bool,
     /// What counts as slow; slow nodes should not lead.
@@ -131,6 +138,7 @@ impl Config {
             session_bytes_max: SESSION_BYTES_MAX,
             reads_per_turn: READS_PER_TURN,
             files_max: 1 << 20,
+            has_host_ports: false,
             may_fault: false,
             slow: SlowLimits::default(),
             clock_skew_max: CLOCK_SKEW_MAX,

@@ -228,6 +228,7 @@ impl Node {
             }
             return;
         };
+        self.note_creation_ended(owner.group, &done.kind);
         if done.holds_storage
             && let Some(replica) = self.running_as(owner)
         {

@@ -152,7 +152,7 @@ impl Node {
         tracing::debug!(group = %owner.group, replica = %owner.replica, "creating a replica");
         self.hosted.insert(owner.group, Hosted::Starting { owner, log });
         let initial = initial.map(|membership| (FIRST_POSITION, membership));
-        self.job(Job::Create { owner, directory, initial });
+        self.enqueue_creation(owner.group, Job::Create { owner, directory, initial });
     }
 
     /// The data directory with the fewest replicas, of those with room if there are any.
@@ -189,6 +189,9 @@ impl Node {
             is_restart: false,
         };
         self.start_replica(owner, partition, recovered, now);
+        if self.should_lead_first(owner) {
+            self.note_first_leader(owner.group, now);
+        }
     }
 
     /// Starts the group over `partition` and what the log holds.
@@ -304,6 +307,7 @@ impl Node {
     fn remove_hosted(&mut self, group: GroupId, now: Now) {
         let Some(hosted) = self.hosted.remove(&group) else { return };
         let (owner, log) = (hosted.owner(), hosted.log());
+        self.forget_creation(group);
         if let Hosted::Running(replica) = hosted {
             // Its callers find another replica with the next map.
             self.dismiss(*replica, &Refusal::NotHosted, now);

@@ -42,6 +42,7 @@ mod asks;
 mod cancel;
 mod clock;
 pub mod config;
+mod creations;
 mod drive;
 mod failure;
 mod fault;

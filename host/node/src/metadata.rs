@@ -5,7 +5,7 @@
 //! changes that are waiting go into one write. Everything asked for is answered after the write is applied.
 
 use crate::admin::Asker;
-use crate::config::{CREATION_REPEATED_FOR, GONE_AFTER, REPORT_INTERVAL, WAIT_MAX};
+use crate::config::{CREATION_REPEATED_FOR, GONE_AFTER, REPORT_INTERVAL, creation_wait};
 use crate::drive::chain;
 use crate::node::Node;
 use crate::peer::{ReplicaState, Report};
@@ -323,7 +323,17 @@ impl Node {
         }
         self.take_current(draft, now);
         self.answer_written(now);
+        self.see_to_new_tables(now);
         self.write_changes(now);
+    }
+
+    /// A node tells of leaders: tables that waited for them are made available at once.
+    pub(crate) fn handle_new_leaders(&mut self, now: Now) {
+        let has_new = |current: &Catalogue| current.tables.values().any(|table| table.state == TableState::Creating);
+        if self.metadata.current.as_ref().is_some_and(has_new) {
+            self.see_to_new_tables(now);
+            self.write_changes(now);
+        }
     }
 
     fn take_current(&mut self, catalogue: Catalogue, now: Now) {
@@ -338,7 +348,10 @@ impl Node {
             let created = answer.get("created").and_then(Value::as_u64);
             let table = created.map(|id| TableId(id as u32));
             match table.filter(|table| !self.is_available(*table)) {
-                Some(table) => self.metadata.creating.push((table, asker, now.instant + WAIT_MAX)),
+                Some(table) => {
+                    let count = self.known(table).map_or(0, |table| table.partitions.len() as u32);
+                    self.metadata.creating.push((table, asker, now.instant + creation_wait(count)));
+                }
                 None => self.answer_admin(asker, Ok(answer)),
             }
         }

@@ -10,6 +10,7 @@ use crate::admin::AdminCalls;
 use crate::asks::Asks;
 use crate::cancel::Attempts;
 use crate::config::{Config, PENDING_WRITES_MAX};
+use crate::creations::Creations;
 use crate::failure::Failures;
 use crate::forward::Forwards;
 use crate::founding::Founding;
@@ -81,6 +82,7 @@ pub struct Node {
     pub(crate) _locks: Vec<DirLock>,
     pub(crate) strangers: Strangers,
     pub(crate) lives: Lives,
+    pub(crate) creations: Creations,
     /// Flushes do not keep up with writes.
     pub(crate) is_storage_behind: bool,
     /// The node hands over what it leads and will stop.
@@ -197,6 +199,7 @@ impl Node {
                 self.tick_receiving(group, now);
             }
         }
+        self.tick_creations(now);
         self.tick_failures(now);
         self.tick_room(now);
         self.tick_storage();
@@ -272,7 +275,7 @@ impl Node {
     pub fn drive(&mut self, now: Now) {
         let now = self.agreed(now);
         self.serve_queued(now);
-        while !self.dirty.is_empty() {
+        loop {
             for group in std::mem::take(&mut self.dirty) {
                 if let Some(replica) = self.running(group) {
                     replica.is_dirty = false;
@@ -280,6 +283,9 @@ impl Node {
                     self.gather_question(group, now);
                     self.update_wake(group);
                 }
+            }
+            if self.dirty.is_empty() && !self.report_first_leaders(now) {
+                break;
             }
         }
         self.lose_damaged(now);

@@ -4,6 +4,7 @@ use crate::admin::AdminCalls;
 use crate::asks::Asks;
 use crate::cancel::Attempts;
 use crate::config::Config;
+use crate::creations::Creations;
 use crate::drive::chain;
 use crate::failure::{Failures, is_device_failure};
 use crate::forward::Forwards;
@@ -148,6 +149,7 @@ impl Node {
             _locks: locks,
             strangers: Strangers::default(),
             lives: Lives::default(),
+            creations: Creations::default(),
             is_storage_behind: false,
             is_draining: false,
             asks,

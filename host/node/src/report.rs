@@ -73,6 +73,9 @@ impl Node {
         if from != self.config.node {
             self.note_room_elsewhere(from, &report);
         }
+        if !report.is_complete {
+            self.handle_new_leaders(now);
+        }
         self.offer_catalogue(from, report.catalogue_version);
         self.repair_from_report(from, &report, now);
         if report.is_complete {

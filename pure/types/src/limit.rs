@@ -40,3 +40,5 @@ pub const SESSION_REPLY_SIZE_MAX: usize = 1_024;
 /// How far ahead of its partition's present a write's sequence number may be, microseconds. What a partition's present is:
 /// `host/storage/src/session.rs`.
 pub const SESSION_AHEAD_MICROS: u64 = 3_600_000_000;
+/// Time that each partition adds to what the creation of a table may take: clients and nodes wait for so long.
+pub const CREATION_PER_PARTITION: core::time::Duration = core::time::Duration::from_millis(50);

@@ -40,6 +40,8 @@ pub(crate) struct ServeConfig {
     #[serde(default)]
     clock: Clock,
     #[serde(default)]
+    pegasus: Pegasus,
+    #[serde(default)]
     faults: Faults,
 }
 
@@ -141,6 +143,12 @@ impl Default for Clock {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+struct Pegasus {
+    host_ports: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct Faults {
     allowed: bool,
 }
@@ -209,6 +217,7 @@ impl ServeConfig {
         config.free_disk_min = self.free_disk_min_mib.map(|mib| u64::from(mib) << 20);
         config.clock_skew_max = Duration::from_millis(self.clock.skew_max_ms.into());
         config.may_fault = self.faults.allowed;
+        config.has_host_ports = self.pegasus.host_ports;
         config.flush_node_bytes = u64::from(self.memory.write_buffer_mib) << 20;
         config.snapshot_bytes_per_second = u64::from(self.snapshot.mib_per_second) << 20;
         Ok(config)

@@ -3,6 +3,8 @@
 
 use crate::world::{MS, World};
 use crate::{ask, created, creation, node_of_metadata};
+use hedgerow_node::Job;
+use hedgerow_node::config::creation_wait;
 use hedgerow_types::NodeId;
 use hedgerow_wire::message::{CreateOptions, CreateTable};
 use hedgerow_wire::{Body, ErrorName, Header};
@@ -70,4 +72,58 @@ fn p5_options_that_do_nothing_here_are_stored_and_shown() {
         &serde_json::json!({ "name": "t", "options": { "replica.write_throttling": "100*delay*100" } }),
     );
     assert!(refused.is_err(), "{refused:?}");
+}
+
+/// Milliseconds until the creation of a table of `partitions` that node 1 is asked for has an answer.
+fn time_to_create(world: &mut World, partitions: i32, meanwhile: impl FnOnce(&mut World)) -> u128 {
+    let since = world.now;
+    let number = world.send(NodeId(1), &Header::default(), &creation("t", partitions, false));
+    meanwhile(world);
+    let (at, frame) = world.wait(number);
+    assert_eq!(created(frame.reply), (ErrorName::Ok, 1));
+    at.since(since).as_millis()
+}
+
+#[test]
+fn p9_a_leader_whose_followers_are_made_later_asks_for_votes_again_soon() {
+    let mut world = World::new(3);
+    for node in [2, 3] {
+        world.machines.get_mut(&NodeId(node)).unwrap().holds = |job| matches!(job, Job::Create { .. });
+    }
+    let took = time_to_create(&mut world, 8, |world| {
+        world.run(120 * MS);
+        world.let_go(NodeId(2));
+        world.let_go(NodeId(3));
+    });
+    assert!(took < 500, "{took} ms");
+}
+
+#[test]
+fn p9_a_table_serves_as_soon_as_its_leaders_are_known() {
+    let mut world = World::new(3);
+    let took = time_to_create(&mut world, 8, |_| {});
+    assert!(took < 150, "{took} ms");
+}
+
+#[test]
+fn p9_replicas_are_made_a_few_at_a_time_in_order() {
+    let mut world = World::new(3);
+    let node = NodeId(2);
+    world.machines.get_mut(&node).unwrap().holds = |job| matches!(job, Job::Create { .. });
+    let took = time_to_create(&mut world, 64, |world| {
+        world.run(300 * MS);
+        let partitions = world.machines[&node].held.iter().map(|job| match job {
+            Job::Create { owner, .. } => owner.group.partition,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(partitions.collect::<Vec<_>>(), [0, 1]);
+        world.let_go(node);
+    });
+    assert!(took < 1_000, "{took} ms");
+}
+
+#[test]
+fn p9_the_wait_for_a_table_grows_with_its_partitions() {
+    assert_eq!(creation_wait(8).as_millis(), 10_400);
+    assert_eq!(creation_wait(1_024).as_millis(), 61_200);
 }

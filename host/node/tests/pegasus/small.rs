@@ -1,13 +1,13 @@
 //! Calls that there are not here, and reads at the wrong partition.
 
-use crate::creation;
 use crate::world::{Ask, Key, MS, World};
+use crate::{ask, creation};
 use bytes::{Bytes, BytesMut};
 use hedgerow_node::ConnectionId;
 use hedgerow_types::NodeId;
 use hedgerow_types::key::full_key;
-use hedgerow_wire::message::MultiGet;
-use hedgerow_wire::{Body, ErrorName, Header, Reply, call};
+use hedgerow_wire::message::{ListNodes, ListTables, MultiGet, app_status, match_type};
+use hedgerow_wire::{Body, ErrorName, Header, Reply, Text, call};
 use serde_json::json;
 
 #[test]
@@ -61,5 +61,57 @@ fn p3_a_read_at_the_wrong_partition_finds_nothing() {
     match world.wait(number).1.reply {
         Reply::Failed(failure) => assert_eq!(failure.name, ErrorName::InvalidParameters),
         other => panic!("{other:?}"),
+    }
+}
+
+fn names(reply: Reply) -> (ErrorName, Vec<String>) {
+    let Reply::ListTables(reply) = reply else { panic!("{reply:?}") };
+    (reply.err, reply.infos.into_iter().map(|info| info.app_name.to_string()).collect())
+}
+
+#[test]
+fn p6_lists_are_by_status_and_name() {
+    let mut world = World::new(3);
+    for name in ["apple", "pineapple", "plum"] {
+        ask(&mut world, NodeId(1), &creation(name, 2, false));
+    }
+    let mut list = |status, pattern: &'static str, match_type| {
+        let pattern = (!pattern.is_empty()).then(|| Text::from_static(pattern));
+        names(ask(&mut world, NodeId(1), &Body::ListTables(ListTables { status, pattern, match_type })))
+    };
+    let found = |names: &[&str]| (ErrorName::Ok, names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    assert_eq!(list(0, "", None), found(&["apple", "pineapple", "plum"]));
+    assert_eq!(list(app_status::AVAILABLE, "", Some(1)), found(&["apple", "pineapple", "plum"]));
+    assert_eq!(list(app_status::DROPPED, "", None), found(&[]));
+    assert_eq!(list(0, "apple", Some(match_type::EXACT)), found(&["apple"]));
+    assert_eq!(list(0, "apple", Some(match_type::ANYWHERE)), found(&["apple", "pineapple"]));
+    assert_eq!(list(0, "p", Some(match_type::PREFIX)), found(&["pineapple", "plum"]));
+    assert_eq!(list(0, "um", Some(match_type::POSTFIX)), found(&["plum"]));
+    assert_eq!(list(0, "a.*", Some(match_type::REGEX)).0, ErrorName::NotImplemented);
+    assert_eq!(list(0, "a", Some(9)).0, ErrorName::InvalidParameters);
+}
+
+#[test]
+fn p8_hosts_and_ports_are_told_where_that_is_configured() {
+    for is_wanted in [false, true] {
+        let mut world = World::configured(3, |config| config.has_host_ports = is_wanted);
+        world.create_table(2, &json!({}));
+        let map = world.map(false);
+        for partition in &map.partitions {
+            assert_eq!(partition.hp_primary.is_some(), is_wanted);
+            let Some(primary) = &partition.hp_primary else { continue };
+            assert_eq!(format!("{}:{}", primary.host, primary.port), partition.primary.socket().unwrap().to_string());
+            assert_eq!(partition.hp_secondaries.as_ref().map(Vec::len), Some(partition.secondaries.len()));
+            assert_eq!(partition.hp_last_drops, Some(Vec::new()));
+        }
+        assert!(world.map(true).partitions.iter().all(|partition| partition.hp_primary.is_none()));
+        let Reply::ListNodes(nodes) = ask(&mut world, NodeId(1), &Body::ListNodes(ListNodes { status: 1 })) else {
+            panic!("not a list of nodes");
+        };
+        assert_eq!(nodes.infos.iter().filter(|info| info.hp_node.is_some()).count(), if is_wanted { 3 } else { 0 });
+        let Reply::ListNodes(dead) = ask(&mut world, NodeId(1), &Body::ListNodes(ListNodes { status: 2 })) else {
+            panic!("not a list of nodes");
+        };
+        assert_eq!(dead.infos, []);
     }
 }

@@ -21,6 +21,24 @@ pub mod app_status {
     pub const DROPPED: i32 = 6;
 }
 
+/// Wire numbers of how a name matches a pattern.
+pub mod match_type {
+    /// Not said.
+    pub const INVALID: i32 = 0;
+    /// Every name does.
+    pub const ALL: i32 = 1;
+    /// It is the pattern.
+    pub const EXACT: i32 = 2;
+    /// It contains the pattern.
+    pub const ANYWHERE: i32 = 3;
+    /// It begins with the pattern.
+    pub const PREFIX: i32 = 4;
+    /// It ends with the pattern.
+    pub const POSTFIX: i32 = 5;
+    /// The pattern is a regular expression.
+    pub const REGEX: i32 = 6;
+}
+
 /// Wire numbers of a node's state.
 pub mod node_status {
     /// Reachable.
