@@ -9,9 +9,9 @@ use hedgerow_env::Now;
 use hedgerow_placement::{Partition, Table, TableKind, TableState};
 use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId};
 use hedgerow_wire::message::{
-    APP_TYPE, AdminCommandReply, ClusterInfoReply, CreateTable, CreateTableReply, ListNodesReply, ListTables,
-    ListTablesReply, NodeInfo, NodePlace, PartitionConfig, QueryConfig, QueryConfigReply, TableInfo, UpdateEnvs,
-    app_status, env_operation, match_type, node_status,
+    APP_TYPE, AdminCommandReply, ClusterInfoReply, CommandLineReply, CreateTable, CreateTableReply, ListNodesReply,
+    ListTables, ListTablesReply, NodeInfo, NodePlace, PartitionConfig, QueryConfig, QueryConfigReply, TableInfo,
+    UpdateEnvs, app_status, env_operation, match_type, node_status,
 };
 use hedgerow_wire::value::Binary;
 use hedgerow_wire::{Address, Body, ErrorName, HostPort, Method, PartitionId, PlainAddress, Reply, Text};
@@ -58,6 +58,10 @@ impl Node {
             Body::ClusterInfo(_) => {
                 let reply = self.cluster_info();
                 self.answer(&caller, &Reply::ClusterInfo(reply), Reflected::default());
+            }
+            Body::CommandLine(call) => {
+                let output = Text::from(self.command_line(call.command.as_str(), now));
+                self.answer(&caller, &Reply::CommandLine(CommandLineReply { output }), Reflected::default());
             }
             Body::HedgerowAdmin(command) => {
                 self.run_admin(command.command.as_str(), command.argument.as_str(), asker(caller), now);
@@ -187,6 +191,21 @@ impl Node {
             .collect()
     }
 
+    /// What a command that an operator sends to this node prints, for Pegasus' shells.
+    fn command_line(&self, command: &str, now: Now) -> String {
+        match command {
+            "help" => "help: what there is\nversion: of this node\nserver-info: the same\nstatus: the cluster in a few figures; \
+                       `hedgerow status` says more\n"
+                .to_owned(),
+            "version" | "server-info" => format!("Hedgerow {}\n", env!("CARGO_PKG_VERSION")),
+            "status" => match self.status("status", "{}", now) {
+                Ok(status) => lines(&status["summary"]),
+                Err(refusal) => format!("{refusal}\n"),
+            },
+            other => format!("there is no command {other:?}; \"help\" says what there is\n"),
+        }
+    }
+
     /// Whether replies say hosts and ports too; clients of ours have no use for them.
     fn has_host_ports(&self, is_extended: bool) -> bool {
         self.config.has_host_ports && !is_extended
@@ -217,6 +236,12 @@ impl Node {
         let addresses = self.config.meta_nodes.iter().filter_map(|node| self.address_text(*node));
         addresses.map(|text| text.to_string()).collect::<Vec<_>>().join(",")
     }
+}
+
+/// An object of JSON, a line for each of its values.
+fn lines(object: &Value) -> String {
+    let rows = object.as_object().into_iter().flatten();
+    rows.map(|(name, value)| format!("{name}: {value}\n")).collect()
 }
 
 /// The tables that a request asks for by status and name.

@@ -17,7 +17,8 @@ use hedgerow_types::{GroupId, SessionToken, Status, key};
 use hedgerow_wire::call;
 use hedgerow_wire::serve::{Denied, Ident, Operation, TableKind, operation, read_reply, status_reply};
 use hedgerow_wire::{
-    Body, Header, Method, Rejected, Reply, Request, Text, decode_request, encode_not_implemented, encode_rejection, encode_reply, frame_size,
+    Body, Header, Method, Rejected, Reply, Request, Text, decode_request, encode_not_implemented, encode_rejection,
+    encode_reply, frame_size,
 };
 
 /// Runs every decoder over `data`.

@@ -187,6 +187,7 @@ fn bodies() -> Vec<Body> {
             values: Some(vec!["v".into()]),
             clear_prefix: None,
         }),
+        Body::CommandLine(Default::default()),
         Body::Negotiation(Default::default()),
         Body::HedgerowAdmin(Default::default()),
         Body::HedgerowCancel(Cancel { client_id: 77, request_id: 4, attempt: Some(2), tie: None }),

@@ -5,7 +5,7 @@ use crate::frame::{self, Broken, MAGIC, V0_HEADER_SIZE};
 use crate::header::{Header, ReplyExtension};
 use crate::message::Message;
 use crate::method::{Body, Method};
-use crate::reply::{Detail, Failure, Reply};
+use crate::reply::{Detail, Failure, Reply, has_response_struct};
 use crate::request::{CALL, REPLY, STRICT};
 use crate::thrift::{Malformed, Reader, put_bytes, tag};
 use crate::value::Wire;
@@ -100,7 +100,7 @@ pub fn decode_reply(frame: Bytes) -> Result<ReplyFrame, Malformed> {
         return Ok(ReplyFrame { sequence_id, method, reply, extension: None });
     }
     let method = method.ok_or(Malformed("reply: it answers an unknown call"))?;
-    if input.field()? != Some((tag::STRUCT, 0)) {
+    if has_response_struct(method) && input.field()? != Some((tag::STRUCT, 0)) {
         return Err(Malformed("reply: it has no response"));
     }
     let (reply, extension) = Reply::read(method, &mut input)?;

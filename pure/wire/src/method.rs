@@ -1,8 +1,9 @@
 //! The calls of the protocol: one table of name, kind, argument.
 
 use crate::message::{
-    AdminCommand, BatchGet, Cancel, CheckAndMutate, CheckAndSet, ClusterInfo, CreateTable, DropTable, GetScanner, Incr,
-    ListNodes, ListTables, MultiGet, MultiPut, MultiRemove, Negotiation, Put, QueryConfig, Scan, UpdateEnvs,
+    AdminCommand, BatchGet, Cancel, CheckAndMutate, CheckAndSet, ClusterInfo, CommandLine, CreateTable, DropTable,
+    GetScanner, Incr, ListNodes, ListTables, MultiGet, MultiPut, MultiRemove, Negotiation, Put, QueryConfig, Scan,
+    UpdateEnvs,
 };
 use crate::thrift::{Malformed, Reader, put_field, tag};
 use crate::value::Wire;
@@ -135,6 +136,8 @@ methods! {
     ClusterInfo(ClusterInfo) = "RPC_CM_CLUSTER_INFO", Admin;
     /// Changes a table's options.
     UpdateEnvs(UpdateEnvs) = "RPC_CM_UPDATE_APP_ENV", Admin;
+    /// A command for the node that it reaches, as an operator types it.
+    CommandLine(CommandLine) = "RPC_CLI_CLI_CALL", Admin;
     /// Authenticates.
     Negotiation(Negotiation) = "RPC_NEGOTIATION", Connection;
     /// Our own admin call.

@@ -6,9 +6,9 @@
 use crate::error_name::ErrorName;
 use crate::header::ReplyExtension;
 use crate::message::{
-    AdminCommandReply, BatchGetReply, CheckReply, ClusterInfoReply, CountReply, CreateTableReply, DropTableReply,
-    GetReply, IncrReply, ListNodesReply, ListTablesReply, Message, MultiGetReply, MultiRemoveReply, NegotiationReply,
-    PartitionConfig, QueryConfigReply, ScanReply, TtlReply, UpdateEnvsReply, UpdateReply, message,
+    AdminCommandReply, BatchGetReply, CheckReply, ClusterInfoReply, CommandLineReply, CountReply, CreateTableReply,
+    DropTableReply, GetReply, IncrReply, ListNodesReply, ListTablesReply, Message, MultiGetReply, MultiRemoveReply,
+    NegotiationReply, PartitionConfig, QueryConfigReply, ScanReply, TtlReply, UpdateEnvsReply, UpdateReply, message,
 };
 use crate::method::Method;
 use crate::request::{REPLY, STRICT};
@@ -100,6 +100,8 @@ replies! {
     ClusterInfo(ClusterInfoReply) for ClusterInfo;
     /// To a change of options.
     UpdateEnvs(UpdateEnvsReply) for UpdateEnvs;
+    /// To a command.
+    CommandLine(CommandLineReply) for CommandLine;
     /// To a step of authentication.
     Negotiation(NegotiationReply) for Negotiation;
     /// To our own admin call.
@@ -257,6 +259,7 @@ impl Reply {
             Method::ListNodes => Self::ListNodes(ListNodesReply { err, ..ListNodesReply::default() }),
             Method::ClusterInfo => Self::ClusterInfo(ClusterInfoReply { err, ..ClusterInfoReply::default() }),
             Method::UpdateEnvs => Self::UpdateEnvs(UpdateEnvsReply { err, hint_message: message.into() }),
+            Method::CommandLine => Self::CommandLine(CommandLineReply { output: message.into() }),
             Method::HedgerowAdmin => Self::HedgerowAdmin(AdminCommandReply { err, text: message.into() }),
             _ => Self::Failed(Failure { name: err, detail: None }),
         }
@@ -290,6 +293,11 @@ impl QueryConfigReply {
     }
 }
 
+/// Whether the result of `method` is a struct of its own, and not a text.
+pub(crate) const fn has_response_struct(method: Method) -> bool {
+    !matches!(method, Method::CommandLine)
+}
+
 /// Appends the frame of a reply; nothing if `method` is one-way. `extension` is given exactly if the request had one.
 pub fn encode_reply(
     out: &mut BytesMut,
@@ -311,12 +319,18 @@ pub fn encode_reply(
         }
         _ => {
             put_begin(out, ErrorName::Ok, &[method.reply_name().as_bytes()], sequence_id);
-            put_field_header(out, tag::STRUCT, 0);
+            let has_struct = has_response_struct(method);
+            if has_struct {
+                put_field_header(out, tag::STRUCT, 0);
+            }
             reply.write_fields(out);
             if let Some(extension) = extension {
                 extension.write_fields(out);
             }
-            out.put_slice(&[tag::STOP, tag::STOP]);
+            if has_struct {
+                out.put_u8(tag::STOP);
+            }
+            out.put_u8(tag::STOP);
         }
     }
     finish(out, start);

@@ -4,7 +4,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use hedgerow_types::op::ReadReply;
 use hedgerow_types::{Lag, ReadLevel, Refusal, Status};
 use hedgerow_wire::message::{
-    CheckReply, GetReply, ListNodesReply, NodeInfo, PartitionConfig, QueryConfigReply, SCAN_DONE, ScanReply,
+    CheckReply, CommandLine, CommandLineReply, GetReply, ListNodesReply, NodeInfo, PartitionConfig, QueryConfigReply,
+    SCAN_DONE, ScanReply,
 };
 use hedgerow_wire::serve::{Ident, Operation, TableKind, operation, scan_reply};
 use hedgerow_wire::{
@@ -391,4 +392,13 @@ fn p2_an_administrative_call_that_is_not_served_fails_inside_its_reply() {
         expected[..4].copy_from_slice(&size.to_be_bytes());
         assert_eq!(out, expected);
     }
+}
+
+#[test]
+fn p7_the_answer_to_a_command_is_a_text_and_no_struct() {
+    let request = message("RPC_CLI_CLI_CALL", 9, b"\x0c\0\x01\x0b\0\x01\0\0\0\x04help\x0f\0\x02\x0b\0\0\0\0\0\0");
+    let call = CommandLine { command: "help".into(), arguments: Vec::new() };
+    assert_eq!(decode_request(request).map(|request| request.body), Ok(Body::CommandLine(call)));
+    let reply = written(Method::CommandLine, 9, &Reply::CommandLine(CommandLineReply { output: "ok".into() }));
+    assert!(reply.ends_with(b"RPC_CLI_CLI_CALL_ACK\0\0\0\x09\x0b\0\0\0\0\0\x02ok\0"), "{reply:?}");
 }

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use hedgerow_node::ConnectionId;
 use hedgerow_types::NodeId;
 use hedgerow_types::key::full_key;
-use hedgerow_wire::message::{ListNodes, ListTables, MultiGet, app_status, match_type};
+use hedgerow_wire::message::{CommandLine, ListNodes, ListTables, MultiGet, app_status, match_type};
 use hedgerow_wire::{Body, ErrorName, Header, Reply, Text, call};
 use serde_json::json;
 
@@ -114,4 +114,20 @@ fn p8_hosts_and_ports_are_told_where_that_is_configured() {
         };
         assert_eq!(dead.infos, []);
     }
+}
+
+#[test]
+fn p7_a_shell_may_ask_a_node_for_help_its_version_and_the_status() {
+    let mut world = World::new(3);
+    let mut run = |command: &'static str| {
+        let call = CommandLine { command: Text::from_static(command), arguments: Vec::new() };
+        match ask(&mut world, NodeId(2), &Body::CommandLine(call)) {
+            Reply::CommandLine(reply) => reply.output.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(run("help").contains("version"));
+    assert!(run("version").starts_with("Hedgerow "));
+    assert!(run("status").contains("nodes_up: 3\n"), "{}", run("status"));
+    assert!(run("flush-log").contains("there is no command"));
 }

@@ -208,6 +208,20 @@ message! {
         3 => values: Vec<Text>,
     }
 
+    /// A command for the node that it reaches.
+    pub struct CommandLine {
+        /// Its name.
+        1 => command: Text,
+        /// Its arguments.
+        2 => arguments: Vec<Text>,
+    }
+
+    /// Reply to a command. It has no response struct: the text is the result itself.
+    pub struct CommandLineReply {
+        /// What the command prints.
+        0 => output: Text,
+    }
+
     /// Changes a table's options.
     pub struct UpdateEnvs {
         /// The table.

@@ -114,6 +114,7 @@ pub fn operation(body: &Body, table: TableKind) -> Result<Operation, Denied> {
         | Body::ListNodes(_)
         | Body::ClusterInfo(_)
         | Body::UpdateEnvs(_)
+        | Body::CommandLine(_)
         | Body::Negotiation(_)
         | Body::HedgerowAdmin(_)
         | Body::HedgerowCancel(_) => return Ok(Operation::Other),
