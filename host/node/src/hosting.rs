@@ -39,7 +39,9 @@ impl Node {
     pub(crate) fn host_metadata_founder(&mut self) {
         let own = (u32::from(self.config.node.0), self.identity.incarnation().0);
         let is_founder = self.identity.founders.iter().any(|one| (one.node, one.incarnation) == own);
-        if !is_founder || self.catalogue.is_some() || self.hosted.contains_key(&GroupId::META) {
+        // Once a log has been written to it holds the group, or the group has gone elsewhere since.
+        let may_be_new = !self.identity.has_any_log();
+        if !is_founder || !may_be_new || self.catalogue.is_some() || self.hosted.contains_key(&GroupId::META) {
             return;
         }
         let replicas = founding_replicas(&self.identity.founders);

@@ -15,7 +15,7 @@ use crate::peer::Founder;
 use hedgerow_env::{DirLock, Disk, read_file, write_file_durably};
 use hedgerow_types::{Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +40,9 @@ pub(crate) struct Identity {
     /// How often a process has been started with this data, the present one included.
     #[serde(default)]
     boot: u64,
+    /// Directories whose log has been written to: one without a segment there is lost, not new.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    logs: Vec<PathBuf>,
 }
 
 impl Identity {
@@ -51,6 +54,32 @@ impl Identity {
     /// How often a process has been started with this data, the present one included.
     pub(crate) fn boot(&self) -> u64 {
         self.boot
+    }
+
+    /// Whether the log in data directory `directory` has been written to.
+    pub(crate) fn has_log(&self, directory: &Path) -> bool {
+        self.logs.iter().any(|one| one == directory)
+    }
+
+    /// Whether any log of the node has been written to.
+    pub(crate) fn has_any_log(&self) -> bool {
+        !self.logs.is_empty()
+    }
+
+    /// Notes which of `directories` have a log that was written to. Says whether that is news, which is to be saved.
+    pub(crate) fn note_logs(&mut self, directories: Vec<PathBuf>) -> bool {
+        let is_news = self.logs != directories;
+        self.logs = directories;
+        is_news
+    }
+
+    /// Notes that the log in `directory` is written to. Returns whether that is news, which is to be saved.
+    pub(crate) fn note_log(&mut self, directory: &Path) -> bool {
+        let is_news = !self.has_log(directory);
+        if is_news {
+            self.logs.push(directory.to_path_buf());
+        }
+        is_news
     }
 
     /// Begins another life, because something of this one is lost.
@@ -215,6 +244,7 @@ pub(crate) fn open(
         founders: founded.map_or_else(Vec::new, |identity| identity.founders.clone()),
         mounted: directories.iter().filter(is_known).filter(is_mounted).cloned().collect(),
         boot: found.iter().map(|one| one.boot).max().unwrap_or(0).saturating_add(1),
+        logs: found.iter().flat_map(|one| one.logs.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect(),
     };
     // Where the count is smaller it is raised first: however often a start is interrupted, directories differ by one.
     let mut by_count = present.clone();

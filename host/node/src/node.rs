@@ -244,6 +244,8 @@ impl Node {
         let now = self.agreed(now);
         match round {
             Round::Done { tickets } => {
+                // Before anything that it makes durable is acknowledged.
+                self.note_log_begun(log);
                 for ticket in tickets {
                     self.speeds.note_durable(ticket, now.instant);
                     for (owner, ticket) in self.log_writes.under_way.remove(&ticket).unwrap_or_default() {
@@ -261,6 +263,16 @@ impl Node {
             }
             Round::Short { is_short } => self.handle_log_short(log, is_short),
             Round::Failed { reason } => self.fail_directory(log, &crate::drive::chain(&reason), now),
+        }
+    }
+
+    /// Remembers durably, once, that a data directory has a log: without it the node holds less than it has promised.
+    fn note_log_begun(&mut self, log: usize) {
+        let Some(directory) = self.config.data.get(log) else { return };
+        if self.identity.note_log(directory)
+            && let Err(error) = self.identity.save(&*self.disk, &self.config.data)
+        {
+            tracing::warn!(%error, "the beginning of a log could not be noted; the next start does it");
         }
     }
 

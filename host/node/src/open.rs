@@ -79,13 +79,13 @@ pub enum OpenError {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The cached catalogue is not one.
-    #[error("{} is not a catalogue: {reason}", path.display())]
+    /// The cached catalogue cannot be read.
+    #[error("cannot read {}", path.display())]
     Catalogue {
         /// The file.
         path: PathBuf,
         /// Why.
-        reason: String,
+        source: io::Error,
     },
 }
 
@@ -108,16 +108,27 @@ impl Node {
             tracing::error!(directory = %directory.display(), %reason, "a data directory is left out");
         }
         let catalogue = read_catalogue(&*disk, &config)?;
+        // The logs that were written to before. A directory without one that it had holds less than the node has promised.
+        let begun = |(data, log): (&PathBuf, &Log)| (log.stats().segments > 0).then(|| data.clone());
+        let begun: Vec<PathBuf> = config.data.iter().zip(&logs).filter_map(begun).collect();
+        let is_gone = |data: &&PathBuf| identity.has_log(data) && !begun.contains(data);
+        let gone: Vec<PathBuf> = config.data.iter().filter(is_gone).cloned().collect();
+        for directory in &gone {
+            tracing::error!(directory = %directory.display(), "the log of a data directory is gone: its replicas are lost");
+        }
         let address = Text::from(config.address.as_str());
         let scans = Scans::new(random.next_u64());
         let asks = Asks::new(random.next_u64());
-        if logs.len() < present_count || logs.iter().any(Log::has_unknown_loss) {
+        let is_news = identity.note_logs(begun);
+        if logs.len() < present_count || !gone.is_empty() || logs.iter().any(Log::has_unknown_loss) {
             // The log held something that cannot be read, of whatever group. A replica that is missing now may be what
             // was lost, so that nothing may be created in this incarnation's name.
             let random = random.next_u64();
             identity
                 .renew(random, &*disk, &config.data)
                 .map_err(|source| IdentityError::Io { directory: config.data[0].clone(), source })?;
+        } else if is_news && let Err(error) = identity.save(&*disk, &config.data) {
+            tracing::warn!(%error, "which logs were written to could not be noted; the next start does it");
         }
         let limiter = Limiter::new(config.snapshot_bytes_per_second);
         let speeds = Speeds::new(&config);
@@ -277,14 +288,28 @@ fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), String> {
     ))
 }
 
+/// The catalogue that the node acted on last. A damaged one is put aside: the metadata leader sends it again, and until then
+/// the node goes by its log.
 fn read_catalogue(disk: &dyn Disk, config: &Config) -> Result<Option<Catalogue>, OpenError> {
     let path = cache_path(&config.data);
-    let malformed = |reason: String| OpenError::Catalogue { path: path.clone(), reason };
     if !disk.exists(&path) {
         return Ok(None);
     }
-    let text = read_file(disk, &path).map_err(|error| malformed(error.to_string()))?;
-    let rows: BTreeMap<String, String> = serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
+    let failed = |source| OpenError::Catalogue { path: path.clone(), source };
+    let text = read_file(disk, &path).map_err(failed)?;
+    match parse_catalogue(&text) {
+        Ok(catalogue) => Ok(Some(catalogue)),
+        Err(reason) => {
+            let aside = path.with_extension("json.damaged");
+            tracing::error!(file = %path.display(), %reason, aside = %aside.display(), "a damaged catalogue is put aside");
+            disk.rename(&path, &aside).map_err(failed)?;
+            Ok(None)
+        }
+    }
+}
+
+fn parse_catalogue(text: &[u8]) -> Result<Catalogue, String> {
+    let rows: BTreeMap<String, String> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let rows: BTreeMap<Bytes, Bytes> = rows.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
-    Catalogue::from_rows(&rows).map(Some).map_err(|error| malformed(error.to_string()))
+    Catalogue::from_rows(&rows).map_err(|error| error.to_string())
 }

@@ -255,7 +255,10 @@ impl Log {
         let segment_size = options.segment_size.clamp(*SEGMENT_SIZES.start(), *SEGMENT_SIZES.end());
         let options = Options { segment_size, ..options };
         create_dir_durably(&*disk, dir).map_err(io)?;
-        let recovery = Recovery::read(&*disk, dir, &mut |_| {})?;
+        let mut recovery = Recovery::read(&*disk, dir, &mut |_| {})?;
+        if options.durability == Durability::Fsync {
+            recovery.lost = recovery.lost.max(recovery.cut_short);
+        }
         let file_options = FileOptions {
             segment_size,
             spare_max: options.recycle_max,

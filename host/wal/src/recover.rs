@@ -29,6 +29,8 @@ pub(crate) struct Recovery {
     pub(crate) next_batch: u64,
     /// The highest place at which bytes were lost that tell not even whose they were.
     pub(crate) lost: Option<Place>,
+    /// Where the newest segment ends if its file is shorter than it was made, which no crash does where making it is synced.
+    pub(crate) cut_short: Option<Place>,
 }
 
 /// A segment that counts.
@@ -78,6 +80,9 @@ impl Recovery {
         // What cannot be read where a torn tail would stand may have been durable.
         if newest.unreadable.iter().any(|lost| lost.end > scanned.end) {
             recovery.lose(Place { segment: id, offset: scanned.end as u64 });
+        }
+        if (newest.bytes.len() as u64) < newest.head.size {
+            recovery.cut_short = Some(Place { segment: id, offset: scanned.end as u64 });
         }
         recovery.last_round = Some(LastRound {
             place: Place { segment: id, offset: scanned.round_start as u64 },

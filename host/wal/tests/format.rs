@@ -72,10 +72,10 @@ fn segments(disk: &SimDisk) -> Vec<(String, Vec<u8>)> {
     disk.list(Path::new(DIR)).unwrap().into_iter().map(read).collect()
 }
 
-/// With zeros at the end: the last bytes of a list may be some.
+/// With the zeros that a segment's file ends with.
 fn whole(bytes: &[u8]) -> Vec<u8> {
     let mut whole = bytes.to_vec();
-    whole.resize(bytes.len().next_multiple_of(4096), 0);
+    whole.resize(bytes.len().next_multiple_of(4096).max(options().segment_size as usize), 0);
     whole
 }
 

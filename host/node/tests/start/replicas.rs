@@ -163,3 +163,53 @@ fn d5_a_replaced_replica_that_comes_back_on_another_directory_is_not_taken() {
     a_replaced_replica_comes_back(["/a", "/b"]);
     a_replaced_replica_comes_back(["/b", "/a"]);
 }
+
+/// The log of a node is gone and everything else is there: it has forgotten what it voted and acknowledged.
+fn a_log_is_gone(and_the_catalogue: bool) {
+    let mut world = World::new(3);
+    let table = world.create_table(2, &json!({}));
+    let key = Key::new(table, 2, "key");
+    let leader = world.replicas(key.partition).leader;
+    world.write(&key, leader, "value");
+    let before = running(&world, TWO);
+    let machine = world.machines.remove(&TWO).unwrap();
+    let (mut config, disk) = (machine.config.clone(), machine.disk.clone());
+    drop(machine);
+    disk.kill_process();
+    disk.remove_dir_all(Path::new("/data/log")).unwrap();
+    if and_the_catalogue {
+        disk.remove_dir_all(Path::new("/data/replicas")).unwrap();
+        disk.remove_file(Path::new("/data/catalogue.json")).unwrap();
+    }
+    config.seed += 1;
+    world.machines.insert(TWO, world::start(config, disk, world.now));
+    let is_reborn = |world: &World| running(world, TWO).iter().any(|(group, id)| before.get(group) == Some(id));
+    assert!(!is_reborn(&world));
+    world.run_until(MINUTE, |world| {
+        assert!(!is_reborn(world), "a replica began anew under the id of one that had voted");
+        running(world, TWO).len() == before.len()
+    });
+}
+
+#[test]
+fn d3a_a_replica_whose_log_is_gone_does_not_begin_anew() {
+    a_log_is_gone(false);
+    a_log_is_gone(true);
+}
+
+#[test]
+fn m3_a_damaged_catalogue_is_put_aside() {
+    let mut world = World::new(3);
+    world.create_table(2, &json!({}));
+    let before = running(&world, TWO);
+    let machine = world.machines.remove(&TWO).unwrap();
+    let (config, disk) = (machine.config.clone(), machine.disk.clone());
+    drop(machine);
+    disk.kill_process();
+    disk.flip_byte(Path::new("/data/catalogue.json"), 0).unwrap();
+    world.machines.insert(TWO, world::start(config, disk.clone(), world.now));
+    world.settle(TWO);
+    assert_eq!(running(&world, TWO), before);
+    world.run_until(MINUTE, |_| disk.exists(Path::new("/data/catalogue.json")));
+    assert!(disk.exists(Path::new("/data/catalogue.json.damaged")));
+}

@@ -318,3 +318,12 @@ pub(crate) fn m3_an_unreadable_end_is_not_a_torn_tail(layout: &dyn Layout) {
     let (logs, recovered) = layout.open(&disk, options()).unwrap();
     assert!(recovered.iter().all(|found| found.is_damaged) && logs.has_unknown_loss());
 }
+
+/// A segment's file has its full size before it has its name, so that a shorter one has lost something.
+pub(crate) fn m3_a_segment_that_was_cut_short_is_not_a_torn_tail(layout: &dyn Layout) {
+    let disk = three_groups(layout);
+    let (path, offset) = record_of(&disk, 2, 13);
+    disk.open(&path, hedgerow_env::OpenMode::Write).unwrap().set_len(offset).unwrap();
+    let (logs, recovered) = layout.open(&disk, options()).unwrap();
+    assert!(recovered.iter().all(|found| found.is_damaged) && logs.has_unknown_loss());
+}

@@ -48,6 +48,7 @@ macro_rules! suite {
                 damage::every_single_flipped_byte_is_survived,
                 damage::m3_an_unreadable_block_damages_those_whose_records_stood_there,
                 damage::m3_an_unreadable_end_is_not_a_torn_tail,
+                damage::m3_a_segment_that_was_cut_short_is_not_a_torn_tail,
                 damage::damage_is_remembered_until_it_is_dealt_with,
                 damage::a_lost_segment_damages_every_group_that_needs_it,
                 history::crashes_keep_what_was_synced_and_invent_nothing,
