@@ -441,19 +441,22 @@ impl Node {
         !self.hosted.values().any(leads)
     }
 
-    /// The preferred leader, if it could lead at once, is not slow, and this node has led in its place for a while.
+    /// The preferred leader, if it could lead at once, is not slow, has room, and this node has led in its place for a while.
     fn better_leader(&self, replica: &Replica, preferred: ReplicaId, now: Now) -> Option<ReplicaId> {
         let since = replica.led_since?;
         let is_time = preferred != replica.id() && now.instant.since(since) >= PREFERRED_LEADER_AFTER;
-        (is_time && self.may_lead(preferred.node(), now) && is_ready_to_lead(replica, preferred)).then_some(preferred)
+        (is_time && self.may_lead(replica.owner.group, preferred, now) && is_ready_to_lead(replica, preferred))
+            .then_some(preferred)
     }
 }
 
-/// Of a replica that leads: the follower that has most of its log.
+/// Of a replica that leads: the follower that has most of its log, if possible one with room on a node that is not slow.
 pub(crate) fn best_successor(node: &Node, replica: &Replica) -> Option<ReplicaId> {
-    let progress = replica.group.progress();
+    let (progress, group) = (replica.group.progress(), replica.owner.group);
     let others = progress.iter().filter(|peer| peer.replica != replica.id() && peer.is_active && !peer.is_learner);
-    others.max_by_key(|peer| (!node.is_slow(peer.replica.node()), peer.matched)).map(|peer| peer.replica)
+    let is_full = |replica: ReplicaId| node.room.is_full_elsewhere(group, replica);
+    let fitness = |replica: ReplicaId| (!is_full(replica), !node.is_slow(replica.node()));
+    others.max_by_key(|peer| (fitness(peer.replica), peer.matched)).map(|peer| peer.replica)
 }
 
 /// Where directories wait for their removal.

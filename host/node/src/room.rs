@@ -81,6 +81,11 @@ impl Room {
         self.directories.get(log).is_some_and(|one| one.is_short || one.is_stalled)
     }
 
+    /// Whether a replica on another node takes no more data.
+    pub(crate) fn is_full_elsewhere(&self, group: GroupId, replica: ReplicaId) -> bool {
+        self.full_elsewhere.contains(&(group, replica))
+    }
+
     /// Changes what is known of data directory `log`; whether it has become full or is no longer.
     fn change(&mut self, log: usize, change: impl FnOnce(&mut Directory)) -> bool {
         let before = self.is_full(log);
@@ -203,6 +208,19 @@ impl Node {
                 replica.is_outpaced = !has_majority_without(replica, is_behind);
             }
         }
+    }
+
+    /// Whether a disk of this node takes no more data.
+    pub(crate) fn has_full_disk(&self) -> bool {
+        (0..self.config.data.len()).any(|log| self.room.is_full(log))
+    }
+
+    /// Of a replica that leads: whether its own disk is full and another leader's group would take data. While this one
+    /// counts as full the others do not hand it back.
+    pub(crate) fn could_take_data_elsewhere(&self, replica: &Replica) -> bool {
+        let group = replica.owner.group;
+        let is_full = |voter: &ReplicaId| *voter == replica.id() || self.room.is_full_elsewhere(group, *voter);
+        self.room.is_full(replica.log) && has_majority_without(replica, is_full)
     }
 
     /// Why `write` is refused for want of room.

@@ -11,7 +11,8 @@
 //! Pulses also carry what their sender's wall clock shows (`clock.rs`).
 //!
 //! A node that is slow hands over what it leads, at once and although its messages are late; it leaves elections to
-//! others, and gets nothing back before it is well again (`hosting.rs`).
+//! others, and gets nothing back before it is well again (`hosting.rs`). One whose disk is full (`room.rs`) hands over
+//! what others have room for in the same way.
 
 use crate::node::Node;
 use crate::peer::{Frame, Pulse, PulseOf};
@@ -52,7 +53,7 @@ pub(crate) struct Speeds {
     /// Until when it last stood still itself.
     away_until: Instant,
     sent: Option<Instant>,
-    /// Groups that are being handed over because this node is slow, and since when.
+    /// Groups that are being handed over because this node is slow or without room, and since when.
     leaving: BTreeMap<GroupId, Instant>,
 }
 
@@ -204,7 +205,7 @@ impl Node {
         for (node, is_slow) in self.speeds.scores.update(now.instant) {
             self.note_slow(node, is_slow);
         }
-        self.leave_if_slow(now);
+        self.leave_if_unfit(now);
     }
 
     fn send_pulses(&mut self, row: &SlowRow, started: Instant, now: Now) {
@@ -284,10 +285,11 @@ impl Node {
         }
     }
 
-    /// Hands over what this node leads while it is slow, each group to a replica that could lead at once, on the node that
-    /// leads least.
-    fn leave_if_slow(&mut self, now: Now) {
-        if !self.is_slow(self.config.node) {
+    /// Hands over what this node leads while it is slow, and what it leads from a disk without room where another leader
+    /// could take data: each group to a replica that could lead at once, on the node that leads least.
+    fn leave_if_unfit(&mut self, now: Now) {
+        let is_slow = self.is_slow(self.config.node);
+        if !is_slow && !self.has_full_disk() {
             return;
         }
         let mut led = self.leaders_by_node();
@@ -296,7 +298,8 @@ impl Node {
             let Hosted::Running(replica) = hosted else { continue };
             let tried = self.speeds.leaving.get(group);
             let is_due = tried.is_none_or(|tried| now.instant.since(*tried) >= LEAVE_AGAIN_AFTER);
-            if replica.group.role() != Role::Leader || !is_due {
+            let is_unfit = is_slow || self.could_take_data_elsewhere(replica);
+            if replica.group.role() != Role::Leader || !is_due || !is_unfit {
                 continue;
             }
             let mut fit = self.fit_to_lead(replica, now);
@@ -310,7 +313,9 @@ impl Node {
             self.speeds.leaving.insert(group, now.instant);
             let Some(replica) = self.running(group) else { continue };
             match replica.group.transfer_leader_at_once(to, now.instant) {
-                Ok(()) => tracing::info!(%group, %to, "this node is slow: another one should lead"),
+                Ok(()) => {
+                    tracing::info!(%group, %to, is_slow, "this node is slow or has no room: another one should lead")
+                }
                 Err(error) => tracing::debug!(%group, %error, "a leader cannot be moved"),
             }
             self.mark_dirty(group);
@@ -329,16 +334,18 @@ impl Node {
         led
     }
 
-    /// Followers of a group led here that could lead at once, on nodes that are not slow.
+    /// Followers of a group led here that could lead at once, on nodes that are not slow and disks that have room.
     fn fit_to_lead(&self, replica: &Replica, now: Now) -> Vec<ReplicaId> {
-        let fits =
-            |to: &ReplicaId| *to != replica.id() && self.may_lead(to.node(), now) && is_ready_to_lead(replica, *to);
+        let fits = |to: &ReplicaId| {
+            *to != replica.id() && self.may_lead(replica.owner.group, *to, now) && is_ready_to_lead(replica, *to)
+        };
         replica.group.membership().voters.iter().copied().filter(fits).collect()
     }
 
-    /// Whether leaders may go to `node`.
-    pub(crate) fn may_lead(&self, node: NodeId, now: Now) -> bool {
-        self.is_alive(node, now) && !self.is_slow(node)
+    /// Whether the leadership of `group` may go to `replica` elsewhere, as far as its node goes.
+    pub(crate) fn may_lead(&self, group: GroupId, replica: ReplicaId, now: Now) -> bool {
+        let node = replica.node();
+        self.is_alive(node, now) && !self.is_slow(node) && !self.room.is_full_elsewhere(group, replica)
     }
 
     /// What is known of the speed of all nodes, for experiments.

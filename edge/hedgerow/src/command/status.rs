@@ -47,18 +47,26 @@ impl Summary {
         self.without_leader == 0 && self.metadata_has_leader
     }
 
-    fn line(&self) -> String {
+    /// The state in one line; `full` are the nodes with a disk that takes no more data.
+    fn line(&self, full: &[String]) -> String {
         let Self { nodes, nodes_up, partitions, without_leader, .. } = self;
         let state = if !self.is_whole() {
             "NOT WHOLE"
         } else if nodes_up < nodes {
             "serving with nodes down"
+        } else if !full.is_empty() {
+            "serving with full disks"
         } else {
             "healthy"
         };
         let metadata = if self.metadata_has_leader { "" } else { ", the metadata has no leader" };
+        let full = match full {
+            [] => String::new(),
+            [one] => format!("; disk full on node {one}"),
+            several => format!("; disk full on nodes {}", several.join(", ")),
+        };
         format!(
-            "{state}: {nodes_up} of {nodes} nodes up, {without_leader} of {partitions} groups without a leader{metadata}"
+            "{state}: {nodes_up} of {nodes} nodes up, {without_leader} of {partitions} groups without a leader{metadata}{full}"
         )
     }
 }
@@ -80,6 +88,22 @@ pub(crate) struct Node {
     pub(crate) is_clock_off: bool,
     /// Each with the reason.
     pub(crate) missing_directories: Vec<String>,
+    /// Not known before the node has reported.
+    pub(crate) disks: Option<Vec<Disk>>,
+}
+
+impl Node {
+    fn has_full_disk(&self) -> bool {
+        self.disks.iter().flatten().any(|disk| disk.state == "full" || disk.state == "stalled")
+    }
+}
+
+/// The disk of one of a node's data directories.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Disk {
+    /// `ok`, `full`, or `stalled` where even the log has no room.
+    pub(crate) state: String,
 }
 
 /// A table.
@@ -177,13 +201,16 @@ fn status_text(status: &Status, shows_partitions: bool) -> String {
     if shows_partitions {
         parts.extend(status.tables.iter().map(|table| format!("table {}\n{}", table.name, partitions_text(table))));
     }
-    parts.extend(status.summary.as_ref().map(Summary::line));
+    let full = status.nodes.iter().filter(|node| node.has_full_disk()).map(|node| node.node.to_string());
+    let full: Vec<String> = full.collect();
+    parts.extend(status.summary.as_ref().map(|summary| summary.line(&full)));
     parts.join("\n\n")
 }
 
 fn state_text(node: &Node) -> String {
     let mut text = node.state.clone();
-    for (holds, word) in [(node.is_slow, "slow"), (node.is_clock_off, "clock off")] {
+    for (holds, word) in [(node.is_slow, "slow"), (node.is_clock_off, "clock off"), (node.has_full_disk(), "disk full")]
+    {
         if holds {
             text.push_str(", ");
             text.push_str(word);
@@ -332,6 +359,14 @@ mod tests {
         let row = text.lines().last().unwrap().split_whitespace().collect::<Vec<_>>();
         assert_eq!(row, ["t", "3", "2", "1.0", "5.0", "2.0", "2"], "{text}");
         assert!(text.contains("seconds left"), "{text}");
+    }
+
+    #[test]
+    fn n1_the_status_names_the_nodes_whose_disks_are_full() {
+        let answer = r#"{"summary":{"nodes":3,"nodes_up":3,"partitions":2,"metadata_has_leader":true},
+            "nodes":[{"node":1,"disks":[{"state":"ok"},{"state":"full"}]},{"node":2,"disks":null}]}"#;
+        let text = status_text(&serde_json::from_str(answer).unwrap(), false);
+        assert!(text.contains("serving with full disks: 3 of 3") && text.ends_with("; disk full on node 1"), "{text}");
     }
 
     #[test]

@@ -149,6 +149,29 @@ fn n1_one_full_disk_of_three_stops_only_what_is_led_there() {
     cluster.write(10).expect("a majority has room again");
 }
 
+/// A leader whose disk is full makes room for one that takes data, and has nothing back before it has room.
+#[test]
+fn n1_a_leader_with_a_full_disk_hands_over_to_one_with_room() {
+    let mut cluster = Cluster::new(configure);
+    cluster.world.run(Duration::from_secs(20));
+    let partition = cluster.key(0).partition;
+    let first = cluster.world.replicas(partition).leader;
+    cluster.set_capacity(Some(FREE_MIN), &[first]);
+    for _ in 0..15 {
+        cluster.world.run(Duration::from_secs(2));
+        if cluster.world.replicas(partition).leader != first {
+            cluster.written = 0;
+            cluster.write(10).expect("a majority and the leader have room");
+        }
+    }
+    assert_ne!(cluster.world.replicas(partition).leader, first);
+    let leads = |cluster: &mut Cluster| (0..4).any(|it| cluster.world.replicas(it).leader == first);
+    assert!(!leads(&mut cluster));
+    cluster.set_capacity(None, &[first]);
+    cluster.world.run(Duration::from_secs(30));
+    assert!(leads(&mut cluster), "what it should lead comes back");
+}
+
 /// Disks that are full without a warning, by somebody else's files: the logs wait, nothing is acknowledged, nobody gives up.
 #[test]
 fn n1_logs_without_space_wait_and_go_on() {
