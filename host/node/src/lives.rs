@@ -33,6 +33,8 @@ pub(crate) enum RefusedFor {
     Retired = 3,
     /// Another one is there.
     Beside = 4,
+    /// It is another cluster's.
+    Stranger = 5,
 }
 
 /// The processes of all nodes, as far as they are known.
@@ -143,7 +145,7 @@ impl Seen {
 }
 
 fn refused(reason: RefusedFor, known: u64) -> Refused {
-    Refused { reason: reason as u32, known, leads: false }
+    Refused { reason: reason as u32, known, leads: false, cluster: 0 }
 }
 
 fn refusal_of(verdict: Verdict) -> Result<(), Refused> {
@@ -200,8 +202,16 @@ impl Node {
         self.lives.part(from, life);
     }
 
-    /// `by` does not listen to this process.
-    pub(crate) fn handle_refused(&mut self, by: NodeId, refused: Refused) {
+    /// What a process of another cluster is told.
+    pub(crate) fn refuse_stranger(&self) -> Refused {
+        Refused { cluster: self.identity.cluster, ..refused(RefusedFor::Stranger, 0) }
+    }
+
+    /// `by` does not listen to this process; `is_configured` if it was dialled at the configuration's address.
+    pub(crate) fn handle_refused(&mut self, by: NodeId, refused: Refused, is_configured: bool) {
+        if refused.reason == RefusedFor::Stranger as u32 {
+            return self.note_stranger(by, refused.cluster, is_configured);
+        }
         if let Some(refused) = self.lives.note_refused(by, refused, self.config.peers.len(), self.last_tick) {
             self.stop_as_refused(refused);
         }

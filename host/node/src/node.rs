@@ -235,7 +235,8 @@ impl Node {
             Frame::Forwarded(forwarded) => self.handle_forwarded(from, forwarded, now),
             Frame::Began(began) => self.handle_began(from, began, now),
             Frame::Pulse(pulse) => self.handle_pulse(from, &pulse, now),
-            Frame::Refused(refused) => self.handle_refused(from, refused),
+            // Comes only from whoever was dialled, and not here: anybody can dial this node.
+            Frame::Refused(_) => {}
         }
     }
 

@@ -385,6 +385,9 @@ fn carry_out(
         // A log that takes nothing has failed, and the node is told so by its last round.
         let _ = committers[log].submit(submission);
     }
+    for (peer, address) in outbox.moved {
+        host.peers.note_moved(peer, &address);
+    }
     for (peer, bytes) in outbox.peers {
         if let Some(bytes) = host.faults.to_peer(peer, bytes) {
             host.peers.send(peer, Lane::Main, bytes);

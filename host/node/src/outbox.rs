@@ -21,6 +21,8 @@ pub struct Outbox {
     pub peers: BTreeMap<NodeId, BytesMut>,
     /// Whole peer frames that may take long, in order, by destination. They go over connections of their own.
     pub bulk: BTreeMap<NodeId, BytesMut>,
+    /// Nodes that say they are at another address than before.
+    pub moved: BTreeMap<NodeId, String>,
     /// Whole reply frames, in order, by connection.
     pub clients: BTreeMap<ConnectionId, BytesMut>,
     /// Connections to close, after what is buffered for them has been written.
@@ -40,6 +42,7 @@ impl Outbox {
     pub fn is_empty(&self) -> bool {
         self.peers.is_empty()
             && self.bulk.is_empty()
+            && self.moved.is_empty()
             && self.clients.is_empty()
             && self.closed.is_empty()
             && self.submissions.is_empty()

@@ -75,7 +75,7 @@ pub enum Frame {
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Refused {
     /// 1 = a process that was started later is known, 2 = another one has used its count, 3 = its data is from before the
-    /// node began anew, 4 = another process is there.
+    /// node began anew, 4 = another process is there, 5 = it is another cluster's.
     #[prost(uint32, tag = "1")]
     pub reason: u32,
     /// The count of the process that is known, where the reason is 1 or 4.
@@ -84,6 +84,9 @@ pub struct Refused {
     /// Whether the sender leads the metadata.
     #[prost(bool, tag = "3")]
     pub leads: bool,
+    /// The sender's cluster, where the reason is 5.
+    #[prost(uint64, tag = "4")]
+    pub cluster: u64,
 }
 
 /// See [`Frame::Forward`].

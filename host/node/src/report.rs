@@ -65,9 +65,15 @@ impl Node {
     }
 
     pub(crate) fn handle_report(&mut self, from: NodeId, report: Report, now: Now) {
+        // Whoever is not configured can say anything, and a term that was believed stays.
+        if !self.config.peers.contains_key(&from) {
+            return;
+        }
         for replica in &report.replicas {
             let leader = (replica.leader != 0).then_some(ReplicaId(replica.leader));
-            self.note_leader(GroupId::from_u64(replica.group), replica.term, leader);
+            if self.may_tell_leader(from, replica) {
+                self.note_leader(GroupId::from_u64(replica.group), replica.term, leader);
+            }
             self.note_log_needed(replica, now);
         }
         if from != self.config.node {
@@ -78,10 +84,15 @@ impl Node {
         }
         self.offer_catalogue(from, report.catalogue_version);
         self.repair_from_report(from, &report, now);
+        let known = self.reports.nodes.get(&from).map(|(known, _)| &known.address);
+        if known.is_some_and(|known| *known != report.address) {
+            self.outbox.moved.insert(from, report.address.clone());
+        }
         if report.is_complete {
             self.reports.nodes.insert(from, (report, now.instant));
         } else if let Some((known, heard)) = self.reports.nodes.get_mut(&from) {
             *heard = now.instant;
+            known.address.clone_from(&report.address);
             for news in report.replicas {
                 // Reports are in the order of the groups.
                 match known.replicas.binary_search_by_key(&news.group, |old| old.group) {
@@ -90,6 +101,14 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Whether `from` can know who leads the replica's group: the replica is its own, and one of the group's as far as the
+    /// catalogue is known here.
+    fn may_tell_leader(&self, from: NodeId, replica: &ReplicaReport) -> bool {
+        let id = ReplicaId(replica.replica);
+        let group = self.catalogue.as_ref().and_then(|it| it.group(GroupId::from_u64(replica.group)));
+        id.node() == from && group.is_none_or(|group| group.replica(id).is_some())
     }
 
     /// As [`report_of`], with whether its disk takes no more.

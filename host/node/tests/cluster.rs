@@ -6,9 +6,11 @@ use bytes::{Bytes, BytesMut};
 use hedgerow_env::os::{OsDisk, random_u64};
 use hedgerow_node::Config;
 use hedgerow_node::os::{Running, State, start};
+use hedgerow_node::peer::{Frame, Greeting, take};
+use hedgerow_placement::Life;
 use hedgerow_storage::{Engines, RocksEngines, RocksSettings};
-use hedgerow_types::NodeId;
 use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
+use hedgerow_types::{Incarnation, NodeId};
 use hedgerow_wire::message::{CreateOptions, CreateTable, Put, QueryConfig};
 use hedgerow_wire::{Body, Extension, Header, Reply, Text, call};
 use std::collections::BTreeMap;
@@ -168,6 +170,33 @@ fn n6_a_node_with_another_clusters_directory_says_so_and_stops() {
     // The others go on.
     wait_until_serving(&whole);
     stop_all(whole.into());
+}
+
+/// Greets the node at `address` as `node` of another cluster. Returns what it answers until it closes the connection.
+fn greet_as_stranger(address: &str, node: u16) -> Option<Frame> {
+    let life = Life { incarnation: Incarnation(1), boot: 1, start: 1 };
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&Greeting { node, cluster: 77, life }.encode()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    take(&mut BytesMut::from(&answer[..])).unwrap()
+}
+
+#[test]
+fn n6_another_clusters_nodes_that_dial_a_node_do_not_stop_it() {
+    let root = tempfile::tempdir().unwrap();
+    let peers = peers(3);
+    let nodes = start_all(&peers, root.path());
+    wait_until_serving(&nodes);
+    for stranger in [2, 3, 2, 3, 9] {
+        let answer = greet_as_stranger(&peers[&NodeId(1)], stranger);
+        assert!(
+            matches!(answer, Some(Frame::Refused(refused)) if refused.reason == 5 && refused.cluster != 0),
+            "{answer:?}"
+        );
+    }
+    assert!(nodes.iter().all(|node| *node.state().borrow() == State::Serving));
+    stop_all(nodes);
 }
 
 fn put(connection: &mut Connection, table: i32, key: &Bytes, value: &str) -> bool {

@@ -3,6 +3,7 @@
 use hedgerow_env::os::spawn_thread;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 
@@ -29,11 +30,23 @@ pub(super) async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     wait.await.map_err(io::Error::other)?
 }
 
+/// Time after which a connection to a machine that says nothing any more is given up.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
 /// Connects to `address` with the settings that all our connections have.
 pub(super) async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_nodelay(true)?;
+    let options = socket2::SockRef::from(&socket);
+    // A machine that lost power closes nothing, and the system would send again for a quarter of an hour.
+    options.set_tcp_user_timeout(Some(SILENCE_MAX))?;
+    options.set_tcp_keepalive(&keepalive(SILENCE_MAX / 2, SILENCE_MAX / 5))?;
     let stream = socket.connect(address).await?;
     // Where the port lies in the range of outgoing ones and nobody listens, a socket can be connected to itself.
     if stream.local_addr()? == stream.peer_addr()? { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(stream) }
+}
+
+/// Asks the other end after it has been silent for `idle`, then each `interval`.
+pub(super) fn keepalive(idle: Duration, interval: Duration) -> socket2::TcpKeepalive {
+    socket2::TcpKeepalive::new().with_time(idle).with_interval(interval)
 }

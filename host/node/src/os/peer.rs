@@ -42,8 +42,13 @@ pub(crate) enum Lane {
     Bulk,
 }
 
+#[derive(Default)]
 struct Link {
     state: RefCell<LinkState>,
+    /// The address that was dialled last.
+    dialled: RefCell<String>,
+    /// Where the node says it is now, until that was tried.
+    moved: RefCell<Option<String>>,
     wake: Notify,
 }
 
@@ -57,9 +62,21 @@ struct LinkState {
 impl Peers {
     pub(crate) fn new(node: &Node) -> Self {
         let others = node.config.peers.keys().filter(|peer| **peer != node.id());
-        let link = || Rc::new(Link { state: RefCell::default(), wake: Notify::new() });
+        let link = || Rc::new(Link::default());
         let both = |peer: &NodeId| [((*peer, Lane::Main), link()), ((*peer, Lane::Bulk), link())];
         Self { links: others.flat_map(both).collect() }
+    }
+
+    /// `node` says that it is at another address than before: a connection with where it was may lead to what is dead without
+    /// having closed it.
+    pub(crate) fn note_moved(&self, node: NodeId, address: &str) {
+        for (_, link) in self.links.iter().filter(|((to, _), _)| *to == node) {
+            if *link.dialled.borrow() != address {
+                *link.moved.borrow_mut() = Some(address.to_owned());
+                *link.state.borrow_mut() = LinkState::default();
+                link.wake.notify_one();
+            }
+        }
     }
 
     /// Writes what the socket takes now; the rest waits for the link's task.
@@ -95,15 +112,23 @@ pub(crate) fn start(host: &Rc<Host>) {
 async fn keep_connected(host: Rc<Host>, peer: NodeId, link: Rc<Link>) {
     let mut pause = RECONNECT.0;
     loop {
-        if let Some(stream) = dial(&host, peer).await {
+        let moved = link.moved.take();
+        if let Some((stream, address)) = dial(&host, peer, moved).await {
             pause = RECONNECT.0;
+            if link.moved.borrow().as_ref().is_some_and(|moved| *moved != address) {
+                continue;
+            }
             let mut answer = BytesMut::new();
+            *link.dialled.borrow_mut() = address;
             let error = transmit(&host, &link, stream, &mut answer).await;
             *link.state.borrow_mut() = LinkState::default();
             if let Ok(Some(Frame::Refused(refused))) = take(&mut answer) {
                 // Another process may be about to end, so that it is tried again, but not at once.
                 pause = RECONNECT.1;
-                host.node.borrow_mut().handle_refused(peer, refused);
+                let mut node = host.node.borrow_mut();
+                let is_configured = node.config.peers.get(&peer) == Some(&*link.dialled.borrow());
+                node.handle_refused(peer, refused, is_configured);
+                drop(node);
                 host.wake.notify_one();
             }
             tracing::debug!(node = peer.0, ?error, "a connection to a node ended");
@@ -113,9 +138,11 @@ async fn keep_connected(host: Rc<Host>, peer: NodeId, link: Rc<Link>) {
     }
 }
 
-/// Tries every address that the node may be at. Names are looked up each time: what they stand for may have changed.
-async fn dial(host: &Host, peer: NodeId) -> Option<TcpStream> {
-    let addresses = host.node.borrow().addresses_of(peer);
+/// Tries every address that the node may be at, first the one that it has `moved` to. Names are looked up each time: what
+/// they stand for may have changed. Returns where it was reached, too.
+async fn dial(host: &Host, peer: NodeId, moved: Option<String>) -> Option<(TcpStream, String)> {
+    let mut addresses = host.node.borrow().addresses_of(peer);
+    addresses.sort_by_key(|address| moved.as_ref() != Some(address));
     for address in addresses {
         let found = match resolve(&address).await {
             Ok(found) => found,
@@ -127,7 +154,7 @@ async fn dial(host: &Host, peer: NodeId) -> Option<TcpStream> {
         for socket in found {
             if let Ok(Ok(stream)) = tokio::time::timeout(CONNECT_MAX, connect(socket)).await {
                 host.node.borrow_mut().note_address(peer, socket);
-                return Some(stream);
+                return Some((stream, address));
             }
         }
     }
@@ -190,9 +217,10 @@ async fn receive_frames(host: &Host, stream: &TcpStream, buffer: &mut BytesMut) 
     buffer.copy_to_slice(&mut hello);
     let Greeting { node, cluster, life } = Greeting::decode(&hello).map_err(io::Error::other)?;
     let from = NodeId(node);
-    if !host.node.borrow_mut().greet(from, cluster) {
-        host.wake.notify_one();
-        return Ok(());
+    let address = stream.peer_addr()?.ip();
+    if !host.node.borrow_mut().greet(from, cluster, address) {
+        let refused = host.node.borrow().refuse_stranger();
+        return farewell(stream, buffer, refused).await;
     }
     let met = host.node.borrow_mut().meet(from, life);
     if let Err(refused) = met {

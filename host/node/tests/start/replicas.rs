@@ -3,6 +3,7 @@
 use crate::world::{self, Ask, Key, World, files_of, running};
 use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, OpenMode};
+use hedgerow_node::peer::{Frame, ReplicaReport, Report};
 use hedgerow_node::{Config, Node, OpenError};
 use hedgerow_storage::{Engine, EngineError, Engines, MemoryEngines};
 use hedgerow_types::{GroupId, NodeId};
@@ -212,4 +213,28 @@ fn m3_a_damaged_catalogue_is_put_aside() {
     assert_eq!(running(&world, TWO), before);
     world.run_until(MINUTE, |_| disk.exists(Path::new("/data/catalogue.json")));
     assert!(disk.exists(Path::new("/data/catalogue.json.damaged")));
+}
+
+#[test]
+fn only_configured_nodes_with_replicas_of_the_group_can_say_who_leads() {
+    let mut world = World::new(4);
+    let table = world.create_table(2, &json!({}));
+    let group = GroupId { table: hedgerow_types::TableId(table as u32), partition: 0 };
+    world.run(Duration::from_secs(3));
+    let places = world.replicas(0);
+    let false_leader = running(&world, places.followers[0])[&group];
+    let outside = (1..=4).map(NodeId).find(|node| !running(&world, *node).contains_key(&group)).unwrap();
+    let now = world.clock();
+    for (from, replica) in [(NodeId(9), false_leader), (outside, false_leader)] {
+        let said = ReplicaReport {
+            group: group.to_u64(),
+            replica: replica.0,
+            term: 1 << 40,
+            leader: false_leader.0,
+            ..ReplicaReport::default()
+        };
+        let report = Report { replicas: vec![said], ..Report::default() };
+        world.machines.get_mut(&NodeId(1)).unwrap().node.handle_peer(from, Frame::Report(report), now);
+    }
+    assert_eq!(world.replicas(0).leader, places.leader);
 }
