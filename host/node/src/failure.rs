@@ -169,7 +169,7 @@ impl Node {
             JobKind::Make | JobKind::Flush => self.handle_storage_failed(owner, failure, now),
             JobKind::Copy => {
                 tracing::warn!(group = %owner.group, %reason, "copying a checkpoint failed");
-                self.handle_copy_failed(owner);
+                self.handle_copy_failed(owner, failure.kind);
                 // Damage is told only of storage that a checkpoint was to be made of.
                 if failure.kind == FailureKind::Damage {
                     self.lose_for_good(owner.group, failure.reason, now);

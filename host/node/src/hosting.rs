@@ -230,7 +230,9 @@ impl Node {
         group.set_mutations(self.config.mutations);
         let (kind, range) = self.shape_of(owner.group);
         let applied = partition.applied();
-        let flush = Flush { position: applied, ..Flush::default() };
+        // What a replay could not flush is due as well.
+        let bytes_since = partition.engine().unflushed_bytes();
+        let flush = Flush { position: applied, bytes_since, ..Flush::default() };
         // A log that does not go with the storage begins anew.
         let is_same = group.first_index() == start.index + 1;
         let kept = if is_same { kept } else { Kept::new(applied, applied, &[]) };

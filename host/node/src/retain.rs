@@ -256,16 +256,28 @@ impl Node {
         self.replicas_on(log).map(|replica| replica.kept.kept_bytes()).sum()
     }
 
-    fn replicas_on(&self, log: usize) -> impl Iterator<Item = &Replica> {
+    pub(crate) fn replicas_on(&self, log: usize) -> impl Iterator<Item = &Replica> {
         self.hosted.values().filter_map(move |hosted| match hosted {
             Hosted::Running(replica) if replica.log == log => Some(&**replica),
             Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => None,
         })
     }
 
+    /// Bytes of log that may be kept for others: what is configured, or less where the disk is small, so that whoever is
+    /// behind is given up before writes are refused. A disk without room keeps nothing.
+    fn retained_limit(&self, log: usize) -> u64 {
+        if self.room.is_full(log) {
+            return 0;
+        }
+        let configured = self.config.log_retained_bytes;
+        let Some((free, mark)) = self.free_and_mark(log) else { return configured };
+        let room = self.log_kept_bytes(log).saturating_add(free).saturating_sub(mark.saturating_mul(2));
+        // Less than a segment makes no room.
+        configured.min((room / HARD_FACTOR).max(self.config.wal.segment_size))
+    }
+
     fn give_up_furthest(&mut self, log: usize, now: Now) {
-        // A disk without room keeps nothing for others.
-        let limit = if self.room.is_full(log) { 0 } else { self.config.log_retained_bytes };
+        let limit = self.retained_limit(log);
         let after_cut = |replica: &Replica| replica.kept.bytes - replica.may_cut_at(now.instant).bytes;
         let mut total: u64 = self.replicas_on(log).map(after_cut).sum();
         if total <= limit {

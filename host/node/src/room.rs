@@ -244,6 +244,19 @@ impl Node {
         self.hosted.iter().filter(|(_, hosted)| is_due(hosted)).map(|(group, _)| *group).collect()
     }
 
+    /// What is free on the disk of data directory `log` beside what is in memory and will need its place, and how much of it
+    /// is to be left free.
+    pub(crate) fn free_and_mark(&self, log: usize) -> Option<(u64, u64)> {
+        let space = self.room.space(log)?;
+        Some((space.free.saturating_sub(self.unflushed_in(log)), mark(&self.config, space.total)))
+    }
+
+    /// Whether half of what is to be left free is gone, or the log is short of room.
+    pub(crate) fn must_give_room(&self, log: usize) -> bool {
+        let is_low = self.free_and_mark(log).is_some_and(|(free, mark)| free < mark / 2);
+        is_low || self.room.is_short(log)
+    }
+
     fn unflushed_in(&self, log: usize) -> u64 {
         let of = |hosted: &Hosted| match hosted {
             Hosted::Running(replica) if replica.log == log => {

@@ -15,7 +15,8 @@
 //! Pieces travel on a connection of their own, several at a time: the sender is up to [`WINDOW`] ahead of what the receiver has
 //! written. They come in order unless one is lost; then the receiver says from where it wants them again, also when it
 //! hears nothing, so that a broken connection costs one window. A receiver that restarts keeps its whole files. Few
-//! checkpoints are on their way at a time, at either end: a receiver that has enough to do says so, and is asked again.
+//! checkpoints are on their way at a time, at either end: a receiver that has enough to do, or no room, says so, and is asked
+//! again after a while.
 
 use crate::config::SNAPSHOT_CHUNK_SIZE;
 use crate::hosting::incoming_of;
@@ -26,11 +27,14 @@ use crate::replica::{Hosted, checkpoint_directory, incoming_directory};
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::{Now, OpenMode};
 use hedgerow_replication::{SnapshotMeta, SnapshotSend};
+use hedgerow_storage::FailureKind;
 use hedgerow_types::{GroupId, Index, Instant, ReplicaId};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// A receiver that cannot take a checkpoint now is asked again after this.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(3);
 /// A receiver that has heard nothing for this long says again what it wants.
 const REPEAT_AFTER: Duration = Duration::from_secs(1);
 /// A transfer that has not moved for this long is given up.
@@ -58,6 +62,8 @@ pub(crate) struct Sending {
     transfers: BTreeMap<ReplicaId, Transfer>,
     /// While a checkpoint is being made: an index that it will not be below.
     making: Option<Index>,
+    /// When receivers last said that they cannot take it now.
+    put_off: BTreeMap<ReplicaId, Instant>,
 }
 
 impl Sending {
@@ -163,6 +169,13 @@ pub(crate) struct Receiving {
     last_progress: Instant,
 }
 
+impl Receiving {
+    /// Bytes that are still to be written.
+    fn missing(&self) -> u64 {
+        missing_bytes(&self.files, self.file).saturating_sub(self.offset)
+    }
+}
+
 /// A piece that waits to be written.
 #[derive(Debug)]
 struct Piece {
@@ -222,7 +235,9 @@ impl Node {
         let SnapshotSend { to, meta, message } = send;
         let from = replica.id();
         let is_made = replica.sending.checkpoint.as_ref().is_some_and(|it| it.meta.id == meta.id);
-        if is_made && !self.may_send_another(group) {
+        let put_off = replica.sending.put_off.get(&to);
+        let is_early = put_off.is_some_and(|at| now.instant.since(*at) < ASK_AGAIN_AFTER);
+        if is_made && (is_early || !self.may_send_another(group)) {
             // The group tries again with the next heartbeat.
             let Some(replica) = self.running(group) else { return };
             replica.group.handle_snapshot_sent(to, false, now.instant);
@@ -256,6 +271,7 @@ impl Node {
             progress: Progress { total, ..Progress::default() },
             idle: Duration::ZERO,
         };
+        replica.sending.put_off.remove(&to);
         replica.sending.transfers.insert(to, transfer);
         tracing::info!(%group, %to, index = meta.position.index, bytes = total, "sending a checkpoint");
         self.send_bulk(to.node(), &begin);
@@ -268,7 +284,12 @@ impl Node {
         let Some(transfer) = replica.sending.transfers.get_mut(&to).filter(|it| it.id == progress.id) else { return };
         transfer.idle = Duration::ZERO;
         if progress.is_busy {
-            return;
+            // Its place goes to others meanwhile.
+            replica.sending.transfers.remove(&to);
+            replica.sending.put_off.insert(to, now.instant);
+            replica.sending.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.idle = Duration::ZERO);
+            replica.group.handle_snapshot_sent(to, false, now.instant);
+            return self.mark_dirty(group);
         }
         let Some(checkpoint) = &replica.sending.checkpoint else { return };
         let file_count = checkpoint.files.len();
@@ -462,9 +483,7 @@ impl Node {
             return;
         }
         if replica.receiving.is_none() && has_enough {
-            let (group, from, id) = (begin.group, begin.to, begin.id);
-            let progress = SnapshotProgress { group, from, id, is_busy: true, ..SnapshotProgress::default() };
-            return self.send(ReplicaId(begin.from).node(), &Frame::SnapshotProgress(progress));
+            return self.put_off(owner, ReplicaId(begin.from), begin.id);
         }
         if begin.files.len() > FILES_MAX || !begin.files.iter().all(|file| is_plain_name(&file.name)) {
             tracing::warn!(group = %owner.group, "a checkpoint with forbidden file names was refused");
@@ -478,6 +497,11 @@ impl Node {
         others.retain(|other| *other != directory);
         if !others.is_empty() {
             self.discard(log, others);
+        }
+        let missing = missing_bytes(&begin.files, file);
+        if missing > 0 && !self.has_room_to_receive(owner, log, missing) {
+            tracing::info!(group = %owner.group, missing, "a checkpoint has to wait: the disk has no room for it");
+            return self.put_off(owner, ReplicaId(begin.from), begin.id);
         }
         let receiving = Receiving {
             from: ReplicaId(begin.from),
@@ -499,6 +523,23 @@ impl Node {
             replica.receiving = Some(receiving);
         }
         self.continue_receiving(owner, now);
+    }
+
+    /// Asks a sender to come again later.
+    fn put_off(&mut self, owner: Owner, sender: ReplicaId, id: u64) {
+        let (group, from) = (owner.group.to_u64(), owner.replica.0);
+        let progress = SnapshotProgress { group, from, id, is_busy: true, ..SnapshotProgress::default() };
+        self.send(sender.node(), &Frame::SnapshotProgress(progress));
+    }
+
+    /// Whether `missing` bytes of a checkpoint fit on the disk, beside what others on their way still need, without
+    /// reaching into what is kept free. The metadata is small and may.
+    fn has_room_to_receive(&self, owner: Owner, log: usize, missing: u64) -> bool {
+        let Some((free, mark)) = self.free_and_mark(log).filter(|_| owner.group != GroupId::META) else { return true };
+        let others = self.replicas_on(log).filter(|replica| replica.owner != owner);
+        let promised = others.filter_map(|replica| replica.receiving.as_ref()).map(Receiving::missing);
+        let needed = promised.fold(missing.saturating_add(mark), u64::saturating_add);
+        !self.room.is_full(log) && needed <= free
     }
 
     /// Whether a file of the checkpoint is there already, from before a restart. Files get their name once they are
@@ -682,10 +723,16 @@ impl Node {
         let Some(replica) = self.running(group) else { return };
         let (owner, log, is_installing) = (replica.owner, replica.log, replica.group.is_taking_snapshot());
         let Some(receiving) = replica.receiving.as_ref().filter(|_| !is_installing) else { return };
-        let id = receiving.id;
-        if now.instant.since(receiving.last_heard) >= GIVE_UP_AFTER {
+        let (id, from, is_missing) = (receiving.id, receiving.from, receiving.missing() > 0);
+        let is_silent = now.instant.since(receiving.last_heard) >= GIVE_UP_AFTER;
+        let is_quiet = !receiving.is_writing && now.instant.since(receiving.last_progress) >= REPEAT_AFTER;
+        if is_silent {
             self.forget_receiving(owner, log, id);
-        } else if !receiving.is_writing && now.instant.since(receiving.last_progress) >= REPEAT_AFTER {
+        } else if is_missing && group != GroupId::META && self.must_give_room(log) {
+            tracing::warn!(%group, "what was received of a checkpoint makes room for what the node needs itself");
+            self.put_off(owner, from, id);
+            self.forget_receiving(owner, log, id);
+        } else if is_quiet {
             self.ask_again(owner, now);
         }
     }
@@ -698,13 +745,23 @@ impl Node {
     }
 
     /// A piece could not be read or written: both ends start over when the leader asks again.
-    pub(crate) fn handle_copy_failed(&mut self, owner: Owner) {
-        if let Some(replica) = self.running_as(owner) {
-            replica.receiving = None;
-            replica.sending.making = None;
-            replica.sending.transfers.values_mut().for_each(|transfer| transfer.is_reading = false);
+    pub(crate) fn handle_copy_failed(&mut self, owner: Owner, kind: FailureKind) {
+        let Some(replica) = self.running_as(owner) else { return };
+        replica.sending.making = None;
+        replica.sending.transfers.values_mut().for_each(|transfer| transfer.is_reading = false);
+        let (log, is_installing) = (replica.log, replica.group.is_taking_snapshot());
+        let Some(receiving) = replica.receiving.take() else { return };
+        if kind == FailureKind::NoSpace && !is_installing {
+            // Deletes and the log need the place more.
+            self.put_off(owner, receiving.from, receiving.id);
+            self.forget_receiving(owner, log, receiving.id);
         }
     }
+}
+
+/// Bytes of all files from number `first` on.
+fn missing_bytes(files: &[SnapshotFile], first: usize) -> u64 {
+    files.iter().skip(first).map(|file| file.size).fold(0, u64::saturating_add)
 }
 
 /// Whether a file name stays inside its directory.

@@ -3,9 +3,11 @@
 use crate::world::{Key, World};
 use crate::{SECOND, Stage};
 use bytes::Bytes;
+use hedgerow_env::Disk;
 use hedgerow_node::peer::{Frame, SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress};
 use hedgerow_types::{GroupId, NodeId, ReplicaId};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::time::Duration;
 
 /// What is on its way to whom, as a node knows it.
@@ -115,7 +117,7 @@ fn m2_pieces_that_cannot_be_are_dropped() {
     };
     let frames = [
         begin(vec![file("../up", 1)]),
-        begin(vec![file("huge", u64::MAX), file("small", 4), file("empty", 0)]),
+        begin(vec![file("huge", 1 << 30), file("small", 4), file("empty", 0)]),
         chunk(0, 0, vec![1; 2 << 20]),
         chunk(0, 0, Vec::new()),
         chunk(0, u64::MAX, vec![1; 8]),
@@ -132,4 +134,31 @@ fn m2_pieces_that_cannot_be_are_dropped() {
         stage.world.settle(to);
     }
     stage.run_until_whole(stage.leader, 90);
+}
+
+/// A receiver without room takes no checkpoint until it has some, and keeps free what it needs itself.
+#[test]
+fn m2_a_checkpoint_that_does_not_fit_waits_for_room() {
+    const MIB: u64 = 1 << 20;
+    let mut stage = Stage::new(|config| {
+        config.wal.segments_max = 3;
+        config.free_disk_min = Some(3 * MIB);
+    });
+    for number in 0..160 {
+        let key = Key::new(stage.key.table, 2, &format!("key{number}"));
+        let leader = stage.world.replicas(key.partition).leader;
+        stage.world.write(&key, leader, &"v".repeat(64_000));
+    }
+    let wiped = stage.wipe();
+    let disk = stage.world.machines[&wiped].disk.clone();
+    disk.set_capacity(Some(7 * MIB));
+    for _ in 0..600 {
+        stage.world.run(Duration::from_millis(100));
+        let free = disk.free_space(Path::new("/data")).unwrap().free;
+        // The log may make segments meanwhile.
+        assert!(free > 3 * MIB / 2, "{free}");
+    }
+    assert!(!stage.is_whole(stage.leader));
+    disk.set_capacity(None);
+    stage.run_until_whole(stage.leader, 60);
 }

@@ -84,3 +84,22 @@ fn m1_a_wiped_node_is_whole_again_under_continuous_writes() {
     }
     panic!("not whole: {:#?}", stage.replicas(stage.leader));
 }
+
+/// On a disk that is smaller than the limit, writes go on while a follower is away.
+#[test]
+fn m1_on_a_small_disk_a_follower_is_given_up_before_writes_are_refused() {
+    const MIB: u64 = 1 << 20;
+    let mut stage = Stage::new(|config| config.free_disk_min = Some(4 * MIB));
+    stage.world.cut_off(stage.followers[0]);
+    for node in [stage.leader, stage.followers[1]] {
+        stage.world.machines[&node].disk.set_capacity(Some(20 * MIB));
+    }
+    for _ in 0..1_500 {
+        stage.world.write(&stage.key, stage.leader, &"v".repeat(16_000));
+        stage.world.run(Duration::from_millis(20));
+    }
+    let node = stage.node(stage.leader, stage.leader);
+    assert_eq!(node["disks"][0]["state"], "ok");
+    stage.world.cut.clear();
+    stage.run_until_whole(stage.leader, 60);
+}
