@@ -37,6 +37,8 @@ const TICK: Duration = Duration::from_millis(50);
 const JOBS_MAX: usize = 4;
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1_024;
+/// Time after which a silent connection's other end is asked whether it is there.
+const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Time that a stopping node gives its leaderships to move.
 const HAND_OVER_MAX: Duration = Duration::from_secs(2);
 
@@ -257,11 +259,15 @@ async fn accept(host: Rc<Host>, listener: TcpListener) {
     let mut last = 0;
     loop {
         match listener.accept().await {
-            // Files are kept for the log, for replicas and for the other nodes.
-            Ok((_, from)) if !host.has_room_for_newcomer() => tracing::debug!(%from, "too many connections"),
+            // Files are kept for the log, for replicas and for the other nodes. Who is silent makes room for who may not be.
+            Ok((_, from)) if !host.has_room_for_newcomer() && !host.clients.close_silent() => {
+                tracing::debug!(%from, "too many connections")
+            }
             Ok((stream, _)) => {
                 last += 1;
                 let _ = stream.set_nodelay(true);
+                // A machine that lost power closes nothing.
+                let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&address::keepalive(IDLE_MAX, IDLE_MAX / 6));
                 host.spawn("a connection's task", client::serve(Rc::clone(&host), stream, ConnectionId(last)));
             }
             Err(error) => {

@@ -172,6 +172,24 @@ fn n6_a_node_with_another_clusters_directory_says_so_and_stops() {
     stop_all(whole.into());
 }
 
+#[test]
+fn n4_silent_connections_make_room_for_newcomers() {
+    let root = tempfile::tempdir().unwrap();
+    let peers = peers(1);
+    let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
+    config.files_max = 256;
+    let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
+    let address = &peers[&NodeId(1)];
+    let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let mut newcomer = Connection::open(address);
+    let query = QueryConfig { app_name: Text::from("t"), partition_indices: Vec::new() };
+    newcomer.call(0, 0, &Body::QueryConfig(query));
+    // The oldest one has been closed.
+    silent[0].set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    assert_eq!((&silent[0]).read(&mut [0]).unwrap(), 0);
+    stop_all(vec![node]);
+}
+
 /// Greets the node at `address` as `node` of another cluster. Returns what it answers until it closes the connection.
 fn greet_as_stranger(address: &str, node: u16) -> Option<Frame> {
     let life = Life { incarnation: Incarnation(1), boot: 1, start: 1 };

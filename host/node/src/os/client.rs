@@ -2,6 +2,7 @@
 
 use super::{Host, OsClock, peer};
 use crate::ConnectionId;
+use crate::peer::GREETING_SIZE;
 use bytes::{Buf, BytesMut};
 use hedgerow_env::Clock;
 use std::cell::{Cell, RefCell};
@@ -10,8 +11,11 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::timeout;
 
 /// Bytes that are made room for before each read.
 const READ_SIZE: usize = 16 << 10;
@@ -20,6 +24,12 @@ const UNSENT_MAX: usize = 16 << 20;
 /// Reply bytes of all connections together above which nothing more is read from any.
 const UNSENT_TOTAL_MAX: usize = 512 << 20;
 
+/// Time in which something has to come on a connection, while there is room. Clients connect before they have a request, and
+/// again when they have one.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Time from the first byte of a node's greeting to its last.
+const GREETING_MAX: Duration = Duration::from_secs(10);
+
 /// The open connections.
 #[derive(Default)]
 pub(crate) struct Clients {
@@ -27,6 +37,8 @@ pub(crate) struct Clients {
     unsent: Cell<usize>,
     /// All connections that others opened, those of nodes and those that have not said what they are included.
     pub(crate) connections: Cell<u64>,
+    /// Those that have not said yet what they are, the oldest first, and what tells them to make room.
+    silent: RefCell<BTreeMap<ConnectionId, Rc<Notify>>>,
 }
 
 /// One connection: what waits to be written, and the means to wake its task.
@@ -59,6 +71,12 @@ impl Clients {
         self.open.borrow().len()
     }
 
+    /// Closes the connection that has been silent longest. Returns whether there was one.
+    pub(crate) fn close_silent(&self) -> bool {
+        let oldest = self.silent.borrow_mut().pop_first();
+        oldest.inspect(|(_, room)| room.notify_one()).is_some()
+    }
+
     pub(crate) fn is_overloaded(&self) -> bool {
         self.unsent.get() > UNSENT_TOTAL_MAX
     }
@@ -89,17 +107,29 @@ impl Clients {
     }
 }
 
-/// Serves a connection until either end closes it.
-pub(crate) async fn serve(host: Rc<Host>, stream: TcpStream, id: ConnectionId) {
+/// Serves a connection until either end closes it. It counts from now on, before its task first runs.
+pub(crate) fn serve(host: Rc<Host>, stream: TcpStream, id: ConnectionId) -> impl Future<Output = ()> {
+    let room = Rc::new(Notify::new());
     let count = &host.clients.connections;
     count.set(count.get() + 1);
-    serve_any(&host, stream, id).await;
-    count.set(count.get() - 1);
+    host.clients.silent.borrow_mut().insert(id, Rc::clone(&room));
+    async move {
+        serve_any(&host, stream, id, &room).await;
+        let count = &host.clients.connections;
+        count.set(count.get() - 1);
+    }
 }
 
-async fn serve_any(host: &Rc<Host>, stream: TcpStream, id: ConnectionId) {
+async fn serve_any(host: &Rc<Host>, stream: TcpStream, id: ConnectionId, room: &Notify) {
     let mut buffer = BytesMut::with_capacity(READ_SIZE);
-    match first_bytes(&stream, &mut buffer).await {
+    let first = tokio::select! {
+        biased;
+        // Who has said something by now stays.
+        first = first_bytes(&stream, &mut buffer) => first,
+        () = room.notified() => Err(io::ErrorKind::TimedOut.into()),
+    };
+    host.clients.silent.borrow_mut().remove(&id);
+    match first {
         Ok(true) => return peer::receive(Rc::clone(host), stream, buffer).await,
         Ok(false) if !host.has_room_for_client() => {
             return tracing::debug!(
@@ -128,17 +158,28 @@ async fn serve_any(host: &Rc<Host>, stream: TcpStream, id: ConnectionId) {
     host.node.borrow_mut().handle_client_closed(id);
 }
 
-/// Reads until it can be told whether the other end is a node.
+/// Reads until it can be told whether the other end is a node, and if it is, until it has said which.
 async fn first_bytes(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<bool> {
-    loop {
-        let magic = &crate::peer::MAGIC;
-        let seen = buffer.len().min(magic.len());
-        if seen == magic.len() || buffer[..seen] != magic[..seen] {
-            return Ok(seen == magic.len() && buffer[..seen] == magic[..]);
+    timeout(SILENCE_MAX, read_until(stream, buffer, 1)).await??;
+    let magic = &crate::peer::MAGIC;
+    let rest = async {
+        for size in 1..=magic.len() {
+            read_until(stream, buffer, size).await?;
+            if buffer[..size] != magic[..size] {
+                return Ok(false);
+            }
         }
+        read_until(stream, buffer, GREETING_SIZE).await.map(|()| true)
+    };
+    timeout(GREETING_MAX, rest).await?
+}
+
+async fn read_until(stream: &TcpStream, buffer: &mut BytesMut, size: usize) -> io::Result<()> {
+    while buffer.len() < size {
         stream.readable().await?;
         read(stream, buffer)?;
     }
+    Ok(())
 }
 
 /// Reads what is there; an error at the end of the stream.

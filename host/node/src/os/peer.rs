@@ -201,7 +201,7 @@ async fn transmit(host: &Host, link: &Link, stream: TcpStream, answer: &mut Byte
     }
 }
 
-/// Takes what another node sends, until the connection ends or something malformed comes.
+/// Takes what another node sends, first its greeting, which is in `buffer`, until the connection ends or something malformed comes.
 pub(crate) async fn receive(host: Rc<Host>, stream: TcpStream, mut buffer: BytesMut) {
     if let Err(error) = receive_frames(&host, &stream, &mut buffer).await {
         tracing::debug!(%error, "a connection from a node ended");
@@ -209,10 +209,6 @@ pub(crate) async fn receive(host: Rc<Host>, stream: TcpStream, mut buffer: Bytes
 }
 
 async fn receive_frames(host: &Host, stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<()> {
-    while buffer.len() < GREETING_SIZE {
-        stream.readable().await?;
-        read(stream, buffer)?;
-    }
     let mut hello = [0; GREETING_SIZE];
     buffer.copy_to_slice(&mut hello);
     let Greeting { node, cluster, life } = Greeting::decode(&hello).map_err(io::Error::other)?;
