@@ -333,11 +333,15 @@ impl Node {
                     again.push((*to, transfer.begin.clone()));
                 }
             }
-            let is_idle = |transfer: &Transfer| transfer.idle >= GIVE_UP_AFTER;
-            let transfers = &replica.sending.transfers;
-            let idle: Vec<ReplicaId> =
-                transfers.iter().filter(|(_, transfer)| is_idle(transfer)).map(|(to, _)| *to).collect();
-            for to in idle {
+            // Somebody who was removed will not answer any more, and must not keep the place of others until then.
+            let membership = replica.group.membership();
+            let members =
+                [&membership.voters, &membership.voters_outgoing, &membership.learners, &membership.learners_next];
+            let is_over = |(to, transfer): &(&ReplicaId, &Transfer)| {
+                transfer.idle >= GIVE_UP_AFTER || !members.iter().any(|some| some.contains(to))
+            };
+            let over: Vec<ReplicaId> = replica.sending.transfers.iter().filter(is_over).map(|(to, _)| *to).collect();
+            for to in over {
                 replica.sending.transfers.remove(&to);
                 replica.group.handle_snapshot_sent(to, false, now.instant);
             }
