@@ -16,6 +16,8 @@ const STEP: u64 = 300;
 const STORAGE_EXIT_CODE: i32 = 6;
 /// Large enough to start on, small enough to fill: each of the two logs takes whole segments of 64 MiB.
 const SMALL_DISK_SIZE: u64 = 400 << 20;
+/// More than what the log keeps ready and a compaction take of what is freed, and the watermark.
+const BALLAST_SIZE: usize = 150 << 20;
 /// Rows written to a cluster with small disks before giving up.
 const FILL_ROWS_MAX: u64 = 20_000;
 /// Bytes of one value while filling a disk.
@@ -161,12 +163,12 @@ fn fill_and_free(places: [Place; 3], ballast: usize) {
 
 #[test]
 fn n1_three_full_disks_end_no_node_and_take_data_again() {
-    fill_and_free([Place::SmallDisk(SMALL_DISK_SIZE); 3], 60 << 20);
+    fill_and_free([Place::SmallDisk(SMALL_DISK_SIZE); 3], BALLAST_SIZE);
 }
 
 #[test]
 fn n1_two_full_disks_of_three_end_no_node_and_take_data_again() {
-    fill_and_free([Place::Folder, Place::SmallDisk(SMALL_DISK_SIZE), Place::SmallDisk(SMALL_DISK_SIZE)], 60 << 20);
+    fill_and_free([Place::Folder, Place::SmallDisk(SMALL_DISK_SIZE), Place::SmallDisk(SMALL_DISK_SIZE)], BALLAST_SIZE);
 }
 
 #[test]
