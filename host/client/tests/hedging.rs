@@ -275,8 +275,9 @@ async fn h07_the_delay_stays_when_a_replica_is_lost() {
             assert_ne!(answer(get).await, 2);
         }
     }
+    // A delay that followed would rise with every round, to the 16 ms that the lost requests were waited for and more.
     let after = client.hedge_metrics().hedge_delay.unwrap();
-    assert!(after <= before * 2, "{before:?} became {after:?}");
+    assert!(after < ms(12), "{before:?} became {after:?}");
 }
 
 /// The leader is slow and always loses: what is known of its latency is at least how long it was waited for.

@@ -20,6 +20,11 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(20);
 /// Any number of steps must succeed within this, or the cluster is stuck.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(90);
 
+/// So many hash keys leave no partition of a table without one.
+const KEYS_IN_EVERY_PARTITION: u64 = 64;
+/// Before what a full disk refused is tried again.
+const REFUSED_PAUSE: Duration = Duration::from_millis(20);
+
 /// How a write ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
@@ -138,14 +143,18 @@ pub(crate) fn read_filled(addresses: &[String], value_size: usize, rows: std::op
     });
 }
 
-/// Writes return within the time that an operation has, tried again for as long as they are refused for want of space.
+/// Writes to every partition return within the time that an operation has, tried again for as long as they are refused for
+/// want of space: each disk is looked at by its own node.
 pub(crate) fn wait_until_writable(addresses: &[String]) {
     runtime().block_on(async {
         let table = connect(addresses).await.open_table("fill").await.unwrap();
         let since = std::time::Instant::now();
-        while let Err(error) = table.set("again", "", "v").await {
-            assert_eq!(error.kind(), ErrorKind::DiskFull, "{error}");
-            assert!(since.elapsed() < OPERATION_TIMEOUT, "{error}");
+        for key in 0..KEYS_IN_EVERY_PARTITION {
+            while let Err(error) = table.set(format!("again-{key}"), "", "v").await {
+                assert_eq!(error.kind(), ErrorKind::DiskFull, "{error}");
+                assert!(since.elapsed() < OPERATION_TIMEOUT, "{error}");
+                tokio::time::sleep(REFUSED_PAUSE).await;
+            }
         }
     });
 }
@@ -249,6 +258,9 @@ async fn write(table: Table, writer: usize, progress: Arc<Progress>) -> Steps {
         assert!(marker.as_ref().is_ok_and(|count| *count == 1) || marker.is_err(), "marker {step}: {marker:?}");
         steps.markers.push(outcome(&marker));
         let last = [steps.rows[step], steps.totals[step], steps.markers[step]];
+        if last.contains(&Outcome::Refused) {
+            tokio::time::sleep(REFUSED_PAUSE).await;
+        }
         if last == [Outcome::Acknowledged; 3] {
             read_back(&table, writer, &steps).await;
             *progress.steps.lock().unwrap() += 1;
@@ -274,13 +286,14 @@ async fn read_back(table: &Table, writer: usize, steps: &Steps) {
     }
 }
 
-/// Panics on an error that a failing node does not excuse.
+/// Panics on an error that neither a failing node nor a small disk excuses, on which a compaction may take for a while what
+/// was just freed.
 fn outcome<T>(result: &Result<T>) -> Outcome {
     match result {
         Ok(_) => Outcome::Acknowledged,
         Err(error) if error.is_outcome_unknown() || error.kind() == ErrorKind::Forgotten => Outcome::Unknown,
-        Err(error) if error.may_retry() => Outcome::Refused,
-        Err(error) => panic!("a write failed in a way that no dead node explains: {error}"),
+        Err(error) if error.may_retry() || error.kind() == ErrorKind::DiskFull => Outcome::Refused,
+        Err(error) => panic!("a write failed in a way that no fault explains: {error}"),
     }
 }
 
