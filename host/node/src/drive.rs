@@ -89,7 +89,7 @@ impl Node {
         self.note_leader(group, change.term, change.leader);
         if change.role == Role::Leader {
             self.reports.urgent.insert(group);
-            self.update_stops();
+            self.update_stop(group);
         }
     }
 
@@ -120,6 +120,10 @@ impl Node {
         replica.kept.note_applied(bytes);
         let last = entries.last().map_or(0, |entry| entry.index);
         replica.group.handle_applied(last, now.instant);
+        if encoded.is_some() {
+            self.update_stop(group);
+        }
+        let Some(replica) = self.running(group) else { return };
         if !replica.writes.is_empty() {
             for (entry, (index, outcome)) in entries.iter().zip(outcomes) {
                 self.finish_write(group, entry, index, outcome, now);

@@ -86,6 +86,15 @@ impl Room {
         self.full_elsewhere.contains(&(group, replica))
     }
 
+    /// Decides whether a group that is led here takes more data.
+    fn update_stop(&self, replica: &mut Replica) {
+        let group = replica.owner.group;
+        let is_full = |voter: &ReplicaId| self.full_elsewhere.contains(&(group, *voter));
+        let is_behind = |voter: &ReplicaId| self.behind_elsewhere.contains(&voter.node());
+        replica.takes_data = !self.is_full(replica.log) && has_majority_without(replica, is_full);
+        replica.is_outpaced = !has_majority_without(replica, is_behind);
+    }
+
     /// Changes what is known of data directory `log`; whether it has become full or is no longer.
     fn change(&mut self, log: usize, change: impl FnOnce(&mut Directory)) -> bool {
         let before = self.is_full(log);
@@ -197,16 +206,18 @@ impl Node {
     }
 
     /// Decides for every group that is led here whether it takes more data.
-    pub(crate) fn update_stops(&mut self) {
-        let room = &self.room;
+    fn update_stops(&mut self) {
         for hosted in self.hosted.values_mut() {
             if let Hosted::Running(replica) = hosted {
-                let group = replica.owner.group;
-                let is_full = |voter: &ReplicaId| room.full_elsewhere.contains(&(group, *voter));
-                let is_behind = |voter: &ReplicaId| room.behind_elsewhere.contains(&voter.node());
-                replica.takes_data = !room.is_full(replica.log) && has_majority_without(replica, is_full);
-                replica.is_outpaced = !has_majority_without(replica, is_behind);
+                self.room.update_stop(replica);
             }
+        }
+    }
+
+    /// The same for one group, whose leader or voters have changed.
+    pub(crate) fn update_stop(&mut self, group: GroupId) {
+        if let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) {
+            self.room.update_stop(replica);
         }
     }
 
