@@ -232,9 +232,10 @@ impl Node {
         let Some(directory) = self.config.data.get(log).map(|directory| directory.display().to_string()) else {
             return;
         };
-        if !self.log_writes.failed.insert(log) {
+        if !self.log_writes.fail(log) {
             return;
         }
+        self.speeds.note_log_failed(log);
         if self.log_writes.failed.len() == self.config.data.len() {
             return self.outbox.fail(format!("data directory {directory} failed: {reason}"));
         }

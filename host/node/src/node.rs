@@ -114,8 +114,10 @@ pub struct Node {
 pub(crate) struct LogWrites {
     /// By log.
     gathering: BTreeMap<usize, Gathering>,
-    /// By submission ticket: whom to tell.
-    under_way: BTreeMap<u64, Vec<(Owner, u64)>>,
+    /// By log and submission ticket: whom to tell.
+    under_way: BTreeMap<(usize, u64), Vec<(Owner, u64)>>,
+    /// Logs that something was written to since the start.
+    begun: BTreeSet<usize>,
     /// Logs that take nothing more.
     pub(crate) failed: BTreeSet<usize>,
     next_ticket: u64,
@@ -160,8 +162,14 @@ impl LogWrites {
         }
         self.next_ticket += 1;
         let ticket = self.next_ticket;
-        self.under_way.insert(ticket, waiting);
+        self.under_way.insert((log, ticket), waiting);
         outbox.submissions.push((log, Submission { appends, truncations, removals, ticket }));
+    }
+
+    /// A log takes nothing more, and says nothing of what is under way to it. False if that is known.
+    pub(crate) fn fail(&mut self, log: usize) -> bool {
+        self.under_way.retain(|(of, _), _| *of != log);
+        self.failed.insert(log)
     }
 }
 
@@ -245,11 +253,13 @@ impl Node {
         let now = self.agreed(now);
         match round {
             Round::Done { tickets } => {
-                // Before anything that it makes durable is acknowledged.
-                self.note_log_begun(log);
+                if self.log_writes.begun.insert(log) {
+                    // Before anything that it makes durable is acknowledged.
+                    self.note_log_begun(log);
+                }
                 for ticket in tickets {
                     self.speeds.note_durable(ticket, now.instant);
-                    for (owner, ticket) in self.log_writes.under_way.remove(&ticket).unwrap_or_default() {
+                    for (owner, ticket) in self.log_writes.under_way.remove(&(log, ticket)).unwrap_or_default() {
                         if let Some(replica) = self.running_as(owner) {
                             replica.group.handle_persisted(ticket, now.instant);
                             self.mark_dirty(owner.group);
@@ -305,8 +315,8 @@ impl Node {
         self.send_answers();
         self.send_questions(now);
         self.log_writes.submit_all(&mut self.outbox);
-        if let Some((_, submission)) = self.outbox.submissions.first() {
-            self.speeds.note_log_write(submission.ticket, now.instant);
+        if let Some((log, submission)) = self.outbox.submissions.first() {
+            self.speeds.note_log_write(*log, submission.ticket, now.instant);
         }
         self.load.leave();
     }

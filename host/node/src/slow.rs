@@ -83,8 +83,15 @@ struct Ahead {
 /// How long log writes take until they are durable. One write at a time is watched.
 #[derive(Debug, Default)]
 struct LogWriteTimes {
-    watched: Option<(u64, Instant)>,
+    watched: Option<LogWrite>,
     average: Option<(Duration, Instant)>,
+}
+
+#[derive(Debug)]
+struct LogWrite {
+    log: usize,
+    ticket: u64,
+    since: Instant,
 }
 
 impl Speeds {
@@ -102,9 +109,14 @@ impl Speeds {
         }
     }
 
-    /// What is written to a log now gets the number `ticket`.
-    pub(crate) fn note_log_write(&mut self, ticket: u64, now: Instant) {
-        self.log_writes.watched.get_or_insert((ticket, now));
+    /// What is written to `log` now has the number `ticket`.
+    pub(crate) fn note_log_write(&mut self, log: usize, ticket: u64, now: Instant) {
+        self.log_writes.watched.get_or_insert(LogWrite { log, ticket, since: now });
+    }
+
+    /// What is under way to `log` never ends: it says nothing of how fast this node is.
+    pub(crate) fn note_log_failed(&mut self, log: usize) {
+        self.log_writes.watched.take_if(|watched| watched.log == log);
     }
 
     /// It is durable.
@@ -169,14 +181,14 @@ impl Ahead {
 
 impl LogWriteTimes {
     fn end(&mut self, ticket: u64, now: Instant) {
-        let Some((_, since)) = self.watched.take_if(|(watched, _)| *watched == ticket) else { return };
-        let (took, weight) = (now.since(since), LOG_WRITE_SMOOTHING);
+        let Some(watched) = self.watched.take_if(|watched| watched.ticket == ticket) else { return };
+        let (took, weight) = (now.since(watched.since), LOG_WRITE_SMOOTHING);
         let average = self.average.map_or(took, |(average, _)| (average * (weight - 1) + took) / weight);
         self.average = Some((average, now));
     }
 
     fn lasts(&self, now: Instant) -> Option<Duration> {
-        let waiting = self.watched.map(|(_, since)| now.since(since));
+        let waiting = self.watched.as_ref().map(|watched| now.since(watched.since));
         let recent = self.average.filter(|(_, at)| now.since(*at) < LOG_WRITE_FORGOTTEN).map(|(average, _)| average);
         recent.max(waiting)
     }

@@ -28,6 +28,8 @@ pub struct Machine {
     pub config: Config,
     pub disk: SimDisk,
     logs: Vec<Rounds>,
+    /// Those that failed.
+    failed_logs: BTreeSet<usize>,
     jobs: JobContext,
     next_tick: Instant,
     /// Jobs of these kinds are kept until they are let go.
@@ -104,6 +106,9 @@ impl Machine {
 
     /// Commits what waits for one log, unless that waits for a segment.
     fn commit(&mut self, log: usize, now: Now) {
+        if self.failed_logs.contains(&log) {
+            return;
+        }
         let rounds = &mut self.logs[log];
         loop {
             match rounds.begin().unwrap() {
@@ -311,6 +316,7 @@ impl World {
         let now = self.clock();
         let machine = self.machines.get_mut(&id).unwrap();
         let source = Arc::new(std::io::Error::from_raw_os_error(5));
+        machine.failed_logs.insert(log);
         let reason = Failed { dir: machine.config.data[log].join("log"), operation: "sync", source };
         machine.node.handle_round(log, Round::Failed { reason }, now);
         self.settle(id);
@@ -544,6 +550,7 @@ fn start_at(config: Config, disk: SimDisk, clock: Now) -> Machine {
         holds: |_| false,
         checkpoints: 0,
         is_log_stuck: false,
+        failed_logs: BTreeSet::new(),
         is_log_stalled: false,
         log_takes: Duration::ZERO,
         log_is_done_at: None,

@@ -179,6 +179,30 @@ fn m3_a_directory_that_fails_takes_only_its_replicas_along() {
 }
 
 #[test]
+fn m3_a_write_that_a_failed_log_never_ends_does_not_make_its_node_slow() {
+    let two = |config: &mut Config| config.data = vec!["/a".into(), "/b".into()];
+    let mut world = World::configured(3, two);
+    let table = world.create_table(2, &json!({}));
+    let key = key_of_first(table);
+    let places = world.replicas(0);
+    let in_second = |node: &NodeId| {
+        let names = world.machines[node].disk.list(Path::new("/b/replicas")).unwrap_or_default();
+        names.iter().any(|name| name.starts_with("1.0-"))
+    };
+    let node = places.followers.iter().copied().find(in_second).unwrap();
+    world.machines.get_mut(&node).unwrap().is_log_stuck = true;
+    world.write(&key, places.leader, "value");
+    world.run(SECOND / 10);
+    world.fail_log(node, 1);
+    world.unstick(node);
+    world.run(MINUTE);
+    let slow = world.admin(node, "slow", &json!({})).unwrap();
+    let own = &slow["nodes"][usize::from(node.0) - 1];
+    assert!(own["log_write_us"].as_u64().unwrap_or(0) < 1_000_000, "{own}");
+    assert_eq!(own["is_slow"], false, "{own}");
+}
+
+#[test]
 fn m3_a_node_starts_without_a_directory_that_is_missing_and_takes_it_back() {
     let two = |config: &mut Config| config.data = vec!["/a".into(), "/b".into()];
     let mut world = World::configured(3, two);
