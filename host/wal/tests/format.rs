@@ -146,7 +146,7 @@ fn the_writer_writes_version_2() {
     write_every_kind(&disk);
     let written = segments(&disk);
     if std::env::var_os("WAL_WRITE_FIXTURES").is_some() {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-2");
+        let dir = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/fixtures/version-2");
         std::fs::create_dir_all(&dir).unwrap();
         written.iter().for_each(|(name, bytes)| std::fs::write(dir.join(name), bytes).unwrap());
     }

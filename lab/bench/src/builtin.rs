@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn every_file_of_the_folder_is_built_in() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/workloads");
+        let folder = std::env::var("CARGO_MANIFEST_DIR").unwrap() + "/workloads";
         let mut names: Vec<_> = std::fs::read_dir(folder)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().to_string_lossy().trim_end_matches(".toml").to_owned())

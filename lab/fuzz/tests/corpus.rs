@@ -11,14 +11,14 @@ use hedgerow_types::random::Random;
 use hedgerow_wire::call::decode_reply;
 use hedgerow_wire::decode_request;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 /// Mutated inputs per run: a few seconds' worth.
 const ITERATIONS: usize = 200_000;
 
-fn corpus_dir() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/corpus-seed"))
+fn corpus_dir() -> PathBuf {
+    Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("corpus-seed")
 }
 
 /// Writes today's seeds before anything reads them, if the environment asks for it.

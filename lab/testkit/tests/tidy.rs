@@ -21,7 +21,7 @@ const TEXT_EXTENSIONS: [&str; 10] = ["rs", "toml", "md", "sh", "py", "go", "mod"
 const TEXT_NAMES: [&str; 4] = ["x", "run", ".gitignore", "LICENSE"];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../..").canonicalize().unwrap()
 }
 
 fn is_text(path: &Path) -> bool {
