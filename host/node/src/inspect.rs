@@ -1,6 +1,7 @@
 //! A look inside a node, for tests and simulations that check what must always hold.
 
 use crate::node::Node;
+use crate::outbox::ConnectionId;
 use crate::replica::Hosted;
 use hedgerow_replication::{Group, Role};
 use hedgerow_storage::Partition;
@@ -48,5 +49,10 @@ impl Node {
             }),
             Hosted::Starting { .. } | Hosted::Lost { .. } => None,
         })
+    }
+
+    /// The reads that wait for their turn: the connection of each, and its number on it. In no order.
+    pub fn queued_for_inspection(&self) -> impl Iterator<Item = (ConnectionId, i32)> {
+        self.queue.iter().map(|queued| (queued.caller.connection, queued.caller.sequence_id))
     }
 }

@@ -138,6 +138,11 @@ impl Queue {
         Some(self.lanes[lane as usize].oldest).filter(|oldest| *oldest != NONE).map(Slot)
     }
 
+    /// Every read, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Queued> {
+        self.places.iter().filter_map(|place| place.queued.as_ref())
+    }
+
     pub(crate) fn get(&self, slot: Slot) -> Option<&Queued> {
         self.places.get(slot.0 as usize)?.queued.as_ref()
     }

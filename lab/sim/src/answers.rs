@@ -14,9 +14,11 @@
 //! A read that asks for the leader, by its words or by saying nothing, is served by no other replica. What its client takes back
 //! need not be answered, and what others ask must be. Nothing is answered twice.
 //!
+//! A read's limit counts from its turn: what it waits for in the queue is other reads, and not what it needs. While it is queued
+//! it is owed nothing, however slowly the process takes its turns.
+//!
 //! Times are those of the machine's own clock, by which its node judges how long a client waits.
 
-use crate::history::Time;
 use crate::reading::TableReads;
 use bytes::Bytes;
 use hedgerow_replication::Role;
@@ -40,13 +42,14 @@ pub type Leadership = (Term, Role, Option<ReplicaId>);
 pub struct Answers {
     /// V.
     refusal: Duration,
-    late_max: Duration,
     table: TableReads,
     owed: BTreeMap<Question, Owed>,
     /// Taken back by their clients, who may get an answer or none.
     cancelled: BTreeSet<Question>,
     /// Connections over which something was asked and that are open.
     lines: BTreeSet<u64>,
+    /// Those that have ended: nothing may come over them any more.
+    ended: BTreeSet<u64>,
     leaderships: BTreeMap<GroupId, Leadership>,
     /// An answer that should not have been given.
     wrong: Option<String>,
@@ -59,6 +62,8 @@ struct Owed {
     deadline: Instant,
     /// Since when the replica may think about it.
     since: Instant,
+    /// Whether its turn had not come when the process came to rest last.
+    is_queued: bool,
     /// And for how long, if there is such a limit.
     limit: Option<Duration>,
     /// Whether it begins again with another leader.
@@ -71,21 +76,21 @@ struct Owed {
 }
 
 impl Owed {
-    fn due(&self, late_max: Duration) -> Instant {
-        self.limit.map_or(self.deadline, |limit| self.deadline.min(self.since + limit)) + late_max
+    fn due(&self) -> Instant {
+        self.limit.map_or(self.deadline, |limit| self.deadline.min(self.since + limit)) + LATE_MAX
     }
 }
 
 impl Answers {
-    /// Nothing is owed. `refusal` is V; the process may let reads queue for `turn_delay` at a time.
-    pub fn new(refusal: Duration, table: TableReads, turn_delay: Time) -> Self {
+    /// Nothing is owed. `refusal` is V.
+    pub fn new(refusal: Duration, table: TableReads) -> Self {
         Self {
             refusal,
-            late_max: LATE_MAX + Duration::from_nanos(turn_delay),
             table,
             owed: BTreeMap::new(),
             cancelled: BTreeSet::new(),
             lines: BTreeSet::new(),
+            ended: BTreeSet::new(),
             leaderships: BTreeMap::new(),
             wrong: None,
         }
@@ -99,6 +104,9 @@ impl Answers {
         now: Instant,
         role_of: impl FnOnce(GroupId) -> Option<Role>,
     ) {
+        if self.ended.contains(&line) {
+            self.wrong = Some(format!("the simulation hands over a frame of connection {line} after its end"));
+        }
         let Ok(request) = hedgerow_wire::decode_request(frame.clone()) else { return };
         if let Body::HedgerowCancel(cancel) = &request.body {
             return self.note_cancel(line, cancel);
@@ -125,7 +133,9 @@ impl Answers {
         let begins_again = what == ReadLevel::Linearizable;
         let is_misplaced = !leads && class == Class::Read && !self.may_follow(header);
         let name = header.extension.as_ref().and_then(|it| Some((it.client_id?, it.request_id?, it.attempt?)));
-        let owed = Owed { group, deadline: now + patience, since: now, limit, begins_again, what, is_misplaced, name };
+        let deadline = now + patience;
+        let owed =
+            Owed { group, deadline, since: now, is_queued: false, limit, begins_again, what, is_misplaced, name };
         self.lines.insert(line);
         self.owed.insert((line, request.sequence_id), owed);
     }
@@ -162,6 +172,20 @@ impl Answers {
         self.owed.values_mut().for_each(|owed| owed.since = owed.since + late);
     }
 
+    /// The process takes its next turn at `now`: what is queued may have its turn at last.
+    pub fn begin_turn(&mut self, now: Instant) {
+        for owed in self.owed.values_mut().filter(|owed| owed.is_queued) {
+            (owed.since, owed.is_queued) = (now, false);
+        }
+    }
+
+    /// The process comes to rest, and these requests still wait for their turn: connections and numbers.
+    pub fn note_queued(&mut self, queued: impl Iterator<Item = (u64, i32)>) {
+        for question in queued {
+            self.owed.entry(question).and_modify(|owed| owed.is_queued = true);
+        }
+    }
+
     /// The node answers over the connection `line`, with whole frames.
     /// `served` is told the group of each read that was.
     pub fn note_replies(&mut self, line: u64, chunk: Bytes, mut served: impl FnMut(GroupId)) {
@@ -193,6 +217,7 @@ impl Answers {
         self.owed.retain(|(other, _), _| *other != line);
         self.cancelled.retain(|(other, _)| *other != line);
         self.lines.remove(&line);
+        self.ended.insert(line);
     }
 
     /// The process is gone, and its connections with it.
@@ -200,6 +225,7 @@ impl Answers {
         self.owed.clear();
         self.cancelled.clear();
         self.lines.clear();
+        self.ended.clear();
         self.leaderships.clear();
     }
 
@@ -221,9 +247,9 @@ impl Answers {
         if let Some(wrong) = &self.wrong {
             return Err(wrong.clone());
         }
-        match self.owed.iter().find(|(_, owed)| owed.due(self.late_max) < now) {
+        match self.owed.iter().find(|(_, owed)| !owed.is_queued && owed.due() < now) {
             Some(((line, number), owed)) => {
-                let (late, what, group) = (now.since(owed.due(self.late_max)), owed.what, owed.group);
+                let (late, what, group) = (now.since(owed.due()), owed.what, owed.group);
                 Err(format!(
                     "request {number} ({what}) of connection {line} to group {group} was neither answered nor refused in \
                      time, {late:?} ago"
@@ -273,7 +299,13 @@ mod tests {
     }
 
     fn answers() -> Answers {
-        Answers::new(REFUSAL, TableReads::DEFAULT, 0)
+        Answers::new(REFUSAL, TableReads::DEFAULT)
+    }
+
+    fn refused(sequence_id: i32) -> Bytes {
+        let (mut reply, refused) = (BytesMut::new(), Reply::refused(&hedgerow_types::Refusal::Expired, None));
+        hedgerow_wire::encode_reply(&mut reply, Method::Get, sequence_id, &refused, None);
+        reply.freeze()
     }
 
     #[test]
@@ -283,10 +315,7 @@ mod tests {
         (1..=2).for_each(|number| answers.note_request(7, &question(number, level, 100), at(0), leads));
         answers.note_request(8, &question(1, level, 100), at(0), leads);
         assert_eq!(answers.check(at(102)), Ok(()), "there is still time");
-        let mut reply = BytesMut::new();
-        let refused = Reply::refused(&hedgerow_types::Refusal::Expired, None);
-        hedgerow_wire::encode_reply(&mut reply, Method::Get, 1, &refused, None);
-        answers.note_replies(7, reply.freeze(), |_| {});
+        answers.note_replies(7, refused(1), |_| {});
         assert!(answers.check(at(103)).is_err_and(|why| why.contains("request 2 (linearizable) of connection 7")));
         answers.forget_line(7);
         assert!(answers.check(at(103)).is_err_and(|why| why.contains("request 1 (linearizable) of connection 8")));
@@ -310,6 +339,34 @@ mod tests {
             assert_eq!(answers.check(at(1_000 + due + 2)), Ok(()), "{level} at {role:?}");
             assert!(answers.check(at(1_000 + due + 3)).is_err(), "{level} at {role:?}");
         }
+    }
+
+    #[test]
+    fn a_read_is_owed_nothing_before_its_turn_and_all_of_its_time_afterwards() {
+        let (mut answers, bounded) = (answers(), ReadLevel::Bounded(Duration::from_millis(36)));
+        (1..=2).for_each(|number| {
+            answers.note_request(7, &question(number, bounded, 9_000), at(0), |_| Some(Role::Follower))
+        });
+        answers.note_queued([(7, 1)].into_iter());
+        assert!(answers.check(at(39)).is_err_and(|why| why.contains("request 2 ")), "the other one has had its turn");
+        answers.note_replies(7, refused(2), |_| {});
+        answers.begin_turn(at(100));
+        answers.note_queued([(7, 1)].into_iter());
+        assert_eq!(answers.check(at(9_500)), Ok(()), "it is refused when its turn comes");
+        answers.begin_turn(at(200));
+        assert_eq!(answers.check(at(238)), Ok(()));
+        assert!(answers.check(at(239)).is_err_and(|why| why.contains("request 1 ")));
+    }
+
+    #[test]
+    fn nothing_comes_over_a_connection_after_its_end() {
+        let (mut answers, leads) = (answers(), |_| Some(Role::Leader));
+        answers.note_request(7, &question(1, ReadLevel::Linearizable, 100), at(0), leads);
+        answers.forget_line(7);
+        answers.note_request(8, &question(1, ReadLevel::Linearizable, 100), at(0), leads);
+        assert_eq!(answers.check(at(1)), Ok(()));
+        answers.note_request(7, &question(2, ReadLevel::Linearizable, 100), at(1), leads);
+        assert!(answers.check(at(1)).is_err_and(|why| why.contains("connection 7 after its end")));
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Lines {
         number
     }
 
-    /// When a frame that the caller sends with this delay arrives.
+    /// When a frame that the caller sends with this delay arrives, or the end of the connection.
     pub fn send_to_machine(&mut self, number: u64, at: Time) -> Time {
         let Some(line) = self.lines.get_mut(&number) else { return at };
         line.last_at_machine = line.last_at_machine.max(at);

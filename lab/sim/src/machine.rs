@@ -161,7 +161,7 @@ impl Machine {
             cost: Cost::default(),
             busy_until: 0,
             served: 0,
-            answers: Answers::new(plan.replication.refusal(), plan.table_reads, plan.turn_delay_max),
+            answers: Answers::new(plan.replication.refusal(), plan.table_reads),
             may_fail: false,
             config,
             random: random.fork(),
@@ -250,6 +250,7 @@ impl Machine {
         let Some(process) = &mut self.process else { return Ok(()) };
         process.is_scheduled = false;
         let _span = tracing::info_span!("", m = self.id.0).entered();
+        self.answers.begin_turn(now.instant);
         for input in std::mem::take(&mut process.inbox) {
             match &input {
                 Input::Wake(at) => self.answers.forgive(now.instant.since(*at)),
@@ -287,6 +288,8 @@ impl Machine {
         let leaderships =
             replicas.map(|replica| (replica.id, (replica.group.term(), replica.group.role(), replica.group.leader())));
         self.answers.note_leaderships(now.instant, leaderships);
+        let queued = process.node.queued_for_inspection();
+        self.answers.note_queued(queued.map(|(connection, number)| (connection.0, number)));
         Ok(())
     }
 
@@ -312,9 +315,7 @@ impl Machine {
         let process = self.process.as_mut().filter(|process| !process.is_scheduled && process.node.has_queued())?;
         process.is_scheduled = true;
         process.inbox.push(Input::Turn);
-        let pause = self.random.below(self.turn_delay_max + 1);
-        self.answers.forgive(Duration::from_nanos(pause));
-        Some(pause)
+        Some(self.random.below(self.turn_delay_max + 1))
     }
 
     /// When the node wants to be woken, if that is news: by its own clock, and in how much true time.

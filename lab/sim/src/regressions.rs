@@ -13,4 +13,9 @@ pub const SEEDS: &[u64] = &[
     5_001_037,
     // A slow node handed over what it led while everything was read for the last time: `n8c_` in `ending.rs`.
     5_000_012, 5_003_057, 5_009_640, 5_021_772,
+    // The simulation told a machine of a connection's end before it handed over what still came on it, so that a write of
+    // before was answered into nothing and counted as answered twice: `nothing_comes_over_` in `answers.rs`.
+    153, 400, 607, 831,
+    // A read that queued at a slow process was judged as if its turn had come: `a_read_is_owed_nothing_before_` there.
+    3100001104,
 ];
