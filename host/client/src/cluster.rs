@@ -280,6 +280,7 @@ fn error_of(reply: &Reply) -> Option<(ErrorName, Option<String>)> {
         Reply::QueryConfig(reply) => (reply.err, None),
         Reply::CreateTable(reply) => (reply.err, None),
         Reply::DropTable(reply) => (reply.err, None),
+        Reply::RecallTable(reply) => (reply.err, None),
         Reply::ListTables(reply) => (reply.err, reply.hint.as_ref().and_then(some)),
         Reply::ListNodes(reply) => (reply.err, None),
         Reply::ClusterInfo(reply) => (reply.err, None),

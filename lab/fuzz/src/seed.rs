@@ -8,7 +8,7 @@ use hedgerow_wire::message::{
     BatchGet, BatchGetReply, Cancel, CheckAndMutate, CheckAndSet, CheckReply, CreateOptions, CreateTable, DropTable,
     FullData, FullKey, GetReply, GetScanner, Incr, IncrReply, KeyValue, ListNodesReply, ListTables, ListTablesReply,
     MultiGet, MultiGetReply, MultiPut, MultiRemove, Mutate, NodeInfo, NodePlace, PartitionConfig, Put, QueryConfig,
-    QueryConfigReply, Scan, ScanReply, TableInfo, UpdateEnvs, UpdateReply,
+    QueryConfigReply, RecallTable, RecallTableReply, Scan, ScanReply, TableInfo, UpdateEnvs, UpdateReply,
 };
 use hedgerow_wire::{
     Address, Body, Extension, Header, HostPort, Method, Reply, ReplyExtension, Text, Tie, call, encode_reply,
@@ -177,6 +177,7 @@ fn bodies() -> Vec<Body> {
             },
         }),
         Body::DropTable(DropTable { app_name: "temp".into(), ..DropTable::default() }),
+        Body::RecallTable(RecallTable { app_id: 2, new_app_name: "temp".into() }),
         Body::ListTables(ListTables { status: 1, pattern: Some("t".into()), match_type: Some(1) }),
         Body::ListNodes(Default::default()),
         Body::ClusterInfo(Default::default()),
@@ -211,7 +212,9 @@ fn replies() -> Vec<(Method, Reply)> {
     let lag = Lag { entries: 7, staleness: Some(Duration::from_millis(1_500)) };
     let table =
         TableInfo { status: 1, app_name: "temp".into(), envs: vec![("k".into(), "v".into())], ..TableInfo::default() };
+    let recalled = RecallTableReply { info: table.clone(), ..RecallTableReply::default() };
     let mut replies = vec![
+        (Method::RecallTable, Reply::RecallTable(recalled)),
         (Method::Get, Reply::Get(GetReply { value: blob("v"), server: server(), ..GetReply::default() })),
         (Method::Put, Reply::Update(UpdateReply { decree: 12, server: server(), ..UpdateReply::default() })),
         (Method::Incr, Reply::Incr(IncrReply { new_value: -4, ..IncrReply::default() })),

@@ -2,8 +2,8 @@
 
 use crate::message::{
     AdminCommand, BatchGet, Cancel, CheckAndMutate, CheckAndSet, ClusterInfo, CommandLine, CreateTable, DropTable,
-    GetScanner, Incr, ListNodes, ListTables, MultiGet, MultiPut, MultiRemove, Negotiation, Put, QueryConfig, Scan,
-    UpdateEnvs,
+    GetScanner, Incr, ListNodes, ListTables, MultiGet, MultiPut, MultiRemove, Negotiation, Put, QueryConfig,
+    RecallTable, Scan, UpdateEnvs,
 };
 use crate::thrift::{Malformed, Reader, put_field, tag};
 use crate::value::Wire;
@@ -128,6 +128,8 @@ methods! {
     CreateTable(CreateTable) = "RPC_CM_CREATE_APP", Admin;
     /// Drops a table.
     DropTable(DropTable) = "RPC_CM_DROP_APP", Admin;
+    /// Puts a dropped table back into use.
+    RecallTable(RecallTable) = "RPC_CM_RECALL_APP", Admin;
     /// Lists tables.
     ListTables(ListTables) = "RPC_CM_LIST_APPS", Admin;
     /// Lists nodes.

@@ -8,7 +8,8 @@ use crate::header::ReplyExtension;
 use crate::message::{
     AdminCommandReply, BatchGetReply, CheckReply, ClusterInfoReply, CommandLineReply, CountReply, CreateTableReply,
     DropTableReply, GetReply, IncrReply, ListNodesReply, ListTablesReply, Message, MultiGetReply, MultiRemoveReply,
-    NegotiationReply, PartitionConfig, QueryConfigReply, ScanReply, TtlReply, UpdateEnvsReply, UpdateReply, message,
+    NegotiationReply, PartitionConfig, QueryConfigReply, RecallTableReply, ScanReply, TtlReply, UpdateEnvsReply,
+    UpdateReply, message,
 };
 use crate::method::Method;
 use crate::request::{REPLY, STRICT};
@@ -92,6 +93,8 @@ replies! {
     CreateTable(CreateTableReply) for CreateTable;
     /// To a drop.
     DropTable(DropTableReply) for DropTable;
+    /// To a recall.
+    RecallTable(RecallTableReply) for RecallTable;
     /// To a listing of tables.
     ListTables(ListTablesReply) for ListTables;
     /// To a listing of nodes.
@@ -253,6 +256,7 @@ impl Reply {
             }
             Method::CreateTable => Self::CreateTable(CreateTableReply { err, ..CreateTableReply::default() }),
             Method::DropTable => Self::DropTable(DropTableReply { err }),
+            Method::RecallTable => Self::RecallTable(RecallTableReply { err, ..RecallTableReply::default() }),
             Method::ListTables => {
                 Self::ListTables(ListTablesReply { err, hint: Some(message.into()), ..ListTablesReply::default() })
             }

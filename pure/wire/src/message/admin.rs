@@ -107,7 +107,7 @@ message! {
     pub struct DropOptions {
         /// A missing table is success.
         1 => success_if_not_exist: bool,
-        /// How long to keep the data.
+        /// How long to keep the table so that it can be recalled; absent, 0 and less = as long as the cluster does.
         2 => reserve_seconds: Option<i64>,
     }
 
@@ -115,6 +115,22 @@ message! {
     pub struct DropTableReply {
         /// How it went.
         1 => err: ErrorName,
+    }
+
+    /// Puts a dropped table that is kept back into use.
+    pub struct RecallTable {
+        /// Its id.
+        1 => app_id: i32,
+        /// Its name from now on; empty = the one that it had.
+        2 => new_app_name: Text,
+    }
+
+    /// Reply to a recall.
+    pub struct RecallTableReply {
+        /// How it went.
+        1 => err: ErrorName,
+        /// The table.
+        2 => info: TableInfo,
     }
 
     /// Lists tables.

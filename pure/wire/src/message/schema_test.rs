@@ -55,6 +55,8 @@ CreateTableReply: 1:err 12, 2:appid 8
 DropTable: 1:app_name 11, 2:options 12
 DropOptions: 1:success_if_not_exist 2, 2:reserve_seconds 10
 DropTableReply: 1:err 12
+RecallTable: 1:app_id 8, 2:new_app_name 11
+RecallTableReply: 1:err 12, 2:info 12
 ListTables: 1:status 8, 2:pattern 11, 3:match_type 8
 ListTablesReply: 1:err 12, 2:infos 15, 3:hint 11
 TableInfo: 1:status 8, 2:app_type 11, 3:app_name 11, 4:app_id 8, 5:partition_count 8, 6:envs 13, 7:is_stateful 2, \
@@ -95,7 +97,8 @@ fn every_field_has_the_id_and_the_type_that_clients_expect() {
         Put UpdateReply GetReply TtlReply CountReply KeyValue MultiPut MultiRemove MultiRemoveReply MultiGet
         MultiGetReply FullKey BatchGet FullData BatchGetReply Incr IncrReply CheckAndSet Mutate CheckAndMutate
         CheckReply GetScanner Scan ScanReply QueryConfig QueryConfigReply PartitionConfig NodePlace CreateTable
-        CreateOptions CreateTableReply DropTable DropOptions DropTableReply ListTables ListTablesReply TableInfo ListNodes
+        CreateOptions CreateTableReply DropTable DropOptions DropTableReply RecallTable RecallTableReply ListTables
+        ListTablesReply TableInfo ListNodes
         ListNodesReply NodeInfo ClusterInfo ClusterInfoReply UpdateEnvs UpdateEnvsReply Negotiation NegotiationReply
         AdminCommand AdminCommandReply Cancel ReplyExtension Detail
     );

@@ -110,6 +110,7 @@ pub fn operation(body: &Body, table: TableKind) -> Result<Operation, Denied> {
         Body::QueryConfig(_)
         | Body::CreateTable(_)
         | Body::DropTable(_)
+        | Body::RecallTable(_)
         | Body::ListTables(_)
         | Body::ListNodes(_)
         | Body::ClusterInfo(_)
