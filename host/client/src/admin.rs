@@ -50,6 +50,44 @@ impl Default for TableSpec {
     }
 }
 
+/// How long a dropped table is kept, so that it can be recalled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reserve {
+    /// As long as the cluster is set to: `drop.reserve_seconds`, seven days by default.
+    #[default]
+    ByDefault,
+    /// So many seconds; 0 = it is removed at once, and its room is free.
+    Seconds(u64),
+}
+
+/// A table that is dropped and kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DroppedTable {
+    /// Its number, by which it is recalled.
+    pub id: u64,
+    /// The name that it had.
+    pub name: String,
+    /// How its keys are spread.
+    pub kind: TableKind,
+    /// Number of partitions.
+    pub partition_count: u64,
+    /// Replicas of each.
+    pub replica_count: u64,
+    /// When it was dropped, unix seconds.
+    pub dropped_unix_seconds: u64,
+    /// When it is removed for good, unix seconds.
+    pub kept_until_unix_seconds: u64,
+}
+
+/// What became of a table that was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Its number, by which it is recalled.
+    pub id: u64,
+    /// When it is removed for good, unix seconds.
+    pub until_unix_seconds: u64,
+}
+
 /// One table of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSummary {
@@ -102,15 +140,37 @@ impl Client {
         Ok(answer["created"].as_u64().unwrap_or(0))
     }
 
-    /// Drops a table with all its data. With `if_exists` a missing table is no error.
-    pub async fn drop_table(&self, name: &str, if_exists: bool) -> Result<()> {
-        let argument = json!({ "name": name, "if_exists": if_exists });
+    /// Drops a table. With `if_exists` a missing table is no error. It is kept as `reserve` says, and can be recalled
+    /// meanwhile; `None` = it is gone, or there was none.
+    pub async fn drop_table(&self, name: &str, if_exists: bool, reserve: Reserve) -> Result<Option<Kept>> {
+        let mut argument = json!({ "name": name, "if_exists": if_exists });
+        if let Reserve::Seconds(seconds) = reserve {
+            argument["reserve_seconds"] = json!(seconds);
+        }
         let result = self.command("drop_table", &argument, if_exists).await;
         self.forget(name);
-        result.map(|_| ())
+        let answer = result?;
+        let kept = |id| Kept { id, until_unix_seconds: answer["kept_until_unix_seconds"].as_u64().unwrap_or(0) };
+        Ok(answer["kept"].as_u64().map(kept))
     }
 
-    /// All tables, by name.
+    /// Puts a dropped table that is kept back into use, as `name` or under the name that it had. Returns its name.
+    pub async fn recall_table(&self, id: u64, name: Option<&str>) -> Result<String> {
+        let answer = self.command("recall_table", &json!({ "id": id, "name": name }), false).await?;
+        let name = answer["name"].as_str().unwrap_or_default().to_owned();
+        self.forget(&name);
+        Routes::open(self.cluster.clone(), &name, now() + self.admin_timeout()).await?;
+        Ok(name)
+    }
+
+    /// The tables that are dropped and kept, by number.
+    pub async fn dropped_tables(&self) -> Result<Vec<DroppedTable>> {
+        let status = self.command("status", &json!({}), true).await?;
+        let tables = status["dropped_tables"].as_array().map_or(&[][..], Vec::as_slice);
+        Ok(tables.iter().map(to_dropped).collect())
+    }
+
+    /// All tables that are not dropped, by name.
     pub async fn list_tables(&self) -> Result<Vec<TableSummary>> {
         let status = self.command("status", &json!({}), true).await?;
         let tables = status["tables"].as_array().map_or(&[][..], Vec::as_slice);
@@ -220,13 +280,30 @@ impl Client {
     }
 }
 
+fn to_dropped(table: &Value) -> DroppedTable {
+    let number = |name: &str| table[name].as_u64().unwrap_or(0);
+    DroppedTable {
+        id: number("id"),
+        name: table["name"].as_str().unwrap_or_default().to_owned(),
+        kind: kind_of(table),
+        partition_count: number("partition_count"),
+        replica_count: number("replica_count"),
+        dropped_unix_seconds: number("dropped_unix_seconds"),
+        kept_until_unix_seconds: number("kept_until_unix_seconds"),
+    }
+}
+
+fn kind_of(table: &Value) -> TableKind {
+    if table["kind"] == "ordered" { TableKind::Ordered } else { TableKind::Hash }
+}
+
 fn to_summary(table: &Value) -> TableSummary {
     let number = |name: &str| table[name].as_u64().unwrap_or(0);
     let options = table["options"].as_object().into_iter().flatten();
     TableSummary {
         id: number("id"),
         name: table["name"].as_str().unwrap_or_default().to_owned(),
-        kind: if table["kind"] == "ordered" { TableKind::Ordered } else { TableKind::Hash },
+        kind: kind_of(table),
         partition_count: number("partition_count"),
         replica_count: number("replica_count"),
         is_available: table["state"] != "creating",

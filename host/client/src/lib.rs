@@ -155,7 +155,7 @@ mod session;
 mod table;
 mod types;
 
-pub use admin::{NodeSummary, TableSpec, TableSummary};
+pub use admin::{DroppedTable, Kept, NodeSummary, Reserve, TableSpec, TableSummary};
 pub use client::Client;
 pub use error::{Error, ErrorKind, Result};
 pub use hedgerow_hedge::{

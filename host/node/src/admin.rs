@@ -6,7 +6,8 @@
 //! | command | argument | who runs it |
 //! |---|---|---|
 //! | `create_table` | `name`, `kind`, `partition_count`, `replica_count`, `options`, `if_not_exists`, `split_keys` (hex), `may_repeat` | metadata leader |
-//! | `drop_table` | `name`, `if_exists` | metadata leader |
+//! | `drop_table` | `name`, `if_exists`, `reserve_seconds` (absent = the setting, 0 = removed at once) | metadata leader |
+//! | `recall_table` | `id`, `name` (absent = the one that it had) | metadata leader |
 //! | `set_options`, `delete_options`, `clear_options` | `name` and `options`, `keys` or `prefix` | metadata leader |
 //! | `transfer` | `table`, `partition`, `to_node` | leader of the partition |
 //! | `checksum_here` | `table` | every node that hosts it, for `checksum` |
@@ -17,7 +18,7 @@
 //! | `throttle` | none: `{}` | the node that was asked: the tables' limits on extra attempts, what they did, and writes sent on |
 //! | `fault` | [`hedgerow_env::fault::Command`] | the node that was asked, if it was started with faults allowed |
 
-use crate::config::{REPORT_INTERVAL, WAIT_MAX, creation_wait};
+use crate::config::{DROP_RESERVE_SECONDS_MAX, REPORT_INTERVAL, WAIT_MAX, creation_wait};
 use crate::job::{Job, Owner};
 use crate::metadata::Change;
 use crate::node::Node;
@@ -29,7 +30,7 @@ use hedgerow_placement::{Table, TableKind, TableSpec};
 use hedgerow_types::limit::PARTITION_COUNT_MAX;
 use hedgerow_types::op::{Read, ReadReply};
 use hedgerow_types::time::expiry_seconds;
-use hedgerow_types::{GroupId, Instant, NodeId, Refusal};
+use hedgerow_types::{GroupId, Instant, NodeId, Refusal, TableId};
 use hedgerow_wire::reply::{Detail, Failure};
 use hedgerow_wire::{ErrorName, Reply, Text};
 use serde::Deserialize;
@@ -113,11 +114,21 @@ struct OfTable {
     #[serde(default)]
     if_exists: bool,
     #[serde(default)]
+    reserve_seconds: Option<u64>,
+    #[serde(default)]
     options: BTreeMap<String, String>,
     #[serde(default)]
     keys: Vec<String>,
     #[serde(default)]
     prefix: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecallTable {
+    id: u32,
+    #[serde(default)]
+    name: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -138,7 +149,10 @@ impl Node {
         let parsed = || parse::<OfTable>(argument);
         let change = match command {
             "create_table" => self.creation(argument),
-            "drop_table" => parsed().map(|it| Change::DropTable { name: it.name, if_exists: it.if_exists }),
+            "drop_table" => parsed().and_then(|it| self.drop_of(it)),
+            "recall_table" => {
+                parse::<RecallTable>(argument).map(|it| Change::RecallTable { id: TableId(it.id), name: it.name })
+            }
             "set_options" => parsed().map(|it| Change::SetOptions { name: it.name, options: it.options }),
             "delete_options" => parsed().map(|it| Change::DeleteOptions { name: it.name, keys: it.keys }),
             "clear_options" => parsed().map(|it| Change::ClearOptions { name: it.name, prefix: it.prefix }),
@@ -168,8 +182,8 @@ impl Node {
                 return self.answer_admin(asker, answer);
             }
             _ => Err(Refusal::Invalid(format!(
-                "there is no command {command:?}; there are create_table, drop_table, set_options, delete_options, \
-                 clear_options, transfer, status, describe, checksum, reads, slow, throttle, \
+                "there is no command {command:?}; there are create_table, drop_table, recall_table, set_options, \
+                 delete_options, clear_options, transfer, status, describe, checksum, reads, slow, throttle, \
                  throttle_table and fault"
             ))),
         };
@@ -221,6 +235,16 @@ impl Node {
             split_keys: create.split_keys.iter().map(|key| from_hex(key)).collect::<Result<_, _>>()?,
         };
         Ok(Change::CreateTable { spec, may_repeat: create.may_repeat })
+    }
+
+    fn drop_of(&self, argument: OfTable) -> Result<Change, Refusal> {
+        let OfTable { name, if_exists, reserve_seconds, .. } = argument;
+        let reserve_seconds = reserve_seconds.unwrap_or(self.config.drop_reserve_seconds);
+        if reserve_seconds > DROP_RESERVE_SECONDS_MAX {
+            let text = format!("a dropped table is kept for at most {DROP_RESERVE_SECONDS_MAX} seconds (ten years)");
+            return Err(Refusal::Invalid(text));
+        }
+        Ok(Change::DropTable { name, if_exists, reserve_seconds })
     }
 
     fn transfer(&mut self, argument: &str, asker: Asker, now: Now) {

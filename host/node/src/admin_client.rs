@@ -10,8 +10,8 @@ use hedgerow_placement::{Partition, Table, TableKind, TableState};
 use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId};
 use hedgerow_wire::message::{
     APP_TYPE, AdminCommandReply, ClusterInfoReply, CommandLineReply, CreateTable, CreateTableReply, ListNodesReply,
-    ListTables, ListTablesReply, NodeInfo, NodePlace, PartitionConfig, QueryConfig, QueryConfigReply, TableInfo,
-    UpdateEnvs, app_status, env_operation, match_type, node_status,
+    ListTables, ListTablesReply, NodeInfo, NodePlace, PartitionConfig, QueryConfig, QueryConfigReply, RecallTableReply,
+    TableInfo, UpdateEnvs, app_status, env_operation, match_type, node_status,
 };
 use hedgerow_wire::value::Binary;
 use hedgerow_wire::{Address, Body, ErrorName, HostPort, Method, PartitionId, PlainAddress, Reply, Text};
@@ -36,9 +36,17 @@ impl Node {
                 self.run_admin("create_table", &argument.to_string(), asker(caller), now);
             }
             Body::DropTable(drop) => {
-                let argument =
-                    json!({ "name": drop.app_name.as_str(), "if_exists": drop.options.success_if_not_exist });
+                let argument = json!({
+                    "name": drop.app_name.as_str(),
+                    "if_exists": drop.options.success_if_not_exist,
+                    "reserve_seconds": drop.options.reserve_seconds.filter(|seconds| *seconds > 0),
+                });
                 self.run_admin("drop_table", &argument.to_string(), asker(caller), now);
+            }
+            Body::RecallTable(recall) => {
+                let name = Some(recall.new_app_name.as_str()).filter(|name| !name.is_empty());
+                let argument = json!({ "id": recall.app_id.max(0), "name": name });
+                self.run_admin("recall_table", &argument.to_string(), asker(caller), now);
             }
             Body::UpdateEnvs(update) => match options_command(&update) {
                 Ok((command, argument)) => self.run_admin(command, &argument.to_string(), asker(caller), now),
@@ -306,7 +314,11 @@ fn options_command(update: &UpdateEnvs) -> Result<(&'static str, Value), Refusal
 
 fn table_info(table: &Table) -> TableInfo {
     TableInfo {
-        status: if table.state == TableState::Available { app_status::AVAILABLE } else { app_status::CREATING },
+        status: match (table.dropped, table.state) {
+            (Some(_), _) => app_status::DROPPED,
+            (None, TableState::Available) => app_status::AVAILABLE,
+            (None, TableState::Creating) => app_status::CREATING,
+        },
         app_type: Text::from_static(APP_TYPE),
         app_name: Text::from(table.name.as_str()),
         app_id: table.id.0 as i32,
@@ -315,6 +327,40 @@ fn table_info(table: &Table) -> TableInfo {
         is_stateful: true,
         max_replica_count: table.replica_count as i32,
         create_second: table.created_unix_seconds as i64,
+        drop_second: table.dropped.map_or(0, |dropped| dropped.at_unix_seconds as i64),
+        expire_second: table.dropped.map_or(0, |dropped| dropped.until_unix_seconds as i64),
+        init_partition_count: -1,
+        ..TableInfo::default()
+    }
+}
+
+/// What a recall answers.
+pub(crate) fn recalled(table: &Table) -> Value {
+    json!({
+        "recalled": table.id.0,
+        "name": table.name,
+        "partition_count": table.partitions.len(),
+        "replica_count": table.replica_count,
+        "options": table.options,
+        "created_unix_seconds": table.created_unix_seconds,
+    })
+}
+
+/// The same as Pegasus says it.
+fn recalled_info(answer: &Value) -> TableInfo {
+    let number = |name: &str| answer[name].as_i64().unwrap_or(0);
+    let options = answer["options"].as_object().into_iter().flatten();
+    let text = |value: &Value| Text::from(value.as_str().unwrap_or_default());
+    TableInfo {
+        status: app_status::AVAILABLE,
+        app_type: Text::from_static(APP_TYPE),
+        app_name: text(&answer["name"]),
+        app_id: number("recalled") as i32,
+        partition_count: number("partition_count") as i32,
+        envs: options.map(|(key, value)| (Text::from(key.as_str()), text(value))).collect(),
+        is_stateful: true,
+        max_replica_count: number("replica_count") as i32,
+        create_second: number("created_unix_seconds"),
         init_partition_count: -1,
         ..TableInfo::default()
     }
@@ -327,6 +373,7 @@ pub(crate) fn reply_of(method: Method, answer: &Value) -> Reply {
             let appid = answer.get("created").and_then(Value::as_i64).unwrap_or(0) as i32;
             Reply::CreateTable(CreateTableReply { err: ErrorName::Ok, appid })
         }
+        Method::RecallTable => Reply::RecallTable(RecallTableReply { err: ErrorName::Ok, info: recalled_info(answer) }),
         Method::HedgerowAdmin => {
             Reply::HedgerowAdmin(AdminCommandReply { err: ErrorName::Ok, text: Text::from(answer.to_string()) })
         }

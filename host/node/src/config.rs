@@ -51,6 +51,10 @@ pub const GONE_AFTER: Duration = Duration::from_secs(600);
 pub const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 /// Default of [`Config::log_retained_bytes`]. The log's index costs 40 bytes of memory for each entry that is kept.
 pub const LOG_RETAINED_BYTES: u64 = 4 << 30;
+/// Default of [`Config::drop_reserve_seconds`]: Pegasus' seven days.
+pub const DROP_RESERVE_SECONDS: u64 = 7 * 24 * 3_600;
+/// Most seconds for which a dropped table can be kept: ten years.
+pub const DROP_RESERVE_SECONDS_MAX: u64 = 10 * 365 * 24 * 3_600;
 /// Bytes in one piece of a streamed checkpoint.
 pub const SNAPSHOT_CHUNK_SIZE: u64 = 1 << 20;
 /// Default of [`Config::replay_bytes_max`].
@@ -109,6 +113,9 @@ pub struct Config {
     pub slow: SlowLimits,
     /// How far the nodes' wall clocks may differ; from 100 ms to a minute. A clock that is further off does not count.
     pub clock_skew_max: Duration,
+    /// Seconds for which a dropped table is kept if whoever drops it does not say how long; 0 = not at all. What counts is the setting
+    /// of the node that leads the metadata.
+    pub drop_reserve_seconds: u64,
     /// Where randomness comes from: incarnations, election timeouts, ids.
     pub seed: u64,
     /// Safety rules that a test of the tests leaves out.
@@ -142,6 +149,7 @@ impl Config {
             may_fault: false,
             slow: SlowLimits::default(),
             clock_skew_max: CLOCK_SKEW_MAX,
+            drop_reserve_seconds: DROP_RESERVE_SECONDS,
             seed,
             #[cfg(feature = "mutations")]
             mutations: hedgerow_replication::Mutations::default(),

@@ -244,6 +244,7 @@ impl Node {
             directory: directory_of(&self.config.data[log], owner),
             kind,
             range,
+            is_dropped: self.is_kept(owner.group),
             group,
             storage_users: u32::from(load_sessions.is_some()),
             storage: Some(partition),
@@ -297,15 +298,21 @@ impl Node {
         (kind, catalogue.range(group).unwrap_or((Bytes::new(), None)))
     }
 
-    /// A replica that was opened before any catalogue was known has no shape of its own yet.
+    /// A replica that was opened before any catalogue was known has no shape of its own yet, and tables are dropped and recalled.
     fn refresh_shapes(&mut self) {
         let groups: Vec<GroupId> = self.hosted.keys().copied().collect();
         for group in groups {
             let (kind, range) = self.shape_of(group);
+            let is_dropped = self.is_kept(group);
             if let Some(replica) = self.running(group) {
-                (replica.kind, replica.range) = (kind, range);
+                (replica.kind, replica.range, replica.is_dropped) = (kind, range, is_dropped);
             }
         }
+    }
+
+    /// Whether the group's table is dropped and kept.
+    pub(crate) fn is_kept(&self, group: GroupId) -> bool {
+        self.catalogue.as_ref().is_some_and(|catalogue| catalogue.is_kept(group))
     }
 
     fn remove_hosted(&mut self, group: GroupId, now: Now) {

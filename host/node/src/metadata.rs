@@ -13,7 +13,8 @@ use crate::replica::Origin;
 use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_placement::{
-    Catalogue, CatalogueError, Node as NodeEntry, Presence, ReplicaRole, Table, TableSpec, TableState, VERSION_ROW,
+    Catalogue, CatalogueError, Dropped, Node as NodeEntry, Presence, ReplicaRole, Table, TableSpec, TableState,
+    VERSION_ROW,
 };
 use hedgerow_replication::{Role, RoleChange};
 use hedgerow_storage::EngineError;
@@ -57,6 +58,16 @@ pub(crate) enum Change {
     DropTable {
         name: String,
         if_exists: bool,
+        /// How long it is kept; 0 = not at all.
+        reserve_seconds: u64,
+    },
+    RecallTable {
+        id: TableId,
+        name: Option<String>,
+    },
+    /// Dropped tables whose time is over at `unix_seconds` are to go.
+    RemoveOverdue {
+        unix_seconds: u64,
     },
     SetOptions {
         name: String,
@@ -120,6 +131,7 @@ impl Node {
         }
         self.see_to_new_tables(now);
         self.see_to_learners(now);
+        self.see_to_overdue(now);
         self.write_changes(now);
     }
 
@@ -136,6 +148,23 @@ impl Node {
             self.metadata.queue.push_back((Change::ArrangeLearners, Asker::Nobody));
         }
         self.metadata.learners_seen_to = Some(now.instant);
+    }
+
+    /// Dropped tables go for good when their time is over, by the time on which a majority agreed (decision 012): one node's clock
+    /// removes nothing, and without a time (0) nothing is overdue. Of a recall and a removal at the same moment the one that is
+    /// written first counts, as both are changes of the same catalogue.
+    fn see_to_overdue(&mut self, now: Now) {
+        let is_busy = self.metadata.draft.is_some() || !self.metadata.queue.is_empty();
+        let Some(current) = &self.metadata.current else { return };
+        if is_busy {
+            return;
+        }
+        let unix_seconds = now.unix_micros / 1_000_000;
+        let over: Vec<u32> = current.overdue(unix_seconds).map(|table| table.id.0).collect();
+        if !over.is_empty() {
+            tracing::info!(tables = ?over, "the time of dropped tables is over: they are removed");
+            self.metadata.queue.push_back((Change::RemoveOverdue { unix_seconds }, Asker::Nobody));
+        }
     }
 
     /// Who is there. Nobody is gone for good before this node has led the metadata for so long itself.
@@ -266,11 +295,16 @@ impl Node {
                 self.metadata.written_for.push((asker, json!({ "created": table.0 })));
                 continue;
             }
+            if now.unix_micros == 0 && matches!(change, Change::DropTable { reserve_seconds: 1.., .. }) {
+                let text = "the nodes do not agree on the time, by which a dropped table is kept; one that is not kept can be dropped";
+                self.answer_admin(asker, Err(Refusal::NotReady(text.into())));
+                continue;
+            }
             let way = self.way_of(&asker);
             let may_repeat = matches!(change, Change::CreateTable { .. });
             let is_led = |group: GroupId| self.leader_of(group).is_some();
             let next = draft.next_table;
-            match make(&mut draft, change, &presence, is_led, now) {
+            match make(&mut draft, change, &presence, is_led, now.unix_micros / 1_000_000) {
                 Ok(answer) => {
                     if may_repeat && draft.next_table > next {
                         self.metadata.repeatable.insert(TableId(next), (BTreeSet::from([way]), now.instant));
@@ -489,17 +523,29 @@ fn make(
     change: Change,
     presence: &Presence,
     is_led: impl Fn(GroupId) -> bool,
-    now: Now,
+    unix_seconds: u64,
 ) -> Result<Value, CatalogueError> {
     Ok(match change {
         Change::CreateTable { spec, may_repeat: _ } => {
-            let id = draft.create_table_within(spec, presence, now.unix_micros / 1_000_000)?;
+            let id = draft.create_table_within(spec, presence, unix_seconds)?;
             json!({ "created": id.0 })
         }
-        Change::DropTable { name, if_exists } => {
+        Change::DropTable { name, if_exists, reserve_seconds: 0 } => {
             let groups = draft.drop_table(&name, if_exists)?;
             json!({ "dropped_partitions": groups.len() })
         }
+        Change::DropTable { name, if_exists, reserve_seconds } => {
+            let until_unix_seconds = unix_seconds.saturating_add(reserve_seconds);
+            let dropped = Dropped { at_unix_seconds: unix_seconds, until_unix_seconds };
+            let id = draft.drop_and_keep(&name, if_exists, dropped)?;
+            json!({ "kept": id.map(|id| id.0), "kept_until_unix_seconds": id.map(|_| until_unix_seconds) })
+        }
+        Change::RecallTable { id, name } => {
+            draft.recall_table(id, name.as_deref())?;
+            let table = draft.tables.get(&id).ok_or(CatalogueError::NotKept(id))?;
+            crate::admin_client::recalled(table)
+        }
+        Change::RemoveOverdue { unix_seconds } => json!({ "removed": draft.remove_overdue(unix_seconds).len() }),
         Change::SetOptions { name, options } => {
             let options = options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
             json!({ "changed": draft.set_options(&name, options)? })

@@ -334,10 +334,10 @@ impl Node {
         !has_none && self.hosted.values().all(|hosted| !matches!(hosted, Hosted::Starting { .. }))
     }
 
-    /// Whether every partition in the catalogue has a leader that this node knows, and there is a catalogue.
+    /// Whether every partition in the catalogue, those of dropped tables aside, has a leader that this node knows, and there is a catalogue.
     pub fn knows_all_leaders(&self) -> bool {
         let Some(catalogue) = &self.catalogue else { return false };
-        catalogue.groups().all(|(group, _)| self.leader_of(group).is_some())
+        catalogue.groups().all(|(group, _)| catalogue.is_kept(group) || self.leader_of(group).is_some())
     }
 
     pub(crate) fn mark_dirty(&mut self, group: GroupId) {

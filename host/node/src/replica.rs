@@ -68,6 +68,8 @@ pub(crate) struct Replica {
     pub(crate) kind: TableKind,
     /// Storage keys of the partition.
     pub(crate) range: (Bytes, Option<Bytes>),
+    /// Its table is dropped and kept: it takes part in its group, and serves nobody.
+    pub(crate) is_dropped: bool,
     pub(crate) group: Group,
     /// Absent while a received checkpoint is being put in its place; the group is not driven meanwhile.
     pub(crate) storage: Option<Partition>,

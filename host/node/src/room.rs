@@ -240,7 +240,10 @@ impl Node {
             return None;
         }
         let whose = if self.room.is_full(replica.log) { "of the leader" } else { "of most replicas" };
-        Some(Refusal::DiskFull(format!("the disk {whose} has no room for more data; reads and deletes are served")))
+        Some(Refusal::DiskFull(format!(
+            "the disk {whose} has no room for more data; reads and deletes are served, and a table that is dropped with \
+             `--now` frees its room at once"
+        )))
     }
 
     /// Replicas on full disks whose rows should be flushed so that their log can go.

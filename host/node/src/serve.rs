@@ -57,7 +57,7 @@ impl Node {
         let (app_id, partition) = (header.app_id as u32, header.partition_index as u32);
         let group = GroupId { table: TableId(app_id), partition };
         let has_shape = self.catalogue.is_some();
-        let Some(replica) = self.running(group).filter(|_| app_id != 0 && has_shape) else {
+        let Some(replica) = self.running(group).filter(|it| app_id != 0 && has_shape && !it.is_dropped) else {
             let refusal = self.why_not_hosted(group);
             return self.answer_refused(&caller, &refusal);
         };
@@ -142,6 +142,7 @@ impl Node {
         };
         match catalogue.tables.get(&group.table) {
             None => Refusal::NoTable,
+            Some(table) if table.dropped.is_some() => Refusal::NoTable,
             Some(_) if self.hosted.contains_key(&group) => Refusal::NotReady("the replica is starting".into()),
             Some(_) => Refusal::NotHosted,
         }

@@ -16,7 +16,7 @@ impl Node {
         let tables: Vec<&Table> = match (command, name) {
             (_, Some(name)) => vec![catalogue.table_by_name(name).ok_or(Refusal::NoTable)?],
             ("describe", None) => return Err(Refusal::Invalid("describe needs the name of a table".into())),
-            _ => catalogue.tables.values().collect(),
+            _ => catalogue.tables_in_use().collect(),
         };
         let tables: Vec<Value> = tables.into_iter().map(|table| self.table_status(table, now)).collect();
         if command == "describe" {
@@ -30,6 +30,7 @@ impl Node {
             "time": self.clock_word(),
             "nodes": self.config.peers.keys().map(|node| self.node_status(*node, now)).collect::<Vec<_>>(),
             "tables": tables,
+            "dropped_tables": catalogue.tables.values().filter_map(dropped_status).collect::<Vec<_>>(),
         }))
     }
 
@@ -38,7 +39,8 @@ impl Node {
         let replicas = report.map_or(&[][..], |report| &report.replicas);
         let is_leader = |replica: &&ReplicaReport| {
             let group = GroupId::from_u64(replica.group);
-            self.confirmed_leader(group, now).is_some_and(|(_, leader)| leader.0 == replica.replica)
+            !self.is_kept(group)
+                && self.confirmed_leader(group, now).is_some_and(|(_, leader)| leader.0 == replica.replica)
         };
         let leaders = replicas.iter().filter(is_leader).count();
         let (slow_score, is_slow) = self.slow_score(node);
@@ -81,7 +83,8 @@ impl Node {
 
     /// The cluster in a few figures: who only wants to know whether all of it serves need not look further.
     fn summary(&self, catalogue: &Catalogue, now: Now) -> Value {
-        let groups: Vec<GroupId> = catalogue.groups().map(|(group, _)| group).collect();
+        let groups: Vec<GroupId> =
+            catalogue.groups().map(|(group, _)| group).filter(|group| !catalogue.is_kept(*group)).collect();
         let without_leader = groups.iter().filter(|group| self.confirmed_leader(**group, now).is_none()).count();
         json!({
             "nodes": self.config.peers.len(),
@@ -99,7 +102,7 @@ impl Node {
         json!({
             "id": table.id.0,
             "name": table.name,
-            "kind": match table.kind { TableKind::Hash => "hash", TableKind::Ordered => "ordered" },
+            "kind": kind_name(table.kind),
             "state": match table.state { TableState::Creating => "creating", TableState::Available => "available" },
             "partition_count": table.partitions.len(),
             "replica_count": table.replica_count,
@@ -175,6 +178,29 @@ impl Node {
         // Reports are in the order of the groups.
         let place = report.replicas.binary_search_by_key(&group.to_u64(), |one| one.group).ok()?;
         Some(&report.replicas[place]).filter(|one| one.replica == replica)
+    }
+}
+
+/// A table that is dropped and kept.
+fn dropped_status(table: &Table) -> Option<Value> {
+    let dropped = table.dropped?;
+    Some(json!({
+        "id": table.id.0,
+        "name": table.name,
+        "kind": kind_name(table.kind),
+        "partition_count": table.partitions.len(),
+        "replica_count": table.replica_count,
+        "options": table.options,
+        "created_unix_seconds": table.created_unix_seconds,
+        "dropped_unix_seconds": dropped.at_unix_seconds,
+        "kept_until_unix_seconds": dropped.until_unix_seconds,
+    }))
+}
+
+const fn kind_name(kind: TableKind) -> &'static str {
+    match kind {
+        TableKind::Hash => "hash",
+        TableKind::Ordered => "ordered",
     }
 }
 

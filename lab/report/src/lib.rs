@@ -22,4 +22,4 @@ pub use histogram::{merge_histograms, read_histogram, write_histogram};
 pub use page::page;
 pub use plot::{Act, Tradeoff, draw_acts};
 pub use schema::*;
-pub use time::utc_now;
+pub use time::{rfc3339, utc_now};

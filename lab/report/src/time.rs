@@ -11,8 +11,8 @@ pub fn utc_now() -> String {
     rfc3339(since_epoch.as_secs())
 }
 
-/// The second of the Unix era `seconds` in RFC 3339.
-fn rfc3339(seconds: u64) -> String {
+/// The second of the Unix era `seconds`, UTC, in RFC 3339.
+pub fn rfc3339(seconds: u64) -> String {
     let (year, month, day) = date(seconds / SECONDS_PER_DAY);
     let second = seconds % SECONDS_PER_DAY;
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)

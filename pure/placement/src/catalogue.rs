@@ -85,12 +85,22 @@ impl Catalogue {
         })
     }
 
-    /// The table called `name`.
+    /// The table called `name`. A dropped one is not found.
     pub fn table_by_name(&self, name: &str) -> Option<&Table> {
-        self.tables.values().find(|table| table.name == name)
+        self.tables_in_use().find(|table| table.name == name)
     }
 
-    /// Whether `group` belonged to a table that was dropped. False for a group that this catalogue has never heard of,
+    /// The tables that are not dropped, by id.
+    pub fn tables_in_use(&self) -> impl Iterator<Item = &Table> {
+        self.tables.values().filter(|table| table.dropped.is_none())
+    }
+
+    /// Whether `group` belongs to a table that is dropped and kept: nobody is served from it.
+    pub fn is_kept(&self, group: GroupId) -> bool {
+        self.tables.get(&group.table).is_some_and(|table| table.dropped.is_some())
+    }
+
+    /// Whether `group` belonged to a table that was dropped and is not kept any more. False for a group that this catalogue has never heard of,
     /// which a newer one may know: its data must not be deleted.
     pub fn was_dropped(&self, group: GroupId) -> bool {
         group != GroupId::META && group.table.0 < self.next_table && !self.tables.contains_key(&group.table)
@@ -113,7 +123,8 @@ impl Catalogue {
             ensure(table.id == *id && id.0 != 0 && id.0 < self.next_table, || {
                 format!("table id {} is not allowed", id.0)
             })?;
-            ensure(names.insert(&table.name), || format!("two tables are called {:?}", table.name))?;
+            let is_alone = table.dropped.is_some() || names.insert(&table.name);
+            ensure(is_alone, || format!("two tables are called {:?}", table.name))?;
             table.check()?;
         }
         for (group, partition) in self.groups() {

@@ -8,7 +8,7 @@ use crate::learner::Presence;
 use crate::limit::{
     ADDRESS_SIZE_MAX, LABEL_COUNT_MAX, LABEL_SIZE_MAX, NODE_COUNT_MAX, READ_REPLICA_COUNT_MAX, SPLIT_KEYS_SIZE_MAX,
 };
-use crate::model::{Node, Partition, Replica, ReplicaRole, Table, TableKind, TableSpec, TableState};
+use crate::model::{Dropped, Node, Partition, Replica, ReplicaRole, Table, TableKind, TableSpec, TableState};
 use crate::option::{self, Settings};
 use crate::spread::{NoRoom, Spread, is_placeable};
 use hedgerow_types::limit::{
@@ -63,14 +63,15 @@ impl Catalogue {
         }
         let TableSpec { name, kind, replica_count, options, .. } = spec;
         let (state, created_unix_seconds) = (TableState::Creating, unix_seconds);
-        let table = Table { id, name, kind, replica_count, options, partitions, state, created_unix_seconds };
+        let dropped = None;
+        let table = Table { id, name, kind, replica_count, options, partitions, state, created_unix_seconds, dropped };
         self.tables.insert(id, table);
         self.next_table += 1;
         self.version += 1;
         Ok(id)
     }
 
-    /// Drops a table and returns the groups that it had. With `if_exists`, no table is success without a change.
+    /// Drops a table for good and returns the groups that it had. With `if_exists`, no table is success without a change.
     pub fn drop_table(&mut self, name: &str, if_exists: bool) -> Result<Vec<GroupId>, CatalogueError> {
         let Some(id) = self.table_by_name(name).map(|table| table.id) else {
             return if if_exists { Ok(Vec::new()) } else { Err(CatalogueError::NoTable(name.to_owned())) };
@@ -78,6 +79,59 @@ impl Catalogue {
         let partition_count = self.tables.remove(&id).map_or(0, |table| table.partitions.len() as u32);
         self.version += 1;
         Ok((0..partition_count).map(|partition| GroupId { table: id, partition }).collect())
+    }
+
+    /// Drops a table and keeps it as `dropped` says. Returns its id. With `if_exists`, no table is success without a change.
+    ///
+    /// The replicas of a kept table stay in the catalogue and go on as members of their groups, so that what was acknowledged is as
+    /// safe as in any other table: nodes that restart find it, lost replicas are replaced, logs are cut as always. What its
+    /// leaders took before they heard of the drop commits and is there after a recall, and so is what is known of writes that are
+    /// repeated. The drop, the recall and the removal are changes of one catalogue that is written with a condition on its version,
+    /// so that they happen in one order.
+    pub fn drop_and_keep(
+        &mut self,
+        name: &str,
+        if_exists: bool,
+        dropped: Dropped,
+    ) -> Result<Option<TableId>, CatalogueError> {
+        let Some(table) = self.tables.values_mut().find(|table| table.name == name && table.dropped.is_none()) else {
+            return if if_exists { Ok(None) } else { Err(CatalogueError::NoTable(name.to_owned())) };
+        };
+        table.dropped = Some(dropped);
+        self.version += 1;
+        Ok(Some(table.id))
+    }
+
+    /// Puts a dropped table that is kept back into use, under its old name or another.
+    pub fn recall_table(&mut self, id: TableId, name: Option<&str>) -> Result<(), CatalogueError> {
+        let table = self.tables.get(&id).ok_or(CatalogueError::NotKept(id))?;
+        if table.dropped.is_none() {
+            return Err(CatalogueError::TableExists(table.name.clone()));
+        }
+        let name = name.unwrap_or(&table.name).to_owned();
+        check_name(&name)?;
+        if let Some(other) = self.table_by_name(&name) {
+            return Err(CatalogueError::NameTaken { name, id: other.id });
+        }
+        self.tables.entry(id).and_modify(|table| (table.name, table.dropped) = (name, None));
+        self.version += 1;
+        Ok(())
+    }
+
+    /// The dropped tables whose time is over at `unix_seconds`.
+    pub fn overdue(&self, unix_seconds: u64) -> impl Iterator<Item = &Table> {
+        let is_over = move |dropped: &Dropped| dropped.until_unix_seconds <= unix_seconds;
+        self.tables.values().filter(move |table| table.dropped.as_ref().is_some_and(is_over))
+    }
+
+    /// Removes the dropped tables whose time is over at `unix_seconds` for good, and returns their ids.
+    pub fn remove_overdue(&mut self, unix_seconds: u64) -> Vec<TableId> {
+        let over: Vec<TableId> = self.overdue(unix_seconds).map(|table| table.id).collect();
+        if !over.is_empty() {
+            self.tables.retain(|id, _| !over.contains(id));
+            self.version += 1;
+        }
+        over
     }
 
     /// Sets one option. Returns whether that changed anything.
@@ -186,7 +240,7 @@ impl Catalogue {
         name: &str,
         change: impl FnOnce(&mut BTreeMap<String, String>) -> Result<(), CatalogueError>,
     ) -> Result<bool, CatalogueError> {
-        let table = self.tables.values_mut().find(|table| table.name == name);
+        let table = self.tables.values_mut().find(|table| table.name == name && table.dropped.is_none());
         let table = table.ok_or_else(|| CatalogueError::NoTable(name.to_owned()))?;
         let mut options = table.options.clone();
         change(&mut options)?;

@@ -1,6 +1,6 @@
 //! Why a change of the catalogue is refused, and why stored rows are not a catalogue.
 
-use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId};
+use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId, TableId};
 
 /// A request that cannot be done. The catalogue is unchanged. Nothing here goes away by sending the same request again,
 /// except [`CatalogueError::ReplicaCount`] when more nodes come alive and [`CatalogueError::ReadReplicaCount`] when the
@@ -25,8 +25,19 @@ pub enum CatalogueError {
         /// What the existing table is like.
         exists: String,
     },
+    /// No dropped table with the id is kept, nor is one in use.
+    #[error("table {} is not there: it was never made, or its time after the drop is over", .0.0)]
+    NotKept(TableId),
+    /// A dropped table cannot be recalled by a name that another one has.
+    #[error("table {} is called {name:?}: recall under another name", id.0)]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Who has it.
+        id: TableId,
+    },
     /// The cluster has as many tables as it may.
-    #[error("the cluster has {0} tables, which is the limit")]
+    #[error("the cluster has {0} tables, dropped ones that are kept included, which is the limit")]
     TooManyTables(usize),
     /// The number of partitions is not allowed.
     #[error("{count} partitions are not allowed: {rule}")]
@@ -133,10 +144,11 @@ pub enum CatalogueError {
 impl From<CatalogueError> for Refusal {
     fn from(error: CatalogueError) -> Self {
         match error {
-            CatalogueError::NoTable(_) => Self::NoTable,
+            CatalogueError::NoTable(_) | CatalogueError::NotKept(_) => Self::NoTable,
             CatalogueError::TableExists(_) => Self::TableExists,
             CatalogueError::TableName(_)
             | CatalogueError::TableDiffers { .. }
+            | CatalogueError::NameTaken { .. }
             | CatalogueError::TooManyTables(_)
             | CatalogueError::PartitionCount { .. }
             | CatalogueError::ReplicaCount { .. }

@@ -34,7 +34,7 @@ pub use clock::{CLOCK_SKEW_MAX, Clock, ClockRow, ClockWord};
 pub use error::{CatalogueError, RowError};
 pub use learner::Presence;
 pub use life::{Life, RETIRED_MAX, Verdict, judge};
-pub use model::{Node, Partition, Replica, ReplicaRole, Table, TableKind, TableSpec, TableState};
+pub use model::{Dropped, Node, Partition, Replica, ReplicaRole, Table, TableKind, TableSpec, TableState};
 pub use option::Settings;
 pub use row::VERSION_ROW;
 pub use slow::{SCORE_MAX, SCORE_MIN, SCORE_RECOVERED, SCORE_SLOW, SlowLimits, SlowRow, SlowScores};

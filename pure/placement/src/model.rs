@@ -47,8 +47,9 @@ pub enum TableKind {
     Ordered,
 }
 
-/// Where a table is in its life. A dropped table is simply absent, and its id is never used again: a replica of a table
-/// whose id is below [`crate::Catalogue::next_table`] and that the catalogue does not hold was dropped.
+/// Whether a table serves. One that is dropped has [`Table::dropped`] while it is kept; after that it is simply absent, and its
+/// id is never used again: a replica of a table whose id is below [`crate::Catalogue::next_table`] and that the catalogue does
+/// not hold was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TableState {
@@ -58,12 +59,23 @@ pub enum TableState {
     Available,
 }
 
+/// That a table was dropped and is kept for a while, so that it can be recalled. Nobody is served from it and its name is free;
+/// its replicas stay as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dropped {
+    /// When it was dropped, seconds since 1970.
+    pub at_unix_seconds: u64,
+    /// When it is removed for good, seconds since 1970.
+    pub until_unix_seconds: u64,
+}
+
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     /// Its id, never reused.
     pub id: TableId,
-    /// Its name, unique in the cluster.
+    /// Its name, unique among the tables that are not dropped.
     pub name: String,
     /// How keys find their partition.
     pub kind: TableKind,
@@ -77,6 +89,8 @@ pub struct Table {
     pub state: TableState,
     /// When it was created, seconds since 1970, by the clock of the metadata leader.
     pub created_unix_seconds: u64,
+    /// Absent: it is in use.
+    pub dropped: Option<Dropped>,
 }
 
 /// One partition: its lower bound and who keeps it.

@@ -15,7 +15,7 @@
 
 use crate::catalogue::Catalogue;
 use crate::error::RowError;
-use crate::model::{Node, Partition, Replica, ReplicaRole, Table, TableKind, TableState};
+use crate::model::{Dropped, Node, Partition, Replica, ReplicaRole, Table, TableKind, TableState};
 use bytes::Bytes;
 use hedgerow_types::op::{Check, Mutation, Write};
 use hedgerow_types::{Incarnation, NodeId, ReplicaId, TableId};
@@ -265,16 +265,18 @@ struct StoredTable {
     options: BTreeMap<String, String>,
     state: TableState,
     created_unix_seconds: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dropped: Option<Dropped>,
     hosts: Vec<Host>,
     partitions: Vec<StoredPartition>,
 }
 
 impl StoredTable {
     fn restore(self, id: TableId) -> Result<Table, &'static str> {
-        let Self { name, kind, replica_count, options, state, created_unix_seconds, .. } = self;
+        let Self { name, kind, replica_count, options, state, created_unix_seconds, dropped, .. } = self;
         let restored = self.partitions.into_iter().map(|partition| partition.restore(&self.hosts));
         let partitions = restored.collect::<Result<_, _>>()?;
-        Ok(Table { id, name, kind, replica_count, options, partitions, state, created_unix_seconds })
+        Ok(Table { id, name, kind, replica_count, options, partitions, state, created_unix_seconds, dropped })
     }
 }
 
@@ -287,6 +289,7 @@ fn encode_table(table: &Table) -> Bytes {
         options: table.options.clone(),
         state: table.state,
         created_unix_seconds: table.created_unix_seconds,
+        dropped: table.dropped,
         partitions: table.partitions.iter().map(|partition| StoredPartition::of(partition, &hosts)).collect(),
         hosts,
     })

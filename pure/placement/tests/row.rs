@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use hedgerow_placement::limit::READ_REPLICA_COUNT_MAX;
 use hedgerow_placement::{
-    Catalogue, Node, Partition, Presence, Replica, ReplicaRole, RowError, TableKind, TableSpec, TableState, VERSION_ROW,
+    Catalogue, Dropped, Node, Partition, Presence, Replica, ReplicaRole, RowError, TableKind, TableSpec, TableState,
+    VERSION_ROW,
 };
 use hedgerow_types::op::{Mutation, Write};
 use hedgerow_types::{GroupId, Incarnation, NodeId, ReplicaId, TableId};
@@ -111,6 +112,27 @@ fn the_stored_form_is_fixed() {
     assert_eq!(log.partitions[1].start, b"m\xff");
 }
 
+/// A row as it stands on disks since dropped tables are kept. Rows of tables in use have not changed.
+#[test]
+fn p10_the_stored_form_of_a_dropped_table_is_fixed() {
+    let mut catalogue = full();
+    let dropped = Dropped { at_unix_seconds: 1_700_000_002, until_unix_seconds: 1_700_604_802 };
+    assert_eq!(catalogue.drop_and_keep("users", false, dropped), Ok(Some(TableId(1))));
+    let rows = catalogue.rows();
+    let row = str::from_utf8(&rows[&b"table/0000000001"[..]]).unwrap();
+    let stored = r#""created_unix_seconds":1700000000,"dropped":{"at_unix_seconds":1700000002,"until_unix_seconds":1700604802},"#;
+    assert!(row.contains(stored), "{row}");
+    assert_eq!(Catalogue::from_rows(&rows).unwrap().tables[&TableId(1)].dropped, Some(dropped));
+    // Its name is free: another table in use may have it, and two that are dropped.
+    let alive: BTreeSet<NodeId> = catalogue.nodes.keys().copied().collect();
+    for _ in 0..2 {
+        catalogue.create_table(TableSpec::hash("users", 2, 3), &alive, 0).unwrap();
+        assert_eq!(Catalogue::from_rows(&catalogue.rows()).as_ref(), Ok(&catalogue));
+        catalogue.drop_and_keep("users", false, dropped).unwrap();
+    }
+    assert_eq!(Catalogue::from_rows(&catalogue.rows()), Ok(catalogue));
+}
+
 #[test]
 fn a_later_format_is_refused_by_its_number() {
     let mut rows = full().rows();
@@ -205,7 +227,7 @@ fn the_largest_table_has_a_row_below_1500_kb() {
 
 proptest! {
     #[test]
-    fn every_change_can_be_written_and_read(steps in proptest::collection::vec((0u8..9, 0u16..5, any::<u8>()), 1..30)) {
+    fn every_change_can_be_written_and_read(steps in proptest::collection::vec((0u8..12, 0u16..5, any::<u8>()), 1..30)) {
         let mut catalogue = full();
         let mut rows = catalogue.rows();
         for (kind, which, value) in steps {
@@ -263,6 +285,12 @@ fn step(catalogue: &mut Catalogue, kind: u8, which: u16, value: u8) {
                 ..Presence::default()
             })
         }
+        8 => {
+            let dropped = Dropped { at_unix_seconds: 0, until_unix_seconds: u64::from(value) };
+            catalogue.drop_and_keep(&name, false, dropped).is_ok()
+        }
+        9 => catalogue.recall_table(TableId(u32::from(which)), (value % 2 == 0).then_some(name.as_str())).is_ok(),
+        10 => !catalogue.remove_overdue(u64::from(value / 2)).is_empty(),
         _ => {
             let joining = |it: &&Replica| matches!(it.role, ReplicaRole::Joining { .. });
             let chosen = catalogue.groups().find_map(|(id, it)| Some((id, it.replicas.iter().find(joining)?.id)));

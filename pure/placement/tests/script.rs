@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "the scripts are files, and rewriting them is asked for by a variable")]
 
-use hedgerow_placement::{Catalogue, Node, Partition, Presence, ReplicaRole, TableKind, TableSpec};
+use hedgerow_placement::{Catalogue, Dropped, Node, Partition, Presence, ReplicaRole, TableKind, TableSpec};
 use hedgerow_types::{GroupId, Incarnation, NodeId, ReplicaId};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -106,6 +106,17 @@ impl State {
             ["drop", name, rest @ ..] => {
                 catalogue.drop_table(name, !rest.is_empty()).map(|groups| format!("{groups:?}"))
             }
+            ["keep", name, at, until, rest @ ..] => {
+                let (at_unix_seconds, until_unix_seconds) = (at.parse().unwrap(), until.parse().unwrap());
+                let dropped = Dropped { at_unix_seconds, until_unix_seconds };
+                catalogue.drop_and_keep(name, !rest.is_empty(), dropped).map(|id| format!("{id:?}"))
+            }
+            ["recall", id, name @ ..] => {
+                let id = hedgerow_types::TableId(id.parse().unwrap());
+                catalogue.recall_table(id, name.first().copied()).map(|()| "recalled".to_owned())
+            }
+            ["remove_overdue", at] => Ok(format!("{:?}", catalogue.remove_overdue(at.parse().unwrap()))),
+            ["kept", of] => Ok(catalogue.is_kept(group(of)).to_string()),
             ["set", name, options @ ..] => {
                 catalogue.set_options(name, options.iter().map(|word| word.split_once('=').unwrap())).map(changed)
             }

@@ -5,6 +5,7 @@ use crate::exit::Exit;
 use crate::output::{columns, print};
 use anyhow::{Context as _, Result};
 use clap::Args;
+use hedgerow_report::rfc3339;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -26,6 +27,8 @@ pub(crate) struct Status {
     pub(crate) summary: Option<Summary>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) tables: Vec<Table>,
+    /// Tables that are dropped and kept.
+    pub(crate) dropped_tables: Vec<DroppedTable>,
     /// On whose word the node that answered knows the time: `agreed`, `held`, `unknown`; empty = not told.
     pub(crate) time: String,
 }
@@ -120,6 +123,16 @@ pub(crate) struct Table {
     pub(crate) partitions: Vec<Partition>,
 }
 
+/// A table that is dropped and kept.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct DroppedTable {
+    id: u64,
+    name: String,
+    partition_count: u64,
+    kept_until_unix_seconds: u64,
+}
+
 /// A partition.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -193,6 +206,10 @@ fn status_text(status: &Status, shows_partitions: bool) -> String {
         let header = ["table", "id", "kind", "state", "partitions", "with leader", "replicas", "not ok", "largest lag"];
         parts.push(columns(&header, &tables));
     }
+    let dropped = status.dropped_tables.iter().map(dropped_row).collect::<Vec<_>>();
+    if !dropped.is_empty() {
+        parts.push(columns(&["dropped table", "id", "partitions", "kept until"], &dropped));
+    }
     let transfers: Vec<_> = status.tables.iter().flat_map(transfer_rows).collect();
     if !transfers.is_empty() {
         let header = ["learning", "partition", "node", "MiB done", "of", "MiB/s", "seconds left"];
@@ -236,6 +253,11 @@ fn time_text(word: &str) -> Option<&'static str> {
         ),
         _ => None,
     }
+}
+
+fn dropped_row(table: &DroppedTable) -> Vec<String> {
+    let DroppedTable { id, name, partition_count, kept_until_unix_seconds } = table;
+    vec![name.clone(), id.to_string(), partition_count.to_string(), rfc3339(*kept_until_unix_seconds)]
 }
 
 fn table_row(table: &Table) -> Vec<String> {
@@ -359,6 +381,15 @@ mod tests {
         let row = text.lines().last().unwrap().split_whitespace().collect::<Vec<_>>();
         assert_eq!(row, ["t", "3", "2", "1.0", "5.0", "2.0", "2"], "{text}");
         assert!(text.contains("seconds left"), "{text}");
+    }
+
+    #[test]
+    fn p10_the_status_shows_dropped_tables_that_still_take_room() {
+        let answer =
+            r#"{"dropped_tables":[{"id":3,"name":"old","partition_count":8,"kept_until_unix_seconds":1795342500}]}"#;
+        let text = status_text(&serde_json::from_str(answer).unwrap(), false);
+        let row: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+        assert_eq!(row, ["old", "3", "8", "2026-11-22T10:15:00Z"], "{text}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `hedgerow table`: create, drop, list, describe, set-option.
+//! `hedgerow table`: create, drop, recall, list, describe, set-option.
 
 use crate::arguments::{ClusterArguments, Output};
 use crate::command::status;
@@ -8,7 +8,8 @@ use crate::output::{columns, print, print_result, say};
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use clap::{Subcommand, ValueEnum};
-use hedgerow_client::{TableKind, TableSpec};
+use hedgerow_client::{DroppedTable, Kept, Reserve, TableKind, TableSpec};
+use hedgerow_report::rfc3339;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -44,16 +45,33 @@ pub(crate) enum TableCommand {
         #[arg(long)]
         if_not_exists: bool,
     },
-    /// Drop a table with all its data.
+    /// Drop a table. It is kept for a while, so that it can be recalled; its name is free at once.
     Drop {
         /// Its name.
         name: String,
         /// A missing table is no error.
         #[arg(long)]
         if_exists: bool,
+        /// How long it is kept: 90s, 30min, 12h, 7d [default: the cluster's drop.reserve_seconds, 7 days].
+        #[arg(long, value_name = "DURATION", value_parser = reserve, conflicts_with = "now")]
+        reserve: Option<u64>,
+        /// Do not keep it: all its data is gone, and its room is free at once.
+        #[arg(long)]
+        now: bool,
+    },
+    /// Put a dropped table back into use, with all its data.
+    Recall {
+        /// Its number, as `table list --dropped` shows it.
+        id: u64,
+        /// Its name from now on [default: the one that it had].
+        name: Option<String>,
     },
     /// List the tables.
-    List,
+    List {
+        /// Those that are dropped and can be recalled.
+        #[arg(long)]
+        dropped: bool,
+    },
     /// Show a table, its partitions and its replicas.
     Describe {
         /// Its name.
@@ -88,6 +106,19 @@ impl From<Kind> for TableKind {
     }
 }
 
+/// Whole seconds, from a number with a unit.
+fn reserve(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u64); 4] = [("min", 60), ("s", 1), ("h", 3_600), ("d", 86_400)];
+    let seconds = UNITS.iter().find_map(|(unit, seconds)| {
+        let number: u64 = text.strip_suffix(unit)?.trim().parse().ok()?;
+        number.checked_mul(*seconds)
+    });
+    let seconds = seconds.ok_or_else(|| {
+        format!("{text:?} is not a duration: a whole number with s, min, h or d behind it is, for example 7d")
+    })?;
+    if seconds == 0 { Err("to keep nothing, say --now".to_owned()) } else { Ok(seconds) }
+}
+
 fn name_and_value(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} has no ="))?;
     Ok((name.to_owned(), value.to_owned()))
@@ -120,12 +151,23 @@ pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Re
             say(&format!("table {name} is ready"));
             print_result(cluster.output, String::new, || json!({ "name": name, "id": id }))?;
         }
-        TableCommand::Drop { name, if_exists } => {
-            client.drop_table(&name, if_exists).await?;
-            say(&format!("table {name} is dropped"));
-            print_result(cluster.output, String::new, || json!({ "name": name }))?;
+        TableCommand::Drop { name, if_exists, reserve, now } => {
+            let reserve = if now { Some(0) } else { reserve };
+            let reserve = reserve.map_or(Reserve::ByDefault, Reserve::Seconds);
+            let kept = client.drop_table(&name, if_exists, reserve).await?;
+            say(&dropped_text(&name, kept));
+            print_result(cluster.output, String::new, || {
+                let (id, until) = (kept.map(|kept| kept.id), kept.map(|kept| kept.until_unix_seconds));
+                json!({ "name": name, "id": id, "kept_until_unix_seconds": until })
+            })?;
         }
-        TableCommand::List => list(&client, cluster.output).await?,
+        TableCommand::Recall { id, name } => {
+            let name = client.recall_table(id, name.as_deref()).await?;
+            say(&format!("table {id} is in use again, as {name}"));
+            print_result(cluster.output, String::new, || json!({ "name": name, "id": id }))?;
+        }
+        TableCommand::List { dropped: true } => list_dropped(&client, cluster.output).await?,
+        TableCommand::List { dropped: false } => list(&client, cluster.output).await?,
         TableCommand::Describe { name } => {
             let answer = client.describe_table(&name).await?;
             let throttled = throttled(&client, &name).await;
@@ -151,19 +193,66 @@ async fn throttled(client: &hedgerow_client::Client, name: &str) -> Option<Value
     serde_json::from_str(&answer).ok()
 }
 
-async fn list(client: &hedgerow_client::Client, output: Output) -> Result<()> {
-    let tables = client.list_tables().await?;
-    let kind = |kind: TableKind| match kind {
+fn dropped_text(name: &str, kept: Option<Kept>) -> String {
+    match kept {
+        Some(Kept { id, until_unix_seconds }) => format!(
+            "table {name} is dropped; it is kept until {}: `hedgerow table recall {id}` puts it back",
+            rfc3339(until_unix_seconds)
+        ),
+        None => format!("table {name} is dropped"),
+    }
+}
+
+const fn kind_name(kind: TableKind) -> &'static str {
+    match kind {
         TableKind::Hash => "hash",
         TableKind::Ordered => "ordered",
+    }
+}
+
+async fn list_dropped(client: &hedgerow_client::Client, output: Output) -> Result<()> {
+    let tables = client.dropped_tables().await?;
+    let text = || {
+        let row = |table: &DroppedTable| {
+            vec![
+                table.name.clone(),
+                table.id.to_string(),
+                kind_name(table.kind).to_owned(),
+                table.partition_count.to_string(),
+                table.replica_count.to_string(),
+                rfc3339(table.dropped_unix_seconds),
+                rfc3339(table.kept_until_unix_seconds),
+            ]
+        };
+        let rows: Vec<_> = tables.iter().map(row).collect();
+        columns(&["table", "id", "kind", "partitions", "replicas", "dropped", "kept until"], &rows)
     };
+    let json = || {
+        let table = |table: &DroppedTable| {
+            json!({
+                "name": table.name,
+                "id": table.id,
+                "kind": kind_name(table.kind),
+                "partition_count": table.partition_count,
+                "replica_count": table.replica_count,
+                "dropped_unix_seconds": table.dropped_unix_seconds,
+                "kept_until_unix_seconds": table.kept_until_unix_seconds,
+            })
+        };
+        Value::Array(tables.iter().map(table).collect())
+    };
+    print_result(output, text, json)
+}
+
+async fn list(client: &hedgerow_client::Client, output: Output) -> Result<()> {
+    let tables = client.list_tables().await?;
     let text = || {
         let row = |table: &hedgerow_client::TableSummary| {
             let state = if table.is_available { "available" } else { "creating" };
             vec![
                 table.name.clone(),
                 table.id.to_string(),
-                kind(table.kind).to_owned(),
+                kind_name(table.kind).to_owned(),
                 table.partition_count.to_string(),
                 table.replica_count.to_string(),
                 state.to_owned(),
@@ -177,7 +266,7 @@ async fn list(client: &hedgerow_client::Client, output: Output) -> Result<()> {
             json!({
                 "name": table.name,
                 "id": table.id,
-                "kind": kind(table.kind),
+                "kind": kind_name(table.kind),
                 "partition_count": table.partition_count,
                 "replica_count": table.replica_count,
                 "state": if table.is_available { "available" } else { "creating" },
@@ -188,4 +277,27 @@ async fn list(client: &hedgerow_client::Client, output: Output) -> Result<()> {
         Value::Array(tables.iter().map(table).collect())
     };
     print_result(output, text, json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p10_a_reserve_is_a_whole_number_with_a_unit() {
+        for (text, seconds) in [("90s", 90), ("30min", 1_800), ("12h", 43_200), ("7d", 604_800)] {
+            assert_eq!(reserve(text), Ok(seconds));
+        }
+        for wrong in ["7", "1.5h", "d", "", "7 weeks", "-1s", "99999999999999999999d"] {
+            assert!(reserve(wrong).unwrap_err().contains("for example 7d"), "{wrong}");
+        }
+        assert!(reserve("0s").unwrap_err().contains("--now"));
+    }
+
+    #[test]
+    fn p10_a_drop_says_until_when_it_can_be_taken_back_and_how() {
+        let text = dropped_text("users", Some(Kept { id: 3, until_unix_seconds: 1_795_342_500 }));
+        assert!(text.contains("until 2026-11-22T10:15:00Z") && text.contains("hedgerow table recall 3"), "{text}");
+        assert_eq!(dropped_text("users", None), "table users is dropped");
+    }
 }

@@ -2,7 +2,7 @@
 //! docs/configuration.md.
 
 use anyhow::{Context, ensure};
-use hedgerow_node::config::LOG_RETAINED_BYTES;
+use hedgerow_node::config::{DROP_RESERVE_SECONDS, DROP_RESERVE_SECONDS_MAX, LOG_RETAINED_BYTES};
 use hedgerow_node::{Config, SlowLimits};
 use hedgerow_storage::RocksSettings;
 use hedgerow_types::NodeId;
@@ -39,6 +39,8 @@ pub(crate) struct ServeConfig {
     slow: Slow,
     #[serde(default)]
     clock: Clock,
+    #[serde(default)]
+    drop: Drop,
     #[serde(default)]
     pegasus: Pegasus,
     #[serde(default)]
@@ -141,6 +143,18 @@ impl Default for Clock {
     }
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Drop {
+    reserve_seconds: u64,
+}
+
+impl Default for Drop {
+    fn default() -> Self {
+        Self { reserve_seconds: DROP_RESERVE_SECONDS }
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Pegasus {
@@ -192,6 +206,9 @@ impl ServeConfig {
         }
         ensure!((2..=1_000).contains(&self.slow.factor), "slow.factor: allowed are 2 to 1000");
         ensure!((100..=60_000).contains(&self.clock.skew_max_ms), "clock.skew_max_ms: allowed are 100 to 60000");
+        let reserve_seconds = self.drop.reserve_seconds;
+        let is_allowed = reserve_seconds <= DROP_RESERVE_SECONDS_MAX;
+        ensure!(is_allowed, "drop.reserve_seconds: allowed are 0 to {DROP_RESERVE_SECONDS_MAX}");
         let node = NodeId(self.node);
         let own = peers.get(&node).with_context(|| format!("peers: node {} itself is not listed", self.node))?;
         self.listen.iter().try_for_each(|listen| check_address("listen", listen))?;
@@ -216,6 +233,7 @@ impl ServeConfig {
         };
         config.free_disk_min = self.free_disk_min_mib.map(|mib| u64::from(mib) << 20);
         config.clock_skew_max = Duration::from_millis(self.clock.skew_max_ms.into());
+        config.drop_reserve_seconds = reserve_seconds;
         config.may_fault = self.faults.allowed;
         config.has_host_ports = self.pegasus.host_ports;
         config.flush_node_bytes = u64::from(self.memory.write_buffer_mib) << 20;
@@ -252,6 +270,14 @@ mod tests {
         assert_eq!(refused("slow.factor = 1"), "slow.factor: allowed are 2 to 1000");
         assert_eq!(refused("slow.log_write_ms = 0"), "slow.log_write_ms: allowed are 1 to 60000");
         assert!(refused("slow.round_trip = 5").contains("unknown field"));
+    }
+
+    #[test]
+    fn p10_how_long_dropped_tables_are_kept_can_be_set() {
+        assert_eq!(config("").unwrap().drop_reserve_seconds, 604_800);
+        assert_eq!(config("drop.reserve_seconds = 0").unwrap().drop_reserve_seconds, 0);
+        let refused = config("drop.reserve_seconds = 315360001").unwrap_err().to_string();
+        assert_eq!(refused, "drop.reserve_seconds: allowed are 0 to 315360000");
     }
 
     #[test]

@@ -81,7 +81,7 @@ fn d4_a_removal_that_waits_has_a_name_that_nobody_else_uses() {
     let table = world.create_table(2, &json!({}));
     let node = world.replicas(0).followers[0];
     world.machines.get_mut(&node).unwrap().holds = |job| matches!(job, Job::Remove { .. });
-    world.admin(NodeId(1), "drop_table", &json!({ "name": "t" })).unwrap();
+    world.admin(NodeId(1), "drop_table", &json!({ "name": "t", "reserve_seconds": 0 })).unwrap();
     world.run_until(MINUTE, |world| !running(world, node).contains_key(&first(table)));
     let machine = &world.machines[&node];
     assert!(!machine.held.is_empty());
