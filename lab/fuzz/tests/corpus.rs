@@ -18,7 +18,7 @@ use std::sync::Once;
 const ITERATIONS: usize = 200_000;
 
 fn corpus_dir() -> PathBuf {
-    Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("corpus-seed")
+    Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("corpus-seed")
 }
 
 /// Writes today's seeds before anything reads them, if the environment asks for it.
