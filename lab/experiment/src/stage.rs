@@ -87,6 +87,25 @@ impl Stage {
         Ok(())
     }
 
+    /// Kills one node.
+    pub(crate) fn kill(&mut self, number: usize) -> Result<()> {
+        self.cluster.kill(number)
+    }
+
+    /// Removes everything that a node which does not run has stored.
+    pub(crate) fn wipe(&self, number: usize) -> Result<()> {
+        for directory in self.cluster.data_directories(number) {
+            fs::remove_dir_all(&directory).with_context(|| format!("wiping {}", directory.display()))?;
+            fs::create_dir(&directory).with_context(|| format!("making {}", directory.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Starts a node that does not run, and waits for nothing.
+    pub(crate) fn spawn(&mut self, number: usize) -> Result<()> {
+        self.cluster.spawn(number)
+    }
+
     /// Makes the table of `load` with its rows; `what` names it where that fails.
     pub(crate) async fn write_rows(&self, load: &Load, what: impl Display) -> Result<()> {
         let written = prepare_with_rows(&self.addresses(), load, |_| ()).await;
@@ -248,7 +267,7 @@ impl Stage {
     }
 
     /// What the nodes have printed.
-    fn output(&self) -> String {
+    pub(crate) fn output(&self) -> String {
         self.cluster.output()
     }
 }
