@@ -1,5 +1,6 @@
 //! Carrying out what a group asks for: messages, log writes, application; reads that waited are in `reads.rs`.
 
+use crate::debt::PushBack;
 use crate::job::{Job, JobDone, JobResult, Owner};
 use crate::node::Node;
 use crate::replica::{Hosted, Origin, PendingInstall, Replica, checkpoint_directory, incoming_directory};
@@ -260,13 +261,15 @@ impl Node {
                 replica.kept = Kept::new(partition.applied(), partition.applied(), &[]);
                 replica.storage = Some(*partition);
                 replica.install = None;
+                replica.push_back = PushBack::default();
                 replica.receiving = None;
                 replica.group.handle_snapshot_installed(&meta, now.instant);
                 self.mark_dirty(owner.group);
                 self.job(Job::Remove { directories: vec![trash] });
             }
-            JobResult::Flushed(point) => {
+            JobResult::Flushed { point, debt } => {
                 self.failures.note_success(owner.group);
+                self.note_debt(owner, debt, false);
                 let Some(replica) = self.running_as(owner) else { return };
                 replica.flush.is_running = false;
                 replica.flush.bytes_running = 0;
@@ -294,6 +297,7 @@ impl Node {
                     storage.adopt_sessions(*sessions);
                 }
             }
+            JobResult::Debt(debt) => self.note_debt(owner, debt, true),
             JobResult::Removed | JobResult::Space(_) => {}
         }
     }

@@ -202,7 +202,7 @@ impl Node {
                     self.lose_for_good(owner.group, failure.reason, now);
                 }
             }
-            JobKind::Remove | JobKind::Space => {}
+            JobKind::Remove | JobKind::Space | JobKind::Debt => {}
         }
     }
 

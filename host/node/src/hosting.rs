@@ -1,6 +1,7 @@
 //! Acting on the catalogue: creating the replicas that belong here, removing those that do not, and, where this node
 //! leads, changing memberships step by step to what the catalogue says.
 
+use crate::debt::PushBack;
 use crate::job::{Job, Owner};
 use crate::node::Node;
 use crate::pace::Pace;
@@ -250,6 +251,7 @@ impl Node {
             storage: Some(partition),
             takes_data: !self.room.is_full(log),
             is_outpaced: false,
+            push_back: PushBack::default(),
             writes: BTreeMap::new(),
             reads: BTreeMap::new(),
             is_dirty: false,

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use hedgerow_env::{Disk, OpenMode, Space, create_dir_durably};
 use hedgerow_replication::{Fetch, Membership, SnapshotMeta};
-use hedgerow_storage::{Engine, Engines, FailureKind, FlushPoint, Partition, Reader as StorageReader, Sessions};
+use hedgerow_storage::{Debt, Engine, Engines, FailureKind, FlushPoint, Partition, Reader as StorageReader, Sessions};
 use hedgerow_types::log::{Entry, LogPosition};
 use hedgerow_types::op::{Read, ReadReply};
 use hedgerow_types::{GroupId, ReplicaId};
@@ -144,6 +144,13 @@ pub enum Job {
         /// Expiry-epoch seconds.
         now: u32,
     },
+    /// Asks what compactions have still to do.
+    Debt {
+        /// For whom.
+        owner: Owner,
+        /// Its storage.
+        engine: Arc<dyn Engine>,
+    },
     /// Looks how much room there is.
     Space {
         /// Where.
@@ -210,6 +217,8 @@ pub enum JobKind {
     Remove,
     /// Looking at the room on the disks.
     Space,
+    /// Asking what compactions have still to do.
+    Debt,
 }
 
 /// What a successful [`Job`] brings back.
@@ -217,8 +226,15 @@ pub enum JobKind {
 pub enum JobResult {
     /// Storage is open.
     Created(Box<Partition>),
-    /// Everything up to here is durable in storage.
-    Flushed(FlushPoint),
+    /// Storage is durable.
+    Flushed {
+        /// Up to here.
+        point: FlushPoint,
+        /// What compactions have still to do.
+        debt: Debt,
+    },
+    /// What compactions have still to do.
+    Debt(Debt),
     /// A checkpoint exists.
     Checkpoint {
         /// What it contains.
@@ -319,6 +335,7 @@ impl Job {
             | Self::Verify { .. }
             | Self::Fetch { .. }
             | Self::Read { .. }
+            | Self::Debt { .. }
             | Self::Space { .. }
             | Self::LoadSessions { .. }
             | Self::Remove { .. } => return None,
@@ -336,12 +353,17 @@ impl Job {
             Self::LoadSessions { .. } => JobKind::LoadSessions,
             Self::Remove { .. } => JobKind::Remove,
             Self::Space { .. } => JobKind::Space,
+            Self::Debt { .. } => JobKind::Debt,
         }
     }
 
     fn holds_storage(&self) -> bool {
         match self {
-            Self::Flush { .. } | Self::Checkpoint { .. } | Self::Read { .. } | Self::LoadSessions { .. } => true,
+            Self::Flush { .. }
+            | Self::Checkpoint { .. }
+            | Self::Read { .. }
+            | Self::Debt { .. }
+            | Self::LoadSessions { .. } => true,
             Self::Create { .. }
             | Self::ReadChunk { .. }
             | Self::WriteChunk { .. }
@@ -364,6 +386,7 @@ impl Job {
             | Self::Install { owner, .. }
             | Self::Fetch { owner, .. }
             | Self::Read { owner, .. }
+            | Self::Debt { owner, .. }
             | Self::LoadSessions { owner, .. } => Some(*owner),
             Self::Remove { .. } | Self::Space { .. } => None,
         }
@@ -377,7 +400,7 @@ impl Job {
             }
             Self::Flush { engine, point, .. } => {
                 engine.flush()?;
-                JobResult::Flushed(point)
+                JobResult::Flushed { point, debt: engine.debt() }
             }
             Self::Checkpoint { engine, into, id, .. } => checkpoint(context, &*engine, &into, id)?,
             Self::ReadChunk { to, id, path, file, offset, size, .. } => {
@@ -404,6 +427,7 @@ impl Job {
                 let reply = reader.read(&read, now)?;
                 JobResult::Read { ticket, reply }
             }
+            Self::Debt { engine, .. } => JobResult::Debt(engine.debt()),
             Self::Space { directories } => {
                 JobResult::Space(directories.iter().map(|directory| disk.free_space(directory).ok()).collect())
             }

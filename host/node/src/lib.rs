@@ -31,6 +31,7 @@
 //! | `founding.rs`, `identity.rs`, `open.rs`, `recover.rs` | starting |
 //! | `snapshot.rs`, `job.rs` | checkpoints; work that blocks |
 //! | `failure.rs` | what follows when storage fails |
+//! | `room.rs`, `debt.rs` | full disks; compactions that fall behind |
 //! | `retain.rs`, `pace.rs` | what the log is kept for; when a replica has caught up |
 //! | `peer.rs` | the form of what nodes say to each other |
 //! | `os.rs`, `os/` | sockets, threads, disks |
@@ -43,6 +44,7 @@ mod cancel;
 mod clock;
 pub mod config;
 mod creations;
+mod debt;
 mod drive;
 mod failure;
 mod fault;
@@ -87,7 +89,7 @@ mod wake;
 pub use config::Config;
 pub use hedgerow_placement::{CLOCK_SKEW_MAX, SlowLimits};
 pub use identity::IdentityError;
-pub use job::{Job, JobContext, JobDone};
+pub use job::{Job, JobContext, JobDone, JobResult};
 pub use node::Node;
 pub use open::{OpenError, Opened};
 pub use outbox::{ConnectionId, Outbox};

@@ -211,6 +211,7 @@ impl Node {
         self.tick_failures(now);
         self.tick_room(now);
         self.tick_storage();
+        self.tick_debts(now);
         self.tick_retained(now);
         self.tick_sending(elapsed, now);
         self.tick_reports(now);
@@ -406,6 +407,9 @@ impl Node {
         let Some(replica) = self.running(group) else { return Err((Refusal::NotHosted, origin)) };
         if replica.is_outpaced && group != GroupId::META {
             return Err((Refusal::Busy("the disks of most replicas do not keep up with writes".to_owned()), origin));
+        }
+        if group != GroupId::META && replica.push_back.refuses_next() {
+            return Err((Refusal::Busy("compactions of the partition do not keep up with writes".to_owned()), origin));
         }
         if replica.writes.len() >= PENDING_WRITES_MAX {
             let text = format!("{PENDING_WRITES_MAX} writes of the partition wait for their outcome");

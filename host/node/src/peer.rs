@@ -284,6 +284,9 @@ pub struct ReplicaReport {
     /// Whether it serves reads that another replica could serve too.
     #[prost(bool, tag = "11")]
     pub is_settled: bool,
+    /// How many of sixteen writes its storage would have refused, so that compactions catch up.
+    #[prost(uint32, tag = "12")]
+    pub parts_refused: u32,
     /// Whether its disk takes no more data.
     #[prost(bool, tag = "30")]
     pub is_full: bool,

@@ -1,6 +1,7 @@
 //! One replica that the node hosts: its group, its storage, and who waits for it.
 
 use crate::cancel::AttemptName;
+use crate::debt::PushBack;
 use crate::job::Owner;
 use crate::outbox::ConnectionId;
 use crate::pace::Pace;
@@ -77,6 +78,8 @@ pub(crate) struct Replica {
     pub(crate) takes_data: bool,
     /// Most of its voters' nodes do not flush as fast as it is written to.
     pub(crate) is_outpaced: bool,
+    /// Writes that are refused because compactions do not keep up.
+    pub(crate) push_back: PushBack,
     pub(crate) writes: BTreeMap<Index, PendingWrite>,
     pub(crate) reads: BTreeMap<u64, PendingRead>,
     pub(crate) is_dirty: bool,

@@ -111,9 +111,13 @@ impl Node {
         id.node() == from && group.is_none_or(|group| group.replica(id).is_some())
     }
 
-    /// As [`report_of`], with whether its disk takes no more.
+    /// As [`report_of`], with whether its disk takes no more, and what its compactions would have refused.
     fn report_of(&self, hosted: &Hosted, now: Now) -> ReplicaReport {
-        ReplicaReport { is_full: self.room.is_full(hosted.log()), ..report_of(hosted, now) }
+        let parts_refused = match hosted {
+            Hosted::Running(replica) => self.room.parts_refused(replica),
+            Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
+        };
+        ReplicaReport { is_full: self.room.is_full(hosted.log()), parts_refused, ..report_of(hosted, now) }
     }
 
     fn disk_reports(&self) -> Vec<DiskReport> {

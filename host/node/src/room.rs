@@ -7,12 +7,14 @@
 //! left and the disk refuses another, deletes are refused too, so that terms and votes can still be written.
 
 use crate::config::Config;
+use crate::debt::Debts;
 use crate::job::Job;
 use crate::node::Node;
 use crate::peer::Report;
 use crate::replica::{Hosted, Replica};
 use hedgerow_env::{Now, Space};
 use hedgerow_replication::{Message, Role};
+use hedgerow_storage::PARTS;
 use hedgerow_types::op::{Mutation, Write};
 use hedgerow_types::{GroupId, Instant, NodeId, Refusal, ReplicaId};
 use std::collections::BTreeSet;
@@ -44,6 +46,7 @@ pub(crate) struct Room {
     full_elsewhere: BTreeSet<(GroupId, ReplicaId)>,
     /// Other nodes whose flushes do not keep up with writes.
     behind_elsewhere: BTreeSet<NodeId>,
+    pub(crate) debts: Debts,
 }
 
 /// One data directory.
@@ -93,6 +96,7 @@ impl Room {
         let is_behind = |voter: &ReplicaId| self.behind_elsewhere.contains(&voter.node());
         replica.takes_data = !self.is_full(replica.log) && has_majority_without(replica, is_full);
         replica.is_outpaced = !has_majority_without(replica, is_behind);
+        self.update_push_back(replica);
     }
 
     /// Changes what is known of data directory `log`; whether it has become full or is no longer.
@@ -186,6 +190,7 @@ impl Node {
         }
         let behind = &mut self.room.behind_elsewhere;
         let is_news = if report.is_behind { behind.insert(from) } else { behind.remove(&from) };
+        let is_news = self.room.debts.note_elsewhere(from, report) || is_news;
         if is_news || self.room.full_elsewhere != before {
             self.update_stops();
         }
@@ -199,10 +204,18 @@ impl Node {
         }
     }
 
-    /// Whether what a leader sent is dropped, as a lossy link would: this node holds more unflushed rows than it may, and takes
-    /// it when the leader sends it again. What is small comes through: elections need it.
+    /// Whether what a leader sent is dropped, as a lossy link would: this node holds more unflushed rows than it may, or has
+    /// all writes of the group refused, and takes it when the leader sends it again. What is small comes through: elections
+    /// need it.
     pub(crate) fn has_no_room_for(&self, group: GroupId, message: &Message) -> bool {
-        self.is_storage_behind && group != GroupId::META && message.entries_size() > TAKEN_WHEN_BEHIND
+        if group == GroupId::META || message.entries_size() <= TAKEN_WHEN_BEHIND {
+            return false;
+        }
+        let has_debt = |hosted: &Hosted| match hosted {
+            Hosted::Running(replica) => self.room.parts_refused(replica) == PARTS,
+            Hosted::Starting { .. } | Hosted::Lost { .. } => false,
+        };
+        self.is_storage_behind || self.hosted.get(&group).is_some_and(has_debt)
     }
 
     /// Decides for every group that is led here whether it takes more data.

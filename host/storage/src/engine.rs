@@ -1,6 +1,7 @@
 //! What a storage engine is: an ordered map of bytes, written in atomic batches that a flush makes durable.
 
 use crate::batch::Batch;
+use crate::debt::Debt;
 use bytes::Bytes;
 use hedgerow_env::Disk;
 use std::fmt;
@@ -43,6 +44,12 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// helps, or after damage another replica. Cheap enough to be asked often.
     fn background_failure(&self) -> Option<EngineError> {
         None
+    }
+
+    /// What compactions have still to do. Nothing while they have stopped ([`Engine::background_failure`]): to wait for them
+    /// would not end. May wait for the database, so that it is asked where that may take its time.
+    fn debt(&self) -> Debt {
+        Debt::default()
     }
 
     /// Bytes of rows in memory that no flush has written yet, with what it costs to keep them. Cheap enough to be asked often.

@@ -11,6 +11,7 @@
 
 mod batch;
 mod check;
+mod debt;
 mod engine;
 mod layout;
 mod memory;
@@ -23,6 +24,7 @@ mod session;
 mod write;
 
 pub use batch::Batch;
+pub use debt::{Debt, PARTS};
 pub use engine::{Cause, Direction, Engine, EngineError, EngineStats, Engines, FailureKind, KeyRange, RowVisitor};
 pub use memory::{MemoryEngine, MemoryEngines};
 pub use partition::{ApplyError, ApplyOutcome, FlushPoint, Partition};

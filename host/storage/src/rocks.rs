@@ -18,6 +18,7 @@ mod options;
 mod unflushed;
 
 use crate::batch::Batch;
+use crate::debt::Debt;
 use crate::engine::{Cause, Direction, Engine, EngineError, EngineStats, Engines, FailureKind, KeyRange, RowVisitor};
 use bytes::Bytes;
 use failure::classify;
@@ -25,7 +26,9 @@ use hedgerow_env::os::{OsDisk, random_u64};
 use hedgerow_env::{Disk, create_dir_durably, parent_of};
 use options::{Shared, SpareFiles};
 use rocksdb::checkpoint::Checkpoint;
-use rocksdb::properties::{BACKGROUND_ERRORS, ESTIMATE_NUM_KEYS, TOTAL_SST_FILES_SIZE};
+use rocksdb::properties::{
+    BACKGROUND_ERRORS, ESTIMATE_NUM_KEYS, ESTIMATE_PENDING_COMPACTION_BYTES, TOTAL_SST_FILES_SIZE, num_files_at_level,
+};
 use rocksdb::{DB, ErrorKind, IngestExternalFileOptions, Options, SstFileWriter, WaitForCompactOptions};
 use std::fmt;
 use std::io;
@@ -326,6 +329,17 @@ impl Engine for RocksEngine {
         (!is_over).then(|| self.classify(error, |source| EngineError::Write { source }))
     }
 
+    fn debt(&self) -> Debt {
+        if self.background_failure().is_some() {
+            return Debt::default();
+        }
+        let Ok(db) = self.db() else { return Debt::default() };
+        Debt {
+            files: db.property_int_value(num_files_at_level(0)).ok().flatten().unwrap_or(0),
+            bytes: db.property_int_value(ESTIMATE_PENDING_COMPACTION_BYTES).ok().flatten().unwrap_or(0),
+        }
+    }
+
     fn unflushed_bytes(&self) -> u64 {
         self.state().unflushed.bytes()
     }
@@ -379,3 +393,6 @@ fn remove_leftovers(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     }
     if leftovers.is_empty() { Ok(()) } else { disk.sync_dir(dir) }
 }
+
+#[cfg(test)]
+mod tests;

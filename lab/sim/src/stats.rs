@@ -66,6 +66,7 @@ impl Stats {
             | Job::Verify { .. }
             | Job::WriteChunk { .. }
             | Job::Read { .. }
+            | Job::Debt { .. }
             | Job::Space { .. }
             | Job::LoadSessions { .. }
             | Job::Remove { .. } => {}

@@ -3,8 +3,8 @@
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, Now, read_file};
-use hedgerow_node::{Config, ConnectionId, Job, JobContext, Node, peer};
-use hedgerow_storage::{Engines, MemoryEngines};
+use hedgerow_node::{Config, ConnectionId, Job, JobContext, JobDone, JobResult, Node, peer};
+use hedgerow_storage::{Debt, Engines, MemoryEngines};
 use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
 use hedgerow_types::{GroupId, Instant, NodeId, ReadLevel, Refusal, ReplicaId};
 use hedgerow_wal::{Begun, Failed, Round, Rounds};
@@ -37,6 +37,8 @@ pub struct Machine {
     pub holds: fn(&Job) -> bool,
     /// Checkpoints that were begun.
     pub checkpoints: usize,
+    /// What compactions have still to do; the engine in memory has none.
+    pub debt: Debt,
     /// The disk of the log stands still.
     pub is_log_stuck: bool,
     /// A log waits for a segment.
@@ -99,6 +101,14 @@ pub fn bounded(ms: u64) -> ReadLevel {
 }
 
 impl Machine {
+    fn run_job(&self, job: Job) -> JobDone {
+        let mut done = job.run(&self.jobs);
+        if let Ok(JobResult::Flushed { debt, .. } | JobResult::Debt(debt)) = &mut done.result {
+            *debt = self.debt;
+        }
+        done
+    }
+
     /// What waits for the disk of the log is durable.
     fn finish_log(&mut self, now: Now) {
         (0..self.logs.len()).for_each(|log| self.commit(log, now));
@@ -284,7 +294,7 @@ impl World {
                 if (machine.holds)(&job) {
                     machine.held.push(job);
                 } else {
-                    let done = job.run(&machine.jobs);
+                    let done = machine.run_job(job);
                     machine.node.handle_job(done, now);
                 }
             }
@@ -334,7 +344,7 @@ impl World {
         let machine = self.machines.get_mut(&id).unwrap();
         machine.holds = |_| false;
         for job in std::mem::take(&mut machine.held) {
-            let done = job.run(&machine.jobs);
+            let done = machine.run_job(job);
             machine.node.handle_job(done, now);
         }
     }
@@ -549,6 +559,7 @@ fn start_at(config: Config, disk: SimDisk, clock: Now) -> Machine {
         held: Vec::new(),
         holds: |_| false,
         checkpoints: 0,
+        debt: Debt::default(),
         is_log_stuck: false,
         failed_logs: BTreeSet::new(),
         is_log_stalled: false,

@@ -6,7 +6,8 @@
 mod world;
 
 use hedgerow_node::{Config, Job};
-use hedgerow_types::{NodeId, Refusal};
+use hedgerow_storage::Debt;
+use hedgerow_types::{GroupId, NodeId, Refusal};
 use hedgerow_wire::{Body, Extension, Reply};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -239,4 +240,107 @@ fn n2_followers_that_cannot_flush_push_back_before_memory_ends() {
     cluster.world.run(Duration::from_secs(5));
     cluster.world.write(&key, places.leader, "after");
     assert!(NODES.iter().all(|node| cluster.unflushed(*node) < limit));
+}
+
+/// Compactions of `nodes` have so many files of level 0 still to merge.
+fn set_files(cluster: &mut Cluster, nodes: &[NodeId], files: u64) {
+    for node in nodes {
+        cluster.world.machines.get_mut(node).unwrap().debt = Debt { files, bytes: 0 };
+    }
+}
+
+/// Of 32 writes to one partition, how many are refused; none otherwise than with "try again".
+fn refused_of_32(cluster: &mut Cluster, key: &Key) -> usize {
+    let leader = cluster.world.replicas(key.partition).leader;
+    let is_refused = |_: &usize| {
+        let number = cluster.world.send_write(key, leader, "v");
+        match cluster.world.wait(number).1.reply {
+            Reply::Update(update) if update.error == 0 => false,
+            Reply::Failed(failure) => {
+                let refusal = failure.refusal().unwrap().to_string();
+                assert!(refusal.contains("compactions of the partition do not keep up"), "{refusal}");
+                true
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    (0..32).filter(is_refused).count()
+}
+
+fn cluster_with_small_flushes() -> Cluster {
+    Cluster::new(|config| config.flush_replica_bytes = 4 << 10)
+}
+
+/// Leaders slow down as the debt of their own compactions grows, and nothing has to be written for them to go on.
+#[test]
+fn n2_compactions_that_fall_behind_slow_writes_down_and_never_stop_them_for_good() {
+    let mut cluster = cluster_with_small_flushes();
+    let key = cluster.key(0);
+    let leader = cluster.world.replicas(key.partition).leader;
+    for (files, refused) in [(20, 0), (24, 8), (30, 20), (36, 32), (1_000, 32), (20, 0)] {
+        set_files(&mut cluster, &[leader], files);
+        if files == 24 {
+            // The flush of it tells.
+            cluster.world.write(&key, leader, &"v".repeat(8 << 10));
+        }
+        cluster.world.run(Duration::from_secs(2));
+        assert_eq!(refused_of_32(&mut cluster, &key), refused, "{files} files");
+    }
+}
+
+/// One follower's debt is its own affair: it takes no more until it has caught up. That of a majority slows the leader down.
+#[test]
+fn n2_followers_whose_compactions_fall_behind_push_back() {
+    let mut cluster = cluster_with_small_flushes();
+    let key = cluster.key(0);
+    let places = cluster.world.replicas(key.partition);
+    set_files(&mut cluster, &places.followers[..1], 36);
+    cluster.world.write(&key, places.leader, &"v".repeat(8 << 10));
+    cluster.world.run(Duration::from_secs(2));
+    assert_eq!(refused_of_32(&mut cluster, &key), 0, "a majority keeps up");
+    let group = GroupId::new(cluster.table as u32, key.partition as u32);
+    let index = cluster.world.write(&key, places.leader, &"w".repeat(8 << 10));
+    cluster.world.run(Duration::from_secs(2));
+    assert!(applied(&cluster, places.followers[0], group) < index, "what is large is dropped");
+    assert!(applied(&cluster, places.followers[1], group) >= index);
+    set_files(&mut cluster, &places.followers[1..], 28);
+    cluster.world.write(&key, places.leader, &"v".repeat(8 << 10));
+    cluster.world.run(Duration::from_secs(2));
+    assert_eq!(refused_of_32(&mut cluster, &key), 16);
+    set_files(&mut cluster, &places.followers, 0);
+    cluster.world.run(Duration::from_secs(2));
+    assert_eq!(refused_of_32(&mut cluster, &key), 0);
+    let index = cluster.world.write(&key, places.leader, "after");
+    cluster.world.run(Duration::from_secs(2));
+    assert!(NODES.iter().all(|node| applied(&cluster, *node, group) >= index), "all have caught up");
+}
+
+/// On a full disk compactions may wait for what deletes give back: what the disk says counts, not the debt.
+#[test]
+fn n2_a_debt_does_not_refuse_deletes_on_a_full_disk() {
+    let mut cluster = Cluster::new(|config| {
+        config.free_disk_min = Some(FREE_MIN);
+        config.flush_replica_bytes = 4 << 10;
+    });
+    let key = cluster.key(0);
+    let leader = cluster.world.replicas(key.partition).leader;
+    set_files(&mut cluster, &NODES, 36);
+    cluster.world.write(&key, leader, &"v".repeat(8 << 10));
+    cluster.world.run(Duration::from_secs(2));
+    assert_eq!(refused_of_32(&mut cluster, &key), 32);
+    cluster.set_capacity(Some(FREE_MIN), &NODES);
+    cluster.world.run(Duration::from_secs(2));
+    cluster.remove(0);
+    assert_eq!(cluster.write(10).unwrap_err().0, "ERR_DISK_INSUFFICIENT");
+    cluster.set_capacity(None, &NODES);
+    cluster.world.run(Duration::from_secs(2));
+    assert_eq!(refused_of_32(&mut cluster, &key), 32, "there is room, and compactions have to catch up");
+    set_files(&mut cluster, &NODES, 0);
+    cluster.world.run(Duration::from_secs(3));
+    assert_eq!(refused_of_32(&mut cluster, &key), 0);
+}
+
+fn applied(cluster: &Cluster, node: NodeId, group: GroupId) -> u64 {
+    let mut replicas = cluster.world.machines[&node].node.replicas_for_inspection();
+    replicas.find(|replica| replica.id == group).map_or(0, |replica| replica.applied())
 }

@@ -1,0 +1,72 @@
+//! What only a look inside can show: compactions that are held back.
+
+use super::*;
+
+fn engine_in(dir: &Path) -> RocksEngine {
+    let engines = RocksEngines::new(&RocksSettings::default()).expect("engines");
+    RocksEngine::open(&engines.shared, &OsDisk, dir).expect("opens")
+}
+
+fn flush_row(engine: &RocksEngine, value: &[u8]) {
+    let mut batch = Batch::new();
+    batch.put(&[b"k"], &[value]);
+    engine.write(&batch).expect("writes");
+    engine.flush().expect("flushes");
+}
+
+/// Flushes pass RocksDB's own limits by: without somebody who looks, level 0 would grow without end.
+#[test]
+fn n2_level_0_that_grows_is_a_debt_until_compactions_have_caught_up() {
+    let root = tempfile::tempdir().expect("a directory");
+    let engine = engine_in(&root.path().join("e"));
+    // The first table overlaps nothing and goes to the lowest level.
+    flush_row(&engine, b"first");
+    let set_held = |is_held: &str| {
+        let db = engine.db().expect("open");
+        db.set_options(&[("disable_auto_compactions", is_held)]).expect("an option that may be changed");
+    };
+    set_held("true");
+    let refused: Vec<u32> = (0..40_u8)
+        .map(|round| {
+            flush_row(&engine, &[round]);
+            engine.debt().parts_refused()
+        })
+        .collect();
+    assert_eq!(engine.debt().files, 40, "the database takes every table");
+    let expected: Vec<u32> = (1..=40_u32).map(|files| files.saturating_sub(20).min(16)).collect();
+    assert_eq!(refused, expected);
+    set_held("false");
+    engine.db().expect("open").wait_for_compact(&WaitForCompactOptions::default()).expect("compacts");
+    assert_eq!((engine.debt().parts_refused(), engine.debt().files), (0, 0), "nothing needs to be written for that");
+    // Fewer files than compactions begin with stay where they are, and are no debt.
+    (0..3).for_each(|round| flush_row(&engine, &[round]));
+    engine.db().expect("open").wait_for_compact(&WaitForCompactOptions::default()).expect("compacts");
+    assert_eq!((engine.debt().parts_refused(), engine.debt().files), (0, 3));
+}
+
+/// Whoever waited for compactions that have stopped would wait for good.
+#[test]
+fn n2_compactions_that_have_stopped_are_no_debt() {
+    let root = tempfile::tempdir().expect("a directory");
+    let dir = root.path().join("e");
+    let engine = engine_in(&dir);
+    let db = engine.db().expect("open");
+    db.set_options(&[("disable_auto_compactions", "true")]).expect("an option that may be changed");
+    for _ in 0..30 {
+        let mut batch = Batch::new();
+        (0..100_u8).for_each(|row| batch.put(&[&[row]], &[&[row; 1_000]]));
+        engine.write(&batch).expect("writes");
+        engine.flush().expect("flushes");
+    }
+    assert!(engine.debt().parts_refused() > 0);
+    let tables = OsDisk.list(&dir).expect("files").into_iter().filter(|name| name.ends_with(TABLE_END));
+    for table in tables {
+        let file = OsDisk.open(&dir.join(table), hedgerow_env::OpenMode::Write).expect("opens");
+        // Not the first block: a flush looks for overlaps there.
+        file.write_at(50_000, &[0x55; 16]).expect("writes");
+    }
+    db.set_options(&[("disable_auto_compactions", "false")]).expect("an option that may be changed");
+    db.wait_for_compact(&WaitForCompactOptions::default()).expect_err("a damaged table");
+    assert!(engine.background_failure().is_some());
+    assert_eq!(engine.debt(), Debt::default());
+}
