@@ -5,6 +5,9 @@
 //! cluster and tells the others which incarnations its founders had. Only a founder in that incarnation creates its
 //! replica of the metadata group; one that lost its data meanwhile comes back in another incarnation and learns.
 //! All metadata nodes have to be up once for that, and never again at the same time.
+//!
+//! A node that has lost the file with its identity takes its cluster from its cached catalogue. One that has lost both and
+//! still holds replicas is not empty: nothing is founded over them.
 
 use crate::config::PROBE_INTERVAL;
 use crate::node::Node;
@@ -16,6 +19,8 @@ use std::time::Duration;
 
 /// An answer older than this does not count as a sign that its node is still empty.
 const ANSWER_FRESH: Duration = Duration::from_secs(1);
+/// The incarnation in a probe of a node that belongs to no cluster and is not empty either.
+const NOT_EMPTY: u64 = 0;
 
 /// What is known of the other nodes while there is no cluster.
 #[derive(Debug, Default)]
@@ -28,6 +33,15 @@ impl Node {
     pub(crate) fn tick_founding(&mut self, now: Now) {
         if self.identity.cluster != 0 {
             return;
+        }
+        if self.is_robbed() && self.founding.last_probe.is_none() {
+            let directories = &self.config.data;
+            tracing::error!(
+                ?directories,
+                "the data directories hold replicas, but neither identity.json nor catalogue.json says of which cluster: \
+                 no cluster is founded over them. Put one of the files back, empty the directories, or start a node of \
+                 the cluster"
+            );
         }
         if self.founding.last_probe.is_none_or(|last| now.instant.since(last) >= PROBE_INTERVAL) {
             self.founding.last_probe = Some(now.instant);
@@ -49,21 +63,28 @@ impl Node {
             tracing::info!(cluster = format_args!("{:016x}", probe.cluster), %from, "joining the cluster");
             return self.join(probe.cluster, probe.founders);
         }
-        self.founding.answers.insert(from, (probe.incarnation, now.instant));
+        if probe.incarnation != NOT_EMPTY {
+            self.founding.answers.insert(from, (probe.incarnation, now.instant));
+        }
         self.found_if_all_are_empty(now);
     }
 
     fn probe(&self, wants_answer: bool) -> Probe {
         Probe {
             wants_answer,
-            incarnation: self.identity.incarnation().0,
+            incarnation: if self.is_robbed() { NOT_EMPTY } else { self.identity.incarnation().0 },
             cluster: self.identity.cluster,
             founders: self.identity.founders.clone(),
         }
     }
 
+    /// Whether there are replicas of a cluster whose id is gone.
+    fn is_robbed(&self) -> bool {
+        self.identity.cluster == 0 && self.identity.has_any_log()
+    }
+
     fn found_if_all_are_empty(&mut self, now: Now) {
-        if self.config.meta_nodes.iter().min() != Some(&self.config.node) {
+        if self.is_robbed() || self.config.meta_nodes.iter().min() != Some(&self.config.node) {
             return;
         }
         let mut founders = Vec::new();

@@ -66,6 +66,17 @@ impl Identity {
         !self.logs.is_empty()
     }
 
+    /// A node whose identity is gone, but whose catalogue is there, belongs to the catalogue's cluster (0 = there is none).
+    /// Whether it has learned that now.
+    pub(crate) fn remember_cluster(&mut self, cluster: u64) -> bool {
+        let is_news = self.cluster == 0 && cluster != 0;
+        if is_news {
+            tracing::warn!(cluster = format_args!("{cluster:016x}"), "the cluster was taken from the cached catalogue");
+            self.cluster = cluster;
+        }
+        is_news
+    }
+
     /// Notes which of `directories` have a log that was written to. Says whether that is news, which is to be saved.
     pub(crate) fn note_logs(&mut self, directories: Vec<PathBuf>) -> bool {
         let is_news = self.logs != directories;

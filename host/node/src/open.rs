@@ -120,6 +120,7 @@ impl Node {
         let scans = Scans::new(random.next_u64());
         let asks = Asks::new(random.next_u64());
         let is_news = identity.note_logs(begun);
+        let is_found_again = identity.remember_cluster(catalogue.as_ref().map_or(0, |catalogue| catalogue.cluster));
         if logs.len() < present_count || !gone.is_empty() || logs.iter().any(Log::has_unknown_loss) {
             // The log held something that cannot be read, of whatever group. A replica that is missing now may be what
             // was lost, so that nothing may be created in this incarnation's name.
@@ -127,8 +128,10 @@ impl Node {
             identity
                 .renew(random, &*disk, &config.data)
                 .map_err(|source| IdentityError::Io { directory: config.data[0].clone(), source })?;
-        } else if is_news && let Err(error) = identity.save(&*disk, &config.data) {
-            tracing::warn!(%error, "which logs were written to could not be noted; the next start does it");
+        } else if (is_news || is_found_again)
+            && let Err(error) = identity.save(&*disk, &config.data)
+        {
+            tracing::warn!(%error, "what the node found of itself could not be noted; the next start does it");
         }
         let limiter = Limiter::new(config.snapshot_bytes_per_second);
         let speeds = Speeds::new(&config);

@@ -168,7 +168,7 @@ pub struct Probe {
     /// Whether the receiver should answer with a probe of its own.
     #[prost(bool, tag = "1")]
     pub wants_answer: bool,
-    /// The sender's incarnation.
+    /// The sender's incarnation; 0 if it belongs to no cluster and is not empty.
     #[prost(uint64, tag = "2")]
     pub incarnation: u64,
     /// The cluster the sender belongs to; 0 = none yet.

@@ -2,7 +2,7 @@
 
 use crate::world::{self, Ask, Key, World, files_of, running};
 use hedgerow_env::sim::SimDisk;
-use hedgerow_env::{Disk, OpenMode};
+use hedgerow_env::{Disk, OpenMode, read_file};
 use hedgerow_node::peer::{Frame, ReplicaReport, Report};
 use hedgerow_node::{Config, Node, OpenError};
 use hedgerow_storage::{Engine, EngineError, Engines, MemoryEngines};
@@ -196,6 +196,60 @@ fn a_log_is_gone(and_the_catalogue: bool) {
 fn d3a_a_replica_whose_log_is_gone_does_not_begin_anew() {
     a_log_is_gone(false);
     a_log_is_gone(true);
+}
+
+/// Every node ends, loses `files` of its data directory and starts again.
+fn restart_all_without(world: &mut World, files: &[&str]) {
+    let stopped: Vec<_> = std::mem::take(&mut world.machines).into_values().collect();
+    let stopped: Vec<_> = stopped.into_iter().map(|machine| (machine.config, machine.disk)).collect();
+    for (mut config, disk) in stopped {
+        disk.kill_process();
+        files.iter().for_each(|file| disk.remove_file(&Path::new("/data").join(file)).unwrap());
+        config.seed += 1_000;
+        world.machines.insert(config.node, world::start(config, disk, world.now));
+    }
+}
+
+#[test]
+fn d3b_nodes_without_identity_go_on_as_their_catalogue_says() {
+    let mut world = World::new(3);
+    let table = world.create_table(2, &json!({}));
+    let key = Key::new(table, 2, "key");
+    let leader = world.replicas(key.partition).leader;
+    world.write(&key, leader, "value");
+    let cluster = world.machines[&TWO].node.cluster();
+    restart_all_without(&mut world, &["identity.json"]);
+    world.run(MINUTE);
+    assert_eq!(world.machines[&TWO].node.cluster(), cluster);
+    let leader = world.replicas(key.partition).leader;
+    assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "value");
+}
+
+#[test]
+fn d3b_no_cluster_is_founded_over_replicas() {
+    let mut world = World::new(3);
+    let table = world.create_table(2, &json!({}));
+    let key = Key::new(table, 2, "key");
+    let leader = world.replicas(key.partition).leader;
+    world.write(&key, leader, "value");
+    let cluster = world.machines[&TWO].node.cluster();
+    let path = Path::new("/data/catalogue.json");
+    let catalogue = read_file(&world.machines[&TWO].disk, path).unwrap();
+    restart_all_without(&mut world, &["identity.json", "catalogue.json"]);
+    world.run(MINUTE);
+    assert!(world.machines.values().all(|machine| machine.node.cluster() == 0));
+
+    // One that is empty does not found one with them either.
+    world.wipe(NodeId(1));
+    world.run(MINUTE);
+    assert!(world.machines.values().all(|machine| machine.node.cluster() == 0));
+
+    world.machines[&TWO].disk.open(path, OpenMode::Create).unwrap().write_at(0, &catalogue).unwrap();
+    world.restart(TWO);
+    world.run(MINUTE);
+    assert!(world.machines.values().all(|machine| machine.node.cluster() == cluster));
+    let leader = world.replicas(key.partition).leader;
+    assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "value");
 }
 
 #[test]
