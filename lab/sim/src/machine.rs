@@ -17,7 +17,7 @@ use hedgerow_storage::{Engines, MemoryEngines};
 use hedgerow_types::log::Entry;
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Index, Instant, NodeId};
-use hedgerow_wal::{Begun, Round, Rounds, Submission};
+use hedgerow_wal::{Begun, Failed, Round, Rounds, Submission};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -100,11 +100,13 @@ struct LogState {
     /// Its round waits for a segment, and the node has been told.
     is_stalled: bool,
     is_short: bool,
+    /// Its thread would have ended: nothing is done with it any more, and that was said.
+    has_failed: bool,
 }
 
 impl LogState {
     fn new(rounds: Rounds) -> Self {
-        Self { rounds, is_syncing: false, is_stalled: false, is_short: false }
+        Self { rounds, is_syncing: false, is_stalled: false, is_short: false, has_failed: false }
     }
 }
 
@@ -344,11 +346,17 @@ impl LogState {
         if !self.rounds.has_waiting()
             && let Err(reason) = self.rounds.tend()
         {
-            return Some(Input::Round(number, Round::Failed { reason }));
+            return Some(self.fail(number, reason));
         }
         let is_short = self.rounds.log().is_short();
         let has_changed = std::mem::replace(&mut self.is_short, is_short) != is_short;
         has_changed.then_some(Input::Round(number, Round::Short { is_short }))
+    }
+
+    /// As the thread of a real one does, it says once that it has failed, and ends.
+    fn fail(&mut self, number: usize, reason: Failed) -> Input {
+        assert!(!std::mem::replace(&mut self.has_failed, true), "log {number} fails a second time: {reason}");
+        Input::Round(number, Round::Failed { reason })
     }
 }
 
@@ -380,14 +388,16 @@ impl Process {
 
     /// Hands log writes to log `log`.
     pub fn submit(&mut self, log: usize, submission: Submission) {
-        self.logs[log].rounds.submit(submission);
+        if !self.logs[log].has_failed {
+            self.logs[log].rounds.submit(submission);
+        }
     }
 
     /// Begins a round of every log that has something to write and is not busy. Returns the logs.
     pub fn begin_rounds(&mut self) -> Vec<usize> {
         let mut begun = Vec::new();
         for (number, log) in self.logs.iter_mut().enumerate() {
-            if log.is_syncing {
+            if log.is_syncing || log.has_failed {
                 continue;
             }
             match log.rounds.begin() {
@@ -404,7 +414,7 @@ impl Process {
                         self.inbox.push(Input::Round(number, Round::Stalled { reason }));
                     }
                 }
-                Err(reason) => self.inbox.push(Input::Round(number, Round::Failed { reason })),
+                Err(reason) => self.inbox.push(log.fail(number, reason)),
             }
         }
         begun
@@ -416,7 +426,7 @@ impl Process {
         state.is_syncing = false;
         match state.rounds.finish() {
             Ok(tickets) => self.inbox.push(Input::Round(log, Round::Done { tickets })),
-            Err(reason) => return self.inbox.push(Input::Round(log, Round::Failed { reason })),
+            Err(reason) => return self.inbox.push(state.fail(log, reason)),
         }
         self.inbox.extend(state.tend(log));
     }
