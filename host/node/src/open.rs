@@ -116,6 +116,15 @@ impl Node {
         for directory in &gone {
             tracing::error!(directory = %directory.display(), "the log of a data directory is gone: its replicas are lost");
         }
+        for (data, log) in config.data.iter().zip(&logs) {
+            let directory = data.display();
+            if log.has_unknown_loss() {
+                tracing::error!(%directory, "the log has lost what it held: replicas whose records stood there are lost");
+            }
+            if let Some(reason) = log.mark_problem() {
+                tracing::warn!(%directory, reason, "the log's mark cannot be used: a lost end would go unnoticed");
+            }
+        }
         let address = Text::from(config.address.as_str());
         let scans = Scans::new(random.next_u64());
         let asks = Asks::new(random.next_u64());

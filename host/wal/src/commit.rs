@@ -1,8 +1,9 @@
 //! The thread that commits a log's rounds.
 
 use crate::log::{Failed, Log, Stalled};
-use crate::rounds::{Begun, Rounds, Submission};
-use hedgerow_env::os::spawn_thread;
+use crate::rounds::{Begun, MARK_INTERVAL, Rounds, Submission};
+use hedgerow_env::Clock;
+use hedgerow_env::os::{OsClock, spawn_thread};
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
@@ -131,8 +132,10 @@ impl Shared {
                 let tickets = rounds.finish()?;
                 on_round(Round::Done { tickets });
                 rounds.tend()?;
+                rounds.mark(OsClock.now());
                 self.take_more(rounds);
             }
+            rounds.mark(OsClock.now());
             if is_short {
                 rounds.tend()?;
             }
@@ -140,6 +143,7 @@ impl Shared {
                 on_round(Round::Short { is_short });
             }
         }
+        rounds.close();
         Ok(())
     }
 
@@ -164,12 +168,17 @@ impl Shared {
         }
     }
 
-    /// Waits for submissions and takes them all; for a log that is short of room not for long. False: none will come.
+    /// Waits for submissions and takes them all; not for long if the log is short of room, or has something to note. False:
+    /// none will come.
     fn take_waiting(&self, rounds: &mut Rounds, is_short: bool) -> bool {
+        let pause = match is_short {
+            true => Some(SHORT_PAUSE),
+            false => (!rounds.log().is_marked()).then_some(MARK_INTERVAL),
+        };
         let mut queue = self.queue();
         while queue.waiting.is_empty() && !queue.is_closed {
-            if is_short {
-                let wait = self.changed.wait_timeout(queue, SHORT_PAUSE);
+            if let Some(pause) = pause {
+                let wait = self.changed.wait_timeout(queue, pause);
                 queue = wait.unwrap_or_else(PoisonError::into_inner).0;
                 break;
             }

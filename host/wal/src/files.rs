@@ -1,7 +1,7 @@
 //! The files of a log: their names, how a segment is made ready before it counts, and where it goes afterwards.
 
-use crate::format::SegmentHead;
-use hedgerow_env::{Disk, File, OpenMode};
+use crate::format::{Mark, SegmentHead};
+use hedgerow_env::{Disk, File, OpenMode, read_file};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +13,7 @@ const FILL_SYNC_SIZE: u64 = 8 << 20;
 const PREPARED: &str = "next.tmp";
 /// What a prepared segment that was not used is called after a restart.
 const KEPT: &str = "next.spare";
+const MARK: &str = "synced.mark";
 /// After preparing has failed so many calls do nothing: asking a full disk for space is not free.
 const PREPARE_PAUSE: u32 = 16;
 
@@ -24,6 +25,8 @@ pub(crate) enum Name {
     Spare,
     /// Left over from something that did not finish.
     Temporary,
+    /// How far the log is synced.
+    Mark,
     /// Not ours.
     Other,
 }
@@ -34,6 +37,7 @@ impl Name {
             Some((id, "seg")) if id.len() == 16 => u64::from_str_radix(id, 16).map_or(Self::Other, Self::Segment),
             Some((_, "spare")) => Self::Spare,
             Some((_, "tmp")) => Self::Temporary,
+            Some(_) if name == MARK => Self::Mark,
             Some(_) | None => Self::Other,
         }
     }
@@ -41,6 +45,12 @@ impl Name {
 
 pub(crate) fn segment_path(dir: &Path, id: u64) -> PathBuf {
     dir.join(format!("{id:016x}.seg"))
+}
+
+/// The mark in `dir`, or why there is none that can be used.
+pub(crate) fn read_mark(disk: &dyn Disk, dir: &Path) -> Result<Mark, String> {
+    let bytes = read_file(disk, &dir.join(MARK)).map_err(|error| error.to_string())?;
+    Mark::decode(&bytes).ok_or_else(|| "it is damaged, or of another version".to_owned())
 }
 
 /// What the files of a log are like.
@@ -63,6 +73,8 @@ pub(crate) struct Files {
     prepared: Option<Prepared>,
     /// Calls of [`Files::prepare`] that are left out because the last one failed.
     prepare_pause: u32,
+    /// What was written into the mark last.
+    marked: Option<Mark>,
 }
 
 /// A file that has the size of a segment and is none yet.
@@ -81,8 +93,15 @@ struct Prepared {
 impl Files {
     /// Removes what is left over in `dir` and collects spare segments.
     pub(crate) fn new(disk: Arc<dyn Disk>, dir: &Path, options: FileOptions) -> io::Result<Self> {
-        let mut files =
-            Self { disk, dir: dir.to_owned(), options, spares: Vec::new(), prepared: None, prepare_pause: 0 };
+        let mut files = Self {
+            disk,
+            dir: dir.to_owned(),
+            options,
+            spares: Vec::new(),
+            prepared: None,
+            prepare_pause: 0,
+            marked: None,
+        };
         for name in files.disk.list(dir)? {
             let path = dir.join(&name);
             match Name::parse(&name) {
@@ -97,7 +116,7 @@ impl Files {
                 Name::Temporary => files.disk.remove_file(&path)?,
                 Name::Spare if files.may_keep(&path)? => files.spares.push(path),
                 Name::Spare => files.disk.remove_file(&path)?,
-                Name::Segment(_) | Name::Other => {}
+                Name::Segment(_) | Name::Mark | Name::Other => {}
             }
         }
         Ok(files)
@@ -158,6 +177,20 @@ impl Files {
         self.disk.rename(&made.path, &segment_path(&self.dir, head.id))?;
         self.disk.sync_dir(&self.dir)?;
         Ok(Arc::from(made.file))
+    }
+
+    pub(crate) fn is_marked(&self, mark: Mark) -> bool {
+        self.marked == Some(mark)
+    }
+
+    /// Writes the mark over the one before. Nothing waits for the medium.
+    pub(crate) fn mark(&mut self, mark: Mark) -> io::Result<()> {
+        let path = self.dir.join(MARK);
+        // Never cut to nothing first: the mark that stands there is true until it is replaced.
+        let mode = if self.disk.exists(&path) { OpenMode::Write } else { OpenMode::Create };
+        self.disk.open(&path, mode)?.write_at(0, &mark.encode())?;
+        self.marked = Some(mark);
+        Ok(())
     }
 
     /// Takes back a segment that counts no more, whose records nobody can need.

@@ -4,7 +4,7 @@
 //! numbers are little-endian. A segment is preallocated and filled with zeros or with a former segment's bytes.
 //!
 //! ```text
-//! segment   [head, padded to 4096][the same once more][batch][batch]...[zeros or stale bytes]
+//! segment   [head, padded to 4096][the same once more][batch][batch]...[zeros or stale bytes][link, padded to 512]
 //! batch     [batch head, 40 bytes][record][record]...[padding to 8][list][padding to 8]      one write
 //! record    [record head, 40 bytes][payload]
 //! ```
@@ -34,6 +34,28 @@
 //! synced before that. So the list in the newest head is exact: another segment counts up to its end, where any bad byte
 //! is corruption; one that is not listed is garbage; one that is listed but not there is lost, unless a `freed` record
 //! in the newest segment says that it went.
+//!
+//! ```text
+//! link, the last 512 bytes of a segment
+//!    0   4  magic "LINK"
+//!    4   4  CRC of bytes 8..16
+//!    8   8  id of the segment that comes next
+//! ```
+//! It is written and synced when the next segment is durable under its name and has no batch yet. So where the newest
+//! segment that is there has a link, the one that it names was lost, and with it what may have been acknowledged there. A
+//! segment that was full before programs wrote links has none. Programs that know no links do not look there.
+//!
+//! ```text
+//! mark, the file `synced.mark` in the log's directory
+//!    0   8  magic "HEDGMARK"
+//!    8   8  version of the mark: 1
+//!   16   8  id of a segment
+//!   24   8  batch: every batch of it with a lower number was durable before this was written
+//!   32   4  CRC of the bytes before
+//! ```
+//! It is written over itself about once a second, without a sync, so that it may say less than is true, and never more.
+//! While the segment that it names is the newest, bad bytes in a batch that it speaks of are corruption; if that segment is
+//! above the newest, it was lost. A mark that is missing or damaged says nothing.
 //!
 //! ```text
 //! batch head
@@ -124,6 +146,13 @@ const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"BTCH");
 const LIST_MAGIC: u32 = u32::from_le_bytes(*b"LIST");
 /// What a list says of each record.
 const LISTED_SIZE: usize = 13;
+const LINK_MAGIC: u32 = u32::from_le_bytes(*b"LINK");
+/// What a link takes of the end of a segment: the device writes it apart from every record.
+pub(crate) const LINK_SPACE: u64 = 512;
+const LINK_SIZE: usize = 16;
+const MARK_MAGIC: u64 = u64::from_le_bytes(*b"HEDGMARK");
+const MARK_VERSION: u64 = 1;
+const MARK_SIZE: usize = 36;
 const SEGMENT_HEAD_FIXED_SIZE: usize = 48;
 /// Heads, and segments as a whole, are multiples of this.
 pub(crate) const SEGMENT_UNIT: usize = 4096;
@@ -188,6 +217,20 @@ pub(crate) struct BatchList<'a> {
     /// Where the batch's head stands.
     pub(crate) start: usize,
     items: &'a [u8],
+}
+
+/// The last bytes of a segment that is not the newest: which one comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) next: u64,
+}
+
+/// How far a log was synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) segment: u64,
+    /// Batches of the segment with a lower number are durable.
+    pub(crate) batch: u64,
 }
 
 /// What a record is. The numbers are stored.
@@ -331,6 +374,51 @@ impl SegmentHead {
             .map(|place| Place { segment: u64_at(place, 0), offset: u64_at(place, 8) })
             .collect();
         Ok(Self { version, id, size: u64_at(fixed, 24), first_batch: u64_at(fixed, 32), others })
+    }
+}
+
+impl Link {
+    /// Where the link of a segment of `size` bytes stands.
+    pub(crate) fn offset(size: u64) -> u64 {
+        size.saturating_sub(LINK_SPACE)
+    }
+
+    pub(crate) fn encode(self, seed: u32) -> [u8; LINK_SIZE] {
+        let mut out = [0; LINK_SIZE];
+        out[..4].copy_from_slice(&LINK_MAGIC.to_le_bytes());
+        out[8..].copy_from_slice(&self.next.to_le_bytes());
+        let crc = crc32c::crc32c_append(seed, &out[8..]);
+        out[4..8].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// The link at the end of the segment `id`, which was made `size` bytes long, if it has one.
+    pub(crate) fn decode(segment: &[u8], id: u64, size: u64) -> Option<Self> {
+        let at = usize::try_from(Self::offset(size)).ok()?;
+        let link = segment.get(at..at.checked_add(LINK_SIZE)?)?;
+        let is_valid = u32_at(link, 0) == LINK_MAGIC && crc32c::crc32c_append(seed(id), &link[8..]) == u32_at(link, 4);
+        is_valid.then(|| Self { next: u64_at(link, 8) })
+    }
+}
+
+impl Mark {
+    pub(crate) fn encode(self) -> [u8; MARK_SIZE] {
+        let mut out = [0; MARK_SIZE];
+        for (bytes, number) in out.chunks_exact_mut(8).zip([MARK_MAGIC, MARK_VERSION, self.segment, self.batch]) {
+            bytes.copy_from_slice(&number.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&out[..MARK_SIZE - 4]);
+        out[MARK_SIZE - 4..].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// The mark in a file of these bytes, if it is one of this version.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mark = bytes.get(..MARK_SIZE)?;
+        let is_valid = u64_at(mark, 0) == MARK_MAGIC
+            && u64_at(mark, 8) == MARK_VERSION
+            && crc32c::crc32c(&mark[..MARK_SIZE - 4]) == u32_at(mark, MARK_SIZE - 4);
+        is_valid.then(|| Self { segment: u64_at(mark, 16), batch: u64_at(mark, 24) })
     }
 }
 

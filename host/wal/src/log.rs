@@ -1,7 +1,7 @@
 //! A log: what it is given, what it recovers, and what it keeps in memory about each group and segment.
 
 use crate::files::{FileOptions, Files, segment_path};
-use crate::format::{Place, State};
+use crate::format::{Mark, Place, State};
 use crate::index::{Positions, Slot, Slots};
 use crate::reader::Reader;
 use crate::recover::{Found, RecoveredGroup, Recovery};
@@ -173,6 +173,8 @@ pub struct Log {
     pub(crate) files: Files,
     pub(crate) segments: BTreeMap<u64, Segment>,
     pub(crate) active: Option<Active>,
+    /// Where the newest segment will name the next one.
+    pub(crate) linkable: Option<Linkable>,
     pub(crate) groups: BTreeMap<GroupId, Group>,
     /// Where each group's latest state stands.
     pub(crate) states: FxHashMap<GroupId, Place>,
@@ -193,6 +195,7 @@ pub struct Log {
     pub(crate) failed: Option<Failed>,
     pub(crate) stats: Stats,
     has_unknown_loss: bool,
+    mark_problem: Option<String>,
 }
 
 /// A segment that counts.
@@ -211,8 +214,16 @@ pub(crate) struct Segment {
 pub(crate) struct Active {
     pub(crate) id: u64,
     pub(crate) file: Arc<dyn File>,
-    pub(crate) size: u64,
+    /// Batches end before it.
+    pub(crate) limit: u64,
     pub(crate) end: u64,
+}
+
+/// A segment without a link that may have one, and where.
+#[derive(Debug)]
+pub(crate) struct Linkable {
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) place: Place,
 }
 
 /// A group as the writer sees it.
@@ -257,7 +268,7 @@ impl Log {
         create_dir_durably(&*disk, dir).map_err(io)?;
         let mut recovery = Recovery::read(&*disk, dir, &mut |_| {})?;
         if options.durability == Durability::Fsync {
-            recovery.lost = recovery.lost.max(recovery.cut_short);
+            recovery.lose_what_was_cut();
         }
         let file_options = FileOptions {
             segment_size,
@@ -265,7 +276,7 @@ impl Log {
             is_synced: options.durability == Durability::Fsync,
         };
         let mut files = Files::new(Arc::clone(&disk), dir, file_options).map_err(io)?;
-        secure(&*disk, dir, &recovery).map_err(io)?;
+        let linkable = secure(&*disk, dir, &recovery).map_err(io)?;
         for id in &recovery.garbage {
             match disk.open(&segment_path(dir, *id), OpenMode::Read).and_then(|file| file.len()) {
                 Ok(size) => files.free(*id, size).map_err(io)?,
@@ -278,6 +289,7 @@ impl Log {
             positions: Arc::default(),
             segments: open_segments(&*disk, dir, &recovery.segments).map_err(io)?,
             active: None,
+            linkable,
             groups: BTreeMap::new(),
             states: FxHashMap::default(),
             tombstones: BTreeMap::new(),
@@ -291,6 +303,7 @@ impl Log {
             failed: None,
             stats: Stats::default(),
             has_unknown_loss: recovery.has_unknown_loss(),
+            mark_problem: recovery.mark_problem.clone(),
             dir: dir.to_owned(),
             options,
             files,
@@ -392,6 +405,34 @@ impl Log {
         Ok(())
     }
 
+    /// Notes in a small file how far the log is synced, if that has changed since the last note, so that a later opening
+    /// misses what is gone up to there. Waits for no sync and never fails: an older note says less, and is true.
+    pub fn mark(&mut self) {
+        #[cfg(feature = "mutations")]
+        if crate::mutation::SKIP_SYNC.load(std::sync::atomic::Ordering::Relaxed) {
+            return;
+        }
+        if let Some(mark) = self.unmarked() {
+            // Where the disk refuses, the next call tries again.
+            drop(self.files.mark(mark));
+        }
+    }
+
+    /// Whether [`Log::mark`] would note something.
+    pub fn is_marked(&self) -> bool {
+        self.unmarked().is_none()
+    }
+
+    fn unmarked(&self) -> Option<Mark> {
+        let active = self.active.as_ref().filter(|_| self.failed.is_none())?;
+        Some(Mark { segment: active.id, batch: self.synced }).filter(|mark| !self.files.is_marked(*mark))
+    }
+
+    /// Why opening could not use the mark, where a log was there: without it a lost end looks like a torn tail.
+    pub fn mark_problem(&self) -> Option<&str> {
+        self.mark_problem.as_deref()
+    }
+
     /// Uses idle time to make the next segment ready, a piece per call, so that rolling takes no time. It is also the log's
     /// reserve for a disk that has become full.
     pub fn prepare(&mut self) {
@@ -403,7 +444,7 @@ impl Log {
     /// Bytes of records that can be written although the disk may be full: what is left of the active segment, and the
     /// segments that are ready.
     pub fn room(&self) -> u64 {
-        let active = self.active.as_ref().map_or(0, |active| active.size.saturating_sub(active.end));
+        let active = self.active.as_ref().map_or(0, |active| active.limit.saturating_sub(active.end));
         active + self.files.ready_count() as u64 * self.options.segment_size
     }
 
@@ -514,14 +555,20 @@ pub(crate) fn subtract_live(segments: &mut BTreeMap<u64, Segment>, segment: u64,
 }
 
 /// Makes durable what recovery read. The last round may be only in memory: the process may have died before its sync, or
-/// the sync may have failed, after which the system thinks the pages clean; so its bytes are written once more.
-fn secure(disk: &dyn Disk, dir: &Path, recovery: &Recovery) -> io::Result<()> {
-    if let Some(last) = &recovery.last_round {
-        let file = disk.open(&segment_path(dir, last.place.segment), OpenMode::Write)?;
-        file.write_at(last.place.offset, &last.bytes)?;
-        file.sync_all()?;
-    }
-    disk.sync_dir(dir)
+/// the sync may have failed, after which the system thinks the pages clean; so its bytes are written once more. Gives where
+/// the newest segment can have its link.
+fn secure(disk: &dyn Disk, dir: &Path, recovery: &Recovery) -> io::Result<Option<Linkable>> {
+    let Some(last) = &recovery.last_round else {
+        disk.sync_dir(dir)?;
+        return Ok(None);
+    };
+    let segment = last.place.segment;
+    let file: Arc<dyn File> = Arc::from(disk.open(&segment_path(dir, segment), OpenMode::Write)?);
+    file.write_at(last.place.offset, &last.bytes)?;
+    file.sync_all()?;
+    disk.sync_dir(dir)?;
+    let place = last.link_at.map(|offset| Place { segment, offset });
+    Ok(place.map(|place| Linkable { file, place }))
 }
 
 fn open_segments(disk: &dyn Disk, dir: &Path, found: &BTreeMap<u64, Found>) -> io::Result<BTreeMap<u64, Segment>> {

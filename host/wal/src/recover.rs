@@ -1,7 +1,7 @@
 //! Reads a log as a crash left it: which segments count, and what every group's log is. Writes nothing.
 
-use crate::files::{Name, segment_path};
-use crate::format::{HeadError, Listed, Place, RecordHead, RecordKind, SegmentHead, State};
+use crate::files::{Name, read_mark, segment_path};
+use crate::format::{HeadError, Link, Listed, Place, RecordHead, RecordKind, SegmentHead, State};
 use crate::index::Slot;
 use crate::log::{OpenError, Recovered};
 use crate::scan::{Event, Scanned, Segment};
@@ -29,8 +29,12 @@ pub(crate) struct Recovery {
     pub(crate) next_batch: u64,
     /// The highest place at which bytes were lost that tell not even whose they were.
     pub(crate) lost: Option<Place>,
-    /// Where the newest segment ends if its file is shorter than it was made, which no crash does where making it is synced.
+    /// The newest segment ends there and its file is shorter than it was made.
     pub(crate) cut_short: Option<Place>,
+    /// Where that file should end.
+    pub(crate) made_size: u64,
+    /// Why the mark could not be used, if there were segments and it should have been there.
+    pub(crate) mark_problem: Option<String>,
 }
 
 /// A segment that counts.
@@ -46,6 +50,8 @@ pub(crate) struct Found {
 pub(crate) struct LastRound {
     pub(crate) place: Place,
     pub(crate) bytes: Vec<u8>,
+    /// Where in the segment its link belongs; `None` if the file does not reach so far or records stand there.
+    pub(crate) link_at: Option<u64>,
 }
 
 /// One group's log while its records pass by.
@@ -65,8 +71,19 @@ impl Recovery {
     pub(crate) fn read(disk: &dyn Disk, dir: &Path, visit: &mut dyn FnMut(Event<'_>)) -> Result<Self, OpenError> {
         let mut recovery = Self { next_segment: 1, next_batch: 1, ..Self::default() };
         let present = recovery.present(disk, dir)?;
-        let Some(mut newest) = recovery.newest(disk, dir, &present)? else { return Ok(recovery) };
-        newest.durable = durable_by_freed(&newest, &present);
+        let newest = recovery.newest(disk, dir, &present)?;
+        let newest_id = newest.as_ref().map_or(0, |newest| newest.head.id);
+        let mark = read_mark(disk, dir);
+        recovery.mark_problem = mark.as_ref().err().filter(|_| !present.is_empty()).cloned();
+        let link = newest.as_ref().and_then(|newest| Link::decode(&newest.bytes, newest_id, newest.head.size));
+        let named = link.map(|link| link.next).into_iter().chain(mark.as_ref().ok().map(|mark| mark.segment));
+        for id in named.filter(|id| *id > newest_id && !present.contains(id)) {
+            visit(Event::Unreadable(Place { segment: id, offset: 0 }, 0));
+            recovery.lose_segment(id, 0, None);
+        }
+        let Some(mut newest) = newest else { return Ok(recovery) };
+        let marked = mark.ok().filter(|mark| mark.segment == newest_id).map_or(0, |mark| mark.batch);
+        newest.durable = durable_by_freed(&newest, &present).max(marked);
         let freed = freed_in(&newest);
         for other in newest.head.others.iter().filter(|other| !freed.contains(&other.segment)) {
             recovery.sealed(disk, dir, *other, visit)?;
@@ -77,19 +94,25 @@ impl Recovery {
         });
         recovery.next_batch = scanned.next_batch;
         let id = newest.head.id;
-        // What cannot be read where a torn tail would stand may have been durable.
-        if newest.unreadable.iter().any(|lost| lost.end > scanned.end) {
+        // What cannot be read where a torn tail would stand may have been durable. It counts as part of the segment, so that
+        // it is missed again if the next segment gets its name and the machine stops before the loss is on record.
+        let unreadable = newest.unreadable.iter().map(|lost| lost.end as u64).max().unwrap_or(0);
+        let end = unreadable.max(scanned.end as u64);
+        if end > scanned.end as u64 {
             recovery.lose(Place { segment: id, offset: scanned.end as u64 });
         }
         if (newest.bytes.len() as u64) < newest.head.size {
             recovery.cut_short = Some(Place { segment: id, offset: scanned.end as u64 });
+            recovery.made_size = newest.head.size;
         }
         recovery.last_round = Some(LastRound {
             place: Place { segment: id, offset: scanned.round_start as u64 },
             // A file cut short may end before its first batch.
             bytes: newest.bytes.get(scanned.round_start..scanned.end).unwrap_or_default().to_vec(),
+            link_at: Some(Link::offset(newest.head.size))
+                .filter(|at| end <= *at && newest.bytes.len() as u64 >= newest.head.size),
         });
-        recovery.segments.insert(id, Found { end: scanned.end as u64, size: Some(newest.bytes.len() as u64) });
+        recovery.segments.insert(id, Found { end, size: Some(newest.bytes.len() as u64) });
         recovery.garbage = present.into_iter().filter(|id| !recovery.segments.contains_key(id)).collect();
         recovery.groups.values_mut().for_each(Replay::settle);
         Ok(recovery)
@@ -107,7 +130,7 @@ impl Recovery {
             .iter()
             .filter_map(|name| match Name::parse(name) {
                 Name::Segment(id) => Some(id),
-                Name::Spare | Name::Temporary | Name::Other => None,
+                Name::Spare | Name::Temporary | Name::Mark | Name::Other => None,
             })
             .collect();
         self.next_segment = present.last().map_or(1, |id| id.saturating_add(1));
@@ -156,9 +179,19 @@ impl Recovery {
         Ok(())
     }
 
+    /// No crash cuts the newest segment's file short where making it is synced: what stood there is lost.
+    pub(crate) fn lose_what_was_cut(&mut self) {
+        let Some(place) = self.cut_short else { return };
+        self.lose(place);
+        if let Some(found) = self.segments.get_mut(&place.segment) {
+            found.end = self.made_size;
+        }
+    }
+
     fn lose_segment(&mut self, id: u64, end: u64, size: Option<u64>) {
         self.lose(Place { segment: id, offset: 0 });
         self.segments.insert(id, Found { end, size });
+        self.next_segment = self.next_segment.max(id.saturating_add(1));
     }
 
     fn lose(&mut self, place: Place) {

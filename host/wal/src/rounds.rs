@@ -1,11 +1,15 @@
 //! Group commit: everything that waits when a round begins is in it, and none waits for more to come.
 
 use crate::log::{Append, Failed, Halt, Log, Stalled};
-use hedgerow_types::{GroupId, Index};
+use hedgerow_types::{GroupId, Index, Instant};
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 /// A round takes no further submission once it has this many bytes of entries.
 const ROUND_SIZE_MAX: usize = 16 << 20;
+
+/// How far the log is synced is noted this often.
+pub(crate) const MARK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What one caller wants done to the log: the removals, then the appends, then the truncations.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +50,7 @@ pub struct Rounds {
     /// Tickets of the round that has begun and is not synced.
     written: Vec<u64>,
     has_garbage: bool,
+    marked_at: Option<Instant>,
 }
 
 /// A part of a round.
@@ -65,6 +70,7 @@ impl Rounds {
             truncations: BTreeMap::new(),
             written: Vec::new(),
             has_garbage: false,
+            marked_at: None,
         }
     }
 
@@ -147,6 +153,19 @@ impl Rounds {
         }
         self.log.prepare();
         Ok(())
+    }
+
+    /// As [`Log::mark`], at most once a second.
+    pub fn mark(&mut self, now: Instant) {
+        if !self.log.is_marked() && self.marked_at.is_none_or(|at| now.since(at) >= MARK_INTERVAL) {
+            self.marked_at = Some(now);
+            self.log.mark();
+        }
+    }
+
+    /// Nothing more will come: [`Log::mark`] at once.
+    pub fn close(&mut self) {
+        self.log.mark();
     }
 
     /// The log.

@@ -1,12 +1,12 @@
 //! Turns changes into records and puts them on the medium: one buffer, one write per batch, a new segment when one is full.
 
 use crate::format::{
-    ALIGNMENT, BATCH_HEAD_SIZE, BatchHead, FREED_RECORD_SIZE, Listed, Place, RECORD_HEAD_SIZE, RecordHead, RecordKind,
-    SEGMENT_UNIT, SegmentHead, State, VERSION, seed,
+    ALIGNMENT, BATCH_HEAD_SIZE, BatchHead, FREED_RECORD_SIZE, LINK_SPACE, Link, Listed, Place, RECORD_HEAD_SIZE,
+    RecordHead, RecordKind, SEGMENT_UNIT, SegmentHead, State, VERSION, seed,
 };
 use crate::index::{Slot, Slots};
 use crate::log::{
-    Active, Append, Failed, Group, Halt, Log, Segment, Tombstone, add_live, lock, release, subtract_live,
+    Active, Append, Failed, Group, Halt, Linkable, Log, Segment, Tombstone, add_live, lock, release, subtract_live,
 };
 use hedgerow_types::log::{Entry, HardState};
 use hedgerow_types::{GroupId, Index};
@@ -191,7 +191,7 @@ impl Log {
         }
         let used = self.batch.buffer.len().saturating_sub(BATCH_HEAD_SIZE);
         let needed = BatchHead::batch_size(used + size, self.batch.count as usize + count) as u64;
-        let has_room = |active: &Active| active.end + needed <= active.size;
+        let has_room = |active: &Active| active.end + needed <= active.limit;
         if self.is_rolling || !self.active.as_ref().is_some_and(has_room) {
             self.flush()?;
             self.roll(BatchHead::batch_size(size, count))?;
@@ -228,7 +228,8 @@ impl Log {
     }
 
     /// Makes a new segment the active one, with room for a batch of `size` bytes. What the former one holds is durable
-    /// first: its end, as the new head has it, must be true.
+    /// first: its end, as the new head has it, must be true. And it says durably that the new one is there before anything
+    /// is written to that: its absence will be a loss.
     fn roll(&mut self, size: usize) -> Result<(), Halt> {
         self.sync_active()?;
         if let Some(active) = &self.active
@@ -239,7 +240,7 @@ impl Log {
         let others: Vec<Place> =
             self.segments.iter().map(|(id, segment)| Place { segment: *id, offset: segment.end }).collect();
         let end = SegmentHead::new_data_start(others.len()) as u64;
-        let needed = (end + size as u64).next_multiple_of(SEGMENT_UNIT as u64);
+        let needed = (end + size as u64 + LINK_SPACE).next_multiple_of(SEGMENT_UNIT as u64);
         let id = self.next_segment;
         let size = needed.max(self.options.segment_size);
         let made = self.files.make(size);
@@ -248,11 +249,24 @@ impl Log {
         let head = SegmentHead { version: VERSION, id, size, first_batch: self.next_batch, others };
         let published = self.files.publish(made, &head);
         let file = self.or_stall(published)?;
+        self.link(id)?;
         self.is_rolling = false;
         self.next_segment += 1;
         self.segments.insert(id, Segment { file: Some(Arc::clone(&file)), size, end, live: 0 });
         lock(&self.positions).files.insert(id, Arc::clone(&file));
-        self.active = Some(Active { id, file, size, end });
+        let limit = Link::offset(size);
+        self.linkable = Some(Linkable { file: Arc::clone(&file), place: Place { segment: id, offset: limit } });
+        self.active = Some(Active { id, file, limit, end });
+        Ok(())
+    }
+
+    /// Has the newest segment name the one that comes next.
+    fn link(&mut self, next: u64) -> Result<(), Failed> {
+        let Some(Linkable { file, place }) = self.linkable.take() else { return Ok(()) };
+        let link = Link { next }.encode(seed(place.segment));
+        let result = file.write_at(place.offset, &link).and_then(|()| file.sync_data());
+        self.or_fail("link a segment to the next one", result)?;
+        self.stats.syncs += 1;
         Ok(())
     }
 

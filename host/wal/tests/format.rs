@@ -21,6 +21,12 @@ const VERSION_2: Fixture = &[
     ("0000000000000001.seg", include_bytes!("fixtures/version-2/0000000000000001.seg")),
     ("0000000000000002.seg", include_bytes!("fixtures/version-2/0000000000000002.seg")),
 ];
+/// As segments are written since they name the one that comes next.
+const VERSION_2_LINKED: Fixture = &[
+    ("0000000000000001.seg", include_bytes!("fixtures/version-2-linked/0000000000000001.seg")),
+    ("0000000000000002.seg", include_bytes!("fixtures/version-2-linked/0000000000000002.seg")),
+    ("synced.mark", include_bytes!("fixtures/version-2-linked/synced.mark")),
+];
 
 fn options() -> Options {
     Options { segment_size: 20 << 10, ..Options::default() }
@@ -54,6 +60,7 @@ fn write_every_kind(disk: &SimDisk) {
     log.sync().unwrap();
     log.write(&[append(4, entries(1, 20, 4))]).unwrap();
     log.sync().unwrap();
+    log.mark();
     assert!(log.segments().count() > 1);
 }
 
@@ -73,15 +80,18 @@ fn segments(disk: &SimDisk) -> Vec<(String, Vec<u8>)> {
 }
 
 /// With the zeros that a segment's file ends with.
-fn whole(bytes: &[u8]) -> Vec<u8> {
+fn whole(name: &str, bytes: &[u8]) -> Vec<u8> {
     let mut whole = bytes.to_vec();
+    if !name.ends_with(".seg") {
+        return whole;
+    }
     whole.resize(bytes.len().next_multiple_of(4096).max(options().segment_size as usize), 0);
     whole
 }
 
 fn fixture(fixture: Fixture) -> SimDisk {
     let disk = SimDisk::new();
-    fixture.iter().for_each(|(name, bytes)| put(&disk, name, &whole(bytes)));
+    fixture.iter().for_each(|(name, bytes)| put(&disk, name, &whole(name, bytes)));
     disk
 }
 
@@ -98,9 +108,10 @@ fn assert_is_what_was_written(log: &Log, recovered: &[Recovered]) {
 
 #[test]
 fn logs_of_versions_1_and_2_stay_readable() {
-    for version in [VERSION_1, VERSION_2] {
+    for version in [VERSION_1, VERSION_2, VERSION_2_LINKED] {
         let (log, recovered) = Log::open(Arc::new(fixture(version)), Path::new(DIR), options()).unwrap();
         assert_is_what_was_written(&log, &recovered);
+        assert_eq!(log.mark_problem().is_none(), version.len() > 2, "{:?}", log.mark_problem());
     }
 }
 
@@ -146,12 +157,12 @@ fn the_writer_writes_version_2() {
     write_every_kind(&disk);
     let written = segments(&disk);
     if std::env::var_os("WAL_WRITE_FIXTURES").is_some() {
-        let dir = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/fixtures/version-2");
+        let dir = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/fixtures/version-2-linked");
         std::fs::create_dir_all(&dir).unwrap();
         written.iter().for_each(|(name, bytes)| std::fs::write(dir.join(name), bytes).unwrap());
     }
-    assert_eq!(written.len(), VERSION_2.len());
-    for ((name, bytes), (fixture, expected)) in written.iter().zip(VERSION_2) {
+    assert_eq!(written.len(), VERSION_2_LINKED.len());
+    for ((name, bytes), (fixture, expected)) in written.iter().zip(VERSION_2_LINKED) {
         assert!(name == *fixture && bytes == expected, "{name} differs");
     }
 }
@@ -189,13 +200,13 @@ fn inspection_shows_every_record_and_changes_nothing() {
 fn damaged(fixture: Fixture, edits: &[(usize, usize, Vec<u8>)], cut: Option<usize>) -> SimDisk {
     let disk = SimDisk::new();
     for (number, (name, bytes)) in fixture.iter().enumerate() {
-        let mut bytes = whole(bytes);
+        let mut bytes = whole(name, bytes);
         for (_, at, patch) in edits.iter().filter(|edit| edit.0 % fixture.len() == number) {
             let at = at % bytes.len();
             let end = (at + patch.len()).min(bytes.len());
             bytes[at..end].copy_from_slice(&patch[..end - at]);
         }
-        if let Some(cut) = cut.filter(|_| number == fixture.len() - 1) {
+        if let Some(cut) = cut.filter(|_| *name == "0000000000000002.seg") {
             bytes.truncate(cut % bytes.len());
         }
         put(&disk, name, &bytes);
@@ -210,7 +221,7 @@ proptest! {
     fn any_bytes_can_be_opened_and_written_to(
         edits in prop::collection::vec((any::<usize>(), any::<usize>(), prop::collection::vec(any::<u8>(), 1..60)), 0..5),
         cut in prop::option::of(any::<usize>()),
-        fixture in prop::sample::select(vec![VERSION_1, VERSION_2]),
+        fixture in prop::sample::select(vec![VERSION_1, VERSION_2, VERSION_2_LINKED]),
     ) {
         let disk = damaged(fixture, &edits, cut);
         let opened = Log::open(Arc::new(disk.clone()), Path::new(DIR), options());

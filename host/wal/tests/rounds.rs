@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use hedgerow_env::os::{OsDisk, spawn_thread};
+use hedgerow_env::read_file;
 use hedgerow_env::sim::SimDisk;
 use hedgerow_types::log::{Entry, EntryKind};
 use hedgerow_types::random::Random;
-use hedgerow_types::{GroupId, ReplicaId};
+use hedgerow_types::{GroupId, Instant, ReplicaId};
 use hedgerow_wal::{Append, Begun, Committer, Log, Options, Recovered, Round, Rounds, Stopped, Submission};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
@@ -80,6 +82,60 @@ fn tending_gives_segments_back() {
         rounds.tend().unwrap();
     }
     assert!(rounds.log().stats().segments <= 3, "{:?}", rounds.log().stats());
+}
+
+#[test]
+fn how_far_the_log_is_synced_is_noted_once_a_second_and_at_the_end() {
+    let disk = SimDisk::new();
+    let mut rounds = Rounds::new(open(&disk).0);
+    let mark = || read_file(&disk, &Path::new(DIR).join("synced.mark")).ok();
+    let second = |count: u64| Instant(count * 1_000_000_000);
+    rounds.mark(second(1));
+    assert_eq!(mark(), None, "nothing is synced");
+    let mut marks = vec![mark()];
+    for (round, now) in [second(2), Instant(second(3).0 - 1), second(3), second(9), second(9)].into_iter().enumerate() {
+        rounds.submit(submission(0, vec![append(1, 1, 1 + round as u64, 1)]));
+        rounds.begin().unwrap();
+        rounds.finish().unwrap();
+        assert!(!rounds.log().is_marked());
+        let syncs = disk.sync_count();
+        rounds.mark(now);
+        assert_eq!(disk.sync_count(), syncs, "nothing waits for it");
+        marks.push(mark());
+    }
+    rounds.close();
+    assert!(rounds.log().is_marked());
+    marks.push(mark());
+    let is_new: Vec<bool> = marks.windows(2).map(|pair| pair[0] != pair[1]).collect();
+    assert_eq!(is_new, [true, false, true, true, false, true]);
+    let before = mark();
+    rounds.mark(second(20));
+    assert_eq!(mark(), before, "nothing has changed");
+}
+
+/// Nobody submits anything more, and the log is noted all the same; what is stopped has noted all.
+#[test]
+fn the_committer_notes_how_far_the_log_is_synced() {
+    for is_stopped in [false, true] {
+        let disk = SimDisk::new();
+        let (sender, rounds) = mpsc::channel();
+        let committer = Committer::start(open(&disk).0, Box::new(move |round| drop(sender.send(round)))).unwrap();
+        let mut noted = BTreeSet::new();
+        for index in 1..4 {
+            committer.submit(submission(index, vec![append(1, 1, index, 1)])).unwrap();
+            assert!(matches!(rounds.recv().unwrap(), Round::Done { .. }));
+        }
+        if is_stopped {
+            committer.stop();
+        }
+        // All three batches are in the first segment: the fourth is not known to be durable.
+        let all = 4_u64.to_le_bytes();
+        while !noted.contains(&Some(all.to_vec())) {
+            let mark = read_file(&disk, &Path::new(DIR).join("synced.mark")).ok();
+            noted.insert(mark.and_then(|mark| Some(mark.get(24..32)?.to_vec())));
+            assert!(!is_stopped || noted.contains(&Some(all.to_vec())), "a log that is stopped is noted at once");
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! what two flushes have is cut off the log. Storage and log together have to give back everything.
 
 use crate::scenario::{Told, Word, tell};
-use crate::storage;
+use crate::{storage, wal};
 use anyhow::{Context, Result, ensure};
 use hedgerow_env::os::OsDisk;
 use hedgerow_storage::{Partition, RocksEngines};
@@ -67,6 +67,7 @@ impl Replica {
         tell(Word::Durable, last);
         self.partition.apply(&entries, None, &mut Vec::new())?;
         self.log.tend()?;
+        self.log.mark(wal::clock(round));
         if round.is_multiple_of(FLUSH_EVERY) {
             let point = self.partition.flush_point();
             self.partition.engine().flush()?;

@@ -4,9 +4,10 @@ use crate::scenario::{Told, Word, tell};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use hedgerow_env::os::OsDisk;
+use hedgerow_env::{Disk, OpenMode, read_file};
 use hedgerow_types::log::{Entry, EntryKind, HardState, LogPosition};
 use hedgerow_types::random::Random;
-use hedgerow_types::{GroupId, ReplicaId};
+use hedgerow_types::{GroupId, Instant, ReplicaId};
 use hedgerow_wal::{Append, Begun, Durability, Log, Options, Recovered, Rounds, Submission};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -143,6 +144,11 @@ fn open(root: &Path, durability: Durability) -> Result<(Log, Vec<Recovered>)> {
     Ok(Log::open(Arc::new(OsDisk), &dir(root), options)?)
 }
 
+/// The time of a round: every third one is marked.
+pub(crate) fn clock(round: u64) -> Instant {
+    Instant(round * 400_000_000)
+}
+
 /// What is recorded.
 pub(crate) fn drive(root: &Path, rounds: u64, durability: Durability) -> Result<()> {
     let mut log = Rounds::new(open(root, durability)?.0);
@@ -152,7 +158,11 @@ pub(crate) fn drive(root: &Path, rounds: u64, durability: Durability) -> Result<
         run(&mut log, submission(round, &mut groups).0)?;
         tell(Word::Durable, round);
         log.tend()?;
+        log.mark(clock(round));
         if round.is_multiple_of(OPEN_EVERY) {
+            if round.is_multiple_of(2 * OPEN_EVERY) {
+                log.close();
+            }
             drop(log);
             log = Rounds::new(open(root, durability)?.0);
         }
@@ -172,21 +182,51 @@ fn run(log: &mut Rounds, submission: Submission) -> Result<()> {
 pub(crate) fn check(root: &Path, rounds: u64, durability: Durability, told: &Told) -> Result<()> {
     let history = History::new(rounds);
     let (durable, given) = (told.largest(Word::Durable), told.largest(Word::Given));
-    let (log, found) = open(root, durability).context("opening")?;
-    for id in 1..=GROUPS {
-        let mut possible = history.possible(id, durable, given);
-        if possible.contains(&None) {
-            // A removal may be undone.
-            possible.extend(history.ever(id));
+    let verify_all = |log: &Log, found: &[Recovered]| {
+        (1..=GROUPS).try_for_each(|id| {
+            let mut possible = history.possible(id, durable, given);
+            if possible.contains(&None) {
+                // A removal may be undone.
+                possible.extend(history.ever(id));
+            }
+            verify(log, found, id, &possible)
+        })
+    };
+    if remove_newest(root)? {
+        let (log, found) = open(&without_newest(root), durability).context("opening without the newest segment")?;
+        if !log.has_unknown_loss() {
+            verify_all(&log, &found).context("the newest segment is gone and nobody misses it")?;
         }
-        verify(&log, &found, id, &possible).context("after opening")?;
     }
+    let (log, found) = open(root, durability).context("opening")?;
+    verify_all(&log, &found).context("after opening")?;
     drop(log);
     let (log, again) = open(root, durability).context("opening once more")?;
     ensure!(found == again, "a second opening finds something else: {again:?} instead of {found:?}");
     let expected = live_on(log, &found).context("going on")?;
     let (log, found) = open(root, durability).context("opening after going on")?;
     (1..=GROUPS).try_for_each(|id| verify(&log, &found, id, &[expected.get(&id)])).context("after going on")
+}
+
+fn without_newest(root: &Path) -> PathBuf {
+    root.join("without-newest")
+}
+
+/// Makes a copy of the log that lacks the newest segment, as if somebody had removed it. False: it has no other one.
+fn remove_newest(root: &Path) -> Result<bool> {
+    let (from, to) = (dir(root), dir(&without_newest(root)));
+    let Ok(mut names) = OsDisk.list(&from) else { return Ok(false) };
+    let Some(newest) = names.iter().rposition(|name| name.ends_with(".seg")) else { return Ok(false) };
+    names.remove(newest);
+    if !names.iter().any(|name| name.ends_with(".seg")) {
+        return Ok(false);
+    }
+    OsDisk.create_dir_all(&to)?;
+    for name in names {
+        let bytes = read_file(&OsDisk, &from.join(&name))?;
+        OsDisk.open(&to.join(&name), OpenMode::Create)?.write_at(0, &bytes)?;
+    }
+    Ok(true)
 }
 
 /// Group `id` is one of the `possible` ones, undamaged.
@@ -244,6 +284,7 @@ fn live_on(log: Log, found: &[Recovered]) -> Result<Groups> {
     for round in 1_000..1_012 {
         run(&mut log, submission(round, &mut groups).0)?;
         log.tend()?;
+        log.mark(clock(round));
     }
     Ok(groups)
 }

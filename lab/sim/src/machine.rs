@@ -233,17 +233,12 @@ impl Machine {
     pub fn corrupt(&mut self) -> Option<(PathBuf, u64)> {
         let turn = self.random.below(self.config.data.len() as u64) as usize;
         let directory = self.config.data[turn].join("log");
-        for name in self.disk.list(&directory).ok()? {
-            let path = directory.join(name);
-            let Ok(bytes) = hedgerow_env::read_file(&self.disk, &path) else { continue };
-            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
-            if used > 4_096 {
-                let offset = self.random.below(used / 2);
-                self.disk.flip_byte(&path, offset).ok()?;
-                return Some((path, offset));
-            }
-        }
-        None
+        let segments = hedgerow_wal::inspect(&self.disk, &directory, &mut |_| {}).ok()?.segments;
+        let used = segments.into_iter().find(|used| used.offset > 4_096)?;
+        let path = directory.join(format!("{:016x}.seg", used.segment));
+        let offset = self.random.below(used.offset / 2);
+        self.disk.flip_byte(&path, offset).ok()?;
+        Some((path, offset))
     }
 
     /// Lets the process handle everything that has arrived. Returns whether it runs.
@@ -370,7 +365,10 @@ impl Process {
     fn handle(&mut self, input: Input, now: Now) -> Result<(), String> {
         match input {
             Input::Turn => {}
-            Input::Tick => self.node.handle_tick(now),
+            Input::Tick => {
+                self.logs.iter_mut().for_each(|log| log.rounds.mark(now.instant));
+                self.node.handle_tick(now);
+            }
             Input::Wake(_) => self.node.handle_wake(now),
             Input::Peer(from, bytes) => {
                 let mut bytes = BytesMut::from(&bytes[..]);

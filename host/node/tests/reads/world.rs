@@ -127,6 +127,7 @@ impl Machine {
                     let tickets = rounds.finish().unwrap();
                     self.node.handle_round(log, Round::Done { tickets }, now);
                     rounds.tend().unwrap();
+                    rounds.mark(now.instant);
                 }
                 Begun::Stalled(reason) => {
                     self.is_log_stalled = true;

@@ -252,6 +252,55 @@ fn d3b_no_cluster_is_founded_over_replicas() {
     assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "value");
 }
 
+/// What `damage` does to the log of a node that was stopped costs all of its replicas, whose log it was, and nothing else.
+fn the_log_has_no_end(damage: impl Fn(&SimDisk, &Path)) {
+    let mut world = World::new(3);
+    let table = world.create_table(2, &json!({}));
+    let key = Key::new(table, 2, "key");
+    let stop = |world: &mut World| {
+        let machine = world.machines.remove(&TWO).unwrap();
+        machine.disk.kill_process();
+        (Config { seed: machine.config.seed + 1, ..machine.config.clone() }, machine.disk.clone())
+    };
+    // The node writes to another segment after each start.
+    for value in ["one", "two"] {
+        let (config, disk) = stop(&mut world);
+        world.machines.insert(TWO, world::start(config, disk, world.now));
+        world.settle(TWO);
+        world.run(Duration::from_secs(10));
+        let leader = world.replicas(key.partition).leader;
+        world.write(&key, leader, value);
+        world.run(Duration::from_secs(3));
+    }
+    let before = running(&world, TWO);
+    let (config, disk) = stop(&mut world);
+    let segments = disk.list(Path::new("/data/log")).unwrap();
+    let newest = segments.iter().rfind(|name| name.ends_with(".seg")).unwrap();
+    damage(&disk, &Path::new("/data/log").join(newest));
+    world.machines.insert(TWO, world::start(config, disk, world.now));
+    let is_reborn = |world: &World| running(world, TWO).iter().any(|(group, id)| before.get(group) == Some(id));
+    assert!(!is_reborn(&world));
+    world.run_until(MINUTE, |world| {
+        assert!(!is_reborn(world), "a replica goes on that has forgotten what it acknowledged");
+        running(world, TWO).len() == before.len()
+    });
+    let leader = world.replicas(key.partition).leader;
+    assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "two");
+}
+
+#[test]
+fn m3a_a_node_whose_newest_segment_is_gone_begins_anew() {
+    the_log_has_no_end(|disk, newest| disk.remove_file(newest).unwrap());
+}
+
+#[test]
+fn m3a_a_node_whose_log_ends_in_zeros_begins_anew() {
+    the_log_has_no_end(|disk, newest| {
+        let file = disk.open(newest, OpenMode::Write).unwrap();
+        file.write_at(8192, &vec![0; file.len().unwrap() as usize - 8192]).unwrap();
+    });
+}
+
 #[test]
 fn m3_a_damaged_catalogue_is_put_aside() {
     let mut world = World::new(3);

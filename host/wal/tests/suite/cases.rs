@@ -346,7 +346,7 @@ pub(crate) fn segments_go_together_wherever_the_active_one_ends(layout: &dyn Lay
         for number in [5, 1, 2, 3] {
             logs.commit(&[append(number, vec![entry(1, 1, &[0; 11_500])])]);
         }
-        logs.commit(&[append(4, vec![entry(1, 1, &vec![0; 12_288 - 40 - 40 - left])])]);
+        logs.commit(&[append(4, vec![entry(1, 1, &vec![0; 12_288 - 512 - 40 - 40 - left])])]);
         logs.truncate_prefix(group(1), 1);
         logs.truncate_prefix(group(3), 1);
         assert_eq!(logs.collect().unwrap().freed_segments, 2);

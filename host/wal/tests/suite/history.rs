@@ -156,6 +156,9 @@ impl Run<'_> {
             9..=12 => {
                 self.logs.sync()?;
                 self.model.sync();
+                if self.random.chance(1, 3) {
+                    self.logs.mark();
+                }
                 Ok(())
             }
             13..=15 => {

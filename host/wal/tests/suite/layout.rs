@@ -24,9 +24,11 @@ pub(crate) trait Logs {
     fn remove_group(&mut self, group: GroupId);
     fn collect(&mut self) -> Result<Collected, Halt>;
     fn prepare(&mut self);
+    fn mark(&mut self);
     fn entries(&self, group: GroupId, low: Index, high: Index, size_max: usize) -> std::io::Result<Vec<Entry>>;
     fn segment_count(&self) -> usize;
     fn has_unknown_loss(&self) -> bool;
+    fn mark_problem(&self) -> Option<&str>;
 
     fn commit(&mut self, appends: &[Append]) {
         self.write(appends).unwrap();
@@ -66,6 +68,9 @@ impl Logs for Log {
     fn prepare(&mut self) {
         self.prepare();
     }
+    fn mark(&mut self) {
+        self.mark();
+    }
     fn entries(&self, group: GroupId, low: Index, high: Index, size_max: usize) -> std::io::Result<Vec<Entry>> {
         self.reader().entries(group, low, high, size_max)
     }
@@ -74,6 +79,9 @@ impl Logs for Log {
     }
     fn has_unknown_loss(&self) -> bool {
         self.has_unknown_loss()
+    }
+    fn mark_problem(&self) -> Option<&str> {
+        self.mark_problem()
     }
 }
 
