@@ -203,6 +203,13 @@ impl Drop for PreferredThread {
     }
 }
 
+/// Has the disk begin to write what is dirty of the file at `path`, and waits for what it had begun before: for files that
+/// somebody appends to, so that they leave no burst of dirty pages for the end. Blocks. It makes nothing durable, and takes no
+/// error away from whoever syncs the file later.
+pub fn begin_write_out(path: &Path) -> io::Result<()> {
+    system::begin_write_out(&options(OpenMode::Read).open(path)?)
+}
+
 /// Has the calling thread run after others from now on, for work that nobody waits for.
 pub fn give_way() {
     let thread = system::thread_id();
@@ -220,6 +227,7 @@ mod system {
     use std::ffi::CString;
     use std::io;
     use std::mem::MaybeUninit;
+    use std::os::fd::AsRawFd;
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
     use std::time::Duration;
@@ -286,6 +294,13 @@ mod system {
             return Err(io::Error::last_os_error());
         }
         Ok(limit.rlim_cur)
+    }
+
+    pub(super) fn begin_write_out(file: &std::fs::File) -> io::Result<()> {
+        let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE;
+        // SAFETY: the call takes plain numbers; the file is open. A size of 0 means up to its end.
+        let status = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) };
+        if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     pub(super) fn free_space(dir: &Path) -> io::Result<Space> {

@@ -16,6 +16,8 @@ use std::collections::BTreeSet;
 
 /// A node that holds so many times what it should flush at refuses writes: its disk does not keep up.
 const UNFLUSHED_FACTOR_MAX: u64 = 4;
+/// Flushes that run at the same time. They keep a pace, and other jobs need threads too.
+const FLUSHES_MAX: usize = 2;
 
 impl Node {
     /// Does everything that `group` wants done now.
@@ -188,15 +190,24 @@ impl Node {
         if (total > may_hold || (held > may_hold && total > 0)) && by_size.is_empty() {
             by_size.extend(largest);
         }
-        let mut due: BTreeSet<GroupId> = by_size.into_iter().map(|(_, group)| group).collect();
-        due.extend(self.due_on_full_disks());
-        due.into_iter().for_each(|group| self.start_flush(group));
+        let on_full_disks = self.due_on_full_disks();
+        by_size.extend(self.hosted.iter().filter(|(group, _)| on_full_disks.contains(group)).map(gathered));
+        let due: BTreeSet<(u64, GroupId)> = by_size.into_iter().collect();
+        let may_start = FLUSHES_MAX.saturating_sub(self.flushes_running());
+        due.into_iter().rev().take(may_start).for_each(|(_, group)| self.start_flush(group));
+    }
+
+    fn flushes_running(&self) -> usize {
+        let is_begun = |hosted: &&Hosted| matches!(hosted, Hosted::Running(replica) if replica.flush.is_running);
+        self.hosted.values().filter(is_begun).count().saturating_sub(self.failures.flushes_waiting())
     }
 
     fn start_flush(&mut self, group: GroupId) {
+        let (is_hurried, is_full) = (self.is_storage_behind || self.is_draining, self.has_full_disk());
         let Some(replica) = self.running(group) else { return };
         let Some(storage) = &replica.storage else { return };
         let job = Job::Flush {
+            is_pressing: is_hurried || is_full,
             owner: replica.owner,
             engine: std::sync::Arc::clone(storage.engine()),
             point: storage.flush_point(),

@@ -62,6 +62,11 @@ impl Failures {
         self.in_row.remove(&group);
     }
 
+    /// Flushes that failed and wait to be tried again: nothing of them runs.
+    pub(crate) fn flushes_waiting(&self) -> usize {
+        self.retries.iter().filter(|(_, retry)| matches!(retry, Retry::Flush(_))).count()
+    }
+
     /// A read of a replica's storage failed; the refusal for whoever asked.
     pub(crate) fn note_read(&mut self, group: GroupId, error: &EngineError) -> Refusal {
         let is_device = is_device_failure(error);

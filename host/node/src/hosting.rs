@@ -426,6 +426,7 @@ impl Node {
     pub fn hand_over(&mut self, now: Now) {
         let now = self.agreed(now);
         self.is_draining = true;
+        self.engines.hurry();
         let mut transfers = Vec::new();
         for (group, hosted) in &self.hosted {
             let Hosted::Running(replica) = hosted else { continue };

@@ -54,6 +54,8 @@ pub enum Job {
         engine: Arc<dyn Engine>,
         /// The moment before the flush began.
         point: FlushPoint,
+        /// Whether it is to write as fast as it can.
+        is_pressing: bool,
     },
     /// Makes a checkpoint for learners.
     Checkpoint {
@@ -398,8 +400,8 @@ impl Job {
             Self::Create { directory, initial, .. } => {
                 JobResult::Created(Box::new(create(context, &directory, initial)?))
             }
-            Self::Flush { engine, point, .. } => {
-                engine.flush()?;
+            Self::Flush { engine, point, is_pressing, .. } => {
+                if is_pressing { engine.flush() } else { engine.flush_at_pace() }?;
                 JobResult::Flushed { point, debt: engine.debt() }
             }
             Self::Checkpoint { engine, into, id, .. } => checkpoint(context, &*engine, &into, id)?,

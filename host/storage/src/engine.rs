@@ -26,6 +26,12 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// Makes durable what was written before the call.
     fn flush(&self) -> Result<(), EngineError>;
 
+    /// As [`Engine::flush`], but at the pace that the engines' settings allow where nobody waits for it, so that others have
+    /// the disk meanwhile.
+    fn flush_at_pace(&self) -> Result<(), EngineError> {
+        self.flush()
+    }
+
     /// Puts a consistent, complete and synced copy into the directory `into`, which must not exist. A copy opens like
     /// any other directory of the same engine. It holds what was written before the call, and may hold batches that
     /// were written during it.
@@ -69,6 +75,10 @@ pub trait Engines: Send + Sync + fmt::Debug {
     /// Opens the engine in `dir`, creating it if it is absent. One `dir` is open once at a time: every handle of an
     /// engine must be gone before its directory is opened again, renamed or removed.
     fn open(&self, dir: &Path) -> Result<Arc<dyn Engine>, EngineError>;
+
+    /// Has every flush of these engines, from now on and those under way, write as fast as it can: they are about to be
+    /// closed.
+    fn hurry(&self) {}
 
     /// Where the engines' files are, for copying checkpoints.
     fn disk(&self) -> Arc<dyn Disk>;

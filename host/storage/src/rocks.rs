@@ -15,6 +15,7 @@ mod hot;
 mod manifest;
 mod merge;
 mod options;
+mod pace;
 mod unflushed;
 
 use crate::batch::Batch;
@@ -22,9 +23,10 @@ use crate::debt::Debt;
 use crate::engine::{Cause, Direction, Engine, EngineError, EngineStats, Engines, FailureKind, KeyRange, RowVisitor};
 use bytes::Bytes;
 use failure::classify;
-use hedgerow_env::os::{OsDisk, random_u64};
+use hedgerow_env::os::{OsDisk, begin_write_out, random_u64};
 use hedgerow_env::{Disk, create_dir_durably, parent_of};
 use options::{Shared, SpareFiles};
+use pace::STEP;
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::properties::{
     BACKGROUND_ERRORS, ESTIMATE_NUM_KEYS, ESTIMATE_PENDING_COMPACTION_BYTES, TOTAL_SST_FILES_SIZE, num_files_at_level,
@@ -73,6 +75,10 @@ impl Engines for RocksEngines {
         Ok(Arc::new(RocksEngine::open(&self.shared, &*self.disk, dir)?))
     }
 
+    fn hurry(&self) {
+        self.shared.pacer().end();
+    }
+
     fn disk(&self) -> Arc<dyn Disk> {
         Arc::clone(&self.disk)
     }
@@ -89,6 +95,8 @@ pub struct RocksEngine {
     table_options: Options,
     /// Held during a flush, so that table files are handed over in the order of their rows' age.
     flushing: Mutex<()>,
+    /// Callers who wait for a flush: with any, it writes as fast as it can.
+    waiting: AtomicU32,
     /// Which of the engine's lives in this directory this is, and how many flush files it has named.
     life: u64,
     flush_files: AtomicU64,
@@ -138,6 +146,7 @@ impl RocksEngine {
             shared: Arc::clone(shared),
             table_options: shared.flushed_table(),
             flushing: Mutex::default(),
+            waiting: AtomicU32::new(0),
             life: random_u64(),
             flush_files: AtomicU64::new(0),
             expire_floor,
@@ -183,13 +192,51 @@ impl RocksEngine {
     fn write_table(&self, path: &Path, rows: &Rows) -> Result<(), rocksdb::Error> {
         let mut table = SstFileWriter::create(&self.table_options);
         table.open(path)?;
+        let mut written = 0;
         for (key, value) in rows {
             match value {
                 Some(value) => table.put(key.bytes(), value)?,
                 None => table.delete(key.bytes())?,
             }
+            let fresh = table.file_size() - written;
+            if fresh >= STEP {
+                written += fresh;
+                self.keep_pace(path, fresh);
+            }
         }
         table.finish()
+    }
+
+    /// Called when a flush has written `fresh` more bytes to the table at `path`.
+    fn keep_pace(&self, path: &Path, fresh: u64) {
+        let is_urgent = || self.waiting.load(Ordering::Acquire) > 0;
+        if !is_urgent() {
+            // What fails here fails the flush too, when the table is finished.
+            drop(begin_write_out(path));
+        }
+        self.shared.pacer().wait_after(fresh, is_urgent);
+    }
+
+    fn flush_in_turn(&self) -> Result<(), EngineError> {
+        let _turn = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Once more if the last flush failed: its rows first, then what came after them.
+        let has_failed_before = self.state().unflushed.is_flushing();
+        for _ in 0..1 + usize::from(has_failed_before) {
+            let Some(rows) = self.state_mut().unflushed.begin_flush() else { break };
+            self.hand_over(&rows)?;
+            // Bound first: the rows are dropped without the lock.
+            let flushed = self.change_unflushed(Unflushed::forget_flushed);
+            drop((rows, flushed));
+        }
+        Ok(())
+    }
+
+    fn change_unflushed<T>(&self, change: impl FnOnce(&mut Unflushed) -> T) -> T {
+        let mut state = self.state_mut();
+        let before = state.unflushed.bytes();
+        let result = change(&mut state.unflushed);
+        self.shared.pacer().note_held(before, state.unflushed.bytes());
+        result
     }
 
     /// Gives the table at `path` to the database. The outer error: there is none.
@@ -272,23 +319,23 @@ impl Engine for RocksEngine {
 
     fn write(&self, batch: &Batch) -> Result<(), EngineError> {
         let mut state = self.state_mut();
+        let before = state.unflushed.bytes();
         state.unflushed.write(batch);
+        self.shared.pacer().note_held(before, state.unflushed.bytes());
         self.shared.hot_rows().forget(self.number, batch.iter().map(|(key, _)| key));
         Ok(())
     }
 
     fn flush(&self) -> Result<(), EngineError> {
-        let _turn = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Once more if the last flush failed: its rows first, then what came after them.
-        let has_failed_before = self.state().unflushed.is_flushing();
-        for _ in 0..1 + usize::from(has_failed_before) {
-            let Some(rows) = self.state_mut().unflushed.begin_flush() else { break };
-            self.hand_over(&rows)?;
-            // Bound first: the rows are dropped without the lock.
-            let flushed = self.state_mut().unflushed.forget_flushed();
-            drop((rows, flushed));
-        }
-        Ok(())
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        self.shared.pacer().hurry();
+        let result = self.flush_in_turn();
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        result
+    }
+
+    fn flush_at_pace(&self) -> Result<(), EngineError> {
+        self.flush_in_turn()
     }
 
     fn checkpoint(&self, into: &Path) -> Result<(), EngineError> {
@@ -361,6 +408,7 @@ impl Drop for RocksEngine {
             // What is lost comes back from the log.
             tracing::debug!(directory = %self.dir.display(), %error, "the last flush failed");
         }
+        self.shared.pacer().note_held(self.unflushed_bytes(), 0);
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct ServeConfig {
     #[serde(default)]
     log: Log,
     #[serde(default)]
+    flush: Flush,
+    #[serde(default)]
     snapshot: Snapshot,
     #[serde(default)]
     slow: Slow,
@@ -97,6 +99,18 @@ impl Default for Log {
             segments_max: wal.segments_max,
             retained_mib: (LOG_RETAINED_BYTES >> 20) as u32,
         }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Flush {
+    mib_per_second: u32,
+}
+
+impl Default for Flush {
+    fn default() -> Self {
+        Self { mib_per_second: (RocksSettings::default().flush_rate >> 20) as u32 }
     }
 }
 
@@ -182,6 +196,8 @@ impl ServeConfig {
         RocksSettings {
             cache_size: (self.memory.block_cache_mib as usize) << 20,
             hot_rows_size: (self.memory.hot_rows_mib as usize) << 20,
+            write_buffer_size: (self.memory.write_buffer_mib as usize) << 20,
+            flush_rate: u64::from(self.flush.mib_per_second) << 20,
             ..RocksSettings::default()
         }
     }
@@ -200,6 +216,7 @@ impl ServeConfig {
         ensure!(self.log.segments_max >= 2, "log.segments_max: at least 2 are needed");
         ensure!(self.log.retained_mib >= 64, "log.retained_mib: at least 64 are needed");
         ensure!(self.memory.write_buffer_mib >= 16, "memory.write_buffer_mib: at least 16 are needed");
+        ensure!(self.flush.mib_per_second >= 1, "flush.mib_per_second: at least 1 is needed");
         ensure!(self.snapshot.mib_per_second >= 1, "snapshot.mib_per_second: at least 1 is needed");
         for (name, ms) in [("round_trip_ms", self.slow.round_trip_ms), ("log_write_ms", self.slow.log_write_ms)] {
             ensure!((1..=60_000).contains(&ms), "slow.{name}: allowed are 1 to 60000");
@@ -278,6 +295,19 @@ mod tests {
         assert_eq!(config("drop.reserve_seconds = 0").unwrap().drop_reserve_seconds, 0);
         let refused = config("drop.reserve_seconds = 315360001").unwrap_err().to_string();
         assert_eq!(refused, "drop.reserve_seconds: allowed are 0 to 315360000");
+    }
+
+    #[test]
+    fn n2_the_pace_of_flushes_can_be_set() {
+        let storage = |settings: &str| {
+            let text = format!("node = 1\ndata = [\"d\"]\npeers = []\n{settings}");
+            toml::from_str::<ServeConfig>(&text).unwrap().storage()
+        };
+        assert_eq!(storage(""), RocksSettings::default());
+        let set = storage("flush.mib_per_second = 7\nmemory.write_buffer_mib = 64");
+        assert_eq!((set.flush_rate, set.write_buffer_size), (7 << 20, 64 << 20));
+        let refused = config("flush.mib_per_second = 0").unwrap_err().to_string();
+        assert_eq!(refused, "flush.mib_per_second: at least 1 is needed");
     }
 
     #[test]

@@ -340,6 +340,32 @@ fn n2_a_debt_does_not_refuse_deletes_on_a_full_disk() {
     assert_eq!(refused_of_32(&mut cluster, &key), 0);
 }
 
+/// Flushes keep a pace, so that they must not take the threads of all jobs; those of a node that stops keep none.
+#[test]
+fn n2_two_flushes_run_at_a_time() {
+    let mut cluster = cluster_with_small_flushes();
+    let node = cluster.world.replicas(0).followers[0];
+    cluster.world.machines.get_mut(&node).unwrap().holds = |job| matches!(job, Job::Flush { .. });
+    let write_all = |cluster: &mut Cluster| {
+        for _ in 0..32 {
+            cluster.write(8 << 10).unwrap();
+            cluster.world.run(20 * MS);
+        }
+        cluster.world.run(Duration::from_secs(1));
+        let held = &cluster.world.machines[&node].held;
+        held.iter().map(|job| matches!(job, Job::Flush { is_pressing: true, .. })).collect::<Vec<bool>>()
+    };
+    assert_eq!(write_all(&mut cluster), [false; 2], "the table has four partitions");
+    cluster.world.let_go(node);
+    cluster.world.run(Duration::from_secs(1));
+    assert!(cluster.unflushed(node) < 4 * (8 << 10), "all had their turn");
+    let now = cluster.world.clock();
+    cluster.world.machines.get_mut(&node).unwrap().node.hand_over(now);
+    cluster.world.run(Duration::from_secs(1));
+    cluster.world.machines.get_mut(&node).unwrap().holds = |job| matches!(job, Job::Flush { .. });
+    assert_eq!(write_all(&mut cluster), [true; 2]);
+}
+
 fn applied(cluster: &Cluster, node: NodeId, group: GroupId) -> u64 {
     let mut replicas = cluster.world.machines[&node].node.replicas_for_inspection();
     replicas.find(|replica| replica.id == group).map_or(0, |replica| replica.applied())

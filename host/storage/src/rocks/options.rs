@@ -1,6 +1,7 @@
 //! RocksDB's options: many small databases in one process, each of which may grow large.
 
 use super::hot::HotRows;
+use super::pace::Pacer;
 use crate::layout::is_droppable;
 use rocksdb::compaction_filter::CompactionFilter;
 use rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Table files are handed to the disk in pieces of this size, bytes.
 const BYTES_PER_SYNC: u64 = 256 << 10;
-/// How fast one flush, and the compactions of one database, may write, bytes per second.
+/// How fast the compactions of one database may write, bytes per second.
 const WRITE_RATE_MAX: i64 = 64 << 20;
 /// How finely that is portioned out, and how often the less urgent are served first, one in so many times.
 const WRITE_REFILL_MICROS: i64 = 5_000;
@@ -33,6 +34,11 @@ pub struct RocksSettings {
     pub hot_rows_size: usize,
     /// What a flush usually writes, bytes, from 64 KiB: the sizes of the levels follow from it. Default 16 MiB.
     pub flush_size: usize,
+    /// What the unflushed rows of all databases together should take in memory, bytes. Default 256 MiB.
+    pub write_buffer_size: usize,
+    /// Bytes per second that all flushes together write while nothing is unflushed; twice as many where unflushed rows take
+    /// what they should, without limit from twice as much on. From 1. Default 32 MiB.
+    pub flush_rate: u64,
     /// Threads that compact, for the whole process; from 1. Default 1, enough for a virtual SSD.
     pub background_threads: u16,
     /// Table files that all databases together may keep open beyond the ten that each of them may. Those that are opened first
@@ -46,6 +52,8 @@ impl Default for RocksSettings {
             cache_size: 512 << 20,
             hot_rows_size: 128 << 20,
             flush_size: 16 << 20,
+            write_buffer_size: 256 << 20,
+            flush_rate: 32 << 20,
             background_threads: 1,
             spare_files: 1 << 16,
         }
@@ -57,6 +65,7 @@ pub(super) struct Shared {
     env: Env,
     cache: Cache,
     hot_rows: HotRows,
+    pacer: Pacer,
     numbers: AtomicU64,
     settings: RocksSettings,
     /// What is left of [`RocksSettings::spare_files`].
@@ -102,7 +111,12 @@ impl Shared {
         let cache = Cache::new_lru_cache(settings.cache_size);
         let hot_rows = HotRows::new(settings.hot_rows_size);
         let spare_files = AtomicUsize::new(settings.spare_files);
-        Ok(Self { env, cache, hot_rows, numbers: AtomicU64::new(0), settings: settings.clone(), spare_files })
+        let pacer = Pacer::new(settings.flush_rate, settings.write_buffer_size as u64);
+        Ok(Self { env, cache, hot_rows, pacer, numbers: AtomicU64::new(0), settings: settings.clone(), spare_files })
+    }
+
+    pub(super) const fn pacer(&self) -> &Pacer {
+        &self.pacer
     }
 
     pub(super) const fn hot_rows(&self) -> &HotRows {
@@ -120,7 +134,6 @@ impl Shared {
         options.set_env(&self.env);
         options.set_block_based_table_factory(&self.tables());
         options.set_compression_type(DBCompressionType::None);
-        set_steady_writing(&mut options);
         options
     }
 
@@ -157,15 +170,12 @@ impl Shared {
         options.set_level_zero_file_num_compaction_trigger(4);
         options.set_max_bytes_for_level_base(4 * flush);
         options.set_target_file_size_base(flush.max(16 << 20));
-        set_steady_writing(options);
+        // Spreads what compactions write over time: the log on the same disk waits behind every burst of theirs. The table
+        // writer of a flush goes by neither: see `pace.rs`.
+        options.set_bytes_per_sync(BYTES_PER_SYNC);
+        options.set_ratelimiter(WRITE_RATE_MAX, WRITE_REFILL_MICROS, WRITE_FAIRNESS);
         options.set_avoid_unnecessary_blocking_io(true);
     }
-}
-
-/// Spreads what flushes and compactions write over time: the log on the same disk waits behind every burst of theirs.
-fn set_steady_writing(options: &mut Options) {
-    options.set_bytes_per_sync(BYTES_PER_SYNC);
-    options.set_ratelimiter(WRITE_RATE_MAX, WRITE_REFILL_MICROS, WRITE_FAIRNESS);
 }
 
 /// Keeps an idle database small: no log of its own doings, no statistics threads, no large preallocation.

@@ -70,3 +70,62 @@ fn n2_compactions_that_have_stopped_are_no_debt() {
     assert!(engine.background_failure().is_some());
     assert_eq!(engine.debt(), Debt::default());
 }
+
+/// Engines whose flushes write a byte per second where nobody waits for them.
+fn slow_engines() -> RocksEngines {
+    RocksEngines::new(&RocksSettings { flush_rate: 1, ..RocksSettings::default() }).expect("engines")
+}
+
+/// Has a flush that writes three steps wait after the first one, and then does what ends the waiting.
+fn assert_ended_by(end: impl FnOnce(&RocksEngines, &RocksEngine, &Path)) {
+    let root = tempfile::tempdir().expect("a directory");
+    let engines = slow_engines();
+    let engine = RocksEngine::open(&engines.shared, &OsDisk, &root.path().join("e")).expect("opens");
+    let mut batch = Batch::new();
+    (0..3 * 17_u8).for_each(|row| batch.put(&[&[row]], &[&vec![row; 64 << 10]]));
+    engine.write(&batch).expect("writes");
+    let engine = Arc::new(engine);
+    let (flushing, done) = (Arc::clone(&engine), Arc::new(AtomicU32::new(0)));
+    let has_ended = Arc::clone(&done);
+    let body = move || {
+        flushing.flush_at_pace().expect("flushes");
+        has_ended.store(1, Ordering::Release);
+    };
+    let flush = hedgerow_env::os::spawn_thread("flush", body).expect("a thread");
+    while engines.shared.pacer().waiting() == 0 {
+        assert_eq!(done.load(Ordering::Acquire), 0, "it wrote everything at once");
+        std::thread::yield_now();
+    }
+    assert!(engine.unflushed_bytes() > 0);
+    end(&engines, &engine, root.path());
+    flush.join().expect("ends");
+    assert_eq!(engine.unflushed_bytes(), 0);
+}
+
+#[test]
+fn n2_a_flush_keeps_its_pace_until_somebody_waits_for_it() {
+    assert_ended_by(|_, engine, _| engine.flush().expect("flushes"));
+    assert_ended_by(|_, engine, root| engine.checkpoint(&root.join("copy")).expect("copies"));
+}
+
+#[test]
+fn n2_a_flush_keeps_no_pace_when_the_node_stops_or_memory_runs_short() {
+    assert_ended_by(|engines, _, _| engines.hurry());
+    let root = tempfile::tempdir().expect("a directory");
+    let engine = RocksEngine::open(&slow_engines().shared, &OsDisk, &root.path().join("e")).expect("opens");
+    let mut batch = Batch::new();
+    (0..3 * 17_u8).for_each(|row| batch.put(&[&[row]], &[&vec![row; 64 << 10]]));
+    engine.write(&batch).expect("writes");
+    // Closing it waits for nothing.
+    drop(engine);
+    let settings = RocksSettings { flush_rate: 1, write_buffer_size: 1 << 20, ..RocksSettings::default() };
+    let engines = RocksEngines::new(&settings).expect("engines");
+    let engine = engines.open(&root.path().join("f")).expect("opens");
+    engine.write(&batch).expect("writes");
+    engine.flush_at_pace().expect("flushes");
+    assert_eq!(engine.unflushed_bytes(), 0);
+    assert_eq!(engines.shared.pacer().held(), 0);
+    engine.write(&batch).expect("writes");
+    drop(engine);
+    assert_eq!(engines.shared.pacer().held(), 0, "what is gone holds nothing");
+}
