@@ -76,7 +76,7 @@ impl World {
             Step::SlowDisk { machine, factor } => self.machines[machine].disk_factor = factor,
             Step::SlowProcess { machine, delay_max } => self.machines[machine].delay_max = delay_max,
             Step::FailSyncs { machine, is_failing } => {
-                self.machines[machine].may_fail = true;
+                (self.machines[machine].may_fail, self.machines[machine].is_refusing) = (true, is_failing);
                 self.machines[machine].disk.fail_syncs(std::path::Path::new("/"), is_failing);
             }
             Step::FillDisk { machine, is_full } => {
@@ -84,7 +84,7 @@ impl World {
                 self.machines[machine].disk.set_full(is_full);
             }
             Step::ProtectDisk { machine, is_read_only } => {
-                self.machines[machine].may_fail = true;
+                (self.machines[machine].may_fail, self.machines[machine].is_refusing) = (true, is_read_only);
                 self.machines[machine].disk.set_read_only(is_read_only);
             }
             Step::ClockRate { machine, error_ppm } => self.set_clock_rate(machine, error_ppm),
@@ -129,7 +129,10 @@ impl World {
         };
         let running: Vec<usize> = (0..self.machines.len()).filter(is_running).collect();
         let leaders: Vec<usize> = running.iter().copied().filter(|machine| self.leads_table(*machine)).collect();
-        View { machine_count: self.machines.len(), leaders, running, is_whole: self.is_whole() }
+        // Its effect may come later than the fault: with the next write.
+        let is_whole = self.is_whole() && !self.machines.iter().any(|machine| machine.is_refusing);
+        let loses_directories = self.plan.directory_count > 1;
+        View { machine_count: self.machines.len(), leaders, running, is_whole, loses_directories }
     }
 
     fn leads_table(&self, machine: usize) -> bool {

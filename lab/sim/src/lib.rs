@@ -15,7 +15,7 @@
 //! | `scenario.rs` | the kinds of runs |
 //! | `nemesis.rs`, `fault.rs` | what goes wrong; doing it |
 //! | `world.rs`, `queue.rs` | events |
-//! | `machine.rs`, `clock.rs` | a machine: disk, clock, process |
+//! | `machine.rs`, `commit.rs`, `clock.rs` | a machine: disk, process, its logs' rounds, clock |
 //! | `network.rs`, `line.rs` | connections between machines, and of clients |
 //! | `client.rs`, `workload.rs`, `protocol.rs`, `operator.rs` | who asks, for what, in which bytes |
 //! | `reading.rs`, `session.rs` | how clients read, and what their sessions have seen |
@@ -29,6 +29,7 @@ pub mod answers;
 pub mod batch;
 pub mod client;
 pub mod clock;
+mod commit;
 mod ending;
 pub mod export;
 pub mod fanout;

@@ -6,6 +6,7 @@
 use crate::answers::Answers;
 use crate::client::address_of_machine;
 use crate::clock::{LocalClock, MICROSECOND, draw_rate_error};
+use crate::commit::CommittedLog;
 use crate::history::Time;
 use crate::scenario::Plan;
 use bytes::{Bytes, BytesMut};
@@ -17,7 +18,7 @@ use hedgerow_storage::{Engines, MemoryEngines};
 use hedgerow_types::log::Entry;
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Index, Instant, NodeId};
-use hedgerow_wal::{Begun, Failed, Round, Rounds, Submission};
+use hedgerow_wal::{Round, Submission};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,6 +55,8 @@ pub struct Machine {
     pub answers: Answers,
     /// Whether a disk fault has been set, so that the process may fail.
     pub may_fail: bool,
+    /// Whether its disk refuses to sync or to write.
+    pub is_refusing: bool,
     config: Config,
     random: Random,
 }
@@ -87,27 +90,10 @@ pub struct Process {
     pub is_scheduled: bool,
     /// When, by the machine's clock, the node is to be woken.
     pub wakes_at: Option<Instant>,
-    logs: Vec<LogState>,
+    logs: Vec<CommittedLog>,
     context: JobContext,
     jobs: BTreeMap<u64, Job>,
     last_job: u64,
-}
-
-#[derive(Debug)]
-struct LogState {
-    rounds: Rounds,
-    is_syncing: bool,
-    /// Its round waits for a segment, and the node has been told.
-    is_stalled: bool,
-    is_short: bool,
-    /// Its thread would have ended: nothing is done with it any more, and that was said.
-    has_failed: bool,
-}
-
-impl LogState {
-    fn new(rounds: Rounds) -> Self {
-        Self { rounds, is_syncing: false, is_stalled: false, is_short: false, has_failed: false }
-    }
 }
 
 /// Something for the node to handle.
@@ -165,6 +151,7 @@ impl Machine {
             served: 0,
             answers: Answers::new(plan.replication.refusal(), plan.table_reads),
             may_fail: false,
+            is_refusing: false,
             config,
             random: random.fork(),
         }
@@ -192,7 +179,7 @@ impl Machine {
             inbox: Vec::new(),
             is_scheduled: false,
             wakes_at: None,
-            logs: opened.logs.into_iter().map(|log| LogState::new(Rounds::new(log))).collect(),
+            logs: opened.logs.into_iter().map(CommittedLog::new).collect(),
             context: JobContext { disk, engines, readers },
             jobs: BTreeMap::new(),
             last_job: 0,
@@ -335,26 +322,6 @@ impl Machine {
     }
 }
 
-impl LogState {
-    /// Makes the log ready for what comes, unless something waits already. Returns what the node is to be told of log `number`.
-    fn tend(&mut self, number: usize) -> Option<Input> {
-        if !self.rounds.has_waiting()
-            && let Err(reason) = self.rounds.tend()
-        {
-            return Some(self.fail(number, reason));
-        }
-        let is_short = self.rounds.log().is_short();
-        let has_changed = std::mem::replace(&mut self.is_short, is_short) != is_short;
-        has_changed.then_some(Input::Round(number, Round::Short { is_short }))
-    }
-
-    /// As the thread of a real one does, it says once that it has failed, and ends.
-    fn fail(&mut self, number: usize, reason: Failed) -> Input {
-        assert!(!std::mem::replace(&mut self.has_failed, true), "log {number} fails a second time: {reason}");
-        Input::Round(number, Round::Failed { reason })
-    }
-}
-
 impl Process {
     /// The part that the replica of `group` plays at the moment, if there is one.
     pub fn role(&self, group: GroupId) -> Option<Role> {
@@ -386,47 +353,24 @@ impl Process {
 
     /// Hands log writes to log `log`.
     pub fn submit(&mut self, log: usize, submission: Submission) {
-        if !self.logs[log].has_failed {
-            self.logs[log].rounds.submit(submission);
-        }
+        self.logs[log].submit(submission);
     }
 
     /// Begins a round of every log that has something to write and is not busy. Returns the logs.
     pub fn begin_rounds(&mut self) -> Vec<usize> {
         let mut begun = Vec::new();
         for (number, log) in self.logs.iter_mut().enumerate() {
-            if log.is_syncing || log.has_failed {
-                continue;
-            }
-            match log.rounds.begin() {
-                // A log that is short of room is tended although nothing is written, as the thread of a real one does.
-                Ok(Begun::Nothing) if log.is_short => self.inbox.extend(log.tend(number)),
-                Ok(Begun::Nothing) => {}
-                Ok(Begun::Written) => {
-                    log.is_syncing = true;
-                    log.is_stalled = false;
-                    begun.push(number);
-                }
-                Ok(Begun::Stalled(reason)) => {
-                    if !std::mem::replace(&mut log.is_stalled, true) {
-                        self.inbox.push(Input::Round(number, Round::Stalled { reason }));
-                    }
-                }
-                Err(reason) => self.inbox.push(log.fail(number, reason)),
-            }
+            let (has_begun, news) = log.begin();
+            begun.extend(has_begun.then_some(number));
+            self.inbox.extend(news.map(|round| Input::Round(number, round)));
         }
         begun
     }
 
     /// Ends the round of log `log` that was begun last.
     pub fn end_round(&mut self, log: usize) {
-        let state = &mut self.logs[log];
-        state.is_syncing = false;
-        match state.rounds.finish() {
-            Ok(tickets) => self.inbox.push(Input::Round(log, Round::Done { tickets })),
-            Err(reason) => return self.inbox.push(state.fail(log, reason)),
-        }
-        self.inbox.extend(state.tend(log));
+        let news = self.logs[log].end();
+        self.inbox.extend(news.into_iter().map(|round| Input::Round(log, round)));
     }
 
     /// What the logs hold of a group from index `low` to the end: index, term and data of each entry.

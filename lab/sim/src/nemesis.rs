@@ -208,8 +208,10 @@ pub struct View {
     pub leaders: Vec<usize>,
     /// Machines that run and are not paused.
     pub running: Vec<usize>,
-    /// Whether every voter runs, so that one machine's data may be lost.
+    /// Whether every voter runs and no disk refuses what may cost it one, so that one machine's data may be lost.
     pub is_whole: bool,
+    /// Whether a disk that refuses costs a machine its data: its node gives a directory up and goes on with another.
+    pub loses_directories: bool,
 }
 
 /// How faults come.
@@ -305,6 +307,7 @@ impl Nemesis {
                     (duration, Step::SlowProcess { machine: any, delay_max: 0 }),
                 ]
             }
+            Kind::FailSync | Kind::ReadOnlyDisk if view.loses_directories && !view.is_whole => return None,
             // Without a power loss the next process reads what no sync has made durable.
             Kind::FailSync => vec![
                 (0, Step::FailSyncs { machine: any, is_failing: true }),
@@ -513,7 +516,8 @@ mod tests {
     }
 
     fn view(machine_count: usize) -> View {
-        View { machine_count, leaders: vec![1], running: (0..machine_count).collect(), is_whole: true }
+        let running = (0..machine_count).collect();
+        View { machine_count, leaders: vec![1], running, is_whole: true, loses_directories: true }
     }
 
     /// What ends `step`, unless it needs no end.
@@ -557,6 +561,17 @@ mod tests {
             assert!(nemesis.decide(&View { is_whole: false, ..view(3) }).is_none());
             assert!(nemesis.decide(&view(3)).is_some());
             assert!(nemesis.decide(&view(3)).is_none());
+        }
+    }
+
+    #[test]
+    fn a_second_directory_is_lost_only_once_the_first_is_replaced() {
+        for kind in [Kind::FailSync, Kind::ReadOnlyDisk] {
+            let mut nemesis = nemesis(kind, 1);
+            assert!(nemesis.decide(&View { is_whole: false, ..view(3) }).is_none(), "{kind:?}");
+            assert!(nemesis.decide(&view(3)).is_some() && nemesis.decide(&view(3)).is_some(), "{kind:?}");
+            let single = View { is_whole: false, loses_directories: false, ..view(3) };
+            assert!(nemesis.decide(&single).is_some(), "the process ends, and comes back with all it had");
         }
     }
 }

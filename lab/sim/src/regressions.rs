@@ -18,4 +18,8 @@ pub const SEEDS: &[u64] = &[
     153, 400, 607, 831,
     // A read that queued at a slow process was judged as if its turn had come: `a_read_is_owed_nothing_before_` there.
     3100001104,
+    // The simulation went on with a log that had failed, and for ever where it was short of room: `a_log_fails_once_` in
+    // `commit.rs`. Then two machines lost a directory each, which leaves no majority: `a_second_directory_` in `nemesis.rs`.
+    3100000816, 3100008848, 3100009100, 3100015007, 3100015241, 3100022531, 3100022846, 3200000185, 3200001135,
+    4176472174,
 ];

@@ -1,0 +1,115 @@
+//! A log in virtual time, treated as the thread of a real one treats it.
+
+use hedgerow_wal::{Begun, Failed, Log, Round, Rounds, Submission};
+
+/// A log and what its thread would be at.
+#[derive(Debug)]
+pub(crate) struct CommittedLog {
+    rounds: Rounds,
+    is_syncing: bool,
+    /// Its round waits for a segment, and the node has been told.
+    is_stalled: bool,
+    is_short: bool,
+    /// Its thread would have ended: nothing is done with it any more, and that was said.
+    has_failed: bool,
+}
+
+impl CommittedLog {
+    /// Nothing waits for it.
+    pub(crate) fn new(log: Log) -> Self {
+        Self { rounds: Rounds::new(log), is_syncing: false, is_stalled: false, is_short: false, has_failed: false }
+    }
+
+    /// Puts a submission into the next round; nothing happens if the log has failed.
+    pub(crate) fn submit(&mut self, submission: Submission) {
+        if !self.has_failed {
+            self.rounds.submit(submission);
+        }
+    }
+
+    /// Begins a round if something waits and none is under way. Returns whether it did, and what the node is to be told.
+    pub(crate) fn begin(&mut self) -> (bool, Option<Round>) {
+        if self.is_syncing || self.has_failed {
+            return (false, None);
+        }
+        match self.rounds.begin() {
+            // A log that is short of room is tended although nothing is written, as the thread of a real one does.
+            Ok(Begun::Nothing) if self.is_short => (false, self.tend()),
+            Ok(Begun::Nothing) => (false, None),
+            Ok(Begun::Written) => {
+                (self.is_syncing, self.is_stalled) = (true, false);
+                (true, None)
+            }
+            Ok(Begun::Stalled(reason)) => {
+                let was_told = std::mem::replace(&mut self.is_stalled, true);
+                (false, (!was_told).then_some(Round::Stalled { reason }))
+            }
+            Err(reason) => (false, Some(self.fail(reason))),
+        }
+    }
+
+    /// Ends the round that was begun last. Returns what the node is to be told.
+    pub(crate) fn end(&mut self) -> Vec<Round> {
+        self.is_syncing = false;
+        match self.rounds.finish() {
+            Ok(tickets) => std::iter::once(Round::Done { tickets }).chain(self.tend()).collect(),
+            Err(reason) => vec![self.fail(reason)],
+        }
+    }
+
+    /// Makes the log ready for what comes, unless something waits already. Returns what the node is to be told.
+    fn tend(&mut self) -> Option<Round> {
+        if !self.rounds.has_waiting()
+            && let Err(reason) = self.rounds.tend()
+        {
+            return Some(self.fail(reason));
+        }
+        let is_short = self.rounds.log().is_short();
+        let has_changed = std::mem::replace(&mut self.is_short, is_short) != is_short;
+        has_changed.then_some(Round::Short { is_short })
+    }
+
+    /// As a thread does, it says once that the log has failed, and ends.
+    fn fail(&mut self, reason: Failed) -> Round {
+        assert!(!std::mem::replace(&mut self.has_failed, true), "a log fails a second time: {reason}");
+        Round::Failed { reason }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hedgerow_env::sim::SimDisk;
+    use hedgerow_types::log::{Entry, EntryKind};
+    use hedgerow_types::{GroupId, ReplicaId};
+    use hedgerow_wal::{Append, Options};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    /// It appends the entry at index `ticket`.
+    fn submission(ticket: u64) -> Submission {
+        let entries = vec![Entry { index: ticket, term: 1, kind: EntryKind::Normal, data: vec![7; 100].into() }];
+        let (group, replica) = (GroupId::new(1, 0), ReplicaId(1));
+        let append = Append { group, replica, reset: None, entries, hard_state: None };
+        Submission { appends: vec![append], ticket, ..Submission::default() }
+    }
+
+    #[test]
+    fn a_log_fails_once_and_is_left_alone_then() {
+        let disk = SimDisk::new();
+        let options = Options::default();
+        let (log, _) = Log::open(Arc::new(disk.clone()), Path::new("/log"), options).expect("an empty disk");
+        let mut log = CommittedLog::new(log);
+        log.submit(submission(1));
+        assert!(matches!(log.begin(), (true, None)));
+        assert!(matches!(log.end().first(), Some(Round::Done { tickets }) if *tickets == [1]));
+        log.submit(submission(2));
+        assert!(log.begin().0);
+        disk.fail_syncs(Path::new("/"), true);
+        assert!(matches!(log.end()[..], [Round::Failed { .. }]));
+        for ticket in 3..6 {
+            log.submit(submission(ticket));
+            assert!(matches!(log.begin(), (false, None)), "it is said once");
+        }
+    }
+}
