@@ -1,5 +1,6 @@
 //! A log in virtual time, treated as the thread of a real one treats it.
 
+use hedgerow_types::Instant;
 use hedgerow_wal::{Begun, Failed, Log, Round, Rounds, Submission};
 
 /// A log and what its thread would be at.
@@ -24,6 +25,13 @@ impl CommittedLog {
     pub(crate) fn submit(&mut self, submission: Submission) {
         if !self.has_failed {
             self.rounds.submit(submission);
+        }
+    }
+
+    /// As [`Rounds::mark`], unless the log has failed.
+    pub(crate) fn mark(&mut self, now: Instant) {
+        if !self.has_failed {
+            self.rounds.mark(now);
         }
     }
 

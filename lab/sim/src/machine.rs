@@ -333,7 +333,7 @@ impl Process {
         match input {
             Input::Turn => {}
             Input::Tick => {
-                self.logs.iter_mut().for_each(|log| log.rounds.mark(now.instant));
+                self.logs.iter_mut().for_each(|log| log.mark(now.instant));
                 self.node.handle_tick(now);
             }
             Input::Wake(_) => self.node.handle_wake(now),
