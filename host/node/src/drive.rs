@@ -1,7 +1,7 @@
 //! Carrying out what a group asks for: messages, log writes, application; reads that waited are in `reads.rs`.
 
 use crate::debt::PushBack;
-use crate::job::{Job, JobDone, JobResult, Owner};
+use crate::job::{Job, JobDone, JobKind, JobResult, Owner};
 use crate::node::Node;
 use crate::replica::{Hosted, Origin, PendingInstall, Replica, checkpoint_directory, incoming_directory};
 use crate::retain::Kept;
@@ -237,6 +237,9 @@ impl Node {
 
     pub(crate) fn finish_job(&mut self, done: JobDone, now: Now) {
         let Some(owner) = done.owner else {
+            if done.kind == JobKind::Remove {
+                self.note_removal_ended();
+            }
             match done.result {
                 Ok(JobResult::Space(found)) => self.handle_space(&found),
                 Ok(_) => {}
@@ -276,7 +279,7 @@ impl Node {
                 replica.receiving = None;
                 replica.group.handle_snapshot_installed(&meta, now.instant);
                 self.mark_dirty(owner.group);
-                self.job(Job::Remove { directories: vec![trash] });
+                self.enqueue_removal(None, vec![trash]);
             }
             JobResult::Flushed { point, debt } => {
                 self.failures.note_success(owner.group);

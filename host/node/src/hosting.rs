@@ -321,7 +321,9 @@ impl Node {
         let Some(hosted) = self.hosted.remove(&group) else { return };
         let (owner, log) = (hosted.owner(), hosted.log());
         self.forget_creation(group);
-        if let Hosted::Running(replica) = hosted {
+        let mut storage = None;
+        if let Hosted::Running(mut replica) = hosted {
+            storage = replica.storage.take();
             // Its callers find another replica with the next map.
             self.dismiss(*replica, &Refusal::NotHosted, now);
         }
@@ -334,12 +336,19 @@ impl Node {
         let data = &self.config.data[log];
         let mut directories = vec![directory_of(data, owner)];
         directories.extend(copies_of(&*self.disk, data, owner));
-        self.discard(log, directories);
+        let removed = self.put_aside(log, directories);
+        self.enqueue_removal(storage, removed);
     }
 
-    /// Removes directories of data directory `log`. They have other names at once, so that a name can be used again while
-    /// the removal takes its time.
+    /// Removes directories of data directory `log`.
     pub(crate) fn discard(&mut self, log: usize, directories: Vec<PathBuf>) {
+        let removed = self.put_aside(log, directories);
+        self.enqueue_removal(None, removed);
+    }
+
+    /// Gives directories of data directory `log` the names that are returned, so that theirs can be used again while the removal
+    /// takes its time.
+    fn put_aside(&mut self, log: usize, directories: Vec<PathBuf>) -> Vec<PathBuf> {
         let mut removed = Vec::new();
         for directory in directories {
             if !self.disk.exists(&directory) {
@@ -353,9 +362,7 @@ impl Node {
                 Err(error) => tracing::warn!(directory = %directory.display(), %error, "a directory cannot be removed"),
             }
         }
-        if !removed.is_empty() {
-            self.job(Job::Remove { directories: removed });
-        }
+        removed
     }
 
     /// Removes what an earlier life of the node has not come to remove.
@@ -363,9 +370,7 @@ impl Node {
         let trash = trash_of(&self.config.data[log]);
         let names = self.disk.list(&trash).unwrap_or_default();
         let directories: Vec<PathBuf> = names.into_iter().map(|name| trash.join(name)).collect();
-        if !directories.is_empty() {
-            self.job(Job::Remove { directories });
-        }
+        self.enqueue_removal(None, directories);
     }
 
     /// A name that no other directory has or had.

@@ -165,8 +165,10 @@ pub enum Job {
         /// Its storage.
         engine: Arc<dyn Engine>,
     },
-    /// Deletes directories.
+    /// Closes a storage and deletes directories.
     Remove {
+        /// What nobody uses any more; its directory is one of those, under another name.
+        storage: Option<Box<Partition>>,
         /// Which.
         directories: Vec<PathBuf>,
     },
@@ -437,7 +439,8 @@ impl Job {
                 let sessions = Box::new(Sessions::read(&*engine)?);
                 JobResult::Sessions { sessions, engine }
             }
-            Self::Remove { directories } => {
+            Self::Remove { storage, directories } => {
+                drop(storage);
                 for directory in directories.iter().filter(|directory| disk.exists(directory)) {
                     disk.remove_dir_all(directory)?;
                 }

@@ -71,6 +71,7 @@ mod queue;
 mod read_counts;
 mod reads;
 mod recover;
+mod removals;
 mod replica;
 mod report;
 mod retain;

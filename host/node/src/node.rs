@@ -23,6 +23,7 @@ use crate::outbox::{ConnectionId, Outbox};
 use crate::peer::Frame;
 use crate::queue::{Queue, QueueCounts};
 use crate::read_counts::{Lines, ReadCounts};
+use crate::removals::Removals;
 use crate::replica::{Hosted, Origin, PendingWrite, Replica};
 use crate::report::Reports;
 use crate::room::Room;
@@ -83,6 +84,7 @@ pub struct Node {
     pub(crate) strangers: Strangers,
     pub(crate) lives: Lives,
     pub(crate) creations: Creations,
+    pub(crate) removals: Removals,
     /// Flushes do not keep up with writes.
     pub(crate) is_storage_behind: bool,
     /// The node hands over what it leads and will stop.

@@ -18,6 +18,7 @@ use crate::node::{LogWrites, Node};
 use crate::outbox::Outbox;
 use crate::queue::{Queue, QueueCounts};
 use crate::read_counts::{Lines, ReadCounts};
+use crate::removals::Removals;
 use crate::replica::directory_of;
 use crate::report::Reports;
 use crate::room::Room;
@@ -173,6 +174,7 @@ impl Node {
             strangers: Strangers::default(),
             lives: Lives::default(),
             creations: Creations::default(),
+            removals: Removals::default(),
             is_storage_behind: false,
             is_draining: false,
             asks,

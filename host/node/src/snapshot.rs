@@ -226,7 +226,7 @@ impl Node {
         let before = replica.sending.checkpoint.replace(Checkpoint { meta, files, directory, idle: Duration::ZERO });
         self.mark_dirty(owner.group);
         if let Some(before) = before {
-            self.job(Job::Remove { directories: vec![before.directory] });
+            self.enqueue_removal(None, vec![before.directory]);
         }
     }
 
@@ -368,7 +368,7 @@ impl Node {
         let Some(checkpoint) = replica.sending.checkpoint.take() else { return };
         replica.group.forget_checkpoint(checkpoint.meta.id);
         self.mark_dirty(owner.group);
-        self.job(Job::Remove { directories: vec![checkpoint.directory] });
+        self.enqueue_removal(None, vec![checkpoint.directory]);
     }
 
     /// A checkpoint that nobody has wanted for a while goes: it pins files, and the log after it.

@@ -7,6 +7,7 @@ mod pegasus;
 mod world;
 
 use hedgerow_env::Disk;
+use hedgerow_node::Job;
 use hedgerow_types::{GroupId, NodeId, Refusal};
 use hedgerow_wire::message::Incr;
 use hedgerow_wire::{Body, Extension, Header, Reply};
@@ -248,4 +249,22 @@ fn p10_the_setting_says_how_long_when_the_call_does_not() {
     assert!(hosts(&world, NodeId(1), table));
     world.run(20 * SECOND);
     assert!(!hosts(&world, NodeId(1), table));
+}
+
+/// Closing a storage flushes it, which takes its time: a thousand of them stood in the way of everything else on the node.
+#[test]
+fn p9_the_replicas_of_a_dropped_table_are_closed_and_cleared_up_by_jobs_a_few_at_a_time() {
+    let mut world = World::new(3);
+    let table = world.create_table(64, &json!({}));
+    let node = NodeId(2);
+    world.machines.get_mut(&node).unwrap().holds = |job| matches!(job, Job::Remove { .. });
+    drop_for(&mut world, 0);
+    assert!(!hosts(&world, node, table));
+    let closes = |job: &Job| matches!(job, Job::Remove { storage: Some(_), directories } if directories.len() == 1);
+    let held = &world.machines[&node].held;
+    assert_eq!((held.len(), held.iter().filter(|job| closes(job)).count()), (2, 2));
+    assert_eq!(world.machines[&node].disk.list(Path::new("/data/trash")).unwrap().len(), 64);
+    world.let_go(node);
+    world.run(SECOND);
+    assert_eq!(world.machines[&node].disk.list(Path::new("/data/trash")).unwrap().len(), 0);
 }

@@ -86,7 +86,7 @@ fn d4_a_removal_that_waits_has_a_name_that_nobody_else_uses() {
     let machine = &world.machines[&node];
     assert!(!machine.held.is_empty());
     for job in &machine.held {
-        let Job::Remove { directories } = job else { panic!("{job:?}") };
+        let Job::Remove { directories, .. } = job else { panic!("{job:?}") };
         assert!(directories.iter().all(|directory| directory.starts_with("/data/trash")), "{directories:?}");
     }
     assert!(!machine.disk.list(Path::new("/data/replicas")).unwrap().iter().any(|name| name.starts_with("1.0-")));
