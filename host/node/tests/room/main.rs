@@ -277,9 +277,9 @@ fn n2_compactions_that_fall_behind_slow_writes_down_and_never_stop_them_for_good
     let mut cluster = cluster_with_small_flushes();
     let key = cluster.key(0);
     let leader = cluster.world.replicas(key.partition).leader;
-    for (files, refused) in [(20, 0), (24, 8), (30, 20), (36, 32), (1_000, 32), (20, 0)] {
+    for (files, refused) in [(128, 0), (160, 8), (208, 20), (256, 32), (1_000, 32), (128, 0)] {
         set_files(&mut cluster, &[leader], files);
-        if files == 24 {
+        if files == 160 {
             // The flush of it tells.
             cluster.world.write(&key, leader, &"v".repeat(8 << 10));
         }
@@ -294,7 +294,7 @@ fn n2_followers_whose_compactions_fall_behind_push_back() {
     let mut cluster = cluster_with_small_flushes();
     let key = cluster.key(0);
     let places = cluster.world.replicas(key.partition);
-    set_files(&mut cluster, &places.followers[..1], 36);
+    set_files(&mut cluster, &places.followers[..1], 256);
     cluster.world.write(&key, places.leader, &"v".repeat(8 << 10));
     cluster.world.run(Duration::from_secs(2));
     assert_eq!(refused_of_32(&mut cluster, &key), 0, "a majority keeps up");
@@ -303,7 +303,7 @@ fn n2_followers_whose_compactions_fall_behind_push_back() {
     cluster.world.run(Duration::from_secs(2));
     assert!(applied(&cluster, places.followers[0], group) < index, "what is large is dropped");
     assert!(applied(&cluster, places.followers[1], group) >= index);
-    set_files(&mut cluster, &places.followers[1..], 28);
+    set_files(&mut cluster, &places.followers[1..], 192);
     cluster.world.write(&key, places.leader, &"v".repeat(8 << 10));
     cluster.world.run(Duration::from_secs(2));
     assert_eq!(refused_of_32(&mut cluster, &key), 16);
@@ -324,7 +324,7 @@ fn n2_a_debt_does_not_refuse_deletes_on_a_full_disk() {
     });
     let key = cluster.key(0);
     let leader = cluster.world.replicas(key.partition).leader;
-    set_files(&mut cluster, &NODES, 36);
+    set_files(&mut cluster, &NODES, 256);
     cluster.world.write(&key, leader, &"v".repeat(8 << 10));
     cluster.world.run(Duration::from_secs(2));
     assert_eq!(refused_of_32(&mut cluster, &key), 32);

@@ -26,14 +26,14 @@ fn n2_level_0_that_grows_is_a_debt_until_compactions_have_caught_up() {
         db.set_options(&[("disable_auto_compactions", is_held)]).expect("an option that may be changed");
     };
     set_held("true");
-    let refused: Vec<u32> = (0..40_u8)
+    let refused: Vec<u32> = (0..300_u32)
         .map(|round| {
-            flush_row(&engine, &[round]);
+            flush_row(&engine, &round.to_be_bytes());
             engine.debt().parts_refused()
         })
         .collect();
-    assert_eq!(engine.debt().files, 40, "the database takes every table");
-    let expected: Vec<u32> = (1..=40_u32).map(|files| files.saturating_sub(20).min(16)).collect();
+    assert_eq!(engine.debt().files, 300, "the database takes every table");
+    let expected: Vec<u32> = (1..=300_u32).map(|files| (files.saturating_sub(128) / 8).min(16)).collect();
     assert_eq!(refused, expected);
     set_held("false");
     engine.db().expect("open").wait_for_compact(&WaitForCompactOptions::default()).expect("compacts");
@@ -52,7 +52,7 @@ fn n2_compactions_that_have_stopped_are_no_debt() {
     let engine = engine_in(&dir);
     let db = engine.db().expect("open");
     db.set_options(&[("disable_auto_compactions", "true")]).expect("an option that may be changed");
-    for _ in 0..30 {
+    for _ in 0..140 {
         let mut batch = Batch::new();
         (0..100_u8).for_each(|row| batch.put(&[&[row]], &[&[row; 1_000]]));
         engine.write(&batch).expect("writes");
