@@ -32,10 +32,7 @@ impl Node {
         }
     }
 
-    fn carry_out(&mut self, group: GroupId, mut ready: Ready, now: Now) {
-        for loss in std::mem::take(&mut ready.losses) {
-            self.handle_loss(group, &loss, now);
-        }
+    fn carry_out(&mut self, group: GroupId, ready: Ready, now: Now) {
         let Some(replica) = self.running(group) else { return };
         let owner = replica.owner;
         if let Some(change) = ready.role {

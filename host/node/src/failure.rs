@@ -8,7 +8,7 @@ use crate::job::{Job, JobFailure, JobKind, Owner};
 use crate::node::Node;
 use crate::replica::Hosted;
 use hedgerow_env::Now;
-use hedgerow_replication::{Loss, Role};
+use hedgerow_replication::Role;
 use hedgerow_storage::{EngineError, FailureKind};
 use hedgerow_types::{GroupId, Instant, Refusal};
 use std::collections::BTreeMap;
@@ -126,23 +126,6 @@ impl Node {
     pub(crate) fn lose_damaged(&mut self, now: Now) {
         for (group, reason) in std::mem::take(&mut self.failures.damaged) {
             self.lose_for_good(group, reason, now);
-        }
-    }
-
-    /// A group has come across entries that were lost. Whoever forgot is replaced; where nobody can know who did, an operator
-    /// has to decide, and nothing is removed.
-    pub(crate) fn handle_loss(&mut self, group: GroupId, loss: &Loss, now: Now) {
-        let Some(replica) = self.running(group) else { return };
-        let (id, directory) = (replica.id(), replica.directory.display());
-        match loss {
-            Loss::Forgot { .. } => self.lose(group, loss.to_string(), now),
-            Loss::PeerForgot { .. } => tracing::error!(%group, %loss, "a replica has forgotten and is to be replaced"),
-            Loss::Contradiction { .. } => tracing::error!(
-                %group, replica = %id, reason = %loss,
-                "a replica contradicts its leader; it neither votes nor serves, and keeps what it has. To go on with what the \
-                 leader has: stop this node, keep a copy of {directory}, remove that directory, start the node. If the other \
-                 nodes were put back from copies and their newer disks still exist: give them those back and start all anew"
-            ),
         }
     }
 

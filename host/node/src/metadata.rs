@@ -8,7 +8,7 @@ use crate::admin::Asker;
 use crate::config::{CREATION_REPEATED_FOR, GONE_AFTER, REPORT_INTERVAL, creation_wait};
 use crate::drive::chain;
 use crate::node::Node;
-use crate::peer::{PeerReport, ReplicaReport, ReplicaState, Report};
+use crate::peer::{ReplicaState, Report};
 use crate::replica::Origin;
 use bytes::Bytes;
 use hedgerow_env::Now;
@@ -470,7 +470,6 @@ impl Node {
             changes.push(Change::Register { node: from, entry });
         } else if report.is_complete && report.catalogue_version >= current.version {
             changes.extend(lost_by(current, from, report));
-            changes.extend(forgetful_by(current, from, report));
         }
         changes.extend(completed_by(current, report));
         for change in changes {
@@ -498,31 +497,6 @@ fn lost_by(catalogue: &Catalogue, node: NodeId, report: &Report) -> Vec<Change> 
         })
         .map(|(group, replica)| Change::Replace { group, lost: replica.id })
         .collect()
-}
-
-/// Replicas that, by the word of their leader on `node`, have forgotten what they had acknowledged. They have learned it again
-/// since, so that one is kept as long as the others would be no majority without it.
-fn forgetful_by(catalogue: &Catalogue, node: NodeId, report: &Report) -> Vec<Change> {
-    let mut lost = Vec::new();
-    let leads = |replica: &&ReplicaReport| {
-        ReplicaId(replica.replica).node() == node
-            && ReplicaState::from_code(replica.state) == Some(ReplicaState::Leader)
-    };
-    for leader in report.replicas.iter().filter(leads) {
-        let group = GroupId::from_u64(leader.group);
-        let Some(partition) = catalogue.group(group) else { continue };
-        for peer in leader.peers.iter().filter(|peer| peer.is_forgetful) {
-            let id = ReplicaId(peer.replica);
-            let votes = |one: &&PeerReport| one.replica != peer.replica && leader.voters.contains(&one.replica);
-            let others = leader.peers.iter().filter(votes).filter(|one| one.is_active).count();
-            let is_spare = !leader.voters.contains(&peer.replica) || others > leader.voters.len() / 2;
-            let is_open = partition.replica(id).is_some() && partition.replacement_of(id).is_none();
-            if is_spare && is_open {
-                lost.push(Change::Replace { group, lost: id });
-            }
-        }
-    }
-    lost
 }
 
 /// Joining replicas that, by their leader's word, vote, while those they replace are gone.

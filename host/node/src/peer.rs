@@ -296,9 +296,6 @@ pub struct ReplicaReport {
     /// The same for replicas that learn from a checkpoint; the limits go further for them.
     #[prost(uint64, optional, tag = "21")]
     pub log_held: Option<u64>,
-    /// Where the state says that it contradicts its leader: in what.
-    #[prost(string, tag = "40")]
-    pub contradiction: String,
 }
 
 /// How a replica is, in a [`ReplicaReport`].
@@ -315,8 +312,6 @@ pub enum ReplicaState {
     Lost = 4,
     /// It is being opened or is receiving a checkpoint.
     Starting = 5,
-    /// It and its leader hold different committed entries; it neither votes nor serves, and must not be replaced.
-    Contradicting = 6,
 }
 
 impl ReplicaState {
@@ -328,7 +323,6 @@ impl ReplicaState {
             3 => Self::Learner,
             4 => Self::Lost,
             5 => Self::Starting,
-            6 => Self::Contradicting,
             _ => return None,
         })
     }
@@ -349,9 +343,6 @@ pub struct PeerReport {
     /// The checkpoint that it is being sent.
     #[prost(message, optional, tag = "20")]
     pub transfer: Option<TransferReport>,
-    /// Whether it has forgotten what it had acknowledged, and should be replaced.
-    #[prost(bool, tag = "40")]
-    pub is_forgetful: bool,
 }
 
 /// A checkpoint on its way, in a [`PeerReport`].

@@ -182,7 +182,6 @@ fn report_of(hosted: &Hosted, now: Now) -> ReplicaReport {
         Hosted::Running(replica) => {
             let state = match replica.group.role() {
                 _ if replica.storage.is_none() => ReplicaState::Starting,
-                _ if replica.group.withdrawn().is_some() => ReplicaState::Contradicting,
                 Role::Leader => ReplicaState::Leader,
                 Role::Follower | Role::Candidate => ReplicaState::Follower,
                 Role::Learner => ReplicaState::Learner,
@@ -198,10 +197,9 @@ fn report_of(hosted: &Hosted, now: Now) -> ReplicaReport {
                 peers: if is_leader { peers_of(replica) } else { Vec::new() },
                 voters: if is_leader { voters_of(replica) } else { Vec::new() },
                 staleness_ms: staleness.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
-                is_settled: replica.is_settled && replica.group.withdrawn().is_none(),
+                is_settled: replica.is_settled,
                 log_needed,
                 log_held,
-                contradiction: replica.group.withdrawn().map_or_else(String::new, ToString::to_string),
                 ..plain(state)
             }
         }
@@ -216,7 +214,6 @@ fn peers_of(replica: &Replica) -> Vec<PeerReport> {
             replica: peer.replica.0,
             matched: peer.matched,
             is_active: peer.is_active,
-            is_forgetful: peer.is_forgetful,
             transfer: replica.sending.progress_of(peer.replica).map(|progress| TransferReport {
                 bytes_done: progress.done,
                 bytes_total: progress.total,

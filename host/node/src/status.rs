@@ -92,27 +92,7 @@ impl Node {
             "partitions": groups.len(),
             "without_leader": without_leader,
             "metadata_has_leader": self.confirmed_leader(GroupId::META, now).is_some(),
-            "contradictions": groups.iter().flat_map(|group| self.contradictions(catalogue, *group)).collect::<Vec<_>>(),
         })
-    }
-
-    /// The replicas of a group that hold other committed entries than their leader, as their nodes last said.
-    fn contradictions(&self, catalogue: &Catalogue, group: GroupId) -> Vec<Value> {
-        let replicas = catalogue.group(group).map_or(&[][..], |it| &it.replicas);
-        let table = catalogue.tables.get(&group.table).map_or("the metadata", |table| &table.name);
-        let of = |replica: &Replica| {
-            let report = self.replica_report(group, replica.id.0, replica.id.node())?;
-            (!report.contradiction.is_empty()).then(|| {
-                json!({
-                    "table": table,
-                    "partition": group.partition,
-                    "node": replica.id.node().0,
-                    "replica": replica.id.to_string(),
-                    "reason": report.contradiction,
-                })
-            })
-        };
-        replicas.iter().filter_map(of).collect()
     }
 
     fn table_status(&self, table: &Table, now: Now) -> Value {
@@ -163,7 +143,6 @@ impl Node {
             }
             Some(ReplicaState::Learner | ReplicaState::Starting) => "learning",
             Some(ReplicaState::Lost) => "lost",
-            Some(ReplicaState::Contradicting) => "contradicting",
             None => "missing",
         };
         json!({

@@ -5,12 +5,11 @@
 use crate::contact::Contact;
 use crate::flow::Flow;
 use crate::freshness::Freshness;
-use crate::loss::Acknowledged;
 use crate::membership::{Change, Malformed, Membership, MembershipChange};
 use crate::message::{Message, core_entry};
 use crate::reads::Reads;
 use crate::ready::{
-    Answer, FIRST, Fetch, Loss, PeerProgress, ProposeError, Role, RoleChange, SnapshotMeta, Start, StartError,
+    Answer, FIRST, Fetch, PeerProgress, ProposeError, Role, RoleChange, SnapshotMeta, Start, StartError,
 };
 use crate::settings::{Settings, UNCOMMITTED_SIZE_MAX};
 use crate::waiting::Waiting;
@@ -69,14 +68,6 @@ pub struct Group {
     pub(crate) wants_ping: bool,
     announced_commit: Index,
     pub(crate) flow: Flow,
-    pub(crate) acknowledged: Acknowledged,
-    /// The commit index may have been reached in a term above this replica's own: what leaders of terms up to this one say
-    /// against it may be old.
-    pub(crate) commit_doubt: Term,
-    /// Why the replica takes no part any more.
-    pub(crate) withdrawn: Option<Loss>,
-    /// Losses that the host has not heard of.
-    pub(crate) losses: Vec<Loss>,
     pub(crate) reported: Option<RoleChange>,
     /// Whether something happened since [`Group::poll_ready`] last had nothing to say.
     pub(crate) is_dirty: bool,
@@ -134,10 +125,6 @@ impl Group {
             replica: start.replica,
             seen: Seen { term: core.raft.term, vote: core.raft.vote, is_leader: false, leader: 0 },
             flow: Flow::new(start.hard_state, hard_state, reset),
-            acknowledged: Acknowledged::default(),
-            commit_doubt: if applied.index > start.hard_state.commit { core.raft.term } else { 0 },
-            withdrawn: None,
-            losses: Vec::new(),
             core,
             contact: Contact::new(start.replica, settings.refusal(), start.is_restart, now),
             membership: start.membership,
@@ -176,9 +163,6 @@ impl Group {
     /// Time passed. To be called about every [`Settings::tick`]; early, late and missing calls do no harm.
     pub fn handle_tick(&mut self, now: Instant) {
         let now = self.advance(now);
-        if self.withdrawn.is_some() {
-            return;
-        }
         let due = now.since(self.ticked).as_nanos() / self.settings.tick.as_nanos();
         if due > u128::from(TICKS_PER_CALL_MAX) {
             self.ticked = now;
@@ -236,22 +220,11 @@ impl Group {
 
     fn step(&mut self, from: ReplicaId, message: Message, now: Instant) {
         let now = self.advance(now);
-        if self.withdrawn.is_some() || from != message.from() || !self.is_addressed(&message) {
+        if from != message.from() || !self.admits(&message, now) {
             return;
         }
-        if let Some(loss) = self.loss_shown_by(&message) {
-            return self.handle_loss(loss, message.term());
-        }
-        if !self.admits(&message, now) {
-            return;
-        }
-        let Message { mut core, stamp, echo } = message;
-        if core.get_msg_type() == MessageType::MsgRequestPreVote && core.term > self.term() + 1 {
-            // The term stays, and the commit index must not run ahead of it: see `loss.rs`.
-            core.commit = 0;
-        }
+        let Message { core, stamp, echo } = message;
         let (kind, term, commit) = (core.get_msg_type(), core.term, core.commit);
-        let acknowledged = (!core.reject).then_some(core.index);
         self.is_dirty = true;
         #[cfg(feature = "mutations")]
         self.blind_core_to_its_leader(kind);
@@ -262,12 +235,6 @@ impl Group {
         if raft.term != term {
             return;
         }
-        if kind == MessageType::MsgAppendResponse
-            && let Some(index) = acknowledged.filter(|_| self.is_leader() && self.membership.contains(from))
-        {
-            self.acknowledged.note(from, index, now);
-        }
-        let raft = &self.core.raft;
         match kind {
             MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot
                 if raft.leader_id == from.0 =>
@@ -389,13 +356,7 @@ impl Group {
     pub fn campaign(&mut self, now: Instant) {
         let now = self.advance(now);
         let is_ready = self.is_fully_persisted() || !self.core.raft.prs().is_singleton();
-        if self.withdrawn.is_some()
-            || self.is_leader()
-            || !self.core.raft.promotable()
-            || self.is_fenced(now)
-            || !is_ready
-            || !self.can_hup()
-        {
+        if self.is_leader() || !self.core.raft.promotable() || self.is_fenced(now) || !is_ready || !self.can_hup() {
             return;
         }
         self.restart_election_timer(now);
@@ -471,7 +432,6 @@ impl Group {
             self.core.raft.become_follower(term, 0);
         }
         self.contact.update(&self.membership);
-        self.acknowledged.retain(|replica| self.membership.contains(replica));
         self.settle();
         self.is_dirty = true;
         Ok(self.membership.clone())
@@ -549,7 +509,6 @@ impl Group {
             }
             self.questions.refuse_all();
             self.contact.begin_leading(&self.membership);
-            self.acknowledged.clear();
             self.restart_election_timer(self.clock);
         }
         let is_same = (seen.term, seen.is_leader, seen.leader) == (before.term, before.is_leader, before.leader);
@@ -668,7 +627,6 @@ impl Group {
             is_active: progress.recent_active || *id == self.replica.0,
             is_learner: !self.membership.is_voter(ReplicaId(*id)),
             is_snapshotting: progress.state == ProgressState::Snapshot,
-            is_forgetful: self.acknowledged.is_forgetful(ReplicaId(*id)),
         };
         let mut all: Vec<_> = self.core.raft.prs().iter().map(of).collect();
         all.sort_unstable_by_key(|progress| progress.replica);

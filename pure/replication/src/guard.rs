@@ -4,24 +4,20 @@
 //! message must not be able to do that, so each such place has its check here.
 
 use crate::group::Group;
-use crate::loss::is_consistent;
 use crate::message::{Message, TRANSFER_CONTEXT, is_sent};
 use crate::ready::FIRST;
 use hedgerow_types::Instant;
 use raft::eraftpb::{self, MessageType};
 
 impl Group {
-    /// Whether `message` is one that another replica sends to this one.
-    pub(crate) fn is_addressed(&self, message: &Message) -> bool {
+    /// Whether the core may see `message`.
+    pub(crate) fn admits(&self, message: &Message, now: Instant) -> bool {
         let core = &message.core;
         let is_addressed = core.to == self.replica.0 && core.from != 0 && core.from != core.to;
         // Without a term the core would take the message for a local one.
-        is_addressed && core.term != 0 && is_sent(message.kind())
-    }
-
-    /// Whether the core may see `message`, which is addressed to this replica.
-    pub(crate) fn admits(&self, message: &Message, now: Instant) -> bool {
-        let core = &message.core;
+        if !is_addressed || core.term == 0 || !is_sent(message.kind()) {
+            return false;
+        }
         match message.kind() {
             MessageType::MsgAppend => self.admits_leader(core) && self.admits_append(core),
             MessageType::MsgHeartbeat => self.admits_leader(core) && core.commit <= self.last_index(),
@@ -42,19 +38,25 @@ impl Group {
     }
 
     /// There is one leader per term, and it is not this replica.
-    pub(crate) fn admits_leader(&self, core: &eraftpb::Message) -> bool {
+    fn admits_leader(&self, core: &eraftpb::Message) -> bool {
         core.term != self.term() || [0, core.from].contains(&self.core.raft.leader_id)
     }
 
     /// An append must be consistent in itself, and must not contradict what is committed here.
     fn admits_append(&self, core: &eraftpb::Message) -> bool {
+        let mut term = core.log_term;
+        let is_consistent = core.entries.iter().zip(core.index + 1..).all(|(entry, index)| {
+            let is_next = entry.index == index && entry.term >= term && entry.term <= core.term;
+            term = entry.term;
+            is_next
+        });
         // The log of a leader holds what is committed, so its terms from there on are not smaller. The core would search
         // below its own committed entries otherwise, and fail.
         let is_after_first = core.index >= FIRST.index || core.entries.is_empty();
         let commit = self.commit();
         let covers_committed = core.index < commit
             || self.core.raft.raft_log.term(commit).is_ok_and(|committed| core.log_term >= committed);
-        is_after_first && is_consistent(core) && covers_committed
+        is_after_first && is_consistent && covers_committed
     }
 
     /// The leader asks to be succeeded at once.

@@ -29,7 +29,6 @@ mod freshness;
 mod group;
 mod guard;
 mod lease;
-mod loss;
 mod membership;
 mod message;
 #[cfg(feature = "mutations")]
@@ -50,7 +49,7 @@ pub use message::Message;
 #[cfg(feature = "mutations")]
 pub use mutations::Mutations;
 pub use ready::{
-    Answer, FIRST, Fetch, Loss, PeerProgress, Persist, ProposeError, Question, ReadNeed, ReadOutcome, ReadStart, Ready,
-    Role, RoleChange, Served, SnapshotMeta, SnapshotSend, Start, StartError,
+    Answer, FIRST, Fetch, PeerProgress, Persist, ProposeError, Question, ReadNeed, ReadOutcome, ReadStart, Ready, Role,
+    RoleChange, Served, SnapshotMeta, SnapshotSend, Start, StartError,
 };
 pub use settings::Settings;

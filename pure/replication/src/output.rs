@@ -30,7 +30,6 @@ impl Group {
         }
         ready.persist = self.flow.take_persist();
         self.poll_role(&mut ready);
-        ready.losses = core::mem::take(&mut self.losses);
         if self.has_reads() {
             self.poll_reads(&mut ready, now);
         }

@@ -237,46 +237,6 @@ pub struct Fetch {
     pub size_max: u64,
 }
 
-/// Proof that entries were lost that should not have been; `loss.rs` has the argument.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Loss {
-    /// This replica. It takes no part any more, and must be replaced.
-    #[error("it acknowledged entries up to {acknowledged} to its leader, and its log ends at {last}")]
-    Forgot {
-        /// The last index of its log.
-        last: Index,
-        /// What its leader knows that it acknowledged, at least.
-        acknowledged: Index,
-    },
-    /// Another one, found by this replica, its leader: see [`PeerProgress::is_forgetful`].
-    #[error("replica {replica} acknowledged entries up to {acknowledged}, and its log holds those up to {last}")]
-    PeerForgot {
-        /// Which.
-        replica: ReplicaId,
-        /// The last index that it may have in common with the leader.
-        last: Index,
-        /// What it had acknowledged.
-        acknowledged: Index,
-    },
-    /// This replica or those that elected its leader, and nobody can know which. This one takes no part any more; what it
-    /// holds must be kept until somebody has decided.
-    #[error(
-        "entries up to {} are committed here, the last one of term {}, but the log of {leader}, which leads term {term}, \
-         has an entry of term {} at {}: one of the two has lost committed entries",
-        commit.index, commit.term, entry.term, entry.index
-    )]
-    Contradiction {
-        /// What is committed here.
-        commit: LogPosition,
-        /// The leader.
-        leader: ReplicaId,
-        /// Its term.
-        term: Term,
-        /// An entry of its log that cannot be in one log with `commit`.
-        entry: LogPosition,
-    },
-}
-
 /// Everything a group wants done. The parts are independent of each other except where their description says so.
 #[derive(Debug, Default)]
 pub struct Ready {
@@ -303,8 +263,6 @@ pub struct Ready {
     pub snapshots: Vec<SnapshotSend>,
     /// Entries to read from the log; answer with [`crate::Group::handle_entries_fetched`].
     pub fetch: Vec<Fetch>,
-    /// Losses that have come to light, each once.
-    pub losses: Vec<Loss>,
 }
 
 impl Ready {
@@ -320,7 +278,6 @@ impl Ready {
             && !self.wants_checkpoint
             && self.snapshots.is_empty()
             && self.fetch.is_empty()
-            && self.losses.is_empty()
     }
 }
 
@@ -337,9 +294,6 @@ pub struct PeerProgress {
     pub is_learner: bool,
     /// Whether a snapshot is on its way to it.
     pub is_snapshotting: bool,
-    /// Whether it has forgotten, in this leader's term, entries that it had acknowledged. It learns them anew, but its disk
-    /// cannot be trusted: it should be replaced.
-    pub is_forgetful: bool,
 }
 
 /// Why a proposal, a membership change or a transfer was not taken. Nothing was appended.

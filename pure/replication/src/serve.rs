@@ -22,9 +22,6 @@ impl Group {
     /// it has to wait; tickets must differ.
     pub fn read(&mut self, ticket: u64, need: ReadNeed, now: Instant) -> ReadStart {
         let now = self.advance(now);
-        if self.withdrawn.is_some() {
-            return ReadStart::NotReady("the replica has lost entries, or its leader has");
-        }
         if need == ReadNeed::Latest && self.leads() {
             return self.read_latest_as_leader(ticket, now);
         }
@@ -220,10 +217,6 @@ impl Group {
         let is_sound = answer.term == asked.term && is_position;
         if !is_sound && !takes_any {
             return self.waiting.end(asked.tickets, End::Refused);
-        }
-        if is_sound && let Some(loss) = self.contradiction(answer.term, from, commit, &[]) {
-            self.waiting.end(asked.tickets, End::Refused);
-            return self.handle_loss(loss, answer.term);
         }
         self.waiting.round_trip.take(now.since(asked.sent));
         self.waiting.is_unanswered = false;

@@ -19,7 +19,6 @@
 //! read 2 latest / index 7 / within 50 / anything                what the read needs; within milliseconds
 //! hold-answers / pass-answers / answers / release-answer 2      answers to questions are kept, shown, and delivered by hand
 //! lose-questions / pass-questions                               questions are lost
-//! keep-disk 2 / roll-back 2                                     2 crashes, and its disk is what it was when it was kept
 //! lag 2                how far 2 thinks it is behind            mail  questions and answers so far
 //! ```
 //!
@@ -90,8 +89,6 @@ impl Script {
             "cut-from" => world.blocked.extend([(number(1), number(2))]),
             "heal" => world.blocked.clear(),
             "crash" => world.crash(number(1)),
-            "keep-disk" => world.keep_disk(number(1)),
-            "roll-back" => world.roll_back(number(1)),
             "restart" => world.restart(number(1)),
             "gather" => world.gather(number(1), number(2) * MILLI),
             "pause" => world.pause(number(1), number(2) * MILLI),
@@ -162,9 +159,6 @@ impl Script {
             }
             "mutate" => world.mutate(mutation(words[1])),
             other => panic!("unknown command {other}"),
-        }
-        for (id, loss) in std::mem::take(&mut self.world.losses) {
-            let _ = write!(out, "{}{id} says: {loss}", if out.is_empty() { "" } else { "\n" });
         }
         let done = self.reads_done();
         if !done.is_empty() {
@@ -282,13 +276,8 @@ impl Script {
         let group = self.world.nodes[&id].group.as_ref().expect("a running node");
         let lines = group.progress().into_iter().map(|peer| {
             format!(
-                "{}: matched {}, active {}, learner {}, snapshot {}{}",
-                peer.replica.0,
-                peer.matched,
-                peer.is_active,
-                peer.is_learner,
-                peer.is_snapshotting,
-                if peer.is_forgetful { ", forgetful" } else { "" }
+                "{}: matched {}, active {}, learner {}, snapshot {}",
+                peer.replica.0, peer.matched, peer.is_active, peer.is_learner, peer.is_snapshotting
             )
         });
         lines.collect::<Vec<_>>().join("\n")
@@ -362,9 +351,8 @@ fn replay(text: &str) -> String {
 }
 
 fn check(name: &str) {
-    let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"))
-        .join("tests/scripts")
-        .join(format!("{name}.txt"));
+    let path =
+        Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/scripts").join(format!("{name}.txt"));
     let text = std::fs::read_to_string(&path).expect("the script");
     let now = replay(&text);
     if std::env::var("UPDATE").is_ok() {
@@ -375,9 +363,8 @@ fn check(name: &str) {
 
 /// Runs the script with a safety rule switched off: the world must notice.
 fn check_mutated(name: &str, field: &str) {
-    let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"))
-        .join("tests/scripts")
-        .join(format!("{name}.txt"));
+    let path =
+        Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/scripts").join(format!("{name}.txt"));
     let text = std::fs::read_to_string(&path).expect("the script");
     let (cluster, rest) = text.split_once("run 250\n").expect("a script that begins with a cluster and `run 250`");
     let now = replay(&format!("{cluster}mutate {field}\nrun 250\n{rest}"));
@@ -451,9 +438,6 @@ scripts! {
     c13_question_to_minority_leader,
     c14_question_to_deposed_leader,
     c18_before_the_first_snapshot,
-    d10_a_replica_is_ahead_of_its_leader,
-    m5_a_follower_has_forgotten,
-    m5_a_write_comes_before_the_heartbeat,
     r15_a_late_leader_hands_over,
     r15_a_reluctant_replica_waits,
     clock_rate_at_the_bound,

@@ -42,36 +42,12 @@ pub(crate) struct Summary {
     partitions: u64,
     without_leader: u64,
     metadata_has_leader: bool,
-    contradictions: Vec<Contradiction>,
-}
-
-/// A replica that holds other committed entries than its leader.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Contradiction {
-    table: String,
-    partition: u32,
-    node: u16,
-    replica: String,
-    reason: String,
-}
-
-impl Contradiction {
-    fn text(&self) -> String {
-        let Self { table, partition, node, replica, reason } = self;
-        format!(
-            "table {table}, partition {partition}: replica {replica} on node {node} serves nothing: {reason}.\nTo go on with what \
-             the leader has: stop node {node}, keep a copy of the replica's directory, which the node's log names, remove it, \
-             start the node.\nIf other nodes were put back from copies and their newer disks still exist: give them those back, \
-             and start all nodes anew."
-        )
-    }
 }
 
 impl Summary {
-    /// Whether every record can be read and written, tables can be changed, and nothing that was acknowledged is in doubt.
+    /// Whether every record can be read and written, and tables can be changed.
     fn is_whole(&self) -> bool {
-        self.without_leader == 0 && self.metadata_has_leader && self.contradictions.is_empty()
+        self.without_leader == 0 && self.metadata_has_leader
     }
 
     /// The state in one line; `full` are the nodes with a disk that takes no more data.
@@ -87,18 +63,13 @@ impl Summary {
             "healthy"
         };
         let metadata = if self.metadata_has_leader { "" } else { ", the metadata has no leader" };
-        let contradicting = match self.contradictions.len() {
-            0 => String::new(),
-            1 => ", 1 replica contradicts its leader".to_owned(),
-            count => format!(", {count} replicas contradict their leaders"),
-        };
         let full = match full {
             [] => String::new(),
             [one] => format!("; disk full on node {one}"),
             several => format!("; disk full on nodes {}", several.join(", ")),
         };
         format!(
-            "{state}: {nodes_up} of {nodes} nodes up, {without_leader} of {partitions} groups without a leader{metadata}{contradicting}{full}"
+            "{state}: {nodes_up} of {nodes} nodes up, {without_leader} of {partitions} groups without a leader{metadata}{full}"
         )
     }
 }
@@ -247,7 +218,6 @@ fn status_text(status: &Status, shows_partitions: bool) -> String {
     if shows_partitions {
         parts.extend(status.tables.iter().map(|table| format!("table {}\n{}", table.name, partitions_text(table))));
     }
-    parts.extend(status.summary.iter().flat_map(|summary| &summary.contradictions).map(Contradiction::text));
     let full = status.nodes.iter().filter(|node| node.has_full_disk()).map(|node| node.node.to_string());
     let full: Vec<String> = full.collect();
     parts.extend(status.summary.as_ref().map(|summary| summary.line(&full)));
@@ -428,18 +398,6 @@ mod tests {
             "nodes":[{"node":1,"disks":[{"state":"ok"},{"state":"full"}]},{"node":2,"disks":null}]}"#;
         let text = status_text(&serde_json::from_str(answer).unwrap(), false);
         assert!(text.contains("serving with full disks: 3 of 3") && text.ends_with("; disk full on node 1"), "{text}");
-    }
-
-    #[test]
-    fn d10_the_status_is_not_whole_while_a_replica_contradicts_its_leader() {
-        let answer = r#"{"summary":{"nodes":3,"nodes_up":3,"partitions":2,"metadata_has_leader":true,"contradictions":[
-            {"table":"t","partition":1,"node":2,"replica":"r5@n2","reason":"one of the two has lost committed entries"}]}}"#;
-        let status: Status = serde_json::from_str(answer).unwrap();
-        assert!(!status.summary.as_ref().unwrap().is_whole());
-        let text = status_text(&status, false);
-        assert!(text.contains("NOT WHOLE: 3 of 3") && text.ends_with(", 1 replica contradicts its leader"), "{text}");
-        assert!(text.contains("partition 1: replica r5@n2 on node 2 serves nothing: one of the two"), "{text}");
-        assert!(text.contains("To go on with what the leader has: stop node 2"), "{text}");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 
 mod failing;
 mod log;
-mod losses;
 mod replicas;
 #[allow(dead_code, reason = "the tests of reads use the rest of it")]
 #[path = "../reads/world.rs"]

@@ -100,7 +100,7 @@ fn d3_damage_is_still_a_loss_of_one_replica() {
 }
 
 /// Copies the files below `from` to the same places below `to`, which is emptied first.
-pub fn restore(disk: &SimDisk, files: &BTreeMap<PathBuf, Vec<u8>>, from: &str, to: &str) {
+fn restore(disk: &SimDisk, files: &BTreeMap<PathBuf, Vec<u8>>, from: &str, to: &str) {
     disk.remove_dir_all(Path::new(to)).unwrap();
     for (path, content) in files {
         let path = Path::new(to).join(path.strip_prefix(from).unwrap());

@@ -5,7 +5,7 @@
 //! says if the index is not below the largest one that anybody knew so long ago, in the world's own time.
 
 use super::readers::Read;
-use hedgerow_replication::{FIRST, Loss, ReadNeed};
+use hedgerow_replication::{FIRST, ReadNeed};
 use hedgerow_types::log::Entry;
 use hedgerow_types::{Index, Lag, Term};
 use std::collections::BTreeMap;
@@ -53,11 +53,6 @@ impl Check {
         if !self.is_lenient {
             self.violation.get_or_insert(what);
         }
-    }
-
-    /// No replica and no leader takes a delayed message, a restart or a new leader for the loss of data.
-    pub fn lost(&mut self, id: u64, loss: &Loss) {
-        self.fail(format!("{id} says: {loss}"));
     }
 
     /// One leader per term, and it holds everything that was committed.

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use chaos::Strike;
 use check::{Check, Done};
 use hedgerow_replication::{
-    Fetch, Loss, Membership, Message, Mutations, Persist, ReadNeed, Ready, Role, Settings, SnapshotMeta, SnapshotSend,
+    Fetch, Membership, Message, Mutations, Persist, ReadNeed, Ready, Role, Settings, SnapshotMeta, SnapshotSend,
 };
 use hedgerow_types::log::{Entry, EntryKind};
 use hedgerow_types::random::Random;
@@ -110,8 +110,6 @@ pub struct World {
     pub writes_from: u64,
     pub trace: Option<Vec<String>>,
     pub counts: Counts,
-    /// Losses that replicas told of.
-    pub losses: Vec<(u64, Loss)>,
     events: BTreeMap<(u64, u64), (u64, u64, Event)>,
     event_last: u64,
     pub event_count: u64,
@@ -135,7 +133,6 @@ impl World {
             writes_from: 0,
             trace: None,
             counts: Counts::default(),
-            losses: Vec::new(),
             events: BTreeMap::new(),
             event_last: 0,
             event_count: 0,
@@ -166,21 +163,6 @@ impl World {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.crash(&mut random);
             self.log(|_| format!("crash {id}"));
-        }
-    }
-
-    /// Replaces the disk of `id`, which is down from now on, by what it was at [`World::keep_disk`].
-    pub fn roll_back(&mut self, id: u64) {
-        self.check.is_lenient = true;
-        self.crash(id);
-        if let Some(node) = self.nodes.get_mut(&id) {
-            node.disk = node.disk_before.clone();
-        }
-    }
-
-    pub fn keep_disk(&mut self, id: u64) {
-        if let Some(node) = self.nodes.get_mut(&id) {
-            node.disk_before = node.disk.clone();
         }
     }
 
@@ -404,23 +386,8 @@ impl World {
     }
 
     fn carry_out(&mut self, id: u64, ready: Ready) {
-        let Ready {
-            messages,
-            persist,
-            committed,
-            reads,
-            role,
-            install,
-            wants_checkpoint,
-            snapshots,
-            fetch,
-            answers,
-            losses,
-        } = ready;
-        for loss in losses {
-            self.check.lost(id, &loss);
-            self.losses.push((id, loss));
-        }
+        let Ready { messages, persist, committed, reads, role, install, wants_checkpoint, snapshots, fetch, answers } =
+            ready;
         if let Some(persist) = persist {
             self.persist(id, persist);
         }

@@ -17,7 +17,7 @@ pub struct Machine {
     pub last_write: Index,
 }
 
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Disk {
     pub start: LogPosition,
     pub entries: VecDeque<Entry>,
@@ -88,8 +88,6 @@ pub struct Node {
     pub is_gathering: bool,
     pub backlog: Vec<(u64, Event)>,
     pub disk: Disk,
-    /// The disk as it was once.
-    pub disk_before: Disk,
     pub persisted_at: u64,
     pub machine: Machine,
     pub queue: VecDeque<Entry>,
@@ -120,7 +118,6 @@ impl Node {
             is_gathering: false,
             backlog: Vec::new(),
             disk,
-            disk_before: Disk::default(),
             persisted_at: 0,
             machine: Machine::default(),
             queue: VecDeque::new(),
