@@ -12,11 +12,11 @@ use hedgerow_types::log::{Entry, EntryKind};
 use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{GroupId, Index, Refusal};
 use hedgerow_wal::Append;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A node that holds so many times what it should flush at refuses writes: its disk does not keep up.
 const UNFLUSHED_FACTOR_MAX: u64 = 4;
-/// Flushes that run at the same time. They keep a pace, and other jobs need threads too.
+/// Flushes that run at the same time in one data directory. They keep a pace, and other jobs need threads too.
 const FLUSHES_MAX: usize = 2;
 
 impl Node {
@@ -190,16 +190,30 @@ impl Node {
         if (total > may_hold || (held > may_hold && total > 0)) && by_size.is_empty() {
             by_size.extend(largest);
         }
-        let on_full_disks = self.due_on_full_disks();
+        let on_full_disks: BTreeSet<GroupId> = self.due_on_full_disks().into_iter().collect();
         by_size.extend(self.hosted.iter().filter(|(group, _)| on_full_disks.contains(group)).map(gathered));
         let due: BTreeSet<(u64, GroupId)> = by_size.into_iter().collect();
-        let may_start = FLUSHES_MAX.saturating_sub(self.flushes_running());
-        due.into_iter().rev().take(may_start).for_each(|(_, group)| self.start_flush(group));
+        let mut running = self.flushes_running();
+        for (_, group) in due.into_iter().rev() {
+            let log = self.hosted.get(&group).map_or(0, Hosted::log);
+            let there = running.entry(log).or_default();
+            if *there < FLUSHES_MAX {
+                *there += 1;
+                self.start_flush(group);
+            }
+        }
     }
 
-    fn flushes_running(&self) -> usize {
-        let is_begun = |hosted: &&Hosted| matches!(hosted, Hosted::Running(replica) if replica.flush.is_running);
-        self.hosted.values().filter(is_begun).count().saturating_sub(self.failures.flushes_waiting())
+    /// How many flushes run, by data directory.
+    fn flushes_running(&self) -> BTreeMap<usize, usize> {
+        let mut running = BTreeMap::new();
+        for hosted in self.hosted.values() {
+            let Hosted::Running(replica) = hosted else { continue };
+            if replica.flush.is_running && !self.failures.has_flush_waiting(replica.owner) {
+                *running.entry(replica.log).or_default() += 1;
+            }
+        }
+        running
     }
 
     fn start_flush(&mut self, group: GroupId) {
@@ -319,9 +333,10 @@ impl Node {
     /// Stops a replica that cannot go on; it is reported and will be replaced.
     pub(crate) fn lose(&mut self, group: GroupId, reason: String, now: Now) {
         self.step_down(group, now);
-        let Some(Hosted::Running(replica)) = self.hosted.remove(&group) else { return };
+        let Some(Hosted::Running(mut replica)) = self.hosted.remove(&group) else { return };
         tracing::error!(%group, replica = %replica.id(), %reason, "a replica is lost");
         let (owner, log) = (replica.owner, replica.log);
+        self.enqueue_removal(replica.storage.take(), Vec::new());
         self.dismiss(*replica, &Refusal::NotReady("the replica is damaged".into()), now);
         self.hosted.insert(group, Hosted::Lost { owner, log });
     }
@@ -343,7 +358,8 @@ impl Node {
 
 fn bytes_since(hosted: &Hosted) -> u64 {
     match hosted {
-        Hosted::Running(replica) if !replica.flush.is_running => replica.flush.bytes_since,
+        // What is being installed takes the place of what would be flushed.
+        Hosted::Running(replica) if !replica.flush.is_running && replica.storage.is_some() => replica.flush.bytes_since,
         Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
     }
 }

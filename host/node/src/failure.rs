@@ -62,9 +62,9 @@ impl Failures {
         self.in_row.remove(&group);
     }
 
-    /// Flushes that failed and wait to be tried again: nothing of them runs.
-    pub(crate) fn flushes_waiting(&self) -> usize {
-        self.retries.iter().filter(|(_, retry)| matches!(retry, Retry::Flush(_))).count()
+    /// Whether a flush of that replica failed and waits to be tried again: nothing of it runs.
+    pub(crate) fn has_flush_waiting(&self, owner: Owner) -> bool {
+        self.retries.iter().any(|(_, retry)| matches!(retry, Retry::Flush(of) if *of == owner))
     }
 
     /// A read of a replica's storage failed; the refusal for whoever asked.
@@ -222,7 +222,13 @@ impl Node {
                 return self.note_lost(owner, log, reason);
             }
             FailureKind::Damage if again.is_some() => return self.lose(group, reason, now),
-            FailureKind::Damage => return self.lose_for_good(group, reason, now),
+            FailureKind::Damage => {
+                self.lose_for_good(group, reason.clone(), now);
+                // The only replica is kept, and its flush is tried again.
+                if self.running_as(owner).is_none() {
+                    return;
+                }
+            }
             FailureKind::Other if failures >= REFUSALS_MAX => return self.fail_directory(log, &reason, now),
             FailureKind::NoSpace | FailureKind::NoDescriptors | FailureKind::Other => {}
         }

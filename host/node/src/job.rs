@@ -441,8 +441,10 @@ impl Job {
             }
             Self::Remove { storage, directories } => {
                 drop(storage);
-                for directory in directories.iter().filter(|directory| disk.exists(directory)) {
-                    disk.remove_dir_all(directory)?;
+                // One that stays for now must not keep the room of the others.
+                let there = directories.iter().filter(|directory| disk.exists(directory));
+                if let Some(error) = there.filter_map(|directory| disk.remove_dir_all(directory).err()).last() {
+                    return Err(error.into());
                 }
                 JobResult::Removed
             }

@@ -264,7 +264,8 @@ impl Node {
         let is_due = |hosted: &Hosted| match hosted {
             Hosted::Running(replica) => {
                 let flush = &replica.flush;
-                !flush.is_running && flush.bytes_since >= FLUSH_WHEN_FULL && self.room.is_full(replica.log)
+                let is_due = !flush.is_running && flush.bytes_since >= FLUSH_WHEN_FULL;
+                is_due && replica.storage.is_some() && self.room.is_full(replica.log)
             }
             Hosted::Starting { .. } | Hosted::Lost { .. } => false,
         };

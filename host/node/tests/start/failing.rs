@@ -178,6 +178,35 @@ fn m3_a_directory_that_fails_takes_only_its_replicas_along() {
     assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "later");
 }
 
+/// The disk of one directory hangs: flushes there do not end. Those of the other go on, and so do its writes.
+#[test]
+fn n2_flushes_that_hang_in_one_directory_hold_up_no_other() {
+    let mut world = World::configured(1, |config| {
+        config.data = vec!["/a".into(), "/b".into()];
+        config.flush_replica_bytes = 1_000;
+        config.flush_node_bytes = 20_000;
+    });
+    let node = NodeId(1);
+    let argument = json!({ "name": "t", "partition_count": 8, "replica_count": 1, "options": {} });
+    let table = world.admin(node, "create_table", &argument).unwrap()["created"].as_i64().unwrap() as i32;
+    world.run(2 * SECOND);
+    let names = world.machines[&node].disk.list(Path::new("/a/replicas")).unwrap();
+    let is_in_first = |key: &Key| names.iter().any(|name| name.starts_with(&format!("{table}.{}-", key.partition)));
+    let (hang, go_on): (Vec<Key>, Vec<Key>) =
+        (0..400).map(|number| Key::new(table, 8, &format!("key{number}"))).partition(is_in_first);
+    world.machines.get_mut(&node).unwrap().holds = |job| matches!(job, Job::Flush { .. });
+    for key in &hang[..20] {
+        world.write(key, node, &"v".repeat(1_100));
+    }
+    world.run(SECOND);
+    assert_eq!(world.machines[&node].held.len(), 2);
+    world.machines.get_mut(&node).unwrap().holds = |_| false;
+    for key in &go_on[..100] {
+        world.write(key, node, &"v".repeat(1_000));
+        world.run(SECOND);
+    }
+}
+
 #[test]
 fn m3_a_write_that_a_failed_log_never_ends_does_not_make_its_node_slow() {
     let two = |config: &mut Config| config.data = vec!["/a".into(), "/b".into()];

@@ -231,7 +231,16 @@ async fn repair(stage: &mut Stage, case: Case, table: &str, away: Duration) -> R
     }
     // Another node: the client must not wait for one that starts.
     let client = Client::connect(&stage.addresses()[..VICTIM - 1]).await.context("connecting to the others")?;
-    let before = Look::at(&client, table).await?;
+    let waited_since = now();
+    let before = loop {
+        let look = Look::at(&client, table).await?;
+        // Where the node led, somebody else has to lead first.
+        if !look.commits.is_empty() && look.commits.iter().all(|commit| *commit > 0) {
+            break look;
+        }
+        ensure!(now() - waited_since < WHOLE_MAX, "the other nodes have no leader: {look:?}");
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    };
     let began = now();
     stage.spawn(VICTIM)?;
     let mut checkpoints = BTreeMap::new();
