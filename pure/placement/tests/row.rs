@@ -289,7 +289,9 @@ fn step(catalogue: &mut Catalogue, kind: u8, which: u16, value: u8) {
             let dropped = Dropped { at_unix_seconds: 0, until_unix_seconds: u64::from(value) };
             catalogue.drop_and_keep(&name, false, dropped).is_ok()
         }
-        9 => catalogue.recall_table(TableId(u32::from(which)), (value % 2 == 0).then_some(name.as_str())).is_ok(),
+        9 => {
+            catalogue.recall_table(TableId(u32::from(which)), value.is_multiple_of(2).then_some(name.as_str())).is_ok()
+        }
         10 => !catalogue.remove_overdue(u64::from(value / 2)).is_empty(),
         _ => {
             let joining = |it: &&Replica| matches!(it.role, ReplicaRole::Joining { .. });

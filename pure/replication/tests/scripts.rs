@@ -351,8 +351,9 @@ fn replay(text: &str) -> String {
 }
 
 fn check(name: &str) {
-    let path =
-        Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/scripts").join(format!("{name}.txt"));
+    let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo says it"))
+        .join("tests/scripts")
+        .join(format!("{name}.txt"));
     let text = std::fs::read_to_string(&path).expect("the script");
     let now = replay(&text);
     if std::env::var("UPDATE").is_ok() {
@@ -363,8 +364,9 @@ fn check(name: &str) {
 
 /// Runs the script with a safety rule switched off: the world must notice.
 fn check_mutated(name: &str, field: &str) {
-    let path =
-        Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/scripts").join(format!("{name}.txt"));
+    let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo says it"))
+        .join("tests/scripts")
+        .join(format!("{name}.txt"));
     let text = std::fs::read_to_string(&path).expect("the script");
     let (cluster, rest) = text.split_once("run 250\n").expect("a script that begins with a cluster and `run 250`");
     let now = replay(&format!("{cluster}mutate {field}\nrun 250\n{rest}"));
