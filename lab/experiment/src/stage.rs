@@ -172,14 +172,23 @@ impl Stage {
         Client::connect(&self.addresses()).await.context("connecting to a cluster that is ready")
     }
 
-    /// The numbers of the nodes with a partition's replicas: who leads, and who follows or learns.
+    /// The numbers of the nodes with a partition's replicas: who leads, and who follows or learns. Waits until the node that
+    /// is asked knows the leader: it may have heard of the partition only now.
     pub(crate) async fn replicas_of(&self, table: &str, partition: usize) -> Result<(u16, Vec<u16>)> {
-        let text = self.client().await?.describe_table(table).await?;
-        let described: Value = serde_json::from_str(&text).context("the description is no JSON")?;
-        let partition = &described["partitions"][partition];
-        let leader = partition["leader"].as_str().unwrap_or_default();
-        let at = self.addresses().iter().position(|address| address == leader);
-        let leader = at.and_then(|at| u16::try_from(at + 1).ok()).context("the partition has no leader")?;
+        let client = self.client().await?;
+        let began = now();
+        let (leader, partition) = loop {
+            let text = client.describe_table(table).await?;
+            let described: Value = serde_json::from_str(&text).context("the description is no JSON")?;
+            let partition = described["partitions"][partition].clone();
+            let leader = partition["leader"].as_str().unwrap_or_default();
+            let at = self.addresses().iter().position(|address| address == leader);
+            if let Some(leader) = at.and_then(|at| u16::try_from(at + 1).ok()) {
+                break (leader, partition);
+            }
+            ensure!(now() - began < SETTLE_MAX, "the partition has no leader after {SETTLE_MAX:?}");
+            tokio::time::sleep(SETTLE_INTERVAL).await;
+        };
         let replicas = partition["replicas"].as_array().map_or(&[][..], Vec::as_slice);
         let nodes = replicas.iter().filter_map(|replica| u16::try_from(replica["node"].as_u64()?).ok());
         Ok((leader, nodes.filter(|node| *node != leader).collect()))
