@@ -123,14 +123,13 @@ impl Node {
         replica.kept.note_applied(bytes);
         let last = entries.last().map_or(0, |entry| entry.index);
         replica.group.handle_applied(last, now.instant);
-        if encoded.is_some() {
-            self.update_stop(group);
-        }
-        let Some(replica) = self.running(group) else { return };
         if !replica.writes.is_empty() {
             for (entry, (index, outcome)) in entries.iter().zip(outcomes) {
                 self.finish_write(group, entry, index, outcome, now);
             }
+        }
+        if encoded.is_some() {
+            self.update_stop(group);
         }
     }
 
@@ -190,8 +189,7 @@ impl Node {
         if (total > may_hold || (held > may_hold && total > 0)) && by_size.is_empty() {
             by_size.extend(largest);
         }
-        let on_full_disks: BTreeSet<GroupId> = self.due_on_full_disks().into_iter().collect();
-        by_size.extend(self.hosted.iter().filter(|(group, _)| on_full_disks.contains(group)).map(gathered));
+        by_size.extend(self.hosted.iter().filter(|(_, hosted)| self.is_due_on_full_disk(hosted)).map(gathered));
         let due: BTreeSet<(u64, GroupId)> = by_size.into_iter().collect();
         let mut running = self.flushes_running();
         for (_, group) in due.into_iter().rev() {
@@ -217,11 +215,11 @@ impl Node {
     }
 
     fn start_flush(&mut self, group: GroupId) {
-        let (is_hurried, is_full) = (self.is_storage_behind || self.is_draining, self.has_full_disk());
+        let is_pressing = self.is_storage_behind || self.is_draining || self.has_full_disk();
         let Some(replica) = self.running(group) else { return };
         let Some(storage) = &replica.storage else { return };
         let job = Job::Flush {
-            is_pressing: is_hurried || is_full,
+            is_pressing,
             owner: replica.owner,
             engine: std::sync::Arc::clone(storage.engine()),
             point: storage.flush_point(),
@@ -356,7 +354,8 @@ impl Node {
     }
 }
 
-fn bytes_since(hosted: &Hosted) -> u64 {
+/// What would be flushed of a replica now, in bytes of its log.
+pub(crate) fn bytes_since(hosted: &Hosted) -> u64 {
     match hosted {
         // What is being installed takes the place of what would be flushed.
         Hosted::Running(replica) if !replica.flush.is_running && replica.storage.is_some() => replica.flush.bytes_since,

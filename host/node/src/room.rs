@@ -8,6 +8,7 @@
 
 use crate::config::Config;
 use crate::debt::Debts;
+use crate::drive::bytes_since;
 use crate::job::Job;
 use crate::node::Node;
 use crate::peer::Report;
@@ -92,7 +93,7 @@ impl Room {
     /// Decides whether a group that is led here takes more data.
     fn update_stop(&self, replica: &mut Replica) {
         let group = replica.owner.group;
-        let is_full = |voter: &ReplicaId| self.full_elsewhere.contains(&(group, *voter));
+        let is_full = |voter: &ReplicaId| self.is_full_elsewhere(group, *voter);
         let is_behind = |voter: &ReplicaId| self.behind_elsewhere.contains(&voter.node());
         replica.takes_data = !self.is_full(replica.log) && has_majority_without(replica, is_full);
         replica.is_outpaced = !has_majority_without(replica, is_behind);
@@ -259,17 +260,9 @@ impl Node {
         )))
     }
 
-    /// Replicas on full disks whose rows should be flushed so that their log can go.
-    pub(crate) fn due_on_full_disks(&self) -> Vec<GroupId> {
-        let is_due = |hosted: &Hosted| match hosted {
-            Hosted::Running(replica) => {
-                let flush = &replica.flush;
-                let is_due = !flush.is_running && flush.bytes_since >= FLUSH_WHEN_FULL;
-                is_due && replica.storage.is_some() && self.room.is_full(replica.log)
-            }
-            Hosted::Starting { .. } | Hosted::Lost { .. } => false,
-        };
-        self.hosted.iter().filter(|(_, hosted)| is_due(hosted)).map(|(group, _)| *group).collect()
+    /// Whether a replica is on a full disk and should be flushed so that its log can go.
+    pub(crate) fn is_due_on_full_disk(&self, hosted: &Hosted) -> bool {
+        bytes_since(hosted) >= FLUSH_WHEN_FULL && self.room.is_full(hosted.log())
     }
 
     /// What is free on the disk of data directory `log` beside what is in memory and will need its place, and how much of it

@@ -41,11 +41,7 @@ fn open(config: &Config, disk: &SimDisk, engines: Arc<dyn Engines>, world: &Worl
 
 #[test]
 fn d3_what_is_not_damage_ends_the_start_and_removes_nothing() {
-    let mut world = World::new(3);
-    let table = world.create_table(2, &json!({}));
-    let key = Key::new(table, 2, "key");
-    let leader = world.replicas(key.partition).leader;
-    world.write(&key, leader, "value");
+    let (mut world, _) = world_with_a_row();
     let before = running(&world, TWO);
     let machine = world.machines.remove(&TWO).unwrap();
     let (config, disk) = (machine.config.clone(), machine.disk.clone());
@@ -155,8 +151,7 @@ fn a_replaced_replica_comes_back(order: [&str; 2]) {
     world.machines.insert(TWO, world::start(config, disk, world.now));
     world.settle(TWO);
     world.run(Duration::from_secs(10));
-    let leader = world.replicas(key.partition).leader;
-    assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "value");
+    assert_has_row(&mut world, &key);
 }
 
 #[test]
@@ -165,13 +160,24 @@ fn d5_a_replaced_replica_that_comes_back_on_another_directory_is_not_taken() {
     a_replaced_replica_comes_back(["/b", "/a"]);
 }
 
-/// The log of a node is gone and everything else is there: it has forgotten what it voted and acknowledged.
-fn a_log_is_gone(and_the_catalogue: bool) {
+/// Three nodes that hold `value`, and its key.
+fn world_with_a_row() -> (World, Key) {
     let mut world = World::new(3);
     let table = world.create_table(2, &json!({}));
     let key = Key::new(table, 2, "key");
     let leader = world.replicas(key.partition).leader;
     world.write(&key, leader, "value");
+    (world, key)
+}
+
+fn assert_has_row(world: &mut World, key: &Key) {
+    let leader = world.replicas(key.partition).leader;
+    assert_eq!(world.get(key, leader, &Ask::default()).unwrap().0, "value");
+}
+
+/// The log of a node is gone and everything else is there: it has forgotten what it voted and acknowledged.
+fn a_log_is_gone(and_the_catalogue: bool) {
+    let (mut world, _) = world_with_a_row();
     let before = running(&world, TWO);
     let machine = world.machines.remove(&TWO).unwrap();
     let (mut config, disk) = (machine.config.clone(), machine.disk.clone());
@@ -212,26 +218,17 @@ fn restart_all_without(world: &mut World, files: &[&str]) {
 
 #[test]
 fn d3b_nodes_without_identity_go_on_as_their_catalogue_says() {
-    let mut world = World::new(3);
-    let table = world.create_table(2, &json!({}));
-    let key = Key::new(table, 2, "key");
-    let leader = world.replicas(key.partition).leader;
-    world.write(&key, leader, "value");
+    let (mut world, key) = world_with_a_row();
     let cluster = world.machines[&TWO].node.cluster();
     restart_all_without(&mut world, &["identity.json"]);
     world.run(MINUTE);
     assert_eq!(world.machines[&TWO].node.cluster(), cluster);
-    let leader = world.replicas(key.partition).leader;
-    assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "value");
+    assert_has_row(&mut world, &key);
 }
 
 #[test]
 fn d3b_no_cluster_is_founded_over_replicas() {
-    let mut world = World::new(3);
-    let table = world.create_table(2, &json!({}));
-    let key = Key::new(table, 2, "key");
-    let leader = world.replicas(key.partition).leader;
-    world.write(&key, leader, "value");
+    let (mut world, key) = world_with_a_row();
     let cluster = world.machines[&TWO].node.cluster();
     let path = Path::new("/data/catalogue.json");
     let catalogue = read_file(&world.machines[&TWO].disk, path).unwrap();
@@ -248,8 +245,7 @@ fn d3b_no_cluster_is_founded_over_replicas() {
     world.restart(TWO);
     world.run(MINUTE);
     assert!(world.machines.values().all(|machine| machine.node.cluster() == cluster));
-    let leader = world.replicas(key.partition).leader;
-    assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "value");
+    assert_has_row(&mut world, &key);
 }
 
 /// What `damage` does to the log of a node that was stopped costs all of its replicas, whose log it was, and nothing else.
