@@ -133,10 +133,15 @@ impl Node {
         };
         let gone: Vec<GroupId> = self.hosted.iter().filter(is_gone).map(|(group, _)| *group).collect();
         gone.into_iter().for_each(|group| self.remove_hosted(group, now));
+        self.keeps_given_up = false;
         for Wanted { owner, initial, may_create, is_new } in wanted {
             match self.hosted.get(&owner.group) {
                 Some(hosted) if hosted.owner() == owner => {}
                 Some(hosted) if may_create && hosted.owner().replica.counter() < owner.replica.counter() => {
+                    if self.is_needed(hosted) {
+                        self.keeps_given_up = true;
+                        continue;
+                    }
                     self.remove_hosted(owner.group, now);
                     self.create(owner, initial);
                 }
@@ -146,6 +151,22 @@ impl Node {
                 None if is_new => self.note_lost(owner, self.choose_log(), "it was never made".into()),
                 Some(_) | None => {}
             }
+        }
+    }
+
+    /// Whether a replica that is to be replaced runs again, and votes as far as its group's leader is known to say. Until the
+    /// leader says otherwise its group may have no majority without it; the metadata takes the replacement back.
+    fn is_needed(&self, hosted: &Hosted) -> bool {
+        let Owner { group, replica } = hosted.owner();
+        let reports = self.reports.nodes.values().filter_map(|(report, _)| report.replica_of(group));
+        let newest = reports.filter(|it| !it.voters.is_empty()).max_by_key(|it| it.term);
+        matches!(hosted, Hosted::Running(_)) && newest.is_none_or(|it| it.voters.contains(&replica.0))
+    }
+
+    /// Looks again at what is kept although it is to be replaced, after a word of another node.
+    pub(crate) fn reconsider_given_up(&mut self, now: Now) {
+        if self.keeps_given_up {
+            self.reconcile_hosting(now);
         }
     }
 

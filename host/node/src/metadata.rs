@@ -96,6 +96,10 @@ pub(crate) enum Change {
         group: GroupId,
         joined: ReplicaId,
     },
+    Withdraw {
+        group: GroupId,
+        back: ReplicaId,
+    },
     /// Read-only replicas are to be added or removed.
     ArrangeLearners,
 }
@@ -446,7 +450,7 @@ impl Node {
     }
 
     /// What a node's report says that the catalogue does not know yet: the node itself, replicas that it lost, and
-    /// replacements that are complete.
+    /// replacements that are complete, or that are no longer needed.
     pub(crate) fn repair_from_report(&mut self, from: NodeId, report: &Report, now: Now) {
         let Some(current) = &self.metadata.current else { return };
         if self.metadata.draft.is_some() || !self.metadata.queue.is_empty() {
@@ -472,11 +476,39 @@ impl Node {
             changes.extend(lost_by(current, from, report));
         }
         changes.extend(completed_by(current, report));
+        changes.extend(self.returned_by(current, from, report));
         for change in changes {
             tracing::info!(?change, "the catalogue changes");
             self.metadata.queue.push_back((change, Asker::Nobody));
         }
         self.write_changes(now);
+    }
+
+    /// Replicas that were given up and run again: by the leader's word they vote, and none of their successors does. Their
+    /// node says that it runs them although it knows of those, so that it has made none (see `reconcile_hosting`).
+    fn returned_by(&self, current: &Catalogue, from: NodeId, report: &Report) -> Vec<Change> {
+        let mut back = Vec::new();
+        for leader in report.replicas.iter().filter(|replica| !replica.voters.is_empty()) {
+            let group = GroupId::from_u64(leader.group);
+            let Some(partition) = current.group(group) else { continue };
+            let is_newest = self.leader_of(group).is_none_or(|(term, _)| term <= leader.term);
+            let votes = |replica: &ReplicaId| leader.voters.contains(&replica.0);
+            for replica in partition.replicas.iter().map(|replica| replica.id) {
+                let successors = partition.successors_of(replica);
+                if successors.is_empty() || !is_newest || !votes(&replica) || successors.iter().any(votes) {
+                    continue;
+                }
+                let word = match replica.node() {
+                    node if node == from => Some(report),
+                    node => self.reports.nodes.get(&node).map(|(report, _)| report),
+                };
+                let runs = |report: &Report| report.is_complete && report.catalogue_version >= current.version;
+                if word.filter(|report| runs(report)).is_some_and(|report| report.runs(group, replica)) {
+                    back.push(Change::Withdraw { group, back: replica });
+                }
+            }
+        }
+        back
     }
 }
 
@@ -560,6 +592,7 @@ fn make(
         }
         Change::Replace { group, lost } => json!({ "replica": draft.replace_lost(group, lost)?.0 }),
         Change::Finish { group, joined } => json!({ "changed": draft.finish_replacement(group, joined)? }),
+        Change::Withdraw { group, back } => json!({ "changed": draft.withdraw_replacement(group, back)? }),
         // Done after every change.
         Change::ArrangeLearners => json!({}),
     })

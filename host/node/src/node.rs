@@ -84,6 +84,8 @@ pub struct Node {
     pub(crate) strangers: Strangers,
     pub(crate) lives: Lives,
     pub(crate) creations: Creations,
+    /// A replica that the catalogue wants replaced is still here. See [`Node::reconsider_given_up`].
+    pub(crate) keeps_given_up: bool,
     pub(crate) removals: Removals,
     /// Flushes do not keep up with writes.
     pub(crate) is_storage_behind: bool,

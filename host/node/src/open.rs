@@ -174,6 +174,7 @@ impl Node {
             strangers: Strangers::default(),
             lives: Lives::default(),
             creations: Creations::default(),
+            keeps_given_up: false,
             removals: Removals::default(),
             is_storage_behind: false,
             is_draining: false,

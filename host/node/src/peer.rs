@@ -231,6 +231,23 @@ pub struct Report {
     pub is_behind: bool,
 }
 
+impl Report {
+    /// What it says of its replica of `group`. Reports are in the order of the groups.
+    pub(crate) fn replica_of(&self, group: GroupId) -> Option<&ReplicaReport> {
+        let place = self.replicas.binary_search_by_key(&group.to_u64(), |replica| replica.group);
+        place.ok().map(|place| &self.replicas[place])
+    }
+
+    /// Whether `replica` takes part in its group there.
+    pub(crate) fn runs(&self, group: GroupId, replica: ReplicaId) -> bool {
+        let state = |it: &ReplicaReport| ReplicaState::from_code(it.state);
+        self.replica_of(group).filter(|it| it.replica == replica.0).and_then(state).is_some_and(|state| match state {
+            ReplicaState::Leader | ReplicaState::Follower | ReplicaState::Learner => true,
+            ReplicaState::Lost | ReplicaState::Starting => false,
+        })
+    }
+}
+
 /// The file system of a data directory in a [`Report`].
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct DiskReport {

@@ -94,13 +94,14 @@ impl Node {
             *heard = now.instant;
             known.address.clone_from(&report.address);
             for news in report.replicas {
-                // Reports are in the order of the groups.
+                // As `Report::replica_of` wants it.
                 match known.replicas.binary_search_by_key(&news.group, |old| old.group) {
                     Ok(place) => known.replicas[place] = news,
                     Err(place) => known.replicas.insert(place, news),
                 }
             }
         }
+        self.reconsider_given_up(now);
     }
 
     /// Whether `from` can know who leads the replica's group: the replica is its own, and one of the group's as far as the

@@ -7,19 +7,46 @@
 /// The seeds, by what they found.
 pub const SEEDS: &[u64] = &[
     // Writes that were sent on to the leader and lost with a connection: `n8a_` in hedgerow-node.
-    5_008_597, 5_010_326, 5_012_731, 5_015_874, 5_018_887, 5_019_688, 5_019_709, 5_025_137, 5_025_244, 5_026_549,
-    5_030_996, 5_034_068,
+    5_008_597,
+    5_010_326,
+    5_012_731,
+    5_015_874,
+    5_018_887,
+    5_019_688,
+    5_019_709,
+    5_025_137,
+    5_025_244,
+    5_026_549,
+    5_030_996,
+    5_034_068,
     // Another checkpoint is offered while one is about to be installed: `n8b_` in hedgerow-node.
     5_001_037,
     // A slow node handed over what it led while everything was read for the last time: `n8c_` in `ending.rs`.
-    5_000_012, 5_003_057, 5_009_640, 5_021_772,
+    5_000_012,
+    5_003_057,
+    5_009_640,
+    5_021_772,
     // The simulation told a machine of a connection's end before it handed over what still came on it, so that a write of
     // before was answered into nothing and counted as answered twice: `nothing_comes_over_` in `answers.rs`.
-    153, 400, 607, 831,
+    153,
+    400,
+    607,
+    831,
     // A read that queued at a slow process was judged as if its turn had come: `a_read_is_owed_nothing_before_` there.
     3100001104,
     // The simulation went on with a log that had failed, and for ever where it was short of room: `a_log_fails_once_` in
     // `commit.rs`. Then two machines lost a directory each, which leaves no majority: `a_second_directory_` in `nemesis.rs`.
-    3100000816, 3100008848, 3100009100, 3100015007, 3100015241, 3100022531, 3100022846, 3200000185, 3200001135,
+    3100000816,
+    3100008848,
+    3100009100,
+    3100015007,
+    3100015241,
+    3100022531,
+    3100022846,
+    3200000185,
+    3200001135,
     4176472174,
+    // A replica that ran again after its directory had failed was removed for its successor while its group had no majority
+    // without it: `m3_replicas_that_are_back_` in hedgerow-node.
+    2_229_780_682,
 ];

@@ -4,6 +4,7 @@
 //! node says another incarnation -> lost_replicas() -> replace_lost() : the lost one stays listed, a joining one is added
 //!                                                   ... it learns, the group makes it a voter in the lost one's place ...
 //!                                                     finish_replacement() : voter; the lost one is gone for good
+//! the lost one runs again, and still votes  ->        withdraw_replacement() : as before it was given up
 //! ```
 
 use crate::catalogue::Catalogue;
@@ -88,6 +89,32 @@ impl Catalogue {
         partition.version += 1;
         self.version += 1;
         Ok(true)
+    }
+
+    /// Takes back that `back` was given up: whatever was to replace it, and whatever was to replace that, is no longer listed.
+    /// The caller knows that its node runs it again, that its group counts its vote, and none of theirs. Returns whether that
+    /// changed anything.
+    pub fn withdraw_replacement(&mut self, group: GroupId, back: ReplicaId) -> Result<bool, CatalogueError> {
+        let partition = self.group_mut(group)?;
+        if partition.replica(back).is_none() {
+            return Err(CatalogueError::NoReplica { group, replica: back });
+        }
+        let successors = partition.successors_of(back);
+        if successors.is_empty() {
+            return Ok(false);
+        }
+        partition.replicas.retain(|replica| !successors.contains(&replica.id));
+        partition.version += 1;
+        self.version += 1;
+        Ok(true)
+    }
+}
+
+impl Partition {
+    /// The replicas that are to replace `id`, or one that is to replace it.
+    pub fn successors_of(&self, id: ReplicaId) -> BTreeSet<ReplicaId> {
+        let all = self.replicas.iter().map(|replica| replica.id);
+        all.filter(|successor| replaced_by(self, *successor).contains(&id)).collect()
     }
 }
 

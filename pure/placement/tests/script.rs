@@ -136,6 +136,7 @@ impl State {
             }
             ["lost"] => Ok(format!("{:?}", catalogue.lost_replicas())),
             ["replace", of, lost] => catalogue.replace_lost(group(of), replica(lost)).map(|id| id.to_string()),
+            ["withdraw", of, back] => catalogue.withdraw_replacement(group(of), replica(back)).map(changed),
             ["finish", of, new] => catalogue.finish_replacement(group(of), replica(new)).map(changed),
             ["group", of] => Ok(show(catalogue.group(group(of)).expect("it exists"))),
             ["range", of] => Ok(catalogue.range(group(of)).map_or("none".to_owned(), |range| format!("{range:?}"))),

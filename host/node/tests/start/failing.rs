@@ -178,6 +178,40 @@ fn m3_a_directory_that_fails_takes_only_its_replicas_along() {
     assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "later");
 }
 
+/// The replicas of a directory that failed are to be replaced; their node hears of that only after it has started again, with
+/// all of them. They stay: meanwhile another one of their groups may be gone.
+#[test]
+fn m3_replicas_that_are_back_before_their_successors_are_made_stay() {
+    let two = |config: &mut Config| config.data = vec!["/a".into(), "/b".into()];
+    let mut world = World::configured(3, two);
+    let table = world.create_table(2, &json!({}));
+    let key = key_of_first(table);
+    let places = world.replicas(0);
+    world.write(&key, places.leader, "value");
+    let node = places.followers[0];
+    let before = running(&world, node);
+    let others = [places.leader, places.followers[1]];
+    world.cut.extend(others.map(|other| (other, node)));
+    let names = world.machines[&node].disk.list(Path::new("/b/replicas")).unwrap();
+    let log = usize::from(names.iter().any(|name| name.starts_with("1.0-")));
+    world.fail_log(node, log);
+    world.run(5 * SECOND);
+    world.restart(node);
+    // Now the group has no majority without it.
+    world.cut.clear();
+    let gone = places.followers[1];
+    world.cut_off(gone);
+    world.run(30 * SECOND);
+    assert_eq!(running(&world, node), before);
+    let leader = world.replicas(0).leader;
+    world.write(&key, leader, "later");
+    world.cut.clear();
+    world.run(MINUTE);
+    assert_eq!(running(&world, node), before);
+    let status = world.admin(places.leader, "status", &json!({})).unwrap();
+    assert!(!status.to_string().contains("joining"), "{status}");
+}
+
 /// The disk of one directory hangs: flushes there do not end. Those of the other go on, and so do its writes.
 #[test]
 fn n2_flushes_that_hang_in_one_directory_hold_up_no_other() {
