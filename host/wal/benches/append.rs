@@ -23,7 +23,7 @@ fn main() {
         for count in [1, 16, 64, 1024] {
             let dir = tempfile::tempdir_in(&base).unwrap();
             let options = Options { durability, ..Options::default() };
-            let (mut log, _) = Log::open(Arc::new(OsDisk), dir.path(), options).unwrap();
+            let (mut log, _) = Log::open(Arc::new(OsDisk), &dir.path().join("log"), options).unwrap();
             let (rounds, elapsed) = run(&mut log, count);
             let per_round = elapsed.as_secs_f64() / rounds as f64;
             println!(

@@ -1,21 +1,24 @@
 //! The files of a log: their names, how a segment is made ready before it counts, and where it goes afterwards.
 
 use crate::format::{Mark, SegmentHead};
-use hedgerow_env::{Disk, File, OpenMode, read_file};
+use hedgerow_env::{Disk, File, OpenMode, parent_of, read_file};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Zeros are written in pieces of this size.
-static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
+static ZEROS: Zeros = Zeros([0; 256 << 10]);
 /// A file being filled with zeros is synced whenever this much is new, so that no sync takes long.
 const FILL_SYNC_SIZE: u64 = 8 << 20;
 const PREPARED: &str = "next.tmp";
 /// What a prepared segment that was not used is called after a restart.
 const KEPT: &str = "next.spare";
-const MARK: &str = "synced.mark";
 /// After preparing has failed so many calls do nothing: asking a full disk for space is not free.
 const PREPARE_PAUSE: u32 = 16;
+
+/// Aligned, so that they reach the disk without a copy.
+#[repr(align(4096))]
+struct Zeros([u8; 256 << 10]);
 
 /// What the name of a file in a log's directory says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +28,6 @@ pub(crate) enum Name {
     Spare,
     /// Left over from something that did not finish.
     Temporary,
-    /// How far the log is synced.
-    Mark,
     /// Not ours.
     Other,
 }
@@ -37,7 +38,6 @@ impl Name {
             Some((id, "seg")) if id.len() == 16 => u64::from_str_radix(id, 16).map_or(Self::Other, Self::Segment),
             Some((_, "spare")) => Self::Spare,
             Some((_, "tmp")) => Self::Temporary,
-            Some(_) if name == MARK => Self::Mark,
             Some(_) | None => Self::Other,
         }
     }
@@ -47,9 +47,14 @@ pub(crate) fn segment_path(dir: &Path, id: u64) -> PathBuf {
     dir.join(format!("{id:016x}.seg"))
 }
 
-/// The mark in `dir`, or why there is none that can be used.
+/// The mark of the log in `dir`. It is outside, so that whoever puts back an older log does not put back its mark with it.
+fn mark_path(dir: &Path) -> PathBuf {
+    dir.with_extension("mark")
+}
+
+/// The mark of the log in `dir`, or why there is none that can be used.
 pub(crate) fn read_mark(disk: &dyn Disk, dir: &Path) -> Result<Mark, String> {
-    let bytes = read_file(disk, &dir.join(MARK)).map_err(|error| error.to_string())?;
+    let bytes = read_file(disk, &mark_path(dir)).map_err(|error| error.to_string())?;
     Mark::decode(&bytes).ok_or_else(|| "it is damaged, or of another version".to_owned())
 }
 
@@ -116,7 +121,7 @@ impl Files {
                 Name::Temporary => files.disk.remove_file(&path)?,
                 Name::Spare if files.may_keep(&path)? => files.spares.push(path),
                 Name::Spare => files.disk.remove_file(&path)?,
-                Name::Segment(_) | Name::Mark | Name::Other => {}
+                Name::Segment(_) | Name::Other => {}
             }
         }
         Ok(files)
@@ -183,12 +188,16 @@ impl Files {
         self.marked == Some(mark)
     }
 
-    /// Writes the mark over the one before. Nothing waits for the medium.
+    /// Writes the mark over the one before. Only where there was none something waits for the medium.
     pub(crate) fn mark(&mut self, mark: Mark) -> io::Result<()> {
-        let path = self.dir.join(MARK);
+        let path = mark_path(&self.dir);
         // Never cut to nothing first: the mark that stands there is true until it is replaced.
-        let mode = if self.disk.exists(&path) { OpenMode::Write } else { OpenMode::Create };
+        let is_new = !self.disk.exists(&path);
+        let mode = if is_new { OpenMode::Create } else { OpenMode::Write };
         self.disk.open(&path, mode)?.write_at(0, &mark.encode())?;
+        if is_new {
+            self.disk.sync_dir(parent_of(&path))?;
+        }
         self.marked = Some(mark);
         Ok(())
     }
@@ -252,8 +261,8 @@ impl Prepared {
     /// Fills with zeros up to `to`; the file's final size is `size`.
     fn fill(&mut self, to: u64, size: u64) -> io::Result<()> {
         while self.filled < to {
-            let count = (to - self.filled).min(ZEROS.len() as u64);
-            self.file.write_at(self.filled, &ZEROS[..count as usize])?;
+            let count = (to - self.filled).min(ZEROS.0.len() as u64);
+            self.file.write_at(self.filled, &ZEROS.0[..count as usize])?;
             let filled = self.filled + count;
             if filled == size || filled.is_multiple_of(FILL_SYNC_SIZE) {
                 self.file.sync_data()?;

@@ -46,7 +46,7 @@
 //! segment that was full before programs wrote links has none. Programs that know no links do not look there.
 //!
 //! ```text
-//! mark, the file `synced.mark` in the log's directory
+//! mark, a file beside the log's directory, under its name with `.mark` (`log.mark` for `log`)
 //!    0   8  magic "HEDGMARK"
 //!    8   8  version of the mark: 1
 //!   16   8  id of a segment

@@ -130,7 +130,7 @@ impl Recovery {
             .iter()
             .filter_map(|name| match Name::parse(name) {
                 Name::Segment(id) => Some(id),
-                Name::Spare | Name::Temporary | Name::Mark | Name::Other => None,
+                Name::Spare | Name::Temporary | Name::Other => None,
             })
             .collect();
         self.next_segment = present.last().map_or(1, |id| id.saturating_add(1));

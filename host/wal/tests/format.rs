@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const DIR: &str = "/log";
+/// It lies beside the directory.
+const MARK: &str = "log.mark";
 /// What [`write_every_kind`] wrote: segments without the zeros at their ends.
 type Fixture = &'static [(&'static str, &'static [u8])];
 const VERSION_1: Fixture = &[
@@ -25,7 +27,7 @@ const VERSION_2: Fixture = &[
 const VERSION_2_LINKED: Fixture = &[
     ("0000000000000001.seg", include_bytes!("fixtures/version-2-linked/0000000000000001.seg")),
     ("0000000000000002.seg", include_bytes!("fixtures/version-2-linked/0000000000000002.seg")),
-    ("synced.mark", include_bytes!("fixtures/version-2-linked/synced.mark")),
+    (MARK, include_bytes!("fixtures/version-2-linked/log.mark")),
 ];
 
 fn options() -> Options {
@@ -64,19 +66,24 @@ fn write_every_kind(disk: &SimDisk) {
     assert!(log.segments().count() > 1);
 }
 
+fn path_of(name: &str) -> PathBuf {
+    if name == MARK { Path::new(DIR).with_extension("mark") } else { Path::new(DIR).join(name) }
+}
+
 fn put(disk: &SimDisk, name: &str, bytes: &[u8]) {
     disk.create_dir_all(Path::new(DIR)).unwrap();
-    let file = disk.open(&Path::new(DIR).join(name), OpenMode::Create).unwrap();
+    let file = disk.open(&path_of(name), OpenMode::Create).unwrap();
     file.write_at(0, bytes).unwrap();
 }
 
 fn segments(disk: &SimDisk) -> Vec<(String, Vec<u8>)> {
     let read = |name: String| {
-        let mut bytes = read_file(disk, &Path::new(DIR).join(&name)).unwrap();
+        let mut bytes = read_file(disk, &path_of(&name)).unwrap();
         bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
         (name, bytes)
     };
-    disk.list(Path::new(DIR)).unwrap().into_iter().map(read).collect()
+    let mark = disk.exists(&path_of(MARK)).then(|| MARK.to_owned());
+    disk.list(Path::new(DIR)).unwrap().into_iter().chain(mark).map(read).collect()
 }
 
 /// With the zeros that a segment's file ends with.

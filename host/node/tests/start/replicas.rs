@@ -249,7 +249,7 @@ fn d3b_no_cluster_is_founded_over_replicas() {
 }
 
 /// What `damage` does to the log of a node that was stopped costs all of its replicas, whose log it was, and nothing else.
-fn the_log_has_no_end(damage: impl Fn(&SimDisk, &Path)) {
+fn the_log_has_no_end(damage: impl Fn(&SimDisk, &Path, &BTreeMap<PathBuf, Vec<u8>>)) {
     let mut world = World::new(3);
     let table = world.create_table(2, &json!({}));
     let key = Key::new(table, 2, "key");
@@ -258,8 +258,10 @@ fn the_log_has_no_end(damage: impl Fn(&SimDisk, &Path)) {
         machine.disk.kill_process();
         (Config { seed: machine.config.seed + 1, ..machine.config.clone() }, machine.disk.clone())
     };
+    let mut older = BTreeMap::new();
     // The node writes to another segment after each start.
     for value in ["one", "two"] {
+        older = world::files_of(&world.machines[&TWO].disk, Path::new("/data/log"));
         let (config, disk) = stop(&mut world);
         world.machines.insert(TWO, world::start(config, disk, world.now));
         world.settle(TWO);
@@ -272,7 +274,7 @@ fn the_log_has_no_end(damage: impl Fn(&SimDisk, &Path)) {
     let (config, disk) = stop(&mut world);
     let segments = disk.list(Path::new("/data/log")).unwrap();
     let newest = segments.iter().rfind(|name| name.ends_with(".seg")).unwrap();
-    damage(&disk, &Path::new("/data/log").join(newest));
+    damage(&disk, &Path::new("/data/log").join(newest), &older);
     world.machines.insert(TWO, world::start(config, disk, world.now));
     let is_reborn = |world: &World| running(world, TWO).iter().any(|(group, id)| before.get(group) == Some(id));
     assert!(!is_reborn(&world));
@@ -286,14 +288,25 @@ fn the_log_has_no_end(damage: impl Fn(&SimDisk, &Path)) {
 
 #[test]
 fn m3a_a_node_whose_newest_segment_is_gone_begins_anew() {
-    the_log_has_no_end(|disk, newest| disk.remove_file(newest).unwrap());
+    the_log_has_no_end(|disk, newest, _| disk.remove_file(newest).unwrap());
 }
 
 #[test]
 fn m3a_a_node_whose_log_ends_in_zeros_begins_anew() {
-    the_log_has_no_end(|disk, newest| {
+    the_log_has_no_end(|disk, newest, _| {
         let file = disk.open(newest, OpenMode::Write).unwrap();
         file.write_at(8192, &vec![0; file.len().unwrap() as usize - 8192]).unwrap();
+    });
+}
+
+#[test]
+fn m3b_a_node_whose_log_was_put_back_to_an_older_state_begins_anew() {
+    the_log_has_no_end(|disk, _, older| {
+        disk.remove_dir_all(Path::new("/data/log")).unwrap();
+        disk.create_dir_all(Path::new("/data/log")).unwrap();
+        for (path, content) in older {
+            disk.open(path, OpenMode::Create).unwrap().write_at(0, content).unwrap();
+        }
     });
 }
 

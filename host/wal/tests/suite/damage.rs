@@ -78,6 +78,16 @@ fn copy(files: &[(PathBuf, Vec<u8>)]) -> SimDisk {
     disk
 }
 
+fn files_of_log(disk: &SimDisk) -> Vec<(PathBuf, Vec<u8>)> {
+    let names = disk.list(Path::new(DIR)).unwrap();
+    let paths = names.iter().map(|name| Path::new(DIR).join(name));
+    paths.map(|path| (path.clone(), read_file(disk, &path).unwrap())).collect()
+}
+
+fn mark_path() -> PathBuf {
+    Path::new(DIR).with_extension("mark")
+}
+
 /// Several segments, one of them freed by the newest, with records of every kind. The last round is of group 9 alone.
 fn every_kind(layout: &dyn Layout) -> SimDisk {
     let disk = SimDisk::new();
@@ -442,13 +452,8 @@ pub(crate) fn m3a_the_zeroed_end_of_the_log_is_damage(layout: &dyn Layout) {
         let (_, end) = newest(&disk);
         let size = disk.open(&path, OpenMode::Read).unwrap().len().unwrap();
         for from in [8192, before, end - 100] {
-            let files: Vec<(PathBuf, Vec<u8>)> = disk
-                .list(Path::new(DIR))
-                .unwrap()
-                .iter()
-                .map(|name| Path::new(DIR).join(name))
-                .map(|path| (path.clone(), read_file(&disk, &path).unwrap()))
-                .collect();
+            let mut files = files_of_log(&disk);
+            files.push((mark_path(), read_file(&disk, &mark_path()).unwrap()));
             let disk = copy(&files);
             fill_with_zeros(&disk, &path, from..size);
             let note = format!("{rounds} rounds, zeros from {from} of {end}");
@@ -460,6 +465,40 @@ pub(crate) fn m3a_the_zeroed_end_of_the_log_is_damage(layout: &dyn Layout) {
                 assert!(find(&recovered, 2).is_damaged, "{note}");
             }
         }
+    }
+}
+
+/// Somebody puts back all files of the log, or only the newest segment, as they were earlier, in the same life of the node or
+/// in one before. The mark is not among them.
+pub(crate) fn m3b_a_log_put_back_to_an_older_state_is_damage(layout: &dyn Layout) {
+    for (later, is_whole, is_opened_anew) in [
+        (1, true, false),
+        (1, false, false),
+        (2, false, false),
+        (8, true, false),
+        (40, true, false),
+        (1, true, true),
+        (8, true, true),
+    ] {
+        let disk = SimDisk::new();
+        let (mut logs, _) = layout.open(&disk, options()).unwrap();
+        let round = |round: u64| [1, 2, 3].map(|number| append(number, entries(1 + round * 4, 4, 1)));
+        (0..3).for_each(|number| logs.commit(&round(number)));
+        let (older, was_newest) = (files_of_log(&disk), newest(&disk).0);
+        if is_opened_anew {
+            (logs, _) = layout.open(&disk, options()).unwrap();
+        }
+        (3..3 + later).for_each(|number| logs.commit(&round(number)));
+        logs.mark();
+        drop(logs);
+        let mut files = if is_whole { Vec::new() } else { files_of_log(&disk) };
+        for file in older.into_iter().filter(|(path, _)| is_whole || *path == was_newest) {
+            files.retain(|(path, _)| *path != file.0);
+            files.push(file);
+        }
+        files.push((mark_path(), read_file(&disk, &mark_path()).unwrap()));
+        let note = format!("{later} rounds later, whole log {is_whole}, opened anew {is_opened_anew}");
+        assert_all_are_lost(layout, &copy(&files), &note);
     }
 }
 
@@ -480,7 +519,7 @@ pub(crate) fn what_the_mark_does_not_speak_of_may_be_torn(layout: &dyn Layout) {
 
 /// Without a mark, or with one that is torn, the log opens and says what is wrong.
 pub(crate) fn m3a_a_mark_that_cannot_be_used_says_nothing(layout: &dyn Layout) {
-    let mark = Path::new(DIR).join("synced.mark");
+    let mark = mark_path();
     for kind in 0..4 {
         let disk = rounds_of_three(layout, 3, false);
         let (mut logs, _) = layout.open(&disk, options()).unwrap();

@@ -52,6 +52,7 @@ macro_rules! suite {
                 damage::m3a_the_newest_segment_removed_is_damage,
                 damage::m3a_a_log_without_its_last_segments_is_damage,
                 damage::m3a_the_zeroed_end_of_the_log_is_damage,
+                damage::m3b_a_log_put_back_to_an_older_state_is_damage,
                 damage::what_the_mark_does_not_speak_of_may_be_torn,
                 damage::m3a_a_mark_that_cannot_be_used_says_nothing,
                 damage::d8_a_mark_speaks_of_no_round_that_was_not_synced,
