@@ -20,6 +20,9 @@ fn bytes(size: usize, random: &mut Random) -> Vec<u8> {
     (0..size).map(|_| random.below(255) as u8 + 1).collect()
 }
 
+#[repr(align(4096))]
+struct Block([u8; 8_192]);
+
 #[test]
 fn what_was_written_can_be_read_by_any_handle() {
     let root = tempfile::tempdir().expect("a directory");
@@ -28,10 +31,12 @@ fn what_was_written_can_be_read_by_any_handle() {
     let mut file = OsDisk.open_sequential(&path, OpenMode::Create).expect("opens");
     let mut model: Vec<u8> = Vec::new();
     for round in 0..200 {
-        let mut data = bytes(sizes(&mut random), &mut random);
-        // Records begin at multiples of eight, as those of a log do.
-        let at = model.len().next_multiple_of(8);
-        file.write_at(at as u64, &data).expect("writes");
+        // Records begin at multiples of eight, as those of a log do. Whole blocks that lie well are written from where they are.
+        let is_block = random.below(4) == 0;
+        let mut data = if is_block { vec![round as u8 + 1; 8_192] } else { bytes(sizes(&mut random), &mut random) };
+        let at = model.len().next_multiple_of(if is_block { 4_096 } else { 8 });
+        let block = Block([round as u8 + 1; 8_192]);
+        file.write_at(at as u64, if is_block { &block.0 } else { &data }).expect("writes");
         model.resize(at, 0);
         model.append(&mut data);
         if round % 10 == 0 {
@@ -65,4 +70,10 @@ fn a_write_elsewhere_keeps_what_stands_before_it() {
     let stored = read_file(&OsDisk, &path).expect("reads");
     assert_eq!((&stored[..9_000], &stored[9_000..9_100]), (&first[..9_000], &second[..]));
     assert_eq!(stored[12_288..20_000], first[12_288..]);
+    // In the block that was written last, by another way.
+    file.write_at(8_192, &Block([7; 8_192]).0).expect("writes");
+    file.write_at(9_100, &second).expect("writes");
+    let stored = read_file(&OsDisk, &path).expect("reads");
+    assert!(stored[8_192..9_100].iter().chain(&stored[12_288..16_384]).all(|byte| *byte == 7));
+    assert_eq!(stored[9_100..9_200], second);
 }

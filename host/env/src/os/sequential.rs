@@ -43,6 +43,12 @@ impl SequentialFile {
     }
 }
 
+fn is_aligned(offset: u64, data: &[u8]) -> bool {
+    offset.is_multiple_of(BLOCK as u64)
+        && data.len().is_multiple_of(BLOCK)
+        && data.as_ptr().addr().is_multiple_of(BLOCK)
+}
+
 impl Tail {
     /// The aligned part of the buffer, at least `size` bytes, with what it held before.
     fn reserve(&mut self, size: usize) -> &mut [u8] {
@@ -90,6 +96,11 @@ impl File for SequentialFile {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let tail = &mut *self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_aligned(offset, data) {
+            // Whole blocks that the device can take from where they are.
+            tail.used = 0;
+            return self.direct.write_all_at(data, offset);
+        }
         let (at, size) = tail.put(offset, data, &self.cached)?;
         let written = self.direct.write_all_at(&tail.buffer[tail.start..tail.start + size], at);
         match &written {
