@@ -1,6 +1,7 @@
 //! Carrying out what a group asks for: messages, log writes, application; reads that waited are in `reads.rs`.
 
 use crate::debt::PushBack;
+use crate::failure::is_device_failure;
 use crate::job::{Job, JobDone, JobKind, JobResult, Owner};
 use crate::node::Node;
 use crate::replica::{Hosted, Origin, PendingInstall, Replica, checkpoint_directory, incoming_directory};
@@ -57,8 +58,8 @@ impl Node {
         if let Some(meta) = ready.install
             && let Some(replica) = self.running(group)
         {
-            replica.storage = None;
-            replica.install = Some(PendingInstall { meta, is_running: false });
+            let former = replica.take_storage();
+            replica.install = Some(PendingInstall { meta, former, is_running: false });
             self.refuse_waiting_reads(group, &Refusal::NotReady("a checkpoint is being installed".into()), now);
         }
         if ready.wants_checkpoint {
@@ -115,6 +116,10 @@ impl Node {
             if matches!(&error, ApplyError::Engine(cause) if cause.is_damage()) {
                 return self.lose(group, chain(&error), now);
             }
+            if is_device_failure(&error) {
+                let log = replica.log;
+                return self.fail_directory(log, &chain(&error), now);
+            }
             let reason = format!("group {group} cannot apply its log: {}", chain(&error));
             return self.outbox.fail(reason);
         }
@@ -168,10 +173,10 @@ impl Node {
             return;
         }
         install.is_running = true;
-        let meta = install.meta.clone();
+        let (meta, former) = (install.meta.clone(), install.former.take());
         let from = incoming_directory(&self.config.data[log], owner, meta.id);
         let trash = self.trash_path(log);
-        self.job(Job::Install { owner, from, directory, trash, meta });
+        self.job(Job::Install { owner, former, from, directory, trash, meta });
     }
 
     /// Flushes storage where much has gathered, so that the log can be cut: every replica above its own limit, and the
@@ -253,7 +258,7 @@ impl Node {
                 self.note_removal_ended();
             }
             match done.result {
-                Ok(JobResult::Space(found)) => self.handle_space(&found),
+                Ok(JobResult::Space { log, space }) => self.handle_space(log, space),
                 Ok(_) => {}
                 Err(failure) => tracing::warn!(reason = failure.reason, "directories could not be removed"),
             }
@@ -324,7 +329,7 @@ impl Node {
                 }
             }
             JobResult::Debt(debt) => self.note_debt(owner, debt, true),
-            JobResult::Removed | JobResult::Space(_) => {}
+            JobResult::Removed | JobResult::Space { .. } => {}
         }
     }
 
@@ -334,7 +339,7 @@ impl Node {
         let Some(Hosted::Running(mut replica)) = self.hosted.remove(&group) else { return };
         tracing::error!(%group, replica = %replica.id(), %reason, "a replica is lost");
         let (owner, log) = (replica.owner, replica.log);
-        self.enqueue_removal(replica.storage.take(), Vec::new());
+        self.enqueue_removal(replica.take_storage(), Vec::new());
         self.dismiss(*replica, &Refusal::NotReady("the replica is damaged".into()), now);
         self.hosted.insert(group, Hosted::Lost { owner, log });
     }

@@ -344,7 +344,7 @@ impl Node {
         self.forget_creation(group);
         let mut storage = None;
         if let Hosted::Running(mut replica) = hosted {
-            storage = replica.storage.take();
+            storage = replica.take_storage();
             // Its callers find another replica with the next map.
             self.dismiss(*replica, &Refusal::NotHosted, now);
         }

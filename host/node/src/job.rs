@@ -115,6 +115,8 @@ pub enum Job {
     Install {
         /// For whom.
         owner: Owner,
+        /// The storage, which nobody uses any more.
+        former: Option<Box<Partition>>,
         /// The received checkpoint.
         from: PathBuf,
         /// The storage directory.
@@ -155,8 +157,10 @@ pub enum Job {
     },
     /// Looks how much room there is.
     Space {
-        /// Where.
-        directories: Vec<PathBuf>,
+        /// Number of the data directory.
+        log: usize,
+        /// Where it is.
+        directory: PathBuf,
     },
     /// Reads what keeps writes from being applied twice, so that the node does not have to when the first one comes.
     LoadSessions {
@@ -292,8 +296,13 @@ pub enum JobResult {
         /// The answer.
         reply: ReadReply,
     },
-    /// The room in each directory, `None` where it cannot be told.
-    Space(Vec<Option<Space>>),
+    /// The room in a data directory.
+    Space {
+        /// The directory's number.
+        log: usize,
+        /// `None` where it cannot be told.
+        space: Option<Space>,
+    },
     /// The exactly-once table of a storage.
     Sessions {
         /// The table.
@@ -325,8 +334,9 @@ impl Job {
             Self::Create { owner, directory, initial } => {
                 Self::Create { owner: *owner, directory: directory.clone(), initial: initial.clone() }
             }
-            Self::Install { owner, from, directory, trash, meta } => Self::Install {
+            Self::Install { owner, former: _, from, directory, trash, meta } => Self::Install {
                 owner: *owner,
+                former: None,
                 from: from.clone(),
                 directory: directory.clone(),
                 trash: trash.clone(),
@@ -419,7 +429,10 @@ impl Job {
                 open_at(context, &directory, position)?;
                 JobResult::Verified { id }
             }
-            Self::Install { from, directory, trash, meta, .. } => install(context, &from, &directory, trash, meta)?,
+            Self::Install { former, from, directory, trash, meta, .. } => {
+                drop(former);
+                install(context, &from, &directory, trash, meta)?
+            }
             Self::Fetch { log, fetch, owner } => {
                 let reader = context.readers.get(log).ok_or(JobError::Other("the log does not exist"))?;
                 let entries = reader
@@ -432,9 +445,7 @@ impl Job {
                 JobResult::Read { ticket, reply }
             }
             Self::Debt { engine, .. } => JobResult::Debt(engine.debt()),
-            Self::Space { directories } => {
-                JobResult::Space(directories.iter().map(|directory| disk.free_space(directory).ok()).collect())
-            }
+            Self::Space { log, directory } => JobResult::Space { log, space: disk.free_space(&directory).ok() },
             Self::LoadSessions { engine, .. } => {
                 let sessions = Box::new(Sessions::read(&*engine)?);
                 JobResult::Sessions { sessions, engine }

@@ -35,7 +35,14 @@ fn make(context: &JobContext, directory: &Path, position: LogPosition) {
 fn install_job() -> Job {
     let meta = SnapshotMeta { position: NEW, membership: Membership::default(), id: 5 };
     let trash = PathBuf::from("/data/trash/1");
-    Job::Install { owner: OWNER, from: received().to_owned(), directory: storage().to_owned(), trash, meta }
+    Job::Install {
+        owner: OWNER,
+        former: None,
+        from: received().to_owned(),
+        directory: storage().to_owned(),
+        trash,
+        meta,
+    }
 }
 
 /// What the next start finds.

@@ -22,9 +22,9 @@ pub(crate) struct Removals {
 
 impl Node {
     /// Closes `storage` and deletes `directories` when it is their turn.
-    pub(crate) fn enqueue_removal(&mut self, storage: Option<Partition>, directories: Vec<PathBuf>) {
+    pub(crate) fn enqueue_removal(&mut self, storage: Option<Box<Partition>>, directories: Vec<PathBuf>) {
         if storage.is_some() || !directories.is_empty() {
-            self.removals.waiting.push_back(Job::Remove { storage: storage.map(Box::new), directories });
+            self.removals.waiting.push_back(Job::Remove { storage, directories });
             self.start_removals();
         }
     }

@@ -243,10 +243,18 @@ pub(crate) struct Flush {
 #[derive(Debug)]
 pub(crate) struct PendingInstall {
     pub(crate) meta: hedgerow_replication::SnapshotMeta,
+    /// What it takes the place of, until it runs.
+    pub(crate) former: Option<Box<Partition>>,
     pub(crate) is_running: bool,
 }
 
 impl Replica {
+    /// Its storage, which is closed by a job: that may take its time.
+    pub(crate) fn take_storage(&mut self) -> Option<Box<Partition>> {
+        let former = self.install.as_mut().and_then(|install| install.former.take());
+        self.storage.take().map(Box::new).or(former)
+    }
+
     pub(crate) fn id(&self) -> ReplicaId {
         self.owner.replica
     }

@@ -64,14 +64,16 @@ impl Node {
         self.handle_report(self.config.node, report, now);
     }
 
-    pub(crate) fn handle_report(&mut self, from: NodeId, report: Report, now: Now) {
+    pub(crate) fn handle_report(&mut self, from: NodeId, mut report: Report, now: Now) {
         // Whoever is not configured can say anything, and a term that was believed stays.
         if !self.config.peers.contains_key(&from) {
             return;
         }
+        // Nobody speaks of another node's replicas.
+        report.replicas.retain(|replica| ReplicaId(replica.replica).node() == from);
         for replica in &report.replicas {
             let leader = (replica.leader != 0).then_some(ReplicaId(replica.leader));
-            if self.may_tell_leader(from, replica) {
+            if self.may_tell_leader(replica) {
                 self.note_leader(GroupId::from_u64(replica.group), replica.term, leader);
             }
             self.note_log_needed(replica, now);
@@ -104,12 +106,10 @@ impl Node {
         self.reconsider_given_up(now);
     }
 
-    /// Whether `from` can know who leads the replica's group: the replica is its own, and one of the group's as far as the
-    /// catalogue is known here.
-    fn may_tell_leader(&self, from: NodeId, replica: &ReplicaReport) -> bool {
-        let id = ReplicaId(replica.replica);
+    /// Whether a replica's node can know who leads its group: it is one of the group's as far as the catalogue is known here.
+    fn may_tell_leader(&self, replica: &ReplicaReport) -> bool {
         let group = self.catalogue.as_ref().and_then(|it| it.group(GroupId::from_u64(replica.group)));
-        id.node() == from && group.is_none_or(|group| group.replica(id).is_some())
+        group.is_none_or(|group| group.replica(ReplicaId(replica.replica)).is_some())
     }
 
     /// As [`report_of`], with whether its disk takes no more, and what its compactions would have refused.

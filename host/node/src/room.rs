@@ -1,6 +1,6 @@
 //! Room for what is written: which disks are full, and whose writes are refused because of that.
 //!
-//! A job looks at the file systems about once a second. Below the watermark of a data directory the replicas there take no
+//! A job for each data directory looks at its file system about once a second. Below the watermark of a data directory the replicas there take no
 //! more data: leaders refuse writes that add some, and followers tell their leaders, which go on as long as a majority has
 //! room. What is below the watermark is for what the node needs itself: flushes, compactions, the metadata, and deletes,
 //! which make room. The log has a reserve of its own: the segment that it has made ready. Once less than half of one is
@@ -41,8 +41,6 @@ const FLUSH_WHEN_FULL: u64 = 1 << 20;
 pub(crate) struct Room {
     /// By data directory.
     directories: Vec<Directory>,
-    looked: Option<Instant>,
-    is_looking: bool,
     /// Replicas elsewhere whose nodes have told that they take no more.
     full_elsewhere: BTreeSet<(GroupId, ReplicaId)>,
     /// Other nodes whose flushes do not keep up with writes.
@@ -54,6 +52,9 @@ pub(crate) struct Room {
 #[derive(Clone, Debug, Default)]
 struct Directory {
     space: Option<Space>,
+    looked: Option<Instant>,
+    /// A job does. A file system that does not answer holds up no other.
+    is_looking: bool,
     is_full: bool,
     /// Its log waits for a segment.
     is_stalled: bool,
@@ -119,31 +120,32 @@ fn mark(config: &Config, total: u64) -> u64 {
 impl Node {
     /// Has the disks looked at when it is time.
     pub(crate) fn tick_room(&mut self, now: Now) {
-        let is_due = self.room.looked.is_none_or(|looked| now.instant.since(looked) >= LOOK_INTERVAL);
-        if !is_due || self.room.is_looking {
-            return;
+        for log in 0..self.room.directories.len() {
+            let one = &mut self.room.directories[log];
+            let is_due = one.looked.is_none_or(|looked| now.instant.since(looked) >= LOOK_INTERVAL);
+            if is_due && !one.is_looking {
+                (one.looked, one.is_looking) = (Some(now.instant), true);
+                self.job(Job::Space { log, directory: self.config.data[log].clone() });
+            }
         }
-        self.room.looked = Some(now.instant);
-        self.room.is_looking = true;
-        self.job(Job::Space { directories: self.config.data.clone() });
     }
 
-    /// What a look at the disks found, by data directory; `None` where it could not look.
-    pub(crate) fn handle_space(&mut self, found: &[Option<Space>]) {
-        self.room.is_looking = false;
-        for (log, space) in found.iter().enumerate() {
-            let Some(space) = *space else { continue };
-            // What is in memory has been acknowledged and will need its place on the disk.
-            let free = space.free.saturating_sub(self.unflushed_in(log));
-            let mark = mark(&self.config, space.total);
-            let has_changed = self.room.change(log, |directory| {
-                directory.space = Some(space);
-                let limit = if directory.is_full { mark.saturating_mul(RETURN_SIXTEENTHS) / 16 } else { mark };
-                directory.is_full = free < limit;
-            });
-            if has_changed {
-                self.note_room(log);
-            }
+    /// What a look at the disk of data directory `log` found; `None` where it could not look.
+    pub(crate) fn handle_space(&mut self, log: usize, space: Option<Space>) {
+        if let Some(one) = self.room.directories.get_mut(log) {
+            one.is_looking = false;
+        }
+        let Some(space) = space else { return };
+        // What is in memory has been acknowledged and will need its place on the disk.
+        let free = space.free.saturating_sub(self.unflushed_in(log));
+        let mark = mark(&self.config, space.total);
+        let has_changed = self.room.change(log, |directory| {
+            directory.space = Some(space);
+            let limit = if directory.is_full { mark.saturating_mul(RETURN_SIXTEENTHS) / 16 } else { mark };
+            directory.is_full = free < limit;
+        });
+        if has_changed {
+            self.note_room(log);
         }
     }
 

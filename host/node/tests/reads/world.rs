@@ -546,8 +546,13 @@ pub fn start(config: Config, disk: SimDisk, now: Instant) -> Machine {
 }
 
 fn start_at(config: Config, disk: SimDisk, clock: Now) -> Machine {
+    let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
+    start_with(config, disk, engines, clock)
+}
+
+/// Starts a node on `engines`, whose files are on `disk`.
+pub fn start_with(config: Config, disk: SimDisk, engines: Arc<dyn Engines>, clock: Now) -> Machine {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let engines: Arc<dyn Engines> = Arc::new(MemoryEngines::new(Arc::clone(&shared)));
     let opened = Node::open(config.clone(), Arc::clone(&shared), Arc::clone(&engines), clock).unwrap();
     let readers = opened.logs.iter().map(hedgerow_wal::Log::reader).collect();
     Machine {

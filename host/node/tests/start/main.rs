@@ -4,6 +4,7 @@
 mod failing;
 mod log;
 mod replicas;
+mod unread;
 #[allow(dead_code, reason = "the tests of reads use the rest of it")]
 #[path = "../reads/world.rs"]
 mod world;
