@@ -5,6 +5,7 @@
 //! written again.
 
 mod mutate;
+mod peer;
 mod seed;
 
 pub use mutate::mutate;
@@ -33,6 +34,7 @@ pub fn decode_anything(data: &[u8]) {
     as_arguments(data);
     as_token(data);
     as_key(Bytes::copy_from_slice(data));
+    peer::as_peer(data);
 }
 
 /// A connection's bytes: frame after frame until one is broken or incomplete.

@@ -22,7 +22,8 @@ pub fn mutate(data: &mut Vec<u8>, other: &[u8], random: &mut Random) {
             5 if at < data.len() => data[at] = MARKS[random.below(MARKS.len() as u64) as usize],
             6 if at + 4 <= data.len() => {
                 let edge = EDGES[random.below(EDGES.len() as u64) as usize];
-                data[at..at + 4].copy_from_slice(&edge.to_be_bytes());
+                let bytes = if random.below(2) == 0 { edge.to_be_bytes() } else { edge.to_le_bytes() };
+                data[at..at + 4].copy_from_slice(&bytes);
             }
             7 => {
                 let from = random.below(other.len() as u64 + 1) as usize;

@@ -1,4 +1,5 @@
-//! Inputs to start from: one whole frame of every call and of every reply, and what the log stores.
+//! Inputs to start from: one whole frame of every call, of every reply and of every kind that nodes send
+//! each other, and what the log stores.
 
 use bytes::{Bytes, BytesMut};
 use hedgerow_types::codec::{encode_proposal, encode_write_reply};
@@ -35,6 +36,7 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
         seeds.push((format!("{kind}-{method:?}"), frame.to_vec()));
     }
     seeds.extend(stored());
+    seeds.extend(crate::peer::frames());
     seeds
 }
 
