@@ -158,3 +158,46 @@ fn d7_one_directory_that_was_put_back_from_a_copy_is_refused() {
         "{error}"
     );
 }
+
+/// Whatever stands in the file, it is an identity, perhaps another one, or an error that names the file or the directory; and
+/// an error changes nothing.
+#[test]
+fn any_bytes_are_an_identity_or_a_clear_error() {
+    let disk = SimDisk::new();
+    let (mut first, _) = start(&disk, 10);
+    (first.cluster, first.founders) =
+        (7, vec![Founder { node: 1, incarnation: 11 }, Founder { node: 2, incarnation: 12 }]);
+    first.note_log(Path::new("/a"));
+    first.save(&disk, &directories()).expect("writable");
+    let path = Path::new("/a/identity.json");
+    let whole = read_file(&disk, path).expect("there");
+    let mut random = hedgerow_types::random::Random::new(5);
+    let mut refused = 0;
+    for _ in 0..4_000 {
+        let mut text = whole.clone();
+        for _ in 0..=random.below(3) {
+            let at = random.below(text.len() as u64) as usize;
+            match random.below(5) {
+                0 => text.truncate(at.max(1)),
+                1 => text[at] ^= 1 << random.below(8),
+                2 => text[at] = b"0129{}[],:\"ex-."[random.below(15) as usize],
+                3 => drop(text.remove(at.min(text.len() - 1))),
+                _ => text.insert(at, b'0' + random.below(10) as u8),
+            }
+            if text.is_empty() {
+                text.push(b'{');
+            }
+        }
+        let disk = SimDisk::new();
+        for (directory, text) in [("/a", &text), ("/b", &whole)] {
+            hedgerow_env::create_dir_durably(&disk, Path::new(directory)).expect("a fresh disk");
+            write_file_durably(&disk, &Path::new(directory).join("identity.json"), text).expect("writable");
+        }
+        if let Err(error) = open(&disk, &directories(), NodeId(1), 20) {
+            refused += 1;
+            assert!(["/a", "/b"].iter().any(|it| error.to_string().contains(it)), "{error}");
+            assert_eq!(read_file(&disk, path).expect("there"), text, "an error changes nothing");
+        }
+    }
+    assert!((1_000..4_000).contains(&refused), "{refused} of 4,000");
+}
