@@ -43,6 +43,10 @@ pub(crate) struct Identity {
     /// Directories whose log has been written to: one without a segment there is lost, not new.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     logs: Vec<PathBuf>,
+    /// In the file alone: CRC-32C of its text without this. A digit that was flipped would be another identity. Files of
+    /// versions before have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    crc32c: Option<u32>,
 }
 
 impl Identity {
@@ -99,9 +103,15 @@ impl Identity {
         self.save(disk, directories)
     }
 
+    /// Of the text without it.
+    fn checksum(&self) -> serde_json::Result<u32> {
+        serde_json::to_vec(&Self { crc32c: None, ..self.clone() }).map(|text| crc32c::crc32c(&text))
+    }
+
     /// Writes the identity to every directory, durably.
     pub(crate) fn save(&self, disk: &dyn Disk, directories: &[PathBuf]) -> io::Result<()> {
-        let text = serde_json::to_vec(self).map_err(io::Error::other)?;
+        let crc32c = Some(self.checksum().map_err(io::Error::other)?);
+        let text = serde_json::to_vec(&Self { crc32c, ..self.clone() }).map_err(io::Error::other)?;
         directories.iter().try_for_each(|directory| write_file_durably(disk, &directory.join(FILE_NAME), &text))
     }
 
@@ -142,7 +152,11 @@ pub enum IdentityError {
         source: io::Error,
     },
     /// The identity file is not one.
-    #[error("{} is not an identity file of version {VERSION}: {reason}", path.display())]
+    #[error(
+        "{} is not an identity file of version {VERSION}: {reason}. Without it the node begins anew in its cluster and goes on \
+         with the replicas that it has",
+        path.display()
+    )]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -256,6 +270,7 @@ pub(crate) fn open(
         mounted: directories.iter().filter(is_known).filter(is_mounted).cloned().collect(),
         boot: found.iter().map(|one| one.boot).max().unwrap_or(0).saturating_add(1),
         logs: found.iter().flat_map(|one| one.logs.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect(),
+        crc32c: None,
     };
     // Where the count is smaller it is raised first: however often a start is interrupted, directories differ by one.
     let mut by_count = present.clone();
@@ -366,12 +381,16 @@ fn read(disk: &dyn Disk, directory: &Path) -> Result<Option<Identity>, IdentityE
     }
     let bytes =
         read_file(disk, &path).map_err(|source| IdentityError::Io { directory: directory.to_path_buf(), source })?;
-    let identity: Identity = serde_json::from_slice(&bytes)
-        .map_err(|error| IdentityError::Malformed { path: path.clone(), reason: error.to_string() })?;
+    let malformed = |reason: String| IdentityError::Malformed { path: path.clone(), reason };
+    let identity: Identity = serde_json::from_slice(&bytes).map_err(|error| malformed(error.to_string()))?;
     if identity.version != VERSION {
-        return Err(IdentityError::Malformed { path, reason: format!("its version is {}", identity.version) });
+        return Err(malformed(format!("its version is {}", identity.version)));
     }
-    Ok(Some(identity))
+    let checksum = identity.checksum().map_err(|error| malformed(error.to_string()))?;
+    if identity.crc32c.is_some_and(|stored| stored != checksum) {
+        return Err(malformed("its content does not match its checksum".into()));
+    }
+    Ok(Some(Identity { crc32c: None, ..identity }))
 }
 
 #[cfg(test)]
