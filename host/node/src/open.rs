@@ -34,12 +34,12 @@ use hedgerow_placement::limit::{LABEL_COUNT_MAX, LABEL_SIZE_MAX};
 use hedgerow_placement::{Catalogue, Clock};
 use hedgerow_storage::Engines;
 use hedgerow_types::random::Random;
-use hedgerow_types::{GroupId, ReplicaId};
+use hedgerow_types::{GroupId, NodeId, ReplicaId};
 use hedgerow_wal::{Log, Recovered};
 use hedgerow_wire::Text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A node that has started, and its logs, which the caller drives.
@@ -67,6 +67,20 @@ pub enum OpenError {
         directory: PathBuf,
         /// Why.
         source: hedgerow_wal::OpenError,
+    },
+    /// A log holds replicas of another node. Nothing of it was removed.
+    #[error(
+        "the log in {} is of node {}, this is node {}: put each node's log back in its place, or empty the data directory and \
+         let the node learn again",
+        directory.display(), found.0, expected.0
+    )]
+    ForeignLog {
+        /// Its directory.
+        directory: PathBuf,
+        /// Whose it is.
+        found: NodeId,
+        /// Who we are.
+        expected: NodeId,
     },
     /// A replica may be whole, but could not be looked at. Nothing of it was changed.
     #[error("replica {replica} of group {group} cannot be opened in {}; nothing of it was removed", directory.display())]
@@ -248,6 +262,7 @@ fn open_logs(
         let directory = data.join("log");
         match Log::open(Arc::clone(disk), &directory, config.wal) {
             Ok((log, found)) => {
+                check_owner(&found, config.node, &directory)?;
                 recovered.extend(found.into_iter().map(|found| (logs.len(), found)));
                 logs.push(log);
                 config.data.push(data);
@@ -262,6 +277,16 @@ fn open_logs(
     match failure {
         Some(failure) if logs.is_empty() => Err(failure),
         Some(_) | None => Ok((logs, recovered)),
+    }
+}
+
+/// A log knows by the ids of its replicas whose it is. Of another node's log nothing goes on here, and a replica that is not in
+/// it would begin anew under its old id, having forgotten its votes and its log. Where a state was lost the id is 0.
+fn check_owner(found: &[Recovered], expected: NodeId, directory: &Path) -> Result<(), OpenError> {
+    let mut nodes = found.iter().filter(|one| one.replica != ReplicaId(0)).map(|one| one.replica.node());
+    match nodes.find(|node| *node != expected) {
+        Some(found) => Err(OpenError::ForeignLog { directory: directory.to_path_buf(), found, expected }),
+        None => Ok(()),
     }
 }
 

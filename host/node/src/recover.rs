@@ -15,8 +15,8 @@ use crate::retain::{Kept, MARK_DISTANCE};
 use hedgerow_env::Now;
 use hedgerow_replication::{Group, Membership, Start};
 use hedgerow_storage::{ApplyError, EngineError, Partition};
-use hedgerow_types::GroupId;
 use hedgerow_types::log::{Entry, EntryKind, HardState, LogPosition};
+use hedgerow_types::{GroupId, ReplicaId};
 use hedgerow_wal::{Log, Recovered};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
@@ -144,12 +144,29 @@ impl Node {
         }
         let mut partition = self.engines.open(directory).and_then(Partition::open)?;
         partition.set_session_bytes_max(self.config.session_bytes_max);
+        if let Some(other) = self.misplaced(owner, &partition) {
+            return Err(Unfit::Unknown(format!("it holds the storage of group {other}").into()));
+        }
         if partition.applied().index < found.start.index {
             return Err(Unfit::Lost("its storage is older than its log".into()));
         }
         let durable = partition.applied();
         let entries = self.read_entries(owner, &mut partition, log, found, now)?;
         Ok((partition, durable, entries))
+    }
+
+    /// The group whose storage lies where that of `owner` should: its membership names replicas of that group, and ids are never
+    /// used twice. Nothing is damaged then, and whoever swapped the directories can put them back.
+    fn misplaced(&self, owner: Owner, partition: &Partition) -> Option<GroupId> {
+        let membership = Membership::decode(partition.membership()?.clone()).ok()?;
+        let Membership { voters, learners, voters_outgoing, .. } = &membership;
+        let is_member = |id: &ReplicaId| [voters, learners, voters_outgoing].iter().any(|list| list.contains(id));
+        if is_member(&owner.replica) {
+            return None;
+        }
+        let mut groups = self.catalogue.as_ref()?.groups();
+        let is_of = |partition: &hedgerow_placement::Partition| partition.replicas.iter().any(|it| is_member(&it.id));
+        groups.find(|(group, partition)| *group != owner.group && is_of(partition)).map(|(group, _)| group)
     }
 
     /// Reads what the log holds from the last applied entry on, piece by piece. Beyond the limit on memory, what is known to

@@ -204,6 +204,79 @@ fn d3a_a_replica_whose_log_is_gone_does_not_begin_anew() {
     a_log_is_gone(true);
 }
 
+/// Ends all nodes; their configurations for the next start, and their disks.
+fn stop_all(world: &mut World) -> Vec<(Config, SimDisk)> {
+    let stopped = std::mem::take(&mut world.machines).into_values();
+    let stopped: Vec<_> = stopped.map(|machine| (machine.config, machine.disk)).collect();
+    let renew = |(config, disk): (Config, SimDisk)| {
+        disk.kill_process();
+        (Config { seed: config.seed + 1_000, ..config }, disk)
+    };
+    stopped.into_iter().map(renew).collect()
+}
+
+fn start_all(world: &mut World, nodes: &[(Config, SimDisk)]) {
+    for (config, disk) in nodes {
+        world.machines.insert(config.node, world::start(config.clone(), disk.clone(), world.now));
+    }
+}
+
+/// What was in `/data/log` of `from` is in that of `to`.
+fn give_log(from: &BTreeMap<PathBuf, Vec<u8>>, to: &SimDisk) {
+    restore(to, from, "/data/log", "/data/log");
+}
+
+#[test]
+fn d3c_a_log_of_another_node_ends_the_start_and_removes_nothing() {
+    let (mut world, key) = world_with_a_row();
+    let nodes = stop_all(&mut world);
+    let logs: Vec<_> = nodes.iter().map(|(_, disk)| files_of(disk, Path::new("/data/log"))).collect();
+    let replicas = |disk: &SimDisk| files_of(disk, Path::new("/data/replicas"));
+    let (one, two) = (&nodes[0], &nodes[1]);
+    give_log(&logs[0], &two.1);
+    give_log(&logs[1], &one.1);
+    for ((config, disk), owner) in [(one, "node 2, this is node 1"), (two, "node 1, this is node 2")] {
+        let before = replicas(disk);
+        let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
+        let said = open(config, disk, engines, &world).unwrap_err().to_string();
+        assert!(said.contains(&format!("the log in /data/log is of {owner}")), "{said}");
+        disk.kill_process();
+        assert_eq!(replicas(disk), before);
+    }
+    give_log(&logs[0], &one.1);
+    give_log(&logs[1], &two.1);
+    start_all(&mut world, &nodes);
+    world.run(MINUTE);
+    assert_has_row(&mut world, &key);
+}
+
+#[test]
+fn d3e_storage_of_another_group_ends_the_start_and_removes_nothing() {
+    let (mut world, key) = world_with_a_row();
+    let nodes = stop_all(&mut world);
+    let (config, disk) = &nodes[1];
+    let replicas = Path::new("/data/replicas");
+    let names = disk.list(replicas).unwrap();
+    let of = |group: &str| replicas.join(names.iter().find(|name| name.starts_with(group)).unwrap());
+    let (one, other, aside) = (of("1.0-"), of("1.1-"), Path::new("/data/aside"));
+    let swap = || {
+        disk.rename(&one, aside).unwrap();
+        disk.rename(&other, &one).unwrap();
+        disk.rename(aside, &other).unwrap();
+    };
+    swap();
+    let before = files_of(disk, replicas);
+    let error = open(config, disk, Arc::new(MemoryEngines::new(Arc::new(disk.clone()))), &world).unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert_eq!(cause, "it holds the storage of group 1.1");
+    disk.kill_process();
+    assert_eq!(files_of(disk, replicas), before);
+    swap();
+    start_all(&mut world, &nodes);
+    world.run(MINUTE);
+    assert_has_row(&mut world, &key);
+}
+
 /// Every node ends, loses `files` of its data directory and starts again.
 fn restart_all_without(world: &mut World, files: &[&str]) {
     let stopped: Vec<_> = std::mem::take(&mut world.machines).into_values().collect();
