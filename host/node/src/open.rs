@@ -11,6 +11,7 @@ use crate::forward::Forwards;
 use crate::founding::Founding;
 use crate::hosting::cache_path;
 use crate::identity::{self, Found, IdentityError, Missing};
+use crate::job::Owner;
 use crate::lives::Lives;
 use crate::load::Load;
 use crate::metadata::Metadata;
@@ -217,13 +218,29 @@ impl Node {
         } else if node.identity.cluster != 0 {
             node.host_metadata_founder();
         }
+        node.note_without_log();
         node.clear_leftovers();
         node.drive(now);
         Ok(Opened { node, logs })
     }
 
-    /// Removes what an earlier life left in the directories: storage of replicas that are gone, and checkpoints that were
-    /// made for others.
+    /// Replicas of this node that the catalogue lists and no log knows are lost. Their storage stays until the metadata has them
+    /// replaced: where the logs of a majority are away, not mounted perhaps, it is needed again when they are back.
+    fn note_without_log(&mut self) {
+        let Some(catalogue) = &self.catalogue else { return };
+        let listed = catalogue.hosted_by(self.config.node);
+        let listed = listed.map(|(group, replica)| Owner { group, replica: replica.id });
+        let unknown: Vec<Owner> = listed.filter(|owner| !self.hosted.contains_key(&owner.group)).collect();
+        for owner in unknown {
+            let is_there = |data: &PathBuf| self.disk.exists(&directory_of(data, owner));
+            if let Some(log) = self.config.data.iter().position(is_there) {
+                self.note_lost(owner, log, "no log knows it".into());
+            }
+        }
+    }
+
+    /// Removes what an earlier life left in the directories: storage of replicas that are gone, unless no catalogue says which
+    /// those are, and checkpoints that were made for others.
     fn clear_leftovers(&mut self) {
         for (log, data) in self.config.data.clone().iter().enumerate() {
             let kept: BTreeSet<PathBuf> = self
@@ -237,7 +254,8 @@ impl Node {
                 let names = self.disk.list(&parent).unwrap_or_default();
                 names.into_iter().map(move |name| parent.join(name))
             };
-            let unused = below("replicas").filter(|directory| !kept.contains(directory));
+            let is_unused = |directory: &PathBuf| self.catalogue.is_some() && !kept.contains(directory);
+            let unused = below("replicas").filter(is_unused);
             let directories = unused.chain(below("checkpoints")).collect();
             self.empty_trash(log);
             self.discard(log, directories);

@@ -250,6 +250,43 @@ fn d3c_a_log_of_another_node_ends_the_start_and_removes_nothing() {
     assert_has_row(&mut world, &key);
 }
 
+/// A file system that holds the logs is not there at a start of all nodes, and is at the next.
+#[test]
+fn d3d_storage_whose_log_is_away_stays_until_it_is_replaced() {
+    let (mut world, key) = world_with_a_row();
+    let nodes = stop_all(&mut world);
+    let (log, away) = (Path::new("/data/log"), Path::new("/data/away"));
+    nodes.iter().for_each(|(_, disk)| disk.rename(log, away).unwrap());
+    let names = |disk: &SimDisk| disk.list(Path::new("/data/replicas")).unwrap();
+    let before: Vec<_> = nodes.iter().map(|(_, disk)| names(disk)).collect();
+    start_all(&mut world, &nodes);
+    world.run(MINUTE);
+    assert!(nodes.iter().zip(&before).all(|((_, disk), before)| names(disk) == *before));
+    let nodes = stop_all(&mut world);
+    for (_, disk) in &nodes {
+        disk.remove_dir_all(log).unwrap();
+        disk.rename(away, log).unwrap();
+    }
+    start_all(&mut world, &nodes);
+    world.run(MINUTE);
+    assert_has_row(&mut world, &key);
+    assert!(nodes.iter().zip(&before).all(|((_, disk), before)| names(disk) == *before));
+}
+
+/// Where the catalogue is away too nobody knows what is needed.
+#[test]
+fn d3d_storage_stays_where_neither_log_nor_catalogue_says_whose_it_is() {
+    let (mut world, _) = world_with_a_row();
+    let nodes = stop_all(&mut world);
+    let (config, disk) = &nodes[1];
+    let before = files_of(disk, Path::new("/data/replicas"));
+    disk.remove_dir_all(Path::new("/data/log")).unwrap();
+    disk.remove_file(Path::new("/data/catalogue.json")).unwrap();
+    open(config, disk, Arc::new(MemoryEngines::new(Arc::new(disk.clone()))), &world).unwrap();
+    disk.kill_process();
+    assert_eq!(files_of(disk, Path::new("/data/replicas")), before);
+}
+
 #[test]
 fn d3e_storage_of_another_group_ends_the_start_and_removes_nothing() {
     let (mut world, key) = world_with_a_row();
