@@ -4,6 +4,7 @@
 use crate::debt::PushBack;
 use crate::job::{Job, Owner};
 use crate::node::Node;
+use crate::open::write_catalogue;
 use crate::pace::Pace;
 use crate::peer::{CataloguePush, CatalogueRow, Frame};
 use crate::replica::{Flush, Hosted, Replica, directory_of};
@@ -70,14 +71,7 @@ impl Node {
         if self.catalogue.as_ref().is_some_and(|known| known.version >= catalogue.version) {
             return;
         }
-        let rows: BTreeMap<String, String> = catalogue
-            .rows()
-            .into_iter()
-            .map(|(key, value)| {
-                (String::from_utf8_lossy(&key).into_owned(), String::from_utf8_lossy(&value).into_owned())
-            })
-            .collect();
-        let saved = serde_json::to_vec(&rows)
+        let saved = write_catalogue(&catalogue)
             .map_err(std::io::Error::other)
             .and_then(|text| write_file_durably(&*self.disk, &cache_path(self.usable_data()), &text));
         if let Err(error) = saved {

@@ -95,6 +95,20 @@ pub enum OpenError {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The cached catalogue is another cluster's. Nothing was removed.
+    #[error(
+        "{} is of cluster {found:016x}, identity.json says {expected:016x}: put the right file in its place, or remove it; the \
+         cluster tells the node what it was",
+        path.display()
+    )]
+    ForeignCatalogue {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        found: u64,
+        /// What the node's identity says.
+        expected: u64,
+    },
     /// The cached catalogue cannot be read.
     #[error("cannot read {}", path.display())]
     Catalogue {
@@ -123,7 +137,7 @@ impl Node {
         for (directory, reason) in &missing {
             tracing::error!(directory = %directory.display(), %reason, "a data directory is left out");
         }
-        let catalogue = read_catalogue(&*disk, &config)?;
+        let catalogue = read_catalogue(&*disk, &config, identity.cluster)?;
         // The logs that were written to before. A directory without one that it had holds less than the node has promised.
         let begun = |(data, log): (&PathBuf, &Log)| (log.stats().segments > 0).then(|| data.clone());
         let begun: Vec<PathBuf> = config.data.iter().zip(&logs).filter_map(begun).collect();
@@ -263,6 +277,9 @@ impl Node {
     }
 }
 
+/// The name of the checksum among the rows of the cached catalogue.
+const CHECKSUM_ROW: &str = "checksum";
+
 /// What logs hold, with their numbers.
 type InLogs = Vec<(usize, Recovered)>;
 
@@ -348,7 +365,7 @@ fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), String> {
 
 /// The catalogue that the node acted on last. A damaged one is put aside: the metadata leader sends it again, and until then
 /// the node goes by its log.
-fn read_catalogue(disk: &dyn Disk, config: &Config) -> Result<Option<Catalogue>, OpenError> {
+fn read_catalogue(disk: &dyn Disk, config: &Config, cluster: u64) -> Result<Option<Catalogue>, OpenError> {
     let path = cache_path(&config.data);
     if !disk.exists(&path) {
         return Ok(None);
@@ -356,6 +373,10 @@ fn read_catalogue(disk: &dyn Disk, config: &Config) -> Result<Option<Catalogue>,
     let failed = |source| OpenError::Catalogue { path: path.clone(), source };
     let text = read_file(disk, &path).map_err(failed)?;
     match parse_catalogue(&text) {
+        // Acted on, it would have the replicas of this one removed.
+        Ok(catalogue) if cluster != 0 && catalogue.cluster != cluster => {
+            Err(OpenError::ForeignCatalogue { path, found: catalogue.cluster, expected: cluster })
+        }
         Ok(catalogue) => Ok(Some(catalogue)),
         Err(reason) => {
             let aside = path.with_extension("json.damaged");
@@ -366,8 +387,29 @@ fn read_catalogue(disk: &dyn Disk, config: &Config) -> Result<Option<Catalogue>,
     }
 }
 
+/// The file's rows. Replicas are removed by what they say: one wrong digit would do, and still be a catalogue.
 fn parse_catalogue(text: &[u8]) -> Result<Catalogue, String> {
-    let rows: BTreeMap<String, String> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let mut rows: BTreeMap<String, String> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    // Files of earlier programs have none.
+    if let Some(checksum) = rows.remove(CHECKSUM_ROW)
+        && checksum != checksum_of(&rows)
+    {
+        return Err("its checksum is another".to_owned());
+    }
     let rows: BTreeMap<Bytes, Bytes> = rows.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
     Catalogue::from_rows(&rows).map_err(|error| error.to_string())
+}
+
+/// A catalogue as [`parse_catalogue`] reads it.
+pub(crate) fn write_catalogue(catalogue: &Catalogue) -> serde_json::Result<Vec<u8>> {
+    let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+    let mut rows: BTreeMap<String, String> =
+        catalogue.rows().iter().map(|(key, value)| (text(key), text(value))).collect();
+    rows.insert(CHECKSUM_ROW.to_owned(), checksum_of(&rows));
+    serde_json::to_vec(&rows)
+}
+
+fn checksum_of(rows: &BTreeMap<String, String>) -> String {
+    let parts = rows.iter().flat_map(|(key, value)| [key, "\0", value, "\0"]);
+    format!("{:08x}", parts.fold(0, |sum, part| crc32c::crc32c_append(sum, part.as_bytes())))
 }

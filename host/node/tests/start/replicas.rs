@@ -314,6 +314,27 @@ fn d3e_storage_of_another_group_ends_the_start_and_removes_nothing() {
     assert_has_row(&mut world, &key);
 }
 
+#[test]
+fn d3f_a_catalogue_of_another_cluster_ends_the_start_and_removes_nothing() {
+    let (mut world, key) = world_with_a_row();
+    let mut other = World::configured(3, |config: &mut Config| config.seed += 100);
+    other.create_table(2, &json!({}));
+    let path = Path::new("/data/catalogue.json");
+    let nodes = stop_all(&mut world);
+    let (config, disk) = &nodes[1];
+    let (own, foreign) = (read_file(disk, path).unwrap(), read_file(&other.machines[&TWO].disk, path).unwrap());
+    let before = files_of(disk, Path::new("/data/replicas"));
+    disk.open(path, OpenMode::Create).unwrap().write_at(0, &foreign).unwrap();
+    let error = open(config, disk, Arc::new(MemoryEngines::new(Arc::new(disk.clone()))), &world).unwrap_err();
+    assert!(error.to_string().starts_with("/data/catalogue.json is of cluster "), "{error}");
+    disk.kill_process();
+    assert_eq!(files_of(disk, Path::new("/data/replicas")), before);
+    disk.open(path, OpenMode::Create).unwrap().write_at(0, &own).unwrap();
+    start_all(&mut world, &nodes);
+    world.run(MINUTE);
+    assert_has_row(&mut world, &key);
+}
+
 /// Every node ends, loses `files` of its data directory and starts again.
 fn restart_all_without(world: &mut World, files: &[&str]) {
     let stopped: Vec<_> = std::mem::take(&mut world.machines).into_values().collect();
@@ -435,6 +456,29 @@ fn m3_a_damaged_catalogue_is_put_aside() {
     assert_eq!(running(&world, TWO), before);
     world.run_until(MINUTE, |_| disk.exists(Path::new("/data/catalogue.json")));
     assert!(disk.exists(Path::new("/data/catalogue.json.damaged")));
+}
+
+/// A catalogue is text, and one wrong digit in it makes another one, by which replicas are removed.
+#[test]
+fn d3f_a_digit_of_the_catalogue_that_is_wrong_is_damage() {
+    let (mut world, key) = world_with_a_row();
+    let path = Path::new("/data/catalogue.json");
+    let nodes = stop_all(&mut world);
+    let (config, disk) = &nodes[1];
+    let text = read_file(disk, path).unwrap();
+    let aside = Path::new("/data/catalogue.json.damaged");
+    for place in (0..text.len()).filter(|place| text[*place].is_ascii_digit()).step_by(23) {
+        let mut wrong = text.clone();
+        wrong[place] = if wrong[place] == b'9' { b'0' } else { wrong[place] + 1 };
+        disk.open(path, OpenMode::Create).unwrap().write_at(0, &wrong).unwrap();
+        open(config, disk, Arc::new(MemoryEngines::new(Arc::new(disk.clone()))), &world).unwrap();
+        disk.kill_process();
+        assert_eq!(read_file(disk, aside).ok(), Some(wrong), "{}", String::from_utf8_lossy(&text[..=place]));
+        disk.remove_file(aside).unwrap();
+    }
+    start_all(&mut world, &nodes);
+    world.run(MINUTE);
+    assert_has_row(&mut world, &key);
 }
 
 #[test]
