@@ -271,9 +271,14 @@ impl Node {
             replica.storage_users = replica.storage_users.saturating_sub(1);
             self.mark_dirty(owner.group);
         }
+        let is_gone = self.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner);
+        let makes_directories = matches!(done.kind, JobKind::Make | JobKind::Copy | JobKind::Verify(_));
         match done.result {
             Ok(result) => self.take_result(owner, result, now),
             Err(failure) => self.handle_job_failed(owner, done.kind, failure, now),
+        }
+        if is_gone && makes_directories {
+            self.clear_up_after(owner);
         }
     }
 
@@ -281,13 +286,15 @@ impl Node {
         match result {
             JobResult::Created(partition) => {
                 self.failures.note_success(owner.group);
-                self.handle_created(owner, *partition, now);
+                self.handle_created(owner, partition, now);
             }
             JobResult::Verified { id } => self.handle_verified(owner, id, now),
             JobResult::Installed { mut partition, meta, trash } => {
                 self.failures.note_success(owner.group);
                 partition.set_session_bytes_max(self.config.session_bytes_max);
-                let Some(replica) = self.running_as(owner) else { return };
+                let Some(replica) = self.running_as(owner) else {
+                    return self.enqueue_removal(Some(partition), vec![trash]);
+                };
                 replica.flush.position = partition.applied();
                 replica.kept = Kept::new(partition.applied(), partition.applied(), &[]);
                 replica.storage = Some(*partition);

@@ -101,7 +101,8 @@ impl Node {
             Retry::Job(owner, job) if self.hosted.get(&owner.group).is_some_and(|hosted| hosted.owner() == owner) => {
                 self.job(*job);
             }
-            Retry::Job(..) => {}
+            // Its replica is gone, and so is what it was made of.
+            Retry::Job(_, job) => self.enqueue_removal(None, job.leavings()),
             Retry::Flush(owner) => {
                 if let Some(replica) = self.running_as(owner) {
                     replica.flush.is_running = false;
@@ -165,6 +166,7 @@ impl Node {
         let reason = &failure.reason;
         if self.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner) {
             tracing::debug!(group = %owner.group, %reason, "a job of a removed replica failed");
+            self.enqueue_removal(None, failure.again.map_or_else(Vec::new, |job| job.leavings()));
             if let JobKind::Read(ticket) = kind {
                 self.handle_long_read(ticket, Err(failure.reason));
             }

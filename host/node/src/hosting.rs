@@ -2,7 +2,7 @@
 //! leads, changing memberships step by step to what the catalogue says.
 
 use crate::debt::PushBack;
-use crate::job::{Job, Owner};
+use crate::job::{Job, Owner, arriving_at};
 use crate::node::Node;
 use crate::open::write_catalogue;
 use crate::pace::Pace;
@@ -180,12 +180,11 @@ impl Node {
         usable.min_by_key(|log| (self.room.is_full(*log), count(*log))).unwrap_or(0)
     }
 
-    pub(crate) fn handle_created(&mut self, owner: Owner, partition: Partition, now: Now) {
-        let Some(Hosted::Starting { owner: starting, log }) = self.hosted.get(&owner.group) else { return };
-        if *starting != owner {
-            return;
-        }
-        let log = *log;
+    pub(crate) fn handle_created(&mut self, owner: Owner, partition: Box<Partition>, now: Now) {
+        let log = match self.hosted.get(&owner.group) {
+            Some(Hosted::Starting { owner: starting, log }) if *starting == owner => *log,
+            Some(_) | None => return self.enqueue_removal(Some(partition), Vec::new()),
+        };
         let position = partition.applied();
         let hard_state = HardState { term: position.term, vote: None, commit: position.index };
         // From here on the log knows the replica; the first thing written for it says where its log begins.
@@ -206,7 +205,7 @@ impl Node {
             kept: Kept::new(position, position, &[]),
             is_restart: false,
         };
-        self.start_replica(owner, partition, recovered, now);
+        self.start_replica(owner, *partition, recovered, now);
         if self.should_lead_first(owner) {
             self.note_first_leader(owner.group, now);
         }
@@ -348,11 +347,18 @@ impl Node {
         self.log_writes.remove(log, group, &mut self.outbox);
         self.failures.note_success(group);
         tracing::debug!(%group, replica = %owner.replica, "removing a replica");
-        let data = &self.config.data[log];
-        let mut directories = vec![directory_of(data, owner)];
-        directories.extend(copies_of(&*self.disk, data, owner));
+        let directories = directories_of_replica(&*self.disk, &self.config.data[log], owner);
         let removed = self.put_aside(log, directories);
         self.enqueue_removal(storage, removed);
+    }
+
+    /// A job of a replica that is gone has ended. What it made after the replica's directories were put aside goes too: nobody
+    /// else would remove it before the next start, and ids of replicas are never used twice.
+    pub(crate) fn clear_up_after(&mut self, owner: Owner) {
+        for log in (0..self.config.data.len()).filter(|log| !self.log_writes.failed.contains(log)).collect::<Vec<_>>() {
+            let directories = directories_of_replica(&*self.disk, &self.config.data[log], owner);
+            self.discard(log, directories);
+        }
     }
 
     /// Removes directories of data directory `log`.
@@ -571,11 +577,13 @@ fn next_change(
     unlisted.map(|id| MembershipChange { remove: vec![*id], ..MembershipChange::default() })
 }
 
-/// Directories of checkpoints that `owner` made or was receiving.
-fn copies_of(disk: &dyn hedgerow_env::Disk, data: &Path, owner: Owner) -> Vec<PathBuf> {
-    let mut copies = directories_of(disk, data, "checkpoints", owner);
-    copies.extend(incoming_of(disk, data, owner));
-    copies
+/// Where storage of `owner` is or is being installed, and checkpoints that it made or was receiving. Not all of them exist.
+fn directories_of_replica(disk: &dyn hedgerow_env::Disk, data: &Path, owner: Owner) -> Vec<PathBuf> {
+    let storage = directory_of(data, owner);
+    let mut directories = vec![arriving_at(&storage), storage];
+    directories.extend(directories_of(disk, data, "checkpoints", owner));
+    directories.extend(incoming_of(disk, data, owner));
+    directories
 }
 
 /// Directories of checkpoints that `owner` was receiving.

@@ -356,6 +356,14 @@ impl Job {
         }))
     }
 
+    /// What it may have left under a name that says nothing of its replica.
+    pub(crate) fn leavings(self) -> Vec<PathBuf> {
+        match self {
+            Self::Install { trash, .. } => vec![trash],
+            _ => Vec::new(),
+        }
+    }
+
     fn kind(&self) -> JobKind {
         match self {
             Self::Create { .. } | Self::Install { .. } => JobKind::Make,
@@ -526,8 +534,19 @@ fn create(
     Ok(partition)
 }
 
-/// The exact position of a checkpoint is read from the checkpoint, because the replica applies on while it is made.
+/// A checkpoint that cannot be used goes at once: the tables that it shares with the storage would keep their room when the
+/// storage gives them up, and each attempt has a directory of its own.
 fn checkpoint(context: &JobContext, engine: &dyn Engine, into: &Path, id: u64) -> Result<JobResult, JobError> {
+    let made = make_checkpoint(context, engine, into, id);
+    if made.is_err() {
+        // The next start removes what cannot be removed now.
+        drop(context.disk.remove_dir_all(into));
+    }
+    made
+}
+
+/// The exact position of a checkpoint is read from the checkpoint, because the replica applies on while it is made.
+fn make_checkpoint(context: &JobContext, engine: &dyn Engine, into: &Path, id: u64) -> Result<JobResult, JobError> {
     let disk = &*context.disk;
     if disk.exists(into) {
         disk.remove_dir_all(into)?;
@@ -625,7 +644,7 @@ fn install(
 }
 
 /// What a checkpoint is called when nothing is left to do but to put it in the place of `directory`.
-fn arriving_at(directory: &Path) -> PathBuf {
+pub(crate) fn arriving_at(directory: &Path) -> PathBuf {
     let mut name = directory.as_os_str().to_owned();
     name.push(".new");
     name.into()

@@ -103,6 +103,19 @@ fn d4_a_checkpoint_that_is_not_what_was_announced_replaces_nothing() {
     assert_eq!(found(&context), OLD);
 }
 
+/// Pitfall N1: it shares tables with the storage, which the disk gets back only without it.
+#[test]
+fn n1_a_checkpoint_that_cannot_be_used_does_not_stay() {
+    let disk = SimDisk::new();
+    let context = context(&disk);
+    make(&context, storage(), OLD);
+    let engine = context.engines.open(storage()).unwrap();
+    let into = PathBuf::from("/data/checkpoints/1.0-7-9");
+    let done = Job::Checkpoint { owner: OWNER, engine, into: into.clone(), id: 9 }.run(&context);
+    assert_eq!(done.result.unwrap_err().reason, "the membership is malformed");
+    assert!(!disk.exists(&into));
+}
+
 /// Pitfall D9: what opens a checkpoint only to see its position reads nothing else, and what is to be used has everything.
 #[test]
 fn d9_sessions_are_read_by_jobs() {

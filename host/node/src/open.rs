@@ -9,7 +9,7 @@ use crate::drive::chain;
 use crate::failure::{Failures, is_device_failure};
 use crate::forward::Forwards;
 use crate::founding::Founding;
-use crate::hosting::cache_path;
+use crate::hosting::{cache_path, incoming_of};
 use crate::identity::{self, Found, IdentityError, Missing};
 use crate::job::Owner;
 use crate::lives::Lives;
@@ -20,7 +20,7 @@ use crate::outbox::Outbox;
 use crate::queue::{Queue, QueueCounts};
 use crate::read_counts::{Lines, ReadCounts};
 use crate::removals::Removals;
-use crate::replica::directory_of;
+use crate::replica::{Hosted, directory_of};
 use crate::report::Reports;
 use crate::room::Room;
 use crate::scan::Scans;
@@ -270,7 +270,12 @@ impl Node {
             };
             let is_unused = |directory: &PathBuf| self.catalogue.is_some() && !kept.contains(directory);
             let unused = below("replicas").filter(is_unused);
-            let directories = unused.chain(below("checkpoints")).collect();
+            // What is received goes on where it stopped, as long as there is somebody to install it.
+            let owners = self.hosted.values().filter(|hosted| hosted.log() == log).map(Hosted::owner);
+            let received: BTreeSet<PathBuf> = owners.flat_map(|owner| incoming_of(&*self.disk, data, owner)).collect();
+            let is_forgotten = |directory: &PathBuf| self.catalogue.is_some() && !received.contains(directory);
+            let forgotten = below("incoming").filter(is_forgotten);
+            let directories = unused.chain(forgotten).chain(below("checkpoints")).collect();
             self.empty_trash(log);
             self.discard(log, directories);
         }

@@ -341,13 +341,23 @@ impl World {
 
     /// The same, but the node is not driven: something else happens in the same batch.
     pub fn finish_held(&mut self, id: NodeId) {
-        let now = self.clock_of(id);
+        let done = self.run_held(id);
+        self.take_done(id, done);
+    }
+
+    /// Runs the jobs that were held; the node does not hear of it yet.
+    pub fn run_held(&mut self, id: NodeId) -> Vec<JobDone> {
         let machine = self.machines.get_mut(&id).unwrap();
         machine.holds = |_| false;
-        for job in std::mem::take(&mut machine.held) {
-            let done = machine.run_job(job);
-            machine.node.handle_job(done, now);
-        }
+        let held = std::mem::take(&mut machine.held);
+        held.into_iter().map(|job| machine.run_job(job)).collect()
+    }
+
+    /// The node hears of jobs that have ended.
+    pub fn take_done(&mut self, id: NodeId, done: Vec<JobDone>) {
+        let now = self.clock_of(id);
+        let node = &mut self.machines.get_mut(&id).unwrap().node;
+        done.into_iter().for_each(|done| node.handle_job(done, now));
     }
 
     /// The disk of the log goes on.

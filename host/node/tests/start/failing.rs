@@ -43,6 +43,7 @@ fn is_of_first(job: &Job) -> bool {
         Job::Create { owner, .. }
         | Job::Verify { owner, .. }
         | Job::Install { owner, .. }
+        | Job::WriteChunk { owner, .. }
         | Job::Flush { owner, .. } => owner.group == GroupId::new(1, 0),
         _ => false,
     }
@@ -93,6 +94,57 @@ fn d4_a_removal_that_waits_has_a_name_that_nobody_else_uses() {
     // What was not removed before the node stopped goes when it starts.
     world.restart(node);
     assert!(world.machines[&node].disk.list(Path::new("/data/trash")).unwrap().is_empty());
+}
+
+fn drop_first_table(world: &mut World, node: NodeId) {
+    world.admin(NodeId(1), "drop_table", &json!({ "name": "t", "reserve_seconds": 0 })).unwrap();
+    world.run(SECOND / 4);
+    assert!(!running(world, node).contains_key(&first(1)));
+}
+
+/// What is on the disk for the first partition, and what waits to be removed.
+fn left_of_first(world: &World, node: NodeId) -> Vec<String> {
+    let list = |name: &str| world.machines[&node].disk.list(&Path::new("/data").join(name)).unwrap_or_default();
+    let of_first = ["replicas", "incoming", "checkpoints"].iter().flat_map(|name| list(name));
+    of_first.filter(|name| name.starts_with("1.0-")).chain(list("trash")).collect()
+}
+
+#[test]
+fn d4_what_a_job_makes_for_a_replica_that_has_gone_meanwhile_is_removed() {
+    let kinds: [fn(&Job) -> bool; 4] = [
+        |job| matches!(job, Job::Create { .. }) && is_of_first(job),
+        |job| matches!(job, Job::WriteChunk { .. }) && is_of_first(job),
+        |job| matches!(job, Job::Verify { .. }) && is_of_first(job),
+        |job| matches!(job, Job::Install { .. }) && is_of_first(job),
+    ];
+    for (number, holds) in kinds.into_iter().enumerate() {
+        for runs_before in [false, true] {
+            let (mut world, node, _) = about_to(holds);
+            let mut done = if runs_before { world.run_held(node) } else { Vec::new() };
+            drop_first_table(&mut world, node);
+            done.extend(world.run_held(node));
+            assert!(!done.is_empty());
+            world.take_done(node, done);
+            world.settle(node);
+            assert_eq!(left_of_first(&world, node), [""; 0], "kind {number}, run before {runs_before}");
+        }
+    }
+}
+
+#[test]
+fn d4_an_install_that_waits_to_be_tried_again_leaves_nothing_when_its_replica_goes() {
+    // Before the former storage is put away, and after it.
+    for attempts in [1, 2] {
+        let (mut world, node, _) = about_to(|job| matches!(job, Job::Install { .. }) && is_of_first(job));
+        world.machines[&node].disk.fail_syncs(Path::new("/data/replicas"), true);
+        world.let_go(node);
+        world.run(SECOND * (attempts - 1) + SECOND / 2);
+        assert!(left_of_first(&world, node).iter().any(|name| name.ends_with(".new")));
+        drop_first_table(&mut world, node);
+        world.machines[&node].disk.fail_syncs(Path::new("/data/replicas"), false);
+        world.run(MINUTE);
+        assert_eq!(left_of_first(&world, node), [""; 0], "{attempts} attempts");
+    }
 }
 
 #[test]

@@ -504,3 +504,19 @@ fn only_configured_nodes_with_replicas_of_the_group_can_say_who_leads() {
     }
     assert_eq!(world.replicas(0).leader, places.leader);
 }
+
+/// What is received goes on after a restart; what nobody receives any more takes no room.
+#[test]
+fn d5_what_was_received_for_a_replica_that_is_gone_is_removed_at_the_start() {
+    let (mut world, _) = world_with_a_row();
+    let (group, replica) = running(&world, TWO).into_iter().find(|(group, _)| *group != GroupId::META).unwrap();
+    let kept = format!("{}.{}-{:x}-5", group.table.0, group.partition, replica.0);
+    let disk = world.machines[&TWO].disk.clone();
+    for name in [kept.as_str(), "9.0-20003-5", "1.0-ffff0002-6"] {
+        let directory = Path::new("/data/incoming").join(name);
+        disk.create_dir_all(&directory).unwrap();
+        disk.open(&directory.join("rows"), OpenMode::Create).unwrap().write_at(0, b"rows").unwrap();
+    }
+    world.restart(TWO);
+    assert_eq!(disk.list(Path::new("/data/incoming")).unwrap(), [kept]);
+}
