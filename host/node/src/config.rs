@@ -19,6 +19,11 @@ pub const READS_QUEUED_MAX: usize = 16_384;
 pub const EXTRA_READS_QUEUED_MAX: usize = 1_024;
 /// Default of [`Config::reads_per_turn`]: about a millisecond of reads, after which connections and the log are looked at.
 pub const READS_PER_TURN: usize = 256;
+/// Default of [`Config::read_bytes_per_turn`]: a few milliseconds of large reads.
+pub const READ_BYTES_PER_TURN: usize = 4 << 20;
+/// Reads that waited for an index may become ready all at once. Beyond so many times [`Config::read_bytes_per_turn`] they are
+/// refused as busy.
+pub const READY_TURNS_MAX: usize = 64;
 /// Extra attempts that a table's limit may hold back on one node at a time; the next is dropped.
 pub const DELAYED_MAX: usize = 4_096;
 /// Writes that one node may have sent on to leaders; the next is told who leads instead.
@@ -102,6 +107,8 @@ pub struct Config {
     /// Clients' reads that are served each time the node is driven; the others wait for the next time. Fewer let cancels and
     /// other nodes' messages come sooner under load, more cost less. At least 1.
     pub reads_per_turn: usize,
+    /// Bytes of replies after which no further queued read is served before the node is driven again, however few they were.
+    pub read_bytes_per_turn: usize,
     /// Files and connections that the node may have open together; see `files.rs`.
     pub files_max: u64,
     /// Whether replies to Pegasus' clients carry the `host_port` fields of its versions from 2.6 on, over which older clients
@@ -144,6 +151,7 @@ impl Config {
             free_disk_min: None,
             session_bytes_max: SESSION_BYTES_MAX,
             reads_per_turn: READS_PER_TURN,
+            read_bytes_per_turn: READ_BYTES_PER_TURN,
             files_max: 1 << 20,
             has_host_ports: false,
             may_fault: false,

@@ -97,6 +97,8 @@ pub struct Node {
     /// Reads that wait for their turn.
     pub(crate) queue: Queue,
     pub(crate) queue_counts: QueueCounts,
+    /// Bytes of replies to clients since the node was driven last.
+    pub(crate) reply_bytes: usize,
     /// Attempts that can be cancelled.
     pub(crate) attempts: Attempts,
     pub(crate) ties: Ties,
@@ -324,6 +326,7 @@ impl Node {
             self.speeds.note_log_write(*log, submission.ticket, now.instant);
         }
         self.load.leave();
+        self.reply_bytes = 0;
     }
 
     /// Handling a batch of events that clients' requests were part of, and carrying out what followed, took so long. For

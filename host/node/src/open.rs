@@ -211,6 +211,7 @@ impl Node {
             wakes: BTreeSet::new(),
             queue: Queue::default(),
             queue_counts: QueueCounts::default(),
+            reply_bytes: 0,
             attempts: Attempts::default(),
             ties: Ties::default(),
             load: Load::default(),

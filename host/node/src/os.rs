@@ -373,6 +373,13 @@ fn note_state(host: &Host, state: &watch::Sender<State>) {
     }
 }
 
+/// Reads that wait in the node are refused, of a connection or of all: their clients leave so much unread.
+fn refuse_unread(host: &Host, connection: Option<ConnectionId>) {
+    if host.node.borrow_mut().refuse_unread(connection, OsClock.read()) {
+        host.wake.notify_one();
+    }
+}
+
 /// Drives the node and empties its outbox.
 fn carry_out(
     host: &Rc<Host>,
@@ -405,9 +412,14 @@ fn carry_out(
         }
     }
     for (connection, bytes) in outbox.clients {
-        if let Some(bytes) = host.faults.to_client(connection, bytes) {
-            host.clients.send(connection, bytes);
+        if let Some(bytes) = host.faults.to_client(connection, bytes)
+            && host.clients.send(connection, bytes)
+        {
+            refuse_unread(host, Some(connection));
         }
+    }
+    if host.clients.is_overloaded() {
+        refuse_unread(host, None);
     }
     outbox
         .closed

@@ -10,6 +10,9 @@
 //!
 //! What is refused whatever the load is refused on arrival, however long the queue: a full queue hides nothing that the node
 //! knows (R1). What is queued is checked again when its turn comes, by the clock of that moment.
+//!
+//! A request is small and its reply may be large, so that bytes bound a turn too, and what its caller's connection has no room for
+//! is refused ([`Node::refuse_unread`]): whoever asks for more than it reads takes no more memory than it was granted.
 
 use crate::config::{EXTRA_READS_QUEUED_MAX, READS_QUEUED_MAX};
 use crate::node::Node;
@@ -167,12 +170,13 @@ impl Queue {
         Some(queued)
     }
 
-    /// Takes everything out that came over `connection`.
-    pub(crate) fn take_of(&mut self, connection: ConnectionId) -> Vec<Queued> {
+    /// Takes everything out that came over `connection`; `None`: over any.
+    pub(crate) fn take_of(&mut self, connection: Option<ConnectionId>) -> Vec<Queued> {
         if self.total() == 0 {
             return Vec::new();
         }
-        let is_of = |place: &Place| place.queued.as_ref().is_some_and(|it| it.caller.connection == connection);
+        let is_meant = |it: &Queued| connection.is_none_or(|connection| it.caller.connection == connection);
+        let is_of = |place: &Place| place.queued.as_ref().is_some_and(is_meant);
         let slots = (0..).zip(&self.places).filter(|(_, place)| is_of(place)).map(|(at, _)| Slot(at));
         let slots: Vec<Slot> = slots.collect();
         slots.into_iter().filter_map(|slot| self.take(slot)).collect()
@@ -309,7 +313,11 @@ impl Node {
 
     /// Serves reads whose turn it is.
     pub(crate) fn serve_queued(&mut self, now: Now) {
-        for _ in 0..self.config.reads_per_turn.max(1) {
+        for number in 0..self.config.reads_per_turn.max(1) {
+            // One at least, whatever else was answered.
+            if number > 0 && self.reply_bytes >= self.config.read_bytes_per_turn {
+                break;
+            }
             let Some(queued) = self.queue.pop() else { return };
             if queued.caller.deadline <= now.instant {
                 self.refuse_late(queued, now);
@@ -319,6 +327,20 @@ impl Node {
             self.serve_read(queued, now);
         }
         self.expire_extra(now);
+    }
+
+    /// The client at `connection` leaves its replies unread, or clients together do (`None`), as far as they may: reads that
+    /// wait here are refused as busy, which takes little room. Whoever owns the sockets reads no further requests there
+    /// meanwhile. Returns whether there were any.
+    pub fn refuse_unread(&mut self, connection: Option<ConnectionId>, now: Now) -> bool {
+        let now = self.agreed(now);
+        let refusal = Refusal::Busy("so many replies wait to be read".to_owned());
+        let queued = self.queue.take_of(connection);
+        let waiting = self.take_waiting_reads(connection);
+        let has_any = !queued.is_empty() || !waiting.is_empty();
+        queued.into_iter().for_each(|queued| self.refuse_queued(queued, &refusal, now));
+        waiting.into_iter().for_each(|caller| self.refuse_client(caller, &refusal, now));
+        has_any
     }
 
     fn refuse_late(&mut self, queued: Queued, now: Now) {

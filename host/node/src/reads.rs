@@ -15,7 +15,7 @@
 //! **A read is served** in [`Node::serve_read`], or, if it had to wait, in [`Node::finish_read`].
 
 use crate::cancel::Place;
-use crate::config::PENDING_READS_MAX;
+use crate::config::{PENDING_READS_MAX, READY_TURNS_MAX};
 use crate::failure::Failures;
 use crate::node::{Node, not_leader};
 use crate::queue::{Lane, Queued};
@@ -295,9 +295,13 @@ impl Node {
     /// Ends a read that waited.
     pub(crate) fn finish_read(&mut self, group: GroupId, ticket: u64, outcome: ReadOutcome, now: Now) {
         let next = self.ticket();
+        let is_too_much = self.reply_bytes >= READY_TURNS_MAX.saturating_mul(self.config.read_bytes_per_turn);
         let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
         let Some(mut pending) = replica.reads.remove(&ticket) else { return };
         let served = match outcome {
+            ReadOutcome::Serve(_) if is_too_much && matches!(pending.origin, Origin::Client(_)) => {
+                Err(Refusal::Busy("too many bytes were asked for at once".to_owned()))
+            }
             ReadOutcome::Serve(served) if pending.terms.floor == 0 => Ok(served),
             ReadOutcome::Serve(_) => {
                 // The session's floor is reached; what remains is the bound.

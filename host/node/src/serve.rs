@@ -246,8 +246,10 @@ impl Node {
         let out = self.outbox.client(caller.connection);
         let before = out.len();
         hedgerow_wire::encode_reply(out, caller.method, caller.sequence_id, reply, extension.as_ref());
+        let size = out.len() - before;
+        self.reply_bytes += size;
         if caller.has_passed {
-            self.throttles.note_bytes(caller.group(), out.len() - before);
+            self.throttles.note_bytes(caller.group(), size);
         }
     }
 

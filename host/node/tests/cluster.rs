@@ -33,6 +33,10 @@ impl Connection {
         let mut out = BytesMut::new();
         call::encode_request(&mut out, &header, self.1, body);
         self.0.write_all(&out).unwrap();
+        self.reply()
+    }
+
+    fn reply(&mut self) -> Reply {
         let mut size = [0; 4];
         self.0.read_exact(&mut size).unwrap();
         let mut frame = vec![0; u32::from_be_bytes(size) as usize];
@@ -188,6 +192,39 @@ fn n4_silent_connections_make_room_for_newcomers() {
     silent[0].set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
     assert_eq!((&silent[0]).read(&mut [0]).unwrap(), 0);
     stop_all(vec![node]);
+}
+
+/// A client asks for 200 MB and reads nothing. What is beyond what may wait for it is refused, and the node goes on.
+#[test]
+fn n4a_who_reads_nothing_fills_no_memory() {
+    let root = tempfile::tempdir().unwrap();
+    let peers = peers(1);
+    let nodes = start_all(&peers, root.path());
+    wait_until_serving(&nodes);
+    let mut other = Connection::open(&peers[&NodeId(1)]);
+    let options = CreateOptions { partition_count: 2, replica_count: 1, is_stateful: true, ..CreateOptions::default() };
+    let create = CreateTable { app_name: Text::from("t"), options };
+    let Reply::CreateTable(created) = other.call(0, 0, &Body::CreateTable(create)) else { panic!("not created") };
+    let (partition, key) = (partition_of_hash(partition_hash(b"k", b""), 2) as i32, full_key(b"k", b"s"));
+    let write = Put { key: key.clone(), value: "v".repeat(1_000_000).into(), expire_ts_seconds: 0 };
+    let reply = other.call(created.appid, partition, &Body::Put(write));
+    assert!(matches!(&reply, Reply::Update(update) if update.error == 0), "{reply:?}");
+
+    let mut greedy = Connection::open(&peers[&NodeId(1)]);
+    let header = Header { app_id: created.appid, partition_index: partition, timeout_ms: 60_000, ..Header::default() };
+    let mut requests = BytesMut::new();
+    (0..200).for_each(|number| call::encode_request(&mut requests, &header, number, &Body::Get(key.clone())));
+    greedy.0.write_all(&requests).unwrap();
+    // Whoever asks later is served meanwhile, after what was asked before; the first of them may have come in at the same time.
+    for _ in 0..2 {
+        let reply = other.call(created.appid, partition, &Body::SortKeyCount(Bytes::from_static(b"k")));
+        assert!(matches!(&reply, Reply::Count(count) if count.error == 0), "{reply:?}");
+    }
+    let replies: Vec<Reply> = (0..200).map(|_| greedy.reply()).collect();
+    let served = replies.iter().filter(|reply| matches!(reply, Reply::Get(get) if get.error == 0)).count();
+    let refused = replies.iter().filter(|reply| matches!(reply, Reply::Failed(_))).count();
+    assert!(served > 0 && refused > 0 && served + refused == 200, "{served} served, {refused} refused");
+    stop_all(nodes);
 }
 
 /// Greets the node at `address` as `node` of another cluster. Returns what it answers until it closes the connection.

@@ -3,7 +3,7 @@
 use super::{Host, OsClock, peer};
 use crate::ConnectionId;
 use crate::peer::GREETING_SIZE;
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use hedgerow_env::Clock;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -21,6 +21,8 @@ use tokio::time::timeout;
 const READ_SIZE: usize = 16 << 10;
 /// Reply bytes that a connection may leave unread before nothing more is read from it.
 const UNSENT_MAX: usize = 16 << 20;
+/// Reply bytes that a connection may leave unread before its reads that wait in the node are refused.
+const UNREAD_MAX: usize = 64 << 20;
 /// Reply bytes of all connections together above which nothing more is read from any.
 const UNSENT_TOTAL_MAX: usize = 512 << 20;
 
@@ -81,9 +83,10 @@ impl Clients {
         self.unsent.get() > UNSENT_TOTAL_MAX
     }
 
-    /// Writes as much as the socket takes now and leaves the rest to the connection's task.
-    pub(crate) fn send(&self, id: ConnectionId, mut bytes: BytesMut) {
-        let Some(connection) = self.open.borrow().get(&id).cloned() else { return };
+    /// Writes as much as the socket takes now and leaves the rest to the connection's task. Returns whether as much is left there
+    /// as may be.
+    pub(crate) fn send(&self, id: ConnectionId, mut bytes: BytesMut) -> bool {
+        let Some(connection) = self.open.borrow().get(&id).cloned() else { return false };
         let mut unsent = connection.unsent.borrow_mut();
         while unsent.is_empty() && !bytes.is_empty() {
             match connection.stream.try_write(&bytes) {
@@ -96,6 +99,7 @@ impl Clients {
             unsent.extend_from_slice(&bytes);
             connection.wake();
         }
+        unsent.len() >= UNREAD_MAX
     }
 
     /// Closes a connection once what waits for it is written.
@@ -246,13 +250,16 @@ fn poll_connection(
 }
 
 /// Reads into the buffer's free room; 0 bytes are the end of the stream. A read that leaves room has emptied the socket,
-/// which spares asking it again.
+/// which spares asking it again. However much room a large frame has left, no more is read at once than that frame needs, or
+/// [`READ_SIZE`]: what small requests ask for may be much.
 fn poll_read(context: &mut Context<'_>, stream: &TcpStream, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
+    let missing = hedgerow_wire::frame_size(buffer).ok().flatten().map_or(0, |size| size.saturating_sub(buffer.len()));
+    let room = missing.max(READ_SIZE).min(buffer.capacity() - buffer.len());
     loop {
         ready!(stream.poll_read_ready(context))?;
-        match stream.try_read_buf(buffer) {
+        match stream.try_read_buf(&mut (&mut *buffer).limit(room)) {
             Ok(count) => {
-                if buffer.len() < buffer.capacity() {
+                if count < room {
                     // Forgets that the socket was readable until the system says so again.
                     let _ =
                         stream.try_io(Interest::READABLE, || io::Result::<()>::Err(io::ErrorKind::WouldBlock.into()));

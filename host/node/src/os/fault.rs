@@ -300,7 +300,7 @@ fn hand_over(host: &Host, destination: Destination, parcel: Parcel) {
     match (destination, parcel) {
         (Destination::Peer(node), Parcel::Bytes(bytes)) => host.peers.send(node, Lane::Main, bytes),
         (Destination::Bulk(node), Parcel::Bytes(bytes)) => host.peers.send(node, Lane::Bulk, bytes),
-        (Destination::Client(id), Parcel::Bytes(bytes)) => host.clients.send(id, bytes),
+        (Destination::Client(id), Parcel::Bytes(bytes)) => _ = host.clients.send(id, bytes),
         (Destination::Client(id), Parcel::Close) => host.clients.close(id),
         // The requests of a connection that is gone are gone with it, as they would be on the way.
         (Destination::Node(id), Parcel::Request(frame)) if host.faults.held.borrow().clients.contains_key(&id) => {

@@ -2,7 +2,8 @@
 
 use crate::named::{CONNECTION, Small, extra, first, refusal_of};
 use crate::world::{MS, value_of};
-use hedgerow_node::config::{EXTRA_READS_QUEUED_MAX, READS_QUEUED_MAX};
+use hedgerow_node::ConnectionId;
+use hedgerow_node::config::{EXTRA_READS_QUEUED_MAX, READS_QUEUED_MAX, READY_TURNS_MAX};
 use hedgerow_types::{NodeId, ReadLevel, Refusal};
 use hedgerow_wire::Extension;
 use std::sync::Arc;
@@ -189,4 +190,52 @@ fn r21_overload_is_a_line_in_ten_seconds() {
     assert_eq!(refused, Some(20 * EXTRA_READS_QUEUED_MAX as u64));
     let lines = lines.load(Ordering::Relaxed);
     assert!((2..=3).contains(&lines), "{lines} lines in 20 s");
+}
+
+#[test]
+fn n4a_large_replies_end_a_turn() {
+    let mut small = Small::configured(|config| config.read_bytes_per_turn = 40_000);
+    let (node, key) = (small.places.leader, small.key.clone());
+    small.world.write(&key, node, &"v".repeat(30_000));
+    let reads = fill(&mut small, node, 5);
+    for expected in [&reads[..2], &reads[2..4], &reads[4..]] {
+        assert_eq!(small.turn(node), expected);
+    }
+    // One larger than a turn takes one of its own.
+    small.world.write(&key, node, &"v".repeat(50_000));
+    let reads = fill(&mut small, node, 2);
+    assert_eq!((small.turn(node), small.turn(node)), (reads[..1].to_vec(), reads[1..].to_vec()));
+    small.assert_idle(node);
+}
+
+#[test]
+fn n4a_reads_that_wait_for_who_does_not_read_are_refused() {
+    let mut small = Small::new();
+    let node = small.places.followers[0];
+    for is_of_all in [false, true] {
+        let waiting = small.put(node, first(1, ReadLevel::Linearizable));
+        assert_eq!(small.turn(node), [0; 0], "it waits for an index");
+        let queued = small.put(node, first(2, ReadLevel::Eventual));
+        let other = small.put_on(ConnectionId(9), node, first(3, ReadLevel::Eventual));
+        let (now, of) = (small.world.clock(), (!is_of_all).then_some(CONNECTION));
+        let machine = small.world.machines.get_mut(&node).unwrap();
+        assert!(machine.node.refuse_unread(of, now));
+        assert!(!machine.node.refuse_unread(of, now), "none are left");
+        small.world.settle(node);
+        assert!(is_busy(small.refusal(waiting).as_ref()) && is_busy(small.refusal(queued).as_ref()));
+        assert_eq!(is_busy(small.refusal(other).as_ref()), is_of_all);
+        small.assert_idle(node);
+    }
+}
+
+#[test]
+fn n4a_what_waited_and_becomes_ready_all_at_once_has_a_bound() {
+    let mut small = Small::configured(|config| config.read_bytes_per_turn = 1_000);
+    let (leader, node, key) = (small.places.leader, small.places.followers[0], small.key.clone());
+    small.world.write(&key, leader, &"v".repeat(30_000));
+    let reads: Vec<i32> = (0..10).map(|request| small.put(node, first(request, ReadLevel::Linearizable))).collect();
+    small.world.run(100 * MS);
+    let refused = reads.iter().filter(|number| is_busy(small.refusal(**number).as_ref())).count();
+    assert_eq!(refused, 7, "three of them are more than {READY_TURNS_MAX} kB");
+    small.assert_idle(node);
 }
