@@ -64,20 +64,34 @@ impl Node {
         })
     }
 
-    /// The leader of `group` and its term, if its node is up and a majority of the voters' nodes with it. What each of them says of
-    /// the leader does not count: reports are a second apart.
+    /// The leader of `group` and its term, if it is up and a majority of the voters with it. What each of them says of the leader
+    /// does not count: reports are a second apart.
     pub(crate) fn confirmed_leader(&self, group: GroupId, now: Now) -> Option<(Term, ReplicaId)> {
         let (term, leader) = self.leader_of(group)?;
         let voters: Vec<ReplicaId> = self.catalogue.as_ref()?.group(group)?.voters().collect();
-        let up = voters.iter().filter(|voter| self.is_alive(voter.node(), now)).count();
-        (self.is_alive(leader.node(), now) && up > voters.len() / 2).then_some((term, leader))
+        let is_up = |replica: ReplicaId| self.is_alive(replica.node(), now) && !self.is_without(group, replica);
+        let up = voters.iter().filter(|voter| is_up(**voter)).count();
+        (is_up(leader) && up > voters.len() / 2).then_some((term, leader))
     }
 
-    /// What somebody who cannot serve for want of a leader says: how many of the voting replicas are on nodes that are up.
+    /// Whether a replica's node says that it does not have it, and knows of it as far as this node does.
+    fn is_without(&self, group: GroupId, replica: ReplicaId) -> bool {
+        let version = self.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
+        match self.replica_report(group, replica.0, replica.node()) {
+            Some(report) => ReplicaState::from_code(report.state) == Some(ReplicaState::Lost),
+            None => {
+                let report = self.reports.nodes.get(&replica.node());
+                report.is_some_and(|(report, _)| report.catalogue_version >= version)
+            }
+        }
+    }
+
+    /// What somebody who cannot serve for want of a leader says: how many of the voting replicas are there, on nodes that are up.
     pub(crate) fn no_leader_text(&self, group: GroupId) -> String {
         let voters: Vec<ReplicaId> =
             self.catalogue.as_ref().and_then(|it| it.group(group)).map_or_else(Vec::new, |it| it.voters().collect());
-        let up = voters.iter().filter(|voter| self.was_alive(voter.node())).count();
+        let is_up = |voter: ReplicaId| self.was_alive(voter.node()) && !self.is_without(group, voter);
+        let up = voters.iter().filter(|voter| is_up(**voter)).count();
         format!("no leader: {up} of {} replicas up", voters.len())
     }
 

@@ -335,6 +335,35 @@ fn d3f_a_catalogue_of_another_cluster_ends_the_start_and_removes_nothing() {
     assert_has_row(&mut world, &key);
 }
 
+/// Two of three nodes have lost their storage of one group: all nodes are up, and nobody can lead it.
+#[test]
+fn n7_a_group_whose_majority_is_lost_has_no_leader() {
+    let (mut world, _) = world_with_a_row();
+    let without_leader = |world: &mut World| {
+        let status = world.admin(NodeId(3), "status", &json!({})).unwrap();
+        let leaders = &status["tables"][0]["partitions"];
+        let named: Vec<bool> = (0..2).map(|partition| leaders[partition]["leader"].is_string()).collect();
+        (status["summary"]["without_leader"].as_u64().unwrap(), named)
+    };
+    assert_eq!(without_leader(&mut world), (0, vec![true, true]));
+    for node in [NodeId(1), TWO] {
+        let machine = world.machines.remove(&node).unwrap();
+        let (mut config, disk) = (machine.config.clone(), machine.disk.clone());
+        drop(machine);
+        disk.kill_process();
+        let names = disk.list(Path::new("/data/replicas")).unwrap();
+        let storage = names.iter().find(|name| name.starts_with("1.0-")).unwrap();
+        disk.remove_dir_all(&Path::new("/data/replicas").join(storage)).unwrap();
+        config.seed += 1;
+        world.machines.insert(node, world::start(config, disk, world.now));
+        world.settle(node);
+    }
+    for _ in 0..3 {
+        world.run(MINUTE / 2);
+        assert_eq!(without_leader(&mut world), (1, vec![false, true]));
+    }
+}
+
 /// Every node ends, loses `files` of its data directory and starts again.
 fn restart_all_without(world: &mut World, files: &[&str]) {
     let stopped: Vec<_> = std::mem::take(&mut world.machines).into_values().collect();
