@@ -100,13 +100,24 @@ impl Node {
         let groups: Vec<GroupId> =
             catalogue.groups().map(|(group, _)| group).filter(|group| !catalogue.is_kept(*group)).collect();
         let without_leader = groups.iter().filter(|group| self.confirmed_leader(**group, now).is_none()).count();
+        let in_repair = groups.iter().filter(|group| self.is_in_repair(catalogue, **group, now)).count();
         json!({
             "nodes": self.config.peers.len(),
             "nodes_up": self.alive_nodes(now).len(),
             "partitions": groups.len(),
             "without_leader": without_leader,
+            "in_repair": in_repair,
             "metadata_has_leader": self.confirmed_leader(GroupId::META, now).is_some(),
         })
+    }
+
+    /// Whether a replica of `group` is lost on a node that is up, or its successor does not vote yet.
+    fn is_in_repair(&self, catalogue: &Catalogue, group: GroupId, now: Now) -> bool {
+        let is_bad = |replica: &Replica| {
+            let is_joining = matches!(replica.role, ReplicaRole::Joining { .. });
+            is_joining || (self.is_alive(replica.id.node(), now) && self.is_without(group, replica.id))
+        };
+        catalogue.group(group).is_some_and(|partition| partition.replicas.iter().any(is_bad))
     }
 
     fn table_status(&self, table: &Table, now: Now) -> Value {

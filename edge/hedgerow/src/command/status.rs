@@ -41,6 +41,8 @@ pub(crate) struct Summary {
     nodes_up: u64,
     partitions: u64,
     without_leader: u64,
+    /// Groups with a replica that is lost on a node that is up, or whose successor does not vote yet.
+    in_repair: u64,
     metadata_has_leader: bool,
 }
 
@@ -52,24 +54,27 @@ impl Summary {
 
     /// The state in one line; `full` are the nodes with a disk that takes no more data.
     fn line(&self, full: &[String]) -> String {
-        let Self { nodes, nodes_up, partitions, without_leader, .. } = self;
+        let Self { nodes, nodes_up, partitions, without_leader, in_repair, .. } = self;
         let state = if !self.is_whole() {
             "NOT WHOLE"
         } else if nodes_up < nodes {
             "serving with nodes down"
         } else if !full.is_empty() {
             "serving with full disks"
+        } else if *in_repair > 0 {
+            "serving and repairing"
         } else {
             "healthy"
         };
         let metadata = if self.metadata_has_leader { "" } else { ", the metadata has no leader" };
+        let repair = if *in_repair > 0 { format!(", {in_repair} in repair") } else { String::new() };
         let full = match full {
             [] => String::new(),
             [one] => format!("; disk full on node {one}"),
             several => format!("; disk full on nodes {}", several.join(", ")),
         };
         format!(
-            "{state}: {nodes_up} of {nodes} nodes up, {without_leader} of {partitions} groups without a leader{metadata}{full}"
+            "{state}: {nodes_up} of {nodes} nodes up, {without_leader} of {partitions} groups without a leader{repair}{metadata}{full}"
         )
     }
 }
@@ -398,6 +403,14 @@ mod tests {
             "nodes":[{"node":1,"disks":[{"state":"ok"},{"state":"full"}]},{"node":2,"disks":null}]}"#;
         let text = status_text(&serde_json::from_str(answer).unwrap(), false);
         assert!(text.contains("serving with full disks: 3 of 3") && text.ends_with("; disk full on node 1"), "{text}");
+    }
+
+    #[test]
+    fn n7_a_cluster_in_repair_is_not_called_healthy() {
+        let answer = r#"{"summary":{"nodes":3,"nodes_up":3,"partitions":5,"in_repair":2,"metadata_has_leader":true}}"#;
+        let text = status_text(&serde_json::from_str(answer).unwrap(), false);
+        let line = "serving and repairing: 3 of 3 nodes up, 0 of 5 groups without a leader, 2 in repair";
+        assert_eq!(text.trim_start(), line);
     }
 
     #[test]
