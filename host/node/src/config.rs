@@ -34,6 +34,8 @@ pub const JOINED_MAX: usize = 8;
 pub const JOIN_SEARCH_MAX: usize = 1_024;
 /// Scans that may be open on one node; beyond it the oldest is forgotten and its client starts again from its last row.
 pub const OPEN_SCANS_MAX: usize = 65_536;
+/// Bytes that their bounds and patterns may take; the same beyond it.
+pub const OPEN_SCANS_BYTES_MAX: usize = 64 << 20;
 /// Time after its last use for which a scan is kept (Pegasus' value).
 pub const SCAN_IDLE: Duration = Duration::from_secs(300);
 /// Time a request may wait where its caller named no deadline. Pegasus' Go client sends a wrong one, so that the

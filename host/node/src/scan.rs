@@ -1,8 +1,9 @@
 //! Open scans: what is left of a scan that has more pages, under a number that the client uses up with the next one.
 
-use crate::config::{OPEN_SCANS_MAX, SCAN_IDLE};
+use crate::config::{OPEN_SCANS_BYTES_MAX, OPEN_SCANS_MAX, SCAN_IDLE};
 use crate::outbox::ConnectionId;
-use hedgerow_types::op::Scan;
+use bytes::Bytes;
+use hedgerow_types::op::{Filter, Scan};
 use hedgerow_types::{GroupId, Instant};
 use std::collections::BTreeMap;
 
@@ -10,6 +11,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(crate) struct Scans {
     open: BTreeMap<i64, Open>,
+    /// What they hold.
+    bytes: usize,
     last: i64,
 }
 
@@ -21,20 +24,36 @@ struct Open {
     used: Instant,
 }
 
+impl Open {
+    fn bytes(&self) -> usize {
+        let Scan { start, stop, hash_key_filter, sort_key_filter, .. } = &self.scan;
+        start.len() + stop.len() + hash_key_filter.pattern.len() + sort_key_filter.pattern.len()
+    }
+}
+
 impl Scans {
     /// Numbers begin at a random place, so that one of another node, or of an earlier life, is not taken for ours.
     pub(crate) fn new(random: u64) -> Self {
-        Self { open: BTreeMap::new(), last: ((random >> 2) & !0xffff_ffff) as i64 }
+        Self { last: ((random >> 2) & !0xffff_ffff) as i64, ..Self::default() }
     }
 
     /// Keeps what is left of a scan; its number.
     pub(crate) fn keep(&mut self, scan: Scan, group: GroupId, connection: ConnectionId, now: Instant) -> i64 {
-        if self.open.len() >= OPEN_SCANS_MAX {
-            self.open.pop_first();
-        }
         self.last += 1;
-        self.open.insert(self.last, Open { scan, group, connection, used: now });
+        self.insert(self.last, Open { scan: apart(&scan), group, connection, used: now });
+        while (self.open.len() > OPEN_SCANS_MAX || self.bytes > OPEN_SCANS_BYTES_MAX)
+            && let Some((_, oldest)) = self.open.pop_first()
+        {
+            self.bytes -= oldest.bytes();
+        }
         self.last
+    }
+
+    fn insert(&mut self, number: i64, open: Open) {
+        self.bytes += open.bytes();
+        if let Some(former) = self.open.insert(number, open) {
+            self.bytes -= former.bytes();
+        }
     }
 
     /// Takes the scan out, if it belongs to `group`.
@@ -42,12 +61,14 @@ impl Scans {
         if self.open.get(&number)?.group != group {
             return None;
         }
-        self.open.remove(&number).map(|open| open.scan)
+        let open = self.open.remove(&number)?;
+        self.bytes -= open.bytes();
+        Some(open.scan)
     }
 
     /// Puts a scan back that was taken out and not read.
     pub(crate) fn put_back(&mut self, number: i64, scan: Scan, group: GroupId, connection: ConnectionId, now: Instant) {
-        self.open.insert(number, Open { scan, group, connection, used: now });
+        self.insert(number, Open { scan, group, connection, used: now });
     }
 
     pub(crate) fn forget_idle(&mut self, now: Instant) {
@@ -56,11 +77,83 @@ impl Scans {
             if now.since(first.get().used) < SCAN_IDLE {
                 return;
             }
-            first.remove();
+            self.bytes -= first.remove().bytes();
         }
     }
 
     pub(crate) fn forget_connection(&mut self, connection: ConnectionId) {
-        self.open.retain(|_, open| open.connection != connection);
+        let bytes = &mut self.bytes;
+        self.open.retain(|_, open| {
+            let is_gone = open.connection == connection;
+            *bytes -= if is_gone { open.bytes() } else { 0 };
+            !is_gone
+        });
+    }
+}
+
+/// The scan with bytes of its own: what came with a request keeps the whole request in memory.
+fn apart(scan: &Scan) -> Scan {
+    let own = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
+    let filter = |it: &Filter| Filter { pattern: own(&it.pattern), ..it.clone() };
+    Scan {
+        start: own(&scan.start),
+        stop: own(&scan.stop),
+        hash_key_filter: filter(&scan.hash_key_filter),
+        sort_key_filter: filter(&scan.sort_key_filter),
+        ..scan.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: GroupId = GroupId::META;
+    const CONNECTION: ConnectionId = ConnectionId(1);
+
+    fn scan(stop: Bytes) -> Scan {
+        Scan {
+            start: Bytes::new(),
+            start_inclusive: true,
+            stop,
+            stop_inclusive: false,
+            is_hash_table: false,
+            hash_key_filter: Filter::default(),
+            sort_key_filter: Filter::default(),
+            rows_max: 1,
+            no_value: false,
+            return_expire: false,
+            only_count: false,
+        }
+    }
+
+    #[test]
+    fn n4a_an_open_scan_does_not_keep_its_request() {
+        let mut scans = Scans::new(7);
+        let request = Bytes::from(vec![1; 1 << 20]);
+        let number = scans.keep(scan(request.slice(..10)), GROUP, CONNECTION, Instant(0));
+        assert!(request.is_unique());
+        assert_eq!(scans.take(number, GROUP), Some(scan(request.slice(..10))));
+    }
+
+    #[test]
+    fn n4a_what_open_scans_hold_has_a_bound_and_the_oldest_go_first() {
+        let mut scans = Scans::new(7);
+        let large = |scans: &mut Scans| {
+            scans.keep(scan(vec![1; OPEN_SCANS_BYTES_MAX / 4].into()), GROUP, CONNECTION, Instant(0))
+        };
+        let numbers: Vec<i64> = (0..6).map(|_| large(&mut scans)).collect();
+        let is_open = |scans: &Scans, number: &i64| scans.open.contains_key(number);
+        assert_eq!(
+            numbers.iter().map(|number| is_open(&scans, number)).collect::<Vec<_>>(),
+            [false, false, true, true, true, true]
+        );
+        let taken = scans.take(numbers[2], GROUP).unwrap();
+        scans.put_back(numbers[2], taken, GROUP, CONNECTION, Instant(0));
+        assert_eq!(scans.bytes, OPEN_SCANS_BYTES_MAX);
+        scans.forget_connection(CONNECTION);
+        large(&mut scans);
+        scans.forget_idle(Instant(0) + SCAN_IDLE);
+        assert_eq!((scans.bytes, scans.open.len()), (0, 0));
     }
 }
