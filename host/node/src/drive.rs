@@ -83,6 +83,7 @@ impl Node {
     fn handle_role(&mut self, group: GroupId, change: RoleChange, now: Now) {
         let Some(replica) = self.running(group) else { return };
         replica.led_since = change.leader.map(|_| now.instant);
+        replica.sending.end_transfers();
         tracing::debug!(%group, role = ?change.role, term = change.term, leader = ?change.leader, "role");
         // Whoever leads next decides what becomes of these writes; their callers may ask there with the same number.
         let writes = if change.role == Role::Leader { Default::default() } else { std::mem::take(&mut replica.writes) };

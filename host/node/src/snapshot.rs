@@ -26,7 +26,7 @@ use crate::peer::{Frame, SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotPro
 use crate::replica::{Hosted, checkpoint_directory, incoming_directory};
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::{Now, OpenMode};
-use hedgerow_replication::{SnapshotMeta, SnapshotSend};
+use hedgerow_replication::{Message, SnapshotMeta, SnapshotSend};
 use hedgerow_storage::FailureKind;
 use hedgerow_types::{GroupId, Index, Instant, ReplicaId};
 use std::collections::{BTreeMap, VecDeque};
@@ -69,6 +69,12 @@ pub(crate) struct Sending {
 impl Sending {
     pub(crate) fn note_making(&mut self, from: Index) {
         self.making = Some(from);
+    }
+
+    /// The replica leads no longer, or in another term: nobody takes what it began to send. Whoever leads sends its own, and two
+    /// that send at the same time would have the receiver begin anew with each of their words.
+    pub(crate) fn end_transfers(&mut self) {
+        self.transfers.clear();
     }
 
     fn is_busy(&self) -> bool {
@@ -472,11 +478,18 @@ impl Node {
         if replica.storage.is_none() || replica.group.is_taking_snapshot() {
             return;
         }
+        // Of a leader that is none any more and does not know it yet.
+        let term = Message::decode(begin.message.clone()).map_or(0, |message| message.term());
+        if term < replica.group.term() {
+            return;
+        }
         let log = replica.log;
         if let Some(receiving) = &mut replica.receiving
             && receiving.id == begin.id
         {
             receiving.last_heard = now.instant;
+            // The same leader's in a later term, perhaps.
+            receiving.message = begin.message;
             let is_being_verified = receiving.file >= receiving.files.len() && !receiving.is_verified;
             // The sender says this once it has heard nothing for a while: what it sent may be lost.
             if !is_being_verified && receiving.is_writing {

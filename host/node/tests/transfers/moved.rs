@@ -86,6 +86,30 @@ fn m2_a_broken_connection_costs_no_second_checkpoint() {
     assert!(stage.checkpoints() <= before + 3, "{}", stage.checkpoints() - before);
 }
 
+/// The preferred leader takes over while the one before sends a checkpoint, which goes on running: the new one's arrives.
+#[test]
+fn m2_a_leader_that_moves_during_a_transfer_does_not_keep_it_from_ending() {
+    let mut stage = Stage::new(|config| config.snapshot_bytes_per_second = 128 << 10);
+    for number in 0..160 {
+        let key = Key::new(stage.key.table, 2, &format!("key{number}"));
+        let leader = stage.world.replicas(key.partition).leader;
+        stage.world.write(&key, leader, &"v".repeat(64_000));
+    }
+    let (preferred, partition) = (stage.leader, stage.key.partition);
+    stage.world.restart(preferred);
+    stage.world.run_until(60 * SECOND, |world| world.replicas(partition).leader != preferred);
+    let before = stage.world.replicas(partition).leader;
+    stage.followers.retain(|follower| *follower != before);
+    stage.wipe();
+    let mut was_moving = false;
+    stage.world.run_until(60 * SECOND, |world| {
+        was_moving |= transfers(world, before).iter().any(|it| it["bytes_done"].as_u64() > Some(0));
+        world.replicas(partition).leader == preferred
+    });
+    assert!(was_moving && !stage.is_whole(preferred), "the leader did not move in the middle");
+    stage.run_until_whole(preferred, 180);
+}
+
 #[test]
 fn m2_pieces_that_cannot_be_are_dropped() {
     let mut stage = Stage::new(|_| {});
