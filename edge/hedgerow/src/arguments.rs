@@ -57,7 +57,7 @@ pub(crate) enum Command {
 /// Commands that talk to a cluster.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClientCommand {
-    /// Create, drop, list, describe tables; set their options.
+    /// Create, drop, recall, list, describe tables; set their options.
     Table {
         #[command(subcommand)]
         command: TableCommand,

@@ -352,7 +352,7 @@ fn sort_out(
                 Some("nothing is mounted there, and it was a mount point before".to_owned())
             }
             Look::Absent if had_all => Some(
-                "it is not there, and the node had it before: mount it, or make an empty directory in its place"
+                "it is not there, and the node had it before: mount it, or make an empty directory in its place, and start the node again"
                     .to_owned(),
             ),
             Look::Empty | Look::Absent => None,

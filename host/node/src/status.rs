@@ -7,6 +7,9 @@ use hedgerow_placement::{Catalogue, Replica, ReplicaRole, Table, TableKind, Tabl
 use hedgerow_types::{GroupId, Refusal, ReplicaId, Term};
 use serde_json::{Value, json};
 
+/// Bytes per second below which a transfer stands still, so that nobody knows how long it takes.
+const STANDSTILL: u64 = 1 << 10;
+
 impl Node {
     pub(crate) fn status(&self, command: &str, argument: &str, now: Now) -> Result<Value, Refusal> {
         let catalogue =
@@ -186,7 +189,8 @@ impl Node {
                 "bytes_total": transfer.bytes_total,
                 "bytes_per_second": transfer.bytes_per_second,
                 "seconds_left": transfer.bytes_total.saturating_sub(transfer.bytes_done)
-                    .checked_div(transfer.bytes_per_second),
+                    .checked_div(transfer.bytes_per_second)
+                    .filter(|_| transfer.bytes_per_second >= STANDSTILL),
             })),
             "staleness_ms": report.and_then(|report| report.staleness_ms),
             "state": state,
