@@ -49,4 +49,10 @@ pub const SEEDS: &[u64] = &[
     // A replica that ran again after its directory had failed was removed for its successor while its group had no majority
     // without it: `m3_replicas_that_are_back_` in hedgerow-node.
     2_229_780_682,
+    // A follower that became leader with a read was judged by what followers owe: `a_linearizable_read_begins_again_` in
+    // `answers.rs`.
+    4_000_009_975,
+    // A slow node handed over what it led to one that it had not sent the whole log: the script `r15_what_is_not_sent_` of
+    // hedgerow-replication.
+    4_000_056_515,
 ];

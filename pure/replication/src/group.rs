@@ -20,7 +20,7 @@ use hedgerow_types::log::{Entry, EntryKind, HardState, LogPosition};
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Index, Instant, ReplicaId, Term};
 use raft::eraftpb::{self, MessageType};
-use raft::{ProgressState, RawNode, SnapshotStatus, StateRole};
+use raft::{Progress, ProgressState, RawNode, SnapshotStatus, StateRole};
 
 /// Most ticks that one call of [`Group::handle_tick`] makes up for: after a pause the past does not happen all at once.
 const TICKS_PER_CALL_MAX: u32 = 2;
@@ -334,13 +334,16 @@ impl Group {
     }
 
     /// Like [`Group::transfer_leader`], but `to` is asked to campaign at once and not only when it is known to have the whole
-    /// log: what it lacks is on its way before the request. For a leader whose every message is late. If something on the
-    /// way is lost, `to` is not elected, and nothing worse.
+    /// log, if what it lacks is on its way before the request. For a leader whose every message is late. If something on the
+    /// way is lost, `to` is not elected, and the group has no leader for an election timeout or, where those that have its whole log are
+    /// reluctant, for several.
     pub fn transfer_leader_at_once(&mut self, to: ReplicaId, now: Instant) -> Result<(), ProposeError> {
         self.transfer_leader(to, now)?;
+        let last = self.last_index();
+        // With the whole log it was asked already. While the leader is only finding out what it has, the rest is not on its way.
+        let is_sent = |progress: &Progress| progress.state == ProgressState::Replicate && progress.next_idx > last;
         let progress = self.core.raft.prs().get(to.0);
-        // With the whole log it was asked already.
-        if progress.is_some_and(|progress| progress.matched != self.last_index()) {
+        if progress.is_some_and(|progress| progress.matched != last && is_sent(progress)) {
             self.core.raft.send_timeout_now(to.0);
         }
         Ok(())

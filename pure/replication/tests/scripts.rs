@@ -442,6 +442,7 @@ scripts! {
     c18_before_the_first_snapshot,
     r15_a_late_leader_hands_over,
     r15_a_reluctant_replica_waits,
+    r15_what_is_not_sent_is_waited_for,
     clock_rate_at_the_bound,
     commit_carried_forward,
     first_commit_between_reads,
