@@ -68,6 +68,8 @@ struct Owed {
     limit: Option<Duration>,
     /// Whether it begins again with another leader.
     begins_again: bool,
+    /// Whether the replica leads and the limit is not for leaders, who wait for their majority as long as the caller does.
+    is_unlimited: bool,
     what: ReadLevel,
     /// Whether no answer but a refusal is right.
     is_misplaced: bool,
@@ -77,7 +79,8 @@ struct Owed {
 
 impl Owed {
     fn due(&self) -> Instant {
-        self.limit.map_or(self.deadline, |limit| self.deadline.min(self.since + limit)) + LATE_MAX
+        let limit = self.limit.filter(|_| !self.is_unlimited);
+        limit.map_or(self.deadline, |limit| self.deadline.min(self.since + limit)) + LATE_MAX
     }
 }
 
@@ -125,17 +128,28 @@ impl Answers {
         let wait = self.refusal / 2;
         let limit = match what {
             _ if class == Class::Write => None,
-            ReadLevel::Linearizable => (!leads).then_some(wait * 3),
+            ReadLevel::Linearizable => Some(wait * 3),
             ReadLevel::Session | ReadLevel::Eventual => Some(wait),
             ReadLevel::Bounded(bound) if has_token => Some(wait + bound.min(wait)),
             ReadLevel::Bounded(bound) => Some(bound.min(wait)),
         };
         let begins_again = what == ReadLevel::Linearizable;
+        let is_unlimited = begins_again && leads;
         let is_misplaced = !leads && class == Class::Read && !self.may_follow(header);
         let name = header.extension.as_ref().and_then(|it| Some((it.client_id?, it.request_id?, it.attempt?)));
         let deadline = now + patience;
-        let owed =
-            Owed { group, deadline, since: now, is_queued: false, limit, begins_again, what, is_misplaced, name };
+        let owed = Owed {
+            group,
+            deadline,
+            since: now,
+            is_queued: false,
+            limit,
+            begins_again,
+            is_unlimited,
+            what,
+            is_misplaced,
+            name,
+        };
         self.lines.insert(line);
         self.owed.insert((line, request.sequence_id), owed);
     }
@@ -237,7 +251,7 @@ impl Answers {
         for (group, leadership) in leaderships {
             if self.leaderships.insert(group, leadership) != Some(leadership) {
                 let again = self.owed.values_mut().filter(|owed| owed.begins_again && owed.group == group);
-                again.for_each(|owed| owed.since = now);
+                again.for_each(|owed| (owed.since, owed.is_unlimited) = (now, leadership.1 == Role::Leader));
             }
         }
     }
@@ -455,5 +469,11 @@ mod tests {
         answers.note_leaderships(at(500), follows(4));
         assert_eq!(answers.check(at(1_100)), Ok(()));
         assert!(answers.check(at(1_103)).is_err());
+        // A leader waits for its majority as long as the caller does.
+        answers.note_leaderships(at(600), std::iter::once((group, (5, Role::Leader, None))));
+        assert_eq!(answers.check(at(8_000)), Ok(()));
+        answers.note_leaderships(at(8_000), follows(6));
+        assert_eq!(answers.check(at(8_600)), Ok(()));
+        assert!(answers.check(at(8_603)).is_err());
     }
 }
