@@ -232,10 +232,14 @@ pub struct Report {
 }
 
 impl Report {
-    /// What it says of its replica of `group`. Reports are in the order of the groups.
+    /// What it says of its replica of `group`.
     pub(crate) fn replica_of(&self, group: GroupId) -> Option<&ReplicaReport> {
-        let place = self.replicas.binary_search_by_key(&group.to_u64(), |replica| replica.group);
-        place.ok().map(|place| &self.replicas[place])
+        self.place_of(group.to_u64()).ok().map(|place| &self.replicas[place])
+    }
+
+    /// Where its replica of `group` stands, or should: reports are in the order of the groups.
+    pub(crate) fn place_of(&self, group: u64) -> Result<usize, usize> {
+        self.replicas.binary_search_by_key(&group, |replica| replica.group)
     }
 
     /// Whether `replica` takes part in its group there.

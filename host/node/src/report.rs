@@ -96,8 +96,7 @@ impl Node {
             *heard = now.instant;
             known.address.clone_from(&report.address);
             for news in report.replicas {
-                // As `Report::replica_of` wants it.
-                match known.replicas.binary_search_by_key(&news.group, |old| old.group) {
+                match known.place_of(news.group) {
                     Ok(place) => known.replicas[place] = news,
                     Err(place) => known.replicas.insert(place, news),
                 }

@@ -56,14 +56,19 @@ fn m2_few_checkpoints_are_on_their_way_at_a_time_and_the_status_tells_how_far() 
     panic!("not whole: {:#?}", world.admin(NodeId(1), "status", &json!({})));
 }
 
-#[test]
-fn m2_a_broken_connection_costs_no_second_checkpoint() {
-    let mut stage = Stage::new(|config| config.snapshot_bytes_per_second = 1 << 20);
+/// Writes 10 MB into both partitions.
+fn fill(stage: &mut Stage) {
     for number in 0..160 {
         let key = Key::new(stage.key.table, 2, &format!("key{number}"));
         let leader = stage.world.replicas(key.partition).leader;
         stage.world.write(&key, leader, &"v".repeat(64_000));
     }
+}
+
+#[test]
+fn m2_a_broken_connection_costs_no_second_checkpoint() {
+    let mut stage = Stage::new(|config| config.snapshot_bytes_per_second = 1 << 20);
+    fill(&mut stage);
     let before = stage.checkpoints();
     let wiped = stage.wipe();
     let mut cuts = 0;
@@ -90,11 +95,7 @@ fn m2_a_broken_connection_costs_no_second_checkpoint() {
 #[test]
 fn m2_a_leader_that_moves_during_a_transfer_does_not_keep_it_from_ending() {
     let mut stage = Stage::new(|config| config.snapshot_bytes_per_second = 128 << 10);
-    for number in 0..160 {
-        let key = Key::new(stage.key.table, 2, &format!("key{number}"));
-        let leader = stage.world.replicas(key.partition).leader;
-        stage.world.write(&key, leader, &"v".repeat(64_000));
-    }
+    fill(&mut stage);
     let (preferred, partition) = (stage.leader, stage.key.partition);
     stage.world.restart(preferred);
     stage.world.run_until(60 * SECOND, |world| world.replicas(partition).leader != preferred);
@@ -168,11 +169,7 @@ fn m2_a_checkpoint_that_does_not_fit_waits_for_room() {
         config.wal.segments_max = 3;
         config.free_disk_min = Some(3 * MIB);
     });
-    for number in 0..160 {
-        let key = Key::new(stage.key.table, 2, &format!("key{number}"));
-        let leader = stage.world.replicas(key.partition).leader;
-        stage.world.write(&key, leader, &"v".repeat(64_000));
-    }
+    fill(&mut stage);
     let wiped = stage.wipe();
     let disk = stage.world.machines[&wiped].disk.clone();
     disk.set_capacity(Some(7 * MIB));
