@@ -4,12 +4,16 @@
 //! seen since it started, or than what the catalogue says, or that is a second one beside a process that is there, is told
 //! so and closed: what it says counts nowhere. Whoever is refused by enough nodes stops.
 //!
+//! The greeting also tells how far the logs were when the process started, and pulses how far they are since. A process
+//! whose logs begin before what another one has told has forgotten something, however often its data was started.
+//!
 //! Only hosts that have connections use this: where there are none, as in the simulation, no life is ever told.
 
 use crate::node::Node;
-use crate::peer::Refused;
+use crate::peer::{Greeting, Refused};
 use hedgerow_placement::{Catalogue, Life, RETIRED_MAX, Verdict, judge};
 use hedgerow_types::{Incarnation, Instant, NodeId};
+use hedgerow_wal::Log;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -35,6 +39,8 @@ pub(crate) enum RefusedFor {
     Beside = 4,
     /// It is another cluster's.
     Stranger = 5,
+    /// Its logs hold less than was durable there.
+    Forgot = 6,
 }
 
 /// The processes of all nodes, as far as they are known.
@@ -42,6 +48,10 @@ pub(crate) enum RefusedFor {
 pub(crate) struct Lives {
     /// This process, once it is to be told to others.
     own: Option<Life>,
+    /// How far each log of this node is: the number of the batch after the last durable one.
+    logs: Vec<u64>,
+    /// How far they were when this process started, together.
+    begun: u64,
     /// The newest process of each other node.
     others: BTreeMap<NodeId, Seen>,
     /// The nodes that refuse this process.
@@ -53,6 +63,8 @@ pub(crate) struct Lives {
 #[derive(Debug)]
 struct Seen {
     life: Life,
+    /// How far the logs of this incarnation were when that was told last.
+    logged: u64,
     connections: usize,
     /// By this node's ticks, so that a pause of its own is no silence of others.
     heard: Instant,
@@ -80,17 +92,28 @@ impl Lives {
         }
     }
 
-    fn meet(&mut self, node: NodeId, said: Life, catalogue: Option<&Catalogue>, now: Instant) -> Result<(), Refused> {
+    fn meet(
+        &mut self,
+        node: NodeId,
+        said: Life,
+        logged: u64,
+        catalogue: Option<&Catalogue>,
+        now: Instant,
+    ) -> Result<(), Refused> {
         self.judge(node, said, catalogue, now)?;
-        let fresh = || Seen { life: said, connections: 0, heard: now, retired: Vec::new() };
+        let fresh = || Seen { life: said, logged, connections: 0, heard: now, retired: Vec::new() };
         let seen = self.others.entry(node).or_insert_with(fresh);
         if seen.life != said {
-            if seen.life.incarnation != said.incarnation {
+            if seen.life.incarnation == said.incarnation {
+                if logged < seen.logged {
+                    return Err(refused(RefusedFor::Forgot, seen.logged));
+                }
+            } else {
                 seen.retired.push(seen.life.incarnation);
                 let surplus = seen.retired.len().saturating_sub(RETIRED_MAX);
                 seen.retired.drain(..surplus);
             }
-            (seen.life, seen.connections) = (said, 0);
+            (seen.life, seen.logged, seen.connections) = (said, logged, 0);
         }
         seen.connections += 1;
         seen.heard = now;
@@ -105,6 +128,13 @@ impl Lives {
                 Ok(())
             }
             Some(_) | None => Err(refused(RefusedFor::Second, 0)),
+        }
+    }
+
+    /// What `node`, which is listened to, says of its logs.
+    pub(crate) fn note_logged(&mut self, node: NodeId, logged: u64) {
+        if let Some(seen) = self.others.get_mut(&node) {
+            seen.logged = seen.logged.max(logged);
         }
     }
 
@@ -166,10 +196,33 @@ impl Node {
         self.check_own_life();
     }
 
-    /// What to greet others with.
-    pub(crate) fn own_life(&self) -> Life {
+    /// What the node's logs hold when it starts, before anything is written.
+    pub(crate) fn begin_logs(&mut self, logs: &[Log]) {
+        self.lives.logs = logs.iter().map(Log::synced).collect();
+        self.lives.begun = self.lives.logs.iter().sum();
+    }
+
+    /// Log `log` is durable up to batch `synced`, exclusive.
+    pub(crate) fn note_synced(&mut self, log: usize, synced: u64) {
+        if let Some(known) = self.lives.logs.get_mut(log) {
+            *known = synced;
+        }
+    }
+
+    /// How far the logs are now.
+    pub(crate) fn logged(&self) -> u64 {
+        self.lives.logs.iter().sum()
+    }
+
+    fn own_life(&self) -> Life {
         let unknown = Life { incarnation: self.identity.incarnation(), boot: 0, start: 0 };
         self.lives.own.unwrap_or(unknown)
+    }
+
+    /// What to greet others with.
+    pub(crate) fn greeting(&self) -> Greeting {
+        let (node, cluster) = (self.config.node.0, self.identity.cluster);
+        Greeting { node, cluster, life: self.own_life(), logged: self.lives.begun }
     }
 
     /// The life of `node` as the catalogue is to have it; `None` if it was not told.
@@ -179,9 +232,10 @@ impl Node {
         life.filter(|life| life.incarnation == incarnation)
     }
 
-    /// A connection of `from` has begun. Each one that is accepted ends with [`Node::part`].
-    pub(crate) fn meet(&mut self, from: NodeId, life: Life) -> Result<(), Refused> {
-        let met = self.lives.meet(from, life, self.catalogue.as_ref(), self.last_tick);
+    /// A connection of `from` has begun, whose logs were at `logged` when it started. Each one that is accepted ends with
+    /// [`Node::part`].
+    pub(crate) fn meet(&mut self, from: NodeId, life: Life, logged: u64) -> Result<(), Refused> {
+        let met = self.lives.meet(from, life, logged, self.catalogue.as_ref(), self.last_tick);
         met.map_err(|refused| {
             if self.lives.told.insert(from, life) != Some(life) {
                 let (boot, known, reason) = (life.boot, refused.known, refused.reason);
@@ -245,6 +299,12 @@ impl Node {
         } else if refused.reason == RefusedFor::Retired as u32 {
             format!(
                 "the data in {data} is from before node {node} lost data and began anew: it was put back from a copy; {remedy}"
+            )
+        } else if refused.reason == RefusedFor::Forgot as u32 {
+            format!(
+                "the logs in {data} hold less than node {node} has told the cluster (batch {}, known {known}): they were put \
+                 back from a copy, or have lost their end; {remedy}",
+                self.lives.begun
             )
         } else {
             format!(

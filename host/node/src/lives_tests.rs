@@ -21,41 +21,61 @@ fn why(result: Result<(), Refused>) -> Option<(u32, u64)> {
 fn d7_a_restart_gets_in_at_once_and_what_was_before_does_not() {
     let mut lives = Lives::default();
     let (old, new) = (life(1, 7, 70), life(1, 8, 80));
-    assert_eq!(lives.meet(NODE, old, None, at(0)), Ok(()));
-    assert_eq!(lives.meet(NODE, old, None, at(0)), Ok(()));
+    assert_eq!(lives.meet(NODE, old, 0, None, at(0)), Ok(()));
+    assert_eq!(lives.meet(NODE, old, 0, None, at(0)), Ok(()));
     lives.part(NODE, old);
-    assert_eq!(why(lives.meet(NODE, new, None, at(10))), Some((RefusedFor::Beside as u32, 7)));
+    assert_eq!(why(lives.meet(NODE, new, 0, None, at(10))), Some((RefusedFor::Beside as u32, 7)));
     lives.part(NODE, old);
-    assert_eq!(lives.meet(NODE, new, None, at(20)), Ok(()));
+    assert_eq!(lives.meet(NODE, new, 0, None, at(20)), Ok(()));
     assert_eq!(lives.hear(NODE, new, None, at(30)), Ok(()));
-    assert_eq!(why(lives.meet(NODE, old, None, at(30))), Some((RefusedFor::Older as u32, 8)));
-    assert_eq!(why(lives.meet(NODE, life(1, 8, 81), None, at(30))), Some((RefusedFor::Second as u32, 0)));
+    assert_eq!(why(lives.meet(NODE, old, 0, None, at(30))), Some((RefusedFor::Older as u32, 8)));
+    assert_eq!(why(lives.meet(NODE, life(1, 8, 81), 0, None, at(30))), Some((RefusedFor::Second as u32, 0)));
 }
 
 #[test]
 fn d7_whoever_is_silent_gives_way_and_is_not_heard_again() {
     let mut lives = Lives::default();
     let (old, new) = (life(1, 7, 70), life(1, 8, 80));
-    assert_eq!(lives.meet(NODE, old, None, at(0)), Ok(()));
+    assert_eq!(lives.meet(NODE, old, 0, None, at(0)), Ok(()));
     assert_eq!(lives.hear(NODE, old, None, at(1_000)), Ok(()));
-    assert_eq!(why(lives.meet(NODE, new, None, at(2_999))), Some((RefusedFor::Beside as u32, 7)));
-    assert_eq!(lives.meet(NODE, new, None, at(3_000)), Ok(()));
+    assert_eq!(why(lives.meet(NODE, new, 0, None, at(2_999))), Some((RefusedFor::Beside as u32, 7)));
+    assert_eq!(lives.meet(NODE, new, 0, None, at(3_000)), Ok(()));
     assert_eq!(why(lives.hear(NODE, old, None, at(3_001))), Some((RefusedFor::Older as u32, 8)));
     // The old process's connection ends; that of the new one counts on.
     lives.part(NODE, old);
-    assert_eq!(why(lives.meet(NODE, life(1, 9, 90), None, at(3_002))), Some((RefusedFor::Beside as u32, 8)));
+    assert_eq!(why(lives.meet(NODE, life(1, 9, 90), 0, None, at(3_002))), Some((RefusedFor::Beside as u32, 8)));
+}
+
+#[test]
+fn d7_a_process_whose_logs_have_forgotten_something_does_not_get_in() {
+    let mut lives = Lives::default();
+    let (old, new) = (life(1, 7, 70), life(1, 8, 80));
+    assert_eq!(lives.meet(NODE, old, 100, None, at(0)), Ok(()));
+    assert_eq!(lives.meet(NODE, old, 100, None, at(0)), Ok(()));
+    lives.note_logged(NODE, 130);
+    lives.note_logged(NODE, 120);
+    lives.part(NODE, old);
+    assert_eq!(lives.meet(NODE, old, 100, None, at(1)), Ok(()), "another connection of the same process");
+    [old, old].iter().for_each(|life| lives.part(NODE, *life));
+    assert_eq!(why(lives.meet(NODE, new, 129, None, at(2))), Some((RefusedFor::Forgot as u32, 130)));
+    assert_eq!(lives.hear(NODE, old, None, at(3)), Ok(()), "it changes nothing");
+    assert_eq!(lives.meet(NODE, life(1, 8, 81), 130, None, at(4)), Ok(()), "the node's own data");
+    assert_eq!(why(lives.meet(NODE, new, 129, None, at(5))), Some((RefusedFor::Second as u32, 0)));
+    // What has begun anew is not compared with what was before.
+    lives.part(NODE, life(1, 8, 81));
+    assert_eq!(lives.meet(NODE, life(2, 1, 10), 1, None, at(6)), Ok(()));
 }
 
 #[test]
 fn d7_an_incarnation_that_ended_does_not_come_back() {
     let mut lives = Lives::default();
     let (old, new) = (life(1, 7, 70), life(2, 1, 10));
-    assert_eq!(lives.meet(NODE, old, None, at(0)), Ok(()));
-    assert_eq!(why(lives.meet(NODE, new, None, at(1))), Some((RefusedFor::Beside as u32, 7)));
+    assert_eq!(lives.meet(NODE, old, 0, None, at(0)), Ok(()));
+    assert_eq!(why(lives.meet(NODE, new, 0, None, at(1))), Some((RefusedFor::Beside as u32, 7)));
     lives.part(NODE, old);
-    assert_eq!(lives.meet(NODE, new, None, at(2)), Ok(()));
+    assert_eq!(lives.meet(NODE, new, 0, None, at(2)), Ok(()));
     lives.part(NODE, new);
-    assert_eq!(why(lives.meet(NODE, life(1, 8, 80), None, at(9_000))), Some((RefusedFor::Retired as u32, 0)));
+    assert_eq!(why(lives.meet(NODE, life(1, 8, 80), 0, None, at(9_000))), Some((RefusedFor::Retired as u32, 0)));
 }
 
 #[test]
@@ -63,7 +83,7 @@ fn d7_the_catalogue_counts_for_a_node_that_has_seen_nothing() {
     let entry = NodeEntry { boot: 7, start: 70, ..NodeEntry::new("n:2", Incarnation(1)) };
     let catalogue = Catalogue::bootstrap(9, &[(NODE, entry)], &[NODE]).expect("a catalogue");
     let mut lives = Lives::default();
-    let mut meet = |said| why(lives.meet(NODE, said, Some(&catalogue), at(0)));
+    let mut meet = |said| why(lives.meet(NODE, said, 0, Some(&catalogue), at(0)));
     assert_eq!(meet(life(1, 6, 60)), Some((RefusedFor::Older as u32, 7)));
     assert_eq!(meet(life(1, 7, 71)), Some((RefusedFor::Second as u32, 0)));
     assert_eq!(meet(life(1, 7, 70)), None);
@@ -72,7 +92,7 @@ fn d7_the_catalogue_counts_for_a_node_that_has_seen_nothing() {
 #[test]
 fn d7_a_catalogue_that_knows_a_later_process_ends_the_connection_of_the_earlier() {
     let mut lives = Lives::default();
-    assert_eq!(lives.meet(NODE, life(1, 7, 70), None, at(0)), Ok(()));
+    assert_eq!(lives.meet(NODE, life(1, 7, 70), 0, None, at(0)), Ok(()));
     let entry = NodeEntry { boot: 8, start: 80, ..NodeEntry::new("n:2", Incarnation(1)) };
     let catalogue = Catalogue::bootstrap(9, &[(NODE, entry)], &[NODE]).expect("a catalogue");
     let heard = lives.hear(NODE, life(1, 7, 70), Some(&catalogue), at(1));

@@ -259,7 +259,8 @@ impl Node {
     pub fn handle_round(&mut self, log: usize, round: Round, now: Now) {
         let now = self.agreed(now);
         match round {
-            Round::Done { tickets } => {
+            Round::Done { tickets, synced } => {
+                self.note_synced(log, synced);
                 if self.log_writes.begun.insert(log) {
                     // Before anything that it makes durable is acknowledged.
                     self.note_log_begun(log);

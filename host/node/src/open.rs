@@ -224,6 +224,7 @@ impl Node {
             last_tick: now.instant,
             retained_at: now.instant,
         };
+        node.begin_logs(&logs);
         let now = node.judge_clock(now);
         // Replicas start with the tables known, and tables are acted on with the replicas there.
         node.catalogue = catalogue.clone();

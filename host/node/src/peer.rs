@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// The first bytes of a connection between nodes; the byte after them is the version.
 pub const MAGIC: [u8; 4] = *b"HGRW";
 /// Version of everything in this file, and of the entries that are replicated.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 /// Largest frame, bytes: an entry of the largest write with room for its neighbours, or a snapshot chunk.
 pub const FRAME_SIZE_MAX: usize = 32 << 20;
 /// Bytes of a frame before its kind.
@@ -75,10 +75,10 @@ pub enum Frame {
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Refused {
     /// 1 = a process that was started later is known, 2 = another one has used its count, 3 = its data is from before the
-    /// node began anew, 4 = another process is there, 5 = it is another cluster's.
+    /// node began anew, 4 = another process is there, 5 = it is another cluster's, 6 = its logs have forgotten something.
     #[prost(uint32, tag = "1")]
     pub reason: u32,
-    /// The count of the process that is known, where the reason is 1 or 4.
+    /// The count of the process that is known, where the reason is 1 or 4; how far its logs were, where it is 6.
     #[prost(uint64, tag = "2")]
     pub known: u64,
     /// Whether the sender leads the metadata.
@@ -146,6 +146,9 @@ pub struct Pulse {
     /// What the sender's wall clock shows, microseconds since 1970, however wrong; 0 = not told.
     #[prost(uint64, tag = "6")]
     pub unix_micros: u64,
+    /// How far the sender's logs are, as in [`Greeting::logged`], but now; 0 = not told.
+    #[prost(uint64, tag = "7")]
+    pub logged: u64,
 }
 
 /// What a node measured of one node.
@@ -639,20 +642,23 @@ pub struct Greeting {
     pub cluster: u64,
     /// Which of its processes it is.
     pub life: Life,
+    /// How far its logs were when it started: the numbers of the batches that are durable, added up.
+    pub logged: u64,
 }
 
 /// Bytes of a [`Greeting`].
-pub const GREETING_SIZE: usize = 39;
+pub const GREETING_SIZE: usize = 47;
 
 impl Greeting {
-    /// `magic | u8 version | u16 LE node | u64 LE cluster | u64 LE incarnation | u64 LE boot | u64 LE start`.
+    /// `magic | u8 version | u16 LE node | u64 LE cluster | u64 LE incarnation | u64 LE boot | u64 LE start |
+    /// u64 LE logged`.
     pub fn encode(&self) -> [u8; GREETING_SIZE] {
         let mut out = [0; GREETING_SIZE];
         out[..4].copy_from_slice(&MAGIC);
         out[4] = VERSION;
         let mut rest = &mut out[5..];
         rest.put_u16_le(self.node);
-        for number in [self.cluster, self.life.incarnation.0, self.life.boot, self.life.start] {
+        for number in [self.cluster, self.life.incarnation.0, self.life.boot, self.life.start, self.logged] {
             rest.put_u64_le(number);
         }
         out
@@ -666,7 +672,7 @@ impl Greeting {
         let mut rest = &bytes[5..];
         let (node, cluster) = (rest.get_u16_le(), rest.get_u64_le());
         let (incarnation, boot, start) = (Incarnation(rest.get_u64_le()), rest.get_u64_le(), rest.get_u64_le());
-        Ok(Self { node, cluster, life: Life { incarnation, boot, start } })
+        Ok(Self { node, cluster, life: Life { incarnation, boot, start }, logged: rest.get_u64_le() })
     }
 }
 
@@ -726,7 +732,7 @@ mod tests {
     #[test]
     fn the_greeting_names_node_cluster_and_process() {
         let life = Life { incarnation: Incarnation(3), boot: 4, start: u64::MAX };
-        let greeting = Greeting { node: 7, cluster: 9, life };
+        let greeting = Greeting { node: 7, cluster: 9, life, logged: 5 };
         assert_eq!(Greeting::decode(&greeting.encode()), Ok(greeting));
         let mut other = greeting.encode();
         other[4] = 1;

@@ -8,7 +8,7 @@
 //! y  <-- pulse(echo 70) -------------------  x      at once; until it comes, the link is as slow as it is late
 //! ```
 //!
-//! Pulses also carry what their sender's wall clock shows (`clock.rs`).
+//! Pulses also carry what their sender's wall clock shows (`clock.rs`) and how far its logs are (`lives.rs`).
 //!
 //! A node that is slow hands over what it leads, at once and although its messages are late; it leaves elections to
 //! others, and gets nothing back before it is well again (`hosting.rs`). One whose disk is full (`room.rs`) hands over
@@ -227,7 +227,7 @@ impl Node {
             PulseOf { node: u32::from(node.0), micros: measured.map(micros), score: u32::from(*score) }
         };
         let measured: Vec<PulseOf> = row.scores.iter().map(of).collect();
-        let unix_micros = self.clock.own_unix_micros(now.instant);
+        let (unix_micros, logged) = (self.clock.own_unix_micros(now.instant), self.logged());
         let mut frames = Vec::new();
         for (node, link) in &mut self.speeds.links {
             if link.unanswered.len() == UNANSWERED_MAX {
@@ -239,7 +239,15 @@ impl Node {
             let held = u64::try_from(held).unwrap_or(u64::MAX);
             frames.push((
                 *node,
-                Pulse { sent: now.instant.0, echo, held, measured: measured.clone(), started: started.0, unix_micros },
+                Pulse {
+                    sent: now.instant.0,
+                    echo,
+                    held,
+                    measured: measured.clone(),
+                    started: started.0,
+                    unix_micros,
+                    logged,
+                },
             ));
         }
         frames.into_iter().for_each(|(node, pulse)| self.send(node, &Frame::Pulse(pulse)));
@@ -258,6 +266,7 @@ impl Node {
         if pulse.sent == 0 {
             return;
         }
+        self.lives.note_logged(from, pulse.logged);
         if pulse.started != link.started {
             *link = Link { started: pulse.started, ..Link::default() };
             scores.handle_restart(from);

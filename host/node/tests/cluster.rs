@@ -231,7 +231,7 @@ fn n4a_who_reads_nothing_fills_no_memory() {
 fn greet_as_stranger(address: &str, node: u16) -> Option<Frame> {
     let life = Life { incarnation: Incarnation(1), boot: 1, start: 1 };
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(&Greeting { node, cluster: 77, life }.encode()).unwrap();
+    stream.write_all(&Greeting { node, cluster: 77, life, logged: 0 }.encode()).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     take(&mut BytesMut::from(&answer[..])).unwrap()

@@ -23,6 +23,8 @@ pub enum Round {
     Done {
         /// The tickets.
         tickets: Vec<u64>,
+        /// [`Log::synced`] after it.
+        synced: u64,
     },
     /// The round that has begun waits until a segment can be made; nothing more is done before. Said once for each wait,
     /// which ends with the next `Done`.
@@ -130,7 +132,7 @@ impl Shared {
         while self.take_waiting(rounds, is_short) {
             while self.write(rounds, on_round)? {
                 let tickets = rounds.finish()?;
-                on_round(Round::Done { tickets });
+                on_round(Round::Done { tickets, synced: rounds.log().synced() });
                 rounds.tend()?;
                 rounds.mark(OsClock.now());
                 self.take_more(rounds);

@@ -453,6 +453,12 @@ impl Log {
         self.active.is_some() && self.files.is_refused() && self.room() < self.options.segment_size / 2
     }
 
+    /// How far the log is known to be durable: every batch with a lower number is, and numbers never go back. Batches that no
+    /// sync has reached do not count, so that it is less than what is acknowledged where acknowledging waits for no sync.
+    pub fn synced(&self) -> u64 {
+        self.synced
+    }
+
     /// A reader of this log.
     pub fn reader(&self) -> Reader {
         Reader::new(Arc::clone(&self.positions))

@@ -163,7 +163,7 @@ fn what_the_committer_calls_done_is_there_after_a_restart() {
     let mut tickets: Vec<u64> = rounds
         .try_iter()
         .flat_map(|round| match round {
-            Round::Done { tickets } => tickets,
+            Round::Done { tickets, .. } => tickets,
             Round::Stalled { reason } => panic!("{reason}"),
             Round::Short { .. } => panic!("the disk has room"),
             Round::Failed { reason } => panic!("{reason}"),
@@ -190,7 +190,7 @@ fn a_failed_committer_says_so_once_and_refuses() {
     let (sender, rounds) = mpsc::channel();
     let committer = Committer::start(log, Box::new(move |round| sender.send(round).unwrap())).unwrap();
     committer.submit(submission(1, vec![append(1, 1, 1, 1)])).unwrap();
-    assert!(matches!(rounds.recv().unwrap(), Round::Done { tickets } if tickets == [1]));
+    assert!(matches!(rounds.recv().unwrap(), Round::Done { tickets, .. } if tickets == [1]));
     disk.fail_syncs(Path::new(DIR), true);
     committer.submit(submission(2, vec![append(1, 1, 2, 1)])).unwrap();
     let Round::Failed { reason } = rounds.recv().unwrap() else { panic!("it cannot be done") };
@@ -224,7 +224,7 @@ fn n1_the_committer_waits_for_space_and_says_so() {
     let (sender, rounds) = mpsc::channel();
     let committer = Committer::start(log, Box::new(move |round| sender.send(round).unwrap())).unwrap();
     committer.submit(submission(1, vec![append(1, 1, 1, 1)])).unwrap();
-    assert!(matches!(rounds.recv().unwrap(), Round::Done { tickets } if tickets == [1]));
+    assert!(matches!(rounds.recv().unwrap(), Round::Done { tickets, .. } if tickets == [1]));
     disk.set_full(true);
     committer.submit(submission(2, vec![append(1, 1, 2, 400)])).unwrap();
     let next = || loop {
@@ -235,7 +235,7 @@ fn n1_the_committer_waits_for_space_and_says_so() {
     };
     assert!(matches!(next(), Round::Stalled { .. }));
     disk.set_full(false);
-    assert!(matches!(next(), Round::Done { tickets } if tickets == [2]), "nothing was acknowledged meanwhile");
+    assert!(matches!(next(), Round::Done { tickets, .. } if tickets == [2]), "nothing was acknowledged meanwhile");
     disk.set_full(true);
     committer.submit(submission(3, vec![append(1, 1, 402, 400)])).unwrap();
     assert!(matches!(next(), Round::Stalled { .. }));

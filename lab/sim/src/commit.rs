@@ -60,7 +60,10 @@ impl CommittedLog {
     pub(crate) fn end(&mut self) -> Vec<Round> {
         self.is_syncing = false;
         match self.rounds.finish() {
-            Ok(tickets) => std::iter::once(Round::Done { tickets }).chain(self.tend()).collect(),
+            Ok(tickets) => {
+                let synced = self.rounds.log().synced();
+                std::iter::once(Round::Done { tickets, synced }).chain(self.tend()).collect()
+            }
             Err(reason) => vec![self.fail(reason)],
         }
     }

@@ -91,6 +91,39 @@ fn d7_a_data_directory_put_back_from_a_copy_is_refused() {
     assert_eq!(count(&cluster), last + 2, "every write before is there, and that of the refused start");
 }
 
+/// The copy has the count of starts with which the node's own data goes on after a crash; its log tells the two apart.
+#[test]
+fn d7_a_data_directory_copied_while_its_node_ran_is_refused() {
+    let mut cluster = Cluster::start(3).unwrap();
+    let (kept, newest) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    cluster.run(&["table", "create", "t", "--partitions", "4"]).unwrap();
+    assert_eq!(count(&cluster), 1);
+    copy(&data_of(&cluster), kept.path());
+    assert_eq!(count(&cluster), 2);
+    // Many times what lies between two pulses, by which the others learn how far its logs are.
+    std::thread::sleep(Duration::from_secs(3));
+    cluster.kill(VICTIM).unwrap();
+    copy(&data_of(&cluster), newest.path());
+    put_back(&cluster, kept.path());
+    assert_refused(&mut cluster, "hold less than node 2 has told the cluster");
+
+    put_back(&cluster, newest.path());
+    cluster.restart(VICTIM).unwrap();
+    assert_eq!(count(&cluster), 4, "every write before is there, and that of the refused start");
+
+    // One directory of several that is put back from just before the last start.
+    let [_, one] = &cluster.data_directories(VICTIM)[..] else { panic!("it should have two directories") };
+    cluster.terminate(VICTIM).unwrap();
+    let before = tempfile::tempdir().unwrap();
+    copy(one, before.path());
+    cluster.restart(VICTIM).unwrap();
+    (0..40).for_each(|row| drop(cluster.run(&["incr", "t", &format!("row{row}"), "count"]).unwrap()));
+    cluster.terminate(VICTIM).unwrap();
+    fs::remove_dir_all(one).unwrap();
+    copy(before.path(), one);
+    assert_refused(&mut cluster, "hold less than node 2 has told the cluster");
+}
+
 #[test]
 fn d7_a_clone_beside_its_original_is_refused() {
     let mut cluster = Cluster::start(3).unwrap();

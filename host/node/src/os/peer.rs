@@ -164,10 +164,7 @@ async fn dial(host: &Host, peer: NodeId, moved: Option<String>) -> Option<(TcpSt
 /// Greets, then writes what could not be written at once, until the connection breaks. What comes back is left in `answer`.
 async fn transmit(host: &Host, link: &Link, stream: TcpStream, answer: &mut BytesMut) -> io::Result<()> {
     let stream = Rc::new(stream);
-    let hello = {
-        let node = host.node.borrow();
-        Greeting { node: node.id().0, cluster: node.cluster(), life: node.own_life() }.encode()
-    };
+    let hello = host.node.borrow().greeting().encode();
     let mut state = LinkState { unsent: BytesMut::from(&hello[..]), stream: Some(Rc::clone(&stream)) };
     std::mem::swap(&mut *link.state.borrow_mut(), &mut state);
     loop {
@@ -211,14 +208,14 @@ pub(crate) async fn receive(host: Rc<Host>, stream: TcpStream, mut buffer: Bytes
 async fn receive_frames(host: &Host, stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<()> {
     let mut hello = [0; GREETING_SIZE];
     buffer.copy_to_slice(&mut hello);
-    let Greeting { node, cluster, life } = Greeting::decode(&hello).map_err(io::Error::other)?;
+    let Greeting { node, cluster, life, logged } = Greeting::decode(&hello).map_err(io::Error::other)?;
     let from = NodeId(node);
     let address = stream.peer_addr()?.ip();
     if !host.node.borrow_mut().greet(from, cluster, address) {
         let refused = host.node.borrow().refuse_stranger();
         return farewell(stream, buffer, refused).await;
     }
-    let met = host.node.borrow_mut().meet(from, life);
+    let met = host.node.borrow_mut().meet(from, life, logged);
     if let Err(refused) = met {
         return farewell(stream, buffer, refused).await;
     }

@@ -125,7 +125,7 @@ impl Machine {
                 Begun::Nothing => break,
                 Begun::Written => {
                     let tickets = rounds.finish().unwrap();
-                    self.node.handle_round(log, Round::Done { tickets }, now);
+                    self.node.handle_round(log, Round::Done { tickets, synced: rounds.log().synced() }, now);
                     rounds.tend().unwrap();
                     rounds.mark(now.instant);
                 }
