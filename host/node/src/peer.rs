@@ -226,6 +226,9 @@ pub struct Report {
     /// Bytes of log that each may keep for replicas that lag.
     #[prost(uint64, tag = "32")]
     pub log_bytes_max: u64,
+    /// Bytes of log that each may keep now for replicas that lag, in their order: that, or less. Empty from a node that does not say.
+    #[prost(uint64, repeated, tag = "34")]
+    pub log_bytes_allowed: Vec<u64>,
     /// Data directories that are out of use, each with the reason.
     #[prost(string, repeated, tag = "40")]
     pub missing_directories: Vec<String>,

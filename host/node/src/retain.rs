@@ -265,7 +265,7 @@ impl Node {
 
     /// Bytes of log that may be kept for others: what is configured, or less where the disk is small, so that whoever is
     /// behind is given up before writes are refused. A disk without room keeps nothing.
-    fn retained_limit(&self, log: usize) -> u64 {
+    pub(crate) fn retained_limit(&self, log: usize) -> u64 {
         if self.room.is_full(log) {
             return 0;
         }

@@ -33,7 +33,7 @@ impl Node {
             "time": self.clock_word(),
             "nodes": self.config.peers.keys().map(|node| self.node_status(*node, now)).collect::<Vec<_>>(),
             "tables": tables,
-            "dropped_tables": catalogue.tables.values().filter_map(dropped_status).collect::<Vec<_>>(),
+            "dropped_tables": catalogue.tables.values().filter_map(|table| self.dropped_status(table, now)).collect::<Vec<_>>(),
         }))
     }
 
@@ -57,6 +57,7 @@ impl Node {
             "leaders": leaders,
             "log_bytes": report.map(|report| &report.log_bytes),
             "log_bytes_max": report.map(|report| report.log_bytes_max),
+            "log_bytes_allowed": report.map(|report| &report.log_bytes_allowed),
             "slow_score": slow_score,
             "is_slow": is_slow,
             "disks": report.map(|report| report.disks.iter().map(disk_status).collect::<Vec<_>>()),
@@ -124,9 +125,6 @@ impl Node {
     }
 
     fn table_status(&self, table: &Table, now: Now) -> Value {
-        let partitions: Vec<Value> = (0..table.partitions.len() as u32)
-            .map(|partition| self.partition_status(GroupId { table: table.id, partition }, now))
-            .collect();
         json!({
             "id": table.id.0,
             "name": table.name,
@@ -136,8 +134,30 @@ impl Node {
             "replica_count": table.replica_count,
             "options": table.options,
             "created_unix_seconds": table.created_unix_seconds,
-            "partitions": partitions,
+            "partitions": self.partitions_status(table, now),
         })
+    }
+
+    /// A table that is dropped and kept. Its replicas are repaired like others, so that it has transfers too.
+    fn dropped_status(&self, table: &Table, now: Now) -> Option<Value> {
+        let dropped = table.dropped?;
+        Some(json!({
+            "id": table.id.0,
+            "name": table.name,
+            "kind": kind_name(table.kind),
+            "partition_count": table.partitions.len(),
+            "replica_count": table.replica_count,
+            "options": table.options,
+            "created_unix_seconds": table.created_unix_seconds,
+            "dropped_unix_seconds": dropped.at_unix_seconds,
+            "kept_until_unix_seconds": dropped.until_unix_seconds,
+            "partitions": self.partitions_status(table, now),
+        }))
+    }
+
+    fn partitions_status(&self, table: &Table, now: Now) -> Vec<Value> {
+        let groups = (0..table.partitions.len() as u32).map(|partition| GroupId { table: table.id, partition });
+        groups.map(|group| self.partition_status(group, now)).collect()
     }
 
     fn partition_status(&self, group: GroupId, now: Now) -> Value {
@@ -208,22 +228,6 @@ impl Node {
         let place = report.replicas.binary_search_by_key(&group.to_u64(), |one| one.group).ok()?;
         Some(&report.replicas[place]).filter(|one| one.replica == replica)
     }
-}
-
-/// A table that is dropped and kept.
-fn dropped_status(table: &Table) -> Option<Value> {
-    let dropped = table.dropped?;
-    Some(json!({
-        "id": table.id.0,
-        "name": table.name,
-        "kind": kind_name(table.kind),
-        "partition_count": table.partitions.len(),
-        "replica_count": table.replica_count,
-        "options": table.options,
-        "created_unix_seconds": table.created_unix_seconds,
-        "dropped_unix_seconds": dropped.at_unix_seconds,
-        "kept_until_unix_seconds": dropped.until_unix_seconds,
-    }))
 }
 
 const fn kind_name(kind: TableKind) -> &'static str {

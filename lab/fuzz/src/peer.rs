@@ -181,6 +181,7 @@ fn report(group: GroupId, from: ReplicaId, to: ReplicaId) -> Report {
         disks: vec![DiskReport { free: Some(1), total: 2, is_full: true, is_stalled: true }],
         log_bytes: vec![5],
         log_bytes_max: 6,
+        log_bytes_allowed: vec![4],
         missing_directories: vec!["/b: it is not there".into()],
         is_behind: true,
     }

@@ -27,6 +27,8 @@ pub(crate) struct Status {
     pub(crate) summary: Option<Summary>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) tables: Vec<Table>,
+    /// The group that keeps the cluster's metadata.
+    pub(crate) metadata: Partition,
     /// Tables that are dropped and kept.
     pub(crate) dropped_tables: Vec<DroppedTable>,
     /// On whose word the node that answered knows the time: `agreed`, `held`, `unknown`; empty = not told.
@@ -98,9 +100,22 @@ pub(crate) struct Node {
     pub(crate) missing_directories: Vec<String>,
     /// Not known before the node has reported.
     pub(crate) disks: Option<Vec<Disk>>,
+    /// Bytes of log that each data directory keeps, and for others may keep at present; the same.
+    pub(crate) log_bytes: Option<Vec<u64>>,
+    pub(crate) log_bytes_allowed: Option<Vec<u64>>,
 }
 
 impl Node {
+    /// The log of each data directory, such as `312 of 4096`, in MiB: what it keeps, and what it may keep for others.
+    fn log_text(&self) -> String {
+        let allowed = self.log_bytes_allowed.as_deref().unwrap_or_default();
+        let one = |(directory, kept): (usize, &u64)| match allowed.get(directory) {
+            Some(allowed) => format!("{} of {}", kept.div_ceil(1 << 20), allowed >> 20),
+            None => kept.div_ceil(1 << 20).to_string(),
+        };
+        self.log_bytes.iter().flatten().enumerate().map(one).collect::<Vec<_>>().join(", ")
+    }
+
     fn has_full_disk(&self) -> bool {
         self.disks.iter().flatten().any(|disk| disk.state == "full" || disk.state == "stalled")
     }
@@ -136,6 +151,7 @@ pub(crate) struct DroppedTable {
     name: String,
     partition_count: u64,
     kept_until_unix_seconds: u64,
+    partitions: Vec<Partition>,
 }
 
 /// A partition.
@@ -197,10 +213,12 @@ fn status_text(status: &Status, shows_partitions: bool) -> String {
             node.leaders.to_string(),
             node.slow_score.to_string(),
             clock_text(node),
+            node.log_text(),
         ]
     };
     let nodes: Vec<_> = status.nodes.iter().map(node).collect();
-    let mut parts = vec![columns(&["node", "address", "state", "replicas", "leaders", "slow score", "clock"], &nodes)];
+    let header = ["node", "address", "state", "replicas", "leaders", "slow score", "clock", "log MiB"];
+    let mut parts = vec![columns(&header, &nodes)];
     parts.extend(time_text(&status.time).map(str::to_owned));
     for node in &status.nodes {
         let missing = node.missing_directories.iter();
@@ -215,7 +233,10 @@ fn status_text(status: &Status, shows_partitions: bool) -> String {
     if !dropped.is_empty() {
         parts.push(columns(&["dropped table", "id", "partitions", "kept until"], &dropped));
     }
-    let transfers: Vec<_> = status.tables.iter().flat_map(transfer_rows).collect();
+    let mut transfers = transfer_rows("(metadata)", std::slice::from_ref(&status.metadata));
+    transfers.extend(status.tables.iter().flat_map(|table| transfer_rows(&table.name, &table.partitions)));
+    let of_dropped = |table: &DroppedTable| transfer_rows(&format!("{} (dropped)", table.name), &table.partitions);
+    transfers.extend(status.dropped_tables.iter().flat_map(of_dropped));
     if !transfers.is_empty() {
         let header = ["learning", "partition", "node", "MiB done", "of", "MiB/s", "seconds left"];
         parts.push(columns(&header, &transfers));
@@ -261,7 +282,7 @@ fn time_text(word: &str) -> Option<&'static str> {
 }
 
 fn dropped_row(table: &DroppedTable) -> Vec<String> {
-    let DroppedTable { id, name, partition_count, kept_until_unix_seconds } = table;
+    let DroppedTable { id, name, partition_count, kept_until_unix_seconds, .. } = table;
     vec![name.clone(), id.to_string(), partition_count.to_string(), rfc3339(*kept_until_unix_seconds)]
 }
 
@@ -280,15 +301,15 @@ fn table_row(table: &Table) -> Vec<String> {
     ]
 }
 
-/// The checkpoints that are on their way to replicas of a table.
-fn transfer_rows(table: &Table) -> Vec<Vec<String>> {
+/// The checkpoints that are on their way to replicas of a table, or of what else has the `name`.
+fn transfer_rows(name: &str, partitions: &[Partition]) -> Vec<Vec<String>> {
     let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
     let mut rows = Vec::new();
-    for partition in &table.partitions {
+    for partition in partitions {
         for replica in &partition.replicas {
             let Some(transfer) = &replica.transfer else { continue };
             rows.push(vec![
-                table.name.clone(),
+                name.to_owned(),
                 partition.index.to_string(),
                 replica.node.to_string(),
                 mib(transfer.bytes_done),
@@ -386,6 +407,27 @@ mod tests {
         let row = text.lines().last().unwrap().split_whitespace().collect::<Vec<_>>();
         assert_eq!(row, ["t", "3", "2", "1.0", "5.0", "2.0", "2"], "{text}");
         assert!(text.contains("seconds left"), "{text}");
+    }
+
+    #[test]
+    fn m2_the_status_shows_checkpoints_of_the_metadata_and_of_dropped_tables() {
+        let learning = r#"[{"index":0,"replicas":[{"node":2,"transfer":{"bytes_done":0,"bytes_total":1048576}}]}]"#;
+        let metadata = &learning[1..learning.len() - 1];
+        let answer =
+            format!(r#"{{"metadata":{metadata},"dropped_tables":[{{"name":"old","partitions":{learning}}}]}}"#);
+        let text = status_text(&serde_json::from_str(&answer).unwrap(), false);
+        let rows: Vec<&str> = text.lines().rev().take(2).collect();
+        assert!(rows[1].starts_with("(metadata)") && rows[0].starts_with("old (dropped)"), "{text}");
+        assert!(rows.iter().all(|row| row.contains("1.0")), "{text}");
+    }
+
+    #[test]
+    fn m1_the_status_shows_what_log_is_kept_and_what_may_be() {
+        let answer = r#"{"nodes":[{"node":1,"log_bytes":[327155712,1],"log_bytes_allowed":[4294967296,536870912]},
+            {"node":2,"log_bytes":[1048576],"log_bytes_max":4294967296},{"node":3,"log_bytes":null}]}"#;
+        let text = status_text(&serde_json::from_str(answer).unwrap(), false);
+        let ends = ["log MiB", "312 of 4096, 1 of 512", "1"];
+        assert!(text.lines().zip(ends).all(|(line, end)| line.ends_with(end)), "{text}");
     }
 
     #[test]

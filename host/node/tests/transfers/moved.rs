@@ -161,6 +161,22 @@ fn m2_pieces_that_cannot_be_are_dropped() {
     stage.run_until_whole(stage.leader, 90);
 }
 
+/// A dropped table that is kept is repaired like others, and so the status shows its checkpoints too.
+#[test]
+fn m2_the_status_shows_checkpoints_of_dropped_tables() {
+    let mut stage = Stage::new(|config| config.snapshot_bytes_per_second = 256 << 10);
+    fill(&mut stage);
+    let asked = stage.leader;
+    stage.world.admin(asked, "drop_table", &json!({ "name": "t", "reserve_seconds": 3_600 })).unwrap();
+    stage.wipe();
+    stage.world.run_until(60 * SECOND, |world| {
+        let status = world.admin(asked, "status", &json!({})).unwrap();
+        let partitions = status["dropped_tables"][0]["partitions"].as_array().unwrap();
+        let mut replicas = partitions.iter().flat_map(|partition| partition["replicas"].as_array().unwrap());
+        replicas.any(|replica| replica["transfer"]["bytes_done"].as_u64() > Some(0))
+    });
+}
+
 /// A receiver without room takes no checkpoint until it has some, and keeps free what it needs itself.
 #[test]
 fn m2_a_checkpoint_that_does_not_fit_waits_for_room() {

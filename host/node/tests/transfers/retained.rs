@@ -1,6 +1,7 @@
 //! What the log is kept for.
 
 use crate::{SECOND, Stage};
+use serde_json::json;
 use std::time::Duration;
 
 #[test]
@@ -34,13 +35,24 @@ fn m1_beyond_the_limit_the_furthest_behind_is_given_up() {
     stage.write(640);
     stage.world.run(3 * SECOND);
     let node = stage.node(stage.leader, stage.leader);
-    assert_eq!(node["log_bytes_max"], 128 << 10);
+    assert_eq!((&node["log_bytes_max"], &node["log_bytes_allowed"][0]), (&json!(128 << 10), &json!(128 << 10)));
     let kept = node["log_bytes"][0].as_u64().unwrap();
     assert!(kept <= 192 << 10, "{kept}");
     let before = stage.checkpoints();
     stage.world.cut.clear();
     stage.run_until_whole(stage.leader, 30);
     assert_eq!(stage.checkpoints(), before + 1);
+}
+
+#[test]
+fn m1_the_status_shows_the_limit_that_a_small_disk_leaves() {
+    let mut stage = Stage::new(|config| config.free_disk_min = Some(3 << 20));
+    let node = stage.leader;
+    stage.world.machines[&node].disk.set_capacity(Some(64 << 20));
+    stage.world.run(3 * SECOND);
+    let shown = stage.node(node, node);
+    let (allowed, set) = (shown["log_bytes_allowed"][0].as_u64().unwrap(), shown["log_bytes_max"].as_u64().unwrap());
+    assert!(allowed > 0 && allowed <= 32 << 20 && set == 4 << 30, "{allowed} of {set}");
 }
 
 #[test]
