@@ -17,6 +17,8 @@ pub(crate) struct Reports {
     pub(crate) nodes: BTreeMap<NodeId, (Report, Instant)>,
     /// The leader of each group in the newest term that anybody told of.
     leaders: BTreeMap<GroupId, (Term, ReplicaId)>,
+    /// Groups whose leader, since it was told of, has said itself that it does not lead, and that nobody else is known to lead.
+    stepped_down: BTreeSet<GroupId>,
     /// Groups whose leader changed here, or whose replica has begun to serve, and that the others should hear of at once.
     pub(crate) urgent: BTreeSet<GroupId>,
     last_sent: Option<Instant>,
@@ -77,6 +79,7 @@ impl Node {
             if self.may_tell_leader(replica) {
                 self.note_leader(GroupId::from_u64(replica.group), replica.term, leader);
             }
+            self.note_own_word(replica);
             self.note_log_needed(replica, now);
         }
         if from != self.config.node {
@@ -138,9 +141,32 @@ impl Node {
     pub(crate) fn note_leader(&mut self, group: GroupId, term: Term, leader: Option<ReplicaId>) {
         let Some(leader) = leader else { return };
         let known = self.reports.leaders.entry(group).or_insert((term, leader));
-        if term >= known.0 {
-            *known = (term, leader);
+        if term >= known.0 && std::mem::replace(known, (term, leader)) != (term, leader) {
+            self.reports.stepped_down.remove(&group);
         }
+    }
+
+    /// Notes what a leader says of itself. What it said before it was known to lead does not count: it was a candidate then.
+    fn note_own_word(&mut self, report: &ReplicaReport) {
+        let group = GroupId::from_u64(report.group);
+        let Some((term, _)) = self.leader_of(group).filter(|(_, leader)| leader.0 == report.replica) else { return };
+        let leads = match ReplicaState::from_code(report.state) {
+            Some(ReplicaState::Leader) => true,
+            // A replica that is not open leads in no term.
+            Some(ReplicaState::Starting | ReplicaState::Lost) => false,
+            Some(ReplicaState::Follower | ReplicaState::Learner) if report.term >= term => false,
+            Some(ReplicaState::Follower | ReplicaState::Learner) | None => return,
+        };
+        if leads {
+            self.reports.stepped_down.remove(&group);
+        } else {
+            self.reports.stepped_down.insert(group);
+        }
+    }
+
+    /// Whether the leader that is known has said since that it does not lead.
+    pub(crate) fn has_stepped_down(&self, group: GroupId) -> bool {
+        self.reports.stepped_down.contains(&group)
     }
 
     /// The leader of `group` and its term, as far as this node has heard.
@@ -150,6 +176,7 @@ impl Node {
 
     pub(crate) fn forget_leader(&mut self, group: GroupId) {
         self.reports.leaders.remove(&group);
+        self.reports.stepped_down.remove(&group);
     }
 
     pub(crate) fn is_alive(&self, node: NodeId, now: Now) -> bool {

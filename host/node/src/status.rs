@@ -68,14 +68,14 @@ impl Node {
         })
     }
 
-    /// The leader of `group` and its term, if it is up and a majority of the voters with it. What each of them says of the leader
-    /// does not count: reports are a second apart.
+    /// The leader of `group` and its term, if it is up, has not said since that it does not lead, and a majority of the voters is up with it. What
+    /// the others say of the leader does not count: reports are a second apart.
     pub(crate) fn confirmed_leader(&self, group: GroupId, now: Now) -> Option<(Term, ReplicaId)> {
         let (term, leader) = self.leader_of(group)?;
         let voters: Vec<ReplicaId> = self.catalogue.as_ref()?.group(group)?.voters().collect();
         let is_up = |replica: ReplicaId| self.is_alive(replica.node(), now) && !self.is_without(group, replica);
         let up = voters.iter().filter(|voter| is_up(**voter)).count();
-        (is_up(leader) && up > voters.len() / 2).then_some((term, leader))
+        (is_up(leader) && !self.has_stepped_down(group) && up > voters.len() / 2).then_some((term, leader))
     }
 
     /// Whether a replica's node says that it does not have it, and knows of it as far as this node does.

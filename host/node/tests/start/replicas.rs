@@ -3,7 +3,7 @@
 use crate::world::{self, Ask, Key, World, files_of, running};
 use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, OpenMode, read_file};
-use hedgerow_node::peer::{Frame, ReplicaReport, Report};
+use hedgerow_node::peer::{Frame, ReplicaReport, ReplicaState, Report};
 use hedgerow_node::{Config, Node, OpenError};
 use hedgerow_storage::{Engine, EngineError, Engines, MemoryEngines};
 use hedgerow_types::{GroupId, NodeId};
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const TWO: NodeId = NodeId(2);
+const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Engines that cannot open anything.
@@ -363,6 +364,45 @@ fn n7_a_group_whose_majority_is_lost_has_no_leader() {
         world.run(MINUTE / 2);
         assert_eq!(without_leader(&mut world), (1, 1, vec![false, true]));
     }
+}
+
+/// A leader says that it leads no more, and nobody else does: its group has no leader although all nodes are up.
+#[test]
+fn n7_a_leader_that_has_stepped_down_is_not_named() {
+    let (mut world, key) = world_with_a_row();
+    let group = GroupId::new(key.table as u32, key.partition as u32);
+    let leader = world.replicas(key.partition).leader;
+    let asked = *world.machines.keys().find(|node| **node != leader).unwrap();
+    let replica = running(&world, leader)[&group];
+    let term = |world: &mut World| {
+        let status = world.admin(asked, "status", &json!({})).unwrap();
+        let partition = &status["tables"][0]["partitions"][group.partition as usize];
+        assert_eq!(partition["leader"].is_string(), status["summary"]["without_leader"] == 0, "{status}");
+        partition["term"].as_u64().unwrap()
+    };
+    let led = term(&mut world);
+    assert!(led > 0);
+    let says = |world: &mut World, state: ReplicaState, at: u64| {
+        let said = ReplicaReport {
+            group: group.to_u64(),
+            replica: replica.0,
+            state: state as u32,
+            term: at,
+            ..ReplicaReport::default()
+        };
+        let report = Report { incarnation: 1, replicas: vec![said], ..Report::default() };
+        let now = world.clock();
+        world.machines.get_mut(&asked).unwrap().node.handle_peer(leader, Frame::Report(report), now);
+        term(world)
+    };
+    assert_eq!(says(&mut world, ReplicaState::Follower, led - 1), led, "that was before its election");
+    assert_eq!(says(&mut world, ReplicaState::Follower, led), 0);
+    assert_eq!(says(&mut world, ReplicaState::Leader, led), led);
+    assert_eq!(says(&mut world, ReplicaState::Follower, led + 1), 0);
+    assert_eq!(says(&mut world, ReplicaState::Starting, 0), 0);
+    // It leads all the time, and its own next report says so.
+    world.run(2 * SECOND);
+    assert_eq!(term(&mut world), led);
 }
 
 /// Every node ends, loses `files` of its data directory and starts again.
