@@ -5,13 +5,14 @@
 use crate::contact::Contact;
 use crate::flow::Flow;
 use crate::freshness::Freshness;
+use crate::hold::Hold;
 use crate::membership::{Change, Malformed, Membership, MembershipChange};
 use crate::message::{Message, core_entry};
 use crate::reads::Reads;
 use crate::ready::{
     Answer, FIRST, Fetch, PeerProgress, ProposeError, Role, RoleChange, SnapshotMeta, Start, StartError,
 };
-use crate::settings::{Settings, UNCOMMITTED_SIZE_MAX};
+use crate::settings::{HELD_SIZE_MAX, Settings, UNCOMMITTED_SIZE_MAX};
 use crate::waiting::Waiting;
 use crate::window::Window;
 use bytes::Bytes;
@@ -68,6 +69,7 @@ pub struct Group {
     pub(crate) wants_ping: bool,
     announced_commit: Index,
     pub(crate) flow: Flow,
+    pub(crate) hold: Hold,
     pub(crate) reported: Option<RoleChange>,
     /// Whether something happened since [`Group::poll_ready`] last had nothing to say.
     pub(crate) is_dirty: bool,
@@ -125,6 +127,7 @@ impl Group {
             replica: start.replica,
             seen: Seen { term: core.raft.term, vote: core.raft.vote, is_leader: false, leader: 0 },
             flow: Flow::new(start.hard_state, hard_state, reset),
+            hold: Hold::new(applied.index),
             core,
             contact: Contact::new(start.replica, settings.refusal(), start.is_restart, now),
             membership: start.membership,
@@ -177,6 +180,7 @@ impl Group {
             self.campaign(now);
         }
         self.tick_reads(now);
+        self.is_dirty |= self.hold.is_due(now);
     }
 
     fn tick(&mut self) {
@@ -257,7 +261,8 @@ impl Group {
     pub fn propose(&mut self, data: Bytes, now: Instant) -> Result<LogPosition, ProposeError> {
         self.advance(now);
         self.check_leading()?;
-        if self.core.raft.uncommitted_size() + self.proposals_size + data.len() > UNCOMMITTED_SIZE_MAX {
+        let waiting = self.core.raft.uncommitted_size() + self.proposals_size + data.len();
+        if waiting > UNCOMMITTED_SIZE_MAX || self.holds_too_much() {
             return Err(ProposeError::Busy);
         }
         let index = self.core.raft.raft_log.last_index() + self.proposals.len() as u64 + 1;
@@ -403,6 +408,7 @@ impl Group {
         if index <= log.applied || index > log.committed.min(log.persisted) {
             return;
         }
+        self.hold.note_applied(index);
         self.flush_proposals();
         let last = self.last_index();
         self.core.advance_apply_to(index);
@@ -416,6 +422,29 @@ impl Group {
         self.evict();
     }
 
+    /// The storage cannot take, for the moment, what [`crate::Ready::committed`] handed out and [`Group::handle_applied`] has
+    /// not been told of. All of that is handed out again, and nothing else before it, after a pause that grows from 100 ms to
+    /// a second as long as nothing is applied. The host forgets what it has of it.
+    pub fn handle_not_applied(&mut self, now: Instant) {
+        let now = self.advance(now);
+        self.hold.hold(self.applied(), now);
+    }
+
+    /// Whether the storage could not take what was handed out last.
+    pub fn is_held(&self) -> bool {
+        self.hold.is_held()
+    }
+
+    /// Bytes of entries that are in memory because the storage could not take what was handed out last.
+    pub fn held_bytes(&self) -> usize {
+        if self.is_held() { self.core.store().size() } else { 0 }
+    }
+
+    /// Whether nothing more is taken into the log until something is applied.
+    pub(crate) fn holds_too_much(&self) -> bool {
+        self.held_bytes() > HELD_SIZE_MAX
+    }
+
     /// Whether a snapshot has been accepted and not been installed: its files are needed until then. True from the return of
     /// [`Group::handle_snapshot_received`] on, so before [`crate::Ready::install`] says so.
     pub fn is_taking_snapshot(&self) -> bool {
@@ -423,8 +452,12 @@ impl Group {
     }
 
     /// To be called for each committed entry of kind Membership, in order, before it is stored as applied. Returns the
-    /// membership to store with it. An error means that the entry cannot be understood: the replica must stop.
+    /// membership to store with it. An error means that the entry cannot be understood: the replica must stop. An entry that
+    /// is handed out again changes nothing again.
     pub fn handle_membership_applied(&mut self, entry: &Entry) -> Result<Membership, Malformed> {
+        if let Some(known) = self.hold.membership(entry.index) {
+            return Ok(known.clone());
+        }
         let change = Change::decode(entry.data.clone())?;
         // A change that does not fit is refused by every replica alike and changes nothing.
         if let Ok(state) = self.core.apply_conf_change(&change.to_core()) {
@@ -435,6 +468,7 @@ impl Group {
             self.core.raft.become_follower(term, 0);
         }
         self.contact.update(&self.membership);
+        self.hold.note_membership(entry.index, self.membership.clone());
         self.settle();
         self.is_dirty = true;
         Ok(self.membership.clone())
@@ -658,7 +692,7 @@ fn core_config(settings: &Settings, replica: ReplicaId, applied: Index) -> raft:
         skip_bcast_commit: true,
         // Never reached, but a limit makes the core count.
         max_uncommitted_size: u64::MAX - 1,
-        max_committed_size_per_ready: settings.message_size_max.saturating_mul(4),
+        max_committed_size_per_ready: settings.committed_size_max(),
         ..raft::Config::default()
     }
 }

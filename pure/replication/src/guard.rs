@@ -19,7 +19,10 @@ impl Group {
             return false;
         }
         match message.kind() {
-            MessageType::MsgAppend => self.admits_leader(core) && self.admits_append(core),
+            MessageType::MsgAppend => {
+                let has_room = core.entries.is_empty() || !self.holds_too_much();
+                has_room && self.admits_leader(core) && self.admits_append(core)
+            }
             MessageType::MsgHeartbeat => self.admits_leader(core) && core.commit <= self.last_index(),
             MessageType::MsgSnapshot => {
                 // The snapshot must be one that the sender's term allows; its membership was checked when it was decoded.

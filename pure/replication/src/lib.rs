@@ -28,6 +28,7 @@ mod flow;
 mod freshness;
 mod group;
 mod guard;
+mod hold;
 mod lease;
 mod membership;
 mod message;

@@ -2,6 +2,7 @@
 
 use crate::flow::Write;
 use crate::group::Group;
+use crate::hold::Hold;
 use crate::message::{Message, data_of, kind_of, meta_of};
 use crate::ready::{Ready, RoleChange, SnapshotSend};
 use hedgerow_types::log::{Entry, HardState};
@@ -22,6 +23,7 @@ impl Group {
             self.core.ping();
         }
         let mut ready = Ready::default();
+        self.poll_held(&mut ready, now);
         while ready.is_empty() && self.core.has_ready() {
             self.poll_core(&mut ready, now);
         }
@@ -42,18 +44,32 @@ impl Group {
         self.is_dirty.then_some(ready)
     }
 
+    /// Hands out again what could not be applied, and what has come after it since.
+    fn poll_held(&mut self, ready: &mut Ready, now: Instant) {
+        let Some((low, high)) = self.hold.due(now) else { return };
+        let entries = self.core.store().held(low, high, self.settings.committed_size_max());
+        ready.committed = entries.iter().map(from_core_entry).collect();
+        self.hold.hand_out(ready.committed.last().map_or(low, |entry| entry.index));
+    }
+
     fn poll_core(&mut self, ready: &mut Ready, now: Instant) {
         let mut from_core = self.core.ready();
         let number = from_core.number();
         let mut messages = from_core.take_messages();
         messages.append(&mut from_core.take_persisted_messages());
-        ready.committed = from_core.take_committed_entries().iter().map(from_core_entry).collect();
+        let committed = from_core.take_committed_entries();
+        if let Some(last) = committed.last()
+            && self.hold.give(last.index)
+        {
+            ready.committed = committed.iter().map(from_core_entry).collect();
+        }
 
         let mut reset = None;
         if !from_core.snapshot().is_empty() {
             let meta = meta_of(from_core.snapshot());
             self.core.mut_store().reset(meta.position);
             self.flow.begin_install(meta.position);
+            self.hold = Hold::new(meta.position.index);
             self.membership = meta.membership.clone();
             self.contact.update(&self.membership);
             reset = Some(meta.position);

@@ -244,7 +244,8 @@ pub struct Ready {
     pub messages: Vec<(ReplicaId, Message)>,
     /// To write to the log.
     pub persist: Option<Persist>,
-    /// To apply in order; then [`crate::Group::handle_applied`] with the last index. They are durable here and committed.
+    /// To apply in order; then [`crate::Group::handle_applied`] with the last index. They are durable here and committed. Those
+    /// that cannot be applied now come again after [`crate::Group::handle_not_applied`].
     pub committed: Vec<Entry>,
     /// Reads that waited. Those refused come first, and none is served in a Ready that reports a role change which
     /// refuses them.

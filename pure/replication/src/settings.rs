@@ -4,6 +4,9 @@ use core::time::Duration;
 
 /// Bytes of proposals that may wait for their commit; above it a leader answers `Busy`.
 pub(crate) const UNCOMMITTED_SIZE_MAX: usize = 32 << 20;
+/// Bytes of entries that a replica takes while its storage takes none; above it a leader answers `Busy`, and a follower
+/// drops what its leader sends, as a lossy link would.
+pub(crate) const HELD_SIZE_MAX: usize = 32 << 20;
 /// Reads that may wait in one group; above it a read is refused.
 pub(crate) const READS_WAITING_MAX: usize = 65_536;
 /// Questions of other replicas that may wait in one group; above it they are answered as if this replica did not lead.
@@ -68,6 +71,11 @@ impl Settings {
             return Err("inflight_max and message_size_max must not be zero");
         }
         Ok(())
+    }
+
+    /// Bytes of committed entries that are handed out at a time; one entry may be larger.
+    pub(crate) fn committed_size_max(&self) -> u64 {
+        self.message_size_max.saturating_mul(4)
     }
 
     /// V: for how long a voter refuses to vote, on its own clock, after it heard its leader.

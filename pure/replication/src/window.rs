@@ -231,6 +231,13 @@ impl Window {
         self.size
     }
 
+    /// The entries from `low` to `high`, both in memory, as far as `size_max` bytes go; at least one.
+    pub(crate) fn held(&self, low: Index, high: Index, size_max: u64) -> Vec<Entry> {
+        let first = self.first_in_memory();
+        assert!(first <= low && low <= high && high <= self.last, "what is not applied stays in memory");
+        limited(self.entries.range((low - first) as usize..=(high - first) as usize), size_max)
+    }
+
     pub(crate) fn set_checkpoint(&mut self, meta: SnapshotMeta) {
         let asked = self.asked.get_mut();
         (asked.wants_checkpoint, asked.checkpoint_ticks) = (false, 0);

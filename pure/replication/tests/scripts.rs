@@ -10,6 +10,7 @@
 //! write 1 / read 1     a client's operation at node 1           hold-apply 1 / release-apply 1
 //! transfer 1 2         hand the leadership over                 add 1 4 / promote 1 4 / remove 1 3 / replace 1 3 4
 //! transfer-at-once 1 2 without waiting until 2 has the log      reluctant 1   1 leaves elections to the others
+//! refuse-apply 1 / take-apply 1                                 the storage of 1 takes nothing, then everything
 //! campaign 2           campaign if it may                       status / lease 1 / progress 1 / membership 1
 //! mutate skip_..       switch a safety rule off                 rate 2 5000   the clock of 2 is 5,000 ppm fast
 //! fill 1 50            fifty writes at node 1                   truncate 1    drop what is in storage from the log
@@ -110,6 +111,8 @@ impl Script {
             }
             "hold-apply" => world.nodes.get_mut(&number(1)).expect("a node").is_apply_stopped = true,
             "release-apply" => world.release_apply(number(1)),
+            "refuse-apply" => world.nodes.get_mut(&number(1)).expect("a node").refuses_apply = true,
+            "take-apply" => world.nodes.get_mut(&number(1)).expect("a node").refuses_apply = false,
             "slow-disk" => world.weather.persist_us = (number(1) * 1_000, 0),
             "slow-reads" => world.read_us = (number(1) * 1_000, 0),
             "fill" => {
@@ -448,6 +451,8 @@ scripts! {
     first_commit_between_reads,
     lease_life,
     membership,
+    n4_a_change_of_membership_that_waits_for_storage_is_made_once,
+    n4_what_storage_refuses_waits_at_the_leader,
     s01_proof_counts_from_the_question,
     s01_proof_waits_for_apply,
     s05_one_refresh_at_a_time,

@@ -24,7 +24,7 @@ fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
 
 #[test]
 fn every_history_is_safe() {
-    let mut totals = [(0, ""); 18];
+    let mut totals = [(0, ""); 19];
     for seed in seeds(0..1_000) {
         let world = run(seed, Mutations::default());
         if let Some(violation) = &world.check.violation {
@@ -51,6 +51,7 @@ fn every_history_is_safe() {
             (counts.truncations, "truncations"),
             (counts.restarts, "restarts"),
             (counts.resets, "log resets"),
+            (counts.held, "applications refused"),
         ];
         for (total, (count, name)) in totals.iter_mut().zip(of_world) {
             *total = (total.0 + count, name);

@@ -36,8 +36,10 @@ pub fn world(seed: u64, mutations: Mutations) -> World {
         flushed: pick(&[5, 30, 100]),
         log_kept: pick(&[0, 5, 1_000]),
         forged: 0,
+        apply_refused: 0,
     };
     let count = pick(&[3, 3, 3, 5, 2, 1]);
+    let weather = Weather { apply_refused: pick(&[0, 0, 20, 300]), ..weather };
     let mut world = World::new(seed, settings(), weather, mutations);
     world.read_us = (0, pick(&[0, 500, 20_000]));
     world.post.ask_us = (0, pick(&[0, 300, 3_000]));

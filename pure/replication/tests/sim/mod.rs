@@ -34,6 +34,8 @@ pub struct Weather {
     /// Least and additional delay of a write to the log, and of the application of entries, microseconds.
     pub persist_us: (u64, u64),
     pub apply_us: (u64, u64),
+    /// Applications of 1,000 in which the storage refuses some of the entries.
+    pub apply_refused: u64,
     /// Applications of 100 after which the storage is flushed.
     pub flushed: u64,
     /// Entries behind the flushed storage that the log keeps.
@@ -51,6 +53,7 @@ impl Weather {
             late: 0,
             persist_us: (100, 0),
             apply_us: (50, 0),
+            apply_refused: 0,
             flushed: 100,
             log_kept: 1_000_000,
             forged: 0,
@@ -69,6 +72,7 @@ pub struct Counts {
     pub truncations: u64,
     pub restarts: u64,
     pub resets: u64,
+    pub held: u64,
 }
 
 pub enum Event {
@@ -325,6 +329,20 @@ impl World {
         let now = node.now(self.time);
         let Some(group) = node.group.as_mut() else { return };
         node.is_applying = false;
+        let is_refused = self.weather.apply_refused > 0 && self.random.chance(self.weather.apply_refused, 1_000);
+        if node.refuses_apply || is_refused {
+            // As the node does: what the entries mean for the membership comes first, then the storage takes some of them.
+            let changes = node.queue.iter().filter(|entry| entry.kind == EntryKind::Membership);
+            let is_understood = changes.clone().all(|entry| group.handle_membership_applied(entry).is_ok());
+            let taken = if node.refuses_apply || !is_understood {
+                0
+            } else {
+                self.random.below(node.queue.len().max(1) as u64)
+            };
+            node.queue.truncate(taken as usize);
+            self.counts.held += 1;
+        }
+        let is_held = node.refuses_apply || is_refused;
         for entry in std::mem::take(&mut node.queue) {
             let machine = &mut node.machine;
             assert_eq!(entry.index, machine.applied.index + 1, "entries are applied in order");
@@ -349,6 +367,9 @@ impl World {
             }
         }
         group.handle_applied(node.machine.applied.index, now);
+        if is_held {
+            group.handle_not_applied(now);
+        }
         if flushed {
             node.disk.machine = node.machine.clone();
             let through = node.disk.truncate(node.machine.applied.index.saturating_sub(kept));

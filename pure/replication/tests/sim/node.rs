@@ -93,6 +93,8 @@ pub struct Node {
     pub queue: VecDeque<Entry>,
     pub is_applying: bool,
     pub is_apply_stopped: bool,
+    /// The storage takes nothing.
+    pub refuses_apply: bool,
     pub checkpoints: BTreeMap<u64, Machine>,
     pub received: BTreeMap<Index, Machine>,
     pub proposals: BTreeMap<Index, (Term, u64)>,
@@ -123,6 +125,7 @@ impl Node {
             queue: VecDeque::new(),
             is_applying: false,
             is_apply_stopped: false,
+            refuses_apply: false,
             checkpoints: BTreeMap::new(),
             received: BTreeMap::new(),
             proposals: BTreeMap::new(),
