@@ -1,14 +1,13 @@
 //! Carrying out what a group asks for: messages, log writes, application; reads that waited are in `reads.rs`.
 
 use crate::debt::PushBack;
-use crate::failure::is_device_failure;
 use crate::job::{Job, JobDone, JobKind, JobResult, Owner};
 use crate::node::Node;
 use crate::replica::{Hosted, Origin, PendingInstall, Replica, checkpoint_directory, incoming_directory};
 use crate::retain::Kept;
 use hedgerow_env::Now;
 use hedgerow_replication::{Membership, Persist, Ready, Role, RoleChange};
-use hedgerow_storage::{ApplyError, ApplyOutcome, Partition};
+use hedgerow_storage::{ApplyOutcome, Partition};
 use hedgerow_types::log::{Entry, EntryKind};
 use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{GroupId, Index, Refusal};
@@ -113,29 +112,34 @@ impl Node {
         let encoded = membership.as_ref().map(Membership::encode);
         let mut outcomes = Vec::with_capacity(entries.len());
         let Some(storage) = &mut replica.storage else { return };
-        if let Err(error) = storage.apply(entries, encoded.as_ref(), &mut outcomes) {
-            if matches!(&error, ApplyError::Engine(cause) if cause.is_damage()) {
-                return self.lose(group, chain(&error), now);
-            }
-            if is_device_failure(&error) {
-                let log = replica.log;
-                return self.fail_directory(log, &chain(&error), now);
-            }
-            let reason = format!("group {group} cannot apply its log: {}", chain(&error));
-            return self.outbox.fail(reason);
+        let error = storage.apply(entries, encoded.as_ref(), &mut outcomes).err();
+        if let Some(error) = &error
+            && !error.may_pass()
+        {
+            return self.handle_apply_failed(group, error, now);
         }
+        let applied = &entries[..outcomes.len()];
+        self.finish_apply(group, applied, outcomes, now);
+        if let Some(error) = error {
+            self.hold_apply(group, &error, now);
+        }
+        if encoded.is_some() {
+            self.update_stop(group);
+        }
+    }
+
+    /// `entries` are applied, with these outcomes.
+    fn finish_apply(&mut self, group: GroupId, entries: &[Entry], outcomes: Vec<(Index, ApplyOutcome)>, now: Now) {
+        let Some(last) = entries.last().map(|entry| entry.index) else { return };
+        let Some(replica) = self.running(group) else { return };
         let bytes = entries.iter().map(|entry| entry.data.len() as u64 + 64).sum::<u64>();
         replica.flush.bytes_since += bytes;
         replica.kept.note_applied(bytes);
-        let last = entries.last().map_or(0, |entry| entry.index);
         replica.group.handle_applied(last, now.instant);
         if !replica.writes.is_empty() {
             for (entry, (index, outcome)) in entries.iter().zip(outcomes) {
                 self.finish_write(group, entry, index, outcome, now);
             }
-        }
-        if encoded.is_some() {
-            self.update_stop(group);
         }
     }
 
@@ -376,11 +380,14 @@ pub(crate) fn bytes_since(hosted: &Hosted) -> u64 {
     }
 }
 
-/// Bytes that a replica's rows take in memory because no flush has written them. Their log may be smaller, by what it costs
-/// to keep a row, or larger, where rows were replaced.
+/// Bytes that a replica's rows take in memory because no flush has written them, and entries because storage does not take
+/// them. The rows' log may be smaller, by what it costs to keep a row, or larger, where rows were replaced.
 fn bytes_held(hosted: &Hosted) -> u64 {
     match hosted {
-        Hosted::Running(replica) => replica.storage.as_ref().map_or(0, |storage| storage.engine().unflushed_bytes()),
+        Hosted::Running(replica) => {
+            let unflushed = replica.storage.as_ref().map_or(0, |storage| storage.engine().unflushed_bytes());
+            unflushed + replica.group.held_bytes() as u64
+        }
         Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
     }
 }

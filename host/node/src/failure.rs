@@ -1,6 +1,6 @@
-//! What follows when storage fails at work. Damage costs the replica, which is replaced; a lack of space or descriptors is
-//! waited out, with the data in memory and in the log; a disk that refuses costs the replicas of its directory. The node
-//! ends only when no directory is left.
+//! What follows when storage fails at work. Damage costs the replica, which is replaced; a lack of space, descriptors or
+//! memory is waited out, with the data in memory and in the log, also where what is committed cannot be applied; a disk that
+//! refuses costs the replicas of its directory. The node ends only when no directory is left.
 
 use crate::drive::chain;
 use crate::hosting::best_successor;
@@ -9,7 +9,7 @@ use crate::node::Node;
 use crate::replica::Hosted;
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
-use hedgerow_storage::{EngineError, FailureKind};
+use hedgerow_storage::{ApplyError, EngineError, FailureKind};
 use hedgerow_types::{GroupId, Instant, Refusal};
 use std::collections::BTreeMap;
 use std::io;
@@ -34,6 +34,8 @@ pub(crate) struct Failures {
     /// Replicas whose storage reads have found damaged, and how.
     pub(crate) damaged: Vec<(GroupId, String)>,
     checked_at: Option<Instant>,
+    /// Storage of some replica does not take what is committed, and that was said.
+    pub(crate) is_apply_held: bool,
 }
 
 #[derive(Debug)]
@@ -73,7 +75,9 @@ impl Failures {
         match error.kind() {
             FailureKind::Damage => {}
             FailureKind::Other if is_device => {}
-            FailureKind::NoSpace | FailureKind::NoDescriptors => return Refusal::NotReady(chain(error)),
+            FailureKind::NoSpace | FailureKind::NoDescriptors | FailureKind::NoMemory => {
+                return Refusal::NotReady(chain(error));
+            }
             FailureKind::Other => return crate::node::storage_refusal(error),
         }
         self.damaged.push((group, chain(error)));
@@ -93,6 +97,38 @@ impl Node {
             self.failures.checked_at = Some(now.instant);
             self.check_engines();
             self.adopt_current(now);
+        }
+        self.note_apply_resumed();
+    }
+
+    /// A group's log cannot be applied, for another reason than a lack of something.
+    pub(crate) fn handle_apply_failed(&mut self, group: GroupId, error: &ApplyError, now: Now) {
+        if matches!(error, ApplyError::Engine(cause) if cause.is_damage()) {
+            return self.lose(group, chain(error), now);
+        }
+        match self.hosted.get(&group).map(Hosted::log) {
+            Some(log) if is_device_failure(error) => self.fail_directory(log, &chain(error), now),
+            _ => self.outbox.fail(format!("group {group} cannot apply its log: {}", chain(error))),
+        }
+    }
+
+    /// Storage lacks something to apply what is committed with: the group hands it out again after a pause. That is said once,
+    /// until everything is applied on this node.
+    pub(crate) fn hold_apply(&mut self, group: GroupId, error: &ApplyError, now: Now) {
+        if !std::mem::replace(&mut self.failures.is_apply_held, true) {
+            let error = chain(error);
+            tracing::warn!(%group, error, "storage takes no writes for the moment: they are kept, and applied when it does");
+        }
+        if let Some(replica) = self.running(group) {
+            replica.group.handle_not_applied(now.instant);
+        }
+    }
+
+    fn note_apply_resumed(&mut self) {
+        let is_held = |hosted: &Hosted| matches!(hosted, Hosted::Running(replica) if replica.group.is_held());
+        if self.failures.is_apply_held && !self.hosted.values().any(is_held) {
+            self.failures.is_apply_held = false;
+            tracing::info!("storage takes writes again");
         }
     }
 
@@ -232,7 +268,7 @@ impl Node {
                 }
             }
             FailureKind::Other if failures >= REFUSALS_MAX => return self.fail_directory(log, &reason, now),
-            FailureKind::NoSpace | FailureKind::NoDescriptors | FailureKind::Other => {}
+            FailureKind::NoSpace | FailureKind::NoDescriptors | FailureKind::NoMemory | FailureKind::Other => {}
         }
         tracing::error!(%group, %reason, "work on storage failed and will be tried again");
         let pause = (RETRY_AFTER.0 * (1 << (failures - 1).min(8))).min(RETRY_AFTER.1);

@@ -306,11 +306,11 @@ impl Node {
         }
     }
 
-    /// Hands over what this node leads while it is slow, and what it leads from a disk without room where another leader
-    /// could take data: each group to a replica that could lead at once, on the node that leads least.
+    /// Hands over what this node leads while it is slow, what it leads from a disk without room where another leader could
+    /// take data, and what it cannot apply for the moment: each group to a replica that could lead at once, on the node that leads least.
     fn leave_if_unfit(&mut self, now: Now) {
         let is_slow = self.is_slow(self.config.node);
-        if !is_slow && !self.has_full_disk() {
+        if !is_slow && !self.has_full_disk() && !self.failures.is_apply_held {
             return;
         }
         let mut led = self.leaders_by_node();
@@ -319,7 +319,7 @@ impl Node {
             let Hosted::Running(replica) = hosted else { continue };
             let tried = self.speeds.leaving.get(group);
             let is_due = tried.is_none_or(|tried| now.instant.since(*tried) >= LEAVE_AGAIN_AFTER);
-            let is_unfit = is_slow || self.could_take_data_elsewhere(replica);
+            let is_unfit = is_slow || replica.group.is_held() || self.could_take_data_elsewhere(replica);
             if replica.group.role() != Role::Leader || !is_due || !is_unfit {
                 continue;
             }
@@ -335,7 +335,7 @@ impl Node {
             let Some(replica) = self.running(group) else { continue };
             match replica.group.transfer_leader_at_once(to, now.instant) {
                 Ok(()) => {
-                    tracing::info!(%group, %to, is_slow, "this node is slow or has no room: another one should lead")
+                    tracing::info!(%group, %to, is_slow, "this node is slow or lacks something: another one should lead")
                 }
                 Err(error) => tracing::debug!(%group, %error, "a leader cannot be moved"),
             }

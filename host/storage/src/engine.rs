@@ -128,11 +128,13 @@ pub enum FailureKind {
     NoSpace,
     /// The process or the system has too many files open. What is stored is sound: try again when there are fewer.
     NoDescriptors,
+    /// The system has no memory to give. What is stored is sound: try again later.
+    NoMemory,
     /// The disk or the system refuses for another reason: permissions, a device's error. What is stored may be sound.
     Other,
 }
 
-/// A storage failure. [`EngineError::kind`] says what to do; nothing but a lack of space or of descriptors is worth a retry.
+/// A storage failure. [`EngineError::kind`] says what to do; nothing but a lack is worth a retry ([`FailureKind::may_pass`]).
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The engine cannot be opened.
@@ -225,7 +227,16 @@ impl FailureKind {
                 Self::NoSpace
             }
             (_, Some(libc::EMFILE | libc::ENFILE)) => Self::NoDescriptors,
+            (_, Some(libc::ENOMEM)) => Self::NoMemory,
             _ => Self::Other,
+        }
+    }
+
+    /// Whether there is a lack of something, which passes, and nothing is wrong with what is stored or with where it is.
+    pub const fn may_pass(self) -> bool {
+        match self {
+            Self::NoSpace | Self::NoDescriptors | Self::NoMemory => true,
+            Self::Damage | Self::Other => false,
         }
     }
 }

@@ -30,7 +30,9 @@ pub struct Partition {
     membership: Option<Bytes>,
     sessions: Sessions,
     batch: Batch,
-    /// Set while a call to `apply` runs: if it fails, memory may be ahead of the engine.
+    /// What the engine holds: position and membership as of the last batch written.
+    written: (Applied, Option<Bytes>),
+    /// Set while a call to `apply` runs: if it fails for good, memory may be ahead of the engine.
     is_broken: bool,
 }
 
@@ -55,7 +57,7 @@ pub enum ApplyOutcome {
     Empty,
 }
 
-/// Why entries could not be applied. The partition is of no use then: drop it.
+/// Why entries could not be applied. Unless [`ApplyError::may_pass`], the partition is of no use then: drop it.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The storage failed.
@@ -73,6 +75,14 @@ pub enum ApplyError {
     /// An earlier call failed.
     #[error("the partition failed before")]
     Broken,
+}
+
+impl ApplyError {
+    /// Whether there is a lack that passes, of space, descriptors or memory: the partition is at the last entry that it has
+    /// applied, and takes the next one again.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Engine(error) if error.kind().may_pass())
+    }
 }
 
 /// A moment in a partition's life, taken before a flush and handed back after it.
@@ -94,7 +104,8 @@ impl Partition {
         let membership = engine.get(MEMBERSHIP_KEY)?;
         let reader = Reader::new(Arc::clone(&engine), applied.now);
         let sessions = Sessions::default();
-        Ok(Self { engine, reader, applied, membership, sessions, batch: Batch::new(), is_broken: false })
+        let written = (applied, membership.clone());
+        Ok(Self { engine, reader, applied, membership, sessions, batch: Batch::new(), written, is_broken: false })
     }
 
     /// The last entry applied. After a crash and a new open: where to go on applying the log.
@@ -130,7 +141,7 @@ impl Partition {
     }
 
     /// Takes over the exactly-once table that was read from the engine by another thread. Has no effect if it was needed
-    /// meanwhile: then it is here already, and may have changed.
+    /// meanwhile: then it was here already, and may have changed.
     pub fn adopt_sessions(&mut self, sessions: Sessions) {
         self.sessions.adopt(sessions);
     }
@@ -161,8 +172,9 @@ impl Partition {
     /// before it goes back to an earlier applied position with all that belongs to it. `membership`, if given, is what
     /// holds after the last membership entry among them (or after all, if there is none).
     ///
-    /// Entries share one batch up to a size limit. After an error nothing is known of `entries` but that each is
-    /// applied wholly or not at all; `outcomes` is then meaningless.
+    /// Entries share one batch up to a size limit. After an error that may pass ([`ApplyError::may_pass`]) those with an outcome
+    /// are applied, and the others are as if they had never been seen: they can be applied by another call. After any other
+    /// error nothing is known of `entries` but that each is applied wholly or not at all; `outcomes` is then meaningless.
     pub fn apply(
         &mut self,
         entries: &[Entry],
@@ -172,6 +184,26 @@ impl Partition {
         if std::mem::replace(&mut self.is_broken, true) {
             return Err(ApplyError::Broken);
         }
+        let (begun, before) = (outcomes.len(), self.applied.position.index);
+        let result = self.apply_all(entries, membership, outcomes);
+        match &result {
+            Ok(()) => self.is_broken = false,
+            Err(error) if error.may_pass() => {
+                self.take_back();
+                outcomes.truncate(begun + (self.applied.position.index - before) as usize);
+                self.is_broken = false;
+            }
+            Err(_) => {}
+        }
+        result
+    }
+
+    fn apply_all(
+        &mut self,
+        entries: &[Entry],
+        membership: Option<&Bytes>,
+        outcomes: &mut Vec<(Index, ApplyOutcome)>,
+    ) -> Result<(), ApplyError> {
         // Until this position nothing is written, so that no crash separates a change of membership from its record.
         let membership_at = match entries.iter().rposition(|entry| entry.kind == EntryKind::Membership) {
             Some(position) => position,
@@ -183,7 +215,19 @@ impl Partition {
         outcomes.reserve(entries.len());
         for (position, entry) in entries.iter().enumerate() {
             assert_eq!(entry.index, self.applied.position.index + 1, "entries are applied without a gap");
-            outcomes.push((entry.index, self.apply_one(entry)?));
+            let before = (self.applied, self.batch.count());
+            let may_cut_before = position > 0 && (membership.is_none() || position > membership_at);
+            match self.apply_one(entry) {
+                Ok(outcome) => outcomes.push((entry.index, outcome)),
+                Err(error) => {
+                    // The table of results is kept in memory if nothing has to be taken back.
+                    if error.may_pass() && may_cut_before && self.batch.count() == before.1 {
+                        self.applied = before.0;
+                        self.write_batch()?;
+                    }
+                    return Err(error);
+                }
+            }
             self.applied.position = entry.position();
             if entry.index.is_multiple_of(SWEEP_INTERVAL) {
                 self.sessions.sweep(self.applied.now, &mut self.batch);
@@ -202,8 +246,17 @@ impl Partition {
         if !entries.is_empty() || membership.is_some() {
             self.write_batch()?;
         }
-        self.is_broken = false;
         Ok(())
+    }
+
+    /// Goes back to what the engine holds: what came after it is as if it had never been seen.
+    fn take_back(&mut self) {
+        if !self.batch.is_empty() {
+            // Whatever changes the table of results changes a row too.
+            self.sessions.unload();
+        }
+        self.batch.clear();
+        (self.applied, self.membership) = self.written.clone();
     }
 
     /// Answers `read` from what is applied. `now` is the caller's time in expiry-epoch seconds, 0 if it knows none; a record
@@ -288,6 +341,7 @@ impl Partition {
         self.engine.write(&self.batch)?;
         self.batch.clear();
         self.reader.advance(self.applied.now);
+        self.written = (self.applied, self.membership.clone());
         Ok(())
     }
 }

@@ -254,7 +254,7 @@ impl RocksEngine {
     /// itself: it waits for space on a full disk, and for nothing else.
     fn has_stopped_for_good(&self) -> bool {
         self.background_failure().is_some_and(|failure| match failure.kind() {
-            FailureKind::NoDescriptors => true,
+            FailureKind::NoDescriptors | FailureKind::NoMemory => true,
             FailureKind::NoSpace => failure.os_reason().and_then(io::Error::raw_os_error) != Some(libc::ENOSPC),
             FailureKind::Damage | FailureKind::Other => false,
         })

@@ -56,8 +56,10 @@ pub(crate) enum Known {
 /// The exactly-once table of one replica.
 #[derive(Debug)]
 pub struct Sessions {
-    /// Whether the rows were read.
+    /// Whether the rows were read and are in memory.
     is_loaded: bool,
+    /// Whether they ever were, here: what others read before is not the table any more.
+    was_loaded: bool,
     clients: FxHashMap<ClientId, Session>,
     /// The largest number of a write that was forgotten; `None` = the table has no bound yet, as before the log's first
     /// entry of a node that knows of one.
@@ -128,6 +130,7 @@ impl Default for Sessions {
     fn default() -> Self {
         Self {
             is_loaded: false,
+            was_loaded: false,
             clients: FxHashMap::default(),
             floor: None,
             bytes: 0,
@@ -164,14 +167,19 @@ impl Sessions {
             }
         })?;
         outcome?;
-        read.is_loaded = true;
+        (read.is_loaded, read.was_loaded) = (true, true);
         *self = read;
         Ok(())
     }
 
-    /// Takes over what [`Sessions::read`] has read, unless the table is in memory already.
+    /// Forgets what is in memory. The engine has the table as of its last batch, and it is read again when it is needed.
+    pub(crate) fn unload(&mut self) {
+        *self = Self { bytes_max: self.bytes_max, was_loaded: self.was_loaded, ..Self::default() };
+    }
+
+    /// Takes over what [`Sessions::read`] has read, unless the table was in memory already.
     pub(crate) fn adopt(&mut self, read: Self) {
-        if !self.is_loaded {
+        if !self.was_loaded {
             *self = Self { bytes_max: self.bytes_max, ..read };
         }
     }

@@ -4,8 +4,12 @@
 
 mod common;
 
-use common::{Fixture, Rocks};
-use hedgerow_storage::{Batch, Direction, Engine, EngineError, FailureKind, KeyRange};
+use common::{Fixture, Memory, Rocks, anonymous, bytes, entry};
+use hedgerow_storage::{
+    ApplyOutcome, Batch, Direction, Engine, EngineError, Engines, FailureKind, KeyRange, Partition, RocksEngines,
+    RocksSettings,
+};
+use hedgerow_types::op::{Write, WriteDetail};
 use hedgerow_types::random::Random;
 use std::fs;
 use std::ops::ControlFlow;
@@ -376,4 +380,58 @@ fn m3_flushes_return_with_the_descriptors() {
     run_limited("m3_flushes_return_with_the_descriptors", "ulimit -n 64", &dir);
     let (_fixture, engine) = open(&dir);
     assert_holds(&*engine.expect("opens"), 3);
+}
+
+/// Rows as writes leave them, a table file for each: far more than stay open.
+fn tables_of_one_row(dir: &Path) {
+    let memory = Memory::new();
+    let engine = memory.engines().open(memory.root()).expect("opens");
+    let mut partition = Partition::open(Arc::clone(&engine)).expect("opens");
+    let put = Write::Put { key: bytes("n"), value: bytes("1"), expire_at: 0 };
+    partition.apply(&[entry(1, &anonymous(0, put))], None, &mut Vec::new()).expect("applies");
+    let row = engine.get(b"dn").expect("reads").expect("a row");
+    let (_fixture, engine) = open(dir);
+    let engine = engine.expect("opens");
+    for number in 0..60_u32 {
+        let mut batch = Batch::new();
+        batch.put(&[b"d", &key(number)], &[&row]);
+        engine.write(&batch).expect("writes");
+        engine.flush().expect("flushes");
+    }
+}
+
+/// Writes are applied in memory, but an increment reads first, and that may have to open a table file.
+#[test]
+fn n4_an_increment_that_finds_no_descriptor_is_applied_when_there_is_one() {
+    if let Some(dir) = limited_dir() {
+        let settings = RocksSettings { spare_files: 0, ..RocksSettings::default() };
+        let engine = RocksEngines::new(&settings).expect("engines").open(&dir).expect("opens");
+        let mut partition = Partition::open(Arc::clone(&engine)).expect("opens");
+        let mut taken = Vec::new();
+        while let Ok(file) = fs::File::open("/dev/null") {
+            taken.push(file);
+        }
+        let increment = |number: u32| Write::Incr { key: key(number).into(), by: 1, expire_at: 0 };
+        let log: Vec<_> =
+            (0..60).map(|number| entry(1 + u64::from(number), &anonymous(0, increment(number)))).collect();
+        let mut outcomes = Vec::new();
+        let error = partition.apply(&log, None, &mut outcomes).expect_err("there are no descriptors");
+        assert!(error.may_pass(), "{error:?}");
+        let applied = outcomes.len();
+        assert!(applied < 60 && partition.applied().index == applied as u64, "{applied}");
+        let again = partition.apply(&log[applied..], None, &mut outcomes);
+        assert!(again.is_err_and(|error| error.may_pass()) && outcomes.len() == applied);
+        drop(taken);
+        partition.apply(&log[applied..], None, &mut outcomes).expect("applies");
+        assert!(engine.background_failure().is_none(), "reads stop nothing");
+        for (_, outcome) in outcomes {
+            let ApplyOutcome::Reply(reply) = outcome else { panic!("{outcome:?}") };
+            assert_eq!(reply.detail, WriteDetail::Value(2));
+        }
+        return;
+    }
+    let root = common::temporary_dir();
+    let dir = root.path().join("e");
+    tables_of_one_row(&dir);
+    run_limited("n4_an_increment_that_finds_no_descriptor_is_applied_when_there_is_one", "ulimit -n 64", &dir);
 }

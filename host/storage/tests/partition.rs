@@ -5,6 +5,8 @@ mod common;
 
 #[path = "partition/bounded.rs"]
 mod bounded;
+#[path = "partition/held.rs"]
+mod held;
 #[path = "partition/reads.rs"]
 mod reads;
 #[path = "partition/sessions.rs"]

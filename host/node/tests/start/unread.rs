@@ -1,83 +1,52 @@
-//! A device that no longer gives back what is stored, met where a node applies its log.
+//! Storage that refuses what a node does while it applies its log: a device that no longer gives back what is stored, and a
+//! process that lacks descriptors, space or memory for a while.
 
-use crate::world::{self, Ask, Key, World, running};
-use bytes::Bytes;
-use hedgerow_env::Disk;
+use crate::device::{Switch, restart_on_device};
+use crate::world::{Ask, Key, World, running};
 use hedgerow_node::Config;
-use hedgerow_storage::{
-    Batch, Direction, Engine, EngineError, EngineStats, Engines, KeyRange, MemoryEngines, RowVisitor,
-};
-use hedgerow_wire::Body;
+use hedgerow_types::{GroupId, NodeId, ReadLevel};
 use hedgerow_wire::message::Incr;
+use hedgerow_wire::{Body, Reply};
 use serde_json::json;
-use std::io;
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const EIO: i32 = 5;
+const ENOMEM: i32 = 12;
+const EMFILE: i32 = 24;
+const ENOSPC: i32 = 28;
+const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Engines on a device with two data directories, of which the first stops answering.
-#[derive(Debug)]
-struct Device {
-    engines: MemoryEngines,
-    is_failing: Arc<AtomicBool>,
+fn increment(world: &mut World, key: &Key, to: NodeId) -> i32 {
+    let increment = Body::Incr(Incr { key: key.full(), increment: 1, ..Incr::default() });
+    let ask = Ask { extension: Some(hedgerow_wire::Extension::default()), is_backup: false };
+    world.send(to, &key.header(&ask.with_deadline(MINUTE)), &increment)
 }
 
-#[derive(Debug)]
-struct OnDevice {
-    engine: Arc<dyn Engine>,
-    is_failing: Option<Arc<AtomicBool>>,
-}
-
-impl Engines for Device {
-    fn open(&self, dir: &Path) -> Result<Arc<dyn Engine>, EngineError> {
-        let is_failing = dir.starts_with("/a").then(|| Arc::clone(&self.is_failing));
-        Ok(Arc::new(OnDevice { engine: self.engines.open(dir)?, is_failing }))
-    }
-
-    fn disk(&self) -> Arc<dyn Disk> {
-        self.engines.disk()
+/// What the increment gave, unless it was refused.
+fn incremented(world: &mut World, number: i32) -> Option<i64> {
+    match world.wait(number).1.reply {
+        Reply::Incr(reply) if reply.error == 0 => Some(reply.new_value),
+        _ => None,
     }
 }
 
-impl Engine for OnDevice {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
-        if self.is_failing.as_ref().is_some_and(|it| it.load(Ordering::Relaxed)) {
-            return Err(EngineError::Read { source: io::Error::from_raw_os_error(EIO).into() });
-        }
-        self.engine.get(key)
-    }
+fn applied(world: &World, node: NodeId, group: GroupId) -> u64 {
+    let mut replicas = world.machines[&node].node.replicas_for_inspection();
+    replicas.find(|replica| replica.id == group).map_or(0, |replica| replica.applied())
+}
 
-    fn scan(&self, range: KeyRange<'_>, way: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError> {
-        self.engine.scan(range, way, visit)
-    }
-
-    fn write(&self, batch: &Batch) -> Result<(), EngineError> {
-        self.engine.write(batch)
-    }
-
-    fn flush(&self) -> Result<(), EngineError> {
-        self.engine.flush()
-    }
-
-    fn checkpoint(&self, into: &Path) -> Result<(), EngineError> {
-        self.engine.checkpoint(into)
-    }
-
-    fn set_expire_floor(&self, seconds: u32) {
-        self.engine.set_expire_floor(seconds);
-    }
-
-    fn compact(&self) -> Result<(), EngineError> {
-        self.engine.compact()
-    }
-
-    fn stats(&self) -> EngineStats {
-        self.engine.stats()
-    }
+/// A cluster whose nodes' storage fails when told to, a table of two partitions, and a key of the first one.
+fn world_on_devices(count: u16) -> (World, BTreeMap<NodeId, Arc<Switch>>, Key) {
+    let mut world = World::new(count);
+    let table = world.create_table(2, &json!({}));
+    let nodes: Vec<NodeId> = world.machines.keys().copied().collect();
+    let switches = nodes.into_iter().map(|node| (node, restart_on_device(&mut world, node, "/data"))).collect();
+    let key = (0..).map(|number| Key::new(table, 2, &format!("key{number}"))).find(|key| key.partition == 0).unwrap();
+    (world, switches, key)
 }
 
 /// An increment has to read before it writes. Where that fails, the directory is given up, and not the process.
@@ -86,31 +55,144 @@ fn m3_a_device_that_refuses_a_read_while_a_write_is_applied_takes_only_its_direc
     let mut world = World::configured(3, |config: &mut Config| config.data = vec!["/a".into(), "/b".into()]);
     let table = world.create_table(4, &json!({}));
     let node = world.replicas(0).followers[0];
-    let machine = world.machines.remove(&node).unwrap();
-    let (config, disk) = (machine.config.clone(), machine.disk.clone());
-    drop(machine);
-    disk.kill_process();
-    let is_failing = Arc::new(AtomicBool::new(false));
-    let engines = Device { engines: MemoryEngines::new(Arc::new(disk.clone())), is_failing: Arc::clone(&is_failing) };
-    let clock = world.clock();
-    world.machines.insert(node, world::start_with(config, disk.clone(), Arc::new(engines), clock));
-    world.settle(node);
-    world.run(Duration::from_secs(3));
+    let switch = restart_on_device(&mut world, node, "/a");
     let before = running(&world, node);
-    is_failing.store(true, Ordering::Relaxed);
+    switch.fail_reads(EIO);
     let keys: Vec<Key> = (0..40).map(|number| Key::new(table, 4, &format!("k{number}"))).collect();
     for key in &keys {
         let leader = world.replicas(key.partition).leader;
-        let increment = Body::Incr(Incr { key: key.full(), increment: 1, ..Incr::default() });
-        let number = world.send(leader, &key.header(&Ask::default()), &increment);
+        let number = increment(&mut world, key, leader);
         world.wait(number);
     }
-    world.run(Duration::from_secs(2));
-    is_failing.store(false, Ordering::Relaxed);
+    world.run(2 * SECOND);
+    switch.fail_reads(0);
     // What is left was in the other directory, and what was lost is made there anew.
     world.run_until(MINUTE, |world| running(world, node).len() == before.len());
-    let names = disk.list(Path::new("/b/replicas")).unwrap();
+    let names = hedgerow_env::Disk::list(&world.machines[&node].disk, Path::new("/b/replicas")).unwrap();
     let kept = running(&world, node);
     assert!(kept.iter().any(|(group, replica)| before[group] == *replica) && kept != before, "{kept:?}");
     assert_eq!(names.len(), before.len(), "{names:?}");
+}
+
+/// Nobody can lead better: the leader keeps what is committed, answers nothing of it, and tries again with pauses.
+#[test]
+fn n4_what_storage_lacks_the_means_to_apply_is_kept_and_applied_later() {
+    for (error, of_writes) in [(EMFILE, false), (ENOSPC, true), (ENOMEM, false)] {
+        let (mut world, switches, key) = world_on_devices(3);
+        let leader = world.replicas(0).leader;
+        world.write(&key, leader, "5");
+        let (group, replicas) = (GroupId::new(key.table as u32, 0), running(&world, leader));
+        world.run(SECOND);
+        let before = applied(&world, leader, group);
+        let fail = |error| {
+            let set = if of_writes { Switch::fail_writes } else { Switch::fail_reads };
+            switches.values().for_each(|switch| set(switch, error));
+        };
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        // A second one: with one alone, `tracing` asks the threads of other tests whether anybody listens.
+        let _second = tracing::Dispatch::new(Log(Arc::default()));
+        let numbers = tracing::subscriber::with_default(Log(Arc::clone(&lines)), || {
+            fail(error);
+            let numbers: Vec<i32> = (0..5).map(|_| increment(&mut world, &key, leader)).collect();
+            world.run(10 * SECOND);
+            numbers
+        });
+        assert!(
+            numbers
+                .iter()
+                .all(|number| world.answer(*number).is_none_or(|(_, it)| matches!(it.reply, Reply::Failed(_))))
+        );
+        for node in world.machines.keys() {
+            assert_eq!(applied(&world, *node, group), before, "what was applied stays, and nothing is added");
+        }
+        // 100, 200, 400, 800 ms, and then each second, for each of three replicas of the partition, and those of the metadata.
+        let failures: u32 = switches.values().map(|switch| switch.failures()).sum();
+        assert!((10..=150).contains(&failures), "{failures} attempts");
+        let told = |lines: &[String], text: &str| lines.iter().filter(|line| line.contains(text)).count();
+        assert_eq!(told(&lines.lock().unwrap(), "takes no writes"), 3, "once for each node");
+        fail(0);
+        tracing::subscriber::with_default(Log(Arc::clone(&lines)), || world.run(5 * SECOND));
+        assert_eq!(told(&lines.lock().unwrap(), "takes no writes"), 3);
+        assert_eq!(told(&lines.lock().unwrap(), "takes writes again"), 3);
+        assert_eq!(running(&world, leader), replicas, "no replica is lost");
+        // Each increment was committed and is applied once.
+        let leader = world.replicas(0).leader;
+        let number = increment(&mut world, &key, leader);
+        assert_eq!(incremented(&mut world, number), Some(5 + 5 + 1));
+        world.run(SECOND);
+        let ends: Vec<u64> = world.machines.keys().map(|node| applied(&world, *node, group)).collect();
+        assert!(ends.windows(2).all(|pair| pair[0] == pair[1]), "{ends:?}");
+    }
+}
+
+/// A follower that cannot apply serves nothing that it does not have, and catches up; a restart in between changes nothing.
+#[test]
+fn n4_a_follower_that_cannot_apply_shows_nothing_newer_and_catches_up() {
+    let (mut world, switches, key) = world_on_devices(3);
+    let places = world.replicas(0);
+    let (leader, follower) = (places.leader, places.followers[0]);
+    world.write(&key, leader, "1");
+    world.run(SECOND);
+    switches[&follower].fail_writes(EMFILE);
+    let number = increment(&mut world, &key, leader);
+    assert_eq!(incremented(&mut world, number), Some(2));
+    let latest = Ask::anywhere(ReadLevel::Linearizable);
+    world.get(&key, follower, &latest).unwrap_err();
+    assert_eq!(world.get(&key, follower, &Ask::anywhere(ReadLevel::Eventual)).unwrap().0, "1");
+    switches[&follower].fail_writes(0);
+    world.run(2 * SECOND);
+    assert_eq!(world.get(&key, follower, &latest).unwrap().0, "2");
+    switches[&follower].fail_writes(EMFILE);
+    let number = increment(&mut world, &key, leader);
+    assert_eq!(incremented(&mut world, number), Some(3));
+    world.restart(follower);
+    world.run(5 * SECOND);
+    assert_eq!(world.get(&key, follower, &latest).unwrap().0, "3");
+}
+
+/// Its group need not wait for it.
+#[test]
+fn n4_a_leader_that_cannot_apply_lets_another_one_lead() {
+    let (mut world, switches, key) = world_on_devices(3);
+    let leader = world.replicas(0).leader;
+    world.write(&key, leader, "1");
+    switches[&leader].fail_reads(EMFILE);
+    let number = increment(&mut world, &key, leader);
+    world.run_until(8 * SECOND, |world| world.replicas(0).leader != leader);
+    assert_eq!(incremented(&mut world, number), None, "its outcome is not known to the node that it was sent to");
+    let next = world.replicas(0).leader;
+    let number = increment(&mut world, &key, next);
+    assert_eq!(incremented(&mut world, number), Some(3));
+}
+
+/// Keeps what every line says.
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::INFO
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl tracing::field::Visit for Text {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
 }
