@@ -56,8 +56,10 @@ pub const DEAD_AFTER: Duration = Duration::from_secs(5);
 pub const GONE_AFTER: Duration = Duration::from_secs(600);
 /// How often nodes that belong to no cluster yet ask each other.
 pub const PROBE_INTERVAL: Duration = Duration::from_millis(100);
-/// Default of [`Config::log_retained_bytes`]. The log's index costs 40 bytes of memory for each entry that is kept.
+/// Default of [`Config::log_retained_bytes`].
 pub const LOG_RETAINED_BYTES: u64 = 4 << 30;
+/// Default of [`Config::log_retained_entries`]: what the log's index has room for in 256 MiB of memory.
+pub const LOG_RETAINED_ENTRIES: u64 = (256 << 20) / hedgerow_wal::ENTRY_MEMORY;
 /// Default of [`Config::drop_reserve_seconds`]: Pegasus' seven days.
 pub const DROP_RESERVE_SECONDS: u64 = 7 * 24 * 3_600;
 /// Most seconds for which a dropped table can be kept: ten years.
@@ -94,6 +96,8 @@ pub struct Config {
     pub snapshot_bytes_per_second: u64,
     /// Bytes of log that each data directory keeps for replicas that lag; twice as many for checkpoints on their way.
     pub log_retained_bytes: u64,
+    /// Entries of log that each data directory keeps so; twice as many for checkpoints on their way. Not a setting: it bounds memory.
+    pub log_retained_entries: u64,
     /// Bytes of log that one replica may gather before its storage is flushed.
     pub flush_replica_bytes: u64,
     /// Bytes of log that all replicas may gather before the largest ones are flushed.
@@ -147,6 +151,7 @@ impl Config {
             wal: hedgerow_wal::Options::default(),
             snapshot_bytes_per_second: 128 << 20,
             log_retained_bytes: LOG_RETAINED_BYTES,
+            log_retained_entries: LOG_RETAINED_ENTRIES,
             flush_replica_bytes: 16 << 20,
             flush_node_bytes: 256 << 20,
             replay_bytes_max: REPLAY_BYTES_MAX,

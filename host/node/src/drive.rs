@@ -134,7 +134,7 @@ impl Node {
         let Some(replica) = self.running(group) else { return };
         let bytes = entries.iter().map(|entry| entry.data.len() as u64 + 64).sum::<u64>();
         replica.flush.bytes_since += bytes;
-        replica.kept.note_applied(bytes);
+        replica.kept.note_applied(bytes, last);
         replica.group.handle_applied(last, now.instant);
         if !replica.writes.is_empty() {
             for (entry, (index, outcome)) in entries.iter().zip(outcomes) {

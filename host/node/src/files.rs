@@ -16,14 +16,39 @@ const OTHERS: u64 = 96;
 const PER_PEER: u64 = 6;
 /// Log files beside those that are in use: being created, being read, spare.
 const LOG_SPARE: u64 = 16;
+/// Log that is kept for others may need files for so many times its limit: twice that while checkpoints are on their way, in files that
+/// are half full at least.
+const LOG_FILES_FACTOR: u64 = 4;
+/// The share of what replicas may have open that the log may take for it: one in so many.
+const LOG_SHARE: u64 = 8;
 /// The share of what replicas may have open that large ones divide among themselves: one in so many.
 const SPARE_SHARE: u64 = 8;
 
 impl Config {
     /// Files that are for neither replicas nor clients.
     fn files_of_node(&self) -> u64 {
+        self.files_of_node_alone() + self.files_of_kept_log()
+    }
+
+    /// The same without those of the log that is kept for others.
+    fn files_of_node_alone(&self) -> u64 {
         let log = self.wal.segments_max as u64 + LOG_SPARE;
         OTHERS + self.data.len() as u64 * log + self.peers.len() as u64 * PER_PEER
+    }
+
+    /// Files that all data directories together may need beyond [`hedgerow_wal::Options::segments_max`] for what they keep for others, as far as there
+    /// are enough.
+    fn files_of_kept_log(&self) -> u64 {
+        let left = self.files_max.saturating_sub(self.files_of_node_alone() + CLIENTS_MIN);
+        let needed = self.log_retained_bytes.saturating_mul(LOG_FILES_FACTOR).div_ceil(self.wal.segment_size.max(1));
+        let beyond = needed.saturating_sub(self.wal.segments_max as u64);
+        beyond.saturating_mul(self.data.len() as u64).min(left / LOG_SHARE)
+    }
+
+    /// Bytes of log that a data directory may keep for others: what is configured, or as much as there are files for.
+    pub(crate) fn log_retained_max(&self) -> u64 {
+        let files = self.wal.segments_max as u64 + self.files_of_kept_log() / self.data.len().max(1) as u64;
+        self.log_retained_bytes.min(files.saturating_mul(self.wal.segment_size) / LOG_FILES_FACTOR)
     }
 
     fn files_of_replicas(&self) -> u64 {
@@ -74,7 +99,25 @@ mod tests {
     }
 
     #[test]
+    fn n4_the_log_keeps_no_more_for_others_than_there_are_files_for() {
+        const MIB: u64 = 1 << 20;
+        let kept = |files_max: u64, segment_size: u64| {
+            let mut config = config(files_max);
+            config.data = vec!["a".into(), "b".into()];
+            config.wal.segment_size = segment_size;
+            // Twice the limit, in segments that are half full.
+            let files = 4 * config.log_retained_max() / segment_size * 2;
+            let counted = config.files_of_node() - OTHERS - 3 * PER_PEER - 2 * LOG_SPARE;
+            assert!(files <= counted && counted <= files_max, "{files} of {counted}");
+            assert!(config.files_of_node() + CLIENTS_MIN <= files_max);
+            config.log_retained_max() / MIB
+        };
+        assert_eq!([1_024, 4_096, 20_000].map(|files_max| kept(files_max, 64 * MIB)), [1_024, 4_096, 4_096]);
+        assert_eq!([1_024, 20_000, 1 << 20].map(|files_max| kept(files_max, MIB)), [16, 312, 4_096]);
+    }
+
+    #[test]
     fn what_a_limit_has_room_for() {
-        assert_eq!([64, 256, 1_024, 20_000].map(|limit| config(limit).replicas_max()), [0, 2, 44, 1_082]);
+        assert_eq!([64, 256, 1_024, 20_000].map(|limit| config(limit).replicas_max()), [0, 2, 39, 1_069]);
     }
 }

@@ -103,7 +103,7 @@ impl Node {
                     &reader.stretches(owner.group, start.index, durable.index, MARK_DISTANCE),
                 );
                 let replayed = reader.stretches(owner.group, durable.index, partition.applied().index, u64::MAX);
-                kept.note_applied(replayed.last().map_or(0, |(_, bytes)| *bytes));
+                kept.note_applied(replayed.last().map_or(0, |(_, bytes)| *bytes), partition.applied().index);
                 let from = FromLog { log: number, hard_state, start, entries, kept, is_restart: true };
                 self.start_replica(owner, partition, from, now);
             }

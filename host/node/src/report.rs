@@ -51,7 +51,7 @@ impl Node {
             disks: self.disk_reports(),
             log_bytes: (0..self.config.data.len()).map(|log| self.log_kept_bytes(log)).collect(),
             log_bytes_max: self.config.log_retained_bytes,
-            log_bytes_allowed: (0..self.config.data.len()).map(|log| self.retained_limit(log)).collect(),
+            log_bytes_allowed: (0..self.config.data.len()).map(|log| self.log_bytes_allowed(log)).collect(),
             missing_directories: self
                 .missing
                 .iter()

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The leader knows what each replica lacks. It tells the others in its reports, so that all keep the same and a new leader
-//! can go on. Each data directory has a limit; above it, whoever is furthest behind is given up and learns from a
+//! can go on. Each data directory has a limit in bytes, for the disk, and one in entries, for the memory that they take; above it, whoever is furthest behind is given up and learns from a
 //! checkpoint instead. For checkpoints on their way the log is held up to a limit that is higher, since a transfer
 //! that ends too late has to begin again. See decision 013.
 
@@ -63,6 +63,13 @@ struct Mark {
     bytes: u64,
 }
 
+/// What is counted of the log.
+#[derive(Clone, Copy, Debug)]
+enum Measure {
+    Bytes,
+    Entries,
+}
+
 /// What the leader said that its followers should keep.
 #[derive(Clone, Copy, Debug)]
 struct Word {
@@ -83,6 +90,8 @@ pub(crate) struct Kept {
     flushing_bytes: u64,
     /// Bytes up to the last entry that was applied.
     bytes: u64,
+    /// That entry's index.
+    last: Index,
     /// As a leader: when each replica answered last, or since when it is waited for.
     heard: BTreeMap<ReplicaId, Instant>,
     word: Option<Word>,
@@ -102,14 +111,17 @@ impl Kept {
             flushed: Mark { position: applied, bytes },
             flushing_bytes: bytes,
             bytes,
+            last: applied.index,
             heard: BTreeMap::new(),
             word: None,
             given_up: BTreeSet::new(),
         }
     }
 
-    pub(crate) fn note_applied(&mut self, bytes: u64) {
+    /// Entries of so many bytes were applied, up to index `last`.
+    pub(crate) fn note_applied(&mut self, bytes: u64, last: Index) {
         self.bytes += bytes;
+        self.last = self.last.max(last);
     }
 
     pub(crate) fn note_flush_begun(&mut self) {
@@ -133,7 +145,15 @@ impl Kept {
 
     /// Bytes of log that are kept.
     pub(crate) fn kept_bytes(&self) -> u64 {
-        self.bytes - self.cut.bytes
+        self.after(&self.cut, Measure::Bytes)
+    }
+
+    /// How much log there is after `mark`.
+    fn after(&self, mark: &Mark, measure: Measure) -> u64 {
+        match measure {
+            Measure::Bytes => self.bytes - mark.bytes,
+            Measure::Entries => self.last.saturating_sub(mark.position.index),
+        }
     }
 
     /// The last mark that leaves everything above `floor`; the present cut if there is none.
@@ -243,7 +263,10 @@ impl Node {
                 replica.note_members(now.instant);
             }
         }
-        (0..self.config.data.len()).for_each(|log| self.give_up_furthest(log, now));
+        for log in 0..self.config.data.len() {
+            self.give_up_furthest(log, Measure::Bytes, self.retained_limit(log), now);
+            self.give_up_furthest(log, Measure::Entries, self.config.log_retained_entries, now);
+        }
         for group in groups {
             if let Some(owner) = self.running(group).map(|replica| replica.owner) {
                 self.cut_log(owner, now);
@@ -263,22 +286,34 @@ impl Node {
         })
     }
 
-    /// Bytes of log that may be kept for others: what is configured, or less where the disk is small, so that whoever is
-    /// behind is given up before writes are refused. A disk without room keeps nothing.
-    pub(crate) fn retained_limit(&self, log: usize) -> u64 {
+    /// The limits in force as bytes: many small entries are given up by their number, and from half of it on it says how many bytes that
+    /// is while they stay as they are.
+    pub(crate) fn log_bytes_allowed(&self, log: usize) -> u64 {
+        let entries: u64 = self.replicas_on(log).map(|it| it.kept.after(&it.kept.cut, Measure::Entries)).sum();
+        let entries_max = self.config.log_retained_entries;
+        let limit = self.retained_limit(log);
+        if entries <= entries_max / 2 {
+            return limit;
+        }
+        let bytes = u128::from(self.log_kept_bytes(log)) * u128::from(entries_max) / u128::from(entries);
+        limit.min(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+
+    /// Bytes of log that may be kept for others: what is configured, or less where there are few descriptors or the disk is small, so that
+    /// whoever is behind is given up before writes are refused. A disk without room keeps nothing.
+    fn retained_limit(&self, log: usize) -> u64 {
         if self.room.is_full(log) {
             return 0;
         }
-        let configured = self.config.log_retained_bytes;
+        let configured = self.config.log_retained_max();
         let Some((free, mark)) = self.free_and_mark(log) else { return configured };
         let room = self.log_kept_bytes(log).saturating_add(free).saturating_sub(mark.saturating_mul(2));
         // Less than a segment makes no room.
         configured.min((room / HARD_FACTOR).max(self.config.wal.segment_size))
     }
 
-    fn give_up_furthest(&mut self, log: usize, now: Now) {
-        let limit = self.retained_limit(log);
-        let after_cut = |replica: &Replica| replica.kept.bytes - replica.may_cut_at(now.instant).bytes;
+    fn give_up_furthest(&mut self, log: usize, measure: Measure, limit: u64, now: Now) {
+        let after_cut = |replica: &Replica| replica.kept.after(&replica.may_cut_at(now.instant), measure);
         let mut total: u64 = self.replicas_on(log).map(after_cut).sum();
         if total <= limit {
             return;
@@ -288,17 +323,17 @@ impl Node {
             let free = replica.kept.free_index();
             let holding = replica.standing_claims(now.instant).into_iter().filter(|(_, index)| *index < free);
             claims.extend(holding.map(|(claimant, index)| {
-                (replica.kept.bytes - replica.kept.mark_at(index).bytes, replica.owner.group, claimant)
+                (replica.kept.after(&replica.kept.mark_at(index), measure), replica.owner.group, claimant)
             }));
         }
         claims.sort_unstable_by(|one, other| other.cmp(one));
-        for (bytes, group, claimant) in claims {
+        for (behind, group, claimant) in claims {
             let limit = if claimant.is_transfer() { limit.saturating_mul(HARD_FACTOR) } else { limit };
             let Some(replica) = self.running(group).filter(|_| total > limit) else { continue };
             let before = after_cut(replica);
             replica.kept.given_up.insert(claimant);
             total -= before - after_cut(replica);
-            tracing::info!(%group, ?claimant, bytes, limit, "the log is not kept any longer for who is so far behind");
+            tracing::info!(%group, ?claimant, ?measure, behind, limit, "the log is not kept any longer for who is so far behind");
         }
     }
 

@@ -18,6 +18,12 @@ pub(crate) struct Slot {
     pub(crate) kind: EntryKind,
 }
 
+/// Bytes of memory that an entry in the log takes at most: the table of a group's entries grows by doubling.
+pub const ENTRY_MEMORY: u64 = 2 * size_of::<Slot>() as u64;
+
+/// A table with fewer entries than one in so many that it has room for gives memory back.
+const ROOM_SHARE: usize = 4;
+
 /// A group's entries, without gaps.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
@@ -68,6 +74,9 @@ impl Slots {
             self.first += 1;
         }
         self.first = self.first.max(first);
+        if self.slots.len() < self.slots.capacity() / ROOM_SHARE {
+            self.slots.shrink_to(2 * self.slots.len());
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Index, &Slot)> {
@@ -76,5 +85,26 @@ impl Slots {
 
     fn end(&self) -> Index {
         self.first + self.slots.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m1_the_index_takes_as_much_memory_as_it_says_and_gives_it_back() {
+        let slot = |offset| Slot { place: Place { segment: 1, offset }, size: 10, term: 1, kind: EntryKind::Normal };
+        let mut slots = Slots::new(1, Vec::new());
+        let taken = |slots: &Slots| (slots.slots.capacity() * size_of::<Slot>()) as u64;
+        for index in 1..=100_000 {
+            slots.put(index, slot(index), |_| {});
+            assert!(index < 100 || taken(&slots) <= index * ENTRY_MEMORY, "{index}");
+        }
+        let mut dropped = 0;
+        slots.begin_at(99_901, |_| dropped += 1);
+        assert_eq!((dropped, slots.iter().count()), (99_900, 100));
+        assert!(taken(&slots) <= 200 * ENTRY_MEMORY, "{}", taken(&slots));
+        assert_eq!(slots.at(100_000), Some(&slot(100_000)));
     }
 }

@@ -44,6 +44,27 @@ fn m1_beyond_the_limit_the_furthest_behind_is_given_up() {
     assert_eq!(stage.checkpoints(), before + 1);
 }
 
+/// A kept entry costs memory, however small it is.
+#[test]
+fn m1_beyond_the_limit_in_entries_the_furthest_behind_is_given_up() {
+    let mut stage = Stage::new(|config| config.log_retained_entries = 400);
+    let lagging = stage.followers[0];
+    stage.world.cut_off(lagging);
+    stage.write(300);
+    stage.world.run(3 * SECOND);
+    let node = stage.node(stage.leader, stage.leader);
+    let (kept, allowed) = (node["log_bytes"][0].as_u64().unwrap(), node["log_bytes_allowed"][0].as_u64().unwrap());
+    assert!(kept >= 300 << 10 && allowed > kept && allowed < 1 << 20, "{kept} of {allowed}");
+    stage.write(340);
+    stage.world.run(3 * SECOND);
+    let kept = stage.node(stage.leader, stage.leader)["log_bytes"][0].as_u64().unwrap();
+    assert!(kept < 128 << 10, "{kept}");
+    let before = stage.checkpoints();
+    stage.world.cut.clear();
+    stage.run_until_whole(stage.leader, 30);
+    assert_eq!(stage.checkpoints(), before + 1);
+}
+
 #[test]
 fn m1_the_status_shows_the_limit_that_a_small_disk_leaves() {
     let mut stage = Stage::new(|config| config.free_disk_min = Some(3 << 20));
