@@ -114,14 +114,14 @@ impl Node {
         let Some(storage) = &mut replica.storage else { return };
         let error = storage.apply(entries, encoded.as_ref(), &mut outcomes).err();
         if let Some(error) = &error
-            && !error.may_pass()
+            && !error.is_taken_back()
         {
             return self.handle_apply_failed(group, error, now);
         }
         let applied = &entries[..outcomes.len()];
         self.finish_apply(group, applied, outcomes, now);
         if let Some(error) = error {
-            self.hold_apply(group, &error, now);
+            self.handle_apply_failed(group, &error, now);
         }
         if encoded.is_some() {
             self.update_stop(group);
@@ -354,6 +354,8 @@ impl Node {
         self.enqueue_removal(replica.take_storage(), Vec::new());
         self.dismiss(*replica, &Refusal::NotReady("the replica is damaged".into()), now);
         self.hosted.insert(group, Hosted::Lost { owner, log });
+        // The others must know before they give up theirs.
+        self.reports.urgent.insert(group);
     }
 
     /// Lets a replica go; whoever waits for it is told, readers with `refusal`.

@@ -6,11 +6,12 @@ use crate::drive::chain;
 use crate::hosting::best_successor;
 use crate::job::{Job, JobFailure, JobKind, Owner};
 use crate::node::Node;
-use crate::replica::Hosted;
+use crate::peer::ReplicaState;
+use crate::replica::{Hosted, Replica};
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
 use hedgerow_storage::{ApplyError, EngineError, FailureKind};
-use hedgerow_types::{GroupId, Instant, Refusal};
+use hedgerow_types::{GroupId, Instant, Refusal, ReplicaId};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -33,6 +34,8 @@ pub(crate) struct Failures {
     in_row: BTreeMap<GroupId, u32>,
     /// Replicas whose storage reads have found damaged, and how.
     pub(crate) damaged: Vec<(GroupId, String)>,
+    /// Damaged replicas that their groups cannot spare, and how.
+    kept: BTreeMap<GroupId, (ReplicaId, String)>,
     checked_at: Option<Instant>,
     /// Storage of some replica does not take what is committed, and that was said.
     pub(crate) is_apply_held: bool,
@@ -59,6 +62,11 @@ pub(crate) fn is_device_failure(error: &(dyn std::error::Error + 'static)) -> bo
 }
 
 impl Failures {
+    /// Whether a damaged replica is here because its group cannot spare it.
+    pub(crate) fn keeps_damaged(&self, group: GroupId, replica: ReplicaId) -> bool {
+        self.kept.get(&group).is_some_and(|(kept, _)| *kept == replica)
+    }
+
     /// Work on a group's storage went well.
     pub(crate) fn note_success(&mut self, group: GroupId) {
         self.in_row.remove(&group);
@@ -96,15 +104,24 @@ impl Node {
         if self.failures.checked_at.is_none_or(|at| now.instant.since(at) >= CHECK_INTERVAL) {
             self.failures.checked_at = Some(now.instant);
             self.check_engines();
+            self.reconsider_damaged();
             self.adopt_current(now);
         }
         self.note_apply_resumed();
     }
 
-    /// A group's log cannot be applied, for another reason than a lack of something.
+    /// A group's log cannot be applied.
     pub(crate) fn handle_apply_failed(&mut self, group: GroupId, error: &ApplyError, now: Now) {
+        if error.may_pass() {
+            return self.hold_apply(group, error, now);
+        }
         if matches!(error, ApplyError::Engine(cause) if cause.is_damage()) {
-            return self.lose(group, chain(error), now);
+            self.lose_for_good(group, chain(error), now);
+            // One that is kept has its log, and applies of it what it can.
+            if let Some(replica) = self.running(group) {
+                replica.group.handle_not_applied(now.instant);
+            }
+            return;
         }
         match self.hosted.get(&group).map(Hosted::log) {
             Some(log) if is_device_failure(error) => self.fail_directory(log, &chain(error), now),
@@ -114,7 +131,7 @@ impl Node {
 
     /// Storage lacks something to apply what is committed with: the group hands it out again after a pause. That is said once,
     /// until everything is applied on this node.
-    pub(crate) fn hold_apply(&mut self, group: GroupId, error: &ApplyError, now: Now) {
+    fn hold_apply(&mut self, group: GroupId, error: &ApplyError, now: Now) {
         if !std::mem::replace(&mut self.failures.is_apply_held, true) {
             let error = chain(error);
             tracing::warn!(%group, error, "storage takes no writes for the moment: they are kept, and applied when it does");
@@ -166,15 +183,52 @@ impl Node {
         }
     }
 
-    /// Gives up a replica, unless it is the only one: what is sound of that is still better than nothing.
+    /// Gives up a damaged replica, unless its group would have no majority without it: another one may be in repair. Then it
+    /// goes on voting, for its log is sound, and leaves it to others to lead and to be copied, until the group can spare it.
     fn lose_for_good(&mut self, group: GroupId, reason: String, now: Now) {
-        let Some(replica) = self.running(group) else { return };
-        let (id, membership) = (replica.id(), replica.group.membership());
-        if membership.voters.contains(&id) && membership.voters.len() == 1 {
-            tracing::error!(%group, replica = %id, %reason, "the only replica is damaged");
-            return;
+        let Some(Hosted::Running(replica)) = self.hosted.get(&group) else { return };
+        let id = replica.id();
+        if self.can_be_spared(replica) {
+            self.failures.kept.remove(&group);
+            return self.lose(group, reason, now);
         }
-        self.lose(group, reason, now);
+        let has_successor = best_successor(self, replica).is_some_and(|best| !self.is_damaged(group, best));
+        if !self.failures.keeps_damaged(group, id) {
+            tracing::error!(%group, replica = %id, %reason, "a replica is damaged, and its group has no majority without it");
+            self.reports.urgent.insert(group);
+            self.failures.kept.insert(group, (id, reason));
+        }
+        if has_successor {
+            self.step_down(group, now);
+        }
+    }
+
+    /// Whether most of the voters are there without this one, by what their nodes said last.
+    fn can_be_spared(&self, replica: &Replica) -> bool {
+        let group = replica.owner.group;
+        let votes = |voter: ReplicaId| voter != replica.id() && self.is_voting(group, voter);
+        replica.group.membership().is_majority(votes)
+    }
+
+    fn is_voting(&self, group: GroupId, replica: ReplicaId) -> bool {
+        let report = self.replica_report(group, replica.0, replica.node());
+        let state = report.and_then(|report| ReplicaState::from_code(report.state));
+        self.was_alive(replica.node()) && matches!(state, Some(ReplicaState::Leader | ReplicaState::Follower))
+    }
+
+    /// Whether a replica's node says that it is damaged and kept.
+    pub(crate) fn is_damaged(&self, group: GroupId, replica: ReplicaId) -> bool {
+        self.replica_report(group, replica.0, replica.node()).is_some_and(|report| report.is_damaged)
+    }
+
+    /// Damaged replicas that were kept may be spared by now, and should not lead.
+    fn reconsider_damaged(&mut self) {
+        for (group, (id, reason)) in std::mem::take(&mut self.failures.kept) {
+            if self.running(group).is_some_and(|replica| replica.id() == id) {
+                self.failures.damaged.push((group, reason.clone()));
+                self.failures.kept.insert(group, (id, reason));
+            }
+        }
     }
 
     /// Has another replica take over at once where this one leads.
@@ -262,7 +316,7 @@ impl Node {
             FailureKind::Damage if again.is_some() => return self.lose(group, reason, now),
             FailureKind::Damage => {
                 self.lose_for_good(group, reason.clone(), now);
-                // The only replica is kept, and its flush is tried again.
+                // One that is kept is flushed again.
                 if self.running_as(owner).is_none() {
                     return;
                 }

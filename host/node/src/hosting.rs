@@ -493,7 +493,8 @@ pub(crate) fn best_successor(node: &Node, replica: &Replica) -> Option<ReplicaId
     let (progress, group) = (replica.group.progress(), replica.owner.group);
     let others = progress.iter().filter(|peer| peer.replica != replica.id() && peer.is_active && !peer.is_learner);
     let is_full = |replica: ReplicaId| node.room.is_full_elsewhere(group, replica);
-    let fitness = |replica: ReplicaId| (!is_full(replica), !node.is_slow(replica.node()));
+    let fitness =
+        |replica: ReplicaId| (!node.is_damaged(group, replica), !is_full(replica), !node.is_slow(replica.node()));
     others.max_by_key(|peer| (fitness(peer.replica), peer.matched)).map(|peer| peer.replica)
 }
 

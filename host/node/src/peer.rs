@@ -317,6 +317,9 @@ pub struct ReplicaReport {
     /// Whether its disk takes no more data.
     #[prost(bool, tag = "30")]
     pub is_full: bool,
+    /// Whether it is damaged and votes on because its group has no majority without it.
+    #[prost(bool, tag = "31")]
+    pub is_damaged: bool,
     /// If it leads and somebody lags: the log is to be kept from the entry after this one, as far as the limits go.
     #[prost(uint64, optional, tag = "20")]
     pub log_needed: Option<u64>,

@@ -1,6 +1,7 @@
 //! What nodes tell each other about what they host, and what follows from it: who is alive and who leads what.
 
 use crate::config::{DEAD_AFTER, REPORT_INTERVAL};
+use crate::job::Owner;
 use crate::node::Node;
 use crate::peer::{DiskReport, Frame, PeerReport, ReplicaReport, ReplicaState, Report, TransferReport};
 use crate::replica::{Hosted, Replica};
@@ -115,13 +116,15 @@ impl Node {
         group.is_none_or(|group| group.replica(ReplicaId(replica.replica)).is_some())
     }
 
-    /// As [`report_of`], with whether its disk takes no more, and what its compactions would have refused.
+    /// As [`report_of`], with whether it is damaged or its disk takes no more, and what its compactions would have refused.
     fn report_of(&self, hosted: &Hosted, now: Now) -> ReplicaReport {
         let parts_refused = match hosted {
             Hosted::Running(replica) => self.room.parts_refused(replica),
             Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
         };
-        ReplicaReport { is_full: self.room.is_full(hosted.log()), parts_refused, ..report_of(hosted, now) }
+        let Owner { group, replica } = hosted.owner();
+        let (is_full, is_damaged) = (self.room.is_full(hosted.log()), self.failures.keeps_damaged(group, replica));
+        ReplicaReport { is_full, is_damaged, parts_refused, ..report_of(hosted, now) }
     }
 
     fn disk_reports(&self) -> Vec<DiskReport> {

@@ -293,13 +293,7 @@ impl Node {
 
 /// Whether the voters of a group that is led here outvote those that `cannot` take a write.
 fn has_majority_without(replica: &Replica, cannot: impl Fn(&ReplicaId) -> bool) -> bool {
-    let membership = replica.group.membership();
-    let halves = [&membership.voters, &membership.voters_outgoing];
-    replica.group.role() != Role::Leader
-        || halves
-            .into_iter()
-            .filter(|voters| !voters.is_empty())
-            .all(|voters| voters.len() - voters.iter().filter(|voter| cannot(voter)).count() > voters.len() / 2)
+    replica.group.role() != Role::Leader || replica.group.membership().is_majority(|voter| !cannot(&voter))
 }
 
 /// Whether a write may make more of what is stored.

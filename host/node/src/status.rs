@@ -115,11 +115,12 @@ impl Node {
         })
     }
 
-    /// Whether a replica of `group` is lost on a node that is up, or its successor does not vote yet.
+    /// Whether a replica of `group` is lost or damaged on a node that is up, or its successor does not vote yet.
     fn is_in_repair(&self, catalogue: &Catalogue, group: GroupId, now: Now) -> bool {
         let is_bad = |replica: &Replica| {
             let is_joining = matches!(replica.role, ReplicaRole::Joining { .. });
-            is_joining || (self.is_alive(replica.id.node(), now) && self.is_without(group, replica.id))
+            let is_lost = self.is_without(group, replica.id) || self.is_damaged(group, replica.id);
+            is_joining || (self.is_alive(replica.id.node(), now) && is_lost)
         };
         catalogue.group(group).is_some_and(|partition| partition.replicas.iter().any(is_bad))
     }
@@ -183,6 +184,7 @@ impl Node {
         let peer = leader.and_then(|leader| leader.peers.iter().find(|peer| peer.replica == replica.id.0));
         let state = match report.and_then(|report| ReplicaState::from_code(report.state)) {
             _ if !self.is_alive(node, now) => "down",
+            Some(_) if report.is_some_and(|report| report.is_damaged) => "damaged",
             Some(ReplicaState::Leader | ReplicaState::Follower) => "ok",
             Some(ReplicaState::Learner)
                 if replica.role == ReplicaRole::Learner && self.is_serving_learner(group, replica.id, now) =>

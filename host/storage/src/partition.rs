@@ -57,7 +57,7 @@ pub enum ApplyOutcome {
     Empty,
 }
 
-/// Why entries could not be applied. Unless [`ApplyError::may_pass`], the partition is of no use then: drop it.
+/// Why entries could not be applied. Unless [`ApplyError::is_taken_back`], the partition is of no use then: drop it.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The storage failed.
@@ -78,8 +78,12 @@ pub enum ApplyError {
 }
 
 impl ApplyError {
-    /// Whether there is a lack that passes, of space, descriptors or memory: the partition is at the last entry that it has
-    /// applied, and takes the next one again.
+    /// Whether the partition is at the last entry that it has applied, and takes the next one again: the engine has failed.
+    pub fn is_taken_back(&self) -> bool {
+        matches!(self, Self::Engine(_))
+    }
+
+    /// Whether there is a lack that passes, of space, descriptors or memory.
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Engine(error) if error.kind().may_pass())
     }
@@ -172,8 +176,8 @@ impl Partition {
     /// before it goes back to an earlier applied position with all that belongs to it. `membership`, if given, is what
     /// holds after the last membership entry among them (or after all, if there is none).
     ///
-    /// Entries share one batch up to a size limit. After an error that may pass ([`ApplyError::may_pass`]) those with an outcome
-    /// are applied, and the others are as if they had never been seen: they can be applied by another call. After any other
+    /// Entries share one batch up to a size limit. After an error of the engine ([`ApplyError::is_taken_back`]) those with an
+    /// outcome are applied, and the others are as if they had never been seen: they can be applied by another call. After any other
     /// error nothing is known of `entries` but that each is applied wholly or not at all; `outcomes` is then meaningless.
     pub fn apply(
         &mut self,
@@ -188,7 +192,7 @@ impl Partition {
         let result = self.apply_all(entries, membership, outcomes);
         match &result {
             Ok(()) => self.is_broken = false,
-            Err(error) if error.may_pass() => {
+            Err(error) if error.is_taken_back() => {
                 self.take_back();
                 outcomes.truncate(begun + (self.applied.position.index - before) as usize);
                 self.is_broken = false;

@@ -166,6 +166,7 @@ fn report(group: GroupId, from: ReplicaId, to: ReplicaId) -> Report {
         staleness_ms: Some(5),
         is_settled: true,
         is_full: true,
+        is_damaged: true,
         parts_refused: 3,
         log_needed: Some(4),
         log_held: Some(3),

@@ -55,6 +55,14 @@ impl Membership {
         self.voters.binary_search(&replica).is_ok() || self.voters_outgoing.binary_search(&replica).is_ok()
     }
 
+    /// Whether the voters that `counts` takes are a majority; of both halves during a joint change.
+    pub fn is_majority(&self, counts: impl Fn(ReplicaId) -> bool) -> bool {
+        let is_enough = |voters: &Vec<ReplicaId>| {
+            voters.is_empty() || voters.iter().filter(|voter| counts(**voter)).count() > voters.len() / 2
+        };
+        is_enough(&self.voters) && is_enough(&self.voters_outgoing)
+    }
+
     /// Whether `replica` belongs to the group.
     pub fn contains(&self, replica: ReplicaId) -> bool {
         self.is_voter(replica) || self.learners.binary_search(&replica).is_ok()

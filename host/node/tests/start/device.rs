@@ -8,15 +8,18 @@ use hedgerow_storage::{
 };
 use hedgerow_types::NodeId;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
+/// See [`Switch::fail_reads`].
+pub const DAMAGE: i32 = -1;
+
 /// What fails, and how often it has.
 #[derive(Debug, Default)]
 pub struct Switch {
-    /// The system's error; 0 = all goes well.
+    /// The system's error; 0 = all goes well, [`DAMAGE`] = what comes back is not what was stored.
     reads: AtomicI32,
     writes: AtomicI32,
     failures: AtomicU32,
@@ -50,7 +53,7 @@ impl Switch {
 #[derive(Debug)]
 struct Device {
     engines: MemoryEngines,
-    below: &'static str,
+    below: PathBuf,
     switch: Arc<Switch>,
 }
 
@@ -61,13 +64,14 @@ struct OnDevice {
 }
 
 /// Starts `node` anew with engines that go by the switch, those whose directories lie in `below`.
-pub fn restart_on_device(world: &mut World, node: NodeId, below: &'static str) -> Arc<Switch> {
+pub fn restart_on_device(world: &mut World, node: NodeId, below: impl Into<PathBuf>) -> Arc<Switch> {
     let machine = world.machines.remove(&node).unwrap();
     let (config, disk) = (machine.config.clone(), machine.disk.clone());
     drop(machine);
     disk.kill_process();
     let switch = Arc::new(Switch::default());
-    let engines = Device { engines: MemoryEngines::new(Arc::new(disk.clone())), below, switch: Arc::clone(&switch) };
+    let engines = MemoryEngines::new(Arc::new(disk.clone()));
+    let engines = Device { engines, below: below.into(), switch: Arc::clone(&switch) };
     let clock = world.clock();
     world.machines.insert(node, world::start_with(config, disk, Arc::new(engines), clock));
     world.settle(node);
@@ -78,7 +82,7 @@ pub fn restart_on_device(world: &mut World, node: NodeId, below: &'static str) -
 impl Engines for Device {
     fn open(&self, dir: &Path) -> Result<Arc<dyn Engine>, EngineError> {
         let engine = self.engines.open(dir)?;
-        let switch = if dir.starts_with(self.below) { Arc::clone(&self.switch) } else { Arc::default() };
+        let switch = if dir.starts_with(&self.below) { Arc::clone(&self.switch) } else { Arc::default() };
         Ok(Arc::new(OnDevice { engine, switch }))
     }
 
@@ -89,6 +93,9 @@ impl Engines for Device {
 
 impl Engine for OnDevice {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        if self.switch.reads.load(Ordering::Relaxed) == DAMAGE {
+            return Err(EngineError::Damaged { what: "a block's checksum is another".into() });
+        }
         self.switch.check(&self.switch.reads).map_err(|source| EngineError::Read { source: source.into() })?;
         self.engine.get(key)
     }

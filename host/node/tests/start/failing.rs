@@ -11,11 +11,11 @@ use std::time::Duration;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn key_of_first(table: i32) -> Key {
+pub fn key_of_first(table: i32) -> Key {
     (0..).map(|number| Key::new(table, 2, &format!("key{number}"))).find(|key| key.partition == 0).unwrap()
 }
 
-fn first(table: i32) -> GroupId {
+pub fn first(table: i32) -> GroupId {
     GroupId::new(table as u32, 0)
 }
 

@@ -1,10 +1,11 @@
 //! Storage that refuses what a node does while it applies its log: a device that no longer gives back what is stored, and a
 //! process that lacks descriptors, space or memory for a while.
 
-use crate::device::{Switch, restart_on_device};
+use crate::device::{DAMAGE, Switch, restart_on_device};
+use crate::failing::{first, key_of_first};
 use crate::world::{Ask, Key, World, running};
-use hedgerow_node::Config;
-use hedgerow_types::{GroupId, NodeId, ReadLevel};
+use hedgerow_node::{Config, Job};
+use hedgerow_types::{GroupId, NodeId, ReadLevel, ReplicaId};
 use hedgerow_wire::message::Incr;
 use hedgerow_wire::{Body, Reply};
 use serde_json::json;
@@ -45,8 +46,7 @@ fn world_on_devices(count: u16) -> (World, BTreeMap<NodeId, Arc<Switch>>, Key) {
     let table = world.create_table(2, &json!({}));
     let nodes: Vec<NodeId> = world.machines.keys().copied().collect();
     let switches = nodes.into_iter().map(|node| (node, restart_on_device(&mut world, node, "/data"))).collect();
-    let key = (0..).map(|number| Key::new(table, 2, &format!("key{number}"))).find(|key| key.partition == 0).unwrap();
-    (world, switches, key)
+    (world, switches, key_of_first(table))
 }
 
 /// An increment has to read before it writes. Where that fails, the directory is given up, and not the process.
@@ -194,5 +194,54 @@ impl tracing::field::Visit for Text {
         if field.name() == "message" {
             self.0 = format!("{value:?}");
         }
+    }
+}
+
+/// Two of three replicas are damaged, and the second is read while the first is in repair. It votes on until the first one's
+/// successor does, and does not lead: the third one is whole, and what it has is copied.
+#[test]
+fn m3_a_second_damaged_replica_stays_until_the_first_is_replaced() {
+    let mut world = World::new(3);
+    let table = world.create_table(2, &json!({}));
+    let (key, group) = (key_of_first(table), first(table));
+    let counter =
+        (0..).map(|number| Key::new(table, 2, &format!("count{number}"))).find(|it| it.partition == 0).unwrap();
+    let places = world.replicas(0);
+    let [second, third] = places.followers[..] else { panic!("{places:?}") };
+    let damaged = [places.leader, second];
+    let before = damaged.map(|node| running(&world, node)[&group]);
+    let directory = |replica: ReplicaId| format!("/data/replicas/{group}-{:x}", replica.0);
+    let switches = [0, 1].map(|at| restart_on_device(&mut world, damaged[at], directory(before[at])));
+    let leader = world.replicas(0).leader;
+    world.write(&key, leader, "value");
+    switches.iter().for_each(|switch| switch.fail_reads(DAMAGE));
+    let repaired = damaged[0];
+    world.machines.get_mut(&repaired).unwrap().holds = |job| matches!(job, Job::Install { .. });
+    let read = |world: &mut World, node| world.get(&key, node, &Ask::anywhere(ReadLevel::Bounded(MINUTE)));
+    read(&mut world, repaired).unwrap_err();
+    world.run(Duration::from_secs(10));
+    assert_ne!(running(&world, repaired).get(&group), Some(&before[0]), "it can be spared");
+    read(&mut world, second).unwrap_err();
+    world.run(Duration::from_secs(10));
+    assert_eq!(running(&world, second)[&group], before[1], "nobody else votes beside the third");
+    assert_eq!(world.replicas(0).leader, third);
+    world.write(&key, third, "later");
+    // What it cannot apply costs it nothing more: an increment reads before it writes.
+    let number = increment(&mut world, &counter, third);
+    assert_eq!(incremented(&mut world, number), Some(1));
+    world.run(2 * SECOND);
+    assert_eq!(running(&world, second)[&group], before[1]);
+
+    world.machines.get_mut(&repaired).unwrap().holds = |_| false;
+    world.let_go(repaired);
+    let is_replaced = |world: &World, at: usize| {
+        running(world, damaged[at]).get(&group).is_some_and(|replica| *replica != before[at])
+    };
+    world.run_until(2 * MINUTE, |world| is_replaced(world, 0) && is_replaced(world, 1));
+    let leader = world.replicas(0).leader;
+    world.write(&key, leader, "last");
+    world.run(Duration::from_secs(2));
+    for node in damaged {
+        assert_eq!(read(&mut world, node).unwrap().0, "last");
     }
 }
