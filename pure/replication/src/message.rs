@@ -19,6 +19,7 @@
 use crate::membership::{Malformed, Membership};
 use crate::ready::SnapshotMeta;
 use crate::settings::NUMBER_MAX;
+use crate::window::ENTRY_OVERHEAD;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hedgerow_types::log::{EntryKind, LogPosition};
 use hedgerow_types::{Index, ReplicaId, Term};
@@ -88,6 +89,21 @@ impl Message {
     /// Bytes of the entries that it brings.
     pub fn entries_size(&self) -> usize {
         self.core.entries.iter().map(|entry| entry.data.len()).sum()
+    }
+
+    /// Leaves out the entries from the first one on that has more than `entry_size_max` bytes of data, or that does not fit
+    /// into `size_max` bytes with those before it. What is left is an append like any other, if need be an empty one: its
+    /// receiver answers for what it got, commits no more than that, and the sender sends the rest again as after a loss.
+    pub fn keep_small(&mut self, entry_size_max: usize, size_max: usize) {
+        let mut size = 0;
+        let is_left_out = |entry: &eraftpb::Entry| {
+            let data = data_of(entry).len();
+            size += data + ENTRY_OVERHEAD;
+            data > entry_size_max || size > size_max
+        };
+        if let Some(count) = self.core.entries.iter().position(is_left_out) {
+            self.core.entries.truncate(count);
+        }
     }
 
     /// Who sent it.

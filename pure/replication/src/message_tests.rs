@@ -197,3 +197,21 @@ fn entries_that_do_not_follow_their_message_are_noticed() {
     message.core.index += 1;
     assert!(!message.is_consecutive());
 }
+
+#[test]
+fn n1x_what_is_small_is_kept_up_to_the_first_entry_that_is_not() {
+    let entries: [(u64, EntryKind, &[u8]); 3] =
+        [(3, EntryKind::Normal, b"abc"), (3, EntryKind::Membership, b"d"), (9, EntryKind::Normal, b"efgh")];
+    let kept = |entry_size_max: usize, size_max: usize| {
+        let mut message = append(&entries);
+        message.keep_small(entry_size_max, size_max);
+        assert_eq!(message, append(&entries[..message.entry_count()]), "nothing else changes");
+        message.entry_count()
+    };
+    assert_eq!(kept(4, usize::MAX), 3);
+    assert_eq!(kept(3, usize::MAX), 2);
+    assert_eq!(kept(1, usize::MAX), 0, "the small one after it does not count");
+    assert_eq!(kept(4, 3 * ENTRY_OVERHEAD + 8), 3);
+    assert_eq!(kept(4, 3 * ENTRY_OVERHEAD + 7), 2);
+    assert_eq!(kept(4, ENTRY_OVERHEAD), 0);
+}

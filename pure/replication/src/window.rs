@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 /// The term of entries whose term is known only on disk.
 const UNKNOWN: Term = Term::MAX;
 /// What an entry in memory costs besides its data, bytes.
-const ENTRY_OVERHEAD: usize = 128;
+pub(crate) const ENTRY_OVERHEAD: usize = 128;
 /// Ticks after which an unanswered fetch may be asked again.
 const FETCH_TICKS_MAX: u32 = 20;
 /// Ticks after which a checkpoint that did not come may be asked for again.

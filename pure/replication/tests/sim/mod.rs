@@ -265,7 +265,11 @@ impl World {
                 self.schedule(id, settings_tick * 7 / 8 + jitter, Event::Tick);
             }
             Event::Deliver { from, bytes } => {
-                if let Ok(message) = Message::decode(bytes) {
+                if let Ok(mut message) = Message::decode(bytes) {
+                    if self.weather.lost > 0 && self.random.chance(self.weather.lost, 1000) {
+                        // A receiver without room.
+                        message.keep_small(usize::MAX, self.random.below(1_000) as usize);
+                    }
                     group.handle_message(ReplicaId(from), message, now);
                 }
             }
