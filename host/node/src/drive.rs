@@ -38,9 +38,10 @@ impl Node {
         if let Some(change) = ready.role {
             self.handle_role(group, change, now);
         }
-        for (to, message) in &ready.messages {
+        for (to, mut message) in ready.messages {
+            self.keep_what_is_taken(group, to, &mut message);
             let buffer = self.outbox.peer(to.node());
-            crate::peer::put_replication(buffer, group, owner.replica, *to, |out| message.encode(out));
+            crate::peer::put_replication(buffer, group, owner.replica, to, |out| message.encode(out));
         }
         if let Some(persist) = ready.persist {
             self.persist(owner, persist);

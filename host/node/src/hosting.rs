@@ -263,7 +263,7 @@ impl Node {
             group,
             storage_users: u32::from(load_sessions.is_some()),
             storage: Some(partition),
-            takes_data: !self.room.is_full(log),
+            takes: self.room.takes(log),
             is_outpaced: false,
             push_back: PushBack::default(),
             writes: BTreeMap::new(),

@@ -49,6 +49,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What an entry takes of a log besides its data, at most, bytes.
+const ENTRY_OVERHEAD: u64 = 128;
+
 /// One node of the cluster.
 #[derive(Debug)]
 pub struct Node {
@@ -121,7 +124,7 @@ pub(crate) struct LogWrites {
     /// By log.
     gathering: BTreeMap<usize, Gathering>,
     /// By log and submission ticket: whom to tell.
-    under_way: BTreeMap<(usize, u64), Vec<(Owner, u64)>>,
+    under_way: BTreeMap<(usize, u64), UnderWay>,
     /// Logs that something was written to since the start.
     begun: BTreeSet<usize>,
     /// Logs that take nothing more.
@@ -135,6 +138,14 @@ struct Gathering {
     truncations: Vec<(GroupId, u64)>,
     removals: Vec<GroupId>,
     waiting: Vec<(Owner, u64)>,
+}
+
+/// A submission that is not durable.
+#[derive(Debug)]
+struct UnderWay {
+    waiting: Vec<(Owner, u64)>,
+    /// About so many bytes of entries.
+    bytes: u64,
 }
 
 impl LogWrites {
@@ -168,8 +179,15 @@ impl LogWrites {
         }
         self.next_ticket += 1;
         let ticket = self.next_ticket;
-        self.under_way.insert((log, ticket), waiting);
+        let entries = appends.iter().flat_map(|append| &append.entries);
+        let bytes = entries.map(|entry| entry.data.len() as u64 + ENTRY_OVERHEAD).sum();
+        self.under_way.insert((log, ticket), UnderWay { waiting, bytes });
         outbox.submissions.push((log, Submission { appends, truncations, removals, ticket }));
+    }
+
+    /// Bytes of entries on their way to a log, about.
+    pub(crate) fn bytes_under_way(&self, log: usize) -> u64 {
+        self.under_way.range((log, 0)..=(log, u64::MAX)).map(|(_, submission)| submission.bytes).sum()
     }
 
     /// A log takes nothing more, and says nothing of what is under way to it. False if that is known.
@@ -267,7 +285,8 @@ impl Node {
                 }
                 for ticket in tickets {
                     self.speeds.note_durable(ticket, now.instant);
-                    for (owner, ticket) in self.log_writes.under_way.remove(&(log, ticket)).unwrap_or_default() {
+                    let done = self.log_writes.under_way.remove(&(log, ticket));
+                    for (owner, ticket) in done.into_iter().flat_map(|done| done.waiting) {
                         if let Some(replica) = self.running_as(owner) {
                             replica.group.handle_persisted(ticket, now.instant);
                             self.mark_dirty(owner.group);
@@ -280,7 +299,7 @@ impl Node {
                 tracing::warn!(error = crate::drive::chain(&reason), "nothing is written to a log for the moment");
                 self.handle_log_stalled(log, true);
             }
-            Round::Short { is_short } => self.handle_log_short(log, is_short),
+            Round::Room { left } => self.handle_log_room(log, left),
             Round::Failed { reason } => self.fail_directory(log, &crate::drive::chain(&reason), now),
         }
     }
@@ -444,7 +463,8 @@ impl Node {
     fn handle_replication(&mut self, owner: Owner, from: ReplicaId, message: Bytes, now: Now) {
         match hedgerow_replication::Message::decode(message) {
             Ok(message) if self.has_no_room_for(owner.group, &message) => {}
-            Ok(message) => {
+            Ok(mut message) => {
+                self.keep_what_fits(owner.group, &mut message);
                 let Some(replica) = self.running_as(owner) else { return };
                 replica.group.handle_message(from, message, now.instant);
                 self.mark_dirty(owner.group);

@@ -320,6 +320,9 @@ pub struct ReplicaReport {
     /// Whether it is damaged and votes on because its group has no majority without it.
     #[prost(bool, tag = "31")]
     pub is_damaged: bool,
+    /// Whether its log is short of room: it takes no writes of clients at all.
+    #[prost(bool, tag = "32")]
+    pub is_short: bool,
     /// If it leads and somebody lags: the log is to be kept from the entry after this one, as far as the limits go.
     #[prost(uint64, optional, tag = "20")]
     pub log_needed: Option<u64>,

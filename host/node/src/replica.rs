@@ -7,6 +7,7 @@ use crate::outbox::ConnectionId;
 use crate::pace::Pace;
 use crate::reads::{Basis, Terms};
 use crate::retain::Kept;
+use crate::room::Takes;
 use crate::snapshot::{Receiving, Sending};
 use bytes::Bytes;
 use hedgerow_replication::Group;
@@ -74,8 +75,8 @@ pub(crate) struct Replica {
     pub(crate) group: Group,
     /// Absent while a received checkpoint is being put in its place; the group is not driven meanwhile.
     pub(crate) storage: Option<Partition>,
-    /// Whether the disks have room for more of its data, here and at a majority.
-    pub(crate) takes_data: bool,
+    /// Which writes the disks have room for, here and at a majority.
+    pub(crate) takes: Takes,
     /// Most of its voters' nodes do not flush as fast as it is written to.
     pub(crate) is_outpaced: bool,
     /// Writes that are refused because compactions do not keep up.

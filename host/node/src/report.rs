@@ -122,9 +122,10 @@ impl Node {
             Hosted::Running(replica) => self.room.parts_refused(replica),
             Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
         };
-        let Owner { group, replica } = hosted.owner();
-        let (is_full, is_damaged) = (self.room.is_full(hosted.log()), self.failures.keeps_damaged(group, replica));
-        ReplicaReport { is_full, is_damaged, parts_refused, ..report_of(hosted, now) }
+        let (Owner { group, replica }, log) = (hosted.owner(), hosted.log());
+        let (is_full, is_short) = (self.room.is_full(log), self.room.is_short(log));
+        let is_damaged = self.failures.keeps_damaged(group, replica);
+        ReplicaReport { is_full, is_short, is_damaged, parts_refused, ..report_of(hosted, now) }
     }
 
     fn disk_reports(&self) -> Vec<DiskReport> {

@@ -3,8 +3,15 @@
 //! A job for each data directory looks at its file system about once a second. Below the watermark of a data directory the replicas there take no
 //! more data: leaders refuse writes that add some, and followers tell their leaders, which go on as long as a majority has
 //! room. What is below the watermark is for what the node needs itself: flushes, compactions, the metadata, and deletes,
-//! which make room. The log has a reserve of its own: the segment that it has made ready. Once less than half of one is
-//! left and the disk refuses another, deletes are refused too, so that terms and votes can still be written.
+//! which make room.
+//!
+//! The log has a reserve of its own, the segment that it has made ready; once the disk refuses another, the log tells after
+//! each round how much of it is left. Below half a segment clients' writes are refused, deletes too: by leaders there, and by
+//! leaders elsewhere once that holds for a majority. Of what the others still send, a follower takes the entries before the
+//! first large one, as long as an eighth of a segment stays. That eighth, room for some ten thousand votes in a segment of 64 MiB,
+//! is for terms, votes and the metadata alone, so that leaders are elected and the cluster can be told what to do. A message
+//! without its last entries is as safe as one that was sent without them: only what was taken is acknowledged and committed,
+//! and the leader sends the rest again as after a loss.
 
 use crate::config::Config;
 use crate::debt::Debts;
@@ -18,7 +25,7 @@ use hedgerow_replication::{Message, Role};
 use hedgerow_storage::PARTS;
 use hedgerow_types::op::{Mutation, Write};
 use hedgerow_types::{GroupId, Instant, NodeId, Refusal, ReplicaId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,6 +40,13 @@ const MARK_SHARE_MAX: u64 = 8;
 const RETURN_SIXTEENTHS: u64 = 18;
 /// Bytes of entries that a node takes although its flushes are behind.
 const TAKEN_WHEN_BEHIND: usize = 4 << 10;
+/// Below this share of a segment the log is short of room.
+const SHORT_SHARE: u64 = 2;
+/// This share of a segment is for terms, votes and the metadata.
+const KEPT_SHARE: u64 = 8;
+/// Bytes of data of the largest entry that a follower takes although its log is short of room. Deletes fit, and so does what
+/// leaders write for themselves.
+const SMALL_ENTRY: usize = 4 << 10;
 /// On a full disk what is at least so large is flushed at once, so that its log can go.
 const FLUSH_WHEN_FULL: u64 = 1 << 20;
 
@@ -41,11 +55,23 @@ const FLUSH_WHEN_FULL: u64 = 1 << 20;
 pub(crate) struct Room {
     /// By data directory.
     directories: Vec<Directory>,
-    /// Replicas elsewhere whose nodes have told that they take no more.
-    full_elsewhere: BTreeSet<(GroupId, ReplicaId)>,
+    /// Replicas elsewhere whose nodes have told that they do not take all.
+    elsewhere: BTreeMap<(GroupId, ReplicaId), Takes>,
     /// Other nodes whose flushes do not keep up with writes.
     behind_elsewhere: BTreeSet<NodeId>,
     pub(crate) debts: Debts,
+}
+
+/// Which of its clients' writes a replica has room for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Takes {
+    /// None: its log is short of room.
+    Nothing,
+    /// Those that add no data: its disk is full.
+    Deletes,
+    /// All.
+    #[default]
+    All,
 }
 
 /// One data directory.
@@ -58,7 +84,9 @@ struct Directory {
     is_full: bool,
     /// Its log waits for a segment.
     is_stalled: bool,
-    /// Its log is short of room.
+    /// What is left of its log, once the disk refuses that more room.
+    log_left: Option<u64>,
+    /// Less is left than clients' writes may use.
     is_short: bool,
 }
 
@@ -67,9 +95,18 @@ impl Room {
         Self { directories: vec![Directory::default(); config.data.len()], ..Self::default() }
     }
 
+    /// What replicas of data directory `log` have room for.
+    pub(crate) fn takes(&self, log: usize) -> Takes {
+        match self.directories.get(log) {
+            Some(one) if one.is_short || one.is_stalled => Takes::Nothing,
+            Some(one) if one.is_full => Takes::Deletes,
+            Some(_) | None => Takes::All,
+        }
+    }
+
     /// Whether data directory `log` takes no more data.
     pub(crate) fn is_full(&self, log: usize) -> bool {
-        self.directories.get(log).is_some_and(|one| one.is_full || one.is_short || one.is_stalled)
+        self.takes(log) < Takes::All
     }
 
     /// What is free on the file system of data directory `log`, of how much.
@@ -82,30 +119,38 @@ impl Room {
         self.directories.get(log).is_some_and(|one| one.is_stalled)
     }
 
-    fn is_short(&self, log: usize) -> bool {
-        self.directories.get(log).is_some_and(|one| one.is_short || one.is_stalled)
+    /// Whether data directory `log` takes no clients' writes, so that the end of its log is left.
+    pub(crate) fn is_short(&self, log: usize) -> bool {
+        self.takes(log) == Takes::Nothing
+    }
+
+    /// What a replica on another node has room for.
+    fn takes_elsewhere(&self, group: GroupId, replica: ReplicaId) -> Takes {
+        self.elsewhere.get(&(group, replica)).copied().unwrap_or_default()
     }
 
     /// Whether a replica on another node takes no more data.
     pub(crate) fn is_full_elsewhere(&self, group: GroupId, replica: ReplicaId) -> bool {
-        self.full_elsewhere.contains(&(group, replica))
+        self.takes_elsewhere(group, replica) < Takes::All
     }
 
-    /// Decides whether a group that is led here takes more data.
+    /// Decides which writes a group that is led here takes: what its leader and a majority have room for.
     fn update_stop(&self, replica: &mut Replica) {
         let group = replica.owner.group;
-        let is_full = |voter: &ReplicaId| self.is_full_elsewhere(group, *voter);
+        let a_majority_takes =
+            |wanted: &Takes| has_majority_without(replica, |voter| self.takes_elsewhere(group, *voter) < *wanted);
+        let by_majority = [Takes::All, Takes::Deletes].into_iter().find(a_majority_takes).unwrap_or(Takes::Nothing);
         let is_behind = |voter: &ReplicaId| self.behind_elsewhere.contains(&voter.node());
-        replica.takes_data = !self.is_full(replica.log) && has_majority_without(replica, is_full);
+        replica.takes = self.takes(replica.log).min(by_majority);
         replica.is_outpaced = !has_majority_without(replica, is_behind);
         self.update_push_back(replica);
     }
 
-    /// Changes what is known of data directory `log`; whether it has become full or is no longer.
+    /// Changes what is known of data directory `log`; whether it has room for more or less than before.
     fn change(&mut self, log: usize, change: impl FnOnce(&mut Directory)) -> bool {
-        let before = self.is_full(log);
+        let before = self.takes(log);
         self.directories.get_mut(log).map(change);
-        self.is_full(log) != before
+        self.takes(log) != before
     }
 }
 
@@ -155,21 +200,27 @@ impl Node {
         }
     }
 
-    pub(crate) fn handle_log_short(&mut self, log: usize, is_short: bool) {
-        if self.room.change(log, |directory| directory.is_short = is_short) {
+    /// A log has told what is left of it.
+    pub(crate) fn handle_log_room(&mut self, log: usize, left: Option<u64>) {
+        let is_short = left.is_some_and(|left| left < self.config.wal.segment_size / SHORT_SHARE);
+        if self.room.change(log, |one| (one.log_left, one.is_short) = (left, is_short)) {
             self.note_room(log);
         }
     }
 
-    /// A disk has become full, or is no longer: the leaders elsewhere hear of it at once.
+    /// A disk has room for more or less than before: the leaders elsewhere hear of it at once.
     fn note_room(&mut self, log: usize) {
         let directory: PathBuf = self.config.data.get(log).cloned().unwrap_or_default();
         let free_mib = self.room.space(log).map_or(0, |space| space.free >> 20);
         let directory = directory.display();
-        if self.room.is_full(log) {
-            tracing::warn!(%directory, free_mib, "the disk is full: writes that add data are refused, deletes and reads go on");
-        } else {
-            tracing::info!(%directory, free_mib, "the disk has room again");
+        match self.room.takes(log) {
+            Takes::Nothing => {
+                tracing::warn!(%directory, free_mib, "the log is short of room: writes are refused, reads go on")
+            }
+            Takes::Deletes => {
+                tracing::warn!(%directory, free_mib, "the disk is full: writes that add data are refused, deletes and reads go on");
+            }
+            Takes::All => tracing::info!(%directory, free_mib, "the disk has room again"),
         }
         let there = self.hosted.iter().filter(|(_, hosted)| hosted.log() == log);
         self.reports.urgent.extend(there.map(|(group, _)| *group));
@@ -178,23 +229,23 @@ impl Node {
 
     /// A node has told how its replicas are.
     pub(crate) fn note_room_elsewhere(&mut self, from: NodeId, report: &Report) {
-        let known = &mut self.room.full_elsewhere;
+        let known = &mut self.room.elsewhere;
         let before = known.clone();
         if report.is_complete {
-            known.retain(|(_, replica)| replica.node() != from);
+            known.retain(|(_, replica), _| replica.node() != from);
         }
         for one in &report.replicas {
             let name = (GroupId::from_u64(one.group), ReplicaId(one.replica));
-            if one.is_full {
-                known.insert(name)
-            } else {
-                known.remove(&name)
+            match (one.is_short, one.is_full) {
+                (true, _) => known.insert(name, Takes::Nothing),
+                (false, true) => known.insert(name, Takes::Deletes),
+                (false, false) => known.remove(&name),
             };
         }
         let behind = &mut self.room.behind_elsewhere;
         let is_news = if report.is_behind { behind.insert(from) } else { behind.remove(&from) };
         let is_news = self.room.debts.note_elsewhere(from, report) || is_news;
-        if is_news || self.room.full_elsewhere != before {
+        if is_news || self.room.elsewhere != before {
             self.update_stops();
         }
     }
@@ -219,6 +270,32 @@ impl Node {
             Hosted::Starting { .. } | Hosted::Lost { .. } => false,
         };
         self.is_storage_behind || self.hosted.get(&group).is_some_and(has_debt)
+    }
+
+    /// Leaves out of what a leader sent the entries that the end of the log is not for.
+    pub(crate) fn keep_what_fits(&self, group: GroupId, message: &mut Message) {
+        let is_meant = group != GroupId::META && message.entry_count() > 0;
+        let Some(hosted) = self.hosted.get(&group).filter(|_| is_meant) else { return };
+        let Some(left) = self.log_left(hosted.log()) else { return };
+        let segment = self.config.wal.segment_size;
+        if left < segment / SHORT_SHARE {
+            let free = left.saturating_sub(segment / KEPT_SHARE);
+            message.keep_small(SMALL_ENTRY, usize::try_from(free).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// The same before a message is sent to a replica whose log is known to be short: nothing large travels there in vain.
+    pub(crate) fn keep_what_is_taken(&self, group: GroupId, to: ReplicaId, message: &mut Message) {
+        if group != GroupId::META && self.room.takes_elsewhere(group, to) == Takes::Nothing {
+            message.keep_small(SMALL_ENTRY, usize::MAX);
+        }
+    }
+
+    /// What is left of a log whose disk refuses it more, without what is on its way there.
+    fn log_left(&self, log: usize) -> Option<u64> {
+        let directory = self.room.directories.get(log)?;
+        let told = if directory.is_stalled { Some(0) } else { directory.log_left };
+        told.map(|left| left.saturating_sub(self.log_writes.bytes_under_way(log)))
     }
 
     /// Decides for every group that is led here whether it takes more data.
@@ -252,13 +329,15 @@ impl Node {
 
     /// Why `write` is refused for want of room.
     pub(crate) fn why_no_room(&self, replica: &Replica, write: &Write) -> Option<Refusal> {
-        if replica.takes_data || !(adds_data(write) || self.room.is_short(replica.log)) {
+        let needed = if adds_data(write) { Takes::All } else { Takes::Deletes };
+        if replica.takes >= needed {
             return None;
         }
-        let whose = if self.room.is_full(replica.log) { "of the leader" } else { "of most replicas" };
+        let whose = if self.room.takes(replica.log) < needed { "of the leader" } else { "of most replicas" };
+        let served = if replica.takes == Takes::Deletes { "reads and deletes" } else { "reads" };
         Some(Refusal::DiskFull(format!(
-            "the disk {whose} has no room for more data; reads and deletes are served, and a table that is dropped with \
-             `--now` frees its room at once"
+            "the disk {whose} has no room for it; {served} are served, and a table that is dropped with `--now` frees its \
+             room at once"
         )))
     }
 

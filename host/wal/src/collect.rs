@@ -93,11 +93,13 @@ impl Log {
             .map(|(id, segment)| (segment.live, *id))
             .collect();
         sparse.sort_unstable();
+        // Where the disk gives no more, what is left is not used up for it.
+        let affordable = self.left().map_or(u64::MAX, |left| left / 2);
         let mut moved = 0;
         let fits = |(live, _): &(u64, u64)| {
             let is_first = moved == 0;
             moved += live;
-            is_first || moved <= MOVED_SIZE_MAX
+            moved <= affordable && (is_first || moved <= MOVED_SIZE_MAX)
         };
         sparse.into_iter().take(excess).take_while(fits).map(|(_, id)| id).collect()
     }

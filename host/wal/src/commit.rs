@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// How long a round that has stalled waits before it is tried again.
 const STALL_PAUSE: Duration = Duration::from_millis(100);
-/// Time without a submission after which the log is tended all the same while it is short of room.
-const SHORT_PAUSE: Duration = Duration::from_millis(100);
+/// Time without a submission after which the log is tended all the same while the disk refuses it more.
+const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 
 /// What became of a round.
 #[derive(Clone, Debug)]
@@ -32,10 +32,10 @@ pub enum Round {
         /// Why.
         reason: Stalled,
     },
-    /// Whether the log has little room left and the disk refuses more. Said when it changes.
-    Short {
-        /// Whether it has.
-        is_short: bool,
+    /// The disk refuses the log more room, or does no longer. Said when it changes, so after each round while it does.
+    Room {
+        /// As [`Log::left`].
+        left: Option<u64>,
     },
     /// The log has failed. Nothing that was not called done will ever be, and this is said once.
     Failed {
@@ -128,21 +128,26 @@ impl Shared {
     }
 
     fn commit(&self, rounds: &mut Rounds, on_round: &dyn Fn(Round)) -> Result<(), Failed> {
-        let mut is_short = false;
-        while self.take_waiting(rounds, is_short) {
+        let mut left = None;
+        let mut tell_left = |rounds: &Rounds| {
+            if std::mem::replace(&mut left, rounds.log().left()) != rounds.log().left() {
+                on_round(Round::Room { left: rounds.log().left() });
+            }
+        };
+        while self.take_waiting(rounds) {
             while self.write(rounds, on_round)? {
                 let tickets = rounds.finish()?;
                 on_round(Round::Done { tickets, synced: rounds.log().synced() });
                 rounds.tend()?;
+                // Also while there is always something to write: that is when room ends.
+                tell_left(rounds);
                 rounds.mark(OsClock.now());
                 self.take_more(rounds);
             }
             rounds.mark(OsClock.now());
-            if is_short {
+            if rounds.log().left().is_some() {
                 rounds.tend()?;
-            }
-            if std::mem::replace(&mut is_short, rounds.log().is_short()) != is_short {
-                on_round(Round::Short { is_short });
+                tell_left(rounds);
             }
         }
         rounds.close();
@@ -170,12 +175,12 @@ impl Shared {
         }
     }
 
-    /// Waits for submissions and takes them all; not for long if the log is short of room, or has something to note. False:
-    /// none will come.
-    fn take_waiting(&self, rounds: &mut Rounds, is_short: bool) -> bool {
-        let pause = match is_short {
-            true => Some(SHORT_PAUSE),
-            false => (!rounds.log().is_marked()).then_some(MARK_INTERVAL),
+    /// Waits for submissions and takes them all; not for long if the disk refuses the log room, or it has something to note.
+    /// False: none will come.
+    fn take_waiting(&self, rounds: &mut Rounds) -> bool {
+        let pause = match rounds.log().left() {
+            Some(_) => Some(REFUSED_PAUSE),
+            None => (!rounds.log().is_marked()).then_some(MARK_INTERVAL),
         };
         let mut queue = self.queue();
         while queue.waiting.is_empty() && !queue.is_closed {

@@ -1,7 +1,7 @@
 //! The files of a log: their names, how a segment is made ready before it counts, and where it goes afterwards.
 
 use crate::format::{Mark, SegmentHead};
-use hedgerow_env::{Disk, File, OpenMode, parent_of, read_file};
+use hedgerow_env::{Disk, File, OpenMode, is_shortage, parent_of, read_file};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -78,6 +78,8 @@ pub(crate) struct Files {
     prepared: Option<Prepared>,
     /// Calls of [`Files::prepare`] that are left out because the last one failed.
     prepare_pause: u32,
+    /// The disk has refused a segment for want of space or descriptors, and none could be made ready since.
+    is_refused: bool,
     /// What was written into the mark last.
     marked: Option<Mark>,
 }
@@ -105,6 +107,7 @@ impl Files {
             spares: Vec::new(),
             prepared: None,
             prepare_pause: 0,
+            is_refused: false,
             marked: None,
         };
         for name in files.disk.list(dir)? {
@@ -146,9 +149,10 @@ impl Files {
         self.spares.len() + usize::from(self.prepared.as_ref().is_some_and(is_whole))
     }
 
-    /// Whether the disk has lately refused to make a segment ready.
+    /// Whether the disk has refused a segment for want of space or descriptors, and none could be made ready since. A part of
+    /// one is none.
     pub(crate) const fn is_refused(&self) -> bool {
-        self.prepare_pause > 0
+        self.is_refused
     }
 
     /// Makes a file for a segment of `size` bytes, all of them allocated. If that fails nothing is lost, and it can be tried
@@ -156,6 +160,7 @@ impl Files {
     pub(crate) fn make(&mut self, size: u64) -> io::Result<Made> {
         let made = self.try_make(size);
         self.prepare_pause = if made.is_err() { PREPARE_PAUSE } else { 0 };
+        self.is_refused = made.as_ref().is_err_and(is_shortage);
         made
     }
 
@@ -220,13 +225,15 @@ impl Files {
         if self.prepare_pause > 0 {
             self.prepare_pause -= 1;
         }
-        if self.prepare_pause > 0 || self.ready_count() > 0 {
-            return;
-        }
         // An error here costs nothing yet. If it stays, making the next segment will report it.
-        if self.fill_prepared(size).is_err() {
+        if self.prepare_pause == 0
+            && self.ready_count() == 0
+            && let Err(error) = self.fill_prepared(size)
+        {
             self.prepare_pause = PREPARE_PAUSE;
+            self.is_refused |= is_shortage(&error);
         }
+        self.is_refused &= self.ready_count() == 0;
     }
 
     /// Fills up to `size` more bytes of the prepared file. What it has is kept if the disk is full; after any other error

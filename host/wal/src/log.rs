@@ -448,9 +448,10 @@ impl Log {
         active + self.files.ready_count() as u64 * self.options.segment_size
     }
 
-    /// Whether little room is left and the disk has lately refused more: what is less urgent should not take it.
-    pub fn is_short(&self) -> bool {
-        self.active.is_some() && self.files.is_refused() && self.room() < self.options.segment_size / 2
+    /// [`Log::room`] once the disk refuses another segment, until one can be made ready: what is less urgent should not
+    /// take it. `None` while the disk gives more.
+    pub fn left(&self) -> Option<u64> {
+        (self.active.is_some() && self.files.is_refused()).then(|| self.room())
     }
 
     /// How far the log is known to be durable: every batch with a lower number is, and numbers never go back. Batches that no

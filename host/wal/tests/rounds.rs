@@ -10,7 +10,7 @@ use hedgerow_types::{GroupId, Instant, ReplicaId};
 use hedgerow_wal::{Append, Begun, Committer, Log, Options, Recovered, Round, Rounds, Stopped, Submission};
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 
 const DIR: &str = "/log";
 
@@ -165,7 +165,7 @@ fn what_the_committer_calls_done_is_there_after_a_restart() {
         .flat_map(|round| match round {
             Round::Done { tickets, .. } => tickets,
             Round::Stalled { reason } => panic!("{reason}"),
-            Round::Short { .. } => panic!("the disk has room"),
+            Round::Room { .. } => panic!("the disk has room"),
             Round::Failed { reason } => panic!("{reason}"),
         })
         .collect();
@@ -207,7 +207,7 @@ fn n3_a_committer_that_panics_fails_its_log() {
     let (sender, reasons) = mpsc::channel();
     let on_round = move |round| match round {
         Round::Done { .. } => panic!("a defect"),
-        Round::Stalled { .. } | Round::Short { .. } => {}
+        Round::Stalled { .. } | Round::Room { .. } => {}
         Round::Failed { reason } => sender.send(reason.to_string()).unwrap(),
     };
     let committer = Committer::start(log, Box::new(on_round)).unwrap();
@@ -229,7 +229,7 @@ fn n1_the_committer_waits_for_space_and_says_so() {
     committer.submit(submission(2, vec![append(1, 1, 2, 400)])).unwrap();
     let next = || loop {
         match rounds.recv().unwrap() {
-            Round::Short { .. } => {}
+            Round::Room { .. } => {}
             other => return other,
         }
     };
@@ -240,7 +240,66 @@ fn n1_the_committer_waits_for_space_and_says_so() {
     committer.submit(submission(3, vec![append(1, 1, 402, 400)])).unwrap();
     assert!(matches!(next(), Round::Stalled { .. }));
     committer.stop();
-    assert!(rounds.iter().all(|round| matches!(round, Round::Short { .. })), "it ends without a word");
+    assert!(rounds.iter().all(|round| matches!(round, Round::Room { .. })), "it ends without a word");
     let (_, recovered) = open(&disk);
     assert!(recovered[0].last.index >= 401 && !recovered[0].is_damaged);
+}
+
+/// There is always something to write: what is left is told all the same, so that those who write can stop in time.
+#[test]
+fn n1x_what_is_left_of_a_busy_log_is_told_before_it_ends() {
+    let disk = SimDisk::new();
+    let (log, _) = open(&disk);
+    let committer: Arc<OnceLock<Committer>> = Arc::default();
+    let (theirs, (sender, rounds)) = (Arc::clone(&committer), mpsc::channel());
+    let on_round = move |round: Round| {
+        if let (Some(committer), Round::Done { tickets, .. }) = (theirs.get(), &round) {
+            let next = tickets.last().unwrap() + 1;
+            // Stopped by then, perhaps.
+            let _ = committer.submit(submission(next, vec![append(1, 1, next, 1)]));
+        }
+        sender.send(round).unwrap();
+    };
+    let committer = committer.get_or_init(|| Committer::start(log, Box::new(on_round)).unwrap());
+    committer.submit(submission(1, vec![append(1, 1, 1, 1)])).unwrap();
+    assert!(matches!(rounds.recv().unwrap(), Round::Done { .. }));
+    disk.set_full(true);
+    let mut told = Vec::new();
+    loop {
+        match rounds.recv().unwrap() {
+            Round::Room { left } => told.extend(left),
+            Round::Stalled { .. } => break,
+            Round::Done { .. } => {}
+            Round::Failed { reason } => panic!("{reason}"),
+        }
+    }
+    committer.stop();
+    assert!(told.len() > 20 && told.is_sorted_by(|one, other| one > other), "{told:?}");
+    assert!(told[0] > options().segment_size / 2);
+}
+
+/// Records are moved to gain segments; where the disk gives no more, moving must not cost the rest of the one there is.
+#[test]
+fn n1x_a_collection_leaves_room_on_a_full_disk() {
+    let disk = SimDisk::new();
+    let (mut log, _) = open(&disk);
+    for segment in 0..5 {
+        let (held, passing) = (append(10 + segment, 1, 1, 25), append(1, 1, 1 + u64::from(segment) * 30, 30));
+        log.write(&[held, passing]).unwrap();
+    }
+    log.sync().unwrap();
+    disk.set_full(true);
+    log.prepare();
+    let mut next = 1;
+    while log.left().is_none_or(|left| left > 20 << 10) {
+        log.write(&[append(2, 1, next, 1)]).unwrap();
+        next += 1;
+    }
+    log.sync().unwrap();
+    log.truncate_prefix(GroupId::new(1, 1), 150);
+    assert!(log.stats().segments > options().segments_max, "some should be emptied");
+    let before = log.left().unwrap();
+    log.collect().unwrap();
+    assert!(log.left().unwrap() > before / 2, "{before} bytes before, {:?} after", log.left());
+    log.write(&[append(2, 1, next, 5)]).unwrap();
 }

@@ -167,6 +167,7 @@ fn report(group: GroupId, from: ReplicaId, to: ReplicaId) -> Report {
         is_settled: true,
         is_full: true,
         is_damaged: true,
+        is_short: true,
         parts_refused: 3,
         log_needed: Some(4),
         log_held: Some(3),

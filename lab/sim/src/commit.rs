@@ -10,7 +10,8 @@ pub(crate) struct CommittedLog {
     is_syncing: bool,
     /// Its round waits for a segment, and the node has been told.
     is_stalled: bool,
-    is_short: bool,
+    /// What the node was told last of the room in the log.
+    left: Option<u64>,
     /// Its thread would have ended: nothing is done with it any more, and that was said.
     has_failed: bool,
 }
@@ -18,7 +19,7 @@ pub(crate) struct CommittedLog {
 impl CommittedLog {
     /// Nothing waits for it.
     pub(crate) fn new(log: Log) -> Self {
-        Self { rounds: Rounds::new(log), is_syncing: false, is_stalled: false, is_short: false, has_failed: false }
+        Self { rounds: Rounds::new(log), is_syncing: false, is_stalled: false, left: None, has_failed: false }
     }
 
     /// Puts a submission into the next round; nothing happens if the log has failed.
@@ -41,8 +42,8 @@ impl CommittedLog {
             return (false, None);
         }
         match self.rounds.begin() {
-            // A log that is short of room is tended although nothing is written, as the thread of a real one does.
-            Ok(Begun::Nothing) if self.is_short => (false, self.tend()),
+            // A log whose disk refuses it room is tended although nothing is written, as the thread of a real one does.
+            Ok(Begun::Nothing) if self.left.is_some() => (false, self.tend()),
             Ok(Begun::Nothing) => (false, None),
             Ok(Begun::Written) => {
                 (self.is_syncing, self.is_stalled) = (true, false);
@@ -75,9 +76,9 @@ impl CommittedLog {
         {
             return Some(self.fail(reason));
         }
-        let is_short = self.rounds.log().is_short();
-        let has_changed = std::mem::replace(&mut self.is_short, is_short) != is_short;
-        has_changed.then_some(Round::Short { is_short })
+        let left = self.rounds.log().left();
+        let has_changed = std::mem::replace(&mut self.left, left) != left;
+        has_changed.then_some(Round::Room { left })
     }
 
     /// As a thread does, it says once that the log has failed, and ends.

@@ -136,7 +136,22 @@ impl Machine {
             }
         }
         self.is_log_stalled = false;
-        self.node.handle_round(log, Round::Short { is_short: rounds.log().is_short() }, now);
+        self.node.handle_round(log, Round::Room { left: rounds.log().left() }, now);
+    }
+
+    /// Logs whose disk refuses them room are tended although nothing is written.
+    fn tend_logs(&mut self, now: Now) {
+        for (number, rounds) in self.logs.iter_mut().enumerate() {
+            if rounds.log().left().is_some() && !rounds.has_waiting() {
+                rounds.tend().unwrap();
+                self.node.handle_round(number, Round::Room { left: rounds.log().left() }, now);
+            }
+        }
+    }
+
+    /// What is left of the first log once the disk refuses it room.
+    pub fn log_left(&self) -> Option<u64> {
+        self.logs[0].log().left()
     }
 }
 
@@ -254,6 +269,7 @@ impl World {
             if machine.is_log_stalled {
                 machine.finish_log(now);
             }
+            machine.tend_logs(now);
         }
         if machine.node.wakes_at().is_some_and(|at| at <= self.now) {
             machine.node.handle_wake(now);

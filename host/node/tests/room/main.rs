@@ -88,10 +88,38 @@ impl Cluster {
     fn remove(&mut self, number: usize) {
         let key = self.key(number);
         let leader = self.world.replicas(key.partition).leader;
+        self.try_remove(&key, leader).unwrap();
+    }
+
+    fn try_remove(&mut self, key: &Key, leader: NodeId) -> Result<(), Refusal> {
+        let number = self.put_remove(key, leader);
+        self.world.settle(leader);
+        match self.world.wait(number).1.reply {
+            Reply::Update(update) if update.error == 0 => Ok(()),
+            Reply::Failed(failure) => Err(failure.refusal().unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Asks the leader for it; others may come in the same batch.
+    fn put_remove(&mut self, key: &Key, leader: NodeId) -> i32 {
         let header = key.header(&Ask { extension: Some(Extension::default()), is_backup: false });
-        let number = self.world.send(leader, &header, &Body::Remove(key.full()));
-        let reply = self.world.wait(number).1.reply;
-        assert!(matches!(&reply, Reply::Update(update) if update.error == 0), "{reply:?}");
+        self.world.put(leader, &header, &Body::Remove(key.full()))
+    }
+
+    /// So many keys of a partition, of at least so many bytes.
+    fn keys_of(&self, partition: i32, count: usize, size: usize) -> Vec<Key> {
+        let keys = (0..).map(|number| Key::new(self.table, 4, &format!("{number:0size$}")));
+        keys.filter(|key| key.partition == partition).take(count).collect()
+    }
+
+    fn metadata_leader(&self) -> NodeId {
+        let mut replicas = self.world.machines[&NodeId(1)].node.replicas_for_inspection();
+        replicas.find(|replica| replica.id == GroupId::META).unwrap().group.leader().unwrap().node()
+    }
+
+    fn group(&self, partition: i32) -> GroupId {
+        GroupId::new(self.table as u32, partition as u32)
     }
 
     /// Bytes of rows that a node holds in memory alone.
@@ -173,7 +201,97 @@ fn n1_a_leader_with_a_full_disk_hands_over_to_one_with_room() {
     assert!(leads(&mut cluster), "what it should lead comes back");
 }
 
-/// Disks that are full without a warning, by somebody else's files: the logs wait, nothing is acknowledged, nobody gives up.
+/// What leaders elsewhere send to a node without space does not use up its log: when another node is lost, the metadata go on.
+#[test]
+fn n1x_a_follower_without_space_has_room_in_its_log_for_the_metadata() {
+    let mut cluster = Cluster::new(configure);
+    let lost = cluster.metadata_leader();
+    let mut others = NODES.into_iter().filter(|node| *node != lost);
+    let (full, other) = (others.next().unwrap(), others.next().unwrap());
+    cluster.set_capacity(Some(0), &[full]);
+    cluster.world.run(Duration::from_secs(5));
+    for _ in 0..100 {
+        drop(cluster.write(64 << 10));
+        cluster.world.run(20 * MS);
+    }
+    assert!(cluster.written > 50, "two of three have room");
+    cluster.world.cut_off(lost);
+    cluster.world.run(Duration::from_secs(10));
+    let argument = json!({ "name": "t", "options": { "comment": "changed" } });
+    cluster.world.admin(other, "set_options", &argument).unwrap();
+    cluster.set_capacity(None, &[full]);
+    cluster.world.cut.clear();
+    cluster.world.run(Duration::from_secs(20));
+    cluster.write(64 << 10).unwrap();
+    cluster.world.run(Duration::from_secs(5));
+    for group in (0..4).map(|partition| cluster.group(partition)) {
+        assert_eq!(applied(&cluster, full, group), applied(&cluster, other, group), "it has caught up");
+    }
+}
+
+/// A batch of deletes is larger than a row, and is taken all the same. So much of them that the log would end is not.
+#[test]
+fn n1x_a_follower_short_of_log_takes_deletes_and_keeps_the_end() {
+    let mut cluster = Cluster::new(configure);
+    let full = cluster.world.replicas(0).followers[0];
+    cluster.set_capacity(Some(0), &[full]);
+    cluster.world.run(Duration::from_secs(30));
+    let leaders: Vec<NodeId> = (0..2).map(|partition| cluster.world.replicas(partition).leader).collect();
+    assert!(!leaders.contains(&full), "it has handed over what it led");
+    let row = cluster.keys_of(0, 1, 1).remove(0);
+    let left = |cluster: &Cluster| cluster.world.machines[&full].log_left().unwrap_or(u64::MAX);
+    for _ in 0..100 {
+        cluster.world.write(&row, leaders[0], &"v".repeat(64 << 10));
+    }
+    assert!((MIB / 4..MIB / 2).contains(&left(&cluster)), "what is large is not taken");
+    let keys = cluster.keys_of(1, 200, 1);
+    for round in 0..40 {
+        let before = applied(&cluster, full, cluster.group(1));
+        let numbers: Vec<i32> = keys.iter().map(|key| cluster.put_remove(key, leaders[1])).collect();
+        cluster.world.settle(leaders[1]);
+        cluster.world.run(100 * MS);
+        for number in numbers {
+            let reply = cluster.world.answer(number).unwrap().1.reply;
+            assert!(matches!(&reply, Reply::Update(update) if update.error == 0), "{reply:?}");
+        }
+        if round == 0 {
+            assert_eq!(applied(&cluster, full, cluster.group(1)), before + 200);
+        }
+    }
+    assert!((MIB / 16..MIB / 4).contains(&left(&cluster)), "{}", left(&cluster));
+    assert!(!cluster.world.machines[&full].is_log_stalled);
+    cluster.set_capacity(None, &[full]);
+    cluster.world.run(Duration::from_secs(10));
+    for partition in 0..2 {
+        let group = cluster.group(partition);
+        assert_eq!(applied(&cluster, full, group), applied(&cluster, leaders[partition as usize], group));
+    }
+}
+
+/// The leader has all the room there is: without a majority that takes them it refuses deletes, and nothing hangs.
+#[test]
+fn n1x_deletes_are_refused_while_the_logs_of_most_replicas_are_short() {
+    let mut cluster = Cluster::new(configure);
+    let places = cluster.world.replicas(0);
+    cluster.set_capacity(Some(0), &places.followers);
+    cluster.world.run(Duration::from_secs(2));
+    let keys = cluster.keys_of(0, 2_000, 3_000);
+    let refusal = keys.iter().find_map(|key| {
+        cluster.world.run(5 * MS);
+        cluster.try_remove(key, places.leader).err()
+    });
+    assert!(matches!(&refusal, Some(Refusal::DiskFull(text)) if text.contains("of most replicas")), "{refusal:?}");
+    assert!(cluster.world.machines.values().all(|machine| !machine.is_log_stalled));
+    cluster.set_capacity(None, &places.followers);
+    cluster.world.run(Duration::from_secs(5));
+    cluster.try_remove(&keys[0], places.leader).unwrap();
+    cluster.world.write(&keys[0], places.leader, "v");
+    cluster.world.run(Duration::from_secs(1));
+    let group = cluster.group(0);
+    assert!(NODES.iter().all(|node| applied(&cluster, *node, group) == applied(&cluster, places.leader, group)));
+}
+
+/// Disks that are full without a warning, by somebody else's files, and writes larger than what is left of a segment: the logs wait, nothing is acknowledged, nobody gives up.
 #[test]
 fn n1_logs_without_space_wait_and_go_on() {
     let mut cluster = Cluster::new(|config| {
@@ -187,7 +305,7 @@ fn n1_logs_without_space_wait_and_go_on() {
     for number in 0..60 {
         let key = Key::new(cluster.table, 4, &format!("late{number}"));
         let leader = cluster.world.replicas(key.partition).leader;
-        waiting.push((key.clone(), cluster.world.send_write(&key, leader, &"w".repeat(10_000))));
+        waiting.push((key.clone(), cluster.world.send_write(&key, leader, &"w".repeat(200_000))));
     }
     cluster.world.run(Duration::from_secs(3));
     assert!(cluster.world.machines.values().all(|machine| machine.is_log_stalled));
