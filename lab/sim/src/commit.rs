@@ -114,7 +114,7 @@ mod tests {
         let mut log = CommittedLog::new(log);
         log.submit(submission(1));
         assert!(matches!(log.begin(), (true, None)));
-        assert!(matches!(log.end().first(), Some(Round::Done { tickets }) if *tickets == [1]));
+        assert!(matches!(log.end().first(), Some(Round::Done { tickets, .. }) if *tickets == [1]));
         log.submit(submission(2));
         assert!(log.begin().0);
         disk.fail_syncs(Path::new("/"), true);
