@@ -349,6 +349,13 @@ impl Node {
         self.reply_bytes = 0;
     }
 
+    /// Whether clients' requests may be handed over before the node is driven: those that came since it was driven last were
+    /// answered with fewer bytes than a turn may be. Some requests are answered as they come, maps and reports of the state
+    /// among them, and their answers are large.
+    pub const fn takes_requests(&self) -> bool {
+        self.reply_bytes < self.config.read_bytes_per_turn
+    }
+
     /// Handling a batch of events that clients' requests were part of, and carrying out what followed, took so long. For
     /// the load that replies tell of.
     pub fn note_work(&mut self, took: Duration, now: Instant) {

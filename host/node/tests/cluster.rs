@@ -237,6 +237,25 @@ fn n4a_who_reads_nothing_fills_no_memory() {
     stop_all(nodes);
 }
 
+/// Each answer of this node fills a turn: what came with its request waits for the next one, and is answered all the same.
+#[test]
+fn n4a_requests_that_came_together_are_answered_turn_by_turn() {
+    let root = tempfile::tempdir().unwrap();
+    let peers = peers(1);
+    let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
+    config.read_bytes_per_turn = 1;
+    let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
+    let mut client = Connection::open(&peers[&NodeId(1)]);
+    let mut requests = BytesMut::new();
+    let query = Body::QueryConfig(QueryConfig { app_name: Text::from("t"), partition_indices: Vec::new() });
+    (0..500).for_each(|number| call::encode_request(&mut requests, &Header::default(), number, &query));
+    client.0.write_all(&requests).unwrap();
+    for _ in 0..500 {
+        assert!(matches!(client.reply(), Reply::QueryConfig(_) | Reply::Failed(_)));
+    }
+    stop_all(vec![node]);
+}
+
 /// Greets the node at `address` as `node` of another cluster. Returns what it answers until it closes the connection.
 fn greet_as_stranger(address: &str, node: u16) -> Option<Frame> {
     let life = Life { incarnation: Incarnation(1), boot: 1, start: 1 };

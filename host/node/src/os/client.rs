@@ -206,6 +206,7 @@ async fn converse(host: &Host, connection: &Connection, id: ConnectionId, mut bu
             Next::Closed => return Ok(()),
             // Others have to be written first.
             Next::Wait => tokio::time::sleep(super::TICK).await,
+            Next::Turn => tokio::task::yield_now().await,
         }
     }
 }
@@ -214,6 +215,8 @@ async fn converse(host: &Host, connection: &Connection, id: ConnectionId, mut bu
 enum Next {
     Closed,
     Wait,
+    /// The node has to be driven first.
+    Turn,
 }
 
 /// Does what the socket permits now. By hand: a `select!` over the same events costs a tenth of a small read.
@@ -239,6 +242,13 @@ fn poll_connection(
         }
         if !host.is_clients_turn() {
             return if unsent == 0 { Poll::Ready(Ok(Next::Wait)) } else { Poll::Pending };
+        }
+        if !host.node.borrow().takes_requests() {
+            return Poll::Ready(Ok(Next::Turn));
+        }
+        if has_frame(buffer) {
+            take_frames(host, id, buffer);
+            continue;
         }
         buffer.reserve(READ_SIZE);
         match poll_read(context, &connection.stream, buffer)? {
@@ -272,12 +282,17 @@ fn poll_read(context: &mut Context<'_>, stream: &TcpStream, buffer: &mut BytesMu
     }
 }
 
-/// Hands every whole frame to the node. The clock is read after the bytes were, as reads need it.
+/// Whether the last turn ended before all that was read was taken.
+fn has_frame(buffer: &BytesMut) -> bool {
+    hedgerow_wire::frame_size(buffer).is_ok_and(|size| size.is_some_and(|size| buffer.len() >= size))
+}
+
+/// Hands every whole frame to the node, unless it has answered enough for this turn. The clock is read after the bytes were, as reads need it.
 fn take_frames(host: &Host, id: ConnectionId, buffer: &mut BytesMut) {
     let now = OsClock.read();
     let mut node = host.node.borrow_mut();
     let mut has_any = false;
-    loop {
+    while node.takes_requests() {
         match hedgerow_wire::frame_size(buffer) {
             Ok(Some(size)) if buffer.len() >= size => {
                 let frame = host.faults.take_request(id, buffer.split_to(size).freeze());

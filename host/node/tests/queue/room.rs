@@ -5,7 +5,8 @@ use crate::world::{MS, value_of};
 use hedgerow_node::ConnectionId;
 use hedgerow_node::config::{EXTRA_READS_QUEUED_MAX, READS_QUEUED_MAX, READY_TURNS_MAX};
 use hedgerow_types::{NodeId, ReadLevel, Refusal};
-use hedgerow_wire::Extension;
+use hedgerow_wire::message::QueryConfig;
+use hedgerow_wire::{Body, Extension, Header, Text};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -238,4 +239,23 @@ fn n4a_what_waited_and_becomes_ready_all_at_once_has_a_bound() {
     let refused = reads.iter().filter(|number| is_busy(small.refusal(**number).as_ref())).count();
     assert_eq!(refused, 7, "three of them are more than {READY_TURNS_MAX} kB");
     small.assert_idle(node);
+}
+
+/// Maps are answered as they are asked for: whoever owns the sockets hears when that is enough.
+#[test]
+fn n4a_large_answers_that_are_given_at_once_end_a_turn() {
+    let mut small = Small::configured(|config| config.read_bytes_per_turn = 4_000);
+    let node = NodeId(1);
+    let query = Body::QueryConfig(QueryConfig { app_name: Text::from("t"), partition_indices: Vec::new() });
+    let mut taken = 0;
+    while small.world.machines[&node].node.takes_requests() {
+        small.world.put(node, &Header::default(), &query);
+        taken += 1;
+        assert!(taken < 200, "a map has no bytes");
+    }
+    let waiting: usize =
+        small.world.machines.get_mut(&node).unwrap().node.outbox().clients.values().map(|it| it.len()).sum();
+    assert!(taken > 1 && (4_000..8_000).contains(&waiting), "{taken} answers of {waiting} bytes");
+    small.world.settle(node);
+    assert!(small.world.machines[&node].node.takes_requests());
 }
