@@ -271,6 +271,9 @@ impl Node {
             return;
         };
         self.note_creation_ended(owner.group, &done.kind);
+        if done.kind == JobKind::LoadSessions {
+            self.note_load_ended();
+        }
         if done.holds_storage
             && let Some(replica) = self.running_as(owner)
         {

@@ -22,7 +22,6 @@ use hedgerow_wal::Append;
 use hedgerow_wire::serve::TableKind;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Where the log of a new group begins. It is not 0, so that a replica that joins later always receives a checkpoint,
@@ -251,8 +250,6 @@ impl Node {
         // A log that does not go with the storage begins anew.
         let is_same = group.first_index() == start.index + 1;
         let kept = if is_same { kept } else { Kept::new(applied, applied, &[]) };
-        let engine = (!partition.has_sessions()).then(|| Arc::clone(partition.engine()));
-        let load_sessions = engine.map(|engine| Job::LoadSessions { owner, engine });
         let replica = Replica {
             owner,
             log,
@@ -261,7 +258,7 @@ impl Node {
             range,
             is_dropped: self.is_kept(owner.group),
             group,
-            storage_users: u32::from(load_sessions.is_some()),
+            storage_users: 0,
             storage: Some(partition),
             takes: self.room.takes(log),
             is_outpaced: false,
@@ -284,7 +281,7 @@ impl Node {
             first_deadline: None,
         };
         self.hosted.insert(owner.group, Hosted::Running(Box::new(replica)));
-        self.outbox.jobs.extend(load_sessions);
+        self.enqueue_load(owner);
         self.mark_dirty(owner.group);
     }
 

@@ -57,6 +57,7 @@ pub mod inspect;
 pub mod job;
 mod lives;
 mod load;
+mod loads;
 mod metadata;
 #[cfg(feature = "mutations")]
 pub mod mutation;

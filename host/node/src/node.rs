@@ -18,6 +18,7 @@ use crate::identity::{Identity, Missing};
 use crate::job::{Job, JobDone, Owner};
 use crate::lives::Lives;
 use crate::load::Load;
+use crate::loads::Loads;
 use crate::metadata::Metadata;
 use crate::outbox::{ConnectionId, Outbox};
 use crate::peer::Frame;
@@ -90,6 +91,7 @@ pub struct Node {
     /// A replica that the catalogue wants replaced is still here. See [`Node::reconsider_given_up`].
     pub(crate) keeps_given_up: bool,
     pub(crate) removals: Removals,
+    pub(crate) loads: Loads,
     /// Flushes do not keep up with writes.
     pub(crate) is_storage_behind: bool,
     /// The node hands over what it leads and will stop.

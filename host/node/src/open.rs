@@ -14,6 +14,7 @@ use crate::identity::{self, Found, IdentityError, Missing};
 use crate::job::Owner;
 use crate::lives::Lives;
 use crate::load::Load;
+use crate::loads::Loads;
 use crate::metadata::Metadata;
 use crate::node::{LogWrites, Node};
 use crate::outbox::Outbox;
@@ -205,6 +206,7 @@ impl Node {
             creations: Creations::default(),
             keeps_given_up: false,
             removals: Removals::default(),
+            loads: Loads::default(),
             is_storage_behind: false,
             is_draining: false,
             asks,

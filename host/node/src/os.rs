@@ -33,8 +33,8 @@ use tokio::task::LocalSet;
 
 /// How often the node is told that time passes.
 const TICK: Duration = Duration::from_millis(50);
-/// Jobs that run at the same time: flushes of two directories, removals and creations at their limits leave two.
-const JOBS_MAX: usize = 10;
+/// Jobs that run at the same time: flushes of two directories, removals, creations and loads at their limits leave two.
+const JOBS_MAX: usize = 12;
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1_024;
 /// Time after which a silent connection's other end is asked whether it is there.

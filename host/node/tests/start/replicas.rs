@@ -1,10 +1,10 @@
 //! Which replicas go on after a start, and what happens to the others.
 
-use crate::world::{self, Ask, Key, World, files_of, running};
+use crate::world::{self, Ask, Key, Machine, World, files_of, running};
 use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, OpenMode, read_file};
 use hedgerow_node::peer::{Frame, ReplicaReport, ReplicaState, Report};
-use hedgerow_node::{Config, Node, OpenError};
+use hedgerow_node::{Config, Job, Node, OpenError};
 use hedgerow_storage::{Engine, EngineError, Engines, MemoryEngines};
 use hedgerow_types::{GroupId, NodeId};
 use serde_json::json;
@@ -589,4 +589,33 @@ fn d5_what_was_received_for_a_replica_that_is_gone_is_removed_at_the_start() {
     }
     world.restart(TWO);
     assert_eq!(disk.list(Path::new("/data/incoming")).unwrap(), [kept]);
+}
+
+/// A node with many replicas has job threads left for what serves.
+#[test]
+fn n2_tables_of_results_are_read_two_at_a_time_after_a_start() {
+    let mut world = World::new(3);
+    world.create_table(16, &json!({}));
+    let node = NodeId(1);
+    let Machine { config, disk, node: stopped, .. } = world.machines.remove(&node).unwrap();
+    drop(stopped);
+    disk.kill_process();
+    let engines = Arc::new(hedgerow_storage::MemoryEngines::new(Arc::new(disk.clone())));
+    let mut machine = world::start_with(config, disk, engines, world.clock());
+    let is_load: fn(&Job) -> bool = |job| matches!(job, Job::LoadSessions { .. });
+    machine.holds = is_load;
+    world.machines.insert(node, machine);
+    world.settle(node);
+    let mut read = 0;
+    while !world.machines[&node].held.is_empty() {
+        assert!(world.machines[&node].held.len() <= 2, "{:?}", world.machines[&node].held);
+        let done = world.run_held(node);
+        read += done.len();
+        world.machines.get_mut(&node).unwrap().holds = is_load;
+        world.take_done(node, done);
+        world.settle(node);
+    }
+    assert_eq!(read, 17, "those of the table and of the metadata");
+    let mut replicas = world.machines[&node].node.replicas_for_inspection();
+    assert!(replicas.all(|replica| replica.storage.is_some_and(hedgerow_storage::Partition::has_sessions)));
 }
