@@ -1,7 +1,8 @@
 //! The files of a log: their names, how a segment is made ready before it counts, and where it goes afterwards.
 
 use crate::format::{Mark, SegmentHead};
-use hedgerow_env::{Disk, File, OpenMode, is_shortage, parent_of, read_file};
+use crate::log::OpenError;
+use hedgerow_env::{Disk, File, OpenMode, is_shortage, is_unreadable, parent_of, read_file};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,10 +53,15 @@ fn mark_path(dir: &Path) -> PathBuf {
     dir.with_extension("mark")
 }
 
-/// The mark of the log in `dir`, or why there is none that can be used.
-pub(crate) fn read_mark(disk: &dyn Disk, dir: &Path) -> Result<Mark, String> {
-    let bytes = read_file(disk, &mark_path(dir)).map_err(|error| error.to_string())?;
-    Mark::decode(&bytes).ok_or_else(|| "it is damaged, or of another version".to_owned())
+/// The mark of the log in `dir`, or why there is none that can be used: it is not there, or damaged. An error if that cannot be told, for
+/// want of descriptors or permission perhaps: without the mark a lost end of the log would pass for a clean one.
+pub(crate) fn read_mark(disk: &dyn Disk, dir: &Path) -> Result<Result<Mark, String>, OpenError> {
+    let path = mark_path(dir);
+    match read_file(disk, &path) {
+        Ok(bytes) => Ok(Mark::decode(&bytes).ok_or_else(|| "it is damaged, or of another version".to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound || is_unreadable(&error) => Ok(Err(error.to_string())),
+        Err(source) => Err(OpenError::Io { path, source }),
+    }
 }
 
 /// What the files of a log are like.

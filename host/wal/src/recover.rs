@@ -73,7 +73,7 @@ impl Recovery {
         let present = recovery.present(disk, dir)?;
         let newest = recovery.newest(disk, dir, &present)?;
         let newest_id = newest.as_ref().map_or(0, |newest| newest.head.id);
-        let mark = read_mark(disk, dir);
+        let mark = read_mark(disk, dir)?;
         recovery.mark_problem = mark.as_ref().err().filter(|_| !present.is_empty()).cloned();
         let link = newest.as_ref().and_then(|newest| Link::decode(&newest.bytes, newest_id, newest.head.size));
         let named = link.map(|link| link.next).into_iter().chain(mark.as_ref().ok().map(|mark| mark.segment));

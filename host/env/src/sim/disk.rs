@@ -3,7 +3,7 @@
 use super::tree::{FileNode, Node, Tree};
 use crate::disk::{DirLock, Disk, File, OpenMode, Space};
 use hedgerow_types::random::Random;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -28,6 +28,8 @@ struct Faults {
     /// Counts crashes: a handle from before the latest one is dead.
     life: u64,
     failing_syncs: BTreeSet<PathBuf>,
+    /// Files that cannot be opened, and the error's number.
+    failing_opens: BTreeMap<PathBuf, i32>,
     /// Bytes of files that cannot be read.
     unreadable: Vec<(PathBuf, Range<u64>)>,
     is_full: bool,
@@ -95,6 +97,15 @@ impl SimDisk {
         } else {
             faults.failing_syncs.remove(prefix);
         }
+    }
+
+    /// Opening the file at `path` fails with the system's error `errno`; `None`: no longer.
+    pub fn fail_opens(&self, path: &Path, errno: Option<i32>) {
+        let mut faults = self.faults();
+        match errno {
+            Some(errno) => faults.failing_opens.insert(path.to_owned(), errno),
+            None => faults.failing_opens.remove(path),
+        };
     }
 
     /// The medium does not give these bytes of the file at `path` back any more.
@@ -207,6 +218,9 @@ impl Disk for SimDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn File>> {
         if mode != OpenMode::Read {
             self.check_writable()?;
+        }
+        if let Some(errno) = self.faults().failing_opens.get(path) {
+            return Err(io::Error::from_raw_os_error(*errno));
         }
         let mut tree = self.tree();
         let file = match (tree.find_file(path), mode) {

@@ -545,6 +545,26 @@ pub(crate) fn m3a_a_mark_that_cannot_be_used_says_nothing(layout: &dyn Layout) {
     }
 }
 
+/// A mark that is there and cannot be opened is no damage: without what it says, a log whose end is gone would be opened as if it were whole.
+pub(crate) fn d3_a_mark_that_cannot_be_opened_ends_the_opening(layout: &dyn Layout) {
+    let disk = rounds_of_three(layout, 3, false);
+    let (mut logs, _) = layout.open(&disk, options()).unwrap();
+    logs.commit(&[append(1, entries(13, 1, 1))]);
+    logs.mark();
+    drop(logs);
+    // No descriptors, for the process or the system, and no permission.
+    for errno in [24, 23, 13] {
+        disk.fail_opens(&mark_path(), Some(errno));
+        let error = layout.open(&disk, options()).err().unwrap().to_string();
+        assert!(error.contains("cannot be opened at") && error.contains("log.mark"), "{error}");
+    }
+    // A device that does not give it back.
+    disk.fail_opens(&mark_path(), Some(5));
+    assert!(layout.open(&disk, options()).unwrap().0.mark_problem().is_some());
+    disk.fail_opens(&mark_path(), None);
+    assert_eq!(layout.open(&disk, options()).unwrap().0.mark_problem(), None);
+}
+
 /// With `durability = os` a mark speaks only of what was synced: a power failure may cut the rest.
 pub(crate) fn d8_a_mark_speaks_of_no_round_that_was_not_synced(layout: &dyn Layout) {
     let options = Options { durability: hedgerow_wal::Durability::Os, ..options() };

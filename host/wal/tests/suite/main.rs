@@ -55,6 +55,7 @@ macro_rules! suite {
                 damage::m3b_a_log_put_back_to_an_older_state_is_damage,
                 damage::what_the_mark_does_not_speak_of_may_be_torn,
                 damage::m3a_a_mark_that_cannot_be_used_says_nothing,
+                damage::d3_a_mark_that_cannot_be_opened_ends_the_opening,
                 damage::d8_a_mark_speaks_of_no_round_that_was_not_synced,
                 damage::damage_is_remembered_until_it_is_dealt_with,
                 damage::a_lost_segment_damages_every_group_that_needs_it,
