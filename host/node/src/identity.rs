@@ -115,6 +115,16 @@ impl Identity {
         directories.iter().try_for_each(|directory| write_file_durably(disk, &directory.join(FILE_NAME), &text))
     }
 
+    /// As [`Identity::save`], and a directory that refuses keeps none of the others from it. The first refusal.
+    pub(crate) fn save_to_each(&self, disk: &dyn Disk, directories: &[PathBuf]) -> Result<(), IdentityError> {
+        let save = |directory: &PathBuf| {
+            let saved = self.save(disk, std::slice::from_ref(directory));
+            saved.map_err(|source| IdentityError::Io { directory: directory.clone(), source })
+        };
+        let results: Vec<_> = directories.iter().map(save).collect();
+        results.into_iter().collect()
+    }
+
     /// As [`Identity::save`], where a directory whose disk refuses may stay as it was if another does not: the largest
     /// count among the directories is what counts, and one without its neighbours makes a new incarnation.
     fn save_where_possible(&self, disk: &dyn Disk, directories: &[PathBuf]) -> Result<(), IdentityError> {

@@ -306,13 +306,17 @@ impl Node {
         }
     }
 
-    /// Remembers durably, once, that a data directory has a log: without it the node holds less than it has promised.
+    /// Remembers durably, once, that a data directory has a log: without it the node holds less than it has promised. One directory that
+    /// says so is enough.
     fn note_log_begun(&mut self, log: usize) {
         let Some(directory) = self.config.data.get(log) else { return };
         if self.identity.note_log(directory)
-            && let Err(error) = self.identity.save(&*self.disk, &self.config.data)
+            && let Err(error) = self.identity.save_to_each(&*self.disk, &self.config.data)
         {
-            tracing::warn!(%error, "the beginning of a log could not be noted; the next start does it");
+            tracing::warn!(
+                error = crate::drive::chain(&error),
+                "the beginning of a log could not be noted everywhere; the next start does it"
+            );
         }
     }
 

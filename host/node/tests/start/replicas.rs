@@ -405,6 +405,26 @@ fn n7_a_leader_that_has_stepped_down_is_not_named() {
     assert_eq!(term(&mut world), led);
 }
 
+/// One directory that refuses does not keep the others from knowing that the node has logs.
+#[test]
+fn d3a_the_beginning_of_a_log_is_noted_in_every_directory_that_takes_it() {
+    let mut world = World::configured(3, |config| config.data = vec!["/a".into(), "/b".into()]);
+    world.create_table(4, &json!({}));
+    world.wipe(TWO);
+    let disk = world.machines[&TWO].disk.clone();
+    let noted = |directory: &str| {
+        let text = read_file(&disk, &Path::new(directory).join("identity.json")).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&text).unwrap()
+    };
+    world.run_until(MINUTE, |_| noted("/a")["cluster"] != 0);
+    disk.fail_opens(Path::new("/a/identity.json.tmp"), Some(28));
+    world.run(MINUTE);
+    assert_eq!(noted("/a")["logs"], json!(null), "its disk is full");
+    let mut noted: Vec<String> = serde_json::from_value(noted("/b")["logs"].clone()).unwrap();
+    noted.sort();
+    assert_eq!(noted, ["/a", "/b"]);
+}
+
 /// Every node ends, loses `files` of its data directory and starts again.
 fn restart_all_without(world: &mut World, files: &[&str]) {
     let stopped: Vec<_> = std::mem::take(&mut world.machines).into_values().collect();
