@@ -24,9 +24,10 @@ use crate::metadata::Change;
 use crate::node::Node;
 use crate::peer::{AdminReply, AdminRequest, Frame};
 use crate::reads::Reflected;
-use crate::replica::{Caller, Hosted};
+use crate::replica::{Caller, Hosted, Replica};
 use hedgerow_env::Now;
 use hedgerow_placement::{Table, TableKind, TableSpec};
+use hedgerow_storage::{Partition, Reader};
 use hedgerow_types::limit::PARTITION_COUNT_MAX;
 use hedgerow_types::op::{Read, ReadReply};
 use hedgerow_types::time::expiry_seconds;
@@ -141,6 +142,18 @@ struct Transfer {
     table: String,
     partition: u32,
     to_node: u16,
+}
+
+/// A replica and its storage's reader, or what it does instead of having storage.
+fn with_storage(hosted: &mut Hosted) -> Result<(&mut Replica, Reader), &'static str> {
+    match hosted {
+        Hosted::Starting { .. } => Err("is being made"),
+        Hosted::Lost { .. } => Err("is lost"),
+        Hosted::Running(replica) => {
+            let reader = replica.storage.as_ref().map(Partition::reader).ok_or("is installing a checkpoint")?;
+            Ok((replica, reader))
+        }
+    }
 }
 
 impl Node {
@@ -332,16 +345,17 @@ impl Node {
         let call = self.gather(asker, groups.len(), now.instant + CHECKSUM_MAX, Value::Array);
         for group in groups {
             let ticket = self.ticket();
-            let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else {
-                self.handle_part(call, Err(format!("partition {} is not running", group.partition)));
-                continue;
-            };
-            let Some(storage) = &replica.storage else {
-                self.handle_part(call, Err(format!("partition {} is installing a checkpoint", group.partition)));
-                continue;
+            let (replica, reader) = match self.hosted.get_mut(&group).ok_or("is gone").and_then(with_storage) {
+                Ok(found) => found,
+                Err(state) => {
+                    let (partition, node) = (group.partition, self.config.node);
+                    let reason = format!("the replica of partition {partition} on node {} {state}", node.0);
+                    self.handle_part(call, Err(reason));
+                    continue;
+                }
             };
             let owner = replica.owner;
-            let (reader, now) = (storage.reader(), expiry_seconds(now.unix_micros));
+            let now = expiry_seconds(now.unix_micros);
             replica.storage_users += 1;
             self.admin.reads.insert(ticket, (call, owner));
             self.job(Job::Read { owner, reader, ticket, read: Read::Checksum, now });

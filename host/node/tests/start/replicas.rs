@@ -360,6 +360,8 @@ fn n7_a_group_whose_majority_is_lost_has_no_leader() {
         world.machines.insert(node, world::start(config, disk, world.now));
         world.settle(node);
     }
+    let refused = world.admin(NodeId(3), "checksum", &json!({ "table": "t" })).unwrap_err();
+    assert!([1, 2].iter().all(|node| refused.contains(&format!("partition 0 on node {node} is lost"))), "{refused}");
     for _ in 0..3 {
         world.run(MINUTE / 2);
         assert_eq!(without_leader(&mut world), (1, 1, vec![false, true]));
