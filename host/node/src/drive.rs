@@ -63,7 +63,7 @@ impl Node {
             self.refuse_waiting_reads(group, &Refusal::NotReady("a checkpoint is being installed".into()), now);
         }
         if ready.wants_checkpoint {
-            self.start_checkpoint(group);
+            self.start_checkpoint(group, now);
         }
         for send in ready.snapshots {
             self.start_sending(group, send, now);
@@ -242,8 +242,8 @@ impl Node {
         self.job(job);
     }
 
-    fn start_checkpoint(&mut self, group: GroupId) {
-        if !self.may_make_checkpoint(group) {
+    fn start_checkpoint(&mut self, group: GroupId, now: Now) {
+        if !self.may_make_checkpoint(group, now) {
             // The group asks again.
             return;
         }
@@ -281,7 +281,8 @@ impl Node {
             self.mark_dirty(owner.group);
         }
         let is_gone = self.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner);
-        let makes_directories = matches!(done.kind, JobKind::Make | JobKind::Copy | JobKind::Verify(_));
+        let makes_directories =
+            matches!(done.kind, JobKind::Make | JobKind::Copy | JobKind::Verify(_) | JobKind::VerifyOwn);
         match done.result {
             Ok(result) => self.take_result(owner, result, now),
             Err(failure) => self.handle_job_failed(owner, done.kind, failure, now),
@@ -298,6 +299,7 @@ impl Node {
                 self.handle_created(owner, partition, now);
             }
             JobResult::Verified { id } => self.handle_verified(owner, id, now),
+            JobResult::OwnVerified { meta, files } => self.handle_own_verified(owner, meta, files, now),
             JobResult::Installed { mut partition, meta, trash } => {
                 self.failures.note_success(owner.group);
                 partition.set_session_bytes_max(self.config.session_bytes_max);

@@ -185,7 +185,7 @@ impl Node {
 
     /// Gives up a damaged replica, unless its group would have no majority without it: another one may be in repair. Then it
     /// goes on voting, for its log is sound, and leaves it to others to lead and to be copied, until the group can spare it.
-    fn lose_for_good(&mut self, group: GroupId, reason: String, now: Now) {
+    pub(crate) fn lose_for_good(&mut self, group: GroupId, reason: String, now: Now) {
         let Some(Hosted::Running(replica)) = self.hosted.get(&group) else { return };
         let id = replica.id();
         if self.can_be_spared(replica) {
@@ -273,9 +273,14 @@ impl Node {
                 }
             }
             JobKind::Verify(id) => {
-                tracing::warn!(group = %owner.group, %reason, "a received checkpoint is of no use");
-                self.refuse_received(owner, id);
+                tracing::warn!(group = %owner.group, %reason, "a received checkpoint cannot be used");
+                if self.is_draining || matches!(failure.kind, FailureKind::NoSpace | FailureKind::NoDescriptors) {
+                    self.put_off_received(owner, id);
+                } else {
+                    self.refuse_received(owner, id);
+                }
             }
+            JobKind::VerifyOwn => self.handle_own_not_verified(owner, failure, now),
             JobKind::Fetch(fetch) => {
                 tracing::warn!(group = %owner.group, %reason, "reading old log entries failed");
                 let Some(replica) = self.running_as(owner) else { return };

@@ -100,7 +100,8 @@ pub enum Job {
         /// Once the file is whole: its final name. It is then synced and renamed.
         complete_as: Option<PathBuf>,
     },
-    /// Looks whether a received checkpoint is one, and at the position that was said.
+    /// Looks whether a received checkpoint is one, is at the position that was said, and is sound: all of it is read once
+    /// ([`Engines::verify`]), for a damaged block that is installed has a vote.
     Verify {
         /// For whom.
         owner: Owner,
@@ -110,6 +111,18 @@ pub enum Job {
         directory: PathBuf,
         /// The position.
         position: LogPosition,
+    },
+    /// Reads all of a checkpoint that was just made, for its receiver has found the one before damaged: the tables in it are those
+    /// of the storage.
+    VerifyOwn {
+        /// For whom.
+        owner: Owner,
+        /// The checkpoint.
+        directory: PathBuf,
+        /// What it contains.
+        meta: SnapshotMeta,
+        /// Its files: name and size.
+        files: Vec<(String, u64)>,
     },
     /// Puts a received checkpoint, which was verified, in the place of the storage.
     Install {
@@ -215,6 +228,8 @@ pub enum JobKind {
     Copy,
     /// Verifying the received checkpoint with this id.
     Verify(u64),
+    /// Verifying a checkpoint of the replica's own storage.
+    VerifyOwn,
     /// Reading old log entries.
     Fetch(Fetch),
     /// A long read with this number.
@@ -272,6 +287,13 @@ pub enum JobResult {
     Verified {
         /// The checkpoint's id.
         id: u64,
+    },
+    /// All of a checkpoint of the own storage was read, and is sound.
+    OwnVerified {
+        /// What it contains.
+        meta: SnapshotMeta,
+        /// Its files: name and size.
+        files: Vec<(String, u64)>,
     },
     /// A received checkpoint is in place and open.
     Installed {
@@ -347,6 +369,7 @@ impl Job {
             | Self::ReadChunk { .. }
             | Self::WriteChunk { .. }
             | Self::Verify { .. }
+            | Self::VerifyOwn { .. }
             | Self::Fetch { .. }
             | Self::Read { .. }
             | Self::Debt { .. }
@@ -370,6 +393,7 @@ impl Job {
             Self::Flush { .. } => JobKind::Flush,
             Self::Checkpoint { .. } | Self::ReadChunk { .. } | Self::WriteChunk { .. } => JobKind::Copy,
             Self::Verify { id, .. } => JobKind::Verify(*id),
+            Self::VerifyOwn { .. } => JobKind::VerifyOwn,
             Self::Fetch { fetch, .. } => JobKind::Fetch(*fetch),
             Self::Read { ticket, .. } => JobKind::Read(*ticket),
             Self::LoadSessions { .. } => JobKind::LoadSessions,
@@ -390,6 +414,7 @@ impl Job {
             | Self::ReadChunk { .. }
             | Self::WriteChunk { .. }
             | Self::Verify { .. }
+            | Self::VerifyOwn { .. }
             | Self::Install { .. }
             | Self::Fetch { .. }
             | Self::Space { .. }
@@ -405,6 +430,7 @@ impl Job {
             | Self::ReadChunk { owner, .. }
             | Self::WriteChunk { owner, .. }
             | Self::Verify { owner, .. }
+            | Self::VerifyOwn { owner, .. }
             | Self::Install { owner, .. }
             | Self::Fetch { owner, .. }
             | Self::Read { owner, .. }
@@ -434,8 +460,17 @@ impl Job {
                 JobResult::Written { id }
             }
             Self::Verify { id, directory, position, .. } => {
-                open_at(context, &directory, position)?;
+                drop(open_at(context, &directory, position)?);
+                context.engines.verify(&directory)?;
                 JobResult::Verified { id }
+            }
+            Self::VerifyOwn { directory, meta, files, .. } => {
+                if let Err(error) = context.engines.verify(&directory) {
+                    // The next start removes what cannot be removed now.
+                    drop(disk.remove_dir_all(&directory));
+                    return Err(error.into());
+                }
+                JobResult::OwnVerified { meta, files }
             }
             Self::Install { former, from, directory, trash, meta, .. } => {
                 drop(former);

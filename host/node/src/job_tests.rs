@@ -1,8 +1,9 @@
 //! Jobs that fail, are interrupted or are tried again.
 
 use super::*;
+use hedgerow_env::os::OsDisk;
 use hedgerow_env::sim::SimDisk;
-use hedgerow_storage::MemoryEngines;
+use hedgerow_storage::{Batch, MemoryEngines, RocksEngines, RocksSettings};
 use hedgerow_types::random::Random;
 use std::collections::BTreeSet;
 
@@ -132,4 +133,60 @@ fn d9_sessions_are_read_by_jobs() {
     let Ok(JobResult::Sessions { sessions, .. }) = done.result else { panic!("read") };
     reopened.adopt_sessions(*sessions);
     assert!(reopened.has_sessions());
+}
+
+/// Pitfall D4a: a byte of the sender's table that nobody has read. Its checkpoint opens and has the right position; whoever reads
+/// all of it finds the byte, the receiver of the copy as well as the sender.
+#[test]
+fn d4a_a_damaged_block_is_found_before_a_checkpoint_is_used() {
+    let root = tempfile::tempdir().unwrap();
+    let (storage, sent, received) =
+        (root.path().join("storage"), root.path().join("sent"), root.path().join("received"));
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let engines = Arc::new(RocksEngines::new(&RocksSettings { cache_size: 1 << 20, ..Default::default() }).unwrap());
+    let context = JobContext { disk: Arc::clone(&disk), engines, readers: Vec::new() };
+    let engine = context.engines.open(&storage).unwrap();
+    let mut partition = Partition::open(Arc::clone(&engine)).unwrap();
+    partition.initialise(NEW, Membership::of_voters([OWNER.replica]).encode()).unwrap();
+    let mut batch = Batch::new();
+    (0..50_u32).for_each(|row| batch.put(&[b"z", &row.to_be_bytes()], &[&[7; 2_000]]));
+    engine.write(&batch).unwrap();
+    engine.flush().unwrap();
+    let tables = |directory: &Path| -> Vec<PathBuf> {
+        let mut names = disk.list(directory).unwrap();
+        names.retain(|name| name.ends_with(".sst"));
+        names.into_iter().map(|name| directory.join(name)).collect()
+    };
+    let flip = |path: &Path| {
+        let (file, mut byte) = (disk.open(path, OpenMode::Write).unwrap(), [0]);
+        file.read_at(70_000, &mut byte).unwrap();
+        file.write_at(70_000, &[!byte[0]]).unwrap();
+    };
+    flip(&tables(&storage)[0]);
+    let done = Job::Checkpoint { owner: OWNER, engine, into: sent.clone(), id: 5 }.run(&context);
+    let Ok(JobResult::Checkpoint { meta, files }) = done.result else { panic!("{:?}", done.result) };
+    let copy = || {
+        for (name, size) in &files {
+            let data = read_piece(&*disk, &sent.join(name), 0, *size as usize).unwrap();
+            write_piece(&*disk, &received.join(name), 0, &data, None).unwrap();
+        }
+    };
+    let verify =
+        || Job::Verify { owner: OWNER, id: 5, directory: received.clone(), position: NEW }.run(&context).result;
+    copy();
+    assert_eq!(verify().unwrap_err().kind, FailureKind::Damage);
+    flip(&tables(&received)[0]);
+    assert!(verify().is_ok(), "the copy is whole without the byte");
+    let verify_own = || {
+        let (meta, files) = (meta.clone(), files.clone());
+        Job::VerifyOwn { owner: OWNER, directory: sent.clone(), meta, files }.run(&context)
+    };
+    // The tables are the storage's own.
+    flip(&tables(&storage)[0]);
+    assert!(matches!(verify_own().result, Ok(JobResult::OwnVerified { .. })));
+    flip(&tables(&storage)[0]);
+    let done = verify_own();
+    assert!(!done.holds_storage, "an installation need not wait for it");
+    assert_eq!(done.result.unwrap_err().kind, FailureKind::Damage);
+    assert!(!disk.exists(&sent), "nobody would remove it");
 }

@@ -29,7 +29,8 @@
 //! | `report.rs` | what nodes tell each other |
 //! | `strangers.rs`, `lives.rs` | nodes of another cluster; copies and clones of a node |
 //! | `founding.rs`, `identity.rs`, `open.rs`, `recover.rs` | starting |
-//! | `snapshot.rs`, `job.rs` | checkpoints; work that blocks |
+//! | `snapshot.rs`, `rate.rs`, `job.rs` | checkpoints and how fast they travel; work that blocks |
+//! | `doubt.rs` | what a sender does whose checkpoint was refused as damaged |
 //! | `failure.rs` | what follows when storage fails |
 //! | `room.rs`, `debt.rs` | full disks; compactions that fall behind |
 //! | `retain.rs`, `pace.rs` | what the log is kept for; when a replica has caught up |
@@ -45,6 +46,7 @@ mod clock;
 pub mod config;
 mod creations;
 mod debt;
+mod doubt;
 mod drive;
 mod failure;
 mod fault;
@@ -69,6 +71,7 @@ mod pace;
 pub mod peer;
 pub mod question;
 mod queue;
+mod rate;
 mod read_counts;
 mod reads;
 mod recover;

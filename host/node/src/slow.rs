@@ -366,7 +366,8 @@ impl Node {
     /// Whether the leadership of `group` may go to `replica` elsewhere, as far as its node goes.
     pub(crate) fn may_lead(&self, group: GroupId, replica: ReplicaId, now: Now) -> bool {
         let node = replica.node();
-        self.is_alive(node, now) && !self.is_slow(node) && !self.room.is_full_elsewhere(group, replica)
+        let is_fit = !self.is_slow(node) && !self.room.is_full_elsewhere(group, replica);
+        self.is_alive(node, now) && is_fit && !self.is_damaged(group, replica)
     }
 
     /// What is known of the speed of all nodes, for experiments.

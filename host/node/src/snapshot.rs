@@ -8,9 +8,13 @@
 //!                    <----------  SnapshotProgress(file, offset): what it wants next
 //!   SnapshotChunk(file, offset, bytes) ------>  writes it (job), syncs and renames a whole file
 //!                        ...
+//!                                               reads all of it once (job), saying that it is alive
 //!                    <----------  SnapshotProgress(number of files): everything is there
 //!   handle_snapshot_sent                        handle_snapshot_received, then install (job)
 //! ```
+//!
+//! A damaged checkpoint is never installed: it would be a second replica with the same bad block. What the receiver refuses,
+//! the sender forgets; the next one it reads itself before it sends it ([`crate::doubt`]).
 //!
 //! Pieces travel on a connection of their own, several at a time: the sender is up to [`WINDOW`] ahead of what the receiver has
 //! written. They come in order unless one is lost; then the receiver says from where it wants them again, also when it
@@ -19,10 +23,12 @@
 //! again after a while.
 
 use crate::config::SNAPSHOT_CHUNK_SIZE;
+use crate::doubt::Doubt;
 use crate::hosting::incoming_of;
 use crate::job::{Job, Owner};
 use crate::node::Node;
 use crate::peer::{Frame, SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress};
+use crate::rate::Progress;
 use crate::replica::{Hosted, checkpoint_directory, incoming_directory};
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::{Now, OpenMode};
@@ -48,8 +54,6 @@ const SENDING_MAX: usize = 2;
 const RECEIVING_MAX: usize = 2;
 /// A checkpoint of which nothing was heard for this long does not keep others from being received.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
-/// How often the rate of a transfer is taken.
-const RATE_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes that are sent before the receiver has written them; it holds as many in memory.
 const WINDOW: u64 = 8 * SNAPSHOT_CHUNK_SIZE;
 /// Most files of one checkpoint.
@@ -64,17 +68,26 @@ pub(crate) struct Sending {
     making: Option<Index>,
     /// When receivers last said that they cannot take it now.
     put_off: BTreeMap<ReplicaId, Instant>,
+    /// Whether checkpoints are read before they are sent.
+    pub(crate) doubt: Doubt,
 }
 
 impl Sending {
     pub(crate) fn note_making(&mut self, from: Index) {
         self.making = Some(from);
+        self.doubt.note_making();
     }
 
     /// The replica leads no longer, or in another term: nobody takes what it began to send. Whoever leads sends its own, and two
     /// that send at the same time would have the receiver begin anew with each of their words.
     pub(crate) fn end_transfers(&mut self) {
         self.transfers.clear();
+    }
+
+    /// What was being made came to nothing.
+    pub(crate) fn end_making(&mut self) {
+        self.making = None;
+        self.doubt.end_verification();
     }
 
     fn is_busy(&self) -> bool {
@@ -106,31 +119,6 @@ impl Checkpoint {
     /// Bytes before a place.
     fn bytes_before(&self, (file, offset): (u32, u64)) -> u64 {
         self.files.iter().take(file as usize).map(|(_, size)| size).sum::<u64>() + offset
-    }
-}
-
-/// How far a checkpoint on its way is.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Progress {
-    /// Bytes that the receiver has written.
-    pub(crate) done: u64,
-    /// Bytes of the checkpoint.
-    pub(crate) total: u64,
-    /// Bytes per second of late.
-    pub(crate) rate: u64,
-    /// `done` when the rate was taken last, and the time since.
-    measured: (u64, Duration),
-}
-
-impl Progress {
-    fn tick(&mut self, elapsed: Duration) {
-        self.measured.1 += elapsed;
-        let (before, since) = self.measured;
-        if since >= RATE_INTERVAL {
-            let fresh = (u128::from(self.done.saturating_sub(before)) * 1_000 / since.as_millis().max(1)) as u64;
-            self.rate = if self.rate == 0 { fresh } else { (self.rate * 3 + fresh) / 4 };
-            self.measured = (self.done, Duration::ZERO);
-        }
     }
 }
 
@@ -176,6 +164,14 @@ pub(crate) struct Receiving {
 }
 
 impl Receiving {
+    /// Where the next piece is wanted from. Until everything is verified the end of the last file, so that the sender waits.
+    fn said(&self) -> (usize, u64) {
+        match self.files.last() {
+            Some(last) if self.file >= self.files.len() && !self.is_verified => (self.files.len() - 1, last.size),
+            Some(_) | None => (self.file, self.offset),
+        }
+    }
+
     /// Bytes that are still to be written.
     fn missing(&self) -> u64 {
         missing_bytes(&self.files, self.file).saturating_sub(self.offset)
@@ -189,41 +185,23 @@ struct Piece {
     data: Bytes,
 }
 
-/// Bytes that checkpoints may still take of the network.
-#[derive(Debug)]
-pub(crate) struct Limiter {
-    bytes_per_second: u64,
-    tokens: u64,
-    /// Who takes first changes with every tick.
-    turn: usize,
-}
-
-impl Limiter {
-    pub(crate) fn new(bytes_per_second: u64) -> Self {
-        Self { bytes_per_second, tokens: SNAPSHOT_CHUNK_SIZE, turn: 0 }
-    }
-
-    fn refill(&mut self, elapsed: Duration) {
-        let fresh = (u128::from(self.bytes_per_second) * elapsed.as_nanos() / 1_000_000_000) as u64;
-        self.tokens = (self.tokens + fresh).min(self.bytes_per_second.max(SNAPSHOT_CHUNK_SIZE));
-    }
-
-    fn take(&mut self, bytes: u64) -> bool {
-        let has_enough = self.tokens >= bytes;
-        if has_enough {
-            self.tokens -= bytes;
-        }
-        has_enough
-    }
-}
-
 impl Node {
     pub(crate) fn handle_checkpoint(&mut self, owner: Owner, meta: SnapshotMeta, files: Vec<(String, u64)>, now: Now) {
         let Some(replica) = self.running_as(owner) else { return };
-        let log = replica.log;
+        let (log, is_doubted) = (replica.log, replica.sending.doubt.has_refusal());
+        if is_doubted {
+            let directory = checkpoint_directory(&self.config.data[log], owner, meta.id);
+            return self.job(Job::VerifyOwn { owner, directory, meta, files });
+        }
+        self.adopt_checkpoint(owner, meta, files, now);
+    }
+
+    /// Sends from now on a checkpoint that was made, and verified where that was needed.
+    pub(crate) fn adopt_checkpoint(&mut self, owner: Owner, meta: SnapshotMeta, files: Vec<(String, u64)>, now: Now) {
+        let Some(log) = self.running_as(owner).map(|replica| replica.log) else { return };
         let directory = checkpoint_directory(&self.config.data[log], owner, meta.id);
         let Some(replica) = self.running_as(owner) else { return };
-        replica.sending.making = None;
+        replica.sending.end_making();
         replica.group.handle_checkpoint(meta.clone(), now.instant);
         // Whoever was being sent the one before gets this one: pieces of the two must never be mixed.
         for to in std::mem::take(&mut replica.sending.transfers).into_keys() {
@@ -274,7 +252,7 @@ impl Node {
             is_taken: false,
             next: (0, 0),
             is_reading: false,
-            progress: Progress { total, ..Progress::default() },
+            progress: Progress::new(total),
             idle: Duration::ZERO,
         };
         replica.sending.put_off.remove(&to);
@@ -287,6 +265,7 @@ impl Node {
         let group = GroupId::from_u64(progress.group);
         let to = ReplicaId(progress.from);
         let Some(replica) = self.running(group) else { return };
+        let owner = replica.owner;
         let Some(transfer) = replica.sending.transfers.get_mut(&to).filter(|it| it.id == progress.id) else { return };
         transfer.idle = Duration::ZERO;
         if progress.is_busy {
@@ -299,9 +278,13 @@ impl Node {
         }
         let Some(checkpoint) = &replica.sending.checkpoint else { return };
         let file_count = checkpoint.files.len();
-        if progress.is_refused || progress.file as usize >= file_count {
+        if progress.is_refused {
+            return self.handle_checkpoint_refused(owner, to, now);
+        }
+        if progress.file as usize >= file_count {
             replica.sending.transfers.remove(&to);
-            replica.group.handle_snapshot_sent(to, !progress.is_refused, now.instant);
+            replica.sending.doubt.note_taken(to);
+            replica.group.handle_snapshot_sent(to, true, now.instant);
             return self.mark_dirty(group);
         }
         let written = (progress.file, progress.offset);
@@ -361,11 +344,17 @@ impl Node {
     pub(crate) fn end_outdated_transfers(&mut self, owner: Owner, cut: Index, now: Now) {
         let Some(replica) = self.running_as(owner) else { return };
         if replica.sending.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.meta.position.index < cut) {
-            for to in std::mem::take(&mut replica.sending.transfers).into_keys() {
-                replica.group.handle_snapshot_sent(to, false, now.instant);
-            }
-            self.forget_checkpoint(owner);
+            self.withdraw_checkpoint(owner, now);
         }
+    }
+
+    /// Removes the checkpoint that a replica made for others, and ends its transfers.
+    pub(crate) fn withdraw_checkpoint(&mut self, owner: Owner, now: Now) {
+        let Some(replica) = self.running_as(owner) else { return };
+        for to in std::mem::take(&mut replica.sending.transfers).into_keys() {
+            replica.group.handle_snapshot_sent(to, false, now.instant);
+        }
+        self.forget_checkpoint(owner);
     }
 
     /// Removes the checkpoint that a replica made for others.
@@ -457,8 +446,8 @@ impl Node {
 
     /// Whether a checkpoint may be made of this group's replica: not while another is made or sent, since whoever is being
     /// sent one must not begin again.
-    pub(crate) fn may_make_checkpoint(&self, group: GroupId) -> bool {
-        !self.sending_groups().contains(&group) && self.may_send_another(group)
+    pub(crate) fn may_make_checkpoint(&self, group: GroupId, now: Now) -> bool {
+        !self.sending_groups().contains(&group) && self.may_send_another(group) && self.may_verify_own(group, now)
     }
 
     fn receiving_count(&self, now: Now) -> usize {
@@ -492,9 +481,9 @@ impl Node {
             receiving.message = begin.message;
             let is_being_verified = receiving.file >= receiving.files.len() && !receiving.is_verified;
             // The sender says this once it has heard nothing for a while: what it sent may be lost.
-            if !is_being_verified && receiving.is_writing {
+            if is_being_verified || receiving.is_writing {
                 self.send_progress(owner, now);
-            } else if !is_being_verified {
+            } else {
                 self.ask_again(owner, now);
             }
             return;
@@ -696,6 +685,13 @@ impl Node {
         self.continue_receiving(owner, now);
     }
 
+    /// A received checkpoint cannot be verified for now: what was received stays, and the leader asks again after a while.
+    pub(crate) fn put_off_received(&mut self, owner: Owner, id: u64) {
+        let Some(replica) = self.running_as(owner) else { return };
+        let Some(receiving) = replica.receiving.take_if(|it| it.id == id) else { return };
+        self.put_off(owner, receiving.from, id);
+    }
+
     /// Has the leader begin anew.
     pub(crate) fn refuse_received(&mut self, owner: Owner, id: u64) {
         let Some(replica) = self.running_as(owner) else { return };
@@ -722,12 +718,13 @@ impl Node {
     fn say_progress(&mut self, owner: Owner, again: bool, now: Now) {
         let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
         receiving.last_progress = now.instant;
+        let (file, offset) = receiving.said();
         let progress = SnapshotProgress {
             group: owner.group.to_u64(),
             from: owner.replica.0,
             id: receiving.id,
-            file: receiving.file as u32,
-            offset: receiving.offset,
+            file: file as u32,
+            offset,
             is_refused: false,
             again,
             is_busy: false,
@@ -764,7 +761,7 @@ impl Node {
     /// A piece could not be read or written: both ends start over when the leader asks again.
     pub(crate) fn handle_copy_failed(&mut self, owner: Owner, kind: FailureKind) {
         let Some(replica) = self.running_as(owner) else { return };
-        replica.sending.making = None;
+        replica.sending.end_making();
         replica.sending.transfers.values_mut().for_each(|transfer| transfer.is_reading = false);
         let (log, is_installing) = (replica.log, replica.group.is_taking_snapshot());
         let Some(receiving) = replica.receiving.take() else { return };

@@ -21,6 +21,10 @@ impl Engines for Broken {
         panic!("there is no engine for {}", dir.display());
     }
 
+    fn verify(&self, dir: &Path) -> Result<(), EngineError> {
+        self.open(dir).map(drop)
+    }
+
     fn disk(&self) -> Arc<dyn Disk> {
         Arc::new(OsDisk)
     }

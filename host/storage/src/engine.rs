@@ -76,6 +76,12 @@ pub trait Engines: Send + Sync + fmt::Debug {
     /// engine must be gone before its directory is opened again, renamed or removed.
     fn open(&self, dir: &Path) -> Result<Arc<dyn Engine>, EngineError>;
 
+    /// Reads every row of the engine in `dir`, past all caches, and compares what the disk gives back with its checksums: damage
+    /// is found wherever it is, and not only where somebody happens to read. Costs one read of all that is stored, at a pace that
+    /// leaves the disk to others (a gigabyte takes about 16 s); nothing is written, and nothing stays in a cache. `dir` must not be open, nor change meanwhile.
+    /// After [`Engines::hurry`] it ends with an error that is no damage.
+    fn verify(&self, dir: &Path) -> Result<(), EngineError>;
+
     /// Has every flush of these engines, from now on and those under way, write as fast as it can: they are about to be
     /// closed.
     fn hurry(&self) {}

@@ -38,6 +38,11 @@ impl Engines for MemoryEngines {
         Ok(Arc::new(MemoryEngine::open(Arc::clone(&self.disk), dir)?))
     }
 
+    // To open is to read everything.
+    fn verify(&self, dir: &Path) -> Result<(), EngineError> {
+        MemoryEngine::open(Arc::clone(&self.disk), dir).map(drop)
+    }
+
     fn disk(&self) -> Arc<dyn Disk> {
         Arc::clone(&self.disk)
     }

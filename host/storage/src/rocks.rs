@@ -17,6 +17,7 @@ mod merge;
 mod options;
 mod pace;
 mod unflushed;
+mod verify;
 
 use crate::batch::Batch;
 use crate::debt::Debt;
@@ -75,8 +76,13 @@ impl Engines for RocksEngines {
         Ok(Arc::new(RocksEngine::open(&self.shared, &*self.disk, dir)?))
     }
 
+    fn verify(&self, dir: &Path) -> Result<(), EngineError> {
+        verify::verify(&self.shared, &*self.disk, dir)
+    }
+
     fn hurry(&self) {
         self.shared.pacer().end();
+        self.shared.verify_pacer().end();
     }
 
     fn disk(&self) -> Arc<dyn Disk> {

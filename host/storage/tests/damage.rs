@@ -256,6 +256,48 @@ fn m3_a_wrong_byte_anywhere_is_damage_or_does_no_harm() {
     assert!(damage_count > BYTES_PER_FILE, "{damage_count} cases of damage were found");
 }
 
+/// Pitfall D4a: what is there is opened and read in part, and says nothing about a block that nobody reads.
+#[test]
+fn d4a_a_verification_finds_a_wrong_byte_that_an_open_does_not() {
+    let root = common::temporary_dir();
+    let dir = root.path().join("e");
+    database(&dir, 2);
+    let fixture = Rocks::new();
+    fixture.engines().verify(&dir).expect("it is whole");
+    assert_eq!(files(&dir, "LOCK").len(), 1, "nothing of it is changed");
+    let engine = fixture.engines().open(&dir).expect("opens");
+    // Every block is in the cache from now on, and a verification asks the disk.
+    scan(&*engine).expect("reads");
+    drop(engine);
+    for table in files(&dir, ".sst") {
+        flip_bytes(&table, 30_000);
+        let engine = fixture.engines().open(&dir).expect("the block is not looked at");
+        drop(engine);
+        assert_damage(fixture.engines().verify(&dir), "a verification");
+        flip_bytes(&table, 30_000);
+        fixture.engines().verify(&dir).expect("it is whole again");
+    }
+    fs::remove_file(&files(&dir, ".sst")[0]).expect("removes");
+    assert_damage(fixture.engines().verify(&dir), "a verification without a table");
+}
+
+/// It would keep a node that stops from ending, and what it says then is no damage.
+#[test]
+fn d4a_a_verification_ends_with_the_node() {
+    let root = common::temporary_dir();
+    let dir = root.path().join("e");
+    let fixture = Rocks::new();
+    let engine = fixture.engines().open(&dir).expect("opens");
+    let mut batch = Batch::new();
+    (0..40).for_each(|row| batch.put(&[&key(row)], &[&[7; 50_000]]));
+    engine.write(&batch).expect("writes");
+    drop(engine);
+    fixture.engines().verify(&dir).expect("it is whole");
+    fixture.engines().hurry();
+    let error = fixture.engines().verify(&dir).expect_err("it does not go on");
+    assert_eq!(error.kind(), FailureKind::Other, "{error:?}");
+}
+
 /// A record of the manifest that was being written when the power failed: a part of it is there, and a part before it is not.
 #[test]
 fn m3_a_torn_end_of_the_manifest_is_no_damage() {

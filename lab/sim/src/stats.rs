@@ -64,6 +64,7 @@ impl Stats {
             | Job::Checkpoint { .. }
             | Job::ReadChunk { .. }
             | Job::Verify { .. }
+            | Job::VerifyOwn { .. }
             | Job::WriteChunk { .. }
             | Job::Read { .. }
             | Job::Debt { .. }

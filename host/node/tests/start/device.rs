@@ -86,6 +86,10 @@ impl Engines for Device {
         Ok(Arc::new(OnDevice { engine, switch }))
     }
 
+    fn verify(&self, dir: &Path) -> Result<(), EngineError> {
+        self.engines.verify(dir)
+    }
+
     fn disk(&self) -> Arc<dyn Disk> {
         self.engines.disk()
     }

@@ -31,6 +31,10 @@ impl Engines for Closed {
         Err(EngineError::Open { dir: dir.to_path_buf(), source })
     }
 
+    fn verify(&self, dir: &Path) -> Result<(), EngineError> {
+        self.open(dir).map(drop)
+    }
+
     fn disk(&self) -> Arc<dyn Disk> {
         Arc::new(self.disk.clone())
     }

@@ -2,6 +2,7 @@
 //! checkpoints on their way.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test fails where it fails, and its parts are modules")]
 
+mod damaged;
 mod moved;
 mod retained;
 #[allow(dead_code, reason = "each test uses its part")]

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// What is on its way to whom, as a node knows it.
-fn transfers(world: &mut World, asked: NodeId) -> Vec<Value> {
+pub fn transfers(world: &mut World, asked: NodeId) -> Vec<Value> {
     let status = world.admin(asked, "status", &json!({})).unwrap();
     let partitions = status["tables"][0]["partitions"].as_array().unwrap().iter();
     let replicas = partitions.flat_map(|partition| partition["replicas"].as_array().unwrap());

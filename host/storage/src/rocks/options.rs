@@ -18,6 +18,9 @@ const WRITE_RATE_MAX: i64 = 64 << 20;
 const WRITE_REFILL_MICROS: i64 = 5_000;
 const WRITE_FAIRNESS: i32 = 10;
 
+/// How fast verifications read, all of a process together, bytes per second.
+const VERIFY_RATE: u64 = 64 << 20;
+
 /// RocksDB keeps so many descriptors for other files than tables.
 const OTHER_FILES: usize = 10;
 /// Table files that every database may keep open: the fewest that RocksDB permits.
@@ -66,6 +69,7 @@ pub(super) struct Shared {
     cache: Cache,
     hot_rows: HotRows,
     pacer: Pacer,
+    verify_pacer: Pacer,
     numbers: AtomicU64,
     settings: RocksSettings,
     /// What is left of [`RocksSettings::spare_files`].
@@ -112,11 +116,19 @@ impl Shared {
         let hot_rows = HotRows::new(settings.hot_rows_size);
         let spare_files = AtomicUsize::new(settings.spare_files);
         let pacer = Pacer::new(settings.flush_rate, settings.write_buffer_size as u64);
-        Ok(Self { env, cache, hot_rows, pacer, numbers: AtomicU64::new(0), settings: settings.clone(), spare_files })
+        // Nothing is unflushed for it, so that its rate stays what it is.
+        let verify_pacer = Pacer::new(VERIFY_RATE, 1);
+        let (numbers, settings) = (AtomicU64::new(0), settings.clone());
+        Ok(Self { env, cache, hot_rows, pacer, verify_pacer, numbers, settings, spare_files })
     }
 
     pub(super) const fn pacer(&self) -> &Pacer {
         &self.pacer
+    }
+
+    /// At what pace verifications read.
+    pub(super) const fn verify_pacer(&self) -> &Pacer {
+        &self.verify_pacer
     }
 
     pub(super) const fn hot_rows(&self) -> &HotRows {
@@ -147,6 +159,18 @@ impl Shared {
         options.set_compression_per_level(&[DBCompressionType::None, DBCompressionType::None, DBCompressionType::Lz4]);
         options.set_compaction_filter_factory(ExpiryFactory { floor: Arc::clone(expire_floor) });
         self.set_levels(&mut options);
+        set_small_footprint(&mut options);
+        options
+    }
+
+    /// Options of a database that is read once, without any cache: one may hold what the disk does not.
+    pub(super) fn verified(&self) -> Options {
+        let mut tables = BlockBasedOptions::default();
+        tables.disable_cache();
+        let mut options = Options::default();
+        options.set_env(&self.env);
+        options.set_block_based_table_factory(&tables);
+        options.set_max_open_files((OTHER_FILES + TABLE_FILES_MIN) as i32);
         set_small_footprint(&mut options);
         options
     }

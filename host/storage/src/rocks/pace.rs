@@ -113,6 +113,11 @@ impl Pacer {
         self.hurried.notify_all();
     }
 
+    /// Whether [`Pacer::end`] was called.
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Acquire)
+    }
+
     /// From now on nobody waits.
     pub(super) fn end(&self) {
         self.is_ending.store(true, Ordering::Release);
