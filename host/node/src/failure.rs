@@ -274,7 +274,9 @@ impl Node {
             }
             JobKind::Verify(id) => {
                 tracing::warn!(group = %owner.group, %reason, "a received checkpoint cannot be used");
-                if self.is_draining || matches!(failure.kind, FailureKind::NoSpace | FailureKind::NoDescriptors) {
+                let is_lack =
+                    matches!(failure.kind, FailureKind::NoSpace | FailureKind::NoDescriptors | FailureKind::NoMemory);
+                if self.is_draining || is_lack {
                     self.put_off_received(owner, id);
                 } else {
                     self.refuse_received(owner, id);

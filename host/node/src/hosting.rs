@@ -476,10 +476,12 @@ impl Node {
         !self.hosted.values().any(leads)
     }
 
-    /// The preferred leader, if it could lead at once, is not slow, has room, and this node has led in its place for a while.
+    /// The preferred leader, if it could lead at once, is not slow, has room, and this node has led in its place for a while. Not
+    /// while a transfer gets on, which ends with its sender's leadership; one whose receiver is silent keeps nobody waiting.
     fn better_leader(&self, replica: &Replica, preferred: ReplicaId, now: Now) -> Option<ReplicaId> {
         let since = replica.led_since?;
-        let is_time = preferred != replica.id() && now.instant.since(since) >= PREFERRED_LEADER_AFTER;
+        let is_late = now.instant.since(since) >= PREFERRED_LEADER_AFTER;
+        let is_time = preferred != replica.id() && is_late && !replica.sending.gets_on();
         (is_time && self.may_lead(replica.owner.group, preferred, now) && is_ready_to_lead(replica, preferred))
             .then_some(preferred)
     }

@@ -90,6 +90,12 @@ impl Sending {
         self.doubt.end_verification();
     }
 
+    /// Whether a change of leaders would end what gets on: a checkpoint is made, or somebody who answers is being sent one.
+    pub(crate) fn gets_on(&self) -> bool {
+        let is_heard = |transfer: &Transfer| transfer.is_taken && transfer.idle < STALLED_AFTER;
+        self.making.is_some() || self.transfers.values().any(is_heard)
+    }
+
     fn is_busy(&self) -> bool {
         self.making.is_some() || !self.transfers.is_empty()
     }
