@@ -170,7 +170,8 @@ impl Node {
         for (group, hosted) in &self.hosted {
             let Hosted::Running(replica) = hosted else { continue };
             let failure = replica.storage.as_ref().and_then(|storage| storage.engine().background_failure());
-            if let Some(failure) = failure.filter(EngineError::is_damage) {
+            // A device that does not give back a table costs this replica, as with a read, and not those beside it.
+            if let Some(failure) = failure.filter(|failure| failure.is_damage() || is_device_failure(failure)) {
                 self.failures.damaged.push((*group, chain(&failure)));
             }
         }

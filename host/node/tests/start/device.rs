@@ -22,6 +22,7 @@ pub struct Switch {
     /// The system's error; 0 = all goes well, [`DAMAGE`] = what comes back is not what was stored.
     reads: AtomicI32,
     writes: AtomicI32,
+    background: AtomicI32,
     failures: AtomicU32,
 }
 
@@ -32,6 +33,10 @@ impl Switch {
 
     pub fn fail_writes(&self, error: i32) {
         self.writes.store(error, Ordering::Relaxed);
+    }
+
+    pub fn fail_background(&self, error: i32) {
+        self.background.store(error, Ordering::Relaxed);
     }
 
     pub fn failures(&self) -> u32 {
@@ -127,6 +132,11 @@ impl Engine for OnDevice {
 
     fn compact(&self) -> Result<(), EngineError> {
         self.engine.compact()
+    }
+
+    fn background_failure(&self) -> Option<EngineError> {
+        let failure = self.switch.check(&self.switch.background).err()?;
+        Some(EngineError::Write { source: failure.into() })
     }
 
     fn stats(&self) -> EngineStats {

@@ -245,3 +245,20 @@ fn m3_a_second_damaged_replica_stays_until_the_first_is_replaced() {
         assert_eq!(read(&mut world, node).unwrap().0, "last");
     }
 }
+
+/// A compaction meets a block that the device does not give back. That costs the replica, and neither its directory nor the node.
+#[test]
+fn m3_a_device_that_refuses_a_compaction_takes_only_its_replica_along() {
+    let mut world = World::new(3);
+    let table = world.create_table(2, &json!({}));
+    let group = first(table);
+    let node = world.replicas(0).followers[0];
+    let before = running(&world, node);
+    let directory = format!("/data/replicas/{group}-{:x}", before[&group].0);
+    let switch = restart_on_device(&mut world, node, directory);
+    assert_eq!(running(&world, node), before);
+    switch.fail_background(EIO);
+    world.run_until(MINUTE, |world| running(world, node).get(&group).is_some_and(|replica| *replica != before[&group]));
+    let kept = running(&world, node);
+    assert!(before.iter().all(|(other, replica)| *other == group || kept[other] == *replica), "{kept:?}");
+}
