@@ -30,8 +30,8 @@ const DEVICE_ERRORS: [i32; 6] = [5, 6, 19, 107, 116, 117];
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     retries: Vec<(Instant, Retry)>,
-    /// Failures in a row, by group.
-    in_row: BTreeMap<GroupId, u32>,
+    /// Failures in a row, by group, and how many of them a lack of something does not explain.
+    in_row: BTreeMap<GroupId, (u32, u32)>,
     /// Replicas whose storage reads have found damaged, and how.
     pub(crate) damaged: Vec<(GroupId, String)>,
     /// Damaged replicas that their groups cannot spare, and how.
@@ -65,6 +65,15 @@ impl Failures {
     /// Whether a damaged replica is here because its group cannot spare it.
     pub(crate) fn keeps_damaged(&self, group: GroupId, replica: ReplicaId) -> bool {
         self.kept.get(&group).is_some_and(|(kept, _)| *kept == replica)
+    }
+
+    /// Work on a group's storage failed: how often in a row by now, and whether a disk is believed to refuse. A full disk that has
+    /// space again and refuses once is not to be taken for one that always refuses.
+    fn note_failure(&mut self, group: GroupId, kind: FailureKind) -> (u32, bool) {
+        let (failures, refusals) = self.in_row.entry(group).or_default();
+        *failures += 1;
+        *refusals += u32::from(kind == FailureKind::Other);
+        (*failures, *refusals >= REFUSALS_MAX)
     }
 
     /// Work on a group's storage went well.
@@ -314,9 +323,8 @@ impl Node {
     fn handle_storage_failed(&mut self, owner: Owner, failure: JobFailure, now: Now) {
         let group = owner.group;
         let JobFailure { reason, kind, again, .. } = failure;
-        let failures = self.failures.in_row.entry(group).or_default();
-        *failures += 1;
-        let (failures, log) = (*failures, self.hosted.get(&group).map_or(0, Hosted::log));
+        let (failures, has_refused) = self.failures.note_failure(group, kind);
+        let log = self.hosted.get(&group).map_or(0, Hosted::log);
         match kind {
             FailureKind::Damage if matches!(self.hosted.get(&group), Some(Hosted::Starting { .. })) => {
                 return self.note_lost(owner, log, reason);
@@ -329,7 +337,7 @@ impl Node {
                     return;
                 }
             }
-            FailureKind::Other if failures >= REFUSALS_MAX => return self.fail_directory(log, &reason, now),
+            FailureKind::Other if has_refused => return self.fail_directory(log, &reason, now),
             FailureKind::NoSpace | FailureKind::NoDescriptors | FailureKind::NoMemory | FailureKind::Other => {}
         }
         tracing::error!(%group, %reason, "work on storage failed and will be tried again");
@@ -360,5 +368,23 @@ impl Node {
                 self.note_lost(*owner, log, format!("data directory {directory} failed"));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m3_a_lack_of_space_does_not_count_as_a_disk_that_refuses() {
+        let (mut failures, group) = (Failures::default(), GroupId::META);
+        let lacks = [FailureKind::NoSpace, FailureKind::NoDescriptors, FailureKind::NoMemory];
+        for (kind, count) in lacks.into_iter().zip(1..) {
+            assert_eq!(failures.note_failure(group, kind), (count, false));
+        }
+        let mut refuse = || failures.note_failure(group, FailureKind::Other);
+        assert_eq!([refuse(), refuse(), refuse()], [(4, false), (5, false), (6, true)]);
+        failures.note_success(group);
+        assert_eq!(failures.note_failure(group, FailureKind::Other), (1, false));
     }
 }
