@@ -23,6 +23,8 @@ const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::fro
 const REFUSALS_MAX: u32 = 3;
 /// How often storage is asked whether its own work goes on.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// After this time the other nodes know of a damaged replica, and this one of theirs: a few of the reports that tell of it at once.
+const DAMAGE_TOLD: Duration = Duration::from_secs(2);
 /// EIO, ENXIO, ENODEV, ENOTCONN, ESTALE and EUCLEAN, as Linux numbers them.
 const DEVICE_ERRORS: [i32; 6] = [5, 6, 19, 107, 116, 117];
 
@@ -34,11 +36,19 @@ pub(crate) struct Failures {
     in_row: BTreeMap<GroupId, (u32, u32)>,
     /// Replicas whose storage reads have found damaged, and how.
     pub(crate) damaged: Vec<(GroupId, String)>,
-    /// Damaged replicas that their groups cannot spare, and how.
-    kept: BTreeMap<GroupId, (ReplicaId, String)>,
+    /// Damaged replicas that are not given up yet.
+    kept: BTreeMap<GroupId, Damaged>,
     checked_at: Option<Instant>,
     /// Storage of some replica does not take what is committed, and that was said.
     pub(crate) is_apply_held: bool,
+}
+
+/// A damaged replica that votes.
+#[derive(Clone, Debug)]
+struct Damaged {
+    replica: ReplicaId,
+    reason: String,
+    since: Instant,
 }
 
 #[derive(Debug)]
@@ -62,9 +72,9 @@ pub(crate) fn is_device_failure(error: &(dyn std::error::Error + 'static)) -> bo
 }
 
 impl Failures {
-    /// Whether a damaged replica is here because its group cannot spare it.
+    /// Whether a replica here is damaged, and votes until its group can spare it.
     pub(crate) fn keeps_damaged(&self, group: GroupId, replica: ReplicaId) -> bool {
-        self.kept.get(&group).is_some_and(|(kept, _)| *kept == replica)
+        self.kept.get(&group).is_some_and(|kept| kept.replica == replica)
     }
 
     /// Work on a group's storage failed: how often in a row by now, and whether a disk is believed to refuse. A full disk that has
@@ -113,7 +123,7 @@ impl Node {
         if self.failures.checked_at.is_none_or(|at| now.instant.since(at) >= CHECK_INTERVAL) {
             self.failures.checked_at = Some(now.instant);
             self.check_engines();
-            self.reconsider_damaged();
+            self.reconsider_damaged(now);
             self.adopt_current(now);
         }
         self.note_apply_resumed();
@@ -193,30 +203,52 @@ impl Node {
         }
     }
 
-    /// Gives up a damaged replica, unless its group would have no majority without it: another one may be in repair. Then it
-    /// goes on voting, for its log is sound, and leaves it to others to lead and to be copied, until the group can spare it.
+    /// A replica is damaged. It is given up once its group can spare it: another one may be in repair, or be found damaged in the
+    /// same moment. Until then it goes on voting, for its log is sound, and leaves it to others to lead and to be copied.
     pub(crate) fn lose_for_good(&mut self, group: GroupId, reason: String, now: Now) {
-        let Some(Hosted::Running(replica)) = self.hosted.get(&group) else { return };
+        let Some(replica) = self.running(group) else { return };
         let id = replica.id();
-        if self.can_be_spared(replica) {
+        if self.failures.keeps_damaged(group, id) {
+            return;
+        }
+        tracing::error!(%group, replica = %id, %reason, "a replica is damaged");
+        self.failures.kept.insert(group, Damaged { replica: id, reason, since: now.instant });
+        self.reports.urgent.insert(group);
+        self.leave_to_sound(group, now);
+    }
+
+    /// Damaged replicas that were kept may be spared by now, and should not lead.
+    fn reconsider_damaged(&mut self, now: Now) {
+        for (group, damaged) in self.failures.kept.clone() {
+            match self.hosted.get(&group) {
+                Some(Hosted::Running(replica)) if replica.id() == damaged.replica => {
+                    if now.instant.since(damaged.since) < DAMAGE_TOLD || !self.can_be_spared(replica) {
+                        self.leave_to_sound(group, now);
+                        continue;
+                    }
+                    self.lose(group, damaged.reason, now);
+                }
+                Some(_) | None => {}
+            }
             self.failures.kept.remove(&group);
-            return self.lose(group, reason, now);
         }
-        let has_successor = best_successor(self, replica).is_some_and(|best| !self.is_damaged(group, best));
-        if !self.failures.keeps_damaged(group, id) {
-            tracing::error!(%group, replica = %id, %reason, "a replica is damaged, and its group has no majority without it");
-            self.reports.urgent.insert(group);
-            self.failures.kept.insert(group, (id, reason));
-        }
-        if has_successor {
+    }
+
+    /// Has a sound replica lead instead of a damaged one, if there is any.
+    fn leave_to_sound(&mut self, group: GroupId, now: Now) {
+        let Some(Hosted::Running(replica)) = self.hosted.get(&group) else { return };
+        if best_successor(self, replica).is_some_and(|best| !self.is_damaged(group, best)) {
             self.step_down(group, now);
         }
     }
 
-    /// Whether most of the voters are there without this one, by what their nodes said last.
+    /// Whether most of the voters are there without this one, by what their nodes said last. Of several that are damaged the one
+    /// with the lowest id goes first, and the others wait for its successor.
     fn can_be_spared(&self, replica: &Replica) -> bool {
         let group = replica.owner.group;
-        let votes = |voter: ReplicaId| voter != replica.id() && self.is_voting(group, voter);
+        let id = replica.id();
+        let goes_first = |voter: ReplicaId| voter < id && self.is_damaged(group, voter);
+        let votes = |voter: ReplicaId| voter != id && self.is_voting(group, voter) && !goes_first(voter);
         replica.group.membership().is_majority(votes)
     }
 
@@ -229,16 +261,6 @@ impl Node {
     /// Whether a replica's node says that it is damaged and kept.
     pub(crate) fn is_damaged(&self, group: GroupId, replica: ReplicaId) -> bool {
         self.replica_report(group, replica.0, replica.node()).is_some_and(|report| report.is_damaged)
-    }
-
-    /// Damaged replicas that were kept may be spared by now, and should not lead.
-    fn reconsider_damaged(&mut self) {
-        for (group, (id, reason)) in std::mem::take(&mut self.failures.kept) {
-            if self.running(group).is_some_and(|replica| replica.id() == id) {
-                self.failures.damaged.push((group, reason.clone()));
-                self.failures.kept.insert(group, (id, reason));
-            }
-        }
     }
 
     /// Has another replica take over at once where this one leads.

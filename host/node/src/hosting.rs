@@ -536,7 +536,7 @@ fn was_removed(catalogue: &Catalogue, group: GroupId, replica: ReplicaId) -> boo
 }
 
 /// The next step of a group's membership towards its partition in the catalogue: first a joining replica learns, then it
-/// votes in the place of the lost one, in one joint change.
+/// votes in the place of the lost ones, in one joint change.
 fn next_change(
     replica: &Replica,
     partition: &hedgerow_placement::Partition,
@@ -552,7 +552,7 @@ fn next_change(
             ReplicaRole::Joining { .. } | ReplicaRole::Learner if !is_voter && !is_learner => {
                 return Some(MembershipChange { add_learners: vec![id], ..MembershipChange::default() });
             }
-            ReplicaRole::Joining { replaces } if is_learner => {
+            ReplicaRole::Joining { .. } if is_learner => {
                 let progress = replica.group.progress();
                 let has_caught_up = progress.iter().any(|peer| {
                     // A member that was just added counts as active before it has said anything.
@@ -564,7 +564,8 @@ fn next_change(
                 });
                 let member = |one: &ReplicaId| membership.voters.contains(one) || membership.learners.contains(one);
                 if has_caught_up {
-                    let remove = replaces.into_iter().filter(member).collect();
+                    // Whatever it replaces goes with the same change: one that was lost and stayed would be a voter too many.
+                    let remove = partition.replaced_by(id).into_iter().filter(member).collect();
                     return Some(MembershipChange { promote: vec![id], remove, ..MembershipChange::default() });
                 }
             }

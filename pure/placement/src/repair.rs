@@ -76,7 +76,7 @@ impl Catalogue {
             ReplicaRole::Learner => {
                 return Err(CatalogueError::ReplicaState { group, replica: new, reason: "is a learner and stays one" });
             }
-            ReplicaRole::Joining { .. } => replaced_by(partition, new),
+            ReplicaRole::Joining { .. } => partition.replaced_by(new),
         };
         partition.replicas.retain(|replica| !gone.contains(&replica.id));
         for replica in partition.replicas.iter_mut().filter(|replica| replica.id == new) {
@@ -111,24 +111,24 @@ impl Catalogue {
 }
 
 impl Partition {
+    /// The replicas that `id` replaces: directly, or because it replaces one that was to replace another.
+    pub fn replaced_by(&self, id: ReplicaId) -> BTreeSet<ReplicaId> {
+        let mut gone = BTreeSet::new();
+        let mut next = Some(id);
+        while let Some(replica) = next.and_then(|id| self.replica(id)) {
+            next = match replica.role {
+                ReplicaRole::Joining { replaces } => replaces.filter(|replaced| gone.insert(*replaced)),
+                ReplicaRole::Voter | ReplicaRole::Learner => None,
+            };
+        }
+        gone
+    }
+
     /// The replicas that are to replace `id`, or one that is to replace it.
     pub fn successors_of(&self, id: ReplicaId) -> BTreeSet<ReplicaId> {
         let all = self.replicas.iter().map(|replica| replica.id);
-        all.filter(|successor| replaced_by(self, *successor).contains(&id)).collect()
+        all.filter(|successor| self.replaced_by(*successor).contains(&id)).collect()
     }
-}
-
-/// The replicas that `id` replaces, directly or because it replaces one that was to replace another.
-fn replaced_by(partition: &Partition, id: ReplicaId) -> BTreeSet<ReplicaId> {
-    let mut gone = BTreeSet::new();
-    let mut next = Some(id);
-    while let Some(replica) = next.and_then(|id| partition.replica(id)) {
-        next = match replica.role {
-            ReplicaRole::Joining { replaces } => replaces.filter(|replaced| gone.insert(*replaced)),
-            ReplicaRole::Voter | ReplicaRole::Learner => None,
-        };
-    }
-    gone
 }
 
 /// Where a replica stands in its partition's list.

@@ -293,6 +293,36 @@ fn n2_flushes_that_hang_in_one_directory_hold_up_no_other() {
     }
 }
 
+/// Replacements that are lost before they vote go with those that they were to replace: a group never has more voters than
+/// before, and the loss of the last one in the moment it votes costs nothing.
+#[test]
+fn m3d_a_node_that_is_wiped_again_and_again_costs_no_majority() {
+    let mut world = World::new(3);
+    let table = world.create_table(2, &json!({}));
+    let (key, group) = (key_of_first(table), first(table));
+    let places = world.replicas(0);
+    let node = places.followers[0];
+    world.write(&key, places.leader, "value");
+    for _ in 0..2 {
+        world.wipe(node);
+        world.machines.get_mut(&node).unwrap().holds = |job| matches!(job, Job::Install { .. }) && is_of_first(job);
+        world.run_until(MINUTE, |world| world.machines[&node].held.iter().any(is_of_first));
+    }
+    world.wipe(node);
+    let voters = |world: &World| {
+        let mut replicas = world.machines[&places.leader].node.replicas_for_inspection();
+        replicas.find(|replica| replica.id == group).unwrap().group.membership().voters.clone()
+    };
+    let before = voters(&world);
+    world.run_until(2 * MINUTE, |world| voters(world) != before);
+    world.wipe(node);
+    world.run(10 * SECOND);
+    assert_eq!(voters(&world).len(), 3, "as many as before");
+    let leader = world.replicas(0).leader;
+    world.write(&key, leader, "later");
+    assert_caught_up(&mut world, node, &key);
+}
+
 #[test]
 fn m3_a_write_that_a_failed_log_never_ends_does_not_make_its_node_slow() {
     let two = |config: &mut Config| config.data = vec!["/a".into(), "/b".into()];
