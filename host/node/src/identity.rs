@@ -60,8 +60,14 @@ impl Identity {
         self.boot
     }
 
-    /// Whether the log in data directory `directory` has been written to.
-    pub(crate) fn has_log(&self, directory: &Path) -> bool {
+    /// Whether the log in data directory `directory` was written to, or may have been: logs are remembered by path, so that a
+    /// directory with a log that is not `configured` any more may be each of the others, moved. A false yes costs the node its
+    /// incarnation and no replica; a false no would let replicas begin anew that have voted.
+    pub(crate) fn may_have_log(&self, directory: &Path, configured: &BTreeSet<PathBuf>) -> bool {
+        self.has_log(directory) || self.logs.iter().any(|one| !configured.contains(one))
+    }
+
+    fn has_log(&self, directory: &Path) -> bool {
         self.logs.iter().any(|one| one == directory)
     }
 

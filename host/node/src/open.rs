@@ -142,7 +142,8 @@ impl Node {
         // The logs that were written to before. A directory without one that it had holds less than the node has promised.
         let begun = |(data, log): (&PathBuf, &Log)| (log.stats().segments > 0).then(|| data.clone());
         let begun: Vec<PathBuf> = config.data.iter().zip(&logs).filter_map(begun).collect();
-        let is_gone = |data: &&PathBuf| identity.has_log(data) && !begun.contains(data);
+        let configured = config.data.iter().chain(missing.iter().map(|(directory, _)| directory)).cloned().collect();
+        let is_gone = |data: &&PathBuf| !begun.contains(data) && identity.may_have_log(data, &configured);
         let gone: Vec<PathBuf> = config.data.iter().filter(is_gone).cloned().collect();
         for directory in &gone {
             tracing::error!(directory = %directory.display(), "the log of a data directory is gone: its replicas are lost");

@@ -6,7 +6,7 @@ use hedgerow_env::{Disk, OpenMode, read_file};
 use hedgerow_node::peer::{Frame, ReplicaReport, ReplicaState, Report};
 use hedgerow_node::{Config, Job, Node, OpenError};
 use hedgerow_storage::{Engine, EngineError, Engines, MemoryEngines};
-use hedgerow_types::{GroupId, NodeId};
+use hedgerow_types::{GroupId, NodeId, ReplicaId};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io;
@@ -207,6 +207,99 @@ fn a_log_is_gone(and_the_catalogue: bool) {
 fn d3a_a_replica_whose_log_is_gone_does_not_begin_anew() {
     a_log_is_gone(false);
     a_log_is_gone(true);
+}
+
+/// The incarnation that the node's file in `directory` says.
+fn incarnation(disk: &SimDisk, directory: &str) -> u64 {
+    let text = read_file(disk, &Path::new(directory).join("identity.json")).unwrap();
+    let identity: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    identity["incarnation"].as_u64().unwrap()
+}
+
+/// Starts node 2, whose directories were `before`, with the directories `after` once `change` is done to its disk. What
+/// it ran, and the world with it.
+fn with_other_directories(
+    before: &[&str],
+    after: &[&str],
+    change: impl Fn(&SimDisk),
+) -> (BTreeMap<GroupId, ReplicaId>, World) {
+    let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+    let mut world = World::configured(3, |config| config.data = paths(before));
+    let table = world.create_table(2, &json!({}));
+    let key = Key::new(table, 2, "key");
+    let leader = world.replicas(key.partition).leader;
+    world.write(&key, leader, "value");
+    let ran = running(&world, TWO);
+    let machine = world.machines.remove(&TWO).unwrap();
+    let (mut config, disk) = (machine.config.clone(), machine.disk.clone());
+    drop(machine);
+    disk.kill_process();
+    change(&disk);
+    config.seed += 1;
+    config.data = paths(after);
+    world.machines.insert(TWO, world::start(config, disk, world.now));
+    (ran, world)
+}
+
+fn move_directory(disk: &SimDisk, from: &str, to: &str) {
+    disk.rename(Path::new(from), Path::new(to)).unwrap();
+}
+
+fn remove_log(disk: &SimDisk, directory: &str) {
+    disk.remove_dir_all(&Path::new(directory).join("log")).unwrap();
+    drop(disk.remove_file(&Path::new(directory).join("log.mark")));
+}
+
+#[test]
+fn d3a_a_directory_that_was_moved_without_its_log_does_not_begin_anew() {
+    for (before, after) in [(&["/a"][..], &["/moved"][..]), (&["/a", "/b"], &["/b", "/moved"])] {
+        let (ran, mut world) = with_other_directories(before, after, |disk| {
+            move_directory(disk, "/a", "/moved");
+            remove_log(disk, "/moved");
+        });
+        let disk = world.machines[&TWO].disk.clone();
+        let kept = disk.list(Path::new("/b/replicas")).unwrap_or_default();
+        let stayed = |group: &GroupId| {
+            kept.iter().any(|name| name.starts_with(&format!("{}.{}-", group.table.0, group.partition)))
+        };
+        let lost: Vec<_> = ran.iter().filter(|(group, _)| !stayed(group)).collect();
+        assert!(!lost.is_empty());
+        let is_reborn = |world: &World| lost.iter().any(|(group, id)| running(world, TWO).get(*group) == Some(*id));
+        world.run_until(MINUTE, |world| {
+            assert!(!is_reborn(world), "a replica began anew under the id of one that had voted");
+            running(world, TWO).len() == ran.len()
+        });
+    }
+}
+
+#[test]
+fn d3a_a_directory_that_was_moved_with_its_log_goes_on() {
+    for (before, after) in [(&["/a"][..], &["/moved"][..]), (&["/a", "/b"], &["/moved", "/b"])] {
+        let known = std::cell::Cell::new(0);
+        let (ran, world) = with_other_directories(before, after, |disk| {
+            known.set(incarnation(disk, "/a"));
+            move_directory(disk, "/a", "/moved");
+        });
+        assert_eq!(running(&world, TWO), ran);
+        assert_eq!(incarnation(&world.machines[&TWO].disk, "/moved"), known.get());
+    }
+}
+
+/// The directories that a node has are what changes, once; at the starts after it nothing is missed.
+#[test]
+fn d3a_a_directory_that_is_retired_or_new_is_no_lost_log() {
+    for (before, after) in
+        [(&["/a", "/b"][..], &["/a"][..]), (&["/a"], &["/a", "/new"]), (&["/a", "/b"], &["/a", "/new"])]
+    {
+        let (ran, mut world) =
+            with_other_directories(before, after, |disk| disk.create_dir_all(Path::new("/new")).unwrap());
+        let went_on = running(&world, TWO);
+        assert!(!went_on.is_empty() && went_on.iter().all(|(group, id)| ran.get(group) == Some(id)));
+        let known = incarnation(&world.machines[&TWO].disk, "/a");
+        world.restart(TWO);
+        assert_eq!(incarnation(&world.machines[&TWO].disk, "/a"), known);
+        assert!(went_on.iter().all(|(group, id)| running(&world, TWO).get(group) == Some(id)));
+    }
 }
 
 /// Ends all nodes; their configurations for the next start, and their disks.
