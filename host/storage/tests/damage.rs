@@ -215,6 +215,35 @@ fn m3_a_damaged_catalogue_of_files_is_damage() {
     assert_damage(open(&dir).1, "a flipped MANIFEST");
 }
 
+/// `CURRENT` names the file that is opened next. A name that no file can have is no failure of the disk.
+#[test]
+fn m3_whatever_a_damaged_current_names_is_damage() {
+    let long = format!("MANIFEST-{}\n", "1".repeat(300));
+    let names = [
+        "MANIFEST-0000\0\0\n",
+        "MANIFEST-\0\0\0\0\0\0\0",
+        "MANIFEST-00\x0000005\n",
+        "MANIFEST-../../sound/MANIFEST-000005\n",
+        "MANIFEST-000005/x\n",
+        "/\n",
+        "..\n",
+        ".\n",
+        "\n",
+        "MANIFEST-\n",
+        "MANIFEST-99999999999999999999\n",
+        "IDENTITY\n",
+        "MANIFEST-000005 \n\n",
+        &long,
+    ];
+    for name in names {
+        let root = common::temporary_dir();
+        let dir = root.path().join("e");
+        database(&dir, 2);
+        fs::write(dir.join("CURRENT"), name).expect("writes");
+        assert_damage(open(&dir).1, &format!("CURRENT with {name:?}"));
+    }
+}
+
 /// Whatever byte of whatever file is wrong: what is read is what was written, or it is called damage.
 #[test]
 fn m3_a_wrong_byte_anywhere_is_damage_or_does_no_harm() {

@@ -21,6 +21,8 @@ const BLOCK_SIZE: usize = 32 << 10;
 const HEAD_SIZE: usize = 7;
 /// What a power failure tears no further.
 const SECTOR_SIZE: usize = 512;
+/// Of a file's number, which has 64 bits.
+const DIGITS_MAX: usize = 20;
 const WHOLE: u8 = 1;
 const LAST_PART: u8 = 4;
 
@@ -31,11 +33,8 @@ pub(super) fn cut_torn_end(disk: &dyn Disk, dir: &Path, current: &str) -> io::Re
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         result => result.map(Some),
     };
-    let Some(name) = found(read_file(disk, &dir.join(current)))? else { return Ok(false) };
-    let Some(name) = std::str::from_utf8(&name).ok().map(str::trim_end) else { return Ok(false) };
-    if !name.starts_with("MANIFEST-") || name.contains('/') {
-        return Ok(false);
-    }
+    let Some(content) = found(read_file(disk, &dir.join(current)))? else { return Ok(false) };
+    let Some(name) = manifest_name(&content) else { return Ok(false) };
     let path = dir.join(name);
     let Some(bytes) = found(read_file(disk, &path))? else { return Ok(false) };
     let end = sound_size(&bytes);
@@ -47,6 +46,15 @@ pub(super) fn cut_torn_end(disk: &dyn Disk, dir: &Path, current: &str) -> io::Re
     file.set_len(end as u64)?;
     file.sync_all()?;
     Ok(true)
+}
+
+/// The file that a database's `CURRENT` names with this content, if it is one that RocksDB writes: a name, a number and a line
+/// feed. Anything else is damage, and no path to be opened.
+fn manifest_name(content: &[u8]) -> Option<&str> {
+    let name = std::str::from_utf8(content.strip_suffix(b"\n")?).ok()?;
+    let number = name.strip_prefix("MANIFEST-")?;
+    let is_number = (1..=DIGITS_MAX).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then_some(name)
 }
 
 /// Where the last whole record ends, of those before the first that is not sound.
