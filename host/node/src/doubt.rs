@@ -63,14 +63,26 @@ impl Doubt {
 }
 
 impl Node {
-    /// A receiver has found a checkpoint damaged.
-    pub(crate) fn handle_checkpoint_refused(&mut self, owner: Owner, by: ReplicaId, now: Now) {
-        tracing::warn!(group = %owner.group, to = %by, "a checkpoint was refused; the next one is verified here before it is sent");
+    /// A checkpoint that was for `by` is of no use: it was found damaged there, or cannot be read here.
+    pub(crate) fn doubt_checkpoint(&mut self, owner: Owner, by: ReplicaId, now: Now) {
         if let Some(replica) = self.running_as(owner) {
             replica.sending.doubt.note_refused(by, now.instant);
         }
         // Whoever else is being sent it would refuse it too.
         self.withdraw_checkpoint(owner, now);
+    }
+
+    /// A piece of a checkpoint could not be read for `to`. A lack passes, and the receiver asks again. Otherwise the files are
+    /// gone or damaged, and another checkpoint is made.
+    pub(crate) fn handle_not_read(&mut self, owner: Owner, to: ReplicaId, failure: &JobFailure, now: Now) {
+        let reason = &failure.reason;
+        tracing::warn!(group = %owner.group, %to, %reason, "a piece of a checkpoint could not be read");
+        let Some(replica) = self.running_as(owner) else { return };
+        if failure.kind.may_pass() {
+            replica.sending.end_reading(to);
+        } else {
+            self.doubt_checkpoint(owner, to, now);
+        }
     }
 
     /// Whether a checkpoint of this group may be made as far as doubts go: none of a replica that is known to be damaged; one that is to be verified has a pause before it, and

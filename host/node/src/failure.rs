@@ -304,6 +304,7 @@ impl Node {
                     self.lose_for_good(owner.group, failure.reason, now);
                 }
             }
+            JobKind::Send(to) => self.handle_not_read(owner, to, &failure, now),
             JobKind::Verify(id) => {
                 tracing::warn!(group = %owner.group, %reason, "a received checkpoint cannot be used");
                 let is_lack =

@@ -224,8 +224,10 @@ pub enum JobKind {
     Make,
     /// Making storage durable.
     Flush,
-    /// Copying a checkpoint, either way: it is asked for again.
+    /// Making a checkpoint, or writing a piece of one: it is asked for again.
     Copy,
+    /// Reading a piece of a checkpoint for this receiver.
+    Send(ReplicaId),
     /// Verifying the received checkpoint with this id.
     Verify(u64),
     /// Verifying a checkpoint of the replica's own storage.
@@ -391,7 +393,8 @@ impl Job {
         match self {
             Self::Create { .. } | Self::Install { .. } => JobKind::Make,
             Self::Flush { .. } => JobKind::Flush,
-            Self::Checkpoint { .. } | Self::ReadChunk { .. } | Self::WriteChunk { .. } => JobKind::Copy,
+            Self::Checkpoint { .. } | Self::WriteChunk { .. } => JobKind::Copy,
+            Self::ReadChunk { to, .. } => JobKind::Send(*to),
             Self::Verify { id, .. } => JobKind::Verify(*id),
             Self::VerifyOwn { .. } => JobKind::VerifyOwn,
             Self::Fetch { fetch, .. } => JobKind::Fetch(*fetch),

@@ -73,6 +73,11 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
+    /// The piece that is being read for `to` comes no more.
+    pub(crate) fn end_reading(&mut self, to: ReplicaId) {
+        self.transfers.get_mut(&to).into_iter().for_each(|transfer| transfer.is_reading = false);
+    }
+
     pub(crate) fn note_making(&mut self, from: Index) {
         self.making = Some(from);
         self.doubt.note_making();
@@ -285,7 +290,8 @@ impl Node {
         let Some(checkpoint) = &replica.sending.checkpoint else { return };
         let file_count = checkpoint.files.len();
         if progress.is_refused {
-            return self.handle_checkpoint_refused(owner, to, now);
+            tracing::warn!(%group, %to, "a checkpoint was refused; the next one is verified here before it is sent");
+            return self.doubt_checkpoint(owner, to, now);
         }
         if progress.file as usize >= file_count {
             replica.sending.transfers.remove(&to);
@@ -768,7 +774,6 @@ impl Node {
     pub(crate) fn handle_copy_failed(&mut self, owner: Owner, kind: FailureKind) {
         let Some(replica) = self.running_as(owner) else { return };
         replica.sending.end_making();
-        replica.sending.transfers.values_mut().for_each(|transfer| transfer.is_reading = false);
         let (log, is_installing) = (replica.log, replica.group.is_taking_snapshot());
         let Some(receiving) = replica.receiving.take() else { return };
         if kind == FailureKind::NoSpace && !is_installing {

@@ -216,3 +216,23 @@ fn d4a_a_long_verification_does_not_end_the_transfer() {
     stage.run_until_whole(leader, 30);
     assert_eq!(stage.checkpoints(), before);
 }
+
+/// A checkpoint whose files are gone while it is sent is not offered for ever.
+#[test]
+fn m2_a_checkpoint_that_cannot_be_read_any_more_is_made_anew() {
+    let mut stage = stage();
+    let leader = stage.leader;
+    start(&mut stage.world, stage.followers[0], SimDisk::new());
+    stage.world.machines.get_mut(&leader).unwrap().holds = |job| matches!(job, Job::ReadChunk { .. });
+    stage.world.run_until(60 * SECOND, |world| !world.machines[&leader].held.is_empty());
+    let disk = stage.world.machines[&leader].disk.clone();
+    for directory in directories(&stage, leader, "checkpoints") {
+        for name in disk.list(&directory).unwrap() {
+            disk.remove_file(&directory.join(name)).unwrap();
+        }
+    }
+    stage.world.machines.get_mut(&leader).unwrap().holds = |_| false;
+    stage.world.let_go(leader);
+    stage.run_until_whole(leader, 60);
+    assert_sound(&mut stage, leader);
+}

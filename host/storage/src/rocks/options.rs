@@ -18,8 +18,8 @@ const WRITE_RATE_MAX: i64 = 64 << 20;
 const WRITE_REFILL_MICROS: i64 = 5_000;
 const WRITE_FAIRNESS: i32 = 10;
 
-/// How fast verifications read, all of a process together, bytes per second.
-const VERIFY_RATE: u64 = 64 << 20;
+/// How fast verifications read, all of a process together, bytes per second: not what a transfer waits for (128 MiB by default).
+const VERIFY_RATE: u64 = 256 << 20;
 
 /// RocksDB keeps so many descriptors for other files than tables.
 const OTHER_FILES: usize = 10;
