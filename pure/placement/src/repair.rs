@@ -43,6 +43,10 @@ impl Catalogue {
             return Ok(new);
         }
         let refuse = |reason| Err(CatalogueError::ReplicaState { group, replica: lost, reason });
+        if partition.replicas.len() >= REPLICAS_LISTED_MAX {
+            self.shorten(group, lost)?;
+        }
+        let partition = self.group(group).ok_or(CatalogueError::NoGroup(group))?;
         let listed = partition.replicas.len() - partition.learners().count();
         if old.role != ReplicaRole::Learner && listed >= REPLICAS_LISTED_MAX {
             return refuse("cannot be replaced before other replacements of its group are finished");
@@ -64,6 +68,29 @@ impl Catalogue {
         partition.version += 1;
         self.version += 1;
         Ok(id)
+    }
+
+    /// Strikes out what stands between `lost` and the voter that it is to replace in the end: joining replicas whose nodes have
+    /// begun another life since, as where a node loses its data again and again. Should one of them vote, it has removed that voter,
+    /// its own data is gone, and the group removes it as one that is not listed.
+    fn shorten(&mut self, group: GroupId, lost: ReplicaId) -> Result<(), CatalogueError> {
+        let partition = self.group(group).ok_or(CatalogueError::NoGroup(group))?;
+        let is_between = |id: &ReplicaId| {
+            let replica = partition.replica(*id);
+            replica.is_some_and(|it| matches!(it.role, ReplicaRole::Joining { .. }) && self.is_lost(it))
+        };
+        let chain = partition.replaced_by(lost);
+        let between: BTreeSet<ReplicaId> = chain.iter().copied().filter(is_between).collect();
+        let root = chain.difference(&between).next().copied();
+        if chain.len() != between.len() + usize::from(root.is_some()) {
+            return Ok(());
+        }
+        let partition = self.group_mut(group)?;
+        partition.replicas.retain(|replica| !between.contains(&replica.id));
+        for replica in partition.replicas.iter_mut().filter(|replica| replica.id == lost) {
+            replica.role = ReplicaRole::Joining { replaces: root };
+        }
+        Ok(())
     }
 
     /// Records that the joining replica `new` votes now and that the one it replaces (and whatever that one was to
