@@ -264,7 +264,10 @@ impl Node {
                 self.note_removal_ended();
             }
             match done.result {
-                Ok(JobResult::Space { log, space }) => self.handle_space(log, space),
+                Ok(JobResult::Space { log, space, missed }) => {
+                    self.handle_space(log, space);
+                    self.handle_storage_missed(missed, now);
+                }
                 Ok(_) => {}
                 Err(failure) => tracing::warn!(reason = failure.reason, "directories could not be removed"),
             }

@@ -134,7 +134,7 @@ impl Node {
         if error.may_pass() {
             return self.hold_apply(group, error, now);
         }
-        if matches!(error, ApplyError::Engine(cause) if cause.is_damage()) {
+        if matches!(error, ApplyError::Engine(cause) if cause.is_damage()) || self.is_storage_gone(group) {
             self.lose_for_good(group, chain(error), now);
             // One that is kept has its log, and applies of it what it can.
             if let Some(replica) = self.running(group) {
@@ -345,7 +345,10 @@ impl Node {
 
     fn handle_storage_failed(&mut self, owner: Owner, failure: JobFailure, now: Now) {
         let group = owner.group;
-        let JobFailure { reason, kind, again, .. } = failure;
+        let JobFailure { reason, mut kind, again, .. } = failure;
+        if kind == FailureKind::Other && self.is_storage_gone(group) {
+            kind = FailureKind::Damage;
+        }
         let (failures, has_refused) = self.failures.note_failure(group, kind);
         let log = self.hosted.get(&group).map_or(0, Hosted::log);
         match kind {

@@ -240,6 +240,11 @@ enum Look {
     Failed(io::Error),
 }
 
+/// Whether a node's data is in `directory`: the file system that holds it is there.
+pub(crate) fn is_in(disk: &dyn Disk, directory: &Path) -> bool {
+    disk.exists(&directory.join(FILE_NAME))
+}
+
 /// Locks `directories` and reads the identity that they share, or draws a new incarnation from `random` where they do not
 /// agree. Counts the start. On a node's first start they are created. The result is durable in all that are present. Nothing is changed
 /// before it is clear that they are this node's.

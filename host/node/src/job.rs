@@ -168,12 +168,14 @@ pub enum Job {
         /// Its storage.
         engine: Arc<dyn Engine>,
     },
-    /// Looks how much room there is.
+    /// Looks how much room there is, and whether storage is there.
     Space {
         /// Number of the data directory.
         log: usize,
         /// Where it is.
         directory: PathBuf,
+        /// Storage that should be there.
+        storage: Vec<(Owner, PathBuf)>,
     },
     /// Reads what keeps writes from being applied twice, so that the node does not have to when the first one comes.
     LoadSessions {
@@ -326,6 +328,8 @@ pub enum JobResult {
         log: usize,
         /// `None` where it cannot be told.
         space: Option<Space>,
+        /// Whose storage was not there.
+        missed: Vec<Owner>,
     },
     /// The exactly-once table of a storage.
     Sessions {
@@ -491,7 +495,11 @@ impl Job {
                 JobResult::Read { ticket, reply }
             }
             Self::Debt { engine, .. } => JobResult::Debt(engine.debt()),
-            Self::Space { log, directory } => JobResult::Space { log, space: disk.free_space(&directory).ok() },
+            Self::Space { log, directory, storage } => {
+                let space = disk.free_space(&directory).ok();
+                let missed = storage.into_iter().filter(|(_, storage)| context.engines.is_gone(storage));
+                JobResult::Space { log, space, missed: missed.map(|(owner, _)| owner).collect() }
+            }
             Self::LoadSessions { engine, .. } => {
                 let sessions = Box::new(Sessions::read(&*engine)?);
                 JobResult::Sessions { sessions, engine }

@@ -53,6 +53,7 @@ mod fault;
 pub mod files;
 mod forward;
 mod founding;
+mod gone;
 mod hosting;
 mod identity;
 pub mod inspect;

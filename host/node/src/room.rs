@@ -31,6 +31,8 @@ use std::time::Duration;
 
 /// How often the file systems are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1_000);
+/// How often it is made sure that the storage of replicas is still there.
+const STORAGE_INTERVAL: Duration = Duration::from_secs(10);
 /// The watermark where the configuration names none: this share of the file system, at most so much, and at least what the
 /// log and a flush need, as far as that is not too large a share of a small file system.
 const MARK_SHARE: u64 = 20;
@@ -79,6 +81,8 @@ pub(crate) enum Takes {
 struct Directory {
     space: Option<Space>,
     looked: Option<Instant>,
+    /// The same for the storage of its replicas.
+    looked_for_storage: Option<Instant>,
     /// A job does. A file system that does not answer holds up no other.
     is_looking: bool,
     is_full: bool,
@@ -170,7 +174,13 @@ impl Node {
             let is_due = one.looked.is_none_or(|looked| now.instant.since(looked) >= LOOK_INTERVAL);
             if is_due && !one.is_looking {
                 (one.looked, one.is_looking) = (Some(now.instant), true);
-                self.job(Job::Space { log, directory: self.config.data[log].clone() });
+                let looks_for_storage =
+                    one.looked_for_storage.is_none_or(|looked| now.instant.since(looked) >= STORAGE_INTERVAL);
+                if looks_for_storage {
+                    one.looked_for_storage = Some(now.instant);
+                }
+                let storage = if looks_for_storage { self.storage_in(log) } else { Vec::new() };
+                self.job(Job::Space { log, directory: self.config.data[log].clone(), storage });
             }
         }
     }

@@ -86,6 +86,12 @@ pub trait Engines: Send + Sync + fmt::Debug {
     /// closed.
     fn hurry(&self) {}
 
+    /// Whether nothing can be opened in `dir` any more because it was removed, or the part of it without which an engine would begin
+    /// anew. False where that cannot be told. May be asked while the engine is open.
+    fn is_gone(&self, dir: &Path) -> bool {
+        self.disk().list(dir).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
     /// Where the engines' files are, for copying checkpoints.
     fn disk(&self) -> Arc<dyn Disk>;
 }

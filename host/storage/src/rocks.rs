@@ -25,7 +25,7 @@ use crate::engine::{Cause, Direction, Engine, EngineError, EngineStats, Engines,
 use bytes::Bytes;
 use failure::classify;
 use hedgerow_env::os::{OsDisk, begin_write_out, random_u64};
-use hedgerow_env::{Disk, create_dir_durably, parent_of};
+use hedgerow_env::{Disk, OpenMode, create_dir_durably, parent_of};
 use options::{Shared, SpareFiles};
 use pace::STEP;
 use rocksdb::checkpoint::Checkpoint;
@@ -78,6 +78,11 @@ impl Engines for RocksEngines {
 
     fn verify(&self, dir: &Path) -> Result<(), EngineError> {
         verify::verify(&self.shared, &*self.disk, dir)
+    }
+
+    fn is_gone(&self, dir: &Path) -> bool {
+        let current = self.disk.open(&dir.join(CURRENT_FILE), OpenMode::Read);
+        current.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
     fn hurry(&self) {

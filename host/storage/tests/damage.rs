@@ -244,6 +244,28 @@ fn m3_whatever_a_damaged_current_names_is_damage() {
     }
 }
 
+/// Open files can still be read and written, so that the engine does not notice.
+#[test]
+fn m3_an_engine_whose_directory_or_current_was_removed_is_gone() {
+    let root = common::temporary_dir();
+    let dir = root.path().join("e");
+    let (fixture, engine) = open(&dir);
+    let engine = engine.expect("opens");
+    write(&*engine, 1);
+    engine.flush().expect("flushes");
+    assert!(!fixture.engines().is_gone(&dir));
+    fs::rename(dir.join("CURRENT"), root.path().join("CURRENT")).expect("moves");
+    assert!(fixture.engines().is_gone(&dir));
+    fs::rename(root.path().join("CURRENT"), dir.join("CURRENT")).expect("moves");
+    assert!(!fixture.engines().is_gone(&dir));
+    fs::remove_dir_all(&dir).expect("removes");
+    assert!(fixture.engines().is_gone(&dir));
+    drop(engine);
+    let file = root.path().join("file");
+    fs::write(&file, b"").expect("writes");
+    assert!(!fixture.engines().is_gone(&file.join("e")), "no directory, but nobody says that it was removed");
+}
+
 /// Whatever byte of whatever file is wrong: what is read is what was written, or it is called damage.
 #[test]
 fn m3_a_wrong_byte_anywhere_is_damage_or_does_no_harm() {

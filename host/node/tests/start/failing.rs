@@ -376,3 +376,71 @@ fn m3_a_node_starts_without_a_directory_that_is_missing_and_takes_it_back() {
     let leader = world.replicas(0).leader;
     assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "value");
 }
+
+/// Node 2 of three, whose storage at `path` below its only data directory is removed while it runs, as its own replicas.
+fn with_storage_removed(configure: fn(&mut Config), path: fn(GroupId, u64) -> String) -> (World, Key, u64) {
+    let mut world = World::configured(3, configure);
+    let table = world.create_table(2, &json!({}));
+    let key = key_of_first(table);
+    let leader = world.replicas(0).leader;
+    world.write(&key, leader, "value");
+    // Every replica that is there has been looked at.
+    world.run(20 * SECOND);
+    let id = running(&world, NodeId(2))[&first(table)];
+    let path = Path::new("/data").join(path(first(table), id.0));
+    world.machines[&NodeId(2)].disk.remove_dir_all(&path).unwrap();
+    (world, key, id.0)
+}
+
+fn one_storage(group: GroupId, id: u64) -> String {
+    format!("replicas/{}.{}-{id:x}", group.table.0, group.partition)
+}
+
+fn assert_is_replaced(mut world: World, key: &Key, id: u64) {
+    let group = first(key.table);
+    let is_replaced = |world: &mut World| running(world, NodeId(2)).get(&group).is_some_and(|new| new.0 != id);
+    world.run_until(MINUTE, is_replaced);
+    assert_caught_up(&mut world, NodeId(2), key);
+    let leader = world.replicas(0).leader;
+    assert_eq!(world.get(key, leader, &Ask::default()).unwrap().0, "later");
+}
+
+#[test]
+fn m3_storage_that_is_removed_while_nothing_is_written_is_noticed() {
+    let (world, key, id) = with_storage_removed(|_| (), one_storage);
+    assert_is_replaced(world, &key, id);
+    let (world, key, id) = with_storage_removed(|_| (), |_, _| "replicas".into());
+    assert_is_replaced(world, &key, id);
+}
+
+#[test]
+fn m3_a_flush_into_storage_that_was_removed_costs_the_replica_and_not_the_directory() {
+    let (mut world, key, id) = with_storage_removed(|config| config.flush_replica_bytes = 1_000, one_storage);
+    let group = first(key.table);
+    let leader = world.replicas(0).leader;
+    // Nothing looks at the directories meanwhile.
+    world.machines.get_mut(&NodeId(2)).unwrap().holds = |job| matches!(job, Job::Space { .. });
+    for number in 0..30 {
+        world.write(&key, leader, &format!("{number:0200}"));
+    }
+    world.run_until(MINUTE, |world| running(world, NodeId(2)).get(&group).is_none_or(|now| now.0 != id));
+    world.let_go(NodeId(2));
+    assert_is_replaced(world, &key, id);
+}
+
+/// Without its identity a data directory is not there, its file system perhaps, and comes back as it was.
+#[test]
+fn m3_storage_is_not_lost_where_the_whole_data_directory_is_away() {
+    let mut world = World::new(3);
+    let table = world.create_table(2, &json!({}));
+    let before = running(&world, NodeId(2));
+    let disk = world.machines[&NodeId(2)].disk.clone();
+    disk.rename(Path::new("/data/replicas"), Path::new("/away")).unwrap();
+    disk.rename(Path::new("/data/identity.json"), Path::new("/identity.json")).unwrap();
+    world.run(30 * SECOND);
+    assert_eq!(running(&world, NodeId(2)), before);
+    disk.rename(Path::new("/identity.json"), Path::new("/data/identity.json")).unwrap();
+    disk.rename(Path::new("/away"), Path::new("/data/replicas")).unwrap();
+    assert_caught_up(&mut world, NodeId(2), &key_of_first(table));
+    assert_eq!(running(&world, NodeId(2)), before);
+}

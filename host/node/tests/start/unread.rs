@@ -17,6 +17,7 @@ use std::time::Duration;
 const EIO: i32 = 5;
 const ENOMEM: i32 = 12;
 const EMFILE: i32 = 24;
+const ENOENT: i32 = 2;
 const ENOSPC: i32 = 28;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -72,6 +73,25 @@ fn m3_a_device_that_refuses_a_read_while_a_write_is_applied_takes_only_its_direc
     let kept = running(&world, node);
     assert!(kept.iter().any(|(group, replica)| before[group] == *replica) && kept != before, "{kept:?}");
     assert_eq!(names.len(), before.len(), "{names:?}");
+}
+
+/// A table that was not open is not there any more, nor is its directory. The node goes on without the replica.
+#[test]
+fn m3_a_write_that_cannot_be_applied_to_storage_that_was_removed_costs_the_replica() {
+    let mut world = World::new(3);
+    let key = key_of_first(world.create_table(2, &json!({})));
+    let group = GroupId::new(key.table as u32, 0);
+    let node = world.replicas(0).followers[0];
+    let id = running(&world, node)[&group];
+    let directory = Path::new("/data/replicas").join(format!("{}.0-{:x}", key.table, id.0));
+    let switch = restart_on_device(&mut world, node, &directory);
+    hedgerow_env::Disk::remove_dir_all(&world.machines[&node].disk, &directory).unwrap();
+    switch.fail_reads(ENOENT);
+    let leader = world.replicas(0).leader;
+    let number = increment(&mut world, &key, leader);
+    assert_eq!(incremented(&mut world, number), Some(1));
+    world.run_until(MINUTE, |world| running(world, node).get(&group).is_some_and(|new| *new != id));
+    assert!(switch.failures() > 0);
 }
 
 /// Nobody can lead better: the leader keeps what is committed, answers nothing of it, and tries again with pauses.
