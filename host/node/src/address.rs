@@ -9,17 +9,14 @@ use hedgerow_wire::Text;
 use std::net::SocketAddr;
 
 impl Node {
-    /// Every address that `peer` may be reached at, the best first. Those that the configuration gives to other nodes are not among
-    /// them: somebody else is there now.
+    /// Every address that `peer` may be reached at, the best first. Somebody else may be there now, who says so when it is greeted.
     pub(crate) fn addresses_of(&self, peer: NodeId) -> Vec<String> {
         let configured = self.config.peers.get(&peer);
         let said = self.reports.nodes.get(&peer).map(|(report, _)| &report.address);
         let kept = self.catalogue.as_ref().and_then(|it| it.nodes.get(&peer)).map(|node| &node.address);
-        let is_of_another =
-            |address: &str| self.config.peers.iter().any(|(node, other)| *node != peer && other == address);
         let mut addresses: Vec<String> = Vec::new();
         for address in configured.into_iter().chain(said).chain(kept) {
-            if !addresses.contains(address) && !is_of_another(address) {
+            if !addresses.contains(address) {
                 addresses.push(address.clone());
             }
         }
@@ -33,6 +30,11 @@ impl Node {
             self.address = text.clone();
         }
         self.reports.addresses.insert(node, text);
+    }
+
+    /// Another node was met at the address at which `node` seemed to be.
+    pub(crate) fn forget_address(&mut self, node: NodeId) {
+        self.reports.addresses.remove(&node);
     }
 
     /// The address of `node` as a reply carries it.

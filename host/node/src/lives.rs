@@ -41,6 +41,8 @@ pub(crate) enum RefusedFor {
     Stranger = 5,
     /// Its logs hold less than was durable there.
     Forgot = 6,
+    /// It wants to reach another node.
+    Misdirected = 7,
 }
 
 /// The processes of all nodes, as far as they are known.
@@ -219,10 +221,10 @@ impl Node {
         self.lives.own.unwrap_or(unknown)
     }
 
-    /// What to greet others with.
-    pub(crate) fn greeting(&self) -> Greeting {
+    /// What to greet node `to` with.
+    pub(crate) fn greeting(&self, to: NodeId) -> Greeting {
         let (node, cluster) = (self.config.node.0, self.identity.cluster);
-        Greeting { node, cluster, life: self.own_life(), logged: self.lives.begun }
+        Greeting { node, to: to.0, cluster, life: self.own_life(), logged: self.lives.begun }
     }
 
     /// The life of `node` as the catalogue is to have it; `None` if it was not told.
@@ -254,6 +256,11 @@ impl Node {
     /// A connection that [`Node::meet`] accepted has ended.
     pub(crate) fn part(&mut self, from: NodeId, life: Life) {
         self.lives.part(from, life);
+    }
+
+    /// What a process is told that dialled this node and meant another one.
+    pub(crate) fn refuse_misdirected() -> Refused {
+        refused(RefusedFor::Misdirected, 0)
     }
 
     /// What a process of another cluster is told.

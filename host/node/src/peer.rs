@@ -75,7 +75,8 @@ pub enum Frame {
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Refused {
     /// 1 = a process that was started later is known, 2 = another one has used its count, 3 = its data is from before the
-    /// node began anew, 4 = another process is there, 5 = it is another cluster's, 6 = its logs have forgotten something.
+    /// node began anew, 4 = another process is there, 5 = it is another cluster's, 6 = its logs have forgotten something,
+    /// 7 = the receiver is not the node that the sender wants to reach.
     #[prost(uint32, tag = "1")]
     pub reason: u32,
     /// The count of the process that is known, where the reason is 1 or 4; how far its logs were, where it is 6.
@@ -647,6 +648,8 @@ fn decode_body<T: prost::Message + Default>(body: Bytes) -> Result<T, Malformed>
 pub struct Greeting {
     /// The node that dialled.
     pub node: u16,
+    /// The node that it wants to reach: addresses change.
+    pub to: u16,
     /// The cluster it belongs to; 0 = none yet.
     pub cluster: u64,
     /// Which of its processes it is.
@@ -656,10 +659,10 @@ pub struct Greeting {
 }
 
 /// Bytes of a [`Greeting`].
-pub const GREETING_SIZE: usize = 47;
+pub const GREETING_SIZE: usize = 49;
 
 impl Greeting {
-    /// `magic | u8 version | u16 LE node | u64 LE cluster | u64 LE incarnation | u64 LE boot | u64 LE start |
+    /// `magic | u8 version | u16 LE node | u16 LE to | u64 LE cluster | u64 LE incarnation | u64 LE boot | u64 LE start |
     /// u64 LE logged`.
     pub fn encode(&self) -> [u8; GREETING_SIZE] {
         let mut out = [0; GREETING_SIZE];
@@ -667,6 +670,7 @@ impl Greeting {
         out[4] = VERSION;
         let mut rest = &mut out[5..];
         rest.put_u16_le(self.node);
+        rest.put_u16_le(self.to);
         for number in [self.cluster, self.life.incarnation.0, self.life.boot, self.life.start, self.logged] {
             rest.put_u64_le(number);
         }
@@ -679,9 +683,9 @@ impl Greeting {
             return Err(Malformed(format!("greeting {:02x?}; expected version {VERSION}", &bytes[..5])));
         }
         let mut rest = &bytes[5..];
-        let (node, cluster) = (rest.get_u16_le(), rest.get_u64_le());
+        let (node, to, cluster) = (rest.get_u16_le(), rest.get_u16_le(), rest.get_u64_le());
         let (incarnation, boot, start) = (Incarnation(rest.get_u64_le()), rest.get_u64_le(), rest.get_u64_le());
-        Ok(Self { node, cluster, life: Life { incarnation, boot, start }, logged: rest.get_u64_le() })
+        Ok(Self { node, to, cluster, life: Life { incarnation, boot, start }, logged: rest.get_u64_le() })
     }
 }
 
@@ -741,7 +745,7 @@ mod tests {
     #[test]
     fn the_greeting_names_node_cluster_and_process() {
         let life = Life { incarnation: Incarnation(3), boot: 4, start: u64::MAX };
-        let greeting = Greeting { node: 7, cluster: 9, life, logged: 5 };
+        let greeting = Greeting { node: 7, to: 8, cluster: 9, life, logged: 5 };
         assert_eq!(Greeting::decode(&greeting.encode()), Ok(greeting));
         let mut other = greeting.encode();
         other[4] = 1;

@@ -260,7 +260,7 @@ fn n4a_requests_that_came_together_are_answered_turn_by_turn() {
 fn greet_as_stranger(address: &str, node: u16) -> Option<Frame> {
     let life = Life { incarnation: Incarnation(1), boot: 1, start: 1 };
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(&Greeting { node, cluster: 77, life, logged: 0 }.encode()).unwrap();
+    stream.write_all(&Greeting { node, to: 1, cluster: 77, life, logged: 0 }.encode()).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     take(&mut BytesMut::from(&answer[..])).unwrap()
@@ -360,6 +360,44 @@ fn m3_a_damaged_table_file_at_the_leader_costs_the_replica_and_not_its_rows() {
     assert!(nodes.iter().all(|node| *node.state().borrow() == State::Serving));
     while replicas().len() != 1 {
         std::thread::yield_now();
+    }
+    stop_all(nodes);
+}
+
+/// Two nodes exchange their addresses, and the third one goes on as it was. It meets the wrong one of them, is told so, and finds
+/// the other where it says that it is.
+#[test]
+fn m4_nodes_that_exchange_their_addresses_are_found_again() {
+    let root = tempfile::tempdir().unwrap();
+    let before = peers(3);
+    let mut nodes = start_all(&before, root.path());
+    wait_until_serving(&nodes);
+    let (first, third) = (NodeId(1), NodeId(3));
+    let second = nodes.remove(1);
+    stop_all(nodes);
+    let mut after = before.clone();
+    after.insert(first, before[&third].clone());
+    after.insert(third, before[&first].clone());
+    let engines = new_engines();
+    let start = |node: NodeId| {
+        let data = data_of(root.path(), node.0);
+        start_node(node, &after, data, &engines).unwrap()
+    };
+    let mut nodes = vec![start(first), start(third)];
+    wait_until_serving(&nodes);
+    nodes.push(second);
+    let mut second = Connection::open(&before[&NodeId(2)]);
+    let options = CreateOptions { partition_count: 2, replica_count: 3, is_stateful: true, ..CreateOptions::default() };
+    let create = Body::CreateTable(CreateTable { app_name: Text::from("t"), options });
+    while !matches!(second.call(0, 0, &create), Reply::CreateTable(reply) if reply.err == ErrorName::Ok) {
+        std::thread::yield_now();
+    }
+    // It names them to clients by where they are now.
+    for number in 0..20 {
+        let key = full_key(format!("key{number}").as_bytes(), b"s");
+        let partition = partition_of_hash(partition_hash(format!("key{number}").as_bytes(), b""), 2);
+        let reply = call_leader(&mut second, partition, &Body::Get(key));
+        assert!(matches!(&reply, Reply::Get(get) if get.error == 1), "{reply:?}");
     }
     stop_all(nodes);
 }

@@ -53,7 +53,7 @@ fn as_catalogue(push: &CataloguePush) {
 /// A greeting, one frame of every kind, and one message of every kind.
 pub(crate) fn frames() -> Vec<(String, Vec<u8>)> {
     let life = Life { incarnation: Incarnation(7), boot: 8, start: 9 };
-    let greeting = Greeting { node: 2, cluster: 3, life, logged: 4 };
+    let greeting = Greeting { node: 2, to: 1, cluster: 3, life, logged: 4 };
     let mut seeds = vec![("peer-greeting".to_owned(), greeting.encode().to_vec())];
     for frame in every_kind() {
         let mut out = BytesMut::new();

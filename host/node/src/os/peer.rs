@@ -6,13 +6,14 @@ use super::client::read;
 use super::{Host, OsClock};
 use crate::Node;
 use crate::config::PEER_BACKLOG_MAX;
+use crate::lives::RefusedFor;
 use crate::peer::{Frame, GREETING_SIZE, Greeting, Refused, put, take};
 use bytes::{Buf, BytesMut};
 use hedgerow_env::Clock;
 use hedgerow_placement::Life;
 use hedgerow_types::NodeId;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
@@ -111,18 +112,25 @@ pub(crate) fn start(host: &Rc<Host>) {
 
 async fn keep_connected(host: Rc<Host>, peer: NodeId, link: Rc<Link>) {
     let mut pause = RECONNECT.0;
+    // Where another node was met.
+    let mut wrong: BTreeSet<String> = BTreeSet::new();
     loop {
         let moved = link.moved.take();
-        if let Some((stream, address)) = dial(&host, peer, moved).await {
+        if let Some((stream, address)) = dial(&host, peer, moved, &mut wrong).await {
             pause = RECONNECT.0;
             if link.moved.borrow().as_ref().is_some_and(|moved| *moved != address) {
                 continue;
             }
             let mut answer = BytesMut::new();
             *link.dialled.borrow_mut() = address;
-            let error = transmit(&host, &link, stream, &mut answer).await;
+            let error = transmit(&host, peer, &link, stream, &mut answer).await;
             *link.state.borrow_mut() = LinkState::default();
             if let Ok(Some(Frame::Refused(refused))) = take(&mut answer) {
+                if refused.reason == RefusedFor::Misdirected as u32 {
+                    host.node.borrow_mut().forget_address(peer);
+                    wrong.insert(link.dialled.borrow().clone());
+                    continue;
+                }
                 // Another process may be about to end, so that it is tried again, but not at once.
                 pause = RECONNECT.1;
                 let mut node = host.node.borrow_mut();
@@ -138,11 +146,18 @@ async fn keep_connected(host: Rc<Host>, peer: NodeId, link: Rc<Link>) {
     }
 }
 
-/// Tries every address that the node may be at, first the one that it has `moved` to. Names are looked up each time: what
+/// Tries every address that the node may be at, first the one that it has `moved` to, and none where another node was met until all
+/// others have been tried. Names are looked up each time: what
 /// they stand for may have changed. Returns where it was reached, too.
-async fn dial(host: &Host, peer: NodeId, moved: Option<String>) -> Option<(TcpStream, String)> {
+async fn dial(
+    host: &Host,
+    peer: NodeId,
+    moved: Option<String>,
+    wrong: &mut BTreeSet<String>,
+) -> Option<(TcpStream, String)> {
     let mut addresses = host.node.borrow().addresses_of(peer);
     addresses.sort_by_key(|address| moved.as_ref() != Some(address));
+    addresses.retain(|address| !wrong.contains(address));
     for address in addresses {
         let found = match resolve(&address).await {
             Ok(found) => found,
@@ -158,13 +173,14 @@ async fn dial(host: &Host, peer: NodeId, moved: Option<String>) -> Option<(TcpSt
             }
         }
     }
+    wrong.clear();
     None
 }
 
 /// Greets, then writes what could not be written at once, until the connection breaks. What comes back is left in `answer`.
-async fn transmit(host: &Host, link: &Link, stream: TcpStream, answer: &mut BytesMut) -> io::Result<()> {
+async fn transmit(host: &Host, peer: NodeId, link: &Link, stream: TcpStream, answer: &mut BytesMut) -> io::Result<()> {
     let stream = Rc::new(stream);
-    let hello = host.node.borrow().greeting().encode();
+    let hello = host.node.borrow().greeting(peer).encode();
     let mut state = LinkState { unsent: BytesMut::from(&hello[..]), stream: Some(Rc::clone(&stream)) };
     std::mem::swap(&mut *link.state.borrow_mut(), &mut state);
     loop {
@@ -208,12 +224,15 @@ pub(crate) async fn receive(host: Rc<Host>, stream: TcpStream, mut buffer: Bytes
 async fn receive_frames(host: &Host, stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<()> {
     let mut hello = [0; GREETING_SIZE];
     buffer.copy_to_slice(&mut hello);
-    let Greeting { node, cluster, life, logged } = Greeting::decode(&hello).map_err(io::Error::other)?;
+    let Greeting { node, to, cluster, life, logged } = Greeting::decode(&hello).map_err(io::Error::other)?;
     let from = NodeId(node);
     let address = stream.peer_addr()?.ip();
     if !host.node.borrow_mut().greet(from, cluster, address) {
         let refused = host.node.borrow().refuse_stranger();
         return farewell(stream, buffer, refused).await;
+    }
+    if NodeId(to) != host.node.borrow().id() {
+        return farewell(stream, buffer, Node::refuse_misdirected()).await;
     }
     let met = host.node.borrow_mut().meet(from, life, logged);
     if let Err(refused) = met {
