@@ -55,4 +55,7 @@ pub const SEEDS: &[u64] = &[
     // A slow node handed over what it led to one that it had not sent the whole log: the script `r15_what_is_not_sent_` of
     // hedgerow-replication.
     4_000_056_515,
+    // Questions left a sixteenth of a round trip apart, and the round trip was that of a leader that had stood still:
+    // `what_a_pause_took_` in `asking.rs` of hedgerow-replication.
+    6_400_001_961,
 ];

@@ -4,11 +4,12 @@
 //! reads      1  2 3   4        5 6        7
 //! messages   1------------>answered       7        1 leaves at once: nothing was unanswered
 //!                |2 3-------->                      2 and 3 wait for a sixteenth of a round trip, but share a message
-//!                      |4--------->                 and so on: at most sixteen messages are unanswered at a time
+//!                      |4--------->                 and so on: about sixteen messages are unanswered at a time
 //! ```
 //!
 //! A question may not join a message that has left (see `waiting.rs`), so a read that comes just afterwards waits for the
-//! next one: for `max(round trip / 16, 1 ms)` at most, and not at all when everything has been answered.
+//! next one: for a sixteenth of a round trip at most, which counts as 1 to 10 ms, and not at all when everything has been
+//! answered. A round trip may have been that of a node that stood still, which says nothing of the next one.
 
 use crate::round_trip::RoundTrip;
 use core::time::Duration;
@@ -17,8 +18,9 @@ use std::collections::{BTreeSet, VecDeque};
 
 /// While answers are outstanding, messages leave at least this far apart.
 const GAP_MIN: Duration = Duration::from_millis(1);
-/// While answers are outstanding, messages leave a round trip divided by this apart, if that is longer.
+/// While answers are outstanding, messages leave a round trip divided by this apart, if that is longer, up to the maximum.
 const GAP_DIVISOR: u32 = 16;
+const GAP_MAX: Duration = Duration::from_millis(10);
 /// A message that is unanswered for eight round trips, within these limits, counts as lost and holds up nothing.
 const LOST_AFTER_MIN: Duration = Duration::from_millis(100);
 const LOST_AFTER_MAX: Duration = Duration::from_secs(2);
@@ -92,7 +94,7 @@ impl Asking {
     }
 
     fn gap(&self) -> Duration {
-        self.round_trip.smoothed().map_or(GAP_MIN, |known| (known / GAP_DIVISOR).max(GAP_MIN))
+        self.round_trip.smoothed().map_or(GAP_MIN, |known| (known / GAP_DIVISOR).clamp(GAP_MIN, GAP_MAX))
     }
 
     fn lost_after(&self) -> Duration {
@@ -143,6 +145,22 @@ mod tests {
         asking.handle_answered(2, at(33));
         assert_eq!(count(asking.poll(4, at(33))), Some(vec![group(3)]));
         assert_eq!((messages, questions), (4, 5));
+    }
+
+    /// A node that stood still for a second has answered, and another message was lost: reads do not wait for long.
+    #[test]
+    fn what_a_pause_took_says_nothing_of_the_next_question() {
+        let mut asking = Asking::default();
+        for (id, millis) in [(1, 0), (2, 10)] {
+            asking.handle_wanted(group(1));
+            assert!(asking.poll(id, at(millis)).is_some());
+        }
+        asking.handle_answered(1, at(1_000));
+        asking.handle_wanted(group(1));
+        assert!(asking.poll(3, at(1_000)).is_some());
+        asking.handle_wanted(group(2));
+        assert_eq!((asking.poll(4, at(1_009)), asking.wakes_at()), (None, Some(at(1_010))));
+        assert_eq!(asking.poll(4, at(1_010)), Some(vec![group(2)]));
     }
 
     #[test]
