@@ -111,7 +111,7 @@ pub trait File: Send + Sync + fmt::Debug {
 /// again later.
 pub fn is_shortage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::OutOfMemory)
-        || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+        || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::EFBIG))
 }
 
 /// Whether a device does not give back what it holds, or a file system finds that it is not what it wrote: damage of what

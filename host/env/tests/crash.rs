@@ -253,3 +253,12 @@ fn a_disk_of_a_size_holds_so_many_bytes() {
     disk.remove_file(path("/d/f")).unwrap();
     assert_eq!(disk.free_space(path("/d")).unwrap().free, 80);
 }
+
+/// A limit on the size of files is set for a process, and can be raised.
+#[test]
+fn a_file_that_may_not_grow_is_a_shortage_and_a_device_that_fails_is_none() {
+    let is_shortage = |errno| hedgerow_env::is_shortage(&std::io::Error::from_raw_os_error(errno));
+    let (enospc, emfile, efbig, eio, erofs) = (28, 24, 27, 5, 30);
+    assert!([enospc, emfile, efbig].into_iter().all(is_shortage));
+    assert!(![eio, erofs].into_iter().any(is_shortage));
+}
