@@ -236,10 +236,18 @@ impl Node {
 
     /// Has a sound replica lead instead of a damaged one, if there is any.
     fn leave_to_sound(&mut self, group: GroupId, now: Now) {
-        let Some(Hosted::Running(replica)) = self.hosted.get(&group) else { return };
-        if best_successor(self, replica).is_some_and(|best| !self.is_damaged(group, best)) {
-            self.step_down(group, now);
+        let best = match self.hosted.get(&group) {
+            Some(Hosted::Running(replica)) if replica.group.role() == Role::Leader => best_successor(self, replica),
+            Some(_) | None => None,
+        };
+        let Some(best) = best.filter(|best| !self.is_damaged(group, *best)) else { return };
+        // What it has still to write and to apply counts, unlike that of a replica that steps down because it is gone.
+        if let Some(replica) = self.running(group)
+            && let Err(error) = replica.group.transfer_leader(best, now.instant)
+        {
+            tracing::debug!(%group, to = %best, %error, "a damaged replica leads on");
         }
+        self.mark_dirty(group);
     }
 
     /// Whether most of the voters are there without this one, by what their nodes said last. Of several that are damaged the one
@@ -263,7 +271,7 @@ impl Node {
         self.replica_report(group, replica.0, replica.node()).is_some_and(|report| report.is_damaged)
     }
 
-    /// Has another replica take over at once where this one leads.
+    /// Has another replica take over at once where this one leads, which is gone after that.
     pub(crate) fn step_down(&mut self, group: GroupId, now: Now) {
         let best = match self.hosted.get(&group) {
             Some(Hosted::Running(replica)) if replica.group.role() == Role::Leader => best_successor(self, replica),

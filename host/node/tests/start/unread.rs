@@ -238,7 +238,13 @@ fn two_are_damaged(is_found_at_once: bool) {
         world.machines.get_mut(&node).unwrap().holds = |job| matches!(job, Job::Install { .. });
     }
     let read = |world: &mut World, node| world.get(&key, node, &Ask::anywhere(ReadLevel::Bounded(MINUTE)));
+    // What the leader is about to make durable when it leaves the lead to another one is not lost to it.
+    world.machines.get_mut(&leader).unwrap().log_takes = SECOND / 100;
+    let written: Vec<i32> = (0..5).map(|_| world.send_write(&key, leader, "under way")).collect();
     read(&mut world, damaged[0]).unwrap_err();
+    world.run(SECOND);
+    assert!(written.into_iter().all(|number| world.has_answer(number)));
+    assert_eq!(applied(&world, damaged[0], group), applied(&world, third, group));
     if !is_found_at_once {
         world.run(10 * SECOND);
     }
