@@ -22,7 +22,8 @@ pub(crate) struct Reports {
     stepped_down: BTreeSet<GroupId>,
     /// Groups whose leader changed here, or whose replica has begun to serve, and that the others should hear of at once.
     pub(crate) urgent: BTreeSet<GroupId>,
-    last_sent: Option<Instant>,
+    /// When the last complete report left; `None` = one is due.
+    pub(crate) last_sent: Option<Instant>,
     /// Where the nodes were reached last.
     pub(crate) addresses: BTreeMap<NodeId, Text>,
 }

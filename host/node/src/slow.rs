@@ -270,6 +270,8 @@ impl Node {
         if pulse.started != link.started {
             *link = Link { started: pulse.started, ..Link::default() };
             scores.handle_restart(from);
+            // It knows nothing of this node yet, and should not have to call it dead until the next report is due.
+            self.reports.last_sent = None;
         }
         link.theirs = Some((pulse.sent, now.instant));
         let late = link.ahead.lateness(pulse.sent, now.instant);

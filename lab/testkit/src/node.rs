@@ -3,7 +3,7 @@
 use crate::system::{self, Signal};
 use anyhow::{Context, Result, bail};
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// What a node's line on standard output begins with once it serves.
 const READY: &str = "ready:";
+/// Time between two attempts to start a program that is still open somewhere.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// What the process has printed so far, on both streams.
 #[derive(Default)]
@@ -86,12 +88,24 @@ pub struct Node {
     shared: Arc<Shared>,
 }
 
+/// Starts `command`. A program that was just written cannot be started while a process that another thread is about to start still
+/// has it open, which takes milliseconds.
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    for _ in 0..100 {
+        match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => thread::sleep(BUSY_PAUSE),
+            other => return other,
+        }
+    }
+    command.spawn()
+}
+
 impl Node {
     /// Starts `command`. Its standard streams are taken over.
     pub fn spawn(mut command: Command) -> Result<Self> {
         system::die_with_parent(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
+        let mut child = spawn(&mut command).with_context(|| format!("starting {command:?}"))?;
         let shared = Arc::new(Shared::default());
         if let Some(stream) = child.stdout.take() {
             shared.clone().follow(stream);
