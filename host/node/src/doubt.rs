@@ -85,8 +85,8 @@ impl Node {
         }
     }
 
-    /// Whether a checkpoint of this group may be made as far as doubts go: none of a replica that is known to be damaged; one that is to be verified has a pause before it, and
-    /// a node verifies one at a time, so that threads and the disk are left to others.
+    /// Whether a checkpoint of this group may be made as far as doubts go: none of a replica that is known to be damaged; one that is
+    /// to be verified has a pause before it, and a node verifies one at a time, so that threads and the disk are left to others.
     pub(crate) fn may_verify_own(&self, group: GroupId, now: Now) -> bool {
         let owner = self.hosted.get(&group).map(Hosted::owner);
         if owner.is_some_and(|owner| self.failures.keeps_damaged(group, owner.replica)) {

@@ -236,10 +236,7 @@ impl Node {
 
     /// Has a sound replica lead instead of a damaged one, if there is any.
     fn leave_to_sound(&mut self, group: GroupId, now: Now) {
-        let best = match self.hosted.get(&group) {
-            Some(Hosted::Running(replica)) if replica.group.role() == Role::Leader => best_successor(self, replica),
-            Some(_) | None => None,
-        };
+        let best = self.successor_here(group);
         let Some(best) = best.filter(|best| !self.is_damaged(group, *best)) else { return };
         // What it has still to write and to apply counts, unlike that of a replica that steps down because it is gone.
         if let Some(replica) = self.running(group)
@@ -248,6 +245,14 @@ impl Node {
             tracing::debug!(%group, to = %best, %error, "a damaged replica leads on");
         }
         self.mark_dirty(group);
+    }
+
+    /// Who should lead a group instead, if it is led here.
+    fn successor_here(&self, group: GroupId) -> Option<ReplicaId> {
+        match self.hosted.get(&group)? {
+            Hosted::Running(replica) if replica.group.role() == Role::Leader => best_successor(self, replica),
+            Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => None,
+        }
     }
 
     /// Whether most of the voters are there without this one, by what their nodes said last. Of several that are damaged the one
@@ -273,12 +278,8 @@ impl Node {
 
     /// Has another replica take over at once where this one leads, which is gone after that.
     pub(crate) fn step_down(&mut self, group: GroupId, now: Now) {
-        let best = match self.hosted.get(&group) {
-            Some(Hosted::Running(replica)) if replica.group.role() == Role::Leader => best_successor(self, replica),
-            Some(_) | None => None,
-        };
+        let Some(best) = self.successor_here(group) else { return };
         let Some(replica) = self.running(group) else { return };
-        let Some(best) = best else { return };
         let id = replica.id();
         if replica.group.transfer_leader_at_once(best, now.instant).is_err() {
             return;
@@ -315,9 +316,7 @@ impl Node {
             JobKind::Send(to) => self.handle_not_read(owner, to, &failure, now),
             JobKind::Verify(id) => {
                 tracing::warn!(group = %owner.group, %reason, "a received checkpoint cannot be used");
-                let is_lack =
-                    matches!(failure.kind, FailureKind::NoSpace | FailureKind::NoDescriptors | FailureKind::NoMemory);
-                if self.is_draining || is_lack {
+                if self.is_draining || failure.kind.may_pass() {
                     self.put_off_received(owner, id);
                 } else {
                     self.refuse_received(owner, id);

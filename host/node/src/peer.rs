@@ -318,7 +318,7 @@ pub struct ReplicaReport {
     /// Whether its disk takes no more data.
     #[prost(bool, tag = "30")]
     pub is_full: bool,
-    /// Whether it is damaged and votes on because its group has no majority without it.
+    /// Whether it is damaged, and votes on until its group can spare it.
     #[prost(bool, tag = "31")]
     pub is_damaged: bool,
     /// Whether its log is short of room: it takes no writes of clients at all.

@@ -770,7 +770,7 @@ impl Node {
         self.discard(log, vec![incoming_directory(&self.config.data[log], owner, id)]);
     }
 
-    /// A piece could not be read or written: both ends start over when the leader asks again.
+    /// A checkpoint could not be made, or a piece not be written: it begins anew when the leader asks again.
     pub(crate) fn handle_copy_failed(&mut self, owner: Owner, kind: FailureKind) {
         let Some(replica) = self.running_as(owner) else { return };
         replica.sending.end_making();

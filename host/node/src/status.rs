@@ -226,9 +226,7 @@ impl Node {
         node: hedgerow_types::NodeId,
     ) -> Option<&ReplicaReport> {
         let (report, _) = self.reports.nodes.get(&node)?;
-        // Reports are in the order of the groups.
-        let place = report.replicas.binary_search_by_key(&group.to_u64(), |one| one.group).ok()?;
-        Some(&report.replicas[place]).filter(|one| one.replica == replica)
+        report.replica_of(group).filter(|one| one.replica == replica)
     }
 }
 

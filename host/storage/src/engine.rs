@@ -78,7 +78,7 @@ pub trait Engines: Send + Sync + fmt::Debug {
 
     /// Reads every row of the engine in `dir`, past all caches, and compares what the disk gives back with its checksums: damage
     /// is found wherever it is, and not only where somebody happens to read. Costs one read of all that is stored, at a pace that
-    /// leaves the disk to others (a gigabyte takes about 16 s); nothing is written, and nothing stays in a cache. `dir` must not be open, nor change meanwhile.
+    /// leaves the disk to others (a gigabyte takes about 4 s); nothing is written, and nothing stays in a cache. `dir` must not be open, nor change meanwhile.
     /// After [`Engines::hurry`] it ends with an error that is no damage.
     fn verify(&self, dir: &Path) -> Result<(), EngineError>;
 

@@ -3,6 +3,32 @@
 
 mod common;
 
+/// What an engine that stands before another one passes on as it is.
+macro_rules! pass_on {
+    () => {
+        fn flush(&self) -> Result<(), EngineError> {
+            self.engine.flush()
+        }
+
+        fn checkpoint(&self, into: &Path) -> Result<(), EngineError> {
+            self.engine.checkpoint(into)
+        }
+
+        fn set_expire_floor(&self, seconds: u32) {
+            self.engine.set_expire_floor(seconds);
+        }
+
+        fn compact(&self) -> Result<(), EngineError> {
+            self.engine.compact()
+        }
+
+        fn stats(&self) -> EngineStats {
+            self.engine.stats()
+        }
+    };
+}
+pub(crate) use pass_on;
+
 #[path = "partition/bounded.rs"]
 mod bounded;
 #[path = "partition/held.rs"]

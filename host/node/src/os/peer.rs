@@ -147,8 +147,7 @@ async fn keep_connected(host: Rc<Host>, peer: NodeId, link: Rc<Link>) {
 }
 
 /// Tries every address that the node may be at, first the one that it has `moved` to, and none where another node was met until all
-/// others have been tried. Names are looked up each time: what
-/// they stand for may have changed. Returns where it was reached, too.
+/// others have been tried. Names are looked up each time: what they stand for may have changed. Returns where it was reached, too.
 async fn dial(
     host: &Host,
     peer: NodeId,

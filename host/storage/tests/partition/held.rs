@@ -63,25 +63,7 @@ impl Engine for Poor {
         self.engine.write(batch)
     }
 
-    fn flush(&self) -> Result<(), EngineError> {
-        self.engine.flush()
-    }
-
-    fn checkpoint(&self, into: &Path) -> Result<(), EngineError> {
-        self.engine.checkpoint(into)
-    }
-
-    fn set_expire_floor(&self, seconds: u32) {
-        self.engine.set_expire_floor(seconds);
-    }
-
-    fn compact(&self) -> Result<(), EngineError> {
-        self.engine.compact()
-    }
-
-    fn stats(&self) -> EngineStats {
-        self.engine.stats()
-    }
+    crate::pass_on!();
 }
 
 fn rows(engine: &dyn Engine) -> Vec<(Vec<u8>, Vec<u8>)> {

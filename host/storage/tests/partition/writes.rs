@@ -314,25 +314,7 @@ impl Engine for Witness {
         self.engine.scan(range, way, visit)
     }
 
-    fn flush(&self) -> Result<(), EngineError> {
-        self.engine.flush()
-    }
-
-    fn checkpoint(&self, into: &Path) -> Result<(), EngineError> {
-        self.engine.checkpoint(into)
-    }
-
-    fn set_expire_floor(&self, seconds: u32) {
-        self.engine.set_expire_floor(seconds);
-    }
-
-    fn compact(&self) -> Result<(), EngineError> {
-        self.engine.compact()
-    }
-
-    fn stats(&self) -> EngineStats {
-        self.engine.stats()
-    }
+    crate::pass_on!();
 }
 
 #[test]
