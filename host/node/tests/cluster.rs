@@ -9,13 +9,14 @@ use hedgerow_node::os::{Running, State, start};
 use hedgerow_node::peer::{Frame, Greeting, take};
 use hedgerow_placement::Life;
 use hedgerow_storage::{Engines, RocksEngines, RocksSettings};
+use hedgerow_testkit::free_port;
 use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
 use hedgerow_types::{Incarnation, NodeId};
 use hedgerow_wire::message::{CreateOptions, CreateTable, Put, QueryConfig};
 use hedgerow_wire::{Body, ErrorName, Extension, Header, Reply, Text, call};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -47,9 +48,7 @@ impl Connection {
 }
 
 fn peers(count: u16) -> BTreeMap<NodeId, String> {
-    let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let address = |listener: &TcpListener| listener.local_addr().unwrap().to_string();
-    (1..).map(NodeId).zip(listeners.iter().map(address)).collect()
+    (1..=count).map(|node| (NodeId(node), format!("127.0.0.1:{}", free_port().unwrap()))).collect()
 }
 
 fn start_all(peers: &BTreeMap<NodeId, String>, root: &Path) -> Vec<Running> {
@@ -92,6 +91,19 @@ fn stop_all(nodes: Vec<Running>) {
     nodes.into_iter().for_each(|node| node.join().unwrap());
 }
 
+/// As clients do: it is asked again while too few nodes are known to be alive.
+fn create_table(any: &mut Connection, partition_count: i32, replica_count: i32) -> i32 {
+    let options = CreateOptions { partition_count, replica_count, is_stateful: true, ..CreateOptions::default() };
+    let create = Body::CreateTable(CreateTable { app_name: Text::from("t"), options });
+    loop {
+        match any.call(0, 0, &create) {
+            Reply::CreateTable(created) => return created.appid,
+            Reply::Failed(failure) if failure.name == ErrorName::InvalidState => std::thread::yield_now(),
+            reply => panic!("{reply:?}"),
+        }
+    }
+}
+
 fn primaries(connection: &mut Connection, table: &str) -> (i32, Vec<SocketAddr>) {
     let query = QueryConfig { app_name: Text::from(table), partition_indices: Vec::new() };
     let Reply::QueryConfig(reply) = connection.call(0, 0, &Body::QueryConfig(query)) else { panic!("not a map") };
@@ -119,11 +131,9 @@ fn three_nodes_keep_what_is_written_through_a_restart_of_all() {
     wait_until_serving(&nodes);
 
     let mut any = Connection::open(&peers[&NodeId(2)]);
-    let options = CreateOptions { partition_count: 4, replica_count: 3, is_stateful: true, ..CreateOptions::default() };
-    let create = CreateTable { app_name: Text::from("t"), options };
-    let Reply::CreateTable(created) = any.call(0, 0, &Body::CreateTable(create)) else { panic!("not created") };
+    let created = create_table(&mut any, 4, 3);
     let (table, leaders) = primaries(&mut any, "t");
-    assert_eq!((created.appid, leaders.len()), (table, 4));
+    assert_eq!((created, leaders.len()), (table, 4));
 
     for number in 0..200 {
         let (hash_key, value) = (format!("key{number}"), format!("value{number}"));
@@ -212,22 +222,20 @@ fn n4a_who_reads_nothing_fills_no_memory() {
     let nodes = start_all(&peers, root.path());
     wait_until_serving(&nodes);
     let mut other = Connection::open(&peers[&NodeId(1)]);
-    let options = CreateOptions { partition_count: 2, replica_count: 1, is_stateful: true, ..CreateOptions::default() };
-    let create = CreateTable { app_name: Text::from("t"), options };
-    let Reply::CreateTable(created) = other.call(0, 0, &Body::CreateTable(create)) else { panic!("not created") };
+    let table = create_table(&mut other, 2, 1);
     let (partition, key) = (partition_of_hash(partition_hash(b"k", b""), 2) as i32, full_key(b"k", b"s"));
     let write = Put { key: key.clone(), value: "v".repeat(1_000_000).into(), expire_ts_seconds: 0 };
-    let reply = other.call(created.appid, partition, &Body::Put(write));
+    let reply = other.call(table, partition, &Body::Put(write));
     assert!(matches!(&reply, Reply::Update(update) if update.error == 0), "{reply:?}");
 
     let mut greedy = Connection::open(&peers[&NodeId(1)]);
-    let header = Header { app_id: created.appid, partition_index: partition, timeout_ms: 60_000, ..Header::default() };
+    let header = Header { app_id: table, partition_index: partition, timeout_ms: 60_000, ..Header::default() };
     let mut requests = BytesMut::new();
     (0..200).for_each(|number| call::encode_request(&mut requests, &header, number, &Body::Get(key.clone())));
     greedy.0.write_all(&requests).unwrap();
     // Whoever asks later is served meanwhile, after what was asked before; the first of them may have come in at the same time.
     for _ in 0..2 {
-        let reply = other.call(created.appid, partition, &Body::SortKeyCount(Bytes::from_static(b"k")));
+        let reply = other.call(table, partition, &Body::SortKeyCount(Bytes::from_static(b"k")));
         assert!(matches!(&reply, Reply::Count(count) if count.error == 0), "{reply:?}");
     }
     let replies: Vec<Reply> = (0..200).map(|_| greedy.reply()).collect();
@@ -300,6 +308,10 @@ fn damage_tables(directory: &Path, prefix: &str) -> usize {
                 let handle = std::fs::File::options().read(true).write(true).open(&file).unwrap();
                 let mut byte = [0];
                 let at = handle.metadata().unwrap().len() / 2;
+                if at == 0 {
+                    // It is being written.
+                    continue;
+                }
                 std::os::unix::fs::FileExt::read_exact_at(&handle, &mut byte, at).unwrap();
                 std::os::unix::fs::FileExt::write_all_at(&handle, &[byte[0] ^ 0x40], at).unwrap();
                 count += 1;
@@ -316,9 +328,7 @@ fn m3_a_damaged_table_file_at_the_leader_costs_the_replica_and_not_its_rows() {
     let nodes = start_all(&peers, root.path());
     wait_until_serving(&nodes);
     let mut any = Connection::open(&peers[&NodeId(1)]);
-    let options = CreateOptions { partition_count: 2, replica_count: 3, is_stateful: true, ..CreateOptions::default() };
-    let create = CreateTable { app_name: Text::from("t"), options };
-    assert!(matches!(any.call(0, 0, &Body::CreateTable(create)), Reply::CreateTable(_)));
+    create_table(&mut any, 2, 3);
     let (table, leaders) = primaries(&mut any, "t");
     let before = leaders[0].to_string();
     let keys: Vec<Bytes> = (0..)
@@ -387,11 +397,7 @@ fn m4_nodes_that_exchange_their_addresses_are_found_again() {
     wait_until_serving(&nodes);
     nodes.push(second);
     let mut second = Connection::open(&before[&NodeId(2)]);
-    let options = CreateOptions { partition_count: 2, replica_count: 3, is_stateful: true, ..CreateOptions::default() };
-    let create = Body::CreateTable(CreateTable { app_name: Text::from("t"), options });
-    while !matches!(second.call(0, 0, &create), Reply::CreateTable(reply) if reply.err == ErrorName::Ok) {
-        std::thread::yield_now();
-    }
+    create_table(&mut second, 2, 3);
     // It names them to clients by where they are now.
     for number in 0..20 {
         let key = full_key(format!("key{number}").as_bytes(), b"s");

@@ -13,13 +13,14 @@ use hedgerow_env::os::{OsDisk, random_u64};
 use hedgerow_node::Config;
 use hedgerow_node::os::{Running, State, start};
 use hedgerow_storage::{Engines, RocksEngines, RocksSettings};
+use hedgerow_testkit::free_port;
 use hedgerow_types::NodeId;
 use hedgerow_types::key::full_key;
 use hedgerow_wire::message::{AdminCommand, ClusterInfo, CreateOptions, CreateTable, Put, QueryConfig};
 use hedgerow_wire::{Body, ErrorName, Extension, Header, Reply, Text, call};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -105,10 +106,8 @@ struct Nodes {
 impl Nodes {
     fn start(count: u16, may_fault: bool) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let addresses = listeners.iter().map(|listener| listener.local_addr().unwrap().to_string());
-        let peers: BTreeMap<NodeId, String> = (1..).map(NodeId).zip(addresses).collect();
-        drop(listeners);
+        let address = |node| (NodeId(node), format!("127.0.0.1:{}", free_port().unwrap()));
+        let peers: BTreeMap<NodeId, String> = (1..=count).map(address).collect();
         let engines: Arc<dyn Engines> = Arc::new(RocksEngines::new(&RocksSettings::default()).unwrap());
         let start_one = |node: &NodeId| {
             let data = vec![root.path().join(node.0.to_string())];
@@ -280,8 +279,15 @@ fn a_link_between_nodes_delays_what_needs_a_majority() {
     let nodes = Nodes::start(3, true);
     let mut any = nodes.connect(1);
     let options = CreateOptions { partition_count: 2, replica_count: 3, is_stateful: true, ..CreateOptions::default() };
-    let create = CreateTable { app_name: Text::from("t"), options };
-    let Reply::CreateTable(created) = any.call(0, &Body::CreateTable(create)) else { panic!("not created") };
+    let create = Body::CreateTable(CreateTable { app_name: Text::from("t"), options });
+    let created = loop {
+        match any.call(0, &create) {
+            Reply::CreateTable(created) => break created,
+            // Too few nodes are known to be alive.
+            Reply::Failed(failure) if failure.name == ErrorName::InvalidState => std::thread::yield_now(),
+            reply => panic!("{reply:?}"),
+        }
+    };
     let query = Body::QueryConfig(QueryConfig { app_name: Text::from("t"), partition_indices: vec![0] });
     let Reply::QueryConfig(map) = any.call(0, &query) else { panic!("not a map") };
     let leader: SocketAddr = map.partitions[0].primary.socket().unwrap().into();

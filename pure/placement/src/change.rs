@@ -45,7 +45,7 @@ impl Catalogue {
         if self.tables.len() >= TABLE_COUNT_MAX {
             return Err(CatalogueError::TooManyTables(self.tables.len()));
         }
-        check_replica_count(spec.replica_count, self.placeable(&presence.alive).count())?;
+        check_replica_count(spec.replica_count, self.placeable(&presence.alive).count(), self.nodes.len())?;
         check_read_replica_count(&spec.options, spec.replica_count, self.nodes.len())?;
 
         let id = TableId(self.next_table);
@@ -268,11 +268,13 @@ fn check_name(name: &str) -> Result<(), CatalogueError> {
     if has_length && name.bytes().all(is_allowed) { Ok(()) } else { Err(CatalogueError::TableName(name.to_owned())) }
 }
 
-fn check_replica_count(count: u32, alive: usize) -> Result<(), CatalogueError> {
+fn check_replica_count(count: u32, alive: usize, nodes: usize) -> Result<(), CatalogueError> {
     let rule = if !(1..=REPLICA_COUNT_MAX).contains(&count) {
         format!("there can be 1 to {REPLICA_COUNT_MAX}")
+    } else if count as usize > nodes {
+        format!("each needs a node of its own, and the cluster has {nodes}")
     } else if count as usize > alive {
-        format!("each needs a node of its own, and {alive} are alive")
+        return Err(CatalogueError::TooFewAlive { count, alive, nodes });
     } else {
         return Ok(());
     };

@@ -55,6 +55,16 @@ pub enum CatalogueError {
         /// What is possible.
         rule: String,
     },
+    /// The cluster has enough nodes, but too few of them are alive or known yet: those may come back.
+    #[error("{count} replicas per partition need as many nodes that are alive, and {alive} of {nodes} are")]
+    TooFewAlive {
+        /// Replicas that were asked for.
+        count: u32,
+        /// Nodes that can be given replicas now.
+        alive: usize,
+        /// Nodes of the cluster.
+        nodes: usize,
+    },
     /// A node would host more replicas than the files that it may open allow.
     #[error(
         "{partition_count} partitions of {replica_count} replicas do not fit: node {} may host {room} replicas. Use fewer \
@@ -146,6 +156,7 @@ impl From<CatalogueError> for Refusal {
         match error {
             CatalogueError::NoTable(_) | CatalogueError::NotKept(_) => Self::NoTable,
             CatalogueError::TableExists(_) => Self::TableExists,
+            CatalogueError::TooFewAlive { .. } => Self::NotReady(error.to_string()),
             CatalogueError::TableName(_)
             | CatalogueError::TableDiffers { .. }
             | CatalogueError::NameTaken { .. }
