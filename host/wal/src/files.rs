@@ -1,6 +1,6 @@
 //! The files of a log: their names, how a segment is made ready before it counts, and where it goes afterwards.
 
-use crate::format::{Mark, SegmentHead};
+use crate::format::{Mark, SEGMENT_UNIT, SegmentHead};
 use crate::log::OpenError;
 use hedgerow_env::{Disk, File, OpenMode, is_shortage, is_unreadable, parent_of, read_file};
 use std::io;
@@ -12,6 +12,8 @@ static ZEROS: Zeros = Zeros([0; 256 << 10]);
 /// A file being filled with zeros is synced whenever this much is new, so that no sync takes long.
 const FILL_SYNC_SIZE: u64 = 8 << 20;
 const PREPARED: &str = "next.tmp";
+/// This share of a segment is used as one where the disk has no room for more.
+const PART_SHARE: u64 = 4;
 /// What a prepared segment that was not used is called after a restart.
 const KEPT: &str = "next.spare";
 /// After preparing has failed so many calls do nothing: asking a full disk for space is not free.
@@ -95,6 +97,8 @@ pub(crate) struct Files {
 pub(crate) struct Made {
     file: Box<dyn File>,
     path: PathBuf,
+    /// Bytes.
+    pub(crate) size: u64,
 }
 
 #[derive(Debug)]
@@ -161,13 +165,26 @@ impl Files {
         self.is_refused
     }
 
-    /// Makes a file for a segment of `size` bytes, all of them allocated. If that fails nothing is lost, and it can be tried
-    /// again.
-    pub(crate) fn make(&mut self, size: u64) -> io::Result<Made> {
-        let made = self.try_make(size);
+    /// Makes a file for a segment with room for a batch, all of it allocated: of `needed` bytes at least, and of the usual size, unless
+    /// the disk has no room for that, but for a part. If it fails nothing is lost, and it can be tried again.
+    pub(crate) fn make(&mut self, needed: u64) -> io::Result<Made> {
+        let made = self.try_make(needed.max(self.options.segment_size));
         self.prepare_pause = if made.is_err() { PREPARE_PAUSE } else { 0 };
         self.is_refused = made.as_ref().is_err_and(is_shortage);
+        if made.is_err()
+            && let Some(part) = self.take_part(needed)?
+        {
+            return Ok(part);
+        }
         made
+    }
+
+    /// What could be filled of a segment on a disk that is full now, cut to a small one: votes need little.
+    fn take_part(&mut self, needed: u64) -> io::Result<Option<Made>> {
+        let size = needed.max((self.options.segment_size / PART_SHARE).next_multiple_of(SEGMENT_UNIT as u64));
+        let Some(prepared) = self.prepared.take_if(|prepared| prepared.filled >= size) else { return Ok(None) };
+        prepared.file.set_len(size)?;
+        Ok(Some(Made { file: prepared.file, path: self.dir.join(PREPARED), size }))
     }
 
     fn try_make(&mut self, size: u64) -> io::Result<Made> {
@@ -177,11 +194,11 @@ impl Files {
         if let Some(path) = self.spares.last().cloned() {
             let file = self.open(&path, OpenMode::Write)?;
             self.spares.pop();
-            return Ok(Made { file, path });
+            return Ok(Made { file, path, size });
         }
         self.fill_prepared(size)?;
         match self.prepared.take() {
-            Some(prepared) => Ok(Made { file: prepared.file, path: self.dir.join(PREPARED) }),
+            Some(prepared) => Ok(Made { file: prepared.file, path: self.dir.join(PREPARED), size }),
             None => self.fresh(size),
         }
     }
@@ -266,7 +283,7 @@ impl Files {
             drop(self.disk.remove_file(&path));
             return Err(error);
         }
-        Ok(Made { file: prepared.file, path })
+        Ok(Made { file: prepared.file, path, size })
     }
 }
 

@@ -242,9 +242,9 @@ impl Log {
         let end = SegmentHead::new_data_start(others.len()) as u64;
         let needed = (end + size as u64 + LINK_SPACE).next_multiple_of(SEGMENT_UNIT as u64);
         let id = self.next_segment;
-        let size = needed.max(self.options.segment_size);
-        let made = self.files.make(size);
+        let made = self.files.make(needed);
         let made = self.or_stall(made)?;
+        let size = made.size;
         self.is_rolling = true;
         let head = SegmentHead { version: VERSION, id, size, first_batch: self.next_batch, others };
         let published = self.files.publish(made, &head);

@@ -1,6 +1,7 @@
 //! One story each.
 
 use crate::layout::{DIR, Layout, Logs, append, at, entries, entry, find, group, hard_state, options, read_back};
+use hedgerow_env::Disk;
 use hedgerow_env::sim::SimDisk;
 use hedgerow_types::ReplicaId;
 use hedgerow_types::log::{Entry, EntryKind};
@@ -173,6 +174,27 @@ pub(crate) fn n1_a_log_opened_on_a_full_disk_writes_into_its_reserve(layout: &dy
     disk.crash(&mut Random::new(1));
     let (logs, recovered) = layout.open(&disk, options()).unwrap();
     assert_eq!(read_back(&*logs, find(&recovered, 1)), [entries(1, 5, 1), entries(6, 5, 2)].concat());
+}
+
+/// A disk without room for a segment may have some for a part of one, and votes need little.
+pub(crate) fn n1_a_log_opened_on_a_nearly_full_disk_takes_the_room_there_is(layout: &dyn Layout) {
+    let options = Options { segment_size: 2 << 20, ..options() };
+    let disk = SimDisk::new();
+    let (mut logs, _) = layout.open(&disk, options).unwrap();
+    logs.commit(&[append(1, entries(1, 5, 1))]);
+    disk.crash(&mut Random::new(1));
+    disk.set_capacity(Some(1 << 40));
+    let free = disk.free_space(Path::new("/")).unwrap().free;
+    disk.set_capacity(Some((1 << 40) - free + (1 << 20)));
+    let (mut logs, _) = layout.open(&disk, options).unwrap();
+    let (next, mut rest) = fill(&mut *logs);
+    assert!(next > 50, "what room there is can be used");
+    disk.set_capacity(None);
+    logs.write_rest(&mut rest).unwrap();
+    logs.sync().unwrap();
+    disk.crash(&mut Random::new(1));
+    let (logs, recovered) = layout.open(&disk, options).unwrap();
+    assert_eq!(read_back(&*logs, find(&recovered, 1)), entries(1, next + 4, 1));
 }
 
 /// Nothing orders the rounds on the medium, so that a power failure leaves holes between them.

@@ -29,6 +29,7 @@ macro_rules! suite {
                 cases::a_failed_sync_poisons_the_log_and_its_bytes_are_not_trusted_afterwards,
                 cases::n1_a_full_disk_stalls_the_log_and_does_not_fail_it,
                 cases::n1_a_log_opened_on_a_full_disk_writes_into_its_reserve,
+                cases::n1_a_log_opened_on_a_nearly_full_disk_takes_the_room_there_is,
                 cases::d8_holes_between_rounds_that_were_never_synced_are_a_torn_tail,
                 cases::a_read_only_disk_is_a_clear_error,
                 cases::an_idle_group_does_not_hold_segments,
