@@ -12,6 +12,7 @@
 
 use crate::failure::is_device_failure;
 use crate::peer::Founder;
+use crate::reserve;
 use hedgerow_env::{DirLock, Disk, read_file, write_file_durably};
 use hedgerow_types::{Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
@@ -293,6 +294,7 @@ pub(crate) fn open(
         logs: found.iter().flat_map(|one| one.logs.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect(),
         crc32c: None,
     };
+    reserve::use_where_full(disk, &present);
     // Where the count is smaller it is raised first: however often a start is interrupted, directories differ by one.
     let mut by_count = present.clone();
     by_count.sort_by_key(|directory| found_in.get(directory).copied().unwrap_or(0));

@@ -176,6 +176,8 @@ pub enum Job {
         directory: PathBuf,
         /// Storage that should be there.
         storage: Vec<(Owner, PathBuf)>,
+        /// Bytes of room to be kept for a start; 0 = as it is.
+        reserve: usize,
     },
     /// Reads what keeps writes from being applied twice, so that the node does not have to when the first one comes.
     LoadSessions {
@@ -495,7 +497,12 @@ impl Job {
                 JobResult::Read { ticket, reply }
             }
             Self::Debt { engine, .. } => JobResult::Debt(engine.debt()),
-            Self::Space { log, directory, storage } => {
+            Self::Space { log, directory, storage, reserve } => {
+                if reserve > 0
+                    && let Err(error) = crate::reserve::keep(disk, &directory, reserve)
+                {
+                    tracing::warn!(directory = %directory.display(), %error, "no room can be kept for a start");
+                }
                 let space = disk.free_space(&directory).ok();
                 let missed = storage.into_iter().filter(|(_, storage)| context.engines.is_gone(storage));
                 JobResult::Space { log, space, missed: missed.map(|(owner, _)| owner).collect() }

@@ -79,6 +79,7 @@ mod recover;
 mod removals;
 mod replica;
 mod report;
+mod reserve;
 mod retain;
 mod room;
 mod scan;

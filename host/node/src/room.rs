@@ -20,6 +20,7 @@ use crate::job::Job;
 use crate::node::Node;
 use crate::peer::Report;
 use crate::replica::{Hosted, Replica};
+use crate::reserve;
 use hedgerow_env::{Now, Space};
 use hedgerow_replication::{Message, Role};
 use hedgerow_storage::PARTS;
@@ -174,13 +175,17 @@ impl Node {
             let is_due = one.looked.is_none_or(|looked| now.instant.since(looked) >= LOOK_INTERVAL);
             if is_due && !one.is_looking {
                 (one.looked, one.is_looking) = (Some(now.instant), true);
+                let has_room = one.space.is_some() && !one.is_full && !one.is_stalled;
                 let looks_for_storage =
                     one.looked_for_storage.is_none_or(|looked| now.instant.since(looked) >= STORAGE_INTERVAL);
                 if looks_for_storage {
                     one.looked_for_storage = Some(now.instant);
                 }
                 let storage = if looks_for_storage { self.storage_in(log) } else { Vec::new() };
-                self.job(Job::Space { log, directory: self.config.data[log].clone(), storage });
+                let directory = self.config.data[log].clone();
+                let keeps_reserve = looks_for_storage && has_room;
+                let reserve = if keeps_reserve { reserve::size(self.config.wal.segment_size) } else { 0 };
+                self.job(Job::Space { log, directory, storage, reserve });
             }
         }
     }

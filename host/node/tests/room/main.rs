@@ -5,11 +5,13 @@
 #[path = "../reads/world.rs"]
 mod world;
 
+use hedgerow_env::Disk;
 use hedgerow_node::{Config, Job};
 use hedgerow_storage::Debt;
 use hedgerow_types::{GroupId, NodeId, Refusal};
 use hedgerow_wire::{Body, Extension, Reply};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::time::Duration;
 use world::{Ask, Key, MS, World};
 
@@ -156,6 +158,30 @@ fn n1_full_disks_refuse_data_and_take_it_again_when_there_is_space() {
     assert_eq!(cluster.disk_states(), ["ok"; 3]);
     cluster.write(64 << 10).unwrap();
     cluster.read_all(2);
+}
+
+/// Others have filled the disks to the last byte, and every node has to start on them.
+#[test]
+fn n1_nodes_start_on_disks_without_a_byte_of_room() {
+    let mut cluster = Cluster::new(configure);
+    (0..20).for_each(|_| cluster.write(1_000).unwrap());
+    cluster.world.run(Duration::from_secs(20));
+    for node in NODES {
+        let disk = cluster.world.machines[&node].disk.clone();
+        disk.set_capacity(Some(1 << 40));
+        let used = (1 << 40) - disk.free_space(Path::new("/")).unwrap().free;
+        disk.set_capacity(Some(used));
+    }
+    NODES.iter().for_each(|node| cluster.world.restart(*node));
+    cluster.world.run(Duration::from_secs(10));
+    cluster.read_all(0);
+    assert_eq!(cluster.disk_states(), ["full"; 3]);
+    assert!(cluster.write(1_000).is_err());
+    cluster.remove(0);
+    cluster.set_capacity(None, &NODES);
+    cluster.world.run(Duration::from_secs(3));
+    cluster.write(1_000).unwrap();
+    cluster.read_all(1);
 }
 
 #[test]
