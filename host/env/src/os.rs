@@ -178,6 +178,11 @@ pub fn raise_file_limit() -> io::Result<u64> {
     system::raise_file_limit()
 }
 
+/// From now on a write beyond the limit on the size of files (`ulimit -f`) is an error of that write and does not end the process.
+pub fn survive_file_size_limit() {
+    system::survive_file_size_limit();
+}
+
 /// While it lives, the thread that made it runs before others where it may: for a load generator that shares the machine
 /// with what it measures.
 #[derive(Debug)]
@@ -294,6 +299,11 @@ mod system {
             return Err(io::Error::last_os_error());
         }
         Ok(limit.rlim_cur)
+    }
+
+    pub(super) fn survive_file_size_limit() {
+        // SAFETY: nothing else handles this signal, and to ignore it runs no code.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     }
 
     pub(super) fn begin_write_out(file: &std::fs::File) -> io::Result<()> {

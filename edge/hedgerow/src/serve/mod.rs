@@ -7,7 +7,7 @@ use crate::exit::Exit;
 use anyhow::{Context, ensure};
 use clap::Args;
 use config::ServeConfig;
-use hedgerow_env::os::{OsDisk, raise_file_limit, random_u64};
+use hedgerow_env::os::{OsDisk, raise_file_limit, random_u64, survive_file_size_limit};
 use hedgerow_faults::{Cluster, Plan};
 use hedgerow_node::Config;
 use hedgerow_node::os::{Running, State};
@@ -150,6 +150,7 @@ fn engines(settings: RocksSettings, config: &Config) -> anyhow::Result<Arc<dyn E
 
 fn start(config: Config, engines: &Arc<dyn Engines>) -> anyhow::Result<Running> {
     let node = config.node;
+    survive_file_size_limit();
     if config.replicas_max() < REPLICAS_FEW {
         tracing::warn!(
             files = config.files_max,
