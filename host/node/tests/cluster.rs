@@ -9,16 +9,18 @@ use hedgerow_node::os::{Running, State, start};
 use hedgerow_node::peer::{Frame, Greeting, take};
 use hedgerow_placement::Life;
 use hedgerow_storage::{Engines, RocksEngines, RocksSettings};
-use hedgerow_testkit::free_port;
 use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
 use hedgerow_types::{Incarnation, NodeId};
 use hedgerow_wire::message::{CreateOptions, CreateTable, Put, QueryConfig};
 use hedgerow_wire::{Body, ErrorName, Extension, Header, Reply, Text, call};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Connections begin at 127.0.0.1, so that none of them takes a port of this address while nobody listens there.
+const ANY_PORT: &str = "127.0.0.2:0";
 
 struct Connection(TcpStream, i32);
 
@@ -48,7 +50,9 @@ impl Connection {
 }
 
 fn peers(count: u16) -> BTreeMap<NodeId, String> {
-    (1..=count).map(|node| (NodeId(node), format!("127.0.0.1:{}", free_port().unwrap()))).collect()
+    let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind(ANY_PORT).unwrap()).collect();
+    let address = |listener: &TcpListener| listener.local_addr().unwrap().to_string();
+    (1..).map(NodeId).zip(listeners.iter().map(address)).collect()
 }
 
 fn start_all(peers: &BTreeMap<NodeId, String>, root: &Path) -> Vec<Running> {

@@ -13,20 +13,22 @@ use hedgerow_env::os::{OsDisk, random_u64};
 use hedgerow_node::Config;
 use hedgerow_node::os::{Running, State, start};
 use hedgerow_storage::{Engines, RocksEngines, RocksSettings};
-use hedgerow_testkit::free_port;
 use hedgerow_types::NodeId;
 use hedgerow_types::key::full_key;
 use hedgerow_wire::message::{AdminCommand, ClusterInfo, CreateOptions, CreateTable, Put, QueryConfig};
 use hedgerow_wire::{Body, ErrorName, Extension, Header, Reply, Text, call};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const MS: Duration = Duration::from_millis(1);
 /// Number of a node, and of nodes before it, that no other test here has: its thread is found by its name.
 const SHARED: u16 = 4;
+
+/// Connections begin at 127.0.0.1, so that none of them takes a port of this address while nobody listens there.
+const ANY_PORT: &str = "127.0.0.2:0";
 
 struct Connection(TcpStream, i32);
 
@@ -106,8 +108,10 @@ struct Nodes {
 impl Nodes {
     fn start(count: u16, may_fault: bool) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let address = |node| (NodeId(node), format!("127.0.0.1:{}", free_port().unwrap()));
-        let peers: BTreeMap<NodeId, String> = (1..=count).map(address).collect();
+        let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind(ANY_PORT).unwrap()).collect();
+        let addresses = listeners.iter().map(|listener| listener.local_addr().unwrap().to_string());
+        let peers: BTreeMap<NodeId, String> = (1..).map(NodeId).zip(addresses).collect();
+        drop(listeners);
         let engines: Arc<dyn Engines> = Arc::new(RocksEngines::new(&RocksSettings::default()).unwrap());
         let start_one = |node: &NodeId| {
             let data = vec![root.path().join(node.0.to_string())];

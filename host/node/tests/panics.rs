@@ -7,8 +7,8 @@ use hedgerow_env::os::{OsDisk, random_u64};
 use hedgerow_node::Config;
 use hedgerow_node::os::{Running, State, start};
 use hedgerow_storage::{Engine, EngineError, Engines};
-use hedgerow_testkit::free_port;
 use hedgerow_types::NodeId;
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,8 +30,11 @@ impl Engines for Broken {
     }
 }
 
+/// Connections begin at 127.0.0.1, so that none of them takes a port of this address while nobody listens there.
+const ANY_PORT: &str = "127.0.0.2:0";
+
 fn start_one(root: &Path) -> Running {
-    let address = format!("127.0.0.1:{}", free_port().unwrap());
+    let address = TcpListener::bind(ANY_PORT).unwrap().local_addr().unwrap().to_string();
     let config = Config::new(NodeId(1), [(NodeId(1), address)].into(), vec![root.to_path_buf()], random_u64());
     start(config, Arc::new(OsDisk), Arc::new(Broken)).unwrap()
 }
