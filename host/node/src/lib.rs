@@ -61,6 +61,7 @@ pub mod job;
 mod lives;
 mod load;
 mod loads;
+mod log_id;
 mod metadata;
 #[cfg(feature = "mutations")]
 pub mod mutation;

@@ -4,14 +4,17 @@
 //! seen since it started, or than what the catalogue says, or that is a second one beside a process that is there, is told
 //! so and closed: what it says counts nowhere. Whoever is refused by enough nodes stops.
 //!
-//! The greeting also tells how far the logs were when the process started, and pulses how far they are since. A process
-//! whose logs begin before what another one has told has forgotten something, however often its data was started.
+//! The greeting also tells how far each log was when the process started, and pulses how far it is since. A process with a
+//! log that begins before what another one has told of it has forgotten something, however often its data was started and whatever
+//! its incarnation; one that remembers is enough.
 //!
 //! Only hosts that have connections use this: where there are none, as in the simulation, no life is ever told.
 
+use crate::log_id;
 use crate::node::Node;
-use crate::peer::{Greeting, Refused};
+use crate::peer::{Greeting, LogAt, Refused};
 use hedgerow_placement::{Catalogue, Life, RETIRED_MAX, Verdict, judge};
+use hedgerow_types::random::Random;
 use hedgerow_types::{Incarnation, Instant, NodeId};
 use hedgerow_wal::Log;
 use std::collections::BTreeMap;
@@ -24,6 +27,9 @@ const SILENT_AFTER: Duration = Duration::from_secs(2);
 const REFUSAL_FRESH: Duration = Duration::from_secs(3);
 /// For so long a node tries to get in while another process seems to be there.
 const PATIENCE: Duration = Duration::from_secs(6);
+
+/// Logs that are remembered of a node, those that it has now not counted: more were replaced one by one.
+const LOGS_MAX: usize = 1_024;
 
 /// Why a process is not listened to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +56,8 @@ pub(crate) enum RefusedFor {
 pub(crate) struct Lives {
     /// This process, once it is to be told to others.
     own: Option<Life>,
-    /// How far each log of this node is: the number of the batch after the last durable one.
-    logs: Vec<u64>,
-    /// How far they were when this process started, together.
-    begun: u64,
+    /// The logs of this node, by data directory.
+    logs: Vec<OwnLog>,
     /// The newest process of each other node.
     others: BTreeMap<NodeId, Seen>,
     /// The nodes that refuse this process.
@@ -62,11 +66,24 @@ pub(crate) struct Lives {
     told: BTreeMap<NodeId, Life>,
 }
 
+/// A log of this node.
+#[derive(Clone, Copy, Debug)]
+struct OwnLog {
+    /// Which one, once it is to be told to others.
+    id: Option<u64>,
+    /// Whether it held something when this process started, and all of what it did.
+    holds: bool,
+    /// How far it was then: the number of the batch after the last durable one.
+    begun: u64,
+    /// How far it is now.
+    synced: u64,
+}
+
 #[derive(Debug)]
 struct Seen {
     life: Life,
-    /// How far the logs of this incarnation were when that was told last.
-    logged: u64,
+    /// How far its logs were when that was told last, also of those that are left out now.
+    logs: BTreeMap<u64, u64>,
     connections: usize,
     /// By this node's ticks, so that a pause of its own is no silence of others.
     heard: Instant,
@@ -98,25 +115,25 @@ impl Lives {
         &mut self,
         node: NodeId,
         said: Life,
-        logged: u64,
+        logs: &[LogAt],
         catalogue: Option<&Catalogue>,
         now: Instant,
     ) -> Result<(), Refused> {
         self.judge(node, said, catalogue, now)?;
-        let fresh = || Seen { life: said, logged, connections: 0, heard: now, retired: Vec::new() };
+        let fresh = || Seen { life: said, logs: BTreeMap::new(), connections: 0, heard: now, retired: Vec::new() };
         let seen = self.others.entry(node).or_insert_with(fresh);
         if seen.life != said {
-            if seen.life.incarnation == said.incarnation {
-                if logged < seen.logged {
-                    return Err(refused(RefusedFor::Forgot, seen.logged));
-                }
-            } else {
+            if let Some(known) = seen.forgotten(logs) {
+                return Err(refused(RefusedFor::Forgot, known));
+            }
+            if seen.life.incarnation != said.incarnation {
                 seen.retired.push(seen.life.incarnation);
                 let surplus = seen.retired.len().saturating_sub(RETIRED_MAX);
                 seen.retired.drain(..surplus);
             }
-            (seen.life, seen.logged, seen.connections) = (said, logged, 0);
+            (seen.life, seen.connections) = (said, 0);
         }
+        seen.note(logs);
         seen.connections += 1;
         seen.heard = now;
         Ok(())
@@ -134,10 +151,8 @@ impl Lives {
     }
 
     /// What `node`, which is listened to, says of its logs.
-    pub(crate) fn note_logged(&mut self, node: NodeId, logged: u64) {
-        if let Some(seen) = self.others.get_mut(&node) {
-            seen.logged = seen.logged.max(logged);
-        }
+    pub(crate) fn note_logs(&mut self, node: NodeId, logs: &[LogAt]) {
+        self.others.get_mut(&node).into_iter().for_each(|seen| seen.note(logs));
     }
 
     fn part(&mut self, node: NodeId, life: Life) {
@@ -149,7 +164,7 @@ impl Lives {
     }
 
     /// `by`, one of `count` nodes, refuses this process. Returns why it has to stop, if it has to: one node may be
-    /// mistaken, a majority is not, nor is the node that leads the metadata.
+    /// mistaken, a majority is not, nor is the node that leads the metadata, nor one that knows what the logs have forgotten.
     fn note_refused(&mut self, by: NodeId, refused: Refused, count: usize, now: Instant) -> Option<Refused> {
         self.refusals.retain(|_, refusal| now.since(refusal.last) < REFUSAL_FRESH);
         let known = self.refusals.get(&by);
@@ -165,12 +180,28 @@ impl Lives {
         };
         let finals: Vec<Refused> = self.refusals.values().filter(is_final).map(|refusal| refusal.refused).collect();
         let enough = (count / 2 + 1).min(count.saturating_sub(1));
-        let is_believed = finals.len() >= enough || finals.iter().any(|refused| refused.leads);
-        finals.last().filter(|_| is_believed).copied()
+        let is_proof = |refused: &&Refused| refused.leads || refused.reason == RefusedFor::Forgot as u32;
+        finals.iter().find(is_proof).or(finals.last().filter(|_| finals.len() >= enough)).copied()
     }
 }
 
 impl Seen {
+    /// How far a log was told to be that `said` begins before that.
+    fn forgotten(&self, said: &[LogAt]) -> Option<u64> {
+        let known = |at: &LogAt| self.logs.get(&at.log).copied().filter(|known| at.batch < *known);
+        said.iter().find_map(known)
+    }
+
+    fn note(&mut self, said: &[LogAt]) {
+        for at in said {
+            let known = self.logs.entry(at.log).or_insert(at.batch);
+            *known = at.batch.max(*known);
+        }
+        if self.logs.len() > LOGS_MAX {
+            self.logs.retain(|log, _| said.iter().any(|at| at.log == *log));
+        }
+    }
+
     fn is_there(&self, now: Instant) -> bool {
         self.connections > 0 && now.since(self.heard) < SILENT_AFTER
     }
@@ -195,25 +226,37 @@ impl Node {
         let (incarnation, boot) = (self.identity.incarnation(), self.identity.boot());
         tracing::info!(incarnation = format_args!("{:016x}", incarnation.0), boot, "the node's data is started");
         self.lives.own = Some(Life { incarnation, boot, start });
+        let mut random = Random::new(start);
+        for (log, data) in self.lives.logs.iter_mut().zip(&self.config.data) {
+            log.id = Some(log_id::of(&*self.disk, data, log.holds, random.next_u64()));
+        }
         self.check_own_life();
     }
 
     /// What the node's logs hold when it starts, before anything is written.
     pub(crate) fn begin_logs(&mut self, logs: &[Log]) {
-        self.lives.logs = logs.iter().map(Log::synced).collect();
-        self.lives.begun = self.lives.logs.iter().sum();
+        let own = |log: &Log| {
+            let (synced, holds) = (log.synced(), log.stats().segments > 0 && !log.has_unknown_loss());
+            OwnLog { id: None, holds, begun: synced, synced }
+        };
+        self.lives.logs = logs.iter().map(own).collect();
     }
 
     /// Log `log` is durable up to batch `synced`, exclusive.
     pub(crate) fn note_synced(&mut self, log: usize, synced: u64) {
         if let Some(known) = self.lives.logs.get_mut(log) {
-            *known = synced;
+            known.synced = synced;
         }
     }
 
     /// How far the logs are now.
-    pub(crate) fn logged(&self) -> u64 {
-        self.lives.logs.iter().sum()
+    pub(crate) fn logs_now(&self) -> Vec<LogAt> {
+        self.logs_at(|log| log.synced)
+    }
+
+    fn logs_at(&self, batch: impl Fn(&OwnLog) -> u64) -> Vec<LogAt> {
+        let logs = self.lives.logs.iter();
+        logs.filter_map(|log| log.id.map(|id| LogAt { log: id, batch: batch(log) })).collect()
     }
 
     fn own_life(&self) -> Life {
@@ -224,7 +267,7 @@ impl Node {
     /// What to greet node `to` with.
     pub(crate) fn greeting(&self, to: NodeId) -> Greeting {
         let (node, cluster) = (self.config.node.0, self.identity.cluster);
-        Greeting { node, to: to.0, cluster, life: self.own_life(), logged: self.lives.begun }
+        Greeting { node, to: to.0, cluster, life: self.own_life(), logs: self.logs_at(|log| log.begun) }
     }
 
     /// The life of `node` as the catalogue is to have it; `None` if it was not told.
@@ -234,10 +277,10 @@ impl Node {
         life.filter(|life| life.incarnation == incarnation)
     }
 
-    /// A connection of `from` has begun, whose logs were at `logged` when it started. Each one that is accepted ends with
+    /// A connection of `from` has begun, whose `logs` were so far when it started. Each one that is accepted ends with
     /// [`Node::part`].
-    pub(crate) fn meet(&mut self, from: NodeId, life: Life, logged: u64) -> Result<(), Refused> {
-        let met = self.lives.meet(from, life, logged, self.catalogue.as_ref(), self.last_tick);
+    pub(crate) fn meet(&mut self, from: NodeId, life: Life, logs: &[LogAt]) -> Result<(), Refused> {
+        let met = self.lives.meet(from, life, logs, self.catalogue.as_ref(), self.last_tick);
         met.map_err(|refused| {
             if self.lives.told.insert(from, life) != Some(life) {
                 let (boot, known, reason) = (life.boot, refused.known, refused.reason);
@@ -309,9 +352,8 @@ impl Node {
             )
         } else if refused.reason == RefusedFor::Forgot as u32 {
             format!(
-                "the logs in {data} hold less than node {node} has told the cluster (batch {}, known {known}): they were put \
-                 back from a copy, or have lost their end; {remedy}",
-                self.lives.begun
+                "a log in {data} holds less than node {node} has told the cluster (known to batch {known}): it was put back \
+                 from a copy, or has lost its end; {remedy}"
             )
         } else {
             format!(

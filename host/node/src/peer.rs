@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// The first bytes of a connection between nodes; the byte after them is the version.
 pub const MAGIC: [u8; 4] = *b"HGRW";
 /// Version of everything in this file, and of the entries that are replicated.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 /// Largest frame, bytes: an entry of the largest write with room for its neighbours, or a snapshot chunk.
 pub const FRAME_SIZE_MAX: usize = 32 << 20;
 /// Bytes of a frame before its kind.
@@ -147,9 +147,20 @@ pub struct Pulse {
     /// What the sender's wall clock shows, microseconds since 1970, however wrong; 0 = not told.
     #[prost(uint64, tag = "6")]
     pub unix_micros: u64,
-    /// How far the sender's logs are, as in [`Greeting::logged`], but now; 0 = not told.
-    #[prost(uint64, tag = "7")]
-    pub logged: u64,
+    /// How far the sender's logs are durable.
+    #[prost(message, repeated, tag = "7")]
+    pub logs: Vec<LogAt>,
+}
+
+/// How far a log is.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct LogAt {
+    /// Which log, a random number.
+    #[prost(fixed64, tag = "1")]
+    pub log: u64,
+    /// The number of the batch after the last durable one.
+    #[prost(uint64, tag = "2")]
+    pub batch: u64,
 }
 
 /// What a node measured of one node.
@@ -644,7 +655,7 @@ fn decode_body<T: prost::Message + Default>(body: Bytes) -> Result<T, Malformed>
 }
 
 /// What opens a connection between nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
     /// The node that dialled.
     pub node: u16,
@@ -654,38 +665,56 @@ pub struct Greeting {
     pub cluster: u64,
     /// Which of its processes it is.
     pub life: Life,
-    /// How far its logs were when it started: the numbers of the batches that are durable, added up.
-    pub logged: u64,
+    /// How far its logs were when it started, at most 255.
+    pub logs: Vec<LogAt>,
 }
 
-/// Bytes of a [`Greeting`].
-pub const GREETING_SIZE: usize = 49;
+/// Bytes of a [`Greeting`] without its logs.
+pub const GREETING_HEAD_SIZE: usize = 42;
+const LOG_AT_SIZE: usize = 16;
 
 impl Greeting {
     /// `magic | u8 version | u16 LE node | u16 LE to | u64 LE cluster | u64 LE incarnation | u64 LE boot | u64 LE start |
-    /// u64 LE logged`.
-    pub fn encode(&self) -> [u8; GREETING_SIZE] {
-        let mut out = [0; GREETING_SIZE];
-        out[..4].copy_from_slice(&MAGIC);
-        out[4] = VERSION;
-        let mut rest = &mut out[5..];
-        rest.put_u16_le(self.node);
-        rest.put_u16_le(self.to);
-        for number in [self.cluster, self.life.incarnation.0, self.life.boot, self.life.start, self.logged] {
-            rest.put_u64_le(number);
+    /// u8 number of logs | (u64 LE log | u64 LE batch) each`.
+    pub fn encode(&self) -> Vec<u8> {
+        let logs = &self.logs[..self.logs.len().min(u8::MAX.into())];
+        let mut out = Vec::with_capacity(GREETING_HEAD_SIZE + LOG_AT_SIZE * logs.len());
+        out.put_slice(&MAGIC);
+        out.put_u8(VERSION);
+        out.put_u16_le(self.node);
+        out.put_u16_le(self.to);
+        for number in [self.cluster, self.life.incarnation.0, self.life.boot, self.life.start] {
+            out.put_u64_le(number);
+        }
+        out.put_u8(logs.len() as u8);
+        for log in logs {
+            out.put_u64_le(log.log);
+            out.put_u64_le(log.batch);
         }
         out
     }
 
+    /// Bytes of the greeting that begins with `bytes`, which are a head at least.
+    pub fn size(bytes: &[u8]) -> usize {
+        let count = bytes.get(GREETING_HEAD_SIZE - 1).copied().unwrap_or(0);
+        GREETING_HEAD_SIZE + LOG_AT_SIZE * usize::from(count)
+    }
+
     /// Reads what [`Greeting::encode`] made.
-    pub fn decode(bytes: &[u8; GREETING_SIZE]) -> Result<Self, Malformed> {
-        if bytes[..4] != MAGIC || bytes[4] != VERSION {
-            return Err(Malformed(format!("greeting {:02x?}; expected version {VERSION}", &bytes[..5])));
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        if bytes.len() < GREETING_HEAD_SIZE || bytes[..4] != MAGIC || bytes[4] != VERSION {
+            let begin = &bytes[..bytes.len().min(5)];
+            return Err(Malformed(format!("greeting {begin:02x?}; expected version {VERSION}")));
+        }
+        if bytes.len() != Self::size(bytes) {
+            return Err(Malformed(format!("a greeting of {} bytes", bytes.len())));
         }
         let mut rest = &bytes[5..];
         let (node, to, cluster) = (rest.get_u16_le(), rest.get_u16_le(), rest.get_u64_le());
         let (incarnation, boot, start) = (Incarnation(rest.get_u64_le()), rest.get_u64_le(), rest.get_u64_le());
-        Ok(Self { node, to, cluster, life: Life { incarnation, boot, start }, logged: rest.get_u64_le() })
+        let logs = (0..rest.get_u8()).map(|_| LogAt { log: rest.get_u64_le(), batch: rest.get_u64_le() });
+        let logs = logs.collect();
+        Ok(Self { node, to, cluster, life: Life { incarnation, boot, start }, logs })
     }
 }
 
@@ -745,9 +774,14 @@ mod tests {
     #[test]
     fn the_greeting_names_node_cluster_and_process() {
         let life = Life { incarnation: Incarnation(3), boot: 4, start: u64::MAX };
-        let greeting = Greeting { node: 7, to: 8, cluster: 9, life, logged: 5 };
-        assert_eq!(Greeting::decode(&greeting.encode()), Ok(greeting));
-        let mut other = greeting.encode();
+        let logs = vec![LogAt { log: 10, batch: 11 }, LogAt { log: u64::MAX, batch: 12 }];
+        let greeting = Greeting { node: 7, to: 8, cluster: 9, life, logs };
+        let encoded = greeting.encode();
+        assert_eq!((Greeting::size(&encoded), Greeting::decode(&encoded)), (encoded.len(), Ok(greeting)));
+        for cut in 0..encoded.len() {
+            assert!(Greeting::decode(&encoded[..cut]).is_err(), "{cut}");
+        }
+        let mut other = encoded;
         other[4] = 1;
         assert!(Greeting::decode(&other).is_err());
     }

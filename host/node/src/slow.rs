@@ -227,7 +227,7 @@ impl Node {
             PulseOf { node: u32::from(node.0), micros: measured.map(micros), score: u32::from(*score) }
         };
         let measured: Vec<PulseOf> = row.scores.iter().map(of).collect();
-        let (unix_micros, logged) = (self.clock.own_unix_micros(now.instant), self.logged());
+        let (unix_micros, logs) = (self.clock.own_unix_micros(now.instant), self.logs_now());
         let mut frames = Vec::new();
         for (node, link) in &mut self.speeds.links {
             if link.unanswered.len() == UNANSWERED_MAX {
@@ -246,7 +246,7 @@ impl Node {
                     measured: measured.clone(),
                     started: started.0,
                     unix_micros,
-                    logged,
+                    logs: logs.clone(),
                 },
             ));
         }
@@ -266,7 +266,7 @@ impl Node {
         if pulse.sent == 0 {
             return;
         }
-        self.lives.note_logged(from, pulse.logged);
+        self.lives.note_logs(from, &pulse.logs);
         if pulse.started != link.started {
             *link = Link { started: pulse.started, ..Link::default() };
             scores.handle_restart(from);

@@ -272,7 +272,7 @@ fn n4a_requests_that_came_together_are_answered_turn_by_turn() {
 fn greet_as_stranger(address: &str, node: u16) -> Option<Frame> {
     let life = Life { incarnation: Incarnation(1), boot: 1, start: 1 };
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(&Greeting { node, to: 1, cluster: 77, life, logged: 0 }.encode()).unwrap();
+    stream.write_all(&Greeting { node, to: 1, cluster: 77, life, logs: Vec::new() }.encode()).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     take(&mut BytesMut::from(&answer[..])).unwrap()

@@ -3,8 +3,8 @@
 use bytes::{Bytes, BytesMut};
 use hedgerow_node::peer::{
     AdminReply, AdminRequest, Began, CataloguePush, CatalogueRow, DiskReport, Forward, Forwarded, Founder, Frame,
-    GREETING_SIZE, Greeting, PeerReport, Probe, Pulse, PulseOf, Refused, ReplicaReport, ReplicaState, Report,
-    SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress, TransferReport, put, take,
+    Greeting, LogAt, PeerReport, Probe, Pulse, PulseOf, Refused, ReplicaReport, ReplicaState, Report, SnapshotBegin,
+    SnapshotChunk, SnapshotFile, SnapshotProgress, TransferReport, put, take,
 };
 use hedgerow_node::question::{GroupAnswer, GroupQuestion, Questions};
 use hedgerow_placement::{Catalogue, Life, Node, TableSpec};
@@ -15,10 +15,9 @@ use std::collections::BTreeMap;
 
 /// Frame after frame until one is broken or incomplete, and what is in them.
 pub(crate) fn as_peer(data: &[u8]) {
-    if let Some(first) = data.first_chunk::<GREETING_SIZE>()
-        && let Ok(greeting) = Greeting::decode(first)
-    {
-        assert_eq!(greeting.encode(), *first);
+    let first = &data[..data.len().min(Greeting::size(data))];
+    if let Ok(greeting) = Greeting::decode(first) {
+        assert_eq!(greeting.encode(), first);
     }
     as_message(Bytes::copy_from_slice(data));
     let mut stream = BytesMut::from(data);
@@ -53,7 +52,7 @@ fn as_catalogue(push: &CataloguePush) {
 /// A greeting, one frame of every kind, and one message of every kind.
 pub(crate) fn frames() -> Vec<(String, Vec<u8>)> {
     let life = Life { incarnation: Incarnation(7), boot: 8, start: 9 };
-    let greeting = Greeting { node: 2, to: 1, cluster: 3, life, logged: 4 };
+    let greeting = Greeting { node: 2, to: 1, cluster: 3, life, logs: vec![LogAt { log: 4, batch: 5 }] };
     let mut seeds = vec![("peer-greeting".to_owned(), greeting.encode().to_vec())];
     for frame in every_kind() {
         let mut out = BytesMut::new();
@@ -145,7 +144,7 @@ fn every_kind() -> Vec<Frame> {
             ],
             started: 4,
             unix_micros: 1_700_000_000_000_000,
-            logged: 5,
+            logs: vec![LogAt { log: 4, batch: 5 }],
         }),
         Frame::Refused(Refused { reason: 5, known: 3, leads: true, cluster: 9 }),
     ]

@@ -13,6 +13,7 @@ const EXIT_CODE: i32 = 6;
 /// Far more than a refused node needs.
 const LIMIT: Duration = Duration::from_secs(60);
 const VICTIM: usize = 2;
+const FORGOT: &str = "holds less than node 2 has told the cluster";
 
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
@@ -105,7 +106,7 @@ fn d7_a_data_directory_copied_while_its_node_ran_is_refused() {
     cluster.kill(VICTIM).unwrap();
     copy(&data_of(&cluster), newest.path());
     put_back(&cluster, kept.path());
-    assert_refused(&mut cluster, "hold less than node 2 has told the cluster");
+    assert_refused(&mut cluster, FORGOT);
 
     put_back(&cluster, newest.path());
     cluster.restart(VICTIM).unwrap();
@@ -121,7 +122,34 @@ fn d7_a_data_directory_copied_while_its_node_ran_is_refused() {
     cluster.terminate(VICTIM).unwrap();
     fs::remove_dir_all(one).unwrap();
     copy(before.path(), one);
-    assert_refused(&mut cluster, "hold less than node 2 has told the cluster");
+    assert_refused(&mut cluster, FORGOT);
+}
+
+/// Node 1 knows nothing of what was acknowledged while it was down, and would elect the copy. Node 3 has gone on all the time.
+#[test]
+fn d7_one_node_that_remembers_is_enough() {
+    let mut cluster = Cluster::start(3).unwrap();
+    cluster.run(&["table", "create", "t", "--partitions", "8"]).unwrap();
+    assert_eq!(count(&cluster), 1);
+    let kept = tempfile::tempdir().unwrap();
+    copy(&data_of(&cluster), kept.path());
+    cluster.kill(1).unwrap();
+    (0..40).for_each(|row| drop(cluster.run(&["incr", "t", &format!("row{row}"), "count"]).unwrap()));
+    std::thread::sleep(Duration::from_secs(1));
+    cluster.kill(VICTIM).unwrap();
+    put_back(&cluster, kept.path());
+    cluster.spawn(1).unwrap();
+    assert_refused(&mut cluster, FORGOT);
+    for row in 0..40 {
+        assert_eq!(cluster.run(&["incr", "t", &format!("row{row}"), "count"]).unwrap().trim(), "2");
+    }
+
+    // That one of its directories is empty makes the copy another incarnation, but no other log.
+    put_back(&cluster, kept.path());
+    let [_, one] = &cluster.data_directories(VICTIM)[..] else { panic!("it should have two directories") };
+    fs::remove_dir_all(one).unwrap();
+    fs::create_dir_all(one).unwrap();
+    assert_refused(&mut cluster, FORGOT);
 }
 
 #[test]

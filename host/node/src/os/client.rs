@@ -2,7 +2,7 @@
 
 use super::{Host, OsClock, peer};
 use crate::ConnectionId;
-use crate::peer::GREETING_SIZE;
+use crate::peer::{GREETING_HEAD_SIZE, Greeting};
 use bytes::{Buf, BufMut, BytesMut};
 use hedgerow_env::Clock;
 use std::cell::{Cell, RefCell};
@@ -173,7 +173,8 @@ async fn first_bytes(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<bo
                 return Ok(false);
             }
         }
-        read_until(stream, buffer, GREETING_SIZE).await.map(|()| true)
+        read_until(stream, buffer, GREETING_HEAD_SIZE).await?;
+        read_until(stream, buffer, Greeting::size(buffer)).await.map(|()| true)
     };
     timeout(GREETING_MAX, rest).await?
 }

@@ -7,7 +7,7 @@ use super::{Host, OsClock};
 use crate::Node;
 use crate::config::PEER_BACKLOG_MAX;
 use crate::lives::RefusedFor;
-use crate::peer::{Frame, GREETING_SIZE, Greeting, Refused, put, take};
+use crate::peer::{Frame, Greeting, Refused, put, take};
 use bytes::{Buf, BytesMut};
 use hedgerow_env::Clock;
 use hedgerow_placement::Life;
@@ -221,9 +221,8 @@ pub(crate) async fn receive(host: Rc<Host>, stream: TcpStream, mut buffer: Bytes
 }
 
 async fn receive_frames(host: &Host, stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<()> {
-    let mut hello = [0; GREETING_SIZE];
-    buffer.copy_to_slice(&mut hello);
-    let Greeting { node, to, cluster, life, logged } = Greeting::decode(&hello).map_err(io::Error::other)?;
+    let hello = buffer.split_to(Greeting::size(buffer).min(buffer.len()));
+    let Greeting { node, to, cluster, life, logs } = Greeting::decode(&hello).map_err(io::Error::other)?;
     let from = NodeId(node);
     let address = stream.peer_addr()?.ip();
     if !host.node.borrow_mut().greet(from, cluster, address) {
@@ -233,7 +232,7 @@ async fn receive_frames(host: &Host, stream: &TcpStream, buffer: &mut BytesMut) 
     if NodeId(to) != host.node.borrow().id() {
         return farewell(stream, buffer, Node::refuse_misdirected()).await;
     }
-    let met = host.node.borrow_mut().meet(from, life, logged);
+    let met = host.node.borrow_mut().meet(from, life, &logs);
     if let Err(refused) = met {
         return farewell(stream, buffer, refused).await;
     }

@@ -1,0 +1,49 @@
+//! Which log it is that lies in a data directory: a number that is drawn when the log begins and goes with it wherever it is moved or
+//! copied, so that what others know of it can be compared with what it holds.
+
+use hedgerow_env::{Disk, read_file, write_file_durably};
+use std::io;
+use std::path::Path;
+
+const FILE_NAME: &str = "log.id";
+
+/// The number of the log in `data`. It is `drawn` if the log begins now, or has no number yet, or if it `holds` no more what it was
+/// known for: nothing is compared then with what it was before.
+pub(crate) fn of(disk: &dyn Disk, data: &Path, holds: bool, drawn: u64) -> u64 {
+    let path = data.join(FILE_NAME);
+    match read(disk, &path) {
+        Ok(id) if holds => return id,
+        Err(error) if holds && error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(path = %path.display(), %error, "which log it is cannot be read: it gets a new number");
+        }
+        Ok(_) | Err(_) => {}
+    }
+    if let Err(error) = write_file_durably(disk, &path, format!("{drawn:016x}\n").as_bytes()) {
+        tracing::warn!(path = %path.display(), %error, "which log it is cannot be noted: it will have another number after the next start");
+    }
+    drawn
+}
+
+fn read(disk: &dyn Disk, path: &Path) -> io::Result<u64> {
+    let bytes = read_file(disk, path)?;
+    let text = std::str::from_utf8(&bytes).map_err(io::Error::other)?;
+    u64::from_str_radix(text.trim_end(), 16).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hedgerow_env::sim::SimDisk;
+
+    #[test]
+    fn d7_a_log_keeps_its_number_until_it_begins_anew() {
+        let (disk, data) = (SimDisk::new(), Path::new("/data"));
+        disk.create_dir_all(data).expect("a directory");
+        assert_eq!(of(&disk, data, false, 1), 1);
+        assert_eq!(of(&disk, data, true, 2), 1);
+        assert_eq!(of(&disk, data, false, 3), 3);
+        write_file_durably(&disk, &data.join(FILE_NAME), b"none").expect("a file");
+        assert_eq!(of(&disk, data, true, 4), 4);
+        assert_eq!(of(&disk, data, true, 5), 4);
+    }
+}
