@@ -206,12 +206,19 @@ impl Node {
     /// A replica is damaged. It is given up once its group can spare it: another one may be in repair, or be found damaged in the
     /// same moment. Until then it goes on voting, for its log is sound, and leaves it to others to lead and to be copied.
     pub(crate) fn lose_for_good(&mut self, group: GroupId, reason: String, now: Now) {
-        let Some(replica) = self.running(group) else { return };
-        let id = replica.id();
+        let Some(id) = self.running(group).map(|replica| replica.id()) else { return };
+        if !self.failures.keeps_damaged(group, id) {
+            tracing::error!(%group, replica = %id, %reason, "a replica is damaged");
+            self.give_up(group, reason, now);
+        }
+    }
+
+    /// As [`Node::lose_for_good`], of a replica that may be sound.
+    pub(crate) fn give_up(&mut self, group: GroupId, reason: String, now: Now) {
+        let Some(id) = self.running(group).map(|replica| replica.id()) else { return };
         if self.failures.keeps_damaged(group, id) {
             return;
         }
-        tracing::error!(%group, replica = %id, %reason, "a replica is damaged");
         self.failures.kept.insert(group, Damaged { replica: id, reason, since: now.instant });
         self.reports.urgent.insert(group);
         self.leave_to_sound(group, now);

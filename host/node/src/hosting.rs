@@ -271,6 +271,7 @@ impl Node {
             pace: Pace::default(),
             sending: Sending::default(),
             receiving: None,
+            waits_for_room: None,
             install: None,
             led_since: None,
             started: now.instant,

@@ -385,6 +385,9 @@ pub struct PeerReport {
     /// Whether it answered lately.
     #[prost(bool, tag = "3")]
     pub is_active: bool,
+    /// Whether it takes nothing before it has a checkpoint.
+    #[prost(bool, tag = "4")]
+    pub needs_checkpoint: bool,
     /// The checkpoint that it is being sent.
     #[prost(message, optional, tag = "20")]
     pub transfer: Option<TransferReport>,

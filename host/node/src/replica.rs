@@ -92,6 +92,8 @@ pub(crate) struct Replica {
     pub(crate) pace: Pace,
     pub(crate) sending: Sending,
     pub(crate) receiving: Option<Receiving>,
+    /// Since when a checkpoint has had no room on the disk.
+    pub(crate) waits_for_room: Option<Instant>,
     pub(crate) install: Option<PendingInstall>,
     /// When the group last saw a leader.
     pub(crate) led_since: Option<Instant>,

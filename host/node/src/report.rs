@@ -247,6 +247,7 @@ fn peers_of(replica: &Replica) -> Vec<PeerReport> {
             replica: peer.replica.0,
             matched: peer.matched,
             is_active: peer.is_active,
+            needs_checkpoint: peer.needs_snapshot,
             transfer: replica.sending.progress_of(peer.replica).map(|progress| TransferReport {
                 bytes_done: progress.done,
                 bytes_total: progress.total,

@@ -68,14 +68,22 @@ impl Node {
         })
     }
 
-    /// The leader of `group` and its term, if it is up, has not said since that it does not lead, and a majority of the voters is up with it. What
-    /// the others say of the leader does not count: reports are a second apart.
+    /// The leader of `group` and its term, if it is up, has not said since that it does not lead, and a majority of the voters is up with it and takes
+    /// what it writes. What the others say of the leader does not count: reports are a second apart.
     pub(crate) fn confirmed_leader(&self, group: GroupId, now: Now) -> Option<(Term, ReplicaId)> {
         let (term, leader) = self.leader_of(group)?;
         let voters: Vec<ReplicaId> = self.catalogue.as_ref()?.group(group)?.voters().collect();
         let is_up = |replica: ReplicaId| self.is_alive(replica.node(), now) && !self.is_without(group, replica);
-        let up = voters.iter().filter(|voter| is_up(**voter)).count();
+        let counts = |voter: &&ReplicaId| is_up(**voter) && !self.needs_checkpoint(group, leader, **voter);
+        let up = voters.iter().filter(counts).count();
         (is_up(leader) && !self.has_stepped_down(group) && up > voters.len() / 2).then_some((term, leader))
+    }
+
+    /// Whether `replica` takes nothing before it has a checkpoint, by the word of its `leader`.
+    fn needs_checkpoint(&self, group: GroupId, leader: ReplicaId, replica: ReplicaId) -> bool {
+        let report = self.replica_report(group, leader.0, leader.node());
+        let peer = report.and_then(|report| report.peers.iter().find(|peer| peer.replica == replica.0));
+        peer.is_some_and(|peer| peer.needs_checkpoint)
     }
 
     /// Whether a replica's node says that it does not have it, and knows of it as far as this node does.
@@ -115,11 +123,13 @@ impl Node {
         })
     }
 
-    /// Whether a replica of `group` is lost or damaged on a node that is up, or its successor does not vote yet.
+    /// Whether a replica of `group` is lost or damaged on a node that is up, or needs a checkpoint, or its successor does not vote yet.
     fn is_in_repair(&self, catalogue: &Catalogue, group: GroupId, now: Now) -> bool {
         let is_bad = |replica: &Replica| {
             let is_joining = matches!(replica.role, ReplicaRole::Joining { .. });
-            let is_lost = self.is_without(group, replica.id) || self.is_damaged(group, replica.id);
+            let leader = self.leader_of(group);
+            let is_behind = leader.is_some_and(|(_, leader)| self.needs_checkpoint(group, leader, replica.id));
+            let is_lost = self.is_without(group, replica.id) || self.is_damaged(group, replica.id) || is_behind;
             is_joining || (self.is_alive(replica.id.node(), now) && is_lost)
         };
         catalogue.group(group).is_some_and(|partition| partition.replicas.iter().any(is_bad))
@@ -185,6 +195,7 @@ impl Node {
         let state = match report.and_then(|report| ReplicaState::from_code(report.state)) {
             _ if !self.is_alive(node, now) => "down",
             Some(_) if report.is_some_and(|report| report.is_damaged) => "damaged",
+            Some(ReplicaState::Follower) if peer.is_some_and(|peer| peer.needs_checkpoint) => "learning",
             Some(ReplicaState::Leader | ReplicaState::Follower) => "ok",
             Some(ReplicaState::Learner)
                 if replica.role == ReplicaRole::Learner && self.is_serving_learner(group, replica.id, now) =>

@@ -160,7 +160,7 @@ fn report(group: GroupId, from: ReplicaId, to: ReplicaId) -> Report {
         commit: 9,
         applied: 8,
         leader: from.0,
-        peers: vec![PeerReport { replica: to.0, matched: 7, is_active: true, transfer }],
+        peers: vec![PeerReport { replica: to.0, matched: 7, is_active: true, needs_checkpoint: true, transfer }],
         voters: vec![from.0, to.0],
         staleness_ms: Some(5),
         is_settled: true,

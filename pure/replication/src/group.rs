@@ -664,6 +664,7 @@ impl Group {
             is_active: progress.recent_active || *id == self.replica.0,
             is_learner: !self.membership.is_voter(ReplicaId(*id)),
             is_snapshotting: progress.state == ProgressState::Snapshot,
+            needs_snapshot: progress.state == ProgressState::Snapshot || progress.next_idx < self.first_index(),
         };
         let mut all: Vec<_> = self.core.raft.prs().iter().map(of).collect();
         all.sort_unstable_by_key(|progress| progress.replica);

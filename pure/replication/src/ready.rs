@@ -295,6 +295,8 @@ pub struct PeerProgress {
     pub is_learner: bool,
     /// Whether a snapshot is on its way to it.
     pub is_snapshotting: bool,
+    /// Whether the log no longer has what it lacks: it takes nothing before it has a snapshot.
+    pub needs_snapshot: bool,
 }
 
 /// Why a proposal, a membership change or a transfer was not taken. Nothing was appended.

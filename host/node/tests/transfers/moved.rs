@@ -203,3 +203,41 @@ fn m2_a_checkpoint_that_does_not_fit_waits_for_room() {
     disk.set_capacity(None);
     stage.run_until_whole(stage.leader, 60);
 }
+
+/// A follower lags so far that it needs a checkpoint, for which there is no room beside what it has.
+#[test]
+fn m2_a_checkpoint_that_fits_only_without_what_it_replaces_comes() {
+    const MIB: u64 = 1 << 20;
+    let mut stage = Stage::new(|config| {
+        config.wal.segments_max = 3;
+        config.log_retained_bytes = 128 << 10;
+        config.free_disk_min = Some(MIB);
+    });
+    fill(&mut stage);
+    stage.world.run(10 * SECOND);
+    let lagging = stage.followers[0];
+    stage.world.cut_off(lagging);
+    let keys = (0..160).map(|number| Key::new(stage.key.table, 2, &format!("key{number}")));
+    for key in keys.filter(|key| key.partition == stage.key.partition) {
+        stage.world.write(&key, stage.leader, &"w".repeat(64_000));
+    }
+    // The log is cut where flushes begin.
+    stage.write(200);
+    stage.world.run(10 * SECOND);
+    let disk = stage.world.machines[&lagging].disk.clone();
+    disk.set_capacity(Some(1 << 40));
+    let used = (1 << 40) - disk.free_space(Path::new("/data")).unwrap().free;
+    disk.set_capacity(Some(used + 2 * MIB));
+    stage.world.cut.clear();
+    stage.world.run(10 * SECOND);
+    let asked = stage.leader;
+    let replicas = stage.replicas(asked);
+    let before = replicas.iter().find(|it| it["node"] == lagging.0).unwrap().clone();
+    assert_eq!((&before["state"], &before["role"]), (&json!("learning"), &json!("voter")), "{replicas:?}");
+    let summary = stage.status(asked)["summary"].clone();
+    assert!(summary["in_repair"].as_u64() > Some(0), "{summary}");
+    stage.run_until_whole(asked, 90);
+    let replicas = stage.replicas(asked);
+    let after = replicas.iter().find(|it| it["node"] == lagging.0).unwrap();
+    assert_ne!(after["replica"], before["replica"], "it is another one");
+}
