@@ -42,6 +42,7 @@ mod admin;
 mod admin_client;
 mod asks;
 mod cancel;
+mod checkpoint_room;
 mod clock;
 pub mod config;
 mod creations;

@@ -54,8 +54,6 @@ const SENDING_MAX: usize = 2;
 const RECEIVING_MAX: usize = 2;
 /// A checkpoint of which nothing was heard for this long does not keep others from being received.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
-/// For so long a replica keeps what is in the way of its checkpoint: room may come by itself.
-const ROOM_AWAITED: Duration = Duration::from_secs(30);
 /// Bytes that are sent before the receiver has written them; it holds as many in memory.
 const WINDOW: u64 = 8 * SNAPSHOT_CHUNK_SIZE;
 /// Most files of one checkpoint.
@@ -186,7 +184,7 @@ impl Receiving {
     }
 
     /// Bytes that are still to be written.
-    fn missing(&self) -> u64 {
+    pub(crate) fn missing(&self) -> u64 {
         missing_bytes(&self.files, self.file).saturating_sub(self.offset)
     }
 }
@@ -553,46 +551,6 @@ impl Node {
         self.send(sender.node(), &Frame::SnapshotProgress(progress));
     }
 
-    /// Whether `missing` bytes of a checkpoint fit on the disk. The metadata is small and may use what is kept free.
-    fn has_room_to_receive(&self, owner: Owner, log: usize, missing: u64) -> bool {
-        owner.group == GroupId::META || (!self.room.is_full(log) && self.lacking(owner, log, missing) == 0)
-    }
-
-    /// Bytes that the disk lacks for `missing` bytes of a checkpoint, beside what others on their way still need, without
-    /// reaching into what is kept free.
-    fn lacking(&self, owner: Owner, log: usize, missing: u64) -> u64 {
-        let Some((free, mark)) = self.free_and_mark(log) else { return 0 };
-        let others = self.replicas_on(log).filter(|replica| replica.owner != owner);
-        let promised = others.filter_map(|replica| replica.receiving.as_ref()).map(Receiving::missing);
-        promised.fold(missing.saturating_add(mark), u64::saturating_add).saturating_sub(free)
-    }
-
-    /// A checkpoint has no room. Where the storage that it is to replace is all that is in its way, that would stay so for ever:
-    /// after a while the replica is given up like a damaged one, as soon as the others are a majority without it, and its
-    /// successor learns in the room of both. It has nothing that they lack, since it takes nothing without the checkpoint.
-    fn wait_for_room(&mut self, owner: Owner, log: usize, missing: u64, now: Now) {
-        let lacking = self.lacking(owner, log, missing);
-        let Some(replica) = self.running_as(owner) else { return };
-        if replica.waits_for_room.is_none() {
-            let group = owner.group;
-            tracing::warn!(%group, missing, lacking, "a checkpoint has to wait: the disk has no room for it");
-        }
-        let since = *replica.waits_for_room.get_or_insert(now.instant);
-        let directory = replica.directory.clone();
-        if now.instant.since(since) >= ROOM_AWAITED && lacking <= self.size_of(&directory) {
-            let reason = "its disk has no room for a newer checkpoint beside it";
-            tracing::warn!(group = %owner.group, reason, "a replica is given up once the others are a majority without it");
-            self.give_up(owner.group, reason.into(), now);
-        }
-    }
-
-    /// Bytes of the files in a directory.
-    fn size_of(&self, directory: &Path) -> u64 {
-        let names = self.disk.list(directory).unwrap_or_default();
-        let size = |name: String| self.disk.open(&directory.join(name), OpenMode::Read).and_then(|file| file.len());
-        names.into_iter().filter_map(|name| size(name).ok()).sum()
-    }
-
     /// Whether a file of the checkpoint is there already, from before a restart. Files get their name once they are
     /// whole and synced.
     fn has_whole(&self, directory: &Path, file: &SnapshotFile) -> bool {
@@ -725,7 +683,8 @@ impl Node {
 
     pub(crate) fn handle_verified(&mut self, owner: Owner, id: u64, now: Now) {
         let receiving = self.running_as(owner).and_then(|replica| replica.receiving.as_mut());
-        let Some(receiving) = receiving.filter(|it| it.id == id) else { return };
+        // What was verified may be of a transfer before this one, of the same checkpoint.
+        let Some(receiving) = receiving.filter(|it| it.id == id && it.file >= it.files.len()) else { return };
         (receiving.is_writing, receiving.is_verified) = (false, true);
         self.continue_receiving(owner, now);
     }

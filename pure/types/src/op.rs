@@ -40,7 +40,7 @@ impl Filter {
         pattern.is_empty()
             || match self.kind {
                 FilterKind::None => true,
-                FilterKind::Anywhere => key.windows(pattern.len()).any(|window| window == pattern),
+                FilterKind::Anywhere => memchr::memmem::find(key, pattern).is_some(),
                 FilterKind::Prefix => key.starts_with(pattern),
                 FilterKind::Postfix => key.ends_with(pattern),
             }
