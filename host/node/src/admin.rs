@@ -36,11 +36,13 @@ use hedgerow_wire::reply::{Detail, Failure};
 use hedgerow_wire::{ErrorName, Reply, Text};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// Time that comparing a table's replicas may take.
 const CHECKSUM_MAX: Duration = Duration::from_secs(120);
+/// Replicas that are read whole at a time.
+const LONG_READS_MAX: usize = 2;
 
 /// Who is to be told how an administrative call went.
 #[derive(Debug)]
@@ -62,7 +64,9 @@ pub(crate) struct AdminCalls {
     /// By number: who asked, until when it may take, and which node was asked.
     passed_on: BTreeMap<u64, (Asker, Instant, NodeId)>,
     gathering: BTreeMap<u64, Gathering>,
-    /// Long reads under way: which call they are for, and which group they read.
+    /// Replicas that wait for their turn to be read whole, for which call, and the seconds by which rows have expired.
+    waiting: VecDeque<(u64, Owner, u32)>,
+    /// Those that are read now, by ticket.
     reads: BTreeMap<u64, (u64, Owner)>,
 }
 
@@ -343,22 +347,35 @@ impl Node {
         };
         let groups: Vec<GroupId> = self.hosted.keys().copied().filter(|group| group.table == table).collect();
         let call = self.gather(asker, groups.len(), now.instant + CHECKSUM_MAX, Value::Array);
-        for group in groups {
+        let owners: Vec<Owner> = groups.iter().filter_map(|group| self.hosted.get(group)).map(Hosted::owner).collect();
+        let seconds = expiry_seconds(now.unix_micros);
+        self.admin.waiting.extend(owners.into_iter().map(|owner| (call, owner, seconds)));
+        self.start_long_reads();
+    }
+
+    /// Has the replicas read whose turn it is, unless nobody waits for them any more: the other threads for jobs are for what
+    /// serves.
+    fn start_long_reads(&mut self) {
+        while self.admin.reads.len() < LONG_READS_MAX
+            && let Some((call, owner, now)) = self.admin.waiting.pop_front()
+        {
+            if !self.admin.gathering.contains_key(&call) {
+                continue;
+            }
             let ticket = self.ticket();
-            let (replica, reader) = match self.hosted.get_mut(&group).ok_or("is gone").and_then(with_storage) {
-                Ok(found) => found,
+            let hosted = self.hosted.get_mut(&owner.group).filter(|hosted| hosted.owner() == owner);
+            match hosted.ok_or("is gone").and_then(with_storage) {
+                Ok((replica, reader)) => {
+                    replica.storage_users += 1;
+                    self.admin.reads.insert(ticket, (call, owner));
+                    self.job(Job::Read { owner, reader, ticket, read: Read::Checksum, now });
+                }
                 Err(state) => {
-                    let (partition, node) = (group.partition, self.config.node);
+                    let (partition, node) = (owner.group.partition, self.config.node);
                     let reason = format!("the replica of partition {partition} on node {} {state}", node.0);
                     self.handle_part(call, Err(reason));
-                    continue;
                 }
-            };
-            let owner = replica.owner;
-            let now = expiry_seconds(now.unix_micros);
-            replica.storage_users += 1;
-            self.admin.reads.insert(ticket, (call, owner));
-            self.job(Job::Read { owner, reader, ticket, read: Read::Checksum, now });
+            }
         }
     }
 
@@ -376,6 +393,7 @@ impl Node {
             Err(reason) => Err(reason),
         };
         self.handle_part(call, part);
+        self.start_long_reads();
     }
 
     fn gather(&mut self, asker: Asker, waiting: usize, deadline: Instant, finish: fn(Vec<Value>) -> Value) -> u64 {

@@ -9,7 +9,8 @@ use hedgerow_env::Disk;
 use hedgerow_node::{Config, Job};
 use hedgerow_storage::Debt;
 use hedgerow_types::{GroupId, NodeId, Refusal};
-use hedgerow_wire::{Body, Extension, Reply};
+use hedgerow_wire::message::AdminCommand;
+use hedgerow_wire::{Body, Extension, Header, Reply, Text};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -513,4 +514,28 @@ fn n2_two_flushes_run_at_a_time() {
 fn applied(cluster: &Cluster, node: NodeId, group: GroupId) -> u64 {
     let mut replicas = cluster.world.machines[&node].node.replicas_for_inspection();
     replicas.find(|replica| replica.id == group).map_or(0, |replica| replica.applied())
+}
+
+/// Whoever asks for checksums again and again leaves job threads for flushes, checkpoints and new replicas.
+#[test]
+fn n4a_a_few_replicas_are_read_whole_at_a_time() {
+    let mut cluster = Cluster::new(configure);
+    (0..10).for_each(|_| cluster.write(100).unwrap());
+    let is_read = |job: &Job| matches!(job, Job::Read { .. });
+    cluster.world.machines.values_mut().for_each(|machine| machine.holds = is_read);
+    let header = Header { extension: Some(Extension::default()), ..Header::default() };
+    let argument = Text::from(r#"{"table":"t"}"#);
+    let ask = Body::HedgerowAdmin(AdminCommand { command: Text::from("checksum"), argument });
+    let calls: Vec<i32> = (0..20).map(|_| cluster.world.send(NodeId(1), &header, &ask)).collect();
+    cluster.world.run(Duration::from_secs(1));
+    for node in NODES {
+        assert_eq!(cluster.world.machines[&node].held.len(), 2, "{node:?}");
+    }
+    NODES.iter().for_each(|node| cluster.world.let_go(*node));
+    for call in calls {
+        let reply = cluster.world.wait(call).1.reply;
+        let Reply::HedgerowAdmin(answer) = reply else { panic!("{reply:?}") };
+        let answer: Value = serde_json::from_str(answer.text.as_str()).unwrap();
+        assert_eq!(answer["partitions"].as_array().unwrap().len(), 4);
+    }
 }

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it fails")]
 #![allow(clippy::disallowed_methods, reason = "a test may talk to the network by itself")]
 
+mod repair;
+
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::os::{OsDisk, random_u64};
 use hedgerow_node::Config;
@@ -119,8 +121,9 @@ fn primaries(connection: &mut Connection, table: &str) -> (i32, Vec<SocketAddr>)
 fn call_leader(any: &mut Connection, partition: u32, body: &Body) -> Reply {
     loop {
         let (table, leaders) = primaries(any, "t");
-        let mut leader = Connection::open(&leaders[partition as usize].to_string());
-        match leader.call(table, partition as i32, body) {
+        // It may have gone just now.
+        let Ok(stream) = TcpStream::connect(leaders[partition as usize]) else { continue };
+        match Connection(stream, 0).call(table, partition as i32, body) {
             Reply::Failed(failure) if failure.name == ErrorName::InvalidState => {}
             reply => return reply,
         }
@@ -300,27 +303,28 @@ fn put(connection: &mut Connection, table: i32, key: &Bytes, value: &str) -> boo
     matches!(connection.call(table, 0, &Body::Put(put)), Reply::Update(update) if update.error == 0)
 }
 
-/// Flips a byte in the middle of every table file of the partition's replicas below `directory`. Returns how many.
+/// Flips a byte in the middle of a file, unless it is empty: then it is being written.
+fn damage(path: &Path) -> bool {
+    let handle = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    let at = handle.metadata().unwrap().len() / 2;
+    if at > 0 {
+        std::os::unix::fs::FileExt::read_exact_at(&handle, &mut byte, at).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&handle, &[byte[0] ^ 0x40], at).unwrap();
+    }
+    at > 0
+}
+
+/// Damages every table file of the partition's replicas below `directory`. Returns how many.
 fn damage_tables(directory: &Path, prefix: &str) -> usize {
     let mut count = 0;
     for replica in std::fs::read_dir(directory.join("replicas")).unwrap().map(|entry| entry.unwrap().path()) {
         if !replica.file_name().unwrap().to_string_lossy().starts_with(prefix) {
             continue;
         }
-        for file in std::fs::read_dir(&replica).unwrap().map(|entry| entry.unwrap().path()) {
-            if file.extension().is_some_and(|extension| extension == "sst") {
-                let handle = std::fs::File::options().read(true).write(true).open(&file).unwrap();
-                let mut byte = [0];
-                let at = handle.metadata().unwrap().len() / 2;
-                if at == 0 {
-                    // It is being written.
-                    continue;
-                }
-                std::os::unix::fs::FileExt::read_exact_at(&handle, &mut byte, at).unwrap();
-                std::os::unix::fs::FileExt::write_all_at(&handle, &[byte[0] ^ 0x40], at).unwrap();
-                count += 1;
-            }
-        }
+        let files = std::fs::read_dir(&replica).unwrap().map(|entry| entry.unwrap().path());
+        let tables = files.filter(|path| path.extension().is_some_and(|extension| extension == "sst"));
+        count += tables.filter(|table| damage(table)).count();
     }
     count
 }
