@@ -5,7 +5,6 @@ use bytes::Bytes;
 use hedgerow_env::os::{OsDisk, random_u64};
 use hedgerow_node::Config;
 use hedgerow_node::os::{Running, start};
-use hedgerow_storage::Engines;
 use hedgerow_types::NodeId;
 use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
 use hedgerow_wire::message::{AdminCommand, Put};
@@ -27,7 +26,6 @@ const ASKED_MAX: usize = 2_400;
 struct Stage {
     root: tempfile::TempDir,
     peers: BTreeMap<NodeId, String>,
-    engines: Arc<dyn Engines>,
     configure: fn(&mut Config),
     nodes: BTreeMap<u16, Running>,
     any: Connection,
@@ -36,13 +34,13 @@ struct Stage {
 
 impl Stage {
     fn new(configure: fn(&mut Config)) -> Self {
-        let (root, peers, engines) = (tempfile::tempdir().unwrap(), peers(3), new_engines());
-        let started = |node: &NodeId| (node.0, started(root.path(), *node, &peers, &engines, configure).unwrap());
+        let (root, peers) = (tempfile::tempdir().unwrap(), peers(3));
+        let started = |node: &NodeId| (node.0, started(root.path(), *node, &peers, configure).unwrap());
         let nodes: BTreeMap<u16, Running> = peers.keys().map(started).collect();
         nodes.values().for_each(|node| wait_until_serving(std::slice::from_ref(node)));
         let mut any = Connection::open(&peers[&NodeId(1)]);
         create_table(&mut any, PARTITIONS as i32, 3);
-        let mut stage = Self { root, peers, engines, configure, nodes, any, written: 0 };
+        let mut stage = Self { root, peers, configure, nodes, any, written: 0 };
         stage.write(100);
         stage.wait_until_whole();
         stage
@@ -53,7 +51,7 @@ impl Stage {
     }
 
     fn try_start(&mut self) -> Result<(), String> {
-        let node = started(self.root.path(), NodeId(VICTIM), &self.peers, &self.engines, self.configure)?;
+        let node = started(self.root.path(), NodeId(VICTIM), &self.peers, self.configure)?;
         self.nodes.insert(VICTIM, node);
         Ok(())
     }
@@ -75,6 +73,23 @@ impl Stage {
             let reply = call_leader(&mut self.any, partition, &Body::Put(put));
             assert!(matches!(&reply, Reply::Update(update) if update.error == 0), "{reply:?}");
         }
+    }
+
+    /// Writes so many rows while the victim is down, and waits until the log no longer has the first half of them.
+    fn write_beyond_the_log(&mut self, count: usize) {
+        self.write(count);
+        let half = (count * 2_000 / PARTITIONS as usize / 2) as u64;
+        for _ in 0..ASKED_MAX {
+            let status = try_admin(&mut self.any, "status", "{}").unwrap();
+            let others = status["nodes"].as_array().unwrap().iter().filter(|it| it["node"] != VICTIM);
+            let kept: Vec<u64> =
+                others.flat_map(|it| it["log_bytes"].as_array().unwrap()).filter_map(Value::as_u64).collect();
+            if !kept.is_empty() && kept.iter().all(|bytes| *bytes < half) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("the log was not cut");
     }
 
     fn wait_until_whole(&mut self) {
@@ -157,7 +172,7 @@ impl Stage {
                 return received;
             }
             // It was whole by then.
-            self.write(600);
+            self.write_beyond_the_log(1_000);
             self.start();
         }
     }
@@ -182,18 +197,18 @@ fn try_admin(connection: &mut Connection, command: &str, argument: &str) -> Opti
     }
 }
 
+/// A node with engines of its own, as in a process of its own: when it ends, what they verify ends with it.
 fn started(
     root: &Path,
     node: NodeId,
     peers: &BTreeMap<NodeId, String>,
-    engines: &Arc<dyn Engines>,
     configure: fn(&mut Config),
 ) -> Result<Running, String> {
     let mut config = Config::new(node, peers.clone(), data_of(root, node.0), random_u64());
     config.wal.segment_size = 1 << 20;
     config.flush_replica_bytes = 64 << 10;
     configure(&mut config);
-    start(config, Arc::new(OsDisk), Arc::clone(engines)).map_err(|error| error.to_string())
+    start(config, Arc::new(OsDisk), new_engines()).map_err(|error| error.to_string())
 }
 
 /// The log is kept for nobody who lags.
@@ -224,7 +239,7 @@ fn m2_a_node_that_was_away_too_long_learns_from_checkpoints() {
     let mut stage = Stage::new(keep_no_log);
     let before = stage.storage();
     stage.stop();
-    stage.write(400);
+    stage.write_beyond_the_log(1_000);
     stage.start();
     stage.assert_same();
     let both: Vec<_> = stage.storage().intersection(&before).cloned().collect();
@@ -236,7 +251,7 @@ fn m2_a_node_that_was_away_too_long_learns_from_checkpoints() {
 fn m2_a_checkpoint_goes_on_after_its_receiver_has_started_anew() {
     let mut stage = Stage::new(send_slowly);
     stage.stop();
-    stage.write(600);
+    stage.write_beyond_the_log(1_000);
     stage.start();
     stage.stop_while_receiving();
     stage.start();
@@ -249,7 +264,7 @@ fn m2_a_checkpoint_goes_on_after_its_receiver_has_started_anew() {
 fn d4_a_damaged_checkpoint_is_not_installed() {
     let mut stage = Stage::new(send_slowly);
     stage.stop();
-    stage.write(600);
+    stage.write_beyond_the_log(1_000);
     stage.start();
     let tables = stage.stop_while_receiving();
     assert!(tables.iter().filter(|table| damage(table)).count() > 0);
@@ -291,7 +306,7 @@ fn d3_storage_that_cannot_be_opened_now_stops_the_start_and_loses_nothing() {
     stage.stop();
     stage.write(100);
     let (directory, _) = before.first().unwrap();
-    let held = stage.engines.open(directory).unwrap();
+    let held = new_engines().open(directory).unwrap();
     let error = stage.try_start().unwrap_err();
     assert!(error.contains("nothing of it was removed"), "{error}");
     drop(held);
