@@ -345,9 +345,9 @@ impl Node {
             Ok(table) => table,
             Err(refusal) => return self.answer_admin(asker, Err(refusal)),
         };
-        let groups: Vec<GroupId> = self.hosted.keys().copied().filter(|group| group.table == table).collect();
-        let call = self.gather(asker, groups.len(), now.instant + CHECKSUM_MAX, Value::Array);
-        let owners: Vec<Owner> = groups.iter().filter_map(|group| self.hosted.get(group)).map(Hosted::owner).collect();
+        let owners = self.hosted.values().map(Hosted::owner).filter(|owner| owner.group.table == table);
+        let owners: Vec<Owner> = owners.collect();
+        let call = self.gather(asker, owners.len(), now.instant + CHECKSUM_MAX, Value::Array);
         let seconds = expiry_seconds(now.unix_micros);
         self.admin.waiting.extend(owners.into_iter().map(|owner| (call, owner, seconds)));
         self.start_long_reads();

@@ -40,8 +40,9 @@ impl Node {
         let directory = replica.directory.clone();
         if now.instant.since(since) >= ROOM_AWAITED && lacking <= self.size_of(&directory) {
             let reason = "its disk has no room for a newer checkpoint beside it";
-            tracing::warn!(group = %owner.group, reason, "a replica is given up once the others are a majority without it");
-            self.give_up(owner.group, reason.into(), now);
+            if self.give_up(owner.group, reason, now).is_some() {
+                tracing::warn!(group = %owner.group, reason, "a replica is given up once the others are a majority without it");
+            }
         }
     }
 

@@ -206,22 +206,21 @@ impl Node {
     /// A replica is damaged. It is given up once its group can spare it: another one may be in repair, or be found damaged in the
     /// same moment. Until then it goes on voting, for its log is sound, and leaves it to others to lead and to be copied.
     pub(crate) fn lose_for_good(&mut self, group: GroupId, reason: String, now: Now) {
-        let Some(id) = self.running(group).map(|replica| replica.id()) else { return };
-        if !self.failures.keeps_damaged(group, id) {
-            tracing::error!(%group, replica = %id, %reason, "a replica is damaged");
-            self.give_up(group, reason, now);
+        if let Some(replica) = self.give_up(group, &reason, now) {
+            tracing::error!(%group, %replica, %reason, "a replica is damaged");
         }
     }
 
-    /// As [`Node::lose_for_good`], of a replica that may be sound.
-    pub(crate) fn give_up(&mut self, group: GroupId, reason: String, now: Now) {
-        let Some(id) = self.running(group).map(|replica| replica.id()) else { return };
+    /// As [`Node::lose_for_good`], of a replica that may be sound. Which one it is, unless that was done before.
+    pub(crate) fn give_up(&mut self, group: GroupId, reason: &str, now: Now) -> Option<ReplicaId> {
+        let id = self.running(group)?.id();
         if self.failures.keeps_damaged(group, id) {
-            return;
+            return None;
         }
-        self.failures.kept.insert(group, Damaged { replica: id, reason, since: now.instant });
+        self.failures.kept.insert(group, Damaged { replica: id, reason: reason.to_owned(), since: now.instant });
         self.reports.urgent.insert(group);
         self.leave_to_sound(group, now);
+        Some(id)
     }
 
     /// Damaged replicas that were kept may be spared by now, and should not lead.

@@ -125,9 +125,9 @@ impl Node {
 
     /// Whether a replica of `group` is lost or damaged on a node that is up, or needs a checkpoint, or its successor does not vote yet.
     fn is_in_repair(&self, catalogue: &Catalogue, group: GroupId, now: Now) -> bool {
+        let leader = self.leader_of(group);
         let is_bad = |replica: &Replica| {
             let is_joining = matches!(replica.role, ReplicaRole::Joining { .. });
-            let leader = self.leader_of(group);
             let is_behind = leader.is_some_and(|(_, leader)| self.needs_checkpoint(group, leader, replica.id));
             let is_lost = self.is_without(group, replica.id) || self.is_damaged(group, replica.id) || is_behind;
             is_joining || (self.is_alive(replica.id.node(), now) && is_lost)

@@ -123,6 +123,12 @@ impl SimDisk {
         self.faults().capacity = capacity;
     }
 
+    /// Gives the disk a capacity of which so many bytes are free now.
+    pub fn leave_free(&self, bytes: u64) {
+        let used = self.tree().size();
+        self.set_capacity(Some(used + bytes));
+    }
+
     /// Whether the file system is mounted read-only, as Linux does to one that has failed.
     pub fn set_read_only(&self, is_read_only: bool) {
         self.faults().is_read_only = is_read_only;

@@ -72,10 +72,21 @@ fn start_node(
     data: Vec<PathBuf>,
     engines: &Arc<dyn Engines>,
 ) -> Result<Running, String> {
+    start_configured(node, peers, data, engines, |_| {})
+}
+
+fn start_configured(
+    node: NodeId,
+    peers: &BTreeMap<NodeId, String>,
+    data: Vec<PathBuf>,
+    engines: &Arc<dyn Engines>,
+    configure: impl Fn(&mut Config),
+) -> Result<Running, String> {
     let mut config = Config::new(node, peers.clone(), data, random_u64());
     config.wal.segment_size = 1 << 20;
     // Every few writes are flushed.
     config.flush_replica_bytes = 64 << 10;
+    configure(&mut config);
     start(config, Arc::new(OsDisk), Arc::clone(engines)).map_err(|error| error.to_string())
 }
 

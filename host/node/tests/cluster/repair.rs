@@ -1,10 +1,11 @@
 //! Repair with the real engine, the real log and real sockets: a node was away, or something of it is gone or damaged.
 
-use super::{Connection, call_leader, create_table, damage, data_of, new_engines, peers, wait_until_serving};
+use super::{
+    Connection, call_leader, create_table, damage, data_of, new_engines, peers, start_configured, wait_until_serving,
+};
 use bytes::Bytes;
-use hedgerow_env::os::{OsDisk, random_u64};
 use hedgerow_node::Config;
-use hedgerow_node::os::{Running, start};
+use hedgerow_node::os::Running;
 use hedgerow_types::NodeId;
 use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
 use hedgerow_wire::message::{AdminCommand, Put};
@@ -14,7 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 const PARTITIONS: u32 = 2;
@@ -204,11 +204,7 @@ fn started(
     peers: &BTreeMap<NodeId, String>,
     configure: fn(&mut Config),
 ) -> Result<Running, String> {
-    let mut config = Config::new(node, peers.clone(), data_of(root, node.0), random_u64());
-    config.wal.segment_size = 1 << 20;
-    config.flush_replica_bytes = 64 << 10;
-    configure(&mut config);
-    start(config, Arc::new(OsDisk), new_engines()).map_err(|error| error.to_string())
+    start_configured(node, peers, data_of(root, node.0), &new_engines(), configure)
 }
 
 /// The log is kept for nobody who lags.

@@ -5,14 +5,12 @@
 #[path = "../reads/world.rs"]
 mod world;
 
-use hedgerow_env::Disk;
 use hedgerow_node::{Config, Job};
 use hedgerow_storage::Debt;
 use hedgerow_types::{GroupId, NodeId, Refusal};
 use hedgerow_wire::message::AdminCommand;
 use hedgerow_wire::{Body, Extension, Header, Reply, Text};
 use serde_json::{Value, json};
-use std::path::Path;
 use std::time::Duration;
 use world::{Ask, Key, MS, World};
 
@@ -168,10 +166,7 @@ fn n1_nodes_start_on_disks_without_a_byte_of_room() {
     (0..20).for_each(|_| cluster.write(1_000).unwrap());
     cluster.world.run(Duration::from_secs(20));
     for node in NODES {
-        let disk = cluster.world.machines[&node].disk.clone();
-        disk.set_capacity(Some(1 << 40));
-        let used = (1 << 40) - disk.free_space(Path::new("/")).unwrap().free;
-        disk.set_capacity(Some(used));
+        cluster.world.machines[&node].disk.leave_free(0);
     }
     NODES.iter().for_each(|node| cluster.world.restart(*node));
     cluster.world.run(Duration::from_secs(10));

@@ -224,10 +224,7 @@ fn m2_a_checkpoint_that_fits_only_without_what_it_replaces_comes() {
     // The log is cut where flushes begin.
     stage.write(200);
     stage.world.run(10 * SECOND);
-    let disk = stage.world.machines[&lagging].disk.clone();
-    disk.set_capacity(Some(1 << 40));
-    let used = (1 << 40) - disk.free_space(Path::new("/data")).unwrap().free;
-    disk.set_capacity(Some(used + 2 * MIB));
+    stage.world.machines[&lagging].disk.leave_free(2 * MIB);
     stage.world.cut.clear();
     stage.world.run(10 * SECOND);
     let asked = stage.leader;

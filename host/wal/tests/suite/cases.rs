@@ -1,7 +1,6 @@
 //! One story each.
 
 use crate::layout::{DIR, Layout, Logs, append, at, entries, entry, find, group, hard_state, options, read_back};
-use hedgerow_env::Disk;
 use hedgerow_env::sim::SimDisk;
 use hedgerow_types::ReplicaId;
 use hedgerow_types::log::{Entry, EntryKind};
@@ -183,9 +182,7 @@ pub(crate) fn n1_a_log_opened_on_a_nearly_full_disk_takes_the_room_there_is(layo
     let (mut logs, _) = layout.open(&disk, options).unwrap();
     logs.commit(&[append(1, entries(1, 5, 1))]);
     disk.crash(&mut Random::new(1));
-    disk.set_capacity(Some(1 << 40));
-    let free = disk.free_space(Path::new("/")).unwrap().free;
-    disk.set_capacity(Some((1 << 40) - free + (1 << 20)));
+    disk.leave_free(1 << 20);
     let (mut logs, _) = layout.open(&disk, options).unwrap();
     let (next, mut rest) = fill(&mut *logs);
     assert!(next > 50, "what room there is can be used");
