@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it fails")]
 #![allow(clippy::disallowed_methods, reason = "a test may talk to the network by itself")]
 
+mod log;
 mod repair;
+mod unflushed;
 
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::os::{OsDisk, random_u64};

@@ -17,23 +17,23 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const PARTITIONS: u32 = 2;
+pub(super) const PARTITIONS: u32 = 2;
 /// The node that goes and comes back.
-const VICTIM: u16 = 3;
+pub(super) const VICTIM: u16 = 3;
 /// How often the status is asked for before it is taken for one that does not change any more.
-const ASKED_MAX: usize = 2_400;
+pub(super) const ASKED_MAX: usize = 2_400;
 
-struct Stage {
-    root: tempfile::TempDir,
-    peers: BTreeMap<NodeId, String>,
+pub(super) struct Stage {
+    pub(super) root: tempfile::TempDir,
+    pub(super) peers: BTreeMap<NodeId, String>,
     configure: fn(&mut Config),
-    nodes: BTreeMap<u16, Running>,
-    any: Connection,
+    pub(super) nodes: BTreeMap<u16, Running>,
+    pub(super) any: Connection,
     written: usize,
 }
 
 impl Stage {
-    fn new(configure: fn(&mut Config)) -> Self {
+    pub(super) fn new(configure: fn(&mut Config)) -> Self {
         let (root, peers) = (tempfile::tempdir().unwrap(), peers(3));
         let started = |node: &NodeId| (node.0, started(root.path(), *node, &peers, configure).unwrap());
         let nodes: BTreeMap<u16, Running> = peers.keys().map(started).collect();
@@ -47,31 +47,47 @@ impl Stage {
     }
 
     fn start(&mut self) {
-        self.try_start().unwrap();
+        self.start_node(VICTIM).unwrap();
     }
 
-    fn try_start(&mut self) -> Result<(), String> {
-        let node = started(self.root.path(), NodeId(VICTIM), &self.peers, self.configure)?;
-        self.nodes.insert(VICTIM, node);
+    pub(super) fn start_node(&mut self, number: u16) -> Result<(), String> {
+        let node = started(self.root.path(), NodeId(number), &self.peers, self.configure)?;
+        self.nodes.insert(number, node);
         Ok(())
     }
 
     fn stop(&mut self) {
-        let node = self.nodes.remove(&VICTIM).unwrap();
+        self.stop_node(VICTIM);
+    }
+
+    pub(super) fn stop_node(&mut self, number: u16) {
+        let node = self.nodes.remove(&number).unwrap();
         node.stop();
         node.join().unwrap();
     }
 
+    /// From now on this node is asked, as the one before is to stop.
+    pub(super) fn ask(&mut self, number: u16) {
+        self.any = Connection::open(&self.peers[&NodeId(number)]);
+    }
+
     /// Writes so many rows of two kilobytes.
-    fn write(&mut self, count: usize) {
+    pub(super) fn write(&mut self, count: usize) {
         for _ in 0..count {
-            let hash_key = format!("key{}", self.written);
+            let (partition, key, value) = row(self.written);
             self.written += 1;
-            let partition = partition_of_hash(partition_hash(hash_key.as_bytes(), b""), PARTITIONS);
-            let value = Bytes::from(format!("{:02000}", self.written));
-            let put = Put { key: full_key(hash_key.as_bytes(), b"s"), value, expire_ts_seconds: 0 };
+            let put = Put { key, value, expire_ts_seconds: 0 };
             let reply = call_leader(&mut self.any, partition, &Body::Put(put));
             assert!(matches!(&reply, Reply::Update(update) if update.error == 0), "{reply:?}");
+        }
+    }
+
+    /// Reads every row that was written, at the leaders.
+    pub(super) fn read_all(&mut self) {
+        for number in 0..self.written {
+            let (partition, key, value) = row(number);
+            let reply = call_leader(&mut self.any, partition, &Body::Get(key));
+            assert!(matches!(&reply, Reply::Get(get) if get.error == 0 && get.value == value), "{number}: {reply:?}");
         }
     }
 
@@ -92,7 +108,7 @@ impl Stage {
         panic!("the log was not cut");
     }
 
-    fn wait_until_whole(&mut self) {
+    pub(super) fn wait_until_whole(&mut self) {
         let mut status = Value::Null;
         for _ in 0..ASKED_MAX {
             status = try_admin(&mut self.any, "status", "{}").unwrap();
@@ -115,7 +131,7 @@ impl Stage {
     }
 
     /// All replicas come to have the same rows, and all that were written. What the status says is up to a second old.
-    fn assert_same(&mut self) {
+    pub(super) fn assert_same(&mut self) {
         let mut found = BTreeMap::new();
         for _ in 0..ASKED_MAX {
             self.wait_until_whole();
@@ -183,13 +199,20 @@ impl Stage {
         paths.filter(|path| path.extension().is_some_and(|it| it == "sst")).collect()
     }
 
-    fn end(self) {
+    pub(super) fn end(self) {
         self.nodes.values().for_each(Running::stop);
         self.nodes.into_values().for_each(|node| node.join().unwrap());
     }
 }
 
-fn try_admin(connection: &mut Connection, command: &str, argument: &str) -> Option<Value> {
+/// The partition, key and value of a row by its number.
+fn row(number: usize) -> (u32, Bytes, Bytes) {
+    let hash_key = format!("key{number}");
+    let partition = partition_of_hash(partition_hash(hash_key.as_bytes(), b""), PARTITIONS);
+    (partition, full_key(hash_key.as_bytes(), b"s"), Bytes::from(format!("{:02000}", number + 1)))
+}
+
+pub(super) fn try_admin(connection: &mut Connection, command: &str, argument: &str) -> Option<Value> {
     let body = AdminCommand { command: Text::from(command), argument: Text::from(argument) };
     match connection.call(0, 0, &Body::HedgerowAdmin(body)) {
         Reply::HedgerowAdmin(answer) => Some(serde_json::from_str(answer.text.as_str()).unwrap()),
@@ -278,7 +301,7 @@ fn cut_logs(stage: &Stage) {
     }
 }
 
-fn names(stage: &Stage) -> BTreeSet<PathBuf> {
+pub(super) fn names(stage: &Stage) -> BTreeSet<PathBuf> {
     stage.storage().into_iter().map(|(path, _)| path).collect()
 }
 
@@ -303,7 +326,7 @@ fn d3_storage_that_cannot_be_opened_now_stops_the_start_and_loses_nothing() {
     stage.write(100);
     let (directory, _) = before.first().unwrap();
     let held = new_engines().open(directory).unwrap();
-    let error = stage.try_start().unwrap_err();
+    let error = stage.start_node(VICTIM).unwrap_err();
     assert!(error.contains("nothing of it was removed"), "{error}");
     drop(held);
     stage.start();
@@ -337,7 +360,7 @@ fn d5_what_was_replaced_does_not_win_over_its_successor() {
     stage.end();
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(super) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
         let target = to.join(entry.file_name());
