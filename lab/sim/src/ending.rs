@@ -103,8 +103,11 @@ impl World {
         self.add_client(reader.with_preference(preference).with_script(script));
     }
 
-    /// All judges' verdicts but the oracle's, which has judged every operation at its end.
+    /// All judges' verdicts. The oracle has judged every operation at its end, if it could.
     pub(crate) fn judge(&mut self) {
+        if let Some(why) = self.oracle.find_unjudged() {
+            self.break_promise(why);
+        }
         let verdict = linear::check(&self.history);
         self.stats.undecided += verdict.undecided.len() as u64;
         if let Some(violation) = verdict.violations.first() {

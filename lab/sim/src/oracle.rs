@@ -12,9 +12,13 @@
 //! | session, and any with a token | what the session was shown |
 //! | bounded | every index that anybody was shown longer ago than the bound when it was served, and than the reply says |
 //!
+//! A replica that applies something, answers from it and is removed in one step takes what it applied with it. Its answers are
+//! judged when somebody else has applied as much.
+//!
 //! A write's index is larger than everything shown before it was asked for. With the first two lines this proves the order
 //! of the log to be one that explains the history; `linear.rs` looks for an order without knowing of a log.
 
+use crate::clock::SECOND;
 use crate::history::{Answer, Call, Content, Operation, Outcome, Seen, Time, seconds};
 use crate::linear;
 use crate::machine::Process;
@@ -24,7 +28,7 @@ use hedgerow_storage::{ApplyOutcome, EngineError, Engines, MemoryEngines, Partit
 use hedgerow_types::codec::decode_proposal;
 use hedgerow_types::limit::SESSION_BYTES_MAX;
 use hedgerow_types::log::{Entry, EntryKind, LogPosition};
-use hedgerow_types::{GroupId, Index, ReadLevel};
+use hedgerow_types::{GroupId, Index, ReadLevel, ReplicaId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,6 +36,9 @@ use std::sync::Arc;
 
 /// A write by the id of its client and its number within it.
 pub type WriteId = (u64, u64);
+
+/// For so long after a machine gave up a replica an answer may be of that replica.
+const LEFT_FOR: Time = SECOND;
 
 /// The index at which a group's log begins, with nothing in it.
 const BEGINNING: Index = 1;
@@ -44,6 +51,8 @@ pub struct Oracle {
     groups: BTreeMap<GroupId, Truth>,
     /// Every write that a client has begun.
     calls: FxHashMap<WriteId, (u32, Call)>,
+    /// The replicas that each machine had after its last step.
+    hosted: FxHashMap<usize, Vec<(GroupId, ReplicaId)>>,
 }
 
 #[derive(Debug)]
@@ -60,6 +69,10 @@ struct Truth {
     session_bytes_max: u64,
     heads: Timeline,
     shown: Timeline,
+    /// When a machine last gave up a replica.
+    left: FxHashMap<usize, Time>,
+    /// Answers of such replicas, until what they applied is known.
+    early: Vec<Operation>,
 }
 
 impl Default for Truth {
@@ -73,6 +86,8 @@ impl Default for Truth {
             session_bytes_max: SESSION_BYTES_MAX,
             heads: Timeline::default(),
             shown: Timeline::default(),
+            left: FxHashMap::default(),
+            early: Vec::new(),
         }
     }
 }
@@ -106,7 +121,7 @@ impl Default for Oracle {
 impl Oracle {
     /// Of groups that remember so much of their clients' writes.
     pub fn new(session_bytes_max: u64) -> Self {
-        Self { session_bytes_max, groups: BTreeMap::new(), calls: FxHashMap::default() }
+        Self { session_bytes_max, groups: BTreeMap::new(), calls: FxHashMap::default(), hosted: FxHashMap::default() }
     }
 
     /// A client begins the write `id`, so that it may appear in a log.
@@ -114,9 +129,11 @@ impl Oracle {
         self.calls.insert(id, (key, call));
     }
 
-    /// Follows what `process` has applied and nobody before it. Called after each batch of its events, before its answers
-    /// go out.
-    pub fn follow(&mut self, process: &Process, now: Time) -> Result<(), String> {
+    /// Follows what `process`, on `machine`, has applied and nobody before it. Called after each batch of its events, before
+    /// its answers go out.
+    pub fn follow(&mut self, machine: usize, process: &Process, now: Time) -> Result<(), String> {
+        let replicas = || process.node.replicas_for_inspection().map(|replica| (replica.id, replica.replica));
+        self.note_hosted(machine, replicas, now);
         for replica in process.node.replicas_for_inspection() {
             let applied = replica.applied();
             let known = self.groups.get(&replica.id).map_or(BEGINNING, |truth| truth.applied);
@@ -132,8 +149,25 @@ impl Oracle {
                 return Err(failed(format!("it ends at {}, but {applied} is applied", truth.applied)));
             }
             truth.heads.rise(now, applied, 0);
+            truth.judge_early(&self.calls)?;
         }
         Ok(())
+    }
+
+    fn note_hosted<R: Iterator<Item = (GroupId, ReplicaId)>>(
+        &mut self,
+        machine: usize,
+        replicas: impl Fn() -> R,
+        now: Time,
+    ) {
+        let before = self.hosted.entry(machine).or_default();
+        if replicas().eq(before.iter().copied()) {
+            return;
+        }
+        let before = std::mem::replace(before, replicas().collect());
+        for (group, _) in before.iter().filter(|one| !replicas().any(|other| other == **one)) {
+            self.groups.entry(*group).or_default().left.insert(machine, now);
+        }
     }
 
     /// Judges an operation on `group` that ended just now, and takes note of what its client was shown. The error says which
@@ -150,20 +184,53 @@ impl Oracle {
     }
 
     /// Judges an operation on `group`.
-    pub fn judge(&self, group: GroupId, operation: &Operation) -> Result<(), String> {
-        let (Outcome::Ok(answer), Some(seen)) = (operation.outcome, operation.seen) else { return Ok(()) };
-        let nothing = Truth::default();
-        let truth = self.groups.get(&group).unwrap_or(&nothing);
-        let judged = match (operation.call, answer) {
-            (Call::Get(level), Answer::Content(content)) => truth.judge_read(operation.key, level, content, &seen),
-            (Call::Get(_), _) => Err("that is no answer to a read".into()),
-            _ => truth.judge_write(operation, &seen, &self.calls),
-        };
-        judged.map_err(|why| format!("{} is wrong: {why}\n  {operation}", kind_of(operation)))
+    pub fn judge(&mut self, group: GroupId, operation: &Operation) -> Result<(), String> {
+        let truth = self.groups.entry(group).or_default();
+        if operation.seen.is_some_and(|seen| truth.has_left(&seen) && seen.index > Some(truth.applied)) {
+            truth.early.push(*operation);
+            return Ok(());
+        }
+        truth.judge(operation, &self.calls)
+    }
+
+    /// An answer that rests on what nobody ever applied but a replica that was removed.
+    pub fn find_unjudged(&self) -> Option<String> {
+        let operation = self.groups.values().flat_map(|truth| &truth.early).next()?;
+        Some(format!("nobody else has applied what {} saw\n  {operation}", kind_of(operation)))
     }
 }
 
 impl Truth {
+    fn judge(&self, operation: &Operation, calls: &FxHashMap<WriteId, (u32, Call)>) -> Result<(), String> {
+        let (Outcome::Ok(answer), Some(seen)) = (operation.outcome, operation.seen) else { return Ok(()) };
+        let judged = match (operation.call, answer) {
+            (Call::Get(level), Answer::Content(content)) => self.judge_read(operation.key, level, content, &seen),
+            (Call::Get(_), _) => Err("that is no answer to a read".into()),
+            _ => self.judge_write(operation, &seen, calls),
+        };
+        judged.map_err(|why| format!("{} is wrong: {why}\n  {operation}", kind_of(operation)))
+    }
+
+    /// Judges what waited for what is applied by now.
+    fn judge_early(&mut self, calls: &FxHashMap<WriteId, (u32, Call)>) -> Result<(), String> {
+        let is_due = |operation: &Operation| operation.seen.is_some_and(|seen| seen.index <= Some(self.applied));
+        let (due, early) = std::mem::take(&mut self.early).into_iter().partition(is_due);
+        self.early = early;
+        let due: Vec<Operation> = due;
+        due.iter().try_for_each(|operation| self.judge(operation, calls))
+    }
+
+    /// Whether the answer may come from a replica that its machine gave up in the step that answered. It may have waited a while
+    /// for its connection.
+    fn has_left(&self, seen: &Seen) -> bool {
+        self.left.get(&seen.machine).is_some_and(|at| (*at..*at + LEFT_FOR).contains(&seen.served))
+    }
+
+    /// How much anybody had applied when the answer was given. What a replica that has left had applied is not known.
+    fn head(&self, seen: &Seen) -> Index {
+        if self.has_left(seen) { self.applied } else { self.heads.at(seen.served).1 }
+    }
+
     fn apply(&mut self, entry: &Entry, calls: &FxHashMap<WriteId, (u32, Call)>) -> Result<(), String> {
         if entry.index != self.applied + 1 {
             return Err(format!("entry {} comes after {}", entry.index, self.applied));
@@ -213,7 +280,7 @@ impl Truth {
 
     fn judge_read(&self, key: u32, level: ReadLevel, content: Content, seen: &Seen) -> Result<(), String> {
         let Some(index) = seen.index else { return self.judge_silent(key, level, content, seen) };
-        let head = self.heads.at(seen.served).1;
+        let head = self.head(seen);
         if index > head {
             return Err(format!("nobody had applied index {index} then; the last one was {head}"));
         }
@@ -233,7 +300,7 @@ impl Truth {
 
     /// The answer says no index: some index will do that was not too old then.
     fn judge_silent(&self, key: u32, level: ReadLevel, content: Content, seen: &Seen) -> Result<(), String> {
-        let ((floor, why), head) = (self.floor(level, seen), self.heads.at(seen.served).1);
+        let ((floor, why), head) = (self.floor(level, seen), self.head(seen));
         let versions = self.versions.get(&key).map_or(&[][..], Vec::as_slice);
         let later = versions.iter().filter(|version| (floor + 1..=head).contains(&version.0));
         if self.content(key, floor) == content || later.into_iter().any(|version| version.1 == content) {

@@ -126,6 +126,31 @@ fn a_reply_without_an_index_needs_one_that_would_do() {
     assert!(read(ReadLevel::Eventual, Some(4), seen(None, 3_400)).is_err(), "not yet");
 }
 
+/// Machine 1 gives up its replica at 4.2 s and answers in the same step from index 41, which nobody else has applied yet.
+#[test]
+fn an_answer_of_a_replica_that_left_is_judged_once_somebody_has_applied_as_much() {
+    let early = |content, served: Time| {
+        let mut oracle = oracle();
+        oracle.note_hosted(1, || [(GROUP, ReplicaId(7))].into_iter(), 4_000 * MS);
+        oracle.note_hosted(1, std::iter::empty, 4_200 * MS);
+        let seen = Seen { served: served * MS, ..seen(Some(41), 4_190) };
+        let (call, outcome) = (Call::GET, Outcome::Ok(Answer::Content(content)));
+        let operation = Operation { client: 3, key: 0, call, start: 0, end: 5_000 * MS, outcome, seen: Some(seen) };
+        (oracle.handle_operation(GROUP, &operation), oracle)
+    };
+    for (content, is_good) in [(Some(4), true), (Some(3), false)] {
+        let (judged, mut oracle) = early(content, 4_200);
+        assert_eq!(judged, Ok(()));
+        assert!(oracle.find_unjudged().is_some_and(|why| why.contains("nobody else has applied")));
+        let truth = oracle.groups.get_mut(&GROUP).expect("there");
+        let entry = Entry { index: 41, term: 1, kind: EntryKind::Membership, data: Bytes::new() };
+        truth.apply(&entry, &oracle.calls).expect("a good log");
+        assert_eq!(truth.judge_early(&oracle.calls).is_ok(), is_good);
+        assert_eq!(oracle.find_unjudged(), None);
+    }
+    assert!(early(Some(4), 4_199).0.is_err_and(|why| why.contains("nobody had applied index 41")), "before it left");
+}
+
 #[test]
 fn what_a_reader_was_shown_binds_the_next_one() {
     let mut oracle = oracle();

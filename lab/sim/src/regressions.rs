@@ -58,4 +58,7 @@ pub const SEEDS: &[u64] = &[
     // Questions left a sixteenth of a round trip apart, and the round trip was that of a leader that had stood still:
     // `what_a_pause_took_` in `asking.rs` of hedgerow-replication.
     6_400_001_961,
+    // A replica applied an entry, answered a read from it and was removed, all in one step, so that the judge knew of nobody who
+    // had applied it: `an_answer_of_a_replica_that_left_` in `oracle_tests.rs`.
+    9_900_017_240,
 ];

@@ -335,7 +335,7 @@ impl World {
             self.fail(format!("m{}: {why}", machine + 1));
         }
         if let Some(process) = &self.machines[machine].process
-            && let Err(why) = self.oracle.follow(process, now)
+            && let Err(why) = self.oracle.follow(machine, process, now)
         {
             self.fail(why);
         }
