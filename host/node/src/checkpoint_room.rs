@@ -2,7 +2,7 @@
 
 use crate::job::Owner;
 use crate::node::Node;
-use crate::snapshot::Receiving;
+use crate::receive::Receiving;
 use hedgerow_env::{Now, OpenMode};
 use hedgerow_types::GroupId;
 use std::path::Path;

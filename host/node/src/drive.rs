@@ -3,7 +3,7 @@
 use crate::debt::PushBack;
 use crate::job::{Job, JobDone, JobKind, JobResult, Owner};
 use crate::node::Node;
-use crate::replica::{Hosted, Origin, PendingInstall, Replica, checkpoint_directory, incoming_directory};
+use crate::replica::{Hosted, Origin, PendingInstall, Replica, checkpoint_directory};
 use crate::retain::Kept;
 use hedgerow_env::Now;
 use hedgerow_replication::{Membership, Persist, Ready, Role, RoleChange};
@@ -59,7 +59,8 @@ impl Node {
             && let Some(replica) = self.running(group)
         {
             let former = replica.take_storage();
-            replica.install = Some(PendingInstall { meta, former, is_running: false });
+            let from = replica.receiving.as_ref().map(|receiving| receiving.directory.clone()).unwrap_or_default();
+            replica.install = Some(PendingInstall { meta, from, former, is_running: false });
             self.refuse_waiting_reads(group, &Refusal::NotReady("a checkpoint is being installed".into()), now);
         }
         if ready.wants_checkpoint {
@@ -179,8 +180,7 @@ impl Node {
             return;
         }
         install.is_running = true;
-        let (meta, former) = (install.meta.clone(), install.former.take());
-        let from = incoming_directory(&self.config.data[log], owner, meta.id);
+        let (meta, from, former) = (install.meta.clone(), install.from.clone(), install.former.take());
         let trash = self.trash_path(log);
         self.job(Job::Install { owner, former, from, directory, trash, meta });
     }

@@ -272,6 +272,7 @@ impl Node {
             sending: Sending::default(),
             receiving: None,
             waits_for_room: None,
+            waits_for_sender: None,
             install: None,
             led_since: None,
             started: now.instant,

@@ -617,6 +617,8 @@ fn make_checkpoint(context: &JobContext, engine: &dyn Engine, into: &Path, id: u
             files.push((name, size));
         }
     }
+    // A receiver that has the first tables of one checkpoint has the first of the next one. Numbers grow longer.
+    files.sort_by_cached_key(|(name, _)| (!hedgerow_storage::is_table(name), name.len(), name.clone()));
     Ok(JobResult::Checkpoint { meta: SnapshotMeta { position, membership, id }, files })
 }
 

@@ -77,6 +77,7 @@ mod queue;
 mod rate;
 mod read_counts;
 mod reads;
+mod receive;
 mod recover;
 mod removals;
 mod replica;

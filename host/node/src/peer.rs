@@ -547,6 +547,9 @@ pub struct SnapshotProgress {
     /// The receiver has enough to do with others and takes it later.
     #[prost(bool, tag = "8")]
     pub is_busy: bool,
+    /// It is busy because it has part of this replica's checkpoint, and waits for it to lead again; 0 = for another reason.
+    #[prost(uint64, tag = "9")]
+    pub former: u64,
 }
 
 /// Appends a replication frame; `encode` appends the message's own form.
@@ -747,8 +750,7 @@ mod tests {
                 file: 4,
                 offset: 5,
                 is_refused: true,
-                again: false,
-                is_busy: false,
+                ..SnapshotProgress::default()
             }),
         ];
         let mut stream = BytesMut::new();

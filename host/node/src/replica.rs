@@ -6,9 +6,10 @@ use crate::job::Owner;
 use crate::outbox::ConnectionId;
 use crate::pace::Pace;
 use crate::reads::{Basis, Terms};
+use crate::receive::Receiving;
 use crate::retain::Kept;
 use crate::room::Takes;
-use crate::snapshot::{Receiving, Sending};
+use crate::snapshot::Sending;
 use bytes::Bytes;
 use hedgerow_replication::Group;
 use hedgerow_storage::Partition;
@@ -94,6 +95,8 @@ pub(crate) struct Replica {
     pub(crate) receiving: Option<Receiving>,
     /// Since when a checkpoint has had no room on the disk.
     pub(crate) waits_for_room: Option<Instant>,
+    /// Since when it has put off a new sender for the sake of a former one.
+    pub(crate) waits_for_sender: Option<Instant>,
     pub(crate) install: Option<PendingInstall>,
     /// When the group last saw a leader.
     pub(crate) led_since: Option<Instant>,
@@ -246,6 +249,8 @@ pub(crate) struct Flush {
 #[derive(Debug)]
 pub(crate) struct PendingInstall {
     pub(crate) meta: hedgerow_replication::SnapshotMeta,
+    /// Where it is.
+    pub(crate) from: PathBuf,
     /// What it takes the place of, until it runs.
     pub(crate) former: Option<Box<Partition>>,
     pub(crate) is_running: bool,
@@ -278,9 +283,15 @@ pub(crate) fn checkpoint_directory(data: &Path, owner: Owner, id: u64) -> PathBu
     data.join("checkpoints").join(format!("{}-{id}", name_of(owner)))
 }
 
-/// The directory of a checkpoint that replica `owner` is receiving.
-pub(crate) fn incoming_directory(data: &Path, owner: Owner, id: u64) -> PathBuf {
-    data.join("incoming").join(format!("{}-{id}", name_of(owner)))
+/// The directory of a checkpoint that replica `owner` is receiving from `sender`.
+pub(crate) fn incoming_directory(data: &Path, owner: Owner, sender: ReplicaId, id: u64) -> PathBuf {
+    data.join("incoming").join(format!("{}-{:x}-{id}", name_of(owner), sender.0))
+}
+
+/// Who sends what is received in a directory.
+pub(crate) fn sender_of(incoming: &Path) -> Option<ReplicaId> {
+    let sender = incoming.file_name()?.to_str()?.rsplit('-').nth(1)?;
+    u64::from_str_radix(sender, 16).ok().map(ReplicaId)
 }
 
 fn name_of(owner: Owner) -> String {

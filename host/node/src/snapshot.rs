@@ -1,5 +1,5 @@
 //! Streaming checkpoints to replicas that the log can no longer help: piece by piece, at the receiver's pace and within
-//! a rate, and going on where it stopped.
+//! a rate, and going on where it stopped. This is the sender's half; the receiver's is [`crate::receive`].
 //!
 //! ```text
 //! leader's node                                receiver's node
@@ -17,47 +17,40 @@
 //! the sender forgets; the next one it reads itself before it sends it ([`crate::doubt`]).
 //!
 //! Pieces travel on a connection of their own, several at a time: the sender is up to [`WINDOW`] ahead of what the receiver has
-//! written. They come in order unless one is lost; then the receiver says from where it wants them again, also when it
-//! hears nothing, so that a broken connection costs one window. A receiver that restarts keeps its whole files. Few
-//! checkpoints are on their way at a time, at either end: a receiver that has enough to do, or no room, says so, and is asked
-//! again after a while.
+//! written. Few checkpoints are on their way at a time, at either end: a receiver that has enough to do, or no room, says so, and
+//! is asked again after a while. One that has much of another sender's says that too, and is left to it ([`crate::receive`]).
 
 use crate::config::SNAPSHOT_CHUNK_SIZE;
 use crate::doubt::Doubt;
-use crate::hosting::incoming_of;
 use crate::job::{Job, Owner};
 use crate::node::Node;
 use crate::peer::{Frame, SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress};
 use crate::rate::Progress;
-use crate::replica::{Hosted, checkpoint_directory, incoming_directory};
+use crate::replica::{Hosted, checkpoint_directory};
+use crate::slow::is_ready_to_lead;
 use bytes::{Bytes, BytesMut};
-use hedgerow_env::{Now, OpenMode};
-use hedgerow_replication::{Message, SnapshotMeta, SnapshotSend};
-use hedgerow_storage::FailureKind;
+use hedgerow_env::Now;
+use hedgerow_replication::{SnapshotMeta, SnapshotSend};
 use hedgerow_types::{GroupId, Index, Instant, ReplicaId};
-use std::collections::{BTreeMap, VecDeque};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A receiver that cannot take a checkpoint now is asked again after this.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(3);
 /// A receiver that has heard nothing for this long says again what it wants.
-const REPEAT_AFTER: Duration = Duration::from_secs(1);
+pub(crate) const REPEAT_AFTER: Duration = Duration::from_secs(1);
 /// A transfer that has not moved for this long is given up.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
+pub(crate) const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 /// A checkpoint that nobody has been sent for this long is removed. Longer than its last receiver takes to install it, so
 /// that the log after it is still there then.
 const CHECKPOINT_IDLE_MAX: Duration = Duration::from_secs(60);
 /// Checkpoints that a node sends at a time, those being made included; the others wait for their turn.
 const SENDING_MAX: usize = 2;
-/// Checkpoints that a node receives at a time.
-const RECEIVING_MAX: usize = 2;
 /// A checkpoint of which nothing was heard for this long does not keep others from being received.
-const STALLED_AFTER: Duration = Duration::from_secs(10);
+pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(10);
 /// Bytes that are sent before the receiver has written them; it holds as many in memory.
-const WINDOW: u64 = 8 * SNAPSHOT_CHUNK_SIZE;
-/// Most files of one checkpoint.
-const FILES_MAX: usize = 100_000;
+pub(crate) const WINDOW: u64 = 8 * SNAPSHOT_CHUNK_SIZE;
 
 /// Checkpoints that a replica's node is sending.
 #[derive(Debug, Default)]
@@ -150,52 +143,6 @@ struct Transfer {
     idle: Duration,
 }
 
-/// A checkpoint that a replica is receiving.
-#[derive(Debug)]
-pub(crate) struct Receiving {
-    from: ReplicaId,
-    id: u64,
-    message: Bytes,
-    files: Vec<SnapshotFile>,
-    file: usize,
-    offset: u64,
-    /// Where the piece begins that is to come next; what is between here and what is written waits in `queue`.
-    expected: (usize, u64),
-    queue: VecDeque<Piece>,
-    /// It was said that a piece is missing.
-    has_asked_again: bool,
-    /// Or being verified.
-    is_writing: bool,
-    /// All files are here, and what they should be.
-    is_verified: bool,
-    /// Bytes of the piece being written.
-    writing: u64,
-    last_heard: Instant,
-    last_progress: Instant,
-}
-
-impl Receiving {
-    /// Where the next piece is wanted from. Until everything is verified the end of the last file, so that the sender waits.
-    fn said(&self) -> (usize, u64) {
-        match self.files.last() {
-            Some(last) if self.file >= self.files.len() && !self.is_verified => (self.files.len() - 1, last.size),
-            Some(_) | None => (self.file, self.offset),
-        }
-    }
-
-    /// Bytes that are still to be written.
-    pub(crate) fn missing(&self) -> u64 {
-        missing_bytes(&self.files, self.file).saturating_sub(self.offset)
-    }
-}
-
-/// A piece that waits to be written.
-#[derive(Debug)]
-struct Piece {
-    offset: u64,
-    data: Bytes,
-}
-
 impl Node {
     pub(crate) fn handle_checkpoint(&mut self, owner: Owner, meta: SnapshotMeta, files: Vec<(String, u64)>, now: Now) {
         let Some(replica) = self.running_as(owner) else { return };
@@ -285,7 +232,8 @@ impl Node {
             replica.sending.put_off.insert(to, now.instant);
             replica.sending.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.idle = Duration::ZERO);
             replica.group.handle_snapshot_sent(to, false, now.instant);
-            return self.mark_dirty(group);
+            self.mark_dirty(group);
+            return self.leave_to(group, ReplicaId(progress.former), now);
         }
         let Some(checkpoint) = &replica.sending.checkpoint else { return };
         let file_count = checkpoint.files.len();
@@ -309,6 +257,22 @@ impl Node {
         transfer.is_taken = true;
         transfer.progress.done = checkpoint.bytes_before(written).min(transfer.progress.total);
         self.send_wanted(group);
+    }
+
+    /// Gives the lead to `former`, if it could lead at once: the receiver has part of a checkpoint of it, and can use no file of
+    /// anybody else's. Not while somebody else is being sent one from here.
+    fn leave_to(&mut self, group: GroupId, former: ReplicaId, now: Now) {
+        let Some(Hosted::Running(replica)) = self.hosted.get(&group) else { return };
+        let is_fit = former != replica.id() && self.may_lead(group, former, now) && is_ready_to_lead(replica, former);
+        if !is_fit || replica.sending.gets_on() {
+            return;
+        }
+        let Some(replica) = self.running(group) else { return };
+        match replica.group.transfer_leader(former, now.instant) {
+            Ok(()) => tracing::info!(%group, to = %former, "leaving the lead to the former sender of a checkpoint"),
+            Err(error) => tracing::debug!(%group, %error, "a leader cannot be moved"),
+        }
+        self.mark_dirty(group);
     }
 
     pub(crate) fn tick_sending(&mut self, elapsed: Duration, now: Now) {
@@ -461,327 +425,4 @@ impl Node {
     pub(crate) fn may_make_checkpoint(&self, group: GroupId, now: Now) -> bool {
         !self.sending_groups().contains(&group) && self.may_send_another(group) && self.may_verify_own(group, now)
     }
-
-    fn receiving_count(&self, now: Now) -> usize {
-        let is_alive = |receiving: &Receiving| now.instant.since(receiving.last_heard) < STALLED_AFTER;
-        let receiving = |hosted: &Hosted| match hosted {
-            Hosted::Running(replica) => replica.receiving.as_ref().is_some_and(is_alive),
-            Hosted::Starting { .. } | Hosted::Lost { .. } => false,
-        };
-        self.hosted.values().filter(|hosted| receiving(hosted)).count()
-    }
-
-    pub(crate) fn handle_snapshot_begin(&mut self, begin: SnapshotBegin, now: Now) {
-        let owner = Owner { group: GroupId::from_u64(begin.group), replica: ReplicaId(begin.to) };
-        let has_enough = self.receiving_count(now) >= RECEIVING_MAX;
-        let Some(replica) = self.running_as(owner) else { return };
-        // A checkpoint that is there and about to be installed keeps its directory; the sender will ask again.
-        if replica.storage.is_none() || replica.group.is_taking_snapshot() {
-            return;
-        }
-        // Of a leader that is none any more and does not know it yet.
-        let term = Message::decode(begin.message.clone()).map_or(0, |message| message.term());
-        if term < replica.group.term() {
-            return;
-        }
-        let log = replica.log;
-        if let Some(receiving) = &mut replica.receiving
-            && receiving.id == begin.id
-        {
-            receiving.last_heard = now.instant;
-            // The same leader's in a later term, perhaps.
-            receiving.message = begin.message;
-            let is_being_verified = receiving.file >= receiving.files.len() && !receiving.is_verified;
-            // The sender says this once it has heard nothing for a while: what it sent may be lost.
-            if is_being_verified || receiving.is_writing {
-                self.send_progress(owner, now);
-            } else {
-                self.ask_again(owner, now);
-            }
-            return;
-        }
-        if replica.receiving.is_none() && has_enough {
-            return self.put_off(owner, ReplicaId(begin.from), begin.id);
-        }
-        if begin.files.len() > FILES_MAX || !begin.files.iter().all(|file| is_plain_name(&file.name)) {
-            tracing::warn!(group = %owner.group, "a checkpoint with forbidden file names was refused");
-            return;
-        }
-        replica.receiving = None;
-        let directory = incoming_directory(&self.config.data[log], owner, begin.id);
-        let file = begin.files.iter().take_while(|file| self.has_whole(&directory, file)).count();
-        // What was received of others before, also in an earlier life.
-        let mut others = incoming_of(&*self.disk, &self.config.data[log], owner);
-        others.retain(|other| *other != directory);
-        if !others.is_empty() {
-            self.discard(log, others);
-        }
-        let missing = missing_bytes(&begin.files, file);
-        if missing > 0 && !self.has_room_to_receive(owner, log, missing) {
-            self.wait_for_room(owner, log, missing, now);
-            return self.put_off(owner, ReplicaId(begin.from), begin.id);
-        }
-        let receiving = Receiving {
-            from: ReplicaId(begin.from),
-            id: begin.id,
-            message: begin.message,
-            files: begin.files,
-            file,
-            offset: 0,
-            expected: (file, 0),
-            queue: VecDeque::new(),
-            has_asked_again: false,
-            is_writing: false,
-            is_verified: false,
-            writing: 0,
-            last_heard: now.instant,
-            last_progress: now.instant,
-        };
-        if let Some(replica) = self.running_as(owner) {
-            replica.receiving = Some(receiving);
-            replica.waits_for_room = None;
-        }
-        self.continue_receiving(owner, now);
-    }
-
-    /// Asks a sender to come again later.
-    fn put_off(&mut self, owner: Owner, sender: ReplicaId, id: u64) {
-        let (group, from) = (owner.group.to_u64(), owner.replica.0);
-        let progress = SnapshotProgress { group, from, id, is_busy: true, ..SnapshotProgress::default() };
-        self.send(sender.node(), &Frame::SnapshotProgress(progress));
-    }
-
-    /// Whether a file of the checkpoint is there already, from before a restart. Files get their name once they are
-    /// whole and synced.
-    fn has_whole(&self, directory: &Path, file: &SnapshotFile) -> bool {
-        let path = directory.join(&file.name);
-        self.disk.exists(&path)
-            && self.disk.open(&path, OpenMode::Read).and_then(|it| it.len()).is_ok_and(|size| size == file.size)
-    }
-
-    pub(crate) fn handle_snapshot_chunk(&mut self, chunk: SnapshotChunk, now: Now) {
-        let owner = Owner { group: GroupId::from_u64(chunk.group), replica: ReplicaId(chunk.to) };
-        let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
-        if receiving.id != chunk.id {
-            return;
-        }
-        receiving.last_heard = now.instant;
-        let place = (chunk.file as usize, chunk.offset);
-        if receiving.expected != place {
-            // One was lost, or comes a second time.
-            if place > receiving.expected && !std::mem::replace(&mut receiving.has_asked_again, true) {
-                self.ask_again(owner, now);
-            }
-            return;
-        }
-        let Some(file) = receiving.files.get(place.0) else { return };
-        let length = chunk.data.len() as u64;
-        let waiting: u64 = receiving.queue.iter().map(|piece| piece.data.len() as u64).sum();
-        let is_sound = crc32c::crc32c(&chunk.data) == chunk.crc
-            && length <= SNAPSHOT_CHUNK_SIZE.min(file.size - chunk.offset)
-            && (length > 0 || file.size == 0);
-        if !is_sound || waiting + length > WINDOW {
-            tracing::warn!(group = %owner.group, "a piece of a checkpoint that cannot be was dropped");
-            return;
-        }
-        let end = chunk.offset + length;
-        receiving.expected = if end == file.size { (place.0 + 1, 0) } else { (place.0, end) };
-        receiving.has_asked_again = false;
-        receiving.queue.push_back(Piece { offset: chunk.offset, data: chunk.data });
-        self.write_next(owner);
-    }
-
-    /// Writes the first piece that waits, one at a time: what a file is called once it is whole rests on their order.
-    fn write_next(&mut self, owner: Owner) {
-        let Some(log) = self.running_as(owner).map(|replica| replica.log) else { return };
-        let data = self.config.data[log].clone();
-        let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
-        if receiving.is_writing {
-            return;
-        }
-        let Some(Piece { offset, data: bytes }) = receiving.queue.pop_front() else { return };
-        let Some(file) = receiving.files.get(receiving.file) else { return };
-        let id = receiving.id;
-        let directory = incoming_directory(&data, owner, id);
-        let is_last = offset + bytes.len() as u64 == file.size;
-        let complete_as = is_last.then(|| directory.join(&file.name));
-        let path = directory.join(format!("{}.part", file.name));
-        receiving.is_writing = true;
-        receiving.writing = bytes.len() as u64;
-        self.job(Job::WriteChunk { owner, id, path, offset, data: bytes, complete_as });
-    }
-
-    /// Says from where the pieces are wanted again. Those that wait to be written are dropped with it: they come once more.
-    fn ask_again(&mut self, owner: Owner, now: Now) {
-        let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
-        if receiving.is_writing {
-            // What is being written counts as written: the answer comes later than that.
-            receiving.has_asked_again = false;
-            return;
-        }
-        receiving.queue.clear();
-        receiving.expected = (receiving.file, receiving.offset);
-        self.say_progress(owner, true, now);
-    }
-
-    pub(crate) fn handle_chunk_written(&mut self, owner: Owner, id: u64, now: Now) {
-        let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
-        if receiving.id != id || !receiving.is_writing {
-            return;
-        }
-        receiving.is_writing = false;
-        receiving.offset += receiving.writing;
-        let size = receiving.files.get(receiving.file).map_or(0, |file| file.size);
-        if receiving.offset >= size {
-            receiving.file += 1;
-            receiving.offset = 0;
-        }
-        self.write_next(owner);
-        self.continue_receiving(owner, now);
-    }
-
-    /// Asks for the next piece, or, if there is none, hands the checkpoint to the group.
-    fn continue_receiving(&mut self, owner: Owner, now: Now) {
-        if !self.is_verified(owner) {
-            return;
-        }
-        self.send_progress(owner, now);
-        let Some(replica) = self.running_as(owner) else { return };
-        let Some(receiving) = replica.receiving.as_ref().filter(|it| it.file >= it.files.len()) else { return };
-        match hedgerow_replication::Message::decode(receiving.message.clone()) {
-            Ok(message) => {
-                let (from, id, log) = (receiving.from, receiving.id, replica.log);
-                let is_wanted = replica.group.handle_snapshot_received(from, message, now.instant);
-                self.mark_dirty(owner.group);
-                if !is_wanted {
-                    // The log has brought what the checkpoint would have.
-                    self.forget_receiving(owner, log, id);
-                }
-            }
-            Err(error) => tracing::warn!(group = %owner.group, %error, "a checkpoint without a message was dropped"),
-        }
-    }
-
-    /// Whether the next step may be taken. A checkpoint of which all files are here is verified first: nobody hears that it
-    /// is here, and the group does not rest on it, before.
-    fn is_verified(&mut self, owner: Owner) -> bool {
-        let Some(replica) = self.running_as(owner) else { return false };
-        let log = replica.log;
-        let Some(receiving) = &mut replica.receiving else { return false };
-        if receiving.file < receiving.files.len() || receiving.is_verified {
-            return true;
-        }
-        let message = hedgerow_replication::Message::decode(receiving.message.clone()).ok();
-        let Some(meta) = message.and_then(|message| message.snapshot()) else { return true };
-        let id = receiving.id;
-        if !std::mem::replace(&mut receiving.is_writing, true) {
-            let directory = incoming_directory(&self.config.data[log], owner, id);
-            self.job(Job::Verify { owner, id, directory, position: meta.position });
-        }
-        false
-    }
-
-    pub(crate) fn handle_verified(&mut self, owner: Owner, id: u64, now: Now) {
-        let receiving = self.running_as(owner).and_then(|replica| replica.receiving.as_mut());
-        // What was verified may be of a transfer before this one, of the same checkpoint.
-        let Some(receiving) = receiving.filter(|it| it.id == id && it.file >= it.files.len()) else { return };
-        (receiving.is_writing, receiving.is_verified) = (false, true);
-        self.continue_receiving(owner, now);
-    }
-
-    /// A received checkpoint cannot be verified for now: what was received stays, and the leader asks again after a while.
-    pub(crate) fn put_off_received(&mut self, owner: Owner, id: u64) {
-        let Some(replica) = self.running_as(owner) else { return };
-        let Some(receiving) = replica.receiving.take_if(|it| it.id == id) else { return };
-        self.put_off(owner, receiving.from, id);
-    }
-
-    /// Has the leader begin anew.
-    pub(crate) fn refuse_received(&mut self, owner: Owner, id: u64) {
-        let Some(replica) = self.running_as(owner) else { return };
-        let log = replica.log;
-        let Some(receiving) = replica.receiving.as_ref().filter(|it| it.id == id) else { return };
-        let progress = SnapshotProgress {
-            group: owner.group.to_u64(),
-            from: owner.replica.0,
-            id,
-            file: receiving.file as u32,
-            offset: 0,
-            is_refused: true,
-            ..SnapshotProgress::default()
-        };
-        let to = receiving.from.node();
-        self.send(to, &Frame::SnapshotProgress(progress));
-        self.forget_receiving(owner, log, id);
-    }
-
-    fn send_progress(&mut self, owner: Owner, now: Now) {
-        self.say_progress(owner, false, now);
-    }
-
-    fn say_progress(&mut self, owner: Owner, again: bool, now: Now) {
-        let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
-        receiving.last_progress = now.instant;
-        let (file, offset) = receiving.said();
-        let progress = SnapshotProgress {
-            group: owner.group.to_u64(),
-            from: owner.replica.0,
-            id: receiving.id,
-            file: file as u32,
-            offset,
-            is_refused: false,
-            again,
-            is_busy: false,
-        };
-        let to = receiving.from.node();
-        self.send(to, &Frame::SnapshotProgress(progress));
-    }
-
-    pub(crate) fn tick_receiving(&mut self, group: GroupId, now: Now) {
-        let Some(replica) = self.running(group) else { return };
-        let (owner, log, is_installing) = (replica.owner, replica.log, replica.group.is_taking_snapshot());
-        let Some(receiving) = replica.receiving.as_ref().filter(|_| !is_installing) else { return };
-        let (id, from, is_missing) = (receiving.id, receiving.from, receiving.missing() > 0);
-        let is_silent = now.instant.since(receiving.last_heard) >= GIVE_UP_AFTER;
-        let is_quiet = !receiving.is_writing && now.instant.since(receiving.last_progress) >= REPEAT_AFTER;
-        if is_silent {
-            self.forget_receiving(owner, log, id);
-        } else if is_missing && group != GroupId::META && self.must_give_room(log) {
-            tracing::warn!(%group, "what was received of a checkpoint makes room for what the node needs itself");
-            self.put_off(owner, from, id);
-            self.forget_receiving(owner, log, id);
-        } else if is_quiet {
-            self.ask_again(owner, now);
-        }
-    }
-
-    fn forget_receiving(&mut self, owner: Owner, log: usize, id: u64) {
-        if let Some(replica) = self.running_as(owner) {
-            replica.receiving = None;
-        }
-        self.discard(log, vec![incoming_directory(&self.config.data[log], owner, id)]);
-    }
-
-    /// A checkpoint could not be made, or a piece not be written: it begins anew when the leader asks again.
-    pub(crate) fn handle_copy_failed(&mut self, owner: Owner, kind: FailureKind) {
-        let Some(replica) = self.running_as(owner) else { return };
-        replica.sending.end_making();
-        let (log, is_installing) = (replica.log, replica.group.is_taking_snapshot());
-        let Some(receiving) = replica.receiving.take() else { return };
-        if kind == FailureKind::NoSpace && !is_installing {
-            // Deletes and the log need the place more.
-            self.put_off(owner, receiving.from, receiving.id);
-            self.forget_receiving(owner, log, receiving.id);
-        }
-    }
-}
-
-/// Bytes of all files from number `first` on.
-fn missing_bytes(files: &[SnapshotFile], first: usize) -> u64 {
-    files.iter().skip(first).map(|file| file.size).fold(0, u64::saturating_add)
-}
-
-/// Whether a file name stays inside its directory.
-fn is_plain_name(name: &str) -> bool {
-    !name.is_empty() && name.len() < 256 && !name.starts_with('.') && !name.contains(['/', '\\', '\0'])
 }

@@ -29,5 +29,5 @@ pub use engine::{Cause, Direction, Engine, EngineError, EngineStats, Engines, Fa
 pub use memory::{MemoryEngine, MemoryEngines};
 pub use partition::{ApplyError, ApplyOutcome, FlushPoint, Partition};
 pub use read::Reader;
-pub use rocks::{RocksEngine, RocksEngines, RocksSettings};
+pub use rocks::{RocksEngine, RocksEngines, RocksSettings, is_table};
 pub use session::Sessions;

@@ -49,6 +49,13 @@ const FLUSH_FILE_END: &str = ".tmp";
 const TABLE_END: &str = ".sst";
 const CURRENT_FILE: &str = "CURRENT";
 
+/// Whether `name` is that of a table in a checkpoint: a file that never changes once it is written, whose name an engine uses
+/// once, and all of which [`Engines::verify`] checks.
+#[must_use]
+pub fn is_table(name: &str) -> bool {
+    name.ends_with(TABLE_END)
+}
+
 /// Opens RocksDB engines on the operating system's disk.
 #[derive(Clone)]
 pub struct RocksEngines {
@@ -142,7 +149,7 @@ impl RocksEngine {
         create_dir_durably(disk, dir).map_err(failed_io)?;
         let names = disk.list(dir).map_err(failed_io)?;
         // RocksDB would take it for a new database and remove the tables as useless.
-        if names.iter().any(|name| name.ends_with(TABLE_END)) && !names.iter().any(|name| name == CURRENT_FILE) {
+        if names.iter().any(|name| is_table(name)) && !names.iter().any(|name| name == CURRENT_FILE) {
             return Err(EngineError::damaged(format!("{} has tables and no {CURRENT_FILE}", dir.display())));
         }
         let expire_floor = Arc::new(AtomicU32::new(0));

@@ -128,6 +128,7 @@ fn every_kind() -> Vec<Frame> {
             is_refused: true,
             again: true,
             is_busy: true,
+            former: from.0,
         }),
         Frame::Questions(Questions { id: 7, questions: vec![GroupQuestion { group, from, to, term: 2 }; 2] }),
         Frame::Answers(vec![answer(commit), answer(None)]),

@@ -59,7 +59,7 @@ fn n2_compactions_that_have_stopped_are_no_debt() {
         engine.flush().expect("flushes");
     }
     assert!(engine.debt().parts_refused() > 0);
-    let tables = OsDisk.list(&dir).expect("files").into_iter().filter(|name| name.ends_with(TABLE_END));
+    let tables = OsDisk.list(&dir).expect("files").into_iter().filter(|name| is_table(name));
     for table in tables {
         let file = OsDisk.open(&dir.join(table), hedgerow_env::OpenMode::Write).expect("opens");
         // Not the first block: a flush looks for overlaps there.
@@ -128,4 +128,30 @@ fn n2_a_flush_keeps_no_pace_when_the_node_stops_or_memory_runs_short() {
     engine.write(&batch).expect("writes");
     drop(engine);
     assert_eq!(engines.shared.pacer().held(), 0, "what is gone holds nothing");
+}
+
+/// A receiver takes tables over from a checkpoint that it had before by their names. One of another storage that is called so, and
+/// that holds the very same, is found.
+#[test]
+fn m2_a_table_of_another_storage_is_found_by_its_unique_number() {
+    let root = tempfile::tempdir().expect("a directory");
+    let engines = RocksEngines::new(&RocksSettings::default()).expect("engines");
+    let [first, second] = ["a", "b"].map(|name| {
+        let dir = root.path().join(name);
+        let engine = RocksEngine::open(&engines.shared, &OsDisk, &dir).expect("opens");
+        flush_row(&engine, b"the same");
+        drop(engine);
+        dir
+    });
+    let tables = |dir: &Path| -> Vec<(String, u64)> {
+        let names = OsDisk.list(dir).expect("files").into_iter().filter(|name| is_table(name));
+        let open = |name: &str| OsDisk.open(&dir.join(name), hedgerow_env::OpenMode::Read);
+        names.map(|name| (name.clone(), open(&name).and_then(|file| file.len()).expect("a length"))).collect()
+    };
+    assert_eq!((tables(&first), tables(&first).len()), (tables(&second), 1));
+    engines.verify(&second).expect("its own");
+    let (name, _) = &tables(&first)[0];
+    OsDisk.rename(&first.join(name), &second.join(name)).expect("moved");
+    let found = engines.open(&second).map(drop).and_then(|()| engines.verify(&second)).expect_err("another one's");
+    assert_eq!(found.kind(), FailureKind::Damage, "{found}");
 }
