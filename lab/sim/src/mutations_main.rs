@@ -49,6 +49,7 @@ fn main() -> anyhow::Result<ExitCode> {
             }
         }
     }
+    println!("mutations: {} passed, {unnoticed} failed", Mutation::ALL.len() - unnoticed);
     Ok(if unnoticed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

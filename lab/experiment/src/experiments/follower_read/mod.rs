@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_full_experiment_takes_less_than_twelve_minutes() {
+    fn the_full_experiment_is_planned_for_less_than_twelve_minutes() {
         let groups = experiment(Size::Full).groups();
         let expected: Duration = groups.iter().map(|group| group.expected(3)).sum();
         assert!(expected < Duration::from_secs(680), "{expected:?}");

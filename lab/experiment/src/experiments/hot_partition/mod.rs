@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_full_experiment_takes_less_than_six_minutes() {
+    fn the_full_experiment_is_planned_for_less_than_six_minutes() {
         let expected: Duration = experiment(Size::Full).groups().iter().map(|group| group.expected(3)).sum();
         assert!(expected < Duration::from_secs(340), "{expected:?}");
     }
