@@ -9,11 +9,13 @@ mod retained;
 #[path = "../reads/world.rs"]
 mod world;
 
+use hedgerow_env::Disk;
 use hedgerow_node::Config;
 use hedgerow_types::NodeId;
 use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use world::{Key, World};
+use world::{Key, World, files_of};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -54,6 +56,13 @@ impl Stage {
         let wiped = self.followers[0];
         self.world.wipe(wiped);
         wiped
+    }
+
+    /// What is left of checkpoints that were received.
+    fn below_incoming(&self) -> Vec<PathBuf> {
+        let disks = self.world.machines.values().map(|machine| &machine.disk);
+        let directory = Path::new("/data/incoming");
+        disks.filter(|disk| disk.is_dir(directory)).flat_map(|disk| files_of(disk, directory).into_keys()).collect()
     }
 
     fn checkpoints(&self) -> usize {

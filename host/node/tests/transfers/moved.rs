@@ -1,6 +1,6 @@
 //! Checkpoints on their way.
 
-use crate::world::{Key, World};
+use crate::world::{Key, World, running};
 use crate::{SECOND, Stage};
 use bytes::Bytes;
 use hedgerow_env::Disk;
@@ -163,6 +163,49 @@ fn m2_pieces_that_cannot_be_are_dropped() {
         stage.world.settle(to);
     }
     stage.run_until_whole(stage.leader, 90);
+}
+
+/// A follower that needs a checkpoint has tables of one of the other follower's.
+fn lag_with_tables_of_another(stage: &mut Stage) -> NodeId {
+    let (lagging, former) = (stage.followers[0], stage.followers[1]);
+    stage.world.cut_off(lagging);
+    stage.write(640);
+    stage.world.run(3 * SECOND);
+    let group = GroupId::new(stage.key.table as u32, stage.key.partition as u32);
+    let replica_of = |node: NodeId| running(&stage.world, node)[&group].0;
+    let (own, sender) = (replica_of(lagging), replica_of(former));
+    let directory = format!("/data/incoming/{}.{}-{own:x}-{sender:x}-7", stage.key.table, stage.key.partition);
+    let disk = &stage.world.machines[&lagging].disk;
+    hedgerow_env::create_dir_durably(disk, Path::new(&directory)).unwrap();
+    hedgerow_env::write_file_durably(disk, &Path::new(&directory).join("000008.sst"), b"rows").unwrap();
+    stage.world.cut.clear();
+    former
+}
+
+#[test]
+fn m2_a_leader_leaves_the_lead_to_the_former_sender_of_a_checkpoint() {
+    let mut stage = Stage::new(|config| config.log_retained_bytes = 128 << 10);
+    let former = lag_with_tables_of_another(&mut stage);
+    let partition = stage.key.partition;
+    stage.world.run_until(15 * SECOND, |world| world.replicas(partition).leader == former);
+    stage.run_until_whole(former, 30);
+}
+
+/// A full node does not lead.
+#[test]
+fn m2_a_former_sender_that_cannot_lead_is_not_waited_for_long() {
+    let mut stage = Stage::new(|config| {
+        config.log_retained_bytes = 128 << 10;
+        config.free_disk_min = Some(1 << 20);
+    });
+    let former = lag_with_tables_of_another(&mut stage);
+    stage.world.machines[&former].disk.leave_free(0);
+    stage.world.run(15 * SECOND);
+    let leader = stage.leader;
+    assert!(!stage.is_whole(leader), "it waits");
+    stage.run_until_whole(leader, 30);
+    assert_eq!(stage.world.replicas(stage.key.partition).leader, leader);
+    assert!(stage.below_incoming().is_empty(), "{:?}", stage.below_incoming());
 }
 
 /// A dropped table that is kept is repaired like others, and so the status shows its checkpoints too.
