@@ -36,11 +36,13 @@ use hedgerow_wire::reply::{Detail, Failure};
 use hedgerow_wire::{ErrorName, Reply, Text};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Time that comparing a table's replicas may take.
 const CHECKSUM_MAX: Duration = Duration::from_secs(120);
+/// What another node was asked and only looks at something is said again after this, until it is answered.
+const REPEAT_AFTER: Duration = Duration::from_secs(2);
 /// Replicas that are read whole at a time.
 const LONG_READS_MAX: usize = 2;
 
@@ -61,13 +63,34 @@ pub(crate) enum Asker {
 #[derive(Debug, Default)]
 pub(crate) struct AdminCalls {
     last: u64,
-    /// By number: who asked, until when it may take, and which node was asked.
-    passed_on: BTreeMap<u64, (Asker, Instant, NodeId)>,
+    /// By number.
+    passed_on: BTreeMap<u64, PassedOn>,
+    /// Calls of other nodes that this one is at, and that are said again as long as it is.
+    answering: BTreeSet<(NodeId, u64)>,
     gathering: BTreeMap<u64, Gathering>,
     /// Replicas that wait for their turn to be read whole, for which call, and the seconds by which rows have expired.
     waiting: VecDeque<(u64, Owner, u32)>,
     /// Those that are read now, by ticket.
     reads: BTreeMap<u64, (u64, Owner)>,
+}
+
+/// A call that another node was asked to carry out.
+#[derive(Debug)]
+struct PassedOn {
+    asker: Asker,
+    deadline: Instant,
+    to: NodeId,
+    /// What is said again until there is an answer.
+    repeated: Option<AdminRequest>,
+    /// When it was said last.
+    said: Instant,
+}
+
+impl AdminCalls {
+    /// Numbers begin at a random place, so that no answer to another life of the node is taken for one to this.
+    pub(crate) fn new(random: u64) -> Self {
+        Self { last: random >> 1, ..Self::default() }
+    }
 }
 
 /// A call that waits for several answers; each appends to `parts`.
@@ -433,18 +456,21 @@ impl Node {
     fn pass_on(&mut self, to: NodeId, (command, argument): (&str, &str), asker: Asker, now: Now, wait: Duration) {
         self.admin.last += 1;
         let id = self.admin.last;
-        self.admin.passed_on.insert(id, (asker, now.instant + wait, to));
         let request = AdminRequest { id, command: command.to_owned(), argument: argument.to_owned() };
+        let repeated = only_looks(command).then(|| request.clone());
         self.send(to, &Frame::AdminRequest(request));
+        let (deadline, said) = (now.instant + wait, now.instant);
+        self.admin.passed_on.insert(id, PassedOn { asker, deadline, to, repeated, said });
     }
 
     pub(crate) fn handle_admin_request(&mut self, from: NodeId, request: AdminRequest, now: Now) {
         let asker = Asker::Peer { node: from, id: request.id };
+        let command = request.command.as_str();
+        if only_looks(command) && !self.admin.answering.insert((from, request.id)) {
+            return;
+        }
         // What was passed on once is not passed on again.
-        let belongs_here = match request.command.as_str() {
-            "checksum_here" | "throttle_here" | "transfer" => true,
-            _ => self.leads_metadata(),
-        };
+        let belongs_here = matches!(command, "checksum_here" | "throttle_here" | "transfer") || self.leads_metadata();
         if belongs_here {
             self.run_admin(&request.command, &request.argument, asker, now);
         } else {
@@ -454,7 +480,7 @@ impl Node {
     }
 
     pub(crate) fn handle_admin_reply(&mut self, reply: AdminReply) {
-        let Some((asker, _, _)) = self.admin.passed_on.remove(&reply.id) else { return };
+        let Some(PassedOn { asker, .. }) = self.admin.passed_on.remove(&reply.id) else { return };
         let answer = if reply.refusal_kind == 0 {
             serde_json::from_str(&reply.answer).map_err(|error| Refusal::NotReady(error.to_string()))
         } else {
@@ -472,20 +498,29 @@ impl Node {
     pub(crate) fn tick_admin(&mut self, now: Now) {
         let late = |deadline: &Instant| *deadline <= now.instant;
         // Of several answers the one that does not come is told by its node, and as soon as that is down.
-        let is_over = |(asker, deadline, node): &(Asker, Instant, NodeId)| {
-            late(deadline) || (matches!(asker, Asker::Gather(_)) && !self.is_alive(*node, now))
+        let is_over = |call: &PassedOn| {
+            late(&call.deadline) || (matches!(call.asker, Asker::Gather(_)) && !self.is_alive(call.to, now))
         };
-        let ids: Vec<u64> =
-            self.admin.passed_on.iter().filter(|(_, waiting)| is_over(waiting)).map(|(id, _)| *id).collect();
+        let ids: Vec<u64> = self.admin.passed_on.iter().filter(|(_, call)| is_over(call)).map(|(id, _)| *id).collect();
         for id in ids {
             match self.admin.passed_on.remove(&id) {
-                Some((Asker::Gather(call), _, node)) => {
-                    self.handle_part(call, Err(format!("node {} did not answer", node.0)));
+                Some(PassedOn { asker: Asker::Gather(call), to, .. }) => {
+                    self.handle_part(call, Err(format!("node {} did not answer", to.0)));
                 }
-                Some((asker, _, _)) => self.answer_admin(asker, Err(Refusal::Expired)),
+                Some(PassedOn { asker, .. }) => self.answer_admin(asker, Err(Refusal::Expired)),
                 None => {}
             }
         }
+        let mut again = Vec::new();
+        for call in self.admin.passed_on.values_mut() {
+            if let Some(request) = &call.repeated
+                && now.instant.since(call.said) >= REPEAT_AFTER
+            {
+                call.said = now.instant;
+                again.push((call.to, Frame::AdminRequest(request.clone())));
+            }
+        }
+        again.into_iter().for_each(|(to, request)| self.send(to, &request));
         let calls: Vec<u64> =
             self.admin.gathering.iter().filter(|(_, it)| late(&it.deadline)).map(|(call, _)| *call).collect();
         for call in calls {
@@ -500,6 +535,7 @@ impl Node {
             Asker::Nobody => {}
             Asker::Gather(call) => self.handle_part(call, answer.map_err(|refusal| refusal.to_string())),
             Asker::Peer { node, id } => {
+                self.admin.answering.remove(&(node, id));
                 let reply = match answer {
                     Ok(answer) => AdminReply { id, refusal_kind: 0, answer: answer.to_string() },
                     Err(refusal) => {
@@ -533,6 +569,11 @@ impl Node {
 
 pub(crate) fn parse<'a, T: Deserialize<'a>>(argument: &'a str) -> Result<T, Refusal> {
     serde_json::from_str(argument).map_err(|error| Refusal::Invalid(format!("the argument is not allowed: {error}")))
+}
+
+/// Whether a command for another node may come twice without harm. Others are sent once, and may be lost with a connection.
+fn only_looks(command: &str) -> bool {
+    matches!(command, "checksum" | "checksum_here" | "throttle" | "throttle_here")
 }
 
 fn from_hex(text: &str) -> Result<Vec<u8>, Refusal> {

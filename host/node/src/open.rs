@@ -160,6 +160,7 @@ impl Node {
         let address = Text::from(config.address.as_str());
         let scans = Scans::new(random.next_u64());
         let asks = Asks::new(random.next_u64());
+        let admin = AdminCalls::new(random.next_u64());
         let is_news = identity.note_logs(begun);
         let is_found_again = identity.remember_cluster(catalogue.as_ref().map_or(0, |catalogue| catalogue.cluster));
         if logs.len() < present_count || !gone.is_empty() || logs.iter().any(Log::has_unknown_loss) {
@@ -194,7 +195,7 @@ impl Node {
             reports: Reports::default(),
             speeds,
             clock,
-            admin: AdminCalls::default(),
+            admin,
             scans,
             limiter,
             log_writes: LogWrites::default(),

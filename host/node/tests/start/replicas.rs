@@ -7,7 +7,9 @@ use hedgerow_node::peer::{Frame, ReplicaReport, ReplicaState, Report};
 use hedgerow_node::{Config, Job, Node, OpenError};
 use hedgerow_storage::{Engine, EngineError, Engines, MemoryEngines};
 use hedgerow_types::{GroupId, NodeId, ReplicaId};
-use serde_json::json;
+use hedgerow_wire::message::AdminCommand;
+use hedgerow_wire::{Body, Extension, Header, Reply, Text};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -462,6 +464,27 @@ fn n7_a_group_whose_majority_is_lost_has_no_leader() {
     for _ in 0..3 {
         world.run(MINUTE / 2);
         assert_eq!(without_leader(&mut world), (1, 1, vec![false, true]));
+    }
+}
+
+/// A request between nodes is lost with their connection.
+#[test]
+fn n7_a_comparison_goes_on_after_a_lost_message() {
+    let (mut world, _) = world_with_a_row();
+    let header = Header { extension: Some(Extension::default()), ..Header::default() };
+    let argument = Text::from(json!({ "table": "t" }).to_string());
+    let body = Body::HedgerowAdmin(AdminCommand { command: Text::from("checksum"), argument });
+    for node in [NodeId(1), TWO, NodeId(3)] {
+        world.cut_off(node);
+        let number = world.send(node, &header, &body);
+        world.run(Duration::from_millis(300));
+        assert!(!world.has_answer(number), "nothing was lost");
+        world.cut.clear();
+        let Reply::HedgerowAdmin(answer) = world.wait(number).1.reply else { panic!("{node:?}: no answer") };
+        let answer: Value = serde_json::from_str(answer.text.as_str()).unwrap();
+        assert!(
+            answer["partitions"].as_array().unwrap().iter().all(|it| it["replicas"].as_array().unwrap().len() == 3)
+        );
     }
 }
 
