@@ -4,7 +4,7 @@ use crate::cluster::{lost_error, millis, partition_refusal_of};
 use crate::connection::{Lost, Outgoing, Waiting};
 use crate::error::{Error, ErrorKind, Result};
 use crate::race;
-use crate::reading::{Handle, Reading, Served};
+use crate::reading::{Handle, Reading, Role, Served};
 use crate::routes::{Place, Routes, Target, Want};
 use crate::runtime::now;
 use crate::selection::{micros, size_hint};
@@ -207,9 +207,11 @@ impl<'a> Call<'a> {
         let staleness_ms = extension.staleness_ms.and_then(|ms| u64::try_from(ms).ok());
         let staleness = staleness_ms.map(Duration::from_millis);
         let has_told = !extension.served_by.is_empty();
+        let told = extension.mode.as_ref().and_then(|mode| Role::told(mode.as_str()));
         Served {
             node: extension.served_by.parse().unwrap_or(by.address),
-            role: self.routes.role(by.target.partition, by.address),
+            // The client's map may be older than the answer.
+            role: told.or_else(|| self.routes.role(by.target.partition, by.address)),
             partition: by.target.partition,
             index: extension.index,
             staleness,

@@ -132,6 +132,8 @@ impl Cluster {
         let mut attempt = 0;
         let mut hint = None;
         let mut is_outcome_unknown = false;
+        // Why a node could not, which says more than that the last one asked was silent.
+        let mut told = None;
         loop {
             attempt += 1;
             let address = hint.take().unwrap_or_else(|| self.next_address());
@@ -156,8 +158,12 @@ impl Cluster {
             let nodes = self.node_count() as u32;
             let pause = pause.or_else(|| (attempt % nodes == 0).then(|| self.pause(attempt / nodes)));
             let pause = pause.unwrap_or_default();
+            let is_silent = matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Timeout);
             if now() + pause >= question.deadline {
-                return Err(error);
+                return Err(told.filter(|_| is_silent).unwrap_or(error));
+            }
+            if !is_silent {
+                told = Some(error);
             }
             if !pause.is_zero() {
                 sleep(pause).await;

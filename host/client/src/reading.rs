@@ -97,6 +97,13 @@ pub enum Role {
 }
 
 impl Role {
+    /// What a node calls itself at the beginning of its words on how it came to an answer.
+    pub(crate) fn told(mode: &str) -> Option<Self> {
+        [Self::Leader, Self::Follower, Self::Learner]
+            .into_iter()
+            .find(|role| mode.split(' ').next() == Some(role.name()))
+    }
+
     /// Its name in lower case.
     pub const fn name(self) -> &'static str {
         match self {

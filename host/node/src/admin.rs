@@ -370,10 +370,28 @@ impl Node {
         };
         let owners = self.hosted.values().map(Hosted::owner).filter(|owner| owner.group.table == table);
         let owners: Vec<Owner> = owners.collect();
-        let call = self.gather(asker, owners.len(), now.instant + CHECKSUM_MAX, Value::Array);
+        let absent: Vec<Owner> = self.assigned_here(table).filter(|owner| !owners.contains(owner)).collect();
+        let call = self.gather(asker, owners.len() + absent.len(), now.instant + CHECKSUM_MAX, Value::Array);
+        for Owner { group, .. } in absent {
+            // Its successor may be here, and says nothing of what was lost.
+            let (partition, node) = (group.partition, self.config.node.0);
+            self.handle_part(
+                call,
+                Err(format!("the replica of partition {partition} on node {node} is lost or not made yet")),
+            );
+        }
         let seconds = expiry_seconds(now.unix_micros);
         self.admin.waiting.extend(owners.into_iter().map(|owner| (call, owner, seconds)));
         self.start_long_reads();
+    }
+
+    /// The replicas of a table that this node should have.
+    fn assigned_here(&self, table: TableId) -> impl Iterator<Item = Owner> {
+        let groups = self.catalogue.iter().flat_map(|catalogue| catalogue.groups());
+        let replicas = groups.filter(move |(group, _)| group.table == table).flat_map(|(group, partition)| {
+            partition.replicas.iter().map(move |replica| Owner { group, replica: replica.id })
+        });
+        replicas.filter(|owner| owner.replica.node() == self.config.node)
     }
 
     /// Has the replicas read whose turn it is, unless nobody waits for them any more: the other threads for jobs are for what

@@ -171,7 +171,7 @@ pub enum IdentityError {
     /// The identity file is not one.
     #[error(
         "{} is not an identity file of version {VERSION}: {reason}. Without it the node begins anew in its cluster and goes on \
-         with the replicas that it has",
+         with the replicas that it has: move the file away and start the node again, or put back the right one",
         path.display()
     )]
     Malformed {
@@ -181,7 +181,7 @@ pub enum IdentityError {
         reason: String,
     },
     /// The directory was made by another node.
-    #[error("{} belongs to node {found}, this is node {expected}", directory.display())]
+    #[error("{} belongs to node {found}, this is node {expected}: correct `node` or `data`, or name an empty directory", directory.display())]
     WrongNode {
         /// Which directory.
         directory: PathBuf,

@@ -51,7 +51,10 @@ fn another_nodes_directory_is_refused() {
     let disk = SimDisk::new();
     start(&disk, 10);
     let error = open(&disk, &directories(), NodeId(2), 10).expect_err("not ours");
-    assert_eq!(error.to_string(), "/a belongs to node 1, this is node 2");
+    assert_eq!(
+        error.to_string(),
+        "/a belongs to node 1, this is node 2: correct `node` or `data`, or name an empty directory"
+    );
 }
 
 #[test]

@@ -220,6 +220,9 @@ pub struct Report {
     /// Its replicas.
     #[prost(message, repeated, tag = "4")]
     pub replicas: Vec<ReplicaReport>,
+    /// It knows of all replicas with a smaller counter.
+    #[prost(uint64, tag = "21")]
+    pub next_replica: u64,
     /// False in an extra report that lists only replicas whose leader changed, or that have begun to serve.
     #[prost(bool, tag = "5")]
     pub is_complete: bool,

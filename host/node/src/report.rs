@@ -46,6 +46,7 @@ impl Node {
             incarnation: self.identity.incarnation().0,
             address: self.config.address.clone(),
             catalogue_version: self.catalogue.as_ref().map_or(0, |catalogue| catalogue.version),
+            next_replica: self.catalogue.as_ref().map_or(0, |catalogue| catalogue.next_replica),
             replicas,
             is_complete: is_due,
             labels: self.config.labels.clone(),

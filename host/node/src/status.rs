@@ -86,14 +86,13 @@ impl Node {
         peer.is_some_and(|peer| peer.needs_checkpoint)
     }
 
-    /// Whether a replica's node says that it does not have it, and knows of it as far as this node does.
+    /// Whether a replica's node says that it does not have it, and knows that it should.
     fn is_without(&self, group: GroupId, replica: ReplicaId) -> bool {
-        let version = self.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
         match self.replica_report(group, replica.0, replica.node()) {
             Some(report) => ReplicaState::from_code(report.state) == Some(ReplicaState::Lost),
             None => {
                 let report = self.reports.nodes.get(&replica.node());
-                report.is_some_and(|(report, _)| report.catalogue_version >= version)
+                report.is_some_and(|(report, _)| report.next_replica > replica.counter())
             }
         }
     }
@@ -204,7 +203,9 @@ impl Node {
             }
             Some(ReplicaState::Learner | ReplicaState::Starting) => "learning",
             Some(ReplicaState::Lost) => "lost",
-            None => "missing",
+            None if self.is_without(group, replica.id) => "missing",
+            // Its node has not spoken since it was assigned.
+            None => "learning",
         };
         json!({
             "node": node.0,

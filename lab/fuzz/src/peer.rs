@@ -176,6 +176,7 @@ fn report(group: GroupId, from: ReplicaId, to: ReplicaId) -> Report {
         incarnation: 7,
         address: "127.0.0.1:34801".into(),
         catalogue_version: 3,
+        next_replica: 8,
         replicas: vec![leader],
         is_complete: true,
         labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),

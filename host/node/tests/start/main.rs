@@ -1,6 +1,7 @@
 //! What a node finds when it starts: logs longer than memory, directories that cannot be read, replicas of two lives.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test fails where it fails, and its parts are modules")]
 
+mod alone;
 mod device;
 mod failing;
 mod log;
