@@ -284,8 +284,10 @@ impl Node {
             self.mark_dirty(owner.group);
         }
         let is_gone = self.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner);
-        let makes_directories =
-            matches!(done.kind, JobKind::Make | JobKind::Copy | JobKind::Verify(_) | JobKind::VerifyOwn);
+        let makes_directories = matches!(
+            done.kind,
+            JobKind::Make | JobKind::Copy | JobKind::Write(_) | JobKind::Verify(_) | JobKind::VerifyOwn
+        );
         match done.result {
             Ok(result) => self.take_result(owner, result, now),
             Err(failure) => self.handle_job_failed(owner, done.kind, failure, now),
@@ -318,6 +320,7 @@ impl Node {
                 replica.group.handle_snapshot_installed(&meta, now.instant);
                 self.mark_dirty(owner.group);
                 self.enqueue_removal(None, vec![trash]);
+                self.discard_received(owner);
             }
             JobResult::Flushed { point, debt } => {
                 self.failures.note_success(owner.group);

@@ -271,7 +271,7 @@ impl Node {
         replica.group.membership().is_majority(votes)
     }
 
-    fn is_voting(&self, group: GroupId, replica: ReplicaId) -> bool {
+    pub(crate) fn is_voting(&self, group: GroupId, replica: ReplicaId) -> bool {
         let report = self.replica_report(group, replica.0, replica.node());
         let state = report.and_then(|report| ReplicaState::from_code(report.state));
         self.was_alive(replica.node()) && matches!(state, Some(ReplicaState::Leader | ReplicaState::Follower))
@@ -312,12 +312,15 @@ impl Node {
         match kind {
             JobKind::Make | JobKind::Flush => self.handle_storage_failed(owner, failure, now),
             JobKind::Copy => {
-                tracing::warn!(group = %owner.group, %reason, "copying a checkpoint failed");
-                self.handle_copy_failed(owner, failure.kind);
-                // Damage is told only of storage that a checkpoint was to be made of.
+                tracing::warn!(group = %owner.group, %reason, "making a checkpoint failed");
+                self.running_as(owner).into_iter().for_each(|replica| replica.sending.end_making());
                 if failure.kind == FailureKind::Damage {
                     self.lose_for_good(owner.group, failure.reason, now);
                 }
+            }
+            JobKind::Write(id) => {
+                tracing::warn!(group = %owner.group, %reason, "writing a piece of a checkpoint failed");
+                self.handle_write_failed(owner, id, failure.kind);
             }
             JobKind::Send(to) => self.handle_not_read(owner, to, &failure, now),
             JobKind::Verify(id) => {

@@ -272,6 +272,7 @@ impl Node {
             sending: Sending::default(),
             receiving: None,
             waits_for_room: None,
+            may_have_received: Some(now.instant),
             waits_for_sender: None,
             install: None,
             led_since: None,

@@ -228,8 +228,10 @@ pub enum JobKind {
     Make,
     /// Making storage durable.
     Flush,
-    /// Making a checkpoint, or writing a piece of one: it is asked for again.
+    /// Making a checkpoint: it is asked for again.
     Copy,
+    /// Writing a piece of the received checkpoint with this id: likewise.
+    Write(u64),
     /// Reading a piece of a checkpoint for this receiver.
     Send(ReplicaId),
     /// Verifying the received checkpoint with this id.
@@ -399,7 +401,8 @@ impl Job {
         match self {
             Self::Create { .. } | Self::Install { .. } => JobKind::Make,
             Self::Flush { .. } => JobKind::Flush,
-            Self::Checkpoint { .. } | Self::WriteChunk { .. } => JobKind::Copy,
+            Self::Checkpoint { .. } => JobKind::Copy,
+            Self::WriteChunk { id, .. } => JobKind::Write(*id),
             Self::ReadChunk { to, .. } => JobKind::Send(*to),
             Self::Verify { id, .. } => JobKind::Verify(*id),
             Self::VerifyOwn { .. } => JobKind::VerifyOwn,

@@ -13,7 +13,10 @@
 //!
 //! **If another replica leads by then**, its files are of no use beside those that are here, for each replica flushes and compacts by
 //! itself. The receiver names the former sender for [`FORMER_AWAITED`], and the leader leaves the lead to it if it can;
-//! after that time the new leader's checkpoint is received from its beginning.
+//! after that time the new leader's checkpoint is received from its beginning. The time counts from the last table that was received, so
+//! that a sender that does not stay up is waited for once.
+//!
+//! What nobody goes on with is removed after [`GIVE_UP_AFTER`].
 
 use crate::config::SNAPSHOT_CHUNK_SIZE;
 use crate::hosting::incoming_of;
@@ -38,6 +41,8 @@ const FILES_MAX: usize = 100_000;
 /// For so long a receiver that has part of a replica's checkpoint waits for that replica to lead again. A process that was
 /// restarted leads long before.
 const FORMER_AWAITED: Duration = Duration::from_secs(20);
+/// For so long if the group takes no writes without this replica.
+const FORMER_AWAITED_IF_NEEDED: Duration = Duration::from_secs(4);
 
 /// A checkpoint that a replica is receiving.
 #[derive(Debug)]
@@ -101,6 +106,7 @@ impl Node {
         let owner = Owner { group: GroupId::from_u64(begin.group), replica: ReplicaId(begin.to) };
         let has_enough = self.receiving_count(now) >= RECEIVING_MAX;
         let Some(replica) = self.running_as(owner) else { return };
+        replica.may_have_received = Some(now.instant);
         // A checkpoint that is there and about to be installed keeps its directory; the sender will ask again.
         if replica.storage.is_none() || replica.group.is_taking_snapshot() {
             return;
@@ -141,8 +147,10 @@ impl Node {
         if let Some(former) = self.awaited_sender(owner, sender, &others, now) {
             return self.say_busy(owner, sender, begin.id, former);
         }
+        let goes_on = others.iter().any(|other| sender_of(other) == Some(sender));
         if let Some(replica) = self.running_as(owner) {
-            (replica.receiving, replica.waits_for_sender) = (None, None);
+            replica.receiving = None;
+            replica.waits_for_sender.take_if(|_| !goes_on);
         }
         self.take_over(&others, sender, &directory, &begin.files);
         let file = begin.files.iter().take_while(|file| self.has_whole(&directory, file)).count();
@@ -198,9 +206,13 @@ impl Node {
         };
         let former =
             others.iter().filter(|other| has_tables(other)).filter_map(|other| sender_of(other)).find(is_awaited)?;
+        let others_voting =
+            voters.voters().filter(|voter| *voter != owner.replica && self.is_voting(owner.group, *voter));
+        let is_needed = others_voting.count() <= voters.voters().count() / 2;
+        let most = if is_needed { FORMER_AWAITED_IF_NEEDED } else { FORMER_AWAITED };
         let replica = self.running_as(owner)?;
         let since = *replica.waits_for_sender.get_or_insert(now.instant);
-        (now.instant.since(since) < FORMER_AWAITED).then_some(former)
+        (now.instant.since(since) < most).then_some(former)
     }
 
     /// Moves tables of `files` to `directory` from what was received of the same sender before. What cannot be moved is
@@ -290,16 +302,15 @@ impl Node {
     }
 
     pub(crate) fn handle_chunk_written(&mut self, owner: Owner, id: u64, now: Now) {
-        let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
-        if receiving.id != id || !receiving.is_writing {
-            return;
-        }
+        let Some(replica) = self.running_as(owner) else { return };
+        let Some(receiving) = replica.receiving.as_mut().filter(|it| it.id == id && it.is_writing) else { return };
         receiving.is_writing = false;
         receiving.offset += receiving.writing;
         let size = receiving.files.get(receiving.file).map_or(0, |file| file.size);
         if receiving.offset >= size {
             receiving.file += 1;
             receiving.offset = 0;
+            replica.waits_for_sender = None;
         }
         self.write_next(owner);
         self.continue_receiving(owner, now);
@@ -403,6 +414,10 @@ impl Node {
     pub(crate) fn tick_receiving(&mut self, group: GroupId, now: Now) {
         let Some(replica) = self.running(group) else { return };
         let (owner, log, is_installing) = (replica.owner, replica.log, replica.group.is_taking_snapshot());
+        let is_over = |heard: &mut Instant| now.instant.since(*heard) >= GIVE_UP_AFTER;
+        if replica.receiving.is_none() && !is_installing && replica.may_have_received.take_if(is_over).is_some() {
+            return self.discard_received(owner);
+        }
         let Some(receiving) = replica.receiving.as_ref().filter(|_| !is_installing) else { return };
         let (id, from, is_missing) = (receiving.id, receiving.from, receiving.missing() > 0);
         let is_silent = now.instant.since(receiving.last_heard) >= GIVE_UP_AFTER;
@@ -426,15 +441,24 @@ impl Node {
         self.discard(log, vec![receiving.directory]);
     }
 
-    /// A checkpoint could not be made, or a piece not be written: it begins anew when the leader asks again.
-    pub(crate) fn handle_copy_failed(&mut self, owner: Owner, kind: FailureKind) {
-        let Some(replica) = self.running_as(owner) else { return };
-        replica.sending.end_making();
-        let (log, is_installing) = (replica.log, replica.group.is_taking_snapshot());
-        let Some(receiving) = replica.receiving.take() else { return };
-        if kind == FailureKind::NoSpace && !is_installing {
+    /// Removes all that was ever received for `owner`: it has what it needs, or nobody goes on with it.
+    pub(crate) fn discard_received(&mut self, owner: Owner) {
+        let Some(log) = self.running_as(owner).map(|replica| replica.log) else { return };
+        let received = incoming_of(&*self.disk, &self.config.data[log], owner);
+        if !received.is_empty() {
+            self.discard(log, received);
+        }
+    }
+
+    /// A piece of checkpoint `id` could not be written: it begins anew when the leader asks again. One that has become whole all the
+    /// same, and one that came after it, are left alone.
+    pub(crate) fn handle_write_failed(&mut self, owner: Owner, id: u64, kind: FailureKind) {
+        let Some(replica) = self.running_as(owner).filter(|it| !it.group.is_taking_snapshot()) else { return };
+        let log = replica.log;
+        let Some(receiving) = replica.receiving.take_if(|it| it.id == id) else { return };
+        if kind == FailureKind::NoSpace {
             // Deletes and the log need the place more.
-            self.put_off(owner, receiving.from, receiving.id);
+            self.put_off(owner, receiving.from, id);
             self.discard(log, vec![receiving.directory]);
         }
     }

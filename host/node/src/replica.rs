@@ -95,7 +95,9 @@ pub(crate) struct Replica {
     pub(crate) receiving: Option<Receiving>,
     /// Since when a checkpoint has had no room on the disk.
     pub(crate) waits_for_room: Option<Instant>,
-    /// Since when it has put off a new sender for the sake of a former one.
+    /// When somebody last offered it a checkpoint, or it started, if there may be files of one.
+    pub(crate) may_have_received: Option<Instant>,
+    /// Since when it has put off a new sender for the sake of a former one, without having received anything whole.
     pub(crate) waits_for_sender: Option<Instant>,
     pub(crate) install: Option<PendingInstall>,
     /// When the group last saw a leader.

@@ -165,27 +165,37 @@ fn m2_pieces_that_cannot_be_are_dropped() {
     stage.run_until_whole(stage.leader, 90);
 }
 
-/// A follower that needs a checkpoint has tables of one of the other follower's.
-fn lag_with_tables_of_another(stage: &mut Stage) -> NodeId {
+/// `of` has a table of a checkpoint of the replica on `sender`.
+fn leave_table(stage: &Stage, of: NodeId, sender: NodeId) {
+    let group = GroupId::new(stage.key.table as u32, stage.key.partition as u32);
+    let replica_on = |node: NodeId| running(&stage.world, node)[&group].0;
+    let (own, sender) = (replica_on(of), replica_on(sender));
+    let directory = format!("/data/incoming/{}.{}-{own:x}-{sender:x}-7", stage.key.table, stage.key.partition);
+    let disk = &stage.world.machines[&of].disk;
+    hedgerow_env::create_dir_durably(disk, Path::new(&directory)).unwrap();
+    hedgerow_env::write_file_durably(disk, &Path::new(&directory).join("000008.sst"), b"rows").unwrap();
+}
+
+/// A follower that needs a checkpoint has a table of one of the other follower's. Gives both; the first is cut off.
+fn lag_with_table_of_another(stage: &mut Stage) -> (NodeId, NodeId) {
     let (lagging, former) = (stage.followers[0], stage.followers[1]);
     stage.world.cut_off(lagging);
     stage.write(640);
     stage.world.run(3 * SECOND);
-    let group = GroupId::new(stage.key.table as u32, stage.key.partition as u32);
-    let replica_of = |node: NodeId| running(&stage.world, node)[&group].0;
-    let (own, sender) = (replica_of(lagging), replica_of(former));
-    let directory = format!("/data/incoming/{}.{}-{own:x}-{sender:x}-7", stage.key.table, stage.key.partition);
-    let disk = &stage.world.machines[&lagging].disk;
-    hedgerow_env::create_dir_durably(disk, Path::new(&directory)).unwrap();
-    hedgerow_env::write_file_durably(disk, &Path::new(&directory).join("000008.sst"), b"rows").unwrap();
-    stage.world.cut.clear();
-    former
+    leave_table(stage, lagging, former);
+    (lagging, former)
+}
+
+fn applied_by(stage: &mut Stage, node: NodeId) -> u64 {
+    let replicas = stage.replicas(stage.leader);
+    replicas.iter().find(|it| it["node"] == node.0).unwrap()["applied"].as_u64().unwrap()
 }
 
 #[test]
 fn m2_a_leader_leaves_the_lead_to_the_former_sender_of_a_checkpoint() {
     let mut stage = Stage::new(|config| config.log_retained_bytes = 128 << 10);
-    let former = lag_with_tables_of_another(&mut stage);
+    let (_, former) = lag_with_table_of_another(&mut stage);
+    stage.world.cut.clear();
     let partition = stage.key.partition;
     stage.world.run_until(15 * SECOND, |world| world.replicas(partition).leader == former);
     stage.run_until_whole(former, 30);
@@ -198,7 +208,8 @@ fn m2_a_former_sender_that_cannot_lead_is_not_waited_for_long() {
         config.log_retained_bytes = 128 << 10;
         config.free_disk_min = Some(1 << 20);
     });
-    let former = lag_with_tables_of_another(&mut stage);
+    let (_, former) = lag_with_table_of_another(&mut stage);
+    stage.world.cut.clear();
     stage.world.machines[&former].disk.leave_free(0);
     stage.world.run(15 * SECOND);
     let leader = stage.leader;
@@ -206,6 +217,33 @@ fn m2_a_former_sender_that_cannot_lead_is_not_waited_for_long() {
     stage.run_until_whole(leader, 30);
     assert_eq!(stage.world.replicas(stage.key.partition).leader, leader);
     assert!(stage.below_incoming().is_empty(), "{:?}", stage.below_incoming());
+}
+
+/// The former sender is gone, and nothing can be written without the receiver.
+#[test]
+fn m2_a_receiver_that_its_group_needs_does_not_wait_long() {
+    let mut stage = Stage::new(|config| config.log_retained_bytes = 128 << 10);
+    let (lagging, former) = lag_with_table_of_another(&mut stage);
+    let wanted = applied_by(&mut stage, former);
+    stage.world.cut.clear();
+    stage.world.cut_off(former);
+    for _ in 0..14 {
+        stage.world.run(SECOND);
+        if applied_by(&mut stage, lagging) >= wanted {
+            return;
+        }
+    }
+    panic!("{:#?}", stage.replicas(stage.leader));
+}
+
+/// The log has brought what a checkpoint would have.
+#[test]
+fn m2_what_nobody_goes_on_with_is_removed() {
+    let mut stage = Stage::new(|_| {});
+    leave_table(&stage, stage.followers[0], stage.followers[1]);
+    assert_eq!(stage.below_incoming().len(), 1);
+    stage.world.run(61 * SECOND);
+    assert_eq!(stage.below_incoming(), Vec::<std::path::PathBuf>::new());
 }
 
 /// A dropped table that is kept is repaired like others, and so the status shows its checkpoints too.
