@@ -261,3 +261,20 @@ impl Node {
 fn rank(found: &Recovered) -> impl Ord + use<> {
     (found.replica.counter(), !found.is_damaged, found.hard_state.term, found.last.term, found.last.index)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pitfall D3: whatever keeps a start from reading ends it; only damage is loss.
+    #[test]
+    fn d3_only_damage_makes_a_replica_a_lost_one() {
+        for errno in [2, 5, 12, 13, 23, 24, 28, 30, 116] {
+            let of = || io::Error::from_raw_os_error(errno);
+            assert!(matches!(of().into(), Unfit::Unknown(_)), "{errno}");
+            let engine = EngineError::Open { dir: "d".into(), source: Box::new(of()) };
+            assert!(matches!(engine.into(), Unfit::Unknown(_)), "{errno}");
+        }
+        assert!(matches!(io::Error::from(io::ErrorKind::InvalidData).into(), Unfit::Lost(_)));
+    }
+}

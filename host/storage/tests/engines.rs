@@ -104,6 +104,30 @@ fn a_checkpoint_is_a_durable_engine_of_its_own<F: Fixture>() {
     assert_eq!(engine.get(b"c").expect("reads"), None);
 }
 
+/// Pitfall C15: a checkpoint takes the place of the storage, and what was read lately of it is not there any more.
+fn c15_no_row_outlives_the_storage_that_it_was_read_from<F: Fixture>() {
+    let fixture = F::new();
+    let (dir, other, received) = (fixture.root().join("e"), fixture.root().join("o"), fixture.root().join("received"));
+    for (place, value) in [(&other, "new"), (&dir, "old")] {
+        let engine = fixture.engines().open(place).expect("opens");
+        engine.write(&batch(&[("dk", Some(value)), ("mk", Some(value))])).expect("writes");
+        engine.flush().expect("flushes");
+        for key in [b"dk", b"mk"] {
+            assert_eq!(engine.get(key).expect("reads").as_deref(), Some(value.as_bytes()));
+        }
+        if place == &other {
+            engine.checkpoint(&received).expect("a checkpoint");
+        }
+    }
+    let disk = fixture.engines().disk();
+    disk.remove_dir_all(&dir).expect("removes");
+    disk.rename(&received, &dir).expect("renames");
+    let engine = fixture.engines().open(&dir).expect("opens");
+    for key in [b"dk", b"mk"] {
+        assert_eq!(engine.get(key).expect("reads").as_deref(), Some(&b"new"[..]));
+    }
+}
+
 fn compaction_drops_only_what_expired_by_the_floor<F: Fixture>() {
     let fixture = F::new();
     let engine = fixture.engines().open(&fixture.root().join("e")).expect("opens");
@@ -169,6 +193,7 @@ suite! {
     a_scan_stays_in_its_range_both_ways
     a_flush_survives_a_crash_and_the_rest_is_lost
     a_checkpoint_is_a_durable_engine_of_its_own
+    c15_no_row_outlives_the_storage_that_it_was_read_from
     compaction_drops_only_what_expired_by_the_floor
     stats_follow_writes_and_flushes
     readers_see_whole_batches_while_one_thread_writes

@@ -245,6 +245,9 @@ impl Disk for SimDisk {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        if let Some(errno) = self.faults().failing_opens.get(dir) {
+            return Err(io::Error::from_raw_os_error(*errno));
+        }
         self.tree().list(dir)
     }
 

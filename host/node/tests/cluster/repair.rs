@@ -354,8 +354,10 @@ fn d4_a_damaged_checkpoint_is_not_installed() {
     stage.start();
     let tables = stage.stop_while_receiving(&[VICTIM]);
     assert!(tables.iter().filter(|table| damage(table)).count() > 0);
+    let before = names(&stage);
     stage.start();
     stage.assert_same();
+    assert_eq!(names(&stage), before, "none was installed, found to be damaged and replaced");
     stage.end();
 }
 

@@ -81,6 +81,31 @@ fn d3_what_is_not_damage_ends_the_start_and_removes_nothing() {
     assert_eq!(running(&world, TWO), before);
 }
 
+/// A directory that cannot be looked at is not one that is gone.
+#[test]
+fn d3_a_directory_that_cannot_be_listed_ends_the_start_and_removes_nothing() {
+    let (mut world, _) = world_with_a_row();
+    let before = running(&world, TWO);
+    let machine = world.machines.remove(&TWO).unwrap();
+    let (config, disk) = (machine.config.clone(), machine.disk.clone());
+    drop(machine);
+    disk.kill_process();
+    let replicas = files_of(&disk, Path::new("/data/replicas"));
+    let directory = replicas.keys().find(|path| path.to_string_lossy().contains("/1.0-")).unwrap().parent().unwrap();
+    for errno in [24, 5, 13] {
+        disk.fail_opens(directory, Some(errno));
+        let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
+        let said = open(&config, &disk, engines, &world).unwrap_err().to_string();
+        assert!(said.contains("cannot be opened in /data/replicas/"), "{said}");
+        disk.fail_opens(directory, None);
+        disk.kill_process();
+        assert_eq!(files_of(&disk, Path::new("/data/replicas")), replicas);
+    }
+    world.machines.insert(TWO, world::start(config, disk, world.now));
+    world.settle(TWO);
+    assert_eq!(running(&world, TWO), before);
+}
+
 #[test]
 fn d3_damage_is_still_a_loss_of_one_replica() {
     let mut world = World::new(3);

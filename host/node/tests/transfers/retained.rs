@@ -136,3 +136,29 @@ fn m1_on_a_small_disk_a_follower_is_given_up_before_writes_are_refused() {
     stage.world.cut.clear();
     stage.run_until_whole(stage.leader, 60);
 }
+
+/// Its checkpoint is on its way for longer than a dozen flushes take, and the log after it is still there when it has come.
+#[test]
+fn m1_the_log_is_kept_for_a_checkpoint_on_its_way() {
+    let mut stage = Stage::new(|config| {
+        config.log_retained_bytes = 1 << 20;
+        config.snapshot_bytes_per_second = 1 << 20;
+    });
+    let (table, partition, leader) = (stage.key.table, stage.key.partition, stage.leader);
+    let keys = (0..).map(|number| crate::Key::new(table, 2, &format!("k{number}")));
+    for key in keys.filter(|key| key.partition == partition).take(160) {
+        stage.world.write(&key, leader, &"v".repeat(64_000));
+    }
+    // Until it is given up, so that nobody but its checkpoint claims the log.
+    stage.world.cut_off(stage.followers[0]);
+    stage.write(2_000);
+    stage.world.run(3 * SECOND);
+    let before = stage.checkpoints();
+    stage.world.cut.clear();
+    for _ in 0..20 {
+        stage.write(32);
+        stage.world.run(SECOND);
+    }
+    stage.run_until_whole(leader, 30);
+    assert_eq!(stage.checkpoints(), before + 1);
+}
