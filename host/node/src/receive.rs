@@ -204,8 +204,8 @@ impl Node {
         let has_tables = |directory: &Path| {
             self.disk.list(directory).unwrap_or_default().iter().any(|name| hedgerow_storage::is_table(name))
         };
-        let former =
-            others.iter().filter(|other| has_tables(other)).filter_map(|other| sender_of(other)).find(is_awaited)?;
+        let mut senders = others.iter().filter_map(|other| Some((sender_of(other)?, other)));
+        let (former, _) = senders.find(|(former, other)| is_awaited(former) && has_tables(other))?;
         let others_voting =
             voters.voters().filter(|voter| *voter != owner.replica && self.is_voting(owner.group, *voter));
         let is_needed = others_voting.count() <= voters.voters().count() / 2;

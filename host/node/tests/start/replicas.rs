@@ -46,14 +46,20 @@ fn open(config: &Config, disk: &SimDisk, engines: Arc<dyn Engines>, world: &Worl
     Node::open(config.clone(), Arc::new(disk.clone()), engines, world.clock()).map(drop)
 }
 
+/// Ends the node's process. Gives what it was started with.
+fn kill(world: &mut World, node: NodeId) -> (Config, SimDisk) {
+    let machine = world.machines.remove(&node).unwrap();
+    let (config, disk) = (machine.config.clone(), machine.disk.clone());
+    drop(machine);
+    disk.kill_process();
+    (config, disk)
+}
+
 #[test]
 fn d3_what_is_not_damage_ends_the_start_and_removes_nothing() {
     let (mut world, _) = world_with_a_row();
     let before = running(&world, TWO);
-    let machine = world.machines.remove(&TWO).unwrap();
-    let (config, disk) = (machine.config.clone(), machine.disk.clone());
-    drop(machine);
-    disk.kill_process();
+    let (config, disk) = kill(&mut world, TWO);
     let replicas = files_of(&disk, Path::new("/data/replicas"));
     // No space, no descriptors, a device that does not answer, no permission, and a read-only file system.
     for errno in [28, 24, 5, 13, 30] {
@@ -86,10 +92,7 @@ fn d3_what_is_not_damage_ends_the_start_and_removes_nothing() {
 fn d3_a_directory_that_cannot_be_listed_ends_the_start_and_removes_nothing() {
     let (mut world, _) = world_with_a_row();
     let before = running(&world, TWO);
-    let machine = world.machines.remove(&TWO).unwrap();
-    let (config, disk) = (machine.config.clone(), machine.disk.clone());
-    drop(machine);
-    disk.kill_process();
+    let (config, disk) = kill(&mut world, TWO);
     let replicas = files_of(&disk, Path::new("/data/replicas"));
     let directory = replicas.keys().find(|path| path.to_string_lossy().contains("/1.0-")).unwrap().parent().unwrap();
     for errno in [24, 5, 13] {
@@ -683,10 +686,7 @@ fn m3_a_damaged_catalogue_is_put_aside() {
     let mut world = World::new(3);
     world.create_table(2, &json!({}));
     let before = running(&world, TWO);
-    let machine = world.machines.remove(&TWO).unwrap();
-    let (config, disk) = (machine.config.clone(), machine.disk.clone());
-    drop(machine);
-    disk.kill_process();
+    let (config, disk) = kill(&mut world, TWO);
     disk.flip_byte(Path::new("/data/catalogue.json"), 0).unwrap();
     world.machines.insert(TWO, world::start(config, disk.clone(), world.now));
     world.settle(TWO);
