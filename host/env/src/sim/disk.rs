@@ -99,7 +99,7 @@ impl SimDisk {
         }
     }
 
-    /// Opening the file at `path` fails with the system's error `errno`; `None`: no longer.
+    /// Opening the file, or listing the directory, at `path` fails with the system's error `errno`; `None`: no longer.
     pub fn fail_opens(&self, path: &Path, errno: Option<i32>) {
         let mut faults = self.faults();
         match errno {
