@@ -4,12 +4,29 @@
 //! What must hold for any bytes: no panic, no memory out of proportion, and what was read reads the same after it was
 //! written again.
 
+/// A function that gives one value of each variant of an enum, with the variant's name. A new variant without a value does
+/// not compile.
+macro_rules! one_of_each {
+    (fn $function:ident() -> $type:ident { $($variant:ident => $value:expr,)* }) => {
+        fn $function() -> Vec<(&'static str, $type)> {
+            let name = |value: &$type| match value {
+                $($type::$variant { .. } => stringify!($variant),)*
+            };
+            let values = [$((stringify!($variant), $value),)*];
+            values.iter().for_each(|(variant, value)| assert_eq!(name(value), *variant, "the value is of another variant"));
+            values.into()
+        }
+    };
+}
+
 mod mutate;
 mod peer;
 mod seed;
+mod stored;
 
-pub use mutate::mutate;
+pub use mutate::{mutate, mutate_json};
 pub use seed::seeds;
+pub use stored::{File, as_file};
 
 use bytes::{Bytes, BytesMut};
 use hedgerow_types::codec::{decode_proposal, decode_write_reply, encode_proposal, encode_write_reply};
@@ -35,6 +52,7 @@ pub fn decode_anything(data: &[u8]) {
     as_token(data);
     as_key(Bytes::copy_from_slice(data));
     peer::as_peer(data);
+    stored::as_rows(data);
 }
 
 /// A connection's bytes: frame after frame until one is broken or incomplete.

@@ -37,6 +37,7 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
     }
     seeds.extend(stored());
     seeds.extend(crate::peer::frames());
+    seeds.extend(crate::stored::seeds());
     seeds
 }
 
@@ -197,8 +198,31 @@ fn bodies() -> Vec<Body> {
     ]
 }
 
+/// The reply of each kind and the call it answers, and refusals.
 fn replies() -> Vec<(Method, Reply)> {
-    let row = KeyValue { key: key::full_key(b"a", b"b"), value: blob("v"), expire_ts_seconds: Some(9) };
+    let method_of = |name: &str| match name {
+        "Failed" => Method::Remove,
+        "Update" => Method::Put,
+        "Check" => Method::CheckAndSet,
+        "Count" => Method::SortKeyCount,
+        "Scan" => Method::GetScanner,
+        _ => *Method::ALL.iter().find(|method| format!("{method:?}") == name).expect("it is named after its call"),
+    };
+    let mut replies: Vec<_> = reply_kinds().into_iter().map(|(name, reply)| (method_of(name), reply)).collect();
+    let lag = Lag { entries: 7, staleness: Some(Duration::from_millis(1_500)) };
+    replies.push((Method::Ttl, Reply::refused(&Refusal::Lagging(lag), Some(&server()))));
+    replies
+}
+
+fn row() -> KeyValue {
+    KeyValue { key: key::full_key(b"a", b"b"), value: blob("v"), expire_ts_seconds: Some(9) }
+}
+
+fn table() -> TableInfo {
+    TableInfo { status: 1, app_name: "temp".into(), envs: vec![("k".into(), "v".into())], ..TableInfo::default() }
+}
+
+fn map() -> QueryConfigReply {
     let partition = PartitionConfig {
         ballot: 3,
         max_replica_count: 3,
@@ -210,73 +234,105 @@ fn replies() -> Vec<(Method, Reply)> {
         ..PartitionConfig::default()
     };
     let place = NodePlace { address: address().into(), labels: vec!["region=eu".into(), "zone=a".into()] };
-    let places = Some(vec![place]);
-    let lag = Lag { entries: 7, staleness: Some(Duration::from_millis(1_500)) };
-    let table =
-        TableInfo { status: 1, app_name: "temp".into(), envs: vec![("k".into(), "v".into())], ..TableInfo::default() };
-    let recalled = RecallTableReply { info: table.clone(), ..RecallTableReply::default() };
-    let mut replies = vec![
-        (Method::RecallTable, Reply::RecallTable(recalled)),
-        (Method::Get, Reply::Get(GetReply { value: blob("v"), server: server(), ..GetReply::default() })),
-        (Method::Put, Reply::Update(UpdateReply { decree: 12, server: server(), ..UpdateReply::default() })),
-        (Method::Incr, Reply::Incr(IncrReply { new_value: -4, ..IncrReply::default() })),
-        (Method::CheckAndSet, Reply::Check(CheckReply { check_value: blob("old"), ..CheckReply::default() })),
-        (Method::MultiGet, Reply::MultiGet(MultiGetReply { kvs: vec![row.clone()], ..MultiGetReply::default() })),
-        (
-            Method::BatchGet,
-            Reply::BatchGet(BatchGetReply { data: vec![FullData::default()], ..BatchGetReply::default() }),
-        ),
-        (
-            Method::GetScanner,
-            Reply::Scan(ScanReply { kvs: vec![row], context_id: 9, kv_count: Some(1), ..ScanReply::default() }),
-        ),
-        (
-            Method::QueryConfig,
-            Reply::QueryConfig(QueryConfigReply { nodes: places, ..QueryConfigReply::found(2, 2, vec![partition]) }),
-        ),
-        (Method::ListTables, Reply::ListTables(ListTablesReply { infos: vec![table], ..ListTablesReply::default() })),
-        (
-            Method::ListNodes,
-            Reply::ListNodes(ListNodesReply {
-                infos: vec![NodeInfo { status: 1, node: address(), hp_node: None }],
-                ..ListNodesReply::default()
-            }),
-        ),
-        (
-            Method::Remove,
-            Reply::refused(&Refusal::SessionWindow { sequence: 3, floor: 4, ceiling: 5 }, Some(&server())),
-        ),
-        (Method::Ttl, Reply::refused(&Refusal::Lagging(lag), Some(&server()))),
-    ];
-    for method in
-        [Method::CreateTable, Method::DropTable, Method::ClusterInfo, Method::UpdateEnvs, Method::HedgerowAdmin]
-    {
-        replies.push((method, Reply::admin_refused(method, &Refusal::TableExists)));
-    }
-    replies
+    QueryConfigReply { nodes: Some(vec![place]), ..QueryConfigReply::found(2, 2, vec![partition]) }
 }
 
-fn stored() -> Vec<(String, Vec<u8>)> {
-    let prefix = key::hash_storage_prefix(b"a");
-    let writes = [
-        Write::Put { key: blob("k"), value: blob("v"), expire_at: 9 },
-        Write::MultiPut { prefix: prefix.clone(), rows: vec![(blob("b"), blob("v"))], expire_at: 0 },
-        Write::CheckAndMutate {
-            prefix,
+fn refused(method: Method) -> Reply {
+    Reply::admin_refused(method, &Refusal::TableExists)
+}
+
+one_of_each! {
+    fn reply_kinds() -> Reply {
+        Failed => Reply::refused(&Refusal::SessionWindow { sequence: 3, floor: 4, ceiling: 5 }, Some(&server())),
+        Get => Reply::Get(GetReply { value: blob("v"), server: server(), ..GetReply::default() }),
+        Update => Reply::Update(UpdateReply { decree: 12, server: server(), ..UpdateReply::default() }),
+        MultiRemove => Reply::MultiRemove(Default::default()),
+        Incr => Reply::Incr(IncrReply { new_value: -4, ..IncrReply::default() }),
+        Check => Reply::Check(CheckReply { check_value: blob("old"), ..CheckReply::default() }),
+        MultiGet => Reply::MultiGet(MultiGetReply { kvs: vec![row()], ..MultiGetReply::default() }),
+        BatchGet => Reply::BatchGet(BatchGetReply { data: vec![FullData::default()], ..BatchGetReply::default() }),
+        Count => Reply::Count(Default::default()),
+        Ttl => Reply::Ttl(Default::default()),
+        Scan => Reply::Scan(ScanReply { kvs: vec![row()], context_id: 9, kv_count: Some(1), ..ScanReply::default() }),
+        QueryConfig => Reply::QueryConfig(map()),
+        CreateTable => refused(Method::CreateTable),
+        DropTable => refused(Method::DropTable),
+        RecallTable => Reply::RecallTable(RecallTableReply { info: table(), ..RecallTableReply::default() }),
+        ListTables => Reply::ListTables(ListTablesReply { infos: vec![table()], ..ListTablesReply::default() }),
+        ListNodes => Reply::ListNodes(ListNodesReply {
+            infos: vec![NodeInfo { status: 1, node: address(), hp_node: None }],
+            ..ListNodesReply::default()
+        }),
+        ClusterInfo => refused(Method::ClusterInfo),
+        UpdateEnvs => refused(Method::UpdateEnvs),
+        CommandLine => Reply::CommandLine(Default::default()),
+        Negotiation => Reply::Negotiation(Default::default()),
+        HedgerowAdmin => refused(Method::HedgerowAdmin),
+    }
+}
+
+one_of_each! {
+    fn writes() -> Write {
+        Nothing => Write::Nothing,
+        Put => Write::Put { key: blob("k"), value: blob("v"), expire_at: 9 },
+        Remove => Write::Remove { key: blob("k") },
+        MultiPut => Write::MultiPut {
+            prefix: key::hash_storage_prefix(b"a"),
+            rows: vec![(blob("b"), blob("v"))],
+            expire_at: 0,
+        },
+        MultiRemove => Write::MultiRemove { prefix: key::hash_storage_prefix(b"a"), suffixes: vec![blob("b"), blob("c")] },
+        Incr => Write::Incr { key: blob("k"), by: -2, expire_at: -1 },
+        CheckAndMutate => Write::CheckAndMutate {
+            prefix: key::hash_storage_prefix(b"a"),
             check: Check { suffix: blob("b"), kind: 3, operand: blob("o") },
-            mutations: vec![Mutation::Remove { suffix: blob("b") }],
+            mutations: mutations().into_iter().map(|(_, mutation)| mutation).collect(),
             return_check_value: true,
         },
-    ];
-    let mut stored = Vec::new();
-    for (i, write) in writes.into_iter().enumerate() {
-        let mut out = BytesMut::new();
-        encode_proposal(&Proposal { client: ClientId(77), sequence: 3, now: 4, is_agreed: false, write }, &mut out);
-        stored.push((format!("proposal-{i}"), out.to_vec()));
     }
-    let mut out = BytesMut::new();
-    let detail = WriteDetail::Checked(Some(Some(blob("old"))));
-    encode_write_reply(&WriteReply { status: Status::TryAgain, detail }, &mut out);
-    stored.push(("write-reply".into(), out.to_vec()));
+}
+
+one_of_each! {
+    fn mutations() -> Mutation {
+        Put => Mutation::Put { suffix: blob("b"), value: blob("v"), expire_at: 9 },
+        Remove => Mutation::Remove { suffix: blob("b") },
+    }
+}
+
+one_of_each! {
+    fn details() -> WriteDetail {
+        None => WriteDetail::None,
+        Removed => WriteDetail::Removed(3),
+        Value => WriteDetail::Value(-4),
+        Checked => WriteDetail::Checked(Some(Some(blob("old")))),
+    }
+}
+
+/// What a log entry and a session's row hold.
+fn stored() -> Vec<(String, Vec<u8>)> {
+    let mut stored = Vec::new();
+    for (name, write) in writes() {
+        let mut out = BytesMut::new();
+        let is_agreed = matches!(write, Write::Incr { .. });
+        encode_proposal(&Proposal { client: ClientId(77), sequence: 3, now: 4, is_agreed, write }, &mut out);
+        stored.push((format!("proposal-{name}"), out.to_vec()));
+    }
+    for (name, detail) in details() {
+        let mut out = BytesMut::new();
+        encode_write_reply(&WriteReply { status: Status::TryAgain, detail }, &mut out);
+        stored.push((format!("write-reply-{name}"), out.to_vec()));
+    }
     stored
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn there_is_a_request_of_every_method() {
+        let methods: BTreeSet<Method> = bodies().iter().map(Body::method).collect();
+        assert!(methods.iter().eq(&Method::ALL.iter().copied().collect::<BTreeSet<_>>()), "{methods:?}");
+    }
 }

@@ -6,7 +6,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the corpus is made of files")]
 
-use hedgerow_fuzz::{decode_anything, mutate, seeds};
+use hedgerow_fuzz::{File, as_file, decode_anything, mutate, mutate_json, seeds};
 use hedgerow_types::random::Random;
 use hedgerow_wire::call::decode_reply;
 use hedgerow_wire::decode_request;
@@ -16,6 +16,9 @@ use std::sync::Once;
 
 /// Mutated inputs per run: a few seconds' worth.
 const ITERATIONS: usize = 200_000;
+/// The same of rows of the catalogue whose JSON is changed, and of files that a node starts with.
+const ROW_ITERATIONS: usize = 20_000;
+const FILE_ITERATIONS: usize = 2_000;
 
 fn corpus_dir() -> PathBuf {
     Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("corpus-seed")
@@ -72,5 +75,40 @@ fn mutated_seeds_are_read_or_refused() {
         let other = &corpus[random.below(corpus.len() as u64) as usize];
         mutate(&mut input, other, &mut random);
         decode_anything(&input);
+    }
+}
+
+/// Numbers, strings and lists in a row are changed, so that it is JSON as before.
+#[test]
+fn rows_with_other_values_are_read_or_refused() {
+    let rows: Vec<_> = seeds().into_iter().filter(|(name, _)| name.starts_with("catalogue-row-")).collect();
+    let mut random = Random::new(2);
+    for _ in 0..ROW_ITERATIONS {
+        let (_, row) = &rows[random.below(rows.len() as u64) as usize];
+        let value = row.iter().position(|byte| *byte == b' ').expect("a key and a value") + 1;
+        let mut text = row[value..].to_vec();
+        mutate_json(&mut text, &mut random);
+        decode_anything(&[&row[..value], &text].concat());
+    }
+}
+
+/// Every other input is JSON as before, with other values.
+#[test]
+fn a_node_starts_with_mutated_files_or_says_what_is_wrong() {
+    let files: Vec<_> = seeds().into_iter().filter(|(name, _)| name.starts_with("file-")).collect();
+    assert_eq!(files.len(), 4);
+    let mut random = Random::new(3);
+    for number in 0..FILE_ITERATIONS {
+        let (name, seed) = &files[number / 2 % files.len()];
+        let file = if name.contains("identity") { File::Identity } else { File::Catalogue };
+        let mut input = seed.clone();
+        match number % 2 {
+            0 => mutate_json(&mut input, &mut random),
+            _ => mutate(&mut input, &files[random.below(files.len() as u64) as usize].1, &mut random),
+        }
+        as_file(file, &input);
+    }
+    for (name, seed) in &files {
+        as_file(if name.contains("identity") { File::Identity } else { File::Catalogue }, seed);
     }
 }

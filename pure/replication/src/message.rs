@@ -86,6 +86,11 @@ impl Message {
         KINDS.iter().find(|known| known.0 == self.kind()).map_or("none", |known| known.2)
     }
 
+    /// The names of all kinds that replicas send each other.
+    pub fn kind_names() -> impl Iterator<Item = &'static str> {
+        KINDS.iter().filter(|known| known.1 != 0).map(|known| known.2)
+    }
+
     /// Bytes of the entries that it brings.
     pub fn entries_size(&self) -> usize {
         self.core.entries.iter().map(|entry| entry.data.len()).sum()
