@@ -34,7 +34,7 @@
 //! | `failure.rs` | what follows when storage fails |
 //! | `room.rs`, `debt.rs` | full disks; compactions that fall behind |
 //! | `retain.rs`, `pace.rs` | what the log is kept for; when a replica has caught up |
-//! | `peer.rs` | the form of what nodes say to each other |
+//! | `peer.rs`, `sparse.rs` | the form of what nodes say to each other; lists that would take too much memory |
 //! | `os.rs`, `os/` | sockets, threads, disks |
 
 mod address;
@@ -89,6 +89,7 @@ mod scan;
 mod serve;
 mod slow;
 mod snapshot;
+mod sparse;
 mod status;
 mod strangers;
 mod throttle;

@@ -6,6 +6,7 @@
 //! Frames are lost with their connection and are never repeated by the transport: whoever needs an answer asks again.
 
 use crate::question::{self, GroupAnswer, Questions};
+use crate::sparse;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hedgerow_placement::Life;
 use hedgerow_types::{GroupId, Incarnation, ReplicaId};
@@ -619,7 +620,7 @@ pub fn take(buffer: &mut BytesMut) -> Result<Option<Frame>, Malformed> {
         return Err(Malformed(format!("a frame of {length} bytes; allowed are 1 to {FRAME_SIZE_MAX}")));
     }
     if buffer.len() < LENGTH_SIZE + length {
-        buffer.reserve(LENGTH_SIZE + length - buffer.len());
+        buffer.reserve(sparse::step(LENGTH_SIZE + length - buffer.len(), buffer.len()));
         return Ok(None);
     }
     buffer.advance(LENGTH_SIZE);
@@ -628,6 +629,7 @@ pub fn take(buffer: &mut BytesMut) -> Result<Option<Frame>, Malformed> {
 
 fn decode(mut body: Bytes) -> Result<Frame, Malformed> {
     let kind = body.get_u8();
+    sparse::check(kind, &body)?;
     Ok(match kind {
         1 => {
             if body.len() < 24 {

@@ -158,6 +158,11 @@ fn as_arguments(data: &[u8]) {
     let Some((first, arguments)) = data.split_first() else { return };
     let method = Method::ALL[usize::from(*first) % Method::ALL.len()];
     as_request(request_around(method, arguments));
+    as_reply(reply_around(method, arguments));
+}
+
+/// A reply to `method` that goes on with `response`.
+pub fn reply_around(method: Method, response: &[u8]) -> Bytes {
     let mut reply = Vec::from([0; 4]);
     for text in ["ERR_OK", method.reply_name()] {
         if text != "ERR_OK" {
@@ -167,14 +172,14 @@ fn as_arguments(data: &[u8]) {
         reply.extend_from_slice(text.as_bytes());
     }
     reply.extend_from_slice(&[0, 0, 0, 1, 12, 0, 0]);
-    reply.extend_from_slice(arguments);
+    reply.extend_from_slice(response);
     let size = reply.len() as u32;
     reply[..4].copy_from_slice(&size.to_be_bytes());
-    as_reply(reply.into());
+    reply.into()
 }
 
 /// A v1 frame of `method` whose arguments are `arguments`.
-fn request_around(method: Method, arguments: &[u8]) -> Bytes {
+pub fn request_around(method: Method, arguments: &[u8]) -> Bytes {
     let mut frame = Vec::from(*b"THFT\0\0\0\x01\0\0\0\x01");
     let name = method.name().as_bytes();
     frame.extend_from_slice(&((12 + name.len() + arguments.len()) as u32).to_be_bytes());

@@ -96,15 +96,15 @@ pub fn decode_proposal(data: Bytes) -> Result<Proposal, Malformed> {
         2 => Write::Remove { key: input.bytes()? },
         3 => Write::MultiPut {
             prefix: input.bytes()?,
-            rows: input.list(|input| Ok((input.bytes()?, input.bytes()?)))?,
+            rows: input.list(8, |input| Ok((input.bytes()?, input.bytes()?)))?,
             expire_at: input.u32()?,
         },
-        4 => Write::MultiRemove { prefix: input.bytes()?, suffixes: input.list(Input::bytes)? },
+        4 => Write::MultiRemove { prefix: input.bytes()?, suffixes: input.list(4, Input::bytes)? },
         5 => Write::Incr { key: input.bytes()?, by: input.u64()? as i64, expire_at: input.u32()? as i32 },
         6 => Write::CheckAndMutate {
             prefix: input.bytes()?,
             check: Check { suffix: input.bytes()?, kind: input.u32()? as i32, operand: input.bytes()? },
-            mutations: input.list(Input::mutation)?,
+            mutations: input.list(5, Input::mutation)?,
             return_check_value: input.u8()? != 0,
         },
         _ => return Err(input.malformed()),
@@ -213,10 +213,14 @@ impl Input {
         Ok(self.data.split_to(length))
     }
 
-    fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T, Malformed>) -> Result<Vec<T>, Malformed> {
+    /// A list whose items take at least `item_size_min` bytes each: a count above what fits cannot make us reserve memory.
+    fn list<T>(
+        &mut self,
+        item_size_min: usize,
+        mut item: impl FnMut(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<Vec<T>, Malformed> {
         let count = self.u32()? as usize;
-        // Every item takes at least one byte, so a count above the rest of the input cannot make us reserve memory.
-        self.need(count)?;
+        self.need(count.saturating_mul(item_size_min))?;
         let mut items = Vec::with_capacity(count);
         for _ in 0..count {
             items.push(item(self)?);

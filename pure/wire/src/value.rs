@@ -164,6 +164,12 @@ impl<T: Wire> Wire for Option<T> {
     }
 }
 
+/// Elements of a list take at most so many times the memory that they are long. A struct without fields is one byte long, and
+/// takes a hundred and more; those that clients send have some of their fields.
+const LIST_MEMORY_FACTOR: usize = 32;
+/// So many elements may be of any length.
+const SHORT_LIST: usize = 128;
+
 impl<T: Wire> Wire for Vec<T> {
     const TAG: u8 = tag::LIST;
     const SIZE_MIN: usize = 5;
@@ -175,9 +181,15 @@ impl<T: Wire> Wire for Vec<T> {
         if element != T::TAG && count > 0 {
             return Err(Malformed("list: its elements have another type"));
         }
-        let mut items = Self::with_capacity(count);
+        let start = input.remaining();
+        let most = start.saturating_mul(LIST_MEMORY_FACTOR) / size_of::<T>().max(1);
+        let mut items = Self::with_capacity(count.min(most.max(SHORT_LIST)));
         for _ in 0..count {
             items.push(T::read(input)?);
+            let taken = start - input.remaining();
+            if items.len() > SHORT_LIST && items.len() * size_of::<T>() > taken.saturating_mul(LIST_MEMORY_FACTOR) {
+                return Err(Malformed("list: its elements are nearly empty"));
+            }
         }
         Ok(items)
     }

@@ -330,6 +330,24 @@ fn lists_of_ours_cannot_claim_more_than_they_are() {
 }
 
 #[test]
+fn n4c_a_long_list_of_nearly_nothing_is_refused() {
+    let put = |count: i32, row: &[u8]| {
+        let head = [&[12, 0, 1, 15, 0, 2, 12][..], &count.to_be_bytes()].concat();
+        decode_request(message(
+            "RPC_RRDB_RRDB_MULTI_PUT",
+            9,
+            &[&head, &row.repeat(count as usize)[..], &[0, 0]].concat(),
+        ))
+    };
+    // Rows with a sort key and nothing else, as many as there may be.
+    assert!(put(65_536, &[11, 0, 1, 0, 0, 0, 1, b'k', 0]).is_ok());
+    assert!(put(128, &[0]).is_ok(), "a missing field has its default");
+    let name = Bytes::from_static(b"RPC_RRDB_RRDB_MULTI_PUT");
+    let refused = Err(Rejected::Answer { name, sequence_id: 9, error: ErrorName::InvalidData });
+    assert_eq!(put(10_000, &[0]), refused);
+}
+
+#[test]
 fn a_lag_that_makes_no_sense_is_read_as_one_of_unknown_age() {
     let lag_of = |text: &'static str| {
         let mut failure = Failure::new(&Refusal::Lagging(Lag::default()), None);
