@@ -5,17 +5,16 @@
 //! up where they have to be rounded, never down: a short delay must not become none (pitfall H12).
 
 use crate::cluster::lock;
-use crate::runtime::{now, spawn};
+use crate::runtime::{Sleep, fine_timer, now, sleep_until, spawn};
 use hedgerow_env::timer::AsyncTimer;
 use hedgerow_env::{Clock as _, os::OsClock};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 
 /// Queues whose moments only rise: requests with the same delay make one such queue.
 const RUNS: usize = 4;
@@ -201,9 +200,9 @@ impl State {
 async fn run(shared: Arc<Shared>) {
     // If the runtime ends, the next request starts another task, on its own runtime.
     let _guard = Running(&shared);
-    let timer = AsyncTimer::new().ok();
-    let mut sleep = pin!(sleep_until(now() + Duration::from_secs(3600)));
-    poll_fn(|context| poll(&shared, timer.as_ref(), sleep.as_mut(), context)).await;
+    let timer = fine_timer();
+    let mut sleep = sleep_until(now() + Duration::from_secs(3600));
+    poll_fn(|context| poll(&shared, timer.as_ref(), &mut sleep, context)).await;
 }
 
 struct Running<'a>(&'a Shared);
@@ -215,12 +214,7 @@ impl Drop for Running<'_> {
     }
 }
 
-fn poll(
-    shared: &Shared,
-    timer: Option<&AsyncTimer>,
-    mut sleep: Pin<&mut Sleep>,
-    context: &mut Context<'_>,
-) -> Poll<()> {
+fn poll(shared: &Shared, timer: Option<&AsyncTimer>, sleep: &mut Sleep, context: &mut Context<'_>) -> Poll<()> {
     loop {
         let mut wakers = Vec::new();
         let now = now();
@@ -240,9 +234,9 @@ fn poll(
             is_set && timer.poll_rung(context).is_ready()
         });
         if sleep.deadline() != at {
-            sleep.as_mut().reset(at);
+            sleep.reset(at);
         }
-        let is_rung = is_rung | sleep.as_mut().poll(context).is_ready();
+        let is_rung = is_rung | sleep.poll(context).is_ready();
         if !is_rung {
             return Poll::Pending;
         }

@@ -6,11 +6,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::race;
 use crate::reading::{Handle, Reading, Role, Served};
 use crate::routes::{Place, Routes, Target, Want};
-use crate::runtime::now;
+use crate::runtime::{now, random_u64, sleep, timeout_at};
 use crate::selection::{micros, size_hint};
 use crate::sequences::{Held, Renewal};
 use crate::session::Floor;
-use hedgerow_env::os::random_u64;
 use hedgerow_hedge::Kind;
 use hedgerow_routing::{Address, Failure, Reaction, ReplicaRead};
 use hedgerow_types::{Lag, NodeId, ReadLevel, Refusal};
@@ -18,7 +17,7 @@ use hedgerow_wire::call::ReplyFrame;
 use hedgerow_wire::{Body, Class, Extension, Header, Reply, ReplyExtension, reply};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::Instant;
 
 /// A node that only stands for "the reply named a leader": replies tell leaders by address.
 const NAMED: NodeId = NodeId(0);

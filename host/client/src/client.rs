@@ -7,14 +7,13 @@ use crate::options::ClientOptions;
 use crate::ordered::{OrderedTable, wrong_kind};
 use crate::reading::Handle;
 use crate::routes::Routes;
-use crate::runtime::now;
+use crate::runtime::{now, timeout};
 use crate::session::Session;
 use crate::table::Table;
 use hedgerow_routing::{Address, TableKind};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::time::timeout;
 
 /// The least time that opening a table and admin operations get: they may have to wait for an election.
 const ADMIN_TIMEOUT_MIN: Duration = Duration::from_secs(10);

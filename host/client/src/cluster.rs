@@ -8,9 +8,8 @@ use crate::ledger::{Book, Hedging};
 use crate::options::ClientOptions;
 use crate::pool::Pool;
 use crate::reading::Reading;
-use crate::runtime::{now, unix_micros};
+use crate::runtime::{now, random_u64, sleep, unix_micros};
 use crate::selection::Selection;
-use hedgerow_env::os::random_u64;
 use hedgerow_routing::{Address, Failure, Reaction, reaction, replica_reaction};
 use hedgerow_types::Refusal;
 use hedgerow_types::random::Random;
@@ -18,7 +17,7 @@ use hedgerow_wire::{ErrorName, Extension, Header, Reply, reply, request::Body};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 /// How long one node may take to answer a question that any node can answer from memory.
 pub(crate) const ANY_NODE_PATIENCE: Duration = Duration::from_millis(500);

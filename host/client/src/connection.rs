@@ -5,6 +5,7 @@
 //! call. A user whose request is alone on the connection writes it itself, since there is nothing to gather and a turn of
 //! the driver can be saved.
 
+use crate::runtime::Writer;
 use bytes::{Buf as _, BytesMut};
 use hedgerow_wire::call::{self, ReplyFrame};
 use hedgerow_wire::message::Cancel;
@@ -13,7 +14,6 @@ use rustc_hash::FxHashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::time::Instant;
 
 /// Most requests that may wait for a reply on one connection, forgotten ones not counted.
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
 struct State {
     outgoing: BytesMut,
     /// The writing half of the socket, while the driver has nothing to write: bytes of two writers must not mix.
-    writer: Option<OwnedWriteHalf>,
+    writer: Option<Writer>,
     slots: FxHashMap<i32, Slot>,
     last_id: i32,
     earliest_deadline: Option<Instant>,
@@ -124,12 +124,7 @@ impl Shared {
 
     /// Driver: remembers whom to wake and exchanges an empty `sending` for what has been encoded since. The driver has
     /// `writer` exactly as long as it has something to send.
-    pub(crate) fn exchange(
-        &self,
-        context: &Context<'_>,
-        sending: &mut BytesMut,
-        writer: &mut Option<OwnedWriteHalf>,
-    ) -> Work {
+    pub(crate) fn exchange(&self, context: &Context<'_>, sending: &mut BytesMut, writer: &mut Option<Writer>) -> Work {
         let mut state = self.lock();
         if !state.driver.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
             state.driver = Some(context.waker().clone());

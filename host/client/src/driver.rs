@@ -1,19 +1,15 @@
 //! The one task behind a connection: connects, writes what was encoded, hands out replies, and ends what is late.
 
 use crate::connection::{Lost, Shared, Work};
-use crate::runtime::now;
+use crate::runtime::{Reader, Sleep, Writer, connect, now, sleep_until, timeout};
 use bytes::BytesMut;
 use hedgerow_wire::call;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio::time::Instant;
 
 /// Size of the buffer that replies are read into.
 const READ_SIZE: usize = 32 << 10;
@@ -27,21 +23,17 @@ const EXPIRY_INTERVAL: Duration = Duration::from_millis(2);
 /// Connects to `address` and serves `shared` until the connection ends or is released. Tells whether the peer ever
 /// answered: if not, connecting again at once would be a waste.
 pub(crate) async fn run(shared: &Shared, address: SocketAddr, connect_timeout: Duration) -> bool {
-    let (end, has_replied) = match timeout(connect_timeout, TcpStream::connect(address)).await {
+    let (end, has_replied) = match timeout(connect_timeout, connect(address)).await {
         Err(_) => (Lost::NotConnected(format!("connecting to {address} took longer than {connect_timeout:?}")), false),
         Ok(Err(error)) => (Lost::NotConnected(format!("connecting to {address}: {error}")), false),
-        Ok(Ok(stream)) => serve(shared, stream, address).await,
+        Ok(Ok((reader, writer))) => serve(shared, reader, writer, address).await,
     };
     tracing::debug!(%address, ?end, "connection ended");
     shared.end(end);
     has_replied
 }
 
-async fn serve(shared: &Shared, stream: TcpStream, address: SocketAddr) -> (Lost, bool) {
-    if let Err(error) = stream.set_nodelay(true) {
-        return (Lost::NotConnected(format!("setting up the connection to {address}: {error}")), false);
-    }
-    let (reader, writer) = stream.into_split();
+async fn serve(shared: &Shared, reader: Reader, writer: Writer, address: SocketAddr) -> (Lost, bool) {
     let mut driver = Driver {
         shared,
         reader,
@@ -49,7 +41,7 @@ async fn serve(shared: &Shared, stream: TcpStream, address: SocketAddr) -> (Lost
         sending: BytesMut::new(),
         sent: 0,
         received: BytesMut::with_capacity(READ_SIZE),
-        expiry: Expiry { timer: Box::pin(sleep_until(now() + Duration::from_secs(3600))), armed: None },
+        expiry: Expiry { timer: sleep_until(now() + Duration::from_secs(3600)), armed: None },
         has_replied: false,
     };
     let end = match poll_fn(|context| driver.poll(context)).await {
@@ -67,9 +59,9 @@ enum End {
 
 struct Driver<'a> {
     shared: &'a Shared,
-    reader: OwnedReadHalf,
+    reader: Reader,
     /// The writing half, while there is something in `sending`.
-    writer: Option<OwnedWriteHalf>,
+    writer: Option<Writer>,
     /// Encoded requests that are being written.
     sending: BytesMut,
     /// How many of their bytes the socket has taken.
@@ -100,7 +92,7 @@ impl Driver<'_> {
     /// Writes until nothing is left or the socket is full; ready only with an error.
     fn poll_write(&mut self, context: &mut Context<'_>, work: &mut Work) -> Poll<io::Error> {
         while let Some(writer) = self.writer.as_mut().filter(|_| !self.sending.is_empty()) {
-            match ready!(Pin::new(writer).poll_write(context, &self.sending[self.sent..])) {
+            match ready!(writer.poll_write(context, &self.sending[self.sent..])) {
                 Ok(0) => return Poll::Ready(io::ErrorKind::WriteZero.into()),
                 Ok(count) => self.sent += count,
                 Err(error) => return Poll::Ready(error),
@@ -124,7 +116,7 @@ impl Driver<'_> {
             if self.received.capacity() - self.received.len() < READ_SIZE_MIN {
                 self.received.reserve(READ_SIZE);
             }
-            match ready!(pin!(self.reader.read_buf(&mut self.received)).poll(context)) {
+            match ready!(self.reader.poll_read(context, &mut self.received)) {
                 Ok(0) => return Poll::Ready(End::Io(io::ErrorKind::UnexpectedEof.into())),
                 Ok(_) => {}
                 Err(error) => return Poll::Ready(End::Io(error)),
@@ -152,7 +144,7 @@ impl Driver<'_> {
 
 /// The timer that finds late requests.
 struct Expiry {
-    timer: Pin<Box<Sleep>>,
+    timer: Sleep,
     armed: Option<Instant>,
 }
 
@@ -160,14 +152,14 @@ impl Expiry {
     fn poll(&mut self, shared: &Shared, earliest: Option<Instant>, context: &mut Context<'_>) {
         let Some(earliest) = earliest else { return };
         if self.armed.is_none_or(|armed| earliest < armed) {
-            self.timer.as_mut().reset(earliest);
+            self.timer.reset(earliest);
             self.armed = Some(earliest);
         }
-        while self.armed.is_some() && self.timer.as_mut().poll(context).is_ready() {
+        while self.armed.is_some() && self.timer.poll(context).is_ready() {
             let now = now();
             self.armed = shared.expire(now).map(|next| next.max(now + EXPIRY_INTERVAL));
             if let Some(next) = self.armed {
-                self.timer.as_mut().reset(next);
+                self.timer.reset(next);
             }
         }
     }

@@ -152,6 +152,8 @@ mod scan;
 mod selection;
 mod sequences;
 mod session;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod table;
 mod types;
 

@@ -3,7 +3,7 @@
 use crate::cluster::{ANY_NODE_PATIENCE, Cluster, Question, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::reading::Role;
-use crate::runtime::{now, spawn};
+use crate::runtime::{now, sleep_until, spawn};
 use crate::sequences::Sequences;
 use bytes::Bytes;
 use hedgerow_routing::{Address, Choice, Labels, Mark, PartitionRoute, ReplicaRead, TableKind, TableMap};
@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 /// Least time between the starts of two queries for the same map.
 const REFRESH_INTERVAL_MIN: Duration = Duration::from_millis(30);

@@ -1,25 +1,70 @@
-//! The only place where the client starts a task or reads a clock.
+//! What the client runs on: tasks, clocks, chance and connections. That is Tokio and the operating system. With the feature
+//! `simulation` it is what the thread has entered ([`crate::simulation`]), if it has entered anything.
 
-use hedgerow_env::{Clock, os::OsClock};
+#[cfg(feature = "simulation")]
+use crate::simulation::{self, Pipe};
+use bytes::BytesMut;
+use hedgerow_env::timer::AsyncTimer;
+use hedgerow_env::{Clock, os, os::OsClock};
 use hedgerow_types::time::expiry_seconds;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+#[cfg(feature = "simulation")]
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::Instant;
 
 /// Starts a background task on the caller's runtime: the driver of a connection, the refresh of a table's map.
 #[allow(clippy::disallowed_methods, reason = "the one place where this crate spawns")]
 pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    #[cfg(feature = "simulation")]
+    if let Some(world) = simulation::entered() {
+        return world.spawn(Box::pin(task));
+    }
     drop(tokio::spawn(task));
 }
 
 /// The runtime's clock, which a test can pause.
 #[allow(clippy::disallowed_methods, reason = "the one place where this crate reads steady time")]
 pub(crate) fn now() -> Instant {
+    #[cfg(feature = "simulation")]
+    if let Some(world) = simulation::entered() {
+        return world.now();
+    }
     Instant::now()
 }
 
 /// Microseconds since 1970, by the wall clock.
 pub(crate) fn unix_micros() -> u64 {
+    #[cfg(feature = "simulation")]
+    if let Some(world) = simulation::entered() {
+        return world.unix_micros();
+    }
     OsClock.unix_micros()
+}
+
+/// A number that nobody can foresee.
+pub(crate) fn random_u64() -> u64 {
+    #[cfg(feature = "simulation")]
+    if let Some(world) = simulation::entered() {
+        return world.random_u64();
+    }
+    os::random_u64()
+}
+
+/// The kernel's timer, for moments that are finer than the runtime's own; `None` if there is none.
+pub(crate) fn fine_timer() -> Option<AsyncTimer> {
+    #[cfg(feature = "simulation")]
+    if simulation::entered().is_some() {
+        return None;
+    }
+    AsyncTimer::new().ok()
 }
 
 /// When a record that is written now with `time_to_live` expires, in expiry-epoch seconds. Parts of a second count as a
@@ -30,12 +75,152 @@ pub(crate) fn expire_at(time_to_live: Option<Duration>) -> u32 {
         return 0;
     }
     let seconds = life.as_secs() + u64::from(life.subsec_nanos() > 0);
-    let expire = u64::from(expiry_seconds(OsClock.unix_micros())).saturating_add(seconds);
+    let expire = u64::from(expiry_seconds(unix_micros())).saturating_add(seconds);
     // The field travels as a signed number.
     expire.min(i32::MAX as u64) as u32
 }
 
 /// Seconds from now until `expire_at`, in expiry-epoch seconds; 0 if that is over.
 pub(crate) fn seconds_until(expire_at: u32) -> u64 {
-    u64::from(expire_at.saturating_sub(expiry_seconds(OsClock.unix_micros())))
+    u64::from(expire_at.saturating_sub(expiry_seconds(unix_micros())))
+}
+
+/// Waits for a moment, which may be set anew.
+#[derive(Debug)]
+pub(crate) struct Sleep {
+    at: Instant,
+    timer: Timer,
+}
+
+#[derive(Debug)]
+enum Timer {
+    Tokio(Pin<Box<tokio::time::Sleep>>),
+    #[cfg(feature = "simulation")]
+    Simulated(simulation::Timer),
+}
+
+/// Waits for `delay`.
+pub(crate) fn sleep(delay: Duration) -> Sleep {
+    sleep_until(now() + delay)
+}
+
+/// Waits until `at`.
+pub(crate) fn sleep_until(at: Instant) -> Sleep {
+    #[cfg(feature = "simulation")]
+    if simulation::entered().is_some() {
+        return Sleep { at, timer: Timer::Simulated(simulation::Timer::default()) };
+    }
+    Sleep { at, timer: Timer::Tokio(Box::pin(tokio::time::sleep_until(at))) }
+}
+
+impl Sleep {
+    /// What it waits for.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.at
+    }
+
+    /// Waits until `at` instead.
+    pub(crate) fn reset(&mut self, at: Instant) {
+        self.at = at;
+        match &mut self.timer {
+            Timer::Tokio(sleep) => sleep.as_mut().reset(at),
+            #[cfg(feature = "simulation")]
+            Timer::Simulated(_) => {}
+        }
+    }
+
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match &mut self.timer {
+            Timer::Tokio(sleep) => sleep.as_mut().poll(context),
+            #[cfg(feature = "simulation")]
+            Timer::Simulated(timer) => timer.poll(self.at, context),
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        Self::poll(&mut self, context)
+    }
+}
+
+/// The time was over first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Elapsed;
+
+/// Runs `task` for at most `limit`.
+pub(crate) async fn timeout<T>(limit: Duration, task: impl Future<Output = T>) -> Result<T, Elapsed> {
+    timeout_at(now() + limit, task).await
+}
+
+/// Runs `task` until `deadline` at the latest.
+pub(crate) async fn timeout_at<T>(deadline: Instant, task: impl Future<Output = T>) -> Result<T, Elapsed> {
+    let (mut task, mut end) = (pin!(task), sleep_until(deadline));
+    poll_fn(|context| match task.as_mut().poll(context) {
+        Poll::Ready(result) => Poll::Ready(Ok(result)),
+        Poll::Pending => end.poll(context).map(|()| Err(Elapsed)),
+    })
+    .await
+}
+
+/// Connects to `address`.
+pub(crate) async fn connect(address: SocketAddr) -> io::Result<(Reader, Writer)> {
+    #[cfg(feature = "simulation")]
+    if simulation::entered().is_some() {
+        let pipe = simulation::connect(address).await?;
+        return Ok((Reader::Simulated(pipe.clone()), Writer::Simulated(pipe)));
+    }
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let (reader, writer) = stream.into_split();
+    Ok((Reader::Tcp(reader), Writer::Tcp(writer)))
+}
+
+/// The reading half of a connection.
+#[derive(Debug)]
+pub(crate) enum Reader {
+    Tcp(OwnedReadHalf),
+    #[cfg(feature = "simulation")]
+    Simulated(Arc<Pipe>),
+}
+
+/// The writing half.
+#[derive(Debug)]
+pub(crate) enum Writer {
+    Tcp(OwnedWriteHalf),
+    #[cfg(feature = "simulation")]
+    Simulated(Arc<Pipe>),
+}
+
+impl Reader {
+    /// Adds what has come to `buffer`; 0 bytes = the peer has closed.
+    pub(crate) fn poll_read(&mut self, context: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Tcp(reader) => pin!(reader.read_buf(buffer)).poll(context),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(pipe) => pipe.poll_read(context, buffer),
+        }
+    }
+}
+
+impl Writer {
+    /// Writes what the connection takes now.
+    pub(crate) fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Tcp(writer) => Pin::new(writer).poll_write(context, bytes),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(pipe) => Poll::Ready(pipe.write(bytes)),
+        }
+    }
+
+    /// The same for who does not wait for more room.
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(writer) => writer.try_write(bytes),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(pipe) => pipe.write(bytes),
+        }
+    }
 }
