@@ -277,8 +277,7 @@ impl Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::Call;
-    use crate::protocol::{Attempt, Table, request};
+    use crate::protocol::{self, Table};
     use crate::reading::Manner;
     use bytes::BytesMut;
     use hedgerow_wire::Method;
@@ -291,21 +290,15 @@ mod tests {
     }
 
     fn asked(manner: Manner, sequence_id: i32, level: ReadLevel, deadline_ms: i64) -> Bytes {
-        let attempt = Attempt {
-            call: Call::Get(level),
-            manner,
-            token: None,
-            key: 1,
-            sequence_id,
-            client_id: 1,
-            sequence: 1,
-            number: 1,
-            deadline_ms,
-            request_id: None,
-            cause: None,
-            tie: None,
-        };
-        request(&attempt, Table { id: 2, partition_count: 1 })
+        let extension = manner.is_extended().then(|| {
+            let any_replica = matches!(manner, Manner::AnyReplica | Manner::TableLevel);
+            let mut extension = Extension { deadline_ms: Some(deadline_ms), any_replica, ..Extension::default() };
+            if manner != Manner::TableLevel {
+                extension.set_read_level(level);
+            }
+            extension
+        });
+        protocol::read(1, sequence_id, manner == Manner::Backup, extension, Table { id: 2, partition_count: 1 })
     }
 
     const fn at(ms: u64) -> Instant {
@@ -402,33 +395,28 @@ mod tests {
     }
 
     fn raced(sequence_id: i32, client_id: u64, request_id: u64, number: i32) -> Bytes {
-        let attempt = Attempt {
-            call: Call::Get(ReadLevel::Linearizable),
-            manner: Manner::AnyReplica,
-            token: None,
-            key: 1,
-            sequence_id,
-            client_id,
-            sequence: 1,
-            number,
-            deadline_ms: 100,
+        let mut extension = Extension {
+            any_replica: true,
+            client_id: Some(client_id),
             request_id: Some(request_id),
-            cause: None,
-            tie: None,
+            attempt: Some(number),
+            deadline_ms: Some(100),
+            ..Extension::default()
         };
-        request(&attempt, Table { id: 2, partition_count: 1 })
+        extension.set_read_level(ReadLevel::Linearizable);
+        protocol::read(1, sequence_id, false, Some(extension), Table { id: 2, partition_count: 1 })
     }
 
     #[test]
     fn a_client_takes_back_what_it_asked_and_nothing_else() {
         let leads = |_| Some(Role::Leader);
         for (line, cancel, is_gone) in [
-            (7, crate::protocol::cancel(9, 5, 3, Some(2)), true),
-            (7, crate::protocol::cancel(9, 5, 3, None), true),
-            (8, crate::protocol::cancel(9, 5, 3, Some(2)), false),
-            (7, crate::protocol::cancel(9, 6, 3, Some(2)), false),
-            (7, crate::protocol::cancel(9, 5, 4, Some(2)), false),
-            (7, crate::protocol::cancel(9, 5, 3, Some(1)), false),
+            (7, protocol::cancel(9, 5, 3, Some(2)), true),
+            (7, protocol::cancel(9, 5, 3, None), true),
+            (8, protocol::cancel(9, 5, 3, Some(2)), false),
+            (7, protocol::cancel(9, 6, 3, Some(2)), false),
+            (7, protocol::cancel(9, 5, 4, Some(2)), false),
+            (7, protocol::cancel(9, 5, 3, Some(1)), false),
         ] {
             let mut answers = answers();
             answers.note_request(7, &raced(1, 5, 3, 2), at(0), leads);
@@ -444,7 +432,7 @@ mod tests {
             let mut answers = answers();
             answers.note_request(7, &raced(1, 5, 3, 2), at(0), leads);
             if is_cancelled {
-                answers.note_request(7, &crate::protocol::cancel(9, 5, 3, None), at(1), leads);
+                answers.note_request(7, &protocol::cancel(9, 5, 3, None), at(1), leads);
             }
             let mut reply = BytesMut::new();
             hedgerow_wire::encode_reply(&mut reply, Method::Get, 1, &Reply::Get(GetReply::default()), None);

@@ -1,37 +1,30 @@
-//! A simulated client: one operation at a time, tried at one node after the other until it is answered or too old.
+//! A client of the simulated cluster: an application that does one operation after the other through the real
+//! [`hedgerow_client`], on the simulation's executor.
 //!
-//! It behaves as a careful application's client does. A refusal that promises no effect, a time-out and a broken
-//! connection all lead to another attempt; every attempt of a write carries the same client id and sequence. What the
-//! client reports is the truth as far as it can know it: an operation failed only if every attempt was refused with that
-//! promise.
-//!
-//! Where the wish says so, the attempts of an operation race each other: `client/racing.rs`.
+//! What the application is told goes into the history. That it is what a node has answered is judged by what was read on the
+//! way (`tap.rs`).
 
-mod racing;
-
-use crate::clock::{MICROSECOND, MILLISECOND, UNIX_MICROS_AT_START};
+use crate::foreign::ForeignRead;
 use crate::history::{Answer, Call, Operation, Outcome, Seen, Time};
-use crate::oracle::WriteId;
-use crate::protocol::{self, Attempt, Received, Table};
-use crate::reading::Wish;
+use crate::machine::{address_of_machine, label_of};
+use crate::protocol::{self, SORT_KEY, TABLE_NAME, Table};
+use crate::reading::{Manner, Wish};
+use crate::session::Sessions;
+use crate::tap::Heard;
 use crate::workload::Workload;
-use bytes::Bytes;
-use hedgerow_hedge::{Budget, BudgetOptions, Kind};
-use hedgerow_types::limit::{SESSION_AHEAD_MICROS, SESSION_WINDOW};
+use hedgerow_client::simulation::{self, Task};
+use hedgerow_client::{Check, ClientOptions, Condition, Error, Expiry, Labels, ReadLevel, ReadOptions, ReplicaRead};
+use hedgerow_client::{Checked, Comparison, HedgeOptions, RetryPolicy};
+use hedgerow_hedge::BudgetOptions;
+use hedgerow_types::limit::SESSION_AHEAD_MICROS;
 use hedgerow_types::random::Random;
-use hedgerow_types::{Index, ReadLevel, Refusal};
-use hedgerow_wire::{Cause, Tie};
-use racing::Round;
-use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-/// How often in an operation a client goes on to the next node without a pause.
-const MOVES_AT_ONCE_MAX: i32 = 3;
-/// How far numbers may fall behind the clock before they leap, microseconds.
-const SEQUENCE_LAG_MAX: u64 = 100_000;
-/// How often a write may take another number.
-const RENEWALS_MAX: u32 = 3;
 /// What a client's extra attempts may cost: enough that there are many, and not so much that none is ever refused.
-const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.7, burst: 10.0 };
+pub const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.7, burst: 10.0 };
+/// The pause after a failure to open the table.
+const OPEN_PAUSE: Duration = Duration::from_millis(20);
 
 /// How the clients of a run behave.
 #[derive(Clone, Copy, Debug)]
@@ -47,208 +40,116 @@ pub struct Pace {
 /// Where a client goes with reads that any replica may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preference {
-    /// To any machine.
-    Any,
-    /// To this one, as long as it answers.
+    /// As this mode says.
+    Mode(ReplicaRead),
+    /// To this machine, as long as it answers.
     Near(usize),
-    /// To the leader, as long as it answers.
-    Leader,
 }
 
 impl Preference {
     /// Draws one.
     pub fn drawn(machine_count: usize, random: &mut Random) -> Self {
-        match random.below(5) {
-            0 | 1 => Self::Any,
-            2 | 3 => Self::Near(random.below(machine_count as u64) as usize),
-            _ => Self::Leader,
+        let modes = [
+            ReplicaRead::LeaderAndFollower,
+            ReplicaRead::LeaderAndFollower,
+            ReplicaRead::Follower,
+            ReplicaRead::Learner,
+            ReplicaRead::ClosestAdaptive,
+            ReplicaRead::PreferLeader,
+        ];
+        if random.chance(2, 5) {
+            return Self::Near(random.below(machine_count as u64) as usize);
         }
+        Self::Mode(modes[random.below(modes.len() as u64) as usize])
     }
 }
 
-/// What a client wants from the world.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Action {
-    /// A write begins, which a log may hold from now on.
-    Begin {
-        /// Its id.
-        id: WriteId,
-        /// On which record.
-        key: u32,
-        /// What.
-        call: Call,
-    },
-    /// Send a frame to machine `machine`.
-    Send {
-        /// Index of the machine.
-        machine: usize,
-        /// The frame.
-        frame: Bytes,
-    },
-    /// Call [`Client::handle_wake`] with `token` then.
-    Wake {
-        /// When.
-        at: Time,
-        /// What for.
-        token: u64,
-    },
-    /// Record the operation.
-    Record(Operation),
-    /// Judge a read whose answer came when another copy or attempt had been answered already, or when it was too late. It
-    /// must be right all the same.
-    Judge(Operation),
-    /// An attempt of a raced operation is sent, to be counted.
-    Extra {
-        /// Why.
-        kind: Kind,
-        /// Whether it is one of a write.
-        is_write: bool,
-    },
-    /// An attempt was refused.
-    Refused {
-        /// By whom.
-        machine: usize,
-        /// What.
-        call: Call,
-        /// Why.
-        refusal: Refusal,
-    },
-    /// Stop the run: a reply made no sense.
-    Fail(String),
+/// Why an operation has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GaveUp {
+    /// It is a write that may have taken effect, or may still.
+    pub is_unknown: bool,
+    /// There was no time for another attempt. Otherwise a node said something that is final.
+    pub is_late: bool,
 }
 
-/// A reply on its arrival.
-#[derive(Clone, Debug)]
-pub struct Delivery {
-    /// What came.
-    pub frame: Bytes,
-    /// When the machine sent it.
-    pub served: Time,
-    /// The present.
-    pub now: Time,
+impl From<Error> for GaveUp {
+    fn from(error: Error) -> Self {
+        Self { is_unknown: error.is_outcome_unknown(), is_late: error.may_retry() }
+    }
+}
+
+/// The end of a client's task.
+#[derive(Debug)]
+enum Ended {
+    /// The table is open.
+    Opened(hedgerow_client::Table),
+    /// The operation has ended.
+    Operation(Result<Answer, GaveUp>),
+}
+
+/// What the application has been told.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    /// The operation, as the history has it.
+    pub operation: Operation,
+    /// The answer that it rests on, if there was one.
+    pub heard: Option<Heard>,
+    /// Whether there was no time for another attempt.
+    pub is_late: bool,
 }
 
 /// One client.
 #[derive(Debug)]
 pub struct Client {
-    number: u32,
+    /// Its number in the history.
+    pub number: u32,
     id: u64,
-    /// The number of the last write.
-    sequence: u64,
-    /// The client's clock minus the true one, microseconds.
-    clock_offset: i64,
-    next_sequence_id: i32,
-    token: u64,
     machine_count: usize,
     table: Table,
-    /// By partition: whom the client takes for the leader.
-    leaders: Vec<usize>,
     preference: Preference,
     /// The session that it is in.
     session: usize,
     pace: Pace,
     random: Random,
+    /// `None` = it is being opened.
+    opened: Option<hedgerow_client::Table>,
+    ended: Arc<Mutex<Option<Ended>>>,
     current: Option<Current>,
-    /// The operation before, whose copies and attempts may still be answered.
-    last: Option<Current>,
     /// What is to be done before anything from the workload; `None` = draw from it.
     script: Option<Vec<Wish>>,
     is_stopped: bool,
-    budget: Budget,
-    last_request: u64,
 }
 
 #[derive(Debug)]
 struct Current {
     wish: Wish,
     start: Time,
-    deadline: Time,
-    attempts: i32,
-    /// Every frame of every attempt.
-    sent: Vec<Sent>,
-    /// Where the next attempt goes, if it may go anywhere.
-    next: Option<usize>,
-    /// Whether an attempt may have had an effect, or may still have one.
-    is_doubtful: bool,
-    /// How often the number of the write was renewed.
-    renewals: u32,
-    /// The race that is on, of an operation that is raced.
-    round: Option<Round>,
-    /// What all attempts of a raced operation share.
-    request_id: u64,
-    /// How it ended, once it has.
-    answer: Option<Answer>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Sent {
-    sequence_id: i32,
-    machine: usize,
-    at: Time,
-    floor: Index,
-    /// Within its operation, from 1.
-    number: i32,
-    /// What it asks for: another level than the operation's, if it is to be content with less.
-    call: Call,
-    /// Whether it is still waited for. What was given up may be answered all the same.
-    is_open: bool,
-    is_answered: bool,
-}
-
-/// What an attempt says that its operation does not.
-#[derive(Clone, Debug, Default)]
-struct Words {
-    /// The level that it is content with.
-    level: Option<ReadLevel>,
-    cause: Option<Cause>,
-    tie: Option<Tie>,
-}
-
-impl Current {
-    fn is_waiting(&self) -> bool {
-        self.sent.iter().any(|sent| sent.is_open)
-    }
-
-    /// Gives up what is waited for, at `machine` or everywhere; it may have had an effect. Returns whether that was
-    /// anything.
-    fn give_up(&mut self, machine: Option<usize>) -> bool {
-        let mut was_any = false;
-        for sent in self.sent.iter_mut().filter(|sent| machine.is_none_or(|machine| machine == sent.machine)) {
-            was_any |= std::mem::take(&mut sent.is_open);
-        }
-        self.is_doubtful |= was_any;
-        was_any
-    }
+    /// What its session had seen, if it is in one.
+    floor: u64,
+    /// Answers to it so far.
+    heard: Vec<Heard>,
+    /// Whether it may end without an answer although there is time.
+    may_fail: bool,
 }
 
 impl Client {
     /// Client `number` with identity `id` (not 0), over machines `0..machine_count`.
     pub fn new(number: u32, id: u64, machine_count: usize, table: Table, pace: Pace, mut random: Random) -> Self {
-        let leaders = (0..table.partition_count).map(|_| random.below(machine_count as u64) as usize).collect();
         Self {
             number,
             id,
-            sequence: 0,
-            clock_offset: match id % 16 {
-                1 => 2 * SESSION_AHEAD_MICROS as i64,
-                3 | 5 => -10_000_000,
-                _ => 0,
-            },
-            next_sequence_id: 1,
-            token: 0,
             machine_count,
             table,
-            leaders,
             preference: Preference::drawn(machine_count, &mut random),
             session: number as usize,
             pace,
             random,
+            opened: None,
+            ended: Arc::default(),
             current: None,
-            last: None,
             script: None,
             is_stopped: false,
-            budget: Budget::new(BUDGET),
-            last_request: 0,
         }
     }
 
@@ -264,10 +165,13 @@ impl Client {
         Self { preference, ..self }
     }
 
-    /// Begins.
-    pub fn start(&mut self, now: Time, out: &mut Vec<Action>) {
-        let pause = self.random.below(self.pace.think_max + 1);
-        self.wake_at(now + pause, out);
+    /// How wrong its wall clock is, microseconds.
+    pub const fn clock_offset(&self) -> i64 {
+        match self.id % 16 {
+            1 => 2 * SESSION_AHEAD_MICROS as i64,
+            3 | 5 => -10_000_000,
+            _ => 0,
+        }
     }
 
     /// Begins nothing new from now on.
@@ -280,318 +184,181 @@ impl Client {
         self.current.is_none() && (self.is_stopped || self.script.as_ref().is_some_and(Vec::is_empty))
     }
 
-    /// A pause or a time-out is over.
-    pub fn handle_wake(&mut self, token: u64, now: Time, workload: &mut Workload, out: &mut Vec<Action>) {
-        if token != self.token {
-            return;
-        }
-        let Some(current) = &mut self.current else { return self.begin(now, workload, out) };
-        if current.round.is_some() {
-            return self.go_on_racing(now, workload, out);
-        }
-        if current.give_up(None) {
-            self.move_on(None);
-        }
-        self.attempt(now, workload, out);
-    }
-
-    /// A reply came.
-    pub fn handle_reply(&mut self, delivery: Delivery, workload: &mut Workload, out: &mut Vec<Action>) {
-        self.handle_late_reply(&delivery, out);
-        let Delivery { frame, served, now } = delivery;
-        let Some(current) = &mut self.current else { return };
-        let call = current.wish.call;
-        let (id, received) = protocol::reply(frame, &call);
-        let position = current.sent.iter().position(|sent| Some(sent.sequence_id) == id);
-        position.iter().for_each(|position| current.sent[*position].is_answered = true);
-        match (position, received) {
-            (None, Received::Nonsense(what)) if id.is_none() => out.push(Action::Fail(what)),
-            (None, _) => {}
-            (Some(_), Received::Nonsense(what)) => out.push(Action::Fail(what)),
-            (Some(position), Received::Answer { answer, index, staleness, served_by, level_code, attempt }) => {
-                let Sent { machine, at: asked, floor, call, number, .. } = current.sent[position];
-                let is_other_level = level_code.is_some() && level_code != protocol::level_code(call);
-                if is_other_level || attempt.is_some_and(|attempt| attempt != number) {
-                    let what =
-                        format!("attempt {number} of {call:?} was answered as {attempt:?} at level {level_code:?}");
-                    out.push(Action::Fail(what));
-                }
-                // A write may have been forwarded to the leader.
-                let is_strange = |address: &String| !call.is_write() && *address != address_of_machine(machine);
-                if let Some(other) = served_by.filter(is_strange) {
-                    out.push(Action::Fail(format!("m{} was asked, and {other} says that it answered", machine + 1)));
-                }
-                let seen = Seen { machine, index, staleness, asked, served, floor };
-                self.take_answer(answer, seen, workload);
-                self.win(position, out);
-                self.finish(call, Outcome::Ok(answer), Some(seen), now, out);
-            }
-            (Some(position), Received::Refused { is_clean, leader, refusal }) => {
-                let was_doubtful = current.is_doubtful;
-                current.is_doubtful |= !is_clean;
-                let sent = &mut current.sent[position];
-                out.push(Action::Refused { machine: sent.machine, call, refusal: refusal.clone() });
-                if let Refusal::SessionWindow { floor, ceiling, .. } = refusal {
-                    sent.is_open = false;
-                    return self.renew(floor..=ceiling, was_doubtful, now, out);
-                }
-                if current.round.is_some() {
-                    return self.handle_refused(position, leader, &refusal, now, workload, out);
-                }
-                // What was given up decides nothing, and of two copies the last one does.
-                if std::mem::take(&mut sent.is_open) && !current.is_waiting() {
-                    let may_follow = leader.is_some() || current.wish.goes_anywhere;
-                    let follows_at_once = may_follow && current.attempts <= MOVES_AT_ONCE_MAX;
-                    self.move_on(leader);
-                    if follows_at_once { self.wake_at(now, out) } else { self.back_off(now, out) }
+    /// The task that connects and opens the table.
+    pub fn open(&mut self) -> Task {
+        let labels = match self.preference {
+            Preference::Near(machine) => Labels::from_iter([label_of(machine)]),
+            Preference::Mode(_) => Labels::default(),
+        };
+        let options = ClientOptions {
+            operation_timeout: Duration::from_nanos(self.pace.deadline),
+            attempt_timeout: Some(Duration::from_nanos(self.pace.attempt_timeout)),
+            connections_per_node: if self.random.chance(1, 4) { 2 } else { 1 },
+            client_id: Some(self.id),
+            budget: BUDGET,
+            labels,
+            ..ClientOptions::default()
+        };
+        let addresses: Vec<String> = (0..self.machine_count).map(address_of_machine).collect();
+        let ended = self.ended.clone();
+        Box::pin(async move {
+            loop {
+                let opened = async {
+                    let client = hedgerow_client::Client::connect_with(&addresses, options.clone()).await?;
+                    client.open_table(TABLE_NAME).await
+                };
+                match opened.await {
+                    Ok(table) => return put(&ended, Ended::Opened(table)),
+                    Err(_) => simulation::sleep(OPEN_PAUSE).await,
                 }
             }
-        }
+        })
     }
 
-    fn handle_late_reply(&self, delivery: &Delivery, out: &mut Vec<Action>) {
-        let is_awaited = |last: &&Current| last.sent.iter().any(|sent| !sent.is_answered);
-        let Some(last) = self.last.as_ref().filter(is_awaited) else { return };
-        let key = last.wish.key;
-        let (id, received) = protocol::reply(delivery.frame.clone(), &last.wish.call);
-        let sent = last.sent.iter().find(|sent| Some(sent.sequence_id) == id);
-        let (Some(sent), Received::Answer { answer, index, staleness, .. }) = (sent, received) else { return };
-        let Sent { machine, at: asked, floor, call, .. } = *sent;
-        // Every attempt of a write tells the same.
-        if call.is_write()
-            && let Some(first) = last.answer.filter(|first| *first != answer)
-        {
-            let machine = machine + 1;
-            return out.push(Action::Fail(format!("{call:?} was answered {first:?}, and {answer:?} by m{machine}")));
-        }
-        let seen = Some(Seen { machine, index, staleness, asked, served: delivery.served, floor });
-        let (start, end, outcome) = (last.start, delivery.now, Outcome::Ok(answer));
-        out.push(Action::Judge(Operation { client: self.number, key, call, start, end, outcome, seen }));
-    }
-
-    /// The connection to `machine` is gone.
-    pub fn handle_closed(&mut self, machine: usize, now: Time, workload: &Workload, out: &mut Vec<Action>) {
-        let Some(current) = &mut self.current else { return };
-        if current.round.is_some() {
-            return self.handle_lost(machine, now, workload, out);
-        }
-        if current.give_up(Some(machine)) && !current.is_waiting() {
-            self.move_on(None);
-            self.back_off(now, out);
-        }
-    }
-
-    fn begin(&mut self, now: Time, workload: &mut Workload, out: &mut Vec<Action>) {
-        let next = match &mut self.script {
+    /// The task of the next operation; `None` = the table is not open yet, or there is nothing more to do.
+    pub fn begin(&mut self, now: Time, workload: &mut Workload) -> Option<Task> {
+        let opened = self.opened.clone().filter(|_| self.current.is_none())?;
+        let wish = match &mut self.script {
             _ if self.is_stopped => None,
             Some(script) => script.pop(),
             None => Some(workload.draw()),
-        };
-        let Some(wish) = next else { return };
+        }?;
         self.session = workload.sessions.next(self.session, &mut self.random);
-        self.sequence = self.next_sequence(now);
-        if wish.call.is_write() {
-            out.push(Action::Begin { id: (self.id, self.sequence), key: wish.key, call: wish.call });
+        let hedge = wish.hedging.map(|hedging| hedging.options(&mut self.random)).unwrap_or_default();
+        let may_fail = hedge.retry == RetryPolicy::Rethrow || hedge.is_idempotent == Some(false);
+        let (task, floor) = self.task_of(wish, hedge, opened, &workload.sessions);
+        self.current = Some(Current { wish, start: now, floor, heard: Vec::new(), may_fail });
+        Some(task)
+    }
+
+    fn task_of(
+        &mut self,
+        wish: Wish,
+        hedge: HedgeOptions,
+        opened: hedgerow_client::Table,
+        sessions: &Sessions,
+    ) -> (Task, u64) {
+        let Wish { key, call, manner, .. } = wish;
+        let ended = self.ended.clone();
+        if !manner.is_extended() {
+            let read = ForeignRead {
+                key,
+                call,
+                manner,
+                table: self.table,
+                machine: self.random.below(self.machine_count as u64) as usize,
+                machine_count: self.machine_count,
+                attempt_timeout: Duration::from_nanos(self.pace.attempt_timeout),
+                deadline: Duration::from_nanos(self.pace.deadline),
+            };
+            return (Box::pin(async move { put(&ended, Ended::Operation(read.run().await)) }), 0);
         }
-        let deadline = now + self.pace.deadline;
-        let next = match self.preference {
-            _ if !wish.goes_anywhere => None,
-            Preference::Any => Some(self.random.below(self.machine_count as u64) as usize),
-            Preference::Near(machine) => Some(machine),
-            Preference::Leader => None,
+        let mut handle = match call {
+            Call::Get(level) => opened.reading(self.read_options(manner, level)),
+            Call::Put(_) | Call::Remove | Call::Incr(_) | Call::Swap { .. } => opened,
         };
-        self.last_request += 1;
-        self.current = Some(Current {
-            wish,
-            start: now,
-            deadline,
-            attempts: 0,
-            sent: Vec::new(),
-            next,
-            is_doubtful: false,
-            renewals: 0,
-            round: None,
-            request_id: self.last_request,
-            answer: None,
-        });
-        self.attempt(now, workload, out);
-    }
-
-    /// Numbers rise by one, and leap once they lie behind the client's clock.
-    fn next_sequence(&self, now: Time) -> u64 {
-        let lag = (self.clock_micros(now)).saturating_sub(self.sequence);
-        let leap = if lag > SEQUENCE_LAG_MAX { lag / SESSION_WINDOW * SESSION_WINDOW } else { 0 };
-        self.sequence + 1 + leap
-    }
-
-    const fn clock_micros(&self, now: Time) -> u64 {
-        (UNIX_MICROS_AT_START + now / MICROSECOND).saturating_add_signed(self.clock_offset)
-    }
-
-    /// The number of the present write is refused: it is not in `range`, or the write was applied and its result is gone. If
-    /// no other attempt can have reached a log it was not applied, and takes another number. Otherwise nobody can tell.
-    fn renew(&mut self, range: RangeInclusive<u64>, was_doubtful: bool, now: Time, out: &mut Vec<Action>) {
-        let is_other_open = self.current.as_ref().is_some_and(Current::is_waiting);
-        self.leave_round(out);
-        let Some(current) = &mut self.current else { return };
-        let (call, key) = (current.wish.call, current.wish.key);
-        if was_doubtful || is_other_open || current.renewals >= RENEWALS_MAX {
-            return self.finish(call, Outcome::Unknown, None, now, out);
-        }
-        current.renewals += 1;
-        current.sent.clear();
-        current.is_doubtful = false;
-        let present = range.end().saturating_sub(SESSION_AHEAD_MICROS);
-        if self.sequence > *range.end() {
-            // Numbers never go down, but under another name.
-            self.id = self.id.rotate_left(7) | 1;
-            self.sequence = present;
-        } else {
-            self.sequence = self.sequence.max(*range.start()).max(present);
-        }
-        self.sequence += 1;
-        self.clock_offset += self.sequence.wrapping_sub(self.clock_micros(now)) as i64;
-        out.push(Action::Begin { id: (self.id, self.sequence), key, call });
-        self.wake_at(now, out);
-    }
-
-    fn attempt(&mut self, now: Time, workload: &Workload, out: &mut Vec<Action>) {
-        let Some(current) = &mut self.current else { return };
-        if now >= current.deadline {
-            let call = current.wish.call;
-            let is_unknown = current.is_doubtful && call.is_write();
-            return self.finish(call, if is_unknown { Outcome::Unknown } else { Outcome::Failed }, None, now, out);
-        }
-        let wish = current.wish;
-        if let Some(hedging) = wish.hedging {
-            return self.start_round(hedging, now, workload, out);
-        }
-        current.attempts += 1;
-        let leader = self.leaders[self.table.partition_of(wish.key) as usize];
-        let first = current.next.take().unwrap_or(leader);
-        let other = if first == leader {
-            (first + 1 + self.random.below(self.machine_count as u64 - 1) as usize) % self.machine_count
-        } else {
-            leader
-        };
-        let until = (now + self.pace.attempt_timeout).min(current.deadline);
-        self.send(first, Words::default(), now, workload, out);
-        if wish.is_hedged {
-            self.send(other, Words::default(), now, workload, out);
-        }
-        self.wake_at(until, out);
-    }
-
-    fn send(&mut self, machine: usize, words: Words, now: Time, workload: &Workload, out: &mut Vec<Action>) {
-        let Some(current) = &mut self.current else { return };
-        let Wish { key, call, manner, .. } = current.wish;
-        let call = words.level.map_or(call, Call::Get);
-        let group = self.table.group_of(key);
+        handle = handle.hedging(hedge);
         // A session may read at other levels too, and must not see less than before then either (pitfall S14).
-        let is_session = call == Call::Get(ReadLevel::Session) || self.random.chance(1, 2);
-        let has_token = is_session && manner.is_extended() && !call.is_write();
-        let is_whole = self.random.chance(1, 2);
-        let attempt = Attempt {
-            call: on_the_wire(call, words.cause),
-            manner,
-            token: has_token.then(|| workload.sessions.token(self.session, group, is_whole)),
-            key,
-            sequence_id: self.next_sequence_id,
-            client_id: self.id,
-            sequence: self.sequence,
-            number: current.attempts,
-            deadline_ms: ((current.deadline - now) / MILLISECOND + 1) as i64,
-            request_id: current.wish.hedging.map(|_| current.request_id),
-            cause: words.cause,
-            tie: words.tie,
+        let is_in_session = call == Call::Get(ReadLevel::Session) || self.random.chance(1, 2);
+        let mut floor = 0;
+        if is_in_session {
+            let session = sessions.at(self.session);
+            handle = handle.in_session(session);
+            floor = session.token().floor(self.table.group_of(key));
+        }
+        (Box::pin(async move { put(&ended, Ended::Operation(operate(handle, key, call).await)) }), floor)
+    }
+
+    fn read_options(&self, manner: Manner, level: ReadLevel) -> ReadOptions {
+        let mode = match (manner, self.preference) {
+            (Manner::Leader, _) => ReplicaRead::Leader,
+            (_, Preference::Near(_)) => ReplicaRead::ClosestReplicas,
+            (_, Preference::Mode(mode)) => mode,
         };
-        let floor = if has_token { workload.sessions.floor(self.session, group) } else { 0 };
-        let sequence_id = self.next_sequence_id;
-        let number = current.attempts;
-        current.sent.push(Sent {
-            sequence_id,
-            machine,
-            at: now,
-            floor,
-            number,
-            call,
-            is_open: true,
-            is_answered: false,
-        });
-        self.next_sequence_id += 1;
-        out.push(Action::Send { machine, frame: protocol::request(&attempt, self.table) });
+        ReadOptions { level: (manner != Manner::TableLevel).then_some(level), mode, observer: None }
     }
 
-    /// Chooses whom to ask next: the leader that was named, or anybody.
-    fn move_on(&mut self, leader: Option<String>) {
+    /// An answer has come over one of its connections: to an attempt of the operation that is on, or of one before.
+    pub fn hear(&mut self, heard: Heard) {
         let Some(current) = &mut self.current else { return };
-        let Some(last) = current.sent.last() else { return };
-        let count = self.machine_count;
-        let named = leader.as_deref().and_then(machine_of_address).filter(|machine| *machine < count);
-        let other = (last.machine + 1 + self.random.below(count as u64 - 1) as usize) % count;
-        let believed = &mut self.leaders[self.table.partition_of(current.wish.key) as usize];
-        if named.is_some() || last.machine == *believed {
-            *believed = named.unwrap_or(other);
-        }
-        // Half of the reads that were refused somewhere go to the leader in the end.
-        if current.wish.goes_anywhere && self.random.chance(1, 2) {
-            current.next = Some(other);
+        let (Operation { key, call, start, .. }, wish) = (heard.operation, current.wish);
+        let is_alike = if wish.call.is_write() { call == wish.call } else { !call.is_write() };
+        if is_alike && key == wish.key && start >= current.start {
+            current.heard.push(heard);
         }
     }
 
-    fn back_off(&mut self, now: Time, out: &mut Vec<Action>) {
-        let pause = MILLISECOND + self.random.below(20 * MILLISECOND);
-        self.wake_at(now + pause, out);
-    }
-
-    fn take_answer(&self, answer: Answer, seen: Seen, workload: &mut Workload) {
-        let Some(Wish { key, call, .. }) = self.current.as_ref().map(|current| current.wish) else { return };
-        workload.note(key, &call, &answer);
-        if let Some(index) = seen.index {
-            workload.sessions.observe(self.session, self.table.group_of(key), index);
-        }
-    }
-
-    /// The operation has ended, at the level of `call`.
-    fn finish(&mut self, call: Call, outcome: Outcome, seen: Option<Seen>, now: Time, out: &mut Vec<Action>) {
-        self.last = self.current.take();
-        let Some(Current { wish: Wish { key, .. }, start, answer, .. }) = &mut self.last else { return };
-        if let Outcome::Ok(first) = outcome {
-            *answer = Some(first);
-        }
-        let (key, start) = (*key, *start);
-        out.push(Action::Record(Operation { client: self.number, key, call, start, end: now, outcome, seen }));
+    /// What has happened since the last look: what the application was told, and after which pause it goes on.
+    pub fn look(&mut self, now: Time, workload: &mut Workload) -> Option<(Option<Told>, Time)> {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let pause = self.random.below(self.pace.think_max + 1);
-        self.wake_at(now + pause, out);
+        let result = match ended {
+            Ended::Opened(table) => {
+                self.opened = Some(table);
+                return Some((None, pause));
+            }
+            Ended::Operation(result) => result,
+        };
+        let current = self.current.take()?;
+        if self.is_done() {
+            // The last handle: its connections end.
+            self.opened = None;
+        }
+        Some((Some(self.told(&current, result, now, workload)), pause))
     }
 
-    fn wake_at(&mut self, at: Time, out: &mut Vec<Action>) {
-        self.token += 1;
-        out.push(Action::Wake { at, token: self.token });
+    fn told(&self, current: &Current, result: Result<Answer, GaveUp>, now: Time, workload: &mut Workload) -> Told {
+        let Current { wish: Wish { key, call, .. }, start, floor, .. } = *current;
+        let is_the_answer = |heard: &&Heard| heard.operation.outcome == Outcome::Ok(result.unwrap_or(Answer::Done));
+        let heard = current.heard.iter().rfind(is_the_answer).copied().filter(|_| result.is_ok());
+        let outcome = match result {
+            Ok(answer) => Outcome::Ok(answer),
+            Err(GaveUp { is_unknown: true, .. }) => Outcome::Unknown,
+            Err(_) => Outcome::Failed,
+        };
+        if let Ok(answer) = &result {
+            workload.note(key, &call, answer);
+        }
+        // With a fallback the application has agreed to less.
+        let call = heard.filter(|heard| heard.is_fallback).map_or(call, |heard| heard.operation.call);
+        let floor = if call.is_write() { 0 } else { floor };
+        let seen = heard.map(|heard| Seen { floor, ..heard.seen });
+        let operation = Operation { client: self.number, key, call, start, end: now, outcome, seen };
+        Told { operation, heard, is_late: result.is_err_and(|why| why.is_late && !current.may_fail) }
     }
 }
 
-/// What an attempt asks for when it is sent for `cause`: what it is judged by.
-#[cfg(not(feature = "mutations"))]
-const fn on_the_wire(call: Call, _cause: Option<Cause>) -> Call {
-    call
+fn put(place: &Mutex<Option<Ended>>, ended: Ended) {
+    *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
 }
 
-/// The same, unless that rule is away.
-#[cfg(feature = "mutations")]
-fn on_the_wire(call: Call, cause: Option<Cause>) -> Call {
-    let is_weakened = cause == Some(Cause::Hedge) && !call.is_write() && crate::mutation::weakens_hedges();
-    if is_weakened { Call::Get(ReadLevel::Eventual) } else { call }
-}
-
-/// The address of machine `machine`.
-pub fn address_of_machine(machine: usize) -> String {
-    format!("10.0.0.{}:34601", machine + 1)
-}
-
-fn machine_of_address(address: &str) -> Option<usize> {
-    let last = address.strip_prefix("10.0.0.")?.split(':').next()?;
-    last.parse::<usize>().ok()?.checked_sub(1)
+/// Does `call` on record `key` through `table`.
+async fn operate(table: hedgerow_client::Table, key: u32, call: Call) -> Result<Answer, GaveUp> {
+    let hash_key = protocol::hash_key(key);
+    Ok(match call {
+        Call::Get(_) => {
+            let value = table.get(&hash_key, SORT_KEY).await?;
+            Answer::Content(value.as_deref().and_then(protocol::number))
+        }
+        Call::Put(value) => {
+            table.set(&hash_key, SORT_KEY, protocol::text(value)).await?;
+            Answer::Done
+        }
+        Call::Remove => {
+            table.del(&hash_key, SORT_KEY).await?;
+            Answer::Done
+        }
+        Call::Incr(by) => Answer::Sum(table.incr(&hash_key, SORT_KEY, by, Expiry::Keep).await?),
+        Call::Swap { expected, new } => {
+            let equal = |value| Condition::Bytes(Comparison::Equal, protocol::text(value));
+            let condition = expected.map_or(Condition::Absent, equal);
+            let check = Check { sort_key: SORT_KEY.into(), condition, return_value: true };
+            let checked = table.check_and_set(&hash_key, check, SORT_KEY, protocol::text(new), None).await?;
+            let Checked { is_applied, value_before } = checked;
+            let previous = value_before.flatten().as_deref().and_then(protocol::number);
+            Answer::Swapped { is_applied, previous }
+        }
+    })
 }
 
 #[cfg(test)]

@@ -17,7 +17,9 @@
 //! | `world.rs`, `queue.rs` | events |
 //! | `machine.rs`, `commit.rs`, `clock.rs` | a machine: disk, process, its logs' rounds, clock |
 //! | `network.rs`, `line.rs` | connections between machines, and of clients |
-//! | `client.rs`, `workload.rs`, `protocol.rs`, `operator.rs` | who asks, for what, in which bytes |
+//! | `client.rs`, `executor.rs`, `traffic.rs`, `tap.rs` | the real client: its tasks, its connections, and what goes over them |
+//! | `foreign.rs` | a client of Pegasus |
+//! | `workload.rs`, `protocol.rs`, `operator.rs` | what is asked for, in which bytes; who runs the cluster |
 //! | `reading.rs`, `session.rs` | how clients read, and what their sessions have seen |
 //! | `history.rs`, `linear.rs`, `once.rs`, `oracle.rs`, `export.rs` | what clients saw, and the judges of it |
 //! | `invariant.rs`, `answers.rs` | what must hold at every moment; what nodes owe their clients |
@@ -31,9 +33,11 @@ pub mod client;
 pub mod clock;
 mod commit;
 mod ending;
+pub mod executor;
 pub mod export;
 pub mod fanout;
 mod fault;
+mod foreign;
 pub mod history;
 pub mod invariant;
 pub mod line;
@@ -55,5 +59,7 @@ pub mod run;
 pub mod scenario;
 pub mod session;
 pub mod stats;
+pub mod tap;
+mod traffic;
 pub mod workload;
 pub mod world;

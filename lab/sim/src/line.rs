@@ -2,7 +2,7 @@
 
 use crate::history::Time;
 use hedgerow_types::random::Random;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Who is at the other end of a machine's client connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,7 +24,7 @@ pub struct Line {
     pub machine: usize,
     last_at_machine: Time,
     last_at_caller: Time,
-    /// Whether what the caller sent before a break still arrives.
+    /// Whether what the caller sent before the end still arrives, and nothing else.
     is_closing: bool,
 }
 
@@ -32,21 +32,37 @@ pub struct Line {
 #[derive(Debug, Default)]
 pub struct Lines {
     lines: BTreeMap<u64, Line>,
-    open: BTreeMap<(Caller, usize), u64>,
+    open: BTreeSet<(Caller, usize, u64)>,
     last_number: u64,
 }
 
 impl Lines {
-    /// The open connection between `caller` and `machine`, made if there is none.
+    /// An open connection between `caller` and `machine`, made if there is none.
     pub fn connect(&mut self, caller: Caller, machine: usize) -> u64 {
-        let next = self.last_number + 1;
-        let number = *self.open.entry((caller, machine)).or_insert(next);
-        if number == next {
-            self.last_number = next;
-            let line = Line { caller, machine, last_at_machine: 0, last_at_caller: 0, is_closing: false };
-            self.lines.insert(number, line);
-        }
+        let open = self.open.range((caller, machine, 0)..=(caller, machine, u64::MAX)).next();
+        open.map(|open| open.2).unwrap_or_else(|| self.add(caller, machine))
+    }
+
+    /// Another connection between `caller` and `machine`.
+    pub fn add(&mut self, caller: Caller, machine: usize) -> u64 {
+        self.last_number += 1;
+        let number = self.last_number;
+        self.open.insert((caller, machine, number));
+        let line = Line { caller, machine, last_at_machine: 0, last_at_caller: 0, is_closing: false };
+        self.lines.insert(number, line);
         number
+    }
+
+    /// Whether frames of the caller still go anywhere. It may not know yet that they do not.
+    pub fn is_open(&self, number: u64) -> bool {
+        self.lines.get(&number).is_some_and(|line| !line.is_closing)
+    }
+
+    /// The caller closes a connection. What it sent before still arrives. Returns the machine, if the connection was open.
+    pub fn hang_up(&mut self, number: u64) -> Option<usize> {
+        let line = self.lines.get_mut(&number)?;
+        line.is_closing = true;
+        self.open.remove(&(line.caller, line.machine, number)).then_some(line.machine)
     }
 
     /// When a frame that the caller sends with this delay arrives, or the end of the connection.
@@ -79,11 +95,11 @@ impl Lines {
         let broken: Vec<(u64, Caller)> = self
             .open
             .iter()
-            .filter(|((_, other), _)| *other == machine)
-            .map(|((caller, _), number)| (*number, *caller))
+            .filter(|(_, other, _)| *other == machine)
+            .map(|(caller, _, number)| (*number, *caller))
             .collect();
         for (number, caller) in &broken {
-            self.open.remove(&(*caller, machine));
+            self.open.remove(&(*caller, machine, *number));
             if is_dead || random.chance(1, 2) {
                 self.lines.remove(number);
             } else if let Some(line) = self.lines.get_mut(number) {
@@ -99,7 +115,7 @@ impl Lines {
     /// The machine closed a connection itself. Returns whose it was.
     pub fn close(&mut self, number: u64) -> Option<Caller> {
         let line = self.lines.remove(&number)?;
-        self.open.remove(&(line.caller, line.machine));
+        self.open.remove(&(line.caller, line.machine, number));
         Some(line.caller)
     }
 }

@@ -4,7 +4,6 @@
 //! (log rounds, slow jobs, batches of events) is done here in virtual time.
 
 use crate::answers::Answers;
-use crate::client::address_of_machine;
 use crate::clock::{LocalClock, MICROSECOND, draw_rate_error};
 use crate::commit::CommittedLog;
 use crate::history::Time;
@@ -20,6 +19,7 @@ use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Index, Instant, NodeId};
 use hedgerow_wal::{Round, Submission};
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +60,9 @@ pub struct Machine {
     config: Config,
     random: Random,
 }
+
+/// Where every machine listens.
+const PORT: u16 = 34_601;
 
 /// What serving a read costs a machine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -117,6 +120,27 @@ pub enum Input {
     Job(JobDone),
 }
 
+/// The address of machine `machine`.
+pub fn address_of_machine(machine: usize) -> String {
+    socket_of_machine(machine).to_string()
+}
+
+/// The same, as it is dialled.
+pub fn socket_of_machine(machine: usize) -> SocketAddr {
+    (Ipv4Addr::new(10, 0, 0, machine as u8 + 1), PORT).into()
+}
+
+/// Whose address this is.
+pub fn machine_of_address(address: &str) -> Option<usize> {
+    let SocketAddr::V4(address) = address.parse().ok()? else { return None };
+    usize::from(address.ip().octets()[3]).checked_sub(1)
+}
+
+/// The label by which clients prefer machine `machine`.
+pub fn label_of(machine: usize) -> (String, String) {
+    ("host".to_owned(), format!("m{}", machine + 1))
+}
+
 impl Machine {
     /// Machine `index` of `plan`, not running.
     pub fn new(index: usize, plan: &Plan, random: &mut Random) -> Self {
@@ -124,6 +148,7 @@ impl Machine {
         let peers = (0..plan.machine_count).map(|index| (node_id(index), address_of_machine(index))).collect();
         let data = (0..plan.directory_count).map(|number| PathBuf::from(format!("/data-{number}"))).collect();
         let mut config = Config::new(node_id(index), peers, data, 0);
+        config.labels = BTreeMap::from([label_of(index)]);
         config.replication = plan.replication.clone();
         config.wal.segment_size = plan.segment_size;
         config.wal.segments_max = 3;

@@ -34,7 +34,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A write by the id of its client and its number within it.
+/// A write of a partition by the id of its client and its number there.
 pub type WriteId = (u64, u64);
 
 /// For so long after a machine gave up a replica an answer may be of that replica.
@@ -49,8 +49,6 @@ pub struct Oracle {
     /// What partitions remember of their clients' writes, bytes.
     session_bytes_max: u64,
     groups: BTreeMap<GroupId, Truth>,
-    /// Every write that a client has begun.
-    calls: FxHashMap<WriteId, (u32, Call)>,
     /// The replicas that each machine had after its last step.
     hosted: FxHashMap<usize, Vec<(GroupId, ReplicaId)>>,
 }
@@ -58,6 +56,8 @@ pub struct Oracle {
 #[derive(Debug)]
 struct Truth {
     applied: Index,
+    /// Every write that a client has begun.
+    calls: FxHashMap<WriteId, (u32, Call)>,
     /// By key: what it holds from an index on.
     versions: FxHashMap<u32, Vec<(Index, Content)>>,
     /// What stands at an index.
@@ -79,6 +79,7 @@ impl Default for Truth {
     fn default() -> Self {
         Self {
             applied: BEGINNING,
+            calls: FxHashMap::default(),
             versions: FxHashMap::default(),
             writes: FxHashMap::default(),
             done: FxHashSet::default(),
@@ -121,12 +122,12 @@ impl Default for Oracle {
 impl Oracle {
     /// Of groups that remember so much of their clients' writes.
     pub fn new(session_bytes_max: u64) -> Self {
-        Self { session_bytes_max, groups: BTreeMap::new(), calls: FxHashMap::default(), hosted: FxHashMap::default() }
+        Self { session_bytes_max, groups: BTreeMap::new(), hosted: FxHashMap::default() }
     }
 
-    /// A client begins the write `id`, so that it may appear in a log.
-    pub fn note_begin(&mut self, id: WriteId, key: u32, call: Call) {
-        self.calls.insert(id, (key, call));
+    /// A client begins the write `id`, so that it may appear in the log of `group`.
+    pub fn note_begin(&mut self, group: GroupId, id: WriteId, key: u32, call: Call) {
+        self.groups.entry(group).or_default().calls.insert(id, (key, call));
     }
 
     /// Follows what `process`, on `machine`, has applied and nobody before it. Called after each batch of its events, before
@@ -144,12 +145,12 @@ impl Oracle {
             truth.session_bytes_max = self.session_bytes_max;
             let failed = |why: String| format!("the log of {} ({}): {why}", replica.replica, replica.id);
             let entries = process.entries(replica.id, known + 1, applied).map_err(failed)?;
-            entries.iter().try_for_each(|entry| truth.apply(entry, &self.calls)).map_err(failed)?;
+            entries.iter().try_for_each(|entry| truth.apply(entry)).map_err(failed)?;
             if truth.applied != applied {
                 return Err(failed(format!("it ends at {}, but {applied} is applied", truth.applied)));
             }
             truth.heads.rise(now, applied, 0);
-            truth.judge_early(&self.calls)?;
+            truth.judge_early()?;
         }
         Ok(())
     }
@@ -190,7 +191,7 @@ impl Oracle {
             truth.early.push(*operation);
             return Ok(());
         }
-        truth.judge(operation, &self.calls)
+        truth.judge(operation)
     }
 
     /// An answer that rests on what nobody ever applied but a replica that was removed.
@@ -201,23 +202,23 @@ impl Oracle {
 }
 
 impl Truth {
-    fn judge(&self, operation: &Operation, calls: &FxHashMap<WriteId, (u32, Call)>) -> Result<(), String> {
+    fn judge(&self, operation: &Operation) -> Result<(), String> {
         let (Outcome::Ok(answer), Some(seen)) = (operation.outcome, operation.seen) else { return Ok(()) };
         let judged = match (operation.call, answer) {
             (Call::Get(level), Answer::Content(content)) => self.judge_read(operation.key, level, content, &seen),
             (Call::Get(_), _) => Err("that is no answer to a read".into()),
-            _ => self.judge_write(operation, &seen, calls),
+            _ => self.judge_write(operation, &seen),
         };
         judged.map_err(|why| format!("{} is wrong: {why}\n  {operation}", kind_of(operation)))
     }
 
     /// Judges what waited for what is applied by now.
-    fn judge_early(&mut self, calls: &FxHashMap<WriteId, (u32, Call)>) -> Result<(), String> {
+    fn judge_early(&mut self) -> Result<(), String> {
         let is_due = |operation: &Operation| operation.seen.is_some_and(|seen| seen.index <= Some(self.applied));
         let (due, early) = std::mem::take(&mut self.early).into_iter().partition(is_due);
         self.early = early;
         let due: Vec<Operation> = due;
-        due.iter().try_for_each(|operation| self.judge(operation, calls))
+        due.iter().try_for_each(|operation| self.judge(operation))
     }
 
     /// Whether the answer may come from a replica that its machine gave up in the step that answered. It may have waited a while
@@ -231,7 +232,7 @@ impl Truth {
         if self.has_left(seen) { self.applied } else { self.heads.at(seen.served).1 }
     }
 
-    fn apply(&mut self, entry: &Entry, calls: &FxHashMap<WriteId, (u32, Call)>) -> Result<(), String> {
+    fn apply(&mut self, entry: &Entry) -> Result<(), String> {
         if entry.index != self.applied + 1 {
             return Err(format!("entry {} comes after {}", entry.index, self.applied));
         }
@@ -242,7 +243,7 @@ impl Truth {
         }
         let proposal = decode_proposal(entry.data.clone()).map_err(|error| error.to_string())?;
         let id = (proposal.client.0, proposal.sequence);
-        let Some((key, call)) = calls.get(&id) else {
+        let Some((key, call)) = self.calls.get(&id) else {
             return Err(format!("entry {} is a write that nobody asked for: {proposal:?}", entry.index));
         };
         self.writes.insert(entry.index, id);
@@ -352,14 +353,9 @@ impl Truth {
         Ok(())
     }
 
-    fn judge_write(
-        &self,
-        operation: &Operation,
-        seen: &Seen,
-        calls: &FxHashMap<WriteId, (u32, Call)>,
-    ) -> Result<(), String> {
+    fn judge_write(&self, operation: &Operation, seen: &Seen) -> Result<(), String> {
         let Some(index) = seen.index else { return Err("the reply does not say its index".into()) };
-        let entry = self.writes.get(&index).and_then(|id| calls.get(id));
+        let entry = self.writes.get(&index).and_then(|id| self.calls.get(id));
         if entry != Some(&(operation.key, operation.call)) {
             return Err(format!("index {index} holds {entry:?}"));
         }

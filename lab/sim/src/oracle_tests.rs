@@ -20,12 +20,12 @@ fn oracle() -> Oracle {
         let (n, seconds) = ((index / 10) as i64, index / 10 * 1_000 * MS);
         let data = if is_write { proposal(n as u64, n) } else { Bytes::new() };
         if is_write {
-            oracle.note_begin((9, n as u64), 0, Call::Put(n));
+            oracle.note_begin(GROUP, (9, n as u64), 0, Call::Put(n));
         }
         let kind = if index % 10 == 1 { EntryKind::Membership } else { EntryKind::Normal };
         let entry = Entry { index, term: 1, kind, data };
         let truth = oracle.groups.entry(GROUP).or_default();
-        truth.apply(&entry, &oracle.calls).expect("a good log");
+        truth.apply(&entry).expect("a good log");
         truth.heads.rise(seconds, index, 0);
         if is_write && n < 4 {
             truth.shown.rise(seconds + 500 * MS, index, 7);
@@ -144,8 +144,8 @@ fn an_answer_of_a_replica_that_left_is_judged_once_somebody_has_applied_as_much(
         assert!(oracle.find_unjudged().is_some_and(|why| why.contains("nobody else has applied")));
         let truth = oracle.groups.get_mut(&GROUP).expect("there");
         let entry = Entry { index: 41, term: 1, kind: EntryKind::Membership, data: Bytes::new() };
-        truth.apply(&entry, &oracle.calls).expect("a good log");
-        assert_eq!(truth.judge_early(&oracle.calls).is_ok(), is_good);
+        truth.apply(&entry).expect("a good log");
+        assert_eq!(truth.judge_early().is_ok(), is_good);
         assert_eq!(oracle.find_unjudged(), None);
     }
     assert!(early(Some(4), 4_199).0.is_err_and(|why| why.contains("nobody had applied index 41")), "before it left");
@@ -190,11 +190,9 @@ fn a_repeated_write_changes_nothing_and_one_that_nobody_asked_for_is_found() {
     let mut oracle = oracle();
     let truth = oracle.groups.get_mut(&GROUP).expect("there");
     let entry = |index, data| Entry { index, term: 1, kind: EntryKind::Normal, data };
-    truth.apply(&entry(41, proposal(2, 2)), &oracle.calls).expect("a repetition");
+    truth.apply(&entry(41, proposal(2, 2))).expect("a repetition");
     assert_eq!(truth.content(0, 41), Some(4));
-    assert!(
-        truth.apply(&entry(43, Bytes::new()), &oracle.calls).is_err_and(|why| why.contains("entry 43 comes after 41"))
-    );
-    let unknown = truth.apply(&entry(42, proposal(99, 2)), &oracle.calls);
+    assert!(truth.apply(&entry(43, Bytes::new())).is_err_and(|why| why.contains("entry 43 comes after 41")));
+    let unknown = truth.apply(&entry(42, proposal(99, 2)));
     assert!(unknown.is_err_and(|why| why.contains("nobody asked for")));
 }

@@ -2,21 +2,17 @@
 
 use crate::clock::MILLISECOND;
 use crate::history::{Answer, Call, Content, Time};
-use crate::reading::Manner;
 use crate::scenario::Plan;
 use bytes::{Bytes, BytesMut};
-use hedgerow_hedge::Kind;
-use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
+use hedgerow_types::key::{full_key, partition_hash, partition_of_hash, split_full_key};
 use hedgerow_types::{GroupId, Index, Refusal, Status};
-use hedgerow_wire::call::{decode_reply, encode_request};
-use hedgerow_wire::message::{AdminCommand, Cancel, CheckAndSet, CreateOptions, CreateTable, Incr, Put, QueryConfig};
-use hedgerow_wire::{Body, Cause, ErrorName, Extension, Header, Reply, ReplyExtension, Tie};
+use hedgerow_wire::call::{ReplyFrame, decode_reply, encode_request};
+use hedgerow_wire::message::{AdminCommand, Cancel, CreateOptions, CreateTable, QueryConfig};
+use hedgerow_wire::{Body, ErrorName, Extension, Header, Reply, ReplyExtension};
 
 /// Name of the one table.
-const TABLE_NAME: &str = "sim";
-const SORT_KEY: &[u8] = b"s";
-/// Pegasus' number of the check "does not exist".
-const CHECK_NOT_EXIST: i32 = 1;
+pub(crate) const TABLE_NAME: &str = "sim";
+pub(crate) const SORT_KEY: &[u8] = b"s";
 /// Pegasus' number of the check "equal bytes".
 const CHECK_EQUAL: i32 = 10;
 
@@ -46,35 +42,6 @@ impl Table {
     }
 }
 
-/// One attempt of an operation.
-#[derive(Clone, Debug)]
-pub struct Attempt {
-    /// Of what.
-    pub call: Call,
-    /// In which words.
-    pub manner: Manner,
-    /// What the session has seen, encoded, for a read that belongs to one.
-    pub token: Option<Bytes>,
-    /// On which record.
-    pub key: u32,
-    /// The number by which the reply is told.
-    pub sequence_id: i32,
-    /// The client's id.
-    pub client_id: u64,
-    /// The operation's number within its client; all attempts of a write share it.
-    pub sequence: u64,
-    /// From 1.
-    pub number: i32,
-    /// Milliseconds for which the client still waits.
-    pub deadline_ms: i64,
-    /// The request's id, the same for all its attempts, if others may be under way.
-    pub request_id: Option<u64>,
-    /// Why it is sent beside others.
-    pub cause: Option<Cause>,
-    /// The other attempt, if the two know of each other.
-    pub tie: Option<Tie>,
-}
-
 /// What a reply says about an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
@@ -95,8 +62,6 @@ pub enum Received {
     },
     /// It was not done, or not for sure.
     Refused {
-        /// Whether this attempt certainly had no effect and will have none.
-        is_clean: bool,
         /// Address of the leader, where the node knew it.
         leader: Option<String>,
         /// Why.
@@ -125,63 +90,43 @@ pub fn level_code(call: Call) -> Option<i32> {
     extension.read_level_code
 }
 
-/// The frame of `attempt`.
-pub fn request(attempt: &Attempt, table: Table) -> Bytes {
-    let hash_key = hash_key(attempt.key);
-    let key = full_key(&hash_key, SORT_KEY);
-    let body = match attempt.call {
-        Call::Get(_) => Body::Get(key),
-        Call::Put(value) => Body::Put(Put { key, value: text(value), expire_ts_seconds: 0 }),
-        Call::Remove => Body::Remove(key),
-        Call::Incr(by) => Body::Incr(Incr { key, increment: by, expire_ts_seconds: 0 }),
-        Call::Swap { expected, new } => Body::CheckAndSet(CheckAndSet {
-            check_type: if expected.is_some() { CHECK_EQUAL } else { CHECK_NOT_EXIST },
-            check_operand: expected.map_or_else(Bytes::new, text),
-            check_sort_key: Bytes::from_static(SORT_KEY),
-            set_value: text(new),
-            return_check_value: true,
-            hash_key: hash_key.clone(),
-            ..CheckAndSet::default()
-        }),
-    };
+/// The frame of a read. Without an extension it is in Pegasus' words.
+pub fn read(key: u32, sequence_id: i32, is_backup: bool, extension: Option<Extension>, table: Table) -> Bytes {
+    let hash_key = hash_key(key);
     let header = Header {
         app_id: table.id,
-        partition_index: table.partition_of(attempt.key) as i32,
+        partition_index: table.partition_of(key) as i32,
         timeout_ms: 1_000,
         partition_hash: partition_hash(&hash_key, SORT_KEY),
-        is_backup: attempt.manner == Manner::Backup,
-        extension: attempt.manner.is_extended().then(|| extension(attempt)),
+        is_backup,
+        extension,
     };
-    framed(&header, attempt.sequence_id, &body)
-}
-
-fn extension(attempt: &Attempt) -> Extension {
-    let mut extension = Extension {
-        attempt: Some(attempt.number),
-        deadline_ms: Some(attempt.deadline_ms),
-        client_id: Some(attempt.client_id),
-        sequence: attempt.call.is_write().then_some(attempt.sequence),
-        session_token: attempt.token.clone(),
-        any_replica: matches!(attempt.manner, Manner::AnyReplica | Manner::TableLevel),
-        request_id: attempt.request_id,
-        cause: attempt.cause.map(Cause::code),
-        tie: attempt.tie.as_ref().map(Tie::encode),
-        ..Extension::default()
-    };
-    if let (Call::Get(level), Manner::Leader | Manner::AnyReplica) = (attempt.call, attempt.manner) {
-        extension.set_read_level(level);
-    }
-    extension
+    framed(&header, sequence_id, &Body::Get(full_key(&hash_key, SORT_KEY)))
 }
 
 /// The frame that takes an attempt back, or all of a request.
 pub fn cancel(sequence_id: i32, client_id: u64, request_id: u64, attempt: Option<i32>) -> Bytes {
     let cancel = Cancel { client_id, request_id, attempt, tie: None };
-    framed(
-        &Header { extension: Some(Extension::default()), ..Header::default() },
-        sequence_id,
-        &Body::HedgerowCancel(cancel),
-    )
+    operator_frame(sequence_id, &Body::HedgerowCancel(cancel))
+}
+
+/// The operation that a request asks for, and on which record. A read's level is not in its body. `None` = it is none of ours.
+pub fn call_of(body: &Body) -> Option<(u32, Call)> {
+    let of = |full_key: &Bytes| key_of(split_full_key(full_key)?.0);
+    Some(match body {
+        Body::Get(key) => (of(key)?, Call::GET),
+        Body::Put(put) => (of(&put.key)?, Call::Put(number(&put.value)?)),
+        Body::Remove(key) => (of(key)?, Call::Remove),
+        Body::Incr(incr) => (of(&incr.key)?, Call::Incr(incr.increment)),
+        Body::CheckAndSet(set) => {
+            let expected = match set.check_type {
+                CHECK_EQUAL => Some(number(&set.check_operand)?),
+                _ => None,
+            };
+            (key_of(&set.hash_key)?, Call::Swap { expected, new: number(&set.set_value)? })
+        }
+        _ => return None,
+    })
 }
 
 /// The frame that creates the table of `plan`.
@@ -216,7 +161,7 @@ fn operator_frame(sequence_id: i32, body: &Body) -> Bytes {
     framed(&Header { extension: Some(Extension::default()), ..Header::default() }, sequence_id, body)
 }
 
-fn framed(header: &Header, sequence_id: i32, body: &Body) -> Bytes {
+pub(crate) fn framed(header: &Header, sequence_id: i32, body: &Body) -> Bytes {
     let mut out = BytesMut::with_capacity(256);
     encode_request(&mut out, header, sequence_id, body);
     out.freeze()
@@ -231,12 +176,9 @@ pub fn split_replies(mut chunk: Bytes) -> Vec<Bytes> {
     frames
 }
 
-/// Reads the reply to an operation: its number, and what it says.
-pub fn reply(frame: Bytes, call: &Call) -> (Option<i32>, Received) {
-    match decode_reply(frame) {
-        Ok(reply) => (Some(reply.sequence_id), received(&reply.reply, call).with(reply.extension.as_ref())),
-        Err(error) => (None, Received::Nonsense(format!("a client cannot read a reply: {error}"))),
-    }
+/// Reads the reply to an operation.
+pub fn received(reply: &ReplyFrame, call: &Call) -> Received {
+    content_of(&reply.reply, call).with(reply.extension.as_ref())
 }
 
 impl Received {
@@ -260,7 +202,7 @@ impl Received {
     }
 }
 
-fn received(reply: &Reply, call: &Call) -> Received {
+fn content_of(reply: &Reply, call: &Call) -> Received {
     let nonsense = || Received::Nonsense(format!("{call:?} was answered {reply:?}"));
     match reply {
         Reply::Failed(failure) => {
@@ -271,7 +213,7 @@ fn received(reply: &Reply, call: &Call) -> Received {
             }
             let leader = failure.detail.as_ref().map(|detail| detail.leader.as_str()).unwrap_or_default();
             let leader = (!leader.is_empty()).then(|| leader.to_owned());
-            Received::Refused { is_clean: is_clean(&refusal), leader, refusal }
+            Received::Refused { leader, refusal }
         }
         Reply::Get(get) => match Status::from_code(get.error) {
             Some(Status::Ok) => number(&get.value).map_or_else(nonsense, |value| content(Some(value))),
@@ -297,17 +239,6 @@ fn received(reply: &Reply, call: &Call) -> Received {
     }
 }
 
-/// What an attempt says of why it is sent; nothing if it is its request's first.
-pub(crate) const fn cause_of(kind: Kind) -> Option<Cause> {
-    match kind {
-        Kind::First => None,
-        Kind::Hedge => Some(Cause::Hedge),
-        Kind::Tie => Some(Cause::Tie),
-        Kind::Retry => Some(Cause::Retry),
-        Kind::Fallback => Some(Cause::Fallback),
-    }
-}
-
 /// What a refusal means to a caller that is told no more than its name.
 fn plain_refusal(name: ErrorName) -> Option<Refusal> {
     match name {
@@ -316,28 +247,6 @@ fn plain_refusal(name: ErrorName) -> Option<Refusal> {
         ErrorName::Busy => Some(Refusal::Busy(String::new())),
         ErrorName::Timeout => Some(Refusal::Expired),
         _ => None,
-    }
-}
-
-/// Whether a refused attempt has no effect for sure. A stopping node may have proposed the write before.
-const fn is_clean(refusal: &Refusal) -> bool {
-    match refusal {
-        Refusal::NotLeader { .. }
-        | Refusal::NotReady(_)
-        | Refusal::Lagging(_)
-        | Refusal::NotHosted
-        | Refusal::Busy(_)
-        | Refusal::BusyFor { .. }
-        | Refusal::Throttled
-        | Refusal::Withdrawn
-        | Refusal::Invalid(_)
-        | Refusal::TooLarge(_)
-        | Refusal::DiskFull(_)
-        | Refusal::NoTable
-        | Refusal::Creating
-        | Refusal::TableExists
-        | Refusal::Unknown => true,
-        Refusal::Unresolved | Refusal::Expired | Refusal::SessionWindow { .. } | Refusal::Stopping(_) => false,
     }
 }
 
@@ -368,12 +277,13 @@ pub fn operator_reply(frame: Bytes) -> (Option<i32>, OperatorReply) {
     (Some(reply.sequence_id), outcome)
 }
 
-fn hash_key(key: u32) -> Bytes {
+/// The hash key of record `key`.
+pub(crate) fn hash_key(key: u32) -> Bytes {
     Bytes::from(format!("key-{key}"))
 }
 
 /// A number with as many zeros before it as make some records large. The same number has the same text everywhere.
-fn text(value: i64) -> Bytes {
+pub(crate) fn text(value: i64) -> Bytes {
     let width: usize = match value % 8 {
         0 => 6_000,
         1 | 2 => 600,
@@ -384,7 +294,12 @@ fn text(value: i64) -> Bytes {
     Bytes::from([if value < 0 { "-" } else { "" }, &zeros, &digits].concat())
 }
 
-fn number(text: &[u8]) -> Option<i64> {
+fn key_of(hash_key: &[u8]) -> Option<u32> {
+    std::str::from_utf8(hash_key).ok()?.strip_prefix("key-")?.parse().ok()
+}
+
+/// The number that a value says.
+pub(crate) fn number(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
@@ -395,8 +310,7 @@ const fn content(content: Content) -> Received {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hedgerow_types::ReadLevel;
-    use hedgerow_wire::message::{CheckReply, GetReply};
+    use hedgerow_wire::message::{CheckAndSet, CheckReply, GetReply, Put};
     use hedgerow_wire::{Method, decode_request, encode_reply};
 
     fn frame(method: Method, reply: &Reply) -> Bytes {
@@ -413,38 +327,30 @@ mod tests {
     }
 
     #[test]
-    fn the_manner_decides_what_a_read_says_of_itself() {
-        let header = |manner| {
-            let call = Call::Get(ReadLevel::Eventual);
-            let attempt = Attempt {
-                call,
-                manner,
-                token: None,
-                key: 1,
-                sequence_id: 1,
-                client_id: 1,
-                sequence: 1,
-                number: 1,
-                deadline_ms: 9,
-                request_id: None,
-                cause: None,
-                tie: None,
-            };
-            let frame = request(&attempt, Table { id: 1, partition_count: 1 });
-            decode_request(frame).expect("a frame of ours").header
+    fn a_request_tells_its_record_and_its_operation() {
+        let hash_key = hash_key(17);
+        let key = full_key(&hash_key, SORT_KEY);
+        let put = Put { key: key.clone(), value: text(8), ..Put::default() };
+        let set = CheckAndSet {
+            hash_key,
+            check_type: CHECK_EQUAL,
+            check_operand: text(3),
+            set_value: text(1),
+            ..CheckAndSet::default()
         };
-        for (manner, level, is_any) in [
-            (Manner::Leader, Some(ReadLevel::Eventual), false),
-            (Manner::AnyReplica, Some(ReadLevel::Eventual), true),
-            (Manner::TableLevel, None, true),
+        for (body, call) in [
+            (Body::Get(key.clone()), Call::GET),
+            (Body::Put(put), Call::Put(8)),
+            (Body::Remove(key), Call::Remove),
+            (Body::CheckAndSet(set.clone()), Call::Swap { expected: Some(3), new: 1 }),
+            (Body::CheckAndSet(CheckAndSet { check_type: 1, ..set }), Call::Swap { expected: None, new: 1 }),
         ] {
-            let extension = header(manner).extension.expect("our fields");
-            assert_eq!((extension.read_level(), extension.any_replica), (level, is_any), "{manner:?}");
+            assert_eq!(call_of(&body), Some((17, call)));
         }
-        for (manner, is_backup) in [(Manner::Plain, false), (Manner::Backup, true)] {
-            let header = header(manner);
-            assert_eq!((header.is_backup, header.extension), (is_backup, None));
-        }
+        let table = Table { id: 1, partition_count: 2 };
+        let frame = read(17, 1, true, None, table);
+        let header = decode_request(frame).expect("a frame of ours").header;
+        assert_eq!((header.is_backup, header.extension), (true, None));
     }
 
     #[test]
@@ -474,13 +380,12 @@ mod tests {
         assert!(matches!(reply_of(Method::Get, &window, &Call::GET), Received::Nonsense(_)));
         let swap = Call::Swap { expected: Some(1), new: 2 };
         let forgotten = reply_of(Method::CheckAndSet, &window, &swap);
-        assert!(matches!(forgotten, Received::Refused { is_clean: false, .. }), "{forgotten:?}");
+        assert!(matches!(forgotten, Received::Refused { .. }), "{forgotten:?}");
         let busy = Reply::refused(&Refusal::Busy("full".into()), None);
-        assert!(matches!(reply_of(Method::Get, &busy, &Call::GET), Received::Refused { is_clean: true, .. }));
-        assert!(matches!(reply(Bytes::from_static(b"junk"), &Call::GET), (None, Received::Nonsense(_))));
+        assert!(matches!(reply_of(Method::Get, &busy, &Call::GET), Received::Refused { .. }));
         let plain = |name| Reply::Failed(hedgerow_wire::Failure { name, detail: None });
         let lagging = plain(ErrorName::of_refusal(&Refusal::Lagging(hedgerow_types::Lag::default())));
-        assert!(matches!(reply_of(Method::Get, &lagging, &Call::GET), Received::Refused { is_clean: true, .. }));
+        assert!(matches!(reply_of(Method::Get, &lagging, &Call::GET), Received::Refused { .. }));
         let invalid = plain(ErrorName::InvalidParameters);
         assert!(matches!(reply_of(Method::Get, &invalid, &Call::GET), Received::Nonsense(_)));
     }
@@ -493,8 +398,6 @@ mod tests {
     }
 
     fn reply_of(method: Method, reply: &Reply, call: &Call) -> Received {
-        let (id, received) = super::reply(frame(method, reply), call);
-        assert_eq!(id, Some(5));
-        received
+        received(&decode_reply(frame(method, reply)).expect("a reply"), call)
     }
 }

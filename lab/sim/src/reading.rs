@@ -1,10 +1,13 @@
 //! How clients read: at which level, at whom, and in which words.
 
+use crate::client::BUDGET;
 use crate::clock::MILLISECOND;
 use crate::history::{Call, Time};
-use hedgerow_hedge::Plan;
+use hedgerow_client::{Fallback, HedgeOptions, Policy, RetryPolicy, TieMode};
+use hedgerow_hedge::{Latencies, Plan, SpeculativeExecutionPolicy};
 use hedgerow_types::ReadLevel;
 use hedgerow_types::random::Random;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What the table says of reads that do not say it themselves. Nothing changes it within a run.
@@ -86,10 +89,6 @@ pub struct Wish {
     pub call: Call,
     /// In which words.
     pub manner: Manner,
-    /// Whether other replicas than the leader may answer.
-    pub goes_anywhere: bool,
-    /// Whether it is sent to two machines at once, the leader among them, and the first answer taken.
-    pub is_hedged: bool,
     /// How its attempts race each other; `None` = one at a time.
     pub hedging: Option<Hedging>,
 }
@@ -99,11 +98,24 @@ pub struct Wish {
 pub struct Hedging {
     /// When they are sent.
     pub plan: Plan,
-    /// With what an attempt is content that is sent as a fallback.
-    pub fallback: ReadLevel,
+    /// How old the data may be with which an attempt is content that is sent as a fallback.
+    pub bound: Duration,
 }
 
 impl Hedging {
+    /// Two attempts at once, at the leader and another replica where both are to be asked.
+    pub const TWICE: Self = Self {
+        plan: Plan {
+            delay: Some(Duration::from_nanos(1)),
+            gap: Duration::ZERO,
+            step: Duration::ZERO,
+            max_executions: 2,
+            tie: None,
+            fallback: None,
+        },
+        bound: Duration::from_secs(1),
+    };
+
     /// Short delays and long ones, down to none at all. Half of the reads are tied where `may_tie`, and some have a fallback
     /// where `may_fall_back`.
     pub fn drawn(may_tie: bool, may_fall_back: bool, random: &mut Random) -> Self {
@@ -122,26 +134,52 @@ impl Hedging {
             tie: (may_tie && random.chance(1, 2)).then_some(stagger),
             fallback: (may_fall_back && random.chance(1, 4)).then_some(fallback),
         };
-        Self { plan, fallback: ReadLevel::Bounded(bound) }
+        Self { plan, bound }
+    }
+
+    /// The same in the client's words. What the plan does not say is drawn.
+    pub fn options(self, random: &mut Random) -> HedgeOptions {
+        let policy = Policy::Custom(Arc::new(self));
+        let tie = match self.plan.tie {
+            None => TieMode::Never,
+            Some(_) if random.chance(1, 4) => TieMode::Auto,
+            Some(_) => TieMode::Always,
+        };
+        HedgeOptions {
+            reads: policy.clone(),
+            writes: policy,
+            tie,
+            retry: match random.below(8) {
+                0 => RetryPolicy::Rethrow,
+                1 => RetryPolicy::SameReplica,
+                _ => RetryPolicy::NextReplica,
+            },
+            fallback: self.plan.fallback.map(|after| Fallback { after, bound: self.bound }),
+            busy_threshold: random.chance(1, 8).then(|| Duration::from_millis(1 + random.below(20))),
+            budget: Some(BUDGET),
+            is_idempotent: random.chance(1, 16).then_some(false),
+            observer: None,
+            wants_trace: random.chance(1, 8),
+        }
+    }
+}
+
+/// The same for every request.
+impl SpeculativeExecutionPolicy for Hedging {
+    fn plan(&self, _latencies: &dyn Latencies, _draw: f64) -> Plan {
+        self.plan
     }
 }
 
 impl Wish {
     /// The operation as the leader is asked for it.
     pub const fn of_leader(key: u32, call: Call) -> Self {
-        Self { key, call, manner: Manner::Leader, goes_anywhere: false, is_hedged: false, hedging: None }
+        Self { key, call, manner: Manner::Leader, hedging: None }
     }
 
     /// A read that any replica may answer.
     pub const fn of_any(key: u32, level: ReadLevel) -> Self {
-        Self {
-            key,
-            call: Call::Get(level),
-            manner: Manner::AnyReplica,
-            goes_anywhere: true,
-            is_hedged: false,
-            hedging: None,
-        }
+        Self { key, call: Call::Get(level), manner: Manner::AnyReplica, hedging: None }
     }
 }
 
@@ -220,7 +258,7 @@ impl Mix {
             return Wish { hedging, ..Wish::of_any(key, level) };
         }
         let is_hedged = is_linearizable && random.chance(self.hedged, 100);
-        Wish { is_hedged, ..Wish::of_any(key, level) }
+        Wish { hedging: is_hedged.then_some(Hedging::TWICE), ..Wish::of_any(key, level) }
     }
 
     /// A write on `key`: another node than the leader passes it on.
@@ -235,8 +273,7 @@ impl Mix {
         if random.chance(2, 3) {
             return Wish { manner: Manner::Backup, ..any };
         }
-        let (call, goes_anywhere) = (Call::Get(table.read_level), table.follower_reads);
-        Wish { call, goes_anywhere, manner: Manner::Plain, ..any }
+        Wish { call: Call::Get(table.read_level), manner: Manner::Plain, ..any }
     }
 
     fn level(&self, random: &mut Random) -> ReadLevel {
@@ -276,7 +313,7 @@ mod tests {
             let name = level.to_string().split('=').next().map(str::to_owned).unwrap_or_default();
             *seen.entry(name).or_default() += 1;
             *seen.entry(format!("{:?}", wish.manner)).or_default() += 1;
-            *seen.entry(format!("hedged {}", wish.is_hedged)).or_default() += 1;
+            *seen.entry(format!("hedged {}", wish.hedging == Some(Hedging::TWICE))).or_default() += 1;
             *seen.entry(format!("raced {}", wish.hedging.is_some())).or_default() += 1;
         }
         for name in ["linearizable", "session", "bounded", "eventual", "hedged true", "raced true"] {
@@ -297,8 +334,7 @@ mod tests {
             match wish.manner {
                 Manner::TableLevel | Manner::Plain => assert_eq!(wish.call, Call::Get(ReadLevel::Session)),
                 Manner::Backup => assert_eq!(wish.call, Call::Get(ReadLevel::Eventual)),
-                Manner::Leader => assert!(!wish.goes_anywhere),
-                Manner::AnyReplica => assert!(wish.goes_anywhere),
+                Manner::Leader | Manner::AnyReplica => assert!(matches!(wish.call, Call::Get(_))),
             }
         }
     }

@@ -3,7 +3,7 @@
 use crate::client::{Client, Pace};
 use crate::clock::{MILLISECOND, SECOND};
 use crate::ending::LAST_READER;
-use crate::history::{History, Operation, Outcome, Time};
+use crate::history::{History, Operation, Time};
 use crate::invariant::{check_converged, check_logs};
 use crate::line::Caller;
 use crate::protocol;
@@ -175,13 +175,8 @@ impl World {
         for machine in &mut self.machines {
             (machine.delay_max, machine.disk_factor) = (0, 1);
         }
-        let is_late = |operation: &&Operation| (LATE_CLIENT_FIRST..LAST_READER).contains(&operation.client);
-        // An operation ends before its deadline without a result only if it was told that the result is forgotten.
-        let is_answered = |operation: &Operation| {
-            matches!(operation.outcome, Outcome::Ok(_)) || operation.end < operation.start + ANSWER_MAX
-        };
-        let unanswered = self.history.operations().iter().filter(is_late).find(|operation| !is_answered(operation));
-        if let Some(operation) = unanswered.map(ToString::to_string) {
+        let is_of_then = |operation: &&Operation| (LATE_CLIENT_FIRST..LAST_READER).contains(&operation.client);
+        if let Some(operation) = self.late.iter().find(is_of_then).map(ToString::to_string) {
             self.fail(format!("without any fault this was not answered in time: {operation}"));
         }
     }

@@ -49,8 +49,6 @@ pub struct Stats {
     pub flushes: u64,
     /// Reads of log entries that were no longer in memory.
     pub fetches: u64,
-    /// Keys whose history was too large to judge.
-    pub undecided: u64,
 }
 
 impl Stats {
@@ -156,7 +154,6 @@ impl Stats {
         self.snapshots += other.snapshots;
         self.flushes += other.flushes;
         self.fetches += other.fetches;
-        self.undecided += other.undecided;
         self.late_reads += other.late_reads;
         add_all(&mut self.reads, &other.reads);
         add_all(&mut self.raced, &other.raced);
@@ -219,10 +216,6 @@ impl fmt::Display for Stats {
             "storage     {} flushes, {} snapshots installed, {} reads of old log entries",
             self.flushes, self.snapshots, self.fetches
         )?;
-        write!(f, "faults      {}", list(&self.faults))?;
-        if self.undecided > 0 {
-            write!(f, "\nundecided   {} keys had too large a history to judge", self.undecided)?;
-        }
-        Ok(())
+        write!(f, "faults      {}", list(&self.faults))
     }
 }

@@ -1,7 +1,8 @@
 //! A cluster with its clients, its network and its nemesis, moved forward event by event.
 
-use crate::client::{Action, Client, Delivery};
+use crate::client::Client;
 use crate::clock::MICROSECOND;
+use crate::executor::Executor;
 use crate::history::{History, Operation, Time};
 use crate::invariant::{Invariants, check_leases};
 use crate::line::{Caller, Lines};
@@ -15,6 +16,8 @@ use crate::protocol;
 use crate::queue::Queue;
 use crate::scenario::{Plan, Scenario};
 use crate::stats::Stats;
+use crate::tap::Tap;
+use crate::traffic::Traffic;
 use crate::workload::Workload;
 use bytes::{Bytes, BytesMut};
 use hedgerow_node::ConnectionId;
@@ -37,10 +40,12 @@ pub(crate) enum Event {
     ToMachine { line: u64, frame: Bytes },
     ClosedAtMachine { line: u64, machine: usize, life: u64 },
     ToCaller { line: u64, chunk: Bytes, served: Time },
-    ClosedAtCaller { caller: Caller, machine: usize },
+    ClosedAtCaller { caller: Caller, machine: usize, line: u64 },
     RoundEnds { machine: usize, life: u64, log: usize },
     JobEnds { machine: usize, life: u64, job: u64 },
-    ClientWakes { client: usize, token: u64 },
+    Accepted { line: u64 },
+    ClientsWake { at: Time },
+    ClientBegins { client: usize },
     Load(Wake),
     Step(Step),
 }
@@ -54,10 +59,15 @@ pub struct World {
     pub(crate) wires: Vec<Wire>,
     pub(crate) lines: Lines,
     pub(crate) clients: Vec<Client>,
+    pub(crate) executor: Executor,
+    pub(crate) traffic: Traffic,
+    pub(crate) tap: Tap,
     pub(crate) workload: Workload,
     pub(crate) operator: Operator,
     pub(crate) nemesis: Option<Nemesis>,
     pub(crate) history: History,
+    /// Operations for which there was no time.
+    pub(crate) late: Vec<Operation>,
     pub(crate) invariants: Invariants,
     pub(crate) oracle: Oracle,
     pub(crate) stats: Stats,
@@ -85,10 +95,14 @@ impl World {
             wires: std::iter::repeat_with(Wire::default).take(machines.len().pow(2)).collect(),
             lines: Lines::default(),
             clients: Vec::new(),
+            executor: Executor::new(random.fork()),
+            traffic: Traffic::default(),
+            tap: Tap::new(plan.table_reads),
             workload: Workload::new(plan, random.fork()),
             operator: Operator::default(),
             nemesis,
             history: History::default(),
+            late: Vec::new(),
             invariants: Invariants::default(),
             oracle: Oracle::new(plan.session_bytes_max),
             stats: Stats::default(),
@@ -170,10 +184,10 @@ impl World {
             }
             Event::ToCaller { line, chunk, served } => {
                 if let Some(caller) = self.lines.caller_of(line) {
-                    protocol::split_replies(chunk).into_iter().for_each(|frame| self.receive(caller, frame, served));
+                    self.deliver_to_caller(caller, line, chunk, served);
                 }
             }
-            Event::ClosedAtCaller { caller, machine } => self.closed_at_caller(caller, machine),
+            Event::ClosedAtCaller { caller, machine, line } => self.closed_at_caller(caller, machine, line),
             Event::RoundEnds { machine, life, log } => self.end_round(machine, life, log),
             Event::JobEnds { machine, life, job } => {
                 if self.machines[machine].life == life
@@ -183,12 +197,9 @@ impl World {
                     self.schedule(machine);
                 }
             }
-            Event::ClientWakes { client, token } => {
-                let mut actions = Vec::new();
-                let now = self.queue.now();
-                self.clients[client].handle_wake(token, now, &mut self.workload, &mut actions);
-                self.act(client, actions);
-            }
+            Event::Accepted { line } => self.accept(line),
+            Event::ClientsWake { at } => self.wake_clients(at),
+            Event::ClientBegins { client } => self.begin_operation(client),
             Event::Load(wake) => self.load_happens(wake),
             Event::Step(step) => self.take_step(step),
         }
@@ -230,7 +241,7 @@ impl World {
         let life = self.machines[machine].life;
         for (line, caller) in self.lines.break_all(machine, is_dead, &mut self.random) {
             let delay = self.delay();
-            self.after(delay, Event::ClosedAtCaller { caller, machine });
+            self.after(delay, Event::ClosedAtCaller { caller, machine, line });
             if !is_dead {
                 // The end of a stream is read after what it carries.
                 let at = self.queue.now() + self.delay();
@@ -244,7 +255,7 @@ impl World {
         let Some(machine) = self.lines.machine_of(line) else { return };
         if let Some(caller) = self.lines.close(line) {
             let delay = self.delay();
-            self.after(delay, Event::ClosedAtCaller { caller, machine });
+            self.after(delay, Event::ClosedAtCaller { caller, machine, line });
         }
     }
 
@@ -366,9 +377,10 @@ impl World {
             self.send_to_caller(connection, bytes, ready);
         }
         for connection in outbox.closed {
-            if let Some(caller) = self.lines.close(connection.0) {
+            let line = connection.0;
+            if let Some(caller) = self.lines.close(line) {
                 let delay = self.delay();
-                self.after(delay, Event::ClosedAtCaller { caller, machine });
+                self.after(delay, Event::ClosedAtCaller { caller, machine, line });
             }
         }
         for job in outbox.jobs {
@@ -442,86 +454,33 @@ impl World {
         self.queue.push(at, Event::ToMachine { line, frame });
     }
 
-    fn receive(&mut self, caller: Caller, frame: Bytes, served: Time) {
+    fn deliver_to_caller(&mut self, caller: Caller, line: u64, chunk: Bytes, served: Time) {
         match caller {
-            Caller::Operator => self.operator.handle_reply(frame),
+            Caller::Client(client) => self.deliver_to_client(client, line, chunk, served),
+            Caller::Operator => {
+                protocol::split_replies(chunk).into_iter().for_each(|frame| self.operator.handle_reply(frame));
+            }
             Caller::Load(client) => {
-                self.with_load(|load, now, out| load.handle_reply(client, frame, now, out));
-            }
-            Caller::Client(client) => {
-                let mut actions = Vec::new();
-                let delivery = Delivery { frame, served, now: self.queue.now() };
-                self.clients[client].handle_reply(delivery, &mut self.workload, &mut actions);
-                self.act(client, actions);
-            }
-        }
-    }
-
-    fn closed_at_caller(&mut self, caller: Caller, machine: usize) {
-        let client = match caller {
-            Caller::Client(client) => client,
-            Caller::Load(client) => {
-                return self.with_load(|load, now, out| load.handle_closed(client, machine, now, out));
-            }
-            Caller::Operator => return,
-        };
-        let mut actions = Vec::new();
-        self.clients[client].handle_closed(machine, self.queue.now(), &self.workload, &mut actions);
-        self.act(client, actions);
-    }
-
-    /// Carries out what a client wants.
-    pub(crate) fn act(&mut self, client: usize, actions: Vec<Action>) {
-        for action in actions {
-            match action {
-                Action::Send { machine, frame } => self.send_to_machine(Caller::Client(client), machine, frame),
-                Action::Wake { at, token } => self.queue.push(at, Event::ClientWakes { client, token }),
-                Action::Begin { id, key, call } => self.oracle.note_begin(id, key, call),
-                Action::Record(operation) => self.record(operation),
-                Action::Judge(operation) => self.judge_late(&operation),
-                Action::Extra { kind, is_write } => self.stats.note_attempt(kind, is_write),
-                Action::Refused { machine, call, refusal } => {
-                    self.trace(|| format!("client {client} refused by m{}: {refusal} to {call:?}", machine + 1));
-                    self.stats.note_refusal(&refusal);
+                for frame in protocol::split_replies(chunk) {
+                    self.with_load(|load, now, out| load.handle_reply(client, frame, now, out));
                 }
-                Action::Fail(why) => self.fail(why),
             }
         }
     }
 
-    fn record(&mut self, operation: Operation) {
-        self.trace(|| operation.to_string());
-        let Some(table) = self.operator.table else { return };
-        let group = table.group_of(operation.key);
-        let role = operation.seen.and_then(|seen| self.machines[seen.machine].process.as_ref()?.role(group));
-        self.stats.note_operation(&operation, role);
-        self.history.push(operation);
-        if let Err(why) = self.oracle.handle_operation(group, &operation) {
-            self.break_promise(why);
+    fn closed_at_caller(&mut self, caller: Caller, machine: usize, line: u64) {
+        match caller {
+            Caller::Client(_) => self.closed_at_client(line),
+            Caller::Load(client) => self.with_load(|load, now, out| load.handle_closed(client, machine, now, out)),
+            Caller::Operator => {}
         }
-    }
-
-    fn judge_late(&mut self, operation: &Operation) {
-        let Some(table) = self.operator.table else { return };
-        self.stats.late_reads += 1;
-        if let Err(why) = self.oracle.judge(table.group_of(operation.key), operation) {
-            self.break_promise(why);
-        }
-    }
-
-    /// Adds a client and lets it begin.
-    pub(crate) fn add_client(&mut self, mut client: Client) {
-        let mut actions = Vec::new();
-        client.start(self.queue.now(), &mut actions);
-        self.clients.push(client);
-        self.act(self.clients.len() - 1, actions);
     }
 
     pub(crate) fn wire(&mut self, from: usize, to: usize) -> &mut Wire {
         &mut self.wires[from * self.plan.machine_count + to]
     }
 
-    fn delay(&mut self) -> Time {
+    pub(crate) fn delay(&mut self) -> Time {
         self.plan.delay.draw(&mut self.random).max(MICROSECOND)
     }
 }

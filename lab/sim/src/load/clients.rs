@@ -4,12 +4,15 @@ use super::{Choice, Ended, Measured, Setting};
 use crate::clock::{MILLISECOND, SECOND};
 use crate::history::{Call, Time};
 use crate::machine::Cost;
-use crate::protocol::{self, Attempt, Received, Table};
-use crate::reading::Manner;
+
+use crate::protocol::{self, Received, Table};
+
 use bytes::Bytes;
 use hedgerow_hedge::{Action as Move, AttemptEnd, Budget, Class, Ended as End, Hedger, Kind, Outcome, Plan, Race};
 use hedgerow_types::random::Random;
 use hedgerow_types::{ReadLevel, Refusal};
+use hedgerow_wire::call::decode_reply;
+use hedgerow_wire::{Cause, Extension};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -145,9 +148,9 @@ impl Clients {
     }
 
     pub(crate) fn handle_reply(&mut self, client: usize, frame: Bytes, now: Time, out: &mut Vec<Action>) {
-        let (id, received) = protocol::reply(frame, &Call::Get(ReadLevel::Eventual));
-        let Some((number, attempt)) = id.and_then(|id| self.clients[client].sent.remove(&id)) else { return };
-        let (outcome, ended) = match received {
+        let Ok(reply) = decode_reply(frame) else { return };
+        let Some((number, attempt)) = self.clients[client].sent.remove(&reply.sequence_id) else { return };
+        let (outcome, ended) = match protocol::received(&reply, &Call::Get(ReadLevel::Eventual)) {
             Received::Answer { .. } => (Outcome::Success, End::Won),
             Received::Refused { refusal: Refusal::Throttled | Refusal::Withdrawn, .. } => {
                 (Outcome::Dropped, End::Dropped)
@@ -286,7 +289,7 @@ impl Clients {
         let (sent, client) = (request.attempts[usize::from(attempt) - 1], request.client);
         let state = &mut self.clients[client];
         state.sent.remove(&sent.sequence_id);
-        let frame = protocol::cancel(state.next_sequence_id, id_of(client), number, Some(i32::from(attempt)));
+        let frame = protocol::cancel(state.next_sequence_id, id_of(client), number, Some(attempt.into()));
         state.next_sequence_id += 1;
         out.push(Action::Send { client, machine: sent.machine, frame });
     }
@@ -322,26 +325,33 @@ impl Clients {
         client.sent.insert(sequence_id, (number, attempt));
         client.in_flight[machine] += 1;
         request.attempts.push(Sent { sequence_id, machine, at: now, kind, is_open: true });
-        let cause = protocol::cause_of(kind);
+        let cause = cause_of(kind);
         *(if kind == Kind::First { &mut self.result.first } else { &mut self.result.extra }) += 1;
         self.result.hedges[machine] += u64::from(kind == Kind::Hedge);
         let patience = self.setting.attempt_timeout.min(request.start + self.setting.deadline - now);
-        let frame = Attempt {
-            call: Call::Get(ReadLevel::Eventual),
-            manner: Manner::AnyReplica,
-            token: None,
-            key: request.key,
-            sequence_id,
-            client_id: id_of(request.client),
-            sequence: number,
-            number: i32::from(attempt),
-            deadline_ms: (patience / MILLISECOND) as i64,
+        let mut extension = Extension {
+            any_replica: true,
+            attempt: Some(i32::from(attempt)),
+            deadline_ms: Some((patience / MILLISECOND) as i64),
+            client_id: Some(id_of(request.client)),
             request_id: Some(number),
-            cause: cause.filter(|_| self.setting.are_extras_marked),
-            tie: None,
+            cause: cause.filter(|_| self.setting.are_extras_marked).map(Cause::code),
+            ..Extension::default()
         };
-        let frame = protocol::request(&frame, self.table);
+        extension.set_read_level(ReadLevel::Eventual);
+        let frame = protocol::read(request.key, sequence_id, false, Some(extension), self.table);
         out.push(Action::Send { client: request.client, machine, frame });
+    }
+}
+
+/// What an attempt says of why it is sent; nothing if it is its request's first.
+const fn cause_of(kind: Kind) -> Option<Cause> {
+    match kind {
+        Kind::First => None,
+        Kind::Hedge => Some(Cause::Hedge),
+        Kind::Tie => Some(Cause::Tie),
+        Kind::Retry => Some(Cause::Retry),
+        Kind::Fallback => Some(Cause::Fallback),
     }
 }
 

@@ -1,0 +1,276 @@
+//! The clients' side of the world: their tasks are run, their connections opened and closed, and what goes over these is read
+//! and passed on.
+
+use crate::client::{Client, Told};
+use crate::history::{Operation, Outcome, Time};
+use crate::line::Caller;
+use crate::machine::machine_of_address;
+use crate::protocol;
+use crate::tap::{Arrived, Left};
+use crate::world::{Event, World};
+use bytes::{Bytes, BytesMut};
+use hedgerow_client::simulation::Pipe;
+use hedgerow_wire::Method;
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+/// Of so many cancels one is lost on its way, so that losers answer too.
+const CANCEL_LOST_INTERVAL: u64 = 3;
+/// One in so many comes twice (pitfall H15).
+const CANCEL_TWICE_INTERVAL: u64 = 6;
+/// Of so many connections to a machine that is down one is not refused: nobody answers.
+const SILENCE_INTERVAL: u64 = 4;
+
+/// The clients' ends of their connections.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    ends: BTreeMap<u64, End>,
+    /// For when the executor is to run because of time alone.
+    armed: Option<Time>,
+}
+
+#[derive(Debug)]
+struct End {
+    client: usize,
+    machine: usize,
+    pipe: Arc<Pipe>,
+}
+
+impl World {
+    /// Adds a client and lets it begin.
+    pub(crate) fn add_client(&mut self, mut client: Client) {
+        let index = self.clients.len();
+        self.executor.set_clock_offset(index, client.clock_offset());
+        self.executor.spawn(index, client.open());
+        self.clients.push(client);
+        self.run_clients();
+    }
+
+    /// Lets all clients do what they can do now.
+    pub(crate) fn run_clients(&mut self) {
+        let now = self.queue.now();
+        let next = self.executor.run(now);
+        self.look_at_clients();
+        self.carry_out_writes();
+        self.open_connections();
+        if let Some(at) = next.filter(|at| self.traffic.armed.is_none_or(|armed| *at < armed)) {
+            self.traffic.armed = Some(at);
+            self.queue.push(at, Event::ClientsWake { at });
+        }
+    }
+
+    pub(crate) fn wake_clients(&mut self, at: Time) {
+        if self.traffic.armed == Some(at) {
+            self.traffic.armed = None;
+        }
+        self.run_clients();
+    }
+
+    /// The pause of a client is over.
+    pub(crate) fn begin_operation(&mut self, client: usize) {
+        let now = self.queue.now();
+        if let Some(task) = self.clients[client].begin(now, &mut self.workload) {
+            self.executor.spawn(client, task);
+            self.run_clients();
+        }
+    }
+
+    fn look_at_clients(&mut self) {
+        let now = self.queue.now();
+        for client in 0..self.clients.len() {
+            let Some((told, pause)) = self.clients[client].look(now, &mut self.workload) else { continue };
+            if let Some(told) = told {
+                self.record(&told);
+            }
+            self.after(pause, Event::ClientBegins { client });
+        }
+    }
+
+    fn record(&mut self, told: &Told) {
+        let Told { operation, heard, is_late } = *told;
+        self.trace(|| operation.to_string());
+        if matches!(operation.outcome, Outcome::Ok(_)) && heard.is_none() {
+            return self.fail(format!("a client says what nobody has answered: {operation}"));
+        }
+        if is_late {
+            self.late.push(operation);
+        }
+        if heard.is_some() && !operation.call.is_write() {
+            // Counted on its arrival.
+            self.stats.late_reads -= 1;
+        }
+        let Some(table) = self.operator.table else { return };
+        let group = table.group_of(operation.key);
+        let role = operation.seen.and_then(|seen| self.machines[seen.machine].process.as_ref()?.role(group));
+        self.stats.note_operation(&operation, role);
+        self.history.push(operation);
+        if let Err(why) = self.oracle.handle_operation(group, &operation) {
+            self.break_promise(why);
+        }
+    }
+
+    /// What clients have written goes on its way, and connections that they have closed end.
+    fn carry_out_writes(&mut self) {
+        let lines: Vec<u64> = self.traffic.ends.keys().copied().collect();
+        for line in lines {
+            let Some(end) = self.traffic.ends.get(&line) else { continue };
+            let (client, machine) = (end.client, end.machine);
+            let mut written = end.pipe.take_written();
+            let is_closed = Arc::strong_count(&end.pipe) == 1;
+            while let Some(frame) = next_frame(&mut written) {
+                self.carry(client, line, machine, frame);
+            }
+            if !written.is_empty() {
+                self.fail(format!("client {client} sent what is no request"));
+            }
+            if is_closed {
+                self.traffic.ends.remove(&line);
+                self.hang_up(line);
+            }
+        }
+    }
+
+    fn hang_up(&mut self, line: u64) {
+        let Some(machine) = self.lines.hang_up(line) else { return };
+        let life = self.machines[machine].life;
+        let at = self.queue.now() + self.delay();
+        let at = self.lines.send_to_machine(line, at);
+        self.queue.push(at, Event::ClosedAtMachine { line, machine, life });
+    }
+
+    /// A frame of a client goes to `machine`.
+    fn carry(&mut self, client: usize, line: u64, machine: usize, frame: Bytes) {
+        let now = self.queue.now();
+        let number = self.clients[client].number;
+        let frame = as_sent(frame);
+        let left = self.operator.table.and_then(|table| {
+            let way = (line, machine);
+            self.tap.note_request(way, number, &frame, table, now)
+        });
+        if let Some(Left { begun, raced, is_write }) = left {
+            if let Some((group, id, key, call)) = begun {
+                self.oracle.note_begin(group, id, key, call);
+            }
+            raced.into_iter().for_each(|kind| self.stats.note_attempt(kind, is_write));
+        }
+        if !self.lines.is_open(line) {
+            return;
+        }
+        let mut times = 1;
+        if left.is_none() && is_cancel(&frame) {
+            if self.random.chance(1, CANCEL_LOST_INTERVAL) {
+                return;
+            }
+            times += u8::from(self.random.chance(1, CANCEL_TWICE_INTERVAL));
+        }
+        for _ in 0..times {
+            let at = now + self.delay();
+            let at = self.lines.send_to_machine(line, at);
+            self.queue.push(at, Event::ToMachine { line, frame: frame.clone() });
+        }
+    }
+
+    fn open_connections(&mut self) {
+        for dial in self.executor.take_dials() {
+            let machine = machine_of_address(&dial.address.to_string());
+            let Some(machine) = machine.filter(|machine| *machine < self.machines.len()) else {
+                self.fail(format!("client {} dials {}", dial.client, dial.address));
+                return;
+            };
+            let line = self.lines.add(Caller::Client(dial.client), machine);
+            self.traffic.ends.insert(line, End { client: dial.client, machine, pipe: dial.pipe });
+            let delay = self.delay() + self.delay();
+            self.after(delay, Event::Accepted { line });
+        }
+    }
+
+    /// A machine has heard that a client wants this connection.
+    pub(crate) fn accept(&mut self, line: u64) {
+        let Some(end) = self.traffic.ends.get(&line) else { return };
+        let machine = end.machine;
+        if self.machines[machine].process.is_some() {
+            end.pipe.open();
+        } else if self.random.chance(1, SILENCE_INTERVAL) {
+            return;
+        } else {
+            end.pipe.end(ErrorKind::ConnectionRefused);
+            self.traffic.ends.remove(&line);
+            self.lines.hang_up(line);
+        }
+        self.run_clients();
+    }
+
+    /// Replies arrive at a client.
+    pub(crate) fn deliver_to_client(&mut self, client: usize, line: u64, chunk: Bytes, served: Time) {
+        let now = self.queue.now();
+        for frame in protocol::split_replies(chunk.clone()) {
+            match self.tap.note_reply(line, &frame, served, now) {
+                Ok(Arrived::Answer(heard)) => {
+                    self.clients[client].hear(heard);
+                    self.stats.late_reads += u64::from(!heard.operation.call.is_write());
+                    self.judge_answer(&heard.operation);
+                }
+                Ok(Arrived::Refused { call, machine, refusal }) => {
+                    self.trace(|| format!("client {client} refused by m{}: {refusal} to {call:?}", machine + 1));
+                    self.stats.note_refusal(&refusal);
+                }
+                Ok(Arrived::Other) => {}
+                Err(why) => self.fail(why),
+            }
+        }
+        if let Some(end) = self.traffic.ends.get(&line) {
+            end.pipe.deliver(&chunk);
+            self.run_clients();
+        }
+    }
+
+    /// Judges an answer on its arrival, whether anybody still waits for it or not.
+    fn judge_answer(&mut self, operation: &Operation) {
+        let Some(table) = self.operator.table else { return };
+        if let Err(why) = self.oracle.judge(table.group_of(operation.key), operation) {
+            self.break_promise(why);
+        }
+    }
+
+    /// A client hears that a connection has ended.
+    pub(crate) fn closed_at_client(&mut self, line: u64) {
+        if let Some(end) = self.traffic.ends.remove(&line) {
+            let kind = if self.random.chance(1, 2) { ErrorKind::ConnectionReset } else { ErrorKind::UnexpectedEof };
+            end.pipe.end(kind);
+            self.run_clients();
+        }
+    }
+}
+
+/// The first whole request in `bytes`.
+fn next_frame(bytes: &mut BytesMut) -> Option<Bytes> {
+    let size = hedgerow_wire::frame_size(bytes).ok()??;
+    (size <= bytes.len()).then(|| bytes.split_to(size).freeze())
+}
+
+fn is_cancel(frame: &Bytes) -> bool {
+    hedgerow_wire::decode_request(frame.clone()).is_ok_and(|request| request.body.method() == Method::HedgerowCancel)
+}
+
+/// What a client sends.
+#[cfg(not(feature = "mutations"))]
+const fn as_sent(frame: Bytes) -> Bytes {
+    frame
+}
+
+/// The same, unless the rule is away that hedges ask for their request's level.
+#[cfg(feature = "mutations")]
+fn as_sent(frame: Bytes) -> Bytes {
+    if !crate::mutation::weakens_hedges() {
+        return frame;
+    }
+    let Ok(mut request) = hedgerow_wire::decode_request(frame.clone()) else { return frame };
+    match &mut request.header.extension {
+        Some(extension) if extension.cause == Some(hedgerow_wire::Cause::Hedge.code()) && extension.any_replica => {
+            extension.set_read_level(hedgerow_types::ReadLevel::Eventual);
+        }
+        _ => return frame,
+    }
+    protocol::framed(&request.header, request.sequence_id, &request.body)
+}
