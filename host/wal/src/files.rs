@@ -1,6 +1,6 @@
 //! The files of a log: their names, how a segment is made ready before it counts, and where it goes afterwards.
 
-use crate::format::{Mark, SEGMENT_UNIT, SegmentHead};
+use crate::format::{Mark, NUMBER_MAX, SEGMENT_UNIT, SegmentHead};
 use crate::log::OpenError;
 use hedgerow_env::{Disk, File, OpenMode, is_shortage, is_unreadable, parent_of, read_file};
 use std::io;
@@ -38,7 +38,10 @@ pub(crate) enum Name {
 impl Name {
     pub(crate) fn parse(name: &str) -> Self {
         match name.rsplit_once('.') {
-            Some((id, "seg")) if id.len() == 16 => u64::from_str_radix(id, 16).map_or(Self::Other, Self::Segment),
+            Some((id, "seg")) if id.len() == 16 => match u64::from_str_radix(id, 16) {
+                Ok(id) if id < NUMBER_MAX => Self::Segment(id),
+                Ok(_) | Err(_) => Self::Other,
+            },
             Some((_, "spare")) => Self::Spare,
             Some((_, "tmp")) => Self::Temporary,
             Some(_) | None => Self::Other,

@@ -10,6 +10,7 @@
 //! ```
 //!
 //! Every checksum is CRC-32C started from `seed(segment id)`, so that the stale bytes of a recycled segment never pass.
+//! Numbers are below 2^62; what holds another one is damaged, whatever its checksum says.
 //!
 //! This is version 2. Version 1 is read too, and each segment is of one version: there the second head, the lists and the
 //! payload of `freed` are missing, all else is the same. A log is written in version 2 from the next segment on.
@@ -158,6 +159,8 @@ const SEGMENT_HEAD_FIXED_SIZE: usize = 48;
 pub(crate) const SEGMENT_UNIT: usize = 4096;
 const STATE_SIZE: usize = 56;
 const FREED_SIZE: usize = 20;
+/// Numbers of segments, batches and entries, and terms, are below this: no log counts so far. So adding to one cannot overflow.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 const HAS_VOTE: u8 = 1;
 const IS_DAMAGED: u8 = 2;
 
@@ -369,11 +372,15 @@ impl SegmentHead {
         if u64_at(fixed, 16) != id || crc32c::crc32c_append(seed(id), covered) != u32_at(fixed, 12) {
             return Err(HeadError::Damaged);
         }
-        let others = covered[SEGMENT_HEAD_FIXED_SIZE - 16..]
+        let others: Vec<Place> = covered[SEGMENT_HEAD_FIXED_SIZE - 16..]
             .chunks_exact(16)
             .map(|place| Place { segment: u64_at(place, 0), offset: u64_at(place, 8) })
             .collect();
-        Ok(Self { version, id, size: u64_at(fixed, 24), first_batch: u64_at(fixed, 32), others })
+        let first_batch = u64_at(fixed, 32);
+        if first_batch >= NUMBER_MAX || others.iter().any(|other| other.segment >= NUMBER_MAX) {
+            return Err(HeadError::Damaged);
+        }
+        Ok(Self { version, id, size: u64_at(fixed, 24), first_batch, others })
     }
 }
 
@@ -397,7 +404,8 @@ impl Link {
         let at = usize::try_from(Self::offset(size)).ok()?;
         let link = segment.get(at..at.checked_add(LINK_SIZE)?)?;
         let is_valid = u32_at(link, 0) == LINK_MAGIC && crc32c::crc32c_append(seed(id), &link[8..]) == u32_at(link, 4);
-        is_valid.then(|| Self { next: u64_at(link, 8) })
+        let next = u64_at(link, 8);
+        (is_valid && next < NUMBER_MAX).then_some(Self { next })
     }
 }
 
@@ -418,7 +426,8 @@ impl Mark {
         let is_valid = u64_at(mark, 0) == MARK_MAGIC
             && u64_at(mark, 8) == MARK_VERSION
             && crc32c::crc32c(&mark[..MARK_SIZE - 4]) == u32_at(mark, MARK_SIZE - 4);
-        is_valid.then(|| Self { segment: u64_at(mark, 16), batch: u64_at(mark, 24) })
+        let (segment, batch) = (u64_at(mark, 16), u64_at(mark, 24));
+        (is_valid && segment.max(batch) < NUMBER_MAX).then_some(Self { segment, batch })
     }
 }
 
@@ -471,7 +480,8 @@ impl BatchHead {
         let head = segment.get(offset..offset.checked_add(BATCH_HEAD_SIZE)?)?;
         let is_valid = u32_at(head, 0) == BATCH_MAGIC
             && u64_at(head, 24) == offset as u64
-            && crc32c::crc32c_append(seed, &head[8..]) == u32_at(head, 4);
+            && crc32c::crc32c_append(seed, &head[8..]) == u32_at(head, 4)
+            && u64_at(head, 8) < NUMBER_MAX;
         is_valid.then(|| Self::get(head))
     }
 }
@@ -484,7 +494,7 @@ impl<'a> BatchList<'a> {
             return None;
         }
         let (head, start) = (BatchHead::get(fixed), usize::try_from(u64_at(fixed, 24)).ok()?);
-        if start >= offset || head.list_at(start) != offset {
+        if start >= offset || head.list_at(start) != offset || head.number >= NUMBER_MAX {
             return None;
         }
         let list = segment.get(offset..head.list_end(start))?;
@@ -543,10 +553,11 @@ impl RecordHead {
         out.extend_from_slice(payload);
     }
 
-    /// The head at the start of `bytes`, if its checksum is right and this version knows its kind.
+    /// The head at the start of `bytes`, if its checksum is right, its numbers can be and this version knows its kind.
     pub(crate) fn decode(bytes: &[u8], seed: u32) -> Option<Self> {
         let head = bytes.get(..RECORD_HEAD_SIZE)?;
-        if crc32c::crc32c_append(seed, &head[4..]) != u32_at(head, 0) {
+        let is_valid = crc32c::crc32c_append(seed, &head[4..]) == u32_at(head, 0);
+        if !is_valid || u64_at(head, 24).max(u64_at(head, 32)) >= NUMBER_MAX {
             return None;
         }
         Some(Self {
@@ -638,7 +649,8 @@ impl State {
             },
             is_damaged: head.detail & IS_DAMAGED != 0,
         };
-        (state.last >= state.start.index && state.last < Index::MAX).then_some(state)
+        let HardState { term, commit, .. } = state.hard_state;
+        (state.last >= state.start.index && state.last.max(term).max(commit) < NUMBER_MAX).then_some(state)
     }
 }
 

@@ -452,6 +452,9 @@ fn slot(place: Place, head: &RecordHead) -> Option<Slot> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::{BATCH_HEAD_SIZE, BatchHead, Mark, VERSION, seed};
+    use hedgerow_env::sim::SimDisk;
+    use hedgerow_env::{create_dir_durably, write_file_durably};
 
     #[test]
     fn entries_of_an_earlier_life_do_not_stand_in_for_missing_ones() {
@@ -474,5 +477,28 @@ mod tests {
         replay.put_moved(2, slot(place(3, 6000)), true);
         assert!(!replay.is_damaged(None));
         assert!(replay.is_damaged(Some(place(3, 5000))), "the loss may have replaced the first entry");
+    }
+
+    /// A checksum that is right says nothing of sense: adding to such a number would overflow.
+    #[test]
+    fn m3_numbers_that_no_log_reaches_are_damage() {
+        let disk = SimDisk::new();
+        let dir = Path::new("/log");
+        let head = SegmentHead { version: VERSION, id: 1, size: 20 << 10, first_batch: u64::MAX, others: Vec::new() };
+        let mut bytes = head.encode();
+        let mut batch = vec![0; BATCH_HEAD_SIZE];
+        let batch_head = BatchHead { number: u64::MAX, synced: 1, size: 0, count: 0 };
+        batch_head.encode(seed(1), bytes.len() as u64, &[], &mut batch);
+        bytes.extend(batch);
+        bytes.resize(20 << 10, 0);
+        create_dir_durably(&disk, dir).expect("an empty disk");
+        write_file_durably(&disk, &segment_path(dir, 1), &bytes).expect("an empty disk");
+        write_file_durably(&disk, &segment_path(dir, u64::MAX), &bytes).expect("an empty disk");
+        let recovery = Recovery::read(&disk, dir, &mut |_| {}).expect("it can be read");
+        assert!(recovery.has_unknown_loss());
+        assert_eq!((recovery.next_segment, recovery.next_batch), (2, 1));
+        assert_eq!(Mark::decode(&Mark { segment: u64::MAX, batch: 1 }.encode()), None);
+        let link = Link { next: u64::MAX }.encode(seed(1));
+        assert_eq!(Link::decode(&[&[0; 496][..], &link, &[0; 496]].concat(), 1, 1_008), None);
     }
 }
