@@ -19,9 +19,11 @@ fn locate() -> Result<PathBuf> {
         ensure!(path.is_file(), "HEDGEROW_BIN names {}, which is no file", path.display());
         return Ok(path);
     }
-    // A test runs from <target>/<profile>/deps.
+    // A test runs from <target>/<profile>/deps, a program of the lab from the folder above.
     let test = env::current_exe().context("where this test runs from")?;
-    let profile = test.ancestors().nth(2).context("the test runs from outside a target folder")?;
+    let folder = test.parent().context("the test runs from outside a target folder")?;
+    let above = folder.parent().context("the test runs from outside a target folder")?;
+    let profile = if folder.ends_with("deps") { above } else { folder };
     build(profile)?;
     Ok(profile.join("hedgerow"))
 }

@@ -6,6 +6,7 @@ use crate::{port, system};
 use anyhow::{Context, Result, ensure};
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
@@ -27,7 +28,10 @@ pub struct Cluster {
 }
 
 struct Member {
+    /// Where it listens.
     address: String,
+    /// Where everybody else reaches it, if that is somewhere else.
+    front: Option<String>,
     place: Place,
     /// `None` before the first start and after an end that was waited for.
     node: Option<Node>,
@@ -60,7 +64,8 @@ impl Cluster {
         let folder = folder.context("making a temporary folder")?;
         let mut members = Vec::new();
         for place in &settings.places {
-            members.push(Member { address: format!("127.0.0.1:{}", port::free_port()?), place: *place, node: None });
+            let address = format!("127.0.0.1:{}", port::free_port()?);
+            members.push(Member { address, front: None, place: *place, node: None });
         }
         let cluster = Self { settings, members, folder };
         for number in cluster.numbers() {
@@ -77,9 +82,23 @@ impl Cluster {
         1..=self.members.len()
     }
 
-    /// The addresses of all nodes, in the order of their numbers.
+    /// The addresses at which all nodes are reached, in the order of their numbers.
     pub fn addresses(&self) -> Vec<&str> {
-        self.members.iter().map(|member| member.address.as_str()).collect()
+        self.members.iter().map(Member::reached_at).collect()
+    }
+
+    /// Where a node listens.
+    pub fn listen_address(&self, number: usize) -> &str {
+        &self.members[number - 1].address
+    }
+
+    /// Has clients and the other nodes reach nodes 1 to n at `fronts`, where something forwards to where they listen. Holds for
+    /// nodes from their next start on.
+    pub fn set_fronts(&mut self, fronts: &[String]) -> Result<()> {
+        for (member, front) in self.members.iter_mut().zip(fronts) {
+            member.front = Some(front.clone());
+        }
+        self.numbers().try_for_each(|number| self.write_config(number))
     }
 
     /// Starts nodes that do not run and waits until all of them serve. Together, because a node may need others for that.
@@ -214,7 +233,7 @@ impl Cluster {
         let mut text = format!("node = {number}\nlisten = {:?}\n", self.members[number - 1].address);
         text += &format!("data = [{}]\ndurability = {:?}\n", data.join(", "), self.settings.durability.name());
         for (index, member) in self.members.iter().enumerate() {
-            text += &format!("\n[[peers]]\nnode = {}\naddress = {:?}\n", index + 1, member.address);
+            text += &format!("\n[[peers]]\nnode = {}\naddress = {:?}\n", index + 1, member.reached_at());
         }
         text += "\n";
         text += &self.settings.further_config;
@@ -239,7 +258,16 @@ impl Cluster {
         if let Some(log) = &self.settings.log {
             command.env("HEDGEROW_LOG", log);
         }
+        if self.settings.has_own_group {
+            command.process_group(0);
+        }
         command
+    }
+}
+
+impl Member {
+    fn reached_at(&self) -> &str {
+        self.front.as_deref().unwrap_or(&self.address)
     }
 }
 
@@ -273,6 +301,20 @@ fn on_own_disk(binary: &Path, disk: &Path, mount: &str) -> Command {
 mod tests {
     use super::*;
     use crate::settings::Durability;
+
+    #[test]
+    fn nodes_behind_fronts_are_reached_there_and_listen_elsewhere() {
+        let mut cluster = Cluster::prepare(Settings::of_binary("hedgerow".into(), 2)).unwrap();
+        let fronts = ["127.0.0.1:7".to_owned(), "127.0.0.1:8".to_owned()];
+        cluster.set_fronts(&fronts).unwrap();
+        assert_eq!(cluster.addresses(), fronts);
+        for number in cluster.numbers() {
+            let text = fs::read_to_string(cluster.config_path(number)).unwrap();
+            assert!(text.contains(&format!("listen = {:?}\n", cluster.listen_address(number))), "{text}");
+            assert!(fronts.iter().all(|front| text.contains(&format!("address = {front:?}\n"))), "{text}");
+            assert!(!fronts.contains(&cluster.listen_address(number).to_owned()));
+        }
+    }
 
     #[test]
     fn the_settings_reach_every_nodes_file() {

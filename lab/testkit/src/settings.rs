@@ -56,6 +56,8 @@ pub struct Settings {
     pub further_config: String,
     /// What nodes log (`HEDGEROW_LOG`); their default if it is `None`.
     pub log: Option<String>,
+    /// Whether each node is in a process group of its own, so that Ctrl-C in a terminal ends only who started it.
+    pub has_own_group: bool,
 }
 
 impl Settings {
@@ -76,6 +78,7 @@ impl Settings {
             durability: Durability::Fsync,
             further_config: String::new(),
             log: Some("error".to_owned()),
+            has_own_group: false,
         }
     }
 }
