@@ -7,7 +7,7 @@
 //! | level | T |
 //! |---|---|
 //! | bounded | the read's beginning less the bound |
-//! | session | the latest beginning of what the session saw of the partition before: its writes, and the writes whose values it read. Each is behind everything that was acknowledged before it began |
+//! | any, in a session | the latest beginning of what the session saw of the partition before: its writes, and the writes whose values it read. Each is behind everything that was acknowledged before it began |
 //! | eventual | none; but the value was written, and not after the read |
 //!
 //! All times are readings of one steady clock of one machine, the nodes' too, so that no error of clocks is allowed for.
@@ -82,41 +82,43 @@ pub(crate) fn check(records: &[Record]) -> Result<(), String> {
 }
 
 fn judge(record: &Record, key: &Key, seen: &Seen) -> Result<(), String> {
-    let Record { operation, partition, .. } = record;
+    let operation = &record.operation;
     let (Call::Get(level), Outcome::Ok(Answer::Content(content))) = (operation.call, operation.outcome) else {
         return Ok(());
     };
     key.judge_written(operation, content)?;
-    match level {
-        // Judged by the search for an order.
-        ReadLevel::Linearizable | ReadLevel::Eventual => Ok(()),
-        ReadLevel::Bounded(bound) => {
-            let bound = bound.as_nanos() as Time;
-            if let Some(staleness) = operation.seen.and_then(|seen| seen.staleness)
-                && staleness > bound
-            {
-                return Err(format!("a bounded read says that it is {:.3} s old", seconds(staleness)));
-            }
-            let since = operation.start.saturating_sub(bound);
-            key.judge_since(operation, content, since, 0).map_err(|why| format!("a bounded read is too old: {why}"))
+    if let ReadLevel::Bounded(bound) = level {
+        let bound = bound.as_nanos() as Time;
+        if let Some(staleness) = operation.seen.and_then(|seen| seen.staleness)
+            && staleness > bound
+        {
+            return Err(format!("a bounded read says that it is {:.3} s old", seconds(staleness)));
         }
-        ReadLevel::Session => {
-            if let Some(told) = operation.seen
-                && told.index.is_some_and(|index| index < told.floor)
-            {
-                return Err(format!("a session read is at index {:?}, its session saw {}", told.index, told.floor));
-            }
-            let of_key = |known: &BTreeMap<u32, Time>| known.get(&operation.key).copied().unwrap_or(0);
-            let since = seen.since.get(partition).copied().unwrap_or(0);
-            let back = |why: String| format!("a session went back: {why}");
-            key.judge_since(operation, content, since, of_key(&seen.latest)).map_err(back)?;
-            let shown = seen.sums.get(&operation.key).copied().unwrap_or(0);
-            if content.unwrap_or(0) & shown != shown && is_counter(operation.key) {
-                return Err(format!("a session went back: it was shown increments that add up to {shown}"));
-            }
-            Ok(())
-        }
+        let since = operation.start.saturating_sub(bound);
+        key.judge_since(operation, content, since, 0).map_err(|why| format!("a bounded read is too old: {why}"))?;
     }
+    if record.is_in_session {
+        judge_in_session(record, content, key, seen).map_err(|why| format!("a session went back: {why}"))?;
+    }
+    Ok(())
+}
+
+/// Whatever the level, a session is shown nothing older than before.
+fn judge_in_session(record: &Record, content: Content, key: &Key, seen: &Seen) -> Result<(), String> {
+    let Record { operation, partition, .. } = record;
+    if let Some(told) = operation.seen
+        && told.index.is_some_and(|index| index < told.floor)
+    {
+        return Err(format!("it is at index {:?}, its session saw {}", told.index, told.floor));
+    }
+    let since = seen.since.get(partition).copied().unwrap_or(0);
+    let latest = seen.latest.get(&operation.key).copied().unwrap_or(0);
+    key.judge_since(operation, content, since, latest)?;
+    let shown = seen.sums.get(&operation.key).copied().unwrap_or(0);
+    if is_counter(operation.key) && content.unwrap_or(0) & shown != shown {
+        return Err(format!("it was shown increments that add up to {shown}"));
+    }
+    Ok(())
 }
 
 fn learn(records: &[Record]) -> BTreeMap<u32, Key> {

@@ -100,6 +100,10 @@ fn a_session_reads_its_own_writes_and_never_goes_back() {
     check(&twice(Some(2), Some(2))).unwrap();
     assert_wrong(&twice(Some(2), Some(1)), "a session went back");
     assert_wrong(&twice(Some(1), None), "a session went back");
+    let first = read(2, (50, 60), ReadLevel::Session, Some(2));
+    let weaker = |client| [&with(first)[..], &[read(client, (70, 80), ReadLevel::Eventual, Some(1))]].concat();
+    assert_wrong(&weaker(2), "a session went back");
+    check(&weaker(3)).unwrap();
 }
 
 #[test]
