@@ -11,7 +11,7 @@ use crate::selection::{micros, size_hint};
 use crate::sequences::{Held, Renewal};
 use crate::session::Floor;
 use hedgerow_hedge::Kind;
-use hedgerow_routing::{Address, Failure, Reaction, ReplicaRead};
+use hedgerow_routing::{Address, Effect, Failure, Reaction, ReplicaRead, meaning};
 use hedgerow_types::{Lag, NodeId, ReadLevel, Refusal};
 use hedgerow_wire::call::ReplyFrame;
 use hedgerow_wire::{Body, Class, Extension, Header, Reply, ReplyExtension, reply};
@@ -40,11 +40,9 @@ pub(crate) struct Call<'a> {
     /// The number of a write, the same in all its attempts.
     held: Option<Held>,
     pub(crate) attempt: u32,
-    /// Whether an attempt may have been applied without our knowing.
+    /// Whether an attempt may have been applied without our knowing, or may still be. As long as none may, but for the one that
+    /// was refused last, a write may take another number.
     pub(crate) is_outcome_unknown: bool,
-    /// Whether the number of a write may stand in a log. As long as it surely does not, but for the attempt that was refused
-    /// last, another number may be taken.
-    pub(crate) may_be_proposed: bool,
     /// How often the number of a write was renewed.
     renewals: u32,
     /// How the last attempt failed, for when there is no time for another.
@@ -138,7 +136,6 @@ impl<'a> Call<'a> {
             held: None,
             attempt: 1,
             is_outcome_unknown: false,
-            may_be_proposed: false,
             renewals: 0,
             last_error: None,
             tried: Vec::new(),
@@ -321,8 +318,7 @@ impl<'a> Call<'a> {
             (Refusal::Stopping(_), Some(asked)) => map.note_not_leader(target.partition, asked),
             _ => {}
         });
-        self.is_outcome_unknown |= matches!(refusal, Refusal::Unresolved | Refusal::Expired);
-        self.may_be_proposed |= matches!(refusal, Refusal::Unresolved | Refusal::Expired | Refusal::Stopping(_));
+        self.is_outcome_unknown |= meaning(&refusal).effect == Effect::Unknown;
         refusal
     }
 
@@ -332,7 +328,7 @@ impl<'a> Call<'a> {
     pub(crate) fn renew_number(&mut self, refusal: &Refusal) -> bool {
         let Refusal::SessionWindow { floor, ceiling, .. } = *refusal else { return false };
         let Some(held) = self.held.as_mut().filter(|_| ceiling > 0) else { return false };
-        if self.may_be_proposed || self.renewals >= RENEWALS_MAX {
+        if self.is_outcome_unknown || self.renewals >= RENEWALS_MAX {
             return false;
         }
         self.renewals += 1;
@@ -356,7 +352,6 @@ impl<'a> Call<'a> {
             self.routes.with_map(|map| map.note_not_leader(target.partition, asked));
         }
         self.is_outcome_unknown |= lost.may_have_run();
-        self.may_be_proposed |= lost.may_have_run();
     }
 
     pub(crate) fn reaction_to_loss(&mut self, target: Target, lost: &Lost) -> Reaction {

@@ -428,7 +428,6 @@ impl<'c, 'a> Field<'c, 'a> {
     /// The failure that the round ended with. What is still open is taken back.
     fn take_failure(&mut self, now: Instant) -> Failed {
         self.call.is_outcome_unknown |= self.attempts.is_any_open();
-        self.call.may_be_proposed |= self.attempts.is_any_open();
         self.cancel_open(now);
         self.failed.take().unwrap_or_else(|| Failed {
             target: self.call.routes.target(self.call.place),

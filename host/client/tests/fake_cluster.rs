@@ -190,17 +190,19 @@ async fn d9_a_write_whose_number_is_out_of_range_is_sent_again_within_it() {
 /// Pitfall D9: with another attempt that may have been applied, the caller has to know.
 #[tokio::test]
 async fn d9_a_write_that_may_have_been_applied_keeps_its_number() {
-    let node = single(|request| match session(request).2 {
-        1 => refused(&Refusal::Unresolved),
-        _ => out_of_range(request, u64::MAX - 2 * SESSION_AHEAD_MICROS, u64::MAX - SESSION_AHEAD_MICROS),
-    })
-    .await;
-    for table in open_both(&node).await {
-        let before = node.requests().len();
-        let error = table.set("h", "s", "1").await.unwrap_err();
-        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Forgotten, true));
-        let sent: Vec<_> = node.requests()[before..].iter().map(session).collect();
-        assert!(sent.len() == 2 && sent[0].1 == sent[1].1, "{sent:?}");
+    for doubtful in [Refusal::Unresolved, Refusal::Stopping("a full disk".into())] {
+        let node = single(move |request| match session(request).2 {
+            1 => refused(&doubtful),
+            _ => out_of_range(request, u64::MAX - 2 * SESSION_AHEAD_MICROS, u64::MAX - SESSION_AHEAD_MICROS),
+        })
+        .await;
+        for table in open_both(&node).await {
+            let before = node.requests().len();
+            let error = table.set("h", "s", "1").await.unwrap_err();
+            assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Forgotten, true));
+            let sent: Vec<_> = node.requests()[before..].iter().map(session).collect();
+            assert!(sent.len() == 2 && sent[0].1 == sent[1].1, "{sent:?}");
+        }
     }
 }
 

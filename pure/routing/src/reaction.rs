@@ -1,19 +1,13 @@
-//! What a client does after a failed attempt: the classes of errors, and how long to wait.
+//! What a client does after a failed attempt, and how long it waits.
 //!
-//! | failure | safe to send again | then |
-//! |---|---|---|
-//! | not leader, leader named | yes | at once to the leader; after a few times with a wait |
-//! | not leader, none named; not hosted; creating; not reachable | yes | map again, wait |
-//! | not ready | yes | wait; map again if that lasts |
-//! | busy | yes | wait; map again if that lasts: a node that is too busy to say so may no longer lead |
-//! | lagging | yes | wait |
-//! | unresolved, stopping, connection lost, no reply | only if idempotent | map again, wait |
-//! | no table | yes, once | map again, wait: the table may be so new that a node does not know it |
-//! | expired, session window, invalid, too large, disk full, table exists, unknown | no | fail |
+//! What a refusal means says the table in `refusal.rs`. A node that cannot be reached is asked for nothing: the client asks for
+//! the map and waits. After a connection that is lost, or no reply, the same, if the request may be run twice; otherwise that
+//! is the end.
 //!
 //! A read that any replica may serve goes on to the next one at once ([`replica_reaction`]), whatever of this it was,
 //! until each was asked; only then does it wait, and start over.
 
+use crate::refusal::{Next, meaning};
 use core::time::Duration;
 use hedgerow_types::Refusal;
 use hedgerow_types::random::Random;
@@ -26,11 +20,6 @@ pub const BACKOFF_FIRST: Duration = Duration::from_millis(5);
 pub const BACKOFF_MAX: Duration = Duration::from_millis(500);
 /// Attempts after which the leader that a refusal names is asked without a wait. Three replicas need two steps.
 const REDIRECTS_AT_ONCE_MAX: u32 = 3;
-/// Attempts after which a replica that is still not ready makes the client ask for the map.
-const NOT_READY_PATIENCE: u32 = 3;
-/// Attempts after which a node that is still busy makes the client ask for the map.
-const BUSY_PATIENCE: u32 = 2;
-
 /// How an attempt failed.
 #[derive(Clone, Copy, Debug)]
 pub enum Failure<'a> {
@@ -71,39 +60,26 @@ pub fn reaction(failure: Failure<'_>, attempt: u32, is_idempotent: bool, random:
     }
     let mut after = || backoff(attempt, random);
     match failure {
-        Failure::Refused(refusal) => match refusal {
-            Refusal::NotLeader { leader: Some(_) } if attempt <= REDIRECTS_AT_ONCE_MAX => {
+        Failure::Refused(refusal) => match meaning(refusal).next {
+            Next::AskLeader if is_leader_named(refusal) && attempt <= REDIRECTS_AT_ONCE_MAX => {
                 Reaction::Retry { after: Duration::ZERO }
             }
-            Refusal::NotReady(_) if attempt <= NOT_READY_PATIENCE => Reaction::Retry { after: after() },
-            Refusal::Busy(_) | Refusal::BusyFor { .. } if attempt <= BUSY_PATIENCE => {
-                Reaction::Retry { after: after() }
+            Next::Wait { patience } if attempt <= patience => Reaction::Retry { after: after() },
+            Next::AskMapOnce if attempt > 1 => Reaction::Fail,
+            Next::AskMapIfIdempotent if !is_idempotent => Reaction::Fail,
+            Next::AskLeader | Next::Wait { .. } | Next::AskMap | Next::AskMapOnce | Next::AskMapIfIdempotent => {
+                Reaction::RefreshAndRetry { after: after() }
             }
-            // The notes about an attempt that was dropped lead here only if no other attempt is left.
-            Refusal::Lagging(_) | Refusal::Throttled | Refusal::Withdrawn => Reaction::Retry { after: after() },
-            Refusal::NotLeader { .. }
-            | Refusal::NotReady(_)
-            | Refusal::NotHosted
-            | Refusal::Creating
-            | Refusal::Busy(_)
-            | Refusal::BusyFor { .. } => Reaction::RefreshAndRetry { after: after() },
-            Refusal::NoTable if attempt == 1 => Reaction::RefreshAndRetry { after: after() },
-            Refusal::Unresolved | Refusal::Stopping(_) if is_idempotent => Reaction::RefreshAndRetry { after: after() },
-            Refusal::Unresolved
-            | Refusal::Stopping(_)
-            | Refusal::NoTable
-            | Refusal::Expired
-            | Refusal::SessionWindow { .. }
-            | Refusal::Invalid(_)
-            | Refusal::TooLarge(_)
-            | Refusal::DiskFull(_)
-            | Refusal::TableExists
-            | Refusal::Unknown => Reaction::Fail,
+            Next::Fail => Reaction::Fail,
         },
         Failure::Unreachable => Reaction::RefreshAndRetry { after: after() },
         Failure::ConnectionLost | Failure::NoReply if is_idempotent => Reaction::RefreshAndRetry { after: after() },
         Failure::ConnectionLost | Failure::NoReply => Reaction::Fail,
     }
+}
+
+const fn is_leader_named(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::NotLeader { leader: Some(_) })
 }
 
 /// As [`reaction`], for a read that any replica may serve, after its attempt number `attempt`. `rounds` says how often

@@ -6,8 +6,9 @@
 //! alone.
 
 use crate::Failure;
+use crate::refusal::meaning;
 use core::time::Duration;
-use hedgerow_types::{Instant, Refusal};
+use hedgerow_types::Instant;
 
 /// How long the first failure sets back.
 pub const SETBACK_FIRST: Duration = Duration::from_millis(100);
@@ -30,26 +31,7 @@ pub(crate) enum Scope {
 pub(crate) fn scope(failure: Failure<'_>) -> Scope {
     match failure {
         Failure::Unreachable | Failure::ConnectionLost | Failure::NoReply => Scope::NodeLife,
-        Failure::Refused(refusal) => match refusal {
-            Refusal::Stopping(_) => Scope::NodeLife,
-            Refusal::Busy(_) | Refusal::BusyFor { .. } => Scope::Node,
-            Refusal::NotReady(_)
-            | Refusal::Lagging(_)
-            | Refusal::NotHosted
-            | Refusal::NotLeader { .. }
-            | Refusal::NoTable
-            | Refusal::Creating
-            | Refusal::Unresolved => Scope::Replica,
-            Refusal::Expired
-            | Refusal::Throttled
-            | Refusal::Withdrawn
-            | Refusal::SessionWindow { .. }
-            | Refusal::Invalid(_)
-            | Refusal::TooLarge(_)
-            | Refusal::DiskFull(_)
-            | Refusal::TableExists
-            | Refusal::Unknown => Scope::Request,
-        },
+        Failure::Refused(refusal) => meaning(refusal).scope,
     }
 }
 

@@ -12,6 +12,7 @@ use crate::selection::Sent;
 use crate::session::Floor;
 use bytes::Bytes;
 use hedgerow_hedge::{Kind, Outcome};
+use hedgerow_routing::{Effect, Verdict, meaning};
 use hedgerow_types::{ReadLevel, Refusal};
 use hedgerow_wire::call::ReplyFrame;
 use hedgerow_wire::message::Cancel;
@@ -63,25 +64,10 @@ pub(super) enum What {
 impl Failed {
     pub(super) fn outcome(&self) -> Outcome {
         match &self.what {
-            What::Refused(refusal) => match refusal {
-                Refusal::Throttled | Refusal::Withdrawn => Outcome::Dropped,
-                Refusal::Expired
-                | Refusal::SessionWindow { .. }
-                | Refusal::Invalid(_)
-                | Refusal::TooLarge(_)
-                | Refusal::DiskFull(_)
-                | Refusal::TableExists
-                | Refusal::Unknown => Outcome::Fatal,
-                Refusal::NotLeader { .. }
-                | Refusal::NotReady(_)
-                | Refusal::Lagging(_)
-                | Refusal::NotHosted
-                | Refusal::Busy(_)
-                | Refusal::BusyFor { .. }
-                | Refusal::Unresolved
-                | Refusal::NoTable
-                | Refusal::Creating
-                | Refusal::Stopping(_) => Outcome::NonFatal,
+            What::Refused(refusal) => match meaning(refusal).verdict {
+                Verdict::Fatal => Outcome::Fatal,
+                Verdict::NonFatal => Outcome::NonFatal,
+                Verdict::Dropped => Outcome::Dropped,
             },
             What::Lost(_) => Outcome::NonFatal,
         }
@@ -89,15 +75,12 @@ impl Failed {
 
     /// Whether it was refused without any work, by one who is not the right one.
     pub(super) fn is_redirect(&self) -> bool {
-        matches!(
-            self.what,
-            What::Refused(Refusal::NotLeader { .. } | Refusal::NotHosted | Refusal::NotReady(_) | Refusal::Lagging(_))
-        )
+        matches!(&self.what, What::Refused(refusal) if meaning(refusal).is_redirect)
     }
 
     pub(super) fn may_be_under_way(&self) -> bool {
         match &self.what {
-            What::Refused(refusal) => matches!(refusal, Refusal::Unresolved | Refusal::Expired),
+            What::Refused(refusal) => meaning(refusal).effect == Effect::Unknown,
             What::Lost(lost) => lost.may_have_run(),
         }
     }
