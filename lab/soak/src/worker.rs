@@ -3,7 +3,7 @@
 use crate::book::Book;
 use crate::fresh::Record;
 use crate::value;
-use crate::workload::{Manner, Wish};
+use crate::workload::{Manner, Wish, is_group};
 use anyhow::Result;
 use bytes::Bytes;
 use hedgerow_client::{
@@ -12,8 +12,7 @@ use hedgerow_client::{
 };
 use hedgerow_env::Clock as _;
 use hedgerow_env::os::OsClock;
-use hedgerow_sim::history::Operation;
-use hedgerow_sim::history::{Answer, Call, Outcome, Seen, Time};
+use hedgerow_sim::history::{Answer, Call, Content, Operation, Outcome, Seen, Time};
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Index, key};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +27,12 @@ const SORT_KEY: &str = "v";
 const REQUEST_MAX: Duration = Duration::from_secs(3);
 /// One request in so many is the last one of its client, which another one follows in the same session.
 const RENEWAL_INTERVAL: u64 = 2_000;
+/// One write in so many is read again at once, elsewhere.
+const READ_AFTER_INTERVAL: u64 = 3;
+/// The sort keys of a group's rows.
+const GROUP_ROWS: [&str; 4] = ["v0", "v1", "v2", "v3"];
+/// What some rows have to live: longer than it matters.
+const LIFE: Duration = Duration::from_secs(1 << 20);
 
 /// What all clients share.
 #[derive(Debug)]
@@ -132,9 +137,6 @@ impl Handles {
         }
     }
 }
-
-/// One write in so many is read again at once, elsewhere.
-const READ_AFTER_INTERVAL: u64 = 3;
 
 /// Makes requests as client `number` until it must stop.
 pub(crate) async fn work(shared: Arc<Shared>, number: u32, mut random: Random) {
@@ -256,6 +258,9 @@ fn check_level(shared: &Shared, (asked, served): (ReadLevel, &Served), wish: Wis
 
 /// Sends one request. The inner error says what is wrong with a value.
 async fn send(table: &Table, hash_key: &str, wish: Wish) -> hedgerow_client::Result<Result<Answer, String>> {
+    if is_group(wish.key) {
+        return send_group(table, hash_key, wish).await;
+    }
     let decoded = |value: Option<Bytes>| value.map(|value| value::decode(&value)).transpose();
     Ok(match wish.call {
         Call::Get(_) => decoded(table.get(hash_key, SORT_KEY).await?).map(Answer::Content),
@@ -280,6 +285,33 @@ async fn send(table: &Table, hash_key: &str, wish: Wish) -> hedgerow_client::Res
             }
         }
     })
+}
+
+/// As [`send`], for a group, which holds a number if all of its rows do.
+async fn send_group(table: &Table, hash_key: &str, wish: Wish) -> hedgerow_client::Result<Result<Answer, String>> {
+    match wish.call {
+        Call::Put(number) => {
+            let rows = GROUP_ROWS.map(|row| (row, value::encode(number, wish.size)));
+            let life = (number % 2 == 0).then_some(LIFE);
+            table.multi_set(hash_key, rows, life).await?;
+        }
+        Call::Remove => table.multi_del(hash_key, GROUP_ROWS).await?,
+        Call::Get(_) | Call::Incr(_) | Call::Swap { .. } => {
+            let found = table.multi_get(hash_key, GROUP_ROWS).await?;
+            let values: Vec<Bytes> = found.rows.into_iter().map(|row| row.value).collect();
+            return Ok(whole(&values).map(Answer::Content));
+        }
+    }
+    Ok(Ok(Answer::Done))
+}
+
+/// What all rows of a group hold; an error if they do not hold the same.
+fn whole(values: &[Bytes]) -> Result<Content, String> {
+    let Some(first) = values.first() else { return Ok(None) };
+    if values.len() != GROUP_ROWS.len() || values.iter().any(|value| value != first) {
+        return Err(format!("a part of what was written together, {values:?}"));
+    }
+    value::decode(first).map(Some)
 }
 
 /// Takes note of an error that no fault explains.
@@ -327,4 +359,19 @@ pub(crate) async fn forget(table: &Table, episode: u64, key: u32) {
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_whole_or_wrong() {
+        let rows = |numbers: &[i64]| numbers.iter().map(|number| value::encode(*number, 0)).collect::<Vec<_>>();
+        assert_eq!(whole(&rows(&[])), Ok(None));
+        assert_eq!(whole(&rows(&[7, 7, 7, 7])), Ok(Some(7)));
+        for torn in [&[7, 7, 7][..], &[7, 7, 8, 7], &[8, 7, 7, 7]] {
+            assert!(whole(&rows(torn)).is_err(), "{torn:?}");
+        }
+    }
 }

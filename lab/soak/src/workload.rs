@@ -1,5 +1,5 @@
-//! What the clients of one episode ask for: few records under contention, counters whose every increment can be told apart, and
-//! some large values. The simulator's workload, for the real client.
+//! What the clients of one episode ask for: few records under contention, counters whose every increment can be told apart, some large
+//! values, and groups of rows that are written together. The simulator's workload, for the real client.
 
 use hedgerow_client::{ReadLevel, ReplicaRead};
 use hedgerow_sim::history::{Answer, Call, Content};
@@ -13,12 +13,16 @@ const HOT_REGISTERS: u32 = 4;
 /// Keys from here on hold large values.
 const LARGE_KEY_MIN: u32 = 500;
 const LARGE_KEYS: u32 = 2;
+/// Keys from here on stand for groups of rows that are written and read all together.
+const GROUP_KEY_MIN: u32 = 600;
+const GROUP_KEYS: u32 = 2;
 /// Keys from here on are counters.
 const COUNTER_KEY_MIN: u32 = 1_000;
 /// The largest value that leaves room for its key within a write of a mebibyte.
 const LARGE_SIZE: usize = (1 << 20) - 1_024;
-/// One request in so many is about a large value.
+/// One request in so many is about a large value, or a group.
 const LARGE_INTERVAL: u64 = 250;
+const GROUP_INTERVAL: u64 = 12;
 
 /// How a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,7 +73,12 @@ impl Workload {
     /// The next request of some client.
     pub(crate) fn draw(&mut self) -> Wish {
         if self.random.chance(1, LARGE_INTERVAL) {
-            return self.draw_large();
+            let key = LARGE_KEY_MIN + self.random.below(u64::from(LARGE_KEYS)) as u32;
+            return self.draw_whole(key, LARGE_SIZE);
+        }
+        if self.random.chance(1, GROUP_INTERVAL) {
+            let key = GROUP_KEY_MIN + self.random.below(u64::from(GROUP_KEYS)) as u32;
+            return self.draw_whole(key, 0);
         }
         let registers = if self.random.chance(1, 2) { HOT_REGISTERS } else { REGISTERS };
         let key = self.random.below(u64::from(registers)) as u32;
@@ -98,12 +107,12 @@ impl Workload {
         Wish { mode, ..self.draw_read(key) }
     }
 
-    fn draw_large(&mut self) -> Wish {
-        let key = LARGE_KEY_MIN + self.random.below(u64::from(LARGE_KEYS)) as u32;
+    /// A request about what is only set, removed and read.
+    fn draw_whole(&mut self, key: u32, size: usize) -> Wish {
         match self.random.below(8) {
             0..3 => {
                 let value = self.value();
-                self.wish(key, Call::Put(value), LARGE_SIZE)
+                self.wish(key, Call::Put(value), size)
             }
             3 => self.wish(key, Call::Remove, 0),
             _ => self.draw_read(key),
@@ -147,7 +156,8 @@ impl Workload {
     /// Every key that an operation may have touched.
     pub(crate) fn keys(&self) -> Vec<u32> {
         let large = LARGE_KEY_MIN..LARGE_KEY_MIN + LARGE_KEYS;
-        (0..REGISTERS).chain(large).chain(COUNTER_KEY_MIN..=self.counter).collect()
+        let groups = GROUP_KEY_MIN..GROUP_KEY_MIN + GROUP_KEYS;
+        (0..REGISTERS).chain(large).chain(groups).chain(COUNTER_KEY_MIN..=self.counter).collect()
     }
 
     fn value(&mut self) -> i64 {
@@ -172,7 +182,12 @@ pub(crate) const fn is_counter(key: u32) -> bool {
 
 /// Whether `key` holds large values.
 pub(crate) const fn is_large(key: u32) -> bool {
-    key >= LARGE_KEY_MIN && key < COUNTER_KEY_MIN
+    key >= LARGE_KEY_MIN && key < GROUP_KEY_MIN
+}
+
+/// Whether `key` stands for a group of rows.
+pub(crate) const fn is_group(key: u32) -> bool {
+    key >= GROUP_KEY_MIN && key < COUNTER_KEY_MIN
 }
 
 #[cfg(test)]
@@ -204,12 +219,13 @@ mod tests {
                 LARGE_SIZE => "large",
                 _ => "filled",
             };
-            for name in [kind, format!("{manner:?}"), format!("{mode:?}"), sized.to_owned()] {
+            let group = if is_group(key) { "group" } else { "single" };
+            for name in [kind, format!("{manner:?}"), format!("{mode:?}"), sized.to_owned(), group.to_owned()] {
                 *seen.entry(name).or_default() += 1;
             }
         }
         let wanted = "linearizable session bounded eventual Put Remove Swap Incr Plain Single Hedged Tied Fallback Leader \
-            Follower LeaderAndFollower PreferLeader ClosestReplicas ClosestAdaptive Learner small filled large";
+            Follower LeaderAndFollower PreferLeader ClosestReplicas ClosestAdaptive Learner small filled large group";
         for name in wanted.split_whitespace() {
             assert!(seen.get(name).is_some_and(|count| *count > 10), "{name}: {seen:?}");
         }
