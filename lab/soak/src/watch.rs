@@ -83,7 +83,7 @@ fn print_line(shared: &Shared, watched: &Watched, (before, time): (u64, Duration
     let p99 = times.get(times.len() * 99 / 100).copied().unwrap_or_default();
     let rate = (counts.all() - before) as f64 / time.as_secs_f64();
     let faults = std::mem::take(&mut *lock(&watched.faults));
-    let faults = if faults.is_empty() { "no fault".to_owned() } else { faults.join("; ") };
+    let faults = if faults.is_empty() { "no new fault".to_owned() } else { faults.join("; ") };
     println!(
         "{:>5.0} s  {rate:>5.0} op/s  p99 {:>6.1} ms  {} judged  {faults}",
         Duration::from_nanos(shared.now()).as_secs_f64(),
