@@ -375,6 +375,12 @@ impl Node {
         !has_none && self.hosted.values().all(|hosted| !matches!(hosted, Hosted::Starting { .. }))
     }
 
+    /// Whether the catalogue has this node with the data that it has now: only then replicas are placed on it.
+    pub fn is_registered(&self) -> bool {
+        let known = self.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&self.config.node));
+        known.is_some_and(|known| known.incarnation == self.identity.incarnation())
+    }
+
     /// Whether every partition in the catalogue, those of dropped tables aside, has a leader that this node knows, and there is a catalogue.
     pub fn knows_all_leaders(&self) -> bool {
         let Some(catalogue) = &self.catalogue else { return false };

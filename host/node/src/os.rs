@@ -45,9 +45,9 @@ const HAND_OVER_MAX: Duration = Duration::from_secs(2);
 /// How a running node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is being founded, or opens its replicas, or does not know every leader yet.
+    /// It is being founded, or opens its replicas, or is not known to the metadata, or does not know every leader yet.
     Starting,
-    /// It serves, and knows a leader for every partition.
+    /// It serves, may be given replicas, and knows a leader for every partition.
     Serving,
     /// It has stopped: `Ok` because it was told to, `Err` because it could not go on.
     Stopped(Result<(), String>),
@@ -368,7 +368,8 @@ impl Alarm {
 
 fn note_state(host: &Host, state: &watch::Sender<State>) {
     let node = host.node.borrow();
-    if *state.borrow() == State::Starting && node.is_serving() && node.knows_all_leaders() {
+    let is_serving = || node.is_serving() && node.is_registered() && node.knows_all_leaders();
+    if *state.borrow() == State::Starting && is_serving() {
         state.send_replace(State::Serving);
     }
 }
