@@ -60,6 +60,13 @@ impl Node {
         }
         let rows: BTreeMap<Bytes, Bytes> = push.rows.into_iter().map(|row| (row.key, row.value)).collect();
         match Catalogue::from_rows(&rows) {
+            // Kept, it would end the next start.
+            Ok(catalogue) if catalogue.cluster != push.cluster => {
+                tracing::warn!(
+                    cluster = format_args!("{:016x}", catalogue.cluster),
+                    "another cluster's catalogue was dropped"
+                );
+            }
             Ok(catalogue) => self.adopt_catalogue(catalogue, now),
             Err(error) => tracing::warn!(%error, "a catalogue was dropped"),
         }

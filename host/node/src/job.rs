@@ -100,7 +100,7 @@ pub enum Job {
         /// Once the file is whole: its final name. It is then synced and renamed.
         complete_as: Option<PathBuf>,
     },
-    /// Looks whether a received checkpoint is one, is at the position that was said, and is sound: all of it is read once
+    /// Looks whether a received checkpoint is one, is what was said, and is sound: all of it is read once
     /// ([`Engines::verify`]), for a damaged block that is installed has a vote.
     Verify {
         /// For whom.
@@ -109,8 +109,8 @@ pub enum Job {
         id: u64,
         /// The received checkpoint.
         directory: PathBuf,
-        /// The position.
-        position: LogPosition,
+        /// What it should contain: the group goes on from this position, with this membership.
+        meta: SnapshotMeta,
     },
     /// Reads all of a checkpoint that was just made, for its receiver has found the one before damaged: the tables in it are those
     /// of the storage.
@@ -471,8 +471,13 @@ impl Job {
                 write_piece(disk, &path, offset, &data, complete_as.as_deref())?;
                 JobResult::Written { id }
             }
-            Self::Verify { id, directory, position, .. } => {
-                drop(open_at(context, &directory, position)?);
+            Self::Verify { id, directory, meta, .. } => {
+                let partition = open_at(context, &directory, meta.position)?;
+                let membership = partition.membership().cloned().map(Membership::decode);
+                if membership != Some(Ok(meta.membership)) {
+                    return Err(JobError::WrongMembership);
+                }
+                drop(partition);
                 context.engines.verify(&directory)?;
                 JobResult::Verified { id }
             }
@@ -537,6 +542,8 @@ enum JobError {
     Other(&'static str),
     #[error("a received checkpoint is not at the position it was announced with")]
     WrongPosition,
+    #[error("a received checkpoint has another membership than it was announced with")]
+    WrongMembership,
     #[error("entry {} of the log cannot be read", position.index)]
     Unreadable { position: LogPosition, source: std::io::Error },
 }
@@ -547,14 +554,14 @@ impl JobError {
             Self::Io(error) => FailureKind::of(error),
             Self::Engine(error) => error.kind(),
             Self::Other(_) => FailureKind::Other,
-            Self::WrongPosition | Self::Unreadable { .. } => FailureKind::Damage,
+            Self::WrongPosition | Self::WrongMembership | Self::Unreadable { .. } => FailureKind::Damage,
         }
     }
 
     fn unreadable(&self) -> Option<LogPosition> {
         match self {
             Self::Unreadable { position, .. } => Some(*position),
-            Self::Io(_) | Self::Engine(_) | Self::Other(_) | Self::WrongPosition => None,
+            Self::Io(_) | Self::Engine(_) | Self::Other(_) | Self::WrongPosition | Self::WrongMembership => None,
         }
     }
 }

@@ -27,14 +27,26 @@ fn context(disk: &SimDisk) -> JobContext {
 
 /// Storage at `position` in `directory`, durable.
 fn make(context: &JobContext, directory: &Path, position: LogPosition) {
+    make_of(context, directory, position, membership().encode());
+}
+
+fn make_of(context: &JobContext, directory: &Path, position: LogPosition, membership: Bytes) {
     let mut partition = Partition::open(context.engines.open(directory).unwrap()).unwrap();
-    partition.initialise(position, Bytes::from_static(b"membership")).unwrap();
+    partition.initialise(position, membership).unwrap();
     partition.engine().flush().unwrap();
     context.disk.sync_dir(hedgerow_env::parent_of(directory)).unwrap();
 }
 
+fn membership() -> Membership {
+    Membership::of_voters([ReplicaId(7), ReplicaId(8)])
+}
+
+fn meta() -> SnapshotMeta {
+    SnapshotMeta { position: NEW, membership: membership(), id: 5 }
+}
+
 fn install_job() -> Job {
-    let meta = SnapshotMeta { position: NEW, membership: Membership::default(), id: 5 };
+    let meta = meta();
     let trash = PathBuf::from("/data/trash/1");
     Job::Install {
         owner: OWNER,
@@ -96,9 +108,18 @@ fn d4_a_checkpoint_that_is_not_what_was_announced_replaces_nothing() {
     let context = context(&disk);
     make(&context, storage(), OLD);
     make(&context, received(), LogPosition { term: 2, index: 89 });
-    let verify = || Job::Verify { owner: OWNER, id: 5, directory: received().to_owned(), position: NEW };
+    let verify = || Job::Verify { owner: OWNER, id: 5, directory: received().to_owned(), meta: meta() };
     let failure = verify().run(&context).result.unwrap_err();
     assert_eq!(failure.kind, FailureKind::Damage);
+    for members in [membership(), Membership::of_voters([ReplicaId(7), ReplicaId(9)])] {
+        disk.remove_dir_all(received()).unwrap();
+        make_of(&context, received(), NEW, members.encode());
+        let result = verify().run(&context).result;
+        assert_eq!(
+            result.map_err(|failure| failure.kind).err(),
+            (members != membership()).then_some(FailureKind::Damage)
+        );
+    }
     disk.remove_dir_all(received()).unwrap();
     assert!(verify().run(&context).result.is_err(), "nothing is no checkpoint");
     assert_eq!(found(&context), OLD);
@@ -109,7 +130,7 @@ fn d4_a_checkpoint_that_is_not_what_was_announced_replaces_nothing() {
 fn n1_a_checkpoint_that_cannot_be_used_does_not_stay() {
     let disk = SimDisk::new();
     let context = context(&disk);
-    make(&context, storage(), OLD);
+    make_of(&context, storage(), OLD, Bytes::from_static(b"membership"));
     let engine = context.engines.open(storage()).unwrap();
     let into = PathBuf::from("/data/checkpoints/1.0-7-9");
     let done = Job::Checkpoint { owner: OWNER, engine, into: into.clone(), id: 9 }.run(&context);
@@ -172,7 +193,7 @@ fn d4a_a_damaged_block_is_found_before_a_checkpoint_is_used() {
         }
     };
     let verify =
-        || Job::Verify { owner: OWNER, id: 5, directory: received.clone(), position: NEW }.run(&context).result;
+        || Job::Verify { owner: OWNER, id: 5, directory: received.clone(), meta: meta.clone() }.run(&context).result;
     copy();
     assert_eq!(verify().unwrap_err().kind, FailureKind::Damage);
     flip(&tables(&received)[0]);

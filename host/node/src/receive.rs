@@ -27,7 +27,7 @@ use crate::replica::{Hosted, incoming_directory, sender_of};
 use crate::snapshot::{GIVE_UP_AFTER, REPEAT_AFTER, STALLED_AFTER, WINDOW};
 use bytes::Bytes;
 use hedgerow_env::{Now, OpenMode};
-use hedgerow_replication::Message;
+use hedgerow_replication::{Message, SnapshotMeta};
 use hedgerow_storage::FailureKind;
 use hedgerow_types::{GroupId, Instant, ReplicaId};
 use std::collections::VecDeque;
@@ -120,6 +120,18 @@ impl Node {
         if let Some(receiving) = &mut replica.receiving
             && receiving.id == begin.id
         {
+            let is_same = receiving.from.0 == begin.from
+                && receiving.files == begin.files
+                && announced(&receiving.message) == announced(&begin.message);
+            if !is_same {
+                // What was heard first, or this, is not what was sent: nothing would ever fit. It is said again, unless
+                // it is this; what is being written or verified goes to its end first.
+                if !receiving.is_writing {
+                    tracing::warn!(group = %owner.group, "a checkpoint is announced in two ways: it is received anew");
+                    self.forget_receiving(owner);
+                }
+                return;
+            }
             receiving.last_heard = now.instant;
             // The same leader's in a later term, perhaps.
             receiving.message = begin.message;
@@ -352,7 +364,7 @@ impl Node {
         let id = receiving.id;
         if !std::mem::replace(&mut receiving.is_writing, true) {
             let directory = receiving.directory.clone();
-            self.job(Job::Verify { owner, id, directory, position: meta.position });
+            self.job(Job::Verify { owner, id, directory, meta });
         }
         false
     }
@@ -462,6 +474,11 @@ impl Node {
             self.discard(log, vec![receiving.directory]);
         }
     }
+}
+
+/// What a message says of the checkpoint that comes with it.
+fn announced(message: &Bytes) -> Option<SnapshotMeta> {
+    Message::decode(message.clone()).ok()?.snapshot()
 }
 
 /// Bytes of all files from number `first` on.

@@ -54,6 +54,8 @@ pub struct World {
     /// Links that lose everything, one way.
     pub cut: BTreeSet<(NodeId, NodeId)>,
     pub delay: Duration,
+    /// What becomes of what a node sends to another one.
+    pub meddler: Option<Box<dyn Meddler>>,
     /// Added to everything that a node sends, to clients too.
     pub late: BTreeMap<NodeId, Duration>,
     /// How many seconds nodes' wall clocks are ahead of the true time.
@@ -67,6 +69,12 @@ pub struct World {
     /// Every reply as its client saw it: over which connection of which node, and its bytes.
     pub replies: Vec<(NodeId, ConnectionId, Bytes)>,
     last_request: i32,
+}
+
+/// Changes what is on its way.
+pub trait Meddler {
+    /// What is delivered in the place of `frames`, which a node sends to another one.
+    fn meddle(&mut self, way: (NodeId, NodeId), frames: BytesMut) -> BytesMut;
 }
 
 /// How a read is asked for.
@@ -168,6 +176,7 @@ impl World {
             machines: BTreeMap::new(),
             cut: BTreeSet::new(),
             delay: Duration::from_micros(50),
+            meddler: None,
             late: BTreeMap::new(),
             wall_ahead: BTreeMap::new(),
             on_the_way: BTreeMap::new(),
@@ -249,7 +258,8 @@ impl World {
             self.now = self.now.max(at);
             let (from, to, mut bytes) = self.on_the_way.remove(&(at, number)).unwrap();
             let now = self.clock_of(to);
-            let node = &mut self.machines.get_mut(&to).unwrap().node;
+            // A frame that was meddled with may have named another receiver of its answer.
+            let Some(Machine { node, .. }) = self.machines.get_mut(&to) else { return true };
             while let Some(frame) = peer::take(&mut bytes).unwrap() {
                 node.handle_peer(from, frame, now);
             }
@@ -316,11 +326,16 @@ impl World {
                 }
             }
             for (to, bytes) in outbox.peers.into_iter().chain(outbox.bulk) {
-                if !self.cut.contains(&(id, to)) {
-                    self.last += 1;
-                    let late = self.late.get(&id).copied().unwrap_or_default();
-                    self.on_the_way.insert((self.now + self.delay + late, self.last), (id, to, bytes));
+                if self.cut.contains(&(id, to)) {
+                    continue;
                 }
+                let bytes = match &mut self.meddler {
+                    Some(meddler) => meddler.meddle((id, to), bytes),
+                    None => bytes,
+                };
+                self.last += 1;
+                let late = self.late.get(&id).copied().unwrap_or_default();
+                self.on_the_way.insert((self.now + self.delay + late, self.last), (id, to, bytes));
             }
             for (connection, mut replies) in outbox.clients {
                 while let Some(size) = call::reply_frame_size(&replies).unwrap() {

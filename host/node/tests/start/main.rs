@@ -6,6 +6,7 @@ mod device;
 mod failing;
 mod log;
 mod replicas;
+mod told;
 mod unread;
 #[allow(dead_code, reason = "the tests of reads use the rest of it")]
 #[path = "../reads/world.rs"]

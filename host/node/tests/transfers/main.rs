@@ -4,6 +4,7 @@
 
 mod damaged;
 mod moved;
+mod mutated;
 mod retained;
 #[allow(dead_code, reason = "each test uses its part")]
 #[path = "../reads/world.rs"]
