@@ -10,12 +10,11 @@ use crate::watch::{Watch, Watched};
 use crate::whole::wait_until_whole;
 use crate::worker::{Shared, TABLE, connect, lock, work};
 use anyhow::{Context as _, Result, anyhow, ensure};
-use hedgerow_client::{Client, TableSpec};
+use hedgerow_client::TableSpec;
 use hedgerow_env::Clock as _;
 use hedgerow_env::os::OsClock;
 use hedgerow_testkit::{Cluster, Settings, binary};
 use hedgerow_types::random::Random;
-use serde_json::Value;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,9 +30,6 @@ const INTERRUPTED_TWICE: i32 = 130;
 const DATA_DIRECTORIES: usize = 2;
 const PARTITIONS: u32 = 8;
 const REPLICAS: u32 = 3;
-/// Before it is looked again whether all nodes are known, and how often in a row nothing must have changed.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-const CALM_LOOKS: u32 = 20;
 /// In a long run, faults are made for so long, and then none for so long.
 const TURN: Duration = Duration::from_secs(60);
 /// Small caches and logs: what grows in the beginning has soon grown, and flushes, compactions and checkpoints happen all the time.
@@ -119,8 +115,7 @@ fn begin(request: &Request) -> Result<Nemesis> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let table_id = runtime.block_on(async {
         let client = connect(&addresses).await?;
-        wait_until_known(&client, request.nodes).await?;
-        anyhow::Ok(client.create_table(TABLE, &spec).await?)
+        client.create_table(TABLE, &spec).await
     })?;
     let shared = Shared {
         book: Mutex::new(Book::new(Random::new(request.seed))),
@@ -136,21 +131,6 @@ fn begin(request: &Request) -> Result<Nemesis> {
     let mut nemesis = Nemesis { cluster, gates, shared: Arc::new(shared), pids };
     all.iter().for_each(|number| nemesis.note_pid(*number));
     Ok(nemesis)
-}
-
-/// Waits until all nodes are alive and the catalogue no longer changes: replicas go to nodes that it knows, and a node serves
-/// before that.
-async fn wait_until_known(client: &Client, nodes: usize) -> Result<()> {
-    let (mut version, mut looks) = (None, 0);
-    while looks < CALM_LOOKS {
-        let status: Value = serde_json::from_str(&client.status().await?)?;
-        let is_alive = status["summary"]["nodes_up"].as_u64() == Some(nodes as u64);
-        let found = status["catalogue_version"].as_u64();
-        looks = if is_alive && found == version { looks + 1 } else { 0 };
-        version = found;
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-    Ok(())
 }
 
 fn go_on(request: &Request, nemesis: &mut Nemesis) -> Result<Outcome> {
