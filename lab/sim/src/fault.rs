@@ -140,9 +140,13 @@ impl World {
         process.node.replicas_for_inspection().any(|replica| replica.id != GroupId::META && replica.leads().is_some())
     }
 
-    /// Whether no voter is missing anywhere.
+    /// Whether no voter is missing anywhere, and each knows that: as long as one has not heard that a change of the membership is
+    /// over, what the old voters lost counts as well.
     fn is_whole(&self) -> bool {
-        let is_voter = |replica: &ReplicaView<'_>| replica.group.membership().voters.contains(&replica.replica);
+        let is_voter = |replica: &ReplicaView<'_>| {
+            let membership = replica.group.membership();
+            membership.voters.contains(&replica.replica) && membership.voters_outgoing.is_empty()
+        };
         let count = |process: &Process| process.node.replicas_for_inspection().filter(is_voter).count();
         let running: usize = self.machines.iter().filter_map(|machine| machine.process.as_ref()).map(count).sum();
         running == self.plan.voter_total()

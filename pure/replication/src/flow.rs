@@ -46,6 +46,8 @@ pub(crate) struct Flow {
     installing: Option<LogPosition>,
     /// The hard state as last written.
     written: HardState,
+    /// The core's ready that was written last.
+    number_last: u64,
     /// Messages whose write is durable.
     released: Vec<(ReplicaId, Message)>,
 }
@@ -70,6 +72,7 @@ impl Flow {
             held: None,
             installing: None,
             written: on_disk,
+            number_last: 0,
             released: Vec::new(),
         };
         if reset.is_some() {
@@ -83,6 +86,7 @@ impl Flow {
     /// Takes a write, unless there is nothing in it that must be durable. A new commit index alone need not be.
     pub(crate) fn write(&mut self, write: Write) {
         let Write { number, reset, entries, hard_state } = write;
+        self.number_last = number;
         let has_vote = (hard_state.term, hard_state.vote) != (self.written.term, self.written.vote);
         if reset.is_none() && entries.is_empty() && !has_vote {
             if let Some(last) = self.in_flight.back_mut() {
@@ -90,6 +94,20 @@ impl Flow {
             }
             return;
         }
+        self.push(Write { number, reset, entries, hard_state });
+    }
+
+    /// Has the disk know that everything up to `commit` is committed, though nothing else is to be written.
+    pub(crate) fn write_commit(&mut self, commit: Index) {
+        if commit > self.written.commit {
+            let hard_state = HardState { commit, ..self.written };
+            self.push(Write { number: self.number_last, reset: None, entries: Vec::new(), hard_state });
+        }
+    }
+
+    fn push(&mut self, write: Write) {
+        let Write { number, reset, entries, hard_state } = write;
+        let has_vote = (hard_state.term, hard_state.vote) != (self.written.term, self.written.vote);
         self.ticket_last += 1;
         self.votes_in_flight += usize::from(has_vote);
         self.in_flight.push_back(InFlight {
@@ -221,6 +239,27 @@ mod tests {
 
     fn message() -> Message {
         Message::new(raft::eraftpb::Message::default())
+    }
+
+    /// Pitfall M5: nothing else is to be written, and what was written stays as it is.
+    #[test]
+    fn m5_a_commit_index_is_written_alone_where_it_must_be_known() {
+        let mut flow = Flow::new(HardState::default(), HardState::default(), None);
+        let vote = Some(ReplicaId(3));
+        flow.write(Write {
+            number: 1,
+            reset: None,
+            entries: entries(1, 5..6),
+            hard_state: HardState { term: 2, vote, commit: 4 },
+        });
+        assert!(flow.take_persist().is_some());
+        flow.write_commit(5);
+        let persist = flow.take_persist().expect("a write");
+        assert_eq!((persist.hard_state, persist.entries.len()), (Some(HardState { term: 2, vote, commit: 5 }), 0));
+        assert!(!flow.has_vote_in_flight() || flow.take_persisted(1).is_some());
+        assert_eq!(flow.take_persisted(2).map(|done| done.number), Some(1), "it is no ready of its own");
+        flow.write_commit(5);
+        assert_eq!(flow.take_persist(), None, "it is known");
     }
 
     #[test]

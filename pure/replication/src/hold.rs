@@ -226,6 +226,40 @@ mod tests {
         assert_eq!((group.applied(), group.last_index()), (1, 33));
     }
 
+    /// Pitfall M5: a change that is over is over after a restart, too, even if nothing is written any more.
+    #[test]
+    fn m5_that_a_change_of_membership_is_committed_is_written() {
+        let membership = Membership::of_voters([ReplicaId(1), ReplicaId(9)]);
+        let add = MembershipChange { add_learners: vec![ReplicaId(2)], ..MembershipChange::default() };
+        let add = Change::new(&add, &membership).unwrap().encode();
+        let start = Start::founding(GroupId::META, ReplicaId(1), membership, 0);
+        let mut group = Group::new(&Settings::default(), start, Instant(MS)).unwrap();
+        let now = Instant(2 * MS);
+        let (mut written, mut committed) = (HardState::default(), Vec::new());
+        for commit in [1, 2] {
+            let mut append = eraftpb::Message { from: 9, to: 1, term: 2, commit, ..Default::default() };
+            append.set_msg_type(MessageType::MsgAppend);
+            (append.index, append.log_term) = if commit == 1 { (1, 1) } else { (2, 2) };
+            if commit == 1 {
+                let position = LogPosition { term: 2, index: 2 };
+                append.entries = vec![core_entry(position, EntryKind::Membership, add.clone())].into();
+            }
+            group.handle_message(ReplicaId(9), Message::new(append), now);
+            while let Some(ready) = group.poll_ready(now) {
+                if let Some(persist) = ready.persist {
+                    written = persist.hard_state.unwrap_or(written);
+                    group.handle_persisted(persist.ticket, now);
+                }
+                for entry in ready.committed {
+                    group.handle_membership_applied(&entry).unwrap();
+                    group.handle_applied(entry.index, now);
+                    committed.push(entry.index);
+                }
+            }
+            assert_eq!((written.commit, committed.last().copied().unwrap_or(1)), (commit, commit));
+        }
+    }
+
     #[test]
     fn n4_the_pause_grows_to_a_second_and_begins_anew_once_something_is_applied() {
         let mut hold = Hold::new(4);
