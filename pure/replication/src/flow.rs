@@ -241,9 +241,9 @@ mod tests {
         Message::new(raft::eraftpb::Message::default())
     }
 
-    /// Pitfall M5: nothing else is to be written, and what was written stays as it is.
+    /// Pitfall M6: nothing else is to be written, and what was written stays as it is.
     #[test]
-    fn m5_a_commit_index_is_written_alone_where_it_must_be_known() {
+    fn m6_a_commit_index_is_written_alone_where_it_must_be_known() {
         let mut flow = Flow::new(HardState::default(), HardState::default(), None);
         let vote = Some(ReplicaId(3));
         flow.write(Write {

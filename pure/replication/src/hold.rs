@@ -226,9 +226,9 @@ mod tests {
         assert_eq!((group.applied(), group.last_index()), (1, 33));
     }
 
-    /// Pitfall M5: a change that is over is over after a restart, too, even if nothing is written any more.
+    /// Pitfall M6: a change that is over is over after a restart, too, even if nothing is written any more.
     #[test]
-    fn m5_that_a_change_of_membership_is_committed_is_written() {
+    fn m6_that_a_change_of_membership_is_committed_is_written() {
         let membership = Membership::of_voters([ReplicaId(1), ReplicaId(9)]);
         let add = MembershipChange { add_learners: vec![ReplicaId(2)], ..MembershipChange::default() };
         let add = Change::new(&add, &membership).unwrap().encode();
