@@ -5,16 +5,16 @@
 //! way (`tap.rs`).
 
 use crate::foreign::ForeignRead;
-use crate::history::{Answer, Call, Operation, Outcome, Seen, Time};
+use crate::history::{Answer, Call, Content, Operation, Outcome, Seen, Time};
 use crate::machine::{address_of_machine, label_of};
-use crate::protocol::{self, SORT_KEY, TABLE_NAME, Table};
+use crate::protocol::{self, ROWS, SORT_KEY, TABLE_NAME, Table};
 use crate::reading::{Manner, Wish};
 use crate::session::Sessions;
 use crate::tap::Heard;
 use crate::workload::Workload;
 use hedgerow_client::simulation::{self, Task};
 use hedgerow_client::{Check, ClientOptions, Condition, Error, Expiry, Labels, ReadLevel, ReadOptions, ReplicaRead};
-use hedgerow_client::{Checked, Comparison, HedgeOptions, RetryPolicy};
+use hedgerow_client::{Checked, Comparison, HedgeOptions, Mutation, RetryPolicy, Select};
 use hedgerow_hedge::BudgetOptions;
 use hedgerow_types::limit::SESSION_AHEAD_MICROS;
 use hedgerow_types::random::Random;
@@ -266,7 +266,16 @@ impl Client {
             handle = handle.in_session(session);
             floor = session.token().floor(self.table.group_of(key));
         }
-        (Box::pin(async move { put(&ended, Ended::Operation(operate(handle, key, call).await)) }), floor)
+        let is_range = self.random.chance(1, 2);
+        let task = async move {
+            let result = if protocol::is_wide(key) {
+                operate_wide(handle, key, call, is_range).await
+            } else {
+                operate(handle, key, call).await
+            };
+            put(&ended, Ended::Operation(result));
+        };
+        (Box::pin(task), floor)
     }
 
     fn read_options(&self, manner: Manner, level: ReadLevel) -> ReadOptions {
@@ -350,15 +359,53 @@ async fn operate(table: hedgerow_client::Table, key: u32, call: Call) -> Result<
         }
         Call::Incr(by) => Answer::Sum(table.incr(&hash_key, SORT_KEY, by, Expiry::Keep).await?),
         Call::Swap { expected, new } => {
-            let equal = |value| Condition::Bytes(Comparison::Equal, protocol::text(value));
-            let condition = expected.map_or(Condition::Absent, equal);
-            let check = Check { sort_key: SORT_KEY.into(), condition, return_value: true };
-            let checked = table.check_and_set(&hash_key, check, SORT_KEY, protocol::text(new), None).await?;
-            let Checked { is_applied, value_before } = checked;
-            let previous = value_before.flatten().as_deref().and_then(protocol::number);
-            Answer::Swapped { is_applied, previous }
+            let check = check_of(SORT_KEY, expected);
+            swapped(table.check_and_set(&hash_key, check, SORT_KEY, protocol::text(new), None).await?)
         }
     })
+}
+
+/// The same on a record of several rows, which are written and read together: by their names, or as all that there is.
+async fn operate_wide(table: hedgerow_client::Table, key: u32, call: Call, is_range: bool) -> Result<Answer, GaveUp> {
+    let hash_key = protocol::hash_key(key);
+    Ok(match call {
+        Call::Get(_) => {
+            let found = if is_range {
+                table.multi_get_range(&hash_key, &Select::default()).await?
+            } else {
+                table.multi_get(&hash_key, ROWS).await?
+            };
+            Answer::Content(protocol::content_of_rows(found.rows.iter().map(|row| &row.value[..])).flatten())
+        }
+        Call::Put(value) => {
+            table.multi_set(&hash_key, ROWS.map(|row| (row, protocol::text(value))), None).await?;
+            Answer::Done
+        }
+        Call::Remove => {
+            table.multi_del(&hash_key, ROWS).await?;
+            Answer::Done
+        }
+        Call::Incr(by) => Answer::Sum(table.incr(&hash_key, ROWS[0], by, Expiry::Keep).await?),
+        Call::Swap { expected, new } => {
+            let set = |row: &'static [u8]| Mutation::Set {
+                sort_key: row.into(),
+                value: protocol::text(new),
+                time_to_live: None,
+            };
+            swapped(table.check_and_mutate(&hash_key, check_of(ROWS[0], expected), ROWS.map(set)).await?)
+        }
+    })
+}
+
+/// That the row holds this now.
+fn check_of(row: &'static [u8], expected: Content) -> Check {
+    let equal = |value| Condition::Bytes(Comparison::Equal, protocol::text(value));
+    Check { sort_key: row.into(), condition: expected.map_or(Condition::Absent, equal), return_value: true }
+}
+
+fn swapped(checked: Checked) -> Answer {
+    let previous = checked.value_before.flatten().as_deref().and_then(protocol::number);
+    Answer::Swapped { is_applied: checked.is_applied, previous }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::clock::MILLISECOND;
 use crate::history::{Answer, Call, Content, Time};
 use crate::scenario::Plan;
+use crate::workload::COUNTER_KEY_MIN;
 use bytes::{Bytes, BytesMut};
 use hedgerow_types::key::{full_key, partition_hash, partition_of_hash, split_full_key};
 use hedgerow_types::{GroupId, Index, Refusal, Status};
@@ -13,8 +14,20 @@ use hedgerow_wire::{Body, ErrorName, Extension, Header, Reply, ReplyExtension};
 /// Name of the one table.
 pub(crate) const TABLE_NAME: &str = "sim";
 pub(crate) const SORT_KEY: &[u8] = b"s";
+/// The rows of a record that has several. They are written together, and must never be seen in part.
+pub(crate) const ROWS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 /// Pegasus' number of the check "equal bytes".
 const CHECK_EQUAL: i32 = 10;
+
+/// Whether record `key` has several rows: every other one that is no counter.
+pub(crate) const fn is_wide(key: u32) -> bool {
+    key < COUNTER_KEY_MIN && key % 2 == 1
+}
+
+/// The row of record `key` that says what it holds.
+pub(crate) const fn first_row(key: u32) -> &'static [u8] {
+    if is_wide(key) { ROWS[0] } else { SORT_KEY }
+}
 
 /// The table that the clients use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +114,7 @@ pub fn read(key: u32, sequence_id: i32, is_backup: bool, extension: Option<Exten
         is_backup,
         extension,
     };
-    framed(&header, sequence_id, &Body::Get(full_key(&hash_key, SORT_KEY)))
+    framed(&header, sequence_id, &Body::Get(full_key(&hash_key, first_row(key))))
 }
 
 /// The frame that takes an attempt back, or all of a request.
@@ -124,6 +137,20 @@ pub fn call_of(body: &Body) -> Option<(u32, Call)> {
                 _ => None,
             };
             (key_of(&set.hash_key)?, Call::Swap { expected, new: number(&set.set_value)? })
+        }
+        Body::MultiGet(get) => (key_of(&get.hash_key)?, Call::GET),
+        Body::MultiPut(put) => {
+            let rows = content_of_rows(put.kvs.iter().map(|row| &row.value[..]))?;
+            (key_of(&put.hash_key)?, Call::Put(rows?))
+        }
+        Body::MultiRemove(remove) => (key_of(&remove.hash_key)?, Call::Remove),
+        Body::CheckAndMutate(mutate) => {
+            let expected = match mutate.check_type {
+                CHECK_EQUAL => Some(number(&mutate.check_operand)?),
+                _ => None,
+            };
+            let new = content_of_rows(mutate.mutate_list.iter().map(|row| &row.value[..]))?;
+            (key_of(&mutate.hash_key)?, Call::Swap { expected, new: new? })
         }
         _ => return None,
     })
@@ -220,6 +247,10 @@ fn content_of(reply: &Reply, call: &Call) -> Received {
             Some(Status::NotFound) => content(None),
             _ => nonsense(),
         },
+        Reply::MultiGet(get) if get.error == Status::Ok.code() => {
+            content_of_rows(get.kvs.iter().map(|row| &row.value[..])).map_or_else(nonsense, content)
+        }
+        Reply::MultiRemove(remove) if remove.error == Status::Ok.code() => Received::of(Answer::Done),
         Reply::Update(update) if update.error == Status::Ok.code() => Received::of(Answer::Done),
         Reply::Incr(incr) if incr.error == Status::Ok.code() => Received::of(Answer::Sum(incr.new_value)),
         Reply::Check(check) => {
@@ -294,6 +325,14 @@ pub(crate) fn text(value: i64) -> Bytes {
     Bytes::from([if value < 0 { "-" } else { "" }, &zeros, &digits].concat())
 }
 
+/// What the values of a record with several rows say together; `None` if they are only some of them, or not of one write.
+pub(crate) fn content_of_rows<'a>(values: impl ExactSizeIterator<Item = &'a [u8]>) -> Option<Content> {
+    let count = values.len();
+    let mut numbers = values.map(number);
+    let Some(first) = numbers.next() else { return Some(None) };
+    (count == ROWS.len() && first.is_some() && numbers.all(|number| number == first)).then_some(first)
+}
+
 fn key_of(hash_key: &[u8]) -> Option<u32> {
     std::str::from_utf8(hash_key).ok()?.strip_prefix("key-")?.parse().ok()
 }
@@ -310,7 +349,7 @@ const fn content(content: Content) -> Received {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hedgerow_wire::message::{CheckAndSet, CheckReply, GetReply, Put};
+    use hedgerow_wire::message::{CheckAndSet, CheckReply, GetReply, KeyValue, MultiGetReply, MultiPut, Put};
     use hedgerow_wire::{Method, decode_request, encode_reply};
 
     fn frame(method: Method, reply: &Reply) -> Bytes {
@@ -351,6 +390,22 @@ mod tests {
         let frame = read(17, 1, true, None, table);
         let header = decode_request(frame).expect("a frame of ours").header;
         assert_eq!((header.is_backup, header.extension), (true, None));
+    }
+
+    #[test]
+    fn a_record_of_several_rows_is_never_seen_in_part() {
+        let row = |value: i64| KeyValue { value: text(value), ..KeyValue::default() };
+        let read = |rows: &[i64]| {
+            let kvs = rows.iter().map(|value| row(*value)).collect();
+            reply_of(Method::MultiGet, &Reply::MultiGet(MultiGetReply { kvs, ..MultiGetReply::default() }), &Call::GET)
+        };
+        assert_eq!(read(&[]), answered(Answer::Content(None)));
+        assert_eq!(read(&[7; 4]), answered(Answer::Content(Some(7))));
+        for torn in [&[7; 3][..], &[7, 7, 8, 7], &[7; 5]] {
+            assert!(matches!(read(torn), Received::Nonsense(_)), "{torn:?}");
+        }
+        let put = MultiPut { hash_key: hash_key(1), kvs: vec![row(9); 4], ..MultiPut::default() };
+        assert_eq!(call_of(&Body::MultiPut(put)), Some((1, Call::Put(9))));
     }
 
     #[test]
