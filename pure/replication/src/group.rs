@@ -471,7 +471,9 @@ impl Group {
         self.hold.note_membership(entry.index, self.membership.clone());
         // A replica that forgets in a restart that a change is over asks the voters from before it, too. Where these are lost, as
         // when they were the reason for the change, and nothing more was written since, nobody would ever be elected again.
-        self.flow.write_commit(entry.index);
+        if !self.forgets_commit() {
+            self.flow.write_commit(entry.index);
+        }
         self.settle();
         self.is_dirty = true;
         Ok(self.membership.clone())
