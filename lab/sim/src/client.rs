@@ -318,8 +318,8 @@ impl Client {
 
     fn told(&self, current: &Current, result: Result<Answer, GaveUp>, now: Time, workload: &mut Workload) -> Told {
         let Current { wish: Wish { key, call, .. }, start, floor, .. } = *current;
-        let is_the_answer = |heard: &&Heard| heard.operation.outcome == Outcome::Ok(result.unwrap_or(Answer::Done));
-        let heard = current.heard.iter().rfind(is_the_answer).copied().filter(|_| result.is_ok());
+        let of = |answer| move |heard: &&Heard| heard.operation.outcome == Outcome::Ok(answer);
+        let heard = result.ok().and_then(|answer| current.heard.iter().rfind(of(answer)).copied());
         let outcome = match result {
             Ok(answer) => Outcome::Ok(answer),
             Err(GaveUp { is_unknown: true, .. }) => Outcome::Unknown,

@@ -17,6 +17,35 @@ pub const fn amount(number: u32) -> i64 {
     1 << (2 * number)
 }
 
+/// Counters, each of which is added to until its increments can no longer be told apart.
+#[derive(Debug)]
+pub struct Counters {
+    key: u32,
+    increments: u32,
+}
+
+impl Counters {
+    /// The first is the record `key`, and every other one the record after the one before.
+    pub const fn from(key: u32) -> Self {
+        Self { key, increments: 0 }
+    }
+
+    /// The one that is added to now.
+    pub const fn key(&self) -> u32 {
+        self.key
+    }
+
+    /// The next increment: of which counter, and what.
+    pub fn increment(&mut self) -> (u32, Call) {
+        if self.increments == INCREMENTS_MAX {
+            self.key += 1;
+            self.increments = 0;
+        }
+        self.increments += 1;
+        (self.key, Call::Incr(amount(self.increments - 1)))
+    }
+}
+
 /// Compares a counter's final content with the increments that were sent to it. `operations` are all of one counter
 /// key. The error says which increment is missing, doubled or was never sent.
 pub fn check(operations: &[Operation], last: Content) -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! What the clients ask for: a few records under contention, and counters whose every increment can be told apart.
 
 use crate::history::{Answer, Call, Content};
-use crate::once;
+use crate::once::Counters;
 use crate::reading::{Mix, TableReads, Wish};
 use crate::scenario::Plan;
 use crate::session::Sessions;
@@ -23,8 +23,7 @@ pub struct Workload {
     next_value: i64,
     /// What a register was last seen to hold, for swaps that have a chance.
     seen: Vec<Content>,
-    counter: u32,
-    increments: u32,
+    counters: Counters,
 }
 
 impl Workload {
@@ -39,8 +38,7 @@ impl Workload {
             sessions: Sessions::new(plan.client_count as usize),
             next_value: 0,
             seen: vec![None; plan.register_count as usize],
-            counter: COUNTER_KEY_MIN,
-            increments: 0,
+            counters: Counters::from(COUNTER_KEY_MIN),
         }
     }
 
@@ -48,7 +46,7 @@ impl Workload {
     pub fn draw(&mut self) -> Wish {
         let key = self.random.below(u64::from(self.register_count)) as u32;
         if !self.random.chance(self.write_percent, 100) {
-            let key = if self.random.chance(1, 6) { self.counter } else { key };
+            let key = if self.random.chance(1, 6) { self.counters.key() } else { key };
             return self.mix.draw(key, &self.table, &mut self.random);
         }
         let (key, call) = self.draw_write(key);
@@ -60,7 +58,7 @@ impl Workload {
             0..4 => (key, Call::Put(self.value())),
             4 => (key, Call::Remove),
             5 | 6 => (key, Call::Swap { expected: self.seen[key as usize], new: self.value() }),
-            _ => self.increment(),
+            _ => self.counters.increment(),
         }
     }
 
@@ -81,21 +79,12 @@ impl Workload {
 
     /// Every key that an operation may have touched.
     pub fn keys(&self) -> impl Iterator<Item = u32> + use<> {
-        (0..self.register_count).chain(COUNTER_KEY_MIN..=self.counter)
+        (0..self.register_count).chain(COUNTER_KEY_MIN..=self.counters.key())
     }
 
     fn value(&mut self) -> i64 {
         self.next_value += 1;
         self.next_value
-    }
-
-    fn increment(&mut self) -> (u32, Call) {
-        if self.increments == once::INCREMENTS_MAX {
-            self.counter += 1;
-            self.increments = 0;
-        }
-        self.increments += 1;
-        (self.counter, Call::Incr(once::amount(self.increments - 1)))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use hedgerow_client::{ReadLevel, ReplicaRead};
 use hedgerow_sim::history::{Answer, Call, Content};
-use hedgerow_sim::once;
+use hedgerow_sim::once::Counters;
 use hedgerow_types::random::Random;
 use std::time::Duration;
 
@@ -61,13 +61,12 @@ pub(crate) struct Workload {
     next_value: i64,
     /// What a register was last seen to hold, for swaps that have a chance.
     seen: Vec<Content>,
-    counter: u32,
-    increments: u32,
+    counters: Counters,
 }
 
 impl Workload {
     pub(crate) fn new(random: Random) -> Self {
-        Self { random, next_value: 0, seen: vec![None; REGISTERS as usize], counter: COUNTER_KEY_MIN, increments: 0 }
+        Self { random, next_value: 0, seen: vec![None; REGISTERS as usize], counters: Counters::from(COUNTER_KEY_MIN) }
     }
 
     /// The next request of some client.
@@ -84,7 +83,7 @@ impl Workload {
         let key = self.random.below(u64::from(registers)) as u32;
         let size = if self.random.chance(1, 8) { self.random.below(2_000) as usize } else { 0 };
         if self.random.chance(60, 100) {
-            let key = if self.random.chance(1, 6) { self.counter } else { key };
+            let key = if self.random.chance(1, 6) { self.counters.key() } else { key };
             return self.draw_read(key);
         }
         let (key, call) = match self.random.below(20) {
@@ -94,7 +93,7 @@ impl Workload {
                 let key = key % HOT_REGISTERS;
                 (key, Call::Swap { expected: self.seen[key as usize], new: self.value() })
             }
-            _ => self.increment(),
+            _ => self.counters.increment(),
         };
         // What swaps compare byte by byte has no filler.
         let is_filled = matches!(call, Call::Put(_)) && key >= HOT_REGISTERS;
@@ -157,21 +156,12 @@ impl Workload {
     pub(crate) fn keys(&self) -> Vec<u32> {
         let large = LARGE_KEY_MIN..LARGE_KEY_MIN + LARGE_KEYS;
         let groups = GROUP_KEY_MIN..GROUP_KEY_MIN + GROUP_KEYS;
-        (0..REGISTERS).chain(large).chain(groups).chain(COUNTER_KEY_MIN..=self.counter).collect()
+        (0..REGISTERS).chain(large).chain(groups).chain(COUNTER_KEY_MIN..=self.counters.key()).collect()
     }
 
     fn value(&mut self) -> i64 {
         self.next_value += 1;
         self.next_value
-    }
-
-    fn increment(&mut self) -> (u32, Call) {
-        if self.increments == once::INCREMENTS_MAX {
-            self.counter += 1;
-            self.increments = 0;
-        }
-        self.increments += 1;
-        (self.counter, Call::Incr(once::amount(self.increments - 1)))
     }
 }
 
