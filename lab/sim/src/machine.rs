@@ -132,7 +132,12 @@ pub fn socket_of_machine(machine: usize) -> SocketAddr {
 
 /// Whose address this is.
 pub fn machine_of_address(address: &str) -> Option<usize> {
-    let SocketAddr::V4(address) = address.parse().ok()? else { return None };
+    machine_of_socket(address.parse().ok()?)
+}
+
+/// The same, as it is dialled.
+pub fn machine_of_socket(address: SocketAddr) -> Option<usize> {
+    let SocketAddr::V4(address) = address else { return None };
     usize::from(address.ip().octets()[3]).checked_sub(1)
 }
 

@@ -4,7 +4,7 @@
 use crate::client::{Client, Told};
 use crate::history::{Operation, Outcome, Time};
 use crate::line::Caller;
-use crate::machine::machine_of_address;
+use crate::machine::machine_of_socket;
 use crate::protocol;
 use crate::tap::{Arrived, Left};
 use crate::world::{Event, World};
@@ -173,7 +173,7 @@ impl World {
 
     fn open_connections(&mut self) {
         for dial in self.executor.take_dials() {
-            let machine = machine_of_address(&dial.address.to_string());
+            let machine = machine_of_socket(dial.address);
             let Some(machine) = machine.filter(|machine| *machine < self.machines.len()) else {
                 self.fail(format!("client {} dials {}", dial.client, dial.address));
                 return;
