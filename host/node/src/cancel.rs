@@ -121,14 +121,14 @@ impl Origin {
     fn into_caller(self) -> Option<Caller> {
         match self {
             Self::Client(caller) => Some(*caller),
-            Self::Metadata => None,
+            Self::Metadata(_) => None,
         }
     }
 
     fn is(&self, (connection, sequence_id): (ConnectionId, i32)) -> bool {
         match self {
             Self::Client(caller) => caller.connection == connection && caller.sequence_id == sequence_id,
-            Self::Metadata => false,
+            Self::Metadata(_) => false,
         }
     }
 }

@@ -166,7 +166,7 @@ impl Node {
         }
         match write.origin {
             Origin::Client(caller) => self.answer_write(&caller, reply, index, now),
-            Origin::Metadata => self.handle_change_written(&reply, now),
+            Origin::Metadata(ticket) => self.handle_change_written(ticket, &reply, now),
         }
     }
 

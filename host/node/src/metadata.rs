@@ -28,9 +28,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub(crate) struct Metadata {
     /// The catalogue as the group holds it; absent while this node does not lead the group or has not read it yet.
     pub(crate) current: Option<Catalogue>,
-    /// What is being written.
-    draft: Option<Catalogue>,
-    is_loading: bool,
+    step: Step,
     queue: VecDeque<(Change, Asker)>,
     /// Who is answered when the draft is written.
     written_for: Vec<(Asker, Value)>,
@@ -39,12 +37,36 @@ pub(crate) struct Metadata {
     /// Creations that may be asked for again: through which nodes they came, and when the table was last seen not to serve
     /// yet.
     repeatable: BTreeMap<TableId, (BTreeSet<NodeId>, Instant)>,
-    /// The read or write under way came to nothing.
-    pub(crate) change_failed: Option<Refusal>,
     /// Since when the node leads the group without a break.
     leads_since: Option<Instant>,
     /// When it last looked whether read-only replicas are where they should be.
     learners_seen_to: Option<Instant>,
+}
+
+/// The read or the write of the catalogue that is under way. There is one at a time, and only the outcome of that one is
+/// heard: the outcome of another, which was given up, says nothing of what is stored now.
+#[derive(Debug, Default)]
+enum Step {
+    #[default]
+    Idle,
+    Reading(u64),
+    /// The catalogue as it is once the write is applied.
+    Writing(u64, Box<Catalogue>),
+    /// It came to nothing. What is stored is not known until it is read anew.
+    Failed(Refusal),
+}
+
+impl Step {
+    const fn is_idle(&self) -> bool {
+        matches!(self, Self::Idle)
+    }
+
+    const fn ticket(&self) -> Option<u64> {
+        match self {
+            Self::Reading(ticket) | Self::Writing(ticket, _) => Some(*ticket),
+            Self::Idle | Self::Failed(_) => None,
+        }
+    }
 }
 
 /// A change of the catalogue.
@@ -104,6 +126,19 @@ pub(crate) enum Change {
     ArrangeLearners,
 }
 
+impl Metadata {
+    fn is_busy(&self) -> bool {
+        !self.step.is_idle() || !self.queue.is_empty()
+    }
+
+    /// The read or write with this ticket came to nothing: the next tick sees to it.
+    pub(crate) fn handle_failed(&mut self, ticket: u64, refusal: &Refusal) {
+        if self.step.ticket() == Some(ticket) {
+            self.step = Step::Failed(refusal.clone());
+        }
+    }
+}
+
 impl Node {
     /// Whether this node leads the metadata group and has read the catalogue.
     pub(crate) fn leads_metadata(&self) -> bool {
@@ -126,11 +161,12 @@ impl Node {
     }
 
     pub(crate) fn tick_metadata(&mut self, now: Now) {
-        if let Some(refusal) = self.metadata.change_failed.take() {
+        if let Step::Failed(refusal) = &self.metadata.step {
+            let refusal = refusal.clone();
             self.abandon_change(&refusal);
         }
         let is_leader = self.running(GroupId::META).is_some_and(|replica| replica.group.role() == Role::Leader);
-        if is_leader && self.metadata.current.is_none() && !self.metadata.is_loading {
+        if is_leader && self.metadata.current.is_none() && self.metadata.step.is_idle() {
             self.start_loading(now);
         }
         self.see_to_new_tables(now);
@@ -142,7 +178,7 @@ impl Node {
     /// Read-only replicas follow their table's option, and the nodes that come and stay away.
     fn see_to_learners(&mut self, now: Now) {
         let last = self.metadata.learners_seen_to;
-        let is_busy = self.metadata.draft.is_some() || !self.metadata.queue.is_empty();
+        let is_busy = self.metadata.is_busy();
         let Some(current) = &self.metadata.current else { return };
         // It looks at every partition.
         if is_busy || last.is_some_and(|last| now.instant.since(last) < REPORT_INTERVAL) {
@@ -158,7 +194,7 @@ impl Node {
     /// removes nothing, and without a time (0) nothing is overdue. Of a recall and a removal at the same moment the one that is
     /// written first counts, as both are changes of the same catalogue.
     fn see_to_overdue(&mut self, now: Now) {
-        let is_busy = self.metadata.draft.is_some() || !self.metadata.queue.is_empty();
+        let is_busy = self.metadata.is_busy();
         let Some(current) = &self.metadata.current else { return };
         if is_busy {
             return;
@@ -189,8 +225,7 @@ impl Node {
     fn abandon_change(&mut self, refusal: &Refusal) {
         let metadata = &mut self.metadata;
         metadata.current = None;
-        metadata.draft = None;
-        metadata.is_loading = false;
+        metadata.step = Step::Idle;
         let queued = std::mem::take(&mut metadata.queue).into_iter().map(|(_, asker)| asker);
         let written = std::mem::take(&mut metadata.written_for).into_iter().map(|(asker, _)| asker);
         metadata.repeatable.clear();
@@ -201,23 +236,27 @@ impl Node {
 
     /// Reads the catalogue like any linearizable read, so that a deposed leader does not act on an old one.
     fn start_loading(&mut self, now: Now) {
-        self.metadata.is_loading = true;
+        let ticket = self.ticket();
+        self.metadata.step = Step::Reading(ticket);
         let read = Read::Get { key: Bytes::from_static(VERSION_ROW) };
-        match self.begin_metadata_read(read, now) {
-            Some(true) => self.load_catalogue(now),
+        match self.begin_metadata_read(ticket, read, now) {
+            Some(true) => self.load_catalogue(ticket, now),
             Some(false) => {}
-            None => self.metadata.is_loading = false,
+            None => self.metadata.step = Step::Idle,
         }
     }
 
     /// The group's storage is now known to be as new as it must be: reads the catalogue out of it.
-    pub(crate) fn load_catalogue(&mut self, now: Now) {
-        self.metadata.is_loading = false;
+    pub(crate) fn load_catalogue(&mut self, ticket: u64, now: Now) {
+        if self.metadata.step.ticket() != Some(ticket) {
+            return;
+        }
+        self.metadata.step = Step::Idle;
         let rows = match self.catalogue_rows(now) {
             Ok(rows) => rows,
             Err(error) => {
                 // It is read again, here or by whoever leads then.
-                self.metadata.change_failed = Some(self.failures.note_read(GroupId::META, &error));
+                self.metadata.step = Step::Failed(self.failures.note_read(GroupId::META, &error));
                 return;
             }
         };
@@ -280,15 +319,16 @@ impl Node {
     }
 
     fn write_draft(&mut self, draft: Catalogue, write: Write, now: Now) {
-        self.metadata.draft = Some(draft);
-        if let Err((refusal, _)) = self.propose(GroupId::META, (ClientId(0), 0), write, Origin::Metadata, now) {
-            self.metadata.change_failed = Some(refusal);
+        let ticket = self.ticket();
+        self.metadata.step = Step::Writing(ticket, Box::new(draft));
+        if let Err((refusal, _)) = self.propose(GroupId::META, (ClientId(0), 0), write, Origin::Metadata(ticket), now) {
+            self.metadata.handle_failed(ticket, &refusal);
         }
     }
 
     /// Writes every change that waits, unless a write is under way.
     fn write_changes(&mut self, now: Now) {
-        if self.metadata.draft.is_some() || self.metadata.queue.is_empty() {
+        if !self.metadata.step.is_idle() || self.metadata.queue.is_empty() {
             return;
         }
         let Some(current) = self.metadata.current.clone() else { return };
@@ -351,15 +391,17 @@ impl Node {
         }
     }
 
-    /// The write under way was applied.
-    pub(crate) fn handle_change_written(&mut self, reply: &WriteReply, now: Now) {
-        let Some(draft) = self.metadata.draft.take() else { return };
-        if reply.status != Status::Ok {
-            // Somebody else changed the catalogue: this node leads again since, and has to read it anew.
-            self.metadata.change_failed = Some(Refusal::Unresolved);
+    /// The write with this ticket was applied.
+    pub(crate) fn handle_change_written(&mut self, ticket: u64, reply: &WriteReply, now: Now) {
+        if self.metadata.step.ticket() != Some(ticket) {
             return;
         }
-        self.take_current(draft, now);
+        if reply.status != Status::Ok {
+            // Somebody else changed the catalogue: this node leads again since, and has to read it anew.
+            return self.metadata.handle_failed(ticket, &Refusal::Unresolved);
+        }
+        let Step::Writing(_, draft) = std::mem::take(&mut self.metadata.step) else { return };
+        self.take_current(*draft, now);
         self.answer_written(now);
         self.see_to_new_tables(now);
         self.write_changes(now);
@@ -410,7 +452,7 @@ impl Node {
     /// A table serves once each of its partitions has had a leader; whoever created it hears of it then.
     fn see_to_new_tables(&mut self, now: Now) {
         let Some(current) = &self.metadata.current else { return };
-        if self.metadata.draft.is_none() {
+        if self.metadata.step.is_idle() {
             let is_led = |table: TableId, partition| self.leader_of(GroupId { table, partition }).is_some();
             let ready: Vec<TableId> = current
                 .tables
@@ -453,7 +495,7 @@ impl Node {
     /// replacements that are complete, or that are no longer needed.
     pub(crate) fn repair_from_report(&mut self, from: NodeId, report: &Report, now: Now) {
         let Some(current) = &self.metadata.current else { return };
-        if self.metadata.draft.is_some() || !self.metadata.queue.is_empty() {
+        if self.metadata.is_busy() {
             return;
         }
         let incarnation = hedgerow_types::Incarnation(report.incarnation);

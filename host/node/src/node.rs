@@ -496,7 +496,7 @@ impl Node {
     pub(crate) fn refuse(&mut self, origin: Origin, refusal: &Refusal, now: Now) {
         match origin {
             Origin::Client(caller) => self.refuse_client(*caller, refusal, now),
-            Origin::Metadata => self.metadata.change_failed = Some(refusal.clone()),
+            Origin::Metadata(ticket) => self.metadata.handle_failed(ticket, refusal),
         }
     }
 

@@ -280,13 +280,13 @@ impl Node {
     }
 
     /// Begins a read of the metadata by its leader. `Some(true)` if it can be read now, `Some(false)` if it has to wait.
-    pub(crate) fn begin_metadata_read(&mut self, read: Read, now: Now) -> Option<bool> {
-        let ticket = self.ticket();
+    pub(crate) fn begin_metadata_read(&mut self, ticket: u64, read: Read, now: Now) -> Option<bool> {
         let replica = self.running(GroupId::META)?;
         let mut terms = Terms::AT_LEADER;
         let begun = replica.begin_read(ticket, &mut terms, None, now.instant).ok()?;
         if begun.is_none() {
-            replica.reads.insert(ticket, PendingRead { read, terms, basis: Basis::Waited, origin: Origin::Metadata });
+            let origin = Origin::Metadata(ticket);
+            replica.reads.insert(ticket, PendingRead { read, terms, basis: Basis::Waited, origin });
             self.mark_dirty(GroupId::META);
         }
         Some(begun.is_some())
@@ -333,9 +333,9 @@ impl Node {
                 self.read_counts.note_served(pending.terms.level, role);
                 self.answer_read(*caller, reply, Reflected { index, staleness, waited, served }, now);
             }
-            (Ok(_), Origin::Metadata) => self.load_catalogue(now),
+            (Ok(_), Origin::Metadata(ticket)) => self.load_catalogue(ticket, now),
             (Err(refusal), Origin::Client(caller)) => self.refuse_client(*caller, &refusal, now),
-            (Err(refusal), Origin::Metadata) => self.refuse(Origin::Metadata, &refusal, now),
+            (Err(refusal), origin @ Origin::Metadata(_)) => self.refuse(origin, &refusal, now),
         }
     }
 

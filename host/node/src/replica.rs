@@ -164,8 +164,8 @@ pub(crate) struct PendingRead {
 pub(crate) enum Origin {
     /// A client.
     Client(Box<Caller>),
-    /// The metadata leader itself.
-    Metadata,
+    /// The metadata leader itself, with this ticket.
+    Metadata(u64),
 }
 
 impl Origin {
@@ -173,7 +173,7 @@ impl Origin {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self {
             Self::Client(caller) => Some(caller.deadline),
-            Self::Metadata => None,
+            Self::Metadata(_) => None,
         }
     }
 

@@ -61,4 +61,7 @@ pub const SEEDS: &[u64] = &[
     // A replica applied an entry, answered a read from it and was removed, all in one step, so that the judge knew of nobody who
     // had applied it: `an_answer_of_a_replica_that_left_` in `oracle_tests.rs`.
     9_900_017_240,
+    // The outcome of one write of the catalogue was taken for that of the next one, so that a table was kept in memory and not
+    // in its header row: `d10_tables_that_are_created_` in hedgerow-node.
+    14_000_005_474,
 ];

@@ -4,6 +4,7 @@
 mod alone;
 mod device;
 mod failing;
+mod founding;
 mod log;
 mod replicas;
 mod told;
