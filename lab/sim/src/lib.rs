@@ -19,6 +19,7 @@
 //! | `network.rs`, `line.rs` | connections between machines, and of clients |
 //! | `client.rs`, `executor.rs`, `traffic.rs`, `tap.rs` | the real client: its tasks, its connections, and what goes over them |
 //! | `foreign.rs` | a client of Pegasus |
+//! | `work.rs` | what the work of a node takes |
 //! | `workload.rs`, `protocol.rs`, `operator.rs` | what is asked for, in which bytes; who runs the cluster |
 //! | `reading.rs`, `session.rs` | how clients read, and what their sessions have seen |
 //! | `history.rs`, `linear.rs`, `once.rs`, `oracle.rs`, `export.rs` | what clients saw, and the judges of it |
@@ -61,5 +62,6 @@ pub mod session;
 pub mod stats;
 pub mod tap;
 mod traffic;
+pub mod work;
 pub mod workload;
 pub mod world;

@@ -8,6 +8,7 @@ use crate::clock::{LocalClock, MICROSECOND, draw_rate_error};
 use crate::commit::CommittedLog;
 use crate::history::Time;
 use crate::scenario::Plan;
+use crate::work::{Done, Work};
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, Now};
@@ -47,7 +48,9 @@ pub struct Machine {
     pub turn_delay_max: Time,
     /// Time that serving a read takes, in experiments with load.
     pub cost: Cost,
-    /// Until when the process is busy with reads that it has begun.
+    /// Time that its other work takes.
+    pub work: Work,
+    /// Until when the process is busy with what it has begun.
     pub busy_until: Time,
     /// Reads that it has served.
     pub served: u64,
@@ -60,6 +63,9 @@ pub struct Machine {
     config: Config,
     random: Random,
 }
+
+/// A slow disk makes what is not a log's write so much slower at most.
+const JOB_FACTOR_MAX: u64 = 10;
 
 /// Where every machine listens.
 const PORT: u16 = 34_601;
@@ -177,6 +183,7 @@ impl Machine {
             delay_max: 0,
             turn_delay_max: plan.turn_delay_max,
             cost: Cost::default(),
+            work: plan.work,
             busy_until: 0,
             served: 0,
             answers: Answers::new(plan.replication.refusal(), plan.table_reads),
@@ -258,10 +265,11 @@ impl Machine {
         Some((path, offset))
     }
 
-    /// Lets the process handle everything that has arrived. Returns whether it runs.
-    pub fn process(&mut self, true_now: Time) -> Result<(), String> {
+    /// Lets the process handle everything that has arrived. Returns how much later it says what came of it.
+    pub fn process(&mut self, true_now: Time) -> Result<Time, String> {
         let now = self.clock.read(true_now);
-        let Some(process) = &mut self.process else { return Ok(()) };
+        let before = self.done();
+        let Some(process) = &mut self.process else { return Ok(0) };
         process.is_scheduled = false;
         let _span = tracing::info_span!("", m = self.id.0).entered();
         self.answers.begin_turn(now.instant);
@@ -304,7 +312,25 @@ impl Machine {
         self.answers.note_leaderships(now.instant, leaderships);
         let queued = process.node.queued_for_inspection();
         self.answers.note_queued(queued.map(|(connection, number)| (connection.0, number)));
-        Ok(())
+        let after = self.done();
+        // A replica that was removed takes with it what it had applied.
+        let applied = after.applied.saturating_sub(before.applied);
+        let done = Done { reads, applied, syncs: after.syncs - before.syncs };
+        let turn = self.work.takes(done, self.disk_factor.min(JOB_FACTOR_MAX), &mut self.random);
+        if turn > 0 {
+            self.busy_until = true_now + turn;
+            if let Some(process) = &mut self.process {
+                process.node.note_work(Duration::from_nanos(turn), now.instant);
+            }
+        }
+        Ok(turn)
+    }
+
+    /// What it has done by now, reads apart.
+    fn done(&self) -> Done {
+        let replicas = self.process.iter().flat_map(|process| process.node.replicas_for_inspection());
+        let applied = replicas.map(|replica| replica.applied()).sum();
+        Done { reads: 0, applied, syncs: self.disk.sync_count() }
     }
 
     /// Time that a log round takes from its write to the end of its sync.
@@ -315,7 +341,7 @@ impl Machine {
 
     /// Time that a job takes.
     pub fn job_duration(&mut self) -> Time {
-        (50 + self.random.below(3_000)) * MICROSECOND * self.disk_factor.min(10)
+        (50 + self.random.below(3_000)) * MICROSECOND * self.disk_factor.min(JOB_FACTOR_MAX)
     }
 
     /// Time until the process looks at what has arrived.

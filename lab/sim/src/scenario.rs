@@ -7,6 +7,7 @@ use crate::invariant::Expected;
 use crate::nemesis::{Kind, Temper};
 use crate::network::Delay;
 use crate::reading::{Mix, TableReads};
+use crate::work::Work;
 use hedgerow_replication::Settings;
 use hedgerow_types::limit::SESSION_BYTES_MAX;
 use hedgerow_types::random::Random;
@@ -103,6 +104,8 @@ pub struct Plan {
     pub session_bytes_max: u64,
     /// Reads that a node serves before it looks at what else has come.
     pub reads_per_turn: usize,
+    /// What the nodes' own work takes.
+    pub work: Work,
     /// Longest time between two such turns: reads queue meanwhile.
     pub turn_delay_max: Time,
     /// Bytes of a log segment: small, so that segments are recycled within a run.
@@ -399,6 +402,7 @@ impl Plan {
             session_bytes_max: session_bytes_max(seed),
             segment_size: (20 << 10) << random.below(3),
             reads_per_turn: 1 + random.below(4) as usize,
+            work: Work::of_seed(seed),
             turn_delay_max: if scenario.has_queues() { MILLISECOND << random.below(4) } else { 0 },
         }
     }

@@ -36,6 +36,7 @@ pub(crate) enum Event {
     Tick { machine: usize, life: u64 },
     Wake { machine: usize, life: u64, at: Instant },
     Process { machine: usize, life: u64 },
+    TurnEnds { machine: usize, life: u64, since: Time },
     PeerBytes { from: usize, to: usize, epoch: u64, bytes: Bytes },
     ToMachine { line: u64, frame: Bytes },
     ClosedAtMachine { line: u64, machine: usize, life: u64 },
@@ -164,6 +165,11 @@ impl World {
             Event::Tick { machine, life } => self.tick(machine, life),
             Event::Wake { machine, life, at } => self.wake(machine, life, at),
             Event::Process { machine, life } => self.process(machine, life),
+            Event::TurnEnds { machine, life, since } => {
+                if self.machines[machine].life == life {
+                    self.dispatch(machine, since);
+                }
+            }
             Event::PeerBytes { from, to, epoch, bytes } => {
                 if self.wire(from, to).delivers(epoch) {
                     let from = self.machines[from].id;
@@ -217,7 +223,7 @@ impl World {
                 let interval = self.machines[machine].tick_interval();
                 let first = self.random.below(interval);
                 self.after(first, Event::Tick { machine, life });
-                self.dispatch(machine);
+                self.dispatch(machine, now);
             }
             Err(why) if self.machines[machine].may_fail => {
                 self.trace(|| format!("m{} cannot start: {why}", machine + 1));
@@ -338,9 +344,10 @@ impl World {
             }
             return;
         }
-        if let Err(why) = state.process(now) {
-            self.fail(format!("m{} cannot read what another node sent: {why}", machine + 1));
-        }
+        let turn = match state.process(now) {
+            Ok(turn) => turn,
+            Err(why) => return self.fail(format!("m{} cannot read what another node sent: {why}", machine + 1)),
+        };
         let local = self.machines[machine].clock.read(now).instant;
         if let Err(why) = self.machines[machine].answers.check(local) {
             self.fail(format!("m{}: {why}", machine + 1));
@@ -350,7 +357,11 @@ impl World {
         {
             self.fail(why);
         }
-        self.dispatch(machine);
+        if turn > 0 {
+            self.after(turn, Event::TurnEnds { machine, life, since: now });
+        } else {
+            self.dispatch(machine, now);
+        }
         if let Err(why) = self.invariants.check(&self.machines, machine, &mut self.stats) {
             self.fail(why);
         }
@@ -359,8 +370,8 @@ impl World {
         }
     }
 
-    /// Carries out what a node's outbox asks for.
-    fn dispatch(&mut self, machine: usize) {
+    /// Carries out what a node's outbox asks for. What it answers is true of the beginning of its turn.
+    fn dispatch(&mut self, machine: usize, since: Time) {
         let Some(process) = &mut self.machines[machine].process else { return };
         let outbox = std::mem::take(process.node.outbox());
         for (log, submission) in outbox.submissions {
@@ -374,7 +385,7 @@ impl World {
         }
         let ready = self.machines[machine].busy_until;
         for (connection, bytes) in outbox.clients {
-            self.send_to_caller(connection, bytes, ready);
+            self.send_to_caller(connection, bytes, since, ready);
         }
         for connection in outbox.closed {
             let line = connection.0;
@@ -438,9 +449,8 @@ impl World {
     }
 
     /// Sends replies that are complete at `ready`.
-    fn send_to_caller(&mut self, connection: ConnectionId, bytes: BytesMut, ready: Time) {
-        let served = self.queue.now().max(ready);
-        let at = served + self.delay();
+    fn send_to_caller(&mut self, connection: ConnectionId, bytes: BytesMut, served: Time, ready: Time) {
+        let at = self.queue.now().max(ready) + self.delay();
         if let Some(at) = self.lines.send_to_caller(connection.0, at) {
             self.queue.push(at, Event::ToCaller { line: connection.0, chunk: bytes.freeze(), served });
         }

@@ -20,6 +20,7 @@ use crate::machine::Cost;
 use crate::network::Delay;
 use crate::reading::TableReads;
 use crate::scenario::{Plan, Scenario};
+use crate::work::Work;
 use crate::world::{Event, World};
 use hedgerow_hedge::{BudgetOptions, Counters, Policy};
 use hedgerow_types::GroupId;
@@ -239,6 +240,7 @@ fn plan(setting: &Setting) -> Plan {
     plan.delay = Delay { slow_one_in: 0, ..Delay::NEAR };
     plan.reads_per_turn = 1;
     plan.turn_delay_max = 0;
+    plan.work = Work::FREE;
     plan
 }
 
