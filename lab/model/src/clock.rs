@@ -1,5 +1,7 @@
 //! Clocks whose rates differ: how far each may go while the true time makes one step.
 
+use crate::product;
+
 /// The bounds of a clock's rate, in units of its own per step of the true time. A clock without error would go half of
 /// their sum; in the terms of the settings, rho is (fast - slow) / (fast + slow).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,14 +13,22 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// What the durations of the models allow for: a fast clock runs twice as fast as a slow one (rho = 1/3).
-    pub const DECLARED: Self = Self { slow: 2, fast: 4 };
-    /// Clocks outside what was declared: four times as fast.
-    pub const BEYOND: Self = Self { slow: 1, fast: 4 };
     /// Clocks without error.
-    pub const EQUAL: Self = Self { slow: 3, fast: 3 };
+    pub const EQUAL: Self = Self { slow: product::STEP, fast: product::STEP };
     /// Clocks that stand still, for what can happen within no time.
     pub const STILL: Self = Self { slow: 0, fast: 0 };
+
+    /// What the durations of the models allow for: a fast clock runs twice as fast as a slow one (rho = 1/3).
+    pub fn declared() -> Self {
+        let (slow, fast) = product::rates();
+        Self { slow, fast }
+    }
+
+    /// Clocks outside what was declared: four times as fast.
+    pub fn beyond() -> Self {
+        let (slow, fast) = product::rates();
+        Self { slow: slow / 2, fast }
+    }
 
     /// What the clocks may go in one step, as all combinations of the extremes: every other rate lies between them. A clock
     /// that is not running, because nothing is timed with it, needs no second rate.
@@ -41,7 +51,7 @@ mod tests {
     fn every_combination_of_rates_is_there_once() {
         let all = |rates: Rates, is_running| rates.combinations(is_running).collect::<Vec<_>>();
         assert_eq!(all(Rates::EQUAL, [true, true]), [[3, 3]]);
-        assert_eq!(all(Rates::DECLARED, [false, true]), [[2, 2], [2, 4]]);
-        assert_eq!(all(Rates::DECLARED, [true, true]), [[2, 2], [4, 2], [2, 4], [4, 4]]);
+        assert_eq!(all(Rates::declared(), [false, true]), [[2, 2], [2, 4]]);
+        assert_eq!(all(Rates::declared(), [true, true]), [[2, 2], [4, 2], [2, 4], [4, 4]]);
     }
 }

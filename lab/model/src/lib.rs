@@ -14,4 +14,5 @@ pub mod explain;
 pub mod index;
 pub mod lease;
 pub mod plan;
+pub mod product;
 pub mod rule;

@@ -113,8 +113,8 @@ pub fn without(rule: Rule) -> Subject {
 
 /// Where clocks outside their bounds must show, although all rules are in force.
 pub fn beyond() -> Vec<Subject> {
-    let lease = Lease { reads: false, rates: Rates::BEYOND, ..Lease::new(3, 2, 2) };
-    let index = Index { bound: Some(2), rates: Rates::BEYOND, ..Index::new(1, 2, 0) };
+    let lease = Lease { reads: false, rates: Rates::beyond(), ..Lease::new(3, 2, 2) };
+    let index = Index { bound: Some(2), rates: Rates::beyond(), ..Index::new(1, 2, 0) };
     vec![Subject::Lease(lease.hunting()), Subject::Index(index.hunting())]
 }
 

@@ -112,7 +112,7 @@ impl Freshness {
 
 /// How much true time can have passed at most between two readings of a clock whose rate may be wrong by
 /// `rate_error_ppm`: the difference / (1 - rho), rounded up.
-pub(crate) fn age(since: Instant, now: Instant, rate_error_ppm: u32) -> Duration {
+pub fn age(since: Instant, now: Instant, rate_error_ppm: u32) -> Duration {
     let million = 1_000_000_u128;
     let nanos = (now.since(since).as_nanos() * million).div_ceil(million - u128::from(rate_error_ppm));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

@@ -44,6 +44,7 @@ mod waiting;
 mod window;
 
 pub use asking::Asking;
+pub use freshness::age;
 pub use group::Group;
 pub use membership::{Malformed, Membership, MembershipChange};
 pub use message::Message;

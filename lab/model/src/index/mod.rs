@@ -10,6 +10,7 @@ pub mod action;
 pub mod state;
 
 use crate::clock::Rates;
+use crate::product;
 use crate::rule::{Rule, Rules};
 use action::Action;
 use state::{ASKERS_MAX, Asker, QUESTIONS_MAX, READS_MAX, REPLICAS, State, WRITES_MAX};
@@ -49,7 +50,7 @@ impl Index {
             questions: QUESTIONS_MAX,
             bound: None,
             has_session: false,
-            rates: Rates::DECLARED,
+            rates: Rates::declared(),
             rules: Rules::ALL,
             hunts: false,
         }
@@ -68,11 +69,11 @@ impl Index {
     /// The oldest proof that serves a bounded read, in units of the replica's clock. The clock may have run slow all the
     /// time; whoever forgets it takes the clock for one without error.
     pub fn proof_max(&self) -> u8 {
-        let rate = match self.rules.has(Rule::AgeAllowsForRates) {
-            true => Rates::DECLARED.slow,
-            false => Rates::EQUAL.slow,
-        };
-        self.bound.unwrap_or_default() * rate
+        let bound = self.bound.unwrap_or_default();
+        match self.rules.has(Rule::AgeAllowsForRates) {
+            true => product::proof_max(bound),
+            false => product::proof_max_of_exact_clocks(bound),
+        }
     }
 
     /// The age at which ages stop: too old to serve. Also the age of a proof that there is not.

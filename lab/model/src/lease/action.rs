@@ -185,7 +185,7 @@ impl State {
                 self.restarts_left -= 1;
                 self.end_leadership(model, at);
                 self.read = self.read.filter(|read| usize::from(read.at) != at);
-                self.replicas[at].refusal = if model.rules.has(Rule::RestartFence) { super::REFUSAL } else { 0 };
+                self.replicas[at].refusal = if model.rules.has(Rule::RestartFence) { model.refusal } else { 0 };
             }
             Action::ReadByLease { at } => {
                 let (served, floor) = (self.replicas[at].commit, self.known());
@@ -224,7 +224,7 @@ impl State {
         follower.log.follow(message.log);
         follower.commit = follower.commit.max(message.commit);
         if model.rules.has(Rule::VoteFence) {
-            follower.refusal = super::REFUSAL;
+            follower.refusal = model.refusal;
         }
         self.exchanges[from][at] = Some(Exchange { is_heard: true, commit: 0, ..message });
     }

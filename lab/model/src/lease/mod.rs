@@ -11,15 +11,11 @@ pub mod action;
 pub mod state;
 
 use crate::clock::Rates;
+use crate::product;
 use crate::rule::{Rule, Rules};
 use action::Action;
 use state::{Exchange, Log, Replica, State, VOTERS_MAX};
 use stateright::{Model, Property};
-
-/// How long a voter refuses to vote, in units of its own clock.
-const REFUSAL: u8 = 8;
-/// How long a lease lasts, in units of the leader's clock: `LEASE * fast <= REFUSAL * slow` at the declared rates.
-const LEASE: u8 = 4;
 
 /// The model and its bounds.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +34,8 @@ pub struct Lease {
     pub reads: bool,
     /// The bounds of the clocks' rates. Each clock may change its rate with every step.
     pub rates: Rates,
+    /// How long a voter refuses to vote, in units of its own clock.
+    pub refusal: u8,
     /// How long a lease lasts, in units of the leader's clock.
     pub lease: u8,
     /// The rules in force.
@@ -59,8 +57,9 @@ impl Lease {
             restarts: 0,
             transfers: 0,
             reads: true,
-            rates: Rates::DECLARED,
-            lease: LEASE,
+            rates: Rates::declared(),
+            refusal: product::refusal(),
+            lease: product::lease(),
             rules: Rules::ALL,
             is_symmetric: true,
             hunts: false,
@@ -69,7 +68,7 @@ impl Lease {
 
     /// The same model without a rule, looking for a broken promise.
     pub fn without(self, rule: Rule) -> Self {
-        let lease = if rule == Rule::LeaseAllowsForRates { REFUSAL - 1 } else { self.lease };
+        let lease = if rule == Rule::LeaseAllowsForRates { product::lease_of_exact_clocks() } else { self.lease };
         Self { rules: Rules::without(rule), lease, ..self.hunting() }
     }
 
@@ -146,6 +145,7 @@ impl Model for Lease {
         let mut properties = vec![
             promise,
             Property::always("committed entries are the same everywhere", |_, state: &State| state.agrees()),
+            Property::always("whoever a lease counts on refuses", |model, state: &State| state.keeps_promises(model)),
             Property::sometimes("a leader serves by its lease", |model, state: &State| {
                 (0..model.voters).any(|replica| state.has_lease(model, replica))
             }),
@@ -169,6 +169,20 @@ impl Model for Lease {
 }
 
 impl State {
+    /// Whether every follower whose echo gives, or could still give, its leader a lease refuses to vote: what a lease
+    /// rests on, in one sentence.
+    fn keeps_promises(&self, model: &Lease) -> bool {
+        (0..model.voters).filter(|&leader| self.replicas[leader].leads).all(|leader| {
+            let followers = || (0..model.voters).filter(move |&follower| follower != leader);
+            let refuses = |follower: usize| self.replicas[follower].refusal > 0;
+            let gives_lease =
+                |echo: &Exchange| echo.is_heard && echo.age < model.lease && echo.term == self.replicas[leader].term;
+            let is_counted = self.replicas[leader].contact < model.lease;
+            (!is_counted || followers().any(refuses))
+                && followers().all(|it| refuses(it) || !self.exchanges[leader][it].as_ref().is_some_and(gives_lease))
+        })
+    }
+
     /// Whether no two replicas know different entries to be committed.
     fn agrees(&self) -> bool {
         let committed = |replica: &Replica| replica.log.prefix(replica.commit);
