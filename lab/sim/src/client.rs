@@ -11,7 +11,7 @@ use crate::protocol::{self, ROWS, SORT_KEY, TABLE_NAME, Table};
 use crate::reading::{Manner, Wish};
 use crate::session::Sessions;
 use crate::tap::Heard;
-use crate::workload::Workload;
+use crate::workload::{FLEETING_KEYS, Workload, life_of};
 use hedgerow_client::simulation::{self, Task};
 use hedgerow_client::{Check, ClientOptions, Condition, Error, Expiry, Labels, ReadLevel, ReadOptions, ReplicaRead};
 use hedgerow_client::{Checked, Comparison, HedgeOptions, Mutation, RetryPolicy, Select};
@@ -350,7 +350,11 @@ async fn operate(table: hedgerow_client::Table, key: u32, call: Call) -> Result<
             Answer::Content(value.as_deref().and_then(protocol::number))
         }
         Call::Put(value) => {
-            table.set(&hash_key, SORT_KEY, protocol::text(value)).await?;
+            let text = protocol::text(value);
+            match life(key, value) {
+                Some(life) => table.set_with_ttl(&hash_key, SORT_KEY, text, life).await?,
+                None => table.set(&hash_key, SORT_KEY, text).await?,
+            }
             Answer::Done
         }
         Call::Remove => {
@@ -378,7 +382,7 @@ async fn operate_wide(table: hedgerow_client::Table, key: u32, call: Call, is_ra
             Answer::Content(protocol::content_of_rows(found.rows.iter().map(|row| &row.value[..])).flatten())
         }
         Call::Put(value) => {
-            table.multi_set(&hash_key, ROWS.map(|row| (row, protocol::text(value))), None).await?;
+            table.multi_set(&hash_key, ROWS.map(|row| (row, protocol::text(value))), life(key, value)).await?;
             Answer::Done
         }
         Call::Remove => {
@@ -395,6 +399,11 @@ async fn operate_wide(table: hedgerow_client::Table, key: u32, call: Call, is_ra
             swapped(table.check_and_mutate(&hash_key, check_of(ROWS[0], expected), ROWS.map(set)).await?)
         }
     })
+}
+
+/// How long `value` lives in record `key`, if not for ever.
+fn life(key: u32, value: i64) -> Option<Duration> {
+    FLEETING_KEYS.contains(&key).then(|| Duration::from_secs(life_of(value)))
 }
 
 /// That the row holds this now.

@@ -7,7 +7,7 @@ use crate::linear;
 use crate::network::Delay;
 use crate::once;
 use crate::reading::Wish;
-use crate::workload::COUNTER_KEY_MIN;
+use crate::workload::{COUNTER_KEY_MIN, FLEETING_KEYS};
 use crate::world::World;
 use hedgerow_client::ReplicaRead;
 use hedgerow_types::{GroupId, ReadLevel, ReplicaId, Term};
@@ -115,7 +115,8 @@ impl World {
         if let Some(why) = self.oracle.find_unjudged() {
             self.break_promise(why);
         }
-        let verdict = linear::check(&self.history);
+        let is_lasting = |operation: &&Operation| !FLEETING_KEYS.contains(&operation.key);
+        let verdict = linear::check(&self.history.operations().iter().filter(is_lasting).copied().collect());
         if let Some(key) = verdict.undecided.first() {
             self.fail(format!("the history of key {key:?} is too large to judge"));
         }

@@ -110,6 +110,12 @@ pub struct History {
     operations: Vec<Operation>,
 }
 
+impl FromIterator<Operation> for History {
+    fn from_iter<T: IntoIterator<Item = Operation>>(operations: T) -> Self {
+        Self { operations: operations.into_iter().collect() }
+    }
+}
+
 impl History {
     /// Records an operation that ended.
     pub fn push(&mut self, operation: Operation) {

@@ -237,6 +237,8 @@ pub struct Temper {
 pub struct Nemesis {
     temper: Temper,
     random: Random,
+    /// Whose wall clock is set wrong: a majority's stays right, which is what the time rests on (decision 012).
+    mistaken: Option<usize>,
 }
 
 /// A fault: what it is, and its steps with their distance from now.
@@ -245,7 +247,7 @@ pub type Fault = (Kind, Vec<(Time, Step)>);
 impl Nemesis {
     /// A nemesis of this temper.
     pub const fn new(temper: Temper, random: Random) -> Self {
-        Self { temper, random }
+        Self { temper, random, mistaken: None }
     }
 
     /// Time until the next decision.
@@ -333,7 +335,7 @@ impl Nemesis {
             }
             Kind::StepWall => {
                 let seconds = WALL_STEPS[self.random.below(WALL_STEPS.len() as u64) as usize];
-                vec![(0, Step::StepWall { machine: any, seconds })]
+                vec![(0, Step::StepWall { machine: *self.mistaken.get_or_insert(any), seconds })]
             }
             Kind::Transfer => vec![(0, Step::Transfer { machine: any })],
             Kind::Learners { most } => {

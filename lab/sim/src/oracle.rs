@@ -18,16 +18,18 @@
 //! A write's index is larger than everything shown before it was asked for. With the first two lines this proves the order
 //! of the log to be one that explains the history; `linear.rs` looks for an order without knowing of a log.
 
-use crate::clock::SECOND;
+use crate::clock::{MICROSECOND, SECOND, UNIX_MICROS_AT_START};
 use crate::history::{Answer, Call, Content, Operation, Outcome, Seen, Time, seconds};
 use crate::linear;
 use crate::machine::Process;
+use crate::tap::Begun;
 use bytes::Bytes;
 use hedgerow_env::sim::SimDisk;
 use hedgerow_storage::{ApplyOutcome, EngineError, Engines, MemoryEngines, Partition};
 use hedgerow_types::codec::decode_proposal;
 use hedgerow_types::limit::SESSION_BYTES_MAX;
 use hedgerow_types::log::{Entry, EntryKind, LogPosition};
+use hedgerow_types::time::{expiry_seconds, is_expired};
 use hedgerow_types::{GroupId, Index, ReadLevel, ReplicaId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -39,6 +41,9 @@ pub type WriteId = (u64, u64);
 
 /// For so long after a machine gave up a replica an answer may be of that replica.
 const LEFT_FOR: Time = SECOND;
+
+/// A linearizable read sees nothing any more that expired so long ago.
+const EXPIRES_WITHIN: Time = 3 * SECOND;
 
 /// The index at which a group's log begins, with nothing in it.
 const BEGINNING: Index = 1;
@@ -60,6 +65,8 @@ struct Truth {
     calls: FxHashMap<WriteId, (u32, Call)>,
     /// By key: what it holds from an index on.
     versions: FxHashMap<u32, Vec<(Index, Content)>>,
+    /// By key and value: when it expires, in expiry-epoch seconds.
+    expiries: FxHashMap<(u32, i64), u32>,
     /// What stands at an index.
     writes: FxHashMap<Index, WriteId>,
     done: FxHashSet<WriteId>,
@@ -81,6 +88,7 @@ impl Default for Truth {
             applied: BEGINNING,
             calls: FxHashMap::default(),
             versions: FxHashMap::default(),
+            expiries: FxHashMap::default(),
             writes: FxHashMap::default(),
             done: FxHashSet::default(),
             reference: None,
@@ -125,9 +133,14 @@ impl Oracle {
         Self { session_bytes_max, groups: BTreeMap::new(), hosted: FxHashMap::default() }
     }
 
-    /// A client begins the write `id`, so that it may appear in the log of `group`.
-    pub fn note_begin(&mut self, group: GroupId, id: WriteId, key: u32, call: Call) {
-        self.groups.entry(group).or_default().calls.insert(id, (key, call));
+    /// A client begins a write, so that it may appear in the log of its group.
+    pub fn note_begin(&mut self, begun: &Begun) {
+        let Begun { group, id, key, call, expire_at } = *begun;
+        let truth = self.groups.entry(group).or_default();
+        truth.calls.insert(id, (key, call));
+        if let (Call::Put(value), 1..) = (call, expire_at) {
+            truth.expiries.insert((key, value), expire_at);
+        }
     }
 
     /// Follows what `process`, on `machine`, has applied and nobody before it. Called after each batch of its events, before
@@ -286,8 +299,11 @@ impl Truth {
             return Err(format!("nobody had applied index {index} then; the last one was {head}"));
         }
         let truth = self.content(key, index);
-        if truth != content {
+        if truth != content && !(content.is_none() && self.may_be_over(key, truth, seen.served)) {
             return Err(format!("at index {index} the record held {truth:?}"));
+        }
+        if level == ReadLevel::Linearizable && content.is_some() && self.is_long_over(key, content, seen.served) {
+            return Err("it had expired long before".into());
         }
         let (floor, why) = self.floor(level, seen);
         if index < floor {
@@ -299,12 +315,27 @@ impl Truth {
         self.judge_staleness(level, index, seen)
     }
 
+    /// Whether `content` may count as expired at `at`: not before its time.
+    fn may_be_over(&self, key: u32, content: Content, at: Time) -> bool {
+        is_expired(self.expiry(key, content), true_seconds(at + SECOND))
+    }
+
+    /// Whether everybody knows at `at` that `content` has expired.
+    fn is_long_over(&self, key: u32, content: Content, at: Time) -> bool {
+        is_expired(self.expiry(key, content), true_seconds(at.saturating_sub(EXPIRES_WITHIN)))
+    }
+
+    fn expiry(&self, key: u32, content: Content) -> u32 {
+        content.and_then(|value| self.expiries.get(&(key, value))).copied().unwrap_or(0)
+    }
+
     /// The answer says no index: some index will do that was not too old then.
     fn judge_silent(&self, key: u32, level: ReadLevel, content: Content, seen: &Seen) -> Result<(), String> {
         let ((floor, why), head) = (self.floor(level, seen), self.head(seen));
         let versions = self.versions.get(&key).map_or(&[][..], Vec::as_slice);
         let later = versions.iter().filter(|version| (floor + 1..=head).contains(&version.0));
-        if self.content(key, floor) == content || later.into_iter().any(|version| version.1 == content) {
+        let fits = |held: Content| held == content || content.is_none() && self.may_be_over(key, held, seen.served);
+        if fits(self.content(key, floor)) || later.into_iter().any(|version| fits(version.1)) {
             return Ok(());
         }
         Err(format!("the record held that at no index from {floor} to {head}; {why}"))
@@ -372,6 +403,11 @@ impl Truth {
         let Answer::Content(content @ Some(_)) = answer else { return None };
         self.versions.get(&key)?.iter().find(|version| version.1 == content).map(|version| version.0)
     }
+}
+
+/// The true time in expiry-epoch seconds.
+const fn true_seconds(at: Time) -> u32 {
+    expiry_seconds(UNIX_MICROS_AT_START + at / MICROSECOND)
 }
 
 /// A partition that has applied what comes before `first`, which is nothing.

@@ -20,7 +20,7 @@ fn oracle() -> Oracle {
         let (n, seconds) = ((index / 10) as i64, index / 10 * 1_000 * MS);
         let data = if is_write { proposal(n as u64, n) } else { Bytes::new() };
         if is_write {
-            oracle.note_begin(GROUP, (9, n as u64), 0, Call::Put(n));
+            oracle.note_begin(&begun((9, n as u64), Call::Put(n)));
         }
         let kind = if index % 10 == 1 { EntryKind::Membership } else { EntryKind::Normal };
         let entry = Entry { index, term: 1, kind, data };
@@ -32,6 +32,10 @@ fn oracle() -> Oracle {
         }
     }
     oracle
+}
+
+fn begun(id: WriteId, call: Call) -> Begun {
+    Begun { group: GROUP, id, key: 0, call, expire_at: 0 }
 }
 
 fn proposal(sequence: u64, value: i64) -> Bytes {
@@ -195,4 +199,22 @@ fn a_repeated_write_changes_nothing_and_one_that_nobody_asked_for_is_found() {
     assert!(truth.apply(&entry(43, Bytes::new())).is_err_and(|why| why.contains("entry 43 comes after 41")));
     let unknown = truth.apply(&entry(42, proposal(99, 2)));
     assert!(unknown.is_err_and(|why| why.contains("nobody asked for")));
+}
+
+/// What was written at index 30, and shown from 3.5 s on, expires five seconds after the run's beginning.
+#[test]
+fn a_record_is_there_until_it_expires_and_absent_soon_after() {
+    let expire_at = true_seconds(5 * SECOND);
+    let read = |content: Content, at_ms: Time| {
+        let mut oracle = oracle();
+        oracle.note_begin(&Begun { expire_at, ..begun((9, 3), Call::Put(3)) });
+        let seen = seen(Some(39), at_ms);
+        oracle.groups.entry(GROUP).or_default().judge_read(0, ReadLevel::Linearizable, content, &seen)
+    };
+    assert_eq!(read(Some(3), 3_600), Ok(()));
+    assert!(read(None, 3_600).is_err_and(|why| why.contains("the record held Some(3)")));
+    assert_eq!(read(None, 4_000), Ok(()), "clocks may differ by a second");
+    assert_eq!(read(None, 60_000), Ok(()));
+    assert_eq!(read(Some(3), 7_900), Ok(()));
+    assert!(read(Some(3), 8_000).is_err_and(|why| why.contains("expired long before")));
 }

@@ -156,6 +156,15 @@ pub fn call_of(body: &Body) -> Option<(u32, Call)> {
     })
 }
 
+/// When what a write stores expires, in expiry-epoch seconds; 0 = never.
+pub fn expiry_of(body: &Body) -> u32 {
+    match body {
+        Body::Put(put) => put.expire_ts_seconds as u32,
+        Body::MultiPut(put) => put.expire_ts_seconds as u32,
+        _ => 0,
+    }
+}
+
 /// The frame that creates the table of `plan`.
 pub fn create_table(sequence_id: i32, plan: &Plan) -> Bytes {
     let learners = ("read_replicas", plan.learner_count.to_string());

@@ -42,11 +42,26 @@ struct Sent {
     write: Option<(GroupId, WriteId)>,
 }
 
+/// A write that nobody has asked for before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// Where.
+    pub group: GroupId,
+    /// Its id there.
+    pub id: WriteId,
+    /// On which record.
+    pub key: u32,
+    /// What.
+    pub call: Call,
+    /// When what it stores expires, in expiry-epoch seconds; 0 = never.
+    pub expire_at: u32,
+}
+
 /// An attempt that leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// A write that nobody has asked for before: where, its id there, and on which record.
-    pub begun: Option<(GroupId, WriteId, u32, Call)>,
+    /// The write that begins with it, if one does.
+    pub begun: Option<Begun>,
     /// Why it is sent, if it is one of a request that may have several.
     pub raced: Option<Kind>,
     /// Whether it is one of a write.
@@ -99,6 +114,7 @@ impl Tap {
     ) -> Option<Left> {
         let request = hedgerow_wire::decode_request(frame.clone()).ok()?;
         let (key, call) = protocol::call_of(&request.body)?;
+        let expire_at = protocol::expiry_of(&request.body);
         let header = &request.header;
         let call = self.at_level(call, header);
         let extension = header.extension.as_ref();
@@ -126,7 +142,7 @@ impl Tap {
         self.sent.insert((line, request.sequence_id), sent);
         let is_raced = extension.is_some_and(|it| it.request_id.is_some());
         Some(Left {
-            begun: write.filter(|_| is_new).map(|(group, id)| (group, id, key, call)),
+            begun: write.filter(|_| is_new).map(|(group, id)| Begun { group, id, key, call, expire_at }),
             raced: is_raced.then(|| kind_of(cause, number)),
             is_write: call.is_write(),
         })
@@ -233,7 +249,8 @@ mod tests {
     fn a_write_begins_once_and_all_its_attempts_tell_the_same() {
         let mut tap = tap();
         let begun = put(&mut tap, 1, 1, 10).and_then(|left| left.begun);
-        assert_eq!(begun, Some((GroupId::new(1, 0), (9, 4), 3, Call::Put(1))));
+        let expected = Begun { group: GroupId::new(1, 0), id: (9, 4), key: 3, call: Call::Put(1), expire_at: 0 };
+        assert_eq!(begun, Some(expected));
         assert_eq!(put(&mut tap, 2, 2, 20).and_then(|left| left.begun), None);
         let done = reply(Method::Put, &Reply::Update(Default::default()), "10.0.0.2:34601");
         for line in [1, 2] {

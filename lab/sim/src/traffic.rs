@@ -149,8 +149,8 @@ impl World {
             self.tap.note_request(way, number, &frame, table, now)
         });
         if let Some(Left { begun, raced, is_write }) = left {
-            if let Some((group, id, key, call)) = begun {
-                self.oracle.note_begin(group, id, key, call);
+            if let Some(begun) = begun {
+                self.oracle.note_begin(&begun);
             }
             raced.into_iter().for_each(|kind| self.stats.note_attempt(kind, is_write));
         }

@@ -6,9 +6,21 @@ use crate::reading::{Mix, TableReads, Wish};
 use crate::scenario::Plan;
 use crate::session::Sessions;
 use hedgerow_types::random::Random;
+use std::ops::Range;
 
 /// Keys from here on are counters.
 pub const COUNTER_KEY_MIN: u32 = 1_000;
+/// What is written to these records expires. They hold a value until then, by true time, and are absent soon after it; both
+/// are judged by `oracle.rs` alone.
+pub const FLEETING_KEYS: Range<u32> = 900..904;
+
+/// Seconds that `value` lives in a record of [`FLEETING_KEYS`].
+pub const fn life_of(value: i64) -> u64 {
+    1 + value.unsigned_abs() % 4
+}
+
+/// One operation in so many is on a record that expires.
+const FLEETING_INTERVAL: u64 = 8;
 
 /// Draws operations. Values are never written twice, so that a read tells which write it saw.
 #[derive(Debug)]
@@ -44,7 +56,10 @@ impl Workload {
 
     /// The next operation of some client.
     pub fn draw(&mut self) -> Wish {
-        let key = self.random.below(u64::from(self.register_count)) as u32;
+        let mut key = self.random.below(u64::from(self.register_count)) as u32;
+        if self.random.chance(1, FLEETING_INTERVAL) {
+            key = FLEETING_KEYS.start + key % FLEETING_KEYS.len() as u32;
+        }
         if !self.random.chance(self.write_percent, 100) {
             let key = if self.random.chance(1, 6) { self.counters.key() } else { key };
             return self.mix.draw(key, &self.table, &mut self.random);
@@ -55,6 +70,7 @@ impl Workload {
 
     fn draw_write(&mut self, key: u32) -> (u32, Call) {
         match self.random.below(10) {
+            _ if FLEETING_KEYS.contains(&key) => (key, Call::Put(self.value())),
             0..4 => (key, Call::Put(self.value())),
             4 => (key, Call::Remove),
             5 | 6 => (key, Call::Swap { expected: self.seen[key as usize], new: self.value() }),
@@ -79,7 +95,7 @@ impl Workload {
 
     /// Every key that an operation may have touched.
     pub fn keys(&self) -> impl Iterator<Item = u32> + use<> {
-        (0..self.register_count).chain(COUNTER_KEY_MIN..=self.counters.key())
+        (0..self.register_count).chain(FLEETING_KEYS).chain(COUNTER_KEY_MIN..=self.counters.key())
     }
 
     fn value(&mut self) -> i64 {
