@@ -300,8 +300,16 @@ mod tests {
 
         #[test]
         fn any_bytes_decode_or_are_refused(data: Vec<u8>) {
-            let _ = decode_proposal(Bytes::from(data.clone()));
-            let _ = decode_write_reply(Bytes::from(data));
+            if let Ok(proposal) = decode_proposal(Bytes::from(data.clone())) {
+                let mut out = BytesMut::new();
+                encode_proposal(&proposal, &mut out);
+                prop_assert_eq!(decode_proposal(out.freeze()), Ok(proposal));
+            }
+            if let Ok(reply) = decode_write_reply(Bytes::from(data)) {
+                let mut out = BytesMut::new();
+                encode_write_reply(&reply, &mut out);
+                prop_assert_eq!(decode_write_reply(out.freeze()), Ok(reply));
+            }
         }
     }
 

@@ -451,7 +451,12 @@ proptest! {
             ..GetScanner::default()
         };
         let stop_inclusive = request.stop_inclusive;
-        let Ok(Operation::OpenScan { scan, .. }) = operation(&Body::GetScanner(request), HASH) else { return Ok(()) };
+        let spans_hash_keys = start_hash.is_empty() || (stop_key != end_of_hash_key && stop_hash != start_hash);
+        let Ok(Operation::OpenScan { scan, .. }) = operation(&Body::GetScanner(request), HASH) else {
+            prop_assert!(spans_hash_keys, "{:?} to {:?} is refused", start_key, stop_key);
+            return Ok(());
+        };
+        prop_assert!(!spans_hash_keys, "{:?} to {:?} is not refused", start_key, stop_key);
         for (hash_key, sort_key) in keys {
             let full_key = key::full_key(&hash_key, &sort_key);
             let in_theirs = above(&full_key, &start_key, start_inclusive) && above(&stop_key, &full_key, stop_inclusive);
