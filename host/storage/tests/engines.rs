@@ -128,6 +128,31 @@ fn c15_no_row_outlives_the_storage_that_it_was_read_from<F: Fixture>() {
     }
 }
 
+/// Pitfall C16: storage is removed and made anew in its place, as for a replica that is lost or a table that is dropped, while
+/// somebody still holds what was read of it: nothing of it is served.
+fn c16_nothing_outlives_a_removed_storage<F: Fixture>() {
+    let fixture = F::new();
+    let dir = fixture.root().join("e");
+    let engine = fixture.engines().open(&dir).expect("opens");
+    engine.write(&batch(&[("dk", Some("flushed")), ("sk", Some("flushed"))])).expect("writes");
+    engine.flush().expect("flushes");
+    let kept = engine.get(b"dk").expect("reads");
+    assert!(kept.is_some() && kept == engine.get(b"dk").expect("reads again"));
+    engine.write(&batch(&[("du", Some("unflushed"))])).expect("writes");
+    drop(engine);
+    fixture.engines().disk().remove_dir_all(&dir).expect("removes");
+    let engine = fixture.engines().open(&dir).expect("opens");
+    for key in [b"dk", b"sk", b"du"] {
+        assert_eq!(engine.get(key).expect("reads"), None);
+    }
+    assert_eq!(all(&*engine), []);
+    // What is written after that is its own, and so is what was kept.
+    engine.write(&batch(&[("dk", Some("later"))])).expect("writes");
+    engine.flush().expect("flushes");
+    assert_eq!(engine.get(b"dk").expect("reads").as_deref(), Some(&b"later"[..]));
+    assert_eq!(kept.as_deref(), Some(&b"flushed"[..]));
+}
+
 fn compaction_drops_only_what_expired_by_the_floor<F: Fixture>() {
     let fixture = F::new();
     let engine = fixture.engines().open(&fixture.root().join("e")).expect("opens");
@@ -194,6 +219,7 @@ suite! {
     a_flush_survives_a_crash_and_the_rest_is_lost
     a_checkpoint_is_a_durable_engine_of_its_own
     c15_no_row_outlives_the_storage_that_it_was_read_from
+    c16_nothing_outlives_a_removed_storage
     compaction_drops_only_what_expired_by_the_floor
     stats_follow_writes_and_flushes
     readers_see_whole_batches_while_one_thread_writes

@@ -9,7 +9,8 @@
 //!   reading of its clock; nothing comes between. Pauses of whole processes are in C11.
 //! - C14 (locks checked only at the leader): there are no locks. A question is never forwarded: one that reaches a replica
 //!   that has stepped down is answered so (C03).
-//! - C15, C16 (caches of read timestamps and of results): there are none. What is left of them is C18.
+//! - C15, C16 (caches of rows and of results): rows that were read lately are kept by the engine, which has its own tests
+//!   (`host/storage/tests/engines.rs`); the simulated engine keeps none. What is left of them here is C18.
 //! - C17 (a malformed question): machines here send each other only what a node wrote. The decoders' tests have it.
 //! - S02, S03, S04 (intents, future and extreme timestamps): no read carries a timestamp and no write an intent; how old
 //!   data is, is counted on one clock from the asking on.
@@ -132,7 +133,7 @@ fn c13_minority_leader_and_s08_partitioned_follower() {
     assert!(refused("lagging") >= 5 * SEEDS, "{stats}");
 }
 
-/// What is left of C15 and C16, too: a replica that was lost and learns again answers nothing from before.
+/// C15 and C16, too, for what a node keeps above its engine: a replica that was lost and learns again answers nothing from before.
 #[test]
 fn c18_reads_while_replicas_are_lost_and_learn_again() {
     let stats = all_good(Scenario::Repair, Some(3));
