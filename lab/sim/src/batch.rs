@@ -29,6 +29,8 @@ pub struct Batch {
     pub scenario: Option<Scenario>,
     /// Number of machines of all runs; `None` = drawn for each.
     pub machine_count: Option<usize>,
+    /// Whether all are long ones.
+    pub is_long: bool,
     /// Threads, at least 1.
     pub jobs: usize,
 }
@@ -75,8 +77,8 @@ fn start_workers(batch: &Batch) -> io::Result<Receiver<Report>> {
         spawn_thread("sim", move || {
             loop {
                 let Some(seed) = batch.seed(next.fetch_add(1, Ordering::Relaxed)) else { return };
-                let (scenario, machine_count) = (batch.scenario, batch.machine_count);
-                let request = Request { seed, scenario, machine_count, is_traced: false };
+                let Batch { scenario, machine_count, is_long, .. } = batch;
+                let request = Request { seed, scenario, machine_count, is_long, is_traced: false };
                 if sender.send(run_guarded(request)).is_err() {
                     return;
                 }
@@ -102,7 +104,15 @@ mod tests {
 
     #[test]
     fn a_batch_is_the_seeds_before_and_then_those_from_its_start() {
-        let batch = Batch { before: &[7, 3], start: 10, count: 2, scenario: None, machine_count: None, jobs: 1 };
+        let batch = Batch {
+            before: &[7, 3],
+            start: 10,
+            count: 2,
+            scenario: None,
+            machine_count: None,
+            is_long: false,
+            jobs: 1,
+        };
         let seeds: Vec<Option<u64>> = (0..6).map(|number| batch.seed(number)).collect();
         assert_eq!((seeds, batch.total()), (vec![Some(7), Some(3), Some(10), Some(11), None, None], 4));
         assert_eq!(Batch { before: &[], start: u64::MAX, ..batch }.seed(1), None);

@@ -4,6 +4,7 @@ use crate::history::Time;
 use hedgerow_env::Now;
 use hedgerow_types::Instant;
 use hedgerow_types::random::Random;
+use hedgerow_types::time::expiry_seconds;
 
 /// One microsecond of [`Time`].
 pub const MICROSECOND: Time = 1_000;
@@ -63,6 +64,36 @@ impl LocalClock {
     /// Parts per million of true time.
     const fn rate(&self) -> u128 {
         (1_000_000 + self.rate_error_ppm) as u128
+    }
+}
+
+/// Every node has followed a majority of clocks that leapt so long ago.
+const BELIEVED_WITHIN: Time = 320 * SECOND;
+
+/// What a right wall clock shows: it goes ahead by hours while all machines stand still.
+#[derive(Clone, Debug, Default)]
+pub struct WallTime {
+    /// When, and by how many microseconds altogether since the beginning.
+    passed: Vec<(Time, u64)>,
+}
+
+impl WallTime {
+    /// At `now`, so many microseconds pass at once.
+    pub fn pass(&mut self, now: Time, micros: u64) {
+        let before = self.passed.last().map_or(0, |last| last.1);
+        self.passed.push((now, before + micros));
+    }
+
+    /// Whether nodes have had the time to believe it (decision 012: a majority that has leapt is followed after five minutes).
+    pub fn is_believed(&self, at: Time) -> bool {
+        self.passed.iter().rfind(|(since, _)| *since <= at).is_none_or(|(since, _)| since + BELIEVED_WITHIN <= at)
+    }
+
+    /// The time at `at`, in expiry-epoch seconds.
+    pub fn expiry_seconds(&self, at: Time) -> u32 {
+        let after = self.passed.partition_point(|(since, _)| *since <= at);
+        let passed = after.checked_sub(1).map_or(0, |last| self.passed[last].1);
+        expiry_seconds(UNIX_MICROS_AT_START + at / MICROSECOND + passed)
     }
 }
 

@@ -49,6 +49,8 @@ struct Inner {
     client: Cell<usize>,
     /// By client: its wall clock minus the true one, microseconds.
     clock_offsets: RefCell<Vec<i64>>,
+    /// Microseconds that no steady clock has noticed.
+    passed: Cell<i64>,
 }
 
 struct Slot {
@@ -121,6 +123,7 @@ impl Executor {
             random: RefCell::new(random),
             client: Cell::new(0),
             clock_offsets: RefCell::default(),
+            passed: Cell::default(),
         }))
     }
 
@@ -128,6 +131,11 @@ impl Executor {
     pub fn spawn(&self, client: usize, task: Task) {
         self.0.client.set(client);
         simulation::World::spawn(&*self.0, task);
+    }
+
+    /// Puts the wall clocks of all clients ahead.
+    pub fn pass_time(&self, micros: i64) {
+        self.0.passed.set(self.0.passed.get() + micros);
     }
 
     /// Makes the wall clock of `client` wrong by so many microseconds.
@@ -212,7 +220,7 @@ impl simulation::World for Inner {
 
     fn unix_micros(&self) -> u64 {
         let offset = self.clock_offsets.borrow().get(self.client.get()).copied().unwrap_or(0);
-        (UNIX_MICROS_AT_START + self.now.get() / MICROSECOND).saturating_add_signed(offset)
+        (UNIX_MICROS_AT_START + self.now.get() / MICROSECOND).saturating_add_signed(offset + self.passed.get())
     }
 
     fn random_u64(&self) -> u64 {

@@ -89,12 +89,20 @@ impl World {
             }
             Step::ClockRate { machine, error_ppm } => self.set_clock_rate(machine, error_ppm),
             Step::StepWall { machine, seconds } => self.machines[machine].clock.step_wall(seconds * 1_000_000),
+            Step::PassTime { seconds } => self.pass_time(seconds * 1_000_000),
             Step::Transfer { machine } => self.move_leaders(machine),
             Step::Learners { count } => self.set_learners(count),
             Step::BreakClients { machine } => self.break_clients(machine, false),
             Step::Wipe { machine } => self.lose_data(machine, true),
             Step::Corrupt { machine } => self.lose_data(machine, false),
         }
+    }
+
+    /// Every wall clock, right or wrong, goes ahead by so much.
+    fn pass_time(&mut self, micros: i64) {
+        self.machines.iter_mut().for_each(|machine| machine.clock.step_wall(micros));
+        self.executor.pass_time(micros);
+        self.oracle.note_passed(self.queue.now(), micros as u64);
     }
 
     /// What the node waits for comes sooner or later than it seemed.

@@ -171,6 +171,9 @@ impl Machine {
         // So little that replicas which were away also learn from checkpoints.
         config.log_retained_bytes = 2 * plan.flush_bytes;
         config.reads_per_turn = plan.reads_per_turn;
+        if let Some(rate) = plan.snapshot_rate {
+            config.snapshot_bytes_per_second = rate;
+        }
         let error_ppm = draw_rate_error(plan.clock_error_ppm, random);
         Self {
             id: node_id(index),

@@ -39,6 +39,9 @@ struct Arguments {
     /// The kind of run, by name; drawn from the seed if left out. `list` lists them.
     #[arg(long)]
     scenario: Option<String>,
+    /// Makes every run one of 100,000 operations and more (otherwise one seed in 1,000 is).
+    #[arg(long)]
+    long: bool,
     /// With --seed: prints everything that happens.
     #[arg(long, requires = "seed")]
     trace: bool,
@@ -101,7 +104,8 @@ fn attempt(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let machine_count = arguments.nodes.map(usize::from);
     match arguments.seed {
         Some(seed) => {
-            let request = Request { seed, scenario, machine_count, is_traced: arguments.trace };
+            let (is_long, is_traced) = (arguments.long, arguments.trace);
+            let request = Request { seed, scenario, machine_count, is_long, is_traced };
             run_one(request, arguments)
         }
         None => run_many(scenario, machine_count, arguments),
@@ -153,7 +157,8 @@ fn run_many(
         None => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
     };
     let before = if arguments.regressions { SEEDS } else { &[] };
-    let batch = Batch { before, start: arguments.start, count: arguments.seeds, scenario, machine_count, jobs };
+    let (start, count, is_long) = (arguments.start, arguments.seeds, arguments.long);
+    let batch = Batch { before, start, count, scenario, machine_count, is_long, jobs };
     let clock = OsClock;
     let begin = clock.now();
     let (mut stats, mut failures) = (Stats::default(), 0);
@@ -186,6 +191,9 @@ fn replay_command(report: &Report, arguments: &Arguments) -> String {
     }
     if let Some(count) = report.request.machine_count {
         command += &format!(" --nodes {count}");
+    }
+    if report.request.is_long {
+        command += " --long";
     }
     if let Some(mutation) = &arguments.mutation {
         command += &format!(" --mutation {mutation}");

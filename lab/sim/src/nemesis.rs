@@ -108,6 +108,11 @@ pub enum Step {
         /// By how much.
         seconds: i64,
     },
+    /// All machines and clients stood still for so long, and nobody's steady clock has noticed.
+    PassTime {
+        /// How long.
+        seconds: i64,
+    },
     /// The operator moves the leadership of every table partition.
     Transfer {
         /// To where.
@@ -157,6 +162,7 @@ pub enum Kind {
     ReadOnlyDisk,
     ClockRate,
     StepWall,
+    TimePasses,
     Transfer,
     BreakClients,
     Wipe,
@@ -188,6 +194,7 @@ impl Kind {
             Self::ReadOnlyDisk => "read-only disk",
             Self::ClockRate => "clock rate",
             Self::StepWall => "wall clock step",
+            Self::TimePasses => "time passes",
             Self::Transfer => "leader transfer",
             Self::BreakClients => "break clients",
             Self::Wipe => "wiped disk",
@@ -337,6 +344,7 @@ impl Nemesis {
                 let seconds = WALL_STEPS[self.random.below(WALL_STEPS.len() as u64) as usize];
                 vec![(0, Step::StepWall { machine: *self.mistaken.get_or_insert(any), seconds })]
             }
+            Kind::TimePasses => vec![(0, Step::PassTime { seconds: 60 + self.random.below(20_000) as i64 })],
             Kind::Transfer => vec![(0, Step::Transfer { machine: any })],
             Kind::Learners { most } => {
                 // Mostly there are some: a learner takes its time to learn.

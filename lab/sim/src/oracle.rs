@@ -18,7 +18,7 @@
 //! A write's index is larger than everything shown before it was asked for. With the first two lines this proves the order
 //! of the log to be one that explains the history; `linear.rs` looks for an order without knowing of a log.
 
-use crate::clock::{MICROSECOND, SECOND, UNIX_MICROS_AT_START};
+use crate::clock::{SECOND, WallTime};
 use crate::history::{Answer, Call, Content, Operation, Outcome, Seen, Time, seconds};
 use crate::linear;
 use crate::machine::Process;
@@ -29,7 +29,7 @@ use hedgerow_storage::{ApplyOutcome, EngineError, Engines, MemoryEngines, Partit
 use hedgerow_types::codec::decode_proposal;
 use hedgerow_types::limit::SESSION_BYTES_MAX;
 use hedgerow_types::log::{Entry, EntryKind, LogPosition};
-use hedgerow_types::time::{expiry_seconds, is_expired};
+use hedgerow_types::time::is_expired;
 use hedgerow_types::{GroupId, Index, ReadLevel, ReplicaId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -54,6 +54,8 @@ pub struct Oracle {
     /// What partitions remember of their clients' writes, bytes.
     session_bytes_max: u64,
     groups: BTreeMap<GroupId, Truth>,
+    /// What a right wall clock shows.
+    wall: WallTime,
     /// The replicas that each machine had after its last step.
     hosted: FxHashMap<usize, Vec<(GroupId, ReplicaId)>>,
 }
@@ -130,7 +132,7 @@ impl Default for Oracle {
 impl Oracle {
     /// Of groups that remember so much of their clients' writes.
     pub fn new(session_bytes_max: u64) -> Self {
-        Self { session_bytes_max, groups: BTreeMap::new(), hosted: FxHashMap::default() }
+        Self { session_bytes_max, groups: BTreeMap::new(), wall: WallTime::default(), hosted: FxHashMap::default() }
     }
 
     /// A client begins a write, so that it may appear in the log of its group.
@@ -141,6 +143,11 @@ impl Oracle {
         if let (Call::Put(value), 1..) = (call, expire_at) {
             truth.expiries.insert((key, value), expire_at);
         }
+    }
+
+    /// `micros` have passed that no steady clock has noticed.
+    pub fn note_passed(&mut self, now: Time, micros: u64) {
+        self.wall.pass(now, micros);
     }
 
     /// Follows what `process`, on `machine`, has applied and nobody before it. Called after each batch of its events, before
@@ -163,7 +170,7 @@ impl Oracle {
                 return Err(failed(format!("it ends at {}, but {applied} is applied", truth.applied)));
             }
             truth.heads.rise(now, applied, 0);
-            truth.judge_early()?;
+            truth.judge_early(&self.wall)?;
         }
         Ok(())
     }
@@ -204,7 +211,7 @@ impl Oracle {
             truth.early.push(*operation);
             return Ok(());
         }
-        truth.judge(operation)
+        truth.judge(operation, &self.wall)
     }
 
     /// An answer that rests on what nobody ever applied but a replica that was removed.
@@ -215,10 +222,12 @@ impl Oracle {
 }
 
 impl Truth {
-    fn judge(&self, operation: &Operation) -> Result<(), String> {
+    fn judge(&self, operation: &Operation, wall: &WallTime) -> Result<(), String> {
         let (Outcome::Ok(answer), Some(seen)) = (operation.outcome, operation.seen) else { return Ok(()) };
         let judged = match (operation.call, answer) {
-            (Call::Get(level), Answer::Content(content)) => self.judge_read(operation.key, level, content, &seen),
+            (Call::Get(level), Answer::Content(content)) => {
+                self.judge_read((operation.key, level), content, &seen, wall)
+            }
             (Call::Get(_), _) => Err("that is no answer to a read".into()),
             _ => self.judge_write(operation, &seen),
         };
@@ -226,12 +235,12 @@ impl Truth {
     }
 
     /// Judges what waited for what is applied by now.
-    fn judge_early(&mut self) -> Result<(), String> {
+    fn judge_early(&mut self, wall: &WallTime) -> Result<(), String> {
         let is_due = |operation: &Operation| operation.seen.is_some_and(|seen| seen.index <= Some(self.applied));
         let (due, early) = std::mem::take(&mut self.early).into_iter().partition(is_due);
         self.early = early;
         let due: Vec<Operation> = due;
-        due.iter().try_for_each(|operation| self.judge(operation))
+        due.iter().try_for_each(|operation| self.judge(operation, wall))
     }
 
     /// Whether the answer may come from a replica that its machine gave up in the step that answered. It may have waited a while
@@ -292,17 +301,23 @@ impl Truth {
         after.checked_sub(1).and_then(|last| versions[last].1)
     }
 
-    fn judge_read(&self, key: u32, level: ReadLevel, content: Content, seen: &Seen) -> Result<(), String> {
-        let Some(index) = seen.index else { return self.judge_silent(key, level, content, seen) };
+    fn judge_read(
+        &self,
+        (key, level): (u32, ReadLevel),
+        content: Content,
+        seen: &Seen,
+        wall: &WallTime,
+    ) -> Result<(), String> {
+        let Some(index) = seen.index else { return self.judge_silent((key, level), content, seen, wall) };
         let head = self.head(seen);
         if index > head {
             return Err(format!("nobody had applied index {index} then; the last one was {head}"));
         }
         let truth = self.content(key, index);
-        if truth != content && !(content.is_none() && self.may_be_over(key, truth, seen.served)) {
+        if truth != content && !(content.is_none() && self.may_be_over(key, truth, seen.served, wall)) {
             return Err(format!("at index {index} the record held {truth:?}"));
         }
-        if level == ReadLevel::Linearizable && content.is_some() && self.is_long_over(key, content, seen.served) {
+        if level == ReadLevel::Linearizable && self.is_long_over(key, content, seen.served, wall) {
             return Err("it had expired long before".into());
         }
         let (floor, why) = self.floor(level, seen);
@@ -316,13 +331,14 @@ impl Truth {
     }
 
     /// Whether `content` may count as expired at `at`: not before its time.
-    fn may_be_over(&self, key: u32, content: Content, at: Time) -> bool {
-        is_expired(self.expiry(key, content), true_seconds(at + SECOND))
+    fn may_be_over(&self, key: u32, content: Content, at: Time, wall: &WallTime) -> bool {
+        is_expired(self.expiry(key, content), wall.expiry_seconds(at + SECOND))
     }
 
     /// Whether everybody knows at `at` that `content` has expired.
-    fn is_long_over(&self, key: u32, content: Content, at: Time) -> bool {
-        is_expired(self.expiry(key, content), true_seconds(at.saturating_sub(EXPIRES_WITHIN)))
+    fn is_long_over(&self, key: u32, content: Content, at: Time, wall: &WallTime) -> bool {
+        let since = at.saturating_sub(EXPIRES_WITHIN);
+        wall.is_believed(since) && is_expired(self.expiry(key, content), wall.expiry_seconds(since))
     }
 
     fn expiry(&self, key: u32, content: Content) -> u32 {
@@ -330,11 +346,18 @@ impl Truth {
     }
 
     /// The answer says no index: some index will do that was not too old then.
-    fn judge_silent(&self, key: u32, level: ReadLevel, content: Content, seen: &Seen) -> Result<(), String> {
+    fn judge_silent(
+        &self,
+        (key, level): (u32, ReadLevel),
+        content: Content,
+        seen: &Seen,
+        wall: &WallTime,
+    ) -> Result<(), String> {
         let ((floor, why), head) = (self.floor(level, seen), self.head(seen));
         let versions = self.versions.get(&key).map_or(&[][..], Vec::as_slice);
         let later = versions.iter().filter(|version| (floor + 1..=head).contains(&version.0));
-        let fits = |held: Content| held == content || content.is_none() && self.may_be_over(key, held, seen.served);
+        let fits =
+            |held: Content| held == content || content.is_none() && self.may_be_over(key, held, seen.served, wall);
         if fits(self.content(key, floor)) || later.into_iter().any(|version| fits(version.1)) {
             return Ok(());
         }
@@ -403,11 +426,6 @@ impl Truth {
         let Answer::Content(content @ Some(_)) = answer else { return None };
         self.versions.get(&key)?.iter().find(|version| version.1 == content).map(|version| version.0)
     }
-}
-
-/// The true time in expiry-epoch seconds.
-const fn true_seconds(at: Time) -> u32 {
-    expiry_seconds(UNIX_MICROS_AT_START + at / MICROSECOND)
 }
 
 /// A partition that has applied what comes before `first`, which is nothing.

@@ -204,12 +204,12 @@ fn a_repeated_write_changes_nothing_and_one_that_nobody_asked_for_is_found() {
 /// What was written at index 30, and shown from 3.5 s on, expires five seconds after the run's beginning.
 #[test]
 fn a_record_is_there_until_it_expires_and_absent_soon_after() {
-    let expire_at = true_seconds(5 * SECOND);
+    let expire_at = WallTime::default().expiry_seconds(5 * SECOND);
     let read = |content: Content, at_ms: Time| {
         let mut oracle = oracle();
         oracle.note_begin(&Begun { expire_at, ..begun((9, 3), Call::Put(3)) });
         let seen = seen(Some(39), at_ms);
-        oracle.groups.entry(GROUP).or_default().judge_read(0, ReadLevel::Linearizable, content, &seen)
+        oracle.groups.entry(GROUP).or_default().judge_read((0, ReadLevel::Linearizable), content, &seen, &oracle.wall)
     };
     assert_eq!(read(Some(3), 3_600), Ok(()));
     assert!(read(None, 3_600).is_err_and(|why| why.contains("the record held Some(3)")));

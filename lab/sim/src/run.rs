@@ -32,6 +32,11 @@ const LATE_CLIENT_FIRST: u32 = 500;
 /// How often learners are asked for again until they are there, in looks.
 const WISH_INTERVAL: u32 = 20;
 
+/// One in so many seeds is a long run.
+pub const LONG_INTERVAL: u64 = 1_000;
+/// Virtual time that a long run may take for its operations.
+const LONG_MAX: Time = 3_000 * SECOND;
+
 /// What to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -41,6 +46,8 @@ pub struct Request {
     pub scenario: Option<Scenario>,
     /// Number of machines; `None` = drawn from the seed.
     pub machine_count: Option<usize>,
+    /// Whether it goes on for very many operations. One of [`LONG_INTERVAL`] seeds does anyway.
+    pub is_long: bool,
     /// Whether to print every step.
     pub is_traced: bool,
 }
@@ -64,7 +71,10 @@ pub struct Report {
 
 /// Runs `request`.
 pub fn run(request: Request) -> Report {
-    let plan = Plan::new(request.seed, request.scenario, request.machine_count);
+    let mut plan = Plan::new(request.seed, request.scenario, request.machine_count);
+    if request.is_long || request.seed.is_multiple_of(LONG_INTERVAL) {
+        plan = plan.into_long(request.seed);
+    }
     let mut world = World::new(request.seed, &plan, request.is_traced);
     world.trace(|| format!("{plan:?}"));
     let phases = [World::found, World::load, World::converge, World::move_about, World::read_everything, World::judge];
@@ -128,6 +138,10 @@ impl World {
         self.unleash();
         let end = self.queue.now() + self.plan.load_time;
         self.run_until(end);
+        let has_all = |world: &mut Self| world.history.operations().len() >= world.plan.operations_min;
+        if !self.wait(LONG_MAX, has_all) && self.failure.is_none() {
+            self.fail("a long run did not come to its operations".into());
+        }
         self.heal_everything();
         self.clients.iter_mut().for_each(Client::stop);
         let is_quiet = self.wait(LAST_OPERATIONS_MAX, |world| world.clients.iter().all(Client::is_done));

@@ -90,8 +90,10 @@ pub struct Plan {
     pub pace: Pace,
     /// Delay between machines, and between them and clients.
     pub delay: Delay,
-    /// How long clients ask and faults come.
+    /// How long clients ask and faults come, at least.
     pub load_time: Time,
+    /// And until there have been so many operations.
+    pub operations_min: usize,
     /// The faults; `None` = none.
     pub temper: Option<Temper>,
     /// Elections and leases.
@@ -108,9 +110,14 @@ pub struct Plan {
     pub work: Work,
     /// Longest time between two such turns: reads queue meanwhile.
     pub turn_delay_max: Time,
+    /// Bytes per second at which checkpoints are sent; `None` = as nodes do it.
+    pub snapshot_rate: Option<u64>,
     /// Bytes of a log segment: small, so that segments are recycled within a run.
     pub segment_size: u64,
 }
+
+/// Operations of a long run.
+const LONG_OPERATIONS: usize = 100_000;
 
 impl Scenario {
     /// Every kind of run, [`Scenario::ClocksBeyond`] last.
@@ -395,16 +402,38 @@ impl Plan {
             },
             delay: if random.chance(1, 4) { Delay::JITTERY } else { Delay::NEAR },
             load_time: 4 * SECOND + random.below(3 * SECOND),
+            operations_min: 0,
             temper: (!temper.kinds.is_empty()).then_some(temper),
             replication,
             clock_error_ppm,
             flush_bytes: 1 << (9 + random.below(8)),
             session_bytes_max: session_bytes_max(seed),
+            snapshot_rate: None,
             segment_size: (20 << 10) << random.below(3),
             reads_per_turn: 1 + random.below(4) as usize,
             work: Work::of_seed(seed),
             turn_delay_max: if scenario.has_queues() { MILLISECOND << random.below(4) } else { 0 },
         }
+    }
+}
+
+impl Plan {
+    /// The plan of a run that lasts until logs were cut many times, sessions forgotten and their windows passed, with checkpoints that take longer
+    /// to send than the log is kept.
+    pub fn into_long(mut self, seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0x6c6f_6e67);
+        self.operations_min = LONG_OPERATIONS;
+        self.client_count = 6 + random.below(6) as u32;
+        self.register_count = 20 + random.below(40) as u32;
+        self.pace.think_max = (1 + random.below(4)) * MILLISECOND;
+        self.snapshot_rate = Some((16 << 10) << random.below(6));
+        if let Some(temper) = &mut self.temper {
+            temper.kinds.push((Kind::TimePasses, 1));
+            // Between two faults much is done.
+            let (least, most) = temper.gap;
+            temper.gap = (least.max(SECOND), most.max(4 * SECOND));
+        }
+        self
     }
 }
 

@@ -24,8 +24,9 @@ use hedgerow_node::ConnectionId;
 use hedgerow_types::Instant;
 use hedgerow_types::random::Random;
 
-/// Events after which a run counts as running away.
+/// Events after which a run counts as running away, and so many more for each operation that is wanted of it.
 const EVENTS_MAX: u64 = 5_000_000;
+const EVENTS_PER_OPERATION: u64 = 400;
 
 /// Broken promises that are reported of one run.
 const BROKEN_MAX: usize = 50;
@@ -126,7 +127,7 @@ impl World {
             && let Some(event) = self.queue.pop(until)
         {
             self.stats.events += 1;
-            if self.stats.events > EVENTS_MAX {
+            if self.stats.events > EVENTS_MAX + EVENTS_PER_OPERATION * self.plan.operations_min as u64 {
                 self.fail("the run does not come to an end: too many events".into());
             }
             self.happen(event);
