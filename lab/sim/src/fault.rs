@@ -2,12 +2,13 @@
 
 use crate::history::Time;
 use crate::line::Caller;
-use crate::machine::Process;
+use crate::machine::{Process, data_directory};
 use crate::nemesis::{Step, View};
 use crate::protocol;
 use crate::world::{Event, World};
 use hedgerow_node::inspect::ReplicaView;
 use hedgerow_types::GroupId;
+use std::path::{Path, PathBuf};
 
 impl World {
     /// Lets the nemesis begin.
@@ -29,12 +30,13 @@ impl World {
         for machine in 0..self.machines.len() {
             self.slow_wires(machine, 0);
             let state = &mut self.machines[machine];
-            state.disk_factor = 1;
+            (state.disk_factor, state.slow_directory) = (1, None);
             state.delay_max = 0;
             // A process that met a disk fault may still stumble over it, and starts once more then.
             state.disk.set_full(false);
             state.disk.set_read_only(false);
-            state.disk.fail_syncs(std::path::Path::new("/"), false);
+            state.disk.fail_syncs(Path::new("/"), false);
+            (0..self.plan.directory_count).for_each(|number| state.disk.fail_syncs(&data_directory(number), false));
             state.is_paused = false;
             self.set_clock_rate(machine, 0);
             self.schedule(machine);
@@ -73,11 +75,14 @@ impl World {
                 self.machines[machine].is_paused = false;
                 self.schedule(machine);
             }
-            Step::SlowDisk { machine, factor } => self.machines[machine].disk_factor = factor,
+            Step::SlowDisk { machine, directory, factor } => {
+                (self.machines[machine].disk_factor, self.machines[machine].slow_directory) = (factor, directory);
+            }
             Step::SlowProcess { machine, delay_max } => self.machines[machine].delay_max = delay_max,
-            Step::FailSyncs { machine, is_failing } => {
+            Step::FailSyncs { machine, directory, is_failing } => {
                 (self.machines[machine].may_fail, self.machines[machine].is_refusing) = (true, is_failing);
-                self.machines[machine].disk.fail_syncs(std::path::Path::new("/"), is_failing);
+                let path = directory.map_or_else(|| PathBuf::from("/"), data_directory);
+                self.machines[machine].disk.fail_syncs(&path, is_failing);
             }
             Step::FillDisk { machine, is_full } => {
                 self.machines[machine].may_fail = true;
@@ -139,8 +144,8 @@ impl World {
         let leaders: Vec<usize> = running.iter().copied().filter(|machine| self.leads_table(*machine)).collect();
         // Its effect may come later than the fault: with the next write.
         let is_whole = self.is_whole() && !self.machines.iter().any(|machine| machine.is_refusing);
-        let loses_directories = self.plan.directory_count > 1;
-        View { machine_count: self.machines.len(), leaders, running, is_whole, loses_directories }
+        let directory_count = self.plan.directory_count;
+        View { machine_count: self.machines.len(), leaders, running, is_whole, directory_count }
     }
 
     fn leads_table(&self, machine: usize) -> bool {

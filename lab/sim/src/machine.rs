@@ -42,6 +42,8 @@ pub struct Machine {
     pub is_paused: bool,
     /// Disk times are multiplied by this.
     pub disk_factor: u64,
+    /// Those of this data directory alone, if it is set.
+    pub slow_directory: Option<usize>,
     /// The process takes up to so long to look at what has arrived.
     pub delay_max: Time,
     /// And up to so long between two turns at the reads that queue.
@@ -147,6 +149,11 @@ pub fn machine_of_socket(address: SocketAddr) -> Option<usize> {
     usize::from(address.ip().octets()[3]).checked_sub(1)
 }
 
+/// Data directory `number` of any machine.
+pub fn data_directory(number: usize) -> PathBuf {
+    PathBuf::from(format!("/data-{number}"))
+}
+
 /// The label by which clients prefer machine `machine`.
 pub fn label_of(machine: usize) -> (String, String) {
     ("host".to_owned(), format!("m{}", machine + 1))
@@ -157,7 +164,7 @@ impl Machine {
     pub fn new(index: usize, plan: &Plan, random: &mut Random) -> Self {
         let node_id = |index: usize| NodeId(index as u16 + 1);
         let peers = (0..plan.machine_count).map(|index| (node_id(index), address_of_machine(index))).collect();
-        let data = (0..plan.directory_count).map(|number| PathBuf::from(format!("/data-{number}"))).collect();
+        let data = (0..plan.directory_count).map(data_directory).collect();
         let mut config = Config::new(node_id(index), peers, data, 0);
         config.labels = BTreeMap::from([label_of(index)]);
         config.replication = plan.replication.clone();
@@ -183,6 +190,7 @@ impl Machine {
             process: None,
             is_paused: false,
             disk_factor: 1,
+            slow_directory: None,
             delay_max: 0,
             turn_delay_max: plan.turn_delay_max,
             cost: Cost::default(),
@@ -336,10 +344,11 @@ impl Machine {
         Done { reads: 0, applied, syncs: self.disk.sync_count() }
     }
 
-    /// Time that a log round takes from its write to the end of its sync.
-    pub fn round_duration(&mut self) -> Time {
+    /// Time that a round of log `log` takes from its write to the end of its sync.
+    pub fn round_duration(&mut self, log: usize) -> Time {
         let (least, spread) = if self.random.chance(1, 30) { (1_000, 10_000) } else { (100, 700) };
-        (least + self.random.below(spread)) * MICROSECOND * self.disk_factor
+        let factor = if self.slow_directory.is_none_or(|slow| slow == log) { self.disk_factor } else { 1 };
+        (least + self.random.below(spread)) * MICROSECOND * factor
     }
 
     /// Time that a job takes.

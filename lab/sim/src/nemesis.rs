@@ -63,6 +63,8 @@ pub enum Step {
     SlowDisk {
         /// Whose.
         machine: usize,
+        /// Of which data directory; `None` = of all.
+        directory: Option<usize>,
         /// How much longer.
         factor: u64,
     },
@@ -77,6 +79,8 @@ pub enum Step {
     FailSyncs {
         /// Whose.
         machine: usize,
+        /// Of which data directory; `None` = of all.
+        directory: Option<usize>,
         /// Whether they do.
         is_failing: bool,
     },
@@ -166,6 +170,7 @@ pub enum Kind {
     Transfer,
     BreakClients,
     Wipe,
+    LoseMachine,
     Corrupt,
     RestartFence,
     ApplySkew,
@@ -198,6 +203,7 @@ impl Kind {
             Self::Transfer => "leader transfer",
             Self::BreakClients => "break clients",
             Self::Wipe => "wiped disk",
+            Self::LoseMachine => "lost machine",
             Self::Corrupt => "corrupt log",
             Self::RestartFence => "restart inside the lease",
             Self::ApplySkew => "death of a leader before a busy follower",
@@ -205,6 +211,9 @@ impl Kind {
         }
     }
 }
+
+/// A machine that is lost is replaced so much later at the earliest.
+const REPLACED_AFTER: Time = 2_000 * MILLISECOND;
 
 /// By how much a wall clock is put forward or back, seconds: an hour, a year, and as much as a bad time server may.
 const WALL_STEPS: [i64; 6] = [3_600, -3_600, 31_536_000, -31_536_000, 2, -30];
@@ -220,8 +229,9 @@ pub struct View {
     pub running: Vec<usize>,
     /// Whether every voter runs and no disk refuses what may cost it one, so that one machine's data may be lost.
     pub is_whole: bool,
-    /// Whether a disk that refuses costs a machine its data: its node gives a directory up and goes on with another.
-    pub loses_directories: bool,
+    /// Data directories of a machine. If there are several, a disk that refuses costs it data: its node gives a directory up
+    /// and goes on with another.
+    pub directory_count: usize,
 }
 
 /// How faults come.
@@ -305,11 +315,9 @@ impl Nemesis {
             Kind::PowerLoss => self.stop(self.victim(any, view), true, duration),
             Kind::PowerLossEverywhere => self.stop_everything(view),
             Kind::SlowDisk => {
-                let factor = 2 + self.random.below(100);
-                vec![
-                    (0, Step::SlowDisk { machine: any, factor }),
-                    (duration, Step::SlowDisk { machine: any, factor: 1 }),
-                ]
+                let (factor, directory) = (2 + self.random.below(100), self.directory(view));
+                let slow = |factor| Step::SlowDisk { machine: any, directory, factor };
+                vec![(0, slow(factor)), (duration, slow(1))]
             }
             Kind::SlowProcess => {
                 let delay_max = MILLISECOND + self.random.below(20 * MILLISECOND);
@@ -318,14 +326,18 @@ impl Nemesis {
                     (duration, Step::SlowProcess { machine: any, delay_max: 0 }),
                 ]
             }
-            Kind::FailSync | Kind::ReadOnlyDisk if view.loses_directories && !view.is_whole => return None,
+            Kind::FailSync | Kind::ReadOnlyDisk if view.directory_count > 1 && !view.is_whole => return None,
             // Without a power loss the next process reads what no sync has made durable.
-            Kind::FailSync => vec![
-                (0, Step::FailSyncs { machine: any, is_failing: true }),
-                (duration, Step::Stop { machine: any, is_power_loss: self.random.chance(1, 2) }),
-                (duration, Step::FailSyncs { machine: any, is_failing: false }),
-                (duration + MILLISECOND, Step::Start { machine: any }),
-            ],
+            Kind::FailSync => {
+                let directory = self.directory(view);
+                let fail = |is_failing| Step::FailSyncs { machine: any, directory, is_failing };
+                vec![
+                    (0, fail(true)),
+                    (duration, Step::Stop { machine: any, is_power_loss: self.random.chance(1, 2) }),
+                    (duration, fail(false)),
+                    (duration + MILLISECOND, Step::Start { machine: any }),
+                ]
+            }
             Kind::FullDisk => vec![
                 (0, Step::FillDisk { machine: any, is_full: true }),
                 (duration, Step::FillDisk { machine: any, is_full: false }),
@@ -353,10 +365,21 @@ impl Nemesis {
             }
             Kind::BreakClients => vec![(0, Step::BreakClients { machine: any })],
             Kind::Wipe => return self.lose_data(Step::Wipe { machine: any }, any, duration, view),
+            // What takes its place comes when nobody waits for it any more.
+            Kind::LoseMachine => {
+                let replaced = REPLACED_AFTER + self.random.below(REPLACED_AFTER);
+                return self.lose_data(Step::Wipe { machine: any }, any, replaced, view);
+            }
             Kind::Corrupt => return self.lose_data(Step::Corrupt { machine: any }, any, duration, view),
             Kind::RestartFence => return self.restart_fence(view),
             Kind::ApplySkew => return self.apply_skew(view),
         })
+    }
+
+    /// One of several data directories, or all.
+    fn directory(&mut self, view: &View) -> Option<usize> {
+        let one = self.random.below(view.directory_count as u64) as usize;
+        (view.directory_count > 1 && self.random.chance(1, 2)).then_some(one)
     }
 
     fn duration(&mut self) -> Time {
@@ -487,7 +510,7 @@ fn cut(a: &[usize], b: &[usize], is_both_ways: bool, start: Time, end: Time) -> 
 mod tests {
     use super::*;
 
-    const KINDS: [Kind; 25] = [
+    const KINDS: [Kind; 27] = [
         Kind::CutPair,
         Kind::CutOneWay,
         Kind::IsolateOne,
@@ -506,9 +529,11 @@ mod tests {
         Kind::ReadOnlyDisk,
         Kind::ClockRate,
         Kind::StepWall,
+        Kind::TimePasses,
         Kind::Transfer,
         Kind::BreakClients,
         Kind::Wipe,
+        Kind::LoseMachine,
         Kind::Corrupt,
         Kind::RestartFence,
         Kind::ApplySkew,
@@ -528,7 +553,7 @@ mod tests {
 
     fn view(machine_count: usize) -> View {
         let running = (0..machine_count).collect();
-        View { machine_count, leaders: vec![1], running, is_whole: true, loses_directories: true }
+        View { machine_count, leaders: vec![1], running, is_whole: true, directory_count: 2 }
     }
 
     /// What ends `step`, unless it needs no end.
@@ -537,10 +562,14 @@ mod tests {
             Step::Cut { from, to } => Some(Step::Heal { from, to }),
             Step::Stop { machine, .. } => Some(Step::Start { machine }),
             Step::Pause { machine } => Some(Step::Resume { machine }),
-            Step::SlowDisk { machine, factor: 2.. } => Some(Step::SlowDisk { machine, factor: 1 }),
+            Step::SlowDisk { machine, directory, factor: 2.. } => {
+                Some(Step::SlowDisk { machine, directory, factor: 1 })
+            }
             Step::SlowProcess { machine, delay_max: 1.. } => Some(Step::SlowProcess { machine, delay_max: 0 }),
             Step::SlowWires { machine, extra_delay: 1.. } => Some(Step::SlowWires { machine, extra_delay: 0 }),
-            Step::FailSyncs { machine, is_failing: true } => Some(Step::FailSyncs { machine, is_failing: false }),
+            Step::FailSyncs { machine, directory, is_failing: true } => {
+                Some(Step::FailSyncs { machine, directory, is_failing: false })
+            }
             Step::FillDisk { machine, is_full: true } => Some(Step::FillDisk { machine, is_full: false }),
             Step::ProtectDisk { machine, is_read_only: true } => {
                 Some(Step::ProtectDisk { machine, is_read_only: false })
@@ -567,7 +596,7 @@ mod tests {
 
     #[test]
     fn data_is_lost_only_while_everything_else_is_there_and_again_once_it_is() {
-        for kind in [Kind::Wipe, Kind::Corrupt] {
+        for kind in [Kind::Wipe, Kind::LoseMachine, Kind::Corrupt] {
             let mut nemesis = nemesis(kind, 1);
             assert!(nemesis.decide(&View { is_whole: false, ..view(3) }).is_none());
             assert!(nemesis.decide(&view(3)).is_some() && nemesis.decide(&view(3)).is_some());
@@ -580,7 +609,7 @@ mod tests {
             let mut nemesis = nemesis(kind, 1);
             assert!(nemesis.decide(&View { is_whole: false, ..view(3) }).is_none(), "{kind:?}");
             assert!(nemesis.decide(&view(3)).is_some() && nemesis.decide(&view(3)).is_some(), "{kind:?}");
-            let single = View { is_whole: false, loses_directories: false, ..view(3) };
+            let single = View { is_whole: false, directory_count: 1, ..view(3) };
             assert!(nemesis.decide(&single).is_some(), "the process ends, and comes back with all it had");
         }
     }

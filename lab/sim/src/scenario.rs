@@ -69,7 +69,7 @@ pub struct Plan {
     /// Machines, 3 to 5.
     pub machine_count: usize,
     /// Data directories of each machine, each with a log.
-    pub directory_count: u32,
+    pub directory_count: usize,
     /// Partitions of the table.
     pub partition_count: u32,
     /// Voting replicas of each partition.
@@ -274,7 +274,8 @@ impl Scenario {
         ];
         let clients = [(Kind::BreakClients, 6), (Kind::KillProcess, 1), (Kind::IsolateLeader, 1)];
         let repair = [
-            (Kind::Wipe, 4),
+            (Kind::Wipe, 3),
+            (Kind::LoseMachine, 2),
             (Kind::Corrupt, 4),
             (Kind::KillProcess, 1),
             (Kind::PowerLoss, 1),

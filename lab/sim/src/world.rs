@@ -426,7 +426,7 @@ impl World {
         let life = state.life;
         let Some(process) = &mut state.process else { return };
         for log in process.begin_rounds() {
-            let duration = self.machines[machine].round_duration();
+            let duration = self.machines[machine].round_duration(log);
             self.after(duration, Event::RoundEnds { machine, life, log });
         }
         self.schedule(machine);
