@@ -10,6 +10,7 @@ use crate::machine::{address_of_machine, label_of};
 use crate::protocol::{self, ROWS, SORT_KEY, TABLE_NAME, Table};
 use crate::reading::{Manner, Wish};
 use crate::session::Sessions;
+use crate::survey::{Survey, Surveyed};
 use crate::tap::Heard;
 use crate::workload::{FLEETING_KEYS, Workload, life_of};
 use hedgerow_client::simulation::{self, Task};
@@ -23,6 +24,8 @@ use std::time::Duration;
 
 /// What a client's extra attempts may cost: enough that there are many, and not so much that none is ever refused.
 pub const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.7, burst: 10.0 };
+/// One operation in so many reads many records.
+const SURVEY_INTERVAL: u64 = 24;
 /// The pause after a failure to open the table.
 const OPEN_PAUSE: Duration = Duration::from_millis(20);
 
@@ -86,6 +89,8 @@ enum Ended {
     Opened(hedgerow_client::Table),
     /// The operation has ended.
     Operation(Result<Answer, GaveUp>),
+    /// Many records were read, or not.
+    Survey(Surveyed),
 }
 
 /// What the application has been told.
@@ -116,6 +121,9 @@ pub struct Client {
     opened: Option<hedgerow_client::Table>,
     ended: Arc<Mutex<Option<Ended>>>,
     current: Option<Current>,
+    /// Whether it reads many records, instead.
+    is_surveying: bool,
+    surveyed: Option<Surveyed>,
     /// What is to be done before anything from the workload; `None` = draw from it.
     script: Option<Vec<Wish>>,
     is_stopped: bool,
@@ -148,6 +156,8 @@ impl Client {
             opened: None,
             ended: Arc::default(),
             current: None,
+            is_surveying: false,
+            surveyed: None,
             script: None,
             is_stopped: false,
         }
@@ -181,7 +191,9 @@ impl Client {
 
     /// Whether it waits for nothing any more.
     pub fn is_done(&self) -> bool {
-        self.current.is_none() && (self.is_stopped || self.script.as_ref().is_some_and(Vec::is_empty))
+        self.current.is_none()
+            && !self.is_surveying
+            && (self.is_stopped || self.script.as_ref().is_some_and(Vec::is_empty))
     }
 
     /// The task that connects and opens the table.
@@ -217,7 +229,10 @@ impl Client {
 
     /// The task of the next operation; `None` = the table is not open yet, or there is nothing more to do.
     pub fn begin(&mut self, now: Time, workload: &mut Workload) -> Option<Task> {
-        let opened = self.opened.clone().filter(|_| self.current.is_none())?;
+        let opened = self.opened.clone().filter(|_| self.current.is_none() && !self.is_surveying)?;
+        if self.script.is_none() && !self.is_stopped && self.random.chance(1, SURVEY_INTERVAL) {
+            return Some(self.survey(opened, now, workload));
+        }
         let wish = match &mut self.script {
             _ if self.is_stopped => None,
             Some(script) => script.pop(),
@@ -229,6 +244,25 @@ impl Client {
         let (task, floor) = self.task_of(wish, hedge, opened, &workload.sessions);
         self.current = Some(Current { wish, start: now, floor, heard: Vec::new(), may_fail });
         Some(task)
+    }
+
+    /// The task that reads many records, each of which is to be as it is.
+    fn survey(&mut self, opened: hedgerow_client::Table, start: Time, workload: &Workload) -> Task {
+        let keys = workload.keys().filter(|key| !FLEETING_KEYS.contains(key)).collect();
+        let survey = Survey::drawn(keys, &mut self.random);
+        let manner = if self.random.chance(1, 2) { Manner::Leader } else { Manner::AnyReplica };
+        let handle = opened.reading(self.read_options(manner, ReadLevel::Linearizable));
+        let ended = self.ended.clone();
+        self.is_surveying = true;
+        Box::pin(async move {
+            let (kind, found) = (survey.kind(), survey.run(handle).await);
+            put(&ended, Ended::Survey(Surveyed { kind, start, found }));
+        })
+    }
+
+    /// What it has read of many records, if it just has.
+    pub fn take_surveyed(&mut self) -> Option<Surveyed> {
+        self.surveyed.take()
     }
 
     fn task_of(
@@ -306,14 +340,23 @@ impl Client {
                 self.opened = Some(table);
                 return Some((None, pause));
             }
+            Ended::Survey(surveyed) => {
+                (self.is_surveying, self.surveyed) = (false, Some(surveyed));
+                self.close_if_done();
+                return Some((None, pause));
+            }
             Ended::Operation(result) => result,
         };
         let current = self.current.take()?;
+        self.close_if_done();
+        Some((Some(self.told(&current, result, now, workload)), pause))
+    }
+
+    /// With the last handle its connections end.
+    fn close_if_done(&mut self) {
         if self.is_done() {
-            // The last handle: its connections end.
             self.opened = None;
         }
-        Some((Some(self.told(&current, result, now, workload)), pause))
     }
 
     fn told(&self, current: &Current, result: Result<Answer, GaveUp>, now: Time, workload: &mut Workload) -> Told {

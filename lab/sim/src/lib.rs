@@ -18,7 +18,7 @@
 //! | `machine.rs`, `commit.rs`, `clock.rs` | a machine: disk, process, its logs' rounds, clock |
 //! | `network.rs`, `line.rs` | connections between machines, and of clients |
 //! | `client.rs`, `executor.rs`, `traffic.rs`, `tap.rs` | the real client: its tasks, its connections, and what goes over them |
-//! | `foreign.rs` | a client of Pegasus |
+//! | `foreign.rs`, `survey.rs` | a client of Pegasus; reads of many records at once |
 //! | `work.rs` | what the work of a node takes |
 //! | `workload.rs`, `protocol.rs`, `operator.rs` | what is asked for, in which bytes; who runs the cluster |
 //! | `reading.rs`, `session.rs` | how clients read, and what their sessions have seen |
@@ -60,6 +60,7 @@ pub mod run;
 pub mod scenario;
 pub mod session;
 pub mod stats;
+pub mod survey;
 pub mod tap;
 mod traffic;
 pub mod work;

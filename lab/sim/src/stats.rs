@@ -29,6 +29,8 @@ pub struct Stats {
     pub reads: BTreeMap<&'static str, u64>,
     /// Answers to reads that were no longer waited for, and judged all the same.
     pub late_reads: u64,
+    /// Scans and batches, by what they are.
+    pub surveys: BTreeMap<&'static str, u64>,
     /// Attempts of raced operations, by why they were sent.
     pub raced: BTreeMap<&'static str, u64>,
     /// Refused attempts by reason.
@@ -156,6 +158,7 @@ impl Stats {
         self.fetches += other.fetches;
         self.late_reads += other.late_reads;
         add_all(&mut self.reads, &other.reads);
+        add_all(&mut self.surveys, &other.surveys);
         add_all(&mut self.raced, &other.raced);
         add_all(&mut self.refusals, &other.refusals);
         add_all(&mut self.faults, &other.faults);
@@ -207,6 +210,7 @@ impl fmt::Display for Stats {
             self.ok, self.failed, self.unknown
         )?;
         writeln!(f, "reads       {}, answered too late {}", list(&self.reads), self.late_reads)?;
+        writeln!(f, "surveys     {}", list(&self.surveys))?;
         writeln!(f, "raced       {}", list(&self.raced))?;
         writeln!(f, "refusals    {}", list(&self.refusals))?;
         writeln!(f, "elections   {}, of which {} moved the leadership", self.elections, self.failovers)?;

@@ -2,10 +2,11 @@
 //! and passed on.
 
 use crate::client::{Client, Told};
-use crate::history::{Operation, Outcome, Time};
+use crate::history::{Answer, Call, Operation, Outcome, Time};
 use crate::line::Caller;
 use crate::machine::machine_of_socket;
 use crate::protocol;
+use crate::survey::{Failed, Surveyed};
 use crate::tap::{Arrived, Left};
 use crate::world::{Event, World};
 use bytes::{Bytes, BytesMut};
@@ -83,7 +84,28 @@ impl World {
             if let Some(told) = told {
                 self.record(&told);
             }
+            if let Some(surveyed) = self.clients[client].take_surveyed() {
+                self.record_survey(self.clients[client].number, surveyed);
+            }
             self.after(pause, Event::ClientBegins { client });
+        }
+    }
+
+    /// Each record counts as read alone, some time since the survey began.
+    fn record_survey(&mut self, client: u32, surveyed: Surveyed) {
+        let Surveyed { kind, start, found } = surveyed;
+        let read = |key, outcome, end| Operation { client, key, call: Call::GET, start, end, outcome, seen: None };
+        let now = self.queue.now();
+        match found {
+            Ok(found) => {
+                *self.stats.surveys.entry(kind).or_default() += 1;
+                for (key, content) in found {
+                    self.history.push(read(key, Outcome::Ok(Answer::Content(content)), now));
+                }
+            }
+            Err(Failed::GaveUp(why)) if why.is_late => self.late.push(read(0, Outcome::Failed, now)),
+            Err(Failed::GaveUp(_)) => {}
+            Err(Failed::Nonsense(why)) => self.fail(why),
         }
     }
 
