@@ -149,7 +149,7 @@ fn an_answer_of_a_replica_that_left_is_judged_once_somebody_has_applied_as_much(
         let truth = oracle.groups.get_mut(&GROUP).expect("there");
         let entry = Entry { index: 41, term: 1, kind: EntryKind::Membership, data: Bytes::new() };
         truth.apply(&entry).expect("a good log");
-        assert_eq!(truth.judge_early().is_ok(), is_good);
+        assert_eq!(truth.judge_early(&WallTime::default()).is_ok(), is_good);
         assert_eq!(oracle.find_unjudged(), None);
     }
     assert!(early(Some(4), 4_199).0.is_err_and(|why| why.contains("nobody had applied index 41")), "before it left");

@@ -36,7 +36,7 @@ const SEEDS_BEYOND: u64 = 100;
 const BOUNDED: ReadLevel = ReadLevel::Bounded(Duration::from_secs(1));
 
 fn reports(scenario: Scenario, machine_count: Option<usize>) -> impl Iterator<Item = Report> {
-    (1..=SEEDS).map(move |seed| run(Request { seed, scenario: Some(scenario), machine_count, is_traced: false }))
+    (1..=SEEDS).map(move |seed| run(Request { seed, scenario: Some(scenario), machine_count, ..Request::default() }))
 }
 
 fn all_good(scenario: Scenario, machine_count: Option<usize>) -> Stats {
@@ -104,7 +104,7 @@ fn c11_clocks_beyond_the_configured_error_are_noticed() {
         vec!["two leases", "a linearizable read is wrong", "is not linearizable", "a bounded read is wrong"];
     for seed in 1..=SEEDS_BEYOND {
         let request =
-            Request { seed, scenario: Some(Scenario::ClocksBeyond), machine_count: Some(3), is_traced: false };
+            Request { seed, scenario: Some(Scenario::ClocksBeyond), machine_count: Some(3), ..Request::default() };
         let failure = run(request).failure.unwrap_or_default();
         missing.retain(|what| !failure.contains(what));
         if missing.is_empty() {
