@@ -1,7 +1,7 @@
 //! Storage engines and the state machine over them.
 //!
 //! [`Engine`] is an ordered map of bytes with atomic batches, an explicit flush and checkpoints. There are two:
-//! [`RocksEngines`] opens RocksDB databases, [`MemoryEngines`] keeps rows in memory and is the reference that the
+//! [`RocksEngines`] opens RocksDB databases, [`MemoryEngines`] keeps rows in memory and is the reference that most of the
 //! simulation runs on. [`Partition`] is the state machine of one replica over either: the only code that knows what
 //! an operation means. It applies log entries exactly once and answers reads.
 //!

@@ -157,6 +157,7 @@ impl RocksEngine {
         let db = open_database(&spare_files, &expire_floor, disk, dir)?;
         // Not before the database has locked the directory: another process may be writing the one that would go.
         remove_leftovers(disk, dir).map_err(failed_io)?;
+        shared.settle(&db).map_err(|error| classify(error, disk, dir, failed))?;
         Ok(Self {
             state: RwLock::new(State { db: Ok(db), unflushed: Unflushed::default() }),
             dir: dir.to_path_buf(),
@@ -246,6 +247,8 @@ impl RocksEngine {
             let flushed = self.change_unflushed(Unflushed::forget_flushed);
             drop((rows, flushed));
         }
+        // What a compaction meets is told by `background_failure`, here as anywhere.
+        drop(self.db().map(|db| self.shared.settle(&db)));
         Ok(())
     }
 

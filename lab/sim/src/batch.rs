@@ -1,8 +1,9 @@
 //! Many runs, on as many threads as wanted. Each run is single-threaded and knows nothing of the others.
 
+use crate::engine::EngineKind;
 use crate::history::History;
 use crate::run::{Report, Request, run};
-use crate::scenario::{Plan, Scenario};
+use crate::scenario::Scenario;
 use crate::stats::Stats;
 use hedgerow_env::os::spawn_thread;
 use std::cell::RefCell;
@@ -12,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::JoinHandle;
 
 /// Reports that may wait for the caller of [`run_all`].
 const REPORTS_WAITING_MAX: usize = 64;
@@ -31,6 +33,8 @@ pub struct Batch {
     pub machine_count: Option<usize>,
     /// Whether all are long ones.
     pub is_long: bool,
+    /// The storage engine of all runs; `None` = drawn for each.
+    pub engine: Option<EngineKind>,
     /// Threads, at least 1.
     pub jobs: usize,
 }
@@ -58,40 +62,45 @@ pub fn run_all(batch: &Batch, mut on_report: impl FnMut(Report) -> ControlFlow<(
     std::panic::set_hook(Box::new(|panic| {
         LAST_PANIC.with(|last| last.replace(format!("{panic}")));
     }));
-    let reports = start_workers(batch)?;
+    let (reports, workers) = start_workers(batch)?;
     for report in reports {
         if on_report(report).is_break() {
             break;
         }
+    }
+    // A run that nobody asks for any more ends too, and leaves nothing behind.
+    for worker in workers {
+        drop(worker.join());
     }
     drop(std::panic::take_hook());
     Ok(())
 }
 
 /// Workers end when there are no more seeds, or when nobody takes their reports any more.
-fn start_workers(batch: &Batch) -> io::Result<Receiver<Report>> {
+fn start_workers(batch: &Batch) -> io::Result<(Receiver<Report>, Vec<JoinHandle<()>>)> {
     let (sender, receiver) = sync_channel(REPORTS_WAITING_MAX);
     let next = Arc::new(AtomicU64::new(0));
+    let mut workers = Vec::new();
     for _ in 0..batch.jobs.max(1) {
         let (sender, next, batch) = (sender.clone(), Arc::clone(&next), *batch);
-        spawn_thread("sim", move || {
+        workers.push(spawn_thread("sim", move || {
             loop {
                 let Some(seed) = batch.seed(next.fetch_add(1, Ordering::Relaxed)) else { return };
-                let Batch { scenario, machine_count, is_long, .. } = batch;
-                let request = Request { seed, scenario, machine_count, is_long, is_traced: false };
+                let Batch { scenario, machine_count, is_long, engine, .. } = batch;
+                let request = Request { seed, scenario, machine_count, is_long, engine, is_traced: false };
                 if sender.send(run_guarded(request)).is_err() {
                     return;
                 }
             }
-        })?;
+        })?);
     }
-    Ok(receiver)
+    Ok((receiver, workers))
 }
 
 /// A run whose panic is a failure like any other.
 fn run_guarded(request: Request) -> Report {
     catch_unwind(AssertUnwindSafe(|| run(request))).unwrap_or_else(|_| {
-        let plan = Plan::new(request.seed, request.scenario, request.machine_count);
+        let plan = request.plan();
         let failure = Some(LAST_PANIC.with(|last| last.take()));
         let stats = Stats { runs: 1, ..Stats::default() };
         Report { request, plan, history: History::default(), hash: 0, stats, failure }
@@ -111,6 +120,7 @@ mod tests {
             scenario: None,
             machine_count: None,
             is_long: false,
+            engine: None,
             jobs: 1,
         };
         let seeds: Vec<Option<u64>> = (0..6).map(|number| batch.seed(number)).collect();

@@ -16,6 +16,7 @@
 //! | `nemesis.rs`, `fault.rs` | what goes wrong; doing it |
 //! | `world.rs`, `queue.rs` | events |
 //! | `machine.rs`, `commit.rs`, `clock.rs` | a machine: disk, process, its logs' rounds, clock |
+//! | `engine/` | the storage engine of a run: the one in memory, or RocksDB on the simulated disk |
 //! | `network.rs`, `line.rs` | connections between machines, and of clients |
 //! | `client.rs`, `executor.rs`, `traffic.rs`, `tap.rs` | the real client: its tasks, its connections, and what goes over them |
 //! | `foreign.rs`, `survey.rs` | a client of Pegasus; reads of many records at once |
@@ -34,6 +35,7 @@ pub mod client;
 pub mod clock;
 mod commit;
 mod ending;
+pub mod engine;
 pub mod executor;
 pub mod export;
 pub mod fanout;

@@ -6,6 +6,7 @@
 use crate::answers::Answers;
 use crate::clock::{LocalClock, MICROSECOND, draw_rate_error};
 use crate::commit::CommittedLog;
+use crate::engine::MachineEngines;
 use crate::history::Time;
 use crate::scenario::Plan;
 use crate::work::{Done, Work};
@@ -14,7 +15,6 @@ use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, Now};
 use hedgerow_node::{Config, ConnectionId, Job, JobContext, JobDone, Node, peer};
 use hedgerow_replication::Role;
-use hedgerow_storage::{Engines, MemoryEngines};
 use hedgerow_types::log::Entry;
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Index, Instant, NodeId};
@@ -62,12 +62,16 @@ pub struct Machine {
     pub may_fail: bool,
     /// Whether its disk refuses to sync or to write.
     pub is_refusing: bool,
+    engines: MachineEngines,
     config: Config,
     random: Random,
 }
 
 /// A slow disk makes what is not a log's write so much slower at most.
 const JOB_FACTOR_MAX: u64 = 10;
+
+/// So many calls to its disk a process may make at most, in the jobs that it runs, when it is killed.
+const CALLS_OF_THE_DYING: u64 = 40;
 
 /// Where every machine listens.
 const PORT: u16 = 34_601;
@@ -200,6 +204,7 @@ impl Machine {
             answers: Answers::new(plan.replication.refusal(), plan.table_reads),
             may_fail: false,
             is_refusing: false,
+            engines: MachineEngines::new(plan.engine),
             config,
             random: random.fork(),
         }
@@ -208,7 +213,7 @@ impl Machine {
     /// Starts the process over what the disk holds. The error is the node's own.
     pub fn start(&mut self, now: Time) -> Result<(), String> {
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
-        let engines: Arc<dyn Engines> = Arc::new(MemoryEngines::new(Arc::clone(&disk)));
+        let engines = self.engines.begin_life(Arc::clone(&disk))?;
         let mut config = self.config.clone();
         config.seed = self.random.next_u64();
         let _span = tracing::info_span!("", m = self.id.0).entered();
@@ -237,6 +242,14 @@ impl Machine {
 
     /// Ends the process; a power loss takes with it what was not synced.
     pub fn stop(&mut self, is_power_loss: bool) {
+        if self.engines.is_real()
+            && let Some(process) = &mut self.process
+        {
+            // In the middle of what it does beside its logs.
+            self.disk.stop_after(self.random.below(CALLS_OF_THE_DYING));
+            process.end_jobs();
+        }
+        self.engines.end_life();
         self.process = None;
         self.answers.clear();
         self.is_paused = false;
@@ -461,6 +474,13 @@ impl Process {
         self.last_job += 1;
         self.jobs.insert(self.last_job, job);
         self.last_job
+    }
+
+    /// Runs all jobs, and nobody hears of it.
+    fn end_jobs(&mut self) {
+        for job in std::mem::take(&mut self.jobs).into_values() {
+            drop(job.run(&self.context));
+        }
     }
 
     /// Runs a job and hands its result to the node.

@@ -7,6 +7,7 @@ use clap::Parser;
 use hedgerow_env::os::{OsClock, OsDisk};
 use hedgerow_env::{Clock, Disk, OpenMode};
 use hedgerow_sim::batch::{Batch, run_all};
+use hedgerow_sim::engine::EngineKind;
 use hedgerow_sim::export::json_lines;
 use hedgerow_sim::fanout;
 use hedgerow_sim::regressions::SEEDS;
@@ -28,7 +29,7 @@ struct Arguments {
     #[arg(long, default_value_t = 1, value_name = "S")]
     start: u64,
     /// Before them, runs all seeds that failed once.
-    #[arg(long, conflicts_with_all = ["seed", "nodes", "scenario"])]
+    #[arg(long, conflicts_with_all = ["seed", "nodes", "scenario", "engine"])]
     regressions: bool,
     /// Runs this seed alone and prints its history hash.
     #[arg(long, value_name = "X", conflicts_with_all = ["seeds", "start"])]
@@ -42,6 +43,9 @@ struct Arguments {
     /// Makes every run one of 100,000 operations and more (otherwise one seed in 1,000 is).
     #[arg(long)]
     long: bool,
+    /// The storage engine, `memory` or `rocksdb`; drawn from the seed if left out.
+    #[arg(long)]
+    engine: Option<String>,
     /// With --seed: prints everything that happens.
     #[arg(long, requires = "seed")]
     trace: bool,
@@ -102,13 +106,20 @@ fn attempt(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         None => None,
     };
     let machine_count = arguments.nodes.map(usize::from);
+    let engine = match &arguments.engine {
+        Some(name) => Some(EngineKind::from_name(name).with_context(|| format!("there is no engine {name:?}"))?),
+        None => None,
+    };
     match arguments.seed {
         Some(seed) => {
             let (is_long, is_traced) = (arguments.long, arguments.trace);
-            let request = Request { seed, scenario, machine_count, is_long, is_traced };
+            let request = Request { seed, scenario, machine_count, is_long, engine, is_traced };
             run_one(request, arguments)
         }
-        None => run_many(scenario, machine_count, arguments),
+        None => {
+            let is_long = arguments.long;
+            run_many(Request { scenario, machine_count, is_long, engine, ..Request::default() }, arguments)
+        }
     }
 }
 
@@ -147,18 +158,16 @@ fn trace_nodes() {
     tracing_subscriber::fmt().with_env_filter(filter).without_time().with_target(false).with_ansi(false).init();
 }
 
-fn run_many(
-    scenario: Option<Scenario>,
-    machine_count: Option<usize>,
-    arguments: &Arguments,
-) -> anyhow::Result<ExitCode> {
+/// Runs many seeds of what `request` says otherwise.
+fn run_many(request: Request, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let jobs = match arguments.jobs {
         Some(jobs) => jobs,
         None => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
     };
     let before = if arguments.regressions { SEEDS } else { &[] };
-    let (start, count, is_long) = (arguments.start, arguments.seeds, arguments.long);
-    let batch = Batch { before, start, count, scenario, machine_count, is_long, jobs };
+    let Request { scenario, machine_count, is_long, engine, .. } = request;
+    let (start, count) = (arguments.start, arguments.seeds);
+    let batch = Batch { before, start, count, scenario, machine_count, is_long, engine, jobs };
     let clock = OsClock;
     let begin = clock.now();
     let (mut stats, mut failures) = (Stats::default(), 0);
@@ -194,6 +203,9 @@ fn replay_command(report: &Report, arguments: &Arguments) -> String {
     }
     if report.request.is_long {
         command += " --long";
+    }
+    if let Some(engine) = report.request.engine {
+        command += &format!(" --engine {}", engine.name());
     }
     if let Some(mutation) = &arguments.mutation {
         command += &format!(" --mutation {mutation}");

@@ -31,7 +31,8 @@ fn main() -> anyhow::Result<ExitCode> {
     let mut unnoticed = 0;
     for mutation in Mutation::ALL {
         let (start, count, scenario) = (arguments.start, arguments.seeds, mutation.scenario());
-        let batch = Batch { before: &[], start, count, scenario, machine_count: None, is_long: false, jobs };
+        let batch =
+            Batch { before: &[], start, count, scenario, machine_count: None, is_long: false, engine: None, jobs };
         match first_failure(mutation, batch)? {
             Some(report) => {
                 let (seed, scenario) = (report.request.seed, report.plan.scenario.name());

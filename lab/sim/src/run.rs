@@ -3,6 +3,7 @@
 use crate::client::{Client, Pace};
 use crate::clock::{MILLISECOND, SECOND};
 use crate::ending::LAST_READER;
+use crate::engine::EngineKind;
 use crate::history::{History, Operation, Time};
 use crate::invariant::{check_converged, check_logs};
 use crate::line::Caller;
@@ -48,6 +49,8 @@ pub struct Request {
     pub machine_count: Option<usize>,
     /// Whether it goes on for very many operations. One of [`LONG_INTERVAL`] seeds does anyway.
     pub is_long: bool,
+    /// What nodes store rows with; `None` = drawn from the seed.
+    pub engine: Option<EngineKind>,
     /// Whether to print every step.
     pub is_traced: bool,
 }
@@ -69,12 +72,20 @@ pub struct Report {
     pub failure: Option<String>,
 }
 
+impl Request {
+    /// What is to be run.
+    pub fn plan(&self) -> Plan {
+        let mut plan = Plan::new(self.seed, self.scenario, self.machine_count);
+        if self.is_long || self.seed.is_multiple_of(LONG_INTERVAL) {
+            plan = plan.into_long(self.seed);
+        }
+        Plan { engine: self.engine.unwrap_or(plan.engine), ..plan }
+    }
+}
+
 /// Runs `request`.
 pub fn run(request: Request) -> Report {
-    let mut plan = Plan::new(request.seed, request.scenario, request.machine_count);
-    if request.is_long || request.seed.is_multiple_of(LONG_INTERVAL) {
-        plan = plan.into_long(request.seed);
-    }
+    let plan = request.plan();
     let mut world = World::new(request.seed, &plan, request.is_traced);
     world.trace(|| format!("{plan:?}"));
     let phases = [World::found, World::load, World::converge, World::move_about, World::read_everything, World::judge];
@@ -86,6 +97,7 @@ pub fn run(request: Request) -> Report {
     let mut stats = world.stats;
     stats.runs = 1;
     stats.scenarios.insert(plan.scenario.name(), 1);
+    stats.engines.insert(plan.engine.name(), 1);
     stats.virtual_time = world.queue.now();
     let broken = (!world.broken.is_empty()).then(|| world.broken.join("\n"));
     let failure = world.failure.or(broken);

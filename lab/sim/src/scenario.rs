@@ -2,6 +2,7 @@
 
 use crate::client::Pace;
 use crate::clock::{MILLISECOND, SECOND};
+use crate::engine::EngineKind;
 use crate::history::Time;
 use crate::invariant::Expected;
 use crate::nemesis::{Kind, Temper};
@@ -66,6 +67,8 @@ pub enum Scenario {
 pub struct Plan {
     /// Which kind of run.
     pub scenario: Scenario,
+    /// What its nodes store rows with.
+    pub engine: EngineKind,
     /// Machines, 3 to 5.
     pub machine_count: usize,
     /// Data directories of each machine, each with a log.
@@ -386,6 +389,7 @@ impl Plan {
         };
         Self {
             scenario,
+            engine: EngineKind::of_seed(seed),
             machine_count,
             directory_count: if random.chance(2, 3) { 1 } else { 2 },
             partition_count: if random.chance(4, 5) { 2 } else { 4 },

@@ -15,6 +15,8 @@ pub struct Stats {
     pub runs: u64,
     /// Runs by scenario.
     pub scenarios: BTreeMap<&'static str, u64>,
+    /// Runs by storage engine.
+    pub engines: BTreeMap<&'static str, u64>,
     /// Virtual time.
     pub virtual_time: Time,
     /// Events.
@@ -163,6 +165,7 @@ impl Stats {
         add_all(&mut self.refusals, &other.refusals);
         add_all(&mut self.faults, &other.faults);
         add_all(&mut self.scenarios, &other.scenarios);
+        add_all(&mut self.engines, &other.engines);
     }
 }
 
@@ -204,6 +207,7 @@ impl fmt::Display for Stats {
             self.events
         )?;
         writeln!(f, "scenarios   {}", list(&self.scenarios))?;
+        writeln!(f, "engines     {}", list(&self.engines))?;
         writeln!(
             f,
             "operations  {} acknowledged, {} failed, {} of unknown outcome",

@@ -5,7 +5,10 @@ use super::pace::Pacer;
 use crate::layout::is_droppable;
 use rocksdb::compaction_filter::CompactionFilter;
 use rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
-use rocksdb::{BlockBasedOptions, Cache, CompactionDecision, DBCompressionType, Env, InfoLogger, LogLevel, Options};
+use rocksdb::{
+    BlockBasedOptions, Cache, CompactionDecision, DB, DBCompressionType, Env, InfoLogger, LogLevel, Options,
+    WaitForCompactOptions,
+};
 use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -47,6 +50,9 @@ pub struct RocksSettings {
     /// Table files that all databases together may keep open beyond the ten that each of them may. Those that are opened first
     /// get more. Default 65,536.
     pub spare_files: usize,
+    /// Whether whoever opens or flushes waits for the compactions that this causes, and removes himself what is obsolete, so that
+    /// what lies on the disk follows from the calls alone: for simulations. Default false.
+    pub waits_for_compactions: bool,
 }
 
 impl Default for RocksSettings {
@@ -59,6 +65,7 @@ impl Default for RocksSettings {
             flush_rate: 32 << 20,
             background_threads: 1,
             spare_files: 1 << 16,
+            waits_for_compactions: false,
         }
     }
 }
@@ -110,8 +117,10 @@ impl Shared {
         let mut env = Env::new()?;
         let threads = i32::from(settings.background_threads.max(1));
         env.set_background_threads(threads);
-        // Nobody waits for a compaction; requests have the processors first.
-        env.lower_thread_pool_cpu_priority();
+        if !settings.waits_for_compactions {
+            // Nobody waits for a compaction; requests have the processors first.
+            env.lower_thread_pool_cpu_priority();
+        }
         let cache = Cache::new_lru_cache(settings.cache_size);
         let hot_rows = HotRows::new(settings.hot_rows_size);
         let spare_files = AtomicUsize::new(settings.spare_files);
@@ -133,6 +142,14 @@ impl Shared {
 
     pub(super) const fn hot_rows(&self) -> &HotRows {
         &self.hot_rows
+    }
+
+    /// Returns when `db` has nothing to compact, if that is asked for.
+    pub(super) fn settle(&self, db: &DB) -> Result<(), rocksdb::Error> {
+        if self.settings.waits_for_compactions {
+            return db.wait_for_compact(&WaitForCompactOptions::default());
+        }
+        Ok(())
     }
 
     /// Never the same twice.
@@ -160,6 +177,7 @@ impl Shared {
         options.set_compaction_filter_factory(ExpiryFactory { floor: Arc::clone(expire_floor) });
         self.set_levels(&mut options);
         set_small_footprint(&mut options);
+        options.set_avoid_unnecessary_blocking_io(!self.settings.waits_for_compactions);
         options
     }
 
@@ -198,7 +216,6 @@ impl Shared {
         // writer of a flush goes by neither: see `pace.rs`.
         options.set_bytes_per_sync(BYTES_PER_SYNC);
         options.set_ratelimiter(WRITE_RATE_MAX, WRITE_REFILL_MICROS, WRITE_FAIRNESS);
-        options.set_avoid_unnecessary_blocking_io(true);
     }
 }
 
