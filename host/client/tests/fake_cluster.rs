@@ -3,6 +3,7 @@
 
 mod fake;
 
+use fake::group::{Group, LEADER, answer, ms, pass};
 use fake::{Action, Fake, Records, done, map, metadata, not_leader, page, refused, value};
 use hedgerow_client::{Client, ClientOptions, ErrorKind, HedgeOptions, Range, ScanOptions, Table};
 use hedgerow_types::limit::{SESSION_AHEAD_MICROS, SESSION_WINDOW};
@@ -14,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 /// Far more than any test takes: whoever waits for it fails by hanging, not by chance.
 const LONG: Duration = Duration::from_secs(60);
@@ -32,6 +33,14 @@ async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
+}
+
+/// An address at which nobody listens, as long as the socket is held.
+fn nobody() -> (TcpSocket, SocketAddr) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
 }
 
 /// One node that leads everything and answers requests to partitions by `answer`.
@@ -239,15 +248,23 @@ async fn an_error_that_cannot_pass_is_returned_at_once() {
     assert_eq!(node.requests().len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn silence_ends_at_the_deadline() {
-    let node = single(|_| Action::Silence).await;
-    let options = ClientOptions { operation_timeout: Duration::from_millis(40), ..ClientOptions::default() };
-    let table = open(node.address, options).await;
-    let error = table.get("h", "s").await.unwrap_err();
-    assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Timeout, false));
-    let error = table.set("h", "s", "v").await.unwrap_err();
-    assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Timeout, true));
+    let group = Group::start(1).await;
+    group.silence(LEADER);
+    let options = ClientOptions { operation_timeout: ms(40), ..ClientOptions::default() };
+    let table = group.client(options).await.open_table("t").await.unwrap();
+    for is_write in [false, true] {
+        let table = table.clone();
+        let request = tokio::spawn(async move {
+            if is_write { table.set("h", "s", "v").await } else { table.get("h", "s").await.map(drop) }
+        });
+        pass(ms(39)).await;
+        assert!(!request.is_finished());
+        pass(ms(2)).await;
+        let error = answer(request).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::Timeout, is_write));
+    }
 }
 
 #[tokio::test]
@@ -345,8 +362,7 @@ async fn a_reply_that_nobody_waits_for_is_dropped() {
 
 #[tokio::test]
 async fn no_node_is_unreachable() {
-    let (listener, address) = listen().await;
-    drop(listener);
+    let (_nobody, address) = nobody();
     let options = ClientOptions { connect_timeout: Duration::from_millis(50), ..ClientOptions::default() };
     let error = Client::connect_with(&[address.to_string()], options).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
@@ -356,8 +372,7 @@ async fn no_node_is_unreachable() {
 
 #[tokio::test]
 async fn one_live_seed_is_enough() {
-    let (listener, dead) = listen().await;
-    drop(listener);
+    let (_nobody, dead) = nobody();
     let node = single(|_| Action::Reply(value(b"v"))).await;
     let client = Client::connect(&[dead.to_string(), node.address.to_string()]).await.unwrap();
     client.open_table("t").await.unwrap().get("h", "s").await.unwrap();

@@ -252,6 +252,16 @@ async fn h06_silence_ends_at_the_deadline() {
 /// One of three replicas is silent: its requests are hedged, and the delay that the percentile gives does not follow.
 #[tokio::test(start_paused = true)]
 async fn h07_the_delay_stays_when_a_replica_is_lost() {
+    the_delay_stays_after(|group| group.silence(2)).await;
+}
+
+/// The same where nothing is read from its connection any more.
+#[tokio::test(start_paused = true)]
+async fn h07_the_delay_stays_when_a_connection_stalls() {
+    the_delay_stays_after(|group| group.stall(2)).await;
+}
+
+async fn the_delay_stays_after(fault: impl Fn(&Group)) {
     let group = Group::start(3).await;
     (0..3).for_each(|node| group.slow(node, ms(4)));
     let reads = Policy::Percentile { percentile: 95.0, min_delay: ms(1), max_delay: ms(100), max_executions: 2 };
@@ -267,7 +277,7 @@ async fn h07_the_delay_stays_when_a_replica_is_lost() {
     }
     let before = client.hedge_metrics().hedge_delay.unwrap();
     assert!((ms(4)..=ms(6)).contains(&before), "{before:?}");
-    group.silence(2);
+    fault(&group);
     for _ in 0..50 {
         let gets: Vec<_> = (0..6).map(|_| spawn_get(&table)).collect();
         pass(ms(16)).await;

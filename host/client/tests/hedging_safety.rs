@@ -241,6 +241,51 @@ async fn h24_connection_isolation() {
     assert_eq!(group.counts()[LEADER], 51);
 }
 
+/// The leader's end of a connection is not read any more, and large writes fill the buffers of both ends: nothing more can even
+/// be sent there. Hedges travel on another node's connection, and none is opened beside the one that stalls.
+#[tokio::test(start_paused = true)]
+async fn h24_a_stalled_connection_holds_up_no_hedge() {
+    let group = Group::start(3).await;
+    (0..3).for_each(|node| group.serve(node));
+    let (_, table) =
+        group.open(HedgeOptions { budget: Some(BudgetOptions { ratio: 1.0, burst: 100.0 }), ..after_10_ms() }).await;
+    get(&table).await;
+    group.stall(LEADER);
+    let large = || vec![7; 1 << 20];
+    let writes: Vec<_> = (0..32).map(|_| spawn!(table, table => table.set("h", "large", large()))).collect();
+    settle().await;
+    let arrived = group.counts()[LEADER];
+    assert!(arrived < writes.len(), "all of {arrived} writes were read");
+    let gets: Vec<_> = (0..50).map(|_| spawn_get(&table)).collect();
+    pass(ms(10)).await;
+    for get in gets {
+        assert_ne!(answer(get).await, LEADER);
+    }
+    assert_eq!(group.counts()[LEADER], arrived, "the first attempts are stuck behind the writes");
+    assert!(writes.iter().all(|write| !write.is_finished()));
+    assert!(group.nodes.iter().all(|node| node.connections() <= 1));
+}
+
+/// The leader's machine takes connections, as a kernel does for a process that stands still, and nobody ever answers on them.
+#[tokio::test(start_paused = true)]
+async fn h24_a_node_that_accepts_and_never_answers_holds_up_no_hedge() {
+    let group = Group::start(2).await;
+    // Nobody accepts here: connections are made all the same.
+    let standing_still = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    group.move_to(LEADER, standing_still.local_addr().unwrap());
+    let (_, table) =
+        group.open(HedgeOptions { budget: Some(BudgetOptions { ratio: 1.0, burst: 100.0 }), ..after_10_ms() }).await;
+    let gets: Vec<_> = (0..50).map(|_| spawn_get(&table)).collect();
+    pass(ms(10)).await;
+    for get in gets {
+        assert_eq!(answer(get).await, 1);
+    }
+    assert_eq!(group.counts(), [0, 50]);
+    standing_still.set_nonblocking(true).unwrap();
+    assert!(standing_still.accept().is_ok(), "the first attempts were on their way");
+    assert!(standing_still.accept().is_err(), "on one connection");
+}
+
 /// The leader is always busy, and the followers twice: no spinning, and in the end whoever would have let it wait least.
 #[tokio::test(start_paused = true)]
 async fn r02_idle_replica_spin() {
@@ -383,7 +428,7 @@ async fn a_hedge_below_the_floor_of_the_session_does_not_win() {
 
 /// Linearizable within 5 ms, or else at most a second old; and the reply says which it was.
 #[tokio::test(start_paused = true)]
-async fn a_fallback_asks_for_less_and_says_so() {
+async fn s06_a_fallback_asks_for_less_and_says_so() {
     let group = Group::start(3).await;
     let level = |code| ReplyExtension { read_level_code: Some(code), index: 9, ..ReplyExtension::default() };
     group.answer(LEADER, |_| Action::Silence);
@@ -410,7 +455,12 @@ async fn a_fallback_asks_for_less_and_says_so() {
     pass(ms(1)).await;
     assert_ne!(answer(get).await, LEADER);
     let bounded = ReadLevel::Bounded(ms(1_000));
-    let (_, sent) = group.extensions().pop().unwrap();
+    let mut sent = group.extensions();
+    assert_eq!(sent.len(), 2);
+    let (node, first) = sent.remove(0);
+    // None: at the level of the table.
+    assert_eq!((node, first.read_level(), first.any_replica), (LEADER, None, false));
+    let (_, sent) = sent.remove(0);
     assert_eq!((sent.read_level(), sent.any_replica, sent.cause), (Some(bounded), true, Some(4)));
     assert_eq!(sent.session_token, Some(SessionToken::of(GROUP, 7).encode().into()));
     group.answer(LEADER, move |_| Action::ReplyWith(value(b"0"), level(0)));

@@ -3,6 +3,7 @@
 
 mod fake;
 
+use fake::group::{self, Group, answer, ms, pass, patient};
 use fake::{Action, Fake, done, map, metadata, page, refused, value, wire_address};
 use hedgerow_client::{
     Client, ClientOptions, ErrorKind, Labels, Observer, Range, ReadLevel, ReadOptions, ReplicaRead, Role, ScanOptions,
@@ -215,6 +216,31 @@ async fn s05_followers_that_lag_cost_one_read_at_the_leader() {
     assert_eq!(cluster.counts(), [1, 1, 1, 1]);
 }
 
+/// All of many reads at once, and no time passes: a read that paused first would never end.
+#[tokio::test(start_paused = true)]
+async fn s05_reads_at_followers_that_all_lag_go_to_the_leader_once_each_and_at_once() {
+    let group = Group::start(3).await;
+    (1..3).for_each(|node| group.refuse(node, lagging()));
+    let client = group.client(patient()).await;
+    let table = client.open_table("t").await.unwrap().reading(ReadOptions {
+        level: Some(ReadLevel::Linearizable),
+        mode: ReplicaRead::Follower,
+        observer: None,
+    });
+    let gets: Vec<_> = (0..50)
+        .map(|_| {
+            let table = table.clone();
+            tokio::spawn(async move { group::get(&table).await })
+        })
+        .collect();
+    for get in gets {
+        assert_eq!(answer(get).await, LEADER);
+    }
+    let counts = group.counts();
+    assert_eq!(counts[LEADER], 50);
+    assert!((2..=100).contains(&(counts[1] + counts[2])), "{counts:?}");
+}
+
 #[tokio::test]
 async fn s06_every_attempt_says_the_same() {
     let cluster = Cluster::start().await;
@@ -236,21 +262,22 @@ async fn s06_every_attempt_says_the_same() {
     assert_eq!(attempts, [1, 2, 3, 4]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn r03_a_read_that_everybody_refuses_ends_at_its_deadline_with_the_reason() {
-    let cluster = Cluster::start().await;
-    (0..4).for_each(|node| cluster.refuse(node, lagging()));
-    let seed = cluster.nodes[LEADER].address.to_string();
+    let group = Group::start(3).await;
+    (0..3).for_each(|node| group.refuse(node, lagging()));
     let options = ClientOptions {
-        operation_timeout: Duration::from_millis(100),
+        operation_timeout: ms(100),
         read: ReadOptions { mode: ReplicaRead::Follower, ..ReadOptions::default() },
         ..ClientOptions::default()
     };
-    let table = Client::connect_with(&[seed], options).await.unwrap().open_table("t").await.unwrap();
-    let error = table.get("h", "s").await.unwrap_err();
+    let table = group.client(options).await.open_table("t").await.unwrap();
+    let get = tokio::spawn(async move { table.get("h", "s").await });
+    pass(ms(100)).await;
+    let error = answer(get).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.message().contains("5 entries behind"), "{error}");
-    assert!(cluster.counts().iter().all(|count| (1..30).contains(count)), "{:?}", cluster.counts());
+    assert!(group.counts().iter().all(|count| (1..30).contains(count)), "{:?}", group.counts());
 }
 
 #[tokio::test]

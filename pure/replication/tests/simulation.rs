@@ -131,6 +131,42 @@ fn noticed(name: &str, mutations: Mutations) {
     }
 }
 
+/// The most that can be declared, a tenth.
+const DECLARED_MAX_PPM: u32 = 100_000;
+
+/// Half of the clocks run a tenth too fast and the others a tenth too slow, in a world that was told of `declared_ppm`.
+fn worst_clocks(seed: u64, declared_ppm: u32) -> World {
+    let mut world = chaos::world_declaring(seed, Mutations::default(), declared_ppm);
+    let (time, rate) = (world.time, i64::from(DECLARED_MAX_PPM));
+    for node in world.nodes.values_mut() {
+        // Whether the first one, which leads at first, is slow is drawn too.
+        node.set_rate(if (node.id + seed).is_multiple_of(2) { rate } else { -rate }, time);
+    }
+    world.run(RUN);
+    world
+}
+
+/// Pitfall C11: clocks that are wrong by a tenth, where that is declared, make nothing stale.
+#[test]
+fn c11_clocks_wrong_by_a_tenth_are_safe_where_that_is_declared() {
+    let mut served = [0; 4];
+    for seed in 0..200 {
+        let world = worst_clocks(seed, DECLARED_MAX_PPM);
+        assert_eq!(world.check.violation, None, "seed {seed}");
+        for (total, count) in served.iter_mut().zip(world.check.served) {
+            *total += count;
+        }
+    }
+    assert!(served.iter().all(|count| *count > 300), "{served:?}");
+}
+
+/// The same clocks show where less is declared: the runs above would show a lease that is too long.
+#[test]
+fn c11_clocks_wrong_by_a_tenth_are_noticed_where_less_is_declared() {
+    let broken = (0..1_000).find_map(|seed| worst_clocks(seed, 5_000).check.violation);
+    println!("{}", broken.expect("a violation"));
+}
+
 /// Clocks that are wrong by more than the settings allow break what rests on them: the test can see it.
 #[test]
 fn clocks_beyond_the_bound_are_noticed() {

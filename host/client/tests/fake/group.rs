@@ -22,6 +22,8 @@ type Answer = Arc<dyn Fn(&Request) -> Action + Send + Sync>;
 pub(crate) struct Group {
     pub(crate) nodes: Vec<Fake>,
     answers: Arc<Mutex<Vec<Answer>>>,
+    /// Where the map says that each node is.
+    addresses: Arc<Mutex<Vec<SocketAddr>>>,
     leader: Arc<Mutex<usize>>,
     /// While it is there, the runtime's clock stands still unless it is moved.
     _clock: oneshot::Sender<()>,
@@ -40,17 +42,21 @@ impl Group {
         }
         let addresses: Vec<SocketAddr> = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
         let answers: Arc<Mutex<Vec<Answer>>> = Arc::new(Mutex::new((0..count).map(serving).collect()));
+        let addresses = Arc::new(Mutex::new(addresses));
         let leader = Arc::new(Mutex::new(LEADER));
         let node = |(index, listener): (usize, TcpListener)| {
             let (addresses, answers, leader) = (addresses.clone(), answers.clone(), leader.clone());
             Fake::serve_on(listener, move |request| {
-                let map = || map(&[addresses[*leader.lock().unwrap()]; 2], &addresses, 1);
+                let map = || {
+                    let addresses = addresses.lock().unwrap();
+                    map(&[addresses[*leader.lock().unwrap()]; 2], &addresses, 1)
+                };
                 let answer = answers.lock().unwrap()[index].clone();
                 metadata(request, map).unwrap_or_else(|| answer(request))
             })
         };
         let nodes = listeners.into_iter().enumerate().map(node).collect();
-        Self { nodes, answers, leader, _clock: clock }
+        Self { nodes, answers, addresses, leader, _clock: clock }
     }
 
     pub(crate) fn answer(&self, node: usize, answer: impl Fn(&Request) -> Action + Send + Sync + 'static) {
@@ -70,8 +76,19 @@ impl Group {
         *self.leader.lock().unwrap() = node;
     }
 
+    /// The map says from now on that `node` is at `address`, where somebody else listens.
+    pub(crate) fn move_to(&self, node: usize, address: SocketAddr) {
+        self.addresses.lock().unwrap()[node] = address;
+    }
+
     pub(crate) fn silence(&self, node: usize) {
         self.answer(node, |_| Action::Silence);
+    }
+
+    /// A node that reads nothing from a connection any more once a request to a partition has come there. What is sent after that
+    /// stays in the buffers of the two ends, until they are full.
+    pub(crate) fn stall(&self, node: usize) {
+        self.answer(node, |_| Action::Stall);
     }
 
     /// A node that answers as [`Group::start`] says, but late.

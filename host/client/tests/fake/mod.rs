@@ -32,6 +32,8 @@ pub(crate) enum Action {
     Silence,
     /// Close the connection.
     Close,
+    /// Keep the connection, and read nothing from it ever again.
+    Stall,
     /// These bytes instead of a reply.
     Raw(&'static [u8]),
     /// Keep the request; when so many are kept on this connection, answer all of them, the last one first.
@@ -129,6 +131,7 @@ async fn serve(stream: TcpStream, seen: Arc<Mutex<Seen>>, handler: Arc<Handler>)
                     continue;
                 }
                 Action::Silence => {}
+                Action::Stall => return std::future::pending().await,
                 Action::Close => {
                     let _ = sender.send(BytesMut::new());
                     return;

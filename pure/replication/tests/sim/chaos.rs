@@ -7,11 +7,14 @@ use hedgerow_types::random::Random;
 use hedgerow_types::{Instant, ReplicaId};
 use std::time::Duration;
 
+/// How wrong clocks are, in parts per million, unless a test says otherwise.
+const CLOCK_RATE_ERROR_PPM: u32 = 20_000;
+
 /// Times ten times shorter than in production, so that a run sees more elections.
 pub fn settings() -> Settings {
     Settings {
         tick: Duration::from_millis(10),
-        clock_rate_error_ppm: 20_000,
+        clock_rate_error_ppm: CLOCK_RATE_ERROR_PPM,
         message_size_max: 64,
         inflight_max: 8,
         cache_size_max: 4_096,
@@ -24,6 +27,11 @@ const NODES_MAX: u64 = 7;
 
 /// The world of `seed`, before anything happened in it.
 pub fn world(seed: u64, mutations: Mutations) -> World {
+    world_declaring(seed, mutations, CLOCK_RATE_ERROR_PPM)
+}
+
+/// The same with clocks that are wrong by at most `rate_error_ppm`, and declared so.
+pub fn world_declaring(seed: u64, mutations: Mutations, rate_error_ppm: u32) -> World {
     let mut random = Random::new(seed ^ 0x5eed);
     let mut pick = |values: &[u64]| values[random.below(values.len() as u64) as usize];
     let weather = Weather {
@@ -40,13 +48,14 @@ pub fn world(seed: u64, mutations: Mutations) -> World {
     };
     let count = pick(&[3, 3, 3, 5, 2, 1]);
     let weather = Weather { apply_refused: pick(&[0, 0, 20, 300]), ..weather };
-    let mut world = World::new(seed, settings(), weather, mutations);
+    let settings = Settings { clock_rate_error_ppm: rate_error_ppm, ..settings() };
+    let mut world = World::new(seed, settings, weather, mutations);
     world.read_us = (0, pick(&[0, 500, 20_000]));
     world.post.ask_us = (0, pick(&[0, 300, 3_000]));
     world.is_chaotic = true;
     let voters: Vec<u64> = (1..=count).collect();
     for &id in &voters {
-        let rate = world.random.below(40_001) as i64 - 20_000;
+        let rate = world.random.below(2 * u64::from(rate_error_ppm) + 1) as i64 - i64::from(rate_error_ppm);
         world.add_node(id, &voters, rate, id == 1);
     }
     world.schedule_strike(MILLI, Strike::Any);
