@@ -1,11 +1,15 @@
 //! Faults that are made on purpose: what a node that allows them does when it is told to, with real sockets and clocks.
 //!
-//! Times are checked from below, which holds however busy the machine is, and from above only against each other.
+//! Times are checked from below, which holds however busy the machine is. That something is not delayed is seen by one answer that
+//! comes sooner than the delay lets any come, however many it takes until then.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
     reason = "a test that talks to the network and reads the clock by itself"
 )]
+
+#[path = "ports/mod.rs"]
+mod ports;
 
 use bytes::BytesMut;
 use hedgerow_env::fault::{Action, Clients, Command, Link, Shape, Stall, Switches};
@@ -17,18 +21,20 @@ use hedgerow_types::NodeId;
 use hedgerow_types::key::full_key;
 use hedgerow_wire::message::{AdminCommand, ClusterInfo, CreateOptions, CreateTable, Put, QueryConfig};
 use hedgerow_wire::{Body, ErrorName, Extension, Header, Reply, Text, call};
+use ports::reserved_address;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const MS: Duration = Duration::from_millis(1);
+/// A minute, which is longer than [`PATIENCE`]: whatever is answered at all was not held up by it.
+const FOR_EVER: Duration = Duration::from_secs(60);
+/// Ends what would otherwise hang.
+const PATIENCE: Duration = Duration::from_secs(50);
 /// Number of a node, and of nodes before it, that no other test here has: its thread is found by its name.
 const SHARED: u16 = 4;
-
-/// Connections begin at 127.0.0.1, so that none of them takes a port of this address while nobody listens there.
-const ANY_PORT: &str = "127.0.0.2:0";
 
 struct Connection(TcpStream, i32);
 
@@ -36,6 +42,7 @@ impl Connection {
     fn open(address: &str) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self(stream, 0)
     }
 
@@ -96,6 +103,14 @@ impl Connection {
         };
         (0..count).map(one).min().unwrap()
     }
+
+    /// Waits for a round trip that is shorter than `delay`, which none is while the delay is there.
+    fn expect_sooner_than(&mut self, delay: Duration) {
+        let begin = Instant::now();
+        while self.round_trip(1) >= delay {
+            assert!(begin.elapsed() < PATIENCE, "nothing comes sooner than in {delay:?}");
+        }
+    }
 }
 
 /// Running nodes with everything that ends with them.
@@ -108,10 +123,7 @@ struct Nodes {
 impl Nodes {
     fn start(count: u16, may_fault: bool) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind(ANY_PORT).unwrap()).collect();
-        let addresses = listeners.iter().map(|listener| listener.local_addr().unwrap().to_string());
-        let peers: BTreeMap<NodeId, String> = (1..).map(NodeId).zip(addresses).collect();
-        drop(listeners);
+        let peers: BTreeMap<NodeId, String> = (1..=count).map(|node| (NodeId(node), reserved_address())).collect();
         let engines: Arc<dyn Engines> = Arc::new(RocksEngines::new(&RocksSettings::default()).unwrap());
         let start_one = |node: &NodeId| {
             let data = vec![root.path().join(node.0.to_string())];
@@ -155,30 +167,29 @@ fn shape(delay: Duration) -> Shape {
 fn a_node_makes_no_faults_unless_it_was_started_so() {
     let nodes = Nodes::start(1, false);
     let mut connection = nodes.connect(1);
-    let refusal = connection.fault(1, Action::Set(slow(50 * MS))).unwrap_err();
+    let refusal = connection.fault(1, Action::Set(slow(FOR_EVER))).unwrap_err();
     assert!(refusal.contains("allowed = true"), "{refusal}");
-    assert!(connection.round_trip(20) < 50 * MS);
+    connection.round_trip(1);
 }
 
 #[test]
 fn a_node_refuses_what_is_meant_for_another_and_what_makes_no_sense() {
     let nodes = Nodes::start(1, true);
     let mut connection = nodes.connect(1);
-    assert!(connection.fault(2, Action::Set(slow(50 * MS))).unwrap_err().contains("meant for node 2"));
-    assert!(connection.fault(1, Action::Set(slow(61_000 * MS))).unwrap_err().contains("at most 60 s"));
-    assert!(connection.round_trip(20) < 50 * MS);
+    assert!(connection.fault(2, Action::Set(slow(FOR_EVER))).unwrap_err().contains("meant for node 2"));
+    assert!(connection.fault(1, Action::Set(slow(FOR_EVER + MS))).unwrap_err().contains("at most 60 s"));
+    connection.round_trip(1);
 }
 
 #[test]
 fn a_slow_node_answers_later_until_it_is_switched_off() {
     let nodes = Nodes::start(1, true);
     let (mut connection, mut other) = (nodes.connect(1), nodes.connect(1));
-    let plain = connection.round_trip(50);
     connection.set(1, slow(5 * MS));
     let slowed = other.round_trip(10);
-    assert!(slowed >= 5 * MS && slowed - plain < 7 * MS, "{plain:?} {slowed:?}");
+    assert!(slowed >= 5 * MS, "{slowed:?}");
     connection.set(1, Switches::default());
-    assert!(other.round_trip(50) < slowed);
+    other.expect_sooner_than(5 * MS);
 }
 
 #[test]
@@ -190,7 +201,7 @@ fn a_link_to_clients_is_shaped_in_both_directions_and_others_are_not() {
     assert!(connection.round_trip(10) >= 7 * MS);
     let elsewhere = Clients::From(vec!["127.0.0.9".parse().unwrap()]);
     control.set(1, Switches { links: vec![link(elsewhere)], ..Switches::default() });
-    assert!(connection.round_trip(50) < 7 * MS);
+    connection.expect_sooner_than(7 * MS);
 }
 
 #[test]
@@ -238,17 +249,17 @@ fn nothing_overtakes_when_a_delay_becomes_shorter() {
 fn a_stall_stops_a_node_once_and_leaves_its_sockets_open() {
     let nodes = Nodes::start(1, true);
     let (mut connection, mut control) = (nodes.connect(1), nodes.connect(1));
-    let stall = Action::Stall(Stall { number: 7, lasts_us: 100_000 });
     let begin = Instant::now();
-    control.fault(1, stall.clone()).unwrap();
+    control.fault(1, Action::Stall(Stall { number: 7, lasts_us: 100_000 })).unwrap();
     // A connection that is made meanwhile waits, like those that are there already.
     let mut late = nodes.connect(1);
     late.send(0, &Body::ClusterInfo(ClusterInfo {}));
     connection.round_trip(1);
     late.receive();
     assert!(begin.elapsed() >= 100 * MS, "{:?}", begin.elapsed());
-    control.fault(1, stall).unwrap();
-    assert!(connection.round_trip(20) < 100 * MS);
+    // The same number is the same stall, whatever else it says.
+    control.fault(1, Action::Stall(Stall { number: 7, lasts_us: FOR_EVER.as_micros() as u64 })).unwrap();
+    connection.round_trip(1);
 }
 
 /// Nanoseconds that this process' thread `name` has computed.
@@ -303,27 +314,29 @@ fn a_link_between_nodes_delays_what_needs_a_majority() {
         hedgerow_types::key::partition_of_hash(hash, 2) == 0
     };
     let hash_key = hash_key.into_iter().find(of_first).unwrap();
-    let mut put = |count: usize| {
-        let key = full_key(hash_key.as_bytes(), b"s");
-        let body = Body::Put(Put { key, value: "v".into(), expire_ts_seconds: 0 });
-        let one = |_| {
-            let begin = Instant::now();
-            let reply = leader.call(created.appid, &body);
-            assert!(matches!(&reply, Reply::Update(update) if update.error == 0), "{reply:?}");
-            begin.elapsed()
-        };
-        (0..count).map(one).min().unwrap()
+    let key = full_key(hash_key.as_bytes(), b"s");
+    let body = Body::Put(Put { key, value: "v".into(), expire_ts_seconds: 0 });
+    let mut put = || {
+        let begin = Instant::now();
+        let reply = leader.call(created.appid, &body);
+        assert!(matches!(&reply, Reply::Update(update) if update.error == 0), "{reply:?}");
+        begin.elapsed()
     };
-    let plain = put(20);
+    put();
     for node in 1..=3 {
         let others = (1..=3).filter(|other| *other != node).collect();
         let link = Link { place: "others".to_owned(), nodes: others, outgoing: shape(10 * MS), ..Link::default() };
         nodes.connect(node).set(node, Switches { links: vec![link], ..Switches::default() });
     }
-    let delayed = put(5);
-    assert!(delayed >= 20 * MS, "{plain:?} {delayed:?}");
+    for _ in 0..5 {
+        let delayed = put();
+        assert!(delayed >= 20 * MS, "{delayed:?}");
+    }
     for node in 1..=3 {
         nodes.connect(node).set(node, Switches::default());
     }
-    assert!(put(20) < delayed);
+    let begin = Instant::now();
+    while put() >= 20 * MS {
+        assert!(begin.elapsed() < PATIENCE, "the delay stays");
+    }
 }

@@ -2,13 +2,16 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it fails")]
 #![allow(clippy::disallowed_methods, reason = "a test may use the network by itself")]
 
+#[path = "ports/mod.rs"]
+mod ports;
+
 use hedgerow_env::Disk;
 use hedgerow_env::os::{OsDisk, random_u64};
 use hedgerow_node::Config;
 use hedgerow_node::os::{Running, State, start};
 use hedgerow_storage::{Engine, EngineError, Engines};
 use hedgerow_types::NodeId;
-use std::net::TcpListener;
+use ports::reserved_address;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,12 +33,9 @@ impl Engines for Broken {
     }
 }
 
-/// Connections begin at 127.0.0.1, so that none of them takes a port of this address while nobody listens there.
-const ANY_PORT: &str = "127.0.0.2:0";
-
 fn start_one(root: &Path) -> Running {
-    let address = TcpListener::bind(ANY_PORT).unwrap().local_addr().unwrap().to_string();
-    let config = Config::new(NodeId(1), [(NodeId(1), address)].into(), vec![root.to_path_buf()], random_u64());
+    let config =
+        Config::new(NodeId(1), [(NodeId(1), reserved_address())].into(), vec![root.to_path_buf()], random_u64());
     start(config, Arc::new(OsDisk), Arc::new(Broken)).unwrap()
 }
 

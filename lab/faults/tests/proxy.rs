@@ -15,6 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const ANYWHERE: &str = "127.0.0.1:0";
+/// Ends what would otherwise hang.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that does `work` with each connection.
 fn server(work: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
@@ -62,6 +64,15 @@ fn round_trip(stream: &mut TcpStream, count: usize) -> Duration {
     (0..count).map(one).min().unwrap()
 }
 
+/// Waits for a round trip that is shorter than `delay`: while the delay is there none is, and without it one will be, however busy
+/// the machine is.
+fn expect_sooner_than(stream: &mut TcpStream, delay: Duration) {
+    let begin = Instant::now();
+    while round_trip(stream, 1) >= delay {
+        assert!(begin.elapsed() < PATIENCE, "nothing comes sooner than in {delay:?}");
+    }
+}
+
 fn delay(micros: u64) -> Shape {
     Shape { delay_us: micros, bytes_per_second: None }
 }
@@ -78,17 +89,17 @@ fn comes(stream: &mut TcpStream) -> bool {
 fn a_delay_of_5_ms_each_way_adds_10_ms_to_a_round_trip() {
     let proxy = proxy(server(echo));
     let mut stream = connect(proxy.address());
-    let plain = round_trip(&mut stream, 100);
     proxy.set(Direction::Forth, delay(5_000));
     let one_way = round_trip(&mut stream, 20);
+    expect_sooner_than(&mut stream, Duration::from_millis(10));
     proxy.set(Direction::Back, delay(5_000));
     let both_ways = round_trip(&mut stream, 20);
-    // Never less than what was asked for; the shortest of many is hardly more, however busy the machine is.
+    // Never less than what was asked for, and some hardly more.
     assert!(one_way >= Duration::from_millis(5) && both_ways >= Duration::from_millis(10), "{one_way:?} {both_ways:?}");
-    assert!(both_ways - plain < Duration::from_millis(13), "{plain:?} {both_ways:?}");
+    expect_sooner_than(&mut stream, Duration::from_millis(15));
     proxy.set(Direction::Forth, Shape::default());
     proxy.set(Direction::Back, Shape::default());
-    assert!(round_trip(&mut stream, 100) < one_way);
+    expect_sooner_than(&mut stream, Duration::from_millis(5));
 }
 
 #[test]
@@ -98,7 +109,7 @@ fn a_delay_below_a_millisecond_is_one() {
     proxy.set(Direction::Forth, delay(200));
     let delayed = round_trip(&mut stream, 500);
     assert!(delayed >= Duration::from_micros(200), "{delayed:?}");
-    assert!(delayed < Duration::from_micros(900), "{delayed:?}");
+    expect_sooner_than(&mut stream, Duration::from_millis(1));
 }
 
 #[test]
@@ -161,7 +172,10 @@ fn a_connection_that_breaks_does_not_look_like_one_that_ends() {
 
 #[test]
 fn a_server_that_is_not_there_resets() {
-    let nobody = TcpListener::bind(ANYWHERE).unwrap().local_addr().unwrap();
+    // As long as the port is bound, nobody else listens there.
+    let bound = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    bound.bind(&ANYWHERE.parse::<SocketAddr>().unwrap().into()).unwrap();
+    let nobody = bound.local_addr().unwrap().as_socket().unwrap();
     let mut stream = connect(proxy(nobody).address());
     // The proxy is gone with the statement above, or says that nobody is there: both end the connection.
     assert!(!matches!(stream.read(&mut [0]), Ok(1..)));
@@ -220,7 +234,7 @@ fn a_plan_is_carried_out_by_proxies() {
     assert!(delayed >= Duration::from_millis(7), "{delayed:?}");
     let report = running.finish().unwrap();
     assert_eq!(report.marks.len(), 2);
-    assert!(round_trip(&mut stream, 100) < delayed);
+    expect_sooner_than(&mut stream, Duration::from_millis(7));
     let refused = hedgerow_faults::start(&Plan::named("kill").unwrap(), &proxies, Duration::from_secs(60), |_| {});
     assert!(format!("{:#}", refused.unwrap_err()).contains("stall, slow and link only"));
 }

@@ -1,8 +1,9 @@
 //! A cluster of `hedgerow serve` processes on this machine.
 
 use crate::node::{Node, Watch};
+use crate::port::{Port, reserve_port};
 use crate::settings::{Place, Settings};
-use crate::{port, system};
+use crate::system;
 use anyhow::{Context, Result, ensure};
 use std::fmt::Write as _;
 use std::fs;
@@ -30,6 +31,8 @@ pub struct Cluster {
 struct Member {
     /// Where it listens.
     address: String,
+    /// Keeps the address while the node is down.
+    _port: Port,
     /// Where everybody else reaches it, if that is somewhere else.
     front: Option<String>,
     place: Place,
@@ -64,8 +67,9 @@ impl Cluster {
         let folder = folder.context("making a temporary folder")?;
         let mut members = Vec::new();
         for place in &settings.places {
-            let address = format!("127.0.0.1:{}", port::free_port()?);
-            members.push(Member { address, front: None, place: *place, node: None });
+            let port = reserve_port()?;
+            let address = format!("127.0.0.1:{}", port.number);
+            members.push(Member { address, _port: port, front: None, place: *place, node: None });
         }
         let cluster = Self { settings, members, folder };
         for number in cluster.numbers() {
@@ -138,7 +142,10 @@ impl Cluster {
 
     /// Gives a node another port, from its next start on. Its own configuration says so; those of the others do not.
     pub fn change_address(&mut self, number: usize, host: &str) -> Result<()> {
-        self.members[number - 1].address = format!("{host}:{}", port::free_port()?);
+        let port = reserve_port()?;
+        let member = &mut self.members[number - 1];
+        member.address = format!("{host}:{}", port.number);
+        member._port = port;
         self.write_config(number)
     }
 

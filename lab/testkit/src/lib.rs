@@ -25,5 +25,5 @@ mod system;
 pub use binary::binary;
 pub use cluster::{Cluster, Readiness};
 pub use node::Node;
-pub use port::free_port;
+pub use port::{Port, reserve_port};
 pub use settings::{Durability, Place, Settings};

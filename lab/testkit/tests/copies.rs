@@ -2,7 +2,7 @@
 //! and the others go on serving.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests that start processes")]
 
-use hedgerow_testkit::{Cluster, Node, binary, free_port};
+use hedgerow_testkit::{Cluster, Node, binary, reserve_port};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -177,7 +177,8 @@ fn d7_a_clone_beside_its_original_is_refused() {
     }
     let config = fs::read_to_string(data.parent().unwrap().join("serve.toml")).unwrap();
     let listen = format!("{:?}", cluster.addresses()[VICTIM - 1]);
-    let own = format!("listen = \"127.0.0.1:{}\"", free_port().unwrap());
+    let port = reserve_port().unwrap();
+    let own = format!("listen = \"127.0.0.1:{}\"", port.number);
     let config = config.replacen(&format!("listen = {listen}"), &own, 1);
     let config = config.replace(&data.display().to_string(), &cloned.path().display().to_string());
     let path = cloned.path().join("serve.toml");

@@ -1,7 +1,7 @@
 //! Nodes whose standard error nobody reads: they go on serving.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests that start processes")]
 
-use hedgerow_testkit::{Cluster, Node, Place, Settings, binary, free_port};
+use hedgerow_testkit::{Cluster, Node, Place, Settings, binary, reserve_port};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,8 @@ fn n5_nodes_serve_after_the_reader_of_their_log_has_ended() {
 fn n5_a_cluster_in_one_process_serves_while_the_reader_of_its_log_stands_still() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(wrapper(folder.path(), NEVER_READ));
-    let address = format!("127.0.0.1:{}", free_port().unwrap());
+    let port = reserve_port().unwrap();
+    let address = format!("127.0.0.1:{}", port.number);
     command.args(["dev", "--nodes", "1", "--listen", &address]).env("HEDGEROW_LOG", "debug");
     let mut node = Node::spawn(command).unwrap();
     node.wait_ready(LIMIT).unwrap();

@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "a test may talk to the network by itself")]
 
 mod log;
+#[path = "../ports/mod.rs"]
+mod ports;
 mod repair;
 mod unflushed;
 
@@ -17,14 +19,12 @@ use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
 use hedgerow_types::{Incarnation, NodeId};
 use hedgerow_wire::message::{CreateOptions, CreateTable, Put, QueryConfig};
 use hedgerow_wire::{Body, ErrorName, Extension, Header, Reply, Text, call};
+use ports::reserved_address;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Connections begin at 127.0.0.1, so that none of them takes a port of this address while nobody listens there.
-const ANY_PORT: &str = "127.0.0.2:0";
 
 struct Connection(TcpStream, i32);
 
@@ -54,9 +54,7 @@ impl Connection {
 }
 
 fn peers(count: u16) -> BTreeMap<NodeId, String> {
-    let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind(ANY_PORT).unwrap()).collect();
-    let address = |listener: &TcpListener| listener.local_addr().unwrap().to_string();
-    (1..).map(NodeId).zip(listeners.iter().map(address)).collect()
+    (1..=count).map(|node| (NodeId(node), reserved_address())).collect()
 }
 
 fn start_all(peers: &BTreeMap<NodeId, String>, root: &Path) -> Vec<Running> {
