@@ -36,6 +36,11 @@ fn rewrite_if_asked() {
     });
 }
 
+/// How many times as many inputs as usual, by the environment.
+fn times() -> usize {
+    std::env::var("FUZZ_TIMES").map_or(1, |text| text.parse().expect("FUZZ_TIMES is a number"))
+}
+
 fn corpus() -> Vec<Vec<u8>> {
     rewrite_if_asked();
     let mut paths: Vec<_> =
@@ -70,7 +75,7 @@ fn mutated_seeds_are_read_or_refused() {
     assert!(corpus.len() > 50, "the corpus is there");
     corpus.iter().for_each(|input| decode_anything(input));
     let mut random = Random::new(1);
-    for _ in 0..ITERATIONS {
+    for _ in 0..ITERATIONS * times() {
         let mut input = corpus[random.below(corpus.len() as u64) as usize].clone();
         let other = &corpus[random.below(corpus.len() as u64) as usize];
         mutate(&mut input, other, &mut random);
@@ -83,7 +88,7 @@ fn mutated_seeds_are_read_or_refused() {
 fn rows_with_other_values_are_read_or_refused() {
     let rows: Vec<_> = seeds().into_iter().filter(|(name, _)| name.starts_with("catalogue-row-")).collect();
     let mut random = Random::new(2);
-    for _ in 0..ROW_ITERATIONS {
+    for _ in 0..ROW_ITERATIONS * times() {
         let (_, row) = &rows[random.below(rows.len() as u64) as usize];
         let value = row.iter().position(|byte| *byte == b' ').expect("a key and a value") + 1;
         let mut text = row[value..].to_vec();
@@ -98,7 +103,7 @@ fn a_node_starts_with_mutated_files_or_says_what_is_wrong() {
     let files: Vec<_> = seeds().into_iter().filter(|(name, _)| name.starts_with("file-")).collect();
     assert_eq!(files.len(), 4);
     let mut random = Random::new(3);
-    for number in 0..FILE_ITERATIONS {
+    for number in 0..FILE_ITERATIONS * times() {
         let (name, seed) = &files[number / 2 % files.len()];
         let file = if name.contains("identity") { File::Identity } else { File::Catalogue };
         let mut input = seed.clone();
