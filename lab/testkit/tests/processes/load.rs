@@ -4,7 +4,9 @@
 //! nobody ever touches again. The last kind shows every doubled write: such a counter is 1 or absent, never 2.
 
 use bytes::Bytes;
-use hedgerow_client::{Client, ClientOptions, Error, ErrorKind, Expiry, Result, Table, TableSpec};
+use hedgerow_client::{
+    Client, ClientOptions, Error, ErrorKind, Expiry, ReadOptions, ReplicaRead, Result, Table, TableSpec,
+};
 use hedgerow_types::random::Random;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -131,13 +133,16 @@ pub(crate) fn fill(addresses: &[String], value_size: usize, most: u64) -> u64 {
     })
 }
 
-/// Rows that [`fill`] wrote are there, and the first one can be removed.
+/// Rows that [`fill`] wrote are there, wherever they are read (pitfall R9), and the first one can be removed.
 pub(crate) fn read_filled(addresses: &[String], value_size: usize, rows: std::ops::Range<u64>) {
     runtime().block_on(async {
         let table = connect(addresses).await.open_table("fill").await.unwrap();
+        let followers = table.reading(ReadOptions { mode: ReplicaRead::Follower, ..ReadOptions::default() });
         for number in rows.clone() {
-            let value = table.get(format!("fill-{number}"), "").await.unwrap();
-            assert!(value.as_deref() == Some(&fill_value(number, value_size)[..]), "row {number}");
+            for (table, who) in [(&table, "leaders"), (&followers, "followers")] {
+                let value = table.get(format!("fill-{number}"), "").await.unwrap();
+                assert!(value.as_deref() == Some(&fill_value(number, value_size)[..]), "row {number} at {who}");
+            }
         }
         table.del(format!("fill-{}", rows.start), "").await.unwrap();
     });
