@@ -5,6 +5,8 @@ mod arguments;
 mod bench;
 mod command;
 mod demo;
+#[cfg(test)]
+mod documents;
 mod encoding;
 mod exit;
 mod experiment;

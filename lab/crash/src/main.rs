@@ -86,3 +86,18 @@ fn main() -> anyhow::Result<ExitCode> {
     println!("crash: {passed} passed, {failed} failed");
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_lines_of_the_documents_are_understood() {
+        for call in hedgerow_testkit::calls_of_x("crash").expect("documents") {
+            // To ask for help is an "error" that ends well.
+            if let Err(error) = Arguments::try_parse_from(&call).map_err(|it| (it.exit_code(), it)) {
+                assert_eq!(error.0, 0, "{call:?}: {}", error.1);
+            }
+        }
+    }
+}

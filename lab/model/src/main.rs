@@ -106,3 +106,18 @@ fn show(what: &str, subject: Subject) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_lines_of_the_documents_are_understood() {
+        for call in hedgerow_testkit::calls_of_x("model").expect("documents") {
+            // To ask for help is an "error" that ends well.
+            if let Err(error) = Arguments::try_parse_from(&call).map_err(|it| (it.exit_code(), it)) {
+                assert_eq!(error.0, 0, "{call:?}: {}", error.1);
+            }
+        }
+    }
+}

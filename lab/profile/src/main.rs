@@ -144,3 +144,17 @@ fn sample_stacks(
 fn say(text: &str) {
     eprintln!("profile: {text}");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_lines_of_the_documents_are_understood() {
+        for mut call in hedgerow_testkit::calls_of_x("profile").expect("documents") {
+            // The script tells it by the environment.
+            call.splice(1..1, ["--binary".to_owned(), "hedgerow".to_owned()]);
+            Arguments::try_parse_from(&call).unwrap_or_else(|error| panic!("{call:?}: {error}"));
+        }
+    }
+}

@@ -17,6 +17,7 @@
 
 mod binary;
 mod cluster;
+mod documents;
 mod node;
 mod port;
 mod settings;
@@ -24,6 +25,7 @@ mod system;
 
 pub use binary::binary;
 pub use cluster::{Cluster, Readiness};
+pub use documents::{Line, calls_of_x, command_lines};
 pub use node::Node;
 pub use port::{Port, reserve_port};
 pub use settings::{Durability, Place, Settings};

@@ -1,0 +1,167 @@
+//! Every command line that README.md and docs/*.md show is run as it stands there, or is on a list that says why not.
+//!
+//! Those of `hedgerow` that are not run are parsed by the program (`edge/hedgerow/src/documents.rs`), and so are the arguments of
+//! `./x` by the programs that get them.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that runs processes")]
+
+use hedgerow_testkit::{Cluster, Line, Place, Settings, binary, command_lines};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// How lines begin that are only parsed, and why.
+const ONLY_PARSED: [(&str, &str); 10] = [
+    ("./x ", "builds, installs, or runs for minutes; `./x test` runs what there is to run"),
+    ("hedgerow dev", "listens at fixed ports and runs until it is stopped"),
+    ("hedgerow proxy", "listens at fixed ports and runs until it is stopped"),
+    ("hedgerow bench get", "measures: on a busy machine the run is VOID, which is an error"),
+    ("hedgerow bench put", "measures"),
+    ("hedgerow bench run", "measures"),
+    ("hedgerow bench self-test", "measures"),
+    ("hedgerow experiment ", "minutes to hours on clusters of its own; `./x test` runs each quickly"),
+    ("hedgerow report ", "needs the results of an experiment; `./x test` renders some"),
+    ("dpkg-query ", "loads what is installed on this machine"),
+];
+/// The same for lines whose beginnings others share.
+const ONLY_PARSED_WHOLE: [(&str, &str); 2] = [
+    ("hedgerow plan results/bench-get-20261122T101500Z", "needs the results of a measurement"),
+    ("hedgerow plan service.hlog --tag GET --unit us --budget 1% --target p99", "needs somebody's histogram"),
+];
+/// What is run although it begins like what is only parsed.
+const RUN_ANYWAY: [&str; 1] = ["hedgerow experiment list"];
+/// Commands of `./x` whose arguments are parsed by a test of the program that gets them.
+const PARSED_ELSEWHERE: [&str; 8] = ["demo", "bench", "experiment", "sim", "crash", "soak", "model", "profile"];
+
+/// A line without its comment.
+fn bare(line: &Line) -> &str {
+    line.text.split(" #").next().unwrap().trim()
+}
+
+fn is_run(line: &Line) -> bool {
+    let text = bare(line);
+    RUN_ANYWAY.contains(&text)
+        || !(ONLY_PARSED.iter().any(|(start, _)| text.starts_with(start))
+            || ONLY_PARSED_WHOLE.iter().any(|(whole, _)| text == *whole))
+}
+
+/// Tables, rows and files that the documents take for granted.
+struct Stage {
+    cluster: Cluster,
+    folder: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        // One more than a partition has voters, for read-only replicas.
+        let mut settings = Settings::under_test(&[Place::Folder; 4]).unwrap();
+        settings.further_config = "[faults]\nallowed = true".to_owned();
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        file("users.tsv", "alice\tname\tAlice\nuser-17\tname\tAda\nuser-17\tcity\tParis\n");
+        let plan = "name = \"short\"\nseed = 1\n[[fault]]\nkind = \"slow\"\ndelay = \"1ms\"\n";
+        file("plan.toml", plan);
+        file("my.toml", plan);
+        let latencies: Vec<String> = (0..120_000_u32).map(|number| (1 + number % 97).to_string()).collect();
+        file("latencies.txt", &latencies.join("\n"));
+        fs::create_dir(folder.path().join("bin")).unwrap();
+        std::os::unix::fs::symlink(binary().unwrap(), folder.path().join("bin/hedgerow")).unwrap();
+        Self { cluster: Cluster::start_with(settings).unwrap(), folder }
+    }
+
+    fn has_table(&self, name: &str) -> bool {
+        self.cluster.run(&["table", "describe", name]).is_ok()
+    }
+
+    /// Makes what `line` talks of: a table that it creates is not there, every other one is, with a few rows.
+    fn prepare(&self, line: &str) {
+        for (table, kind) in [("users", "hash"), ("events", "ordered")] {
+            let is_created = line.starts_with(&format!("hedgerow table create {table} "))
+                || line == format!("hedgerow table create {table}");
+            match (is_created, self.has_table(table)) {
+                (true, true) => drop(self.cluster.run(&["table", "drop", table, "--now"]).unwrap()),
+                (false, false) => {
+                    drop(self.cluster.run(&["table", "create", table, "--kind", kind, "--partitions", "4"]).unwrap());
+                }
+                _ => {}
+            }
+        }
+        if !line.starts_with("hedgerow table ") {
+            let rows = self.folder.path().join("users.tsv").display().to_string();
+            drop(self.cluster.run(&["load", "users", &rows]).unwrap());
+        }
+    }
+
+    /// What stands in `line` for something that differs from cluster to cluster, put in.
+    fn filled_in(&mut self, line: &str) -> String {
+        let line = line.replace("HOST:PORT,...", &self.cluster.addresses().join(","));
+        let line = line.replace("2=4711", &format!("2={}", self.cluster.node(2).unwrap().id()));
+        if line.starts_with("hedgerow fault run ") {
+            return line + " --seconds 1";
+        }
+        if line == "hedgerow table recall 3" {
+            drop(self.cluster.run(&["table", "drop", "users"]).unwrap());
+            let listed = self.cluster.run(&["table", "list", "--dropped"]).unwrap();
+            let mut of_users = listed.lines().filter(|line| line.split_whitespace().any(|word| word == "users"));
+            let number =
+                of_users.next_back().and_then(|line| line.split_whitespace().find(|word| word.parse::<u32>().is_ok()));
+            return line.replace('3', number.unwrap());
+        }
+        line
+    }
+
+    /// As a reader would type it, in a folder of this test. An error has all that was printed.
+    fn run(&mut self, line: &str) -> Result<(), String> {
+        self.prepare(line);
+        let line = self.filled_in(line);
+        let path = format!("{}:{}", self.folder.path().join("bin").display(), std::env::var("PATH").unwrap());
+        let mut command = Command::new("bash");
+        command.args(["-ec", &line]).current_dir(&self.folder).env("PATH", path).env("HOME", self.folder.path());
+        let output = command.env("HEDGEROW_CLUSTER", self.cluster.addresses().join(",")).output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if output.status.success() { Ok(()) } else { Err(format!("{line}: {}\n{out}{err}", output.status)) }
+    }
+}
+
+#[test]
+fn command_lines_of_the_documents_work() {
+    let lines = command_lines().unwrap();
+    let mut stage = Stage::new();
+    let (mut run, mut wrong) = (0, Vec::new());
+    for line in lines.iter().filter(|line| is_run(line)) {
+        run += 1;
+        wrong.extend(stage.run(bare(line)).err().map(|error| format!("{}: {error}", line.place)));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(run > 30, "only {run} lines of {}", lines.len());
+}
+
+#[test]
+fn lines_that_are_only_parsed_are_still_there() {
+    let lines = command_lines().unwrap();
+    for (start, why) in ONLY_PARSED {
+        assert!(lines.iter().any(|line| line.text.starts_with(start)), "no line begins with {start:?}, which {why}");
+    }
+    for (whole, why) in ONLY_PARSED_WHOLE {
+        assert!(lines.iter().any(|line| bare(line) == whole), "no line is {whole:?}, which {why}");
+    }
+    for whole in RUN_ANYWAY {
+        assert!(lines.iter().any(|line| bare(line) == whole), "no line is {whole:?}");
+    }
+}
+
+#[test]
+fn every_command_of_the_script_that_documents_show_is_one() {
+    let script = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../../x");
+    let help = Command::new("bash").arg(script).arg("help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let known: BTreeSet<&str> = help.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
+    for line in command_lines().unwrap() {
+        for call in line.calls().iter().filter(|call| call[0] == "./x") {
+            let command = call[1].as_str();
+            assert!(known.contains(command), "{}: ./x help does not tell of {command}", line.place);
+            let has_arguments = call.len() > 2 && *call != ["./x", "test", "--long"];
+            assert!(!has_arguments || PARSED_ELSEWHERE.contains(&command), "{}: who parses {call:?}?", line.place);
+        }
+    }
+}
