@@ -241,6 +241,41 @@ async fn s05_reads_at_followers_that_all_lag_go_to_the_leader_once_each_and_at_o
     assert!((2..=100).contains(&(counts[1] + counts[2])), "{counts:?}");
 }
 
+/// Pitfalls S9, S10, S12: one replica never has a proof. Bounded reads are served by the others, and no time passes: nobody waits
+/// for it. It is asked now and then, and used again as soon as it has one.
+#[tokio::test(start_paused = true)]
+async fn s10_a_replica_that_never_has_a_proof_freezes_nobody() {
+    const PROOFLESS: usize = 2;
+    let group = Group::start(3).await;
+    group.refuse(PROOFLESS, lagging());
+    let client = group.client(patient()).await;
+    let table = client.open_table("t").await.unwrap().reading(ReadOptions {
+        level: Some(ReadLevel::Bounded(ms(1_000))),
+        mode: ReplicaRead::LeaderAndFollower,
+        observer: None,
+    });
+    for _ in 0..200 {
+        let table = table.clone();
+        let get = tokio::spawn(async move { group::get(&table).await });
+        assert_ne!(answer(get).await, PROOFLESS);
+    }
+    let counts = group.counts();
+    assert!((1..=5).contains(&counts[PROOFLESS]), "it steps back: {counts:?}");
+    assert!(counts[LEADER] > 20 && counts[1] > 20, "the others share: {counts:?}");
+    group.serve(PROOFLESS);
+    let mut is_used_again = false;
+    for _ in 0..200 {
+        pass(ms(100)).await;
+        let table = table.clone();
+        let get = tokio::spawn(async move { group::get(&table).await });
+        is_used_again = answer(get).await == PROOFLESS;
+        if is_used_again {
+            break;
+        }
+    }
+    assert!(is_used_again, "{:?}", group.counts());
+}
+
 #[tokio::test]
 async fn s06_every_attempt_says_the_same() {
     let cluster = Cluster::start().await;
