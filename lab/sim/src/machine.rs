@@ -18,7 +18,7 @@ use hedgerow_replication::Role;
 use hedgerow_types::log::Entry;
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Index, Instant, NodeId};
-use hedgerow_wal::{Round, Submission};
+use hedgerow_wal::{Event, Round, Submission};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -276,15 +276,22 @@ impl Machine {
         }
     }
 
-    /// Damages a byte in the first half of a log segment. Later records make sure that it cannot be taken for a write
-    /// that a crash cut short. Returns what was damaged.
+    /// Damages a byte in the first half of a log segment, and not in the log's last batch: what comes after it makes sure that it
+    /// cannot be taken for a write that a crash cut short. Returns what was damaged.
     pub fn corrupt(&mut self) -> Option<(PathBuf, u64)> {
         let turn = self.random.below(self.config.data.len() as u64) as usize;
         let directory = self.config.data[turn].join("log");
-        let segments = hedgerow_wal::inspect(&self.disk, &directory, &mut |_| {}).ok()?.segments;
+        let mut last = None;
+        let mut note = |event: Event<'_>| {
+            if let Event::Batch(place, _) = event {
+                last = Some(place);
+            }
+        };
+        let segments = hedgerow_wal::inspect(&self.disk, &directory, &mut note).ok()?.segments;
         let used = segments.into_iter().find(|used| used.offset > 4_096)?;
+        let last = last.filter(|last| last.segment == used.segment).map_or(used.offset, |last| last.offset);
         let path = directory.join(format!("{:016x}.seg", used.segment));
-        let offset = self.random.below(used.offset / 2);
+        let offset = self.random.below(last.min(used.offset / 2));
         self.disk.flip_byte(&path, offset).ok()?;
         Some((path, offset))
     }
