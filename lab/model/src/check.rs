@@ -49,12 +49,33 @@ pub struct Outcome {
 /// Looks at every state of `subject`, or until a promise is broken.
 pub fn check(subject: Subject) -> Outcome {
     match subject {
-        Subject::Lease(model) => run(model, model.hunts),
-        Subject::Index(model) => run(model, model.hunts),
+        Subject::Lease(model) => shortest(model, model.hunts, None),
+        Subject::Index(model) => shortest(model, model.hunts, None),
+        Subject::Group(model) => shortest(model, model.hunts, model.depth),
     }
 }
 
-fn run<M>(model: M, hunts: bool) -> Outcome
+/// Runs the checker, and if it hunts again with fewer steps until nothing is found: of the ways that it finds at about the same
+/// time it keeps the last.
+fn shortest<M>(model: M, hunts: bool, depth: Option<usize>) -> Outcome
+where
+    M: Explain + Copy + Send + Sync + 'static,
+    M::State: Clone + PartialEq + Hash + Send + Sync + 'static,
+    M::Action: Clone + PartialEq,
+{
+    let mut best = run(model, hunts, depth);
+    while hunts && matches!(best.verdict, Verdict::Broken(_)) {
+        let again = run(model, hunts, (best.path.len() / 2).checked_sub(1));
+        best.seconds += again.seconds;
+        match again.verdict {
+            Verdict::Broken(_) => best = Outcome { seconds: best.seconds, ..again },
+            _ => break,
+        }
+    }
+    best
+}
+
+fn run<M>(model: M, hunts: bool, depth: Option<usize>) -> Outcome
 where
     M: Explain + Send + Sync + 'static,
     M::State: Clone + PartialEq + Hash + Send + Sync + 'static,
@@ -62,9 +83,15 @@ where
 {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // Only one thread goes through the states strictly in the order of their distance, so that a way is the shortest.
-    let threads = if hunts { 1 } else { cores };
+    let threads = if hunts || depth.is_some() { 1 } else { cores };
     let started = Instant::now();
-    let checker = model.checker().threads(threads).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    let builder = model.checker().threads(threads).finish_when(HasDiscoveries::AnyFailures);
+    // The checker counts the states on a way, and looks at none from the target on.
+    let builder = match depth {
+        Some(steps) => builder.target_max_depth(steps + 2),
+        None => builder,
+    };
+    let checker = builder.spawn_bfs().join();
     let seconds = started.elapsed().as_secs_f64();
 
     let properties = checker.model().properties();

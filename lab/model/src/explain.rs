@@ -1,5 +1,9 @@
 //! A path through a model in words: what happens in each step, and how the replicas stand after it.
 
+use crate::group::Group;
+use crate::group::action::Action as GroupAction;
+use crate::group::course::Set;
+use crate::group::state::{Stage, State as GroupState};
 use crate::index::Index;
 use crate::index::action::Action as IndexAction;
 use crate::index::state::{Message, State as IndexState};
@@ -33,6 +37,17 @@ impl Explain for Index {
             let Some((action, state)) = self.next_steps(&step[0]).into_iter().find(leads_there) else { continue };
             lines.push(format!("{:>3}. {}", number + 1, tell_index(self, action)));
             lines.push(format!("       {}", sum_up_index(self, &state)));
+        }
+        lines
+    }
+}
+
+impl Explain for Group {
+    fn explain(&self, states: &[GroupState]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (number, (action, state)) in self.retrace(states).into_iter().enumerate() {
+            lines.push(format!("{:>3}. {}", number + 1, tell_group(action)));
+            lines.push(format!("       {}", sum_up_group(self, &state)));
         }
         lines
     }
@@ -87,6 +102,83 @@ fn sum_up_lease(model: &Lease, state: &LeaseState) -> String {
     };
     let mut parts: Vec<_> = (0..model.voters).map(sum_up).collect();
     parts.extend(state.stale.map(|stale| told(stale.served, stale.floor)));
+    parts.join(" | ")
+}
+
+/// The names of those in `set`.
+fn voters(set: Set) -> String {
+    let names: Vec<_> = (0..8).filter(|at| set >> at & 1 == 1).map(|at| voter(at).to_string()).collect();
+    if names.is_empty() { "nobody else".to_owned() } else { names.join(" and ") }
+}
+
+fn tell_group(action: GroupAction) -> String {
+    match action {
+        GroupAction::Expire { leader, of } => {
+            format!("what {} sent to {} is too old to give it a lease", voter(leader), voter(of))
+        }
+        GroupAction::Send { from, to } => format!("{} sends its log and a stamp to {}", voter(from), voter(to)),
+        GroupAction::Hear { from, at } => format!("{} hears {}, and its echo leaves", voter(at), voter(from)),
+        GroupAction::Echo { at, from } => format!("{} takes {}'s echo", voter(at), voter(from)),
+        GroupAction::Elect { leader, voters: set } => {
+            format!("{} campaigns with the vote of {}, and leads", voter(leader), voters(set))
+        }
+        GroupAction::HandOver { from, to } => {
+            format!("{} orders {} to take over the leadership", voter(from), voter(to))
+        }
+        GroupAction::Succeed { voters: set } => {
+            format!("the order arrives: the successor campaigns with the vote of {}, and leads", voters(set))
+        }
+        GroupAction::Write { at } => format!("{} takes a write", voter(at)),
+        GroupAction::Propose { at } => format!("{} appends the next change of the membership", voter(at)),
+        GroupAction::Apply { at } => format!("{} applies a change of the membership", voter(at)),
+        GroupAction::Restart { at, is_flushed: true } => format!("{} restarts, with what it had applied", voter(at)),
+        GroupAction::Restart { at, is_flushed: false } => format!("{} restarts, and has what it began with", voter(at)),
+        GroupAction::ComeBackEmpty { at } => format!("{} comes back empty under its old id", voter(at)),
+        GroupAction::ReadWaits { at } => format!("a read arrives at {} and waits", voter(at)),
+        GroupAction::Arrive { at } => format!("a read arrives at {}", voter(at)),
+        GroupAction::Join => "another read joins the question that has left".to_owned(),
+        GroupAction::Ask => "its question leaves".to_owned(),
+        GroupAction::Question { at } => format!("the question arrives at {}", voter(at)),
+        GroupAction::Answer => "the answer arrives, and the read is served".to_owned(),
+    }
+}
+
+fn sum_up_group(model: &Group, state: &GroupState) -> String {
+    let sum_up = |at: usize| {
+        let replica = &state.replicas[at];
+        let config = state.config(model, at);
+        let mut text =
+            format!("{}: term {}, log {}, commit {}", voter(at), replica.term, replica.log.last(), replica.commit);
+        let members = match config.outgoing {
+            0 => format!("voters {}", voters(config.voters)),
+            outgoing => format!("voters {}, until now {}", voters(config.voters), voters(outgoing)),
+        };
+        let marks = [
+            (model.course.configs.len() > 1 && replica.log.last() > 0, members),
+            (replica.leads, "leads".to_owned()),
+            (state.has_lease(model, at), "has a lease".to_owned()),
+            (state.is_bound(model, at), "refuses".to_owned()),
+        ];
+        for (_, mark) in marks.into_iter().filter(|(is_so, _)| *is_so) {
+            text.push_str(", ");
+            text.push_str(&mark);
+        }
+        text
+    };
+    let mut parts: Vec<_> = (0..model.course.replicas).map(sum_up).collect();
+    let waiting = state.read.map(|read| match read.stage {
+        Stage::Answered { index } => format!("the read has the answer {index}, {} is due", read.floor),
+        _ => format!("{} is due to the read", read.floor),
+    });
+    parts.extend(waiting);
+    parts.extend(state.stale.map(|stale| told(stale.served, stale.floor)));
+    parts.extend(state.is_forked.then(|| "BROKEN: different entries are committed".to_owned()));
+    let holders: Vec<_> = (0..model.course.replicas).filter(|&at| state.has_lease(model, at)).collect();
+    if holders.len() > 1 {
+        parts.push("BROKEN: two leases at one time".to_owned());
+    } else if let Some(holder) = holders.into_iter().find(|&at| state.replicas[at].commit < state.known()) {
+        parts.push(told(state.replicas[holder].commit, state.known()));
+    }
     parts.join(" | ")
 }
 

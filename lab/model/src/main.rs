@@ -20,6 +20,9 @@ struct Arguments {
     /// Only the smaller models of the tests.
     #[arg(long)]
     quick: bool,
+    /// Larger models of the group besides; they need gigabytes of memory.
+    #[arg(long, conflicts_with = "quick")]
+    deep: bool,
 }
 
 /// What is to be taken away.
@@ -44,7 +47,9 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         Some(Missing::Rule(rule)) => show(rule.text(), plan::without(rule)),
         None => {
-            let models = check_models(if arguments.quick { plan::quick() } else { plan::full() })?;
+            let mut subjects = if arguments.quick { plan::quick() } else { plan::full() };
+            subjects.extend(if arguments.deep { plan::deep() } else { Vec::new() });
+            let models = check_models(subjects)?;
             println!();
             let rules = check_rules()?;
             models && rules
@@ -74,9 +79,10 @@ fn check_models(subjects: Vec<Subject>) -> anyhow::Result<bool> {
 fn check_rules() -> anyhow::Result<bool> {
     println!("{:<26} {:<10} {:>11} {:>7}  result", "without", "model", "states", "seconds");
     let rules = Rule::ALL.iter().map(|&rule| (rule.name(), plan::without(rule)));
+    let again = plan::again().into_iter().map(|(rule, subject)| (rule.name(), subject));
     let clocks = plan::beyond().into_iter().map(|subject| ("(clocks within bounds)", subject));
     let mut all_are_caught = true;
-    for (name, subject) in rules.chain(clocks) {
+    for (name, subject) in rules.chain(again).chain(clocks) {
         print!("{name:<26} {:<10} ", subject.name());
         stdout().flush()?;
         let it = check(subject);

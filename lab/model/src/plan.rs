@@ -2,6 +2,8 @@
 
 use crate::check::{Outcome, Verdict, check};
 use crate::clock::Rates;
+use crate::group::Group;
+use crate::group::course::Course;
 use crate::index::Index;
 use crate::lease::Lease;
 use crate::rule::Rule;
@@ -14,6 +16,8 @@ pub enum Subject {
     Lease(Lease),
     /// Questions, answers and what is served after them.
     Index(Index),
+    /// Memberships that change, majorities, and reads all the way.
+    Group(Group),
 }
 
 impl Subject {
@@ -22,6 +26,7 @@ impl Subject {
         match self {
             Self::Lease(_) => "lease",
             Self::Index(_) => "read index",
+            Self::Group(_) => "group",
         }
     }
 }
@@ -31,6 +36,7 @@ impl fmt::Display for Subject {
         match self {
             Self::Lease(model) => fmt_lease(model, f),
             Self::Index(model) => fmt_index(model, f),
+            Self::Group(model) => fmt_group(model, f),
         }
     }
 }
@@ -54,6 +60,16 @@ fn fmt_index(model: &Index, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(if model.has_session { ", a session" } else { "" })
 }
 
+fn fmt_group(model: &Group, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{}, {} terms, {} entries", model.course.name, model.terms, model.entries)?;
+    fmt_count(usize::from(model.writes), "write", f)?;
+    fmt_count(usize::from(model.restarts), "restart", f)?;
+    fmt_count(usize::from(model.transfers), "transfer", f)?;
+    f.write_str(if model.reads { ", a read waits" } else { "" })?;
+    f.write_str(if model.asks { ", a read asks" } else { "" })?;
+    model.depth.map_or(Ok(()), |depth| write!(f, ", {depth} steps"))
+}
+
 fn fmt_count(count: usize, what: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match count {
         0 => Ok(()),
@@ -75,6 +91,30 @@ pub fn full() -> Vec<Subject> {
         Subject::Index(Index { bound: Some(2), questions: 1, ..Index::new(2, 2, 0) }),
         Subject::Index(Index { bound: Some(2), has_session: true, ..Index::new(1, 2, 1) }),
         Subject::Index(Index { has_session: true, ..Index::new(2, 3, 0) }),
+        Subject::Group(Group { asks: true, ..Group::new(Course::THREE, 3, 3) }),
+        Subject::Group(Group { restarts: 1, transfers: 1, asks: true, ..Group::new(Course::THREE, 2, 2) }),
+        Subject::Group(Group { restarts: 2, transfers: 1, reads: true, ..Group::new(Course::MOVED, 4, 6) }),
+        Subject::Group(Group { writes: 1, ..Group::new(Course::GROWN, 2, 5) }),
+        Subject::Group(Group { restarts: 1, ..Group::new(Course::SHRUNK, 2, 4) }),
+        Subject::Group(Group { restarts: 1, ..Group::new(Course::PAIR, 2, 5) }),
+        Subject::Group(Group { depth: Some(13), ..Group::new(Course::REPLACED, 2, 4) }),
+        Subject::Group(Group { depth: Some(12), ..Group::new(Course::TWO_REPLACED, 2, 4) }),
+        Subject::Group(Group { depth: Some(13), ..Group::new(Course::SIMPLE, 2, 4) }),
+        Subject::Group(Group { depth: Some(14), reads: true, ..Group::new(Course::FIVE, 2, 2) }),
+        Subject::Group(Group { depth: Some(11), restarts: 1, transfers: 1, ..Group::new(Course::FIVE, 3, 3) }),
+    ]
+}
+
+/// What `./x model --deep` checks besides: long, and with gigabytes of memory.
+pub fn deep() -> Vec<Subject> {
+    vec![
+        Subject::Group(Group { restarts: 1, transfers: 1, reads: true, asks: true, ..Group::new(Course::THREE, 2, 3) }),
+        Subject::Group(Group { restarts: 2, transfers: 2, reads: true, asks: true, ..Group::new(Course::MOVED, 4, 6) }),
+        Subject::Group(Group { depth: Some(14), restarts: 1, ..Group::new(Course::REPLACED_WHOLE, 2, 5) }),
+        Subject::Group(Group { depth: Some(16), ..Group::new(Course::REPLACED, 2, 4) }),
+        Subject::Group(Group { depth: Some(14), ..Group::new(Course::TWO_REPLACED, 2, 4) }),
+        Subject::Group(Group { depth: Some(15), ..Group::new(Course::SIMPLE, 2, 4) }),
+        Subject::Group(Group { depth: Some(17), reads: true, ..Group::new(Course::FIVE, 2, 2) }),
     ]
 }
 
@@ -89,6 +129,12 @@ pub fn quick() -> Vec<Subject> {
         Subject::Index(Index::new(2, 2, 2)),
         Subject::Index(Index { bound: Some(2), ..Index::new(1, 2, 0) }),
         Subject::Index(Index { has_session: true, ..Index::new(2, 3, 0) }),
+        Subject::Group(Group { reads: true, asks: true, ..Group::new(Course::THREE, 2, 2) }),
+        Subject::Group(Group { restarts: 1, transfers: 1, reads: true, ..Group::new(Course::MOVED, 3, 6) }),
+        Subject::Group(Group::new(Course::GROWN, 2, 4)),
+        Subject::Group(Group::new(Course::SHRUNK, 2, 4)),
+        Subject::Group(Group { depth: Some(9), ..Group::new(Course::REPLACED, 2, 4) }),
+        Subject::Group(Group { depth: Some(9), restarts: 1, ..Group::new(Course::FIVE, 2, 2) }),
     ]
 }
 
@@ -99,6 +145,7 @@ pub fn without(rule: Rule) -> Subject {
     let bounded = Index { bound: Some(2), ..Index::new(1, 2, 0) };
     let lease = |model: Lease| Subject::Lease(model.without(rule));
     let index = |model: Index| Subject::Index(model.without(rule));
+    let group = |model: Group| Subject::Group(model.without(rule));
     match rule {
         Rule::VoteFence | Rule::LeaseFromSending | Rule::LeaseEnds | Rule::LeaseAllowsForRates => lease(small),
         Rule::RestartFence => lease(Lease { restarts: 1, ..small }),
@@ -108,7 +155,33 @@ pub fn without(rule: Rule) -> Subject {
         Rule::LeaderApplyWait | Rule::FollowerApplyWait | Rule::FreshId | Rule::JoinBeforeLeaving => index(latest),
         Rule::ProofFromSending | Rule::ProofNeedsApplied | Rule::AgeAllowsForRates => index(bounded),
         Rule::SessionFloor => index(Index { has_session: true, ..Index::new(1, 2, 0) }),
+        Rule::JointNewContact => group(Group::new(Course::GROWN, 2, 4)),
+        Rule::JointOldContact | Rule::JointCommit | Rule::CampaignAfterApplying => {
+            group(Group::new(Course::SHRUNK, 2, 4))
+        }
+        Rule::LearnersDoNotCount => group(Group::new(Course::REPLACED, 2, 4)),
+        Rule::LeaderIsNoVoter | Rule::LeaseFollowsMembership => group(Group::new(Course::MOVED, 2, 5)),
+        Rule::RefusalOutlivesChange | Rule::OneChangeAtATime => group(Group::new(Course::MOVED, 2, 5)),
+        Rule::JointElection => group(Group { writes: 1, ..Group::new(Course::MOVED, 2, 5) }),
+        Rule::CommitGoesAlong => group(Group { restarts: 1, ..Group::new(Course::MOVED, 3, 6) }),
+        Rule::NewId => group(Group { restarts: 1, ..Group::new(Course::THREE, 2, 2) }),
     }
+}
+
+/// The rules of the other models that the model of the group has too, each with where its absence must show there: it puts
+/// the two together.
+pub fn again() -> Vec<(Rule, Subject)> {
+    let three = Group::new(Course::THREE, 2, 2);
+    let asking = Group { asks: true, ..three };
+    let models = [
+        (Rule::RestartFence, Group { restarts: 1, ..three }),
+        (Rule::LeaseEndsAtTransfer, Group { transfers: 1, ..three }),
+        (Rule::OwnTermCommit, asking),
+        (Rule::QuorumCheck, Group { reads: true, ..three }),
+        (Rule::FollowerApplyWait, asking),
+        (Rule::JoinBeforeLeaving, asking),
+    ];
+    models.map(|(rule, model)| (rule, Subject::Group(model.without(rule)))).to_vec()
 }
 
 /// Where clocks outside their bounds must show, although all rules are in force.

@@ -10,6 +10,8 @@ pub enum Part {
     Lease,
     /// Questions, answers, and what a replica serves after them.
     Index,
+    /// Memberships that change, majorities, and reads all the way.
+    Group,
 }
 
 macro_rules! rules {
@@ -77,6 +79,30 @@ rules! {
         "The age of a proof is scaled up by as much as the clock may run slow.";
     SessionFloor, "session-floor", Index,
         "A session read waits until the index of its token is applied.";
+    JointNewContact, "joint-new-contact", Group,
+        "During a joint change a lease or a proof needs a majority of the new voters.";
+    JointOldContact, "joint-old-contact", Group,
+        "During a joint change a lease or a proof needs a majority of the old voters.";
+    LearnersDoNotCount, "learners-do-not-count", Group,
+        "Only the echoes of those that vote count for a lease or a proof.";
+    LeaderIsNoVoter, "leader-is-no-voter", Group,
+        "A leader counts itself only among voters that it is one of.";
+    LeaseFollowsMembership, "lease-follows-membership", Group,
+        "What a leader heard is counted again when the membership changes, without those that left.";
+    RefusalOutlivesChange, "refusal-outlives-change", Group,
+        "A voter goes on refusing when the membership changes, whoever leads in the new one.";
+    JointElection, "joint-election", Group,
+        "During a joint change a candidate needs a majority of the old voters, too.";
+    JointCommit, "joint-commit", Group,
+        "During a joint change an entry is committed by a majority of the old voters, too.";
+    OneChangeAtATime, "one-change-at-a-time", Group,
+        "A leader appends a change only after it has applied the one before and what it inherited.";
+    CampaignAfterApplying, "campaign-after-applying", Group,
+        "A replica campaigns only after it has applied the changes that it knows to be committed.";
+    CommitGoesAlong, "commit-goes-along", Group,
+        "Whatever a replica writes, it writes its commit index with it.";
+    NewId, "new-id", Group,
+        "A replica that lost its data comes back as another one.";
 }
 
 impl fmt::Display for Rule {

@@ -43,6 +43,17 @@ fn the_absence_of_each_rule_of_the_read_index_is_caught() {
 }
 
 #[test]
+fn the_absence_of_each_rule_of_the_group_is_caught() {
+    assert_rules_caught(Part::Group);
+}
+
+/// The argument that puts the models together is a model too: what either needs is needed there.
+#[test]
+fn the_absence_of_a_rule_of_the_other_models_is_caught_in_that_of_the_group() {
+    plan::again().into_iter().for_each(|(rule, subject)| assert_caught(subject, rule.name()));
+}
+
+#[test]
 fn clocks_beyond_their_bounds_are_caught_with_all_rules() {
     plan::beyond().into_iter().for_each(|subject| assert_caught(subject, "clocks beyond their bounds"));
 }

@@ -1,7 +1,8 @@
 //! What can happen to the replicas of the model of the lease: each action at any moment at which it is possible.
 
-use super::state::{ENTRIES_MAX, Exchange, Handover, Read, Replica, Stale, State, VOTERS_MAX, Verdict};
+use super::state::{Exchange, Handover, Read, Replica, Stale, State, VOTERS_MAX, Verdict};
 use super::{Lease, begun, sending};
+use crate::log::ENTRIES_MAX;
 use crate::rule::Rule;
 
 /// One step.

@@ -11,10 +11,11 @@ pub mod action;
 pub mod state;
 
 use crate::clock::Rates;
+use crate::log::Log;
 use crate::product;
 use crate::rule::{Rule, Rules};
 use action::Action;
-use state::{Exchange, Log, Replica, State, VOTERS_MAX};
+use state::{Exchange, Replica, State, VOTERS_MAX};
 use stateright::{Model, Property};
 
 /// The model and its bounds.
@@ -169,8 +170,8 @@ impl Model for Lease {
 }
 
 impl State {
-    /// Whether every follower whose echo gives, or could still give, its leader a lease refuses to vote: what a lease
-    /// rests on, in one sentence.
+    /// Whether every follower whose echo gives, or could still give, its leader a lease refuses to vote: all that the
+    /// model of the group ([`crate::group`]) knows of time.
     fn keeps_promises(&self, model: &Lease) -> bool {
         (0..model.voters).filter(|&leader| self.replicas[leader].leads).all(|leader| {
             let followers = || (0..model.voters).filter(move |&follower| follower != leader);

@@ -1,61 +1,11 @@
 //! What the model of the lease consists of: replicas, what is on its way between them, and one waiting read.
 
 use super::Lease;
+use crate::log::Log;
 use crate::rule::Rule;
 
 /// Replicas that the arrays have room for.
 pub const VOTERS_MAX: usize = 3;
-/// Entries that a log has room for.
-pub const ENTRIES_MAX: usize = 5;
-
-/// The terms of a log's entries; zero where there is none. An entry is a write of the register: its value is its index.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Log([u8; ENTRIES_MAX]);
-
-impl Log {
-    /// How many entries there are, which is also the last index.
-    pub fn last(self) -> u8 {
-        self.0.iter().take_while(|&&term| term != 0).count() as u8
-    }
-
-    /// The term of the entry at `index`, which counts from 1; 0 if it is not there.
-    pub fn term(self, index: u8) -> u8 {
-        match index {
-            0 => 0,
-            _ => self.0[usize::from(index) - 1],
-        }
-    }
-
-    /// Adds an entry. There must be room.
-    pub fn push(&mut self, term: u8) {
-        self.0[usize::from(self.last())] = term;
-    }
-
-    /// The first `count` entries.
-    pub fn prefix(self, count: u8) -> Self {
-        let mut terms = self.0;
-        terms[usize::from(count)..].fill(0);
-        Self(terms)
-    }
-
-    fn is_prefix_of(self, other: Self) -> bool {
-        other.prefix(self.last()) == self
-    }
-
-    /// Whether whoever has this log may be elected by whoever has `other`.
-    pub fn is_up_to_date_with(self, other: Self) -> bool {
-        let position = |log: Self| (log.term(log.last()), log.last());
-        position(self) >= position(other)
-    }
-
-    /// A follower takes the leader's log: what contradicts it goes, what the leader did not send yet stays.
-    pub fn follow(&mut self, leader: Self) {
-        if !leader.is_prefix_of(*self) {
-            *self = leader;
-        }
-    }
-}
-
 /// A voter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Replica {
