@@ -119,6 +119,11 @@ impl Shared {
         self.is_alive.load(Ordering::SeqCst)
     }
 
+    /// Where RocksDB finds the database in `dir`, each time that it is opened: at one path, as on a real disk.
+    fn copy_of(&self, dir: &Path) -> PathBuf {
+        self.scratch.path().join(dir.to_string_lossy().replace('/', "+"))
+    }
+
     fn new_copy(&self) -> PathBuf {
         self.scratch.path().join(self.copies.fetch_add(1, Ordering::Relaxed).to_string())
     }
@@ -133,7 +138,7 @@ impl Engines for MirroredEngines {
         }
         let opened = || {
             create_dir_durably(&*self.shared.disk, dir).map_err(failed)?;
-            let mut mirror = Mirror::copy_in(&self.shared, dir).map_err(failed)?;
+            let mut mirror = Mirror::copy_in(&self.shared, dir, self.shared.copy_of(dir)).map_err(failed)?;
             let inner = self.inner.open(&mirror.copy).map_err(|error| at(dir, error))?;
             mirror.copy_out(&self.shared).map_err(failed)?;
             Ok((inner, mirror))
@@ -154,7 +159,7 @@ impl Engines for MirroredEngines {
 
     fn verify(&self, dir: &Path) -> Result<(), EngineError> {
         let failed = |source: io::Error| EngineError::Read { source: source.into() };
-        let mirror = Mirror::copy_in(&self.shared, dir).map_err(failed)?;
+        let mirror = Mirror::copy_in(&self.shared, dir, self.shared.new_copy()).map_err(failed)?;
         let verified = self.inner.verify(&mirror.copy);
         fs::remove_dir_all(&mirror.copy).map_err(failed)?;
         verified
@@ -183,9 +188,12 @@ fn at(dir: &Path, error: EngineError) -> EngineError {
 }
 
 impl Mirror {
-    /// Copies the files in `dir` of the simulated disk into a new scratch directory.
-    fn copy_in(shared: &Shared, dir: &Path) -> io::Result<Self> {
-        let copy = shared.new_copy();
+    /// Copies the files in `dir` of the simulated disk into the new scratch directory `copy`.
+    fn copy_in(shared: &Shared, dir: &Path, copy: PathBuf) -> io::Result<Self> {
+        // Of an opening that failed.
+        if copy.is_dir() {
+            fs::remove_dir_all(&copy)?;
+        }
         fs::create_dir(&copy)?;
         for name in shared.disk.list(dir)?.iter().filter(|name| is_mirrored(name)) {
             fs::write(copy.join(name), read_file(&*shared.disk, &dir.join(name))?)?;
