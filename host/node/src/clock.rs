@@ -16,7 +16,10 @@ use std::time::Duration;
 impl Node {
     /// The time that counts, for an event that came when this node's own clocks showed `now`. Wall time 0 = not known.
     pub(crate) fn agreed(&self, now: Now) -> Now {
-        Now { unix_micros: self.clock.unix_micros(now.instant).unwrap_or(0), ..now }
+        let agreed = Now { unix_micros: self.clock.unix_micros(now.instant).unwrap_or(0), ..now };
+        #[cfg(feature = "mutations")]
+        let agreed = crate::mutation::agreed(agreed, now);
+        agreed
     }
 
     /// Judges the clocks anew.

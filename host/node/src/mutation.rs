@@ -3,7 +3,9 @@
 use crate::cancel::AttemptName;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
+use hedgerow_env::Now;
 use hedgerow_types::Instant;
+use hedgerow_types::log::LogPosition;
 use hedgerow_wire::Header;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,6 +18,11 @@ pub static DROP_BEGUN: AtomicBool = AtomicBool::new(false);
 /// While true, a write that is sent on to its leader loses its number.
 pub static FORGET_NUMBER: AtomicBool = AtomicBool::new(false);
 
+/// While true, a log is cut as far as its replica has applied it, flushed or not.
+pub static CUT_EARLY: AtomicBool = AtomicBool::new(false);
+/// While true, each node goes by its own wall clock.
+pub static TRUST_OWN_CLOCK: AtomicBool = AtomicBool::new(false);
+
 fn is_set(switch: &AtomicBool) -> bool {
     switch.load(Ordering::SeqCst)
 }
@@ -23,6 +30,16 @@ fn is_set(switch: &AtomicBool) -> bool {
 /// By which moment a read is judged whose turn has come `now`.
 pub(crate) fn judged_at(now: Instant, arrival: Instant) -> Instant {
     if is_set(&CHECK_ON_ARRIVAL) { arrival } else { now }
+}
+
+/// The time for an event that came when this node's own clocks showed `own`.
+pub(crate) fn agreed(agreed: Now, own: Now) -> Now {
+    if is_set(&TRUST_OWN_CLOCK) { own } else { agreed }
+}
+
+/// Up to where the log of a replica is cut.
+pub(crate) fn cut_at(mark: LogPosition, applied: LogPosition) -> LogPosition {
+    if is_set(&CUT_EARLY) { applied } else { mark }
 }
 
 /// The header of a write that was sent on.

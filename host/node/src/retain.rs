@@ -342,6 +342,11 @@ impl Node {
     pub(crate) fn cut_log(&mut self, owner: Owner, now: Now) {
         let Some(replica) = self.running_as(owner).filter(|replica| replica.storage.is_some()) else { return };
         let mark = replica.may_cut_at(now.instant);
+        #[cfg(feature = "mutations")]
+        let mark = match &replica.storage {
+            Some(storage) => Mark { position: crate::mutation::cut_at(mark.position, storage.applied()), ..mark },
+            None => mark,
+        };
         if mark.position.index <= replica.kept.cut.position.index {
             return;
         }

@@ -64,11 +64,17 @@ pub enum Mutation {
     NumberOfSpeculated,
     /// A client sends hedges at a weaker level than its reads have.
     LevelOfHedge,
+    /// That a change of the membership is over is not written.
+    CommitOfChanges,
+    /// A log is cut as far as it is applied, flushed or not.
+    KeptUntilFlushed,
+    /// Each node goes by its own wall clock.
+    AgreedTime,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 29] = [
         Self::RestartFence,
         Self::ApplyWait,
         Self::Fsync,
@@ -95,6 +101,9 @@ impl Mutation {
         Self::BegunStays,
         Self::NumberOfSpeculated,
         Self::LevelOfHedge,
+        Self::CommitOfChanges,
+        Self::KeptUntilFlushed,
+        Self::AgreedTime,
     ];
 
     /// The name on the command line: the rule that is missing.
@@ -126,6 +135,9 @@ impl Mutation {
             Self::BegunStays => "begun-stays",
             Self::NumberOfSpeculated => "number-of-speculated",
             Self::LevelOfHedge => "level-of-hedge",
+            Self::CommitOfChanges => "commit-of-changes",
+            Self::KeptUntilFlushed => "kept-until-flushed",
+            Self::AgreedTime => "agreed-time",
         }
     }
 
@@ -139,6 +151,8 @@ impl Mutation {
     pub const fn scenario(self) -> Option<Scenario> {
         match self {
             Self::CheckAtTurn => Some(Scenario::Tied),
+            // Two losses in a run, and a restart between them.
+            Self::CommitOfChanges => Some(Scenario::Repair),
             _ => None,
         }
     }
@@ -153,6 +167,8 @@ impl Mutation {
             Self::OwnCancel => hedgerow_node::mutation::CANCEL_ANYBODYS.store(is_away, Ordering::SeqCst),
             Self::BegunStays => hedgerow_node::mutation::DROP_BEGUN.store(is_away, Ordering::SeqCst),
             Self::NumberOfSpeculated => hedgerow_node::mutation::FORGET_NUMBER.store(is_away, Ordering::SeqCst),
+            Self::KeptUntilFlushed => hedgerow_node::mutation::CUT_EARLY.store(is_away, Ordering::SeqCst),
+            Self::AgreedTime => hedgerow_node::mutation::TRUST_OWN_CLOCK.store(is_away, Ordering::SeqCst),
             _ if is_away => _ = AWAY.fetch_or(self.bit(), Ordering::SeqCst),
             _ => _ = AWAY.fetch_and(!self.bit(), Ordering::SeqCst),
         }
@@ -191,6 +207,7 @@ pub(crate) fn of_groups() -> Mutations {
         prove_without_quorum: is_away(Mutation::ProofByQuorum),
         ignore_session_floor: is_away(Mutation::SessionFloor),
         ignore_clock_rate: is_away(Mutation::ClockRate),
+        forget_commit: is_away(Mutation::CommitOfChanges),
         ..Mutations::default()
     }
 }
