@@ -39,6 +39,13 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+/// Bytes that the argument of a call may have: enough for 4,095 split keys of 250 bytes, in hexadecimal, and far below what fits
+/// into a frame between nodes.
+const ARGUMENT_SIZE_MAX: usize = 2 << 20;
+/// The same of a call that only looks: it names a table, and is kept to be said again.
+const LOOK_SIZE_MAX: usize = 64 << 10;
+/// Calls that may wait for other nodes.
+const CALLS_MAX: usize = 1_024;
 /// Time that comparing a table's replicas may take.
 const CHECKSUM_MAX: Duration = Duration::from_secs(120);
 /// What another node was asked and only looks at something is said again after this, until it is answered.
@@ -186,6 +193,15 @@ fn with_storage(hosted: &mut Hosted) -> Result<(&mut Replica, Reader), &'static 
 impl Node {
     /// Runs `command`, here or where it belongs, and answers `asker`.
     pub(crate) fn run_admin(&mut self, command: &str, argument: &str, asker: Asker, now: Now) {
+        let most = if only_looks(command) { LOOK_SIZE_MAX } else { ARGUMENT_SIZE_MAX };
+        if argument.len() > most {
+            let text = format!("the argument has {} bytes, {most} are allowed", argument.len());
+            return self.answer_admin(asker, Err(Refusal::TooLarge(text)));
+        }
+        if self.admin.passed_on.len() + self.admin.gathering.len() >= CALLS_MAX {
+            let text = format!("{CALLS_MAX} administrative calls wait for other nodes");
+            return self.answer_admin(asker, Err(Refusal::Busy(text)));
+        }
         let parsed = || parse::<OfTable>(argument);
         let change = match command {
             "create_table" => self.creation(argument),

@@ -23,6 +23,9 @@ use hedgerow_types::{ClientId, GroupId, Instant, NodeId, Refusal, ReplicaId, Sta
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// Changes that may wait while another is being written. All of them go into the next write.
+const QUEUE_MAX: usize = 128;
+
 /// What the node does while it leads the metadata group.
 #[derive(Debug, Default)]
 pub(crate) struct Metadata {
@@ -30,8 +33,9 @@ pub(crate) struct Metadata {
     pub(crate) current: Option<Catalogue>,
     step: Step,
     queue: VecDeque<(Change, Asker)>,
-    /// Who is answered when the draft is written.
-    written_for: Vec<(Asker, Value)>,
+    /// Who is answered, and how, when the draft is written: what a change that is not made answers may rest on others in the
+    /// draft.
+    written_for: Vec<(Asker, Result<Value, Refusal>)>,
     /// Who waits for a table's partitions to have leaders.
     creating: Vec<(TableId, Asker, Instant)>,
     /// Creations that may be asked for again: through which nodes they came, and when the table was last seen not to serve
@@ -147,6 +151,10 @@ impl Node {
 
     pub(crate) fn handle_metadata_role(&mut self, change: RoleChange, now: Now) {
         self.abandon_change(&Refusal::Unresolved);
+        self.metadata.repeatable.clear();
+        for (_, asker, _) in std::mem::take(&mut self.metadata.creating) {
+            self.answer_admin(asker, Err(Refusal::Unresolved));
+        }
         self.metadata.leads_since = None;
         if change.role == Role::Leader {
             self.metadata.leads_since = Some(now.instant);
@@ -156,6 +164,10 @@ impl Node {
 
     /// Asks for a change; `asker` is answered when it is durable.
     pub(crate) fn change(&mut self, change: Change, asker: Asker, now: Now) {
+        if self.metadata.queue.len() >= QUEUE_MAX {
+            let text = format!("{QUEUE_MAX} changes of the catalogue wait to be written");
+            return self.answer_admin(asker, Err(Refusal::Busy(text)));
+        }
         self.metadata.queue.push_back((change, asker));
         self.write_changes(now);
     }
@@ -222,15 +234,15 @@ impl Node {
         Presence { alive: self.alive_nodes(now), gone, room }
     }
 
+    /// The changes that wait or are being written come to nothing. Tables that are stored and wait for their leaders go on.
     fn abandon_change(&mut self, refusal: &Refusal) {
         let metadata = &mut self.metadata;
-        metadata.current = None;
+        let stored = metadata.current.take();
+        metadata.repeatable.retain(|table, _| stored.as_ref().is_some_and(|it| it.tables.contains_key(table)));
         metadata.step = Step::Idle;
         let queued = std::mem::take(&mut metadata.queue).into_iter().map(|(_, asker)| asker);
         let written = std::mem::take(&mut metadata.written_for).into_iter().map(|(asker, _)| asker);
-        metadata.repeatable.clear();
-        let creating = std::mem::take(&mut metadata.creating).into_iter().map(|(_, asker, _)| asker);
-        let askers: Vec<Asker> = queued.chain(written).chain(creating).collect();
+        let askers: Vec<Asker> = queued.chain(written).collect();
         askers.into_iter().for_each(|asker| self.answer_admin(asker, Err(refusal.clone())));
     }
 
@@ -336,7 +348,7 @@ impl Node {
         let presence = self.presence(now);
         for (change, asker) in std::mem::take(&mut self.metadata.queue) {
             if let Some(table) = self.repeated_creation(&draft, &change, &asker, now) {
-                self.metadata.written_for.push((asker, json!({ "created": table.0 })));
+                self.metadata.written_for.push((asker, Ok(json!({ "created": table.0 }))));
                 continue;
             }
             if now.unix_micros == 0 && matches!(change, Change::DropTable { reserve_seconds: 1.., .. }) {
@@ -348,24 +360,24 @@ impl Node {
             let may_repeat = matches!(change, Change::CreateTable { .. });
             let is_led = |group: GroupId| self.leader_of(group).is_some();
             let next = draft.next_table;
-            match make(&mut draft, change, &presence, is_led, now.unix_micros / 1_000_000) {
-                Ok(answer) => {
-                    if may_repeat && draft.next_table > next {
-                        self.metadata.repeatable.insert(TableId(next), (BTreeSet::from([way]), now.instant));
-                    }
-                    self.metadata.written_for.push((asker, answer));
-                }
-                Err(error) => self.answer_admin(asker, Err(error.into())),
+            let made = make(&mut draft, change, &presence, is_led, now.unix_micros / 1_000_000);
+            if made.is_ok() && may_repeat && draft.next_table > next {
+                self.metadata.repeatable.insert(TableId(next), (BTreeSet::from([way]), now.instant));
             }
+            self.metadata.written_for.push((asker, made.map_err(Refusal::from)));
         }
         if draft.arrange_learners(&presence) {
             tracing::info!(version = draft.version, "read-only replicas are added or removed");
         }
-        if draft.version == current.version {
-            return self.answer_written(now);
+        if draft.version > current.version {
+            let write = current.write_to(&draft);
+            return self.write_draft(draft, write, now);
         }
-        let write = current.write_to(&draft);
-        self.write_draft(draft, write, now);
+        // That nothing is to be changed is true only as long as nobody else leads: what is written says nothing, and shows that.
+        self.metadata.written_for.retain(|(asker, _)| !matches!(asker, Asker::Nobody));
+        if !self.metadata.written_for.is_empty() {
+            self.write_draft(draft, Write::Nothing, now);
+        }
     }
 
     /// The table that `change` asks to create, if that is a creation under way, which it joins, or was until a moment ago, and
@@ -401,7 +413,9 @@ impl Node {
             return self.metadata.handle_failed(ticket, &Refusal::Unresolved);
         }
         let Step::Writing(_, draft) = std::mem::take(&mut self.metadata.step) else { return };
-        self.take_current(*draft, now);
+        if self.metadata.current.as_ref().is_none_or(|current| current.version < draft.version) {
+            self.take_current(*draft, now);
+        }
         self.answer_written(now);
         self.see_to_new_tables(now);
         self.write_changes(now);
@@ -425,14 +439,14 @@ impl Node {
 
     fn answer_written(&mut self, now: Now) {
         for (asker, answer) in std::mem::take(&mut self.metadata.written_for) {
-            let created = answer.get("created").and_then(Value::as_u64);
+            let created = answer.as_ref().ok().and_then(|it| it.get("created")?.as_u64());
             let table = created.map(|id| TableId(id as u32));
             match table.filter(|table| !self.is_available(*table)) {
                 Some(table) => {
                     let count = self.known(table).map_or(0, |table| table.partitions.len() as u32);
                     self.metadata.creating.push((table, asker, now.instant + creation_wait(count)));
                 }
-                None => self.answer_admin(asker, Ok(answer)),
+                None => self.answer_admin(asker, answer),
             }
         }
     }
