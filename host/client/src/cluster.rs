@@ -10,7 +10,7 @@ use crate::pool::Pool;
 use crate::reading::Reading;
 use crate::runtime::{now, random_u64, sleep, unix_micros};
 use crate::selection::Selection;
-use hedgerow_routing::{Address, Failure, Reaction, reaction, replica_reaction};
+use hedgerow_routing::{Address, Effect, Failure, Reaction, meaning, reaction, replica_reaction};
 use hedgerow_types::Refusal;
 use hedgerow_types::random::Random;
 use hedgerow_wire::{ErrorName, Extension, Header, Reply, reply, request::Body};
@@ -310,8 +310,8 @@ fn error_of(reply: &Reply) -> Option<(ErrorName, Option<String>)> {
 fn refused(refusal: &Refusal) -> Step {
     let kind = ErrorKind::from(refusal);
     let error = Error::new(kind, refusal.to_string());
-    if kind == ErrorKind::Unavailable {
-        let may_have_run = matches!(refusal, Refusal::Unresolved);
+    let may_have_run = meaning(refusal).effect == Effect::Unknown;
+    if kind == ErrorKind::Unavailable || may_have_run {
         Step::Next { error, pause: None, may_have_run }
     } else {
         Step::Fail(error)

@@ -452,6 +452,22 @@ async fn batch_get_keeps_the_order_of_its_keys() {
     assert_eq!(texts, [Some("1"), None, Some("2"), Some("3"), Some("4")]);
 }
 
+/// The node that was asked passed the call on, and does not know what became of it.
+#[tokio::test]
+async fn an_administrative_call_that_may_have_run_has_no_known_outcome() {
+    for refusal in [Refusal::Expired, Refusal::Stopping(String::new()), Refusal::Unresolved] {
+        let said = refusal.clone();
+        let node = Fake::start(move |request| match &request.body {
+            Body::HedgerowAdmin(_) => refused(&said),
+            _ => Action::Reply(value(b"")),
+        })
+        .await;
+        let client = Client::connect_with(&[node.address.to_string()], patient()).await.unwrap();
+        let error = client.drop_table("t", false, hedgerow_client::Reserve::Seconds(0)).await.unwrap_err();
+        assert!(error.is_outcome_unknown(), "{refusal:?}: {error}");
+    }
+}
+
 /// Users may await operations on any runtime, so that every future must be able to move between threads.
 #[test]
 fn operations_can_move_between_threads() {
