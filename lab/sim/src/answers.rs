@@ -180,8 +180,8 @@ impl Answers {
         }
     }
 
-    /// The process could do nothing for so long after it wanted to be woken: what has come meanwhile is looked at first, so
-    /// that a read may go on to its next stage instead of ending.
+    /// The process could do nothing for so long, after it wanted to be woken or because its turn took so long: what has come
+    /// meanwhile is looked at first, so that a read may go on to its next stage instead of ending.
     pub fn forgive(&mut self, late: Duration) {
         self.owed.values_mut().for_each(|owed| owed.since = owed.since + late);
     }

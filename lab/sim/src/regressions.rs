@@ -67,4 +67,6 @@ pub const SEEDS: &[u64] = &[
     // The bad byte was in the last write of a log, 24 KB long, which after a power failure nobody can tell from one that was cut
     // short: `Machine::corrupt` leaves the last batch alone.
     16_000_012_065,
+    // A turn that took long ended after a read was due, and before the process could be woken for it: `Answers::forgive`.
+    23_000_013_571,
 ];

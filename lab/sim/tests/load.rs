@@ -151,15 +151,21 @@ fn h07_percentile_feedback() {
 }
 
 /// One partition is slower than the 90th percentile wherever it is read. Its hedges go where it is slow too, and must not
-/// bring those machines down.
+/// bring those machines down. Which machines lead is chance, so that it is looked at more than once.
 #[test]
 fn h08_domino() {
+    const SEEDS: u64 = 8;
+    let hedge_skews: f64 = (1..=SEEDS).map(hedge_skew_of_a_hot_partition).sum();
+    assert!(hedge_skews / SEEDS as f64 <= 1.4, "{hedge_skews} over {SEEDS} seeds");
+}
+
+fn hedge_skew_of_a_hot_partition(seed: u64) -> f64 {
     let hot = |policy| Setting {
         partition_count: 4,
         cost: Cost { read: 2 * MILLISECOND, hot: Some((0, 4)) },
         policy,
         budget: Some(BUDGET),
-        ..Setting::new(8, 0.6)
+        ..Setting::new(seed, 0.6)
     };
     let percentile = Policy::Percentile {
         percentile: 90.0,
@@ -172,7 +178,7 @@ fn h08_domino() {
     assert_budget(&hedging, &hedged);
     assert!(hedged.extra > 50, "{}", hedged.extra);
     assert!(hedged.skew() <= 1.05 * unhedged.skew(), "{} to {}", unhedged.skew(), hedged.skew());
-    assert!(hedged.hedge_skew() <= 1.5, "{:?}", hedged.hedges);
+    hedged.hedge_skew()
 }
 
 /// Many clients, each of which knows only its own requests, all hedging.
