@@ -1,9 +1,7 @@
 //! Many runs, on as many threads as wanted. Each run is single-threaded and knows nothing of the others.
 
-use crate::engine::EngineKind;
 use crate::history::History;
 use crate::run::{Report, Request, run};
-use crate::scenario::Scenario;
 use crate::stats::Stats;
 use hedgerow_env::os::spawn_thread;
 use std::cell::RefCell;
@@ -27,14 +25,8 @@ pub struct Batch {
     pub start: u64,
     /// How many, one after the other.
     pub count: u64,
-    /// The kind of all runs; `None` = drawn for each.
-    pub scenario: Option<Scenario>,
-    /// Number of machines of all runs; `None` = drawn for each.
-    pub machine_count: Option<usize>,
-    /// Whether all are long ones.
-    pub is_long: bool,
-    /// The storage engine of all runs; `None` = drawn for each.
-    pub engine: Option<EngineKind>,
+    /// What all runs have in common; its seed says nothing.
+    pub request: Request,
     /// Threads, at least 1.
     pub jobs: usize,
 }
@@ -86,9 +78,7 @@ fn start_workers(batch: &Batch) -> io::Result<(Receiver<Report>, Vec<JoinHandle<
         workers.push(spawn_thread("sim", move || {
             loop {
                 let Some(seed) = batch.seed(next.fetch_add(1, Ordering::Relaxed)) else { return };
-                let Batch { scenario, machine_count, is_long, engine, .. } = batch;
-                let request = Request { seed, scenario, machine_count, is_long, engine, is_traced: false };
-                if sender.send(run_guarded(request)).is_err() {
+                if sender.send(run_guarded(Request { seed, ..batch.request })).is_err() {
                     return;
                 }
             }
@@ -113,16 +103,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_the_seeds_before_and_then_those_from_its_start() {
-        let batch = Batch {
-            before: &[7, 3],
-            start: 10,
-            count: 2,
-            scenario: None,
-            machine_count: None,
-            is_long: false,
-            engine: None,
-            jobs: 1,
-        };
+        let batch = Batch { before: &[7, 3], start: 10, count: 2, request: Request::default(), jobs: 1 };
         let seeds: Vec<Option<u64>> = (0..6).map(|number| batch.seed(number)).collect();
         assert_eq!((seeds, batch.total()), (vec![Some(7), Some(3), Some(10), Some(11), None, None], 4));
         assert_eq!(Batch { before: &[], start: u64::MAX, ..batch }.seed(1), None);

@@ -110,16 +110,11 @@ fn attempt(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Some(name) => Some(EngineKind::from_name(name).with_context(|| format!("there is no engine {name:?}"))?),
         None => None,
     };
+    let (is_long, is_traced) = (arguments.long, arguments.trace);
+    let request = Request { scenario, machine_count, is_long, engine, is_traced, ..Request::default() };
     match arguments.seed {
-        Some(seed) => {
-            let (is_long, is_traced) = (arguments.long, arguments.trace);
-            let request = Request { seed, scenario, machine_count, is_long, engine, is_traced };
-            run_one(request, arguments)
-        }
-        None => {
-            let is_long = arguments.long;
-            run_many(Request { scenario, machine_count, is_long, engine, ..Request::default() }, arguments)
-        }
+        Some(seed) => run_one(Request { seed, ..request }, arguments),
+        None => run_many(request, arguments),
     }
 }
 
@@ -165,9 +160,7 @@ fn run_many(request: Request, arguments: &Arguments) -> anyhow::Result<ExitCode>
         None => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
     };
     let before = if arguments.regressions { SEEDS } else { &[] };
-    let Request { scenario, machine_count, is_long, engine, .. } = request;
-    let (start, count) = (arguments.start, arguments.seeds);
-    let batch = Batch { before, start, count, scenario, machine_count, is_long, engine, jobs };
+    let batch = Batch { before, start: arguments.start, count: arguments.seeds, request, jobs };
     let clock = OsClock;
     let begin = clock.now();
     let (mut stats, mut failures) = (Stats::default(), 0);

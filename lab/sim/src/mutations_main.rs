@@ -5,7 +5,7 @@
 use clap::Parser;
 use hedgerow_sim::batch::{Batch, run_all};
 use hedgerow_sim::mutation::Mutation;
-use hedgerow_sim::run::{Report, run};
+use hedgerow_sim::run::{Report, Request, run};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
@@ -30,9 +30,8 @@ fn main() -> anyhow::Result<ExitCode> {
     let jobs = arguments.jobs.unwrap_or(cores);
     let mut unnoticed = 0;
     for mutation in Mutation::ALL {
-        let (start, count, scenario) = (arguments.start, arguments.seeds, mutation.scenario());
-        let batch =
-            Batch { before: &[], start, count, scenario, machine_count: None, is_long: false, engine: None, jobs };
+        let request = Request { scenario: mutation.scenario(), ..Request::default() };
+        let batch = Batch { before: &[], start: arguments.start, count: arguments.seeds, request, jobs };
         match first_failure(mutation, batch)? {
             Some(report) => {
                 let (seed, scenario) = (report.request.seed, report.plan.scenario.name());
