@@ -3,11 +3,13 @@
 //! The search is Wing and Gong's as improved by Lowe ("Testing for linearizability", 2017): pick an operation that could
 //! be next, go on, and step back when an operation has returned that cannot be placed; (set of placed operations,
 //! content) pairs that were tried are remembered. Keys are independent, so each is judged alone. An operation with an
-//! unknown outcome may be placed anywhere after its start, or not at all.
+//! unknown outcome may be placed anywhere after its start, or not at all; long histories have hundreds of these for a key,
+//! so they are placed only where no answer can be explained without, alike ones in one order only, and using more of them
+//! is not tried where using fewer led nowhere.
 
 use crate::history::{Answer, Call, Content, History, Operation, Outcome};
 use hedgerow_types::ReadLevel;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt;
 
 /// Most (set, content) pairs that the search of one key looks at before it gives up; some hundred megabytes.
@@ -96,7 +98,7 @@ enum Found {
     TooLarge,
 }
 
-/// The operations that the search must or may place, as a doubly linked list of starts and ends in time order.
+/// The operations with an answer, which the search must place, as a doubly linked list of starts and ends in time order.
 struct Events {
     events: Vec<Event>,
     next: Vec<usize>,
@@ -106,33 +108,33 @@ struct Events {
 #[derive(Clone, Copy)]
 struct Event {
     operation: usize,
+    time: u64,
     is_end: bool,
-    /// Position of the operation's end, for its start; 0 = none.
+    is_placed: bool,
+    /// Position of the operation's end, for its start.
     end: usize,
 }
 
 impl Events {
     /// Position 0 is the list's head.
-    fn new(operations: &[Operation], taken: &[usize]) -> Self {
-        let mut order: Vec<(u64, bool, usize)> = Vec::with_capacity(taken.len() * 2);
-        for &index in taken {
+    fn new(operations: &[Operation], answered: &[usize]) -> Self {
+        let mut order: Vec<(u64, bool, usize)> = Vec::with_capacity(answered.len() * 2);
+        for &index in answered {
             order.push((operations[index].start, false, index));
-            if let Outcome::Ok(_) = operations[index].outcome {
-                order.push((operations[index].end, true, index));
-            }
+            order.push((operations[index].end, true, index));
         }
         // At one instant starts come first: operations that touch count as concurrent.
         order.sort_unstable();
-        let mut events = vec![Event { operation: usize::MAX, is_end: true, end: 0 }];
+        let mut events = vec![Event { operation: usize::MAX, time: 0, is_end: true, is_placed: false, end: 0 }];
         let mut starts = vec![0; operations.len()];
-        for (_, is_end, operation) in order {
+        for (time, is_end, operation) in order {
             if is_end {
                 let start: usize = starts[operation];
                 events[start].end = events.len();
             } else {
                 starts[operation] = events.len();
             }
-            events.push(Event { operation, is_end, end: 0 });
+            events.push(Event { operation, time, is_end, is_placed: false, end: 0 });
         }
         let count = events.len();
         Self {
@@ -140,6 +142,27 @@ impl Events {
             next: (1..=count).map(|next| next % count).collect(),
             previous: (0..count).map(|at| (at + count - 1) % count).collect(),
         }
+    }
+
+    /// The first operation that is not placed, 0 if all are.
+    fn first(&self) -> usize {
+        self.next[0]
+    }
+
+    /// The earliest end of an operation that is not placed.
+    fn first_end(&self) -> usize {
+        let mut at = self.first();
+        while !self.events[at].is_end {
+            at = self.next[at];
+        }
+        at
+    }
+
+    /// Which operations are placed, in few numbers: the first that is not, then those after it that are.
+    fn placed(&self) -> Box<[usize]> {
+        let (first, first_end) = (self.first(), self.first_end());
+        let later = (first..first_end).filter(|at| self.events[*at].is_placed);
+        std::iter::once(first).chain(later).collect()
     }
 
     fn unlink(&mut self, at: usize) {
@@ -155,69 +178,182 @@ impl Events {
     }
 
     fn take(&mut self, start: usize) {
+        self.events[start].is_placed = true;
         self.unlink(start);
-        if self.events[start].end != 0 {
-            self.unlink(self.events[start].end);
-        }
+        self.unlink(self.events[start].end);
     }
 
     fn give_back(&mut self, start: usize) {
-        if self.events[start].end != 0 {
-            self.relink(self.events[start].end);
-        }
+        self.events[start].is_placed = false;
+        self.relink(self.events[start].end);
         self.relink(start);
     }
 }
 
-fn search(operations: &[Operation]) -> Found {
-    let taken = worth_placing(operations);
-    let mut events = Events::new(operations, &taken);
-    let mut left = taken.iter().filter(|index| matches!(operations[**index].outcome, Outcome::Ok(_))).count();
-    let mut placed = vec![0u64; operations.len().div_ceil(64)];
-    let mut tried: FxHashSet<(Box<[u64]>, Content)> = FxHashSet::default();
-    let mut path: Vec<(usize, Content)> = Vec::new();
-    let mut content: Content = None;
-    let mut furthest = (0, 0, Vec::new());
-    let mut at = events.next[0];
-    while left > 0 {
-        let event = events.events[at];
-        if event.is_end {
-            // Operation `event.operation` has returned and is not placed: whatever was placed last was wrong.
-            note_stuck(&mut furthest, at, event.operation, content);
-            let Some((start, before)) = path.pop() else {
-                return Found::Nothing { culprit: furthest.1, reachable: furthest.2 };
-            };
-            events.give_back(start);
-            let operation = events.events[start].operation;
-            placed[operation / 64] &= !(1 << (operation % 64));
-            left += usize::from(events.events[start].end != 0);
-            content = before;
-            at = events.next[start];
-            continue;
-        }
-        let operation = &operations[event.operation];
-        let answer = match operation.outcome {
-            Outcome::Ok(answer) => Some(answer),
-            Outcome::Failed | Outcome::Unknown => None,
-        };
-        if let Some(after) = step(content, &operation.call, answer) {
-            placed[event.operation / 64] |= 1 << (event.operation % 64);
-            if tried.insert((placed.clone().into_boxed_slice(), after)) {
-                if tried.len() > PAIRS_MAX {
-                    return Found::TooLarge;
-                }
-                path.push((at, content));
-                content = after;
-                left -= usize::from(event.end != 0);
-                events.take(at);
-                at = events.next[0];
-                continue;
+/// Writes of unknown outcome with the same call. They differ only in their starts and have no end, so if a later one is
+/// placed before an earlier one, the two can change places: it is enough to place them in the order of their starts.
+struct Alike {
+    call: Call,
+    starts: Vec<u64>,
+    placed: usize,
+}
+
+/// What the search places next.
+#[derive(Clone, Copy)]
+enum Choice {
+    /// The answered operation that starts at this position of the list, or, at an end, none of them any more.
+    Answered(usize),
+    /// The next write of these alike ones. They come last, when no answer can be explained without.
+    Unknown(usize),
+}
+
+struct Search<'a> {
+    operations: &'a [Operation],
+    events: Events,
+    unknown: Vec<Alike>,
+    are_increments_positive: bool,
+    content: Content,
+    /// What was placed, and the content before it.
+    path: Vec<(Choice, Content)>,
+    /// For each (placed answered operations, content) that was tried, how many of each alike unknown ones were used.
+    tried: FxHashMap<(Box<[usize]>, Content), Vec<Box<[usize]>>>,
+    pairs: usize,
+}
+
+impl<'a> Search<'a> {
+    fn new(operations: &'a [Operation]) -> Self {
+        let (answered, open): (Vec<usize>, Vec<usize>) = worth_placing(operations)
+            .into_iter()
+            .partition(|index| matches!(operations[*index].outcome, Outcome::Ok(_)));
+        let mut unknown: Vec<Alike> = Vec::new();
+        for Operation { call, start, .. } in open.into_iter().map(|index| operations[index]) {
+            match unknown.iter_mut().find(|alike| alike.call == call) {
+                Some(alike) => alike.starts.push(start),
+                None => unknown.push(Alike { call, starts: vec![start], placed: 0 }),
             }
-            placed[event.operation / 64] &= !(1 << (event.operation % 64));
         }
-        at = events.next[at];
+        unknown.iter_mut().for_each(|alike| alike.starts.sort_unstable());
+        // The largest increments first: with the smaller ones that fit after it, each sum is reached once.
+        unknown.sort_by_key(|alike| std::cmp::Reverse(if let Call::Incr(by) = alike.call { by } else { i64::MIN }));
+        let events = Events::new(operations, &answered);
+        let are_increments_positive = !operations.iter().any(|operation| matches!(operation.call, Call::Incr(..=0)));
+        let (path, tried) = (Vec::new(), FxHashMap::default());
+        Self { operations, events, unknown, are_increments_positive, content: None, path, tried, pairs: 0 }
     }
-    Found::Explained
+
+    fn run(mut self) -> Found {
+        let mut furthest = (0, 0, Vec::new());
+        let mut choice = Choice::Answered(self.events.first());
+        while self.events.first() != 0 {
+            let is_placed = match choice {
+                Choice::Answered(at) if self.events.events[at].is_end => {
+                    choice = Choice::Unknown(0);
+                    continue;
+                }
+                Choice::Unknown(alike) if alike == self.unknown.len() => {
+                    // An operation has returned that cannot be placed: whatever was placed last was wrong.
+                    let end = self.events.first_end();
+                    note_stuck(&mut furthest, end, self.events.events[end].operation, self.content);
+                    let Some(last) = self.step_back() else {
+                        return Found::Nothing { culprit: furthest.1, reachable: furthest.2 };
+                    };
+                    choice = self.after(last);
+                    continue;
+                }
+                Choice::Answered(at) => self.place_answered(at),
+                Choice::Unknown(alike) => self.place_unknown(alike),
+            };
+            if self.pairs > PAIRS_MAX {
+                return Found::TooLarge;
+            }
+            choice = if is_placed { Choice::Answered(self.events.first()) } else { self.after(choice) };
+        }
+        Found::Explained
+    }
+
+    fn after(&self, choice: Choice) -> Choice {
+        match choice {
+            Choice::Answered(at) => Choice::Answered(self.events.next[at]),
+            Choice::Unknown(alike) => Choice::Unknown(alike + 1),
+        }
+    }
+
+    fn place_answered(&mut self, at: usize) -> bool {
+        let operation = &self.operations[self.events.events[at].operation];
+        let Outcome::Ok(answer) = operation.outcome else { return false };
+        let Some(after) = step(self.content, &operation.call, Some(answer)) else { return false };
+        self.events.take(at);
+        self.go_on(Choice::Answered(at), after)
+    }
+
+    fn place_unknown(&mut self, index: usize) -> bool {
+        let until = self.events.events[self.events.first_end()].time;
+        let alike = &self.unknown[index];
+        let has_begun = alike.starts.get(alike.placed).is_some_and(|start| *start <= until);
+        let Some(after) = step(self.content, &alike.call, None).filter(|_| has_begun) else { return false };
+        if let Call::Incr(_) = alike.call
+            && self.are_increments_positive
+            && after > self.most_wanted()
+        {
+            return false;
+        }
+        self.unknown[index].placed += 1;
+        self.go_on(Choice::Unknown(index), after)
+    }
+
+    /// The largest content that an operation needs which could be placed next. Above it an increment helps none of them:
+    /// only a write brings the content down again, and that explains as much without the increment.
+    fn most_wanted(&self) -> Content {
+        let mut wanted = None;
+        let mut at = self.events.first();
+        while !self.events.events[at].is_end {
+            let operation = &self.operations[self.events.events[at].operation];
+            wanted = wanted.max(match (operation.call, operation.outcome) {
+                (Call::Incr(by), Outcome::Ok(Answer::Sum(sum))) => Some(sum.saturating_sub(by)),
+                (_, Outcome::Ok(Answer::Content(content) | Answer::Swapped { previous: content, .. })) => content,
+                (_, _) => None,
+            });
+            at = self.events.next[at];
+        }
+        let swaps = self.unknown.iter().filter_map(|alike| match alike.call {
+            Call::Swap { expected, .. } => expected,
+            _ => None,
+        });
+        wanted.max(swaps.max())
+    }
+
+    /// Goes on with what was just placed, unless the same was tried before, or the same with no more of the unknown
+    /// writes used: what could be placed from here could have been placed from there.
+    fn go_on(&mut self, choice: Choice, after: Content) -> bool {
+        self.path.push((choice, self.content));
+        self.content = after;
+        if self.events.first() == 0 {
+            return true;
+        }
+        let used: Box<[usize]> = self.unknown.iter().map(|alike| alike.placed).collect();
+        let tried = self.tried.entry((self.events.placed(), after)).or_default();
+        if tried.iter().any(|before| before.iter().zip(&used).all(|(before, used)| before <= used)) {
+            self.step_back();
+            return false;
+        }
+        tried.push(used);
+        self.pairs += 1;
+        true
+    }
+
+    fn step_back(&mut self) -> Option<Choice> {
+        let (last, before) = self.path.pop()?;
+        match last {
+            Choice::Answered(at) => self.events.give_back(at),
+            Choice::Unknown(alike) => self.unknown[alike].placed -= 1,
+        }
+        self.content = before;
+        Some(last)
+    }
+}
+
+fn search(operations: &[Operation]) -> Found {
+    Search::new(operations).run()
 }
 
 /// Remembers the latest end at which the search was ever stuck, and what the record held there.

@@ -69,4 +69,7 @@ pub const SEEDS: &[u64] = &[
     16_000_012_065,
     // A turn that took long ended after a read was due, and before the process could be woken for it: `Answers::forgive`.
     23_000_013_571,
+    // A long run of one counter with dozens of increments of unknown outcome, whose subsets the judge tried one by one until
+    // it gave up: `hundreds_of_unknown_writes_` in `linear_tests.rs`.
+    30_000_000_000,
 ];
