@@ -136,6 +136,11 @@ impl Pipe {
         self.change(|state| state.delivered.put_slice(bytes));
     }
 
+    /// Whether the client has written anything since it was taken.
+    pub fn has_written(&self) -> bool {
+        !self.lock().written.is_empty()
+    }
+
     /// What the client has written since the last call.
     pub fn take_written(&self) -> BytesMut {
         std::mem::take(&mut self.lock().written)

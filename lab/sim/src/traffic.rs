@@ -38,6 +38,17 @@ struct End {
     pipe: Arc<Pipe>,
 }
 
+impl End {
+    fn is_closed(&self) -> bool {
+        Arc::strong_count(&self.pipe) == 1
+    }
+
+    /// Whether there is anything to carry out.
+    fn has_news(&self) -> bool {
+        self.is_closed() || self.pipe.has_written()
+    }
+}
+
 impl World {
     /// Adds a client and lets it begin.
     pub(crate) fn add_client(&mut self, mut client: Client) {
@@ -134,12 +145,13 @@ impl World {
 
     /// What clients have written goes on its way, and connections that they have closed end.
     fn carry_out_writes(&mut self) {
-        let lines: Vec<u64> = self.traffic.ends.keys().copied().collect();
+        let lines: Vec<u64> =
+            self.traffic.ends.iter().filter(|(_, end)| end.has_news()).map(|(line, _)| *line).collect();
         for line in lines {
             let Some(end) = self.traffic.ends.get(&line) else { continue };
             let (client, machine) = (end.client, end.machine);
             let mut written = end.pipe.take_written();
-            let is_closed = Arc::strong_count(&end.pipe) == 1;
+            let is_closed = end.is_closed();
             while let Some(frame) = next_frame(&mut written) {
                 self.carry(client, line, machine, frame);
             }
