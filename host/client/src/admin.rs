@@ -3,7 +3,6 @@
 use crate::client::Client;
 use crate::cluster::{ANY_NODE_PATIENCE, Question};
 use crate::error::{Error, ErrorKind, Result};
-use crate::routes::Routes;
 use crate::runtime::now;
 use bytes::Bytes;
 use hedgerow_routing::TableKind;
@@ -136,8 +135,9 @@ impl Client {
         self.forget(name);
         let timeout = self.admin_timeout() + CREATION_PER_PARTITION * spec.partition_count.min(PARTITION_COUNT_MAX);
         let answer = self.command_within("create_table", &argument, timeout, spec.if_not_exists).await?;
-        Routes::open(self.cluster.clone(), name, now() + self.admin_timeout()).await?;
-        Ok(answer["created"].as_u64().unwrap_or(0))
+        let id = answer["created"].as_u64().unwrap_or(0);
+        self.expect(name, id).await?;
+        Ok(id)
     }
 
     /// Drops a table. With `if_exists` a missing table is no error. It is kept as `reserve` says, and can be recalled
@@ -158,8 +158,7 @@ impl Client {
     pub async fn recall_table(&self, id: u64, name: Option<&str>) -> Result<String> {
         let answer = self.command("recall_table", &json!({ "id": id, "name": name }), false).await?;
         let name = answer["name"].as_str().unwrap_or_default().to_owned();
-        self.forget(&name);
-        Routes::open(self.cluster.clone(), &name, now() + self.admin_timeout()).await?;
+        self.expect(&name, id).await?;
         Ok(name)
     }
 

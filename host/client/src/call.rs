@@ -383,6 +383,12 @@ impl<'a> Call<'a> {
         let after = match reaction {
             Reaction::Fail => return Some(error),
             Reaction::Retry { after } => after,
+            // The map, which was asked for after the first attempt, says so too.
+            Reaction::RefreshAndRetry { .. }
+                if error.kind() == ErrorKind::NoTable && self.attempt > 1 && self.routes.is_gone() =>
+            {
+                return Some(error);
+            }
             Reaction::RefreshAndRetry { after } => {
                 drop(self.routes.refresh());
                 after

@@ -113,6 +113,14 @@ impl Client {
         Ok(routes)
     }
 
+    /// Waits until the table that this client has created or recalled as number `id` can be opened.
+    pub(crate) async fn expect(&self, name: &str, id: u64) -> Result<()> {
+        self.forget(name);
+        let routes = Routes::expect(self.cluster.clone(), name, id, now() + self.admin_timeout()).await?;
+        lock(&self.tables).insert(name.to_owned(), routes);
+        Ok(())
+    }
+
     /// Forgets a table that this client has dropped or created.
     pub(crate) fn forget(&self, name: &str) {
         lock(&self.tables).remove(name);

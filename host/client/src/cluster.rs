@@ -204,7 +204,7 @@ impl Cluster {
         self.note_nodes(found.into_iter().flatten());
     }
 
-    fn node_count(&self) -> usize {
+    pub(crate) fn node_count(&self) -> usize {
         lock(&self.nodes).addresses.len().max(1)
     }
 

@@ -3,7 +3,7 @@
 use crate::cluster::{ANY_NODE_PATIENCE, Cluster, Question, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::reading::Role;
-use crate::runtime::{now, sleep_until, spawn};
+use crate::runtime::{now, sleep, sleep_until, spawn};
 use crate::sequences::Sequences;
 use bytes::Bytes;
 use hedgerow_routing::{Address, Choice, Labels, Mark, PartitionRoute, ReplicaRead, TableKind, TableMap};
@@ -24,6 +24,10 @@ const REFRESH_INTERVAL_MIN: Duration = Duration::from_millis(30);
 const MAP_AGE_MAX: Duration = Duration::from_secs(5);
 /// How long one refresh goes on asking nodes.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Nodes that are asked before there counts as being no such table.
+const ASKED_MAX: usize = 5;
+/// How often nodes are asked for a table that is known to be there.
+const NEWS_PAUSE: Duration = Duration::from_millis(20);
 
 /// What a client knows about one table; shared by all its handles.
 #[derive(Debug)]
@@ -93,6 +97,22 @@ impl Target {
 }
 
 impl Routes {
+    /// Fetches the map of the table `name` that was just created or recalled as number `id`, as soon as there is one: who is
+    /// asked may know none yet, or the one that had the name before. An error does not take back what was done.
+    pub(crate) async fn expect(cluster: Arc<Cluster>, name: &str, id: u64, deadline: Instant) -> Result<Arc<Self>> {
+        loop {
+            let error = match fetch(&cluster, name, deadline).await {
+                Ok(map) if u64::from(map.table().0) == id => return Ok(Arc::new(Self::new(cluster, name, map))),
+                Ok(_) => no_table(name),
+                Err(error) => error,
+            };
+            if error.kind() != ErrorKind::NoTable || now() + NEWS_PAUSE >= deadline {
+                return Err(error.with_unknown_outcome(true));
+            }
+            sleep(NEWS_PAUSE).await;
+        }
+    }
+
     /// Fetches the map of the table `name` for the first time.
     pub(crate) async fn open(cluster: Arc<Cluster>, name: &str, deadline: Instant) -> Result<Arc<Self>> {
         let map = fetch(&cluster, name, deadline).await?;
@@ -190,6 +210,12 @@ impl Routes {
         lock(&self.state).failure.clone()
     }
 
+    /// Whether there was no such table when the map was last asked for, which is not going on any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        let state = lock(&self.state);
+        !state.is_refreshing && state.failure.as_ref().is_some_and(|error| error.kind() == ErrorKind::NoTable)
+    }
+
     /// Starts fetching the map unless that is under way; the result becomes true when it has been fetched.
     pub(crate) fn refresh(self: &Arc<Self>) -> Refresh {
         let mut finished = self.finished.subscribe();
@@ -220,6 +246,9 @@ impl Routes {
         let mut state = lock(&self.state);
         state.outdated_at = now() + MAP_AGE_MAX;
         match result {
+            // Table numbers rise: who says so has not heard that the name is another table's by now. A table that was recalled
+            // has a smaller one too; the name has to be opened again for that.
+            Ok(map) if map.table() < state.map.table() => state.failure = Some(no_table(&self.name)),
             Ok(map) => {
                 tracing::debug!(table = self.name, "fetched the map");
                 state.map.update(map, asked);
@@ -271,10 +300,10 @@ async fn fetch(cluster: &Cluster, name: &str, deadline: Instant) -> Result<Table
             Err(error) => Err(error),
         };
         match result {
-            // The table may be so new that the node that was asked does not know it yet.
-            Err(error) if error.kind() == ErrorKind::NoTable && asked == 1 => {}
+            // A node that was cut off, or is a little late, does not know a new table.
+            Err(error) if error.kind() == ErrorKind::NoTable && asked < cluster.node_count().clamp(2, ASKED_MAX) => {}
             Err(error) if error.kind() == ErrorKind::NoTable => {
-                return Err(Error::new(ErrorKind::NoTable, format!("there is no table {name:?}")));
+                return Err(no_table(name));
             }
             Err(error) => return Err(error),
             Ok(map) => {
@@ -284,6 +313,10 @@ async fn fetch(cluster: &Cluster, name: &str, deadline: Instant) -> Result<Table
             }
         }
     }
+}
+
+fn no_table(name: &str) -> Error {
+    Error::new(ErrorKind::NoTable, format!("there is no table {name:?}"))
 }
 
 fn read_map(reply: QueryConfigReply) -> Result<TableMap> {

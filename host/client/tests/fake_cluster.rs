@@ -5,12 +5,12 @@ mod fake;
 
 use fake::group::{Group, LEADER, answer, ms, pass};
 use fake::{Action, Fake, Records, done, map, metadata, not_leader, page, refused, value};
-use hedgerow_client::{Client, ClientOptions, ErrorKind, HedgeOptions, Range, ScanOptions, Table};
+use hedgerow_client::{Client, ClientOptions, ErrorKind, HedgeOptions, Range, ScanOptions, Table, TableSpec};
 use hedgerow_types::limit::{SESSION_AHEAD_MICROS, SESSION_WINDOW};
 use hedgerow_types::{Refusal, key};
-use hedgerow_wire::message::{QueryConfigReply, SCAN_DONE, ScanReply};
+use hedgerow_wire::message::{AdminCommandReply, QueryConfigReply, SCAN_DONE, ScanReply};
 use hedgerow_wire::value::Binary;
-use hedgerow_wire::{Body, ErrorName, Reply, Request};
+use hedgerow_wire::{Body, ErrorName, Reply, Request, Text};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,6 +55,16 @@ async fn single(answer: impl Fn(&Request) -> Action + Send + Sync + 'static) -> 
 fn once() -> impl Fn() -> bool + Send + Sync {
     let calls = AtomicUsize::new(0);
     move || calls.fetch_add(1, Ordering::SeqCst) == 0
+}
+
+/// False three times, then true.
+fn fourth() -> impl Fn() -> bool + Send + Sync {
+    let count = AtomicUsize::new(0);
+    move || count.fetch_add(1, Ordering::Relaxed) >= 3
+}
+
+fn no_table() -> Reply {
+    Reply::QueryConfig(QueryConfigReply { err: ErrorName::ObjectNotFound, ..Default::default() })
 }
 
 fn session(request: &Request) -> (u64, u64, i32) {
@@ -380,10 +390,66 @@ async fn one_live_seed_is_enough() {
 
 #[tokio::test]
 async fn an_unknown_table_is_its_own_kind_of_error() {
-    let missing = || Reply::QueryConfig(QueryConfigReply { err: ErrorName::ObjectNotFound, ..Default::default() });
-    let node = Fake::start(move |request| metadata(request, missing).unwrap_or(Action::Close)).await;
+    let node = Fake::start(move |request| metadata(request, no_table).unwrap_or(Action::Close)).await;
     let client = Client::connect(&[node.address.to_string()]).await.unwrap();
     assert_eq!(client.open_table("t").await.unwrap_err().kind(), ErrorKind::NoTable);
+}
+
+/// Pitfall D13.
+#[tokio::test]
+async fn d13_a_node_that_has_not_heard_of_a_table_does_not_end_a_call() {
+    let (listener, address) = listen().await;
+    let knows_by_now = fourth();
+    let node = Fake::serve_on(listener, move |request| {
+        metadata(request, || map(&[address; 2], &[address], 1))
+            .unwrap_or_else(|| if knows_by_now() { Action::Reply(value(b"v")) } else { refused(&Refusal::NoTable) })
+    });
+    let table = open(node.address, patient()).await;
+    assert_eq!(table.get("h", "s").await.unwrap().as_deref(), Some(&b"v"[..]));
+    assert_eq!(node.requests().len(), 4);
+}
+
+/// Pitfall D13: they answer until the map says so too, and not until the deadline.
+#[tokio::test]
+async fn d13_a_table_that_is_dropped_meanwhile_ends_a_call() {
+    let (listener, address) = listen().await;
+    let is_first = once();
+    let node = Fake::serve_on(listener, move |request| {
+        let current = || if is_first() { map(&[address; 2], &[address], 1) } else { no_table() };
+        metadata(request, current).unwrap_or_else(|| refused(&Refusal::NoTable))
+    });
+    let table = open(node.address, patient()).await;
+    assert_eq!(table.get("h", "s").await.unwrap_err().kind(), ErrorKind::NoTable);
+}
+
+/// Pitfall D13: nor does the node know the table that was created just now, and then the one that had the name before.
+#[tokio::test]
+async fn d13_what_was_created_can_be_opened() {
+    let (listener, address) = listen().await;
+    let (is_first, knows_by_now) = (once(), fourth());
+    let node = Fake::serve_on(listener, move |request| {
+        let current = || {
+            if is_first() {
+                return no_table();
+            }
+            let id = if knows_by_now() { 7 } else { 3 };
+            let Reply::QueryConfig(mut reply) = map(&[address; 2], &[address], 1) else { panic!("it is a map") };
+            reply.app_id = id;
+            Reply::QueryConfig(reply)
+        };
+        match &request.body {
+            Body::HedgerowAdmin(_) => Action::Reply(Reply::HedgerowAdmin(AdminCommandReply {
+                err: ErrorName::Ok,
+                text: Text::from("{\"created\":7}"),
+            })),
+            _ => metadata(request, current).unwrap_or_else(|| Action::Reply(value(b"v"))),
+        }
+    });
+    let client = Client::connect_with(&[node.address.to_string()], patient()).await.unwrap();
+    assert_eq!(client.create_table("t", &TableSpec::default()).await.unwrap(), 7);
+    let table = client.open_table("t").await.unwrap();
+    table.get("h", "s").await.unwrap();
+    assert_eq!(node.requests().last().unwrap().header.app_id, 7);
 }
 
 #[tokio::test]

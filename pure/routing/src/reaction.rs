@@ -65,9 +65,8 @@ pub fn reaction(failure: Failure<'_>, attempt: u32, is_idempotent: bool, random:
                 Reaction::Retry { after: Duration::ZERO }
             }
             Next::Wait { patience } if attempt <= patience => Reaction::Retry { after: after() },
-            Next::AskMapOnce if attempt > 1 => Reaction::Fail,
             Next::AskMapIfIdempotent if !is_idempotent => Reaction::Fail,
-            Next::AskLeader | Next::Wait { .. } | Next::AskMap | Next::AskMapOnce | Next::AskMapIfIdempotent => {
+            Next::AskLeader | Next::Wait { .. } | Next::AskMap | Next::AskMapIfIdempotent => {
                 Reaction::RefreshAndRetry { after: after() }
             }
             Next::Fail => Reaction::Fail,

@@ -50,8 +50,6 @@ pub(crate) enum Next {
     },
     /// The map is asked, and after a wait the replica that it names.
     AskMap,
-    /// As [`Next::AskMap`] after the first attempt, and the end after any other.
-    AskMapOnce,
     /// As [`Next::AskMap`] for what may be run twice, and the end for anything else.
     AskMapIfIdempotent,
     /// The end.
@@ -67,7 +65,7 @@ const BUSY_PATIENCE: u32 = 2;
 /// The meaning of `refusal`.
 pub const fn meaning(refusal: &Refusal) -> Meaning {
     use Effect::{None, Unknown};
-    use Next::{AskLeader, AskMap, AskMapIfIdempotent, AskMapOnce, Fail, Wait};
+    use Next::{AskLeader, AskMap, AskMapIfIdempotent, Fail, Wait};
     use Scope::{Node, NodeLife, Replica, Request};
     use Verdict::{Dropped, Fatal, NonFatal};
     const NEVER: u32 = u32::MAX;
@@ -78,8 +76,8 @@ pub const fn meaning(refusal: &Refusal) -> Meaning {
         Refusal::Lagging(_) => (None, NonFatal, true, Wait { patience: NEVER }, Replica),
         Refusal::Busy(_) | Refusal::BusyFor { .. } => (None, NonFatal, false, Wait { patience: BUSY_PATIENCE }, Node),
         Refusal::Creating => (None, NonFatal, false, AskMap, Replica),
-        // The table may be so new that a node does not know it.
-        Refusal::NoTable => (None, NonFatal, false, AskMapOnce, Replica),
+        // A node may not have heard yet that the table was created, or recalled. That there is none, the map says.
+        Refusal::NoTable => (None, NonFatal, false, AskMap, Replica),
         Refusal::Throttled | Refusal::Withdrawn => (None, Dropped, false, Wait { patience: NEVER }, Request),
         Refusal::Unresolved => (Unknown, NonFatal, false, AskMapIfIdempotent, Replica),
         Refusal::Stopping(_) => (Unknown, NonFatal, false, AskMapIfIdempotent, NodeLife),
