@@ -2,12 +2,13 @@
 
 use crate::history::Time;
 use crate::line::Caller;
-use crate::machine::{Process, data_directory};
+use crate::machine::data_directory;
 use crate::nemesis::{Step, View};
 use crate::protocol;
 use crate::world::{Event, World};
 use hedgerow_node::inspect::ReplicaView;
 use hedgerow_types::GroupId;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 impl World {
@@ -160,9 +161,20 @@ impl World {
             let membership = replica.group.membership();
             membership.voters.contains(&replica.replica) && membership.voters_outgoing.is_empty()
         };
-        let count = |process: &Process| process.node.replicas_for_inspection().filter(is_voter).count();
-        let running: usize = self.machines.iter().filter_map(|machine| machine.process.as_ref()).map(count).sum();
-        running == self.plan.voter_total()
+        let is_lasting = |group| group == GroupId::META || self.operator.table.is_some_and(|table| table.has(group));
+        let processes = self.machines.iter().filter_map(|machine| machine.process.as_ref());
+        let (mut lasting, mut missing) = (0, BTreeMap::new());
+        for replica in processes.flat_map(|process| process.node.replicas_for_inspection()) {
+            let count = isize::from(is_voter(&replica));
+            if is_lasting(replica.id) {
+                lasting += count;
+            } else {
+                // A table that is being created or dropped has not all of its replicas either.
+                let voters = replica.group.membership().voters.len() as isize;
+                *missing.entry(replica.id).or_insert(voters) -= count;
+            }
+        }
+        lasting == self.plan.voter_total() as isize && missing.values().all(|missing| *missing == 0)
     }
 
     fn heal(&mut self, from: usize, to: usize) {

@@ -19,7 +19,7 @@
 //! | `engine/` | the storage engine of a run: the one in memory, or RocksDB on the simulated disk |
 //! | `network.rs`, `line.rs` | connections between machines, and of clients |
 //! | `client.rs`, `executor.rs`, `traffic.rs`, `tap.rs` | the real client: its tasks, its connections, and what goes over them |
-//! | `foreign.rs`, `survey.rs` | a client of Pegasus; reads of many records at once |
+//! | `foreign.rs`, `survey.rs`, `owner.rs` | a client of Pegasus; reads of many records at once; tables that come and go |
 //! | `work.rs` | what the work of a node takes |
 //! | `workload.rs`, `protocol.rs`, `operator.rs` | what is asked for, in which bytes; who runs the cluster |
 //! | `reading.rs`, `session.rs` | how clients read, and what their sessions have seen |
@@ -54,6 +54,7 @@ pub mod network;
 pub mod once;
 pub mod operator;
 pub mod oracle;
+pub mod owner;
 pub mod protocol;
 pub mod queue;
 pub mod reading;

@@ -207,6 +207,9 @@ enum Choice {
     Unknown(usize),
 }
 
+/// How many of each alike writes are placed.
+type Used = Box<[usize]>;
+
 struct Search<'a> {
     operations: &'a [Operation],
     events: Events,
@@ -216,7 +219,7 @@ struct Search<'a> {
     /// What was placed, and the content before it.
     path: Vec<(Choice, Content)>,
     /// For each (placed answered operations, content) that was tried, how many of each alike unknown ones were used.
-    tried: FxHashMap<(Box<[usize]>, Content), Vec<Box<[usize]>>>,
+    tried: FxHashMap<(Box<[usize]>, Content), Vec<Used>>,
     pairs: usize,
 }
 
@@ -330,7 +333,7 @@ impl<'a> Search<'a> {
         if self.events.first() == 0 {
             return true;
         }
-        let used: Box<[usize]> = self.unknown.iter().map(|alike| alike.placed).collect();
+        let used: Used = self.unknown.iter().map(|alike| alike.placed).collect();
         let tried = self.tried.entry((self.events.placed(), after)).or_default();
         if tried.iter().any(|before| before.iter().zip(&used).all(|(before, used)| before <= used)) {
             self.step_back();

@@ -22,6 +22,7 @@ use crate::clock::{SECOND, WallTime};
 use crate::history::{Answer, Call, Content, Operation, Outcome, Seen, Time, seconds};
 use crate::linear;
 use crate::machine::Process;
+use crate::protocol::Table;
 use crate::tap::Begun;
 use bytes::Bytes;
 use hedgerow_env::sim::SimDisk;
@@ -150,15 +151,16 @@ impl Oracle {
         self.wall.pass(now, micros);
     }
 
-    /// Follows what `process`, on `machine`, has applied and nobody before it. Called after each batch of its events, before
+    /// Follows what `process`, on `machine`, has applied of `table` and nobody before it. Before it is known there is no other. Called after each batch of its events, before
     /// its answers go out.
-    pub fn follow(&mut self, machine: usize, process: &Process, now: Time) -> Result<(), String> {
+    pub fn follow(&mut self, machine: usize, process: &Process, table: Option<Table>, now: Time) -> Result<(), String> {
         let replicas = || process.node.replicas_for_inspection().map(|replica| (replica.id, replica.replica));
         self.note_hosted(machine, replicas, now);
         for replica in process.node.replicas_for_inspection() {
             let applied = replica.applied();
             let known = self.groups.get(&replica.id).map_or(BEGINNING, |truth| truth.applied);
-            if replica.id == GroupId::META || applied <= known {
+            let is_ours = replica.id != GroupId::META && table.is_none_or(|table| table.has(replica.id));
+            if !is_ours || applied <= known {
                 continue;
             }
             let truth = self.groups.entry(replica.id).or_default();

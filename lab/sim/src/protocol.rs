@@ -49,6 +49,11 @@ impl Table {
         GroupId::new(self.id as u32, partition)
     }
 
+    /// Whether `group` is one of its partitions.
+    pub fn has(&self, group: GroupId) -> bool {
+        (0..self.partition_count).any(|partition| self.group(partition) == group)
+    }
+
     /// The group that holds `key`.
     pub fn group_of(&self, key: u32) -> GroupId {
         self.group(self.partition_of(key))

@@ -7,6 +7,7 @@ use crate::engine::EngineKind;
 use crate::history::{History, Operation, Time};
 use crate::invariant::{check_converged, check_logs};
 use crate::line::Caller;
+use crate::owner::Owner;
 use crate::protocol;
 use crate::scenario::{Plan, Scenario};
 use crate::stats::Stats;
@@ -16,6 +17,8 @@ use crate::world::World;
 const FOUNDING_MAX: Time = 20 * SECOND;
 /// Longest time for clients to end their last operations.
 const LAST_OPERATIONS_MAX: Time = 10 * SECOND;
+/// Longest time for the owner of other tables to be through with them.
+const TABLES_AWAY_MAX: Time = 60 * SECOND;
 /// Longest time from the end of the last fault until all replicas are there and equal.
 const CONVERGENCE_MAX: Time = 60 * SECOND;
 /// How often it is looked whether something has been reached.
@@ -99,6 +102,7 @@ pub fn run(request: Request) -> Report {
     stats.scenarios.insert(plan.scenario.name(), 1);
     stats.engines.insert(plan.engine.name(), 1);
     stats.virtual_time = world.queue.now();
+    stats.tables = world.owner.as_ref().map(Owner::counts).unwrap_or_default();
     let broken = (!world.broken.is_empty()).then(|| world.broken.join("\n"));
     let failure = world.failure.or(broken);
     Report { request, plan, hash: world.history.hash(), history: world.history, stats, failure }
@@ -147,6 +151,9 @@ impl World {
             let id = self.random.next_u64() | 1;
             self.add_client(Client::new(number, id, self.machines.len(), table, self.plan.pace, random));
         }
+        if self.plan.has_owner {
+            self.add_owner();
+        }
         self.unleash();
         let end = self.queue.now() + self.plan.load_time;
         self.run_until(end);
@@ -159,6 +166,17 @@ impl World {
         let is_quiet = self.wait(LAST_OPERATIONS_MAX, |world| world.clients.iter().all(Client::is_done));
         if !is_quiet && self.failure.is_none() {
             self.fail("a client did not come to the end of its operation".into());
+        }
+        self.put_tables_away();
+    }
+
+    /// The other tables are dropped before everything is compared.
+    fn put_tables_away(&mut self) {
+        let Some(owner) = &self.owner else { return };
+        owner.stop();
+        let is_over = self.wait(TABLES_AWAY_MAX, |world| world.owner.as_ref().is_none_or(Owner::is_done));
+        if !is_over && self.failure.is_none() {
+            self.fail("without any fault tables could not be dropped".into());
         }
     }
 

@@ -85,6 +85,8 @@ pub struct Plan {
     pub mix: Mix,
     /// Clients.
     pub client_count: u32,
+    /// Whether somebody creates, uses and drops other tables meanwhile.
+    pub has_owner: bool,
     /// Records besides the counters.
     pub register_count: u32,
     /// Writes among a hundred operations.
@@ -119,6 +121,8 @@ pub struct Plan {
     pub segment_size: u64,
 }
 
+/// In one of so many runs there are other tables.
+const OWNER_INTERVAL: u64 = 4;
 /// Operations of a long run.
 const LONG_OPERATIONS: usize = 100_000;
 
@@ -398,6 +402,7 @@ impl Plan {
             table_reads: TableReads::drawn(&mut random),
             mix: scenario.mix(&mut random),
             client_count: 3 + random.below(4) as u32,
+            has_owner: seed % OWNER_INTERVAL == 1,
             register_count,
             write_percent,
             pace: Pace {
@@ -429,6 +434,7 @@ impl Plan {
         let mut random = Random::new(seed ^ 0x6c6f_6e67);
         self.operations_min = LONG_OPERATIONS;
         self.client_count = 6 + random.below(6) as u32;
+        self.has_owner = true;
         self.register_count = 20 + random.below(40) as u32;
         self.pace.think_max = (1 + random.below(4)) * MILLISECOND;
         self.snapshot_rate = Some((16 << 10) << random.below(6));

@@ -5,6 +5,7 @@ use crate::client::{Client, Told};
 use crate::history::{Answer, Call, Operation, Outcome, Time};
 use crate::line::Caller;
 use crate::machine::machine_of_socket;
+use crate::owner::{OWNER, Owner};
 use crate::protocol;
 use crate::survey::{Failed, Surveyed};
 use crate::tap::{Arrived, Left};
@@ -88,8 +89,19 @@ impl World {
         }
     }
 
+    /// Lets somebody create and drop tables from now on.
+    pub(crate) fn add_owner(&mut self) {
+        let (owner, random) = (Owner::default(), self.random.fork());
+        self.executor.spawn(OWNER, owner.task(self.machines.len(), self.plan.replica_count, random));
+        self.owner = Some(owner);
+        self.run_clients();
+    }
+
     fn look_at_clients(&mut self) {
         let now = self.queue.now();
+        if let Some(why) = self.owner.as_ref().and_then(Owner::failure) {
+            self.break_promise(why);
+        }
         for client in 0..self.clients.len() {
             let Some((told, pause)) = self.clients[client].look(now, &mut self.workload) else { continue };
             if let Some(told) = told {
@@ -176,9 +188,10 @@ impl World {
     /// A frame of a client goes to `machine`.
     fn carry(&mut self, client: usize, line: u64, machine: usize, frame: Bytes) {
         let now = self.queue.now();
-        let number = self.clients[client].number;
         let frame = as_sent(frame);
-        let left = self.operator.table.and_then(|table| {
+        // What the owner of other tables asks for is judged by itself.
+        let number = (client != OWNER).then(|| self.clients[client].number);
+        let left = self.operator.table.zip(number).and_then(|(table, number)| {
             let way = (line, machine);
             self.tap.note_request(way, number, &frame, table, now)
         });

@@ -12,6 +12,7 @@ use crate::nemesis::{Nemesis, Step};
 use crate::network::Wire;
 use crate::operator::Operator;
 use crate::oracle::Oracle;
+use crate::owner::Owner;
 use crate::protocol;
 use crate::queue::Queue;
 use crate::scenario::{Plan, Scenario};
@@ -66,6 +67,8 @@ pub struct World {
     pub(crate) tap: Tap,
     pub(crate) workload: Workload,
     pub(crate) operator: Operator,
+    /// Who creates and drops tables meanwhile, if anybody does.
+    pub(crate) owner: Option<Owner>,
     pub(crate) nemesis: Option<Nemesis>,
     pub(crate) history: History,
     /// Operations for which there was no time.
@@ -102,6 +105,7 @@ impl World {
             tap: Tap::new(plan.table_reads),
             workload: Workload::new(plan, random.fork()),
             operator: Operator::default(),
+            owner: None,
             nemesis,
             history: History::default(),
             late: Vec::new(),
@@ -354,7 +358,7 @@ impl World {
             self.fail(format!("m{}: {why}", machine + 1));
         }
         if let Some(process) = &self.machines[machine].process
-            && let Err(why) = self.oracle.follow(machine, process, now)
+            && let Err(why) = self.oracle.follow(machine, process, self.operator.table, now)
         {
             self.fail(why);
         }
