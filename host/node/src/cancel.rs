@@ -202,13 +202,12 @@ impl Node {
         self.attempts.forget(&caller);
     }
 
-    /// Takes the reads back that wait for an index and came over `connection`; `None`: over any.
-    pub(crate) fn take_waiting_reads(&mut self, connection: Option<ConnectionId>) -> Vec<Caller> {
+    /// Takes the reads back that wait for an index and came over `connection`.
+    pub(crate) fn take_waiting_reads(&mut self, connection: ConnectionId) -> Vec<Caller> {
         let mut taken = Vec::new();
         for hosted in self.hosted.values_mut() {
             let Hosted::Running(replica) = hosted else { continue };
-            let is_meant = |it: &Caller| connection.is_none_or(|connection| it.connection == connection);
-            let is_of = |origin: &Origin| matches!(origin, Origin::Client(it) if is_meant(it));
+            let is_of = |origin: &Origin| matches!(origin, Origin::Client(it) if it.connection == connection);
             let tickets = replica.reads.iter().filter(|(_, read)| is_of(&read.origin)).map(|(ticket, _)| *ticket);
             for ticket in tickets.collect::<Vec<u64>>() {
                 replica.group.cancel_read(ticket);
@@ -221,11 +220,11 @@ impl Node {
     /// A client's connection is gone: its reads need not be served. Its writes stay, and are answered into nothing.
     pub(crate) fn drop_reads_of(&mut self, connection: ConnectionId) {
         let mut gone: Vec<Caller> = Vec::new();
-        for queued in self.queue.take_of(Some(connection)) {
+        for queued in self.queue.take_of(connection) {
             self.ties.unlist(queued.tie.as_deref());
             gone.push(queued.caller);
         }
-        gone.extend(self.take_waiting_reads(Some(connection)));
+        gone.extend(self.take_waiting_reads(connection));
         self.attempts.closed += gone.len() as u64;
         for caller in gone {
             self.load.forget();

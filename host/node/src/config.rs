@@ -21,6 +21,10 @@ pub const EXTRA_READS_QUEUED_MAX: usize = 1_024;
 pub const READS_PER_TURN: usize = 256;
 /// Default of [`Config::read_bytes_per_turn`]: a few milliseconds of large reads.
 pub const READ_BYTES_PER_TURN: usize = 4 << 20;
+/// Default of [`Config::unread_bytes_max`].
+pub const UNREAD_BYTES_MAX: usize = 512 << 20;
+/// Default of [`Config::unread_for`].
+pub const UNREAD_FOR: Duration = Duration::from_secs(30);
 /// Reads that waited for an index may become ready all at once. Beyond so many times [`Config::read_bytes_per_turn`] they are
 /// refused as busy.
 pub const READY_TURNS_MAX: usize = 64;
@@ -115,6 +119,11 @@ pub struct Config {
     pub reads_per_turn: usize,
     /// Bytes of replies after which no further queued read is served before the node is driven again, however few they were.
     pub read_bytes_per_turn: usize,
+    /// Bytes of replies that may wait for clients to read them. Beyond it the connection on which most wait is closed.
+    pub unread_bytes_max: usize,
+    /// How long a client may take nothing of what waits for it. Its system acknowledges nothing more meanwhile, so that it is no slow
+    /// network that holds it up.
+    pub unread_for: Duration,
     /// Files and connections that the node may have open together; see `files.rs`.
     pub files_max: u64,
     /// Whether replies to Pegasus' clients carry the `host_port` fields of its versions from 2.6 on, over which older clients
@@ -159,6 +168,8 @@ impl Config {
             session_bytes_max: SESSION_BYTES_MAX,
             reads_per_turn: READS_PER_TURN,
             read_bytes_per_turn: READ_BYTES_PER_TURN,
+            unread_bytes_max: UNREAD_BYTES_MAX,
+            unread_for: UNREAD_FOR,
             files_max: 1 << 20,
             has_host_ports: false,
             may_fault: false,

@@ -210,7 +210,7 @@ impl Host {
     }
 
     pub(crate) fn is_clients_turn(&self) -> bool {
-        !self.clients.is_overloaded() && !self.faults.is_full()
+        !self.faults.is_full()
     }
 }
 
@@ -243,7 +243,8 @@ fn run(
         let listener = TcpListener::from_std(listener).map_err(|error| error.to_string())?;
         let peers = Peers::new(&node);
         let faults = Faults::new(node.config.may_fault).map_err(|error| format!("cannot make faults: {error}"))?;
-        let (clients, wake, busy) = (Clients::default(), Notify::new(), Cell::default());
+        let clients = Clients::new(&node.config);
+        let (wake, busy) = (Notify::new(), Cell::default());
         let node = RefCell::new(node);
         let host = Rc::new(Host { node, clients, peers, faults, wake, busy, events: events.clone() });
         fault::start(&host);
@@ -298,6 +299,7 @@ async fn drive(
             () = alarm.wait() => host.node.borrow_mut().handle_wake(OsClock.read()),
             _ = tick.tick() => {
                 host.node.borrow_mut().handle_tick(OsClock.read());
+                host.clients.close_unread(OsClock.now());
                 note_state(host, state);
                 let is_done = stop_by.is_some_and(|by| tokio::time::Instant::now() >= by)
                     || (stop_by.is_some() && host.node.borrow().leads_nothing());
@@ -374,8 +376,8 @@ fn note_state(host: &Host, state: &watch::Sender<State>) {
     }
 }
 
-/// Reads that wait in the node are refused, of a connection or of all: their clients leave so much unread.
-fn refuse_unread(host: &Host, connection: Option<ConnectionId>) {
+/// Reads of a connection that wait in the node are refused: its client leaves so much unread.
+fn refuse_unread(host: &Host, connection: ConnectionId) {
     if host.node.borrow_mut().refuse_unread(connection, OsClock.read()) {
         host.wake.notify_one();
     }
@@ -416,12 +418,10 @@ fn carry_out(
         if let Some(bytes) = host.faults.to_client(connection, bytes)
             && host.clients.send(connection, bytes)
         {
-            refuse_unread(host, Some(connection));
+            refuse_unread(host, connection);
         }
     }
-    if host.clients.is_overloaded() {
-        refuse_unread(host, None);
-    }
+    host.clients.make_room();
     outbox
         .closed
         .into_iter()

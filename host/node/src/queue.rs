@@ -170,13 +170,12 @@ impl Queue {
         Some(queued)
     }
 
-    /// Takes everything out that came over `connection`; `None`: over any.
-    pub(crate) fn take_of(&mut self, connection: Option<ConnectionId>) -> Vec<Queued> {
+    /// Takes everything out that came over `connection`.
+    pub(crate) fn take_of(&mut self, connection: ConnectionId) -> Vec<Queued> {
         if self.total() == 0 {
             return Vec::new();
         }
-        let is_meant = |it: &Queued| connection.is_none_or(|connection| it.caller.connection == connection);
-        let is_of = |place: &Place| place.queued.as_ref().is_some_and(is_meant);
+        let is_of = |place: &Place| place.queued.as_ref().is_some_and(|it| it.caller.connection == connection);
         let slots = (0..).zip(&self.places).filter(|(_, place)| is_of(place)).map(|(at, _)| Slot(at));
         let slots: Vec<Slot> = slots.collect();
         slots.into_iter().filter_map(|slot| self.take(slot)).collect()
@@ -329,10 +328,10 @@ impl Node {
         self.expire_extra(now);
     }
 
-    /// The client at `connection` leaves its replies unread, or clients together do (`None`), as far as they may: reads that
-    /// wait here are refused as busy, which takes little room. Whoever owns the sockets reads no further requests there
-    /// meanwhile. Returns whether there were any.
-    pub fn refuse_unread(&mut self, connection: Option<ConnectionId>, now: Now) -> bool {
+    /// The client at `connection` leaves as many of its replies unread as it may: reads that wait here are refused as busy,
+    /// which takes little room. Whoever owns the sockets reads no further requests there meanwhile. Returns whether there were
+    /// any.
+    pub fn refuse_unread(&mut self, connection: ConnectionId, now: Now) -> bool {
         let now = self.agreed(now);
         let refusal = Refusal::Busy("so many replies wait to be read".to_owned());
         let queued = self.queue.take_of(connection);

@@ -1,10 +1,11 @@
 //! Connections from clients (and the first bytes of those from other nodes, which come to the same port).
 
 use super::{Host, OsClock, peer};
-use crate::ConnectionId;
 use crate::peer::{GREETING_HEAD_SIZE, Greeting};
+use crate::{Config, ConnectionId};
 use bytes::{Buf, BufMut, BytesMut};
 use hedgerow_env::Clock;
+use hedgerow_types::Instant;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -23,8 +24,8 @@ const READ_SIZE: usize = 16 << 10;
 const UNSENT_MAX: usize = 16 << 20;
 /// Reply bytes that a connection may leave unread before its reads that wait in the node are refused.
 const UNREAD_MAX: usize = 64 << 20;
-/// Reply bytes of all connections together above which nothing more is read from any.
-const UNSENT_TOTAL_MAX: usize = 512 << 20;
+/// How often it is looked for clients that take nothing of what waits for them.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time in which something has to come on a connection, while there is room. Clients connect before they have a request, and
 /// again when they have one.
@@ -33,10 +34,13 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 const GREETING_MAX: Duration = Duration::from_secs(10);
 
 /// The open connections.
-#[derive(Default)]
 pub(crate) struct Clients {
     open: RefCell<BTreeMap<ConnectionId, Rc<Connection>>>,
+    /// Reply bytes that wait on all connections, and how many may.
     unsent: Cell<usize>,
+    unsent_max: usize,
+    unread_for: Duration,
+    looked_at: Cell<Instant>,
     /// All connections that others opened, those of nodes and those that have not said what they are included.
     pub(crate) connections: Cell<u64>,
     /// Those that have not said yet what they are, the oldest first, and what tells them to make room.
@@ -47,7 +51,11 @@ pub(crate) struct Clients {
 struct Connection {
     stream: TcpStream,
     unsent: RefCell<BytesMut>,
+    /// When the client last took something, or first had something to take.
+    taken_at: Cell<Instant>,
     is_closing: Cell<bool>,
+    /// Nothing more is written.
+    is_cut: Cell<bool>,
     /// Wakes the connection's task.
     waker: RefCell<Option<Waker>>,
 }
@@ -68,6 +76,19 @@ impl Connection {
 }
 
 impl Clients {
+    /// None yet.
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            open: RefCell::default(),
+            unsent: Cell::new(0),
+            unsent_max: config.unread_bytes_max,
+            unread_for: config.unread_for,
+            looked_at: Cell::new(OsClock.now()),
+            connections: Cell::new(0),
+            silent: RefCell::default(),
+        }
+    }
+
     /// How many clients' connections there are.
     pub(crate) fn count(&self) -> usize {
         self.open.borrow().len()
@@ -79,14 +100,51 @@ impl Clients {
         oldest.inspect(|(_, room)| room.notify_one()).is_some()
     }
 
-    pub(crate) fn is_overloaded(&self) -> bool {
-        self.unsent.get() > UNSENT_TOTAL_MAX
+    /// Closes the connections on which most waits, until no more waits on all together than may: who does not read holds
+    /// nobody else up.
+    pub(crate) fn make_room(&self) {
+        while self.unsent.get() > self.unsent_max {
+            let open = self.open.borrow();
+            let unread = |(id, connection): (&ConnectionId, &Rc<Connection>)| (connection.unsent.borrow().len(), *id);
+            let Some((count, id)) = open.iter().map(unread).max().filter(|(count, _)| *count > 0) else { return };
+            tracing::warn!(
+                connection = id.0,
+                unread_bytes = count,
+                "a client is disconnected: replies fill the room that is left for them, and most are for it"
+            );
+            self.cut(&open[&id]);
+        }
+    }
+
+    /// Closes the connections whose clients have taken nothing for long.
+    pub(crate) fn close_unread(&self, now: Instant) {
+        if self.unsent.get() == 0 || now.since(self.looked_at.get()) < LOOK_INTERVAL {
+            return;
+        }
+        self.looked_at.set(now);
+        for (id, connection) in &*self.open.borrow() {
+            let count = connection.unsent.borrow().len();
+            if count > 0 && now.since(connection.taken_at.get()) > self.unread_for {
+                tracing::debug!(connection = id.0, unread_bytes = count, "a client is disconnected: it does not read");
+                self.cut(connection);
+            }
+        }
+    }
+
+    fn cut(&self, connection: &Connection) {
+        let left = std::mem::take(&mut *connection.unsent.borrow_mut()).len();
+        self.unsent.set(self.unsent.get().saturating_sub(left));
+        connection.is_cut.set(true);
+        connection.wake();
     }
 
     /// Writes as much as the socket takes now and leaves the rest to the connection's task. Returns whether as much is left there
     /// as may be.
     pub(crate) fn send(&self, id: ConnectionId, mut bytes: BytesMut) -> bool {
         let Some(connection) = self.open.borrow().get(&id).cloned() else { return false };
+        if connection.is_cut.get() {
+            return false;
+        }
         let mut unsent = connection.unsent.borrow_mut();
         while unsent.is_empty() && !bytes.is_empty() {
             match connection.stream.try_write(&bytes) {
@@ -95,6 +153,9 @@ impl Clients {
             }
         }
         if !bytes.is_empty() {
+            if unsent.is_empty() {
+                connection.taken_at.set(OsClock.now());
+            }
             self.unsent.set(self.unsent.get() + bytes.len());
             unsent.extend_from_slice(&bytes);
             connection.wake();
@@ -147,7 +208,9 @@ async fn serve_any(host: &Rc<Host>, stream: TcpStream, id: ConnectionId, room: &
     let connection = Rc::new(Connection {
         stream,
         unsent: RefCell::new(BytesMut::new()),
+        taken_at: Cell::new(OsClock.now()),
         is_closing: Cell::new(false),
+        is_cut: Cell::new(false),
         waker: RefCell::new(None),
     });
     host.clients.open.borrow_mut().insert(id, Rc::clone(&connection));
@@ -230,6 +293,9 @@ fn poll_connection(
 ) -> Poll<io::Result<Next>> {
     connection.remember(context);
     loop {
+        if connection.is_cut.get() {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "its client did not read what was sent")));
+        }
         let unsent = connection.unsent.borrow().len();
         if unsent == 0 && connection.is_closing.get() {
             return Poll::Ready(Ok(Next::Closed));
@@ -320,6 +386,7 @@ fn write(host: &Host, connection: &Connection) -> io::Result<()> {
     match connection.stream.try_write(&unsent) {
         Ok(count) => {
             unsent.advance(count);
+            connection.taken_at.set(OsClock.now());
             host.clients.unsent.set(host.clients.unsent.get().saturating_sub(count));
             Ok(())
         }

@@ -70,7 +70,7 @@ fn the_queue_does_what_two_lists_do() {
         assert_eq!([queue.count(Lane::First), queue.count(Lane::Extra)], [lists[0].len(), lists[1].len()]);
         assert_eq!(queue.oldest(Lane::Extra), lists[1].front().map(|(_, slot)| *slot));
     }
-    let gone: Vec<i32> = queue.take_of(Some(ConnectionId(1))).into_iter().map(number).collect();
+    let gone: Vec<i32> = queue.take_of(ConnectionId(1)).into_iter().map(number).collect();
     assert!(gone.iter().all(|at| at % 3 == 1) && !gone.is_empty());
     lists.iter_mut().for_each(|list| list.retain(|(at, _)| at % 3 != 1));
     let left: Vec<i32> = std::iter::from_fn(|| queue.pop().map(number)).collect();

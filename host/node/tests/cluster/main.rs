@@ -17,11 +17,11 @@ use hedgerow_placement::Life;
 use hedgerow_storage::{Engines, RocksEngines, RocksSettings};
 use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
 use hedgerow_types::{Incarnation, NodeId};
-use hedgerow_wire::message::{CreateOptions, CreateTable, Put, QueryConfig};
+use hedgerow_wire::message::{ClusterInfo, CreateOptions, CreateTable, Put, QueryConfig};
 use hedgerow_wire::{Body, ErrorName, Extension, Header, Reply, Text, call};
 use ports::reserved_address;
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -260,6 +260,67 @@ fn n4a_who_reads_nothing_fills_no_memory() {
     let served = replies.iter().filter(|reply| matches!(reply, Reply::Get(get) if get.error == 0)).count();
     let refused = replies.iter().filter(|reply| matches!(reply, Reply::Failed(_))).count();
     assert!(served > 0 && refused > 0 && served + refused == 200, "{served} served, {refused} refused");
+    stop_all(nodes);
+}
+
+/// More clients than there is room for ask for much and read nothing. Those that have most to read are disconnected, and who reads is
+/// served all the time.
+#[test]
+fn n4a_who_reads_nothing_holds_up_nobody() {
+    let root = tempfile::tempdir().unwrap();
+    let peers = peers(1);
+    let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
+    config.unread_bytes_max = 8 << 20;
+    let nodes = vec![start(config, Arc::new(OsDisk), new_engines()).unwrap()];
+    wait_until_serving(&nodes);
+    let mut other = Connection::open(&peers[&NodeId(1)]);
+    let table = create_table(&mut other, 2, 1);
+    let (partition, key) = (partition_of_hash(partition_hash(b"k", b""), 2) as i32, full_key(b"k", b"s"));
+    let write = Put { key: key.clone(), value: "v".repeat(1_000_000).into(), expire_ts_seconds: 0 };
+    let reply = other.call(table, partition, &Body::Put(write));
+    assert!(matches!(&reply, Reply::Update(update) if update.error == 0), "{reply:?}");
+
+    let header = Header { app_id: table, partition_index: partition, timeout_ms: 60_000, ..Header::default() };
+    let mut requests = BytesMut::new();
+    (0..16).for_each(|number| call::encode_request(&mut requests, &header, number, &Body::Get(key.clone())));
+    let greedy: Vec<Connection> = (0..12)
+        .map(|_| {
+            let mut greedy = Connection::open(&peers[&NodeId(1)]);
+            greedy.0.write_all(&requests).unwrap();
+            let reply = other.call(table, partition, &Body::SortKeyCount(Bytes::from_static(b"k")));
+            assert!(matches!(&reply, Reply::Count(count) if count.error == 0), "{reply:?}");
+            greedy
+        })
+        .collect();
+    for _ in 0..20 {
+        let reply = other.call(table, partition, &Body::Get(key.clone()));
+        assert!(matches!(&reply, Reply::Get(get) if get.error == 0), "{reply:?}");
+    }
+    let whole = 16_000_000;
+    let is_cut = |mut greedy: Connection| {
+        let mut read = vec![0; whole];
+        greedy.0.read_exact(&mut read).is_err()
+    };
+    assert!(greedy.into_iter().map(is_cut).filter(|is_cut| *is_cut).count() > 0, "nobody was disconnected");
+    stop_all(nodes);
+}
+
+#[test]
+fn n4a_who_reads_nothing_for_long_is_disconnected() {
+    let root = tempfile::tempdir().unwrap();
+    let peers = peers(1);
+    let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
+    config.unread_for = std::time::Duration::from_millis(100);
+    let nodes = vec![start(config, Arc::new(OsDisk), new_engines()).unwrap()];
+    wait_until_serving(&nodes);
+    let (mut greedy, query) = (Connection::open(&peers[&NodeId(1)]), Body::ClusterInfo(ClusterInfo {}));
+    let mut requests = BytesMut::new();
+    (0..1_000).for_each(|number| call::encode_request(&mut requests, &Header::default(), number, &query));
+    greedy.0.set_write_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let end = std::iter::repeat_with(|| greedy.0.write_all(&requests)).find_map(Result::err);
+    let kind = end.map(|error| error.kind());
+    assert!(matches!(kind, Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)), "{kind:?}");
+    Connection::open(&peers[&NodeId(1)]).call(0, 0, &query);
     stop_all(nodes);
 }
 
