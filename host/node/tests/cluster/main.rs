@@ -232,35 +232,68 @@ fn n4_silent_connections_make_room_for_newcomers() {
     stop_all(vec![node]);
 }
 
+/// One node with a row of 1 MB.
+struct LargeRow {
+    nodes: Vec<Running>,
+    address: String,
+    table: i32,
+    partition: i32,
+    key: Bytes,
+    /// A connection that is read.
+    other: Connection,
+}
+
+impl LargeRow {
+    fn new(root: &Path, configure: impl FnOnce(&mut Config)) -> Self {
+        let peers = peers(1);
+        let mut config = Config::new(NodeId(1), peers.clone(), data_of(root, 1), random_u64());
+        configure(&mut config);
+        let nodes = vec![start(config, Arc::new(OsDisk), new_engines()).unwrap()];
+        wait_until_serving(&nodes);
+        let address = peers[&NodeId(1)].clone();
+        let mut other = Connection::open(&address);
+        let table = create_table(&mut other, 2, 1);
+        let (partition, key) = (partition_of_hash(partition_hash(b"k", b""), 2) as i32, full_key(b"k", b"s"));
+        let write = Put { key: key.clone(), value: "v".repeat(1_000_000).into(), expire_ts_seconds: 0 };
+        let reply = other.call(table, partition, &Body::Put(write));
+        assert!(matches!(&reply, Reply::Update(update) if update.error == 0), "{reply:?}");
+        Self { nodes, address, table, partition, key, other }
+    }
+
+    /// Another connection asks for the row so many times.
+    fn ask_often(&self, count: i32) -> Connection {
+        let mut greedy = Connection::open(&self.address);
+        let (table, partition_index) = (self.table, self.partition);
+        let header = Header { app_id: table, partition_index, timeout_ms: 60_000, ..Header::default() };
+        let mut requests = BytesMut::new();
+        let body = Body::Get(self.key.clone());
+        (0..count).for_each(|number| call::encode_request(&mut requests, &header, number, &body));
+        greedy.0.write_all(&requests).unwrap();
+        greedy
+    }
+
+    /// Somebody else is served.
+    fn count(&mut self) {
+        let count = Body::SortKeyCount(Bytes::from_static(b"k"));
+        let reply = self.other.call(self.table, self.partition, &count);
+        assert!(matches!(&reply, Reply::Count(count) if count.error == 0), "{reply:?}");
+    }
+}
+
 /// A client asks for 200 MB and reads nothing. What is beyond what may wait for it is refused, and the node goes on.
 #[test]
 fn n4a_who_reads_nothing_fills_no_memory() {
     let root = tempfile::tempdir().unwrap();
-    let peers = peers(1);
-    let nodes = start_all(&peers, root.path());
-    wait_until_serving(&nodes);
-    let mut other = Connection::open(&peers[&NodeId(1)]);
-    let table = create_table(&mut other, 2, 1);
-    let (partition, key) = (partition_of_hash(partition_hash(b"k", b""), 2) as i32, full_key(b"k", b"s"));
-    let write = Put { key: key.clone(), value: "v".repeat(1_000_000).into(), expire_ts_seconds: 0 };
-    let reply = other.call(table, partition, &Body::Put(write));
-    assert!(matches!(&reply, Reply::Update(update) if update.error == 0), "{reply:?}");
-
-    let mut greedy = Connection::open(&peers[&NodeId(1)]);
-    let header = Header { app_id: table, partition_index: partition, timeout_ms: 60_000, ..Header::default() };
-    let mut requests = BytesMut::new();
-    (0..200).for_each(|number| call::encode_request(&mut requests, &header, number, &Body::Get(key.clone())));
-    greedy.0.write_all(&requests).unwrap();
+    let mut large = LargeRow::new(root.path(), |_| ());
+    let mut greedy = large.ask_often(200);
     // Whoever asks later is served meanwhile, after what was asked before; the first of them may have come in at the same time.
-    for _ in 0..2 {
-        let reply = other.call(table, partition, &Body::SortKeyCount(Bytes::from_static(b"k")));
-        assert!(matches!(&reply, Reply::Count(count) if count.error == 0), "{reply:?}");
-    }
+    large.count();
+    large.count();
     let replies: Vec<Reply> = (0..200).map(|_| greedy.reply()).collect();
     let served = replies.iter().filter(|reply| matches!(reply, Reply::Get(get) if get.error == 0)).count();
     let refused = replies.iter().filter(|reply| matches!(reply, Reply::Failed(_))).count();
     assert!(served > 0 && refused > 0 && served + refused == 200, "{served} served, {refused} refused");
-    stop_all(nodes);
+    stop_all(large.nodes);
 }
 
 /// More clients than there is room for ask for much and read nothing. Those that have most to read are disconnected, and who reads is
@@ -268,41 +301,20 @@ fn n4a_who_reads_nothing_fills_no_memory() {
 #[test]
 fn n4a_who_reads_nothing_holds_up_nobody() {
     let root = tempfile::tempdir().unwrap();
-    let peers = peers(1);
-    let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
-    config.unread_bytes_max = 8 << 20;
-    let nodes = vec![start(config, Arc::new(OsDisk), new_engines()).unwrap()];
-    wait_until_serving(&nodes);
-    let mut other = Connection::open(&peers[&NodeId(1)]);
-    let table = create_table(&mut other, 2, 1);
-    let (partition, key) = (partition_of_hash(partition_hash(b"k", b""), 2) as i32, full_key(b"k", b"s"));
-    let write = Put { key: key.clone(), value: "v".repeat(1_000_000).into(), expire_ts_seconds: 0 };
-    let reply = other.call(table, partition, &Body::Put(write));
-    assert!(matches!(&reply, Reply::Update(update) if update.error == 0), "{reply:?}");
-
-    let header = Header { app_id: table, partition_index: partition, timeout_ms: 60_000, ..Header::default() };
-    let mut requests = BytesMut::new();
-    (0..16).for_each(|number| call::encode_request(&mut requests, &header, number, &Body::Get(key.clone())));
-    let greedy: Vec<Connection> = (0..12)
-        .map(|_| {
-            let mut greedy = Connection::open(&peers[&NodeId(1)]);
-            greedy.0.write_all(&requests).unwrap();
-            let reply = other.call(table, partition, &Body::SortKeyCount(Bytes::from_static(b"k")));
-            assert!(matches!(&reply, Reply::Count(count) if count.error == 0), "{reply:?}");
-            greedy
-        })
-        .collect();
+    let mut large = LargeRow::new(root.path(), |config| config.unread_bytes_max = 8 << 20);
+    let ask = |_| {
+        let greedy = large.ask_often(16);
+        large.count();
+        greedy
+    };
+    let greedy: Vec<Connection> = (0..12).map(ask).collect();
     for _ in 0..20 {
-        let reply = other.call(table, partition, &Body::Get(key.clone()));
+        let reply = large.other.call(large.table, large.partition, &Body::Get(large.key.clone()));
         assert!(matches!(&reply, Reply::Get(get) if get.error == 0), "{reply:?}");
     }
-    let whole = 16_000_000;
-    let is_cut = |mut greedy: Connection| {
-        let mut read = vec![0; whole];
-        greedy.0.read_exact(&mut read).is_err()
-    };
+    let is_cut = |mut greedy: Connection| greedy.0.read_exact(&mut vec![0; 16_000_000]).is_err();
     assert!(greedy.into_iter().map(is_cut).filter(|is_cut| *is_cut).count() > 0, "nobody was disconnected");
-    stop_all(nodes);
+    stop_all(large.nodes);
 }
 
 #[test]
