@@ -4,6 +4,7 @@
 use hedgerow_env::os::OsDisk;
 use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, OpenMode, create_dir_durably, read_file, write_file_durably};
+use hedgerow_types::random::Random;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -16,6 +17,20 @@ fn the_operating_system_keeps_the_promises() {
 #[test]
 fn the_simulated_disk_keeps_the_promises() {
     suite(&SimDisk::new(), Path::new("/data"));
+}
+
+#[test]
+fn a_copy_of_a_simulated_disk_is_of_that_moment_and_survives_a_crash() {
+    let (disk, path) = (SimDisk::new(), Path::new("/data/file"));
+    disk.create_dir_all(Path::new("/data")).unwrap();
+    disk.open(path, OpenMode::Create).unwrap().write_at(0, b"then").unwrap();
+    let copy = disk.copy();
+    suite(&copy, Path::new("/other"));
+    write_file_durably(&disk, path, b"now").unwrap();
+    copy.crash(&mut Random::new(1));
+    assert_eq!(read_file(&copy, path).unwrap(), b"then");
+    assert_eq!(read_file(&disk, path).unwrap(), b"now");
+    assert!(!disk.exists(Path::new("/other")));
 }
 
 fn suite(disk: &dyn Disk, base: &Path) {

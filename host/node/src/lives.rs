@@ -8,7 +8,7 @@
 //! log that begins before what another one has told of it has forgotten something, however often its data was started and whatever
 //! its incarnation; one that remembers is enough.
 //!
-//! Only hosts that have connections use this: where there are none, as in the simulation, no life is ever told.
+//! What each end of a connection does with this is in `greeting.rs`. Where a node has no connections, as in some tests, no life is ever told.
 
 use crate::log_id;
 use crate::node::Node;
@@ -221,8 +221,10 @@ fn refusal_of(verdict: Verdict) -> Result<(), Refused> {
 }
 
 impl Node {
-    /// From now on others are told which process this is. `start` is random.
-    pub(crate) fn begin_life(&mut self, start: u64) {
+    /// From now on others are told which process this is.
+    pub fn begin_life(&mut self) {
+        // Random, from another stream than the node's own.
+        let start = Random::new(!self.config.seed).next_u64();
         let (incarnation, boot) = (self.identity.incarnation(), self.identity.boot());
         tracing::info!(incarnation = format_args!("{:016x}", incarnation.0), boot, "the node's data is started");
         self.lives.own = Some(Life { incarnation, boot, start });
@@ -265,7 +267,7 @@ impl Node {
     }
 
     /// What to greet node `to` with.
-    pub(crate) fn greeting(&self, to: NodeId) -> Greeting {
+    pub fn greeting(&self, to: NodeId) -> Greeting {
         let (node, cluster) = (self.config.node.0, self.identity.cluster);
         Greeting { node, to: to.0, cluster, life: self.own_life(), logs: self.logs_at(|log| log.begun) }
     }
@@ -323,6 +325,10 @@ impl Node {
 
     /// Stops if the catalogue says that this process is not the node's newest.
     pub(crate) fn check_own_life(&mut self) {
+        #[cfg(feature = "mutations")]
+        if crate::mutation::listens_to_copies() {
+            return;
+        }
         let Some(own) = self.lives.own else { return };
         let entry = self.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&self.config.node));
         let verdict = entry.map_or(Verdict::Accept, |entry| judge(entry.life(), &entry.retired, own));

@@ -3,6 +3,7 @@
 use crate::cancel::AttemptName;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
+use crate::peer::Refused;
 use hedgerow_env::Now;
 use hedgerow_types::Instant;
 use hedgerow_types::log::LogPosition;
@@ -20,6 +21,8 @@ pub static FORGET_NUMBER: AtomicBool = AtomicBool::new(false);
 
 /// While true, a log is cut as far as its replica has applied it, flushed or not.
 pub static CUT_EARLY: AtomicBool = AtomicBool::new(false);
+/// While true, a copy of a node's data is listened to.
+pub static LISTEN_TO_COPIES: AtomicBool = AtomicBool::new(false);
 /// While true, each node goes by its own wall clock.
 pub static TRUST_OWN_CLOCK: AtomicBool = AtomicBool::new(false);
 
@@ -35,6 +38,16 @@ pub(crate) fn judged_at(now: Instant, arrival: Instant) -> Instant {
 /// The time for an event that came when this node's own clocks showed `own`.
 pub(crate) fn agreed(agreed: Now, own: Now) -> Now {
     if is_set(&TRUST_OWN_CLOCK) { own } else { agreed }
+}
+
+/// Whether copies are listened to.
+pub(crate) fn listens_to_copies() -> bool {
+    is_set(&LISTEN_TO_COPIES)
+}
+
+/// What comes of a greeting, or of what follows it.
+pub(crate) fn listened(met: Result<(), Refused>) -> Result<(), Refused> {
+    if listens_to_copies() { Ok(()) } else { met }
 }
 
 /// Up to where the log of a replica is cut.

@@ -18,7 +18,6 @@ use hedgerow_env::os::{OsClock, give_way, spawn_thread};
 use hedgerow_env::{Clock, Disk};
 use hedgerow_storage::Engines;
 use hedgerow_types::Instant;
-use hedgerow_types::random::Random;
 use hedgerow_wal::{Committer, Round};
 use peer::{Lane, Peers};
 use std::cell::{Cell, RefCell};
@@ -136,8 +135,7 @@ pub fn start(config: Config, disk: Arc<dyn Disk>, engines: Arc<dyn Engines>) -> 
     let own = address::look_up(&config.address).ok().and_then(|found| found.into_iter().next());
     let own = own.or_else(|| listener.local_addr().ok());
     let mut opened = Node::open(config, disk, engines, OsClock.read())?;
-    // Another stream than the node's own.
-    opened.node.begin_life(Random::new(!opened.node.config.seed).next_u64());
+    opened.node.begin_life();
     if let Some(own) = own {
         opened.node.note_address(opened.node.id(), own);
     }

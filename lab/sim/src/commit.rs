@@ -22,6 +22,11 @@ impl CommittedLog {
         Self { rounds: Rounds::new(log), is_syncing: false, is_stalled: false, left: None, has_failed: false }
     }
 
+    /// How far it is durable: the number of the batch after the last one.
+    pub(crate) fn synced(&self) -> u64 {
+        self.rounds.log().synced()
+    }
+
     /// Puts a submission into the next round; nothing happens if the log has failed.
     pub(crate) fn submit(&mut self, submission: Submission) {
         if !self.has_failed {
@@ -62,7 +67,7 @@ impl CommittedLog {
         self.is_syncing = false;
         match self.rounds.finish() {
             Ok(tickets) => {
-                let synced = self.rounds.log().synced();
+                let synced = self.synced();
                 std::iter::once(Round::Done { tickets, synced }).chain(self.tend()).collect()
             }
             Err(reason) => vec![self.fail(reason)],

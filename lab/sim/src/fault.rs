@@ -3,7 +3,7 @@
 use crate::history::Time;
 use crate::line::Caller;
 use crate::machine::data_directory;
-use crate::nemesis::{Step, View};
+use crate::nemesis::{Kind, Step, View};
 use crate::protocol;
 use crate::world::{Event, World};
 use hedgerow_node::inspect::ReplicaView;
@@ -50,7 +50,15 @@ impl World {
         (0..self.machines.len()).for_each(|machine| self.start_machine(machine));
     }
 
+    /// A step of an ordinary fault.
     pub(crate) fn take_step(&mut self, step: Step) {
+        // Until a copy is turned away, nobody forgets what tells it from the node, or cannot say so.
+        if !(self.is_copy_near() && step.silences()) {
+            self.take_any_step(step);
+        }
+    }
+
+    pub(crate) fn take_any_step(&mut self, step: Step) {
         if self.nemesis.is_none() {
             return;
         }
@@ -60,10 +68,13 @@ impl World {
         }
         match step {
             Step::Decide => self.decide(),
-            Step::Cut { from, to } => self.wire(from, to).cut(),
+            Step::Cut { from, to } => {
+                self.wire(from, to).cut();
+                self.links.disturb(from, now);
+            }
             Step::Heal { from, to } => self.heal(from, to),
             Step::SlowWires { machine, extra_delay } => self.slow_wires(machine, extra_delay),
-            Step::Break { a, b } => self.break_links(a, b, now),
+            Step::Break { a, b } => self.break_links(a, b),
             Step::Stop { machine, is_power_loss } => {
                 if self.machines[machine].process.is_some() {
                     self.stats.crashes += 1;
@@ -71,9 +82,13 @@ impl World {
                 }
             }
             Step::Start { machine } => self.start_machine(machine),
-            Step::Pause { machine } => self.machines[machine].is_paused = self.machines[machine].process.is_some(),
+            Step::Pause { machine } => {
+                self.machines[machine].is_paused = self.machines[machine].process.is_some();
+                self.links.disturb(machine, now);
+            }
             Step::Resume { machine } => {
                 self.machines[machine].is_paused = false;
+                self.links.disturb(machine, now);
                 self.schedule(machine);
             }
             Step::SlowDisk { machine, directory, factor } => {
@@ -101,6 +116,9 @@ impl World {
             Step::BreakClients { machine } => self.break_clients(machine, false),
             Step::Wipe { machine } => self.lose_data(machine, true),
             Step::Corrupt { machine } => self.lose_data(machine, false),
+            Step::Copy { machine } => self.copy_disk(machine),
+            Step::Mark { machine } => self.mark_logs(machine),
+            Step::PutBack { machine, is_power_loss } => self.put_back(machine, is_power_loss),
         }
     }
 
@@ -123,7 +141,12 @@ impl World {
 
     fn decide(&mut self) {
         let view = self.view();
+        let is_free = !self.is_copy_near();
         let Some(nemesis) = &mut self.nemesis else { return };
+        if !is_free {
+            let gap = nemesis.gap();
+            return self.after(gap, Event::Step(Step::Decide));
+        }
         let fault = nemesis.decide(&view);
         let gap = nemesis.gap();
         self.after(gap, Event::Step(Step::Decide));
@@ -131,7 +154,8 @@ impl World {
             self.trace(|| format!("nemesis: {}", kind.name()));
             self.stats.note_fault(kind.name());
             for (delay, step) in steps {
-                self.after(delay, Event::Step(step));
+                let is_of_copy = kind == Kind::RolledBack;
+                self.after(delay, if is_of_copy { Event::StepOfCopy(step) } else { Event::Step(step) });
             }
         }
     }
@@ -144,7 +168,7 @@ impl World {
         let running: Vec<usize> = (0..self.machines.len()).filter(is_running).collect();
         let leaders: Vec<usize> = running.iter().copied().filter(|machine| self.leads_table(*machine)).collect();
         // Its effect may come later than the fault: with the next write.
-        let is_whole = self.is_whole() && !self.machines.iter().any(|machine| machine.is_refusing);
+        let is_whole = self.is_whole() && !self.machines.iter().any(|machine| machine.is_refusing || machine.is_copy);
         let directory_count = self.plan.directory_count;
         View { machine_count: self.machines.len(), leaders, running, is_whole, directory_count }
     }
@@ -156,7 +180,7 @@ impl World {
 
     /// Whether no voter is missing anywhere, and each knows that: as long as one has not heard that a change of the membership is
     /// over, what the old voters lost counts as well.
-    fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         let is_voter = |replica: &ReplicaView<'_>| {
             let membership = replica.group.membership();
             membership.voters.contains(&replica.replica) && membership.voters_outgoing.is_empty()
@@ -180,15 +204,19 @@ impl World {
     fn heal(&mut self, from: usize, to: usize) {
         let now = self.queue.now();
         let wire = &mut self.wires[from * self.plan.machine_count + to];
-        for bytes in wire.heal(now, &mut self.random) {
-            self.send_to_peer(from, to, bytes);
+        let (epoch, was_cut) = (wire.epoch(), wire.is_cut());
+        let held = wire.heal(now, &mut self.random);
+        if !self.wire(from, to).delivers(epoch) {
+            return self.lose_connection(from, to);
         }
+        if was_cut {
+            self.links.disturb(from, now);
+        }
+        held.into_iter().for_each(|packet| self.send_packet(from, to, packet));
     }
 
-    fn break_links(&mut self, a: usize, b: usize, now: Time) {
-        for (from, to) in [(a, b), (b, a)] {
-            self.wires[from * self.plan.machine_count + to].break_now(now, &mut self.random);
-        }
+    fn break_links(&mut self, a: usize, b: usize) {
+        [(a, b), (b, a)].into_iter().for_each(|(from, to)| self.break_wire(from, to));
     }
 
     fn slow_wires(&mut self, machine: usize, extra_delay: Time) {

@@ -17,7 +17,8 @@
 //! | `world.rs`, `queue.rs` | events |
 //! | `machine.rs`, `commit.rs`, `clock.rs` | a machine: disk, process, its logs' rounds, clock |
 //! | `engine/` | the storage engine of a run: the one in memory, or RocksDB on the simulated disk |
-//! | `network.rs`, `line.rs` | connections between machines, and of clients |
+//! | `network.rs`, `greeting.rs`, `line.rs` | wires and connections between machines, and connections of clients |
+//! | `copy.rs` | a disk that is put back from a copy |
 //! | `client.rs`, `executor.rs`, `traffic.rs`, `tap.rs` | the real client: its tasks, its connections, and what goes over them |
 //! | `foreign.rs`, `survey.rs`, `owner.rs` | a client of Pegasus; reads of many records at once; tables that come and go |
 //! | `work.rs` | what the work of a node takes |
@@ -34,6 +35,7 @@ pub mod batch;
 pub mod client;
 pub mod clock;
 mod commit;
+pub mod copy;
 mod ending;
 pub mod engine;
 pub mod executor;
@@ -41,6 +43,7 @@ pub mod export;
 pub mod fanout;
 mod fault;
 mod foreign;
+mod greeting;
 pub mod history;
 pub mod invariant;
 pub mod line;

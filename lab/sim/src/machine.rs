@@ -6,14 +6,18 @@
 use crate::answers::Answers;
 use crate::clock::{LocalClock, MICROSECOND, draw_rate_error};
 use crate::commit::CommittedLog;
+use crate::copy::Copied;
 use crate::engine::MachineEngines;
 use crate::history::Time;
+use crate::network::Packet;
 use crate::scenario::Plan;
 use crate::work::{Done, Work};
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, Now};
-use hedgerow_node::{Config, ConnectionId, Job, JobContext, JobDone, Node, peer};
+use hedgerow_node::greeting::Caller;
+use hedgerow_node::peer::{Greeting, Malformed, Refused};
+use hedgerow_node::{Config, ConnectionId, Job, JobContext, JobDone, Node};
 use hedgerow_replication::Role;
 use hedgerow_types::log::Entry;
 use hedgerow_types::random::Random;
@@ -62,6 +66,10 @@ pub struct Machine {
     pub may_fail: bool,
     /// Whether its disk refuses to sync or to write.
     pub is_refusing: bool,
+    /// A copy of its disk, and what it was when that was made.
+    pub copy: Option<Copied>,
+    /// Whether its disk was put back from a copy.
+    pub is_copy: bool,
     engines: MachineEngines,
     config: Config,
     random: Random,
@@ -109,6 +117,12 @@ pub struct Process {
     context: JobContext,
     jobs: BTreeMap<u64, Job>,
     last_job: u64,
+    /// Who is listened to, by the number of the connection.
+    callers: BTreeMap<u64, (usize, Caller)>,
+    /// Connections that are closed because their dialler is not listened to: its machine, and why.
+    pub farewells: Vec<(usize, u64, Refused)>,
+    /// Whether it stops because other nodes do not listen to it.
+    pub was_refused: bool,
 }
 
 /// Something for the node to handle.
@@ -120,8 +134,10 @@ pub enum Input {
     Turn,
     /// The node wanted to be woken then.
     Wake(Instant),
-    /// Whole frames of another node.
-    Peer(NodeId, Bytes),
+    /// Something came over a connection of another machine.
+    Peer(usize, Packet),
+    /// The node that was dialled does not listen to this process.
+    Refused(NodeId, Refused),
     /// A client's frame.
     Client(ConnectionId, Bytes),
     /// A client's connection is gone.
@@ -204,6 +220,8 @@ impl Machine {
             answers: Answers::new(plan.replication.refusal(), plan.table_reads),
             may_fail: false,
             is_refusing: false,
+            copy: None,
+            is_copy: false,
             engines: MachineEngines::new(plan.engine),
             config,
             random: random.fork(),
@@ -221,8 +239,9 @@ impl Machine {
         {
             config.mutations = crate::mutation::of_groups();
         }
-        let opened = Node::open(config, Arc::clone(&disk), Arc::clone(&engines), self.clock.read(now))
+        let mut opened = Node::open(config, Arc::clone(&disk), Arc::clone(&engines), self.clock.read(now))
             .map_err(|error| chain(&error))?;
+        opened.node.begin_life();
         let readers = opened.logs.iter().map(hedgerow_wal::Log::reader).collect();
         self.life += 1;
         self.is_paused = false;
@@ -236,6 +255,9 @@ impl Machine {
             context: JobContext { disk, engines, readers },
             jobs: BTreeMap::new(),
             last_job: 0,
+            callers: BTreeMap::new(),
+            farewells: Vec::new(),
+            was_refused: false,
         });
         Ok(())
     }
@@ -312,7 +334,8 @@ impl Machine {
                     self.answers.note_request(connection.0, frame, now.instant, role_of);
                 }
                 Input::ClientClosed(connection) => self.answers.forget_line(connection.0),
-                Input::Tick | Input::Turn | Input::Peer(..) | Input::Round(..) | Input::Job(_) => {}
+                Input::Tick | Input::Turn | Input::Peer(..) | Input::Refused(..) | Input::Round(..) | Input::Job(_) => {
+                }
             }
             process.handle(input, now)?;
         }
@@ -429,11 +452,10 @@ impl Process {
                 self.node.handle_tick(now);
             }
             Input::Wake(_) => self.node.handle_wake(now),
-            Input::Peer(from, bytes) => {
-                let mut bytes = BytesMut::from(&bytes[..]);
-                while let Some(frame) = peer::take(&mut bytes).map_err(|error| error.to_string())? {
-                    self.node.handle_peer(from, frame, now);
-                }
+            Input::Peer(from, packet) => self.handle_packet(from, packet, now).map_err(|error| error.to_string())?,
+            Input::Refused(by, refused) => {
+                self.node.handle_answer(by, refused, true);
+                self.was_refused |= self.node.outbox().failure.is_some();
             }
             Input::Client(connection, frame) => self.node.handle_client(connection, frame, now),
             Input::ClientClosed(connection) => self.node.handle_client_closed(connection),
@@ -441,6 +463,42 @@ impl Process {
             Input::Job(done) => self.node.handle_job(done, now),
         }
         Ok(())
+    }
+
+    fn handle_packet(&mut self, from: usize, packet: Packet, now: Now) -> Result<(), Malformed> {
+        match packet {
+            Packet::Greeting(connection, bytes) => {
+                let greeting = Greeting::decode(&bytes)?;
+                match self.node.handle_greeting(&greeting, socket_of_machine(from).ip()) {
+                    Ok(caller) => _ = self.callers.insert(connection, (from, caller)),
+                    Err(refused) => self.farewells.push((from, connection, refused)),
+                }
+            }
+            Packet::Frames(connection, bytes) => {
+                // What follows a greeting that was refused is not read.
+                let Some((_, caller)) = self.callers.get(&connection) else { return Ok(()) };
+                if let Err(refused) = self.node.handle_frames(caller, &mut BytesMut::from(&bytes[..]), now)? {
+                    self.node.handle_hangup(caller);
+                    self.callers.remove(&connection);
+                    self.farewells.push((from, connection, refused));
+                }
+            }
+            Packet::End(last) => {
+                self.callers.retain(|connection, (of, caller)| {
+                    let is_over = *of == from && *connection <= last;
+                    if is_over {
+                        self.node.handle_hangup(caller);
+                    }
+                    !is_over
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// How far each log is durable.
+    pub fn synced(&self) -> Vec<u64> {
+        self.logs.iter().map(CommittedLog::synced).collect()
     }
 
     /// Hands log writes to log `log`.

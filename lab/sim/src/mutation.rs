@@ -70,11 +70,13 @@ pub enum Mutation {
     KeptUntilFlushed,
     /// Each node goes by its own wall clock.
     AgreedTime,
+    /// A node whose data was put back from a copy is listened to.
+    CopiesRefused,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::RestartFence,
         Self::ApplyWait,
         Self::Fsync,
@@ -104,6 +106,7 @@ impl Mutation {
         Self::CommitOfChanges,
         Self::KeptUntilFlushed,
         Self::AgreedTime,
+        Self::CopiesRefused,
     ];
 
     /// The name on the command line: the rule that is missing.
@@ -138,6 +141,7 @@ impl Mutation {
             Self::CommitOfChanges => "commit-of-changes",
             Self::KeptUntilFlushed => "kept-until-flushed",
             Self::AgreedTime => "agreed-time",
+            Self::CopiesRefused => "copies-refused",
         }
     }
 
@@ -151,8 +155,12 @@ impl Mutation {
     pub const fn scenario(self) -> Option<Scenario> {
         match self {
             Self::CheckAtTurn => Some(Scenario::Tied),
+            // A write must be lost that others have long heard of: what a slow disk holds up.
+            Self::PersistBeforeSend => Some(Scenario::Disks),
             // Two losses in a run, and a restart between them.
             Self::CommitOfChanges => Some(Scenario::Repair),
+            // It is planted there most often.
+            Self::CopiesRefused => Some(Scenario::Repair),
             _ => None,
         }
     }
@@ -169,6 +177,7 @@ impl Mutation {
             Self::NumberOfSpeculated => hedgerow_node::mutation::FORGET_NUMBER.store(is_away, Ordering::SeqCst),
             Self::KeptUntilFlushed => hedgerow_node::mutation::CUT_EARLY.store(is_away, Ordering::SeqCst),
             Self::AgreedTime => hedgerow_node::mutation::TRUST_OWN_CLOCK.store(is_away, Ordering::SeqCst),
+            Self::CopiesRefused => hedgerow_node::mutation::LISTEN_TO_COPIES.store(is_away, Ordering::SeqCst),
             _ if is_away => _ = AWAY.fetch_or(self.bit(), Ordering::SeqCst),
             _ => _ = AWAY.fetch_and(!self.bit(), Ordering::SeqCst),
         }

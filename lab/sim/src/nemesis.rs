@@ -142,6 +142,54 @@ pub enum Step {
         /// Whose.
         machine: usize,
     },
+    /// A copy of the disk is made.
+    Copy {
+        /// Whose.
+        machine: usize,
+    },
+    /// It is noted how far the logs are that the copy was made of.
+    Mark {
+        /// Whose.
+        machine: usize,
+    },
+    /// The machine stops and gets the copy as its disk, if that will be noticed and a majority has everything without it.
+    PutBack {
+        /// Whose.
+        machine: usize,
+        /// Whether it dies without a word.
+        is_power_loss: bool,
+    },
+}
+
+impl Step {
+    /// Whether it may keep a node from saying, or from remembering, what it has heard of another one.
+    pub const fn silences(self) -> bool {
+        match self {
+            Self::Cut { .. } | Self::Stop { .. } | Self::Pause { .. } | Self::Wipe { .. } | Self::Corrupt { .. } => {
+                true
+            }
+            Self::FailSyncs { is_failing, .. } => is_failing,
+            Self::FillDisk { is_full, .. } => is_full,
+            Self::ProtectDisk { is_read_only, .. } => is_read_only,
+            Self::Decide
+            | Self::Heal { .. }
+            | Self::Break { .. }
+            | Self::SlowWires { .. }
+            | Self::Start { .. }
+            | Self::Resume { .. }
+            | Self::SlowDisk { .. }
+            | Self::SlowProcess { .. }
+            | Self::ClockRate { .. }
+            | Self::StepWall { .. }
+            | Self::PassTime { .. }
+            | Self::Transfer { .. }
+            | Self::Learners { .. }
+            | Self::BreakClients { .. }
+            | Self::Copy { .. }
+            | Self::Mark { .. }
+            | Self::PutBack { .. } => false,
+        }
+    }
 }
 
 /// Kinds of faults.
@@ -172,6 +220,7 @@ pub enum Kind {
     Wipe,
     LoseMachine,
     Corrupt,
+    RolledBack,
     RestartFence,
     ApplySkew,
     Learners { most: u32 },
@@ -205,12 +254,16 @@ impl Kind {
             Self::Wipe => "wiped disk",
             Self::LoseMachine => "lost machine",
             Self::Corrupt => "corrupt log",
+            Self::RolledBack => "copy of a disk",
             Self::RestartFence => "restart inside the lease",
             Self::ApplySkew => "death of a leader before a busy follower",
             Self::Learners { .. } => "change of learners",
         }
     }
 }
+
+/// For so long before a copy is put back its logs were further than the copy, and everybody has heard so.
+pub(crate) const HEARD_MIN: Time = 400 * MILLISECOND;
 
 /// A machine that is lost is replaced so much later at the earliest.
 const REPLACED_AFTER: Time = 2_000 * MILLISECOND;
@@ -256,6 +309,8 @@ pub struct Nemesis {
     random: Random,
     /// Whose wall clock is set wrong: a majority's stays right, which is what the time rests on (decision 012).
     mistaken: Option<usize>,
+    /// Whether a disk was put back from a copy, or is about to be: once in a run.
+    has_rolled_back: bool,
 }
 
 /// A fault: what it is, and its steps with their distance from now.
@@ -264,13 +319,18 @@ pub type Fault = (Kind, Vec<(Time, Step)>);
 impl Nemesis {
     /// A nemesis of this temper.
     pub const fn new(temper: Temper, random: Random) -> Self {
-        Self { temper, random, mistaken: None }
+        Self { temper, random, mistaken: None, has_rolled_back: false }
     }
 
     /// Time until the next decision.
     pub fn gap(&mut self) -> Time {
         let (min, max) = self.temper.gap;
         min + self.random.below(max - min + 1)
+    }
+
+    /// A copy could not be put back when the time had come: it may be tried again.
+    pub const fn note_not_rolled_back(&mut self) {
+        self.has_rolled_back = false;
     }
 
     /// The next fault, if the drawn one is possible now.
@@ -371,6 +431,7 @@ impl Nemesis {
                 return self.lose_data(Step::Wipe { machine: any }, any, replaced, view);
             }
             Kind::Corrupt => return self.lose_data(Step::Corrupt { machine: any }, any, duration, view),
+            Kind::RolledBack => return self.rolled_back(any, view),
             Kind::RestartFence => return self.restart_fence(view),
             Kind::ApplySkew => return self.apply_skew(view),
         })
@@ -434,6 +495,48 @@ impl Nemesis {
         }
         let stop = Step::Stop { machine, is_power_loss: true };
         Some(vec![(0, stop), (0, loss), (duration, Step::Start { machine })])
+    }
+
+    /// The disk of `machine` is put back from a copy that was made a while before; perhaps the process was started again in
+    /// between. Half of the time what it has forgotten is what counts: the copy comes back while those who have it otherwise are
+    /// cut off, and its vote would elect somebody who does not.
+    ///
+    /// ```text
+    /// waiting voters --x-- leader ---- machine       (what is acknowledged now is on the leader and the machine)
+    /// waiting voters ---- copy --x-- leader          (a majority that has never heard of it)
+    /// ```
+    fn rolled_back(&mut self, machine: usize, view: &View) -> Option<Vec<(Time, Step)>> {
+        if self.has_rolled_back || !view.is_whole {
+            return None;
+        }
+        self.has_rolled_back = true;
+        let refusal = self.temper.refusal;
+        let mut steps = vec![(0, Step::Copy { machine })];
+        let mut at = self.random.below(refusal);
+        if self.random.chance(1, 3) {
+            steps.push((at, Step::Stop { machine, is_power_loss: self.random.chance(1, 2) }));
+            at += MILLISECOND + self.random.below(100 * MILLISECOND);
+            steps.push((at, Step::Start { machine }));
+            at += refusal + self.random.below(2 * refusal);
+        }
+        let mark = at + self.random.below(refusal);
+        let back = mark + HEARD_MIN + MILLISECOND;
+        steps.push((mark, Step::Mark { machine }));
+        steps.push((back, Step::PutBack { machine, is_power_loss: self.random.chance(1, 4) }));
+        steps.push((back + MILLISECOND + self.random.below(200 * MILLISECOND), Step::Start { machine }));
+        let leader = view.leaders.iter().copied().find(|leader| *leader != machine);
+        if let Some(leader) = leader.filter(|_| self.random.chance(1, 2)) {
+            let mut rest = others(&[leader, machine], view);
+            let turn = self.random.below(rest.len() as u64) as usize;
+            rest.rotate_left(turn);
+            let (waiting, knowing) = rest.split_at(view.machine_count / 2);
+            let knowing = [&[leader], knowing].concat();
+            let lag = self.random.below(HEARD_MIN);
+            let end = back + 3 * refusal + self.random.below(refusal);
+            steps.extend(cut(&knowing, waiting, true, back - lag, end));
+            steps.extend(cut(&knowing, &[machine], true, back, end));
+        }
+        Some(steps)
     }
 
     /// A leader keeps its lease by the word of voters, one of which restarts at once while the rest has long been
@@ -510,7 +613,7 @@ fn cut(a: &[usize], b: &[usize], is_both_ways: bool, start: Time, end: Time) -> 
 mod tests {
     use super::*;
 
-    const KINDS: [Kind; 27] = [
+    const KINDS: [Kind; 28] = [
         Kind::CutPair,
         Kind::CutOneWay,
         Kind::IsolateOne,
@@ -535,6 +638,7 @@ mod tests {
         Kind::Wipe,
         Kind::LoseMachine,
         Kind::Corrupt,
+        Kind::RolledBack,
         Kind::RestartFence,
         Kind::ApplySkew,
         Kind::Learners { most: 2 },
@@ -560,7 +664,7 @@ mod tests {
     fn undoing(step: Step) -> Option<Step> {
         match step {
             Step::Cut { from, to } => Some(Step::Heal { from, to }),
-            Step::Stop { machine, .. } => Some(Step::Start { machine }),
+            Step::Stop { machine, .. } | Step::PutBack { machine, .. } => Some(Step::Start { machine }),
             Step::Pause { machine } => Some(Step::Resume { machine }),
             Step::SlowDisk { machine, directory, factor: 2.. } => {
                 Some(Step::SlowDisk { machine, directory, factor: 1 })

@@ -1,6 +1,7 @@
-//! Wires: between two machines there is one connection each way, which delivers in order or breaks.
+//! Wires: between two machines there is one each way, for one connection at a time (`greeting.rs`), which delivers in order or
+//! breaks.
 //!
-//! A broken connection loses what was on its way and needs a while to come back. A cut connection loses nothing by
+//! A broken wire loses what was on its way and needs a while to come back. A cut connection loses nothing by
 //! itself: bytes wait, as TCP's do while it retransmits, and when the cut heals they arrive late or the connection turns
 //! out to be broken. So old messages surface after a partition, which is what a protocol must survive.
 
@@ -9,10 +10,10 @@ use crate::history::Time;
 use bytes::Bytes;
 use hedgerow_types::random::Random;
 
-/// Bytes that a cut connection holds; the connection counts as broken beyond it.
+/// Bytes that a cut wire holds; it counts as broken beyond them.
 const HELD_SIZE_MAX: usize = 256 << 10;
-/// Time that a broken connection needs to come back, at most.
-const RECONNECT_MAX: Time = 30 * MILLISECOND;
+/// Time that a broken wire needs to come back, at most.
+pub(crate) const RECONNECT_MAX: Time = 30 * MILLISECOND;
 
 /// How long a message takes.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +43,26 @@ impl Delay {
     }
 }
 
+/// What goes over a wire, with the number of its connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Packet {
+    /// The connection begins.
+    Greeting(u64, Bytes),
+    /// Whole frames.
+    Frames(u64, Bytes),
+    /// The process that had the connection has ended.
+    End(u64),
+}
+
+impl Packet {
+    fn size(&self) -> usize {
+        match self {
+            Self::Greeting(_, bytes) | Self::Frames(_, bytes) => bytes.len(),
+            Self::End(_) => 0,
+        }
+    }
+}
+
 /// One direction between two machines.
 #[derive(Debug, Default)]
 pub struct Wire {
@@ -49,20 +70,20 @@ pub struct Wire {
     last_arrival: Time,
     down_until: Time,
     is_cut: bool,
-    held: Vec<Bytes>,
+    held: Vec<Packet>,
     /// What every message takes longer than it would.
     extra_delay: Time,
 }
 
 impl Wire {
-    /// Sends bytes: when they arrive, or `None` if they are lost or held.
-    pub fn send(&mut self, now: Time, delay: Time, bytes: &Bytes) -> Option<Arrival> {
+    /// Sends a packet: when it arrives, or `None` if it is lost or held. If too much is held the wire has broken.
+    pub fn send(&mut self, now: Time, delay: Time, packet: &Packet) -> Option<Arrival> {
         if now < self.down_until {
             return None;
         }
         if self.is_cut {
-            self.held.push(bytes.clone());
-            if self.held.iter().map(Bytes::len).sum::<usize>() > HELD_SIZE_MAX {
+            self.held.push(packet.clone());
+            if self.held.iter().map(Packet::size).sum::<usize>() > HELD_SIZE_MAX {
                 self.held.clear();
                 self.epoch += 1;
             }
@@ -72,7 +93,17 @@ impl Wire {
         Some(Arrival { at: self.last_arrival, epoch: self.epoch })
     }
 
-    /// Whether bytes sent in `epoch` still arrive.
+    /// Counts how often it has broken.
+    pub const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether something that is sent goes on its way.
+    pub const fn is_up(&self, now: Time) -> bool {
+        !self.is_cut && now >= self.down_until
+    }
+
+    /// Whether what was sent in `epoch` still arrives.
     pub const fn delivers(&self, epoch: u64) -> bool {
         self.epoch == epoch
     }
@@ -96,7 +127,7 @@ impl Wire {
     }
 
     /// Ends a cut: returns what was held, to be sent now, or breaks the connection.
-    pub fn heal(&mut self, now: Time, random: &mut Random) -> Vec<Bytes> {
+    pub fn heal(&mut self, now: Time, random: &mut Random) -> Vec<Packet> {
         if !self.is_cut {
             return Vec::new();
         }
@@ -113,7 +144,7 @@ impl Wire {
     }
 }
 
-/// When bytes arrive, if their connection lives that long.
+/// When a packet arrives, if the wire does not break before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// Then.
@@ -126,7 +157,7 @@ pub struct Arrival {
 mod tests {
     use super::*;
 
-    const BYTES: Bytes = Bytes::from_static(b"x");
+    const BYTES: Packet = Packet::Frames(1, Bytes::from_static(b"x"));
 
     #[test]
     fn a_wire_keeps_the_order() {

@@ -290,6 +290,7 @@ impl Scenario {
             (Kind::CutPair, 1),
             (Kind::PauseLeader, 1),
         ];
+        let copies = [(Kind::RolledBack, 6)];
         let reads = [
             (Kind::CutPair, 2),
             (Kind::CutOneWay, 2),
@@ -317,7 +318,7 @@ impl Scenario {
             Self::ClocksBeyond => vec![(Kind::ClockRate, 3), (Kind::IsolateLeaderWithOne, 4), (Kind::PauseLeader, 1)],
             Self::Transfers => transfers.to_vec(),
             Self::Clients => clients.to_vec(),
-            Self::Repair => repair.to_vec(),
+            Self::Repair => [&repair[..], &copies].concat(),
             Self::RestartFence => vec![(Kind::RestartFence, 1)],
             Self::ApplySkew => vec![(Kind::ApplySkew, 4), (Kind::SlowProcess, 1)],
             Self::Reads => reads.to_vec(),
@@ -326,7 +327,7 @@ impl Scenario {
             Self::Tied => [&hedged[..], &reads, &clients, &crashes].concat(),
             Self::Speculated => [&hedged[..], &partitions, &transfers, &clients, &crashes].concat(),
             Self::Chaos => {
-                let all = [&partitions[..], &crashes, &disks, &clocks, &transfers, &clients, &repair];
+                let all = [&partitions[..], &crashes, &disks, &clocks, &transfers, &clients, &repair, &copies];
                 let special = [(Kind::RestartFence, 1), (Kind::ApplySkew, 1), (Kind::SlowProcess, 2)];
                 let learners = (learner_max > 0).then_some((Kind::Learners { most: learner_max }, 6));
                 all.into_iter().flatten().copied().chain(special).chain(learners).collect()

@@ -3,13 +3,14 @@
 use crate::client::Client;
 use crate::clock::MICROSECOND;
 use crate::executor::Executor;
+use crate::greeting::Links;
 use crate::history::{History, Operation, Time};
 use crate::invariant::{Invariants, check_leases};
 use crate::line::{Caller, Lines};
 use crate::load::{Clients, Wake};
 use crate::machine::{Input, Machine};
 use crate::nemesis::{Nemesis, Step};
-use crate::network::Wire;
+use crate::network::{Packet, Wire};
 use crate::operator::Operator;
 use crate::oracle::Oracle;
 use crate::owner::Owner;
@@ -22,6 +23,7 @@ use crate::traffic::Traffic;
 use crate::workload::Workload;
 use bytes::{Bytes, BytesMut};
 use hedgerow_node::ConnectionId;
+use hedgerow_node::peer::Refused;
 use hedgerow_types::Instant;
 use hedgerow_types::random::Random;
 
@@ -39,7 +41,11 @@ pub(crate) enum Event {
     Wake { machine: usize, life: u64, at: Instant },
     Process { machine: usize, life: u64 },
     TurnEnds { machine: usize, life: u64, since: Time },
-    PeerBytes { from: usize, to: usize, epoch: u64, bytes: Bytes },
+    FromPeer { from: usize, to: usize, epoch: u64, packet: Packet },
+    Dial { from: usize, to: usize, life: u64 },
+    PeerGone { from: usize, to: usize, connection: u64 },
+    Answered { from: usize, to: usize, connection: u64, refused: Refused },
+    CopyIsDue { machine: usize },
     ToMachine { line: u64, frame: Bytes },
     ClosedAtMachine { line: u64, machine: usize, life: u64 },
     ToCaller { line: u64, chunk: Bytes, served: Time },
@@ -51,6 +57,7 @@ pub(crate) enum Event {
     ClientBegins { client: usize },
     Load(Wake),
     Step(Step),
+    StepOfCopy(Step),
 }
 
 /// One run's world.
@@ -60,6 +67,8 @@ pub struct World {
     pub(crate) queue: Queue<Event>,
     pub(crate) machines: Vec<Machine>,
     pub(crate) wires: Vec<Wire>,
+    /// The connections between machines.
+    pub(crate) links: Links,
     pub(crate) lines: Lines,
     pub(crate) clients: Vec<Client>,
     pub(crate) executor: Executor,
@@ -98,6 +107,7 @@ impl World {
         let mut world = Self {
             queue: Queue::default(),
             wires: std::iter::repeat_with(Wire::default).take(machines.len().pow(2)).collect(),
+            links: Links::default(),
             lines: Lines::default(),
             clients: Vec::new(),
             executor: Executor::new(random.fork()),
@@ -175,12 +185,15 @@ impl World {
                     self.dispatch(machine, since);
                 }
             }
-            Event::PeerBytes { from, to, epoch, bytes } => {
+            Event::FromPeer { from, to, epoch, packet } => {
                 if self.wire(from, to).delivers(epoch) {
-                    let from = self.machines[from].id;
-                    self.deliver(to, Input::Peer(from, bytes));
+                    self.deliver(to, Input::Peer(from, packet));
                 }
             }
+            Event::Dial { from, to, life } => self.dial(from, to, life),
+            Event::PeerGone { from, to, connection } => self.deliver(to, Input::Peer(from, Packet::End(connection))),
+            Event::Answered { from, to, connection, refused } => self.answered(from, to, connection, refused),
+            Event::CopyIsDue { machine } => self.check_copy(machine),
             Event::ToMachine { line, frame } => match self.lines.machine_of(line) {
                 Some(machine) if self.machines[machine].process.is_some() => {
                     self.deliver(machine, Input::Client(ConnectionId(line), frame));
@@ -213,6 +226,7 @@ impl World {
             Event::ClientBegins { client } => self.begin_operation(client),
             Event::Load(wake) => self.load_happens(wake),
             Event::Step(step) => self.take_step(step),
+            Event::StepOfCopy(step) => self.take_any_step(step),
         }
     }
 
@@ -228,6 +242,7 @@ impl World {
                 let interval = self.machines[machine].tick_interval();
                 let first = self.random.below(interval);
                 self.after(first, Event::Tick { machine, life });
+                self.dial_all(machine);
                 self.dispatch(machine, now);
             }
             Err(why) if self.machines[machine].may_fail => {
@@ -238,13 +253,10 @@ impl World {
     }
 
     pub(crate) fn stop_machine(&mut self, machine: usize, is_power_loss: bool) {
-        let now = self.queue.now();
         self.trace(|| format!("m{} stops{}", machine + 1, if is_power_loss { " with its power" } else { "" }));
         self.machines[machine].stop(is_power_loss);
         self.invariants.forget(machine);
-        for other in (0..self.machines.len()).filter(|other| *other != machine) {
-            self.wires[other * self.plan.machine_count + machine].break_now(now, &mut self.random);
-        }
+        self.end_connections_of(machine, is_power_loss);
         self.break_clients(machine, true);
     }
 
@@ -315,7 +327,7 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, machine: usize, input: Input) {
+    pub(crate) fn deliver(&mut self, machine: usize, input: Input) {
         if let Some(process) = &mut self.machines[machine].process {
             process.inbox.push(input);
             self.schedule(machine);
@@ -379,6 +391,9 @@ impl World {
     fn dispatch(&mut self, machine: usize, since: Time) {
         let Some(process) = &mut self.machines[machine].process else { return };
         let outbox = std::mem::take(process.node.outbox());
+        let (farewells, was_refused) = (std::mem::take(&mut process.farewells), process.was_refused);
+        self.send_farewells(machine, farewells);
+        let Some(process) = &mut self.machines[machine].process else { return };
         for (log, submission) in outbox.submissions {
             process.submit(log, submission);
         }
@@ -411,12 +426,18 @@ impl World {
         self.schedule_wake(machine);
         self.schedule_turn(machine);
         if let Some(why) = outbox.failure {
-            self.process_failed(machine, &why);
+            self.process_failed(machine, &why, was_refused);
         }
     }
 
-    fn process_failed(&mut self, machine: usize, why: &str) {
+    fn process_failed(&mut self, machine: usize, why: &str, was_refused: bool) {
         self.trace(|| format!("m{} gives up: {why}", machine + 1));
+        if self.machines[machine].is_copy {
+            return self.remove_copy(machine);
+        }
+        if was_refused {
+            return self.fail(format!("m{} is taken for a copy: {why}", machine + 1));
+        }
         self.stats.node_failures += 1;
         if self.machines[machine].may_fail {
             self.stop_machine(machine, false);
@@ -442,14 +463,6 @@ impl World {
         {
             process.end_round(log);
             self.begin_rounds(machine);
-        }
-    }
-
-    pub(crate) fn send_to_peer(&mut self, from: usize, to: usize, bytes: Bytes) {
-        let (now, delay) = (self.queue.now(), self.delay());
-        let wire = &mut self.wires[from * self.plan.machine_count + to];
-        if let Some(arrival) = wire.send(now, delay, &bytes) {
-            self.queue.push(arrival.at, Event::PeerBytes { from, to, epoch: arrival.epoch, bytes });
         }
     }
 

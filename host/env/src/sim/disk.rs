@@ -56,6 +56,12 @@ impl SimDisk {
         Self(Arc::new(Shared { tree: Mutex::new(Tree::new()), faults: Mutex::default() }))
     }
 
+    /// Another disk without faults that holds what programs see on this one at this moment, as after `cp`.
+    pub fn copy(&self) -> Self {
+        let tree = self.tree().copy();
+        Self(Arc::new(Shared { tree: Mutex::new(tree), faults: Mutex::default() }))
+    }
+
     /// Stops the machine at this moment. Of the bytes not synced, each 4096-byte page is kept, lost or torn on its own,
     /// and a file's changed length likewise; of the names not synced, each directory keeps the changes up to some
     /// point. Handles opened before fail from now on. Faults stay as they are set.

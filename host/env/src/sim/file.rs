@@ -21,6 +21,11 @@ pub(super) struct Content {
 }
 
 impl Content {
+    /// What programs see, written back.
+    pub(super) fn copy(&self) -> Self {
+        Self { current: self.current.clone(), durable: self.current.clone(), ..Self::default() }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.current.len()
     }

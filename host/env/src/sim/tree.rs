@@ -84,9 +84,29 @@ fn apply(names: &mut BTreeMap<String, Node>, change: &Change) {
     }
 }
 
+/// `files` are those that were copied: one with two names stays one.
+fn copy_of_dir(dir: &DirNode, files: &mut BTreeMap<u64, Arc<FileNode>>) -> Arc<DirNode> {
+    let mut copy_of = |node: &Node| match node {
+        Node::Dir(dir) => Node::Dir(copy_of_dir(dir, files)),
+        Node::File(file) => {
+            let copy = || Arc::new(FileNode { id: file.id, content: Mutex::new(file.content().copy()) });
+            Node::File(Arc::clone(files.entry(file.id).or_insert_with(copy)))
+        }
+    };
+    let current: BTreeMap<String, Node> =
+        dir.names().current.iter().map(|(name, node)| (name.clone(), copy_of(node))).collect();
+    let names = Names { durable: current.clone(), current, pending: Vec::new() };
+    Arc::new(DirNode { id: dir.id, names: Mutex::new(names) })
+}
+
 impl Tree {
     pub(super) fn new() -> Self {
         Self { root: Arc::new(DirNode { id: 0, names: Mutex::default() }), next_id: 1 }
+    }
+
+    /// What programs see at this moment, as another file system that has written all of it back. Ids stay.
+    pub(super) fn copy(&self) -> Self {
+        Self { root: copy_of_dir(&self.root, &mut BTreeMap::new()), next_id: self.next_id }
     }
 
     pub(super) fn find(&self, path: &Path) -> io::Result<Node> {

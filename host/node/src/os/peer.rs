@@ -6,11 +6,10 @@ use super::client::read;
 use super::{Host, OsClock};
 use crate::Node;
 use crate::config::PEER_BACKLOG_MAX;
-use crate::lives::RefusedFor;
+use crate::greeting::{Answer, Caller};
 use crate::peer::{Frame, Greeting, Refused, put, take};
 use bytes::{Buf, BytesMut};
 use hedgerow_env::Clock;
-use hedgerow_placement::Life;
 use hedgerow_types::NodeId;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,17 +125,15 @@ async fn keep_connected(host: Rc<Host>, peer: NodeId, link: Rc<Link>) {
             let error = transmit(&host, peer, &link, stream, &mut answer).await;
             *link.state.borrow_mut() = LinkState::default();
             if let Ok(Some(Frame::Refused(refused))) = take(&mut answer) {
-                if refused.reason == RefusedFor::Misdirected as u32 {
-                    host.node.borrow_mut().forget_address(peer);
+                let mut node = host.node.borrow_mut();
+                let is_configured = node.config.peers.get(&peer) == Some(&*link.dialled.borrow());
+                let answer = node.handle_answer(peer, refused, is_configured);
+                drop(node);
+                if answer == Answer::Elsewhere {
                     wrong.insert(link.dialled.borrow().clone());
                     continue;
                 }
-                // Another process may be about to end, so that it is tried again, but not at once.
                 pause = RECONNECT.1;
-                let mut node = host.node.borrow_mut();
-                let is_configured = node.config.peers.get(&peer) == Some(&*link.dialled.borrow());
-                node.handle_refused(peer, refused, is_configured);
-                drop(node);
                 host.wake.notify_one();
             }
             tracing::debug!(node = peer.0, ?error, "a connection to a node ended");
@@ -222,22 +219,15 @@ pub(crate) async fn receive(host: Rc<Host>, stream: TcpStream, mut buffer: Bytes
 
 async fn receive_frames(host: &Host, stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<()> {
     let hello = buffer.split_to(Greeting::size(buffer).min(buffer.len()));
-    let Greeting { node, to, cluster, life, logs } = Greeting::decode(&hello).map_err(io::Error::other)?;
-    let from = NodeId(node);
+    let greeting = Greeting::decode(&hello).map_err(io::Error::other)?;
     let address = stream.peer_addr()?.ip();
-    if !host.node.borrow_mut().greet(from, cluster, address) {
-        let refused = host.node.borrow().refuse_stranger();
-        return farewell(stream, buffer, refused).await;
-    }
-    if NodeId(to) != host.node.borrow().id() {
-        return farewell(stream, buffer, Node::refuse_misdirected()).await;
-    }
-    let met = host.node.borrow_mut().meet(from, life, &logs);
-    if let Err(refused) = met {
-        return farewell(stream, buffer, refused).await;
-    }
-    let ended = take_all_frames(host, stream, from, life, buffer).await;
-    host.node.borrow_mut().part(from, life);
+    let met = host.node.borrow_mut().handle_greeting(&greeting, address);
+    let caller = match met {
+        Ok(caller) => caller,
+        Err(refused) => return farewell(stream, buffer, refused).await,
+    };
+    let ended = take_all_frames(host, stream, &caller, buffer).await;
+    host.node.borrow_mut().handle_hangup(&caller);
     match ended? {
         Some(refused) => farewell(stream, buffer, refused).await,
         None => Ok(()),
@@ -248,12 +238,11 @@ async fn receive_frames(host: &Host, stream: &TcpStream, buffer: &mut BytesMut) 
 async fn take_all_frames(
     host: &Host,
     stream: &TcpStream,
-    from: NodeId,
-    life: Life,
+    caller: &Caller,
     buffer: &mut BytesMut,
 ) -> io::Result<Option<Refused>> {
     loop {
-        if let Err(refused) = take_frames(host, from, life, buffer)? {
+        if let Err(refused) = take_frames(host, caller, buffer)? {
             return Ok(Some(refused));
         }
         stream.readable().await?;
@@ -279,16 +268,11 @@ async fn farewell(stream: &TcpStream, buffer: &mut BytesMut, refused: Refused) -
     tokio::time::timeout(FAREWELL_MAX, drain).await.unwrap_or(Ok(()))
 }
 
-/// Hands every whole frame to the node. The clock is read after the bytes were, as acknowledgements need it.
-fn take_frames(host: &Host, from: NodeId, life: Life, buffer: &mut BytesMut) -> io::Result<Result<(), Refused>> {
-    let now = OsClock.read();
-    let mut node = host.node.borrow_mut();
-    if let Err(refused) = node.hear(from, life) {
-        return Ok(Err(refused));
-    }
-    while let Some(frame) = take(buffer).map_err(io::Error::other)? {
-        node.handle_peer(from, frame, now);
+/// Hands every whole frame to the node.
+fn take_frames(host: &Host, caller: &Caller, buffer: &mut BytesMut) -> io::Result<Result<(), Refused>> {
+    let taken = host.node.borrow_mut().handle_frames(caller, buffer, OsClock.read());
+    if !matches!(taken, Ok(Ok(false) | Err(_))) {
         host.wake.notify_one();
     }
-    Ok(Ok(()))
+    taken.map(|taken| taken.map(drop)).map_err(io::Error::other)
 }

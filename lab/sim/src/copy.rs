@@ -1,0 +1,119 @@
+//! A disk that is put back from a copy, as after a mistaken restore: the node has then forgotten what it acknowledged, voted and
+//! granted since, and looks whole. By decision 014 the others do not listen to it, and it stops.
+//!
+//! Only what is to be noticed is planted. Every other machine runs, and has heard without a break for [`HEARD_MIN`] that the
+//! node's data was further than the copy, in its count of starts or in one of its logs. Nothing else goes wrong until the copy has
+//! been turned away: whoever starts anew has forgotten what it heard, and whoever is cut off cannot say it. After that the operator
+//! does what the message says, and the node learns again from the others, who have everything without it.
+
+use crate::clock::{MILLISECOND, SECOND};
+use crate::history::Time;
+use crate::nemesis::{HEARD_MIN, Step};
+use crate::world::{Event, World};
+use hedgerow_env::sim::SimDisk;
+
+/// A copy is turned away within this time after it was put back. As long as the process before it seems to be there, and during
+/// the cuts that come with it, it goes on trying.
+const TURNED_AWAY_MAX: Time = 8 * SECOND;
+/// Longest time until the operator has removed the data.
+const REMOVED_MAX: Time = 500 * MILLISECOND;
+
+/// A copy of a machine's disk, and what is known of the data that it was made of.
+#[derive(Debug)]
+pub struct Copied {
+    disk: SimDisk,
+    /// The process that ran then.
+    life: u64,
+    /// How far its logs were.
+    synced: Vec<u64>,
+    /// When its logs were how far later on, and whose they were.
+    marked: Option<(Time, Vec<u64>, u64)>,
+}
+
+impl Copied {
+    /// Whether others knew at the mark that the data was further than the copy, and since then it is `life` that ran.
+    fn is_behind(&self, life: u64) -> Option<Time> {
+        let (at, synced, marked_life) = self.marked.as_ref().filter(|(_, _, of)| *of == life)?;
+        let is_further = || synced.iter().zip(&self.synced).any(|(known, copied)| known > copied);
+        (*marked_life != self.life || is_further()).then_some(*at)
+    }
+}
+
+impl World {
+    /// Whether some machine has its data from a copy and was not turned away yet, or gets it soon.
+    pub(crate) fn is_copy_near(&self) -> bool {
+        let is_marked = |copy: &Copied| copy.marked.is_some();
+        self.machines.iter().any(|machine| machine.is_copy || machine.copy.as_ref().is_some_and(is_marked))
+    }
+
+    pub(crate) fn copy_disk(&mut self, machine: usize) {
+        let state = &mut self.machines[machine];
+        let (disk, life) = (state.disk.copy(), state.life);
+        let synced = state.process.as_ref().map(|process| process.synced());
+        state.copy = synced.map(|synced| Copied { disk, life, synced, marked: None });
+    }
+
+    pub(crate) fn mark_logs(&mut self, machine: usize) {
+        let now = self.queue.now();
+        let is_clear = self.is_clear(machine, now);
+        let state = &mut self.machines[machine];
+        if let (Some(copy), Some(process), true) = (&mut state.copy, &state.process, is_clear) {
+            copy.marked = Some((now, process.synced(), state.life));
+        }
+    }
+
+    /// Whether all machines run, with all data, and have heard since then everything that `machine` says.
+    fn is_clear(&self, machine: usize, since: Time) -> bool {
+        let mut others = (0..self.plan.machine_count).filter(|other| *other != machine);
+        self.is_whole()
+            && !self.machines.iter().any(|state| state.is_refusing || state.is_paused)
+            && others.all(|other| self.links.clear_since(machine, other).is_some_and(|clear| clear <= since))
+    }
+
+    /// Stops the machine and puts its disk back, if that is to be noticed.
+    pub(crate) fn put_back(&mut self, machine: usize, is_power_loss: bool) {
+        let life = self.machines[machine].life;
+        let copy = self.machines[machine].copy.take();
+        let marked = copy.as_ref().and_then(|copy| copy.is_behind(life));
+        let marked = marked.filter(|marked| self.is_clear(machine, *marked));
+        let (Some(copy), Some(marked)) = (copy, marked) else {
+            if let Some(nemesis) = &mut self.nemesis {
+                nemesis.note_not_rolled_back();
+            }
+            return;
+        };
+        assert!(self.queue.now() >= marked + HEARD_MIN, "a copy is put back some time after the mark");
+        self.stats.note_fault("copy put back");
+        self.stop_machine(machine, is_power_loss);
+        let state = &mut self.machines[machine];
+        (state.disk, state.is_copy) = (copy.disk, true);
+        self.after(TURNED_AWAY_MAX, Event::CopyIsDue { machine });
+    }
+
+    /// The process with the copy has stopped as it should: its data is removed.
+    pub(crate) fn remove_copy(&mut self, machine: usize) {
+        self.stats.note_fault("copy turned away");
+        self.stop_machine(machine, false);
+        let state = &mut self.machines[machine];
+        (state.disk, state.is_copy) = (SimDisk::new(), false);
+        let delay = self.random.below(REMOVED_MAX);
+        self.after(delay, Event::Step(Step::Start { machine }));
+    }
+
+    pub(crate) fn check_copy(&mut self, machine: usize) {
+        if std::mem::take(&mut self.machines[machine].is_copy) && !listens_to_copies() {
+            self.fail(format!("m{} goes on with data that was put back from a copy", machine + 1));
+        }
+    }
+}
+
+#[cfg(not(feature = "mutations"))]
+const fn listens_to_copies() -> bool {
+    false
+}
+
+/// Whether the rule is away.
+#[cfg(feature = "mutations")]
+fn listens_to_copies() -> bool {
+    hedgerow_node::mutation::LISTEN_TO_COPIES.load(std::sync::atomic::Ordering::SeqCst)
+}
