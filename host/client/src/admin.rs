@@ -1,7 +1,7 @@
 //! Tables and nodes: creating, dropping, describing.
 
 use crate::client::Client;
-use crate::cluster::{ANY_NODE_PATIENCE, Question};
+use crate::cluster::{ANY_NODE_PATIENCE, Question, Sort};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::now;
 use bytes::Bytes;
@@ -134,7 +134,7 @@ impl Client {
         });
         self.forget(name);
         let timeout = self.admin_timeout() + CREATION_PER_PARTITION * spec.partition_count.min(PARTITION_COUNT_MAX);
-        let answer = self.command_within("create_table", &argument, timeout, spec.if_not_exists).await?;
+        let answer = self.command_within("create_table", &argument, timeout, sort_if(spec.if_not_exists)).await?;
         let id = answer["created"].as_u64().unwrap_or(0);
         self.expect(name, id).await?;
         Ok(id)
@@ -147,7 +147,7 @@ impl Client {
         if let Reserve::Seconds(seconds) = reserve {
             argument["reserve_seconds"] = json!(seconds);
         }
-        let result = self.command("drop_table", &argument, if_exists).await;
+        let result = self.command("drop_table", &argument, sort_if(if_exists)).await;
         self.forget(name);
         let answer = result?;
         let kept = |id| Kept { id, until_unix_seconds: answer["kept_until_unix_seconds"].as_u64().unwrap_or(0) };
@@ -156,7 +156,7 @@ impl Client {
 
     /// Puts a dropped table that is kept back into use, as `name` or under the name that it had. Returns its name.
     pub async fn recall_table(&self, id: u64, name: Option<&str>) -> Result<String> {
-        let answer = self.command("recall_table", &json!({ "id": id, "name": name }), false).await?;
+        let answer = self.command("recall_table", &json!({ "id": id, "name": name }), Sort::Once).await?;
         let name = answer["name"].as_str().unwrap_or_default().to_owned();
         self.expect(&name, id).await?;
         Ok(name)
@@ -164,14 +164,14 @@ impl Client {
 
     /// The tables that are dropped and kept, by number.
     pub async fn dropped_tables(&self) -> Result<Vec<DroppedTable>> {
-        let status = self.command("status", &json!({}), true).await?;
+        let status = self.command("status", &json!({}), Sort::Look).await?;
         let tables = status["dropped_tables"].as_array().map_or(&[][..], Vec::as_slice);
         Ok(tables.iter().map(to_dropped).collect())
     }
 
     /// All tables that are not dropped, by name.
     pub async fn list_tables(&self) -> Result<Vec<TableSummary>> {
-        let status = self.command("status", &json!({}), true).await?;
+        let status = self.command("status", &json!({}), Sort::Look).await?;
         let tables = status["tables"].as_array().map_or(&[][..], Vec::as_slice);
         let mut tables: Vec<TableSummary> = tables.iter().map(to_summary).collect();
         tables.sort_by(|a, b| a.name.cmp(&b.name));
@@ -181,9 +181,9 @@ impl Client {
     /// Sets options of a table; an empty value takes an option back to its default.
     pub async fn set_option(&self, table: &str, option: &str, value: &str) -> Result<()> {
         let result = if value.is_empty() {
-            self.command("delete_options", &json!({ "name": table, "keys": [option] }), true).await
+            self.command("delete_options", &json!({ "name": table, "keys": [option] }), Sort::Idempotent).await
         } else {
-            self.command("set_options", &json!({ "name": table, "options": { option: value } }), true).await
+            self.command("set_options", &json!({ "name": table, "options": { option: value } }), Sort::Idempotent).await
         };
         result.map(|_| ())
     }
@@ -191,7 +191,7 @@ impl Client {
     /// All nodes, by address.
     pub async fn list_nodes(&self) -> Result<Vec<NodeSummary>> {
         let body = Body::ListNodes(ListNodes { status: 0 });
-        let Reply::ListNodes(reply) = self.ask(&body, self.admin_timeout(), true).await? else {
+        let Reply::ListNodes(reply) = self.ask(&body, self.admin_timeout(), Sort::Look).await? else {
             return Err(unexpected("list_nodes"));
         };
         let summary = |info: NodeInfo| {
@@ -206,25 +206,25 @@ impl Client {
 
     /// What the cluster says of its nodes, tables, partitions and replicas, as JSON.
     pub async fn status(&self) -> Result<String> {
-        self.admin("status", "{}", self.admin_timeout()).await
+        self.run_command("status", "{}".into(), self.admin_timeout(), Sort::Look).await
     }
 
     /// What the cluster says of one table, as JSON.
     pub async fn describe_table(&self, name: &str) -> Result<String> {
-        self.admin("describe", &json!({ "table": name }).to_string(), self.admin_timeout()).await
+        self.run_command("describe", json!({ "table": name }).to_string(), self.admin_timeout(), Sort::Look).await
     }
 
     /// Has some node carry out the admin command `command` with a JSON argument, within `timeout`; the result is JSON. The
     /// command must be harmless to repeat.
     pub async fn admin(&self, command: &str, argument: &str, timeout: Duration) -> Result<String> {
-        self.run_command(command, argument.to_owned(), timeout, true).await
+        self.run_command(command, argument.to_owned(), timeout, Sort::Idempotent).await
     }
 
     /// Asks until some node answers.
     pub(crate) async fn ping(&self) -> Result<()> {
         let body = Body::ClusterInfo(ClusterInfo {});
         let deadline = now() + self.cluster.options.connect_timeout.max(Duration::from_secs(1));
-        let question = Question { body: &body, deadline, patience: ANY_NODE_PATIENCE, is_idempotent: true };
+        let question = Question { body: &body, deadline, patience: ANY_NODE_PATIENCE, sort: Sort::Look };
         match self.cluster.ask(question).await {
             // A node that answers anything is a node.
             Ok(_) => Ok(()),
@@ -243,40 +243,32 @@ impl Client {
         }
     }
 
-    async fn command(&self, command: &str, argument: &Value, is_idempotent: bool) -> Result<Value> {
-        self.command_within(command, argument, self.admin_timeout(), is_idempotent).await
+    async fn command(&self, command: &str, argument: &Value, sort: Sort) -> Result<Value> {
+        self.command_within(command, argument, self.admin_timeout(), sort).await
     }
 
-    async fn command_within(
-        &self,
-        command: &str,
-        argument: &Value,
-        timeout: Duration,
-        is_idempotent: bool,
-    ) -> Result<Value> {
-        let text = self.run_command(command, argument.to_string(), timeout, is_idempotent).await?;
+    async fn command_within(&self, command: &str, argument: &Value, timeout: Duration, sort: Sort) -> Result<Value> {
+        let text = self.run_command(command, argument.to_string(), timeout, sort).await?;
         serde_json::from_str(&text)
             .map_err(|error| Error::protocol(format!("{command}: the answer is not JSON: {error}")))
     }
 
-    async fn run_command(
-        &self,
-        command: &str,
-        argument: String,
-        timeout: Duration,
-        is_idempotent: bool,
-    ) -> Result<String> {
+    async fn run_command(&self, command: &str, argument: String, timeout: Duration, sort: Sort) -> Result<String> {
         let body = Body::HedgerowAdmin(AdminCommand { command: Text::from(command), argument: Text::from(argument) });
-        match self.ask(&body, timeout, is_idempotent).await? {
+        match self.ask(&body, timeout, sort).await? {
             Reply::HedgerowAdmin(reply) => Ok(reply.text.to_string()),
             _ => Err(unexpected(command)),
         }
     }
 
-    async fn ask(&self, body: &Body, timeout: Duration, is_idempotent: bool) -> Result<Reply> {
+    async fn ask(&self, body: &Body, timeout: Duration, sort: Sort) -> Result<Reply> {
         let patience = ADMIN_PATIENCE_MIN.max(timeout.saturating_sub(ADMIN_PATIENCE_MIN));
-        self.cluster.ask(Question { body, deadline: now() + timeout, patience, is_idempotent }).await
+        self.cluster.ask(Question { body, deadline: now() + timeout, patience, sort }).await
     }
+}
+
+const fn sort_if(is_idempotent: bool) -> Sort {
+    if is_idempotent { Sort::Idempotent } else { Sort::Once }
 }
 
 fn to_dropped(table: &Value) -> DroppedTable {

@@ -63,8 +63,18 @@ pub(crate) struct Question<'a> {
     pub(crate) deadline: Instant,
     /// How long one node may take.
     pub(crate) patience: Duration,
-    /// Whether asking twice is harmless.
-    pub(crate) is_idempotent: bool,
+    pub(crate) sort: Sort,
+}
+
+/// What becomes of a question that is asked twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// It changes nothing, so that its outcome is always known.
+    Look,
+    /// It changes something, and twice is as good as once.
+    Idempotent,
+    /// It is not to run twice.
+    Once,
 }
 
 impl Cluster {
@@ -145,12 +155,12 @@ impl Cluster {
                 }
                 Step::Forward(_) => (Error::new(ErrorKind::Unavailable, "the nodes point at each other"), None),
                 Step::Next { error, pause, may_have_run } => {
-                    is_outcome_unknown |= may_have_run && !question.is_idempotent;
+                    is_outcome_unknown |= may_have_run && question.sort != Sort::Look;
                     (error, pause)
                 }
                 Step::Fail(error) => return Err(error.with_unknown_outcome(is_outcome_unknown)),
             };
-            if is_outcome_unknown {
+            if is_outcome_unknown && question.sort == Sort::Once {
                 return Err(error.with_unknown_outcome(true));
             }
             // A lap over all nodes without a pause; then ever longer ones.
@@ -159,7 +169,7 @@ impl Cluster {
             let pause = pause.unwrap_or_default();
             let is_silent = matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Timeout);
             if now() + pause >= question.deadline {
-                return Err(told.filter(|_| is_silent).unwrap_or(error));
+                return Err(told.filter(|_| is_silent).unwrap_or(error).with_unknown_outcome(is_outcome_unknown));
             }
             if !is_silent {
                 told = Some(error);

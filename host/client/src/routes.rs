@@ -1,6 +1,6 @@
 //! One table's map and how it is kept fresh: one query at a time, not too often, shared by all who wait for it.
 
-use crate::cluster::{ANY_NODE_PATIENCE, Cluster, Question, lock};
+use crate::cluster::{ANY_NODE_PATIENCE, Cluster, Question, Sort, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::reading::Role;
 use crate::runtime::{now, sleep, sleep_until, spawn};
@@ -287,7 +287,7 @@ impl Refresh {
 
 async fn fetch(cluster: &Cluster, name: &str, deadline: Instant) -> Result<TableMap> {
     let body = Body::QueryConfig(QueryConfig { app_name: Text::from(name), partition_indices: Vec::new() });
-    let question = Question { body: &body, deadline, patience: ANY_NODE_PATIENCE, is_idempotent: true };
+    let question = Question { body: &body, deadline, patience: ANY_NODE_PATIENCE, sort: Sort::Look };
     let mut asked = 0;
     loop {
         asked += 1;

@@ -21,8 +21,11 @@ use std::time::Duration;
 /// The executor's number for it; clients have small ones.
 pub const OWNER: usize = usize::MAX;
 
-/// Few, so that there was mostly a table of the name before.
+/// Few, so that there was mostly a table of the name before. What was called by a name and has no known outcome may still come to
+/// pass, at another table of that name; so a number is added after such a call.
 const NAMES: [&str; 2] = ["first", "second"];
+/// For so long, at most.
+const CALLS_LAST: Duration = Duration::from_secs(20);
 /// An option that the store keeps and shows, and that means nothing to it.
 const OPTION: &str = "business.info";
 const KEY_COUNT: u8 = 6;
@@ -164,7 +167,9 @@ impl Owner {
                     Err(_) => simulation::sleep(NEWS_INTERVAL).await,
                 }
             };
-            let mut life = Life { client, replica_count, random, state, last_id: 0, last_value: 0, kept: Vec::new() };
+            let names = NAMES.map(String::from);
+            let (last_id, last_value, kept, spent) = (0, 0, Vec::new(), Vec::new());
+            let mut life = Life { client, replica_count, random, state, names, spent, last_id, last_value, kept };
             let ended = life.run().await;
             let mut state = lock(&life.state);
             (state.is_done, state.failure) = (true, ended.err());
@@ -201,6 +206,9 @@ struct Life {
     replica_count: u32,
     random: Random,
     state: Arc<Mutex<State>>,
+    names: [String; NAMES.len()],
+    /// Names that are not used any more.
+    spent: Vec<String>,
     last_id: u64,
     last_value: i64,
     /// Dropped, and to be recalled.
@@ -219,14 +227,37 @@ impl Life {
         while !self.kept.is_empty() {
             self.take_back().await?;
         }
-        for name in NAMES {
+        let spent = std::mem::take(&mut self.spent);
+        if !spent.is_empty() {
+            simulation::sleep(CALLS_LAST).await;
+        }
+        for name in &spent {
+            self.remove(name).await?;
+        }
+        for name in spent.iter().chain(&self.names.clone()) {
             self.expect_gone(name).await?;
         }
         Ok(())
     }
 
+    /// Whether the call came to pass is not known.
+    fn note_unknown(&mut self, name: &str, error: &Error) {
+        let known = self.names.iter().position(|known| known == name).filter(|_| error.is_outcome_unknown());
+        if let Some(at) = known {
+            self.spent.push(std::mem::replace(&mut self.names[at], format!("{}-{}", NAMES[at], self.spent.len())));
+        }
+    }
+
+    /// What a late call may have created.
+    async fn remove(&mut self, name: &str) -> Result<(), String> {
+        while let Err(error) = self.client.drop_table(name, true, Reserve::Seconds(0)).await {
+            self.wait_after("removing", &error).await?;
+        }
+        Ok(())
+    }
+
     async fn create(&mut self) -> Result<Owned, String> {
-        let name = NAMES[self.random.below(NAMES.len() as u64) as usize];
+        let name = self.names[self.random.below(NAMES.len() as u64) as usize].clone();
         let kind = if self.random.chance(1, 2) { TableKind::Hash } else { TableKind::Ordered };
         let option = Row { holds: Some(self.value()), open: Vec::new() };
         let mut spec = TableSpec {
@@ -237,24 +268,25 @@ impl Life {
             ..TableSpec::default()
         };
         let id = loop {
-            match self.client.create_table(name, &spec).await {
+            match self.client.create_table(&name, &spec).await {
                 Ok(id) => break id,
                 Err(error) if error.kind() == ErrorKind::TableExists => {
                     return Err(format!("{name} was dropped, or never created, and is there: {error}"));
                 }
                 Err(error) => {
                     spec.if_not_exists |= error.is_outcome_unknown();
+                    self.note_unknown(&name, &error);
                     self.wait_after("creating", &error).await?;
                 }
             }
         };
-        let id = if spec.if_not_exists { self.find(name).await? } else { id };
+        let id = if spec.if_not_exists { self.find(&name).await? } else { id };
         if id <= self.last_id {
             return Err(format!("{name} was created as number {id}, and there was number {} before", self.last_id));
         }
         self.last_id = id;
         self.count("created");
-        Ok(Owned { name: name.into(), id, kind, rows: vec![Row::default(); KEY_COUNT.into()], option })
+        Ok(Owned { name, id, kind, rows: vec![Row::default(); KEY_COUNT.into()], option })
     }
 
     /// The number of a table that is there.
@@ -349,6 +381,7 @@ impl Life {
         let value = self.value();
         let outcome = self.client.set_option(&table.name, OPTION, &value.to_string()).await;
         self.count("options set");
+        outcome.as_ref().err().into_iter().for_each(|error| self.note_unknown(&table.name, error));
         match table.option.wrote(Some(value), outcome) {
             Ok(()) => Ok(()),
             Err(error) => self.wait_after("setting an option", &error).await,
@@ -394,6 +427,7 @@ impl Life {
                 Err(error) if error.kind() == ErrorKind::NoTable && may_be_gone => break,
                 Err(error) => {
                     may_be_gone |= error.is_outcome_unknown();
+                    self.note_unknown(&table.name, &error);
                     self.wait_after("dropping", &error).await?;
                 }
             }
@@ -444,6 +478,7 @@ impl Life {
 
     /// Waits a little after an error that may come in spite of everything being right.
     async fn wait_after(&mut self, what: &str, error: &Error) -> Result<(), String> {
+        tracing::debug!(what, %error, unknown = error.is_outcome_unknown(), "the owner of tables is told");
         match error.kind() {
             ErrorKind::Timeout
             | ErrorKind::Unreachable
