@@ -37,7 +37,7 @@ use crate::tie::Ties;
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::{DirLock, Disk, Now};
 use hedgerow_placement::{Catalogue, Clock, ClockWord, Settings};
-use hedgerow_replication::ProposeError;
+use hedgerow_replication::{ProposeError, Role};
 use hedgerow_storage::Engines;
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::op::{Proposal, Write};
@@ -440,6 +440,12 @@ impl Node {
         origin: Origin,
         now: Now,
     ) -> Result<LogPosition, (Refusal, Origin)> {
+        // Why a group takes no write is its leader's to say: whoever asks another one is to go there.
+        if let Some(Hosted::Running(replica)) = self.hosted.get(&group)
+            && replica.group.role() != Role::Leader
+        {
+            return Err((not_leader(replica.group.leader()), origin));
+        }
         if self.is_storage_behind && group != GroupId::META {
             return Err((Refusal::Busy("the node's disk does not keep up with writes".to_owned()), origin));
         }

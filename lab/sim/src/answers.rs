@@ -180,6 +180,13 @@ impl Answers {
         }
     }
 
+    /// The turn that the process took at `now` lasts for so long. What ends meanwhile, even by its client's own patience, it is woken
+    /// for when the turn is over, and perhaps after another one.
+    pub fn note_turn(&mut self, now: Instant, turn: Duration) {
+        self.forgive(turn);
+        self.owed.values_mut().for_each(|owed| owed.deadline = owed.deadline.max(now + turn));
+    }
+
     /// The process could do nothing for so long, after it wanted to be woken or because its turn took so long: what has come
     /// meanwhile is looked at first, so that a read may go on to its next stage instead of ending.
     pub fn forgive(&mut self, late: Duration) {
@@ -313,6 +320,15 @@ mod tests {
         let (mut reply, refused) = (BytesMut::new(), Reply::refused(&hedgerow_types::Refusal::Expired, None));
         hedgerow_wire::encode_reply(&mut reply, Method::Get, sequence_id, &refused, None);
         reply.freeze()
+    }
+
+    #[test]
+    fn what_ends_while_a_turn_lasts_is_refused_after_it() {
+        let mut answers = answers();
+        answers.note_request(7, &question(1, ReadLevel::Linearizable, 20), at(0), |_| Some(Role::Leader));
+        answers.note_turn(at(0), Duration::from_millis(35));
+        assert_eq!(answers.check(at(36)), Ok(()), "it is about to be woken");
+        assert!(answers.check(at(38)).is_err());
     }
 
     #[test]

@@ -373,7 +373,7 @@ impl Machine {
         let turn = self.work.takes(done, self.disk_factor.min(JOB_FACTOR_MAX), &mut self.random);
         if turn > 0 {
             self.busy_until = true_now + turn;
-            self.answers.forgive(Duration::from_nanos(turn));
+            self.answers.note_turn(now.instant, Duration::from_nanos(turn));
             if let Some(process) = &mut self.process {
                 process.node.note_work(Duration::from_nanos(turn), now.instant);
             }

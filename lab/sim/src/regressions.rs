@@ -72,4 +72,10 @@ pub const SEEDS: &[u64] = &[
     // A long run of one counter with dozens of increments of unknown outcome, whose subsets the judge tried one by one until
     // it gave up: `hundreds_of_unknown_writes_` in `linear_tests.rs`.
     30_000_000_000,
+    // A turn that took long ended after a client's patience, and the process was to be woken for it next: `Answers::note_turn`.
+    31_000_064_537,
+    // An option was set by a call of which the client said for sure that it had not run: `Cluster::ask` in hedgerow-client.
+    43_000_000_625,
+    // A call of unknown outcome created a table when its name was free again: `note_unknown` in `owner.rs`.
+    43_000_001_233,
 ];

@@ -216,6 +216,11 @@ fn n1_a_leader_with_a_full_disk_hands_over_to_one_with_room() {
         }
     }
     assert_ne!(cluster.world.replicas(partition).leader, first);
+    let key = (0..).map(|number| cluster.key(number)).find(|key| key.partition == partition).unwrap();
+    let number = cluster.world.send_write(&key, first, "v");
+    let reply = cluster.world.wait(number).1.reply;
+    let refusal = if let Reply::Failed(failure) = &reply { failure.refusal() } else { None };
+    assert!(matches!(refusal, Some(Refusal::NotLeader { .. })), "whoever asks there is to go to the leader: {reply:?}");
     let leads = |cluster: &mut Cluster| (0..4).any(|it| cluster.world.replicas(it).leader == first);
     assert!(!leads(&mut cluster));
     cluster.set_capacity(None, &[first]);
