@@ -1,7 +1,7 @@
 //! A disk that is put back from a copy, as after a mistaken restore: the node has then forgotten what it acknowledged, voted and
 //! granted since, and looks whole. By decision 014 the others do not listen to it, and it stops.
 //!
-//! Only what is to be noticed is planted. Every other machine runs, and has heard without a break for [`HEARD_MIN`] that the
+//! Only what is to be noticed is planted. Every other machine runs, and has heard without a break for `HEARD_MIN` that the
 //! node's data was further than the copy, in its count of starts or in one of its logs. Nothing else goes wrong until the copy has
 //! been turned away: whoever starts anew has forgotten what it heard, and whoever is cut off cannot say it. After that the operator
 //! does what the message says, and the node learns again from the others, who have everything without it.

@@ -54,8 +54,9 @@ impl Summary {
         self.without_leader == 0 && self.metadata_has_leader
     }
 
-    /// The state in one line; `full` are the nodes with a disk that takes no more data.
-    fn line(&self, full: &[String]) -> String {
+    /// The state in one line; `full` are the nodes with a disk that takes no more data, `not_ok` so many replicas do not serve, as
+    /// far as is known: a moment after they were made or lost, nobody repairs them yet.
+    fn line(&self, full: &[String], not_ok: usize) -> String {
         let Self { nodes, nodes_up, partitions, without_leader, in_repair, .. } = self;
         let state = if !self.is_whole() {
             "NOT WHOLE"
@@ -65,18 +66,21 @@ impl Summary {
             "serving with full disks"
         } else if *in_repair > 0 {
             "serving and repairing"
+        } else if not_ok > 0 {
+            "serving, not all replicas yet"
         } else {
             "healthy"
         };
         let metadata = if self.metadata_has_leader { "" } else { ", the metadata has no leader" };
         let repair = if *in_repair > 0 { format!(", {in_repair} in repair") } else { String::new() };
+        let not_ok = if not_ok > 0 { format!(", {not_ok} replicas not ok") } else { String::new() };
         let full = match full {
             [] => String::new(),
             [one] => format!("; disk full on node {one}"),
             several => format!("; disk full on nodes {}", several.join(", ")),
         };
         format!(
-            "{state}: {nodes_up} of {nodes} nodes up, {without_leader} of {partitions} groups without a leader{repair}{metadata}{full}"
+            "{state}: {nodes_up} of {nodes} nodes up, {without_leader} of {partitions} groups without a leader{repair}{not_ok}{metadata}{full}"
         )
     }
 }
@@ -141,6 +145,13 @@ pub(crate) struct Table {
     pub(crate) replica_count: u64,
     pub(crate) options: BTreeMap<String, serde_json::Value>,
     pub(crate) partitions: Vec<Partition>,
+}
+
+impl Table {
+    /// Replicas that do not serve.
+    fn not_ok(&self) -> usize {
+        self.partitions.iter().flat_map(|partition| &partition.replicas).filter(|replica| replica.state != "ok").count()
+    }
 }
 
 /// A table that is dropped and kept.
@@ -246,7 +257,8 @@ fn status_text(status: &Status, shows_partitions: bool) -> String {
     }
     let full = status.nodes.iter().filter(|node| node.has_full_disk()).map(|node| node.node.to_string());
     let full: Vec<String> = full.collect();
-    parts.extend(status.summary.as_ref().map(|summary| summary.line(&full)));
+    let not_ok = status.tables.iter().map(Table::not_ok).sum();
+    parts.extend(status.summary.as_ref().map(|summary| summary.line(&full, not_ok)));
     parts.join("\n\n")
 }
 
@@ -271,7 +283,8 @@ fn clock_text(node: &Node) -> String {
 fn time_text(word: &str) -> Option<&'static str> {
     match word {
         "held" => Some(
-            "The nodes' clocks have jumped, or no majority of them agrees: the time goes on as it was, by steady clocks.",
+            "No majority of the nodes is there whose clocks agree, or their clocks have jumped: the time goes on as it was, by \
+             steady clocks.",
         ),
         "unknown" => Some(
             "No majority of the nodes' clocks agrees on the time since this node started: rows with a time to live do \
@@ -296,7 +309,7 @@ fn table_row(table: &Table) -> Vec<String> {
         table.partition_count.to_string(),
         table.partitions.iter().filter(|partition| partition.leader.is_some()).count().to_string(),
         replicas().count().to_string(),
-        replicas().filter(|replica| replica.state != "ok").count().to_string(),
+        table.not_ok().to_string(),
         replicas().map(|replica| replica.lag).max().unwrap_or(0).to_string(),
     ]
 }
@@ -452,6 +465,15 @@ mod tests {
         let answer = r#"{"summary":{"nodes":3,"nodes_up":3,"partitions":5,"in_repair":2,"metadata_has_leader":true}}"#;
         let text = status_text(&serde_json::from_str(answer).unwrap(), false);
         let line = "serving and repairing: 3 of 3 nodes up, 0 of 5 groups without a leader, 2 in repair";
+        assert!(text.ends_with(line), "{text}");
+    }
+
+    #[test]
+    fn n7_a_cluster_with_replicas_that_do_not_serve_is_not_called_healthy() {
+        let answer = r#"{"summary":{"nodes":3,"nodes_up":3,"partitions":2,"metadata_has_leader":true},
+            "tables":[{"name":"t","partitions":[{"replicas":[{"state":"ok"},{"state":"missing"}]}]}]}"#;
+        let text = status_text(&serde_json::from_str(answer).unwrap(), false);
+        let line = "serving, not all replicas yet: 3 of 3 nodes up, 0 of 2 groups without a leader, 1 replicas not ok";
         assert!(text.ends_with(line), "{text}");
     }
 
