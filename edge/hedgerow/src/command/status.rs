@@ -80,7 +80,7 @@ impl Summary {
             several => format!("; disk full on nodes {}", several.join(", ")),
         };
         format!(
-            "{state}: {nodes_up} of {nodes} nodes up, {without_leader} of {partitions} groups without a leader{repair}{not_ok}{metadata}{full}"
+            "{state}: {nodes_up} of {nodes} nodes up, {without_leader} of {partitions} groups without a leader{repair}{metadata}{not_ok}{full}"
         )
     }
 }
