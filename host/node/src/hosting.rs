@@ -7,7 +7,7 @@ use crate::node::Node;
 use crate::open::write_catalogue;
 use crate::pace::Pace;
 use crate::peer::{CataloguePush, CatalogueRow, Frame};
-use crate::replica::{Flush, Hosted, Replica, directory_of};
+use crate::replica::{Flush, Hosted, Replica, Shape, directory_of};
 use crate::retain::Kept;
 use crate::slow::is_ready_to_lead;
 use crate::snapshot::Sending;
@@ -118,12 +118,11 @@ impl Node {
             .map(|(group, replica)| {
                 let partition = catalogue.group(group);
                 let is_new = replica.incarnation == self.identity.incarnation();
-                let is_first = partition.is_some_and(|partition| partition.version == 1);
-                // Only the first membership of a group is created from nothing; whoever comes later learns it.
-                let initial = (replica.role == ReplicaRole::Voter && is_first).then(|| Membership {
-                    voters: partition.map_or_else(Vec::new, |partition| partition.voters().collect()),
-                    ..Membership::default()
-                });
+                // Only the first membership of a group is created from nothing; whoever comes later learns it. Nor is a replica
+                // made that was there and is given up: it may have voted.
+                let whole = partition.filter(|partition| partition.replacement_of(replica.id).is_none());
+                let first = whole.filter(|_| replica.role == ReplicaRole::Voter).and_then(|it| it.first_voters());
+                let initial = first.map(|voters| Membership { voters: voters.collect(), ..Membership::default() });
                 let may_create = is_new && (initial.is_some() || replica.role != ReplicaRole::Voter);
                 Wanted { owner: Owner { group, replica: replica.id }, initial, may_create, is_new }
             })
@@ -146,7 +145,7 @@ impl Node {
                     self.create(owner, initial);
                 }
                 None if may_create => self.create(owner, initial),
-                // A voter of a new group that the node never made, and the group has changed since: it must not be made
+                // A voter of a group that the node never made, and others have joined the group since: it must not be made
                 // from nothing any more, and will be replaced.
                 None if is_new => self.note_lost(owner, self.choose_log(), "it was never made".into()),
                 Some(_) | None => {}
@@ -249,7 +248,7 @@ impl Node {
         group.set_reluctant(self.is_slow(self.config.node));
         #[cfg(feature = "mutations")]
         group.set_mutations(self.config.mutations);
-        let (kind, range) = self.shape_of(owner.group);
+        let shape = self.shape_of(owner.group);
         let applied = partition.applied();
         // What a replay could not flush is due as well.
         let bytes_since = partition.engine().unflushed_bytes();
@@ -261,8 +260,7 @@ impl Node {
             owner,
             log,
             directory: directory_of(&self.config.data[log], owner),
-            kind,
-            range,
+            shape,
             is_dropped: self.is_kept(owner.group),
             group,
             storage_users: 0,
@@ -312,23 +310,27 @@ impl Node {
         first.unwrap_or(preferred) == owner.replica
     }
 
-    fn shape_of(&self, group: GroupId) -> (TableKind, (Bytes, Option<Bytes>)) {
-        let Some(catalogue) = &self.catalogue else { return (TableKind::Ordered, (Bytes::new(), None)) };
-        let kind = match catalogue.tables.get(&group.table).map(|table| table.kind) {
-            Some(hedgerow_placement::TableKind::Hash) => TableKind::Hash,
-            Some(hedgerow_placement::TableKind::Ordered) | None => TableKind::Ordered,
+    fn shape_of(&self, group: GroupId) -> Option<Shape> {
+        if group == GroupId::META {
+            return Some(Shape { kind: TableKind::Ordered, range: (Bytes::new(), None) });
+        }
+        let catalogue = self.catalogue.as_ref()?;
+        let kind = match catalogue.tables.get(&group.table)?.kind {
+            hedgerow_placement::TableKind::Hash => TableKind::Hash,
+            hedgerow_placement::TableKind::Ordered => TableKind::Ordered,
         };
-        (kind, catalogue.range(group).unwrap_or((Bytes::new(), None)))
+        Some(Shape { kind, range: catalogue.range(group)? })
     }
 
-    /// A replica that was opened before any catalogue was known has no shape of its own yet, and tables are dropped and recalled.
+    /// A replica may be opened before its table is heard of: the catalogue that a node keeps is older than its replicas, perhaps.
+    /// And tables are dropped and recalled.
     fn refresh_shapes(&mut self) {
         let groups: Vec<GroupId> = self.hosted.keys().copied().collect();
         for group in groups {
-            let (kind, range) = self.shape_of(group);
+            let shape = self.shape_of(group);
             let is_dropped = self.is_kept(group);
             if let Some(replica) = self.running(group) {
-                (replica.kind, replica.range, replica.is_dropped) = (kind, range, is_dropped);
+                (replica.shape, replica.is_dropped) = (shape, is_dropped);
             }
         }
     }

@@ -61,6 +61,22 @@ impl Hosted {
     }
 }
 
+/// What a partition holds.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    /// How its keys are made.
+    pub(crate) kind: TableKind,
+    /// Its storage keys.
+    pub(crate) range: (Bytes, Option<Bytes>),
+}
+
+impl Shape {
+    /// Whether storage key `key` may lie in this partition.
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        key >= &self.range.0[..] && self.range.1.as_ref().is_none_or(|end| key < &end[..])
+    }
+}
+
 /// A running replica.
 #[derive(Debug)]
 pub(crate) struct Replica {
@@ -68,9 +84,8 @@ pub(crate) struct Replica {
     /// Number of the log, and of the data directory.
     pub(crate) log: usize,
     pub(crate) directory: PathBuf,
-    pub(crate) kind: TableKind,
-    /// Storage keys of the partition.
-    pub(crate) range: (Bytes, Option<Bytes>),
+    /// `None` = the node has not heard of the table yet: it takes part in its group, and serves nobody.
+    pub(crate) shape: Option<Shape>,
     /// Its table is dropped and kept: it takes part in its group, and serves nobody.
     pub(crate) is_dropped: bool,
     pub(crate) group: Group,
@@ -267,11 +282,6 @@ impl Replica {
 
     pub(crate) fn id(&self) -> ReplicaId {
         self.owner.replica
-    }
-
-    /// Whether storage keys `key..` may lie in this partition.
-    pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        key >= &self.range.0[..] && self.range.1.as_ref().is_none_or(|end| key < &end[..])
     }
 }
 

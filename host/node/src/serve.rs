@@ -56,12 +56,12 @@ impl Node {
     pub(crate) fn serve_data(&mut self, mut caller: Caller, header: &Header, body: &Body, now: Now) {
         let (app_id, partition) = (header.app_id as u32, header.partition_index as u32);
         let group = GroupId { table: TableId(app_id), partition };
-        let has_shape = self.catalogue.is_some();
-        let Some(replica) = self.running(group).filter(|it| app_id != 0 && has_shape && !it.is_dropped) else {
+        let replica = self.running(group).filter(|it| app_id != 0 && !it.is_dropped);
+        let Some(shape) = replica.and_then(|replica| replica.shape.as_ref()) else {
             let refusal = self.why_not_hosted(group);
             return self.answer_refused(&caller, &refusal);
         };
-        caller.kind = replica.kind;
+        caller.kind = shape.kind;
         let operation = match serve::operation(body, caller.kind) {
             Ok(operation) => operation,
             Err(Denied::Refused(refusal)) => return self.answer_refused(&caller, &refusal),
@@ -141,6 +141,8 @@ impl Node {
             return Refusal::NotReady("the cluster is being formed".into());
         };
         match catalogue.tables.get(&group.table) {
+            // Others may know it.
+            None if group.table.0 >= catalogue.next_table => Refusal::NotHosted,
             None => Refusal::NoTable,
             Some(table) if table.dropped.is_some() => Refusal::NoTable,
             Some(_) if self.hosted.contains_key(&group) => Refusal::NotReady("the replica is starting".into()),
@@ -326,7 +328,8 @@ fn number_of(extension: &Extension) -> (ClientId, Sequence) {
 
 /// A refusal if a key lies outside the replica's partition: the caller's map is wrong, or its hash.
 pub(crate) fn misplaced<'a>(replica: &Replica, keys: impl IntoIterator<Item = &'a Bytes>) -> Option<Refusal> {
-    let is_elsewhere = keys.into_iter().any(|key| !key.is_empty() && !replica.contains(key));
+    let Some(shape) = &replica.shape else { return Some(Refusal::NotHosted) };
+    let is_elsewhere = keys.into_iter().any(|key| !key.is_empty() && !shape.contains(key));
     is_elsewhere.then(|| Refusal::Invalid("the key does not belong to this partition".into()))
 }
 

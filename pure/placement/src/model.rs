@@ -118,6 +118,14 @@ impl Partition {
         self.replicas.iter().filter(|replica| replica.role == ReplicaRole::Voter).map(|replica| replica.id)
     }
 
+    /// The voters that the group began with, as long as it has changed in nothing but that some of them are to be replaced.
+    pub fn first_voters(&self) -> Option<impl Iterator<Item = ReplicaId> + '_> {
+        let is_joining = |replica: &&Replica| matches!(replica.role, ReplicaRole::Joining { .. });
+        let joining = self.replicas.iter().filter(is_joining).count() as u64;
+        // Every change raises the version, and only the beginning of a replacement adds a joining replica.
+        (self.version == 1 + joining).then(|| self.voters())
+    }
+
     /// The replicas that never vote: the partition's read-only replicas.
     pub fn learners(&self) -> impl Iterator<Item = ReplicaId> + '_ {
         self.replicas.iter().filter(|replica| replica.role == ReplicaRole::Learner).map(|replica| replica.id)

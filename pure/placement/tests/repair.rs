@@ -5,16 +5,44 @@ use hedgerow_placement::limit::REPLICAS_LISTED_MAX;
 use hedgerow_placement::{Catalogue, Node, TableSpec};
 use hedgerow_types::{GroupId, Incarnation, NodeId, TableId};
 
+fn cluster() -> (Catalogue, GroupId) {
+    let nodes = [1, 2, 3].map(NodeId);
+    let mut catalogue = Catalogue::bootstrap(9, &nodes.map(|node| (node, entry(node, 1))), &nodes).unwrap();
+    catalogue.create_table(TableSpec::hash("t", 2, 3), &nodes.into_iter().collect(), 0).unwrap();
+    (catalogue, GroupId { table: TableId(1), partition: 0 })
+}
+
+fn entry(node: NodeId, incarnation: u64) -> Node {
+    Node::new(format!("n{}:1", node.0), Incarnation(incarnation))
+}
+
+/// Pitfall D14: who was to be there from the beginning may be made as long as nobody has joined or left.
+#[test]
+fn d14_the_voters_that_a_group_began_with_are_known_until_one_is_replaced() {
+    let (mut catalogue, group) = cluster();
+    let first = |catalogue: &Catalogue| catalogue.group(group).unwrap().first_voters().map(Iterator::collect::<Vec<_>>);
+    let voters = first(&catalogue).unwrap();
+    assert_eq!(voters.len(), 3);
+    // Two lives of one node end before anybody has learned.
+    let mut new = voters[0];
+    for incarnation in 2..4 {
+        catalogue.register_node(new.node(), entry(new.node(), incarnation)).unwrap();
+        new = catalogue.replace_lost(group, new).unwrap();
+        assert_eq!(first(&catalogue).as_ref(), Some(&voters));
+    }
+    let mut withdrawn = catalogue.clone();
+    assert!(withdrawn.withdraw_replacement(group, voters[0]).unwrap());
+    assert_eq!(first(&withdrawn), None, "it is not known any more");
+    assert!(catalogue.finish_replacement(group, new).unwrap());
+    assert_eq!(first(&catalogue), None);
+}
+
 /// A node that loses its data again and again, faster than any replacement learns, is given a replica each time, and the last
 /// one takes the place of the voter that was lost first.
 #[test]
 fn m3d_a_node_may_lose_its_data_any_number_of_times() {
-    let nodes = [1, 2, 3].map(NodeId);
-    let entry = |node: NodeId, incarnation: u64| Node::new(format!("n{}:1", node.0), Incarnation(incarnation));
-    let mut catalogue = Catalogue::bootstrap(9, &nodes.map(|node| (node, entry(node, 1))), &nodes).unwrap();
-    let table = catalogue.create_table(TableSpec::hash("t", 2, 3), &nodes.into_iter().collect(), 0).unwrap();
-    catalogue.mark_created(table, |_| true);
-    let group = GroupId { table: TableId(1), partition: 0 };
+    let (mut catalogue, group) = cluster();
+    catalogue.mark_created(group.table, |_| true);
     let voters = |catalogue: &Catalogue| catalogue.group(group).unwrap().voters().collect::<Vec<_>>();
     let mut last = *voters(&catalogue).iter().find(|replica| replica.node() == NodeId(2)).unwrap();
     let first = last;
