@@ -24,9 +24,7 @@ const REFRESH_INTERVAL_MIN: Duration = Duration::from_millis(30);
 const MAP_AGE_MAX: Duration = Duration::from_secs(5);
 /// How long one refresh goes on asking nodes.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
-/// Nodes that are asked before there counts as being no such table.
-const ASKED_MAX: usize = 5;
-/// How often nodes are asked for a table that is known to be there.
+/// How often nodes are asked for a table until one knows it that is known to be there.
 const NEWS_PAUSE: Duration = Duration::from_millis(20);
 
 /// What a client knows about one table; shared by all its handles.
@@ -100,22 +98,14 @@ impl Routes {
     /// Fetches the map of the table `name` that was just created or recalled as number `id`, as soon as there is one: who is
     /// asked may know none yet, or the one that had the name before. An error does not take back what was done.
     pub(crate) async fn expect(cluster: Arc<Cluster>, name: &str, id: u64, deadline: Instant) -> Result<Arc<Self>> {
-        loop {
-            let error = match fetch(&cluster, name, deadline).await {
-                Ok(map) if u64::from(map.table().0) == id => return Ok(Arc::new(Self::new(cluster, name, map))),
-                Ok(_) => no_table(name),
-                Err(error) => error,
-            };
-            if error.kind() != ErrorKind::NoTable || now() + NEWS_PAUSE >= deadline {
-                return Err(error.with_unknown_outcome(true));
-            }
-            sleep(NEWS_PAUSE).await;
-        }
+        let map = fetch(&cluster, name, |table| u64::from(table.0) == id, deadline).await;
+        let map = map.map_err(|error| error.with_unknown_outcome(true))?;
+        Ok(Arc::new(Self::new(cluster, name, map)))
     }
 
     /// Fetches the map of the table `name` for the first time.
     pub(crate) async fn open(cluster: Arc<Cluster>, name: &str, deadline: Instant) -> Result<Arc<Self>> {
-        let map = fetch(&cluster, name, deadline).await?;
+        let map = fetch(&cluster, name, |_| true, deadline).await?;
         Ok(Arc::new(Self::new(cluster, name, map)))
     }
 
@@ -237,8 +227,10 @@ impl Routes {
         if start > now() {
             sleep_until(start).await;
         }
-        let asked = self.with_map(|map| map.mark());
-        let result = fetch(&self.cluster, &self.name, now() + REFRESH_TIMEOUT).await;
+        let (asked, known) = self.with_map(|map| (map.mark(), map.table()));
+        // Table numbers rise: who names a smaller one has not heard that the name is another table's by now. A table that was
+        // recalled has a smaller one too; the name has to be opened again for that.
+        let result = fetch(&self.cluster, &self.name, |table| table >= known, now() + REFRESH_TIMEOUT).await;
         self.take_over(result, asked);
     }
 
@@ -246,9 +238,11 @@ impl Routes {
         let mut state = lock(&self.state);
         state.outdated_at = now() + MAP_AGE_MAX;
         match result {
-            // Table numbers rise: who says so has not heard that the name is another table's by now. A table that was recalled
-            // has a smaller one too; the name has to be opened again for that.
-            Ok(map) if map.table() < state.map.table() => state.failure = Some(no_table(&self.name)),
+            Ok(map) if map.kind() != state.map.kind() => {
+                let text =
+                    format!("the table that was opened as {:?} is dropped, and another kind has its name", self.name);
+                state.failure = Some(Error::new(ErrorKind::NoTable, text));
+            }
             Ok(map) => {
                 tracing::debug!(table = self.name, "fetched the map");
                 state.map.update(map, asked);
@@ -285,33 +279,32 @@ impl Refresh {
     }
 }
 
-async fn fetch(cluster: &Cluster, name: &str, deadline: Instant) -> Result<TableMap> {
+/// The map of the table `name`, as soon as somebody knows it who names a table that `is_it`. Fails with [`ErrorKind::NoTable`]
+/// if there is none, which only the metadata's leader says.
+async fn fetch(cluster: &Cluster, name: &str, is_it: impl Fn(TableId) -> bool, deadline: Instant) -> Result<TableMap> {
     let body = Body::QueryConfig(QueryConfig { app_name: Text::from(name), partition_indices: Vec::new() });
     let question = Question { body: &body, deadline, patience: ANY_NODE_PATIENCE, sort: Sort::Look };
-    let mut asked = 0;
     loop {
-        asked += 1;
-        let result = match cluster.ask(question).await {
+        let map = match cluster.ask(question).await {
             Ok(Reply::QueryConfig(mut reply)) => {
                 cluster.selection.set_places(reply.nodes.take().into_iter().flatten().filter_map(place_of));
-                read_map(reply)
+                read_map(reply)?
             }
-            Ok(_) => Err(Error::protocol("the reply to a configuration query is of another kind")),
-            Err(error) => Err(error),
-        };
-        match result {
-            // A node that was cut off, or is a little late, does not know a new table.
-            Err(error) if error.kind() == ErrorKind::NoTable && asked < cluster.node_count().clamp(2, ASKED_MAX) => {}
-            Err(error) if error.kind() == ErrorKind::NoTable => {
-                return Err(no_table(name));
-            }
+            Ok(_) => return Err(Error::protocol("the reply to a configuration query is of another kind")),
+            Err(error) if error.kind() == ErrorKind::NoTable => return Err(no_table(name)),
             Err(error) => return Err(error),
-            Ok(map) => {
-                let routes = (0..map.partition_count()).filter_map(|index| map.route(index));
-                cluster.note_nodes(routes.flat_map(PartitionRoute::replicas));
-                return Ok(map);
-            }
+        };
+        if is_it(map.table()) {
+            let routes = (0..map.partition_count()).filter_map(|index| map.route(index));
+            cluster.note_nodes(routes.flat_map(PartitionRoute::replicas));
+            return Ok(map);
         }
+        if now() + NEWS_PAUSE >= deadline {
+            let text =
+                format!("the nodes that answer know another table by the name {name:?}, number {}", map.table().0);
+            return Err(Error::new(ErrorKind::Unavailable, text));
+        }
+        sleep(NEWS_PAUSE).await;
     }
 }
 

@@ -11,6 +11,7 @@ use hedgerow_types::{Refusal, key};
 use hedgerow_wire::message::{AdminCommandReply, QueryConfigReply, SCAN_DONE, ScanReply};
 use hedgerow_wire::value::Binary;
 use hedgerow_wire::{Body, ErrorName, Reply, Request, Text};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -61,6 +62,13 @@ fn once() -> impl Fn() -> bool + Send + Sync {
 fn fourth() -> impl Fn() -> bool + Send + Sync {
     let count = AtomicUsize::new(0);
     move || count.fetch_add(1, Ordering::Relaxed) >= 3
+}
+
+/// The map of a table with this number.
+fn numbered(id: i32, map: Reply) -> Reply {
+    let Reply::QueryConfig(mut reply) = map else { panic!("it is a map") };
+    reply.app_id = id;
+    Reply::QueryConfig(reply)
 }
 
 fn no_table() -> Reply {
@@ -422,21 +430,13 @@ async fn d13_a_table_that_is_dropped_meanwhile_ends_a_call() {
     assert_eq!(table.get("h", "s").await.unwrap_err().kind(), ErrorKind::NoTable);
 }
 
-/// Pitfall D13: nor does the node know the table that was created just now, and then the one that had the name before.
+/// Pitfall D13: the node that is asked knows the table that had the name before.
 #[tokio::test]
 async fn d13_what_was_created_can_be_opened() {
     let (listener, address) = listen().await;
-    let (is_first, knows_by_now) = (once(), fourth());
+    let knows_by_now = fourth();
     let node = Fake::serve_on(listener, move |request| {
-        let current = || {
-            if is_first() {
-                return no_table();
-            }
-            let id = if knows_by_now() { 7 } else { 3 };
-            let Reply::QueryConfig(mut reply) = map(&[address; 2], &[address], 1) else { panic!("it is a map") };
-            reply.app_id = id;
-            Reply::QueryConfig(reply)
-        };
+        let current = || numbered(if knows_by_now() { 7 } else { 3 }, map(&[address; 2], &[address], 1));
         match &request.body {
             Body::HedgerowAdmin(_) => Action::Reply(Reply::HedgerowAdmin(AdminCommandReply {
                 err: ErrorName::Ok,
@@ -450,6 +450,44 @@ async fn d13_what_was_created_can_be_opened() {
     let table = client.open_table("t").await.unwrap();
     table.get("h", "s").await.unwrap();
     assert_eq!(node.requests().last().unwrap().header.app_id, 7);
+}
+
+/// Pitfall D13: once the table is known, a node that names an older one by its name does not end a call.
+#[tokio::test]
+async fn d13_an_older_map_is_no_word_that_a_table_is_gone() {
+    let (listener, address) = listen().await;
+    let (knows_by_now, serves_by_now) = (fourth(), fourth());
+    let is_first = once();
+    let node = Fake::serve_on(listener, move |request| {
+        let current = || numbered(if is_first() || knows_by_now() { 7 } else { 3 }, map(&[address; 2], &[address], 1));
+        let serve = || if serves_by_now() { Action::Reply(value(b"v")) } else { refused(&Refusal::NoTable) };
+        metadata(request, current).unwrap_or_else(serve)
+    });
+    let table = open(node.address, patient()).await;
+    assert_eq!(table.get("h", "s").await.unwrap().as_deref(), Some(&b"v"[..]));
+}
+
+/// Pitfall D13: the name is another table's by now, whose keys are made in another way.
+#[tokio::test]
+async fn d13_a_table_of_another_kind_is_not_taken_for_the_one_that_was_opened() {
+    let (listener, address) = listen().await;
+    let is_first = once();
+    let node = Fake::serve_on(listener, move |request| {
+        let current = || {
+            let Reply::QueryConfig(mut reply) = map(&[address; 2], &[address], 1) else { panic!("it is a map") };
+            if !is_first() {
+                reply.app_id += 1;
+                reply.table_kind = Some(1);
+                reply.start_keys = Some(vec![Binary::default(), Binary(b"m".as_slice().into())]);
+            }
+            Reply::QueryConfig(reply)
+        };
+        metadata(request, current).unwrap_or_else(|| refused(&Refusal::NoTable))
+    });
+    let table = open(node.address, patient()).await;
+    assert_eq!(table.get("h", "s").await.unwrap_err().kind(), ErrorKind::NoTable);
+    let ids: BTreeSet<i32> = node.requests().iter().map(|request| request.header.app_id).filter(|id| *id > 0).collect();
+    assert_eq!(ids.len(), 1, "{ids:?}");
 }
 
 #[tokio::test]

@@ -79,7 +79,7 @@ impl Node {
     }
 
     /// Where the partitions of a table are. Every node answers from its copy of the catalogue and what it has heard of
-    /// leaders, so that no node is needed for it.
+    /// leaders, so that no node is needed for it. That there is no such table, only the metadata's leader can tell.
     fn query_config(&self, query: &QueryConfig, is_extended: bool, now: Now) -> QueryConfigReply {
         // `is_stateful` stays false: Python takes a table for opened where it is true, whatever the error says.
         let failed = |refusal: &Refusal| QueryConfigReply {
@@ -90,7 +90,11 @@ impl Node {
             return failed(&Refusal::NotReady("the cluster is being formed".into()));
         };
         let Some(table) = catalogue.table_by_name(query.app_name.as_str()) else {
-            return failed(&Refusal::NoTable);
+            return match self.metadata_leader(now) {
+                Some(leader) if leader == self.config.node => failed(&Refusal::NoTable),
+                Some(leader) => QueryConfigReply::forward(self.wire_address(leader)),
+                None => failed(&Refusal::NotReady("the metadata has no leader at the moment".into())),
+            };
         };
         if table.state == TableState::Creating {
             return failed(&Refusal::Creating);

@@ -9,7 +9,7 @@ use crate::config::{CREATION_REPEATED_FOR, GONE_AFTER, REPORT_INTERVAL, creation
 use crate::drive::chain;
 use crate::node::Node;
 use crate::peer::{ReplicaState, Report};
-use crate::replica::Origin;
+use crate::replica::{Hosted, Origin};
 use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_placement::{
@@ -147,6 +147,21 @@ impl Node {
     /// Whether this node leads the metadata group and has read the catalogue.
     pub(crate) fn leads_metadata(&self) -> bool {
         self.metadata.current.is_some()
+    }
+
+    /// The node whose copy of the catalogue lacks nothing that anybody was told of. This one only while nobody else can be, and
+    /// what it has read or written of the metadata is in its own copy too, which waits for the disk.
+    pub(crate) fn metadata_leader(&self, now: Now) -> Option<NodeId> {
+        let here = self.config.node;
+        let (_, leader) = self.leader_of(GroupId::META).filter(|(_, leader)| self.is_alive(leader.node(), now))?;
+        let holds = |hosted: &Hosted| match hosted {
+            Hosted::Running(replica) => replica.group.lease_holds(now.instant),
+            Hosted::Starting { .. } | Hosted::Lost { .. } => false,
+        };
+        let is_newest =
+            || self.metadata.current.as_ref().map(|it| it.version) == self.catalogue.as_ref().map(|it| it.version);
+        let is_here = || self.leads_metadata() && is_newest() && self.hosted.get(&GroupId::META).is_some_and(holds);
+        (leader.node() != here || is_here()).then(|| leader.node())
     }
 
     pub(crate) fn handle_metadata_role(&mut self, change: RoleChange, now: Now) {

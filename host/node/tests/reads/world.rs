@@ -10,7 +10,7 @@ use hedgerow_types::{GroupId, Instant, NodeId, ReadLevel, Refusal, ReplicaId};
 use hedgerow_wal::{Begun, Failed, Round, Rounds};
 use hedgerow_wire::call::{self, ReplyFrame};
 use hedgerow_wire::message::{AdminCommand, Put, QueryConfig, QueryConfigReply};
-use hedgerow_wire::{Body, Extension, Header, Reply, ReplyExtension, Text};
+use hedgerow_wire::{Body, ErrorName, Extension, Header, Reply, ReplyExtension, Text};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -461,10 +461,19 @@ impl World {
         self.run(200 * MS);
     }
 
+    /// What the table's map is by the first node, or by the one that it names.
     pub fn map(&mut self, is_extended: bool) -> QueryConfigReply {
+        let map = self.map_of(NodeId(1), is_extended);
+        match map.partitions.first().filter(|_| map.err == ErrorName::ForwardToOthers) {
+            Some(first) => self.map_of(node_of(&first.primary), is_extended),
+            None => map,
+        }
+    }
+
+    pub fn map_of(&mut self, node: NodeId, is_extended: bool) -> QueryConfigReply {
         let header = Header { extension: is_extended.then(Extension::default), ..Header::default() };
         let query = QueryConfig { app_name: Text::from("t"), partition_indices: Vec::new() };
-        let number = self.send(NodeId(1), &header, &Body::QueryConfig(query));
+        let number = self.send(node, &header, &Body::QueryConfig(query));
         match self.wait(number).1.reply {
             Reply::QueryConfig(reply) => reply,
             other => panic!("{other:?}"),
@@ -475,11 +484,10 @@ impl World {
     pub fn replicas(&mut self, partition: i32) -> Places {
         let map = self.map(true);
         let config = map.partitions.iter().find(|it| it.pid.partition_index == partition).unwrap();
-        let node = |address: &hedgerow_wire::Address| NodeId(u16::from(address.socket().unwrap().ip().octets()[3]));
         Places {
-            leader: node(&config.primary),
-            followers: config.secondaries.iter().map(node).collect(),
-            learners: config.learners.iter().flat_map(|it| it.iter()).map(node).collect(),
+            leader: node_of(&config.primary),
+            followers: config.secondaries.iter().map(node_of).collect(),
+            learners: config.learners.iter().flat_map(|it| it.iter()).map(node_of).collect(),
         }
     }
 
@@ -545,6 +553,10 @@ pub fn value_of(frame: ReplyFrame) -> Result<(String, ReplyExtension), (Option<R
         Reply::Failed(failure) => Err((failure.refusal(), failure.name.name().to_owned())),
         other => panic!("{other:?}"),
     }
+}
+
+fn node_of(address: &hedgerow_wire::Address) -> NodeId {
+    NodeId(u16::from(address.socket().unwrap().ip().octets()[3]))
 }
 
 /// A record of a table.
