@@ -18,6 +18,7 @@ use hedgerow_types::random::Random;
 use hedgerow_types::{Incarnation, Instant, NodeId};
 use hedgerow_wal::Log;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A process that has said nothing for so long, though it sends pulses all the time, gives way to the next one. That is how
@@ -71,8 +72,8 @@ pub(crate) struct Lives {
 struct OwnLog {
     /// Which one, once it is to be told to others.
     id: Option<u64>,
-    /// Whether it held something when this process started, and all of what it did.
-    holds: bool,
+    /// Whether it held all that it ever did when this process started, which may be nothing yet.
+    is_whole: bool,
     /// How far it was then: the number of the batch after the last durable one.
     begun: u64,
     /// How far it is now.
@@ -230,18 +231,18 @@ impl Node {
         self.lives.own = Some(Life { incarnation, boot, start });
         let mut random = Random::new(start);
         for (log, data) in self.lives.logs.iter_mut().zip(&self.config.data) {
-            log.id = Some(log_id::of(&*self.disk, data, log.holds, random.next_u64()));
+            log.id = Some(log_id::of(&*self.disk, data, log.is_whole, random.next_u64()));
         }
         self.check_own_life();
     }
 
-    /// What the node's logs hold when it starts, before anything is written.
-    pub(crate) fn begin_logs(&mut self, logs: &[Log]) {
-        let own = |log: &Log| {
-            let (synced, holds) = (log.synced(), log.stats().segments > 0 && !log.has_unknown_loss());
-            OwnLog { id: None, holds, begun: synced, synced }
+    /// What the node's logs hold when it starts, before anything is written; those of the directories `gone` are known to be lost.
+    pub(crate) fn begin_logs(&mut self, logs: &[Log], gone: &[PathBuf]) {
+        let own = |(log, data): (&Log, &PathBuf)| {
+            let (synced, is_whole) = (log.synced(), !log.has_unknown_loss() && !gone.contains(data));
+            OwnLog { id: None, is_whole, begun: synced, synced }
         };
-        self.lives.logs = logs.iter().map(own).collect();
+        self.lives.logs = logs.iter().zip(&self.config.data).map(own).collect();
     }
 
     /// Log `log` is durable up to batch `synced`, exclusive.

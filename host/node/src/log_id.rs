@@ -7,13 +7,13 @@ use std::path::Path;
 
 const FILE_NAME: &str = "log.id";
 
-/// The number of the log in `data`. It is `drawn` if the log begins now, or has no number yet, or if it `holds` no more what it was
+/// The number of the log in `data`. It is `drawn` if it has none yet, or if it is not `is_whole` and so holds no more what it was
 /// known for: nothing is compared then with what it was before.
-pub(crate) fn of(disk: &dyn Disk, data: &Path, holds: bool, drawn: u64) -> u64 {
+pub(crate) fn of(disk: &dyn Disk, data: &Path, is_whole: bool, drawn: u64) -> u64 {
     let path = data.join(FILE_NAME);
     match read(disk, &path) {
-        Ok(id) if holds => return id,
-        Err(error) if holds && error.kind() != io::ErrorKind::NotFound => {
+        Ok(id) if is_whole => return id,
+        Err(error) if is_whole && error.kind() != io::ErrorKind::NotFound => {
             tracing::warn!(path = %path.display(), %error, "which log it is cannot be read: it gets a new number");
         }
         Ok(_) | Err(_) => {}
@@ -39,8 +39,8 @@ mod tests {
     fn d7_a_log_keeps_its_number_until_it_begins_anew() {
         let (disk, data) = (SimDisk::new(), Path::new("/data"));
         disk.create_dir_all(data).expect("a directory");
-        assert_eq!(of(&disk, data, false, 1), 1);
-        assert_eq!(of(&disk, data, true, 2), 1);
+        assert_eq!(of(&disk, data, true, 1), 1);
+        assert_eq!(of(&disk, data, true, 2), 1, "also if nothing was written to it before");
         assert_eq!(of(&disk, data, false, 3), 3);
         write_file_durably(&disk, &data.join(FILE_NAME), b"none").expect("a file");
         assert_eq!(of(&disk, data, true, 4), 4);

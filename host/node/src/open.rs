@@ -228,7 +228,7 @@ impl Node {
             last_tick: now.instant,
             retained_at: now.instant,
         };
-        node.begin_logs(&logs);
+        node.begin_logs(&logs, &gone);
         let now = node.judge_clock(now);
         // Replicas start with the tables known, and tables are acted on with the replicas there.
         node.catalogue = catalogue.clone();
