@@ -14,6 +14,8 @@ pub struct ReplicaView<'a> {
     pub id: GroupId,
     /// Itself.
     pub replica: ReplicaId,
+    /// The log it uses. Another one may still hold what a former replica of the group has written.
+    pub log: usize,
     /// Its view of the group.
     pub group: &'a Group,
     /// Its storage; absent while a checkpoint is being installed.
@@ -44,6 +46,7 @@ impl Node {
             Hosted::Running(replica) => Some(ReplicaView {
                 id: *id,
                 replica: replica.id(),
+                log: replica.log,
                 group: &replica.group,
                 storage: replica.storage.as_ref(),
             }),

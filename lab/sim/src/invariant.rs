@@ -157,7 +157,7 @@ pub fn check_logs(machines: &[Machine]) -> Result<(), String> {
     for process in machines.iter().filter_map(|machine| machine.process.as_ref()) {
         for replica in process.node.replicas_for_inspection() {
             let (low, last) = (replica.group.first_index(), replica.group.last_index());
-            let entries = process.entries(replica.id, low, last)?;
+            let entries = process.entries(&replica, low, last)?;
             if entries.len() as u64 != last + 1 - low {
                 return Err(format!(
                     "the log of {} holds {} entries between {low} and {last}",

@@ -16,6 +16,7 @@ use bytes::{Bytes, BytesMut};
 use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, Now};
 use hedgerow_node::greeting::Caller;
+use hedgerow_node::inspect::ReplicaView;
 use hedgerow_node::peer::{Greeting, Malformed, Refused};
 use hedgerow_node::{Config, ConnectionId, Job, JobContext, JobDone, Node};
 use hedgerow_replication::Role;
@@ -523,17 +524,16 @@ impl Process {
         self.inbox.extend(news.into_iter().map(|round| Input::Round(log, round)));
     }
 
-    /// What the logs hold of a group from index `low` to the end: index, term and data of each entry.
-    pub fn entries(&self, group: GroupId, low: Index, last: Index) -> Result<Vec<Entry>, String> {
+    /// What the log of `replica` holds of its group from index `low` to `last`.
+    pub fn entries(&self, replica: &ReplicaView<'_>, low: Index, last: Index) -> Result<Vec<Entry>, String> {
+        let reader = &self.context.readers[replica.log];
         let mut entries = Vec::new();
-        for reader in &self.context.readers {
-            let mut next = low;
-            while next <= last {
-                let piece = reader.entries(group, next, last + 1, usize::MAX).map_err(|error| error.to_string())?;
-                let Some(end) = piece.last() else { break };
-                next = end.index + 1;
-                entries.extend(piece);
-            }
+        let mut next = low;
+        while next <= last {
+            let piece = reader.entries(replica.id, next, last + 1, usize::MAX).map_err(|error| error.to_string())?;
+            let Some(end) = piece.last() else { break };
+            next = end.index + 1;
+            entries.extend(piece);
         }
         Ok(entries)
     }

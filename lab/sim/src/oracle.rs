@@ -166,7 +166,7 @@ impl Oracle {
             let truth = self.groups.entry(replica.id).or_default();
             truth.session_bytes_max = self.session_bytes_max;
             let failed = |why: String| format!("the log of {} ({}): {why}", replica.replica, replica.id);
-            let entries = process.entries(replica.id, known + 1, applied).map_err(failed)?;
+            let entries = process.entries(&replica, known + 1, applied).map_err(failed)?;
             entries.iter().try_for_each(|entry| truth.apply(entry)).map_err(failed)?;
             if truth.applied != applied {
                 return Err(failed(format!("it ends at {}, but {applied} is applied", truth.applied)));

@@ -78,4 +78,33 @@ pub const SEEDS: &[u64] = &[
     43_000_000_625,
     // A call of unknown outcome created a table when its name was free again: `note_unknown` in `owner.rs`.
     43_000_001_233,
+    // One node that was cut off said that a new table does not exist, another one the table that had the name before:
+    // `d13_that_there_is_no_table_` in hedgerow-node.
+    60_000_001_185,
+    60_000_002_097,
+    60_000_004_093,
+    60_000_004_141,
+    60_000_008_709,
+    60_000_009_629,
+    60_000_010_029,
+    60_000_012_425,
+    60_000_020_357,
+    60_000_021_821,
+    60_000_023_173,
+    60_000_024_213,
+    60_000_026_821,
+    60_000_030_065,
+    60_000_031_405,
+    60_000_035_409,
+    // The disk was full where the metadata was led, so that its own copy of the catalogue lacked the table: `metadata_leader`.
+    61_000_004_625,
+    // A copy from before anything was written to the log was put back: `d7_a_log_keeps_its_number_` in hedgerow-node.
+    60_000_004_324,
+    // A node that started with an older catalogue took a hash table for an ordered one: `d14_a_replica_of_a_table_` there.
+    60_000_008_965,
+    // The log of another directory still held what a former replica of the group had written: `Process::entries`.
+    60_000_027_144,
+    // Two replicas of a new group were never made, one because another one was replaced before: `d14_the_voters_that_` in
+    // hedgerow-placement.
+    60_000_032_473,
 ];
