@@ -1,6 +1,7 @@
 //! Clients' administrative calls: Pegasus' messages to our commands and back, and what is answered from the catalogue.
 
 use crate::admin::Asker;
+use crate::metadata::Change;
 use crate::node::Node;
 use crate::peer::ReplicaState;
 use crate::reads::Reflected;
@@ -27,10 +28,10 @@ impl Node {
     pub(crate) fn serve_admin(&mut self, caller: Caller, body: Body, now: Now) {
         let asker = |caller: Caller| Asker::Client(Box::new(caller));
         match body {
-            Body::QueryConfig(query) => {
-                let reply = self.query_config(&query, caller.is_extended, now);
-                self.answer(&caller, &Reply::QueryConfig(reply), Reflected::default());
-            }
+            Body::QueryConfig(query) => match self.query_config(&query, caller.is_extended, now) {
+                Some(reply) => self.answer(&caller, &Reply::QueryConfig(reply), Reflected::default()),
+                None => self.look_for_table(query.app_name.as_str(), caller, now),
+            },
             Body::CreateTable(create) => {
                 let argument = creation(&create);
                 self.run_admin("create_table", &argument.to_string(), asker(caller), now);
@@ -78,26 +79,15 @@ impl Node {
         }
     }
 
-    /// Where the partitions of a table are. Every node answers from its copy of the catalogue and what it has heard of
-    /// leaders, so that no node is needed for it. That there is no such table, only the metadata's leader can tell.
-    fn query_config(&self, query: &QueryConfig, is_extended: bool, now: Now) -> QueryConfigReply {
-        // `is_stateful` stays false: Python takes a table for opened where it is true, whatever the error says.
-        let failed = |refusal: &Refusal| QueryConfigReply {
-            err: ErrorName::of_query_refusal(refusal),
-            ..QueryConfigReply::default()
-        };
+    /// Where the partitions of a table are; `None` if this node does not know it. Every node answers from its copy of the
+    /// catalogue and what it has heard of leaders, so that no node is needed for it.
+    fn query_config(&self, query: &QueryConfig, is_extended: bool, now: Now) -> Option<QueryConfigReply> {
         let Some(catalogue) = &self.catalogue else {
-            return failed(&Refusal::NotReady("the cluster is being formed".into()));
+            return Some(unanswered(&Refusal::NotReady("the cluster is being formed".into())));
         };
-        let Some(table) = catalogue.table_by_name(query.app_name.as_str()) else {
-            return match self.metadata_leader(now) {
-                Some(leader) if leader == self.config.node => failed(&Refusal::NoTable),
-                Some(leader) => QueryConfigReply::forward(self.wire_address(leader)),
-                None => failed(&Refusal::NotReady("the metadata has no leader at the moment".into())),
-            };
-        };
+        let table = catalogue.table_by_name(query.app_name.as_str())?;
         if table.state == TableState::Creating {
-            return failed(&Refusal::Creating);
+            return Some(unanswered(&Refusal::Creating));
         }
         let is_wanted = |index: i32| query.partition_indices.is_empty() || query.partition_indices.contains(&index);
         let mut partitions: Vec<PartitionConfig> = (0..)
@@ -111,7 +101,7 @@ impl Node {
         }
         let is_ordered = table.kind == TableKind::Ordered;
         let start = |partition: &Partition| Binary(bytes::Bytes::copy_from_slice(&partition.start));
-        QueryConfigReply {
+        Some(QueryConfigReply {
             err: ErrorName::Ok,
             app_id: table.id.0 as i32,
             partition_count: table.partitions.len() as i32,
@@ -120,7 +110,22 @@ impl Node {
             table_kind: is_extended.then_some(i32::from(is_ordered)),
             start_keys: (is_extended && is_ordered).then(|| table.partitions.iter().map(start).collect()),
             nodes: is_extended.then(|| self.node_places(table)),
-        }
+        })
+    }
+
+    /// Answers about a table that this node does not know. That there is none only the metadata's leader can tell: others may be
+    /// late, or cut off.
+    fn look_for_table(&mut self, name: &str, caller: Caller, now: Now) {
+        let leader = self.leader_of(GroupId::META).map(|(_, leader)| leader.node());
+        let reply = match leader.filter(|leader| self.is_alive(*leader, now)) {
+            Some(leader) if leader != self.config.node => QueryConfigReply::forward(self.wire_address(leader)),
+            Some(_) if self.has_newest_catalogue(now) => unanswered(&Refusal::NoTable),
+            Some(_) if self.leads_metadata() => {
+                return self.change(Change::Find { name: name.to_owned() }, Asker::Client(Box::new(caller)), now);
+            }
+            Some(_) | None => unanswered(&Refusal::NotReady("the metadata has no leader at the moment".into())),
+        };
+        self.answer(&caller, &Reply::QueryConfig(reply), Reflected::default());
     }
 
     /// What operators say about the places of the nodes that have replicas of `table`.
@@ -370,6 +375,12 @@ fn recalled_info(answer: &Value) -> TableInfo {
     }
 }
 
+/// The answer to a query that does not say where a table is. `is_stateful` stays false: Python takes a table for opened where it is
+/// true, whatever the error says.
+fn unanswered(refusal: &Refusal) -> QueryConfigReply {
+    QueryConfigReply { err: ErrorName::of_query_refusal(refusal), ..QueryConfigReply::default() }
+}
+
 /// The reply to a call that went well.
 pub(crate) fn reply_of(method: Method, answer: &Value) -> Reply {
     match method {
@@ -381,6 +392,8 @@ pub(crate) fn reply_of(method: Method, answer: &Value) -> Reply {
         Method::HedgerowAdmin => {
             Reply::HedgerowAdmin(AdminCommandReply { err: ErrorName::Ok, text: Text::from(answer.to_string()) })
         }
+        // A table was found that this node does not know yet.
+        Method::QueryConfig => Reply::QueryConfig(unanswered(&Refusal::NotReady("the table is new".into()))),
         // The other replies hold nothing but how it went.
         method => Reply::admin_failed(method, ErrorName::Ok, ""),
     }

@@ -76,6 +76,10 @@ impl Step {
 /// A change of the catalogue.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
+    /// Changes nothing: whether there is such a table is told as what a change comes to is.
+    Find {
+        name: String,
+    },
     CreateTable {
         spec: TableSpec,
         /// The same creation may come again by way of another node.
@@ -149,19 +153,15 @@ impl Node {
         self.metadata.current.is_some()
     }
 
-    /// The node whose copy of the catalogue lacks nothing that anybody was told of. This one only while nobody else can be, and
-    /// what it has read or written of the metadata is in its own copy too, which waits for the disk.
-    pub(crate) fn metadata_leader(&self, now: Now) -> Option<NodeId> {
-        let here = self.config.node;
-        let (_, leader) = self.leader_of(GroupId::META).filter(|(_, leader)| self.is_alive(leader.node(), now))?;
-        let holds = |hosted: &Hosted| match hosted {
-            Hosted::Running(replica) => replica.group.lease_holds(now.instant),
-            Hosted::Starting { .. } | Hosted::Lost { .. } => false,
-        };
-        let is_newest =
-            || self.metadata.current.as_ref().map(|it| it.version) == self.catalogue.as_ref().map(|it| it.version);
-        let is_here = || self.leads_metadata() && is_newest() && self.hosted.get(&GroupId::META).is_some_and(holds);
-        (leader.node() != here || is_here()).then(|| leader.node())
+    /// Whether this node's copy of the catalogue lacks nothing that anybody was told of: nobody else can lead the metadata, and
+    /// what this node has read or written of it is in its own copy too, which waits for the disk.
+    pub(crate) fn has_newest_catalogue(&self, now: Now) -> bool {
+        let Some(current) = &self.metadata.current else { return false };
+        let is_here = self.catalogue.as_ref().is_some_and(|known| known.version == current.version);
+        match self.hosted.get(&GroupId::META) {
+            Some(Hosted::Running(replica)) => is_here && replica.group.lease_holds(now.instant),
+            Some(Hosted::Starting { .. } | Hosted::Lost { .. }) | None => false,
+        }
     }
 
     pub(crate) fn handle_metadata_role(&mut self, change: RoleChange, now: Now) {
@@ -375,7 +375,12 @@ impl Node {
             let may_repeat = matches!(change, Change::CreateTable { .. });
             let is_led = |group: GroupId| self.leader_of(group).is_some();
             let next = draft.next_table;
+            let version = draft.version;
+            let told = (!matches!(asker, Asker::Nobody)).then(|| format!("{change:?}"));
             let made = make(&mut draft, change, &presence, is_led, now.unix_micros / 1_000_000);
+            if let Some(change) = told.filter(|_| draft.version > version) {
+                tracing::info!(change, "the catalogue changes");
+            }
             if made.is_ok() && may_repeat && draft.next_table > next {
                 self.metadata.repeatable.insert(TableId(next), (BTreeSet::from([way]), now.instant));
             }
@@ -629,6 +634,10 @@ fn make(
     unix_seconds: u64,
 ) -> Result<Value, CatalogueError> {
     Ok(match change {
+        Change::Find { name } => {
+            let table = draft.table_by_name(&name).ok_or(CatalogueError::NoTable(name))?;
+            json!({ "id": table.id.0 })
+        }
         Change::CreateTable { spec, may_repeat: _ } => {
             let id = draft.create_table_within(spec, presence, unix_seconds)?;
             json!({ "created": id.0 })
