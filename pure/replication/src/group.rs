@@ -55,6 +55,8 @@ pub struct Group {
     pub(crate) is_transfer_begun: bool,
     /// Whether it leaves elections to the others.
     is_reluctant: bool,
+    /// Whether somebody campaigns, since a leader was last heard, who lacks what this replica has.
+    is_asked_in_vain: bool,
     /// Proposals that the core gets all at once at the next chance.
     pub(crate) proposals: Vec<eraftpb::Entry>,
     proposals_size: usize,
@@ -139,6 +141,7 @@ impl Group {
             own_first: 0,
             is_transfer_begun: false,
             is_reluctant: false,
+            is_asked_in_vain: false,
             proposals: Vec::new(),
             proposals_size: 0,
             reads: Reads::default(),
@@ -175,7 +178,7 @@ impl Group {
         for _ in 0..due.min(u128::from(TICKS_PER_CALL_MAX)) {
             self.tick();
         }
-        let patience = if self.is_reluctant { RELUCTANCE } else { 1 };
+        let patience = if self.is_reluctant && !self.is_asked_in_vain { RELUCTANCE } else { 1 };
         if now >= self.election_since + self.election_timeout * patience {
             self.campaign(now);
         }
@@ -230,6 +233,7 @@ impl Group {
         let Message { core, stamp, echo } = message;
         let (kind, term, commit) = (core.get_msg_type(), core.term, core.commit);
         self.is_dirty = true;
+        self.is_asked_in_vain |= self.cannot_elect(&core);
         #[cfg(feature = "mutations")]
         self.blind_core_to_its_leader(kind);
         // An error means that the core ignored the message, which is what it is for.
@@ -245,6 +249,7 @@ impl Group {
             {
                 self.contact.hear(term, from, stamp, now);
                 self.election_since = now;
+                self.is_asked_in_vain = false;
                 self.waiting.leader_commit = self.waiting.leader_commit.max(commit);
                 self.carry_commit();
             }
@@ -254,6 +259,13 @@ impl Group {
             }
             _ => {}
         }
+    }
+
+    /// Whether `message` asks for a vote that this replica cannot give, because its log holds more.
+    fn cannot_elect(&self, message: &eraftpb::Message) -> bool {
+        let log = &self.core.raft.raft_log;
+        let asks = matches!(message.get_msg_type(), MessageType::MsgRequestPreVote | MessageType::MsgRequestVote);
+        asks && (message.log_term, message.index) < (log.last_term(), log.last_index())
     }
 
     /// Appends `data` to the log if this replica leads. Returns the position at which it will stand if it commits: if an
@@ -341,7 +353,7 @@ impl Group {
     /// Like [`Group::transfer_leader`], but `to` is asked to campaign at once and not only when it is known to have the whole
     /// log, if what it lacks is on its way before the request. For a leader whose every message is late. If something on the
     /// way is lost, `to` is not elected, and the group has no leader for an election timeout or, where those that have its whole log are
-    /// reluctant, for several.
+    /// reluctant, for two.
     pub fn transfer_leader_at_once(&mut self, to: ReplicaId, now: Instant) -> Result<(), ProposeError> {
         self.transfer_leader(to, now)?;
         let last = self.last_index();
@@ -355,7 +367,7 @@ impl Group {
     }
 
     /// Whether this replica leaves elections to the others: it campaigns only when they have let several election timeouts
-    /// pass. It still votes, and still follows a request to take over.
+    /// pass, or one of them has tried that lacks what this one has. It still votes, and still follows a request to take over.
     pub fn set_reluctant(&mut self, is_reluctant: bool) {
         self.is_reluctant = is_reluctant;
     }
