@@ -8,7 +8,7 @@
 
 use crate::clock::{MILLISECOND, SECOND};
 use crate::history::Time;
-use crate::nemesis::{HEARD_MIN, Step};
+use crate::nemesis::HEARD_MIN;
 use crate::world::{Event, World};
 use hedgerow_env::sim::SimDisk;
 
@@ -97,7 +97,7 @@ impl World {
         let state = &mut self.machines[machine];
         (state.disk, state.is_copy) = (SimDisk::new(), false);
         let delay = self.random.below(REMOVED_MAX);
-        self.after(delay, Event::Step(Step::Start { machine }));
+        self.after(delay, Event::CopyRemoved { machine });
     }
 
     pub(crate) fn check_copy(&mut self, machine: usize) {

@@ -107,4 +107,14 @@ pub const SEEDS: &[u64] = &[
     // Two replicas of a new group were never made, one because another one was replaced before: `d14_the_voters_that_` in
     // hedgerow-placement.
     60_000_032_473,
+    // A leader that has begun to hand over has no lease, and never said that a table is gone: `Node::look_for_table`.
+    62_000_004_369,
+    62_000_018_621,
+    62_000_019_501,
+    62_000_023_461,
+    // Who had the whole log was slow, and left the election to one that had not: `r15_a_reluctant_replica_waits` of
+    // hedgerow-replication.
+    62_000_010_676,
+    // A copy was removed when the faults were over, and nobody started the node: `Event::CopyRemoved`.
+    62_000_020_369,
 ];
