@@ -375,8 +375,7 @@ fn recalled_info(answer: &Value) -> TableInfo {
     }
 }
 
-/// The answer to a query that does not say where a table is. `is_stateful` stays false: Python takes a table for opened where it is
-/// true, whatever the error says.
+/// The answer to a query that does not say where a table is.
 fn unanswered(refusal: &Refusal) -> QueryConfigReply {
     QueryConfigReply { err: ErrorName::of_query_refusal(refusal), ..QueryConfigReply::default() }
 }

@@ -251,9 +251,7 @@ impl Reply {
     /// `message` where the response has room for one. Other calls fail with that name.
     pub fn admin_failed(method: Method, err: ErrorName, message: &str) -> Self {
         match method {
-            Method::QueryConfig => {
-                Self::QueryConfig(QueryConfigReply { err, is_stateful: true, ..QueryConfigReply::default() })
-            }
+            Method::QueryConfig => Self::QueryConfig(QueryConfigReply { err, ..QueryConfigReply::default() }),
             Method::CreateTable => Self::CreateTable(CreateTableReply { err, ..CreateTableReply::default() }),
             Method::DropTable => Self::DropTable(DropTableReply { err }),
             Method::RecallTable => Self::RecallTable(RecallTableReply { err, ..RecallTableReply::default() }),
@@ -279,6 +277,7 @@ impl Reply {
     }
 }
 
+// Python takes a table for opened by the first reply that is stateful, whatever its error: only the answer that a table exists is.
 impl QueryConfigReply {
     /// The answer that a table exists: its id, how many partitions it has, and those that were asked for.
     pub fn found(app_id: i32, partition_count: i32, partitions: Vec<PartitionConfig>) -> Self {
@@ -290,7 +289,6 @@ impl QueryConfigReply {
         let first = PartitionConfig { primary: leader, ..PartitionConfig::default() };
         Self {
             err: ErrorName::ForwardToOthers,
-            is_stateful: true,
             partitions: if leader == Address::NONE { Vec::new() } else { Vec::from([first]) },
             ..Self::default()
         }
