@@ -5,9 +5,14 @@
 //! node's data was further than the copy, in its count of starts or in one of its logs. Nothing else goes wrong until the copy has
 //! been turned away: whoever starts anew has forgotten what it heard, and whoever is cut off cannot say it. After that the operator
 //! does what the message says, and the node learns again from the others, who have everything without it.
+//!
+//! A clone is a second process of a node that runs, on a machine of its own with the copy. It dials the others; nobody dials it, since
+//! the node's address is the first one's. The others hear the first, whether the copy has forgotten something or not: it is the second
+//! that stops, and the first never hears of it.
 
 use crate::clock::{MILLISECOND, SECOND};
 use crate::history::Time;
+use crate::machine::Machine;
 use crate::nemesis::HEARD_MIN;
 use crate::world::{Event, World};
 use hedgerow_env::sim::SimDisk;
@@ -40,6 +45,11 @@ impl Copied {
 }
 
 impl World {
+    /// Whether a clone runs.
+    pub(crate) fn is_clone_near(&self) -> bool {
+        self.machines[self.plan.machine_count..].iter().any(|clone| clone.is_copy) && !listens_to_copies()
+    }
+
     /// Whether some machine has its data from a copy and was not turned away yet, or gets it soon.
     pub(crate) fn is_copy_near(&self) -> bool {
         let is_marked = |copy: &Copied| copy.marked.is_some();
@@ -76,12 +86,7 @@ impl World {
         let copy = self.machines[machine].copy.take();
         let marked = copy.as_ref().and_then(|copy| copy.is_behind(life));
         let marked = marked.filter(|marked| self.is_clear(machine, *marked));
-        let (Some(copy), Some(marked)) = (copy, marked) else {
-            if let Some(nemesis) = &mut self.nemesis {
-                nemesis.note_not_rolled_back();
-            }
-            return;
-        };
+        let (Some(copy), Some(marked)) = (copy, marked) else { return self.spare_copy() };
         assert!(self.queue.now() >= marked + HEARD_MIN, "a copy is put back some time after the mark");
         self.stats.note_fault("copy put back");
         self.stop_machine(machine, is_power_loss);
@@ -90,12 +95,41 @@ impl World {
         self.after(TURNED_AWAY_MAX, Event::CopyIsDue { machine });
     }
 
+    fn spare_copy(&mut self) {
+        if let Some(nemesis) = &mut self.nemesis {
+            nemesis.note_not_rolled_back();
+        }
+    }
+
+    /// Starts a second process of the node with the copy, if that is to be noticed.
+    pub(crate) fn start_clone(&mut self, machine: usize) {
+        let (now, life) = (self.queue.now(), self.machines[machine].life);
+        let copy = self.machines[machine].copy.take();
+        let heard = copy.as_ref().and_then(|copy| match copy.marked {
+            Some(_) => copy.is_behind(life),
+            None => (copy.life == life).then(|| now.saturating_sub(HEARD_MIN)),
+        });
+        let heard = heard.filter(|heard| self.is_clear(machine, *heard));
+        let (Some(copy), Some(_)) = (copy, heard) else { return self.spare_copy() };
+        self.stats.note_fault("clone started");
+        let clone = self.machines.len();
+        let mut state = Machine::new(machine, &self.plan, &mut self.random);
+        (state.disk, state.is_copy) = (copy.disk, true);
+        self.machines.push(state);
+        self.start_machine(clone);
+        self.after(TURNED_AWAY_MAX, Event::CopyIsDue { machine: clone });
+    }
+
     /// The process with the copy has stopped as it should: its data is removed.
     pub(crate) fn remove_copy(&mut self, machine: usize) {
-        self.stats.note_fault("copy turned away");
         self.stop_machine(machine, false);
+        let is_clone = machine >= self.plan.machine_count;
+        self.stats.note_fault(if is_clone { "clone turned away" } else { "copy turned away" });
         let state = &mut self.machines[machine];
         (state.disk, state.is_copy) = (SimDisk::new(), false);
+        if is_clone {
+            return;
+        }
         let delay = self.random.below(REMOVED_MAX);
         self.after(delay, Event::CopyRemoved { machine });
     }

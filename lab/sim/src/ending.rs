@@ -75,7 +75,7 @@ impl World {
 
     /// Who leads which group in which term.
     fn leaders(&self) -> Vec<(GroupId, Term, ReplicaId)> {
-        let processes = self.machines.iter().filter_map(|machine| machine.process.as_ref());
+        let processes = self.nodes().iter().filter_map(|machine| machine.process.as_ref());
         let replicas = processes.flat_map(|process| process.node.replicas_for_inspection());
         let mut leaders: Vec<_> =
             replicas.filter_map(|replica| Some((replica.id, replica.leads()?, replica.replica))).collect();
@@ -90,7 +90,7 @@ impl World {
         let keys: Vec<u32> = self.workload.keys().collect();
         let of_leader = keys.iter().map(|key| Wish::of_leader(*key, Call::GET)).collect();
         self.add_last_reader(LAST_READER, Preference::Mode(ReplicaRead::Leader), of_leader);
-        for machine in 0..self.machines.len() {
+        for machine in 0..self.plan.machine_count {
             let any = |key: &u32| LEVELS.map(|level| Wish::of_any(*key, level));
             let of_machine = keys.iter().take(KEYS_EVERYWHERE).flat_map(any).collect();
             self.add_last_reader(LAST_READER + 1 + machine as u32, Preference::Near(machine), of_machine);
@@ -106,7 +106,7 @@ impl World {
         let Some(table) = self.operator.table else { return };
         let pace = Pace { think_max: 0, attempt_timeout: SECOND, deadline: 5 * SECOND };
         let (id, random) = (self.random.next_u64() | 1, self.random.fork());
-        let reader = Client::new(number, id, self.machines.len(), table, pace, random);
+        let reader = Client::new(number, id, self.plan.machine_count, table, pace, random);
         self.add_client(reader.with_preference(preference).with_script(script));
     }
 

@@ -23,12 +23,12 @@ impl World {
     pub(crate) fn heal_everything(&mut self) {
         self.trace(|| "all faults end".into());
         self.nemesis = None;
-        for from in 0..self.machines.len() {
-            for to in 0..self.machines.len() {
+        for from in 0..self.plan.machine_count {
+            for to in 0..self.plan.machine_count {
                 self.heal(from, to);
             }
         }
-        for machine in 0..self.machines.len() {
+        for machine in 0..self.plan.machine_count {
             self.slow_wires(machine, 0);
             let state = &mut self.machines[machine];
             (state.disk_factor, state.slow_directory) = (1, None);
@@ -47,13 +47,13 @@ impl World {
 
     /// Starts again what gave up because of a disk fault that is over.
     pub(crate) fn restart_stopped(&mut self) {
-        (0..self.machines.len()).for_each(|machine| self.start_machine(machine));
+        (0..self.plan.machine_count).for_each(|machine| self.start_machine(machine));
     }
 
     /// A step of an ordinary fault.
     pub(crate) fn take_step(&mut self, step: Step) {
         // Until a copy is turned away, nobody forgets what tells it from the node, or cannot say so.
-        if !(self.is_copy_near() && step.silences()) {
+        if !(self.is_copy_near() && step.silences() || self.is_clone_near() && matches!(step, Step::Break { .. })) {
             self.take_any_step(step);
         }
     }
@@ -119,6 +119,7 @@ impl World {
             Step::Copy { machine } => self.copy_disk(machine),
             Step::Mark { machine } => self.mark_logs(machine),
             Step::PutBack { machine, is_power_loss } => self.put_back(machine, is_power_loss),
+            Step::Clone { machine } => self.start_clone(machine),
         }
     }
 
@@ -165,12 +166,12 @@ impl World {
             let state = &self.machines[*machine];
             state.process.is_some() && !state.is_paused
         };
-        let running: Vec<usize> = (0..self.machines.len()).filter(is_running).collect();
+        let running: Vec<usize> = (0..self.plan.machine_count).filter(is_running).collect();
         let leaders: Vec<usize> = running.iter().copied().filter(|machine| self.leads_table(*machine)).collect();
         // Its effect may come later than the fault: with the next write.
         let is_whole = self.is_whole() && !self.machines.iter().any(|machine| machine.is_refusing || machine.is_copy);
         let directory_count = self.plan.directory_count;
-        View { machine_count: self.machines.len(), leaders, running, is_whole, directory_count }
+        View { machine_count: self.plan.machine_count, leaders, running, is_whole, directory_count }
     }
 
     fn leads_table(&self, machine: usize) -> bool {
@@ -186,7 +187,7 @@ impl World {
             membership.voters.contains(&replica.replica) && membership.voters_outgoing.is_empty()
         };
         let is_lasting = |group| group == GroupId::META || self.operator.table.is_some_and(|table| table.has(group));
-        let processes = self.machines.iter().filter_map(|machine| machine.process.as_ref());
+        let processes = self.nodes().iter().filter_map(|machine| machine.process.as_ref());
         let (mut lasting, mut missing) = (0, BTreeMap::new());
         for replica in processes.flat_map(|process| process.node.replicas_for_inspection()) {
             let count = isize::from(is_voter(&replica));
@@ -203,7 +204,8 @@ impl World {
 
     fn heal(&mut self, from: usize, to: usize) {
         let now = self.queue.now();
-        let wire = &mut self.wires[from * self.plan.machine_count + to];
+        let index = self.wire_index(from, to);
+        let wire = &mut self.wires[index];
         let (epoch, was_cut) = (wire.epoch(), wire.is_cut());
         let held = wire.heal(now, &mut self.random);
         if !self.wire(from, to).delivers(epoch) {
@@ -220,7 +222,7 @@ impl World {
     }
 
     fn slow_wires(&mut self, machine: usize, extra_delay: Time) {
-        for to in 0..self.machines.len() {
+        for to in 0..self.plan.machine_count {
             self.wire(machine, to).slow_down(extra_delay);
         }
     }
@@ -231,7 +233,7 @@ impl World {
             let to = self.machines[machine].id.0;
             let argument = format!("{{\"table\":\"sim\",\"partition\":{partition},\"to_node\":{to}}}");
             let frame = protocol::admin(self.operator.next_sequence_id(), "transfer", &argument);
-            let asked = self.random.below(self.machines.len() as u64) as usize;
+            let asked = self.random.below(self.plan.machine_count as u64) as usize;
             self.send_to_machine(Caller::Operator, asked, frame);
         }
     }
@@ -240,7 +242,7 @@ impl World {
     pub(crate) fn set_learners(&mut self, count: u32) {
         let argument = format!("{{\"name\":\"sim\",\"options\":{{\"read_replicas\":\"{count}\"}}}}");
         let frame = protocol::admin(self.operator.next_sequence_id(), "set_options", &argument);
-        let asked = self.random.below(self.machines.len() as u64) as usize;
+        let asked = self.random.below(self.plan.machine_count as u64) as usize;
         self.send_to_machine(Caller::Operator, asked, frame);
     }
 

@@ -53,8 +53,10 @@ impl Links {
 }
 
 impl World {
-    fn others(&self, machine: usize) -> impl Iterator<Item = usize> + use<> {
-        (0..self.plan.machine_count).filter(move |other| *other != machine)
+    /// The machines of the other nodes.
+    fn others(&self, machine: usize) -> Vec<usize> {
+        let id = self.machines[machine].id;
+        (0..self.plan.machine_count).filter(|other| self.machines[*other].id != id).collect()
     }
 
     /// A process that has just started dials.
@@ -114,7 +116,8 @@ impl World {
 
     pub(crate) fn break_wire(&mut self, from: usize, to: usize) {
         let now = self.queue.now();
-        self.wires[from * self.plan.machine_count + to].break_now(now, &mut self.random);
+        let index = self.wire_index(from, to);
+        self.wires[index].break_now(now, &mut self.random);
         self.lose_connection(from, to);
     }
 

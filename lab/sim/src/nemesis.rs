@@ -159,6 +159,11 @@ pub enum Step {
         /// Whether it dies without a word.
         is_power_loss: bool,
     },
+    /// A second process of the node starts beside it with the copy, if that will be noticed.
+    Clone {
+        /// Whose.
+        machine: usize,
+    },
 }
 
 impl Step {
@@ -187,7 +192,8 @@ impl Step {
             | Self::BreakClients { .. }
             | Self::Copy { .. }
             | Self::Mark { .. }
-            | Self::PutBack { .. } => false,
+            | Self::PutBack { .. }
+            | Self::Clone { .. } => false,
         }
     }
 }
@@ -309,7 +315,7 @@ pub struct Nemesis {
     random: Random,
     /// Whose wall clock is set wrong: a majority's stays right, which is what the time rests on (decision 012).
     mistaken: Option<usize>,
-    /// Whether a disk was put back from a copy, or is about to be: once in a run.
+    /// Whether a copy of a disk was used, or is about to be: once in a run.
     has_rolled_back: bool,
 }
 
@@ -328,7 +334,7 @@ impl Nemesis {
         min + self.random.below(max - min + 1)
     }
 
-    /// A copy could not be put back when the time had come: it may be tried again.
+    /// A copy could not be used when the time had come: it may be tried again.
     pub const fn note_not_rolled_back(&mut self) {
         self.has_rolled_back = false;
     }
@@ -510,6 +516,9 @@ impl Nemesis {
             return None;
         }
         self.has_rolled_back = true;
+        if self.random.chance(1, 3) {
+            return Some(self.cloned(machine));
+        }
         let refusal = self.temper.refusal;
         let mut steps = vec![(0, Step::Copy { machine })];
         let mut at = self.random.below(refusal);
@@ -537,6 +546,18 @@ impl Nemesis {
             steps.extend(cut(&knowing, &[machine], true, back, end));
         }
         Some(steps)
+    }
+
+    /// A second process of the node starts with a copy, either at once, when nobody but the node itself speaks against it, or when it
+    /// has forgotten something.
+    fn cloned(&mut self, machine: usize) -> Vec<(Time, Step)> {
+        let refusal = self.temper.refusal;
+        let soon = MILLISECOND + self.random.below(refusal);
+        if self.random.chance(1, 2) {
+            return vec![(0, Step::Copy { machine }), (soon, Step::Clone { machine })];
+        }
+        let start = soon + HEARD_MIN + MILLISECOND + self.random.below(refusal);
+        vec![(0, Step::Copy { machine }), (soon, Step::Mark { machine }), (start, Step::Clone { machine })]
     }
 
     /// A leader keeps its lease by the word of voters, one of which restarts at once while the rest has long been

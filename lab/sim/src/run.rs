@@ -130,7 +130,7 @@ impl World {
         let has_table = self.wait(FOUNDING_MAX, |world| {
             looks += 1;
             if looks % 4 == 0 {
-                let machine = looks / 4 % world.machines.len();
+                let machine = looks / 4 % world.plan.machine_count;
                 let create = protocol::create_table(world.operator.next_sequence_id(), &world.plan);
                 world.send_to_machine(Caller::Operator, machine, create);
                 let query = protocol::query_table(world.operator.next_sequence_id());
@@ -149,7 +149,7 @@ impl World {
         for number in 0..self.plan.client_count {
             let random = self.random.fork();
             let id = self.random.next_u64() | 1;
-            self.add_client(Client::new(number, id, self.machines.len(), table, self.plan.pace, random));
+            self.add_client(Client::new(number, id, self.plan.machine_count, table, self.plan.pace, random));
         }
         if self.plan.has_owner {
             self.add_owner();
@@ -189,8 +189,8 @@ impl World {
                 world.set_learners(world.plan.learner_count);
             }
             looks += 1;
-            match check_converged(&world.machines, &expected) {
-                Ok(()) => true,
+            match check_converged(world.nodes(), &expected) {
+                Ok(()) => !world.is_clone_near(),
                 Err(why) => {
                     missing = why;
                     false
@@ -200,7 +200,7 @@ impl World {
         if !has_converged && self.failure.is_none() {
             self.fail(format!("the cluster did not converge after the last fault: {missing}"));
         }
-        if let Err(why) = check_logs(&self.machines) {
+        if let Err(why) = check_logs(self.nodes()) {
             self.fail(why);
         }
     }
@@ -233,9 +233,9 @@ impl World {
         for _ in 0..LATE_CLIENT_COUNT {
             let number = LATE_CLIENT_FIRST + self.clients.len() as u32;
             let (id, random) = (self.random.next_u64() | 1, self.random.fork());
-            self.add_client(Client::new(number, id, self.machines.len(), table, pace, random));
+            self.add_client(Client::new(number, id, self.plan.machine_count, table, pace, random));
         }
-        let to = self.random.below(self.machines.len() as u64) as usize;
+        let to = self.random.below(self.plan.machine_count as u64) as usize;
         self.trace(|| format!("without any fault, leaders go to m{}", to + 1));
         self.move_leaders(to);
         if self.plan.learner_max() > 0 {

@@ -92,7 +92,7 @@ impl World {
     /// Lets somebody create and drop tables from now on.
     pub(crate) fn add_owner(&mut self) {
         let (owner, random) = (Owner::default(), self.random.fork());
-        self.executor.spawn(OWNER, owner.task(self.machines.len(), self.plan.replica_count, random));
+        self.executor.spawn(OWNER, owner.task(self.plan.machine_count, self.plan.replica_count, random));
         self.owner = Some(owner);
         self.run_clients();
     }
@@ -221,7 +221,7 @@ impl World {
     fn open_connections(&mut self) {
         for dial in self.executor.take_dials() {
             let machine = machine_of_socket(dial.address);
-            let Some(machine) = machine.filter(|machine| *machine < self.machines.len()) else {
+            let Some(machine) = machine.filter(|machine| *machine < self.plan.machine_count) else {
                 self.fail(format!("client {} dials {}", dial.client, dial.address));
                 return;
             };

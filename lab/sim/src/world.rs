@@ -66,6 +66,7 @@ pub(crate) enum Event {
 pub struct World {
     pub(crate) plan: Plan,
     pub(crate) queue: Queue<Event>,
+    /// Those of the nodes, and perhaps one more, on which a clone of a node runs.
     pub(crate) machines: Vec<Machine>,
     pub(crate) wires: Vec<Wire>,
     /// The connections between machines.
@@ -107,7 +108,7 @@ impl World {
         let nemesis = plan.temper.clone().map(|temper| Nemesis::new(temper, random.fork()));
         let mut world = Self {
             queue: Queue::default(),
-            wires: std::iter::repeat_with(Wire::default).take(machines.len().pow(2)).collect(),
+            wires: std::iter::repeat_with(Wire::default).take((machines.len() + 1).pow(2)).collect(),
             links: Links::default(),
             lines: Lines::default(),
             clients: Vec::new(),
@@ -147,6 +148,11 @@ impl World {
             }
             self.happen(event);
         }
+    }
+
+    /// The machines that are the cluster.
+    pub(crate) fn nodes(&self) -> &[Machine] {
+        &self.machines[..self.plan.machine_count]
     }
 
     /// Writes a line of the trace.
@@ -506,8 +512,14 @@ impl World {
         }
     }
 
+    /// Of the wire between two machines, one of which may be a clone's.
+    pub(crate) const fn wire_index(&self, from: usize, to: usize) -> usize {
+        from * (self.plan.machine_count + 1) + to
+    }
+
     pub(crate) fn wire(&mut self, from: usize, to: usize) -> &mut Wire {
-        &mut self.wires[from * self.plan.machine_count + to]
+        let index = self.wire_index(from, to);
+        &mut self.wires[index]
     }
 
     pub(crate) fn delay(&mut self) -> Time {
