@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// The clock rate error that the clusters are configured for, parts per million.
 pub const CLOCK_RATE_ERROR_PPM: u32 = 20_000;
+/// The same for every other run of `clocks`: the most that may be configured.
+const CLOCK_RATE_ERROR_PPM_MOST: u32 = 100_000;
 
 /// Replicas of the metadata group, whatever the number of nodes.
 pub const META_REPLICA_COUNT: usize = 3;
@@ -371,11 +373,15 @@ impl Plan {
         let learner_max = machine_count as u32 - replica_count;
         let learner_count = if random.chance(1, 5) { 0 } else { learner_max };
         let mut replication = replication(&mut random);
+        if scenario == Scenario::Clocks && seed.is_multiple_of(2) {
+            replication.clock_rate_error_ppm = CLOCK_RATE_ERROR_PPM_MOST;
+        }
         if scenario == Scenario::ApplySkew {
             // What is committed is then applied in small portions, with reads between them.
             replication.message_size_max = 256;
         }
-        let clock_error_ppm = u64::from(CLOCK_RATE_ERROR_PPM) * if scenario == Scenario::ClocksBeyond { 40 } else { 1 };
+        let beyond = if scenario == Scenario::ClocksBeyond { 40 } else { 1 };
+        let clock_error_ppm = u64::from(replication.clock_rate_error_ppm) * beyond;
         // Stale reads take somebody who reads in the short time in which two replicas believe that they lead.
         let think_max = match scenario {
             Scenario::ClocksBeyond => 20,
