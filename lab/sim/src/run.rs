@@ -157,7 +157,7 @@ impl World {
         self.unleash();
         let end = self.queue.now() + self.plan.load_time;
         self.run_until(end);
-        let has_all = |world: &mut Self| world.history.operations().len() >= world.plan.operations_min;
+        let has_all = |world: &mut Self| world.stats.operations() >= world.plan.operations_min;
         if !self.wait(LONG_MAX, has_all) && self.failure.is_none() {
             self.fail("a long run did not come to its operations".into());
         }

@@ -100,7 +100,7 @@ pub struct Plan {
     /// How long clients ask and faults come, at least.
     pub load_time: Time,
     /// And until there have been so many operations.
-    pub operations_min: usize,
+    pub operations_min: u64,
     /// The faults; `None` = none.
     pub temper: Option<Temper>,
     /// Elections and leases.
@@ -126,7 +126,9 @@ pub struct Plan {
 /// In one of so many runs there are other tables.
 const OWNER_INTERVAL: u64 = 4;
 /// Operations of a long run.
-const LONG_OPERATIONS: usize = 100_000;
+const LONG_OPERATIONS: u64 = 100_000;
+/// Least bytes between two flushes of a long run.
+const LONG_FLUSH_BYTES_MIN: u64 = 16 << 10;
 
 impl Scenario {
     /// Every kind of run, [`Scenario::ClocksBeyond`] last.
@@ -445,6 +447,8 @@ impl Plan {
         self.register_count = 20 + random.below(40) as u32;
         self.pace.think_max = (1 + random.below(4)) * MILLISECOND;
         self.snapshot_rate = Some((16 << 10) << random.below(6));
+        // Less often by the write than in short runs: a flush of the engine in memory writes everything.
+        self.flush_bytes = self.flush_bytes.max(LONG_FLUSH_BYTES_MIN);
         if let Some(temper) = &mut self.temper {
             temper.kinds.push((Kind::TimePasses, 1));
             // Between two faults much is done.

@@ -140,6 +140,11 @@ impl Stats {
         *self.refusals.entry(name).or_default() += 1;
     }
 
+    /// Operations of clients that have ended. One that reads many records is one.
+    pub fn operations(&self) -> u64 {
+        self.ok + self.failed + self.unknown + self.surveys.values().sum::<u64>()
+    }
+
     /// Counts a fault.
     pub fn note_fault(&mut self, name: &'static str) {
         *self.faults.entry(name).or_default() += 1;

@@ -143,7 +143,7 @@ impl World {
             && let Some(event) = self.queue.pop(until)
         {
             self.stats.events += 1;
-            if self.stats.events > EVENTS_MAX + EVENTS_PER_OPERATION * self.plan.operations_min as u64 {
+            if self.stats.events > EVENTS_MAX + EVENTS_PER_OPERATION * self.plan.operations_min {
                 self.fail("the run does not come to an end: too many events".into());
             }
             self.happen(event);
