@@ -99,17 +99,26 @@ struct Refusal {
 }
 
 impl Lives {
-    /// What is wrong with a process of `node` that has the life `said`.
-    fn judge(&self, node: NodeId, said: Life, catalogue: Option<&Catalogue>, now: Instant) -> Result<(), Refused> {
+    /// What is wrong with a process of `node` that has the life `said` and begins with `logs`. That it has forgotten something is
+    /// certain, whoever is there, and ends it at once: that another one is there passes.
+    fn judge(
+        &self,
+        node: NodeId,
+        said: Life,
+        logs: &[LogAt],
+        catalogue: Option<&Catalogue>,
+        now: Instant,
+    ) -> Result<(), Refused> {
         let entry = catalogue.and_then(|catalogue| catalogue.nodes.get(&node));
         let seen = self.others.get(&node);
         let by_sight = seen.map(|seen| judge(seen.life, &seen.retired, said));
         let by_catalogue = entry.map(|entry| judge(entry.life(), &entry.retired, said));
         [by_sight, by_catalogue].into_iter().flatten().try_for_each(refusal_of)?;
-        match seen {
-            Some(seen) if seen.life != said && seen.is_there(now) => Err(refused(RefusedFor::Beside, seen.life.boot)),
-            Some(_) | None => Ok(()),
+        let Some(other) = seen.filter(|seen| seen.life != said) else { return Ok(()) };
+        if let Some(known) = other.forgotten(logs) {
+            return Err(refused(RefusedFor::Forgot, known));
         }
+        if other.is_there(now) { Err(refused(RefusedFor::Beside, other.life.boot)) } else { Ok(()) }
     }
 
     fn meet(
@@ -120,13 +129,10 @@ impl Lives {
         catalogue: Option<&Catalogue>,
         now: Instant,
     ) -> Result<(), Refused> {
-        self.judge(node, said, catalogue, now)?;
+        self.judge(node, said, logs, catalogue, now)?;
         let fresh = || Seen { life: said, logs: BTreeMap::new(), connections: 0, heard: now, retired: Vec::new() };
         let seen = self.others.entry(node).or_insert_with(fresh);
         if seen.life != said {
-            if let Some(known) = seen.forgotten(logs) {
-                return Err(refused(RefusedFor::Forgot, known));
-            }
             if seen.life.incarnation != said.incarnation {
                 seen.retired.push(seen.life.incarnation);
                 let surplus = seen.retired.len().saturating_sub(RETIRED_MAX);
@@ -141,7 +147,7 @@ impl Lives {
     }
 
     fn hear(&mut self, node: NodeId, said: Life, catalogue: Option<&Catalogue>, now: Instant) -> Result<(), Refused> {
-        self.judge(node, said, catalogue, now)?;
+        self.judge(node, said, &[], catalogue, now)?;
         match self.others.get_mut(&node) {
             Some(seen) if seen.life == said => {
                 seen.heard = now;

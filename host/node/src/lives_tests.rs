@@ -91,6 +91,16 @@ fn d7_each_log_is_compared_for_itself_and_across_incarnations() {
     assert_eq!(lives.meet(NODE, life(3, 9, 91), &logs(&[(2, 50), (1, 100)]), None, at(5)), Ok(()));
 }
 
+/// The word that ends a copy at once is not held back because the process before it, which lost its power, seems to be there.
+#[test]
+fn d7_what_was_forgotten_is_told_while_another_process_seems_to_be_there() {
+    let mut lives = Lives::default();
+    assert_eq!(lives.meet(NODE, life(1, 7, 70), &logs(&[(1, 100)]), None, at(0)), Ok(()));
+    let (copy, own) = (logs(&[(1, 99)]), logs(&[(1, 100)]));
+    assert_eq!(why(lives.meet(NODE, life(1, 8, 80), &copy, None, at(1))), Some((RefusedFor::Forgot as u32, 100)));
+    assert_eq!(why(lives.meet(NODE, life(1, 8, 80), &own, None, at(2))), Some((RefusedFor::Beside as u32, 7)));
+}
+
 #[test]
 fn d7_the_logs_that_are_remembered_have_a_bound() {
     let mut lives = Lives::default();

@@ -77,7 +77,10 @@ impl World {
         let mut others = (0..self.plan.machine_count).filter(|other| *other != machine);
         self.is_whole()
             && !self.machines.iter().any(|state| state.is_refusing || state.is_paused)
-            && others.all(|other| self.links.clear_since(machine, other).is_some_and(|clear| clear <= since))
+            && others.all(|other| {
+                let is_up = self.wires[self.wire_index(machine, other)].is_up(self.queue.now());
+                is_up && self.links.clear_since(machine, other).is_some_and(|clear| clear <= since)
+            })
     }
 
     /// Stops the machine and puts its disk back, if that is to be noticed.

@@ -117,4 +117,7 @@ pub const SEEDS: &[u64] = &[
     62_000_010_676,
     // A copy was removed when the faults were over, and nobody started the node: `Event::CopyRemoved`.
     62_000_020_369,
+    // Who knew that a copy had forgotten something said only that the process before it seemed to be there:
+    // `d7_what_was_forgotten_is_told_` in hedgerow-node. And the copy was put back though a node had been cut off all the while: `World::is_clear`.
+    66_000_040_068,
 ];
