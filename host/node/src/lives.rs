@@ -366,7 +366,7 @@ impl Node {
         } else if refused.reason == RefusedFor::Forgot as u32 {
             format!(
                 "a log in {data} holds less than node {node} has told the cluster (known to batch {known}): it was put back \
-                 from a copy, or has lost its end; {remedy}"
+                 from a copy or cloned, or has lost its end; {remedy}"
             )
         } else {
             format!(
