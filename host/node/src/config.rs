@@ -23,6 +23,8 @@ pub const READS_PER_TURN: usize = 256;
 pub const READ_BYTES_PER_TURN: usize = 4 << 20;
 /// Default of [`Config::unread_bytes_max`].
 pub const UNREAD_BYTES_MAX: usize = 512 << 20;
+/// Default of [`Config::unfinished_bytes_max`]: four of the largest frames.
+pub const UNFINISHED_BYTES_MAX: usize = 256 << 20;
 /// Default of [`Config::unread_for`].
 pub const UNREAD_FOR: Duration = Duration::from_secs(30);
 /// Reads that waited for an index may become ready all at once. Beyond so many times [`Config::read_bytes_per_turn`] they are
@@ -121,8 +123,10 @@ pub struct Config {
     pub read_bytes_per_turn: usize,
     /// Bytes of replies that may wait for clients to read them. Beyond it the connection on which most wait is closed.
     pub unread_bytes_max: usize,
-    /// How long a client may take nothing of what waits for it. Its system acknowledges nothing more meanwhile, so that it is no slow
-    /// network that holds it up.
+    /// Bytes of clients' frames of which more has to come. Beyond it the connection is closed whose frame has been on its way for longest.
+    pub unfinished_bytes_max: usize,
+    /// How long a client may take nothing of what waits for it, or send nothing more of a frame that it has begun. Its system acknowledges, or
+    /// sends, nothing more meanwhile, so that it is no slow network that holds it up.
     pub unread_for: Duration,
     /// Files and connections that the node may have open together; see `files.rs`.
     pub files_max: u64,
@@ -169,6 +173,7 @@ impl Config {
             reads_per_turn: READS_PER_TURN,
             read_bytes_per_turn: READ_BYTES_PER_TURN,
             unread_bytes_max: UNREAD_BYTES_MAX,
+            unfinished_bytes_max: UNFINISHED_BYTES_MAX,
             unread_for: UNREAD_FOR,
             files_max: 1 << 20,
             has_host_ports: false,

@@ -297,7 +297,7 @@ async fn drive(
             () = alarm.wait() => host.node.borrow_mut().handle_wake(OsClock.read()),
             _ = tick.tick() => {
                 host.node.borrow_mut().handle_tick(OsClock.read());
-                host.clients.close_unread(OsClock.now());
+                host.clients.close_stuck(OsClock.now());
                 note_state(host, state);
                 let is_done = stop_by.is_some_and(|by| tokio::time::Instant::now() >= by)
                     || (stop_by.is_some() && host.node.borrow().leads_nothing());

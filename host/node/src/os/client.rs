@@ -39,6 +39,9 @@ pub(crate) struct Clients {
     /// Reply bytes that wait on all connections, and how many may.
     unsent: Cell<usize>,
     unsent_max: usize,
+    /// Bytes that have come of frames that are not whole yet, and how many may.
+    unfinished: Cell<usize>,
+    unfinished_max: usize,
     unread_for: Duration,
     looked_at: Cell<Instant>,
     /// All connections that others opened, those of nodes and those that have not said what they are included.
@@ -53,11 +56,22 @@ struct Connection {
     unsent: RefCell<BytesMut>,
     /// When the client last took something, or first had something to take.
     taken_at: Cell<Instant>,
+    /// What has come of a frame that is not whole yet.
+    unfinished: Cell<Unfinished>,
     is_closing: Cell<bool>,
-    /// Nothing more is written.
+    /// Nothing more is written or read.
     is_cut: Cell<bool>,
     /// Wakes the connection's task.
     waker: RefCell<Option<Waker>>,
+}
+
+/// The beginning of a frame.
+#[derive(Clone, Copy)]
+struct Unfinished {
+    bytes: usize,
+    /// When it was first found not to be whole, and when more of it came last.
+    begun: Instant,
+    came: Instant,
 }
 
 impl Connection {
@@ -82,6 +96,8 @@ impl Clients {
             open: RefCell::default(),
             unsent: Cell::new(0),
             unsent_max: config.unread_bytes_max,
+            unfinished: Cell::new(0),
+            unfinished_max: config.unfinished_bytes_max,
             unread_for: config.unread_for,
             looked_at: Cell::new(OsClock.now()),
             connections: Cell::new(0),
@@ -116,26 +132,67 @@ impl Clients {
         }
     }
 
-    /// Closes the connections whose clients have taken nothing for long.
-    pub(crate) fn close_unread(&self, now: Instant) {
-        if self.unsent.get() == 0 || now.since(self.looked_at.get()) < LOOK_INTERVAL {
+    /// Closes the connections whose clients have long taken nothing, or sent nothing more of a frame.
+    pub(crate) fn close_stuck(&self, now: Instant) {
+        if self.unsent.get() + self.unfinished.get() == 0 || now.since(self.looked_at.get()) < LOOK_INTERVAL {
             return;
         }
         self.looked_at.set(now);
         for (id, connection) in &*self.open.borrow() {
             let count = connection.unsent.borrow().len();
+            let Unfinished { bytes, came, .. } = connection.unfinished.get();
             if count > 0 && now.since(connection.taken_at.get()) > self.unread_for {
                 tracing::debug!(connection = id.0, unread_bytes = count, "a client is disconnected: it does not read");
+                self.cut(connection);
+            } else if bytes > 0
+                && count < UNSENT_MAX
+                && now.since(came.max(connection.taken_at.get())) > self.unread_for
+            {
+                tracing::debug!(connection = id.0, bytes, "a client is disconnected: it does not finish a frame");
                 self.cut(connection);
             }
         }
     }
 
+    /// Notes how much has come of a frame that is not whole yet, after perhaps others that are. Beyond what may be of all, those go that have been on their way
+    /// for longest: who sends a large frame is done with it soon.
+    fn note_unfinished(&self, connection: &Connection, bytes: usize, is_after_others: bool) {
+        let before = connection.unfinished.get();
+        if before.bytes == bytes && !(is_after_others && bytes > 0) {
+            return;
+        }
+        let now = OsClock.now();
+        let begun = if before.bytes == 0 || is_after_others { now } else { before.begun };
+        connection.unfinished.set(Unfinished { bytes, begun, came: now });
+        self.unfinished.set(self.unfinished.get() - before.bytes + bytes);
+        while self.unfinished.get() > self.unfinished_max {
+            let open = self.open.borrow();
+            let unfinished = |(id, one): (&ConnectionId, &Rc<Connection>)| (one.unfinished.get(), *id);
+            let begun = open.iter().map(unfinished).filter(|(one, _)| one.bytes > 0);
+            let Some((one, id)) = begun.min_by_key(|(one, id)| (one.begun, *id)) else { return };
+            tracing::warn!(
+                connection = id.0,
+                bytes = one.bytes,
+                "a client is disconnected: unfinished requests fill the room that is left for them, and its is the oldest"
+            );
+            self.cut(&open[&id]);
+        }
+    }
+
+    /// Ends a connection, whose buffers are free then.
     fn cut(&self, connection: &Connection) {
-        let left = std::mem::take(&mut *connection.unsent.borrow_mut()).len();
-        self.unsent.set(self.unsent.get().saturating_sub(left));
+        self.forget(connection);
         connection.is_cut.set(true);
         connection.wake();
+    }
+
+    /// What waits for it, and what has come of its frame, count no more.
+    fn forget(&self, connection: &Connection) {
+        let left = std::mem::take(&mut *connection.unsent.borrow_mut()).len();
+        self.unsent.set(self.unsent.get().saturating_sub(left));
+        let unfinished = connection.unfinished.get();
+        self.unfinished.set(self.unfinished.get() - unfinished.bytes);
+        connection.unfinished.set(Unfinished { bytes: 0, ..unfinished });
     }
 
     /// Writes as much as the socket takes now and leaves the rest to the connection's task. Returns whether as much is left there
@@ -205,10 +262,12 @@ async fn serve_any(host: &Rc<Host>, stream: TcpStream, id: ConnectionId, room: &
         Err(_) => return,
     }
     host.faults.note_client(id, &stream);
+    let now = OsClock.now();
     let connection = Rc::new(Connection {
         stream,
         unsent: RefCell::new(BytesMut::new()),
-        taken_at: Cell::new(OsClock.now()),
+        taken_at: Cell::new(now),
+        unfinished: Cell::new(Unfinished { bytes: 0, begun: now, came: now }),
         is_closing: Cell::new(false),
         is_cut: Cell::new(false),
         waker: RefCell::new(None),
@@ -220,8 +279,7 @@ async fn serve_any(host: &Rc<Host>, stream: TcpStream, id: ConnectionId, room: &
     }
     host.clients.open.borrow_mut().remove(&id);
     host.faults.forget_client(id);
-    let left = connection.unsent.borrow().len();
-    host.clients.unsent.set(host.clients.unsent.get().saturating_sub(left));
+    host.clients.forget(&connection);
     host.node.borrow_mut().handle_client_closed(id);
 }
 
@@ -263,7 +321,7 @@ pub(super) fn read(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<()> 
 
 /// Reads and writes as the connection permits, until either end closes it.
 async fn converse(host: &Host, connection: &Connection, id: ConnectionId, mut buffer: BytesMut) -> io::Result<()> {
-    take_frames(host, id, &mut buffer);
+    take_frames(host, connection, id, &mut buffer);
     loop {
         let is_held_up = poll_fn(|context| poll_connection(context, host, connection, id, &mut buffer));
         match is_held_up.await? {
@@ -294,7 +352,8 @@ fn poll_connection(
     connection.remember(context);
     loop {
         if connection.is_cut.get() {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "its client did not read what was sent")));
+            let why = "its client did not read what was sent, or did not finish a request";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
         }
         let unsent = connection.unsent.borrow().len();
         if unsent == 0 && connection.is_closing.get() {
@@ -314,13 +373,13 @@ fn poll_connection(
             return Poll::Ready(Ok(Next::Turn));
         }
         if has_frame(buffer) {
-            take_frames(host, id, buffer);
+            take_frames(host, connection, id, buffer);
             continue;
         }
         buffer.reserve(READ_SIZE);
         match poll_read(context, &connection.stream, buffer)? {
             Poll::Ready(0) => return Poll::Ready(Ok(Next::Closed)),
-            Poll::Ready(_) => take_frames(host, id, buffer),
+            Poll::Ready(_) => take_frames(host, connection, id, buffer),
             Poll::Pending => return Poll::Pending,
         }
     }
@@ -355,7 +414,7 @@ fn has_frame(buffer: &BytesMut) -> bool {
 }
 
 /// Hands every whole frame to the node, unless it has answered enough for this turn. The clock is read after the bytes were, as reads need it.
-fn take_frames(host: &Host, id: ConnectionId, buffer: &mut BytesMut) {
+fn take_frames(host: &Host, connection: &Connection, id: ConnectionId, buffer: &mut BytesMut) {
     let now = OsClock.read();
     let mut node = host.node.borrow_mut();
     let mut has_any = false;
@@ -375,6 +434,8 @@ fn take_frames(host: &Host, id: ConnectionId, buffer: &mut BytesMut) {
             }
         }
     }
+    let unfinished = if has_frame(buffer) { 0 } else { buffer.len() };
+    host.clients.note_unfinished(connection, unfinished, has_any);
     if has_any {
         host.busy.set(host.busy.get() + OsClock.now().since(now.instant));
         host.wake.notify_one();

@@ -336,6 +336,61 @@ fn n4a_who_reads_nothing_for_long_is_disconnected() {
     stop_all(nodes);
 }
 
+/// The beginning of a request with a value of 1 MB, of which half comes.
+fn half_a_request(address: &str) -> (Connection, Bytes) {
+    let put = Put { key: full_key(b"k", b"s"), value: "v".repeat(1_000_000).into(), expire_ts_seconds: 0 };
+    let mut request = BytesMut::new();
+    call::encode_request(&mut request, &Header::default(), 1, &Body::Put(put));
+    let mut connection = Connection::open(address);
+    connection.0.write_all(&request.split_to(request.len() / 2)).unwrap();
+    (connection, request.freeze())
+}
+
+/// Clients send halves of large requests, together more than there is room for. Those whose requests have been on their way for longest are
+/// disconnected; the others may end theirs.
+#[test]
+fn n4e_requests_that_are_never_finished_fill_no_memory() {
+    let root = tempfile::tempdir().unwrap();
+    let peers = peers(1);
+    let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
+    config.unfinished_bytes_max = 4 << 20;
+    let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
+    let mut begun: Vec<(Connection, Bytes)> = Vec::new();
+    for _ in 0..20 {
+        begun.push(half_a_request(&peers[&NodeId(1)]));
+        // An answer that comes after it: the half before it has been read.
+        Connection::open(&peers[&NodeId(1)]).call(0, 0, &Body::ClusterInfo(ClusterInfo {}));
+    }
+    let mut ended = begun.into_iter().map(|(mut connection, rest)| {
+        connection.0.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        connection.0.write_all(&rest).is_ok() && connection.0.read_exact(&mut [0; 4]).is_ok()
+    });
+    let ended: Vec<bool> = ended.by_ref().collect();
+    assert!(!ended[0] && ended[19], "{ended:?}");
+    let answered = ended.iter().filter(|is_answered| **is_answered).count();
+    assert!((4..=8).contains(&answered), "{ended:?}");
+    stop_all(vec![node]);
+}
+
+/// A client that stops in the middle of a request is disconnected after a while; one that waits between two of them is not.
+#[test]
+fn n4e_who_does_not_finish_a_request_is_disconnected() {
+    let root = tempfile::tempdir().unwrap();
+    let peers = peers(1);
+    let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
+    config.unread_for = std::time::Duration::from_millis(100);
+    let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
+    let query = Body::ClusterInfo(ClusterInfo {});
+    let mut patient = Connection::open(&peers[&NodeId(1)]);
+    patient.call(0, 0, &query);
+    let (mut stuck, _) = half_a_request(&peers[&NodeId(1)]);
+    stuck.0.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let kind = stuck.0.read_exact(&mut [0; 4]).map_err(|error| error.kind());
+    assert!(matches!(kind, Err(ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof)), "{kind:?}");
+    patient.call(0, 0, &query);
+    stop_all(vec![node]);
+}
+
 /// Each answer of this node fills a turn: what came with its request waits for the next one, and is answered all the same.
 #[test]
 fn n4a_requests_that_came_together_are_answered_turn_by_turn() {
