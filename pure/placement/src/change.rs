@@ -7,9 +7,11 @@ use crate::error::CatalogueError;
 use crate::learner::Presence;
 use crate::limit::{
     ADDRESS_SIZE_MAX, LABEL_COUNT_MAX, LABEL_SIZE_MAX, NODE_COUNT_MAX, READ_REPLICA_COUNT_MAX, SPLIT_KEYS_SIZE_MAX,
+    TABLES_SIZE_MAX,
 };
 use crate::model::{Dropped, Node, Partition, Replica, ReplicaRole, Table, TableKind, TableSpec, TableState};
 use crate::option::{self, Settings};
+use crate::row::size_of_options;
 use crate::spread::{NoRoom, Spread, is_placeable};
 use hedgerow_types::limit::{
     PARTITION_COUNT_MAX, PARTITION_COUNT_MIN, REPLICA_COUNT_MAX, TABLE_COUNT_MAX, TABLE_NAME_SIZE_MAX,
@@ -65,6 +67,7 @@ impl Catalogue {
         let (state, created_unix_seconds) = (TableState::Creating, unix_seconds);
         let dropped = None;
         let table = Table { id, name, kind, replica_count, options, partitions, state, created_unix_seconds, dropped };
+        self.check_room(table.row_size())?;
         self.tables.insert(id, table);
         self.next_table += 1;
         self.version += 1;
@@ -240,17 +243,27 @@ impl Catalogue {
         name: &str,
         change: impl FnOnce(&mut BTreeMap<String, String>) -> Result<(), CatalogueError>,
     ) -> Result<bool, CatalogueError> {
-        let table = self.tables.values_mut().find(|table| table.name == name && table.dropped.is_none());
+        let table = self.table_by_name(name);
         let table = table.ok_or_else(|| CatalogueError::NoTable(name.to_owned()))?;
         let mut options = table.options.clone();
         change(&mut options)?;
         check_read_replica_count(&options, table.replica_count, self.nodes.len())?;
-        let is_changed = options != table.options;
-        if is_changed {
-            table.options = options;
-            self.version += 1;
+        if options == table.options {
+            return Ok(false);
         }
-        Ok(is_changed)
+        let (id, more) = (table.id, size_of_options(&options).saturating_sub(size_of_options(&table.options)));
+        if more > 0 {
+            self.check_room(more)?;
+        }
+        self.tables.entry(id).and_modify(|table| table.options = options);
+        self.version += 1;
+        Ok(true)
+    }
+
+    /// Whether the tables may take so many bytes more.
+    fn check_room(&self, more: usize) -> Result<(), CatalogueError> {
+        let size = self.tables.values().map(Table::row_size).sum::<usize>() + more;
+        if size > TABLES_SIZE_MAX { Err(CatalogueError::CatalogueFull { size }) } else { Ok(()) }
     }
 
     fn adopt(&mut self, id: NodeId, node: &Node) {

@@ -1,5 +1,6 @@
 //! Why a change of the catalogue is refused, and why stored rows are not a catalogue.
 
+use crate::limit::TABLES_SIZE_MAX;
 use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId, TableId};
 
 /// A request that cannot be done. The catalogue is unchanged. Nothing here goes away by sending the same request again,
@@ -39,6 +40,14 @@ pub enum CatalogueError {
     /// The cluster has as many tables as it may.
     #[error("the cluster has {0} tables, dropped ones that are kept included, which is the limit")]
     TooManyTables(usize),
+    /// All tables together would take more of the catalogue than they may.
+    #[error(
+        "the cluster's tables would take {size} bytes of its catalogue, of {TABLES_SIZE_MAX}: use fewer partitions or shorter options, or drop tables"
+    )]
+    CatalogueFull {
+        /// What they would take.
+        size: usize,
+    },
     /// The number of partitions is not allowed.
     #[error("{count} partitions are not allowed: {rule}")]
     PartitionCount {
@@ -161,6 +170,7 @@ impl From<CatalogueError> for Refusal {
             | CatalogueError::TableDiffers { .. }
             | CatalogueError::NameTaken { .. }
             | CatalogueError::TooManyTables(_)
+            | CatalogueError::CatalogueFull { .. }
             | CatalogueError::PartitionCount { .. }
             | CatalogueError::ReplicaCount { .. }
             | CatalogueError::NoRoom { .. }

@@ -16,6 +16,9 @@ pub const SPLIT_KEYS_SIZE_MAX: usize = 64 << 10;
 pub const REPLICAS_LISTED_MAX: usize = 2 * REPLICA_COUNT_MAX as usize;
 /// Most read-only replicas (learners) of one partition.
 pub const READ_REPLICA_COUNT_MAX: u32 = 7;
+/// Most bytes that all tables may take in the catalogue, by [`crate::Table::row_size`]: a node tells others the catalogue in one frame
+/// of at most 32 MiB, and writes many of its rows at once.
+pub const TABLES_SIZE_MAX: usize = 16 << 20;
 /// Longest comment on a table, bytes.
 pub const COMMENT_SIZE_MAX: usize = 256;
 /// Smallest threshold of a slow query, milliseconds.

@@ -30,6 +30,11 @@ const FORMAT: u32 = 1;
 
 const HEADER_ROW: &[u8] = b"header";
 const META_ROW: &[u8] = b"meta";
+/// Bytes in a table's row of what has no length of its own, of one partition's such part, and of a replica, with numbers of up to seven
+/// digits.
+const TABLE_SIZE: usize = 512;
+const PARTITION_SIZE: usize = 64;
+const REPLICA_SIZE: usize = 24;
 /// "Bytes equal" and "does not exist" among the check kinds of the client protocol.
 const CHECK_BYTES_EQUAL: i32 = 10;
 const CHECK_NOT_EXIST: i32 = 1;
@@ -278,6 +283,34 @@ impl StoredTable {
         let partitions = restored.collect::<Result<_, _>>()?;
         Ok(Table { id, name, kind, replica_count, options, partitions, state, created_unix_seconds, dropped })
     }
+}
+
+impl Table {
+    /// About how many bytes the table's row takes, without making it: never less where numbers have up to seven digits.
+    pub fn row_size(&self) -> usize {
+        let of_partition = |partition: &Partition| {
+            PARTITION_SIZE + 2 * partition.start.len() + REPLICA_SIZE * partition.replicas.len()
+        };
+        TABLE_SIZE
+            + size_of_text(&self.name)
+            + size_of_options(&self.options)
+            + self.partitions.iter().map(of_partition).sum::<usize>()
+    }
+}
+
+/// Bytes that options take in a table's row.
+pub(crate) fn size_of_options(options: &BTreeMap<String, String>) -> usize {
+    options.iter().map(|(key, value)| 2 + size_of_text(key) + size_of_text(value)).sum()
+}
+
+/// With its quotes, and the escapes that JSON may need.
+fn size_of_text(text: &str) -> usize {
+    let of_byte = |byte: u8| match byte {
+        0..0x20 => 6,
+        b'"' | b'\\' => 2,
+        _ => 1,
+    };
+    2 + text.bytes().map(of_byte).sum::<usize>()
 }
 
 fn encode_table(table: &Table) -> Bytes {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bytes::Bytes;
-use hedgerow_placement::limit::READ_REPLICA_COUNT_MAX;
+use hedgerow_placement::limit::{READ_REPLICA_COUNT_MAX, TABLES_SIZE_MAX};
 use hedgerow_placement::{
     Catalogue, Dropped, Node, Partition, Presence, Replica, ReplicaRole, RowError, TableKind, TableSpec, TableState,
     VERSION_ROW,
@@ -42,6 +42,50 @@ fn full() -> Catalogue {
     }
     assert_eq!(catalogue.check(), Ok(()));
     catalogue
+}
+
+/// The estimate that bounds the catalogue is not below what is stored, and not far above it.
+#[test]
+fn n4d_the_size_of_a_table_is_known_without_storing_it() {
+    let mut catalogue = full();
+    let alive = catalogue.nodes.keys().copied().collect();
+    let mut spec = TableSpec::hash("large", 1_024, 3);
+    spec.options.insert("business.info".to_owned(), "a \"quoted\" text".to_owned());
+    catalogue.create_table(spec, &alive, 0).unwrap();
+    let rows = catalogue.rows();
+    for table in catalogue.tables.values() {
+        let stored = rows[&Bytes::from(format!("table/{:010}", table.id.0))].len();
+        let most = if table.partitions.len() > 100 { 5 * stored / 2 } else { stored + 1_024 };
+        assert!((stored..=most).contains(&table.row_size()), "{}: {stored} and {}", table.name, table.row_size());
+    }
+}
+
+/// Options and tables are refused from a total size on. What makes it smaller is not.
+#[test]
+fn n4d_the_catalogue_has_a_bound() {
+    let mut catalogue = full();
+    let alive: BTreeSet<NodeId> = catalogue.nodes.keys().copied().collect();
+    let value = "v".repeat(4_096);
+    let large = |name: String| {
+        let options = (0..64).map(|number| (format!("manual_compact.{number}"), value.clone())).collect();
+        TableSpec { options, ..TableSpec::hash(name, 2, 1) }
+    };
+    let mut create = |number: usize| catalogue.create_table(large(format!("t{number}")), &alive, 0);
+    create(0).unwrap();
+    let count = (1..1_000).position(|number| create(number).is_err()).unwrap() + 1;
+    assert_eq!(count, TABLES_SIZE_MAX / (64 * 4_096) - 1);
+    let error = create(count).unwrap_err().to_string();
+    assert!(error.contains("bytes of its catalogue"), "{error}");
+    let frame: usize = catalogue.rows().iter().map(|(key, value)| key.len() + value.len()).sum();
+    assert!(frame < 20 << 20, "{frame}");
+    let version = catalogue.version;
+    let options: Vec<(String, &str)> = (0..64).map(|number| (format!("manual_compact.{number}"), &*value)).collect();
+    let options = || options.iter().map(|(key, value)| (&**key, *value));
+    assert!(catalogue.set_options("users", options()).is_err());
+    assert_eq!(catalogue.version, version);
+    assert!(catalogue.set_option("t0", "manual_compact.0", "short").unwrap());
+    catalogue.drop_table("t1", false).unwrap();
+    assert!(catalogue.set_options("users", options()).unwrap());
 }
 
 /// What a partition does with a conditional write; false if its check fails.
