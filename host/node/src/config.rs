@@ -123,7 +123,7 @@ pub struct Config {
     pub read_bytes_per_turn: usize,
     /// Bytes of replies that may wait for clients to read them. Beyond it the connection on which most wait is closed.
     pub unread_bytes_max: usize,
-    /// Bytes of clients' frames of which more has to come. Beyond it the connection is closed whose frame has been on its way for longest.
+    /// Bytes of clients' frames of which more has to come. Beyond it the connection is closed whose frame comes most slowly.
     pub unfinished_bytes_max: usize,
     /// How long a client may take nothing of what waits for it, or send nothing more of a frame that it has begun. Its system acknowledges, or
     /// sends, nothing more meanwhile, so that it is no slow network that holds it up.

@@ -74,6 +74,20 @@ struct Unfinished {
     came: Instant,
 }
 
+impl Unfinished {
+    /// Bytes that have come per second: none if nothing has come for a second, and any number if it began within one.
+    fn rate(&self, now: Instant) -> u128 {
+        let age = now.since(self.begun).as_millis();
+        if now.since(self.came) >= LOOK_INTERVAL {
+            0
+        } else if age < LOOK_INTERVAL.as_millis() {
+            u128::MAX
+        } else {
+            self.bytes as u128 * 1_000 / age
+        }
+    }
+}
+
 impl Connection {
     fn remember(&self, context: &Context<'_>) {
         let mut waker = self.waker.borrow_mut();
@@ -154,8 +168,8 @@ impl Clients {
         }
     }
 
-    /// Notes how much has come of a frame that is not whole yet, after perhaps others that are. Beyond what may be of all, those go that have been on their way
-    /// for longest: who sends a large frame is done with it soon.
+    /// Notes how much has come of a frame that is not whole yet, after perhaps others that are. Beyond what may be of all, those go
+    /// that come most slowly, and of several the oldest: who sends a large frame is done with it soon.
     fn note_unfinished(&self, connection: &Connection, bytes: usize, is_after_others: bool) {
         let before = connection.unfinished.get();
         if before.bytes == bytes && !(is_after_others && bytes > 0) {
@@ -169,11 +183,11 @@ impl Clients {
             let open = self.open.borrow();
             let unfinished = |(id, one): (&ConnectionId, &Rc<Connection>)| (one.unfinished.get(), *id);
             let begun = open.iter().map(unfinished).filter(|(one, _)| one.bytes > 0);
-            let Some((one, id)) = begun.min_by_key(|(one, id)| (one.begun, *id)) else { return };
+            let Some((one, id)) = begun.min_by_key(|(one, id)| (one.rate(now), one.begun, *id)) else { return };
             tracing::warn!(
                 connection = id.0,
                 bytes = one.bytes,
-                "a client is disconnected: unfinished requests fill the room that is left for them, and its is the oldest"
+                "a client is disconnected: unfinished requests fill the room that is left for them, and its comes most slowly"
             );
             self.cut(&open[&id]);
         }

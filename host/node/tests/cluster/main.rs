@@ -346,7 +346,7 @@ fn half_a_request(address: &str) -> (Connection, Bytes) {
     (connection, request.freeze())
 }
 
-/// Clients send halves of large requests, together more than there is room for. Those whose requests have been on their way for longest are
+/// Clients send halves of large requests, together more than there is room for. Those whose requests came first, and then no more of them, are
 /// disconnected; the others may end theirs.
 #[test]
 fn n4e_requests_that_are_never_finished_fill_no_memory() {
