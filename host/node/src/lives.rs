@@ -176,8 +176,7 @@ impl Lives {
         self.refusals.retain(|_, refusal| now.since(refusal.last) < REFUSAL_FRESH);
         let known = self.refusals.get(&by);
         if known.is_none() {
-            let (reason, known) = (refused.reason, refused.known);
-            tracing::error!(node = by.0, reason, known, "a node does not listen to this process");
+            tracing::error!(node = by.0, why = text_of(refused), "a node does not listen to this process");
         }
         let first = known.map_or(now, |refusal| refusal.first);
         self.refusals.insert(by, Refusal { refused, first, last: now });
@@ -211,6 +210,29 @@ impl Seen {
 
     fn is_there(&self, now: Instant) -> bool {
         self.connections > 0 && now.since(self.heard) < SILENT_AFTER
+    }
+}
+
+/// Why a process is not listened to, for people.
+fn text_of(refused: Refused) -> String {
+    let known = refused.known;
+    let is = |reason: RefusedFor| refused.reason == reason as u32;
+    if is(RefusedFor::Older) {
+        format!("start {known} of its node has been seen, which came later")
+    } else if is(RefusedFor::Second) {
+        "another process has used its number of a start".into()
+    } else if is(RefusedFor::Retired) {
+        "its data is from before its node began anew".into()
+    } else if is(RefusedFor::Beside) {
+        format!("start {known} of its node is there")
+    } else if is(RefusedFor::Stranger) {
+        "it belongs to another cluster".into()
+    } else if is(RefusedFor::Forgot) {
+        format!("a log of its node was durable to batch {known}, and holds less now")
+    } else if is(RefusedFor::Misdirected) {
+        "it looks for another node".into()
+    } else {
+        format!("reason {} of another version", refused.reason)
     }
 }
 
@@ -292,8 +314,8 @@ impl Node {
         let met = self.lives.meet(from, life, logs, self.catalogue.as_ref(), self.last_tick);
         met.map_err(|refused| {
             if self.lives.told.insert(from, life) != Some(life) {
-                let (boot, known, reason) = (life.boot, refused.known, refused.reason);
-                tracing::error!(node = from.0, boot, known, reason, "a process of a node is not listened to");
+                let (start, why) = (life.boot, text_of(refused));
+                tracing::error!(node = from.0, start, why, "a process of a node is not listened to");
             }
             Refused { leads: self.leads_metadata(), ..refused }
         })
