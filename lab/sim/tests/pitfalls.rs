@@ -134,13 +134,14 @@ fn c13_minority_leader_and_s08_partitioned_follower() {
 }
 
 /// C15 and C16, too, for what a node keeps above its engine: a replica that was lost and learns again answers nothing from before.
-/// And D7: a disk that is put back from a copy is turned away.
+/// And D7: a disk that is put back from a copy is turned away, and so is a clone.
 #[test]
 fn c18_reads_while_replicas_are_lost_and_learn_again() {
     let stats = all_good(Scenario::Repair, Some(3));
     assert!(faults(&stats, "wiped disk") + faults(&stats, "corrupt log") >= SEEDS / 2 && stats.snapshots >= SEEDS / 2);
-    let put_back = faults(&stats, "copy put back");
-    assert!(put_back >= SEEDS / 6 && faults(&stats, "copy turned away") == put_back, "{stats}");
+    let (put_back, cloned) = (faults(&stats, "copy put back"), faults(&stats, "clone started"));
+    assert!(put_back > 0 && cloned > 0 && put_back + cloned >= SEEDS / 6, "{stats}");
+    assert!(faults(&stats, "copy turned away") == put_back && faults(&stats, "clone turned away") == cloned, "{stats}");
     assert!(elsewhere(&stats, ReadLevel::Linearizable) >= 10 * SEEDS, "{stats}");
 }
 
