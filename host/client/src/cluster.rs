@@ -280,6 +280,9 @@ fn judge(reply: Reply) -> Step {
             match hint {
                 Some(hint) => match refused(&refusal) {
                     Step::Fail(error) => Step::Fail(Error::new(error.kind(), hint)),
+                    Step::Next { error, pause, may_have_run } => {
+                        Step::Next { error: Error::new(error.kind(), hint), pause, may_have_run }
+                    }
                     other => other,
                 },
                 None => refused(&refusal),

@@ -88,6 +88,9 @@ pub struct Lag {
 
 impl fmt::Display for Lag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::default() {
+            return f.write_str("it hears no leader, and cannot know by how much");
+        }
         write!(f, "{} entries behind, ", self.entries)?;
         match self.staleness {
             Some(staleness) => write!(f, "at most {} ms old", staleness.as_millis()),

@@ -110,11 +110,11 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// The log of each data directory, such as `312 of 4096`, in MiB: what it keeps, and what it may keep for others.
+    /// The log of each data directory, such as `312 (4096)`, in MiB: what it keeps, and what it may keep for others.
     fn log_text(&self) -> String {
         let allowed = self.log_bytes_allowed.as_deref().unwrap_or_default();
         let one = |(directory, kept): (usize, &u64)| match allowed.get(directory) {
-            Some(allowed) => format!("{} of {}", kept.div_ceil(1 << 20), allowed >> 20),
+            Some(allowed) => format!("{} ({})", kept.div_ceil(1 << 20), allowed >> 20),
             None => kept.div_ceil(1 << 20).to_string(),
         };
         self.log_bytes.iter().flatten().enumerate().map(one).collect::<Vec<_>>().join(", ")
@@ -228,7 +228,7 @@ fn status_text(status: &Status, shows_partitions: bool) -> String {
         ]
     };
     let nodes: Vec<_> = status.nodes.iter().map(node).collect();
-    let header = ["node", "address", "state", "replicas", "leaders", "slow score", "clock", "log MiB"];
+    let header = ["node", "address", "state", "replicas", "leaders", "slow score", "clock", "log MiB (limit)"];
     let mut parts = vec![columns(&header, &nodes)];
     parts.extend(time_text(&status.time).map(str::to_owned));
     for node in &status.nodes {
@@ -439,7 +439,7 @@ mod tests {
         let answer = r#"{"nodes":[{"node":1,"log_bytes":[327155712,1],"log_bytes_allowed":[4294967296,536870912]},
             {"node":2,"log_bytes":[1048576],"log_bytes_max":4294967296},{"node":3,"log_bytes":null}]}"#;
         let text = status_text(&serde_json::from_str(answer).unwrap(), false);
-        let ends = ["log MiB", "312 of 4096, 1 of 512", "1"];
+        let ends = ["log MiB (limit)", "312 (4096), 1 (512)", "1"];
         assert!(text.lines().zip(ends).all(|(line, end)| line.ends_with(end)), "{text}");
     }
 
