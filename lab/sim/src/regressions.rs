@@ -120,4 +120,6 @@ pub const SEEDS: &[u64] = &[
     // Who knew that a copy had forgotten something said only that the process before it seemed to be there:
     // `d7_what_was_forgotten_is_told_` in hedgerow-node. And the copy was put back though a node had been cut off all the while: `World::is_clear`.
     66_000_040_068,
+    // A long run's last scan, of 440 records in pages of one row, took longer than it was waited for: `Survey::drawn`.
+    68_000_049_000,
 ];

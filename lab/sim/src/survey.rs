@@ -8,6 +8,8 @@ use hedgerow_client::{ScanOptions, Table};
 use hedgerow_types::random::Random;
 use std::collections::BTreeMap;
 
+/// Records after which a scan's pages grow by a row.
+const RECORDS_PER_ROW_OF_PAGE: u64 = 40;
 /// Most records of a batch.
 const BATCH_MAX: u64 = 6;
 
@@ -44,7 +46,9 @@ impl Survey {
     /// A scan over all of `keys`, or a batch of some of them. There is at least one.
     pub fn drawn(mut keys: Vec<u32>, random: &mut Random) -> Self {
         if random.chance(1, 2) {
-            return Self { keys, page_rows: Some(1 + random.below(6) as u32) };
+            // Small pages, and yet not so many that a long run's last scan keeps everybody waiting.
+            let least = keys.len() as u64 / RECORDS_PER_ROW_OF_PAGE;
+            return Self { keys, page_rows: Some((least + 1 + random.below(6)) as u32) };
         }
         let first = random.below(keys.len() as u64) as usize;
         keys.rotate_left(first);

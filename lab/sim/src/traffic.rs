@@ -117,6 +117,13 @@ impl World {
     /// Each record counts as read alone, some time since the survey began.
     fn record_survey(&mut self, client: u32, surveyed: Surveyed) {
         let Surveyed { kind, start, found } = surveyed;
+        self.trace(|| {
+            let outcome = match &found {
+                Ok(found) => format!("{} records", found.len()),
+                Err(why) => format!("{why:?}"),
+            };
+            format!("[{:>11.6} ..] client {client} {kind}: {outcome}", start as f64 / 1e9)
+        });
         let read = |key, outcome, end| Operation { client, key, call: Call::GET, start, end, outcome, seen: None };
         let now = self.queue.now();
         match found {
