@@ -122,4 +122,6 @@ pub const SEEDS: &[u64] = &[
     66_000_040_068,
     // A long run's last scan, of 440 records in pages of one row, took longer than it was waited for: `Survey::drawn`.
     68_000_049_000,
+    // Two checkpoints of 800 KB at 16 KiB/s take longer than was waited: `CONVERGENCE_MAX_OF_SLOW`.
+    68_000_065_000,
 ];

@@ -21,6 +21,8 @@ const LAST_OPERATIONS_MAX: Time = 10 * SECOND;
 const TABLES_AWAY_MAX: Time = 60 * SECOND;
 /// Longest time from the end of the last fault until all replicas are there and equal.
 const CONVERGENCE_MAX: Time = 60 * SECOND;
+/// The same where checkpoints are sent slowly: eight of a megabyte, at the least rate.
+const CONVERGENCE_MAX_OF_SLOW: Time = 512 * SECOND;
 /// How often it is looked whether something has been reached.
 const LOOK_INTERVAL: Time = 50 * MILLISECOND;
 /// How often leaders are moved once everything is whole again: often where moving leaders is what the run is about.
@@ -183,7 +185,8 @@ impl World {
     pub(crate) fn converge(&mut self) {
         let expected = self.plan.expected();
         let (mut missing, mut looks) = (String::new(), 0);
-        let has_converged = self.wait(CONVERGENCE_MAX, |world| {
+        let most = if self.plan.snapshot_rate.is_some() { CONVERGENCE_MAX_OF_SLOW } else { CONVERGENCE_MAX };
+        let has_converged = self.wait(most, |world| {
             world.restart_stopped();
             if looks % WISH_INTERVAL == 0 && world.plan.learner_max() > 0 {
                 world.set_learners(world.plan.learner_count);
