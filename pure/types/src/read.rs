@@ -89,7 +89,7 @@ pub struct Lag {
 impl fmt::Display for Lag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::default() {
-            return f.write_str("it hears no leader, and cannot know by how much");
+            return f.write_str("no leader answers it, so that nobody knows by how much");
         }
         write!(f, "{} entries behind, ", self.entries)?;
         match self.staleness {
