@@ -1,24 +1,29 @@
-//! The reference engine: rows in a sorted map, and one checksummed file that a flush replaces whole.
+//! The reference engine: rows in a sorted map, a checksummed file with all of them, and one for what each flush since has changed.
 //!
-//! The file `rows` is: the 8 bytes `HGROWMEM`, u32 LE version 1, u64 LE row count, then per row u32 LE key size, u32 LE
-//! value size, key, value; last a u32 LE CRC-32C of everything before. A directory without it is an empty engine.
+//! The file `rows` is: the 8 bytes `HGROWMEM`, u32 LE version 2, u64 LE generation, u64 LE row count, then per row u32 LE key size,
+//! u32 LE value size (all ones = the row is gone), key, value; last a u32 LE CRC-32C of everything before. A directory without it is
+//! an empty engine. The files `more-GENERATION-NUMBER` have the same form and come on top of it, in the order of their numbers, which
+//! begin at 0. Those of other generations are leftovers: once they are half as large as `rows`, that is written anew with the next one.
 
 use crate::batch::Batch;
 use crate::engine::{Direction, Engine, EngineError, EngineStats, Engines, KeyRange, RowVisitor};
 use crate::layout::is_droppable;
 use bytes::{Buf, Bytes};
 use hedgerow_env::{Disk, create_dir_durably, parent_of, read_file, write_file_durably};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const FILE_NAME: &str = "rows";
 const MAGIC: &[u8; 8] = b"HGROWMEM";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+const HEADER_SIZE: usize = 28;
 const CHECKSUM_SIZE: usize = 4;
+/// Stands for the size of the value of a row that is gone.
+const GONE: u32 = u32::MAX;
 
 /// Opens memory engines whose files lie on one disk.
 #[derive(Clone, Debug)]
@@ -54,18 +59,38 @@ pub struct MemoryEngine {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     rows: RwLock<Rows>,
-    /// Held while the file is written, so that an older content never replaces a newer one.
-    flushing: Mutex<()>,
+    /// Held while a file is written, so that an older content never replaces a newer one.
+    files: Mutex<Files>,
     expire_floor: AtomicU32,
 }
 
 #[derive(Debug, Default)]
 struct Rows {
     map: BTreeMap<Bytes, Bytes>,
+    /// Rows that were written since the last flush began.
+    changed: BTreeSet<Bytes>,
     /// Bytes of batches since the last flush.
     unflushed_bytes: u64,
-    is_flushed: bool,
     disk_bytes: u64,
+}
+
+/// What the directory holds.
+#[derive(Debug, Default)]
+struct Files {
+    /// Of the file with all rows, if that is there and known to be.
+    generation: Option<u64>,
+    /// The highest generation that was ever begun.
+    last_generation: u64,
+    /// Bytes of that file.
+    all_bytes: u64,
+    /// Bytes of each file that comes on top.
+    more_bytes: Vec<u64>,
+}
+
+impl Files {
+    fn bytes(&self) -> u64 {
+        self.all_bytes + self.more_bytes.iter().sum::<u64>()
+    }
 }
 
 impl MemoryEngine {
@@ -73,12 +98,14 @@ impl MemoryEngine {
     pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, EngineError> {
         let failed = |source: io::Error| EngineError::Open { dir: dir.to_path_buf(), source: source.into() };
         create_dir_durably(&*disk, dir).map_err(failed)?;
-        let mut rows = Rows::default();
+        let (mut rows, mut files) = (Rows::default(), Files::default());
         match read_file(&*disk, &dir.join(FILE_NAME)) {
             Ok(file) => {
-                rows.disk_bytes = file.len() as u64;
-                rows.map = decode(file.into())?;
-                rows.is_flushed = true;
+                files.all_bytes = file.len() as u64;
+                files.last_generation = decode(file.into(), &mut rows.map)?;
+                files.generation = Some(files.last_generation);
+                read_more(&*disk, dir, &mut files, &mut rows.map)?;
+                rows.disk_bytes = files.bytes();
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed(error)),
@@ -87,7 +114,7 @@ impl MemoryEngine {
             disk,
             dir: dir.to_path_buf(),
             rows: RwLock::new(rows),
-            flushing: Mutex::new(()),
+            files: Mutex::new(files),
             expire_floor: AtomicU32::new(0),
         })
     }
@@ -99,6 +126,65 @@ impl MemoryEngine {
 
     fn rows_mut(&self) -> RwLockWriteGuard<'_, Rows> {
         self.rows.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the rows that have changed to a file of their own.
+    fn write_changes(&self, files: &mut Files, generation: u64) -> Result<(), EngineError> {
+        let (changed, file, unflushed_bytes) = {
+            let mut rows = self.rows_mut();
+            let changed = std::mem::take(&mut rows.changed);
+            let file = encode(generation, changed.iter().map(|key| (key, rows.map.get(key))));
+            (changed, file, rows.unflushed_bytes)
+        };
+        let written =
+            write_file_durably(&*self.disk, &self.dir.join(more_name(generation, files.more_bytes.len())), &file);
+        let mut rows = self.rows_mut();
+        match written {
+            Ok(()) => {
+                files.more_bytes.push(file.len() as u64);
+                rows.unflushed_bytes -= unflushed_bytes;
+                rows.disk_bytes = files.bytes();
+                Ok(())
+            }
+            Err(source) => {
+                rows.changed.extend(changed);
+                Err(EngineError::Flush { source: source.into() })
+            }
+        }
+    }
+
+    /// Writes all rows anew, and drops what may be dropped, as a compaction would.
+    fn write_all(&self, files: &mut Files) -> Result<(), EngineError> {
+        files.last_generation += 1;
+        let generation = files.last_generation;
+        let floor = self.expire_floor.load(Ordering::Acquire);
+        let (changed, file, unflushed_bytes) = {
+            let mut rows = self.rows_mut();
+            rows.map.retain(|key, value| !is_droppable(key, value, floor));
+            (std::mem::take(&mut rows.changed), encode_all(generation, &rows.map), rows.unflushed_bytes)
+        };
+        let written = write_file_durably(&*self.disk, &self.dir.join(FILE_NAME), &file);
+        let mut rows = self.rows_mut();
+        if let Err(source) = written {
+            // Which of the two is there is not known: the next flush writes all once more.
+            files.generation = None;
+            rows.changed.extend(changed);
+            return Err(EngineError::Flush { source: source.into() });
+        }
+        if let Some(former) = files.generation.replace(generation) {
+            for number in 0..files.more_bytes.len() {
+                // What stays belongs to no generation, and the next opening removes it.
+                drop(self.disk.remove_file(&self.dir.join(more_name(former, number))));
+            }
+        }
+        (files.all_bytes, files.more_bytes) = (file.len() as u64, Vec::new());
+        rows.unflushed_bytes -= unflushed_bytes;
+        rows.disk_bytes = files.bytes();
+        Ok(())
     }
 }
 
@@ -129,42 +215,25 @@ impl Engine for MemoryEngine {
     fn write(&self, batch: &Batch) -> Result<(), EngineError> {
         let mut rows = self.rows_mut();
         for (key, value) in batch.iter() {
+            let key = Bytes::copy_from_slice(key);
+            rows.changed.insert(key.clone());
             match value {
-                Some(value) => rows.map.insert(Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)),
-                None => rows.map.remove(key),
+                Some(value) => rows.map.insert(key, Bytes::copy_from_slice(value)),
+                None => rows.map.remove(&key),
             };
         }
         rows.unflushed_bytes += batch.size() as u64;
-        rows.is_flushed = false;
         Ok(())
     }
 
-    /// Besides, drops what may be dropped, as a compaction would.
     fn flush(&self) -> Result<(), EngineError> {
-        let _flushing = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
-        let floor = self.expire_floor.load(Ordering::Acquire);
-        let (file, unflushed_bytes) = {
-            let mut rows = self.rows_mut();
-            let before = rows.map.len();
-            rows.map.retain(|key, value| !is_droppable(key, value, floor));
-            if rows.is_flushed && rows.map.len() == before {
-                return Ok(());
+        let mut files = self.files();
+        match files.generation {
+            Some(_) if self.rows().changed.is_empty() => Ok(()),
+            Some(generation) if files.more_bytes.iter().sum::<u64>() < files.all_bytes / 2 => {
+                self.write_changes(&mut files, generation)
             }
-            rows.is_flushed = true;
-            (encode(&rows.map), rows.unflushed_bytes)
-        };
-        let written = write_file_durably(&*self.disk, &self.dir.join(FILE_NAME), &file);
-        let mut rows = self.rows_mut();
-        match written {
-            Ok(()) => {
-                rows.unflushed_bytes -= unflushed_bytes;
-                rows.disk_bytes = file.len() as u64;
-                Ok(())
-            }
-            Err(source) => {
-                rows.is_flushed = false;
-                Err(EngineError::Flush { source: source.into() })
-            }
+            Some(_) | None => self.write_all(&mut files),
         }
     }
 
@@ -174,7 +243,7 @@ impl Engine for MemoryEngine {
                 return Err(io::ErrorKind::AlreadyExists.into());
             }
             create_dir_durably(&*self.disk, into)?;
-            let file = encode(&self.rows().map);
+            let file = encode_all(0, &self.rows().map);
             write_file_durably(&*self.disk, &into.join(FILE_NAME), &file)?;
             self.disk.sync_dir(parent_of(into))
         };
@@ -186,7 +255,7 @@ impl Engine for MemoryEngine {
     }
 
     fn compact(&self) -> Result<(), EngineError> {
-        self.flush()
+        self.write_all(&mut self.files())
     }
 
     fn stats(&self) -> EngineStats {
@@ -195,45 +264,86 @@ impl Engine for MemoryEngine {
     }
 }
 
-fn encode(rows: &BTreeMap<Bytes, Bytes>) -> Vec<u8> {
-    let size: usize = rows.iter().map(|(key, value)| 8 + key.len() + value.len()).sum();
-    let mut out = Vec::with_capacity(20 + size + CHECKSUM_SIZE);
+fn more_name(generation: u64, number: usize) -> String {
+    format!("more-{generation}-{number}")
+}
+
+/// Reads what comes on top of the file with all rows, and removes leftovers.
+fn read_more(
+    disk: &dyn Disk,
+    dir: &Path,
+    files: &mut Files,
+    rows: &mut BTreeMap<Bytes, Bytes>,
+) -> Result<(), EngineError> {
+    let failed = |source: io::Error| EngineError::Open { dir: dir.to_path_buf(), source: source.into() };
+    let mut names: BTreeSet<String> = disk.list(dir).map_err(failed)?.into_iter().collect();
+    names.retain(|name| name.starts_with("more-"));
+    while names.remove(&more_name(files.last_generation, files.more_bytes.len())) {
+        let path = dir.join(more_name(files.last_generation, files.more_bytes.len()));
+        let file = read_file(disk, &path).map_err(failed)?;
+        files.more_bytes.push(file.len() as u64);
+        if decode(file.into(), rows)? != files.last_generation {
+            return Err(EngineError::damaged("a file of rows is another one's"));
+        }
+    }
+    let own = format!("more-{}-", files.last_generation);
+    if names.iter().any(|name| name.starts_with(&own) && !name.ends_with(".tmp")) {
+        return Err(EngineError::damaged("a file of rows is missing"));
+    }
+    names.into_iter().for_each(|name| drop(disk.remove_file(&dir.join(name))));
+    Ok(())
+}
+
+fn encode_all(generation: u64, rows: &BTreeMap<Bytes, Bytes>) -> Vec<u8> {
+    encode(generation, rows.iter().map(|(key, value)| (key, Some(value))))
+}
+
+fn encode<'a>(generation: u64, rows: impl ExactSizeIterator<Item = (&'a Bytes, Option<&'a Bytes>)> + Clone) -> Vec<u8> {
+    let size: usize = rows.clone().map(|(key, value)| 8 + key.len() + value.map_or(0, Bytes::len)).sum();
+    let mut out = Vec::with_capacity(HEADER_SIZE + size + CHECKSUM_SIZE);
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&generation.to_le_bytes());
     out.extend_from_slice(&(rows.len() as u64).to_le_bytes());
     for (key, value) in rows {
         out.extend_from_slice(&(key.len() as u32).to_le_bytes());
-        out.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        out.extend_from_slice(&value.map_or(GONE, |value| value.len() as u32).to_le_bytes());
         out.extend_from_slice(key);
-        out.extend_from_slice(value);
+        out.extend_from_slice(value.map_or(&[], |value| value));
     }
     let checksum = crc32c::crc32c(&out);
     out.extend_from_slice(&checksum.to_le_bytes());
     out
 }
 
-fn decode(mut file: Bytes) -> Result<BTreeMap<Bytes, Bytes>, EngineError> {
+/// Brings what `file` says into `rows`. Returns its generation.
+fn decode(mut file: Bytes, rows: &mut BTreeMap<Bytes, Bytes>) -> Result<u64, EngineError> {
     let damaged = || EngineError::damaged("the file of rows is not what was written");
     let body = file.len().checked_sub(CHECKSUM_SIZE).ok_or_else(damaged)?;
     let mut checksum = file.split_off(body);
     if crc32c::crc32c(&file) != checksum.get_u32_le() {
         return Err(damaged());
     }
-    let header = file.len() >= 20 && file.split_to(8) == MAGIC[..] && file.get_u32_le() == VERSION;
+    let header = file.len() >= HEADER_SIZE && file.split_to(8) == MAGIC[..] && file.get_u32_le() == VERSION;
     if !header {
         return Err(EngineError::damaged("the file of rows has an unknown form"));
     }
-    let count = file.get_u64_le();
-    let mut rows = BTreeMap::new();
+    let (generation, count) = (file.get_u64_le(), file.get_u64_le());
     for _ in 0..count {
         if file.len() < 8 {
             return Err(damaged());
         }
-        let (key, value) = (file.get_u32_le() as usize, file.get_u32_le() as usize);
-        if file.len() < key.saturating_add(value) {
+        let (key_size, value_size) = (file.get_u32_le() as usize, file.get_u32_le());
+        let size = if value_size == GONE { 0 } else { value_size as usize };
+        if file.len() < key_size.saturating_add(size) {
             return Err(damaged());
         }
-        rows.insert(file.split_to(key), file.split_to(value));
+        let (key, value) = (file.split_to(key_size), file.split_to(size));
+        if value_size == GONE {
+            rows.remove(&key)
+        } else {
+            rows.insert(key, value)
+        };
     }
-    if file.is_empty() { Ok(rows) } else { Err(damaged()) }
+    if file.is_empty() { Ok(generation) } else { Err(damaged()) }
 }

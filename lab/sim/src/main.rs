@@ -18,6 +18,10 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// A history allocates and frees small buffers all the time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Runs whole clusters in virtual time and judges what their clients saw.
 #[derive(Debug, Parser)]
 #[command(name = "hedgerow-sim", version, args_conflicts_with_subcommands = true)]

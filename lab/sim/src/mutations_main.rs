@@ -9,6 +9,10 @@ use hedgerow_sim::run::{Report, Request, run};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
+/// A history allocates and frees small buffers all the time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Checks that the simulation notices the absence of each safety rule.
 #[derive(Debug, Parser)]
 #[command(name = "hedgerow-sim-mutations", version)]

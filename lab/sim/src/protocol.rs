@@ -351,9 +351,10 @@ fn key_of(hash_key: &[u8]) -> Option<u32> {
     std::str::from_utf8(hash_key).ok()?.strip_prefix("key-")?.parse().ok()
 }
 
-/// The number that a value says.
+/// The number that a value says. Large values are numbers with very many zeros before them.
 pub(crate) fn number(text: &[u8]) -> Option<i64> {
-    std::str::from_utf8(text).ok()?.parse().ok()
+    let first = text.iter().position(|byte| *byte != b'0').unwrap_or(text.len().saturating_sub(1));
+    std::str::from_utf8(&text[first..]).ok()?.parse().ok()
 }
 
 const fn content(content: Content) -> Received {
