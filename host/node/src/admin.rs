@@ -23,11 +23,12 @@ use crate::job::{Job, Owner};
 use crate::metadata::Change;
 use crate::node::Node;
 use crate::peer::{AdminReply, AdminRequest, Frame};
+use crate::read_jobs::{ReadSize, Wanted};
 use crate::reads::Reflected;
 use crate::replica::{Caller, Hosted, Replica};
 use hedgerow_env::Now;
 use hedgerow_placement::{Table, TableKind, TableSpec};
-use hedgerow_storage::{Partition, Reader};
+use hedgerow_storage::Moment;
 use hedgerow_types::limit::PARTITION_COUNT_MAX;
 use hedgerow_types::op::{Read, ReadReply};
 use hedgerow_types::time::expiry_seconds;
@@ -178,14 +179,15 @@ struct Transfer {
     to_node: u16,
 }
 
-/// A replica and its storage's reader, or what it does instead of having storage.
-fn with_storage(hosted: &mut Hosted) -> Result<(&mut Replica, Reader), &'static str> {
+/// A replica and what its storage holds now, or what it does instead of having storage.
+fn with_storage(hosted: &mut Hosted) -> Result<(&mut Replica, Moment), &'static str> {
     match hosted {
         Hosted::Starting { .. } => Err("is being made"),
         Hosted::Lost { .. } => Err("is lost"),
         Hosted::Running(replica) => {
-            let reader = replica.storage.as_ref().map(Partition::reader).ok_or("is installing a checkpoint")?;
-            Ok((replica, reader))
+            let storage = replica.storage.as_ref().ok_or("is installing a checkpoint")?;
+            let moment = storage.moment().map_err(|_| "cannot be read")?;
+            Ok((replica, moment))
         }
     }
 }
@@ -422,10 +424,11 @@ impl Node {
             let ticket = self.ticket();
             let hosted = self.hosted.get_mut(&owner.group).filter(|hosted| hosted.owner() == owner);
             match hosted.ok_or("is gone").and_then(with_storage) {
-                Ok((replica, reader)) => {
+                Ok((replica, moment)) => {
                     replica.storage_users += 1;
+                    let (log, size, wanted) = (replica.log, ReadSize::Long, Wanted::default());
                     self.admin.reads.insert(ticket, (call, owner));
-                    self.job(Job::Read { owner, reader, ticket, read: Read::Checksum, now });
+                    self.job(Job::Read { owner, log, size, moment, ticket, read: Read::Checksum, now, wanted });
                 }
                 Err(state) => {
                     let (partition, node) = (owner.group.partition, self.config.node);
@@ -436,8 +439,23 @@ impl Node {
         }
     }
 
-    pub(crate) fn handle_long_read(&mut self, ticket: u64, result: Result<ReadReply, String>) {
-        let Some((call, owner)) = self.admin.reads.remove(&ticket) else { return };
+    /// A job has read something, for somebody who compares replicas or for a client.
+    pub(crate) fn handle_read(&mut self, ticket: u64, reply: ReadReply, now: Now) {
+        match self.admin.reads.remove(&ticket) {
+            Some(of) => self.handle_long_read(of, Ok(reply)),
+            None => self.finish_read_job(ticket, Ok(reply), now),
+        }
+    }
+
+    /// A job could not read it.
+    pub(crate) fn handle_not_done(&mut self, ticket: u64, reason: String, refusal: Refusal, now: Now) {
+        match self.admin.reads.remove(&ticket) {
+            Some(of) => self.handle_long_read(of, Err(reason)),
+            None => self.finish_read_job(ticket, Err(refusal), now),
+        }
+    }
+
+    fn handle_long_read(&mut self, (call, owner): (u64, Owner), result: Result<ReadReply, String>) {
         let part = match result {
             Ok(ReadReply::Checksum { checksum, rows, index }) => Ok(json!({
                 "index": owner.group.partition,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | for its turn | it is gone, unrun |
 //! | for an index, a quorum or an apply (reads) | the read is gone |
+//! | for a job that reads | the read is gone, and the job ends soon |
 //! | for its outcome (writes), here or at the leader's node | nobody is told; the write itself stays |
 //! | for later, by the table's limit on extra attempts | it is gone, unrun |
 //! | nowhere: unknown, answered, another connection's | nothing |
@@ -52,6 +53,8 @@ pub(crate) enum Place {
     Read(GroupId, u64),
     /// In a replica, in some write.
     Write(GroupId),
+    /// For a job that reads, under this ticket (`read_jobs.rs`).
+    Aside(u64),
     /// For later, under this number (`throttle.rs`).
     Delayed(u64),
     /// For another node's answer, under this number (`forward.rs`).
@@ -171,7 +174,7 @@ impl Node {
         let counts = &mut self.attempts;
         let count = match place {
             Place::Queued(_) => &mut counts.queued,
-            Place::Read(..) => &mut counts.reads,
+            Place::Read(..) | Place::Aside(_) => &mut counts.reads,
             Place::Write(_) | Place::SentOn(_) => &mut counts.writes,
             Place::Delayed(_) => &mut counts.delayed,
         };
@@ -189,6 +192,7 @@ impl Node {
                 let origin = self.running(group).and_then(|it| it.forget_writer((connection, sequence_id)));
                 origin.and_then(Origin::into_caller)
             }
+            Place::Aside(ticket) => self.read_jobs.remove(ticket),
             Place::Delayed(number) => self.throttles.remove(number),
             Place::SentOn(id) => self.forwards.remove(id),
         };
@@ -202,9 +206,9 @@ impl Node {
         self.attempts.forget(&caller);
     }
 
-    /// Takes the reads back that wait for an index and came over `connection`.
+    /// Takes the reads back that wait for an index or a job and came over `connection`.
     pub(crate) fn take_waiting_reads(&mut self, connection: ConnectionId) -> Vec<Caller> {
-        let mut taken = Vec::new();
+        let mut taken = self.read_jobs.remove_of(connection);
         for hosted in self.hosted.values_mut() {
             let Hosted::Running(replica) = hosted else { continue };
             let is_of = |origin: &Origin| matches!(origin, Origin::Client(it) if it.connection == connection);

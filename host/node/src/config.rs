@@ -2,6 +2,7 @@
 
 use hedgerow_placement::{CLOCK_SKEW_MAX, SlowLimits};
 use hedgerow_replication::Settings;
+use hedgerow_storage::ReadBudget;
 use hedgerow_types::NodeId;
 use hedgerow_types::limit::{CREATION_PER_PARTITION, SESSION_BYTES_MAX};
 use std::collections::BTreeMap;
@@ -19,6 +20,16 @@ pub const READS_QUEUED_MAX: usize = 16_384;
 pub const EXTRA_READS_QUEUED_MAX: usize = 1_024;
 /// Default of [`Config::reads_per_turn`]: about a millisecond of reads, after which connections and the log are looked at.
 pub const READS_PER_TURN: usize = 256;
+/// Default of [`Config::reads_at_once`]: about a third of a millisecond.
+pub const READS_AT_ONCE: ReadBudget = ReadBudget { rows: 512, bytes: 256 << 10 };
+/// Short reads of one data directory that run at a time beside the node's thread: they wait for the disk, which takes several at once.
+pub const SHORT_READS_MAX: usize = 8;
+/// Long ones: they take the processor from others.
+pub const LONG_READS_MAX: usize = 2;
+/// Reads of clients that may run or wait beside the node's thread, of which a quarter may be extra attempts; the next is refused as busy.
+pub const READ_JOBS_MAX: usize = 4_096;
+/// Bytes of keys that those which wait may ask for together; the same beyond it.
+pub const READ_JOBS_BYTES_MAX: usize = 64 << 20;
 /// Default of [`Config::read_bytes_per_turn`]: a few milliseconds of large reads.
 pub const READ_BYTES_PER_TURN: usize = 4 << 20;
 /// Default of [`Config::unread_bytes_max`].
@@ -121,6 +132,8 @@ pub struct Config {
     pub reads_per_turn: usize,
     /// Bytes of replies after which no further queued read is served before the node is driven again, however few they were.
     pub read_bytes_per_turn: usize,
+    /// What a read may look at on the node's thread. One that looks at more, or needs a disk, is run by a job.
+    pub reads_at_once: ReadBudget,
     /// Bytes of replies that may wait for clients to read them. Beyond it the connection on which most wait is closed.
     pub unread_bytes_max: usize,
     /// Bytes of clients' frames of which more has to come. Beyond it the connection is closed whose frame comes most slowly.
@@ -172,6 +185,7 @@ impl Config {
             session_bytes_max: SESSION_BYTES_MAX,
             reads_per_turn: READS_PER_TURN,
             read_bytes_per_turn: READ_BYTES_PER_TURN,
+            reads_at_once: READS_AT_ONCE,
             unread_bytes_max: UNREAD_BYTES_MAX,
             unfinished_bytes_max: UNFINISHED_BYTES_MAX,
             unread_for: UNREAD_FOR,

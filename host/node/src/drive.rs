@@ -277,6 +277,10 @@ impl Node {
         if done.kind == JobKind::LoadSessions {
             self.note_load_ended();
         }
+        let ended = match done.kind {
+            JobKind::Read(_, log, size) => Some((log, size)),
+            _ => None,
+        };
         if done.holds_storage
             && let Some(replica) = self.running_as(owner)
         {
@@ -291,6 +295,9 @@ impl Node {
         match done.result {
             Ok(result) => self.take_result(owner, result, now),
             Err(failure) => self.handle_job_failed(owner, done.kind, failure, now),
+        }
+        if let Some(line) = ended {
+            self.note_read_ended(line, now);
         }
         if is_gone && makes_directories {
             self.clear_up_after(owner);
@@ -344,7 +351,7 @@ impl Node {
                     self.mark_dirty(owner.group);
                 }
             }
-            JobResult::Read { ticket, reply } => self.handle_long_read(ticket, Ok(reply)),
+            JobResult::Read { ticket, reply } => self.handle_read(ticket, reply, now),
             JobResult::Sessions { sessions, engine } => {
                 let storage = self.running_as(owner).and_then(|replica| replica.storage.as_mut());
                 // It may have been replaced meanwhile.

@@ -304,8 +304,8 @@ impl Node {
         if self.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner) {
             tracing::debug!(group = %owner.group, %reason, "a job of a removed replica failed");
             self.enqueue_removal(None, failure.again.map_or_else(Vec::new, |job| job.leavings()));
-            if let JobKind::Read(ticket) = kind {
-                self.handle_long_read(ticket, Err(failure.reason));
+            if let JobKind::Read(ticket, ..) = kind {
+                self.handle_not_done(ticket, failure.reason, Refusal::NotHosted, now);
             }
             return;
         }
@@ -342,9 +342,11 @@ impl Node {
                 replica.group.handle_entries_fetched(fetch, Vec::new(), now.instant);
                 self.mark_dirty(owner.group);
             }
-            JobKind::Read(ticket) => {
-                self.handle_long_read(ticket, Err(failure.reason.clone()));
-                if failure.kind == FailureKind::Damage {
+            JobKind::Read(ticket, ..) => {
+                let is_damage = failure.kind == FailureKind::Damage;
+                let told = if is_damage { "the replica is damaged" } else { failure.reason.as_str() };
+                self.handle_not_done(ticket, failure.reason.clone(), Refusal::NotReady(told.to_owned()), now);
+                if is_damage {
                     self.lose_for_good(owner.group, failure.reason, now);
                 }
             }

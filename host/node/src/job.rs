@@ -3,10 +3,11 @@
 //! A job is data with everything it needs inside; running it touches nothing of the node. Its result comes back through
 //! [`crate::Node::handle_job`]. A result for a replica that is gone by then is ignored.
 
+use crate::read_jobs::{ReadSize, Wanted};
 use bytes::Bytes;
 use hedgerow_env::{Disk, OpenMode, Space, create_dir_durably};
 use hedgerow_replication::{Fetch, Membership, SnapshotMeta};
-use hedgerow_storage::{Debt, Engine, Engines, FailureKind, FlushPoint, Partition, Reader as StorageReader, Sessions};
+use hedgerow_storage::{Debt, Engine, Engines, FailureKind, FlushPoint, Moment, Partition, Sessions};
 use hedgerow_types::log::{Entry, LogPosition};
 use hedgerow_types::op::{Read, ReadReply};
 use hedgerow_types::{GroupId, ReplicaId};
@@ -148,18 +149,24 @@ pub enum Job {
         /// Which entries.
         fetch: Fetch,
     },
-    /// Runs a long read.
+    /// Runs a read that takes long, for a client or for who compares replicas.
     Read {
         /// For whom.
         owner: Owner,
-        /// Its storage.
-        reader: StorageReader,
+        /// Number of its data directory.
+        log: usize,
+        /// Whether it is one of many short ones.
+        size: ReadSize,
+        /// What it reads.
+        moment: Moment,
         /// The node's number for it.
         ticket: u64,
         /// The read.
         read: Read,
         /// Expiry-epoch seconds.
         now: u32,
+        /// Whether it may end early.
+        wanted: Wanted,
     },
     /// Asks what compactions have still to do.
     Debt {
@@ -240,8 +247,8 @@ pub enum JobKind {
     VerifyOwn,
     /// Reading old log entries.
     Fetch(Fetch),
-    /// A long read with this number.
-    Read(u64),
+    /// A read with this number, in this data directory.
+    Read(u64, usize, ReadSize),
     /// Reading the exactly-once table.
     LoadSessions,
     /// Clearing up.
@@ -319,7 +326,7 @@ pub enum JobResult {
         /// As many as there were.
         entries: Vec<Entry>,
     },
-    /// The answer to a long read.
+    /// The answer to a read.
     Read {
         /// The node's number for it.
         ticket: u64,
@@ -347,6 +354,11 @@ pub enum JobResult {
 }
 
 impl Job {
+    /// Whether somebody waits for it who would not wait for other jobs.
+    pub const fn is_short_read(&self) -> bool {
+        matches!(self, Self::Read { size: ReadSize::Short, .. })
+    }
+
     /// Runs the job to its end. Blocks.
     pub fn run(self, context: &JobContext) -> JobDone {
         let (owner, kind, holds_storage) = (self.owner(), self.kind(), self.holds_storage());
@@ -407,7 +419,7 @@ impl Job {
             Self::Verify { id, .. } => JobKind::Verify(*id),
             Self::VerifyOwn { .. } => JobKind::VerifyOwn,
             Self::Fetch { fetch, .. } => JobKind::Fetch(*fetch),
-            Self::Read { ticket, .. } => JobKind::Read(*ticket),
+            Self::Read { ticket, log, size, .. } => JobKind::Read(*ticket, *log, *size),
             Self::LoadSessions { .. } => JobKind::LoadSessions,
             Self::Remove { .. } => JobKind::Remove,
             Self::Space { .. } => JobKind::Space,
@@ -500,8 +512,8 @@ impl Job {
                     .map_err(|source| unreadable(reader, owner, fetch, source))?;
                 JobResult::Fetched { fetch, entries }
             }
-            Self::Read { reader, ticket, read, now, .. } => {
-                let reply = reader.read(&read, now)?;
+            Self::Read { moment, ticket, read, now, wanted, .. } => {
+                let reply = moment.read(&read, now, &|| wanted.is_wanted())?;
                 JobResult::Read { ticket, reply }
             }
             Self::Debt { engine, .. } => JobResult::Debt(engine.debt()),
@@ -520,6 +532,7 @@ impl Job {
                 JobResult::Sessions { sessions, engine }
             }
             Self::Remove { storage, directories } => {
+                storage.iter().for_each(|storage| storage.engine().give_up());
                 drop(storage);
                 // One that stays for now must not keep the room of the others.
                 let there = directories.iter().filter(|directory| disk.exists(directory));

@@ -17,6 +17,7 @@
 //! | `clock.rs` | what time it is, by the word of a majority |
 //! | `slow.rs` | which nodes are slow, and who should lead meanwhile |
 //! | `reads.rs` | who may be served, and how fresh |
+//! | `read_jobs.rs` | reads that need a disk, or look at much: other threads run them |
 //! | `asks.rs`, `question.rs` | replicas that do not lead ask what is committed |
 //! | `wake.rs` | deadlines, and what else waits for a time |
 //! | `load.rs`, `read_counts.rs` | what replies and the operator are told of the node's work |
@@ -78,6 +79,7 @@ pub mod question;
 mod queue;
 mod rate;
 mod read_counts;
+mod read_jobs;
 mod reads;
 mod receive;
 mod recover;
@@ -106,3 +108,4 @@ pub use job::{Job, JobContext, JobDone, JobResult};
 pub use node::Node;
 pub use open::{OpenError, Opened};
 pub use outbox::{ConnectionId, Outbox};
+pub use read_jobs::{ReadSize, Wanted};

@@ -25,6 +25,7 @@ use crate::peer::Frame;
 use crate::queue::{Queue, QueueCounts};
 use crate::rate::Limiter;
 use crate::read_counts::{Lines, ReadCounts};
+use crate::read_jobs::ReadJobs;
 use crate::removals::Removals;
 use crate::replica::{Hosted, Origin, PendingWrite, Replica};
 use crate::report::Reports;
@@ -102,6 +103,7 @@ pub struct Node {
     /// Reads that wait for their turn.
     pub(crate) queue: Queue,
     pub(crate) queue_counts: QueueCounts,
+    pub(crate) read_jobs: ReadJobs,
     /// Bytes of replies to clients since the node was driven last.
     pub(crate) reply_bytes: usize,
     /// Attempts that can be cancelled.

@@ -21,6 +21,7 @@ use crate::outbox::Outbox;
 use crate::queue::{Queue, QueueCounts};
 use crate::rate::Limiter;
 use crate::read_counts::{Lines, ReadCounts};
+use crate::read_jobs::ReadJobs;
 use crate::removals::Removals;
 use crate::replica::{Hosted, directory_of};
 use crate::report::Reports;
@@ -215,6 +216,7 @@ impl Node {
             wakes: BTreeSet::new(),
             queue: Queue::default(),
             queue_counts: QueueCounts::default(),
+            read_jobs: ReadJobs::default(),
             reply_bytes: 0,
             attempts: Attempts::default(),
             ties: Ties::default(),

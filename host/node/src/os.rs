@@ -1,6 +1,7 @@
 //! A node on a real machine: one thread with a single-threaded runtime that owns the sockets and drives the node.
 //!
-//! Everything that blocks is elsewhere: each log has its committer's thread, jobs run on a small pool. Their results come
+//! Everything that blocks is elsewhere: each log has its committer's thread, jobs run on a small pool, and reads that need the disk on
+//! threads of their own. Their results come
 //! back through a channel and are events like any other. Requests that arrive together are handled together: connection
 //! tasks only hand frames to the node, and the driving task, which runs after them, carries the outcome to sockets, logs
 //! and jobs in one go.
@@ -10,8 +11,9 @@ mod address;
 mod client;
 mod fault;
 mod peer;
+mod reading;
 
-use crate::{Config, ConnectionId, JobContext, JobDone, Node, OpenError, Opened};
+use crate::{Config, ConnectionId, JobContext, JobDone, Node, OpenError, Opened, ReadSize};
 use client::Clients;
 use fault::Faults;
 use hedgerow_env::os::{OsClock, give_way, spawn_thread};
@@ -20,6 +22,7 @@ use hedgerow_storage::Engines;
 use hedgerow_types::Instant;
 use hedgerow_wal::{Committer, Round};
 use peer::{Lane, Peers};
+use reading::Readers;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
@@ -32,7 +35,7 @@ use tokio::task::LocalSet;
 
 /// How often the node is told that time passes.
 const TICK: Duration = Duration::from_millis(50);
-/// Jobs that run at the same time: flushes of two directories, removals, creations and loads at their limits leave two.
+/// Jobs that run at the same time, long reads aside: flushes of two directories, removals, creations and loads at their limits leave two.
 const JOBS_MAX: usize = 12;
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1_024;
@@ -214,6 +217,12 @@ impl Host {
 
 type Context = (Arc<dyn Disk>, Arc<dyn Engines>);
 
+/// Who runs jobs.
+struct Workers {
+    jobs: Arc<JobContext>,
+    readers: Readers,
+}
+
 fn run(
     opened: Opened,
     context: Context,
@@ -222,15 +231,19 @@ fn run(
     inbox: mpsc::UnboundedReceiver<Event>,
     state: &watch::Sender<State>,
 ) -> Result<(), String> {
+    let directories = opened.logs.len();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(JOBS_MAX)
+        .max_blocking_threads(JOBS_MAX + directories * ReadSize::Long.places())
         .event_interval(61)
         .build()
         .map_err(|error| format!("cannot start the runtime: {error}"))?;
     let Opened { node, logs } = opened;
     let readers = logs.iter().map(hedgerow_wal::Log::reader).collect();
     let jobs = Arc::new(JobContext { disk: context.0, engines: context.1, readers });
+    let readers = Readers::start(directories * ReadSize::Short.places(), &jobs, &events)
+        .map_err(|error| format!("cannot start a thread: {error}"))?;
+    let workers = Workers { jobs, readers };
     let mut committers = Vec::new();
     for (number, log) in logs.into_iter().enumerate() {
         let events = events.clone();
@@ -248,7 +261,7 @@ fn run(
         fault::start(&host);
         host.spawn("the task that accepts connections", accept(Rc::clone(&host), listener));
         peer::start(&host);
-        drive(&host, &committers, &jobs, events, inbox, state).await
+        drive(&host, &committers, &workers, events, inbox, state).await
     });
     committers.iter().for_each(Committer::stop);
     result
@@ -282,7 +295,7 @@ async fn accept(host: Rc<Host>, listener: TcpListener) {
 async fn drive(
     host: &Rc<Host>,
     committers: &[Committer],
-    jobs: &Arc<JobContext>,
+    workers: &Workers,
     events: mpsc::UnboundedSender<Event>,
     mut inbox: mpsc::UnboundedReceiver<Event>,
     state: &watch::Sender<State>,
@@ -325,7 +338,7 @@ async fn drive(
                 }
             }
         }
-        carry_out(host, committers, jobs, &events)?;
+        carry_out(host, committers, workers, &events)?;
         let has_queued = host.node.borrow().has_queued();
         alarm.set(host.node.borrow().wakes_at());
         if has_queued {
@@ -385,7 +398,7 @@ fn refuse_unread(host: &Host, connection: ConnectionId) {
 fn carry_out(
     host: &Rc<Host>,
     committers: &[Committer],
-    jobs: &Arc<JobContext>,
+    workers: &Workers,
     events: &mpsc::UnboundedSender<Event>,
 ) -> Result<(), String> {
     let mut node = host.node.borrow_mut();
@@ -426,7 +439,11 @@ fn carry_out(
         .filter(|it| host.faults.may_close(*it))
         .for_each(|connection| host.clients.close(connection));
     for job in outbox.jobs {
-        let (jobs, events) = (Arc::clone(jobs), events.clone());
+        if job.is_short_read() {
+            workers.readers.run(job);
+            continue;
+        }
+        let (jobs, events) = (Arc::clone(&workers.jobs), events.clone());
         // These threads do nothing else, so that none has to be made eager again.
         tokio::task::spawn_blocking(move || {
             let _guard = PanicGuard { what: "a job's thread", events: events.clone() };

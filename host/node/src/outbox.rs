@@ -8,7 +8,7 @@ use hedgerow_wal::Submission;
 use std::collections::BTreeMap;
 
 /// A client's connection, numbered by whoever owns the socket; numbers are not reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
 /// Room for a reply with a value of about a kilobyte, so that most need no second allocation.

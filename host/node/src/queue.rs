@@ -366,6 +366,7 @@ impl Node {
         let mut told = self.queue_counts.to_json();
         told["first"]["queued"] = json!(self.queue.count(Lane::First));
         told["extra"]["queued"] = json!(self.queue.count(Lane::Extra));
+        told["aside"] = self.read_jobs.to_json();
         told["cancels"] = self.attempts.to_json();
         told["ties"] = self.ties.to_json();
         told

@@ -26,6 +26,7 @@ use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_placement::Settings;
 use hedgerow_replication::{ReadNeed, ReadOutcome, ReadStart, Role, Served};
+use hedgerow_storage::ReadBudget;
 use hedgerow_types::op::{Read, ReadReply};
 use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{GroupId, Index, Instant, ReadLevel, Refusal, SessionToken};
@@ -197,13 +198,19 @@ impl Replica {
     }
 
     /// Reads the storage as it is now, and says which log index that reflects: the storage's own, since the group hears of an
-    /// installed checkpoint a little later.
-    fn read_storage(&self, read: &Read, failures: &mut Failures, now: Now) -> Result<(ReadReply, Index), Refusal> {
+    /// installed checkpoint a little later. `None` = it takes too long for the node's thread.
+    fn read_storage(
+        &self,
+        read: &Read,
+        budget: ReadBudget,
+        failures: &mut Failures,
+        now: Now,
+    ) -> Result<Option<(ReadReply, Index)>, Refusal> {
         let storage =
             self.storage.as_ref().ok_or_else(|| Refusal::NotReady("a checkpoint is being installed".into()))?;
-        let reply = storage.read(read, expiry_seconds(now.unix_micros));
+        let reply = storage.read_at_once(read, expiry_seconds(now.unix_micros), budget);
         let reply = reply.map_err(|error| failures.note_read(self.owner.group, &error))?;
-        Ok((reply, storage.applied().index))
+        Ok(reply.map(|reply| (reply, storage.applied().index)))
     }
 
     /// Looks whether the replica has settled since it started: with a leader for a while and everything applied that it
@@ -227,7 +234,7 @@ impl Node {
         let Queued { caller, read, terms, tie: _ } = &mut queued;
         caller.queued = now.instant.since(caller.received);
         let (group, lane) = (caller.group(), Lane::of(caller));
-        let (ticket, ban) = (self.ticket(), self.why_not_follow());
+        let (ticket, ban, budget) = (self.ticket(), self.why_not_follow(), self.config.reads_at_once);
         let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else {
             return self.refuse_client(queued.caller, &Refusal::NotHosted, now);
         };
@@ -240,8 +247,9 @@ impl Node {
         let outcome = match begun {
             // `now` was read after the request had arrived, even if it was queued since, and nothing is applied between
             // here and the storage read: what is read is the state at `now`, when the lease held.
-            Ok(Some(served)) => replica.read_storage(read, &mut self.failures, now).map(|(reply, index)| {
+            Ok(Some(served)) => replica.read_storage(read, budget, &mut self.failures, now).map(|read| {
                 let by = Some((terms.level, role, Basis::AtOnce));
+                let (reply, index) = read.map_or((None, 0), |(reply, index)| (Some(reply), index));
                 (reply, Reflected { index, staleness: served.staleness, waited: caller.queued, served: by })
             }),
             Ok(None) => {
@@ -262,10 +270,16 @@ impl Node {
             self.mark_dirty(group);
         }
         match outcome {
-            Ok((reply, reflected)) => {
+            Ok((Some(reply), reflected)) => {
                 self.read_counts.note_served(terms.level, role);
                 self.answer_read(queued.caller, reply, reflected, now);
                 self.note_begun(lane, queued.tie.as_deref(), now);
+            }
+            Ok((None, reflected)) => {
+                let tie = queued.tie.take();
+                if self.read_aside(queued, reflected, now) {
+                    self.note_begun(lane, tie.as_deref(), now);
+                }
             }
             Err(refusal) => self.refuse_client(queued.caller, &refusal, now),
         }
@@ -295,6 +309,7 @@ impl Node {
     /// Ends a read that waited.
     pub(crate) fn finish_read(&mut self, group: GroupId, ticket: u64, outcome: ReadOutcome, now: Now) {
         let next = self.ticket();
+        let budget = self.config.reads_at_once;
         let is_too_much = self.reply_bytes >= READY_TURNS_MAX.saturating_mul(self.config.read_bytes_per_turn);
         let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
         let Some(mut pending) = replica.reads.remove(&ticket) else { return };
@@ -323,15 +338,24 @@ impl Node {
         };
         let role = replica.group.role();
         let reply = served.and_then(|served| {
-            let read = replica.read_storage(&pending.read, &mut self.failures, now);
-            read.map(|(reply, index)| (reply, index, served.staleness))
+            let read = replica.read_storage(&pending.read, budget, &mut self.failures, now);
+            read.map(|read| (read, served.staleness))
         });
         match (reply, pending.origin) {
-            (Ok((reply, index, staleness)), Origin::Client(caller)) => {
+            (Ok((reply, staleness)), Origin::Client(caller)) => {
                 let waited = now.instant.since(caller.received);
                 let served = Some((pending.terms.level, role, pending.basis));
-                self.read_counts.note_served(pending.terms.level, role);
-                self.answer_read(*caller, reply, Reflected { index, staleness, waited, served }, now);
+                let reflected = Reflected { index: 0, staleness, waited, served };
+                match reply {
+                    Some((reply, index)) => {
+                        self.read_counts.note_served(pending.terms.level, role);
+                        self.answer_read(*caller, reply, Reflected { index, ..reflected }, now);
+                    }
+                    None => {
+                        let (read, terms) = (pending.read, pending.terms);
+                        self.read_aside(Queued { caller: *caller, read, terms, tie: None }, reflected, now);
+                    }
+                }
             }
             (Ok(_), Origin::Metadata(ticket)) => self.load_catalogue(ticket, now),
             (Err(refusal), Origin::Client(caller)) => self.refuse_client(*caller, &refusal, now),

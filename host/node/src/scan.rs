@@ -56,9 +56,10 @@ impl Scans {
         }
     }
 
-    /// Takes the scan out, if it belongs to `group`.
-    pub(crate) fn take(&mut self, number: i64, group: GroupId) -> Option<Scan> {
-        if self.open.get(&number)?.group != group {
+    /// Takes the scan out, if it belongs to `group` and `connection`.
+    pub(crate) fn take(&mut self, number: i64, group: GroupId, connection: ConnectionId) -> Option<Scan> {
+        let open = self.open.get(&number)?;
+        if open.group != group || open.connection != connection {
             return None;
         }
         let open = self.open.remove(&number)?;
@@ -133,7 +134,8 @@ mod tests {
         let request = Bytes::from(vec![1; 1 << 20]);
         let number = scans.keep(scan(request.slice(..10)), GROUP, CONNECTION, Instant(0));
         assert!(request.is_unique());
-        assert_eq!(scans.take(number, GROUP), Some(scan(request.slice(..10))));
+        assert_eq!(scans.take(number, GROUP, ConnectionId(2)), None, "another one's");
+        assert_eq!(scans.take(number, GROUP, CONNECTION), Some(scan(request.slice(..10))));
     }
 
     #[test]
@@ -148,7 +150,7 @@ mod tests {
             numbers.iter().map(|number| is_open(&scans, number)).collect::<Vec<_>>(),
             [false, false, true, true, true, true]
         );
-        let taken = scans.take(numbers[2], GROUP).unwrap();
+        let taken = scans.take(numbers[2], GROUP, CONNECTION).unwrap();
         scans.put_back(numbers[2], taken, GROUP, CONNECTION, Instant(0));
         assert_eq!(scans.bytes, OPEN_SCANS_BYTES_MAX);
         scans.forget_connection(CONNECTION);

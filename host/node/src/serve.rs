@@ -84,7 +84,7 @@ impl Node {
                 caller.page = Some(Box::new(Page { scan: scan.clone(), number: None }));
                 self.enqueue(Read::Scan(scan), header, caller, now);
             }
-            Operation::ContinueScan { context } => match self.scans.take(context, group) {
+            Operation::ContinueScan { context } => match self.scans.take(context, group, caller.connection) {
                 Some(scan) => {
                     caller.page = Some(Box::new(Page { scan: scan.clone(), number: Some(context) }));
                     self.enqueue(Read::Scan(scan), header, caller, now);
@@ -92,7 +92,7 @@ impl Node {
                 None => self.answer_status(&caller, hedgerow_types::Status::NotFound),
             },
             Operation::ClearScan { context } => {
-                drop(self.scans.take(context, group));
+                drop(self.scans.take(context, group, caller.connection));
                 self.load.forget();
             }
             Operation::Other => self.answer_refused(&caller, &Refusal::Unknown),

@@ -34,6 +34,10 @@ impl<T> Waiting<T> {
         self.requests.get(&number).map(|(_, _, value)| value)
     }
 
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.requests.values().map(|(_, _, value)| value)
+    }
+
     pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
         let (until, connection, value) = self.requests.remove(&number)?;
         self.by_time.remove(&(until, number));
@@ -48,15 +52,24 @@ impl<T> Waiting<T> {
 
     /// The first one that waits until `now` at most.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<T> {
+        self.pop_due_with(now).map(|(_, value)| value)
+    }
+
+    /// The same with its number.
+    pub(crate) fn pop_due_with(&mut self, now: Instant) -> Option<(u64, T)> {
         let (until, number) = *self.by_time.first()?;
-        if until > now { None } else { self.remove(number) }
+        if until > now { None } else { self.remove(number).map(|value| (number, value)) }
+    }
+
+    /// The numbers of what came on a connection.
+    pub(crate) fn numbers_of(&self, connection: ConnectionId) -> Vec<u64> {
+        let range = (connection, 0)..=(connection, u64::MAX);
+        self.by_connection.range(range).map(|(_, number)| *number).collect()
     }
 
     /// Removes what came on a connection.
     pub(crate) fn remove_of(&mut self, connection: ConnectionId) -> Vec<T> {
-        let range = (connection, 0)..=(connection, u64::MAX);
-        let numbers: Vec<u64> = self.by_connection.range(range).map(|(_, number)| *number).collect();
-        numbers.into_iter().filter_map(|number| self.remove(number)).collect()
+        self.numbers_of(connection).into_iter().filter_map(|number| self.remove(number)).collect()
     }
 }
 

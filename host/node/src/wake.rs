@@ -32,7 +32,7 @@ impl Node {
     pub fn wakes_at(&self) -> Option<Instant> {
         let group = self.wakes.first().map(|(at, _)| *at);
         let questions = self.asks.asking.values().filter_map(hedgerow_replication::Asking::wakes_at).min();
-        let held = [self.throttles.wakes_at(), self.forwards.wakes_at()];
+        let held = [self.throttles.wakes_at(), self.forwards.wakes_at(), self.read_jobs.wakes_at()];
         [group, questions].into_iter().chain(held).flatten().min()
     }
 
@@ -42,6 +42,7 @@ impl Node {
         let now = self.agreed(now);
         self.serve_delayed(now);
         self.expire_forwards(now);
+        self.expire_read_jobs(now);
         while let Some((_, group)) = self.wakes.first().copied().filter(|(at, _)| *at <= now.instant) {
             self.wakes.pop_first();
             if let Some(replica) = self.running(group) {

@@ -20,6 +20,24 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// content, whatever is written meanwhile. `visit` must not write to the same engine.
     fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError>;
 
+    /// As [`Engine::get`] if no disk is needed for it, and [`EngineError::NotAtOnce`] otherwise.
+    fn get_at_once(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        self.get(key)
+    }
+
+    /// As [`Engine::scan`] as long as no disk is needed for it. [`EngineError::NotAtOnce`] may come after some rows have been shown.
+    fn scan_at_once(
+        &self,
+        range: KeyRange<'_>,
+        direction: Direction,
+        visit: RowVisitor<'_>,
+    ) -> Result<(), EngineError> {
+        self.scan(range, direction, visit)
+    }
+
+    /// What the engine holds now, for another thread to read however long that takes: nobody who writes waits for it. Cheap.
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>, EngineError>;
+
     /// Writes all of `batch` or, on an error, none of it. Later changes of a key in a batch override earlier ones.
     fn write(&self, batch: &Batch) -> Result<(), EngineError>;
 
@@ -40,6 +58,9 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// Permits the engine to drop data rows that expired at or before `seconds` (expiry epoch). An earlier time than before
     /// takes back what was permitted; work under way may still go by it.
     fn set_expire_floor(&self, seconds: u32);
+
+    /// The content is not wanted any more: what has not been flushed by now need not be when the last handle is dropped.
+    fn give_up(&self) {}
 
     /// Drops for good what may be dropped and gives its space back. Takes as long as rewriting every row; nothing needs
     /// it to be called.
@@ -65,6 +86,15 @@ pub trait Engine: Send + Sync + fmt::Debug {
 
     /// Sizes, for status and metrics.
     fn stats(&self) -> EngineStats;
+}
+
+/// The rows of one moment. Methods block until they are done. They keep the engine's files open: to be counted among its handles.
+pub trait Snapshot: Send + Sync + fmt::Debug {
+    /// The value of `key`.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError>;
+
+    /// Shows `visit` the rows of `range`, in key order or against it, until it breaks.
+    fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError>;
 }
 
 /// Looks at a row, key and value, and says whether to go on.
@@ -188,6 +218,9 @@ pub enum EngineError {
         #[source]
         source: Cause,
     },
+    /// What was to be read at once needs a disk, or is too much for that. Nothing is wrong: take a snapshot.
+    #[error("what is to be read is not in memory, or too much to be read at once")]
+    NotAtOnce,
     /// Stored bytes are not what was stored, or come from a later version.
     #[error("damaged storage: {what}")]
     Damaged {

@@ -25,9 +25,11 @@ mod write;
 
 pub use batch::Batch;
 pub use debt::{Debt, PARTS};
-pub use engine::{Cause, Direction, Engine, EngineError, EngineStats, Engines, FailureKind, KeyRange, RowVisitor};
+pub use engine::{
+    Cause, Direction, Engine, EngineError, EngineStats, Engines, FailureKind, KeyRange, RowVisitor, Snapshot,
+};
 pub use memory::{MemoryEngine, MemoryEngines};
 pub use partition::{ApplyError, ApplyOutcome, FlushPoint, Partition};
-pub use read::Reader;
+pub use read::{Moment, ReadBudget};
 pub use rocks::{RocksEngine, RocksEngines, RocksSettings, is_table};
 pub use session::Sessions;

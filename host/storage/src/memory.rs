@@ -6,13 +6,13 @@
 //! begin at 0. Those of other generations are leftovers: once they are half as large as `rows`, that is written anew with the next one.
 
 use crate::batch::Batch;
-use crate::engine::{Direction, Engine, EngineError, EngineStats, Engines, KeyRange, RowVisitor};
+use crate::engine::{Direction, Engine, EngineError, EngineStats, Engines, KeyRange, RowVisitor, Snapshot};
 use crate::layout::is_droppable;
 use bytes::{Buf, Bytes};
 use hedgerow_env::{Disk, create_dir_durably, parent_of, read_file, write_file_durably};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -29,23 +29,35 @@ const GONE: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub struct MemoryEngines {
     disk: Arc<dyn Disk>,
+    cold_interval: Option<u32>,
 }
 
 impl MemoryEngines {
     /// Engines on `disk`.
     pub fn new(disk: Arc<dyn Disk>) -> Self {
-        Self { disk }
+        Self { disk, cold_interval: None }
+    }
+
+    /// The same, and one in so many rows that were flushed counts as not being in memory.
+    #[must_use]
+    pub fn with_cold_rows(self, interval: u32) -> Self {
+        Self { cold_interval: Some(interval), ..self }
+    }
+
+    fn open_engine(&self, dir: &Path) -> Result<MemoryEngine, EngineError> {
+        let engine = MemoryEngine::open(Arc::clone(&self.disk), dir)?;
+        Ok(MemoryEngine { cold_interval: self.cold_interval, ..engine })
     }
 }
 
 impl Engines for MemoryEngines {
     fn open(&self, dir: &Path) -> Result<Arc<dyn Engine>, EngineError> {
-        Ok(Arc::new(MemoryEngine::open(Arc::clone(&self.disk), dir)?))
+        Ok(Arc::new(self.open_engine(dir)?))
     }
 
     // To open is to read everything.
     fn verify(&self, dir: &Path) -> Result<(), EngineError> {
-        MemoryEngine::open(Arc::clone(&self.disk), dir).map(drop)
+        self.open_engine(dir).map(drop)
     }
 
     fn disk(&self) -> Arc<dyn Disk> {
@@ -62,11 +74,15 @@ pub struct MemoryEngine {
     /// Held while a file is written, so that an older content never replaces a newer one.
     files: Mutex<Files>,
     expire_floor: AtomicU32,
+    cold_interval: Option<u32>,
 }
+
+type Map = BTreeMap<Bytes, Bytes>;
 
 #[derive(Debug, Default)]
 struct Rows {
-    map: BTreeMap<Bytes, Bytes>,
+    /// Copied when it is written to while a snapshot holds it.
+    map: Arc<Map>,
     /// Rows that were written since the last flush began.
     changed: BTreeSet<Bytes>,
     /// Bytes of batches since the last flush.
@@ -102,9 +118,10 @@ impl MemoryEngine {
         match read_file(&*disk, &dir.join(FILE_NAME)) {
             Ok(file) => {
                 files.all_bytes = file.len() as u64;
-                files.last_generation = decode(file.into(), &mut rows.map)?;
+                let map = Arc::make_mut(&mut rows.map);
+                files.last_generation = decode(file.into(), map)?;
                 files.generation = Some(files.last_generation);
-                read_more(&*disk, dir, &mut files, &mut rows.map)?;
+                read_more(&*disk, dir, &mut files, map)?;
                 rows.disk_bytes = files.bytes();
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -116,6 +133,7 @@ impl MemoryEngine {
             rows: RwLock::new(rows),
             files: Mutex::new(files),
             expire_floor: AtomicU32::new(0),
+            cold_interval: None,
         })
     }
 
@@ -126,6 +144,12 @@ impl MemoryEngine {
 
     fn rows_mut(&self) -> RwLockWriteGuard<'_, Rows> {
         self.rows.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a row counts as not being in memory.
+    fn is_cold(&self, rows: &Rows, key: &[u8]) -> bool {
+        let is_drawn = |interval| crc32c::crc32c(key).is_multiple_of(interval);
+        self.cold_interval.is_some_and(is_drawn) && !rows.changed.contains(key)
     }
 
     fn files(&self) -> MutexGuard<'_, Files> {
@@ -164,7 +188,9 @@ impl MemoryEngine {
         let floor = self.expire_floor.load(Ordering::Acquire);
         let (changed, file, unflushed_bytes) = {
             let mut rows = self.rows_mut();
-            rows.map.retain(|key, value| !is_droppable(key, value, floor));
+            if rows.map.iter().any(|(key, value)| is_droppable(key, value, floor)) {
+                Arc::make_mut(&mut rows.map).retain(|key, value| !is_droppable(key, value, floor));
+            }
             (std::mem::take(&mut rows.changed), encode_all(generation, &rows.map), rows.unflushed_bytes)
         };
         let written = write_file_durably(&*self.disk, &self.dir.join(FILE_NAME), &file);
@@ -194,32 +220,43 @@ impl Engine for MemoryEngine {
     }
 
     fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError> {
-        let end = match range.end {
-            Some(end) if end <= range.start => return Ok(()),
-            Some(end) => Bound::Excluded(end),
-            None => Bound::Unbounded,
-        };
-        let rows = self.rows();
-        let mut selected = rows.map.range::<[u8], _>((Bound::Included(range.start), end));
-        while let Some((key, value)) = match direction {
-            Direction::Ascending => selected.next(),
-            Direction::Descending => selected.next_back(),
-        } {
-            if visit(key, value).is_break() {
-                break;
-            }
-        }
+        scan(&self.rows().map, range, direction, visit);
         Ok(())
+    }
+
+    fn get_at_once(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        let rows = self.rows();
+        if self.is_cold(&rows, key) { Err(EngineError::NotAtOnce) } else { Ok(rows.map.get(key).cloned()) }
+    }
+
+    fn scan_at_once(
+        &self,
+        range: KeyRange<'_>,
+        direction: Direction,
+        visit: RowVisitor<'_>,
+    ) -> Result<(), EngineError> {
+        let (rows, mut is_cold) = (self.rows(), false);
+        scan(&rows.map, range, direction, &mut |key, value| {
+            is_cold = self.is_cold(&rows, key);
+            if is_cold { ControlFlow::Break(()) } else { visit(key, value) }
+        });
+        if is_cold { Err(EngineError::NotAtOnce) } else { Ok(()) }
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>, EngineError> {
+        Ok(Arc::new(MemorySnapshot(Arc::clone(&self.rows().map))))
     }
 
     fn write(&self, batch: &Batch) -> Result<(), EngineError> {
         let mut rows = self.rows_mut();
+        let Rows { map, changed, .. } = &mut *rows;
+        let map = Arc::make_mut(map);
         for (key, value) in batch.iter() {
             let key = Bytes::copy_from_slice(key);
-            rows.changed.insert(key.clone());
+            changed.insert(key.clone());
             match value {
-                Some(value) => rows.map.insert(key, Bytes::copy_from_slice(value)),
-                None => rows.map.remove(&key),
+                Some(value) => map.insert(key, Bytes::copy_from_slice(value)),
+                None => map.remove(&key),
             };
         }
         rows.unflushed_bytes += batch.size() as u64;
@@ -264,17 +301,44 @@ impl Engine for MemoryEngine {
     }
 }
 
+/// What an engine held once.
+#[derive(Debug)]
+struct MemorySnapshot(Arc<Map>);
+
+impl Snapshot for MemorySnapshot {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        Ok(self.0.get(key).cloned())
+    }
+
+    fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError> {
+        scan(&self.0, range, direction, visit);
+        Ok(())
+    }
+}
+
+fn scan(rows: &Map, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) {
+    let end = match range.end {
+        Some(end) if end <= range.start => return,
+        Some(end) => Bound::Excluded(end),
+        None => Bound::Unbounded,
+    };
+    let mut selected = rows.range::<[u8], _>((Bound::Included(range.start), end));
+    while let Some((key, value)) = match direction {
+        Direction::Ascending => selected.next(),
+        Direction::Descending => selected.next_back(),
+    } {
+        if visit(key, value).is_break() {
+            break;
+        }
+    }
+}
+
 fn more_name(generation: u64, number: usize) -> String {
     format!("more-{generation}-{number}")
 }
 
 /// Reads what comes on top of the file with all rows, and removes leftovers.
-fn read_more(
-    disk: &dyn Disk,
-    dir: &Path,
-    files: &mut Files,
-    rows: &mut BTreeMap<Bytes, Bytes>,
-) -> Result<(), EngineError> {
+fn read_more(disk: &dyn Disk, dir: &Path, files: &mut Files, rows: &mut Map) -> Result<(), EngineError> {
     let failed = |source: io::Error| EngineError::Open { dir: dir.to_path_buf(), source: source.into() };
     let mut names: BTreeSet<String> = disk.list(dir).map_err(failed)?.into_iter().collect();
     names.retain(|name| name.starts_with("more-"));
@@ -294,7 +358,7 @@ fn read_more(
     Ok(())
 }
 
-fn encode_all(generation: u64, rows: &BTreeMap<Bytes, Bytes>) -> Vec<u8> {
+fn encode_all(generation: u64, rows: &Map) -> Vec<u8> {
     encode(generation, rows.iter().map(|(key, value)| (key, Some(value))))
 }
 
@@ -317,7 +381,7 @@ fn encode<'a>(generation: u64, rows: impl ExactSizeIterator<Item = (&'a Bytes, O
 }
 
 /// Brings what `file` says into `rows`. Returns its generation.
-fn decode(mut file: Bytes, rows: &mut BTreeMap<Bytes, Bytes>) -> Result<u64, EngineError> {
+fn decode(mut file: Bytes, rows: &mut Map) -> Result<u64, EngineError> {
     let damaged = || EngineError::damaged("the file of rows is not what was written");
     let body = file.len().checked_sub(CHECKSUM_SIZE).ok_or_else(damaged)?;
     let mut checksum = file.split_off(body);

@@ -3,7 +3,7 @@
 use crate::batch::Batch;
 use crate::engine::{Engine, EngineError};
 use crate::layout::{APPLIED_KEY, Applied, MEMBERSHIP_KEY};
-use crate::read::Reader;
+use crate::read::{Moment, ReadBudget, Reader};
 use crate::session::{Known, SWEEP_INTERVAL, Sessions};
 use crate::write::Writer;
 use bytes::Bytes;
@@ -20,8 +20,8 @@ const BATCH_SIZE_MAX: usize = 8 << 20;
 /// set back by a right clock to where such a row lives again, so that replicas which dropped it and others stay equal.
 const DROP_DELAY: u32 = 2 * LOG_TIME_AHEAD_MAX;
 
-/// One replica's storage as a state machine. One owner applies; [`Partition::reader`] gives any number of other threads
-/// the means to read.
+/// One replica's storage as a state machine. One owner applies; [`Partition::moment`] gives other threads the means to
+/// read.
 #[derive(Debug)]
 pub struct Partition {
     engine: Arc<dyn Engine>,
@@ -270,9 +270,14 @@ impl Partition {
         self.reader.read(read, now)
     }
 
-    /// A handle that reads from any thread while the owner applies. Each read sees whole batches.
-    pub fn reader(&self) -> Reader {
-        self.reader.clone()
+    /// The same if no disk is needed for it and it looks at no more than `budget` allows; otherwise `None`.
+    pub fn read_at_once(&self, read: &Read, now: u32, budget: ReadBudget) -> Result<Option<ReadReply>, EngineError> {
+        self.reader.read_at_once(read, now, budget)
+    }
+
+    /// What is applied now, to be read by another thread.
+    pub fn moment(&self) -> Result<Moment, EngineError> {
+        self.reader.moment()
     }
 
     /// To be taken before [`Engine::flush`] is called, and to be given to [`Partition::mark_flushed`] after it succeeded.

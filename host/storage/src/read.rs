@@ -1,10 +1,16 @@
-//! What each read returns, and the handle that other threads read with.
+//! What each read returns, and the handles that it is read with.
+//!
+//! | handle | reads | for |
+//! |---|---|---|
+//! | [`crate::Partition::read_at_once`] | what is in memory and small; says so if it is not | the thread that serves: no disk, and a slice of work |
+//! | [`Moment::read`] | anything, as of the moment at which it was taken | other threads, however long it takes |
+//! | [`crate::Partition::read`] | anything, as of now | who may wait |
 
 mod checksum;
 mod page;
 mod range;
 
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Direction, Engine, EngineError, KeyRange, RowVisitor, Snapshot};
 use crate::layout;
 use bytes::Bytes;
 use hedgerow_types::error::Status;
@@ -12,58 +18,174 @@ use hedgerow_types::limit::READ_SIZE_MAX;
 use hedgerow_types::op::{ExpireAt, MultiGet, Read, ReadReply, Row, Selection};
 use hedgerow_types::time::log_time_after;
 use page::Limits;
+use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Reads one replica's records, from any thread.
-#[derive(Clone, Debug)]
-pub struct Reader {
+/// Rows after which a long read looks whether it is still wanted.
+const WANTED_INTERVAL: u64 = 256;
+
+/// How much a read may look at where others wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadBudget {
+    /// Rows, expired and filtered ones included.
+    pub rows: u64,
+    /// Bytes of keys and values. Looked at before each row, so that the last one may exceed it.
+    pub bytes: u64,
+}
+
+impl ReadBudget {
+    const WITHOUT: Self = Self { rows: u64::MAX, bytes: u64::MAX };
+
+    /// Whether a read asks for more rows than this, by what it says.
+    fn is_exceeded_by(self, read: &Read) -> bool {
+        let keys = match read {
+            Read::Checksum => return true,
+            Read::BatchGet { keys } => keys.len(),
+            Read::MultiGet(MultiGet { selection: Selection::Suffixes(suffixes), .. }) => suffixes.len(),
+            Read::MultiGet(_) | Read::Get { .. } | Read::Ttl { .. } | Read::SortKeyCount { .. } | Read::Scan(_) => 0,
+        };
+        keys as u64 > self.rows
+    }
+}
+
+/// Reads one replica's records.
+#[derive(Debug)]
+pub(crate) struct Reader {
     engine: Arc<dyn Engine>,
     /// The latest log time that is in the engine, expiry-epoch seconds.
-    log_now: Arc<AtomicU32>,
+    log_now: u32,
 }
 
 impl Reader {
     pub(crate) fn new(engine: Arc<dyn Engine>, log_now: u32) -> Self {
-        Self { engine, log_now: Arc::new(AtomicU32::new(log_now)) }
+        Self { engine, log_now }
     }
 
-    pub(crate) fn advance(&self, log_now: u32) {
-        self.log_now.store(log_now, Ordering::Release);
+    pub(crate) const fn advance(&mut self, log_now: u32) {
+        self.log_now = log_now;
     }
 
-    /// Answers `read`, as [`crate::Partition::read`] does.
-    pub fn read(&self, read: &Read, now: u32) -> Result<ReadReply, EngineError> {
-        let now = log_time_after(self.log_now.load(Ordering::Acquire), now, true);
-        let view = View { engine: &*self.engine, now };
-        match read {
-            Read::Get { key } => {
-                let record = view.live(&[key])?;
-                Ok(ReadReply::Value(record.map(|(_, value)| value).ok_or(Status::NotFound)))
-            }
-            Read::Ttl { key } => {
-                let record = view.live(&[key])?;
-                Ok(ReadReply::Ttl(record.map(|(expire_at, _)| view.seconds_left(expire_at)).ok_or(Status::NotFound)))
-            }
-            Read::MultiGet(multi_get) => view.multi_get(multi_get),
-            Read::BatchGet { keys } => view.batch_get(keys),
-            Read::SortKeyCount { prefix } => view.sort_key_count(prefix),
-            Read::Scan(scan) => view.scan(scan),
-            Read::Checksum => view.checksum(),
+    /// As [`crate::Partition::read`].
+    pub(crate) fn read(&self, read: &Read, now: u32) -> Result<ReadReply, EngineError> {
+        let rows = Rows::Now(&*self.engine);
+        View::new(rows, log_time_after(self.log_now, now, true), ReadBudget::WITHOUT, &|| true).read(read)
+    }
+
+    /// As [`crate::Partition::read_at_once`].
+    pub(crate) fn read_at_once(
+        &self,
+        read: &Read,
+        now: u32,
+        budget: ReadBudget,
+    ) -> Result<Option<ReadReply>, EngineError> {
+        if budget.is_exceeded_by(read) {
+            return Ok(None);
+        }
+        let rows = Rows::AtOnce(&*self.engine);
+        match View::new(rows, log_time_after(self.log_now, now, true), budget, &|| true).read(read) {
+            Ok(reply) => Ok(Some(reply)),
+            Err(EngineError::NotAtOnce) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`crate::Partition::moment`].
+    pub(crate) fn moment(&self) -> Result<Moment, EngineError> {
+        Ok(Moment { rows: self.engine.snapshot()?, log_now: self.log_now })
+    }
+}
+
+/// A replica's records as they were at one moment.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    rows: Arc<dyn Snapshot>,
+    log_now: u32,
+}
+
+impl Moment {
+    /// Answers `read` as [`Reader::read`] would have at that moment. Ends early, with [`EngineError::NotAtOnce`], once `is_wanted` says
+    /// that nobody waits for it any more.
+    pub fn read(&self, read: &Read, now: u32, is_wanted: &dyn Fn() -> bool) -> Result<ReadReply, EngineError> {
+        if !is_wanted() {
+            return Err(EngineError::NotAtOnce);
+        }
+        let now = log_time_after(self.log_now, now, true);
+        View::new(Rows::Then(&*self.rows), now, ReadBudget::WITHOUT, is_wanted).read(read)
+    }
+}
+
+/// Whose rows are read, and how.
+enum Rows<'a> {
+    Now(&'a dyn Engine),
+    AtOnce(&'a dyn Engine),
+    Then(&'a dyn Snapshot),
+}
+
+impl Rows<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        match self {
+            Self::Now(engine) => engine.get(key),
+            Self::AtOnce(engine) => engine.get_at_once(key),
+            Self::Then(snapshot) => snapshot.get(key),
+        }
+    }
+
+    fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError> {
+        match self {
+            Self::Now(engine) => engine.scan(range, direction, visit),
+            Self::AtOnce(engine) => engine.scan_at_once(range, direction, visit),
+            Self::Then(snapshot) => snapshot.scan(range, direction, visit),
         }
     }
 }
 
 /// The records as of `now`.
 struct View<'a> {
-    engine: &'a dyn Engine,
+    rows: Rows<'a>,
     now: u32,
+    /// What may still be looked at.
+    left: Cell<ReadBudget>,
+    is_wanted: &'a dyn Fn() -> bool,
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    fn new(rows: Rows<'a>, now: u32, budget: ReadBudget, is_wanted: &'a dyn Fn() -> bool) -> Self {
+        Self { rows, now, left: Cell::new(budget), is_wanted }
+    }
+
+    fn read(&self, read: &Read) -> Result<ReadReply, EngineError> {
+        match read {
+            Read::Get { key } => {
+                let record = self.live(&[key])?;
+                Ok(ReadReply::Value(record.map(|(_, value)| value).ok_or(Status::NotFound)))
+            }
+            Read::Ttl { key } => {
+                let record = self.live(&[key])?;
+                Ok(ReadReply::Ttl(record.map(|(expire_at, _)| self.seconds_left(expire_at)).ok_or(Status::NotFound)))
+            }
+            Read::MultiGet(multi_get) => self.multi_get(multi_get),
+            Read::BatchGet { keys } => self.batch_get(keys),
+            Read::SortKeyCount { prefix } => self.sort_key_count(prefix),
+            Read::Scan(scan) => self.scan(scan),
+            Read::Checksum => self.checksum(),
+        }
+    }
+
+    /// A row of `size` bytes is looked at, if that is still allowed and wanted.
+    fn look(&self, size: usize) -> Result<(), EngineError> {
+        let ReadBudget { rows, bytes } = self.left.get();
+        let is_over = rows == 0 || bytes == 0;
+        if is_over || (rows.is_multiple_of(WANTED_INTERVAL) && !(self.is_wanted)()) {
+            return Err(EngineError::NotAtOnce);
+        }
+        self.left.set(ReadBudget { rows: rows - 1, bytes: bytes.saturating_sub(size as u64) });
+        Ok(())
+    }
+
     /// Expiry and value of the record whose storage key `key`'s parts make up.
     fn live(&self, key: &[&[u8]]) -> Result<Option<(ExpireAt, Bytes)>, EngineError> {
-        let row = self.engine.get(&layout::data_key(key))?;
+        let row = self.rows.get(&layout::data_key(key))?;
+        self.look(row.as_ref().map_or(0, Bytes::len))?;
         Ok(row.map(|row| layout::live(row, self.now)).transpose()?.flatten())
     }
 

@@ -16,12 +16,15 @@ mod manifest;
 mod merge;
 mod options;
 mod pace;
+mod snapshot;
 mod unflushed;
 mod verify;
 
 use crate::batch::Batch;
 use crate::debt::Debt;
-use crate::engine::{Cause, Direction, Engine, EngineError, EngineStats, Engines, FailureKind, KeyRange, RowVisitor};
+use crate::engine::{
+    Cause, Direction, Engine, EngineError, EngineStats, Engines, FailureKind, KeyRange, RowVisitor, Snapshot,
+};
 use bytes::Bytes;
 use failure::classify;
 use hedgerow_env::os::{OsDisk, begin_write_out, random_u64};
@@ -32,13 +35,16 @@ use rocksdb::checkpoint::Checkpoint;
 use rocksdb::properties::{
     BACKGROUND_ERRORS, ESTIMATE_NUM_KEYS, ESTIMATE_PENDING_COMPACTION_BYTES, TOTAL_SST_FILES_SIZE, num_files_at_level,
 };
-use rocksdb::{DB, ErrorKind, IngestExternalFileOptions, Options, SstFileWriter, WaitForCompactOptions};
+use rocksdb::{
+    DB, ErrorKind, IngestExternalFileOptions, Options, ReadOptions, ReadTier, SstFileWriter, WaitForCompactOptions,
+};
+use snapshot::RocksSnapshot;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use unflushed::{Rows, Unflushed};
+use unflushed::{Layers, Unflushed};
 
 pub use options::RocksSettings;
 
@@ -105,12 +111,14 @@ impl Engines for RocksEngines {
 /// One replica's database.
 pub struct RocksEngine {
     state: RwLock<State>,
-    dir: PathBuf,
+    dir: Arc<Path>,
     /// Distinguishes the databases that share the hot rows.
     number: u64,
     shared: Arc<Shared>,
     /// How the table files of flushes are written.
     table_options: Options,
+    /// How a row is read if no disk may be needed for it.
+    at_once: ReadOptions,
     /// Held during a flush, so that table files are handed over in the order of their rows' age.
     flushing: Mutex<()>,
     /// Callers who wait for a flush: with any, it writes as fast as it can.
@@ -119,6 +127,8 @@ pub struct RocksEngine {
     life: u64,
     flush_files: AtomicU64,
     expire_floor: Arc<AtomicU32>,
+    /// Nothing is flushed any more when it is closed.
+    is_given_up: AtomicBool,
     /// Given back when the database is closed.
     spare_files: SpareFiles,
 }
@@ -160,15 +170,17 @@ impl RocksEngine {
         shared.settle(&db).map_err(|error| classify(error, disk, dir, failed))?;
         Ok(Self {
             state: RwLock::new(State { db: Ok(db), unflushed: Unflushed::default() }),
-            dir: dir.to_path_buf(),
+            dir: dir.into(),
             number: shared.next_number(),
             shared: Arc::clone(shared),
             table_options: shared.flushed_table(),
+            at_once: at_once(ReadOptions::default()),
             flushing: Mutex::default(),
             waiting: AtomicU32::new(0),
             life: random_u64(),
             flush_files: AtomicU64::new(0),
             expire_floor,
+            is_given_up: AtomicBool::new(false),
             spare_files,
         })
     }
@@ -188,7 +200,7 @@ impl RocksEngine {
     }
 
     /// Writes `rows` into a table file and hands it over to the database.
-    fn hand_over(&self, rows: &Rows) -> Result<(), EngineError> {
+    fn hand_over(&self, rows: &Layers) -> Result<(), EngineError> {
         let number = self.flush_files.fetch_add(1, Ordering::Relaxed);
         let path = self.dir.join(format!("{FLUSH_FILE_START}-{:016x}-{number}{FLUSH_FILE_END}", self.life));
         let flush_failed = |error| self.classify(error, |source| EngineError::Flush { source });
@@ -208,11 +220,11 @@ impl RocksEngine {
         result
     }
 
-    fn write_table(&self, path: &Path, rows: &Rows) -> Result<(), rocksdb::Error> {
+    fn write_table(&self, path: &Path, rows: &Layers) -> Result<(), rocksdb::Error> {
         let mut table = SstFileWriter::create(&self.table_options);
         table.open(path)?;
         let mut written = 0;
-        for (key, value) in rows {
+        rows.for_each(|key, value| {
             match value {
                 Some(value) => table.put(key.bytes(), value)?,
                 None => table.delete(key.bytes())?,
@@ -222,7 +234,8 @@ impl RocksEngine {
                 written += fresh;
                 self.keep_pace(path, fresh);
             }
-        }
+            Ok(())
+        })?;
         table.finish()
     }
 
@@ -284,7 +297,7 @@ impl RocksEngine {
     /// Closes the database and opens it again, while reads wait. False: somebody is at it now.
     fn open_again(&self) -> Result<bool, EngineError> {
         let mut state = self.state_mut();
-        let closed = EngineError::Open { dir: self.dir.clone(), source: "it is being opened again".into() };
+        let closed = EngineError::Open { dir: self.dir.to_path_buf(), source: "it is being opened again".into() };
         match std::mem::replace(&mut state.db, Err(closed)).map(Arc::try_unwrap) {
             Ok(Err(in_use)) => {
                 state.db = Ok(in_use);
@@ -302,12 +315,10 @@ impl RocksEngine {
     }
 
     fn read_failed(&self, error: rocksdb::Error) -> EngineError {
-        self.classify(error, |source| EngineError::Read { source })
+        read_failed(&self.dir, error)
     }
-}
 
-impl Engine for RocksEngine {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+    fn get_with(&self, key: &[u8], options: Option<&ReadOptions>) -> Result<Option<Bytes>, EngineError> {
         // Held to the end: see `hot.rs`.
         let state = self.state();
         if let Some(row) = state.unflushed.get(key) {
@@ -317,25 +328,76 @@ impl Engine for RocksEngine {
         if let Some(value) = hot.get(self.number, key) {
             return Ok(Some(value));
         }
-        let value = state.db()?.get(key).map_err(|error| self.read_failed(error))?.map(Bytes::from);
+        let db = state.db()?;
+        let value = options.map_or_else(|| db.get(key), |options| db.get_opt(key, options));
+        let value = value.map_err(|error| self.read_failed(error))?.map(Bytes::from);
         if let Some(value) = &value {
             hot.put(self.number, key, value);
         }
         Ok(value)
     }
 
-    fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError> {
+    fn scan_with(
+        &self,
+        range: KeyRange<'_>,
+        options: ReadOptions,
+        direction: Direction,
+        visit: RowVisitor<'_>,
+    ) -> Result<(), EngineError> {
         if range.end.is_some_and(|end| end <= range.start) {
             return Ok(());
         }
-        if range.is_bulk {
-            // It may take long, and whoever writes must not wait for it: without unflushed rows it needs no lock.
-            self.flush()?;
-            return merge::scan(&Unflushed::default(), &*self.db()?, range, direction, visit)
-                .map_err(|error| self.read_failed(error));
-        }
         let state = self.state();
-        merge::scan(&state.unflushed, state.db()?, range, direction, visit).map_err(|error| self.read_failed(error))
+        let (layers, stored) = (state.unflushed.ranges(range.start, range.end), state.db()?.raw_iterator_opt(options));
+        merge::scan(layers, stored, direction, visit).map_err(|error| self.read_failed(error))
+    }
+}
+
+/// The same, without any disk.
+fn at_once(mut options: ReadOptions) -> ReadOptions {
+    options.set_read_tier(ReadTier::BlockCache);
+    options
+}
+
+fn read_failed(dir: &Path, error: rocksdb::Error) -> EngineError {
+    match error.kind() {
+        ErrorKind::Incomplete => EngineError::NotAtOnce,
+        _ => classify(error, &OsDisk, dir, |source| EngineError::Read { source }),
+    }
+}
+
+impl Engine for RocksEngine {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        self.get_with(key, None)
+    }
+
+    fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError> {
+        if range.is_bulk {
+            // It may take long, and whoever writes must not wait for it.
+            return self.snapshot()?.scan(range, direction, visit);
+        }
+        self.scan_with(range, merge::options(range), direction, visit)
+    }
+
+    fn get_at_once(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        self.get_with(key, Some(&self.at_once))
+    }
+
+    fn scan_at_once(
+        &self,
+        range: KeyRange<'_>,
+        direction: Direction,
+        visit: RowVisitor<'_>,
+    ) -> Result<(), EngineError> {
+        self.scan_with(range, at_once(merge::options(range)), direction, visit)
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>, EngineError> {
+        let mut state = self.state_mut();
+        let db = Arc::clone(state.db()?);
+        // Both are of this moment: rows that a flush is handing over may be in both.
+        let layers = state.unflushed.snapshot();
+        Ok(Arc::new(RocksSnapshot::new(db, layers, Arc::clone(&self.dir))))
     }
 
     fn write(&self, batch: &Batch) -> Result<(), EngineError> {
@@ -373,6 +435,10 @@ impl Engine for RocksEngine {
 
     fn set_expire_floor(&self, seconds: u32) {
         self.expire_floor.store(seconds, Ordering::Release);
+    }
+
+    fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Release);
     }
 
     fn compact(&self) -> Result<(), EngineError> {
@@ -425,7 +491,9 @@ impl Engine for RocksEngine {
 
 impl Drop for RocksEngine {
     fn drop(&mut self) {
-        if let Err(error) = self.flush() {
+        if !self.is_given_up.load(Ordering::Acquire)
+            && let Err(error) = self.flush()
+        {
             // What is lost comes back from the log.
             tracing::debug!(directory = %self.dir.display(), %error, "the last flush failed");
         }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Fixture, Memory, Rocks};
-use hedgerow_storage::{Batch, Direction, Engine, KeyRange};
+use hedgerow_storage::{Batch, Direction, Engine, EngineError, KeyRange};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -66,6 +66,52 @@ fn a_scan_stays_in_its_range_both_ways<F: Fixture>() {
     assert_eq!(keys(&scan("c", None, Direction::Descending, 9)), ["d", "c"]);
     assert!(scan("c", Some("c"), Direction::Ascending, 9).is_empty());
     assert!(scan("d", Some("a"), Direction::Descending, 9).is_empty());
+}
+
+/// Whatever happens to the engine meanwhile. One in two rounds is flushed, some while older rows are still in memory.
+fn a_snapshot_stays_what_it_was<F: Fixture>() {
+    let fixture = F::new();
+    let engine = fixture.engines().open(&fixture.root().join("e")).expect("opens");
+    let mut random = hedgerow_types::random::Random::new(3);
+    let mut snapshots = Vec::new();
+    for round in 0..60 {
+        let changes: Vec<(String, String)> =
+            (0..20).map(|_| (format!("k{:02}", random.below(40)), format!("{round}"))).collect();
+        let changes: Vec<(&str, Option<&str>)> = changes
+            .iter()
+            .map(|(key, value)| (key.as_str(), (!random.chance(1, 4)).then_some(value.as_str())))
+            .collect();
+        engine.write(&batch(&changes)).expect("writes");
+        if round % 2 == 1 {
+            snapshots.push((engine.snapshot().expect("a snapshot"), all(&*engine)));
+        }
+        if random.chance(1, 2) {
+            engine.flush().expect("flushes");
+        }
+        if round == 40 {
+            engine.compact().expect("compacts");
+        }
+    }
+    for (snapshot, expected) in snapshots {
+        for direction in [Direction::Ascending, Direction::Descending] {
+            let mut seen = Vec::new();
+            let range = KeyRange { start: b"", end: None, is_bulk: false };
+            let visit = &mut |key: &[u8], value: &[u8]| {
+                seen.push((key.to_vec(), value.to_vec()));
+                ControlFlow::Continue(())
+            };
+            snapshot.scan(range, direction, visit).expect("scans");
+            if direction == Direction::Descending {
+                seen.reverse();
+            }
+            assert_eq!(seen, expected);
+        }
+        for key in 0..40 {
+            let key = format!("k{key:02}").into_bytes();
+            let row = expected.iter().find(|(known, _)| *known == key).map(|(_, value)| &value[..]);
+            assert_eq!(snapshot.get(&key).expect("reads").as_deref(), row);
+        }
+    }
 }
 
 fn a_flush_survives_a_crash_and_the_rest_is_lost<F: Fixture>() {
@@ -217,6 +263,7 @@ suite! {
     later_changes_of_a_batch_win
     a_scan_stays_in_its_range_both_ways
     a_flush_survives_a_crash_and_the_rest_is_lost
+    a_snapshot_stays_what_it_was
     a_checkpoint_is_a_durable_engine_of_its_own
     c15_no_row_outlives_the_storage_that_it_was_read_from
     c16_nothing_outlives_a_removed_storage
@@ -278,6 +325,85 @@ fn rocksdb_reports_a_damaged_table_as_damage() {
     let engine = restarted.engines().open(&dir).expect("opens");
     let error = engine.get(b"a").expect_err("refused");
     assert!(error.is_damage(), "{error}");
+}
+
+#[test]
+fn rocksdb_reads_at_once_only_what_is_in_memory() {
+    let mut fixture = Rocks::new();
+    let dir = fixture.root().join("e");
+    let engine = fixture.engines().open(&dir).expect("opens");
+    engine.write(&batch(&[("a", Some("1")), ("b", Some("2"))])).expect("writes");
+    assert_eq!(engine.get_at_once(b"a").expect("unflushed").as_deref(), Some(&b"1"[..]));
+    engine.flush().expect("flushes");
+    let dir = fixture.crash(&dir, engine);
+    let restarted = Rocks::new();
+    let engine = restarted.engines().open(&dir).expect("opens");
+    engine.write(&batch(&[("c", Some("3"))])).expect("writes");
+    let range = KeyRange { start: b"", end: None, is_bulk: false };
+    let scan = |seen: &mut Vec<u8>| {
+        engine.scan_at_once(range, Direction::Ascending, &mut |key, _| {
+            seen.extend_from_slice(key);
+            ControlFlow::Continue(())
+        })
+    };
+    let mut seen = Vec::new();
+    assert!(matches!(engine.get_at_once(b"a"), Err(EngineError::NotAtOnce)));
+    assert!(matches!(scan(&mut seen), Err(EngineError::NotAtOnce)));
+    assert_eq!(seen, b"", "what stands behind a row that is not known is not shown");
+    assert_eq!(engine.get_at_once(b"c").expect("unflushed").as_deref(), Some(&b"3"[..]));
+    // Another thread fetches it.
+    let snapshot = engine.snapshot().expect("a snapshot");
+    assert_eq!(snapshot.get(b"a").expect("reads").as_deref(), Some(&b"1"[..]));
+    assert_eq!(engine.get_at_once(b"a").expect("cached").as_deref(), Some(&b"1"[..]));
+    scan(&mut seen).expect("cached");
+    assert_eq!(seen, b"abc");
+}
+
+/// A row of the database that cannot be read is no reason to show those behind it.
+#[test]
+fn rocksdb_shows_nothing_behind_a_damaged_table() {
+    let mut fixture = Rocks::new();
+    let dir = fixture.root().join("e");
+    let engine = fixture.engines().open(&dir).expect("opens");
+    let values: Vec<String> = (0..20).map(|row| format!("k{row:02}")).collect();
+    let large = "x".repeat(10_000);
+    let rows: Vec<(&str, Option<&str>)> = values.iter().map(|key| (key.as_str(), Some(large.as_str()))).collect();
+    engine.write(&batch(&rows)).expect("writes");
+    engine.flush().expect("flushes");
+    let dir = fixture.crash(&dir, engine);
+    let table = std::fs::read_dir(&dir).expect("files").map(|file| file.expect("a file").path());
+    let table = table.into_iter().find(|path| path.extension().is_some_and(|kind| kind == "sst")).expect("a table");
+    let mut content = std::fs::read(&table).expect("reads");
+    content[100_000] ^= 1;
+    std::fs::write(&table, content).expect("writes");
+    let restarted = Rocks::new();
+    let engine = restarted.engines().open(&dir).expect("opens");
+    engine.write(&batch(&[("k99", Some("behind"))])).expect("writes");
+    let range = KeyRange { start: b"", end: None, is_bulk: false };
+    let mut last = Vec::new();
+    // A reader that is content with the first row that it is shown behind the damage.
+    let result = engine.scan(range, Direction::Ascending, &mut |key, _| {
+        last = key.to_vec();
+        if key == b"k99" { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert!(result.expect_err("damage").is_damage());
+    assert_ne!(last, b"k99");
+}
+
+#[test]
+fn rocksdb_flushes_nothing_more_of_what_is_given_up() {
+    let fixture = Rocks::new();
+    let dir = fixture.root().join("e");
+    for is_given_up in [false, true] {
+        let engine = fixture.engines().open(&dir).expect("opens");
+        engine.write(&batch(&[("a", Some(if is_given_up { "2" } else { "1" }))])).expect("writes");
+        if is_given_up {
+            engine.give_up();
+        }
+        drop(engine);
+    }
+    let engine = fixture.engines().open(&dir).expect("opens");
+    assert_eq!(engine.get(b"a").expect("reads").as_deref(), Some(&b"1"[..]));
 }
 
 #[test]

@@ -18,6 +18,10 @@ macro_rules! pass_on {
             self.engine.set_expire_floor(seconds);
         }
 
+        fn snapshot(&self) -> Result<std::sync::Arc<dyn hedgerow_storage::Snapshot>, EngineError> {
+            self.engine.snapshot()
+        }
+
         fn compact(&self) -> Result<(), EngineError> {
             self.engine.compact()
         }

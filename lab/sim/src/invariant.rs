@@ -7,7 +7,6 @@
 //! - Log matching (at the end of a run): logs hold the same entries where they overlap.
 //! - Lease: at one true instant, whatever the clocks show, at most one replica of a group holds the lease.
 
-use crate::engine::judge;
 use crate::history::Time;
 use crate::machine::Machine;
 use crate::scenario::META_REPLICA_COUNT;
@@ -243,7 +242,7 @@ fn check_lease(machines: &[Machine], group: GroupId, now: Time) -> Result<(), St
 
 fn checksum(replica: &ReplicaView<'_>) -> Result<u64, String> {
     let storage = replica.storage.ok_or_else(|| format!("{} has no storage", replica.replica))?;
-    match judge(|| storage.read(&Read::Checksum, 0)) {
+    match storage.read(&Read::Checksum, 0) {
         Ok(ReadReply::Checksum { checksum, .. }) => Ok(checksum),
         Ok(other) => Err(format!("a checksum was answered {other:?}")),
         Err(error) => Err(format!("{} cannot read its storage: {error}", replica.replica)),

@@ -199,6 +199,7 @@ impl Machine {
         // So little that replicas which were away also learn from checkpoints.
         config.log_retained_bytes = 2 * plan.flush_bytes;
         config.reads_per_turn = plan.reads_per_turn;
+        config.reads_at_once.rows = plan.aside.rows;
         if let Some(rate) = plan.snapshot_rate {
             config.snapshot_bytes_per_second = rate;
         }
@@ -223,7 +224,7 @@ impl Machine {
             is_refusing: false,
             copy: None,
             is_copy: false,
-            engines: MachineEngines::new(plan.engine),
+            engines: MachineEngines::new(plan.engine, plan.aside.cold_interval),
             config,
             random: random.fork(),
         }

@@ -8,7 +8,7 @@ use crate::invariant::Expected;
 use crate::nemesis::{Kind, Temper};
 use crate::network::Delay;
 use crate::reading::{Mix, TableReads};
-use crate::work::Work;
+use crate::work::{Aside, Work};
 use hedgerow_replication::Settings;
 use hedgerow_types::limit::SESSION_BYTES_MAX;
 use hedgerow_types::random::Random;
@@ -115,6 +115,8 @@ pub struct Plan {
     pub reads_per_turn: usize,
     /// What the nodes' own work takes.
     pub work: Work,
+    /// Which reads other threads run.
+    pub aside: Aside,
     /// Longest time between two such turns: reads queue meanwhile.
     pub turn_delay_max: Time,
     /// Bytes per second at which checkpoints are sent; `None` = as nodes do it.
@@ -431,6 +433,7 @@ impl Plan {
             segment_size: (20 << 10) << random.below(3),
             reads_per_turn: 1 + random.below(4) as usize,
             work: Work::of_seed(seed),
+            aside: Aside::of_seed(seed),
             turn_delay_max: if scenario.has_queues() { MILLISECOND << random.below(4) } else { 0 },
         }
     }

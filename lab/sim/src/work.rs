@@ -18,6 +18,26 @@ pub struct Work {
     sync: Time,
 }
 
+/// Which reads a node's thread leaves to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aside {
+    /// One in so many rows that were flushed counts as not being in memory, in the engine that has all of them there; `None` = none.
+    pub cold_interval: Option<u32>,
+    /// Those that look at more rows.
+    pub rows: u64,
+}
+
+impl Aside {
+    /// In two of three runs there are many. Drawn from the seed alone, as [`Work::of_seed`].
+    pub fn of_seed(seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0x6173_6964);
+        if random.chance(1, 3) {
+            return Self { cold_interval: None, rows: hedgerow_node::config::READS_AT_ONCE.rows };
+        }
+        Self { cold_interval: Some(1 + random.below(6) as u32), rows: 1 + random.below(6) }
+    }
+}
+
 /// What a node has done in a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {

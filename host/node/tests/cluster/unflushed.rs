@@ -9,7 +9,7 @@ use hedgerow_node::Config;
 use hedgerow_node::os::Running;
 use hedgerow_storage::{
     Batch, Debt, Direction, Engine, EngineError, EngineStats, Engines, KeyRange, RocksEngines, RocksSettings,
-    RowVisitor,
+    RowVisitor, Snapshot,
 };
 use hedgerow_types::NodeId;
 use hedgerow_types::key::{partition_hash, partition_of_hash};
@@ -126,6 +126,10 @@ impl Engine for WatchedEngine {
 
     fn checkpoint(&self, into: &Path) -> Result<(), EngineError> {
         self.engine.checkpoint(into)
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>, EngineError> {
+        self.engine.snapshot()
     }
 
     fn set_expire_floor(&self, seconds: u32) {

@@ -10,7 +10,7 @@ use hedgerow_wire::{Body, Extension};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-const OTHER: ConnectionId = ConnectionId(9);
+pub const OTHER: ConnectionId = ConnectionId(9);
 
 /// A cancel that races its request, from every side.
 #[test]
@@ -100,7 +100,7 @@ fn h18_a_connection_takes_any_number_of_cancels() {
 }
 
 /// Cancels `name` where it waits, and looks that it is gone in the same moment and no answer comes.
-fn assert_freed(small: &mut Small, node: NodeId, request: u64, number: i32, place: &str) {
+pub fn assert_freed(small: &mut Small, node: NodeId, request: u64, number: i32, place: &str) {
     let now = small.world.now;
     assert!(small.world.answer(number).is_none(), "{place}: it waits");
     let before = small.told(node)["cancels"][place].as_u64();

@@ -3,10 +3,10 @@
 //! Pitfalls that are the business of the node have tests here. Of the others:
 //! - H15, H17: the client's half (one reply is used, a timer for what is never answered) is tested in `hedgerow-hedge`.
 //! - H18: memory of the queue, of what can be cancelled and of ties is measured in the unit tests of `queue.rs` and `tie.rs`.
-//! - H21: there is no place in a disk read or in the sending of replies to wait at: a read is one step on the node's thread,
-//!   and what is encoded goes with its connection.
+//! - H21: there is no place in the sending of replies to wait at: what is encoded goes with its connection.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test fails where it fails, and its parts are modules")]
 
+mod aside;
 mod cancel;
 mod named;
 mod order;

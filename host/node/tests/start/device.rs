@@ -4,7 +4,7 @@ use crate::world::{self, World};
 use bytes::Bytes;
 use hedgerow_env::Disk;
 use hedgerow_storage::{
-    Batch, Direction, Engine, EngineError, EngineStats, Engines, KeyRange, MemoryEngines, RowVisitor,
+    Batch, Direction, Engine, EngineError, EngineStats, Engines, KeyRange, MemoryEngines, RowVisitor, Snapshot,
 };
 use hedgerow_types::NodeId;
 use std::io;
@@ -124,6 +124,10 @@ impl Engine for OnDevice {
 
     fn checkpoint(&self, into: &Path) -> Result<(), EngineError> {
         self.engine.checkpoint(into)
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>, EngineError> {
+        self.engine.snapshot()
     }
 
     fn set_expire_floor(&self, seconds: u32) {

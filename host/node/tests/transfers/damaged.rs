@@ -7,7 +7,7 @@ use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, write_file_durably};
 use hedgerow_node::Job;
 use hedgerow_storage::{
-    Batch, Direction, Engine, EngineError, EngineStats, Engines, KeyRange, MemoryEngines, RowVisitor,
+    Batch, Direction, Engine, EngineError, EngineStats, Engines, KeyRange, MemoryEngines, RowVisitor, Snapshot,
 };
 use hedgerow_types::{NodeId, ReadLevel};
 use std::path::{Path, PathBuf};
@@ -70,6 +70,10 @@ impl Engine for Rotten {
             write_file_durably(&*self.disk, &into.join(ROT), b"x").unwrap();
         }
         Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>, EngineError> {
+        self.engine.snapshot()
     }
 
     fn set_expire_floor(&self, seconds: u32) {

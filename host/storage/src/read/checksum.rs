@@ -18,6 +18,7 @@ impl View<'_> {
         let mut applied = Applied::default();
         let mut outcome = Ok(());
         let mut look = |key: &[u8], row: &[u8]| {
+            self.look(row.len())?;
             if key == APPLIED_KEY {
                 applied = Applied::decode(row)?;
             } else if let [DATA, storage_key @ ..] = key {
@@ -31,7 +32,7 @@ impl View<'_> {
         };
         // The applied position is read by the same scan, hence as of the same moment.
         let range = KeyRange { start: &[DATA], end: Some(RANGE_END), is_bulk: true };
-        self.engine.scan(range, Direction::Ascending, &mut |key, row| match look(key, row) {
+        self.rows.scan(range, Direction::Ascending, &mut |key, row| match look(key, row) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 outcome = Err(error);

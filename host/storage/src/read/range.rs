@@ -191,15 +191,17 @@ impl View<'_> {
         }
         let mut outcome = Ok(());
         let range = KeyRange { start: &bounds.start, end: bounds.end.as_deref(), is_bulk: false };
-        self.engine.scan(range, direction, &mut |key, row| match (key, layout::split_row(row)) {
-            ([DATA, storage_key @ ..], Ok((expire_at, value))) => {
-                visit(Seen { storage_key, value, expire_at, is_live: !is_expired(expire_at, self.now) })
-            }
-            (_, Ok(_)) => ControlFlow::Break(()),
-            (_, Err(error)) => {
+        let mut look = |key: &[u8], row: &[u8]| {
+            self.look(key.len() + row.len())?;
+            let (expire_at, value) = layout::split_row(row)?;
+            let [DATA, storage_key @ ..] = key else { return Ok(ControlFlow::Break(())) };
+            Ok(visit(Seen { storage_key, value, expire_at, is_live: !is_expired(expire_at, self.now) }))
+        };
+        self.rows.scan(range, direction, &mut |key, row| {
+            look(key, row).unwrap_or_else(|error| {
                 outcome = Err(error);
                 ControlFlow::Break(())
-            }
+            })
         })?;
         outcome
     }

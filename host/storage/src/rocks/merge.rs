@@ -1,61 +1,66 @@
 //! A scan over unflushed rows and a database's own, as one sequence of rows in key order or against it.
 
-use super::unflushed::{Key, Unflushed};
+use super::unflushed::Key;
 use crate::engine::{Direction, KeyRange, RowVisitor};
 use bytes::Bytes;
-use rocksdb::{DB, DBRawIterator, ReadOptions};
+use rocksdb::{DBRawIterator, ReadOptions};
 use std::cmp::Ordering;
 use std::collections::btree_map::Range;
 
 /// How much a bulk scan reads ahead, bytes.
 const BULK_READAHEAD: usize = 1 << 20;
 
-/// Shows `visit` the rows of `range` until it breaks: those of `unflushed` laid over those of the database.
+/// Shows `visit` rows until it breaks: those of `layers`, the youngest first, laid over those of the database.
 pub(super) fn scan(
-    unflushed: &Unflushed,
-    db: &DB,
-    range: KeyRange<'_>,
+    layers: Vec<Range<'_, Key, Option<Bytes>>>,
+    mut stored: DBRawIterator<'_>,
     direction: Direction,
     visit: RowVisitor<'_>,
 ) -> Result<(), rocksdb::Error> {
-    let [recent, flushing] = unflushed.range(range.start, range.end);
-    let (mut recent, mut flushing) = (Overlay::new(recent, direction), Overlay::new(flushing, direction));
-    let mut stored = stored(db, range, direction);
+    let layers = layers.into_iter().map(|rows| Overlay::new(rows, direction));
+    let mut layers: Vec<Overlay<'_>> = layers.filter(|layer| layer.current.is_some()).collect();
+    match direction {
+        Direction::Ascending => stored.seek_to_first(),
+        Direction::Descending => stored.seek_to_last(),
+    }
     loop {
-        let first = [recent.key(), flushing.key(), stored.key()]
-            .into_iter()
-            .flatten()
-            .min_by(|left, right| in_direction(left.cmp(right), direction));
-        let Some(first) = first else { break };
-        let is_first = |key: Option<&[u8]>| key == Some(first);
-        let (is_recent, is_flushing, is_stored) =
-            (is_first(recent.key()), is_first(flushing.key()), is_first(stored.key()));
-        let value = if is_recent {
-            recent.value()
-        } else if is_flushing {
-            flushing.value()
-        } else {
-            stored.value()
+        if !stored.valid() {
+            // Where the database could not go on, nobody knows what follows.
+            stored.status()?;
+        }
+        let layered = layers.iter().filter_map(Overlay::key);
+        let layered = layered.min_by(|left, right| in_direction(left.cmp(right), direction));
+        let (first, order) = match (layered, stored.key()) {
+            (None, None) => return Ok(()),
+            (Some(layered), None) => (layered, Ordering::Less),
+            (Some(layered), Some(stored)) if layered == stored => (layered, Ordering::Equal),
+            (Some(layered), Some(stored)) if in_direction(layered.cmp(stored), direction).is_lt() => {
+                (layered, Ordering::Less)
+            }
+            (_, Some(_)) => {
+                if stored.item().is_some_and(|(key, value)| visit(key, value).is_break()) {
+                    return Ok(());
+                }
+                step(&mut stored, direction);
+                continue;
+            }
         };
-        if let Some(value) = value
-            && visit(first, value).is_break()
-        {
+        let youngest = layers.iter().find(|layer| layer.key() == Some(first));
+        if youngest.and_then(Overlay::value).is_some_and(|value| visit(first, value).is_break()) {
             return Ok(());
         }
-        if is_stored {
-            match direction {
-                Direction::Ascending => stored.next(),
-                Direction::Descending => stored.prev(),
-            }
+        if order.is_eq() {
+            step(&mut stored, direction);
         }
-        if is_recent {
-            recent.advance();
-        }
-        if is_flushing {
-            flushing.advance();
-        }
+        layers.iter_mut().filter(|layer| layer.key() == Some(first)).for_each(Overlay::advance);
     }
-    stored.status()
+}
+
+fn step(stored: &mut DBRawIterator<'_>, direction: Direction) {
+    match direction {
+        Direction::Ascending => stored.next(),
+        Direction::Descending => stored.prev(),
+    }
 }
 
 fn in_direction(order: Ordering, direction: Direction) -> Ordering {
@@ -65,7 +70,8 @@ fn in_direction(order: Ordering, direction: Direction) -> Ordering {
     }
 }
 
-fn stored<'a>(db: &'a DB, range: KeyRange<'_>, direction: Direction) -> DBRawIterator<'a> {
+/// How the database's own rows of `range` are read.
+pub(super) fn options(range: KeyRange<'_>) -> ReadOptions {
     let mut options = ReadOptions::default();
     options.set_iterate_lower_bound(range.start);
     if let Some(end) = range.end {
@@ -75,12 +81,7 @@ fn stored<'a>(db: &'a DB, range: KeyRange<'_>, direction: Direction) -> DBRawIte
         options.fill_cache(false);
         options.set_readahead_size(BULK_READAHEAD);
     }
-    let mut rows = db.raw_iterator_opt(options);
-    match direction {
-        Direction::Ascending => rows.seek_to_first(),
-        Direction::Descending => rows.seek_to_last(),
-    }
-    rows
+    options
 }
 
 /// Where a scan is in one of the maps of unflushed rows.

@@ -1,4 +1,13 @@
-//! Rows that no flush has written yet: the newest ones, and those of a flush under way.
+//! Rows that no flush has written yet: the newest ones, those that snapshots hold, and those of a flush under way.
+//!
+//! ```text
+//! recent      written to
+//! layers      what `recent` was when a snapshot was taken, newest first; never written to again
+//! flushing    all of these when the last flush began, newest first
+//! ```
+//!
+//! A younger row hides an older one. A snapshot holds all three as they were, and costs no copy of a row; a small layer is laid over the
+//! one below it when the next one comes, so that they stay few. Without snapshots there is no layer.
 //!
 //! RocksDB's own memtables are not used. The group's log makes writes durable, so that a database needs rows only when
 //! they are flushed, and then sorted and all at once: as one table file, which it takes over as it is. A row costs one
@@ -14,6 +23,8 @@ use std::collections::btree_map::Range;
 use std::ops::Bound;
 use std::sync::Arc;
 
+/// Layers of up to so many rows together become one.
+const LAYER_ROWS_MAX: usize = 4_096;
 /// What a row takes in memory beside its key and value, bytes: keys, lengths and its share of the tree's nodes.
 const ROW_OVERHEAD: u64 = 112;
 
@@ -21,7 +32,7 @@ const ROW_OVERHEAD: u64 = 112;
 pub(super) type Rows = BTreeMap<Key, Option<Bytes>>;
 
 /// A key whose first bytes lie in the tree's nodes, so that most comparisons follow no pointer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Key {
     head: u128,
     bytes: Box<[u8]>,
@@ -139,13 +150,92 @@ impl Ord for Key {
     }
 }
 
+/// Rows of several ages, the youngest first: those of a flush, or of a moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layers(Vec<Arc<Rows>>);
+
+impl Layers {
+    /// What is known of `key` here: `Some(None)` = it is removed, `None` = ask the database.
+    pub(super) fn get(&self, key: &[u8]) -> Option<Option<&Bytes>> {
+        let wanted: &dyn AsKey = &Wanted::new(key);
+        self.0.iter().find_map(|rows| rows.get(wanted)).map(Option::as_ref)
+    }
+
+    /// The rows of `start..end` in key order, by layer.
+    pub(super) fn ranges(&self, start: &[u8], end: Option<&[u8]>) -> Vec<Range<'_, Key, Option<Bytes>>> {
+        self.0.iter().map(|rows| range(rows, start, end)).collect()
+    }
+
+    /// Every row once, the youngest of each key, in key order.
+    pub(super) fn for_each<E>(&self, mut visit: impl FnMut(&Key, Option<&Bytes>) -> Result<(), E>) -> Result<(), E> {
+        if let [rows] = &self.0[..] {
+            return rows.iter().try_for_each(|(key, value)| visit(key, value.as_ref()));
+        }
+        let mut rest: Vec<_> = self.0.iter().map(|rows| rows.iter().peekable()).collect();
+        while let Some(first) = rest.iter_mut().filter_map(|rows| rows.peek().map(|(key, _)| *key)).min() {
+            let of_first = rest.iter_mut().filter_map(|rows| rows.next_if(|(key, _)| *key == first));
+            // All are taken, and the youngest of them counts.
+            let rows: Vec<_> = of_first.collect();
+            if let Some((key, value)) = rows.first() {
+                visit(key, value.as_ref())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn count(&self) -> usize {
+        self.0.iter().map(|rows| rows.len()).sum()
+    }
+
+    /// Lays `rows` over the others. Small layers become one with it; returns the bytes of those rows that nobody can see any more.
+    fn lay(&mut self, mut rows: Rows) -> u64 {
+        let mut hidden = 0;
+        while let Some(below) = self.0.first()
+            && below.len() <= 2 * rows.len()
+            && below.len() + rows.len() <= LAYER_ROWS_MAX
+        {
+            let below = self.0.remove(0);
+            let mut all = Arc::try_unwrap(below).unwrap_or_else(|shared| Rows::clone(&shared));
+            for (key, value) in rows {
+                let size = key.bytes.len();
+                hidden += all.insert(key, value).map_or(0, |old| row_size(size, old.as_deref()));
+            }
+            rows = all;
+        }
+        self.0.insert(0, Arc::new(rows));
+        hidden
+    }
+}
+
+fn row_size(key_size: usize, value: Option<&[u8]>) -> u64 {
+    (key_size + value.map_or(0, <[u8]>::len)) as u64 + ROW_OVERHEAD
+}
+
+fn range<'a>(rows: &'a Rows, start: &[u8], end: Option<&[u8]>) -> Range<'a, Key, Option<Bytes>> {
+    let (first, last) = (Wanted::new(start), end.map(Wanted::new));
+    let bounds: (Bound<&dyn AsKey>, Bound<&dyn AsKey>) = (
+        Bound::Included(&first),
+        match &last {
+            Some(last) => Bound::Excluded(last),
+            None => Bound::Unbounded,
+        },
+    );
+    rows.range::<dyn AsKey, _>(bounds)
+}
+
 /// The rows of one database that it does not have yet.
 #[derive(Debug, Default)]
 pub(super) struct Unflushed {
     recent: Rows,
     recent_bytes: u64,
-    /// Rows that a flush is writing, or that the last one failed to write. Older than `recent`.
-    flushing: Option<Arc<Rows>>,
+    layers: Layers,
+    layer_bytes: u64,
+    /// Rows that a flush is writing, or that the last one failed to write. Older than the others.
+    flushing: Layers,
     flushing_bytes: u64,
 }
 
@@ -153,12 +243,10 @@ impl Unflushed {
     /// Takes all changes of `batch`.
     pub(super) fn write(&mut self, batch: &Batch) {
         for (key, value) in batch.iter() {
-            let size = (key.len() + value.map_or(0, <[u8]>::len)) as u64 + ROW_OVERHEAD;
-            self.recent_bytes += size;
+            self.recent_bytes += row_size(key.len(), value);
             let replaced = self.recent.insert(Key::new(key), value.map(Bytes::copy_from_slice));
             if let Some(old) = replaced {
-                let old_size = (key.len() + old.map_or(0, |old| old.len())) as u64 + ROW_OVERHEAD;
-                self.recent_bytes -= old_size;
+                self.recent_bytes -= row_size(key.len(), old.as_deref());
             }
         }
     }
@@ -166,54 +254,63 @@ impl Unflushed {
     /// What is known of `key` here: `Some(None)` = it is removed, `None` = ask the database.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<&Bytes>> {
         let wanted: &dyn AsKey = &Wanted::new(key);
-        let row = self.recent.get(wanted).or_else(|| self.flushing.as_ref()?.get(wanted))?;
-        Some(row.as_ref())
+        let recent = self.recent.get(wanted).map(Option::as_ref);
+        recent.or_else(|| self.layers.get(key)).or_else(|| self.flushing.get(key))
     }
 
     /// The rows of `start..end` in key order, newest and older ones.
-    pub(super) fn range(&self, start: &[u8], end: Option<&[u8]>) -> [Range<'_, Key, Option<Bytes>>; 2] {
-        let (first, last) = (Wanted::new(start), end.map(Wanted::new));
-        let bounds: (Bound<&dyn AsKey>, Bound<&dyn AsKey>) = (
-            Bound::Included(&first),
-            match &last {
-                Some(last) => Bound::Excluded(last),
-                None => Bound::Unbounded,
-            },
-        );
-        static NOTHING: Rows = Rows::new();
-        let flushing = self.flushing.as_deref().unwrap_or(&NOTHING);
-        [self.recent.range::<dyn AsKey, _>(bounds), flushing.range::<dyn AsKey, _>(bounds)]
+    pub(super) fn ranges(&self, start: &[u8], end: Option<&[u8]>) -> Vec<Range<'_, Key, Option<Bytes>>> {
+        let mut ranges = vec![range(&self.recent, start, end)];
+        ranges.extend(self.layers.ranges(start, end));
+        ranges.extend(self.flushing.ranges(start, end));
+        ranges
+    }
+
+    /// All rows as they are now.
+    pub(super) fn snapshot(&mut self) -> Layers {
+        self.freeze();
+        Layers(self.layers.0.iter().chain(&self.flushing.0).cloned().collect())
+    }
+
+    /// `recent` becomes a layer.
+    fn freeze(&mut self) {
+        if !self.recent.is_empty() {
+            let hidden = self.layers.lay(std::mem::take(&mut self.recent));
+            self.layer_bytes += std::mem::take(&mut self.recent_bytes);
+            self.layer_bytes -= hidden;
+        }
     }
 
     /// What the next flush has to write: what the last one failed to, or else everything there is. It goes on being read
     /// here until [`Unflushed::forget_flushed`]. `None`: nothing.
-    pub(super) fn begin_flush(&mut self) -> Option<Arc<Rows>> {
-        if self.flushing.is_none() && !self.recent.is_empty() {
-            self.flushing = Some(Arc::new(std::mem::take(&mut self.recent)));
-            self.flushing_bytes = std::mem::take(&mut self.recent_bytes);
+    pub(super) fn begin_flush(&mut self) -> Option<Layers> {
+        if self.flushing.is_empty() {
+            self.freeze();
+            self.flushing = std::mem::take(&mut self.layers);
+            self.flushing_bytes = std::mem::take(&mut self.layer_bytes);
         }
-        self.flushing.clone()
+        Some(self.flushing.clone()).filter(|rows| !rows.is_empty())
     }
 
     /// The database has what [`Unflushed::begin_flush`] gave. Returns it, to be dropped where that may take its time.
-    pub(super) fn forget_flushed(&mut self) -> Option<Arc<Rows>> {
+    pub(super) fn forget_flushed(&mut self) -> Layers {
         self.flushing_bytes = 0;
-        self.flushing.take()
+        std::mem::take(&mut self.flushing)
     }
 
     /// Whether a flush is under way or has failed.
-    pub(super) const fn is_flushing(&self) -> bool {
-        self.flushing.is_some()
+    pub(super) fn is_flushing(&self) -> bool {
+        !self.flushing.is_empty()
     }
 
-    /// Bytes in memory, roughly.
-    pub(super) fn bytes(&self) -> u64 {
-        self.recent_bytes + self.flushing_bytes
+    /// Bytes in memory, roughly. What only snapshots hold does not count.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.recent_bytes + self.layer_bytes + self.flushing_bytes
     }
 
     /// Changes of rows. A row that is here twice counts twice.
     pub(super) fn count(&self) -> u64 {
-        (self.recent.len() + self.flushing.as_ref().map_or(0, |rows| rows.len())) as u64
+        (self.recent.len() + self.layers.count() + self.flushing.count()) as u64
     }
 }
 
@@ -249,11 +346,66 @@ mod tests {
         let first = unflushed.begin_flush().expect("a row");
         unflushed.write(&batch(b"2"));
         assert_eq!(unflushed.get(b"k"), Some(Some(&Bytes::from_static(b"2"))));
-        assert!(Arc::ptr_eq(&first, &unflushed.begin_flush().expect("the same again")));
+        assert!(Arc::ptr_eq(&first.0[0], &unflushed.begin_flush().expect("the same again").0[0]));
         assert_eq!(unflushed.count(), 2);
         unflushed.forget_flushed();
-        assert_eq!(unflushed.begin_flush().expect("the newer row").len(), 1);
+        assert_eq!(unflushed.begin_flush().expect("the newer row").count(), 1);
         unflushed.forget_flushed();
         assert_eq!((unflushed.count(), unflushed.bytes(), unflushed.get(b"k")), (0, 0, None));
+    }
+
+    fn one(key: u64, value: u64) -> Batch {
+        let mut batch = Batch::new();
+        batch.put(&[&key.to_be_bytes()], &[&value.to_be_bytes()]);
+        batch
+    }
+
+    #[test]
+    fn a_snapshot_stays_as_it_was_and_few_layers_hold_the_rows_of_many() {
+        let mut unflushed = Unflushed::default();
+        let value = |layers: &Layers, key: u64| {
+            let row = layers.get(&key.to_be_bytes()).flatten();
+            row.map(|row| u64::from_be_bytes(row[..].try_into().expect("a number")))
+        };
+        let mut snapshots = Vec::new();
+        for round in 0..3_000 {
+            unflushed.write(&one(round % 700, round));
+            snapshots.push(unflushed.snapshot());
+            if round == 1_000 {
+                unflushed.begin_flush().expect("rows");
+            }
+            if round == 2_000 {
+                unflushed.forget_flushed();
+            }
+        }
+        for (round, snapshot) in (0u64..).zip(&snapshots).filter(|(round, _)| !(2_000..).contains(round)) {
+            for key in (0..700).step_by(50).filter(|key| *key <= round) {
+                let newest = round - (round - key) % 700;
+                assert_eq!(value(snapshot, key), Some(newest), "key {key} after round {round}");
+            }
+        }
+        let most = snapshots.iter().map(|snapshot| snapshot.0.len()).max();
+        assert!(most <= Some(26), "{most:?} layers");
+        drop(snapshots);
+        let all = unflushed.begin_flush().expect("rows");
+        let mut seen = Vec::new();
+        let visited: Result<(), ()> = all.for_each(|key, value| {
+            seen.push((key.bytes().to_vec(), value.cloned()));
+            Ok(())
+        });
+        visited.expect("visits");
+        assert_eq!(seen.len(), 700);
+        assert!(seen.is_sorted_by(|one, other| one.0 < other.0));
+        assert!(seen.iter().all(|(key, row)| all.get(key) == Some(row.as_ref())));
+    }
+
+    #[test]
+    fn n2_rows_that_layers_hide_do_not_count() {
+        let mut unflushed = Unflushed::default();
+        for round in 0..1_000 {
+            unflushed.write(&one(7, round));
+            drop(unflushed.snapshot());
+        }
+        assert_eq!(unflushed.bytes(), row_size(8, Some(&[0; 8])));
     }
 }

@@ -3,6 +3,7 @@
 use crate::common::{Fixture, Store, bytes};
 use crate::{key, pairs, suite};
 use bytes::Bytes;
+use hedgerow_storage::{EngineError, ReadBudget};
 use hedgerow_types::error::Status;
 use hedgerow_types::key::{full_key, hash_storage_key};
 use hedgerow_types::limit::{READ_ROWS_MAX, READ_SIZE_MAX, SCAN_PAGE_ROWS_MAX};
@@ -307,14 +308,46 @@ fn checksums_are_equal_exactly_for_equal_live_rows<F: Fixture>() {
     assert_eq!(checksum(&other, 5).2, 5, "position");
 }
 
-fn a_reader_of_another_thread_sees_what_is_applied<F: Fixture>() {
+/// What is looked at counts, also what is not returned; and nothing is fetched for a list that is too long anyway.
+fn a_read_at_once_keeps_within_its_budget<F: Fixture>() {
+    let store = many::<F>(40, 0);
+    let now = 10;
+    let at_once = |read: &Read, rows: u64, bytes: u64| {
+        let reply = store.partition().read_at_once(read, now, ReadBudget { rows, bytes }).expect("reads");
+        reply.inspect(|reply| assert_eq!(*reply, store.partition().read(read, now).expect("reads"))).is_some()
+    };
+    let count = Read::SortKeyCount { prefix: bytes("k") };
+    // One more is looked at: that of the next hash key, or the row behind all data.
+    assert!(at_once(&count, 41, 1 << 20));
+    assert!(!at_once(&count, 39, 1 << 20) && !at_once(&count, 41, 100));
+    let one = Read::Get { key: Bytes::from_static(b"absent") };
+    assert!(at_once(&one, 1, 1) && !at_once(&one, 0, 1));
+    let keys = |count: usize| Read::BatchGet { keys: vec![Bytes::from_static(b"absent"); count] };
+    assert!(at_once(&keys(3), 3, 1) && !at_once(&keys(4), 3, 1));
+    assert!(!at_once(&Read::Checksum, u64::MAX, u64::MAX));
+    let moment = store.partition().moment().expect("a snapshot");
+    for read in [&count, &one, &keys(4), &Read::Checksum] {
+        let reply = moment.read(read, now, &|| true).expect("reads");
+        assert_eq!(reply, store.partition().read(read, now).expect("reads"));
+        assert!(matches!(moment.read(read, now, &|| false), Err(EngineError::NotAtOnce)));
+    }
+}
+
+fn a_moment_stays_what_it_was_on_another_thread<F: Fixture>() {
     let mut store = Store::<F>::new();
-    let reader = store.partition().reader();
     store.put("a", "1", 50);
+    let before = store.partition().moment().expect("a snapshot");
+    store.put("a", "2", 50);
+    store.flush();
     store.write(60, Write::Nothing);
+    let after = store.partition().moment().expect("a snapshot");
     let get = Read::Get { key: key("a") };
-    let reply = std::thread::scope(|scope| scope.spawn(|| reader.read(&get, 40)).join().expect("runs")).expect("reads");
-    assert_eq!(reply, ReadReply::Value(Err(Status::NotFound)), "the log's time counts for readers too");
+    let [before, after] = [before, after].map(|moment| {
+        let read = || moment.read(&get, 40, &|| true);
+        std::thread::scope(|scope| scope.spawn(read).join().expect("runs")).expect("reads")
+    });
+    assert_eq!(before, ReadReply::Value(Ok(bytes("1"))));
+    assert_eq!(after, ReadReply::Value(Err(Status::NotFound)), "the log's time counts for readers too");
 }
 
 suite! {
@@ -332,5 +365,6 @@ suite! {
     scan_filters_know_hash_and_sort_key
     a_malformed_hash_key_is_damage
     checksums_are_equal_exactly_for_equal_live_rows
-    a_reader_of_another_thread_sees_what_is_applied
+    a_moment_stays_what_it_was_on_another_thread
+    a_read_at_once_keeps_within_its_budget
 }

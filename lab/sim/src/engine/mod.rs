@@ -6,7 +6,6 @@ mod scratch;
 use hedgerow_env::Disk;
 use hedgerow_storage::{Engines, MemoryEngines};
 use mirror::MirroredEngines;
-use std::cell::Cell;
 use std::sync::Arc;
 
 /// One seed in so many runs on RocksDB. Drawn from the seed alone, since what is drawn from the run's own randomness changes
@@ -45,35 +44,31 @@ impl EngineKind {
     }
 }
 
-thread_local! {
-    static IS_JUDGING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Lets a judge look at storage: nothing is flushed because of that, which would keep a crash from taking it.
-pub(crate) fn judge<T>(look: impl FnOnce() -> T) -> T {
-    IS_JUDGING.set(true);
-    let seen = look();
-    IS_JUDGING.set(false);
-    seen
-}
-
 /// The engines of one machine: new ones for each life of its process.
 #[derive(Debug)]
 pub(crate) struct MachineEngines {
     kind: EngineKind,
+    cold_interval: Option<u32>,
     running: Option<Arc<MirroredEngines>>,
 }
 
 impl MachineEngines {
-    pub(crate) const fn new(kind: EngineKind) -> Self {
-        Self { kind, running: None }
+    /// One in so many flushed rows counts as not being in memory, where all of them are.
+    pub(crate) const fn new(kind: EngineKind, cold_interval: Option<u32>) -> Self {
+        Self { kind, cold_interval, running: None }
     }
 
     /// The engines of a process that starts, on `disk`.
     pub(crate) fn begin_life(&mut self, disk: Arc<dyn Disk>) -> Result<Arc<dyn Engines>, String> {
         self.end_life();
         Ok(match self.kind {
-            EngineKind::Memory => Arc::new(MemoryEngines::new(disk)),
+            EngineKind::Memory => {
+                let engines = MemoryEngines::new(disk);
+                match self.cold_interval {
+                    Some(interval) => Arc::new(engines.with_cold_rows(interval)),
+                    None => Arc::new(engines),
+                }
+            }
             EngineKind::RocksDb => {
                 let engines = Arc::new(MirroredEngines::new(disk).map_err(|error| error.to_string())?);
                 self.running = Some(Arc::clone(&engines));

@@ -1,0 +1,55 @@
+//! Threads for short reads that need the disk. Clients wait for them, so that they do not give way as those of other jobs do, nor queue
+//! behind these. How many run at a time the node decides; there is a thread for each.
+
+use super::{Event, PanicGuard};
+use crate::{Job, JobContext};
+use hedgerow_env::os::spawn_thread;
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// The threads. When this is dropped they end what they are at, and are waited for: whoever opens the data next finds nobody there.
+pub(super) struct Readers {
+    /// `None` only while it is dropped.
+    jobs: Option<Sender<Job>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Readers {
+    /// Starts `count` threads.
+    pub(super) fn start(count: usize, context: &Arc<JobContext>, events: &UnboundedSender<Event>) -> io::Result<Self> {
+        let (jobs, inbox) = channel();
+        let inbox = Arc::new(Mutex::new(inbox));
+        let thread = |_| {
+            let (inbox, context, events) = (Arc::clone(&inbox), Arc::clone(context), events.clone());
+            spawn_thread("reader", move || run_all(&inbox, &context, &events))
+        };
+        Ok(Self { jobs: Some(jobs), threads: (0..count).map(thread).collect::<io::Result<_>>()? })
+    }
+
+    /// Has a thread run it.
+    pub(super) fn run(&self, job: Job) {
+        // They all live as long as this does, or the node has been told that one panicked.
+        let _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        // What panicked has told the node.
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+fn run_all(inbox: &Mutex<Receiver<Job>>, context: &JobContext, events: &UnboundedSender<Event>) {
+    let _guard = PanicGuard { what: "a reader's thread", events: events.clone() };
+    loop {
+        let next = inbox.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(job) = next else { return };
+        // The receiver is gone once the node has stopped.
+        drop(events.send(Event::Job(job.run(context))));
+    }
+}

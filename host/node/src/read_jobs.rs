@@ -1,0 +1,384 @@
+//! Reads that the node's thread does not serve itself: what they look at is not in memory, or is much. A job runs each, on a snapshot, and
+//! everybody else goes on meanwhile.
+//!
+//! ```text
+//! serve_read, finish_read ── at once? ── yes ──> answered
+//!                               │ no
+//!                               ├── a place is free ──> snapshot, job ──> answered when it has ended
+//!                               └── none is ──> waits; when it has a turn, it is served from the beginning
+//! ```
+//!
+//! The lease, the proof or the index by which a read is served hold at the moment of its snapshot, which is the replica's state of that
+//! moment, and the reply names that moment's index. So it is as good as an answer at once, however late it is read. While it waits for a place
+//! it has no snapshot, which would keep what is written over in memory; so it is judged anew when it has one. A bounded read ages while
+//! it runs, and is let go when its data would be too old.
+//!
+//! Each data directory has its own places, some for short reads and some for long ones, so that neither a slow disk nor many counts keep
+//! others waiting; connections have them in turn.
+
+use crate::cancel::Place;
+use crate::config::{LONG_READS_MAX, READ_JOBS_BYTES_MAX, READ_JOBS_MAX, SHORT_READS_MAX};
+use crate::job::Job;
+use crate::node::Node;
+use crate::outbox::ConnectionId;
+use crate::queue::{Lane, Queued};
+use crate::reads::Reflected;
+use crate::replica::{Caller, Hosted};
+use crate::waiting::Waiting;
+use bytes::Bytes;
+use hedgerow_env::Now;
+use hedgerow_storage::ReadBudget;
+use hedgerow_types::op::{MultiGet, Read, ReadReply, Selection};
+use hedgerow_types::time::expiry_seconds;
+use hedgerow_types::{Instant, ReadLevel, Refusal};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Which places a read has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReadSize {
+    /// It looks at a few rows, and waits for the disk.
+    Short,
+    /// It looks at many.
+    Long,
+}
+
+impl ReadSize {
+    /// By what a read asks for.
+    pub(crate) fn of(read: &Read, budget: ReadBudget) -> Self {
+        let asked = |count: i32| u64::try_from(count).ok().filter(|count| *count > 0).unwrap_or(u64::MAX);
+        let rows = match read {
+            Read::Get { .. } | Read::Ttl { .. } => 1,
+            Read::BatchGet { keys } => keys.len() as u64,
+            Read::MultiGet(MultiGet { selection: Selection::Suffixes(suffixes), .. }) => suffixes.len() as u64,
+            Read::MultiGet(multi_get) => asked(multi_get.count_max),
+            Read::Scan(scan) => asked(i32::try_from(scan.rows_max).unwrap_or(i32::MAX)),
+            Read::SortKeyCount { .. } | Read::Checksum => u64::MAX,
+        };
+        if rows <= budget.rows.max(1) { Self::Short } else { Self::Long }
+    }
+
+    /// How many such reads of one data directory run at a time.
+    pub const fn places(self) -> usize {
+        match self {
+            Self::Short => SHORT_READS_MAX,
+            Self::Long => LONG_READS_MAX,
+        }
+    }
+}
+
+/// Whether anybody still waits for a read that runs elsewhere. Given up when it is dropped.
+#[derive(Debug, Default)]
+struct Wish(Arc<AtomicBool>);
+
+impl Drop for Wish {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// The same for the one who reads.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted(Arc<AtomicBool>);
+
+impl Wanted {
+    /// Whether somebody waits for the answer.
+    pub fn is_wanted(&self) -> bool {
+        !self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Data directory and size.
+type Line = (usize, ReadSize);
+
+/// Where a read is.
+#[derive(Debug)]
+enum ReadJob {
+    Waiting(Line, Box<Queued>),
+    Running { caller: Box<Caller>, reflected: Reflected, begun: Instant, until: Instant, _wish: Wish },
+}
+
+/// The reads of one line.
+#[derive(Debug, Default)]
+struct Places {
+    running: usize,
+    /// Who waits, by connection.
+    waiting: BTreeMap<ConnectionId, BTreeSet<u64>>,
+    /// Which connection had the last turn.
+    last: ConnectionId,
+}
+
+impl Places {
+    fn remove(&mut self, connection: ConnectionId, ticket: u64) {
+        if let Some(tickets) = self.waiting.get_mut(&connection) {
+            tickets.remove(&ticket);
+            if tickets.is_empty() {
+                self.waiting.remove(&connection);
+            }
+        }
+    }
+
+    /// Whose turn it is: the oldest read of the connection after the last one.
+    fn next(&mut self) -> Option<(ConnectionId, u64)> {
+        let after = (std::ops::Bound::Excluded(self.last), std::ops::Bound::Unbounded);
+        let (connection, tickets) = self.waiting.range(after).next().or_else(|| self.waiting.first_key_value())?;
+        let (connection, ticket) = (*connection, *tickets.first()?);
+        self.last = connection;
+        Some((connection, ticket))
+    }
+}
+
+/// All of them, and counts since the node started.
+#[derive(Debug, Default)]
+pub(crate) struct ReadJobs {
+    reads: Waiting<ReadJob>,
+    places: BTreeMap<Line, Places>,
+    /// Bytes of keys that those which wait ask for.
+    bytes: usize,
+    run: [u64; 2],
+    shed: u64,
+    expired: u64,
+}
+
+impl ReadJobs {
+    /// When the first one has to be let go.
+    pub(crate) fn wakes_at(&self) -> Option<Instant> {
+        self.reads.first()
+    }
+
+    fn note_removed(&mut self, read: &ReadJob, ticket: u64) {
+        if let ReadJob::Waiting(line, queued) = read {
+            self.bytes -= weight(&queued.read);
+            if let Some(places) = self.places.get_mut(line) {
+                places.remove(queued.caller.connection, ticket);
+            }
+        }
+    }
+
+    fn take(&mut self, ticket: u64) -> Option<ReadJob> {
+        let read = self.reads.remove(ticket)?;
+        self.note_removed(&read, ticket);
+        Some(read)
+    }
+
+    /// Takes a read back. What runs of it ends soon, and nobody hears of it.
+    pub(crate) fn remove(&mut self, ticket: u64) -> Option<Caller> {
+        self.take(ticket).map(ReadJob::into_caller)
+    }
+
+    /// The same for all that came on a connection.
+    pub(crate) fn remove_of(&mut self, connection: ConnectionId) -> Vec<Caller> {
+        let tickets = self.reads.numbers_of(connection);
+        tickets.into_iter().filter_map(|ticket| self.remove(ticket)).collect()
+    }
+
+    /// The connection and the number of each.
+    pub(crate) fn questions(&self) -> impl Iterator<Item = (ConnectionId, i32)> {
+        self.reads.values().map(|read| {
+            let caller = read.caller();
+            (caller.connection, caller.sequence_id)
+        })
+    }
+
+    /// What the operator is told.
+    pub(crate) fn to_json(&self) -> Value {
+        let of = |size: ReadSize| {
+            let lines = || self.places.iter().filter(|((_, of), _)| *of == size).map(|(_, places)| places);
+            json!({
+                "run": self.run[size as usize],
+                "running": lines().map(|places| places.running).sum::<usize>(),
+                "waiting": lines().flat_map(|places| places.waiting.values()).map(BTreeSet::len).sum::<usize>(),
+            })
+        };
+        json!({ "short": of(ReadSize::Short), "long": of(ReadSize::Long), "shed": self.shed, "expired": self.expired })
+    }
+}
+
+impl ReadJob {
+    fn caller(&self) -> &Caller {
+        match self {
+            Self::Waiting(_, queued) => &queued.caller,
+            Self::Running { caller, .. } => caller,
+        }
+    }
+
+    fn into_caller(self) -> Caller {
+        match self {
+            Self::Waiting(_, queued) => queued.caller,
+            Self::Running { caller, .. } => *caller,
+        }
+    }
+}
+
+/// What a read keeps in memory while it waits, bytes.
+fn weight(read: &Read) -> usize {
+    let keys = |keys: &[Bytes]| keys.iter().map(|key| key.len() + size_of::<Bytes>()).sum();
+    match read {
+        Read::BatchGet { keys: wanted } => keys(wanted),
+        Read::MultiGet(MultiGet { selection: Selection::Suffixes(suffixes), .. }) => keys(suffixes),
+        Read::MultiGet(_) | Read::Get { .. } | Read::Ttl { .. } | Read::SortKeyCount { .. } | Read::Scan(_) => 0,
+        Read::Checksum => 0,
+    }
+}
+
+impl Node {
+    /// Has a job answer a read that may be served now, and that takes too long for the node's thread; if no place is free, when one
+    /// is. False: it was refused.
+    pub(crate) fn read_aside(&mut self, queued: Queued, reflected: Reflected, now: Now) -> bool {
+        match self.try_aside(queued, reflected, now) {
+            Ok(()) => true,
+            Err((caller, refusal)) => {
+                self.refuse_client(*caller, &refusal, now);
+                false
+            }
+        }
+    }
+
+    fn try_aside(&mut self, queued: Queued, reflected: Reflected, now: Now) -> Result<(), (Box<Caller>, Refusal)> {
+        let group = queued.caller.group();
+        let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else {
+            return Err((Box::new(queued.caller), Refusal::NotHosted));
+        };
+        let Some(storage) = &replica.storage else {
+            let refusal = Refusal::NotReady("a checkpoint is being installed".into());
+            return Err((Box::new(queued.caller), refusal));
+        };
+        let size = ReadSize::of(&queued.read, self.config.reads_at_once);
+        let line = (replica.log, size);
+        let places = self.read_jobs.places.entry(line).or_default();
+        if places.running >= size.places() {
+            return self.wait_for_place(line, queued);
+        }
+        let moment = match storage.moment() {
+            Ok(moment) => moment,
+            Err(error) => {
+                let refusal = self.failures.note_read(group, &error);
+                return Err((Box::new(queued.caller), refusal));
+            }
+        };
+        places.running += 1;
+        replica.storage_users += 1;
+        let (owner, index) = (replica.owner, storage.applied().index);
+        let ticket = self.ticket();
+        let Queued { caller, read, terms, tie: _ } = queued;
+        let until = match (terms.level, reflected.staleness) {
+            (ReadLevel::Bounded(bound), Some(age)) => caller.deadline.min(now.instant + bound.saturating_sub(age)),
+            _ => caller.deadline,
+        };
+        self.attempts.list_caller(&caller, Place::Aside(ticket));
+        let wish = Wish::default();
+        let wanted = Wanted(Arc::clone(&wish.0));
+        self.read_jobs.run[size as usize] += 1;
+        let (connection, caller) = (caller.connection, Box::new(caller));
+        let reflected = Reflected { index, ..reflected };
+        let running = ReadJob::Running { caller, reflected, begun: now.instant, until, _wish: wish };
+        self.read_jobs.reads.insert(ticket, until, connection, running);
+        let now = expiry_seconds(now.unix_micros);
+        self.job(Job::Read { owner, log: line.0, size, moment, ticket, read, now, wanted });
+        Ok(())
+    }
+
+    /// Extra attempts go first, and then whoever asks for most.
+    fn wait_for_place(&mut self, line: Line, queued: Queued) -> Result<(), (Box<Caller>, Refusal)> {
+        let bytes = weight(&queued.read);
+        let jobs = &mut self.read_jobs;
+        let most = if Lane::of(&queued.caller) == Lane::Extra { READ_JOBS_MAX / 4 } else { READ_JOBS_MAX };
+        if jobs.reads.len() >= most || jobs.bytes + bytes > READ_JOBS_BYTES_MAX {
+            jobs.shed += 1;
+            let text = format!("{READ_JOBS_MAX} reads with {READ_JOBS_BYTES_MAX} bytes of keys may wait for the disk");
+            return Err((Box::new(queued.caller), Refusal::Busy(text)));
+        }
+        let ticket = self.ticket();
+        let (connection, deadline) = (queued.caller.connection, queued.caller.deadline);
+        self.attempts.list_caller(&queued.caller, Place::Aside(ticket));
+        let jobs = &mut self.read_jobs;
+        jobs.bytes += bytes;
+        jobs.places.entry(line).or_default().waiting.entry(connection).or_default().insert(ticket);
+        jobs.reads.insert(ticket, deadline, connection, ReadJob::Waiting(line, Box::new(queued)));
+        Ok(())
+    }
+
+    /// A job has ended: its place is for another read.
+    pub(crate) fn note_read_ended(&mut self, line: (usize, ReadSize), now: Now) {
+        let Some(places) = self.read_jobs.places.get_mut(&line) else { return };
+        places.running = places.running.saturating_sub(1);
+        while let Some(places) = self.read_jobs.places.get_mut(&line)
+            && places.running < line.1.places()
+            && let Some((_, ticket)) = places.next()
+        {
+            match self.read_jobs.take(ticket) {
+                Some(ReadJob::Waiting(_, queued)) => self.serve_read(*queued, now),
+                Some(ReadJob::Running { .. }) | None => {}
+            }
+        }
+    }
+
+    /// What a job has read for a client, unless nobody waits for it any more.
+    pub(crate) fn finish_read_job(&mut self, ticket: u64, result: Result<ReadReply, Refusal>, now: Now) {
+        let Some(ReadJob::Running { caller, reflected, begun, until, .. }) = self.read_jobs.take(ticket) else {
+            return;
+        };
+        match result {
+            Ok(_) if now.instant > until => self.let_go(*caller, now),
+            Ok(reply) => {
+                let took = now.instant.since(begun);
+                let staleness = reflected.staleness.map(|age| age + took);
+                if let Some((level, role, _)) = reflected.served {
+                    self.read_counts.note_served(level, role);
+                }
+                self.answer_read(*caller, reply, Reflected { staleness, ..reflected }, now);
+            }
+            Err(refusal) => self.refuse_client(*caller, &refusal, now),
+        }
+    }
+
+    /// Lets those go that have waited or run for too long.
+    pub(crate) fn expire_read_jobs(&mut self, now: Now) {
+        while let Some((ticket, read)) = self.read_jobs.reads.pop_due_with(now.instant) {
+            self.read_jobs.note_removed(&read, ticket);
+            self.let_go(read.into_caller(), now);
+        }
+    }
+
+    /// Its caller waits no longer, or its data would be older than it may be.
+    fn let_go(&mut self, caller: Caller, now: Now) {
+        self.read_jobs.expired += 1;
+        let refusal = match self.hosted.get(&caller.group()) {
+            _ if caller.deadline <= now.instant => Refusal::Expired,
+            Some(Hosted::Running(replica)) => Refusal::Lagging(replica.group.lag(now.instant)),
+            Some(Hosted::Starting { .. } | Hosted::Lost { .. }) | None => Refusal::NotHosted,
+        };
+        self.refuse_client(caller, &refusal, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_have_their_turns_one_after_the_other() {
+        let mut places = Places::default();
+        for (connection, ticket) in [(1, 10), (1, 11), (1, 12), (2, 20), (3, 30)] {
+            places.waiting.entry(ConnectionId(connection)).or_default().insert(ticket);
+        }
+        let mut turns = Vec::new();
+        while let Some((connection, ticket)) = places.next() {
+            places.remove(connection, ticket);
+            turns.push(ticket);
+        }
+        assert_eq!(turns, [10, 20, 30, 11, 12]);
+        assert!(places.waiting.is_empty());
+    }
+
+    #[test]
+    fn a_read_that_nobody_waits_for_learns_of_it() {
+        let wish = Wish::default();
+        let wanted = Wanted(Arc::clone(&wish.0));
+        assert!(wanted.is_wanted() && Wanted::default().is_wanted());
+        drop(wish);
+        assert!(!wanted.is_wanted());
+    }
+}
