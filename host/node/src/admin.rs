@@ -20,7 +20,7 @@
 
 use crate::config::{DROP_RESERVE_SECONDS_MAX, REPORT_INTERVAL, WAIT_MAX, creation_wait};
 use crate::job::{Job, Owner};
-use crate::metadata::Change;
+use crate::metadata::{Change, Meant};
 use crate::node::Node;
 use crate::peer::{AdminReply, AdminRequest, Frame};
 use crate::read_jobs::{ReadSize, Wanted};
@@ -37,6 +37,7 @@ use hedgerow_wire::reply::{Detail, Failure};
 use hedgerow_wire::{ErrorName, Reply, Text};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -147,6 +148,9 @@ fn default_partition_count() -> u32 {
 struct OfTable {
     #[serde(alias = "table")]
     name: String,
+    /// Which table of the name is meant. The node adds it that passes a change on.
+    #[serde(default)]
+    id: Option<u32>,
     #[serde(default)]
     if_exists: bool,
     #[serde(default)]
@@ -177,6 +181,12 @@ struct Transfer {
     table: String,
     partition: u32,
     to_node: u16,
+}
+
+impl OfTable {
+    fn meant(&self) -> Meant {
+        Meant { name: self.name.clone(), id: self.id.map(TableId) }
+    }
 }
 
 /// A replica and what its storage holds now, or what it does instead of having storage.
@@ -211,9 +221,9 @@ impl Node {
             "recall_table" => {
                 parse::<RecallTable>(argument).map(|it| Change::RecallTable { id: TableId(it.id), name: it.name })
             }
-            "set_options" => parsed().map(|it| Change::SetOptions { name: it.name, options: it.options }),
-            "delete_options" => parsed().map(|it| Change::DeleteOptions { name: it.name, keys: it.keys }),
-            "clear_options" => parsed().map(|it| Change::ClearOptions { name: it.name, prefix: it.prefix }),
+            "set_options" => parsed().map(|it| Change::SetOptions { of: it.meant(), options: it.options }),
+            "delete_options" => parsed().map(|it| Change::DeleteOptions { of: it.meant(), keys: it.keys }),
+            "clear_options" => parsed().map(|it| Change::ClearOptions { of: it.meant(), prefix: it.prefix }),
             "transfer" => return self.transfer(argument, asker, now),
             "checksum_here" => return self.checksum_here(argument, asker, now),
             "checksum" => return self.checksum(argument, asker, now),
@@ -236,8 +246,10 @@ impl Node {
                 return self.answer_admin(asker, answer);
             }
             "status" | "describe" => {
-                let answer = self.status(command, argument, now);
-                return self.answer_admin(asker, answer);
+                return match self.status(command, argument, now) {
+                    Err(Refusal::NoTable) => self.answer_unknown_table((command, argument), asker, now, WAIT_MAX),
+                    answer => self.answer_admin(asker, answer),
+                };
             }
             _ => Err(Refusal::Invalid(format!(
                 "there is no command {command:?}; there are create_table, drop_table, recall_table, set_options, \
@@ -256,7 +268,8 @@ impl Node {
                         }
                         _ => WAIT_MAX,
                     };
-                    self.pass_on(leader.node(), (command, argument), asker, now, wait);
+                    let argument = self.naming_the_table(&change, argument);
+                    self.pass_on(leader.node(), (command, &argument), asker, now, wait);
                 }
                 Some(_) | None => {
                     let text = "the metadata has no leader at the moment";
@@ -264,6 +277,24 @@ impl Node {
                 }
             },
         }
+    }
+
+    /// The argument of a call that is passed on, with the number of the table that it is meant for, as far as this node knows.
+    fn naming_the_table<'a>(&self, change: &Change, argument: &'a str) -> Cow<'a, str> {
+        let of = match change {
+            Change::DropTable { of, .. }
+            | Change::SetOptions { of, .. }
+            | Change::DeleteOptions { of, .. }
+            | Change::ClearOptions { of, .. } => of,
+            _ => return argument.into(),
+        };
+        let table = self.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&of.name));
+        let named = table.filter(|_| of.id.is_none()).and_then(|table| {
+            let mut named: Value = serde_json::from_str(argument).ok()?;
+            named["id"] = json!(table.id.0);
+            Some(named.to_string())
+        });
+        named.map_or(argument.into(), Cow::Owned)
     }
 
     fn reads_told(&self) -> Value {
@@ -296,13 +327,13 @@ impl Node {
     }
 
     fn drop_of(&self, argument: OfTable) -> Result<Change, Refusal> {
-        let OfTable { name, if_exists, reserve_seconds, .. } = argument;
-        let reserve_seconds = reserve_seconds.unwrap_or(self.config.drop_reserve_seconds);
+        let (of, if_exists) = (argument.meant(), argument.if_exists);
+        let reserve_seconds = argument.reserve_seconds.unwrap_or(self.config.drop_reserve_seconds);
         if reserve_seconds > DROP_RESERVE_SECONDS_MAX {
             let text = format!("a dropped table is kept for at most {DROP_RESERVE_SECONDS_MAX} seconds (ten years)");
             return Err(Refusal::Invalid(text));
         }
-        Ok(Change::DropTable { name, if_exists, reserve_seconds })
+        Ok(Change::DropTable { of, if_exists, reserve_seconds })
     }
 
     fn transfer(&mut self, argument: &str, asker: Asker, now: Now) {
@@ -347,14 +378,34 @@ impl Node {
         self.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&name)).ok_or(Refusal::NoTable)
     }
 
+    /// Answers a call about a table that this node does not know. That there is none only the metadata's leader can tell; others may
+    /// be late, or have lost their data.
+    fn answer_unknown_table(&mut self, call: (&str, &str), asker: Asker, now: Now, wait: Duration) {
+        if self.has_newest_catalogue(now) {
+            return self.answer_admin(asker, Err(Refusal::NoTable));
+        }
+        let leader = self.leader_of(GroupId::META).map(|(_, leader)| leader.node());
+        let leader = leader.filter(|leader| *leader != self.config.node && self.is_alive(*leader, now));
+        match (leader, &asker) {
+            (Some(leader), Asker::Nobody | Asker::Client(_)) => self.pass_on(leader, call, asker, now, wait),
+            (_, _) => {
+                let text = format!("node {} does not know of the table yet", self.config.node.0);
+                self.answer_admin(asker, Err(Refusal::NotReady(text)));
+            }
+        }
+    }
+
     /// Asks every node that hosts the table, and is up, what the limit on extra attempts did there.
     fn throttle_table(&mut self, argument: &str, asker: Asker, now: Now) {
+        let wait = REPORT_INTERVAL;
         let mut hosts = match self.table_named(argument).map(Table::hosts) {
             Ok(hosts) => hosts,
+            Err(Refusal::NoTable) => {
+                return self.answer_unknown_table(("throttle_table", argument), asker, now, wait);
+            }
             Err(refusal) => return self.answer_admin(asker, Err(refusal)),
         };
         hosts.retain(|host| self.is_alive(*host, now));
-        let wait = REPORT_INTERVAL;
         let call = self.gather(asker, hosts.len(), now.instant + wait, crate::throttle::of_all_nodes);
         for host in hosts {
             if host == self.config.node {
@@ -369,6 +420,9 @@ impl Node {
     fn checksum(&mut self, argument: &str, asker: Asker, now: Now) {
         let hosts = match self.table_named(argument).map(Table::hosts) {
             Ok(hosts) => hosts,
+            Err(Refusal::NoTable) => {
+                return self.answer_unknown_table(("checksum", argument), asker, now, CHECKSUM_MAX);
+            }
             Err(refusal) => return self.answer_admin(asker, Err(refusal)),
         };
         let call = self.gather(asker, hosts.len(), now.instant + CHECKSUM_MAX, by_partition);
@@ -384,6 +438,9 @@ impl Node {
     fn checksum_here(&mut self, argument: &str, asker: Asker, now: Now) {
         let table = match self.table_named(argument).map(|table| table.id) {
             Ok(table) => table,
+            Err(Refusal::NoTable) => {
+                return self.answer_unknown_table(("checksum_here", argument), asker, now, CHECKSUM_MAX);
+            }
             Err(refusal) => return self.answer_admin(asker, Err(refusal)),
         };
         let owners = self.hosted.values().map(Hosted::owner).filter(|owner| owner.group.table == table);

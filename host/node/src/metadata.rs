@@ -86,7 +86,7 @@ pub(crate) enum Change {
         may_repeat: bool,
     },
     DropTable {
-        name: String,
+        of: Meant,
         if_exists: bool,
         /// How long it is kept; 0 = not at all.
         reserve_seconds: u64,
@@ -100,15 +100,15 @@ pub(crate) enum Change {
         unix_seconds: u64,
     },
     SetOptions {
-        name: String,
+        of: Meant,
         options: BTreeMap<String, String>,
     },
     DeleteOptions {
-        name: String,
+        of: Meant,
         keys: Vec<String>,
     },
     ClearOptions {
-        name: String,
+        of: Meant,
         prefix: String,
     },
     Register {
@@ -132,6 +132,26 @@ pub(crate) enum Change {
     },
     /// Read-only replicas are to be added or removed.
     ArrangeLearners,
+}
+
+/// The table that a change is meant for.
+#[derive(Clone, Debug)]
+pub(crate) struct Meant {
+    pub(crate) name: String,
+    /// The one that had the name when the node took the call that passed it on: a call may be on its way for as long as a
+    /// connection lasts, and must not change, or drop, a later table of the name.
+    pub(crate) id: Option<TableId>,
+}
+
+impl Meant {
+    /// The name, if the table that has it is the one that was meant.
+    fn name_in(self, draft: &Catalogue) -> Result<String, CatalogueError> {
+        let Self { name, id: meant } = self;
+        match (draft.table_by_name(&name).map(|table| table.id), meant) {
+            (Some(id), Some(meant)) if id != meant => Err(CatalogueError::OtherTable { name, id, meant }),
+            (_, _) => Ok(name),
+        }
+    }
 }
 
 impl Metadata {
@@ -642,11 +662,13 @@ fn make(
             let id = draft.create_table_within(spec, presence, unix_seconds)?;
             json!({ "created": id.0 })
         }
-        Change::DropTable { name, if_exists, reserve_seconds: 0 } => {
+        Change::DropTable { of, if_exists, reserve_seconds: 0 } => {
+            let name = of.name_in(draft)?;
             let groups = draft.drop_table(&name, if_exists)?;
             json!({ "dropped_partitions": groups.len() })
         }
-        Change::DropTable { name, if_exists, reserve_seconds } => {
+        Change::DropTable { of, if_exists, reserve_seconds } => {
+            let name = of.name_in(draft)?;
             let until_unix_seconds = unix_seconds.saturating_add(reserve_seconds);
             let dropped = Dropped { at_unix_seconds: unix_seconds, until_unix_seconds };
             let id = draft.drop_and_keep(&name, if_exists, dropped)?;
@@ -658,14 +680,19 @@ fn make(
             crate::admin_client::recalled(table)
         }
         Change::RemoveOverdue { unix_seconds } => json!({ "removed": draft.remove_overdue(unix_seconds).len() }),
-        Change::SetOptions { name, options } => {
+        Change::SetOptions { of, options } => {
+            let name = of.name_in(draft)?;
             let options = options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
             json!({ "changed": draft.set_options(&name, options)? })
         }
-        Change::DeleteOptions { name, keys } => {
+        Change::DeleteOptions { of, keys } => {
+            let name = of.name_in(draft)?;
             json!({ "changed": draft.delete_options(&name, keys.iter().map(String::as_str))? })
         }
-        Change::ClearOptions { name, prefix } => json!({ "changed": draft.clear_options(&name, &prefix)? }),
+        Change::ClearOptions { of, prefix } => {
+            let name = of.name_in(draft)?;
+            json!({ "changed": draft.clear_options(&name, &prefix)? })
+        }
         Change::Register { node, entry } => json!({ "changed": draft.register_node(node, entry)? }),
         Change::MarkCreated { table } => {
             json!({ "changed": draft.mark_created(table, |partition| is_led(GroupId { table, partition })) })

@@ -104,7 +104,8 @@ impl Node {
 
     pub(crate) fn handle_snapshot_begin(&mut self, begin: SnapshotBegin, now: Now) {
         let owner = Owner { group: GroupId::from_u64(begin.group), replica: ReplicaId(begin.to) };
-        let has_enough = self.receiving_count(now) >= RECEIVING_MAX;
+        // The metadata is small, and everything else is repaired by it.
+        let has_enough = owner.group != GroupId::META && self.receiving_count(now) >= RECEIVING_MAX;
         let Some(replica) = self.running_as(owner) else { return };
         replica.may_have_received = Some(now.instant);
         // A checkpoint that is there and about to be installed keeps its directory; the sender will ask again.

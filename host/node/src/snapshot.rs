@@ -415,9 +415,10 @@ impl Node {
         self.hosted.iter().filter(|(_, hosted)| is_busy(hosted)).map(|(group, _)| *group).collect()
     }
 
+    /// The metadata never waits for others: it is small, and everything else is repaired by it.
     fn may_send_another(&self, group: GroupId) -> bool {
         let groups = self.sending_groups();
-        groups.contains(&group) || groups.len() < SENDING_MAX
+        group == GroupId::META || groups.contains(&group) || groups.len() < SENDING_MAX
     }
 
     /// Whether a checkpoint may be made of this group's replica: not while another is made or sent, since whoever is being

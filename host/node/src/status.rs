@@ -86,15 +86,17 @@ impl Node {
         peer.is_some_and(|peer| peer.needs_checkpoint)
     }
 
-    /// Whether a replica's node says that it does not have it, and knows that it should.
+    /// Whether a replica's node says that it does not have it, and knows that it should, or has other data than those that it was
+    /// assigned to.
     fn is_without(&self, group: GroupId, replica: ReplicaId) -> bool {
-        match self.replica_report(group, replica.0, replica.node()) {
-            Some(report) => ReplicaState::from_code(report.state) == Some(ReplicaState::Lost),
-            None => {
-                let report = self.reports.nodes.get(&replica.node());
-                report.is_some_and(|(report, _)| report.next_replica > replica.counter())
-            }
+        let report = self.replica_report(group, replica.0, replica.node());
+        if let Some(report) = report {
+            return ReplicaState::from_code(report.state) == Some(ReplicaState::Lost);
         }
+        let Some((report, _)) = self.reports.nodes.get(&replica.node()) else { return false };
+        let assigned = self.catalogue.as_ref().and_then(|it| it.group(group)?.replica(replica));
+        let is_of_another_life = assigned.is_some_and(|it| it.incarnation.0 != report.incarnation);
+        report.next_replica > replica.counter() || is_of_another_life
     }
 
     /// What somebody who cannot serve for want of a leader says: how many of the voting replicas are there, on nodes that are up.

@@ -124,4 +124,6 @@ pub const SEEDS: &[u64] = &[
     68_000_049_000,
     // Two checkpoints of 800 KB at 16 KiB/s take longer than was waited: `CONVERGENCE_MAX_OF_SLOW`.
     68_000_065_000,
+    // An administrative call that was long on its way reached a later table of the name: `d14_` in hedgerow-node.
+    33_000_033_245,
 ];

@@ -4,7 +4,7 @@ use crate::limit::TABLES_SIZE_MAX;
 use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId, TableId};
 
 /// A request that cannot be done. The catalogue is unchanged. Nothing here goes away by sending the same request again,
-/// except [`CatalogueError::ReplicaCount`] when more nodes come alive and [`CatalogueError::ReadReplicaCount`] when the
+/// except [`CatalogueError::OtherTable`], [`CatalogueError::ReplicaCount`] when more nodes come alive and [`CatalogueError::ReadReplicaCount`] when the
 /// cluster gets more nodes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -15,6 +15,16 @@ pub enum CatalogueError {
     /// No table has the name.
     #[error("table {0:?} does not exist")]
     NoTable(String),
+    /// The call meant a former table of the name. It may be late, or have come by way of a node that is.
+    #[error("table {name:?} is table {} by now, and table {} was meant", id.0, meant.0)]
+    OtherTable {
+        /// The name.
+        name: String,
+        /// Who has it.
+        id: TableId,
+        /// Who had it.
+        meant: TableId,
+    },
     /// A table has the name already.
     #[error("table {0:?} exists already")]
     TableExists(String),
@@ -165,7 +175,7 @@ impl From<CatalogueError> for Refusal {
         match error {
             CatalogueError::NoTable(_) | CatalogueError::NotKept(_) => Self::NoTable,
             CatalogueError::TableExists(_) => Self::TableExists,
-            CatalogueError::TooFewAlive { .. } => Self::NotReady(error.to_string()),
+            CatalogueError::TooFewAlive { .. } | CatalogueError::OtherTable { .. } => Self::NotReady(error.to_string()),
             CatalogueError::TableName(_)
             | CatalogueError::TableDiffers { .. }
             | CatalogueError::NameTaken { .. }

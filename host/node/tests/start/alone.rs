@@ -12,6 +12,48 @@ fn told(world: &mut World, asked: NodeId) -> (u64, bool) {
     (status["summary"]["without_leader"].as_u64().unwrap(), partition["leader"].is_string())
 }
 
+/// The metadata's leader among them: those who come back have heard of nothing, and say so of nothing.
+#[test]
+fn n7_two_nodes_that_lost_everything_lead_nothing_and_know_of_no_table() {
+    for asked in [NodeId(1), NodeId(2), NodeId(3)] {
+        let mut world = World::new(3);
+        world.create_table(2, &json!({}));
+        let wiped: Vec<NodeId> = world.machines.keys().copied().filter(|node| *node != asked).collect();
+        wiped.iter().for_each(|node| world.wipe(*node));
+        world.run(Duration::from_secs(15));
+        let status = world.admin(asked, "status", &json!({})).unwrap();
+        let summary = &status["summary"];
+        assert_eq!((&summary["without_leader"], &summary["in_repair"]), (&json!(3), &json!(3)), "{status}");
+        assert_eq!(summary["metadata_has_leader"], false, "{status}");
+        let replicas = status["tables"][0]["partitions"][0]["replicas"].as_array().unwrap();
+        let state_of = |node: NodeId| &replicas.iter().find(|it| it["node"] == node.0).unwrap()["state"];
+        assert!(wiped.iter().all(|node| state_of(*node) == "missing") && state_of(asked) == "ok", "{replicas:?}");
+        for node in wiped {
+            let refused = world.admin(node, "checksum", &json!({ "table": "t" })).unwrap_err();
+            let is_unknown = !refused.contains("ObjectNotFound");
+            assert!(is_unknown, "{refused}");
+        }
+    }
+}
+
+/// Only the metadata's leader says that there is no such table, and whoever does not know it asks there.
+#[test]
+fn d13_who_does_not_know_a_table_asks_the_metadata() {
+    let mut world = World::new(3);
+    world.create_table(2, &json!({}));
+    for node in [NodeId(1), NodeId(2), NodeId(3)] {
+        for (command, name) in [("checksum", "table"), ("describe", "table"), ("throttle_table", "name")] {
+            let refused = world.admin(node, command, &json!({ name: "absent" })).unwrap_err();
+            assert!(refused.contains("ObjectNotFound"), "{command}: {refused}");
+        }
+        world.wipe(node);
+        world.settle(node);
+        let refused = world.admin(node, "checksum", &json!({ "table": "t" })).err().unwrap_or_default();
+        assert!(!refused.contains("ObjectNotFound"), "{refused}");
+        world.run(Duration::from_secs(30));
+    }
+}
+
 #[test]
 fn n7_a_partition_that_lost_its_only_replica_is_named_and_is_equal_to_nothing() {
     let mut world = World::new(3);

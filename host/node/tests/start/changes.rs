@@ -41,6 +41,35 @@ fn is_acknowledged(world: &mut World, number: i32) -> bool {
     world.answer(number).is_some_and(|(_, frame)| matches!(frame.reply, Reply::HedgerowAdmin(_)))
 }
 
+/// Calls that were passed on are on their way for long. Meanwhile the table is dropped, and another one gets its name.
+#[test]
+fn d14_a_late_call_does_not_reach_a_later_table_of_the_name() {
+    let mut world = World::new(3);
+    world.create_table(2, &json!({}));
+    let leader = leader(&mut world);
+    let other = others(leader)[0];
+    world.late.insert(other, 2_000 * MS);
+    let calls = [
+        ("drop_table", json!({ "name": "t", "reserve_seconds": 0 })),
+        ("set_options", json!({ "name": "t", "options": { "business.info": "old" } })),
+        ("delete_options", json!({ "name": "t", "keys": ["business.info"] })),
+        ("clear_options", json!({ "name": "t", "prefix": "business" })),
+    ];
+    let late = calls.map(|(command, argument)| ask(&mut world, other, command, &argument));
+    world.run(100 * MS);
+    world.admin(leader, "drop_table", &json!({ "name": "t", "reserve_seconds": 0 })).unwrap();
+    let mut creation = creation("t", 2);
+    creation["options"] = json!({ "business.info": "new" });
+    let created = world.admin(leader, "create_table", &creation).unwrap();
+    world.run(4_000 * MS);
+    world.late.clear();
+    let table = world.admin(leader, "describe", &json!({ "table": "t" })).unwrap();
+    assert_eq!((&table["id"], &table["options"]["business.info"]), (&created["created"], &json!("new")));
+    assert!(late.into_iter().all(|number| !is_acknowledged(&mut world, number)));
+    // A node that knows the newer one passes on what is meant for it.
+    world.admin(other, "set_options", &json!({ "name": "t", "options": { "business.info": "newer" } })).unwrap();
+}
+
 /// A table is recalled at the next leader; the one before it, which is cut off and does not know, has nothing to drop.
 #[test]
 fn d11_a_deposed_leader_does_not_say_that_there_is_nothing_to_change() {

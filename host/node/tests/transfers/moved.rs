@@ -56,6 +56,36 @@ fn m2_few_checkpoints_are_on_their_way_at_a_time_and_the_status_tells_how_far() 
     panic!("not whole: {:#?}", world.admin(NodeId(1), "status", &json!({})));
 }
 
+/// Everything else is repaired by it.
+#[test]
+fn m2_the_metadata_waits_for_no_other_checkpoint() {
+    let mut world = World::configured(3, |config| {
+        config.flush_replica_bytes = 64 << 10;
+        config.snapshot_bytes_per_second = 256 << 10;
+    });
+    let table = world.create_table(8, &json!({}));
+    world.run(20 * SECOND);
+    for number in 0..200 {
+        let key = Key::new(table, 8, &format!("key{number}"));
+        let leader = world.replicas(key.partition).leader;
+        world.write(&key, leader, &"v".repeat(64_000));
+    }
+    world.wipe(NodeId(3));
+    let missing = |partition: &Value| {
+        let replicas = partition["replicas"].as_array().unwrap();
+        let is_ok = |it: &&Value| it["state"] == "ok" && it["role"] == "voter";
+        usize::from(replicas.len() != 3 || replicas.iter().filter(is_ok).count() != 3)
+    };
+    world.run(SECOND);
+    let mut waiting = usize::MAX;
+    world.run_until(60 * SECOND, |world| {
+        let status = world.admin(NodeId(1), "status", &json!({})).unwrap();
+        waiting = status["tables"][0]["partitions"].as_array().unwrap().iter().map(missing).sum();
+        missing(&status["metadata"]) == 0
+    });
+    assert!(waiting >= 4, "{waiting} of 8 partitions were not whole yet");
+}
+
 /// Writes 10 MB into both partitions.
 fn fill(stage: &mut Stage) {
     for number in 0..160 {
