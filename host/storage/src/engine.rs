@@ -93,6 +93,11 @@ pub trait Snapshot: Send + Sync + fmt::Debug {
     /// The value of `key`.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError>;
 
+    /// The values of `keys`, in their order.
+    fn get_all(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, EngineError> {
+        keys.iter().map(|key| self.get(key)).collect()
+    }
+
     /// Shows `visit` the rows of `range`, in key order or against it, until it breaks.
     fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError>;
 }

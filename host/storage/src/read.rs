@@ -130,6 +130,21 @@ impl Rows<'_> {
         }
     }
 
+    /// How many rows are best asked for together.
+    const fn together(&self) -> usize {
+        match self {
+            Self::Now(_) | Self::AtOnce(_) => 1,
+            Self::Then(_) => 64,
+        }
+    }
+
+    fn get_all(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, EngineError> {
+        match self {
+            Self::Now(_) | Self::AtOnce(_) => keys.iter().map(|key| self.get(key)).collect(),
+            Self::Then(snapshot) => snapshot.get_all(keys),
+        }
+    }
+
     fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError> {
         match self {
             Self::Now(engine) => engine.scan(range, direction, visit),
@@ -184,7 +199,11 @@ impl<'a> View<'a> {
 
     /// Expiry and value of the record whose storage key `key`'s parts make up.
     fn live(&self, key: &[&[u8]]) -> Result<Option<(ExpireAt, Bytes)>, EngineError> {
-        let row = self.rows.get(&layout::data_key(key))?;
+        self.live_row(self.rows.get(&layout::data_key(key))?)
+    }
+
+    /// The same of a row that was read.
+    fn live_row(&self, row: Option<Bytes>) -> Result<Option<(ExpireAt, Bytes)>, EngineError> {
         self.look(row.as_ref().map_or(0, Bytes::len))?;
         Ok(row.map(|row| layout::live(row, self.now)).transpose()?.flatten())
     }
@@ -225,15 +244,20 @@ impl<'a> View<'a> {
         no_value: bool,
     ) -> Result<ReadReply, EngineError> {
         let mut rows = Vec::new();
-        let mut size = 0;
-        for (prefix, suffix) in keys {
-            let Some((_, value)) = self.live(&[prefix, suffix])? else { continue };
-            if rows.len() >= limits.rows || size >= limits.size {
-                return Ok(ReadReply::Rows { status: Status::Incomplete, rows });
+        let (mut keys, mut size) = (keys.peekable(), 0);
+        while keys.peek().is_some() {
+            let some: Vec<(&[u8], &Bytes)> = keys.by_ref().take(self.rows.together()).collect();
+            let stored: Vec<Vec<u8>> =
+                some.iter().map(|(prefix, suffix)| layout::data_key(&[prefix, suffix])).collect();
+            for ((_, suffix), row) in some.into_iter().zip(self.rows.get_all(&stored)?) {
+                let Some((_, value)) = self.live_row(row)? else { continue };
+                if rows.len() >= limits.rows || size >= limits.size {
+                    return Ok(ReadReply::Rows { status: Status::Incomplete, rows });
+                }
+                let value = if no_value { Bytes::new() } else { value };
+                size += suffix.len() + value.len();
+                rows.push(Row { key: suffix.clone(), value, expire_at: None });
             }
-            let value = if no_value { Bytes::new() } else { value };
-            size += suffix.len() + value.len();
-            rows.push(Row { key: suffix.clone(), value, expire_at: None });
         }
         Ok(ReadReply::Rows { status: Status::Ok, rows })
     }

@@ -106,6 +106,10 @@ fn a_snapshot_stays_what_it_was<F: Fixture>() {
             }
             assert_eq!(seen, expected);
         }
+        let asked: Vec<Vec<u8>> = (0..45).rev().map(|key| format!("k{key:02}").into_bytes()).collect();
+        let row_of =
+            |key: &Vec<u8>| expected.iter().find(|(known, _)| known == key).map(|(_, value)| value.clone().into());
+        assert_eq!(snapshot.get_all(&asked).expect("reads"), asked.iter().map(row_of).collect::<Vec<_>>());
         for key in 0..40 {
             let key = format!("k{key:02}").into_bytes();
             let row = expected.iter().find(|(known, _)| *known == key).map(|(_, value)| &value[..]);

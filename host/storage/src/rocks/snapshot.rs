@@ -51,6 +51,22 @@ impl Snapshot for RocksSnapshot {
         Ok(value.map_err(|error| super::read_failed(&self.dir, error))?.map(Bytes::from))
     }
 
+    /// The database looks many up at once for less than one after the other.
+    fn get_all(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, EngineError> {
+        let mut rows: Vec<Option<Bytes>> = Vec::with_capacity(keys.len());
+        let mut asked = Vec::new();
+        for (position, key) in keys.iter().enumerate() {
+            let layered = self.layers.get(key);
+            asked.extend(layered.is_none().then_some(position));
+            rows.push(layered.and_then(|row| row.cloned()));
+        }
+        let stored = self.stored.with_dependent(|_, stored| stored.multi_get(asked.iter().map(|at| &keys[*at])));
+        for (position, row) in asked.into_iter().zip(stored) {
+            rows[position] = row.map_err(|error| super::read_failed(&self.dir, error))?.map(Bytes::from);
+        }
+        Ok(rows)
+    }
+
     fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError> {
         if range.end.is_some_and(|end| end <= range.start) {
             return Ok(());
