@@ -23,7 +23,7 @@ use crate::job::{Job, Owner};
 use crate::metadata::{Change, Meant};
 use crate::node::Node;
 use crate::peer::{AdminReply, AdminRequest, Frame};
-use crate::read_jobs::{ReadSize, Wanted};
+use crate::read_jobs::Wanted;
 use crate::reads::Reflected;
 use crate::replica::{Caller, Hosted, Replica};
 use hedgerow_env::Now;
@@ -252,9 +252,10 @@ impl Node {
                 };
             }
             _ => Err(Refusal::Invalid(format!(
-                "there is no command {command:?}; there are create_table, drop_table, recall_table, set_options, \
+                "there is no command {:?}; there are create_table, drop_table, recall_table, set_options, \
                  delete_options, clear_options, transfer, status, describe, checksum, reads, slow, throttle, \
-                 throttle_table and fault"
+                 throttle_table and fault",
+                crate::admin_client::beginning(command)
             ))),
         };
         match change {
@@ -483,9 +484,9 @@ impl Node {
             match hosted.ok_or("is gone").and_then(with_storage) {
                 Ok((replica, moment)) => {
                     replica.storage_users += 1;
-                    let (log, size, wanted) = (replica.log, ReadSize::Long, Wanted::default());
+                    let wanted = Wanted::default();
                     self.admin.reads.insert(ticket, (call, owner));
-                    self.job(Job::Read { owner, log, size, moment, ticket, read: Read::Checksum, now, wanted });
+                    self.job(Job::Read { owner, place: None, moment, ticket, read: Read::Checksum, now, wanted });
                 }
                 Err(state) => {
                     let (partition, node) = (owner.group.partition, self.config.node);

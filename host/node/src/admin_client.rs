@@ -8,6 +8,7 @@ use crate::reads::Reflected;
 use crate::replica::Caller;
 use hedgerow_env::Now;
 use hedgerow_placement::{Partition, Table, TableKind, TableState};
+use hedgerow_types::limit::TABLE_NAME_SIZE_MAX;
 use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId};
 use hedgerow_wire::message::{
     APP_TYPE, AdminCommandReply, ClusterInfoReply, CommandLineReply, CreateTable, CreateTableReply, ListNodesReply,
@@ -21,6 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Env of Pegasus' table creation that asks for an ordered table.
 const KIND_ENV: &str = "hedgerow.kind";
+/// Characters of an unknown command that are said again.
+const TOLD_MAX: usize = 64;
 /// A learner this many entries behind is not named to clients.
 const LEARNER_LAG_MAX: u64 = 4_096;
 
@@ -89,7 +92,8 @@ impl Node {
         if table.state == TableState::Creating {
             return Some(unanswered(&Refusal::Creating));
         }
-        let is_wanted = |index: i32| query.partition_indices.is_empty() || query.partition_indices.contains(&index);
+        let wanted: BTreeSet<i32> = query.partition_indices.iter().copied().collect();
+        let is_wanted = |index: i32| wanted.is_empty() || wanted.contains(&index);
         let mut partitions: Vec<PartitionConfig> = (0..)
             .zip(&table.partitions)
             .filter(|(index, _)| is_wanted(*index))
@@ -116,6 +120,10 @@ impl Node {
     /// Answers about a table that this node does not know. That there is none only the metadata's leader can tell: others may be
     /// late, or cut off.
     fn look_for_table(&mut self, name: &str, caller: Caller, now: Now) {
+        if name.len() > TABLE_NAME_SIZE_MAX {
+            let reply = Reply::QueryConfig(unanswered(&Refusal::NoTable));
+            return self.answer(&caller, &reply, Reflected::default());
+        }
         let leader = self.leader_of(GroupId::META).map(|(_, leader)| leader.node());
         let reply = match leader.filter(|leader| self.is_alive(*leader, now)) {
             Some(leader) if leader != self.config.node => QueryConfigReply::forward(self.wire_address(leader)),
@@ -219,7 +227,7 @@ impl Node {
                 Ok(status) => lines(&status["summary"]),
                 Err(refusal) => format!("{refusal}\n"),
             },
-            other => format!("there is no command {other:?}; \"help\" says what there is\n"),
+            other => format!("there is no command {:?}; \"help\" says what there is\n", beginning(other)),
         }
     }
 
@@ -253,6 +261,11 @@ impl Node {
         let addresses = self.config.meta_nodes.iter().filter_map(|node| self.address_text(*node));
         addresses.map(|text| text.to_string()).collect::<Vec<_>>().join(",")
     }
+}
+
+/// As much of a text as somebody needs to know it again: each of its bytes may become several where it is said again.
+pub(crate) fn beginning(text: &str) -> String {
+    text.chars().take(TOLD_MAX).collect()
 }
 
 /// An object of JSON, a line for each of its values.

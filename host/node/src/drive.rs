@@ -278,7 +278,7 @@ impl Node {
             self.note_load_ended();
         }
         let ended = match done.kind {
-            JobKind::Read(_, log, size) => Some((log, size)),
+            JobKind::Read(_, place) => place,
             _ => None,
         };
         if done.holds_storage
@@ -297,7 +297,7 @@ impl Node {
             Err(failure) => self.handle_job_failed(owner, done.kind, failure, now),
         }
         if let Some(line) = ended {
-            self.note_read_ended(line, now);
+            self.read_jobs.note_ended(line);
         }
         if is_gone && makes_directories {
             self.clear_up_after(owner);

@@ -343,7 +343,8 @@ impl Node {
                 self.mark_dirty(owner.group);
             }
             JobKind::Read(ticket, ..) => {
-                let is_damage = failure.kind == FailureKind::Damage;
+                // A device that does not give back what is stored costs this replica, and not those beside it.
+                let is_damage = failure.kind == FailureKind::Damage || failure.is_device;
                 let told = if is_damage { "the replica is damaged" } else { failure.reason.as_str() };
                 self.handle_not_done(ticket, failure.reason.clone(), Refusal::NotReady(told.to_owned()), now);
                 if is_damage {

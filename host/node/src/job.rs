@@ -153,10 +153,8 @@ pub enum Job {
     Read {
         /// For whom.
         owner: Owner,
-        /// Number of its data directory.
-        log: usize,
-        /// Whether it is one of many short ones.
-        size: ReadSize,
+        /// The place that it has, if it is a client's.
+        place: Option<(usize, ReadSize)>,
         /// What it reads.
         moment: Moment,
         /// The node's number for it.
@@ -222,6 +220,8 @@ pub struct JobFailure {
     pub reason: String,
     /// What that asks for.
     pub kind: FailureKind,
+    /// Whether a device or its file system fails.
+    pub is_device: bool,
     /// A log entry that cannot be read.
     pub unreadable: Option<LogPosition>,
     /// The same job, where it can be run again.
@@ -247,8 +247,8 @@ pub enum JobKind {
     VerifyOwn,
     /// Reading old log entries.
     Fetch(Fetch),
-    /// A read with this number, in this data directory.
-    Read(u64, usize, ReadSize),
+    /// A read with this number, which has this place.
+    Read(u64, Option<(usize, ReadSize)>),
     /// Reading the exactly-once table.
     LoadSessions,
     /// Clearing up.
@@ -356,7 +356,7 @@ pub enum JobResult {
 impl Job {
     /// Whether somebody waits for it who would not wait for other jobs.
     pub const fn is_short_read(&self) -> bool {
-        matches!(self, Self::Read { size: ReadSize::Short, .. })
+        matches!(self, Self::Read { place: Some((_, ReadSize::Short)), .. })
     }
 
     /// Runs the job to its end. Blocks.
@@ -366,6 +366,7 @@ impl Job {
         let result = self.attempt(context).map_err(|error| JobFailure {
             reason: crate::drive::chain(&error),
             kind: error.kind(),
+            is_device: crate::failure::is_device_failure(&error),
             unreadable: error.unreadable(),
             again,
         });
@@ -419,7 +420,7 @@ impl Job {
             Self::Verify { id, .. } => JobKind::Verify(*id),
             Self::VerifyOwn { .. } => JobKind::VerifyOwn,
             Self::Fetch { fetch, .. } => JobKind::Fetch(*fetch),
-            Self::Read { ticket, log, size, .. } => JobKind::Read(*ticket, *log, *size),
+            Self::Read { ticket, place, .. } => JobKind::Read(*ticket, *place),
             Self::LoadSessions { .. } => JobKind::LoadSessions,
             Self::Remove { .. } => JobKind::Remove,
             Self::Space { .. } => JobKind::Space,

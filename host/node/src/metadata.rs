@@ -396,7 +396,8 @@ impl Node {
             let is_led = |group: GroupId| self.leader_of(group).is_some();
             let next = draft.next_table;
             let version = draft.version;
-            let told = (!matches!(asker, Asker::Nobody)).then(|| format!("{change:?}"));
+            let is_told = !matches!(asker, Asker::Nobody) && !matches!(change, Change::Find { .. });
+            let told = is_told.then(|| format!("{change:?}"));
             let made = make(&mut draft, change, &presence, is_led, now.unix_micros / 1_000_000);
             if let Some(change) = told.filter(|_| draft.version > version) {
                 tracing::info!(change, "the catalogue changes");

@@ -28,6 +28,9 @@ use hedgerow_wire::Header;
 use serde_json::{Value, json};
 use std::time::Duration;
 
+/// Reads that have waited for a job's place and are served in one turn, beside others.
+const WAITING_PER_TURN: usize = 32;
+
 /// A read that waits for its turn.
 #[derive(Debug)]
 pub(crate) struct Queued {
@@ -216,7 +219,7 @@ impl Node {
     /// Whether reads wait for their turn. [`Node::drive`] has to be called again then, though nothing else happens; what has
     /// arrived meanwhile should be handed over before.
     pub fn has_queued(&self) -> bool {
-        self.queue.total() > 0
+        self.queue.total() > 0 || self.read_jobs.has_turn()
     }
 
     /// A client's read has arrived: it is refused, or queued.
@@ -312,6 +315,12 @@ impl Node {
 
     /// Serves reads whose turn it is.
     pub(crate) fn serve_queued(&mut self, now: Now) {
+        // Of those that waited for a place some can be served at once by now: they count as others do.
+        for _ in 0..WAITING_PER_TURN {
+            if self.reply_bytes >= self.config.read_bytes_per_turn || !self.serve_waiting(now) {
+                break;
+            }
+        }
         for number in 0..self.config.reads_per_turn.max(1) {
             // One at least, whatever else was answered.
             if number > 0 && self.reply_bytes >= self.config.read_bytes_per_turn {

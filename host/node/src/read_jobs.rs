@@ -18,7 +18,7 @@
 
 use crate::cancel::Place;
 use crate::config::{LONG_READS_MAX, READ_JOBS_BYTES_MAX, READ_JOBS_MAX, SHORT_READS_MAX};
-use crate::job::Job;
+use crate::job::{Job, Owner};
 use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::queue::{Lane, Queued};
@@ -35,6 +35,9 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Reads that keep up to so many bytes in memory wait whatever others keep.
+const SMALL_READ: usize = 4 << 10;
 
 /// Which places a read has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,28 +99,50 @@ type Line = (usize, ReadSize);
 /// Where a read is.
 #[derive(Debug)]
 enum ReadJob {
-    Waiting(Line, Box<Queued>),
-    Running { caller: Box<Caller>, reflected: Reflected, begun: Instant, until: Instant, _wish: Wish },
+    /// Of which replica, and with the bytes that it keeps in memory.
+    Waiting(Line, Owner, Box<Queued>, usize),
+    Running {
+        caller: Box<Caller>,
+        reflected: Reflected,
+        begun: Instant,
+        until: Instant,
+        _wish: Wish,
+    },
 }
 
 /// The reads of one line.
 #[derive(Debug, Default)]
 struct Places {
     running: usize,
-    /// Who waits, by connection.
+    /// Who waits, by connection, and how many.
     waiting: BTreeMap<ConnectionId, BTreeSet<u64>>,
+    count: usize,
+    /// Bytes that they keep in memory.
+    bytes: usize,
     /// Which connection had the last turn.
     last: ConnectionId,
 }
 
 impl Places {
-    fn remove(&mut self, connection: ConnectionId, ticket: u64) {
-        if let Some(tickets) = self.waiting.get_mut(&connection) {
-            tickets.remove(&ticket);
-            if tickets.is_empty() {
-                self.waiting.remove(&connection);
-            }
+    fn insert(&mut self, connection: ConnectionId, ticket: u64, bytes: usize) {
+        self.waiting.entry(connection).or_default().insert(ticket);
+        (self.count, self.bytes) = (self.count + 1, self.bytes + bytes);
+    }
+
+    fn remove(&mut self, connection: ConnectionId, ticket: u64, bytes: usize) {
+        let Some(tickets) = self.waiting.get_mut(&connection) else { return };
+        if tickets.remove(&ticket) {
+            (self.count, self.bytes) = (self.count - 1, self.bytes - bytes);
         }
+        if tickets.is_empty() {
+            self.waiting.remove(&connection);
+        }
+    }
+
+    /// The newest read of the connection that has most, if that is more than `count`.
+    fn newest_of_heaviest(&self, count: usize) -> Option<u64> {
+        let heaviest = self.waiting.values().max_by_key(|tickets| tickets.len())?;
+        heaviest.last().filter(|_| heaviest.len() > count).copied()
     }
 
     /// Whose turn it is: the oldest read of the connection after the last one.
@@ -135,8 +160,6 @@ impl Places {
 pub(crate) struct ReadJobs {
     reads: Waiting<ReadJob>,
     places: BTreeMap<Line, Places>,
-    /// Bytes of keys that those which wait ask for.
-    bytes: usize,
     run: [u64; 2],
     shed: u64,
     expired: u64,
@@ -149,11 +172,10 @@ impl ReadJobs {
     }
 
     fn note_removed(&mut self, read: &ReadJob, ticket: u64) {
-        if let ReadJob::Waiting(line, queued) = read {
-            self.bytes -= weight(&queued.read);
-            if let Some(places) = self.places.get_mut(line) {
-                places.remove(queued.caller.connection, ticket);
-            }
+        if let ReadJob::Waiting(line, _, queued, bytes) = read
+            && let Some(places) = self.places.get_mut(line)
+        {
+            places.remove(queued.caller.connection, ticket, *bytes);
         }
     }
 
@@ -174,6 +196,29 @@ impl ReadJobs {
         tickets.into_iter().filter_map(|ticket| self.remove(ticket)).collect()
     }
 
+    /// A job has ended: its place is for another read.
+    pub(crate) fn note_ended(&mut self, line: Line) {
+        if let Some(places) = self.places.get_mut(&line) {
+            debug_assert!(places.running > 0, "a place is given back that was not taken");
+            places.running = places.running.saturating_sub(1);
+        }
+    }
+
+    /// Whether somebody waits and a place is free.
+    pub(crate) fn has_turn(&self) -> bool {
+        self.places.iter().any(|((_, size), places)| places.count > 0 && places.running < size.places())
+    }
+
+    /// The read whose turn it is to have a place, and of which replica it was.
+    fn take_turn(&mut self) -> Option<(Owner, Box<Queued>)> {
+        let has_place = |((_, size), places): &(&Line, &mut Places)| places.count > 0 && places.running < size.places();
+        let (_, ticket) = self.places.iter_mut().find(has_place)?.1.next()?;
+        match self.take(ticket)? {
+            ReadJob::Waiting(_, owner, queued, _) => Some((owner, queued)),
+            ReadJob::Running { .. } => None,
+        }
+    }
+
     /// The connection and the number of each.
     pub(crate) fn questions(&self) -> impl Iterator<Item = (ConnectionId, i32)> {
         self.reads.values().map(|read| {
@@ -189,7 +234,7 @@ impl ReadJobs {
             json!({
                 "run": self.run[size as usize],
                 "running": lines().map(|places| places.running).sum::<usize>(),
-                "waiting": lines().flat_map(|places| places.waiting.values()).map(BTreeSet::len).sum::<usize>(),
+                "waiting": lines().map(|places| places.count).sum::<usize>(),
             })
         };
         json!({ "short": of(ReadSize::Short), "long": of(ReadSize::Long), "shed": self.shed, "expired": self.expired })
@@ -199,41 +244,49 @@ impl ReadJobs {
 impl ReadJob {
     fn caller(&self) -> &Caller {
         match self {
-            Self::Waiting(_, queued) => &queued.caller,
+            Self::Waiting(_, _, queued, _) => &queued.caller,
             Self::Running { caller, .. } => caller,
         }
     }
 
     fn into_caller(self) -> Caller {
         match self {
-            Self::Waiting(_, queued) => queued.caller,
+            Self::Waiting(_, _, queued, _) => queued.caller,
             Self::Running { caller, .. } => *caller,
         }
     }
 }
 
-/// What a read keeps in memory while it waits, bytes.
-fn weight(read: &Read) -> usize {
-    let keys = |keys: &[Bytes]| keys.iter().map(|key| key.len() + size_of::<Bytes>()).sum();
-    match read {
-        Read::BatchGet { keys: wanted } => keys(wanted),
-        Read::MultiGet(MultiGet { selection: Selection::Suffixes(suffixes), .. }) => keys(suffixes),
-        Read::MultiGet(_) | Read::Get { .. } | Read::Ttl { .. } | Read::SortKeyCount { .. } | Read::Scan(_) => 0,
-        Read::Checksum => 0,
-    }
+/// What a list of keys takes beside their bytes.
+fn list_size(read: &Read) -> usize {
+    let count = match read {
+        Read::BatchGet { keys } => keys.len(),
+        Read::MultiGet(MultiGet { selection: Selection::Suffixes(suffixes), .. }) => suffixes.len(),
+        Read::MultiGet(_) | Read::Get { .. } | Read::Ttl { .. } | Read::SortKeyCount { .. } => 0,
+        Read::Scan(_) | Read::Checksum => 0,
+    };
+    count * size_of::<Bytes>()
 }
 
 impl Node {
     /// Has a job answer a read that may be served now, and that takes too long for the node's thread; if no place is free, when one
-    /// is. False: it was refused.
-    pub(crate) fn read_aside(&mut self, queued: Queued, reflected: Reflected, now: Now) -> bool {
-        match self.try_aside(queued, reflected, now) {
-            Ok(()) => true,
-            Err((caller, refusal)) => {
-                self.refuse_client(*caller, &refusal, now);
-                false
-            }
+    /// is. Only then it counts as begun.
+    pub(crate) fn read_aside(&mut self, queued: Queued, reflected: Reflected, now: Now) {
+        if let Err((caller, refusal)) = self.try_aside(queued, reflected, now) {
+            self.refuse_client(*caller, &refusal, now);
         }
+    }
+
+    /// Serves a read that has waited for a place, from the beginning. Returns whether there was one. Its replica may be another one by
+    /// now, which knows nothing of what it was judged by before.
+    pub(crate) fn serve_waiting(&mut self, now: Now) -> bool {
+        let Some((owner, queued)) = self.read_jobs.take_turn() else { return false };
+        if self.running_as(owner).is_some() {
+            self.serve_read(*queued, now);
+        } else {
+            self.refuse_client(queued.caller, &Refusal::NotHosted, now);
+        }
+        true
     }
 
     fn try_aside(&mut self, queued: Queued, reflected: Reflected, now: Now) -> Result<(), (Box<Caller>, Refusal)> {
@@ -246,10 +299,10 @@ impl Node {
             return Err((Box::new(queued.caller), refusal));
         };
         let size = ReadSize::of(&queued.read, self.config.reads_at_once);
-        let line = (replica.log, size);
+        let (line, owner) = ((replica.log, size), replica.owner);
         let places = self.read_jobs.places.entry(line).or_default();
         if places.running >= size.places() {
-            return self.wait_for_place(line, queued);
+            return self.wait_for_place(line, owner, queued, now);
         }
         let moment = match storage.moment() {
             Ok(moment) => moment,
@@ -260,9 +313,10 @@ impl Node {
         };
         places.running += 1;
         replica.storage_users += 1;
-        let (owner, index) = (replica.owner, storage.applied().index);
+        let index = storage.applied().index;
         let ticket = self.ticket();
-        let Queued { caller, read, terms, tie: _ } = queued;
+        let Queued { caller, read, terms, tie } = queued;
+        let lane = Lane::of(&caller);
         let until = match (terms.level, reflected.staleness) {
             (ReadLevel::Bounded(bound), Some(age)) => caller.deadline.min(now.instant + bound.saturating_sub(age)),
             _ => caller.deadline,
@@ -275,44 +329,43 @@ impl Node {
         let reflected = Reflected { index, ..reflected };
         let running = ReadJob::Running { caller, reflected, begun: now.instant, until, _wish: wish };
         self.read_jobs.reads.insert(ticket, until, connection, running);
-        let now = expiry_seconds(now.unix_micros);
-        self.job(Job::Read { owner, log: line.0, size, moment, ticket, read, now, wanted });
+        let seconds = expiry_seconds(now.unix_micros);
+        self.job(Job::Read { owner, place: Some(line), moment, ticket, read, now: seconds, wanted });
+        self.note_begun(lane, tie.as_deref(), now);
         Ok(())
     }
 
-    /// Extra attempts go first, and then whoever asks for most.
-    fn wait_for_place(&mut self, line: Line, queued: Queued) -> Result<(), (Box<Caller>, Refusal)> {
-        let bytes = weight(&queued.read);
-        let jobs = &mut self.read_jobs;
-        let most = if Lane::of(&queued.caller) == Lane::Extra { READ_JOBS_MAX / 4 } else { READ_JOBS_MAX };
-        if jobs.reads.len() >= most || jobs.bytes + bytes > READ_JOBS_BYTES_MAX {
-            jobs.shed += 1;
+    /// Where no more may wait, the newest read of the connection that has most goes. Extra attempts may be fewer.
+    fn wait_for_place(
+        &mut self,
+        line: Line,
+        owner: Owner,
+        mut queued: Queued,
+        now: Now,
+    ) -> Result<(), (Box<Caller>, Refusal)> {
+        let bytes = queued.read.detach() + list_size(&queued.read);
+        let connection = queued.caller.connection;
+        let places = self.read_jobs.places.entry(line).or_default();
+        let is_extra = Lane::of(&queued.caller) == Lane::Extra;
+        let has_room = if is_extra { places.count < READ_JOBS_MAX / 4 } else { places.count < READ_JOBS_MAX };
+        let has_bytes = bytes <= SMALL_READ || places.bytes + bytes <= READ_JOBS_BYTES_MAX;
+        if !has_room || !has_bytes {
             let text = format!("{READ_JOBS_MAX} reads with {READ_JOBS_BYTES_MAX} bytes of keys may wait for the disk");
-            return Err((Box::new(queued.caller), Refusal::Busy(text)));
-        }
-        let ticket = self.ticket();
-        let (connection, deadline) = (queued.caller.connection, queued.caller.deadline);
-        self.attempts.list_caller(&queued.caller, Place::Aside(ticket));
-        let jobs = &mut self.read_jobs;
-        jobs.bytes += bytes;
-        jobs.places.entry(line).or_default().waiting.entry(connection).or_default().insert(ticket);
-        jobs.reads.insert(ticket, deadline, connection, ReadJob::Waiting(line, Box::new(queued)));
-        Ok(())
-    }
-
-    /// A job has ended: its place is for another read.
-    pub(crate) fn note_read_ended(&mut self, line: (usize, ReadSize), now: Now) {
-        let Some(places) = self.read_jobs.places.get_mut(&line) else { return };
-        places.running = places.running.saturating_sub(1);
-        while let Some(places) = self.read_jobs.places.get_mut(&line)
-            && places.running < line.1.places()
-            && let Some((_, ticket)) = places.next()
-        {
-            match self.read_jobs.take(ticket) {
-                Some(ReadJob::Waiting(_, queued)) => self.serve_read(*queued, now),
-                Some(ReadJob::Running { .. }) | None => {}
+            let busy = Refusal::Busy(text);
+            let own = places.waiting.get(&connection).map_or(0, BTreeSet::len);
+            let other = if is_extra { None } else { places.newest_of_heaviest(own) };
+            self.read_jobs.shed += 1;
+            match other.and_then(|ticket| self.read_jobs.remove(ticket)) {
+                Some(other) => self.refuse_client(other, &busy, now),
+                None => return Err((Box::new(queued.caller), busy)),
             }
         }
+        let ticket = self.ticket();
+        self.attempts.list_caller(&queued.caller, Place::Aside(ticket));
+        let (jobs, deadline) = (&mut self.read_jobs, queued.caller.deadline);
+        jobs.places.entry(line).or_default().insert(connection, ticket, bytes);
+        jobs.reads.insert(ticket, deadline, connection, ReadJob::Waiting(line, owner, Box::new(queued), bytes));
+        Ok(())
     }
 
     /// What a job has read for a client, unless nobody waits for it any more.
@@ -362,15 +415,17 @@ mod tests {
     fn connections_have_their_turns_one_after_the_other() {
         let mut places = Places::default();
         for (connection, ticket) in [(1, 10), (1, 11), (1, 12), (2, 20), (3, 30)] {
-            places.waiting.entry(ConnectionId(connection)).or_default().insert(ticket);
+            places.insert(ConnectionId(connection), ticket, 5);
         }
+        assert_eq!((places.newest_of_heaviest(2), places.newest_of_heaviest(3)), (Some(12), None));
         let mut turns = Vec::new();
         while let Some((connection, ticket)) = places.next() {
-            places.remove(connection, ticket);
+            places.remove(connection, ticket, 5);
+            places.remove(connection, ticket, 5);
             turns.push(ticket);
         }
         assert_eq!(turns, [10, 20, 30, 11, 12]);
-        assert!(places.waiting.is_empty());
+        assert_eq!((places.waiting.len(), places.count, places.bytes), (0, 0, 0));
     }
 
     #[test]

@@ -257,7 +257,8 @@ impl Node {
                 let basis = if has_lease { Basis::Applied } else { Basis::Waited };
                 self.attempts.list_caller(caller, Place::Read(group, ticket));
                 replica.note_deadline(caller.deadline);
-                let Queued { caller, read, terms, tie } = queued;
+                let Queued { caller, mut read, terms, tie } = queued;
+                read.detach();
                 let origin = Origin::Client(Box::new(caller));
                 replica.reads.insert(ticket, PendingRead { read, terms, basis, origin });
                 self.mark_dirty(group);
@@ -275,18 +276,13 @@ impl Node {
                 self.answer_read(queued.caller, reply, reflected, now);
                 self.note_begun(lane, queued.tie.as_deref(), now);
             }
-            Ok((None, reflected)) => {
-                let tie = queued.tie.take();
-                if self.read_aside(queued, reflected, now) {
-                    self.note_begun(lane, tie.as_deref(), now);
-                }
-            }
+            Ok((None, reflected)) => self.read_aside(queued, reflected, now),
             Err(refusal) => self.refuse_client(queued.caller, &refusal, now),
         }
     }
 
     /// A queued read has been served, or has begun to wait for what it needs.
-    fn note_begun(&mut self, lane: Lane, tie: Option<&Tied>, now: Now) {
+    pub(crate) fn note_begun(&mut self, lane: Lane, tie: Option<&Tied>, now: Now) {
         self.note_run(lane);
         if let Some(tie) = tie {
             self.begin_tied(tie, now);

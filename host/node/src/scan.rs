@@ -2,8 +2,7 @@
 
 use crate::config::{OPEN_SCANS_BYTES_MAX, OPEN_SCANS_MAX, SCAN_IDLE};
 use crate::outbox::ConnectionId;
-use bytes::Bytes;
-use hedgerow_types::op::{Filter, Scan};
+use hedgerow_types::op::Scan;
 use hedgerow_types::{GroupId, Instant};
 use std::collections::BTreeMap;
 
@@ -38,9 +37,10 @@ impl Scans {
     }
 
     /// Keeps what is left of a scan; its number.
-    pub(crate) fn keep(&mut self, scan: Scan, group: GroupId, connection: ConnectionId, now: Instant) -> i64 {
+    pub(crate) fn keep(&mut self, mut scan: Scan, group: GroupId, connection: ConnectionId, now: Instant) -> i64 {
         self.last += 1;
-        self.insert(self.last, Open { scan: apart(&scan), group, connection, used: now });
+        scan.detach();
+        self.insert(self.last, Open { scan, group, connection, used: now });
         while (self.open.len() > OPEN_SCANS_MAX || self.bytes > OPEN_SCANS_BYTES_MAX)
             && let Some((_, oldest)) = self.open.pop_first()
         {
@@ -92,22 +92,11 @@ impl Scans {
     }
 }
 
-/// The scan with bytes of its own: what came with a request keeps the whole request in memory.
-fn apart(scan: &Scan) -> Scan {
-    let own = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
-    let filter = |it: &Filter| Filter { pattern: own(&it.pattern), ..it.clone() };
-    Scan {
-        start: own(&scan.start),
-        stop: own(&scan.stop),
-        hash_key_filter: filter(&scan.hash_key_filter),
-        sort_key_filter: filter(&scan.sort_key_filter),
-        ..scan.clone()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+    use hedgerow_types::op::Filter;
 
     const GROUP: GroupId = GroupId::META;
     const CONNECTION: ConnectionId = ConnectionId(1);

@@ -29,6 +29,7 @@ use bytes::Bytes;
 use failure::classify;
 use hedgerow_env::os::{OsDisk, begin_write_out, random_u64};
 use hedgerow_env::{Disk, OpenMode, create_dir_durably, parent_of};
+use merge::Ended;
 use options::{Shared, SpareFiles};
 use pace::STEP;
 use rocksdb::checkpoint::Checkpoint;
@@ -51,6 +52,8 @@ pub use options::RocksSettings;
 /// How the names of flushes' table files begin and end until they are handed over. Nothing of RocksDB's is called so.
 const FLUSH_FILE_START: &str = "flush";
 const FLUSH_FILE_END: &str = ".tmp";
+/// Removed rows that a scan passes at once: in memory, and between two rows of the database.
+const REMOVED_AT_ONCE_MAX: u64 = 1_024;
 /// How the names of tables, and of the file without which there is no database, are written by RocksDB.
 const TABLE_END: &str = ".sst";
 const CURRENT_FILE: &str = "CURRENT";
@@ -254,7 +257,7 @@ impl RocksEngine {
         // Once more if the last flush failed: its rows first, then what came after them.
         let has_failed_before = self.state().unflushed.is_flushing();
         for _ in 0..1 + usize::from(has_failed_before) {
-            let Some(rows) = self.state_mut().unflushed.begin_flush() else { break };
+            let Some(rows) = self.change_unflushed(Unflushed::begin_flush) else { break };
             self.hand_over(&rows)?;
             // Bound first: the rows are dropped without the lock.
             let flushed = self.change_unflushed(Unflushed::forget_flushed);
@@ -340,7 +343,7 @@ impl RocksEngine {
     fn scan_with(
         &self,
         range: KeyRange<'_>,
-        options: ReadOptions,
+        (options, removed_max): (ReadOptions, u64),
         direction: Direction,
         visit: RowVisitor<'_>,
     ) -> Result<(), EngineError> {
@@ -349,13 +352,18 @@ impl RocksEngine {
         }
         let state = self.state();
         let (layers, stored) = (state.unflushed.ranges(range.start, range.end), state.db()?.raw_iterator_opt(options));
-        merge::scan(layers, stored, direction, visit).map_err(|error| self.read_failed(error))
+        let ended = merge::scan(layers, stored, direction, removed_max, visit);
+        match ended.map_err(|error| self.read_failed(error))? {
+            Ended::Done => Ok(()),
+            Ended::TooLong => Err(EngineError::NotAtOnce),
+        }
     }
 }
 
-/// The same, without any disk.
+/// The same, without any disk, and past a few removed rows only.
 fn at_once(mut options: ReadOptions) -> ReadOptions {
     options.set_read_tier(ReadTier::BlockCache);
+    options.set_max_skippable_internal_keys(REMOVED_AT_ONCE_MAX);
     options
 }
 
@@ -376,7 +384,7 @@ impl Engine for RocksEngine {
             // It may take long, and whoever writes must not wait for it.
             return self.snapshot()?.scan(range, direction, visit);
         }
-        self.scan_with(range, merge::options(range), direction, visit)
+        self.scan_with(range, (merge::options(range), u64::MAX), direction, visit)
     }
 
     fn get_at_once(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
@@ -389,14 +397,16 @@ impl Engine for RocksEngine {
         direction: Direction,
         visit: RowVisitor<'_>,
     ) -> Result<(), EngineError> {
-        self.scan_with(range, at_once(merge::options(range)), direction, visit)
+        self.scan_with(range, (at_once(merge::options(range)), REMOVED_AT_ONCE_MAX), direction, visit)
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>, EngineError> {
         let mut state = self.state_mut();
         let db = Arc::clone(state.db()?);
         // Both are of this moment: rows that a flush is handing over may be in both.
+        let before = state.unflushed.bytes();
         let layers = state.unflushed.snapshot();
+        self.shared.pacer().note_held(before, state.unflushed.bytes());
         Ok(Arc::new(RocksSnapshot::new(db, layers, Arc::clone(&self.dir))))
     }
 

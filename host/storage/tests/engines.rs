@@ -363,6 +363,26 @@ fn rocksdb_reads_at_once_only_what_is_in_memory() {
     assert_eq!(seen, b"abc");
 }
 
+/// Removed rows, in memory and in the database, take time as others do.
+#[test]
+fn rocksdb_passes_few_removed_rows_at_once() {
+    let fixture = Rocks::new();
+    let engine = fixture.engines().open(&fixture.root().join("e")).expect("opens");
+    let keys: Vec<String> = (0..3_000).map(|row| format!("k{row:04}")).collect();
+    let of = |value: Option<&'static str>| batch(&keys.iter().map(|key| (key.as_str(), value)).collect::<Vec<_>>());
+    let range = KeyRange { start: b"", end: None, is_bulk: false };
+    let scan = || engine.scan_at_once(range, Direction::Ascending, &mut |_, _| ControlFlow::Continue(()));
+    engine.write(&of(Some("v"))).expect("writes");
+    engine.flush().expect("flushes");
+    assert_eq!(all(&*engine).len(), 3_000);
+    scan().expect("all of them are there, and in the cache");
+    engine.write(&of(None)).expect("writes");
+    assert!(matches!(scan(), Err(EngineError::NotAtOnce)), "in memory");
+    engine.flush().expect("flushes");
+    assert!(all(&*engine).is_empty());
+    assert!(matches!(scan(), Err(EngineError::NotAtOnce)), "in the database");
+}
+
 /// A row of the database that cannot be read is no reason to show those behind it.
 #[test]
 fn rocksdb_shows_nothing_behind_a_damaged_table() {

@@ -143,6 +143,44 @@ pub struct Scan {
     pub only_count: bool,
 }
 
+impl Scan {
+    fn strings_mut(&mut self) -> Vec<&mut Bytes> {
+        let Self { start, stop, hash_key_filter, sort_key_filter, .. } = self;
+        Vec::from([start, stop, &mut hash_key_filter.pattern, &mut sort_key_filter.pattern])
+    }
+
+    /// Gives it bytes of its own, for one that is kept: what came in a message keeps the whole message in memory. Returns how many.
+    pub fn detach(&mut self) -> usize {
+        detach(self.strings_mut())
+    }
+}
+
+impl Read {
+    /// The same as [`Scan::detach`].
+    pub fn detach(&mut self) -> usize {
+        detach(match self {
+            Self::Get { key } | Self::Ttl { key } | Self::SortKeyCount { prefix: key } => Vec::from([key]),
+            Self::BatchGet { keys } => keys.iter_mut().collect(),
+            Self::Scan(scan) => scan.strings_mut(),
+            Self::Checksum => Vec::new(),
+            Self::MultiGet(MultiGet { prefix, selection, .. }) => match selection {
+                Selection::Suffixes(suffixes) => core::iter::once(prefix).chain(suffixes).collect(),
+                Selection::Range { start, stop, filter, .. } => Vec::from([prefix, start, stop, &mut filter.pattern]),
+            },
+        })
+    }
+}
+
+/// Copies strings into one buffer of theirs.
+fn detach(strings: Vec<&mut Bytes>) -> usize {
+    let size = strings.iter().map(|string| string.len()).sum();
+    let mut all = Vec::with_capacity(size);
+    strings.iter().for_each(|string| all.extend_from_slice(string));
+    let mut all = Bytes::from(all);
+    strings.into_iter().for_each(|string| *string = all.split_to(string.len()));
+    size
+}
+
 /// A row of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {

@@ -24,6 +24,10 @@ const READ_SIZE: usize = 16 << 10;
 const UNSENT_MAX: usize = 16 << 20;
 /// Reply bytes that a connection may leave unread before its reads that wait in the node are refused.
 const UNREAD_MAX: usize = 64 << 20;
+/// Room that a connection keeps for what comes next. What was larger was for one large frame.
+const KEPT_MAX: usize = 64 << 10;
+/// Frames of which more has to come are spared up to this size as long as there are larger ones.
+const SMALL_FRAME: usize = 1 << 20;
 /// How often it is looked for clients that take nothing of what waits for them.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -168,8 +172,8 @@ impl Clients {
         }
     }
 
-    /// Notes how much has come of a frame that is not whole yet, after perhaps others that are. Beyond what may be of all, those go
-    /// that come most slowly, and of several the oldest: who sends a large frame is done with it soon.
+    /// Notes how much has come of a frame that is not whole yet, after perhaps others that are. Beyond what may be of all, large ones go
+    /// before small ones, then those that come most slowly, and of several the oldest: who sends a large frame is done with it soon.
     fn note_unfinished(&self, connection: &Connection, bytes: usize, is_after_others: bool) {
         let before = connection.unfinished.get();
         if before.bytes == bytes && !(is_after_others && bytes > 0) {
@@ -183,7 +187,9 @@ impl Clients {
             let open = self.open.borrow();
             let unfinished = |(id, one): (&ConnectionId, &Rc<Connection>)| (one.unfinished.get(), *id);
             let begun = open.iter().map(unfinished).filter(|(one, _)| one.bytes > 0);
-            let Some((one, id)) = begun.min_by_key(|(one, id)| (one.rate(now), one.begun, *id)) else { return };
+            let is_small = |one: &Unfinished| one.bytes < SMALL_FRAME;
+            let first = begun.min_by_key(|(one, id)| (is_small(one), one.rate(now), one.begun, *id));
+            let Some((one, id)) = first else { return };
             tracing::warn!(
                 connection = id.0,
                 bytes = one.bytes,
@@ -431,10 +437,11 @@ fn has_frame(buffer: &BytesMut) -> bool {
 fn take_frames(host: &Host, connection: &Connection, id: ConnectionId, buffer: &mut BytesMut) {
     let now = OsClock.read();
     let mut node = host.node.borrow_mut();
-    let mut has_any = false;
+    let (mut has_any, mut has_large) = (false, false);
     while node.takes_requests() {
         match hedgerow_wire::frame_size(buffer) {
             Ok(Some(size)) if buffer.len() >= size => {
+                has_large |= size > KEPT_MAX;
                 let frame = host.faults.take_request(id, buffer.split_to(size).freeze());
                 has_any |= frame.map(|frame| node.handle_client(id, frame, now)).is_some();
             }
@@ -447,6 +454,10 @@ fn take_frames(host: &Host, connection: &Connection, id: ConnectionId, buffer: &
                 break;
             }
         }
+    }
+    if has_large {
+        // Otherwise the room of the large one is taken again as soon as nobody else has it.
+        *buffer = BytesMut::from(&buffer[..]);
     }
     let unfinished = if has_frame(buffer) { 0 } else { buffer.len() };
     host.clients.note_unfinished(connection, unfinished, has_any);
@@ -461,6 +472,10 @@ fn write(host: &Host, connection: &Connection) -> io::Result<()> {
     match connection.stream.try_write(&unsent) {
         Ok(count) => {
             unsent.advance(count);
+            if unsent.is_empty() {
+                // It would keep the room of the largest reply.
+                *unsent = BytesMut::new();
+            }
             connection.taken_at.set(OsClock.now());
             host.clients.unsent.set(host.clients.unsent.get().saturating_sub(count));
             Ok(())

@@ -135,21 +135,27 @@ fn who_leaves_takes_its_reads_along_and_who_waits_too_long_is_told() {
 #[test]
 fn so_many_may_wait_and_fewer_of_them_are_extra_attempts() {
     let (mut small, node) = aside();
-    let most = hedgerow_node::config::READ_JOBS_MAX;
+    let (most, places) = (hedgerow_node::config::READ_JOBS_MAX, ReadSize::Short.places());
+    let refused =
+        |small: &Small| small.world.replies.iter().filter(|(_, connection, _)| *connection == CONNECTION).count();
+    small.world.replies.clear();
     let mut shed = |count: usize, attempt: fn(u64, ReadLevel) -> hedgerow_wire::Extension, from: u64| {
-        let numbers: Vec<i32> = (0..count as u64)
-            .map(|request| {
-                let number = small.put(node, attempt(from + request, ReadLevel::Eventual));
-                small.world.settle(node);
-                number
-            })
-            .collect();
-        let is_busy = |number: &&i32| small.world.has_answer(**number);
-        numbers.iter().filter(is_busy).count()
+        let before = refused(&small);
+        for request in 0..count as u64 {
+            small.put(node, attempt(from + request, ReadLevel::Eventual));
+            small.world.settle(node);
+        }
+        refused(&small) - before
     };
-    assert_eq!(shed(most / 4 + 10, extra, 0), 10);
+    // Beside those that have a place.
+    assert_eq!(shed(places + most / 4 + 10, extra, 0), 10);
     assert_eq!(shed(most * 3 / 4 + 10, first, 1_000_000), 10);
-    assert_eq!(small.told(node)["aside"]["shed"], 20);
+    // Somebody who asks for little has the place of the newest of those that wait.
+    let other = small.put_on(OTHER, node, first(1, ReadLevel::Eventual));
+    small.world.settle(node);
+    assert!(!small.world.has_answer(other));
+    assert_eq!((&small.told(node)["aside"]["shed"], refused(&small)), (&json!(21), 21));
     small.world.let_go(node);
+    assert!(answer(&mut small, other).0 == "0");
     small.assert_idle(node);
 }

@@ -100,6 +100,16 @@ impl Engines for Device {
     }
 }
 
+impl Snapshot for OnDevice {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        Engine::get(self, key)
+    }
+
+    fn scan(&self, range: KeyRange<'_>, way: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError> {
+        Engine::scan(self, range, way, visit)
+    }
+}
+
 impl Engine for OnDevice {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         if self.switch.reads.load(Ordering::Relaxed) == DAMAGE {
@@ -126,8 +136,13 @@ impl Engine for OnDevice {
         self.engine.checkpoint(into)
     }
 
+    /// As an engine whose rows are on the device, and not in memory.
+    fn get_at_once(&self, _: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        Err(EngineError::NotAtOnce)
+    }
+
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>, EngineError> {
-        self.engine.snapshot()
+        Ok(Arc::new(OnDevice { engine: Arc::clone(&self.engine), switch: Arc::clone(&self.switch) }))
     }
 
     fn set_expire_floor(&self, seconds: u32) {

@@ -10,13 +10,24 @@ use std::collections::btree_map::Range;
 /// How much a bulk scan reads ahead, bytes.
 const BULK_READAHEAD: usize = 1 << 20;
 
-/// Shows `visit` rows until it breaks: those of `layers`, the youngest first, laid over those of the database.
+/// How a scan ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It has shown all rows, or as many as were wanted.
+    Done,
+    /// It has passed more removed rows than it may.
+    TooLong,
+}
+
+/// Shows `visit` rows until it breaks: those of `layers`, the youngest first, laid over those of the database. Passes so many rows of the
+/// layers that are removed.
 pub(super) fn scan(
     layers: Vec<Range<'_, Key, Option<Bytes>>>,
     mut stored: DBRawIterator<'_>,
     direction: Direction,
+    mut removed_max: u64,
     visit: RowVisitor<'_>,
-) -> Result<(), rocksdb::Error> {
+) -> Result<Ended, rocksdb::Error> {
     let layers = layers.into_iter().map(|rows| Overlay::new(rows, direction));
     let mut layers: Vec<Overlay<'_>> = layers.filter(|layer| layer.current.is_some()).collect();
     match direction {
@@ -31,7 +42,7 @@ pub(super) fn scan(
         let layered = layers.iter().filter_map(Overlay::key);
         let layered = layered.min_by(|left, right| in_direction(left.cmp(right), direction));
         let (first, order) = match (layered, stored.key()) {
-            (None, None) => return Ok(()),
+            (None, None) => return Ok(Ended::Done),
             (Some(layered), None) => (layered, Ordering::Less),
             (Some(layered), Some(stored)) if layered == stored => (layered, Ordering::Equal),
             (Some(layered), Some(stored)) if in_direction(layered.cmp(stored), direction).is_lt() => {
@@ -39,15 +50,18 @@ pub(super) fn scan(
             }
             (_, Some(_)) => {
                 if stored.item().is_some_and(|(key, value)| visit(key, value).is_break()) {
-                    return Ok(());
+                    return Ok(Ended::Done);
                 }
                 step(&mut stored, direction);
                 continue;
             }
         };
         let youngest = layers.iter().find(|layer| layer.key() == Some(first));
-        if youngest.and_then(Overlay::value).is_some_and(|value| visit(first, value).is_break()) {
-            return Ok(());
+        match youngest.and_then(Overlay::value) {
+            Some(value) if visit(first, value).is_break() => return Ok(Ended::Done),
+            Some(_) => {}
+            None if removed_max == 0 => return Ok(Ended::TooLong),
+            None => removed_max -= 1,
         }
         if order.is_eq() {
             step(&mut stored, direction);

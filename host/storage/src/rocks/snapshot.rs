@@ -73,8 +73,8 @@ impl Snapshot for RocksSnapshot {
         }
         let layers = self.layers.ranges(range.start, range.end);
         let scanned = self.stored.with_dependent(|_, stored| {
-            merge::scan(layers, stored.raw_iterator_opt(merge::options(range)), direction, visit)
+            merge::scan(layers, stored.raw_iterator_opt(merge::options(range)), direction, u64::MAX, visit)
         });
-        scanned.map_err(|error| super::read_failed(&self.dir, error))
+        scanned.map(drop).map_err(|error| super::read_failed(&self.dir, error))
     }
 }

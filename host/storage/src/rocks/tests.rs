@@ -125,6 +125,15 @@ fn n2_a_flush_keeps_no_pace_when_the_node_stops_or_memory_runs_short() {
     engine.flush_at_pace().expect("flushes");
     assert_eq!(engine.unflushed_bytes(), 0);
     assert_eq!(engines.shared.pacer().held(), 0);
+    // Also where layers hide rows of each other.
+    for _ in 0..3 {
+        engine.write(&batch).expect("writes");
+        drop(engine.snapshot().expect("a snapshot"));
+    }
+    assert_eq!(engines.shared.pacer().held(), engine.unflushed_bytes());
+    engine.write(&batch).expect("writes");
+    engine.flush_at_pace().expect("flushes");
+    assert_eq!(engines.shared.pacer().held(), 0);
     engine.write(&batch).expect("writes");
     drop(engine);
     assert_eq!(engines.shared.pacer().held(), 0, "what is gone holds nothing");
