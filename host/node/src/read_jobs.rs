@@ -27,6 +27,7 @@ use crate::replica::{Caller, Hosted};
 use crate::waiting::Waiting;
 use bytes::Bytes;
 use hedgerow_env::Now;
+use hedgerow_replication::age;
 use hedgerow_storage::ReadBudget;
 use hedgerow_types::op::{MultiGet, Read, ReadReply, Selection};
 use hedgerow_types::time::expiry_seconds;
@@ -105,7 +106,6 @@ enum ReadJob {
         caller: Box<Caller>,
         reflected: Reflected,
         begun: Instant,
-        until: Instant,
         _wish: Wish,
     },
 }
@@ -327,7 +327,7 @@ impl Node {
         self.read_jobs.run[size as usize] += 1;
         let (connection, caller) = (caller.connection, Box::new(caller));
         let reflected = Reflected { index, ..reflected };
-        let running = ReadJob::Running { caller, reflected, begun: now.instant, until, _wish: wish };
+        let running = ReadJob::Running { caller, reflected, begun: now.instant, _wish: wish };
         self.read_jobs.reads.insert(ticket, until, connection, running);
         let seconds = expiry_seconds(now.unix_micros);
         self.job(Job::Read { owner, place: Some(line), moment, ticket, read, now: seconds, wanted });
@@ -370,14 +370,17 @@ impl Node {
 
     /// What a job has read for a client, unless nobody waits for it any more.
     pub(crate) fn finish_read_job(&mut self, ticket: u64, result: Result<ReadReply, Refusal>, now: Now) {
-        let Some(ReadJob::Running { caller, reflected, begun, until, .. }) = self.read_jobs.take(ticket) else {
-            return;
+        let Some(ReadJob::Running { caller, reflected, begun, .. }) = self.read_jobs.take(ticket) else { return };
+        // By a clock that may be slow.
+        let took = age(begun, now.instant, self.config.replication.clock_rate_error_ppm);
+        let staleness = reflected.staleness.map(|age| age + took);
+        let is_too_old = match reflected.served {
+            Some((ReadLevel::Bounded(bound), ..)) => staleness.is_some_and(|staleness| staleness > bound),
+            Some(_) | None => false,
         };
         match result {
-            Ok(_) if now.instant > until => self.let_go(*caller, now),
+            Ok(_) if is_too_old || caller.deadline <= now.instant => self.let_go(*caller, now),
             Ok(reply) => {
-                let took = now.instant.since(begun);
-                let staleness = reflected.staleness.map(|age| age + took);
                 if let Some((level, role, _)) = reflected.served {
                     self.read_counts.note_served(level, role);
                 }

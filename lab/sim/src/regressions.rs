@@ -126,4 +126,7 @@ pub const SEEDS: &[u64] = &[
     68_000_065_000,
     // An administrative call that was long on its way reached a later table of the name: `d14_` in hedgerow-node.
     33_000_033_245,
+    // A read that ran aside told its age by a clock that was slow: `a_bounded_read_is_not_answered_` in hedgerow-node.
+    34_000_007_000,
+    34_000_012_019,
 ];
