@@ -124,9 +124,9 @@ pub const SEEDS: &[u64] = &[
     68_000_049_000,
     // Two checkpoints of 800 KB at 16 KiB/s take longer than was waited: `CONVERGENCE_MAX_OF_SLOW`.
     68_000_065_000,
-    // An administrative call that was long on its way reached a later table of the name: `d14_` in hedgerow-node.
+    // An administrative call that was long on its way reached a later table of the name: `d15_` in hedgerow-node.
     33_000_033_245,
-    // A read that ran aside told its age by a clock that was slow: `a_bounded_read_is_not_answered_` in hedgerow-node.
+    // A read that ran aside told its age by a clock that was slow: `n4f_a_bounded_read_` in hedgerow-node.
     34_000_007_000,
     34_000_012_019,
 ];

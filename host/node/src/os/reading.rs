@@ -32,7 +32,9 @@ impl Readers {
     /// Has a thread run it.
     pub(super) fn run(&self, job: Job) {
         // They all live as long as this does, or the node has been told that one panicked.
-        let _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
+        if let Some(jobs) = &self.jobs {
+            let _ = jobs.send(job);
+        }
     }
 }
 

@@ -30,7 +30,7 @@ fn running(small: &mut Small, node: NodeId) -> u64 {
 
 /// The snapshot is of the moment at which the read was served, and so is the index that the reply names.
 #[test]
-fn a_read_on_another_thread_shows_its_moment_and_holds_nobody_up() {
+fn n4f_a_read_on_another_thread_shows_its_moment_and_holds_nobody_up() {
     let (mut small, node) = aside();
     let (key, places) = (small.key.clone(), small.places.leader);
     let before = small.put(node, first(1, ReadLevel::Linearizable));
@@ -82,7 +82,7 @@ fn h21_the_wait_for_a_place_is_ended() {
 
 /// One connection asks for much, and another one for little.
 #[test]
-fn connections_have_places_in_turn() {
+fn n4f_connections_have_places_in_turn() {
     let (mut small, node) = aside();
     let places = ReadSize::Short.places();
     let many: Vec<i32> = (0..100).map(|request| small.put(node, first(request, ReadLevel::Eventual))).collect();
@@ -99,7 +99,7 @@ fn connections_have_places_in_turn() {
 }
 
 #[test]
-fn a_bounded_read_is_not_answered_with_what_is_older_than_its_bound() {
+fn n4f_a_bounded_read_is_not_answered_with_what_is_older_than_its_bound() {
     let (mut small, node) = aside();
     let number = small.put(node, first(1, bounded(50)));
     small.world.settle(node);
@@ -133,7 +133,7 @@ fn who_leaves_takes_its_reads_along_and_who_waits_too_long_is_told() {
 }
 
 #[test]
-fn so_many_may_wait_and_fewer_of_them_are_extra_attempts() {
+fn n4f_so_many_may_wait_and_fewer_of_them_are_extra_attempts() {
     let (mut small, node) = aside();
     let (most, places) = (hedgerow_node::config::READ_JOBS_MAX, ReadSize::Short.places());
     let refused =

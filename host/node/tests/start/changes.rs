@@ -43,7 +43,7 @@ fn is_acknowledged(world: &mut World, number: i32) -> bool {
 
 /// Calls that were passed on are on their way for long. Meanwhile the table is dropped, and another one gets its name.
 #[test]
-fn d14_a_late_call_does_not_reach_a_later_table_of_the_name() {
+fn d15_a_late_call_does_not_reach_a_later_table_of_the_name() {
     let mut world = World::new(3);
     world.create_table(2, &json!({}));
     let leader = leader(&mut world);
