@@ -103,7 +103,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Answers `read` as [`Reader::read`] would have at that moment. Ends early, with [`EngineError::NotAtOnce`], once `is_wanted` says
+    /// Answers `read` as it would have been answered at that moment. Ends early, with [`EngineError::NotAtOnce`], once `is_wanted` says
     /// that nobody waits for it any more.
     pub fn read(&self, read: &Read, now: u32, is_wanted: &dyn Fn() -> bool) -> Result<ReadReply, EngineError> {
         if !is_wanted() {
