@@ -19,8 +19,8 @@ pub fn transfers(world: &mut World, asked: NodeId) -> Vec<Value> {
     replicas.map(|replica| replica["transfer"].clone()).filter(|transfer| !transfer.is_null()).collect()
 }
 
-#[test]
-fn m2_few_checkpoints_are_on_their_way_at_a_time_and_the_status_tells_how_far() {
+/// Three nodes with 13 MB in eight partitions, whose checkpoints travel slowly.
+fn filled() -> World {
     let mut world = World::configured(3, |config| {
         config.flush_replica_bytes = 64 << 10;
         config.snapshot_bytes_per_second = 256 << 10;
@@ -32,6 +32,12 @@ fn m2_few_checkpoints_are_on_their_way_at_a_time_and_the_status_tells_how_far() 
         let leader = world.replicas(key.partition).leader;
         world.write(&key, leader, &"v".repeat(64_000));
     }
+    world
+}
+
+#[test]
+fn m2_few_checkpoints_are_on_their_way_at_a_time_and_the_status_tells_how_far() {
+    let mut world = filled();
     let wiped = NodeId(3);
     world.wipe(wiped);
     let (mut most, mut seen) = (0, false);
@@ -60,17 +66,7 @@ fn m2_few_checkpoints_are_on_their_way_at_a_time_and_the_status_tells_how_far() 
 /// Everything else is repaired by it.
 #[test]
 fn m2_the_metadata_waits_for_no_other_checkpoint() {
-    let mut world = World::configured(3, |config| {
-        config.flush_replica_bytes = 64 << 10;
-        config.snapshot_bytes_per_second = 256 << 10;
-    });
-    let table = world.create_table(8, &json!({}));
-    world.run(20 * SECOND);
-    for number in 0..200 {
-        let key = Key::new(table, 8, &format!("key{number}"));
-        let leader = world.replicas(key.partition).leader;
-        world.write(&key, leader, &"v".repeat(64_000));
-    }
+    let mut world = filled();
     let status = world.admin(NodeId(1), "status", &json!({})).unwrap();
     let address = status["metadata"]["leader"].as_str().unwrap().to_owned();
     let leader = *world.machines.iter().find(|(_, it)| it.config.address == address).unwrap().0;
