@@ -306,7 +306,6 @@ impl Group {
     pub fn propose_membership(&mut self, change: &MembershipChange, now: Instant) -> Result<LogPosition, ProposeError> {
         self.advance(now);
         self.check_leading()?;
-        self.flush_proposals();
         if self.core.raft.has_pending_conf() || self.membership.is_joint() {
             return Err(ProposeError::ChangeInProgress);
         }
@@ -316,6 +315,8 @@ impl Group {
     }
 
     fn propose_change(&mut self, change: &Change) -> Index {
+        // What waits was told where it will stand, and comes first.
+        self.flush_proposals();
         // The core reads back the protobuf bytes that it writes here; our form travels beside them. Refused only if this
         // replica stopped leading or began a transfer, which the callers have ruled out.
         let _ = self.core.propose_conf_change(change.encode().to_vec(), change.to_core());

@@ -78,9 +78,13 @@ impl Check {
         }
     }
 
-    pub fn acknowledged(&mut self, time: u64, _ticket: u64, index: Index) {
+    /// At the position that the caller of write `ticket` was told stands that write.
+    pub fn acknowledged(&mut self, time: u64, id: u64, ticket: u64, entry: &Entry) {
+        if entry.data[..] != ticket.to_le_bytes() {
+            self.fail(format!("{id} tells the caller of write {ticket} that it is {entry:?}"));
+        }
         self.writes += 1;
-        self.raise(time, index);
+        self.raise(time, entry.index);
     }
 
     fn raise(&mut self, time: u64, index: Index) {

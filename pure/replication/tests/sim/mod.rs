@@ -367,7 +367,7 @@ impl World {
             if let Some((term, ticket)) = node.proposals.remove(&entry.index)
                 && term == entry.term
             {
-                self.check.acknowledged(self.time, ticket, entry.index);
+                self.check.acknowledged(self.time, id, ticket, &entry);
             }
         }
         group.handle_applied(node.machine.applied.index, now);
