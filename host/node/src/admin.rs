@@ -19,7 +19,8 @@
 //! | `fault` | [`hedgerow_env::fault::Command`] | the node that was asked, if it was started with faults allowed |
 
 use crate::config::{DROP_RESERVE_SECONDS_MAX, REPORT_INTERVAL, WAIT_MAX, creation_wait};
-use crate::job::{Job, Owner};
+use crate::ids::ReplicaKey;
+use crate::job::Job;
 use crate::metadata::{Change, Meant};
 use crate::node::Node;
 use crate::peer::{AdminReply, AdminRequest, Frame};
@@ -78,9 +79,9 @@ pub(crate) struct AdminCalls {
     answering: BTreeSet<(NodeId, u64)>,
     gathering: BTreeMap<u64, Gathering>,
     /// Replicas that wait for their turn to be read whole, for which call, and the seconds by which rows have expired.
-    waiting: VecDeque<(u64, Owner, u32)>,
+    waiting: VecDeque<(u64, ReplicaKey, u32)>,
     /// Those that are read now, by ticket.
-    reads: BTreeMap<u64, (u64, Owner)>,
+    reads: BTreeMap<u64, (u64, ReplicaKey)>,
 }
 
 /// A call that another node was asked to carry out.
@@ -445,10 +446,10 @@ impl Node {
             Err(refusal) => return self.answer_admin(asker, Err(refusal)),
         };
         let owners = self.hosted.values().map(Hosted::owner).filter(|owner| owner.group.table == table);
-        let owners: Vec<Owner> = owners.collect();
-        let absent: Vec<Owner> = self.assigned_here(table).filter(|owner| !owners.contains(owner)).collect();
+        let owners: Vec<ReplicaKey> = owners.collect();
+        let absent: Vec<ReplicaKey> = self.assigned_here(table).filter(|owner| !owners.contains(owner)).collect();
         let call = self.gather(asker, owners.len() + absent.len(), now.instant + CHECKSUM_MAX, Value::Array);
-        for Owner { group, .. } in absent {
+        for ReplicaKey { group, .. } in absent {
             // Its successor may be here, and says nothing of what was lost.
             let (partition, node) = (group.partition, self.config.node.0);
             self.handle_part(
@@ -462,10 +463,10 @@ impl Node {
     }
 
     /// The replicas of a table that this node should have.
-    fn assigned_here(&self, table: TableId) -> impl Iterator<Item = Owner> {
+    fn assigned_here(&self, table: TableId) -> impl Iterator<Item = ReplicaKey> {
         let groups = self.catalogue.iter().flat_map(|catalogue| catalogue.groups());
         let replicas = groups.filter(move |(group, _)| group.table == table).flat_map(|(group, partition)| {
-            partition.replicas.iter().map(move |replica| Owner { group, replica: replica.id })
+            partition.replicas.iter().map(move |replica| ReplicaKey { group, replica: replica.id })
         });
         replicas.filter(|owner| owner.replica.node() == self.config.node)
     }
@@ -513,7 +514,7 @@ impl Node {
         }
     }
 
-    fn handle_long_read(&mut self, (call, owner): (u64, Owner), result: Result<ReadReply, String>) {
+    fn handle_long_read(&mut self, (call, owner): (u64, ReplicaKey), result: Result<ReadReply, String>) {
         let part = match result {
             Ok(ReadReply::Checksum { checksum, rows, index }) => Ok(json!({
                 "index": owner.group.partition,

@@ -13,7 +13,7 @@
 //!
 //! Nothing is repeated here: what is lost is asked again, under another id, by groups that run out of patience.
 
-use crate::job::Owner;
+use crate::ids::ReplicaKey;
 use crate::node::Node;
 use crate::peer::Frame;
 use crate::question::{GroupAnswer, GroupQuestion, QUESTIONS_MAX, Questions};
@@ -96,7 +96,7 @@ impl Node {
         self.read_counts.messages_received += 1;
         self.read_counts.questions_received += questions.questions.len() as u64;
         for one in &questions.questions {
-            let owner = Owner { group: one.group, replica: one.to };
+            let owner = ReplicaKey { group: one.group, replica: one.to };
             let question = one.question(questions.id);
             match self.running_as(owner) {
                 // An answer goes to the node of the replica that asks, which is the one that sent the question.
@@ -115,7 +115,7 @@ impl Node {
     }
 
     /// Notes what `owner` answers.
-    pub(crate) fn gather_answers(&mut self, owner: Owner, answers: impl IntoIterator<Item = (ReplicaId, Answer)>) {
+    pub(crate) fn gather_answers(&mut self, owner: ReplicaKey, answers: impl IntoIterator<Item = (ReplicaId, Answer)>) {
         for (to, answer) in answers {
             let one = GroupAnswer { group: owner.group, from: owner.replica, to, answer };
             self.asks.answers.entry(to.node()).or_default().push(one);
@@ -144,7 +144,7 @@ impl Node {
             {
                 asking.handle_answered(one.answer.id, now.instant);
             }
-            if let Some(replica) = self.running_as(Owner { group: one.group, replica: one.to }) {
+            if let Some(replica) = self.running_as(ReplicaKey { group: one.group, replica: one.to }) {
                 replica.group.handle_answer(one.from, one.answer, now.instant);
                 self.mark_dirty(one.group);
             }

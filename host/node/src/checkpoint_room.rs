@@ -1,6 +1,6 @@
 //! Room on the disk for a checkpoint that a replica is to receive, and what happens where there is none.
 
-use crate::job::Owner;
+use crate::ids::{DirectoryId, ReplicaKey};
 use crate::node::Node;
 use crate::receive::Receiving;
 use hedgerow_env::{Now, OpenMode};
@@ -13,15 +13,15 @@ const ROOM_AWAITED: Duration = Duration::from_secs(30);
 
 impl Node {
     /// Whether `missing` bytes of a checkpoint fit on the disk. The metadata is small and may use what is kept free.
-    pub(crate) fn has_room_to_receive(&self, owner: Owner, log: usize, missing: u64) -> bool {
-        owner.group == GroupId::META || (!self.room.is_full(log) && self.lacking(owner, log, missing) == 0)
+    pub(crate) fn has_room_to_receive(&self, owner: ReplicaKey, directory: DirectoryId, missing: u64) -> bool {
+        owner.group == GroupId::META || (!self.room.is_full(directory) && self.lacking(owner, directory, missing) == 0)
     }
 
     /// Bytes that the disk lacks for `missing` bytes of a checkpoint, beside what others on their way still need, without
     /// reaching into what is kept free.
-    fn lacking(&self, owner: Owner, log: usize, missing: u64) -> u64 {
-        let Some((free, mark)) = self.free_and_mark(log) else { return 0 };
-        let others = self.replicas_on(log).filter(|replica| replica.owner != owner);
+    fn lacking(&self, owner: ReplicaKey, directory: DirectoryId, missing: u64) -> u64 {
+        let Some((free, mark)) = self.free_and_mark(directory) else { return 0 };
+        let others = self.replicas_in(directory).filter(|replica| replica.owner != owner);
         let promised = others.filter_map(|replica| replica.receiving.as_ref()).map(Receiving::missing);
         promised.fold(missing.saturating_add(mark), u64::saturating_add).saturating_sub(free)
     }
@@ -29,16 +29,16 @@ impl Node {
     /// A checkpoint has no room. Where the storage that it is to replace is all that is in its way, that would stay so for ever:
     /// after a while the replica is given up like a damaged one, as soon as the others are a majority without it, and its
     /// successor learns in the room of both. It has nothing that they lack, since it takes nothing without the checkpoint.
-    pub(crate) fn wait_for_room(&mut self, owner: Owner, log: usize, missing: u64, now: Now) {
-        let lacking = self.lacking(owner, log, missing);
+    pub(crate) fn wait_for_room(&mut self, owner: ReplicaKey, directory: DirectoryId, missing: u64, now: Now) {
+        let lacking = self.lacking(owner, directory, missing);
         let Some(replica) = self.running_as(owner) else { return };
         if replica.waits_for_room.is_none() {
             let group = owner.group;
             tracing::warn!(%group, missing, lacking, "a checkpoint has to wait: the disk has no room for it");
         }
         let since = *replica.waits_for_room.get_or_insert(now.instant);
-        let directory = replica.directory.clone();
-        if now.instant.since(since) >= ROOM_AWAITED && lacking <= self.size_of(&directory) {
+        let path = replica.path.clone();
+        if now.instant.since(since) >= ROOM_AWAITED && lacking <= self.size_of(&path) {
             let reason = "its disk has no room for a newer checkpoint beside it";
             if self.give_up(owner.group, reason, now).is_some() {
                 tracing::warn!(group = %owner.group, reason, "a replica is given up once the others are a majority without it");

@@ -1,12 +1,13 @@
 //! What a node is told when it starts, and the limits it works within.
 
+use crate::ids::DirectoryId;
 use hedgerow_placement::{CLOCK_SKEW_MAX, SlowLimits};
 use hedgerow_replication::Settings;
 use hedgerow_storage::ReadBudget;
 use hedgerow_types::NodeId;
 use hedgerow_types::limit::{CREATION_PER_PARTITION, SESSION_BYTES_MAX};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Writes of one partition that may wait for their outcome; the next is refused as busy.
@@ -87,6 +88,7 @@ pub const SNAPSHOT_CHUNK_SIZE: u64 = 1 << 20;
 pub const REPLAY_BYTES_MAX: usize = 64 << 20;
 /// Bytes buffered for one other node that does not take them; beyond it they are dropped, as a broken link would.
 pub const PEER_BACKLOG_MAX: usize = 64 << 20;
+
 /// Everything a node needs to know before it starts.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -163,6 +165,19 @@ pub struct Config {
 }
 
 impl Config {
+    /// The data directories, in order.
+    pub fn directories(&self) -> impl Iterator<Item = DirectoryId> + use<> {
+        (0..self.data.len()).map(DirectoryId)
+    }
+
+    /// Where one of them is.
+    ///
+    /// # Panics
+    /// If there is none of that number.
+    pub fn path_of(&self, directory: DirectoryId) -> &Path {
+        &self.data[directory.0]
+    }
+
     /// A node with default settings; the first three nodes hold the metadata.
     pub fn new(node: NodeId, peers: BTreeMap<NodeId, String>, data: Vec<PathBuf>, seed: u64) -> Self {
         Self {

@@ -6,7 +6,8 @@
 //! to nothing by itself: a debt needs no further write to be worked off, one whose compactions have stopped is none, and
 //! on a full disk only what `room.rs` says counts, for compactions may wait there for what deletes give back.
 
-use crate::job::{Job, Owner};
+use crate::ids::ReplicaKey;
+use crate::job::Job;
 use crate::node::Node;
 use crate::peer::Report;
 use crate::replica::{Hosted, Replica};
@@ -72,7 +73,7 @@ impl Debts {
 impl Room {
     /// Of [`PARTS`] writes, how many a replica's own debt would have refused.
     pub(crate) fn parts_refused(&self, replica: &Replica) -> u32 {
-        if self.is_full(replica.log) { 0 } else { replica.push_back.own }
+        if self.is_full(replica.directory) { 0 } else { replica.push_back.own }
     }
 
     /// Decides how much a group that is led here refuses.
@@ -119,7 +120,7 @@ impl Node {
     }
 
     /// A job has found what compactions of a replica's storage have still to do.
-    pub(crate) fn note_debt(&mut self, owner: Owner, debt: Debt, is_look: bool) {
+    pub(crate) fn note_debt(&mut self, owner: ReplicaKey, debt: Debt, is_look: bool) {
         let Some(replica) = self.running_as(owner) else { return };
         replica.push_back.is_looking &= !is_look;
         // What was found in storage that is being replaced says nothing of the one that comes.

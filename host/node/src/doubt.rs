@@ -5,7 +5,8 @@
 //! which is given up; otherwise it is sent. Between one refusal and the next checkpoint is a pause that grows, for each
 //! costs a read of all data at both ends and a transfer.
 
-use crate::job::{JobFailure, Owner};
+use crate::ids::ReplicaKey;
+use crate::job::JobFailure;
 use crate::node::Node;
 use crate::replica::Hosted;
 use hedgerow_env::Now;
@@ -64,7 +65,7 @@ impl Doubt {
 
 impl Node {
     /// A checkpoint that was for `by` is of no use: it was found damaged there, or cannot be read here.
-    pub(crate) fn doubt_checkpoint(&mut self, owner: Owner, by: ReplicaId, now: Now) {
+    pub(crate) fn doubt_checkpoint(&mut self, owner: ReplicaKey, by: ReplicaId, now: Now) {
         if let Some(replica) = self.running_as(owner) {
             replica.sending.doubt.note_refused(by, now.instant);
         }
@@ -74,7 +75,7 @@ impl Node {
 
     /// A piece of a checkpoint could not be read for `to`. A lack passes, and the receiver asks again. Otherwise the files are
     /// gone or damaged, and another checkpoint is made.
-    pub(crate) fn handle_not_read(&mut self, owner: Owner, to: ReplicaId, failure: &JobFailure, now: Now) {
+    pub(crate) fn handle_not_read(&mut self, owner: ReplicaKey, to: ReplicaId, failure: &JobFailure, now: Now) {
         let reason = &failure.reason;
         tracing::warn!(group = %owner.group, %to, %reason, "a piece of a checkpoint could not be read");
         let Some(replica) = self.running_as(owner) else { return };
@@ -101,7 +102,7 @@ impl Node {
 
     pub(crate) fn handle_own_verified(
         &mut self,
-        owner: Owner,
+        owner: ReplicaKey,
         meta: SnapshotMeta,
         files: Vec<(String, u64)>,
         now: Now,
@@ -110,7 +111,7 @@ impl Node {
         self.adopt_checkpoint(owner, meta, files, now);
     }
 
-    pub(crate) fn handle_own_not_verified(&mut self, owner: Owner, failure: JobFailure, now: Now) {
+    pub(crate) fn handle_own_not_verified(&mut self, owner: ReplicaKey, failure: JobFailure, now: Now) {
         tracing::warn!(group = %owner.group, reason = failure.reason, "a checkpoint of this replica could not be verified");
         if let Some(replica) = self.running_as(owner) {
             replica.sending.end_making();

@@ -1,7 +1,8 @@
 //! Carrying out what a group asks for: messages, log writes, application; reads that waited are in `reads.rs`.
 
 use crate::debt::PushBack;
-use crate::job::{Job, JobDone, JobKind, JobResult, Owner};
+use crate::ids::{DirectoryId, LogId, ReplicaKey};
+use crate::job::{Job, JobDone, JobKind, JobResult};
 use crate::node::Node;
 use crate::replica::{Hosted, Origin, PendingInstall, Replica, checkpoint_directory};
 use crate::retain::Kept;
@@ -69,13 +70,13 @@ impl Node {
         for send in ready.snapshots {
             self.start_sending(group, send, now);
         }
-        let log = self.running(group).map_or(0, |replica| replica.log);
+        let log = self.running(group).map_or(LogId(0), |replica| replica.log());
         self.outbox.jobs.extend(ready.fetch.into_iter().map(|fetch| Job::Fetch { owner, log, fetch }));
     }
 
-    fn persist(&mut self, owner: Owner, persist: Persist) {
+    fn persist(&mut self, owner: ReplicaKey, persist: Persist) {
         let Some(replica) = self.running_as(owner) else { return };
-        let log = replica.log;
+        let log = replica.log();
         let Persist { ticket, reset, entries, hard_state } = persist;
         let append = Append { group: owner.group, replica: owner.replica, reset, entries, hard_state };
         self.log_writes.append(log, owner, Some(ticket), append);
@@ -174,15 +175,15 @@ impl Node {
     fn start_install(&mut self, group: GroupId) {
         let Some(replica) = self.running(group) else { return };
         let owner = replica.owner;
-        let (log, users, directory) = (replica.log, replica.storage_users, replica.directory.clone());
+        let (directory, users, path) = (replica.directory, replica.storage_users, replica.path.clone());
         let Some(install) = &mut replica.install else { return };
         if install.is_running || users > 0 {
             return;
         }
         install.is_running = true;
         let (meta, from, former) = (install.meta.clone(), install.from.clone(), install.former.take());
-        let trash = self.trash_path(log);
-        self.job(Job::Install { owner, former, from, directory, trash, meta });
+        let trash = self.trash_path(directory);
+        self.job(Job::Install { owner, former, from, directory: path, trash, meta });
     }
 
     /// Flushes storage where much has gathered, so that the log can be cut: every replica above its own limit, and the
@@ -204,8 +205,8 @@ impl Node {
         let due: BTreeSet<(u64, GroupId)> = by_size.into_iter().collect();
         let mut running = self.flushes_running();
         for (_, group) in due.into_iter().rev() {
-            let log = self.hosted.get(&group).map_or(0, Hosted::log);
-            let there = running.entry(log).or_default();
+            let directory = self.hosted.get(&group).map_or(DirectoryId(0), Hosted::directory);
+            let there = running.entry(directory).or_default();
             if *there < FLUSHES_MAX {
                 *there += 1;
                 self.start_flush(group);
@@ -214,12 +215,12 @@ impl Node {
     }
 
     /// How many flushes run, by data directory.
-    fn flushes_running(&self) -> BTreeMap<usize, usize> {
+    fn flushes_running(&self) -> BTreeMap<DirectoryId, usize> {
         let mut running = BTreeMap::new();
         for hosted in self.hosted.values() {
             let Hosted::Running(replica) = hosted else { continue };
             if replica.flush.is_running && !self.failures.has_flush_waiting(replica.owner) {
-                *running.entry(replica.log).or_default() += 1;
+                *running.entry(replica.directory).or_default() += 1;
             }
         }
         running
@@ -252,7 +253,7 @@ impl Node {
         let Some(storage) = &replica.storage else { return };
         let owner = replica.owner;
         replica.sending.note_making(storage.applied().index);
-        let into = checkpoint_directory(&self.config.data[replica.log], owner, id);
+        let into = checkpoint_directory(self.config.path_of(replica.directory), owner, id);
         let job = Job::Checkpoint { owner, engine: std::sync::Arc::clone(storage.engine()), into, id };
         replica.storage_users += 1;
         self.job(job);
@@ -264,8 +265,8 @@ impl Node {
                 self.note_removal_ended();
             }
             match done.result {
-                Ok(JobResult::Space { log, space, missed }) => {
-                    self.handle_space(log, space);
+                Ok(JobResult::Space { directory, space, missed }) => {
+                    self.handle_space(directory, space);
                     self.handle_storage_missed(missed, now);
                 }
                 Ok(_) => {}
@@ -304,7 +305,7 @@ impl Node {
         }
     }
 
-    fn take_result(&mut self, owner: Owner, result: JobResult, now: Now) {
+    fn take_result(&mut self, owner: ReplicaKey, result: JobResult, now: Now) {
         match result {
             JobResult::Created(partition) => {
                 self.failures.note_success(owner.group);
@@ -369,10 +370,10 @@ impl Node {
         self.step_down(group, now);
         let Some(Hosted::Running(mut replica)) = self.hosted.remove(&group) else { return };
         tracing::error!(%group, replica = %replica.id(), %reason, "a replica is lost");
-        let (owner, log) = (replica.owner, replica.log);
+        let (owner, directory) = (replica.owner, replica.directory);
         self.enqueue_removal(replica.take_storage(), Vec::new());
         self.dismiss(*replica, &Refusal::NotReady("the replica is damaged".into()), now);
-        self.hosted.insert(group, Hosted::Lost { owner, log });
+        self.hosted.insert(group, Hosted::Lost { owner, directory });
         // The others must know before they give up theirs.
         self.reports.urgent.insert(group);
     }

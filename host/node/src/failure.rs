@@ -4,7 +4,8 @@
 
 use crate::drive::chain;
 use crate::hosting::best_successor;
-use crate::job::{Job, JobFailure, JobKind, Owner};
+use crate::ids::{DirectoryId, ReplicaKey};
+use crate::job::{Job, JobFailure, JobKind};
 use crate::node::Node;
 use crate::peer::ReplicaState;
 use crate::replica::{Hosted, Replica};
@@ -14,7 +15,6 @@ use hedgerow_storage::{ApplyError, EngineError, FailureKind};
 use hedgerow_types::{GroupId, Instant, Refusal, ReplicaId};
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Time until work that failed is tried again; it doubles with each failure up to the second.
@@ -53,8 +53,8 @@ struct Damaged {
 
 #[derive(Debug)]
 enum Retry {
-    Job(Owner, Box<Job>),
-    Flush(Owner),
+    Job(ReplicaKey, Box<Job>),
+    Flush(ReplicaKey),
 }
 
 /// Whether an error says, by itself or by a cause, that a device or its file system fails: neither damage of what is stored
@@ -92,7 +92,7 @@ impl Failures {
     }
 
     /// Whether a flush of that replica failed and waits to be tried again: nothing of it runs.
-    pub(crate) fn has_flush_waiting(&self, owner: Owner) -> bool {
+    pub(crate) fn has_flush_waiting(&self, owner: ReplicaKey) -> bool {
         self.retries.iter().any(|(_, retry)| matches!(retry, Retry::Flush(of) if *of == owner))
     }
 
@@ -142,8 +142,8 @@ impl Node {
             }
             return;
         }
-        match self.hosted.get(&group).map(Hosted::log) {
-            Some(log) if is_device_failure(error) => self.fail_directory(log, &chain(error), now),
+        match self.hosted.get(&group).map(Hosted::directory) {
+            Some(directory) if is_device_failure(error) => self.fail_directory(directory, &chain(error), now),
             _ => self.outbox.fail(format!("group {group} cannot apply its log: {}", chain(error))),
         }
     }
@@ -299,7 +299,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn handle_job_failed(&mut self, owner: Owner, kind: JobKind, failure: JobFailure, now: Now) {
+    pub(crate) fn handle_job_failed(&mut self, owner: ReplicaKey, kind: JobKind, failure: JobFailure, now: Now) {
         let reason = &failure.reason;
         if self.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner) {
             tracing::debug!(group = %owner.group, %reason, "a job of a removed replica failed");
@@ -362,17 +362,17 @@ impl Node {
         }
     }
 
-    fn handle_storage_failed(&mut self, owner: Owner, failure: JobFailure, now: Now) {
+    fn handle_storage_failed(&mut self, owner: ReplicaKey, failure: JobFailure, now: Now) {
         let group = owner.group;
         let JobFailure { reason, mut kind, again, .. } = failure;
         if kind == FailureKind::Other && self.is_storage_gone(group) {
             kind = FailureKind::Damage;
         }
         let (failures, has_refused) = self.failures.note_failure(group, kind);
-        let log = self.hosted.get(&group).map_or(0, Hosted::log);
+        let directory = self.hosted.get(&group).map_or(DirectoryId(0), Hosted::directory);
         match kind {
             FailureKind::Damage if matches!(self.hosted.get(&group), Some(Hosted::Starting { .. })) => {
-                return self.note_lost(owner, log, reason);
+                return self.note_lost(owner, directory, reason);
             }
             FailureKind::Damage if again.is_some() => return self.lose(group, reason, now),
             FailureKind::Damage => {
@@ -382,7 +382,7 @@ impl Node {
                     return;
                 }
             }
-            FailureKind::Other if has_refused => return self.fail_directory(log, &reason, now),
+            FailureKind::Other if has_refused => return self.fail_directory(directory, &reason, now),
             FailureKind::NoSpace | FailureKind::NoDescriptors | FailureKind::NoMemory | FailureKind::Other => {}
         }
         tracing::error!(%group, %reason, "work on storage failed and will be tried again");
@@ -392,25 +392,24 @@ impl Node {
     }
 
     /// Gives up a data directory with the replicas in it. They are reported as lost, and nothing of them is removed.
-    pub(crate) fn fail_directory(&mut self, log: usize, reason: &str, now: Now) {
-        let Some(directory) = self.config.data.get(log).map(|directory| directory.display().to_string()) else {
-            return;
-        };
-        if !self.log_writes.fail(log) {
+    pub(crate) fn fail_directory(&mut self, directory: DirectoryId, reason: &str, now: Now) {
+        let path = self.config.path_of(directory).to_owned();
+        if !self.log_writes.fail(directory.log()) {
             return;
         }
-        self.speeds.note_log_failed(log);
+        self.speeds.note_log_failed(directory.log());
         if self.log_writes.failed.len() == self.config.data.len() {
-            return self.outbox.fail(format!("data directory {directory} failed: {reason}"));
+            return self.outbox.fail(format!("data directory {} failed: {reason}", path.display()));
         }
-        tracing::error!(%directory, %reason, "a data directory failed; its replicas are given up");
-        self.missing.push((PathBuf::from(&directory), reason.to_owned()));
-        let groups: Vec<GroupId> =
-            self.hosted.iter().filter(|(_, hosted)| hosted.log() == log).map(|(group, _)| *group).collect();
+        tracing::error!(directory = %path.display(), %reason, "a data directory failed; its replicas are given up");
+        let lost = format!("data directory {} failed", path.display());
+        self.missing.push((path, reason.to_owned()));
+        let there = self.hosted.iter().filter(|(_, hosted)| hosted.directory() == directory);
+        let groups: Vec<GroupId> = there.map(|(group, _)| *group).collect();
         for group in groups {
-            self.lose(group, format!("data directory {directory} failed"), now);
+            self.lose(group, lost.clone(), now);
             if let Some(Hosted::Starting { owner, .. }) = self.hosted.get(&group) {
-                self.note_lost(*owner, log, format!("data directory {directory} failed"));
+                self.note_lost(*owner, directory, lost.clone());
             }
         }
     }

@@ -5,7 +5,7 @@
 //! What says that the directory was removed, and not that a file system is away, is the node's identity in the data directory.
 
 use crate::identity;
-use crate::job::Owner;
+use crate::ids::{DirectoryId, ReplicaKey};
 use crate::node::Node;
 use crate::replica::{Hosted, directory_of};
 use hedgerow_env::Now;
@@ -13,9 +13,9 @@ use hedgerow_types::GroupId;
 use std::path::PathBuf;
 
 impl Node {
-    /// Where the storage of the replicas in data directory `log` is, of those that have one now.
-    pub(crate) fn storage_in(&self, log: usize) -> Vec<(Owner, PathBuf)> {
-        let here = self.hosted.values().filter(|hosted| hosted.log() == log);
+    /// Where the storage of the replicas in a data directory is, of those that have one now.
+    pub(crate) fn storage_in(&self, directory: DirectoryId) -> Vec<(ReplicaKey, PathBuf)> {
+        let here = self.hosted.values().filter(|hosted| hosted.directory() == directory);
         here.filter_map(|hosted| self.storage_of(hosted).map(|directory| (hosted.owner(), directory))).collect()
     }
 
@@ -23,20 +23,19 @@ impl Node {
     fn storage_of(&self, hosted: &Hosted) -> Option<PathBuf> {
         let Hosted::Running(replica) = hosted else { return None };
         let is_in_place = replica.storage.is_some() && replica.install.is_none();
-        let data = self.config.data.get(replica.log)?;
-        is_in_place.then(|| directory_of(data, replica.owner))
+        is_in_place.then(|| directory_of(self.config.path_of(replica.directory), replica.owner))
     }
 
     /// Whether the storage of this node's replica of `group` was removed under it.
     pub(crate) fn is_storage_gone(&self, group: GroupId) -> bool {
         let Some(hosted) = self.hosted.get(&group) else { return false };
         let Some(directory) = self.storage_of(hosted) else { return false };
-        self.engines.is_gone(&directory) && identity::is_in(&*self.disk, &self.config.data[hosted.log()])
+        self.engines.is_gone(&directory) && identity::is_in(&*self.disk, self.config.path_of(hosted.directory()))
     }
 
     /// A look at a data directory has missed the storage of these. A checkpoint may have been installed meanwhile, so that each
     /// is looked at once more.
-    pub(crate) fn handle_storage_missed(&mut self, missed: Vec<Owner>, now: Now) {
+    pub(crate) fn handle_storage_missed(&mut self, missed: Vec<ReplicaKey>, now: Now) {
         for owner in missed {
             if self.running_as(owner).is_some() && self.is_storage_gone(owner.group) {
                 self.lose_for_good(owner.group, "its storage was removed".into(), now);

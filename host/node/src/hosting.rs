@@ -2,7 +2,8 @@
 //! leads, changing memberships step by step to what the catalogue says.
 
 use crate::debt::PushBack;
-use crate::job::{Job, Owner, arriving_at};
+use crate::ids::{DirectoryId, ReplicaKey};
+use crate::job::{Job, arriving_at};
 use crate::node::Node;
 use crate::open::write_catalogue;
 use crate::pace::Pace;
@@ -49,7 +50,7 @@ impl Node {
         let own = replicas.iter().find(|replica| replica.node() == self.config.node).copied();
         let Some(replica) = own else { return };
         let membership = Membership { voters: replicas, ..Membership::default() };
-        self.create(Owner { group: GroupId::META, replica }, Some(membership));
+        self.create(ReplicaKey { group: GroupId::META, replica }, Some(membership));
     }
 
     /// A catalogue came from the metadata leader.
@@ -124,7 +125,7 @@ impl Node {
                 let first = whole.filter(|_| replica.role == ReplicaRole::Voter).and_then(|it| it.first_voters());
                 let initial = first.map(|voters| Membership { voters: voters.collect(), ..Membership::default() });
                 let may_create = is_new && (initial.is_some() || replica.role != ReplicaRole::Voter);
-                Wanted { owner: Owner { group, replica: replica.id }, initial, may_create, is_new }
+                Wanted { owner: ReplicaKey { group, replica: replica.id }, initial, may_create, is_new }
             })
             .collect();
         let is_gone = |(group, hosted): &(&GroupId, &Hosted)| {
@@ -147,7 +148,7 @@ impl Node {
                 None if may_create => self.create(owner, initial),
                 // A voter of a group that the node never made, and others have joined the group since: it must not be made
                 // from nothing any more, and will be replaced.
-                None if is_new => self.note_lost(owner, self.choose_log(), "it was never made".into()),
+                None if is_new => self.note_lost(owner, self.choose_directory(), "it was never made".into()),
                 Some(_) | None => {}
             }
         }
@@ -156,7 +157,7 @@ impl Node {
     /// Whether a replica that is to be replaced runs again, and votes as far as its group's leader is known to say. Until the
     /// leader says otherwise its group may have no majority without it; the metadata takes the replacement back.
     fn is_needed(&self, hosted: &Hosted) -> bool {
-        let Owner { group, replica } = hosted.owner();
+        let ReplicaKey { group, replica } = hosted.owner();
         let reports = self.reports.nodes.values().filter_map(|(report, _)| report.replica_of(group));
         let newest = reports.filter(|it| !it.voters.is_empty()).max_by_key(|it| it.term);
         matches!(hosted, Hosted::Running(_)) && newest.is_none_or(|it| it.voters.contains(&replica.0))
@@ -169,25 +170,25 @@ impl Node {
         }
     }
 
-    fn create(&mut self, owner: Owner, initial: Option<Membership>) {
-        let log = self.choose_log();
-        let directory = directory_of(&self.config.data[log], owner);
+    fn create(&mut self, owner: ReplicaKey, initial: Option<Membership>) {
+        let directory = self.choose_directory();
+        let path = directory_of(self.config.path_of(directory), owner);
         tracing::debug!(group = %owner.group, replica = %owner.replica, "creating a replica");
-        self.hosted.insert(owner.group, Hosted::Starting { owner, log });
+        self.hosted.insert(owner.group, Hosted::Starting { owner, directory });
         let initial = initial.map(|membership| (FIRST_POSITION, membership));
-        self.enqueue_creation(owner.group, Job::Create { owner, directory, initial });
+        self.enqueue_creation(owner.group, Job::Create { owner, directory: path, initial });
     }
 
     /// The data directory with the fewest replicas, of those with room if there are any.
-    fn choose_log(&self) -> usize {
-        let count = |log: usize| self.hosted.values().filter(|hosted| hosted.log() == log).count();
-        let usable = (0..self.config.data.len()).filter(|log| !self.log_writes.failed.contains(log));
-        usable.min_by_key(|log| (self.room.is_full(*log), count(*log))).unwrap_or(0)
+    fn choose_directory(&self) -> DirectoryId {
+        let count = |directory| self.hosted.values().filter(|hosted| hosted.directory() == directory).count();
+        let order = |directory: &DirectoryId| (self.room.is_full(*directory), count(*directory));
+        self.usable_directories().min_by_key(order).unwrap_or(DirectoryId(0))
     }
 
-    pub(crate) fn handle_created(&mut self, owner: Owner, partition: Box<Partition>, now: Now) {
-        let log = match self.hosted.get(&owner.group) {
-            Some(Hosted::Starting { owner: starting, log }) if *starting == owner => *log,
+    pub(crate) fn handle_created(&mut self, owner: ReplicaKey, partition: Box<Partition>, now: Now) {
+        let directory = match self.hosted.get(&owner.group) {
+            Some(Hosted::Starting { owner: starting, directory }) if *starting == owner => *directory,
             Some(_) | None => return self.enqueue_removal(Some(partition), Vec::new()),
         };
         let position = partition.applied();
@@ -200,10 +201,10 @@ impl Node {
             entries: Vec::new(),
             hard_state: Some(hard_state),
         };
-        self.log_writes.append(log, owner, None, append);
+        self.log_writes.append(directory.log(), owner, None, append);
         self.hosted.remove(&owner.group);
         let recovered = FromLog {
-            log,
+            directory,
             hard_state,
             start: position,
             entries: Vec::new(),
@@ -217,12 +218,12 @@ impl Node {
     }
 
     /// Starts the group over `partition` and what the log holds.
-    pub(crate) fn start_replica(&mut self, owner: Owner, mut partition: Partition, from: FromLog, now: Now) {
+    pub(crate) fn start_replica(&mut self, owner: ReplicaKey, mut partition: Partition, from: FromLog, now: Now) {
         partition.set_session_bytes_max(self.config.session_bytes_max);
-        let FromLog { log, hard_state, start, entries, kept, is_restart } = from;
+        let FromLog { directory, hard_state, start, entries, kept, is_restart } = from;
         let membership = partition.membership().cloned().map_or(Ok(Membership::default()), Membership::decode);
         let Ok(membership) = membership else {
-            return self.note_lost(owner, log, "its stored membership is malformed".into());
+            return self.note_lost(owner, directory, "its stored membership is malformed".into());
         };
         let group = Group::new(
             &self.config.replication,
@@ -242,7 +243,7 @@ impl Node {
         );
         let group = match group {
             Ok(group) => group,
-            Err(error) => return self.note_lost(owner, log, error.to_string()),
+            Err(error) => return self.note_lost(owner, directory, error.to_string()),
         };
         let mut group = group;
         group.set_reluctant(self.is_slow(self.config.node));
@@ -258,14 +259,14 @@ impl Node {
         let kept = if is_same { kept } else { Kept::new(applied, applied, &[]) };
         let replica = Replica {
             owner,
-            log,
-            directory: directory_of(&self.config.data[log], owner),
+            directory,
+            path: directory_of(self.config.path_of(directory), owner),
             shape,
             is_dropped: self.is_kept(owner.group),
             group,
             storage_users: 0,
             storage: Some(partition),
-            takes: self.room.takes(log),
+            takes: self.room.takes(directory),
             is_outpaced: false,
             push_back: PushBack::default(),
             writes: BTreeMap::new(),
@@ -293,14 +294,14 @@ impl Node {
         self.mark_dirty(owner.group);
     }
 
-    pub(crate) fn note_lost(&mut self, owner: Owner, log: usize, reason: String) {
+    pub(crate) fn note_lost(&mut self, owner: ReplicaKey, directory: DirectoryId, reason: String) {
         tracing::error!(group = %owner.group, replica = %owner.replica, %reason, "a replica is lost");
-        self.hosted.insert(owner.group, Hosted::Lost { owner, log });
+        self.hosted.insert(owner.group, Hosted::Lost { owner, directory });
     }
 
     /// Whether a replica of a new group is the one to campaign at once: the preferred leader, or, where that is on a slow
     /// node, the first that is not.
-    fn should_lead_first(&self, owner: Owner) -> bool {
+    fn should_lead_first(&self, owner: ReplicaKey) -> bool {
         let Some(partition) = self.catalogue.as_ref().and_then(|catalogue| catalogue.group(owner.group)) else {
             return owner.replica.counter() == 1;
         };
@@ -342,7 +343,7 @@ impl Node {
 
     fn remove_hosted(&mut self, group: GroupId, now: Now) {
         let Some(hosted) = self.hosted.remove(&group) else { return };
-        let (owner, log) = (hosted.owner(), hosted.log());
+        let (owner, directory) = (hosted.owner(), hosted.directory());
         self.forget_creation(group);
         let mut storage = None;
         if let Hosted::Running(mut replica) = hosted {
@@ -353,65 +354,70 @@ impl Node {
         if self.catalogue.as_ref().is_none_or(|catalogue| catalogue.group(group).is_none()) {
             self.forget_leader(group);
         }
-        self.log_writes.remove(log, group, &mut self.outbox);
+        self.log_writes.remove(directory.log(), group, &mut self.outbox);
         self.failures.note_success(group);
         tracing::debug!(%group, replica = %owner.replica, "removing a replica");
-        let directories = directories_of_replica(&*self.disk, &self.config.data[log], owner);
-        let removed = self.put_aside(log, directories);
+        let paths = directories_of_replica(&*self.disk, self.config.path_of(directory), owner);
+        let removed = self.put_aside(directory, paths);
         self.enqueue_removal(storage, removed);
     }
 
     /// A job of a replica that is gone has ended. What it made after the replica's directories were put aside goes too: nobody
     /// else would remove it before the next start, and ids of replicas are never used twice.
-    pub(crate) fn clear_up_after(&mut self, owner: Owner) {
-        for log in (0..self.config.data.len()).filter(|log| !self.log_writes.failed.contains(log)).collect::<Vec<_>>() {
-            let directories = directories_of_replica(&*self.disk, &self.config.data[log], owner);
-            self.discard(log, directories);
+    pub(crate) fn clear_up_after(&mut self, owner: ReplicaKey) {
+        for directory in self.usable_directories().collect::<Vec<_>>() {
+            let paths = directories_of_replica(&*self.disk, self.config.path_of(directory), owner);
+            self.discard(directory, paths);
         }
     }
 
-    /// Removes directories of data directory `log`.
-    pub(crate) fn discard(&mut self, log: usize, directories: Vec<PathBuf>) {
-        let removed = self.put_aside(log, directories);
+    /// Removes what is below a data directory.
+    pub(crate) fn discard(&mut self, directory: DirectoryId, paths: Vec<PathBuf>) {
+        let removed = self.put_aside(directory, paths);
         self.enqueue_removal(None, removed);
     }
 
-    /// Gives directories of data directory `log` the names that are returned, so that theirs can be used again while the removal
+    /// Gives what is below a data directory the names that are returned, so that theirs can be used again while the removal
     /// takes its time.
-    fn put_aside(&mut self, log: usize, directories: Vec<PathBuf>) -> Vec<PathBuf> {
+    fn put_aside(&mut self, directory: DirectoryId, paths: Vec<PathBuf>) -> Vec<PathBuf> {
         let mut removed = Vec::new();
-        for directory in directories {
-            if !self.disk.exists(&directory) {
+        for path in paths {
+            if !self.disk.exists(&path) {
                 continue;
             }
-            let trash = self.trash_path(log);
+            let trash = self.trash_path(directory);
             let parent = hedgerow_env::parent_of(&trash);
-            match self.disk.create_dir_all(parent).and_then(|()| self.disk.rename(&directory, &trash)) {
+            match self.disk.create_dir_all(parent).and_then(|()| self.disk.rename(&path, &trash)) {
                 Ok(()) => removed.push(trash),
                 // The next start removes what nobody needs.
-                Err(error) => tracing::warn!(directory = %directory.display(), %error, "a directory cannot be removed"),
+                Err(error) => tracing::warn!(directory = %path.display(), %error, "a directory cannot be removed"),
             }
         }
         removed
     }
 
     /// Removes what an earlier life of the node has not come to remove.
-    pub(crate) fn empty_trash(&mut self, log: usize) {
-        let trash = trash_of(&self.config.data[log]);
+    pub(crate) fn empty_trash(&mut self, directory: DirectoryId) {
+        let trash = trash_of(self.config.path_of(directory));
         let names = self.disk.list(&trash).unwrap_or_default();
         let directories: Vec<PathBuf> = names.into_iter().map(|name| trash.join(name)).collect();
         self.enqueue_removal(None, directories);
     }
 
     /// A name that no other directory has or had.
-    pub(crate) fn trash_path(&mut self, log: usize) -> PathBuf {
-        trash_of(&self.config.data[log]).join(format!("{:016x}", self.random.next_u64()))
+    pub(crate) fn trash_path(&mut self, directory: DirectoryId) -> PathBuf {
+        trash_of(self.config.path_of(directory)).join(format!("{:016x}", self.random.next_u64()))
     }
 
     /// The data directories, those that still work first.
     fn usable_data(&self) -> &[PathBuf] {
-        let first = (0..self.config.data.len()).find(|log| !self.log_writes.failed.contains(log)).unwrap_or(0);
-        &self.config.data[first..]
+        let first = self.usable_directories().next().unwrap_or(DirectoryId(0));
+        &self.config.data[first.0..]
+    }
+
+    /// The data directories whose logs still work.
+    fn usable_directories(&self) -> impl Iterator<Item = DirectoryId> {
+        self.config.directories().filter(|directory| !self.log_writes.failed.contains(&directory.log()))
     }
 
     /// Steps towards the memberships and leaders that the catalogue wants, for the groups that this node leads.
@@ -516,7 +522,7 @@ pub(crate) fn trash_of(data: &Path) -> PathBuf {
 
 /// A replica that the catalogue wants here.
 struct Wanted {
-    owner: Owner,
+    owner: ReplicaKey,
     /// What it begins with, if its group does.
     initial: Option<Membership>,
     may_create: bool,
@@ -526,7 +532,7 @@ struct Wanted {
 
 /// What the log holds of a replica.
 pub(crate) struct FromLog {
-    pub(crate) log: usize,
+    pub(crate) directory: DirectoryId,
     pub(crate) hard_state: HardState,
     pub(crate) start: LogPosition,
     pub(crate) entries: Vec<Entry>,
@@ -591,7 +597,7 @@ fn next_change(
 }
 
 /// Where storage of `owner` is or is being installed, and checkpoints that it made or was receiving. Not all of them exist.
-fn directories_of_replica(disk: &dyn hedgerow_env::Disk, data: &Path, owner: Owner) -> Vec<PathBuf> {
+fn directories_of_replica(disk: &dyn hedgerow_env::Disk, data: &Path, owner: ReplicaKey) -> Vec<PathBuf> {
     let storage = directory_of(data, owner);
     let mut directories = vec![arriving_at(&storage), storage];
     directories.extend(directories_of(disk, data, "checkpoints", owner));
@@ -600,11 +606,11 @@ fn directories_of_replica(disk: &dyn hedgerow_env::Disk, data: &Path, owner: Own
 }
 
 /// Directories of checkpoints that `owner` was receiving.
-pub(crate) fn incoming_of(disk: &dyn hedgerow_env::Disk, data: &Path, owner: Owner) -> Vec<PathBuf> {
+pub(crate) fn incoming_of(disk: &dyn hedgerow_env::Disk, data: &Path, owner: ReplicaKey) -> Vec<PathBuf> {
     directories_of(disk, data, "incoming", owner)
 }
 
-fn directories_of(disk: &dyn hedgerow_env::Disk, data: &Path, kind: &str, owner: Owner) -> Vec<PathBuf> {
+fn directories_of(disk: &dyn hedgerow_env::Disk, data: &Path, kind: &str, owner: ReplicaKey) -> Vec<PathBuf> {
     let replica = directory_of(data, owner);
     let Some(name) = replica.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
     let prefix = format!("{name}-");

@@ -1,5 +1,6 @@
 //! A look inside a node, for tests and simulations that check what must always hold.
 
+use crate::ids::LogId;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::replica::Hosted;
@@ -15,7 +16,7 @@ pub struct ReplicaView<'a> {
     /// Itself.
     pub replica: ReplicaId,
     /// The log it uses. Another one may still hold what a former replica of the group has written.
-    pub log: usize,
+    pub log: LogId,
     /// Its view of the group.
     pub group: &'a Group,
     /// Its storage; absent while a checkpoint is being installed.
@@ -46,7 +47,7 @@ impl Node {
             Hosted::Running(replica) => Some(ReplicaView {
                 id: *id,
                 replica: replica.id(),
-                log: replica.log,
+                log: replica.log(),
                 group: &replica.group,
                 storage: replica.storage.as_ref(),
             }),

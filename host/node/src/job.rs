@@ -3,14 +3,15 @@
 //! A job is data with everything it needs inside; running it touches nothing of the node. Its result comes back through
 //! [`crate::Node::handle_job`]. A result for a replica that is gone by then is ignored.
 
+use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::read_jobs::{ReadSize, Wanted};
 use bytes::Bytes;
 use hedgerow_env::{Disk, OpenMode, Space, create_dir_durably};
 use hedgerow_replication::{Fetch, Membership, SnapshotMeta};
 use hedgerow_storage::{Debt, Engine, Engines, FailureKind, FlushPoint, Moment, Partition, Sessions};
+use hedgerow_types::ReplicaId;
 use hedgerow_types::log::{Entry, LogPosition};
 use hedgerow_types::op::{Read, ReadReply};
-use hedgerow_types::{GroupId, ReplicaId};
 use hedgerow_wal::Reader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,22 +27,13 @@ pub struct JobContext {
     pub readers: Vec<Reader>,
 }
 
-/// The replica that a job is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// Its group.
-    pub group: GroupId,
-    /// Itself.
-    pub replica: ReplicaId,
-}
-
 /// A piece of slow work.
 #[derive(Debug)]
 pub enum Job {
     /// Makes the storage of a new replica; `initial` is what it begins with, nothing for one that will learn.
     Create {
         /// For whom.
-        owner: Owner,
+        owner: ReplicaKey,
         /// Where.
         directory: PathBuf,
         /// Log position and membership of a group that is being founded.
@@ -50,7 +42,7 @@ pub enum Job {
     /// Makes everything up to `position` durable in storage.
     Flush {
         /// For whom.
-        owner: Owner,
+        owner: ReplicaKey,
         /// Its storage.
         engine: Arc<dyn Engine>,
         /// The moment before the flush began.
@@ -61,7 +53,7 @@ pub enum Job {
     /// Makes a checkpoint for learners.
     Checkpoint {
         /// For whom.
-        owner: Owner,
+        owner: ReplicaKey,
         /// Its storage.
         engine: Arc<dyn Engine>,
         /// Where.
@@ -72,7 +64,7 @@ pub enum Job {
     /// Reads a piece of a checkpoint's file.
     ReadChunk {
         /// For whom.
-        owner: Owner,
+        owner: ReplicaKey,
         /// Who receives it.
         to: ReplicaId,
         /// The checkpoint's id.
@@ -89,7 +81,7 @@ pub enum Job {
     /// Writes a piece of a received checkpoint.
     WriteChunk {
         /// For whom.
-        owner: Owner,
+        owner: ReplicaKey,
         /// The checkpoint's id.
         id: u64,
         /// The file, under its temporary name.
@@ -105,7 +97,7 @@ pub enum Job {
     /// ([`Engines::verify`]), for a damaged block that is installed has a vote.
     Verify {
         /// For whom.
-        owner: Owner,
+        owner: ReplicaKey,
         /// The checkpoint's id.
         id: u64,
         /// The received checkpoint.
@@ -117,7 +109,7 @@ pub enum Job {
     /// of the storage.
     VerifyOwn {
         /// For whom.
-        owner: Owner,
+        owner: ReplicaKey,
         /// The checkpoint.
         directory: PathBuf,
         /// What it contains.
@@ -128,7 +120,7 @@ pub enum Job {
     /// Puts a received checkpoint, which was verified, in the place of the storage.
     Install {
         /// For whom.
-        owner: Owner,
+        owner: ReplicaKey,
         /// The storage, which nobody uses any more.
         former: Option<Box<Partition>>,
         /// The received checkpoint.
@@ -143,18 +135,18 @@ pub enum Job {
     /// Reads log entries that are no longer in memory.
     Fetch {
         /// For whom.
-        owner: Owner,
+        owner: ReplicaKey,
         /// The log's number.
-        log: usize,
+        log: LogId,
         /// Which entries.
         fetch: Fetch,
     },
     /// Runs a read that takes long, for a client or for who compares replicas.
     Read {
         /// For whom.
-        owner: Owner,
+        owner: ReplicaKey,
         /// The place that it has, if it is a client's.
-        place: Option<(usize, ReadSize)>,
+        place: Option<(DirectoryId, ReadSize)>,
         /// What it reads.
         moment: Moment,
         /// The node's number for it.
@@ -169,25 +161,25 @@ pub enum Job {
     /// Asks what compactions have still to do.
     Debt {
         /// For whom.
-        owner: Owner,
+        owner: ReplicaKey,
         /// Its storage.
         engine: Arc<dyn Engine>,
     },
     /// Looks how much room there is, and whether storage is there.
     Space {
-        /// Number of the data directory.
-        log: usize,
+        /// Which data directory.
+        directory: DirectoryId,
         /// Where it is.
-        directory: PathBuf,
+        path: PathBuf,
         /// Storage that should be there.
-        storage: Vec<(Owner, PathBuf)>,
+        storage: Vec<(ReplicaKey, PathBuf)>,
         /// Bytes of room to be kept for a start; 0 = as it is.
         reserve: usize,
     },
     /// Reads what keeps writes from being applied twice, so that the node does not have to when the first one comes.
     LoadSessions {
         /// For whom.
-        owner: Owner,
+        owner: ReplicaKey,
         /// Its storage.
         engine: Arc<dyn Engine>,
     },
@@ -204,7 +196,7 @@ pub enum Job {
 #[derive(Debug)]
 pub struct JobDone {
     /// For whom it was, where it was for a replica.
-    pub owner: Option<Owner>,
+    pub owner: Option<ReplicaKey>,
     /// What it was.
     pub kind: JobKind,
     /// Whether it held the replica's storage open until now.
@@ -248,7 +240,7 @@ pub enum JobKind {
     /// Reading old log entries.
     Fetch(Fetch),
     /// A read with this number, which has this place.
-    Read(u64, Option<(usize, ReadSize)>),
+    Read(u64, Option<(DirectoryId, ReadSize)>),
     /// Reading the exactly-once table.
     LoadSessions,
     /// Clearing up.
@@ -336,11 +328,11 @@ pub enum JobResult {
     /// The room in a data directory.
     Space {
         /// The directory's number.
-        log: usize,
+        directory: DirectoryId,
         /// `None` where it cannot be told.
         space: Option<Space>,
         /// Whose storage was not there.
-        missed: Vec<Owner>,
+        missed: Vec<ReplicaKey>,
     },
     /// The exactly-once table of a storage.
     Sessions {
@@ -447,7 +439,7 @@ impl Job {
         }
     }
 
-    fn owner(&self) -> Option<Owner> {
+    fn owner(&self) -> Option<ReplicaKey> {
         match self {
             Self::Create { owner, .. }
             | Self::Flush { owner, .. }
@@ -507,7 +499,7 @@ impl Job {
                 install(context, &from, &directory, trash, meta)?
             }
             Self::Fetch { log, fetch, owner } => {
-                let reader = context.readers.get(log).ok_or(JobError::Other("the log does not exist"))?;
+                let reader = context.readers.get(log.0).ok_or(JobError::Other("the log does not exist"))?;
                 let entries = reader
                     .entries(owner.group, fetch.low, fetch.high_exclusive, fetch.size_max as usize)
                     .map_err(|source| unreadable(reader, owner, fetch, source))?;
@@ -518,15 +510,15 @@ impl Job {
                 JobResult::Read { ticket, reply }
             }
             Self::Debt { engine, .. } => JobResult::Debt(engine.debt()),
-            Self::Space { log, directory, storage, reserve } => {
+            Self::Space { directory, path, storage, reserve } => {
                 if reserve > 0
-                    && let Err(error) = crate::reserve::keep(disk, &directory, reserve)
+                    && let Err(error) = crate::reserve::keep(disk, &path, reserve)
                 {
-                    tracing::warn!(directory = %directory.display(), %error, "no room can be kept for a start");
+                    tracing::warn!(directory = %path.display(), %error, "no room can be kept for a start");
                 }
-                let space = disk.free_space(&directory).ok();
+                let space = disk.free_space(&path).ok();
                 let missed = storage.into_iter().filter(|(_, storage)| context.engines.is_gone(storage));
-                JobResult::Space { log, space, missed: missed.map(|(owner, _)| owner).collect() }
+                JobResult::Space { directory, space, missed: missed.map(|(owner, _)| owner).collect() }
             }
             Self::LoadSessions { engine, .. } => {
                 let sessions = Box::new(Sessions::read(&*engine)?);
@@ -581,7 +573,7 @@ impl JobError {
 }
 
 /// Which entry of a fetch it is that cannot be read.
-fn unreadable(reader: &Reader, owner: Owner, fetch: Fetch, source: std::io::Error) -> JobError {
+fn unreadable(reader: &Reader, owner: ReplicaKey, fetch: Fetch, source: std::io::Error) -> JobError {
     // It is among the first, for no more was read than fits into one answer.
     let is_bad = |index: &u64| reader.entries(owner.group, *index, *index + 1, usize::MAX).is_err();
     let bad = (fetch.low..fetch.high_exclusive).find(is_bad);

@@ -5,10 +5,10 @@ use hedgerow_env::os::OsDisk;
 use hedgerow_env::sim::SimDisk;
 use hedgerow_storage::{Batch, MemoryEngines, RocksEngines, RocksSettings};
 use hedgerow_types::random::Random;
+use hedgerow_types::{GroupId, TableId};
 use std::collections::BTreeSet;
 
-const OWNER: Owner =
-    Owner { group: GroupId { table: hedgerow_types::TableId(1), partition: 0 }, replica: ReplicaId(7) };
+const OWNER: ReplicaKey = ReplicaKey { group: GroupId { table: TableId(1), partition: 0 }, replica: ReplicaId(7) };
 const OLD: LogPosition = LogPosition { term: 1, index: 1 };
 const NEW: LogPosition = LogPosition { term: 2, index: 90 };
 

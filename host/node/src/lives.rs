@@ -10,6 +10,7 @@
 //!
 //! What each end of a connection does with this is in `greeting.rs`. Where a node has no connections, as in some tests, no life is ever told.
 
+use crate::ids::LogId;
 use crate::log_id;
 use crate::node::Node;
 use crate::peer::{Greeting, LogAt, Refused};
@@ -274,8 +275,8 @@ impl Node {
     }
 
     /// Log `log` is durable up to batch `synced`, exclusive.
-    pub(crate) fn note_synced(&mut self, log: usize, synced: u64) {
-        if let Some(known) = self.lives.logs.get_mut(log) {
+    pub(crate) fn note_synced(&mut self, log: LogId, synced: u64) {
+        if let Some(known) = self.lives.logs.get_mut(log.0) {
             known.synced = synced;
         }
     }

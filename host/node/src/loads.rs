@@ -1,7 +1,8 @@
 //! Reading the exactly-once tables of replicas that have started: by jobs, a few at a time, so that a node with a thousand
 //! replicas has job threads left for what serves. A write that needs a table before its turn has it read at once.
 
-use crate::job::{Job, Owner};
+use crate::ids::ReplicaKey;
+use crate::job::Job;
 use crate::node::Node;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,13 +13,13 @@ const LOADS_MAX: usize = 2;
 /// Whose table is to be read. Nothing of theirs is held open before their turn.
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
-    waiting: VecDeque<Owner>,
+    waiting: VecDeque<ReplicaKey>,
     running: usize,
 }
 
 impl Node {
     /// Has the table of a replica read when it is its turn.
-    pub(crate) fn enqueue_load(&mut self, owner: Owner) {
+    pub(crate) fn enqueue_load(&mut self, owner: ReplicaKey) {
         self.loads.waiting.push_back(owner);
         self.start_loads();
     }

@@ -15,7 +15,8 @@ use crate::failure::Failures;
 use crate::forward::Forwards;
 use crate::founding::Founding;
 use crate::identity::{Identity, Missing};
-use crate::job::{Job, JobDone, Owner};
+use crate::ids::{LogId, ReplicaKey};
+use crate::job::{Job, JobDone};
 use crate::lives::Lives;
 use crate::load::Load;
 use crate::loads::Loads;
@@ -126,13 +127,13 @@ pub struct Node {
 #[derive(Debug, Default)]
 pub(crate) struct LogWrites {
     /// By log.
-    gathering: BTreeMap<usize, Gathering>,
+    gathering: BTreeMap<LogId, Gathering>,
     /// By log and submission ticket: whom to tell.
-    under_way: BTreeMap<(usize, u64), UnderWay>,
+    under_way: BTreeMap<(LogId, u64), UnderWay>,
     /// Logs that something was written to since the start.
-    begun: BTreeSet<usize>,
+    begun: BTreeSet<LogId>,
     /// Logs that take nothing more.
-    pub(crate) failed: BTreeSet<usize>,
+    pub(crate) failed: BTreeSet<LogId>,
     next_ticket: u64,
 }
 
@@ -141,42 +142,42 @@ struct Gathering {
     appends: Vec<Append>,
     truncations: Vec<(GroupId, u64)>,
     removals: Vec<GroupId>,
-    waiting: Vec<(Owner, u64)>,
+    waiting: Vec<(ReplicaKey, u64)>,
 }
 
 /// A submission that is not durable.
 #[derive(Debug)]
 struct UnderWay {
-    waiting: Vec<(Owner, u64)>,
+    waiting: Vec<(ReplicaKey, u64)>,
     /// About so many bytes of entries.
     bytes: u64,
 }
 
 impl LogWrites {
-    pub(crate) fn append(&mut self, log: usize, owner: Owner, ticket: Option<u64>, append: Append) {
+    pub(crate) fn append(&mut self, log: LogId, owner: ReplicaKey, ticket: Option<u64>, append: Append) {
         let gathering = self.gathering.entry(log).or_default();
         gathering.appends.push(append);
         gathering.waiting.extend(ticket.map(|ticket| (owner, ticket)));
     }
 
-    pub(crate) fn truncate(&mut self, log: usize, group: GroupId, through: u64) {
+    pub(crate) fn truncate(&mut self, log: LogId, group: GroupId, through: u64) {
         self.gathering.entry(log).or_default().truncations.push((group, through));
     }
 
     /// A removal must not overtake appends of the same group that were gathered before it, nor follow those gathered
     /// after it, so that it closes the batch of its log.
-    pub(crate) fn remove(&mut self, log: usize, group: GroupId, outbox: &mut Outbox) {
+    pub(crate) fn remove(&mut self, log: LogId, group: GroupId, outbox: &mut Outbox) {
         self.submit(log, outbox);
         self.gathering.entry(log).or_default().removals.push(group);
         self.submit(log, outbox);
     }
 
     pub(crate) fn submit_all(&mut self, outbox: &mut Outbox) {
-        let logs: Vec<usize> = self.gathering.keys().copied().collect();
+        let logs: Vec<LogId> = self.gathering.keys().copied().collect();
         logs.into_iter().for_each(|log| self.submit(log, outbox));
     }
 
-    fn submit(&mut self, log: usize, outbox: &mut Outbox) {
+    fn submit(&mut self, log: LogId, outbox: &mut Outbox) {
         let Some(Gathering { appends, truncations, removals, waiting }) = self.gathering.remove(&log) else { return };
         if self.failed.contains(&log) {
             return;
@@ -190,12 +191,12 @@ impl LogWrites {
     }
 
     /// Bytes of entries on their way to a log, about.
-    pub(crate) fn bytes_under_way(&self, log: usize) -> u64 {
+    pub(crate) fn bytes_under_way(&self, log: LogId) -> u64 {
         self.under_way.range((log, 0)..=(log, u64::MAX)).map(|(_, submission)| submission.bytes).sum()
     }
 
     /// A log takes nothing more, and says nothing of what is under way to it. False if that is known.
-    pub(crate) fn fail(&mut self, log: usize) -> bool {
+    pub(crate) fn fail(&mut self, log: LogId) -> bool {
         self.under_way.retain(|(of, _), _| *of != log);
         self.failed.insert(log)
     }
@@ -256,7 +257,7 @@ impl Node {
         let now = self.agreed(now);
         match frame {
             Frame::Replication { group, from, to, message } => {
-                self.handle_replication(Owner { group, replica: to }, from, message, now);
+                self.handle_replication(ReplicaKey { group, replica: to }, from, message, now);
             }
             Frame::Probe(probe) => self.handle_probe(from, probe, now),
             Frame::Report(report) => self.handle_report(from, report, now),
@@ -278,7 +279,7 @@ impl Node {
     }
 
     /// Log writes are durable, or the log failed.
-    pub fn handle_round(&mut self, log: usize, round: Round, now: Now) {
+    pub fn handle_round(&mut self, log: LogId, round: Round, now: Now) {
         let now = self.agreed(now);
         match round {
             Round::Done { tickets, synced } => {
@@ -304,15 +305,14 @@ impl Node {
                 self.handle_log_stalled(log, true);
             }
             Round::Room { left } => self.handle_log_room(log, left),
-            Round::Failed { reason } => self.fail_directory(log, &crate::drive::chain(&reason), now),
+            Round::Failed { reason } => self.fail_directory(log.directory(), &crate::drive::chain(&reason), now),
         }
     }
 
     /// Remembers durably, once, that a data directory has a log: without it the node holds less than it has promised. One directory that
     /// says so is enough.
-    fn note_log_begun(&mut self, log: usize) {
-        let Some(directory) = self.config.data.get(log) else { return };
-        if self.identity.note_log(directory)
+    fn note_log_begun(&mut self, log: LogId) {
+        if self.identity.note_log(self.config.path_of(log.directory()))
             && let Err(error) = self.identity.save_to_each(&*self.disk, &self.config.data)
         {
             tracing::warn!(
@@ -406,7 +406,7 @@ impl Node {
     }
 
     /// The running replica that `owner` names; another replica of the same group is none.
-    pub(crate) fn running_as(&mut self, owner: Owner) -> Option<&mut Replica> {
+    pub(crate) fn running_as(&mut self, owner: ReplicaKey) -> Option<&mut Replica> {
         self.running(owner.group).filter(|replica| replica.owner == owner)
     }
 
@@ -487,7 +487,7 @@ impl Node {
         }
     }
 
-    fn handle_replication(&mut self, owner: Owner, from: ReplicaId, message: Bytes, now: Now) {
+    fn handle_replication(&mut self, owner: ReplicaKey, from: ReplicaId, message: Bytes, now: Now) {
         match hedgerow_replication::Message::decode(message) {
             Ok(message) if self.has_no_room_for(owner.group, &message) => {}
             Ok(mut message) => {

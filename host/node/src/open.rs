@@ -11,7 +11,7 @@ use crate::forward::Forwards;
 use crate::founding::Founding;
 use crate::hosting::{cache_path, incoming_of};
 use crate::identity::{self, Found, IdentityError, Missing};
-use crate::job::Owner;
+use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::lives::Lives;
 use crate::load::Load;
 use crate::loads::Loads;
@@ -251,12 +251,12 @@ impl Node {
     fn note_without_log(&mut self) {
         let Some(catalogue) = &self.catalogue else { return };
         let listed = catalogue.hosted_by(self.config.node);
-        let listed = listed.map(|(group, replica)| Owner { group, replica: replica.id });
-        let unknown: Vec<Owner> = listed.filter(|owner| !self.hosted.contains_key(&owner.group)).collect();
+        let listed = listed.map(|(group, replica)| ReplicaKey { group, replica: replica.id });
+        let unknown: Vec<ReplicaKey> = listed.filter(|owner| !self.hosted.contains_key(&owner.group)).collect();
         for owner in unknown {
             let is_there = |data: &PathBuf| self.disk.exists(&directory_of(data, owner));
-            if let Some(log) = self.config.data.iter().position(is_there) {
-                self.note_lost(owner, log, "no log knows it".into());
+            if let Some(place) = self.config.data.iter().position(is_there) {
+                self.note_lost(owner, DirectoryId(place), "no log knows it".into());
             }
         }
     }
@@ -264,28 +264,29 @@ impl Node {
     /// Removes what an earlier life left in the directories: storage of replicas that are gone, unless no catalogue says which
     /// those are, and checkpoints that were made for others.
     fn clear_leftovers(&mut self) {
-        for (log, data) in self.config.data.clone().iter().enumerate() {
+        for directory in self.config.directories() {
+            let data = self.config.path_of(directory).to_owned();
             let kept: BTreeSet<PathBuf> = self
                 .hosted
                 .values()
-                .filter(|hosted| hosted.log() == log)
-                .map(|hosted| directory_of(data, hosted.owner()))
+                .filter(|hosted| hosted.directory() == directory)
+                .map(|hosted| directory_of(&data, hosted.owner()))
                 .collect();
             let below = |name: &str| {
                 let parent = data.join(name);
                 let names = self.disk.list(&parent).unwrap_or_default();
                 names.into_iter().map(move |name| parent.join(name))
             };
-            let is_unused = |directory: &PathBuf| self.catalogue.is_some() && !kept.contains(directory);
+            let is_unused = |path: &PathBuf| self.catalogue.is_some() && !kept.contains(path);
             let unused = below("replicas").filter(is_unused);
             // What is received goes on where it stopped, as long as there is somebody to install it.
-            let owners = self.hosted.values().filter(|hosted| hosted.log() == log).map(Hosted::owner);
-            let received: BTreeSet<PathBuf> = owners.flat_map(|owner| incoming_of(&*self.disk, data, owner)).collect();
-            let is_forgotten = |directory: &PathBuf| self.catalogue.is_some() && !received.contains(directory);
+            let owners = self.hosted.values().filter(|hosted| hosted.directory() == directory).map(Hosted::owner);
+            let received: BTreeSet<PathBuf> = owners.flat_map(|owner| incoming_of(&*self.disk, &data, owner)).collect();
+            let is_forgotten = |path: &PathBuf| self.catalogue.is_some() && !received.contains(path);
             let forgotten = below("incoming").filter(is_forgotten);
-            let directories = unused.chain(forgotten).chain(below("checkpoints")).collect();
-            self.empty_trash(log);
-            self.discard(log, directories);
+            let paths = unused.chain(forgotten).chain(below("checkpoints")).collect();
+            self.empty_trash(directory);
+            self.discard(directory, paths);
         }
     }
 }
@@ -294,7 +295,7 @@ impl Node {
 const CHECKSUM_ROW: &str = "checksum";
 
 /// What logs hold, with their numbers.
-type InLogs = Vec<(usize, Recovered)>;
+type InLogs = Vec<(LogId, Recovered)>;
 
 /// Opens the logs of the directories that are `present`, and leaves those out whose disk refuses while another does not.
 /// The configuration's directories are those that remain; what is recovered has its log's number.
@@ -311,7 +312,7 @@ fn open_logs(
         match Log::open(Arc::clone(disk), &directory, config.wal) {
             Ok((log, found)) => {
                 check_owner(&found, config.node, &directory)?;
-                recovered.extend(found.into_iter().map(|found| (logs.len(), found)));
+                recovered.extend(found.into_iter().map(|found| (LogId(logs.len()), found)));
                 logs.push(log);
                 config.data.push(data);
             }

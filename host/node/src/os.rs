@@ -13,7 +13,7 @@ mod fault;
 mod peer;
 mod reading;
 
-use crate::{Config, ConnectionId, JobContext, JobDone, Node, OpenError, Opened, ReadSize};
+use crate::{Config, ConnectionId, JobContext, JobDone, LogId, Node, OpenError, Opened, ReadSize};
 use client::Clients;
 use fault::Faults;
 use hedgerow_env::os::{OsClock, give_way, spawn_thread};
@@ -108,7 +108,7 @@ impl Running {
 
 /// What comes back from other threads.
 enum Event {
-    Round(usize, Round),
+    Round(LogId, Round),
     Job(JobDone),
     Stop,
     /// What panicked.
@@ -245,9 +245,9 @@ fn run(
         .map_err(|error| format!("cannot start a thread: {error}"))?;
     let workers = Workers { jobs, readers };
     let mut committers = Vec::new();
-    for (number, log) in logs.into_iter().enumerate() {
+    for (id, log) in (0..).map(LogId).zip(logs) {
         let events = events.clone();
-        let on_round = Box::new(move |round| drop(events.send(Event::Round(number, round))));
+        let on_round = Box::new(move |round| drop(events.send(Event::Round(id, round))));
         committers.push(Committer::start(log, on_round).map_err(|error| format!("cannot start a thread: {error}"))?);
     }
     let result = LocalSet::new().block_on(&runtime, async {
@@ -410,7 +410,7 @@ fn carry_out(
     let is_for_clients = !busy.is_zero() || !outbox.clients.is_empty();
     for (log, submission) in outbox.submissions {
         // A log that takes nothing has failed, and the node is told so by its last round.
-        let _ = committers[log].submit(submission);
+        let _ = committers[log.0].submit(submission);
     }
     for (peer, address) in outbox.moved {
         host.peers.note_moved(peer, &address);

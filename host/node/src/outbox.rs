@@ -1,5 +1,6 @@
 //! What a node wants done after it has handled its events: bytes for peers and clients, log writes, slow work.
 
+use crate::ids::LogId;
 use crate::job::Job;
 use bytes::BytesMut;
 use hedgerow_env::fault;
@@ -27,8 +28,8 @@ pub struct Outbox {
     pub clients: BTreeMap<ConnectionId, BytesMut>,
     /// Connections to close, after what is buffered for them has been written.
     pub closed: Vec<ConnectionId>,
-    /// Log writes, with the number of the log they are for.
-    pub submissions: Vec<(usize, Submission)>,
+    /// Log writes, by the log they are for.
+    pub submissions: Vec<(LogId, Submission)>,
     /// Work that may block.
     pub jobs: Vec<Job>,
     /// Faults to switch, and to stall.

@@ -18,7 +18,8 @@
 
 use crate::cancel::Place;
 use crate::config::{LONG_READS_MAX, READ_JOBS_BYTES_MAX, READ_JOBS_MAX, SHORT_READS_MAX};
-use crate::job::{Job, Owner};
+use crate::ids::{DirectoryId, ReplicaKey};
+use crate::job::Job;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::queue::{Lane, Queued};
@@ -95,13 +96,13 @@ impl Wanted {
 }
 
 /// Data directory and size.
-type Line = (usize, ReadSize);
+type Line = (DirectoryId, ReadSize);
 
 /// Where a read is.
 #[derive(Debug)]
 enum ReadJob {
     /// Of which replica, and with the bytes that it keeps in memory.
-    Waiting(Line, Owner, Box<Queued>, usize),
+    Waiting(Line, ReplicaKey, Box<Queued>, usize),
     Running {
         caller: Box<Caller>,
         reflected: Reflected,
@@ -210,7 +211,7 @@ impl ReadJobs {
     }
 
     /// The read whose turn it is to have a place, and of which replica it was.
-    fn take_turn(&mut self) -> Option<(Owner, Box<Queued>)> {
+    fn take_turn(&mut self) -> Option<(ReplicaKey, Box<Queued>)> {
         let has_place = |((_, size), places): &(&Line, &mut Places)| places.count > 0 && places.running < size.places();
         let (_, ticket) = self.places.iter_mut().find(has_place)?.1.next()?;
         match self.take(ticket)? {
@@ -299,7 +300,7 @@ impl Node {
             return Err((Box::new(queued.caller), refusal));
         };
         let size = ReadSize::of(&queued.read, self.config.reads_at_once);
-        let (line, owner) = ((replica.log, size), replica.owner);
+        let (line, owner) = ((replica.directory, size), replica.owner);
         let places = self.read_jobs.places.entry(line).or_default();
         if places.running >= size.places() {
             return self.wait_for_place(line, owner, queued, now);
@@ -339,7 +340,7 @@ impl Node {
     fn wait_for_place(
         &mut self,
         line: Line,
-        owner: Owner,
+        owner: ReplicaKey,
         mut queued: Queued,
         now: Now,
     ) -> Result<(), (Box<Caller>, Refusal)> {

@@ -20,7 +20,8 @@
 
 use crate::config::SNAPSHOT_CHUNK_SIZE;
 use crate::hosting::incoming_of;
-use crate::job::{Job, Owner};
+use crate::ids::ReplicaKey;
+use crate::job::Job;
 use crate::node::Node;
 use crate::peer::{Frame, SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress};
 use crate::replica::{Hosted, incoming_directory, sender_of};
@@ -103,7 +104,7 @@ impl Node {
     }
 
     pub(crate) fn handle_snapshot_begin(&mut self, begin: SnapshotBegin, now: Now) {
-        let owner = Owner { group: GroupId::from_u64(begin.group), replica: ReplicaId(begin.to) };
+        let owner = ReplicaKey { group: GroupId::from_u64(begin.group), replica: ReplicaId(begin.to) };
         // The metadata is small, and everything else is repaired by it.
         let has_enough = owner.group != GroupId::META && self.receiving_count(now) >= RECEIVING_MAX;
         let Some(replica) = self.running_as(owner) else { return };
@@ -117,7 +118,7 @@ impl Node {
         if term < replica.group.term() {
             return;
         }
-        let log = replica.log;
+        let directory = replica.directory;
         if let Some(receiving) = &mut replica.receiving
             && receiving.id == begin.id
         {
@@ -153,10 +154,10 @@ impl Node {
             return;
         }
         let sender = ReplicaId(begin.from);
-        let directory = incoming_directory(&self.config.data[log], owner, sender, begin.id);
+        let path = incoming_directory(self.config.path_of(directory), owner, sender, begin.id);
         // What was received of others before, also in an earlier life.
-        let mut others = incoming_of(&*self.disk, &self.config.data[log], owner);
-        others.retain(|other| *other != directory);
+        let mut others = incoming_of(&*self.disk, self.config.path_of(directory), owner);
+        others.retain(|other| *other != path);
         if let Some(former) = self.awaited_sender(owner, sender, &others, now) {
             return self.say_busy(owner, sender, begin.id, former);
         }
@@ -165,20 +166,20 @@ impl Node {
             replica.receiving = None;
             replica.waits_for_sender.take_if(|_| !goes_on);
         }
-        self.take_over(&others, sender, &directory, &begin.files);
-        let file = begin.files.iter().take_while(|file| self.has_whole(&directory, file)).count();
+        self.take_over(&others, sender, &path, &begin.files);
+        let file = begin.files.iter().take_while(|file| self.has_whole(&path, file)).count();
         if !others.is_empty() {
-            self.discard(log, others);
+            self.discard(directory, others);
         }
         let missing = missing_bytes(&begin.files, file);
-        if missing > 0 && !self.has_room_to_receive(owner, log, missing) {
-            self.wait_for_room(owner, log, missing, now);
+        if missing > 0 && !self.has_room_to_receive(owner, directory, missing) {
+            self.wait_for_room(owner, directory, missing, now);
             return self.put_off(owner, sender, begin.id);
         }
         let receiving = Receiving {
             from: sender,
             id: begin.id,
-            directory,
+            directory: path,
             message: begin.message,
             files: begin.files,
             file,
@@ -200,18 +201,24 @@ impl Node {
     }
 
     /// Asks a sender to come again later.
-    fn put_off(&mut self, owner: Owner, sender: ReplicaId, id: u64) {
+    fn put_off(&mut self, owner: ReplicaKey, sender: ReplicaId, id: u64) {
         self.say_busy(owner, sender, id, ReplicaId(0));
     }
 
-    fn say_busy(&mut self, owner: Owner, sender: ReplicaId, id: u64, former: ReplicaId) {
+    fn say_busy(&mut self, owner: ReplicaKey, sender: ReplicaId, id: u64, former: ReplicaId) {
         let (group, from, former) = (owner.group.to_u64(), owner.replica.0, former.0);
         let progress = SnapshotProgress { group, from, id, is_busy: true, former, ..SnapshotProgress::default() };
         self.send(sender.node(), &Frame::SnapshotProgress(progress));
     }
 
     /// The replica from whose checkpoints there are tables in `others`, and which may lead again, while it is waited for.
-    fn awaited_sender(&mut self, owner: Owner, sender: ReplicaId, others: &[PathBuf], now: Now) -> Option<ReplicaId> {
+    fn awaited_sender(
+        &mut self,
+        owner: ReplicaKey,
+        sender: ReplicaId,
+        others: &[PathBuf],
+        now: Now,
+    ) -> Option<ReplicaId> {
         let voters = self.catalogue.as_ref()?.group(owner.group)?;
         let is_awaited = |former: &ReplicaId| *former != sender && voters.voters().any(|voter| voter == *former);
         let has_tables = |directory: &Path| {
@@ -252,7 +259,7 @@ impl Node {
     }
 
     pub(crate) fn handle_snapshot_chunk(&mut self, chunk: SnapshotChunk, now: Now) {
-        let owner = Owner { group: GroupId::from_u64(chunk.group), replica: ReplicaId(chunk.to) };
+        let owner = ReplicaKey { group: GroupId::from_u64(chunk.group), replica: ReplicaId(chunk.to) };
         let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
         if receiving.id != chunk.id {
             return;
@@ -284,7 +291,7 @@ impl Node {
     }
 
     /// Writes the first piece that waits, one at a time: what a file is called once it is whole rests on their order.
-    fn write_next(&mut self, owner: Owner) {
+    fn write_next(&mut self, owner: ReplicaKey) {
         let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
         if receiving.is_writing {
             return;
@@ -302,7 +309,7 @@ impl Node {
     }
 
     /// Says from where the pieces are wanted again. Those that wait to be written are dropped with it: they come once more.
-    fn ask_again(&mut self, owner: Owner, now: Now) {
+    fn ask_again(&mut self, owner: ReplicaKey, now: Now) {
         let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
         if receiving.is_writing {
             // What is being written counts as written: the answer comes later than that.
@@ -314,7 +321,7 @@ impl Node {
         self.say_progress(owner, true, now);
     }
 
-    pub(crate) fn handle_chunk_written(&mut self, owner: Owner, id: u64, now: Now) {
+    pub(crate) fn handle_chunk_written(&mut self, owner: ReplicaKey, id: u64, now: Now) {
         let Some(replica) = self.running_as(owner) else { return };
         let Some(receiving) = replica.receiving.as_mut().filter(|it| it.id == id && it.is_writing) else { return };
         receiving.is_writing = false;
@@ -330,7 +337,7 @@ impl Node {
     }
 
     /// Asks for the next piece, or, if there is none, hands the checkpoint to the group.
-    fn continue_receiving(&mut self, owner: Owner, now: Now) {
+    fn continue_receiving(&mut self, owner: ReplicaKey, now: Now) {
         if !self.is_verified(owner) {
             return;
         }
@@ -353,7 +360,7 @@ impl Node {
 
     /// Whether the next step may be taken. A checkpoint of which all files are here is verified first: nobody hears that it
     /// is here, and the group does not rest on it, before.
-    fn is_verified(&mut self, owner: Owner) -> bool {
+    fn is_verified(&mut self, owner: ReplicaKey) -> bool {
         let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else {
             return false;
         };
@@ -370,7 +377,7 @@ impl Node {
         false
     }
 
-    pub(crate) fn handle_verified(&mut self, owner: Owner, id: u64, now: Now) {
+    pub(crate) fn handle_verified(&mut self, owner: ReplicaKey, id: u64, now: Now) {
         let receiving = self.running_as(owner).and_then(|replica| replica.receiving.as_mut());
         // What was verified may be of a transfer before this one, of the same checkpoint.
         let Some(receiving) = receiving.filter(|it| it.id == id && it.file >= it.files.len()) else { return };
@@ -379,14 +386,14 @@ impl Node {
     }
 
     /// A received checkpoint cannot be verified for now: what was received stays, and the leader asks again after a while.
-    pub(crate) fn put_off_received(&mut self, owner: Owner, id: u64) {
+    pub(crate) fn put_off_received(&mut self, owner: ReplicaKey, id: u64) {
         let Some(replica) = self.running_as(owner) else { return };
         let Some(receiving) = replica.receiving.take_if(|it| it.id == id) else { return };
         self.put_off(owner, receiving.from, id);
     }
 
     /// Has the leader begin anew.
-    pub(crate) fn refuse_received(&mut self, owner: Owner, id: u64) {
+    pub(crate) fn refuse_received(&mut self, owner: ReplicaKey, id: u64) {
         let Some(replica) = self.running_as(owner) else { return };
         let Some(receiving) = replica.receiving.as_ref().filter(|it| it.id == id) else { return };
         let progress = SnapshotProgress {
@@ -403,11 +410,11 @@ impl Node {
         self.forget_receiving(owner);
     }
 
-    fn send_progress(&mut self, owner: Owner, now: Now) {
+    fn send_progress(&mut self, owner: ReplicaKey, now: Now) {
         self.say_progress(owner, false, now);
     }
 
-    fn say_progress(&mut self, owner: Owner, again: bool, now: Now) {
+    fn say_progress(&mut self, owner: ReplicaKey, again: bool, now: Now) {
         let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
         receiving.last_progress = now.instant;
         let (file, offset) = receiving.said();
@@ -426,7 +433,7 @@ impl Node {
 
     pub(crate) fn tick_receiving(&mut self, group: GroupId, now: Now) {
         let Some(replica) = self.running(group) else { return };
-        let (owner, log, is_installing) = (replica.owner, replica.log, replica.group.is_taking_snapshot());
+        let (owner, directory, is_installing) = (replica.owner, replica.directory, replica.group.is_taking_snapshot());
         let is_over = |heard: &mut Instant| now.instant.since(*heard) >= GIVE_UP_AFTER;
         if replica.receiving.is_none() && !is_installing && replica.may_have_received.take_if(is_over).is_some() {
             return self.discard_received(owner);
@@ -437,7 +444,7 @@ impl Node {
         let is_quiet = !receiving.is_writing && now.instant.since(receiving.last_progress) >= REPEAT_AFTER;
         if is_silent {
             self.forget_receiving(owner);
-        } else if is_missing && group != GroupId::META && self.must_give_room(log) {
+        } else if is_missing && group != GroupId::META && self.must_give_room(directory) {
             tracing::warn!(%group, "what was received of a checkpoint makes room for what the node needs itself");
             self.put_off(owner, from, id);
             self.forget_receiving(owner);
@@ -447,32 +454,32 @@ impl Node {
     }
 
     /// Removes what was received.
-    fn forget_receiving(&mut self, owner: Owner) {
+    fn forget_receiving(&mut self, owner: ReplicaKey) {
         let Some(replica) = self.running_as(owner) else { return };
-        let log = replica.log;
+        let directory = replica.directory;
         let Some(receiving) = replica.receiving.take() else { return };
-        self.discard(log, vec![receiving.directory]);
+        self.discard(directory, vec![receiving.directory]);
     }
 
     /// Removes all that was ever received for `owner`: it has what it needs, or nobody goes on with it.
-    pub(crate) fn discard_received(&mut self, owner: Owner) {
-        let Some(log) = self.running_as(owner).map(|replica| replica.log) else { return };
-        let received = incoming_of(&*self.disk, &self.config.data[log], owner);
+    pub(crate) fn discard_received(&mut self, owner: ReplicaKey) {
+        let Some(directory) = self.running_as(owner).map(|replica| replica.directory) else { return };
+        let received = incoming_of(&*self.disk, self.config.path_of(directory), owner);
         if !received.is_empty() {
-            self.discard(log, received);
+            self.discard(directory, received);
         }
     }
 
     /// A piece of checkpoint `id` could not be written: it begins anew when the leader asks again. One that has become whole all the
     /// same, and one that came after it, are left alone.
-    pub(crate) fn handle_write_failed(&mut self, owner: Owner, id: u64, kind: FailureKind) {
+    pub(crate) fn handle_write_failed(&mut self, owner: ReplicaKey, id: u64, kind: FailureKind) {
         let Some(replica) = self.running_as(owner).filter(|it| !it.group.is_taking_snapshot()) else { return };
-        let log = replica.log;
+        let directory = replica.directory;
         let Some(receiving) = replica.receiving.take_if(|it| it.id == id) else { return };
         if kind == FailureKind::NoSpace {
             // Deletes and the log need the place more.
             self.put_off(owner, receiving.from, id);
-            self.discard(log, vec![receiving.directory]);
+            self.discard(directory, vec![receiving.directory]);
         }
     }
 }

@@ -7,7 +7,7 @@
 use crate::drive::chain;
 use crate::failure::is_device_failure;
 use crate::hosting::FromLog;
-use crate::job::Owner;
+use crate::ids::{LogId, ReplicaKey};
 use crate::node::Node;
 use crate::open::OpenError;
 use crate::replica::directory_of;
@@ -61,10 +61,10 @@ impl Node {
     pub(crate) fn recover_all(
         &mut self,
         logs: &[Log],
-        recovered: Vec<(usize, Recovered)>,
+        recovered: Vec<(LogId, Recovered)>,
         now: Now,
     ) -> Result<(), OpenError> {
-        let mut newest: BTreeMap<GroupId, (usize, Recovered)> = BTreeMap::new();
+        let mut newest: BTreeMap<GroupId, (LogId, Recovered)> = BTreeMap::new();
         for candidate in recovered {
             let older = match newest.entry(candidate.1.group) {
                 Slot::Vacant(place) => {
@@ -76,22 +76,22 @@ impl Node {
             };
             self.forget_older(older);
         }
-        newest.into_values().try_for_each(|(number, found)| self.recover(number, &logs[number], &found, now))
+        newest.into_values().try_for_each(|(id, found)| self.recover(id, &logs[id.0], &found, now))
     }
 
     /// A directory that was away came back with a replica that has been replaced meanwhile. Its storage goes with the other
     /// leftovers.
-    fn forget_older(&mut self, (number, found): (usize, Recovered)) {
-        let directory = self.config.data[number].display();
+    fn forget_older(&mut self, (id, found): (LogId, Recovered)) {
+        let directory = self.config.path_of(id.directory()).display();
         tracing::warn!(group = %found.group, replica = %found.replica, %directory, "an older replica is removed");
-        self.log_writes.remove(number, found.group, &mut self.outbox);
+        self.log_writes.remove(id, found.group, &mut self.outbox);
     }
 
-    fn recover(&mut self, number: usize, log: &Log, found: &Recovered, now: Now) -> Result<(), OpenError> {
-        let owner = Owner { group: found.group, replica: found.replica };
-        let directory = directory_of(&self.config.data[number], owner);
-        if self.log_writes.failed.contains(&number) {
-            self.note_lost(owner, number, "its data directory failed".into());
+    fn recover(&mut self, id: LogId, log: &Log, found: &Recovered, now: Now) -> Result<(), OpenError> {
+        let owner = ReplicaKey { group: found.group, replica: found.replica };
+        let directory = directory_of(self.config.path_of(id.directory()), owner);
+        if self.log_writes.failed.contains(&id) {
+            self.note_lost(owner, id.directory(), "its data directory failed".into());
             return Ok(());
         }
         match self.reopen(owner, &directory, log, found, now) {
@@ -104,16 +104,16 @@ impl Node {
                 );
                 let replayed = reader.stretches(owner.group, durable.index, partition.applied().index, u64::MAX);
                 kept.note_applied(replayed.last().map_or(0, |(_, bytes)| *bytes), partition.applied().index);
-                let from = FromLog { log: number, hard_state, start, entries, kept, is_restart: true };
+                let from = FromLog { directory: id.directory(), hard_state, start, entries, kept, is_restart: true };
                 self.start_replica(owner, partition, from, now);
             }
-            Err(Unfit::Lost(reason)) => self.note_lost(owner, number, reason),
+            Err(Unfit::Lost(reason)) => self.note_lost(owner, id.directory(), reason),
             Err(Unfit::Unknown(source)) if self.config.data.len() > 1 && is_device_failure(&*source) => {
-                self.fail_directory(number, &chain(&*source), now);
-                self.note_lost(owner, number, "its data directory failed".into());
+                self.fail_directory(id.directory(), &chain(&*source), now);
+                self.note_lost(owner, id.directory(), "its data directory failed".into());
             }
             Err(Unfit::Unknown(source)) => {
-                let Owner { group, replica } = owner;
+                let ReplicaKey { group, replica } = owner;
                 return Err(OpenError::Replica { group, replica, directory, source });
             }
         }
@@ -124,7 +124,7 @@ impl Node {
     /// it.
     fn reopen(
         &self,
-        owner: Owner,
+        owner: ReplicaKey,
         directory: &Path,
         log: &Log,
         found: &Recovered,
@@ -157,7 +157,7 @@ impl Node {
 
     /// The group whose storage lies where that of `owner` should: its membership names replicas of that group, and ids are never
     /// used twice. Nothing is damaged then, and whoever swapped the directories can put them back.
-    fn misplaced(&self, owner: Owner, partition: &Partition) -> Option<GroupId> {
+    fn misplaced(&self, owner: ReplicaKey, partition: &Partition) -> Option<GroupId> {
         let membership = Membership::decode(partition.membership()?.clone()).ok()?;
         let Membership { voters, learners, voters_outgoing, .. } = &membership;
         let is_member = |id: &ReplicaId| [voters, learners, voters_outgoing].iter().any(|list| list.contains(id));
@@ -176,7 +176,7 @@ impl Node {
     /// together, and keeps a log that may be all there is of what storage has not flushed.
     fn read_entries(
         &self,
-        owner: Owner,
+        owner: ReplicaKey,
         partition: &mut Partition,
         log: &Log,
         found: &Recovered,
@@ -205,7 +205,7 @@ impl Node {
     /// Applies those of `entries`, all of which are committed, that are not applied yet. A group that talks to nobody says what they mean for the membership.
     fn replay(
         &self,
-        owner: Owner,
+        owner: ReplicaKey,
         partition: &mut Partition,
         found: &Recovered,
         entries: Vec<Entry>,

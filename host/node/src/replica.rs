@@ -2,7 +2,7 @@
 
 use crate::cancel::AttemptName;
 use crate::debt::PushBack;
-use crate::job::Owner;
+use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::outbox::ConnectionId;
 use crate::pace::Pace;
 use crate::reads::{Basis, Terms};
@@ -28,36 +28,41 @@ pub(crate) enum Hosted {
     /// Storage is being made.
     Starting {
         /// Who.
-        owner: Owner,
-        /// The log it will use.
-        log: usize,
+        owner: ReplicaKey,
+        /// Where its storage will be.
+        directory: DirectoryId,
     },
     /// It runs.
     Running(Box<Replica>),
     /// Its log or storage is damaged or incomplete. It neither votes nor serves, and waits to be replaced.
     Lost {
         /// Who.
-        owner: Owner,
-        /// The log that may still know it.
-        log: usize,
+        owner: ReplicaKey,
+        /// Where files of it may be; the log there may still know it.
+        directory: DirectoryId,
     },
 }
 
 impl Hosted {
     /// Which replica it is.
-    pub(crate) fn owner(&self) -> Owner {
+    pub(crate) fn owner(&self) -> ReplicaKey {
         match self {
             Self::Starting { owner, .. } | Self::Lost { owner, .. } => *owner,
             Self::Running(replica) => replica.owner,
         }
     }
 
-    /// The log it uses.
-    pub(crate) fn log(&self) -> usize {
+    /// Where its storage is.
+    pub(crate) fn directory(&self) -> DirectoryId {
         match self {
-            Self::Starting { log, .. } | Self::Lost { log, .. } => *log,
-            Self::Running(replica) => replica.log,
+            Self::Starting { directory, .. } | Self::Lost { directory, .. } => *directory,
+            Self::Running(replica) => replica.directory,
         }
+    }
+
+    /// The log it uses.
+    pub(crate) fn log(&self) -> LogId {
+        self.directory().log()
     }
 }
 
@@ -80,10 +85,11 @@ impl Shape {
 /// A running replica.
 #[derive(Debug)]
 pub(crate) struct Replica {
-    pub(crate) owner: Owner,
-    /// Number of the log, and of the data directory.
-    pub(crate) log: usize,
-    pub(crate) directory: PathBuf,
+    pub(crate) owner: ReplicaKey,
+    /// Where its storage is,
+    pub(crate) directory: DirectoryId,
+    /// and the directory of its own below that.
+    pub(crate) path: PathBuf,
     /// `None` = the node has not heard of the table yet: it takes part in its group, and serves nobody.
     pub(crate) shape: Option<Shape>,
     /// Its table is dropped and kept: it takes part in its group, and serves nobody.
@@ -280,23 +286,28 @@ impl Replica {
         self.storage.take().map(Box::new).or(former)
     }
 
+    /// The log it uses.
+    pub(crate) fn log(&self) -> LogId {
+        self.directory.log()
+    }
+
     pub(crate) fn id(&self) -> ReplicaId {
         self.owner.replica
     }
 }
 
 /// The directory of a replica's storage below data directory `data`.
-pub(crate) fn directory_of(data: &Path, owner: Owner) -> PathBuf {
+pub(crate) fn directory_of(data: &Path, owner: ReplicaKey) -> PathBuf {
     data.join("replicas").join(name_of(owner))
 }
 
 /// The directory of a checkpoint that replica `owner` made.
-pub(crate) fn checkpoint_directory(data: &Path, owner: Owner, id: u64) -> PathBuf {
+pub(crate) fn checkpoint_directory(data: &Path, owner: ReplicaKey, id: u64) -> PathBuf {
     data.join("checkpoints").join(format!("{}-{id}", name_of(owner)))
 }
 
 /// The directory of a checkpoint that replica `owner` is receiving from `sender`.
-pub(crate) fn incoming_directory(data: &Path, owner: Owner, sender: ReplicaId, id: u64) -> PathBuf {
+pub(crate) fn incoming_directory(data: &Path, owner: ReplicaKey, sender: ReplicaId, id: u64) -> PathBuf {
     data.join("incoming").join(format!("{}-{:x}-{id}", name_of(owner), sender.0))
 }
 
@@ -306,7 +317,7 @@ pub(crate) fn sender_of(incoming: &Path) -> Option<ReplicaId> {
     u64::from_str_radix(sender, 16).ok().map(ReplicaId)
 }
 
-fn name_of(owner: Owner) -> String {
+fn name_of(owner: ReplicaKey) -> String {
     let GroupId { table, partition } = owner.group;
     format!("{}.{}-{:x}", table.0, partition, owner.replica.0)
 }

@@ -1,7 +1,7 @@
 //! What nodes tell each other about what they host, and what follows from it: who is alive and who leads what.
 
 use crate::config::{DEAD_AFTER, REPORT_INTERVAL};
-use crate::job::Owner;
+use crate::ids::ReplicaKey;
 use crate::node::Node;
 use crate::peer::{DiskReport, Frame, PeerReport, ReplicaReport, ReplicaState, Report, TransferReport};
 use crate::replica::{Hosted, Replica};
@@ -52,9 +52,9 @@ impl Node {
             labels: self.config.labels.clone(),
             replicas_max: self.config.replicas_max().max(1),
             disks: self.disk_reports(),
-            log_bytes: (0..self.config.data.len()).map(|log| self.log_kept_bytes(log)).collect(),
+            log_bytes: self.config.directories().map(|directory| self.log_kept_bytes(directory)).collect(),
             log_bytes_max: self.config.log_retained_bytes,
-            log_bytes_allowed: (0..self.config.data.len()).map(|log| self.log_bytes_allowed(log)).collect(),
+            log_bytes_allowed: self.config.directories().map(|directory| self.log_bytes_allowed(directory)).collect(),
             missing_directories: self
                 .missing
                 .iter()
@@ -124,23 +124,23 @@ impl Node {
             Hosted::Running(replica) => self.room.parts_refused(replica),
             Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
         };
-        let (Owner { group, replica }, log) = (hosted.owner(), hosted.log());
-        let (is_full, is_short) = (self.room.is_full(log), self.room.is_short(log));
+        let (ReplicaKey { group, replica }, directory) = (hosted.owner(), hosted.directory());
+        let (is_full, is_short) = (self.room.is_full(directory), self.room.is_short(directory));
         let is_damaged = self.failures.keeps_damaged(group, replica);
         ReplicaReport { is_full, is_short, is_damaged, parts_refused, ..report_of(hosted, now) }
     }
 
     fn disk_reports(&self) -> Vec<DiskReport> {
-        let of = |log: usize| {
-            let space = self.room.space(log);
+        let of = |directory| {
+            let space = self.room.space(directory);
             DiskReport {
                 free: space.map(|space| space.free),
                 total: space.map_or(0, |space| space.total),
-                is_full: self.room.is_full(log),
-                is_stalled: self.room.is_stalled(log),
+                is_full: self.room.is_full(directory),
+                is_stalled: self.room.is_stalled(directory),
             }
         };
-        (0..self.config.data.len()).map(of).collect()
+        self.config.directories().map(of).collect()
     }
 
     /// Remembers who leads `group`, unless a newer term is known.

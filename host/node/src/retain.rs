@@ -12,7 +12,7 @@
 //! that ends too late has to begin again. See decision 013.
 
 use crate::config::GONE_AFTER;
-use crate::job::Owner;
+use crate::ids::{DirectoryId, ReplicaKey};
 use crate::node::Node;
 use crate::peer::{ReplicaReport, ReplicaState};
 use crate::replica::{Hosted, Replica};
@@ -263,9 +263,9 @@ impl Node {
                 replica.note_members(now.instant);
             }
         }
-        for log in 0..self.config.data.len() {
-            self.give_up_furthest(log, Measure::Bytes, self.retained_limit(log), now);
-            self.give_up_furthest(log, Measure::Entries, self.config.log_retained_entries, now);
+        for directory in self.config.directories() {
+            self.give_up_furthest(directory, Measure::Bytes, self.retained_limit(directory), now);
+            self.give_up_furthest(directory, Measure::Entries, self.config.log_retained_entries, now);
         }
         for group in groups {
             if let Some(owner) = self.running(group).map(|replica| replica.owner) {
@@ -275,51 +275,51 @@ impl Node {
     }
 
     /// Bytes of log that are kept in a data directory.
-    pub(crate) fn log_kept_bytes(&self, log: usize) -> u64 {
-        self.replicas_on(log).map(|replica| replica.kept.kept_bytes()).sum()
+    pub(crate) fn log_kept_bytes(&self, directory: DirectoryId) -> u64 {
+        self.replicas_in(directory).map(|replica| replica.kept.kept_bytes()).sum()
     }
 
-    pub(crate) fn replicas_on(&self, log: usize) -> impl Iterator<Item = &Replica> {
+    pub(crate) fn replicas_in(&self, directory: DirectoryId) -> impl Iterator<Item = &Replica> {
         self.hosted.values().filter_map(move |hosted| match hosted {
-            Hosted::Running(replica) if replica.log == log => Some(&**replica),
+            Hosted::Running(replica) if replica.directory == directory => Some(&**replica),
             Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => None,
         })
     }
 
     /// The limits in force as bytes: many small entries are given up by their number, and from half of it on it says how many bytes that
     /// is while they stay as they are.
-    pub(crate) fn log_bytes_allowed(&self, log: usize) -> u64 {
-        let entries: u64 = self.replicas_on(log).map(|it| it.kept.after(&it.kept.cut, Measure::Entries)).sum();
+    pub(crate) fn log_bytes_allowed(&self, directory: DirectoryId) -> u64 {
+        let entries: u64 = self.replicas_in(directory).map(|it| it.kept.after(&it.kept.cut, Measure::Entries)).sum();
         let entries_max = self.config.log_retained_entries;
-        let limit = self.retained_limit(log);
+        let limit = self.retained_limit(directory);
         if entries <= entries_max / 2 {
             return limit;
         }
-        let bytes = u128::from(self.log_kept_bytes(log)) * u128::from(entries_max) / u128::from(entries);
+        let bytes = u128::from(self.log_kept_bytes(directory)) * u128::from(entries_max) / u128::from(entries);
         limit.min(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
     /// Bytes of log that may be kept for others: what is configured, or less where there are few descriptors or the disk is small, so that
     /// whoever is behind is given up before writes are refused. A disk without room keeps nothing.
-    fn retained_limit(&self, log: usize) -> u64 {
-        if self.room.is_full(log) {
+    fn retained_limit(&self, directory: DirectoryId) -> u64 {
+        if self.room.is_full(directory) {
             return 0;
         }
         let configured = self.config.log_retained_max();
-        let Some((free, mark)) = self.free_and_mark(log) else { return configured };
-        let room = self.log_kept_bytes(log).saturating_add(free).saturating_sub(mark.saturating_mul(2));
+        let Some((free, mark)) = self.free_and_mark(directory) else { return configured };
+        let room = self.log_kept_bytes(directory).saturating_add(free).saturating_sub(mark.saturating_mul(2));
         // Less than a segment makes no room.
         configured.min((room / HARD_FACTOR).max(self.config.wal.segment_size))
     }
 
-    fn give_up_furthest(&mut self, log: usize, measure: Measure, limit: u64, now: Now) {
+    fn give_up_furthest(&mut self, directory: DirectoryId, measure: Measure, limit: u64, now: Now) {
         let after_cut = |replica: &Replica| replica.kept.after(&replica.may_cut_at(now.instant), measure);
-        let mut total: u64 = self.replicas_on(log).map(after_cut).sum();
+        let mut total: u64 = self.replicas_in(directory).map(after_cut).sum();
         if total <= limit {
             return;
         }
         let mut claims = Vec::new();
-        for replica in self.replicas_on(log) {
+        for replica in self.replicas_in(directory) {
             let free = replica.kept.free_index();
             let holding = replica.standing_claims(now.instant).into_iter().filter(|(_, index)| *index < free);
             claims.extend(holding.map(|(claimant, index)| {
@@ -339,7 +339,7 @@ impl Node {
 
     /// Cuts the log as far as nobody needs it, and below the flush before the last one: what came between the two stays for
     /// followers that are a little behind.
-    pub(crate) fn cut_log(&mut self, owner: Owner, now: Now) {
+    pub(crate) fn cut_log(&mut self, owner: ReplicaKey, now: Now) {
         let Some(replica) = self.running_as(owner).filter(|replica| replica.storage.is_some()) else { return };
         let mark = replica.may_cut_at(now.instant);
         #[cfg(feature = "mutations")]
@@ -353,7 +353,7 @@ impl Node {
         replica.kept.cut = mark;
         replica.kept.marks.retain(|one| one.position.index > mark.position.index);
         replica.group.truncated(mark.position);
-        let log = replica.log;
+        let log = replica.log();
         self.log_writes.truncate(log, owner.group, mark.position.index);
         self.end_outdated_transfers(owner, mark.position.index, now);
     }

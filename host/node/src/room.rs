@@ -16,6 +16,7 @@
 use crate::config::Config;
 use crate::debt::Debts;
 use crate::drive::bytes_since;
+use crate::ids::{DirectoryId, LogId};
 use crate::job::Job;
 use crate::node::Node;
 use crate::peer::Report;
@@ -27,7 +28,6 @@ use hedgerow_storage::PARTS;
 use hedgerow_types::op::{Mutation, Write};
 use hedgerow_types::{GroupId, Instant, NodeId, Refusal, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// How often the file systems are looked at.
@@ -100,33 +100,33 @@ impl Room {
         Self { directories: vec![Directory::default(); config.data.len()], ..Self::default() }
     }
 
-    /// What replicas of data directory `log` have room for.
-    pub(crate) fn takes(&self, log: usize) -> Takes {
-        match self.directories.get(log) {
+    /// What replicas of a data directory have room for.
+    pub(crate) fn takes(&self, directory: DirectoryId) -> Takes {
+        match self.directories.get(directory.0) {
             Some(one) if one.is_short || one.is_stalled => Takes::Nothing,
             Some(one) if one.is_full => Takes::Deletes,
             Some(_) | None => Takes::All,
         }
     }
 
-    /// Whether data directory `log` takes no more data.
-    pub(crate) fn is_full(&self, log: usize) -> bool {
-        self.takes(log) < Takes::All
+    /// Whether a data directory takes no more data.
+    pub(crate) fn is_full(&self, directory: DirectoryId) -> bool {
+        self.takes(directory) < Takes::All
     }
 
-    /// What is free on the file system of data directory `log`, of how much.
-    pub(crate) fn space(&self, log: usize) -> Option<Space> {
-        self.directories.get(log)?.space
+    /// What is free on the file system of a data directory, of how much.
+    pub(crate) fn space(&self, directory: DirectoryId) -> Option<Space> {
+        self.directories.get(directory.0)?.space
     }
 
-    /// Whether the log of data directory `log` waits for a segment.
-    pub(crate) fn is_stalled(&self, log: usize) -> bool {
-        self.directories.get(log).is_some_and(|one| one.is_stalled)
+    /// Whether the log of a data directory waits for a segment.
+    pub(crate) fn is_stalled(&self, directory: DirectoryId) -> bool {
+        self.directories.get(directory.0).is_some_and(|one| one.is_stalled)
     }
 
-    /// Whether data directory `log` takes no clients' writes, so that the end of its log is left.
-    pub(crate) fn is_short(&self, log: usize) -> bool {
-        self.takes(log) == Takes::Nothing
+    /// Whether a data directory takes no clients' writes, so that the end of its log is left.
+    pub(crate) fn is_short(&self, directory: DirectoryId) -> bool {
+        self.takes(directory) == Takes::Nothing
     }
 
     /// What a replica on another node has room for.
@@ -146,16 +146,16 @@ impl Room {
             |wanted: &Takes| has_majority_without(replica, |voter| self.takes_elsewhere(group, *voter) < *wanted);
         let by_majority = [Takes::All, Takes::Deletes].into_iter().find(a_majority_takes).unwrap_or(Takes::Nothing);
         let is_behind = |voter: &ReplicaId| self.behind_elsewhere.contains(&voter.node());
-        replica.takes = self.takes(replica.log).min(by_majority);
+        replica.takes = self.takes(replica.directory).min(by_majority);
         replica.is_outpaced = !has_majority_without(replica, is_behind);
         self.update_push_back(replica);
     }
 
-    /// Changes what is known of data directory `log`; whether it has room for more or less than before.
-    fn change(&mut self, log: usize, change: impl FnOnce(&mut Directory)) -> bool {
-        let before = self.takes(log);
-        self.directories.get_mut(log).map(change);
-        self.takes(log) != before
+    /// Changes what is known of a data directory; whether it has room for more or less than before.
+    fn change(&mut self, directory: DirectoryId, change: impl FnOnce(&mut Directory)) -> bool {
+        let before = self.takes(directory);
+        self.directories.get_mut(directory.0).map(change);
+        self.takes(directory) != before
     }
 }
 
@@ -170,8 +170,8 @@ fn mark(config: &Config, total: u64) -> u64 {
 impl Node {
     /// Has the disks looked at when it is time.
     pub(crate) fn tick_room(&mut self, now: Now) {
-        for log in 0..self.room.directories.len() {
-            let one = &mut self.room.directories[log];
+        for directory in self.config.directories() {
+            let one = &mut self.room.directories[directory.0];
             let is_due = one.looked.is_none_or(|looked| now.instant.since(looked) >= LOOK_INTERVAL);
             if is_due && !one.is_looking {
                 (one.looked, one.is_looking) = (Some(now.instant), true);
@@ -181,63 +181,62 @@ impl Node {
                 if looks_for_storage {
                     one.looked_for_storage = Some(now.instant);
                 }
-                let storage = if looks_for_storage { self.storage_in(log) } else { Vec::new() };
-                let directory = self.config.data[log].clone();
+                let storage = if looks_for_storage { self.storage_in(directory) } else { Vec::new() };
+                let path = self.config.path_of(directory).to_owned();
                 let keeps_reserve = looks_for_storage && has_room;
                 let reserve = if keeps_reserve { reserve::size(self.config.wal.segment_size) } else { 0 };
-                self.job(Job::Space { log, directory, storage, reserve });
+                self.job(Job::Space { directory, path, storage, reserve });
             }
         }
     }
 
-    /// What a look at the disk of data directory `log` found; `None` where it could not look.
-    pub(crate) fn handle_space(&mut self, log: usize, space: Option<Space>) {
-        if let Some(one) = self.room.directories.get_mut(log) {
+    /// What a look at the disk of a data directory found; `None` where it could not look.
+    pub(crate) fn handle_space(&mut self, directory: DirectoryId, space: Option<Space>) {
+        if let Some(one) = self.room.directories.get_mut(directory.0) {
             one.is_looking = false;
         }
         let Some(space) = space else { return };
         // What is in memory has been acknowledged and will need its place on the disk.
-        let free = space.free.saturating_sub(self.unflushed_in(log));
+        let free = space.free.saturating_sub(self.unflushed_in(directory));
         let mark = mark(&self.config, space.total);
-        let has_changed = self.room.change(log, |directory| {
-            directory.space = Some(space);
-            let limit = if directory.is_full { mark.saturating_mul(RETURN_SIXTEENTHS) / 16 } else { mark };
-            directory.is_full = free < limit;
+        let has_changed = self.room.change(directory, |one| {
+            one.space = Some(space);
+            let limit = if one.is_full { mark.saturating_mul(RETURN_SIXTEENTHS) / 16 } else { mark };
+            one.is_full = free < limit;
         });
         if has_changed {
-            self.note_room(log);
+            self.note_room(directory);
         }
     }
 
-    pub(crate) fn handle_log_stalled(&mut self, log: usize, is_stalled: bool) {
-        if self.room.change(log, |directory| directory.is_stalled = is_stalled) {
-            self.note_room(log);
+    pub(crate) fn handle_log_stalled(&mut self, log: LogId, is_stalled: bool) {
+        if self.room.change(log.directory(), |one| one.is_stalled = is_stalled) {
+            self.note_room(log.directory());
         }
     }
 
     /// A log has told what is left of it.
-    pub(crate) fn handle_log_room(&mut self, log: usize, left: Option<u64>) {
+    pub(crate) fn handle_log_room(&mut self, log: LogId, left: Option<u64>) {
         let is_short = left.is_some_and(|left| left < self.config.wal.segment_size / SHORT_SHARE);
-        if self.room.change(log, |one| (one.log_left, one.is_short) = (left, is_short)) {
-            self.note_room(log);
+        if self.room.change(log.directory(), |one| (one.log_left, one.is_short) = (left, is_short)) {
+            self.note_room(log.directory());
         }
     }
 
     /// A disk has room for more or less than before: the leaders elsewhere hear of it at once.
-    fn note_room(&mut self, log: usize) {
-        let directory: PathBuf = self.config.data.get(log).cloned().unwrap_or_default();
-        let free_mib = self.room.space(log).map_or(0, |space| space.free >> 20);
-        let directory = directory.display();
-        match self.room.takes(log) {
+    fn note_room(&mut self, directory: DirectoryId) {
+        let free_mib = self.room.space(directory).map_or(0, |space| space.free >> 20);
+        let path = self.config.path_of(directory).display();
+        match self.room.takes(directory) {
             Takes::Nothing => {
-                tracing::warn!(%directory, free_mib, "the log is short of room: writes are refused, reads go on")
+                tracing::warn!(directory = %path, free_mib, "the log is short of room: writes are refused, reads go on")
             }
             Takes::Deletes => {
-                tracing::warn!(%directory, free_mib, "the disk is full: writes that add data are refused, deletes and reads go on");
+                tracing::warn!(directory = %path, free_mib, "the disk is full: writes that add data are refused, deletes and reads go on");
             }
-            Takes::All => tracing::info!(%directory, free_mib, "the disk has room again"),
+            Takes::All => tracing::info!(directory = %path, free_mib, "the disk has room again"),
         }
-        let there = self.hosted.iter().filter(|(_, hosted)| hosted.log() == log);
+        let there = self.hosted.iter().filter(|(_, hosted)| hosted.directory() == directory);
         self.reports.urgent.extend(there.map(|(group, _)| *group));
         self.update_stops();
     }
@@ -307,9 +306,9 @@ impl Node {
     }
 
     /// What is left of a log whose disk refuses it more, without what is on its way there.
-    fn log_left(&self, log: usize) -> Option<u64> {
-        let directory = self.room.directories.get(log)?;
-        let told = if directory.is_stalled { Some(0) } else { directory.log_left };
+    fn log_left(&self, log: LogId) -> Option<u64> {
+        let one = self.room.directories.get(log.directory().0)?;
+        let told = if one.is_stalled { Some(0) } else { one.log_left };
         told.map(|left| left.saturating_sub(self.log_writes.bytes_under_way(log)))
     }
 
@@ -331,7 +330,7 @@ impl Node {
 
     /// Whether a disk of this node takes no more data.
     pub(crate) fn has_full_disk(&self) -> bool {
-        (0..self.config.data.len()).any(|log| self.room.is_full(log))
+        self.config.directories().any(|directory| self.room.is_full(directory))
     }
 
     /// Of a replica that leads: whether its own disk is full and another leader's group would take data. While this one
@@ -339,7 +338,7 @@ impl Node {
     pub(crate) fn could_take_data_elsewhere(&self, replica: &Replica) -> bool {
         let group = replica.owner.group;
         let is_full = |voter: &ReplicaId| *voter == replica.id() || self.room.is_full_elsewhere(group, *voter);
-        self.room.is_full(replica.log) && has_majority_without(replica, is_full)
+        self.room.is_full(replica.directory) && has_majority_without(replica, is_full)
     }
 
     /// Why `write` is refused for want of room.
@@ -348,7 +347,7 @@ impl Node {
         if replica.takes >= needed {
             return None;
         }
-        let whose = if self.room.takes(replica.log) < needed { "of the leader" } else { "of most replicas" };
+        let whose = if self.room.takes(replica.directory) < needed { "of the leader" } else { "of most replicas" };
         let served = if replica.takes == Takes::Deletes { "reads and deletes" } else { "reads" };
         Some(Refusal::DiskFull(format!(
             "the disk {whose} has no room for it; {served} are served, and a table that is dropped with `--now` frees its \
@@ -358,25 +357,25 @@ impl Node {
 
     /// Whether a replica is on a full disk and should be flushed so that its log can go.
     pub(crate) fn is_due_on_full_disk(&self, hosted: &Hosted) -> bool {
-        bytes_since(hosted) >= FLUSH_WHEN_FULL && self.room.is_full(hosted.log())
+        bytes_since(hosted) >= FLUSH_WHEN_FULL && self.room.is_full(hosted.directory())
     }
 
-    /// What is free on the disk of data directory `log` beside what is in memory and will need its place, and how much of it
+    /// What is free on the disk of a data directory beside what is in memory and will need its place, and how much of it
     /// is to be left free.
-    pub(crate) fn free_and_mark(&self, log: usize) -> Option<(u64, u64)> {
-        let space = self.room.space(log)?;
-        Some((space.free.saturating_sub(self.unflushed_in(log)), mark(&self.config, space.total)))
+    pub(crate) fn free_and_mark(&self, directory: DirectoryId) -> Option<(u64, u64)> {
+        let space = self.room.space(directory)?;
+        Some((space.free.saturating_sub(self.unflushed_in(directory)), mark(&self.config, space.total)))
     }
 
     /// Whether half of what is to be left free is gone, or the log is short of room.
-    pub(crate) fn must_give_room(&self, log: usize) -> bool {
-        let is_low = self.free_and_mark(log).is_some_and(|(free, mark)| free < mark / 2);
-        is_low || self.room.is_short(log)
+    pub(crate) fn must_give_room(&self, directory: DirectoryId) -> bool {
+        let is_low = self.free_and_mark(directory).is_some_and(|(free, mark)| free < mark / 2);
+        is_low || self.room.is_short(directory)
     }
 
-    fn unflushed_in(&self, log: usize) -> u64 {
+    fn unflushed_in(&self, directory: DirectoryId) -> u64 {
         let of = |hosted: &Hosted| match hosted {
-            Hosted::Running(replica) if replica.log == log => {
+            Hosted::Running(replica) if replica.directory == directory => {
                 replica.storage.as_ref().map_or(0, |storage| storage.engine().unflushed_bytes())
             }
             Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => 0,

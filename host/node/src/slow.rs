@@ -14,6 +14,7 @@
 //! others, and gets nothing back before it is well again (`hosting.rs`). One whose disk is full (`room.rs`) hands over
 //! what others have room for in the same way.
 
+use crate::ids::LogId;
 use crate::node::Node;
 use crate::peer::{Frame, Pulse, PulseOf};
 use crate::replica::{Hosted, Replica};
@@ -89,7 +90,7 @@ struct LogWriteTimes {
 
 #[derive(Debug)]
 struct LogWrite {
-    log: usize,
+    log: LogId,
     ticket: u64,
     since: Instant,
 }
@@ -110,12 +111,12 @@ impl Speeds {
     }
 
     /// What is written to `log` now has the number `ticket`.
-    pub(crate) fn note_log_write(&mut self, log: usize, ticket: u64, now: Instant) {
+    pub(crate) fn note_log_write(&mut self, log: LogId, ticket: u64, now: Instant) {
         self.log_writes.watched.get_or_insert(LogWrite { log, ticket, since: now });
     }
 
     /// What is under way to `log` never ends: it says nothing of how fast this node is.
-    pub(crate) fn note_log_failed(&mut self, log: usize) {
+    pub(crate) fn note_log_failed(&mut self, log: LogId) {
         self.log_writes.watched.take_if(|watched| watched.log == log);
     }
 

@@ -22,7 +22,8 @@
 
 use crate::config::SNAPSHOT_CHUNK_SIZE;
 use crate::doubt::Doubt;
-use crate::job::{Job, Owner};
+use crate::ids::ReplicaKey;
+use crate::job::Job;
 use crate::node::Node;
 use crate::peer::{Frame, SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress};
 use crate::rate::Progress;
@@ -144,20 +145,32 @@ struct Transfer {
 }
 
 impl Node {
-    pub(crate) fn handle_checkpoint(&mut self, owner: Owner, meta: SnapshotMeta, files: Vec<(String, u64)>, now: Now) {
+    pub(crate) fn handle_checkpoint(
+        &mut self,
+        owner: ReplicaKey,
+        meta: SnapshotMeta,
+        files: Vec<(String, u64)>,
+        now: Now,
+    ) {
         let Some(replica) = self.running_as(owner) else { return };
-        let (log, is_doubted) = (replica.log, replica.sending.doubt.has_refusal());
+        let (directory, is_doubted) = (replica.directory, replica.sending.doubt.has_refusal());
         if is_doubted {
-            let directory = checkpoint_directory(&self.config.data[log], owner, meta.id);
-            return self.job(Job::VerifyOwn { owner, directory, meta, files });
+            let path = checkpoint_directory(self.config.path_of(directory), owner, meta.id);
+            return self.job(Job::VerifyOwn { owner, directory: path, meta, files });
         }
         self.adopt_checkpoint(owner, meta, files, now);
     }
 
     /// Sends from now on a checkpoint that was made, and verified where that was needed.
-    pub(crate) fn adopt_checkpoint(&mut self, owner: Owner, meta: SnapshotMeta, files: Vec<(String, u64)>, now: Now) {
-        let Some(log) = self.running_as(owner).map(|replica| replica.log) else { return };
-        let directory = checkpoint_directory(&self.config.data[log], owner, meta.id);
+    pub(crate) fn adopt_checkpoint(
+        &mut self,
+        owner: ReplicaKey,
+        meta: SnapshotMeta,
+        files: Vec<(String, u64)>,
+        now: Now,
+    ) {
+        let Some(directory) = self.running_as(owner).map(|replica| replica.directory) else { return };
+        let path = checkpoint_directory(self.config.path_of(directory), owner, meta.id);
         let Some(replica) = self.running_as(owner) else { return };
         replica.sending.end_making();
         replica.group.handle_checkpoint(meta.clone(), now.instant);
@@ -165,7 +178,8 @@ impl Node {
         for to in std::mem::take(&mut replica.sending.transfers).into_keys() {
             replica.group.handle_snapshot_sent(to, false, now.instant);
         }
-        let before = replica.sending.checkpoint.replace(Checkpoint { meta, files, directory, idle: Duration::ZERO });
+        let before =
+            replica.sending.checkpoint.replace(Checkpoint { meta, files, directory: path, idle: Duration::ZERO });
         self.mark_dirty(owner.group);
         if let Some(before) = before {
             self.enqueue_removal(None, vec![before.directory]);
@@ -317,7 +331,7 @@ impl Node {
     }
 
     /// The log was cut at `cut`: a checkpoint from before that is of no use any more.
-    pub(crate) fn end_outdated_transfers(&mut self, owner: Owner, cut: Index, now: Now) {
+    pub(crate) fn end_outdated_transfers(&mut self, owner: ReplicaKey, cut: Index, now: Now) {
         let Some(replica) = self.running_as(owner) else { return };
         if replica.sending.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.meta.position.index < cut) {
             self.withdraw_checkpoint(owner, now);
@@ -325,7 +339,7 @@ impl Node {
     }
 
     /// Removes the checkpoint that a replica made for others, and ends its transfers.
-    pub(crate) fn withdraw_checkpoint(&mut self, owner: Owner, now: Now) {
+    pub(crate) fn withdraw_checkpoint(&mut self, owner: ReplicaKey, now: Now) {
         let Some(replica) = self.running_as(owner) else { return };
         for to in std::mem::take(&mut replica.sending.transfers).into_keys() {
             replica.group.handle_snapshot_sent(to, false, now.instant);
@@ -334,7 +348,7 @@ impl Node {
     }
 
     /// Removes the checkpoint that a replica made for others.
-    fn forget_checkpoint(&mut self, owner: Owner) {
+    fn forget_checkpoint(&mut self, owner: ReplicaKey) {
         let Some(replica) = self.running_as(owner) else { return };
         let Some(checkpoint) = replica.sending.checkpoint.take() else { return };
         replica.group.forget_checkpoint(checkpoint.meta.id);
@@ -388,7 +402,7 @@ impl Node {
 
     pub(crate) fn send_chunk(
         &mut self,
-        owner: Owner,
+        owner: ReplicaKey,
         (to, id): (ReplicaId, u64),
         (file, offset): (u32, u64),
         data: Bytes,

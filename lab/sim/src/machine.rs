@@ -18,7 +18,7 @@ use hedgerow_env::{Disk, Now};
 use hedgerow_node::greeting::Caller;
 use hedgerow_node::inspect::ReplicaView;
 use hedgerow_node::peer::{Greeting, Malformed, Refused};
-use hedgerow_node::{Config, ConnectionId, Job, JobContext, JobDone, Node};
+use hedgerow_node::{Config, ConnectionId, Job, JobContext, JobDone, LogId, Node};
 use hedgerow_replication::Role;
 use hedgerow_types::log::Entry;
 use hedgerow_types::random::Random;
@@ -144,7 +144,7 @@ pub enum Input {
     /// A client's connection is gone.
     ClientClosed(ConnectionId),
     /// Log writes are durable, or not.
-    Round(usize, Round),
+    Round(LogId, Round),
     /// A job has ended.
     Job(JobDone),
 }
@@ -394,9 +394,9 @@ impl Machine {
     }
 
     /// Time that a round of log `log` takes from its write to the end of its sync.
-    pub fn round_duration(&mut self, log: usize) -> Time {
+    pub fn round_duration(&mut self, log: LogId) -> Time {
         let (least, spread) = if self.random.chance(1, 30) { (1_000, 10_000) } else { (100, 700) };
-        let factor = if self.slow_directory.is_none_or(|slow| slow == log) { self.disk_factor } else { 1 };
+        let factor = if self.slow_directory.is_none_or(|slow| slow == log.0) { self.disk_factor } else { 1 };
         (least + self.random.below(spread)) * MICROSECOND * factor
     }
 
@@ -504,30 +504,30 @@ impl Process {
     }
 
     /// Hands log writes to log `log`.
-    pub fn submit(&mut self, log: usize, submission: Submission) {
-        self.logs[log].submit(submission);
+    pub fn submit(&mut self, log: LogId, submission: Submission) {
+        self.logs[log.0].submit(submission);
     }
 
     /// Begins a round of every log that has something to write and is not busy. Returns the logs.
-    pub fn begin_rounds(&mut self) -> Vec<usize> {
+    pub fn begin_rounds(&mut self) -> Vec<LogId> {
         let mut begun = Vec::new();
-        for (number, log) in self.logs.iter_mut().enumerate() {
+        for (id, log) in (0..).map(LogId).zip(&mut self.logs) {
             let (has_begun, news) = log.begin();
-            begun.extend(has_begun.then_some(number));
-            self.inbox.extend(news.map(|round| Input::Round(number, round)));
+            begun.extend(has_begun.then_some(id));
+            self.inbox.extend(news.map(|round| Input::Round(id, round)));
         }
         begun
     }
 
     /// Ends the round of log `log` that was begun last.
-    pub fn end_round(&mut self, log: usize) {
-        let news = self.logs[log].end();
+    pub fn end_round(&mut self, log: LogId) {
+        let news = self.logs[log.0].end();
         self.inbox.extend(news.into_iter().map(|round| Input::Round(log, round)));
     }
 
     /// What the log of `replica` holds of its group from index `low` to `last`.
     pub fn entries(&self, replica: &ReplicaView<'_>, low: Index, last: Index) -> Result<Vec<Entry>, String> {
-        let reader = &self.context.readers[replica.log];
+        let reader = &self.context.readers[replica.log.0];
         let mut entries = Vec::new();
         let mut next = low;
         while next <= last {

@@ -22,8 +22,8 @@ use crate::tap::Tap;
 use crate::traffic::Traffic;
 use crate::workload::Workload;
 use bytes::{Bytes, BytesMut};
-use hedgerow_node::ConnectionId;
 use hedgerow_node::peer::Refused;
+use hedgerow_node::{ConnectionId, LogId};
 use hedgerow_types::Instant;
 use hedgerow_types::random::Random;
 
@@ -51,7 +51,7 @@ pub(crate) enum Event {
     ClosedAtMachine { line: u64, machine: usize, life: u64 },
     ToCaller { line: u64, chunk: Bytes, served: Time },
     ClosedAtCaller { caller: Caller, machine: usize, line: u64 },
-    RoundEnds { machine: usize, life: u64, log: usize },
+    RoundEnds { machine: usize, life: u64, log: LogId },
     JobEnds { machine: usize, life: u64, job: u64 },
     Accepted { line: u64 },
     ClientsWake { at: Time },
@@ -465,7 +465,7 @@ impl World {
         self.schedule(machine);
     }
 
-    fn end_round(&mut self, machine: usize, life: u64, log: usize) {
+    fn end_round(&mut self, machine: usize, life: u64, log: LogId) {
         if self.machines[machine].life == life
             && let Some(process) = &mut self.machines[machine].process
         {

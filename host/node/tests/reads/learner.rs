@@ -3,7 +3,7 @@
 use crate::world::{Ask, Key, MS, World, bounded, value_of};
 use bytes::Bytes;
 use hedgerow_node::Job;
-use hedgerow_node::job::Owner;
+use hedgerow_node::ReplicaKey;
 use hedgerow_node::peer::{Frame, SnapshotBegin, SnapshotFile};
 use hedgerow_types::{NodeId, ReadLevel, Refusal, ReplicaId};
 use serde_json::{Value, json};
@@ -144,11 +144,11 @@ fn n8b_another_checkpoint_is_offered_while_one_is_about_to_be_installed() {
     world.set_option("read_replicas", "1");
     world.run(2_000 * MS);
     let owner = |job: &Job| if let Job::Verify { owner, .. } = job { Some(*owner) } else { None };
-    let owners: Vec<Owner> = world.machines[&fourth].held.iter().filter_map(owner).collect();
+    let owners: Vec<ReplicaKey> = world.machines[&fourth].held.iter().filter_map(owner).collect();
     assert_eq!(owners.len(), 2, "one learner of each partition");
     world.finish_held(fourth);
     let now = world.clock();
-    for Owner { group, replica } in owners {
+    for ReplicaKey { group, replica } in owners {
         let begin = SnapshotBegin {
             group: group.to_u64(),
             from: ReplicaId::new(1, leader).0,

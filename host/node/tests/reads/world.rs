@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, Now, read_file};
-use hedgerow_node::{Config, ConnectionId, Job, JobContext, JobDone, JobResult, Node, peer};
+use hedgerow_node::{Config, ConnectionId, Job, JobContext, JobDone, JobResult, LogId, Node, peer};
 use hedgerow_storage::{Debt, Engines, MemoryEngines};
 use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
 use hedgerow_types::{GroupId, Instant, NodeId, ReadLevel, Refusal, ReplicaId};
@@ -29,7 +29,7 @@ pub struct Machine {
     pub disk: SimDisk,
     logs: Vec<Rounds>,
     /// Those that failed.
-    failed_logs: BTreeSet<usize>,
+    failed_logs: BTreeSet<LogId>,
     jobs: JobContext,
     next_tick: Instant,
     /// Jobs of these kinds are kept until they are let go.
@@ -119,15 +119,15 @@ impl Machine {
 
     /// What waits for the disk of the log is durable.
     fn finish_log(&mut self, now: Now) {
-        (0..self.logs.len()).for_each(|log| self.commit(log, now));
+        (0..self.logs.len()).map(LogId).for_each(|log| self.commit(log, now));
     }
 
     /// Commits what waits for one log, unless that waits for a segment.
-    fn commit(&mut self, log: usize, now: Now) {
+    fn commit(&mut self, log: LogId, now: Now) {
         if self.failed_logs.contains(&log) {
             return;
         }
-        let rounds = &mut self.logs[log];
+        let rounds = &mut self.logs[log.0];
         loop {
             match rounds.begin().unwrap() {
                 Begun::Nothing => break,
@@ -149,10 +149,10 @@ impl Machine {
 
     /// Logs whose disk refuses them room are tended although nothing is written.
     fn tend_logs(&mut self, now: Now) {
-        for (number, rounds) in self.logs.iter_mut().enumerate() {
+        for (id, rounds) in (0..).map(LogId).zip(&mut self.logs) {
             if rounds.log().left().is_some() && !rounds.has_waiting() {
                 rounds.tend().unwrap();
-                self.node.handle_round(number, Round::Room { left: rounds.log().left() }, now);
+                self.node.handle_round(id, Round::Room { left: rounds.log().left() }, now);
             }
         }
     }
@@ -306,7 +306,7 @@ impl World {
                 return;
             }
             for (log, submission) in outbox.submissions {
-                machine.logs[log].submit(submission);
+                machine.logs[log.0].submit(submission);
                 if machine.is_log_stuck {
                     continue;
                 }
@@ -354,12 +354,12 @@ impl World {
     }
 
     /// Log `log` of a node fails and takes nothing more.
-    pub fn fail_log(&mut self, id: NodeId, log: usize) {
+    pub fn fail_log(&mut self, id: NodeId, log: LogId) {
         let now = self.clock();
         let machine = self.machines.get_mut(&id).unwrap();
         let source = Arc::new(std::io::Error::from_raw_os_error(5));
         machine.failed_logs.insert(log);
-        let reason = Failed { dir: machine.config.data[log].join("log"), operation: "sync", source };
+        let reason = Failed { dir: machine.config.data[log.0].join("log"), operation: "sync", source };
         machine.node.handle_round(log, Round::Failed { reason }, now);
         self.settle(id);
     }

@@ -2,7 +2,7 @@
 
 use crate::world::{Ask, Key, World, files_of, running};
 use hedgerow_env::Disk;
-use hedgerow_node::{Config, Job};
+use hedgerow_node::{Config, Job, LogId};
 use hedgerow_types::{GroupId, NodeId};
 use serde_json::json;
 use std::path::Path;
@@ -221,7 +221,7 @@ fn m3_a_directory_that_fails_takes_only_its_replicas_along() {
     world.write(&key, places.leader, "value");
     let node = places.leader;
     let before = running(&world, node);
-    world.fail_log(node, 1);
+    world.fail_log(node, LogId(1));
     let kept = running(&world, node);
     assert!(!kept.is_empty() && kept.len() < before.len(), "{kept:?}");
     assert!(kept.iter().all(|(group, replica)| before[group] == *replica));
@@ -247,7 +247,7 @@ fn m3_replicas_that_are_back_before_their_successors_are_made_stay() {
     let others = [places.leader, places.followers[1]];
     world.cut.extend(others.map(|other| (other, node)));
     let names = world.machines[&node].disk.list(Path::new("/b/replicas")).unwrap();
-    let log = usize::from(names.iter().any(|name| name.starts_with("1.0-")));
+    let log = LogId(usize::from(names.iter().any(|name| name.starts_with("1.0-"))));
     world.fail_log(node, log);
     world.run(5 * SECOND);
     world.restart(node);
@@ -340,7 +340,7 @@ fn m3_a_write_that_a_failed_log_never_ends_does_not_make_its_node_slow() {
     world.machines.get_mut(&node).unwrap().is_log_stuck = true;
     world.write(&key, places.leader, "value");
     world.run(SECOND / 10);
-    world.fail_log(node, 1);
+    world.fail_log(node, LogId(1));
     world.unstick(node);
     world.run(MINUTE);
     let slow = world.admin(node, "slow", &json!({})).unwrap();
