@@ -1,6 +1,7 @@
 //! Carrying out what a group asks for: messages, log writes, application; reads that waited are in `reads.rs`.
 
 use crate::debt::PushBack;
+use crate::heavy::HeavyWrites;
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::job::{Job, JobDone, JobKind, JobResult};
 use crate::node::Node;
@@ -88,7 +89,12 @@ impl Node {
         replica.sending.end_transfers();
         tracing::debug!(%group, role = ?change.role, term = change.term, leader = ?change.leader, "role");
         // Whoever leads next decides what becomes of these writes; their callers may ask there with the same number.
-        let writes = if change.role == Role::Leader { Default::default() } else { std::mem::take(&mut replica.writes) };
+        let writes = if change.role == Role::Leader {
+            Default::default()
+        } else {
+            replica.heavy = HeavyWrites::default();
+            std::mem::take(&mut replica.writes)
+        };
         self.refuse_writes(writes.into_values(), &Refusal::Unresolved, now);
         if group == GroupId::META {
             self.handle_metadata_role(change, now);
@@ -138,6 +144,7 @@ impl Node {
         let bytes = entries.iter().map(|entry| entry.data.len() as u64 + 64).sum::<u64>();
         replica.flush.bytes_since += bytes;
         replica.kept.note_applied(bytes, last);
+        replica.heavy.note_applied(last);
         replica.group.handle_applied(last, now.instant);
         if !replica.writes.is_empty() {
             for (entry, (index, outcome)) in entries.iter().zip(outcomes) {

@@ -2,6 +2,7 @@
 //! leads, changing memberships step by step to what the catalogue says.
 
 use crate::debt::PushBack;
+use crate::heavy::HeavyWrites;
 use crate::ids::{DirectoryId, ReplicaKey};
 use crate::job::{Job, arriving_at};
 use crate::node::Node;
@@ -270,6 +271,7 @@ impl Node {
             is_outpaced: false,
             push_back: PushBack::default(),
             writes: BTreeMap::new(),
+            heavy: HeavyWrites::default(),
             reads: BTreeMap::new(),
             is_dirty: false,
             flush,

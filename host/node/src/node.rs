@@ -457,6 +457,10 @@ impl Node {
         {
             return Err((refusal, origin));
         }
+        let stored = write.stored_size();
+        if let Some(refusal) = self.why_too_heavy(stored) {
+            return Err((refusal, origin));
+        }
         let is_agreed = self.clock.word() == ClockWord::Agreed;
         let Some(replica) = self.running(group) else { return Err((Refusal::NotHosted, origin)) };
         if replica.is_outpaced && group != GroupId::META {
@@ -480,6 +484,7 @@ impl Node {
                 let number = (client, sequence);
                 let write = PendingWrite { term: position.term, number, origin, others: Vec::new() };
                 replica.writes.insert(position.index, write);
+                replica.heavy.note_proposed(position.index, stored);
                 self.mark_dirty(group);
                 Ok(position)
             }

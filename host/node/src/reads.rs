@@ -21,13 +21,14 @@ use crate::node::{Node, not_leader};
 use crate::queue::{Lane, Queued};
 use crate::read_counts::level_number;
 use crate::replica::{Caller, Hosted, Origin, PendingRead, Replica};
+use crate::serve::misplaced;
 use crate::tie::Tied;
 use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_placement::Settings;
 use hedgerow_replication::{ReadNeed, ReadOutcome, ReadStart, Role, Served};
 use hedgerow_storage::ReadBudget;
-use hedgerow_types::op::{Read, ReadReply};
+use hedgerow_types::op::{MultiGet, Read, ReadReply, Selection};
 use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{GroupId, Index, Instant, ReadLevel, Refusal, SessionToken};
 use hedgerow_wire::{Extension, Header};
@@ -396,15 +397,14 @@ impl Node {
 
 /// A refusal if the read's key lies outside the replica's partition.
 pub(crate) fn misplaced_read(replica: &Replica, read: &Read) -> Option<Refusal> {
-    crate::serve::misplaced(replica, read_keys(read))
-}
-
-fn read_keys(read: &Read) -> Option<&Bytes> {
-    match read {
-        Read::Get { key } | Read::Ttl { key } => Some(key),
-        Read::MultiGet(multi_get) => Some(&multi_get.prefix),
-        Read::SortKeyCount { prefix } => Some(prefix),
+    let (prefix, keys): (&[u8], &[Bytes]) = match read {
+        Read::Get { key } | Read::Ttl { key } => (&[], std::slice::from_ref(key)),
+        Read::MultiGet(MultiGet { prefix, selection: Selection::Suffixes(suffixes), .. }) => (prefix, suffixes),
+        Read::MultiGet(MultiGet { prefix, selection: Selection::Range { .. }, .. }) | Read::SortKeyCount { prefix } => {
+            (prefix, &[])
+        }
         // Pegasus' clients group these by partition or give bounds of the whole key space.
-        Read::BatchGet { .. } | Read::Scan(_) | Read::Checksum => None,
-    }
+        Read::BatchGet { .. } | Read::Scan(_) | Read::Checksum => (&[], &[]),
+    };
+    misplaced(replica, prefix, keys)
 }

@@ -2,6 +2,7 @@
 
 use crate::cancel::AttemptName;
 use crate::debt::PushBack;
+use crate::heavy::HeavyWrites;
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::outbox::ConnectionId;
 use crate::pace::Pace;
@@ -104,6 +105,8 @@ pub(crate) struct Replica {
     /// Writes that are refused because compactions do not keep up.
     pub(crate) push_back: PushBack,
     pub(crate) writes: BTreeMap<Index, PendingWrite>,
+    /// Of these, and of those that nobody waits for any more, the ones that become large.
+    pub(crate) heavy: HeavyWrites,
     pub(crate) reads: BTreeMap<u64, PendingRead>,
     pub(crate) is_dirty: bool,
     /// Jobs that hold the storage open.

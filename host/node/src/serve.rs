@@ -107,7 +107,7 @@ impl Node {
         caller: Caller,
         now: Now,
     ) {
-        if let Some(refusal) = self.running(group).and_then(|replica| misplaced(replica, write_key(&write))) {
+        if let Some(refusal) = self.running(group).and_then(|replica| misplaced_write(replica, &write)) {
             return self.answer_refused(&caller, &refusal);
         }
         let default_ttl = self.settings(group.table).map_or(0, |settings| settings.default_ttl_seconds);
@@ -326,19 +326,30 @@ fn number_of(extension: &Extension) -> (ClientId, Sequence) {
     }
 }
 
-/// A refusal if a key lies outside the replica's partition: the caller's map is wrong, or its hash.
-pub(crate) fn misplaced<'a>(replica: &Replica, keys: impl IntoIterator<Item = &'a Bytes>) -> Option<Refusal> {
+/// A refusal if a key lies outside the replica's partition: the caller's map is wrong, or its hash. Rows that share a prefix lie
+/// where it does; without one, as in ordered tables, each lies where its own key does.
+pub(crate) fn misplaced<'a>(
+    replica: &Replica,
+    prefix: &[u8],
+    suffixes: impl IntoIterator<Item = &'a Bytes>,
+) -> Option<Refusal> {
     let Some(shape) = &replica.shape else { return Some(Refusal::NotHosted) };
-    let is_elsewhere = keys.into_iter().any(|key| !key.is_empty() && !shape.contains(key));
-    is_elsewhere.then(|| Refusal::Invalid("the key does not belong to this partition".into()))
+    let is_here = match prefix {
+        [] => suffixes.into_iter().all(|key| shape.contains(key)),
+        _ => shape.contains(prefix),
+    };
+    (!is_here).then(|| Refusal::Invalid("the key does not belong to this partition".into()))
 }
 
-fn write_key(write: &Write) -> Option<&Bytes> {
+fn misplaced_write(replica: &Replica, write: &Write) -> Option<Refusal> {
     match write {
         Write::Nothing => None,
-        Write::Put { key, .. } | Write::Remove { key } | Write::Incr { key, .. } => Some(key),
-        Write::MultiPut { prefix, .. } | Write::MultiRemove { prefix, .. } | Write::CheckAndMutate { prefix, .. } => {
-            Some(prefix)
+        Write::Put { key, .. } | Write::Remove { key } | Write::Incr { key, .. } => misplaced(replica, &[], [key]),
+        Write::MultiPut { prefix, rows, .. } => misplaced(replica, prefix, rows.iter().map(|(suffix, _)| suffix)),
+        Write::MultiRemove { prefix, suffixes } => misplaced(replica, prefix, suffixes),
+        Write::CheckAndMutate { prefix, check, mutations, .. } => {
+            let changed = mutations.iter().map(Mutation::suffix);
+            misplaced(replica, prefix, changed.chain([&check.suffix]))
         }
     }
 }

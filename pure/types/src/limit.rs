@@ -6,6 +6,8 @@ pub const HASH_KEY_SIZE_MAX: usize = 65_534;
 pub const SORT_KEY_SIZE_MAX: usize = 65_535;
 /// Largest body of one write request, bytes (P).
 pub const WRITE_SIZE_MAX: usize = 1 << 20;
+/// Most bytes of keys and values that one write may give to storage, where the prefix that its rows share counts for each of them.
+pub const WRITE_STORED_SIZE_MAX: usize = 4 << 20;
 /// Most rows in one multi-key write. Pegasus' clients stop at 1,000.
 pub const MULTI_WRITE_COUNT_MAX: usize = 10_000;
 /// Most rows that one read looks at, expired and filtered ones included (P).

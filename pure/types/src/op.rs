@@ -288,6 +288,24 @@ pub enum Write {
     },
 }
 
+impl Write {
+    /// Bytes of keys and values that storage is given for it. The prefix that rows share is stored with each of them.
+    pub fn stored_size(&self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Put { key, value, .. } => key.len() + value.len(),
+            Self::Remove { key } | Self::Incr { key, .. } => key.len(),
+            Self::MultiPut { prefix, rows, .. } => {
+                rows.iter().map(|(suffix, value)| prefix.len() + suffix.len() + value.len()).sum()
+            }
+            Self::MultiRemove { prefix, suffixes } => suffixes.iter().map(|suffix| prefix.len() + suffix.len()).sum(),
+            Self::CheckAndMutate { prefix, mutations, .. } => {
+                mutations.iter().map(|mutation| prefix.len() + mutation.stored_size()).sum()
+            }
+        }
+    }
+}
+
 /// A condition on one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
@@ -316,6 +334,22 @@ pub enum Mutation {
         /// Suffix of its key.
         suffix: Bytes,
     },
+}
+
+impl Mutation {
+    /// Suffix of the key of the record that it changes.
+    pub fn suffix(&self) -> &Bytes {
+        match self {
+            Self::Put { suffix, .. } | Self::Remove { suffix } => suffix,
+        }
+    }
+
+    fn stored_size(&self) -> usize {
+        match self {
+            Self::Put { suffix, value, .. } => suffix.len() + value.len(),
+            Self::Remove { suffix } => suffix.len(),
+        }
+    }
 }
 
 /// The answer to a [`Write`].

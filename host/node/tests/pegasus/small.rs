@@ -6,7 +6,9 @@ use bytes::{Bytes, BytesMut};
 use hedgerow_node::ConnectionId;
 use hedgerow_types::NodeId;
 use hedgerow_types::key::full_key;
-use hedgerow_wire::message::{CommandLine, ListNodes, ListTables, MultiGet, app_status, match_type};
+use hedgerow_wire::message::{
+    CheckAndSet, CommandLine, KeyValue, ListNodes, ListTables, MultiGet, MultiPut, MultiRemove, app_status, match_type,
+};
 use hedgerow_wire::{Body, ErrorName, Header, Reply, Text, call};
 use serde_json::json;
 
@@ -62,6 +64,58 @@ fn p3_a_read_at_the_wrong_partition_finds_nothing() {
         Reply::Failed(failure) => assert_eq!(failure.name, ErrorName::InvalidParameters),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn p3_a_row_of_an_ordered_table_is_written_in_its_own_partition_only() {
+    let mut world = World::new(3);
+    let argument = json!({
+        "name": "t", "kind": "ordered", "partition_count": 2, "replica_count": 3, "options": {}, "split_keys": ["6d"],
+    });
+    let created = world.admin(NodeId(1), "create_table", &argument).unwrap();
+    world.run(2_000 * MS);
+    let header = |partition_index| Header {
+        app_id: created["created"].as_i64().unwrap() as i32,
+        partition_index,
+        timeout_ms: 5_000,
+        ..Header::default()
+    };
+    let text = |text: &'static str| Bytes::from_static(text.as_bytes());
+    let row = |key| KeyValue { key: text(key), value: text("v"), expire_ts_seconds: None };
+    let put = |keys: &[&'static str]| {
+        Body::MultiPut(MultiPut { kvs: keys.iter().map(|key| row(key)).collect(), ..MultiPut::default() })
+    };
+    let remove = |keys: &[&'static str]| {
+        Body::MultiRemove(MultiRemove {
+            sort_keys: keys.iter().map(|key| text(key)).collect(),
+            ..MultiRemove::default()
+        })
+    };
+    let swap = |check, set| {
+        let (check_sort_key, set_sort_key) = (text(check), text(set));
+        Body::CheckAndSet(CheckAndSet {
+            check_sort_key,
+            set_sort_key,
+            set_diff_sort_key: true,
+            ..CheckAndSet::default()
+        })
+    };
+    let mut is_taken = |partition: i32, body: Body| {
+        let leader = world.replicas(partition).leader;
+        let number = world.send(leader, &header(partition), &body);
+        match world.wait(number).1.reply {
+            Reply::Failed(failure) => {
+                assert_eq!(failure.name, ErrorName::InvalidParameters, "{body:?}");
+                false
+            }
+            _ => true,
+        }
+    };
+    assert!(is_taken(0, put(&["apple", "berry"])) && is_taken(1, put(&["m", "zebra"])));
+    assert!(!is_taken(0, put(&["zebra"])) && !is_taken(0, put(&["apple", "zebra"])) && !is_taken(1, put(&[""])));
+    assert!(is_taken(0, remove(&["apple"])) && !is_taken(0, remove(&["apple", "zebra"])));
+    assert!(is_taken(0, swap("apple", "berry")) && !is_taken(0, swap("apple", "zebra")));
+    assert!(!is_taken(0, swap("zebra", "apple")), "what is checked lies elsewhere");
 }
 
 fn names(reply: Reply) -> (ErrorName, Vec<String>) {

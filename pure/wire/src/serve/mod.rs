@@ -15,7 +15,7 @@ use crate::method::Body;
 use alloc::format;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use hedgerow_types::limit::{BATCH_READ_COUNT_MAX, MULTI_WRITE_COUNT_MAX, WRITE_SIZE_MAX};
+use hedgerow_types::limit::{BATCH_READ_COUNT_MAX, MULTI_WRITE_COUNT_MAX, WRITE_SIZE_MAX, WRITE_STORED_SIZE_MAX};
 use hedgerow_types::op::{self, Check, Filter, FilterKind, Mutation, Read, Selection, Write};
 use hedgerow_types::{Refusal, Status};
 
@@ -124,7 +124,7 @@ pub fn operation(body: &Body, table: TableKind) -> Result<Operation, Denied> {
 }
 
 fn write(body: &Body, table: TableKind) -> Result<Write, Denied> {
-    Ok(match body {
+    let write = match body {
         Body::Put(request) => {
             size_within(request.key.len() + request.value.len())?;
             Write::Put {
@@ -144,7 +144,9 @@ fn write(body: &Body, table: TableKind) -> Result<Write, Denied> {
         Body::CheckAndSet(request) => check_and_set(request, table)?,
         Body::CheckAndMutate(request) => check_and_mutate(request, table)?,
         _ => return Err(Denied::Refused(Refusal::Unknown)),
-    })
+    };
+    stored_within(&write)?;
+    Ok(write)
 }
 
 fn multi_get(request: &MultiGet, table: TableKind) -> Result<Read, Denied> {
@@ -261,6 +263,18 @@ fn count_within(count: usize, count_max: usize) -> Result<(), Denied> {
     if count > count_max {
         let text = format!("{count} keys in one request, above the limit of {count_max}");
         return Err(Denied::Refused(Refusal::Invalid(text)));
+    }
+    Ok(())
+}
+
+/// What storage makes of a write: much more than is sent, where a long hash key has many rows.
+fn stored_within(write: &Write) -> Result<(), Denied> {
+    let size = write.stored_size();
+    if size > WRITE_STORED_SIZE_MAX {
+        let text = format!(
+            "a write of {size} bytes when its hash key counts for each row, above the limit of {WRITE_STORED_SIZE_MAX}"
+        );
+        return Err(Denied::Refused(Refusal::TooLarge(text)));
     }
     Ok(())
 }

@@ -123,7 +123,19 @@ fn limits_are_named_when_they_refuse() {
         Body::MultiRemove(MultiRemove { hash_key: text("h"), sort_keys: vec![text("s"); 10_001], max_count: 0 });
     let too_large =
         Body::Put(Put { key: key::full_key(b"h", b"s"), value: Bytes::from(vec![0; 1 << 20]), expire_ts_seconds: 0 });
+    // 66 KB on the wire: each of its 65 rows is stored with the hash key.
+    let stored_too_large = Body::MultiPut(MultiPut {
+        hash_key: Bytes::from(vec![b'x'; 65_000]),
+        kvs: (0..65).map(|_| KeyValue { key: text("s"), value: text("v"), expire_ts_seconds: None }).collect(),
+        expire_ts_seconds: 0,
+    });
     for (body, refused) in [
+        (
+            stored_too_large,
+            Refusal::TooLarge(
+                "a write of 4225780 bytes when its hash key counts for each row, above the limit of 4194304".into(),
+            ),
+        ),
         (sort_key_too_long, Refusal::Invalid("a sort key of 65536 bytes, above the limit of 65535".into())),
         (hash_key_too_long, Refusal::Invalid("a hash key of 65535 bytes, above the limit of 65534".into())),
         (full_hash_key_too_long, Refusal::Invalid("a hash key of 65535 bytes, above the limit of 65534".into())),
