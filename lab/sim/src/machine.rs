@@ -18,7 +18,7 @@ use hedgerow_env::{Disk, Now};
 use hedgerow_node::greeting::Caller;
 use hedgerow_node::inspect::ReplicaView;
 use hedgerow_node::peer::{Greeting, Malformed, Refused};
-use hedgerow_node::{Config, ConnectionId, Job, JobContext, JobDone, LogId, Node};
+use hedgerow_node::{Config, ConnectionId, Job, JobContext, JobDone, LogId, Node, ReplicaKey};
 use hedgerow_replication::Role;
 use hedgerow_types::log::Entry;
 use hedgerow_types::random::Random;
@@ -323,7 +323,7 @@ impl Machine {
     /// Lets the process handle everything that has arrived. Returns how much later it says what came of it.
     pub fn process(&mut self, true_now: Time) -> Result<Time, String> {
         let now = self.clock.read(true_now);
-        let before = self.done();
+        let (applied, syncs) = (self.applied(), self.disk.sync_count());
         let Some(process) = &mut self.process else { return Ok(0) };
         process.is_scheduled = false;
         let _span = tracing::info_span!("", m = self.id.0).entered();
@@ -368,10 +368,7 @@ impl Machine {
         self.answers.note_leaderships(now.instant, leaderships);
         let queued = process.node.queued_for_inspection();
         self.answers.note_queued(queued.map(|(connection, number)| (connection.0, number)));
-        let after = self.done();
-        // A replica that was removed takes with it what it had applied.
-        let applied = after.applied.saturating_sub(before.applied);
-        let done = Done { reads, applied, syncs: after.syncs - before.syncs };
+        let done = Done { reads, applied: self.applied_since(&applied), syncs: self.disk.sync_count() - syncs };
         let turn = self.work.takes(done, self.disk_factor.min(JOB_FACTOR_MAX), &mut self.random);
         if turn > 0 {
             self.busy_until = true_now + turn;
@@ -383,14 +380,21 @@ impl Machine {
         Ok(turn)
     }
 
-    /// What it has done by now, reads apart, where that takes time.
-    fn done(&self) -> Done {
+    /// How far each replica has applied its log, where that takes time. One without storage is left out: how far a checkpoint
+    /// goes that takes the place of it is not this thread's work.
+    fn applied(&self) -> Vec<(ReplicaKey, Index)> {
         if self.work == Work::FREE {
-            return Done::default();
+            return Vec::new();
         }
         let replicas = self.process.iter().flat_map(|process| process.node.replicas_for_inspection());
-        let applied = replicas.map(|replica| replica.applied()).sum();
-        Done { reads: 0, applied, syncs: self.disk.sync_count() }
+        let with_storage = replicas.filter(|replica| replica.storage.is_some());
+        with_storage.map(|it| (ReplicaKey { group: it.id, replica: it.replica }, it.applied())).collect()
+    }
+
+    /// How many entries were applied since then.
+    fn applied_since(&self, before: &[(ReplicaKey, Index)]) -> u64 {
+        let known = |key| before.binary_search_by_key(&key, |(key, _)| *key).ok().map(|place| before[place].1);
+        self.applied().into_iter().filter_map(|(key, index)| Some(index.saturating_sub(known(key)?))).sum()
     }
 
     /// Time that a round of log `log` takes from its write to the end of its sync.

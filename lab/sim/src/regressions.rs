@@ -129,4 +129,6 @@ pub const SEEDS: &[u64] = &[
     // A read that ran aside told its age by a clock that was slow: `n4f_a_bounded_read_` in hedgerow-node.
     34_000_007_000,
     34_000_012_019,
+    // What a checkpoint had applied counted as entries that the thread of its receiver applied: 2.3 s of silence. `Machine::applied`.
+    35_000_042_000,
 ];
