@@ -32,7 +32,6 @@ use hedgerow_placement::{Table, TableKind, TableSpec};
 use hedgerow_storage::Moment;
 use hedgerow_types::limit::PARTITION_COUNT_MAX;
 use hedgerow_types::op::{Read, ReadReply};
-use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{GroupId, Instant, NodeId, Refusal, TableId};
 use hedgerow_wire::reply::{Detail, Failure};
 use hedgerow_wire::{ErrorName, Reply, Text};
@@ -457,7 +456,7 @@ impl Node {
                 Err(format!("the replica of partition {partition} on node {node} is lost or not made yet")),
             );
         }
-        let seconds = expiry_seconds(now.unix_micros);
+        let seconds = self.expiry_time(now);
         self.admin.waiting.extend(owners.into_iter().map(|owner| (call, owner, seconds)));
         self.start_long_reads();
     }

@@ -22,6 +22,15 @@ impl Node {
         agreed
     }
 
+    /// By what time a read or a write judges here which rows have expired, in expiry-epoch seconds: the time, or what it had come
+    /// to before it was forgotten. What was shown as expired must not come back, and be written to.
+    pub(crate) fn expiry_time(&self, now: Now) -> u32 {
+        match now.unix_micros {
+            0 => expiry_seconds(self.clock.at_least(now.instant)),
+            known => expiry_seconds(known),
+        }
+    }
+
     /// Judges the clocks anew.
     pub(crate) fn judge_clock(&mut self, now: Now) -> Now {
         let had_jumped = self.clock.has_jumped();

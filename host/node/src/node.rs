@@ -44,7 +44,6 @@ use hedgerow_storage::Engines;
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::op::{Proposal, Write};
 use hedgerow_types::random::Random;
-use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{ClientId, GroupId, Instant, NodeId, Refusal, ReplicaId, Sequence, TableId, codec};
 use hedgerow_wal::{Append, Round, Submission};
 use hedgerow_wire::Text;
@@ -461,7 +460,7 @@ impl Node {
         if let Some(refusal) = self.why_too_heavy(stored) {
             return Err((refusal, origin));
         }
-        let is_agreed = self.clock.word() == ClockWord::Agreed;
+        let (expiry_now, is_agreed) = (self.expiry_time(now), self.clock.word() == ClockWord::Agreed);
         let Some(replica) = self.running(group) else { return Err((Refusal::NotHosted, origin)) };
         if replica.is_outpaced && group != GroupId::META {
             return Err((Refusal::Busy("the disks of most replicas do not keep up with writes".to_owned()), origin));
@@ -474,7 +473,7 @@ impl Node {
             return Err((Refusal::Busy(text), origin));
         }
         let mut data = BytesMut::with_capacity(write_size_hint(&write));
-        let proposal = Proposal { client, sequence, now: expiry_seconds(now.unix_micros), is_agreed, write };
+        let proposal = Proposal { client, sequence, now: expiry_now, is_agreed, write };
         codec::encode_proposal(&proposal, &mut data);
         match replica.group.propose(data.freeze(), now.instant) {
             Ok(position) => {

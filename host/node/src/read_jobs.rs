@@ -31,7 +31,6 @@ use hedgerow_env::Now;
 use hedgerow_replication::age;
 use hedgerow_storage::ReadBudget;
 use hedgerow_types::op::{MultiGet, Read, ReadReply, Selection};
-use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{Instant, ReadLevel, Refusal};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -330,7 +329,7 @@ impl Node {
         let reflected = Reflected { index, ..reflected };
         let running = ReadJob::Running { caller, reflected, begun: now.instant, _wish: wish };
         self.read_jobs.reads.insert(ticket, until, connection, running);
-        let seconds = expiry_seconds(now.unix_micros);
+        let seconds = self.expiry_time(now);
         self.job(Job::Read { owner, place: Some(line), moment, ticket, read, now: seconds, wanted });
         self.note_begun(lane, tie.as_deref(), now);
         Ok(())

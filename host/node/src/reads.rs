@@ -29,7 +29,6 @@ use hedgerow_placement::Settings;
 use hedgerow_replication::{ReadNeed, ReadOutcome, ReadStart, Role, Served};
 use hedgerow_storage::ReadBudget;
 use hedgerow_types::op::{MultiGet, Read, ReadReply, Selection};
-use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{GroupId, Index, Instant, ReadLevel, Refusal, SessionToken};
 use hedgerow_wire::{Extension, Header};
 use std::time::Duration;
@@ -205,11 +204,11 @@ impl Replica {
         read: &Read,
         budget: ReadBudget,
         failures: &mut Failures,
-        now: Now,
+        expiry_time: u32,
     ) -> Result<Option<(ReadReply, Index)>, Refusal> {
         let storage =
             self.storage.as_ref().ok_or_else(|| Refusal::NotReady("a checkpoint is being installed".into()))?;
-        let reply = storage.read_at_once(read, expiry_seconds(now.unix_micros), budget);
+        let reply = storage.read_at_once(read, expiry_time, budget);
         let reply = reply.map_err(|error| failures.note_read(self.owner.group, &error))?;
         Ok(reply.map(|reply| (reply, storage.applied().index)))
     }
@@ -236,6 +235,7 @@ impl Node {
         caller.queued = now.instant.since(caller.received);
         let (group, lane) = (caller.group(), Lane::of(caller));
         let (ticket, ban, budget) = (self.ticket(), self.why_not_follow(), self.config.reads_at_once);
+        let expiry_time = self.expiry_time(now);
         let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else {
             return self.refuse_client(queued.caller, &Refusal::NotHosted, now);
         };
@@ -248,7 +248,7 @@ impl Node {
         let outcome = match begun {
             // `now` was read after the request had arrived, even if it was queued since, and nothing is applied between
             // here and the storage read: what is read is the state at `now`, when the lease held.
-            Ok(Some(served)) => replica.read_storage(read, budget, &mut self.failures, now).map(|read| {
+            Ok(Some(served)) => replica.read_storage(read, budget, &mut self.failures, expiry_time).map(|read| {
                 let by = Some((terms.level, role, Basis::AtOnce));
                 let (reply, index) = read.map_or((None, 0), |(reply, index)| (Some(reply), index));
                 (reply, Reflected { index, staleness: served.staleness, waited: caller.queued, served: by })
@@ -305,8 +305,7 @@ impl Node {
 
     /// Ends a read that waited.
     pub(crate) fn finish_read(&mut self, group: GroupId, ticket: u64, outcome: ReadOutcome, now: Now) {
-        let next = self.ticket();
-        let budget = self.config.reads_at_once;
+        let (next, budget, expiry_time) = (self.ticket(), self.config.reads_at_once, self.expiry_time(now));
         let is_too_much = self.reply_bytes >= READY_TURNS_MAX.saturating_mul(self.config.read_bytes_per_turn);
         let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
         let Some(mut pending) = replica.reads.remove(&ticket) else { return };
@@ -335,7 +334,7 @@ impl Node {
         };
         let role = replica.group.role();
         let reply = served.and_then(|served| {
-            let read = replica.read_storage(&pending.read, budget, &mut self.failures, now);
+            let read = replica.read_storage(&pending.read, budget, &mut self.failures, expiry_time);
             read.map(|read| (read, served.staleness))
         });
         match (reply, pending.origin) {

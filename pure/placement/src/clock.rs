@@ -12,7 +12,7 @@
 //! Between two judgements the time goes on with the steady clock. It follows a majority smoothly while that is within the
 //! bound, and never goes back then. A majority that jumps further is followed only after it has stayed there for minutes:
 //! the steady clock says that it cannot be. As long as no majority agrees, the time goes on as it was; a node that has
-//! just started, or was not called for long, has none then.
+//! just started, or was not called for long, has none then; of the latter it is still known what it had come to before.
 //!
 //! Clocks are compared as the wall time at this node's steady zero, so that they can be kept without being moved on.
 
@@ -62,6 +62,8 @@ pub struct Clock {
     rows: BTreeMap<NodeId, (i64, Instant)>,
     /// The time at steady zero.
     time: Option<i64>,
+    /// What it had come to when it was forgotten, microseconds since 1970; 0 = it never was.
+    forgotten: u64,
     word: ClockWord,
     judged: Instant,
     /// Since when a majority has been out of bounds.
@@ -79,6 +81,7 @@ impl Clock {
             skew_max,
             rows: BTreeMap::new(),
             time: None,
+            forgotten: 0,
             word: ClockWord::Unknown,
             judged: Instant::ZERO,
             jumped: None,
@@ -98,6 +101,7 @@ impl Clock {
     pub fn judge(&mut self, unix_micros: u64, now: Instant) -> Vec<(NodeId, bool, i64)> {
         let elapsed = now.since(self.judged);
         if elapsed > AWAY_MAX || now < self.judged {
+            self.forgotten = self.at_least(now);
             (self.time, self.word, self.jumped) = (None, ClockWord::Unknown, None);
         }
         self.judged = now;
@@ -118,6 +122,16 @@ impl Clock {
         // A steady clock that leaps is not believed before it is judged.
         let zero = self.time.filter(|_| now <= self.judged + AWAY_MAX)?;
         Some(from_zero(zero, now))
+    }
+
+    /// The same where it is known; otherwise no less than it ever was said to be, and no later than it is. 0 = nothing is known.
+    /// What has expired by what was said before has expired by this.
+    pub fn at_least(&self, now: Instant) -> u64 {
+        match self.time {
+            // Until then it was believed.
+            Some(zero) => from_zero(zero, now.clamp(self.judged, self.judged + AWAY_MAX)),
+            None => self.forgotten,
+        }
     }
 
     /// What this node's own wall clock shows, whatever the others say.

@@ -49,6 +49,25 @@ impl World {
 }
 
 #[test]
+fn d6_what_the_time_had_come_to_is_not_forgotten() {
+    let mut world = World::new(&[Some(0), Some(0), Some(0)]);
+    let said = world.clock.unix_micros(world.now).unwrap();
+    assert_eq!(world.clock.at_least(world.now), said);
+    // Away, and not judged yet: what was last believed. Then nobody is heard of.
+    world.now = world.now + Duration::from_secs(60);
+    let least = world.clock.at_least(world.now);
+    assert_eq!((world.error(), least), (None, said + AWAY_MAX.as_micros() as u64));
+    world.ahead = vec![Some(YEAR), None, None];
+    world.step();
+    assert_eq!((world.error(), world.clock.at_least(world.now)), (None, least));
+    world.run(20);
+    assert_eq!((world.error(), world.clock.at_least(world.now)), (None, least), "it stands still");
+    world.ahead = vec![Some(0), Some(0), Some(0)];
+    world.step();
+    assert_eq!((world.error(), world.clock.at_least(world.now)), (Some(0), world.wall(0)));
+}
+
+#[test]
 fn d6_a_clock_a_year_ahead_is_outvoted_and_named() {
     let mut world = World::new(&[Some(0), Some(0), Some(0)]);
     assert_eq!((world.error(), world.clock.word()), (Some(0), ClockWord::Agreed));

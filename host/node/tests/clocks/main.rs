@@ -10,7 +10,7 @@ mod world;
 use bytes::Bytes;
 use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{NodeId, ReadLevel};
-use hedgerow_wire::message::Put;
+use hedgerow_wire::message::{Incr, Put};
 use hedgerow_wire::{Body, Extension, Reply};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -50,12 +50,24 @@ impl Stage {
 
     /// Writes a row to the leader that lives until `expire_at`; 0 = as the table says.
     fn put(&mut self, name: &str, expire_at: u32) {
-        let (key, leader) = (self.key(name), self.leader(name));
-        let put = Put { key: key.full(), value: Bytes::from_static(b"v"), expire_ts_seconds: expire_at as i32 };
-        let header = key.header(&Ask { extension: Some(Extension::default()), is_backup: false });
-        let number = self.world.send(leader, &header, &Body::Put(put));
-        let frame = self.world.wait(number).1;
-        assert!(matches!(&frame.reply, Reply::Update(update) if update.error == 0), "{frame:?}");
+        let (key, value, leader) = (self.key(name).full(), Bytes::from_static(b"100"), self.leader(name));
+        let reply = self.write(name, leader, &Body::Put(Put { key, value, expire_ts_seconds: expire_at as i32 }));
+        assert!(matches!(&reply, Reply::Update(update) if update.error == 0), "{reply:?}");
+    }
+
+    /// Adds 1 to a row at `leader`, at once. Returns what it is then.
+    fn add(&mut self, name: &str, leader: NodeId) -> i64 {
+        let key = self.key(name).full();
+        match self.write(name, leader, &Body::Incr(Incr { key, increment: 1, expire_ts_seconds: 0 })) {
+            Reply::Incr(reply) if reply.error == 0 => reply.new_value,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn write(&mut self, name: &str, leader: NodeId, body: &Body) -> Reply {
+        let header = self.key(name).header(&Ask { extension: Some(Extension::default()), is_backup: false });
+        let number = self.world.send(leader, &header, body);
+        self.world.wait(number).1.reply
     }
 
     /// How many replicas show the row.
@@ -170,4 +182,23 @@ fn d6_a_tables_time_to_live_is_never_cut_short() {
     stage.world.run(35 * SECOND);
     assert_eq!(stage.off(NodeId(2)).1, "agreed");
     assert_eq!((stage.seen("row"), stage.seen("new")), (0, 3));
+}
+
+/// All nodes stand still, as machines do that are suspended, and the first thing that they hear afterwards is a client. None of
+/// them knows the time then, and what they had shown as expired stays so: an addition to it would be acknowledged, and be gone
+/// as soon as the time is known again.
+#[test]
+fn d6_what_was_shown_as_expired_does_not_come_back_after_a_pause() {
+    let mut stage = Stage::new(&json!({}));
+    let expire_at = stage.seconds() + 4;
+    stage.put("row", expire_at);
+    stage.world.run(6 * SECOND);
+    let (key, leader) = (stage.key("row"), stage.leader("row"));
+    assert_eq!(stage.world.get(&key, leader, &Ask::anywhere(ReadLevel::Linearizable)).unwrap_err().name, "status 1");
+    stage.world.now = stage.world.now + 8 * SECOND;
+    assert_eq!(stage.add("row", leader), 1);
+    stage.world.run(5 * SECOND);
+    assert_eq!(stage.off(leader).1, "agreed");
+    let leader = stage.leader("row");
+    assert_eq!(stage.add("row", leader), 2);
 }
