@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::bench::BenchArguments;
+use crate::cluster::ClusterArguments;
 use crate::command::dump::DumpArguments;
 use crate::command::fault::{FaultCommand, HogCommand};
 use crate::command::load::LoadArguments;
@@ -18,8 +19,7 @@ use crate::encoding::Encoding;
 use crate::exit;
 use crate::experiment::ExperimentArguments;
 use crate::serve::{DevArguments, ServeArguments};
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::time::Duration;
+use clap::{Args, Parser, Subcommand};
 
 /// Hedgerow: a replicated key-value store that speaks Apache Pegasus' client protocol.
 #[derive(Debug, Parser)]
@@ -97,52 +97,12 @@ pub(crate) enum ClientCommand {
     Bench(Box<BenchArguments>),
 }
 
-/// Which cluster, and how to print.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct ClusterArguments {
-    /// Addresses of nodes of the cluster; one that answers is enough.
-    #[arg(
-        long,
-        global = true,
-        env = "HEDGEROW_CLUSTER",
-        value_name = "HOST:PORT,...",
-        value_delimiter = ',',
-        default_value = "127.0.0.1:34601,127.0.0.1:34602,127.0.0.1:34603"
-    )]
-    pub(crate) cluster: Vec<String>,
-    /// How results are printed.
-    #[arg(long, global = true, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
-    /// How long one operation may take, retries included, in seconds [default: 5; load and bench: 10]. What is asked of the cluster itself, such as
-    /// tables and status, has 10 at least.
-    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds)]
-    pub(crate) timeout: Option<Duration>,
-}
-
 /// How keys and values are written.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct EncodingArguments {
     /// How keys and values are written, in the arguments and in the output.
     #[arg(long, value_enum, default_value_t = Encoding::Text)]
     pub(crate) encoding: Encoding,
-}
-
-/// The form of results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Output {
-    /// For people.
-    Text,
-    /// For programs: one JSON value, or one per line for rows.
-    Json,
-}
-
-/// A positive number of seconds, fractions allowed.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        Ok(_) | Err(_) => Err("the number of seconds must be above 0".to_owned()),
-    }
 }
 
 #[cfg(test)]

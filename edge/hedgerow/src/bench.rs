@@ -5,9 +5,9 @@ mod options;
 mod print;
 mod rates;
 
-use crate::arguments::{ClusterArguments, Output};
+use crate::cluster::ClusterArguments;
 use crate::exit::Exit;
-use crate::output::{print_result, say};
+use crate::output::{Output, print_result, say};
 use crate::runtime::now;
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};

@@ -1,8 +1,7 @@
 //! `hedgerow experiment`: named experiments that start their own clusters, and the list of them.
 
-use crate::arguments::Output;
 use crate::exit::Exit;
-use crate::output::{print, print_result, say};
+use crate::output::{Output, print, print_result, say};
 use crate::runtime;
 use anyhow::{Context as _, Result};
 use clap::Args;

@@ -3,10 +3,12 @@
 mod any_table;
 mod arguments;
 mod bench;
+mod cluster;
 mod command;
 mod demo;
 #[cfg(test)]
 mod documents;
+mod duration;
 mod encoding;
 mod exit;
 mod experiment;

@@ -1,9 +1,18 @@
 //! What is printed: data on standard output, talk on standard error.
 
-use crate::arguments::Output;
 use anyhow::{Context as _, Result};
+use clap::ValueEnum;
 use serde_json::Value;
 use std::io::{self, ErrorKind, Write as _};
+
+/// The form of results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people.
+    Text,
+    /// For programs: one JSON value, or one per line for rows.
+    Json,
+}
 
 /// Prints `line` and a line end to standard output. A reader that went away (as `head` does) ends the process quietly.
 pub(crate) fn print(line: &str) -> Result<()> {

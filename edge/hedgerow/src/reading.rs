@@ -1,7 +1,7 @@
 //! How commands read: at which level, from which replicas, in which session, and what they say about it.
 
 use crate::any_table::AnyTable;
-use crate::arguments::ClusterArguments;
+use crate::cluster::ClusterArguments;
 use crate::files;
 use crate::hedging::{ReadHedgeArguments, WriteHedgeArguments};
 use crate::output::say;

@@ -1,8 +1,8 @@
 //! What `bench` is told on the command line, as loads.
 
 use super::rates::Rates;
-use crate::arguments::{ClusterArguments, seconds};
-use crate::command::BULK_TIMEOUT;
+use crate::cluster::{BULK_TIMEOUT, ClusterArguments};
+use crate::duration::seconds;
 use crate::files::read_text;
 use crate::hedging::HedgeArguments;
 use anyhow::{Context as _, Result, bail};

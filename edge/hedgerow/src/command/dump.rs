@@ -1,8 +1,7 @@
 //! `hedgerow dump`: writes all rows of a table to a file, in a form that `load` reads.
 
 use crate::any_table::{AnyScanner, AnyTable};
-use crate::arguments::ClusterArguments;
-use crate::command::BULK_TIMEOUT;
+use crate::cluster::{BULK_TIMEOUT, ClusterArguments};
 use crate::encoding::Encoding;
 use crate::exit::Exit;
 use crate::output::say;

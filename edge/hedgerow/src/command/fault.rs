@@ -1,8 +1,9 @@
 //! `hedgerow fault`: shows fault plans and carries them out against a running cluster.
 
-use crate::arguments::{ClusterArguments, Output, seconds};
+use crate::cluster::ClusterArguments;
+use crate::duration::seconds;
 use crate::exit::Exit;
-use crate::output::{columns, print, print_result, say};
+use crate::output::{Output, columns, print, print_result, say};
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Subcommand};
 use hedgerow_env::fault::{Action, Command, Switches};

@@ -14,8 +14,8 @@ mod lanes;
 mod tracker;
 
 use crate::any_table::AnyTable;
-use crate::arguments::ClusterArguments;
-use crate::command::BULK_TIMEOUT;
+use crate::cluster::{BULK_TIMEOUT, ClusterArguments};
+use crate::duration::seconds;
 use crate::encoding::Encoding;
 use crate::exit::Exit;
 use crate::files;
@@ -68,7 +68,7 @@ pub(crate) struct LoadArguments {
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=4096))]
     concurrency: u16,
     /// How long to go on trying while the cluster does not take rows, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = crate::arguments::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     patience: Duration,
     /// Most bad lines to show one by one.
     #[arg(long, default_value_t = 20)]

@@ -3,11 +3,10 @@
 mod advice;
 mod input;
 
-use crate::arguments::Output;
 use crate::exit::Exit;
 use crate::files;
 use crate::hedging::share;
-use crate::output::{columns, print_result, say};
+use crate::output::{Output, columns, print_result, say};
 use advice::{Advice, Target};
 use anyhow::{Context as _, Result};
 use clap::Args;

@@ -1,7 +1,7 @@
 //! `hedgerow proxy`: a forwarding proxy that delays, in front of any TCP server.
 
-use crate::arguments::seconds;
 use crate::command::fault::read_plan;
+use crate::duration::seconds;
 use crate::exit::Exit;
 use crate::output::{print, say};
 use anyhow::{Result, ensure};

@@ -1,11 +1,12 @@
 //! Commands on records: get, set, del, incr, ttl, scan, multi-get.
 
 use crate::any_table::{AnyTable, Key};
-use crate::arguments::{ClusterArguments, EncodingArguments, Output};
+use crate::arguments::EncodingArguments;
+use crate::cluster::ClusterArguments;
 use crate::encoding::Encoding;
 use crate::exit::Exit;
 use crate::hedging::WriteHedgeArguments;
-use crate::output::{print, print_result, say};
+use crate::output::{Output, print, print_result, say};
 use crate::reading::{OpenSession, ReadArguments, SessionArguments};
 use crate::rows::{Row, Shape, TTL_COLUMN, insert_field};
 use anyhow::{Context as _, Result};

@@ -1,8 +1,8 @@
 //! `hedgerow status` and the text of `hedgerow table describe`.
 
-use crate::arguments::{ClusterArguments, Output};
+use crate::cluster::ClusterArguments;
 use crate::exit::Exit;
-use crate::output::{columns, print};
+use crate::output::{Output, columns, print};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use hedgerow_report::rfc3339;

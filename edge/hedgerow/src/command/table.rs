@@ -1,10 +1,10 @@
 //! `hedgerow table`: create, drop, recall, list, describe, set-option.
 
-use crate::arguments::{ClusterArguments, Output};
+use crate::cluster::ClusterArguments;
 use crate::command::status;
 use crate::encoding::Encoding;
 use crate::exit::Exit;
-use crate::output::{columns, print, print_result, say};
+use crate::output::{Output, columns, print, print_result, say};
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use clap::{Subcommand, ValueEnum};

@@ -1,7 +1,8 @@
 //! `hedgerow verify`: compares the replicas of a table by checksum.
 
-use crate::arguments::{ClusterArguments, seconds};
+use crate::cluster::ClusterArguments;
 use crate::command::status;
+use crate::duration::seconds;
 use crate::exit::Exit;
 use crate::output::{columns, print_result, say};
 use crate::runtime::now;
