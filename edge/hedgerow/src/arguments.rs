@@ -15,11 +15,10 @@ use crate::command::status::StatusArguments;
 use crate::command::table::TableCommand;
 use crate::command::verify::VerifyArguments;
 use crate::demo::DemoArguments;
-use crate::encoding::Encoding;
 use crate::exit;
 use crate::experiment::ExperimentArguments;
 use crate::serve::{DevArguments, ServeArguments};
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 /// Hedgerow: a replicated key-value store that speaks Apache Pegasus' client protocol.
 #[derive(Debug, Parser)]
@@ -95,14 +94,6 @@ pub(crate) enum ClientCommand {
     Proxy(ProxyArguments),
     /// Measure throughput and latency.
     Bench(Box<BenchArguments>),
-}
-
-/// How keys and values are written.
-#[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct EncodingArguments {
-    /// How keys and values are written, in the arguments and in the output.
-    #[arg(long, value_enum, default_value_t = Encoding::Text)]
-    pub(crate) encoding: Encoding,
 }
 
 #[cfg(test)]

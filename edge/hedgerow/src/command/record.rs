@@ -1,7 +1,6 @@
 //! Commands on records: get, set, del, incr, ttl, scan, multi-get.
 
 use crate::any_table::{AnyTable, Key};
-use crate::arguments::EncodingArguments;
 use crate::cluster::ClusterArguments;
 use crate::encoding::Encoding;
 use crate::exit::Exit;
@@ -21,8 +20,9 @@ use std::time::Duration;
 pub(crate) struct Target {
     /// The table.
     table: String,
-    #[command(flatten)]
-    encoding: EncodingArguments,
+    /// How keys and values are written, in the arguments and in the output.
+    #[arg(long, value_enum, default_value_t = Encoding::Text)]
+    encoding: Encoding,
     #[command(flatten)]
     cluster: ClusterArguments,
 }
@@ -39,7 +39,7 @@ impl Target {
     }
 
     fn decode(&self, word: &str) -> Result<Bytes> {
-        let bytes = self.encoding.encoding.decode(word.as_bytes());
+        let bytes = self.encoding.decode(word.as_bytes());
         Ok(bytes.with_context(|| format!("{word:?}"))?.into())
     }
 
@@ -170,7 +170,7 @@ pub(crate) async fn get(arguments: GetArguments) -> Result<Exit> {
     session.keep()?;
     let Some(value) = value else { return Ok(not_found()) };
     let row = Row { hash_key: key.hash_key, sort_key: key.sort_key, value, ttl_seconds: None };
-    let encoding = target.encoding.encoding;
+    let encoding = target.encoding;
     print_result(
         target.cluster.output,
         || encoding.encode(&row.value).into_owned(),
@@ -188,7 +188,7 @@ pub(crate) async fn set(mut arguments: SetArguments) -> Result<Exit> {
     let key = table.key(target.decode_all(&arguments.key_and_value)?)?;
     table.set(&key, value, arguments.ttl.map(Duration::from_secs)).await?;
     session.keep()?;
-    print_result(target.cluster.output, String::new, || key_json(&key, table.shape(), target.encoding.encoding))?;
+    print_result(target.cluster.output, String::new, || key_json(&key, table.shape(), target.encoding))?;
     Ok(Exit::Done)
 }
 
@@ -199,7 +199,7 @@ pub(crate) async fn del(arguments: DelArguments) -> Result<Exit> {
     let key = table.key(target.decode_all(&arguments.key)?)?;
     table.del(&key).await?;
     session.keep()?;
-    print_result(target.cluster.output, String::new, || key_json(&key, table.shape(), target.encoding.encoding))?;
+    print_result(target.cluster.output, String::new, || key_json(&key, table.shape(), target.encoding))?;
     Ok(Exit::Done)
 }
 
@@ -211,7 +211,7 @@ pub(crate) async fn incr(arguments: IncrArguments) -> Result<Exit> {
     let sum = table.incr(&key, arguments.by).await?;
     session.keep()?;
     let json = || {
-        let mut json = key_json(&key, table.shape(), target.encoding.encoding);
+        let mut json = key_json(&key, table.shape(), target.encoding);
         json["value"] = sum.into();
         json
     };
@@ -232,7 +232,7 @@ pub(crate) async fn ttl(arguments: TtlArguments) -> Result<Exit> {
         Life::Left(left) => Some(left.as_secs()),
     };
     let json = || {
-        let mut json = key_json(&key, table.shape(), target.encoding.encoding);
+        let mut json = key_json(&key, table.shape(), target.encoding);
         json[TTL_COLUMN] = seconds.into();
         json
     };
@@ -318,7 +318,7 @@ fn not_found() -> Exit {
 }
 
 fn print_row(row: &Row, shape: Shape, target: &Target, no_value: bool) -> Result<()> {
-    let encoding = target.encoding.encoding;
+    let encoding = target.encoding;
     match target.cluster.output {
         Output::Json => print(&row_json(row, shape, encoding, no_value).to_string()),
         Output::Text => {
