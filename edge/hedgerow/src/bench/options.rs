@@ -197,21 +197,25 @@ impl ListedWorkload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arguments::{Arguments, ClientCommand, Command};
-    use crate::bench::BenchCommand;
-    use clap::Parser as _;
+    use clap::Parser;
     use hedgerow_client::{BudgetOptions, Fallback, HedgeOptions, TieMode};
 
+    #[derive(Debug, Parser)]
+    struct Words {
+        #[command(flatten)]
+        options: BenchOptions,
+        #[command(flatten)]
+        cluster: ClusterArguments,
+    }
+
     fn loads(words: &str) -> Result<Vec<(String, Load)>> {
-        let arguments = Arguments::try_parse_from(format!("hedgerow bench {words}").split(' '))?;
-        let Command::Client(ClientCommand::Bench(bench)) = arguments.command else { bail!("not bench") };
-        let BenchCommand::Get(options) = &bench.command else { bail!("not get") };
-        options.loads(Workload::named("get")?, &bench.cluster)
+        let words = Words::try_parse_from(format!("get {words}").split_whitespace())?;
+        words.options.loads(Workload::named("get")?, &words.cluster)
     }
 
     #[test]
     fn without_a_rate_the_loop_is_closed() {
-        let loads = loads("get --clients 8 --pipeline 16 --connections 2 --value-size 5 --rows 7 --seed 3").unwrap();
+        let loads = loads("--clients 8 --pipeline 16 --connections 2 --value-size 5 --rows 7 --seed 3").unwrap();
         let [(variant, load)] = &loads[..] else { panic!("one load") };
         assert_eq!(variant, "clients=8");
         assert_eq!(load.arrivals, Arrivals::Closed { clients: 8, in_flight: 16 });
@@ -221,7 +225,7 @@ mod tests {
 
     #[test]
     fn each_rate_is_an_open_loop_of_its_own() {
-        let loads = loads("get --rate 1000..3000/3 --arrivals constant --server n1=7").unwrap();
+        let loads = loads("--rate 1000..3000/3 --arrivals constant --server n1=7").unwrap();
         let variants: Vec<_> = loads.iter().map(|(variant, _)| variant.as_str()).collect();
         assert_eq!(variants, ["rate=1000", "rate=2000", "rate=3000"]);
         assert!(matches!(loads[1].1.arrivals, Arrivals::Open { rate: 2000.0, spacing: Spacing::Constant, .. }));
@@ -230,7 +234,7 @@ mod tests {
 
     #[test]
     fn reads_can_be_sent_to_any_replica_at_any_level() {
-        let loads = loads("get --read bounded=2s --replica-read closest-replicas --labels zone=a").unwrap();
+        let loads = loads("--read bounded=2s --replica-read closest-replicas --labels zone=a").unwrap();
         let expected = Reading {
             level: "bounded=2s".parse().ok(),
             mode: ReplicaRead::ClosestReplicas,
@@ -239,14 +243,15 @@ mod tests {
         };
         assert_eq!(loads[0].1.reading, expected);
         let refused = |words: &str| format!("{:#}", super::tests::loads(words).unwrap_err());
-        assert!(refused("get --read strong").contains("bounded=2s"));
-        assert!(refused("get --replica-read nearest").contains("closest-replicas"));
-        assert!(refused("get --labels zone").contains("name=value"));
+        assert!(refused("--read strong").contains("bounded=2s"));
+        assert!(refused("--replica-read nearest").contains("closest-replicas"));
+        assert!(refused("--labels zone").contains("name=value"));
     }
 
     #[test]
     fn requests_are_hedged_as_is_said() {
-        let words = "get --hedge 10ms --hedge-writes none --tie=auto --hedge-budget 2%:50 --fallback 10ms:1s --busy-threshold 5ms";
+        let words =
+            "--hedge 10ms --hedge-writes none --tie=auto --hedge-budget 2%:50 --fallback 10ms:1s --busy-threshold 5ms";
         let expected = HedgeOptions {
             reads: "10ms".parse().unwrap(),
             tie: TieMode::Auto,
@@ -256,14 +261,14 @@ mod tests {
             ..HedgeOptions::default()
         };
         assert_eq!(loads(words).unwrap()[0].1.hedging, Hedging::of(&expected).unwrap());
-        assert_eq!(loads("get").unwrap()[0].1.hedging, Hedging::default());
+        assert_eq!(loads("").unwrap()[0].1.hedging, Hedging::default());
     }
 
     #[test]
     fn what_belongs_to_the_other_loop_is_refused() {
-        assert!(loads("get --rate 1000 --clients 3").is_err());
-        assert!(loads("get --arrivals constant").is_err());
-        assert!(loads("get --clients 0").is_err());
-        assert!(loads("get --rate 10 --server n1").is_err());
+        assert!(loads("--rate 1000 --clients 3").is_err());
+        assert!(loads("--arrivals constant").is_err());
+        assert!(loads("--clients 0").is_err());
+        assert!(loads("--rate 10 --server n1").is_err());
     }
 }

@@ -1,15 +1,17 @@
 //! Plans for latencies whose best second request can be worked out by hand.
 
 use super::*;
-use crate::arguments::{Arguments, Command};
-use clap::Parser as _;
+use clap::Parser;
+
+#[derive(Debug, Parser)]
+struct Words {
+    #[command(flatten)]
+    plan: PlanArguments,
+}
 
 fn arguments(words: &[&str]) -> Result<PlanArguments, String> {
-    let words = ["hedgerow", "plan"].iter().chain(words);
-    match Arguments::try_parse_from(words).map_err(|error| error.to_string())?.command {
-        Command::Plan(arguments) => Ok(arguments),
-        other => panic!("{other:?}"),
-    }
+    let words = Words::try_parse_from(["plan"].iter().chain(words));
+    Ok(words.map_err(|error| error.to_string())?.plan)
 }
 
 /// The plan for plain text, as `run` makes it.
