@@ -1,20 +1,73 @@
 //! Commands that talk to a cluster, or need none, one file each.
 
-pub(crate) mod dump;
+mod dump;
 pub(crate) mod fault;
-pub(crate) mod load;
+mod load;
 pub(crate) mod plan;
-pub(crate) mod proxy;
-pub(crate) mod record;
+mod proxy;
+mod record;
 pub(crate) mod report;
-pub(crate) mod status;
-pub(crate) mod table;
-pub(crate) mod verify;
+mod status;
+mod table;
+mod verify;
 
-use crate::arguments::ClientCommand;
+use crate::bench::{self, BenchArguments};
+use crate::cluster::ClusterArguments;
 use crate::exit::Exit;
-use crate::{bench, runtime};
+use crate::runtime;
 use anyhow::Result;
+use clap::Subcommand;
+use dump::DumpArguments;
+use fault::FaultCommand;
+use load::LoadArguments;
+use proxy::ProxyArguments;
+use record::{DelArguments, GetArguments, IncrArguments, MultiGetArguments, ScanArguments, SetArguments, TtlArguments};
+use status::StatusArguments;
+use table::TableCommand;
+use verify::VerifyArguments;
+
+/// Commands that talk to a cluster.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClientCommand {
+    /// Create, drop, recall, list, describe tables; set their options.
+    Table {
+        #[command(subcommand)]
+        command: TableCommand,
+        #[command(flatten)]
+        cluster: ClusterArguments,
+    },
+    /// Print a record's value.
+    Get(GetArguments),
+    /// Set a record.
+    Set(SetArguments),
+    /// Delete a record.
+    Del(DelArguments),
+    /// Add to a record that holds a decimal number, and print the sum.
+    Incr(IncrArguments),
+    /// Print how long a record has to live.
+    Ttl(TtlArguments),
+    /// Print the rows of a hash key, of a range of an ordered table, or of a whole table.
+    Scan(ScanArguments),
+    /// Print several records.
+    MultiGet(MultiGetArguments),
+    /// Load a file of rows into a table.
+    Load(LoadArguments),
+    /// Write all rows of a table to a file, in a form that load reads.
+    Dump(DumpArguments),
+    /// Show nodes, tables, partitions, their leaders and how far replicas lag.
+    Status(StatusArguments),
+    /// Compare the replicas of a table by checksum.
+    Verify(VerifyArguments),
+    /// Make faults: carry a plan out against a running cluster, or show what a plan does.
+    Fault {
+        #[command(subcommand)]
+        command: FaultCommand,
+    },
+    /// Forward connections to any server, with delay, bandwidth and faults.
+    Proxy(ProxyArguments),
+    /// Measure throughput and latency.
+    Bench(Box<BenchArguments>),
+}
 
 /// Runs a command on a runtime of its own.
 pub(crate) fn run(command: ClientCommand) -> Result<Exit> {

@@ -1,6 +1,6 @@
 //! Every command line in the documents is one that the program understands.
 
-use crate::arguments::Arguments;
+use crate::cli::Arguments;
 use clap::Parser as _;
 use hedgerow_testkit::{calls_of_x, command_lines};
 

@@ -1,8 +1,8 @@
 //! The one binary: `hedgerow dev` and `hedgerow serve` run nodes, everything else talks to them.
 
 mod any_table;
-mod arguments;
 mod bench;
+mod cli;
 mod cluster;
 mod command;
 mod demo;
@@ -23,10 +23,8 @@ mod rows;
 mod runtime;
 mod serve;
 
-use anyhow::Context as _;
-use arguments::{Arguments, Command};
 use clap::Parser as _;
-use exit::Exit;
+use cli::Arguments;
 use std::process::ExitCode;
 
 /// Requests allocate and free small buffers on several threads, which the system's allocator is slow at.
@@ -44,8 +42,7 @@ fn main() -> ExitCode {
     if let Err(error) = profiling::listen() {
         output::complain(&error.into());
     }
-    let result = run(arguments.command);
-    let exit = match result {
+    let exit = match cli::run(arguments.command) {
         Ok(exit) => exit,
         Err((error, exit)) => {
             output::complain(&error);
@@ -54,35 +51,4 @@ fn main() -> ExitCode {
     };
     log::flush();
     exit.into()
-}
-
-fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
-    match command {
-        Command::Dev(dev) => nodes(|| serve::dev(&dev)),
-        Command::Serve(serve) => nodes(|| serve::serve(&serve)),
-        Command::Demo(demo) => {
-            log::to_standard_error("warn");
-            demo::run(demo).map_err(|error| (error, Exit::Refused))
-        }
-        Command::Hog { command } => command::fault::hog(&command).map_err(|error| (error, Exit::Usage)),
-        Command::Experiment(experiment) => {
-            log::to_standard_error("error");
-            experiment::run(experiment).map_err(|error| (error, Exit::Usage))
-        }
-        Command::Plan(plan) => command::plan::run(&plan).map_err(|error| (error, Exit::Usage)),
-        Command::Report(report) => command::report::run(report).map_err(|error| (error, Exit::Usage)),
-        Command::Client(client) => {
-            log::to_standard_error("warn");
-            command::run(client).map_err(|error| {
-                let exit = Exit::of(&error);
-                (error, exit)
-            })
-        }
-    }
-}
-
-/// Runs nodes in this process until `run` ends.
-fn nodes(run: impl FnOnce() -> anyhow::Result<Exit>) -> Result<Exit, (anyhow::Error, Exit)> {
-    let is_logging = log::through_sinks("info").context("starting the log's threads");
-    is_logging.and_then(|()| run()).map_err(|error| (error, Exit::NodeFailed))
 }

@@ -1,0 +1,97 @@
+//! The command line: what can be asked of the program, and which file does it.
+
+use crate::command::ClientCommand;
+use crate::command::fault::HogCommand;
+use crate::command::plan::PlanArguments;
+use crate::command::report::ReportArguments;
+use crate::demo::DemoArguments;
+use crate::exit::{self, Exit};
+use crate::experiment::ExperimentArguments;
+use crate::serve::{DevArguments, ServeArguments};
+use crate::{command, demo, experiment, log, serve};
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+
+/// Hedgerow: a replicated key-value store that speaks Apache Pegasus' client protocol.
+#[derive(Debug, Parser)]
+#[command(version, about, after_help = exit::HELP, max_term_width = 110)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a whole cluster in this process, to try things out.
+    Dev(DevArguments),
+    /// Run one node of a cluster.
+    Serve(ServeArguments),
+    /// Show a cluster of three processes with real data: a node killed under load, one that stalls with hedging off and on, and
+    /// every row checked at the end.
+    Demo(DemoArguments),
+    /// Compete for the disk or the CPU; started by fault plans.
+    #[command(hide = true)]
+    Hog {
+        #[command(subcommand)]
+        command: HogCommand,
+    },
+    /// Run a named experiment on clusters of its own, or list them.
+    Experiment(ExperimentArguments),
+    /// Recommend how to hedge, from measured latencies and a budget, and draw the trade-off. Needs no cluster.
+    Plan(PlanArguments),
+    /// Render results folders into one HTML page.
+    Report(ReportArguments),
+    #[command(flatten)]
+    Client(ClientCommand),
+}
+
+/// Runs a command. An error comes with the code that the process exits with.
+pub(crate) fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
+    match command {
+        Command::Dev(dev) => nodes(|| serve::dev(&dev)),
+        Command::Serve(serve) => nodes(|| serve::serve(&serve)),
+        Command::Demo(demo) => {
+            log::to_standard_error("warn");
+            demo::run(demo).map_err(|error| (error, Exit::Refused))
+        }
+        Command::Hog { command } => command::fault::hog(&command).map_err(|error| (error, Exit::Usage)),
+        Command::Experiment(experiment) => {
+            log::to_standard_error("error");
+            experiment::run(experiment).map_err(|error| (error, Exit::Usage))
+        }
+        Command::Plan(plan) => command::plan::run(&plan).map_err(|error| (error, Exit::Usage)),
+        Command::Report(report) => command::report::run(report).map_err(|error| (error, Exit::Usage)),
+        Command::Client(client) => {
+            log::to_standard_error("warn");
+            command::run(client).map_err(|error| {
+                let exit = Exit::of(&error);
+                (error, exit)
+            })
+        }
+    }
+}
+
+/// Runs nodes in this process until `run` ends.
+fn nodes(run: impl FnOnce() -> anyhow::Result<Exit>) -> Result<Exit, (anyhow::Error, Exit)> {
+    let is_logging = log::through_sinks("info").context("starting the log's threads");
+    is_logging.and_then(|()| run()).map_err(|error| (error, Exit::NodeFailed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_takes_a_cluster_and_an_output() {
+        for command in ["get t h s", "table list", "load t f.tsv", "bench put", "status", "scan t"] {
+            let words = format!("hedgerow {command} --cluster a:1,b:2 --output json");
+            Arguments::try_parse_from(words.split(' ')).unwrap();
+        }
+    }
+}
