@@ -4,7 +4,7 @@
 //! not: what is cleared stays queued until its moment, or until such entries are most of the queue. Moments are rounded
 //! up where they have to be rounded, never down: a short delay must not become none (pitfall H12).
 
-use crate::cluster::lock;
+use crate::lock::lock;
 use crate::runtime::{Sleep, fine_timer, now, sleep_until, spawn};
 use hedgerow_env::timer::AsyncTimer;
 use hedgerow_env::{Clock as _, os::OsClock};

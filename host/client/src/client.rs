@@ -1,8 +1,9 @@
 //! The client: connects to a cluster and opens tables.
 
-use crate::cluster::{Cluster, lock};
+use crate::cluster::Cluster;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hedging::{HedgeMetrics, TableOptions};
+use crate::lock::lock;
 use crate::options::ClientOptions;
 use crate::ordered::{OrderedTable, wrong_kind};
 use crate::reading::Handle;

@@ -5,6 +5,7 @@ use crate::connection::{Lost, Outgoing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hedging::HedgeOptions;
 use crate::ledger::{Book, Hedging};
+use crate::lock::lock;
 use crate::options::ClientOptions;
 use crate::pool::Pool;
 use crate::reading::Reading;
@@ -15,7 +16,7 @@ use hedgerow_types::Refusal;
 use hedgerow_types::random::Random;
 use hedgerow_wire::{ErrorName, Extension, Header, Reply, reply, request::Body};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -403,8 +404,4 @@ pub(crate) fn lost_error(lost: &Lost) -> Error {
 pub(crate) fn millis(duration: Duration) -> i64 {
     // A fraction counts as a whole millisecond, so that a short deadline never reads as none.
     duration.as_micros().div_ceil(1000).min(i32::MAX as u128) as i64
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

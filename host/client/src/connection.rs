@@ -5,6 +5,7 @@
 //! call. A user whose request is alone on the connection writes it itself, since there is nothing to gather and a turn of
 //! the driver can be saved.
 
+use crate::lock::lock;
 use crate::runtime::Writer;
 use bytes::{Buf as _, BytesMut};
 use hedgerow_wire::call::{self, ReplyFrame};
@@ -12,7 +13,7 @@ use hedgerow_wire::message::Cancel;
 use hedgerow_wire::{Body, Header};
 use rustc_hash::FxHashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use tokio::time::Instant;
 
@@ -92,7 +93,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Encodes a request; the future gives its reply. Fails only if the connection has ended or is full.

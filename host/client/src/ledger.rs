@@ -1,8 +1,8 @@
 //! What hedged requests share: latencies and counters of one hedging handle, the budget, and what a whole client did.
 
-use crate::cluster::lock;
 use crate::error::Error;
 use crate::hedging::{Attempt, AttemptEvent, HedgeMetrics, HedgeOptions, HostMetrics};
+use crate::lock::lock;
 use hedgerow_hedge::{AttemptEnd, Budget, BudgetOptions, Class, Counters, Ended, Hedger, Kind, Plan, Policy, Time};
 use hedgerow_routing::{Address, LARGE_REPLY_SIZE};
 use hedgerow_types::{PartitionIndex, ReadLevel};

@@ -141,6 +141,7 @@ mod driver;
 mod error;
 mod hedging;
 mod ledger;
+mod lock;
 mod options;
 mod ordered;
 mod pool;

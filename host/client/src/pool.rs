@@ -2,12 +2,13 @@
 
 use crate::connection::{Lost, Outgoing, Shared, Waiting};
 use crate::driver;
+use crate::lock::lock;
 use crate::runtime::{now, spawn};
 use hedgerow_types::random::Random;
 use rustc_hash::FxHashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -130,8 +131,4 @@ impl Node {
             lane.rests_until = Some(now() + pause + Duration::from_micros(jitter));
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,8 @@
 //! One table's map and how it is kept fresh: one query at a time, not too often, shared by all who wait for it.
 
-use crate::cluster::{ANY_NODE_PATIENCE, Cluster, Question, Sort, lock};
+use crate::cluster::{ANY_NODE_PATIENCE, Cluster, Question, Sort};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::lock;
 use crate::reading::Role;
 use crate::runtime::{now, sleep, sleep_until, spawn};
 use crate::sequences::Sequences;

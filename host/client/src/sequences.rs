@@ -11,9 +11,10 @@
 //! slots are used in turn as without it. A client whose clock is behind or ahead of the partition's present is told the
 //! range of numbers that are taken, and goes on there ([`Held::renew`]).
 
+use crate::lock::lock;
 use hedgerow_types::Sequence;
 use hedgerow_types::limit::{SESSION_AHEAD_MICROS, SESSION_WINDOW};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 const WORDS: usize = (SESSION_WINDOW / 64) as usize;
@@ -84,8 +85,8 @@ impl Sequences {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Window> {
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Window> {
+        lock(&self.window)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sessions: what a caller has seen, so that no later read shows less, whichever replica answers.
 
-use crate::cluster::lock;
+use crate::lock::lock;
 use hedgerow_types::{GroupId, Index, SessionToken};
 use std::sync::{Arc, Mutex};
 

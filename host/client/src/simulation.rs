@@ -2,6 +2,7 @@
 //! cluster. A world is entered by the thread that polls the client's futures; what they start, wait for, draw and connect to
 //! is then the world's.
 
+use crate::lock::lock;
 use crate::runtime;
 use bytes::{BufMut as _, BytesMut};
 use std::cell::RefCell;
@@ -10,7 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -200,6 +201,6 @@ impl Pipe {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
