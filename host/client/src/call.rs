@@ -1,15 +1,16 @@
 //! One operation on one partition: attempts, what each failure teaches, and when to give up.
 
-use crate::cluster::{lost_error, millis, partition_refusal_of};
+use crate::cluster::{lost_error, partition_refusal_of};
 use crate::connection::{Lost, Outgoing, Waiting};
 use crate::error::{Error, ErrorKind, Result};
 use crate::race;
 use crate::reading::{Handle, Reading, Role, Served};
 use crate::routes::{Place, Routes, Target, Want};
 use crate::runtime::{now, random_u64, sleep, timeout_at};
-use crate::selection::{micros, size_hint};
+use crate::selection::size_hint;
 use crate::sequences::{Held, Renewal};
 use crate::session::Floor;
+use crate::time::{micros, millis};
 use hedgerow_hedge::Kind;
 use hedgerow_routing::{Address, Effect, Failure, Reaction, ReplicaRead, meaning};
 use hedgerow_types::{Lag, NodeId, ReadLevel, Refusal};

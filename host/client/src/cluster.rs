@@ -11,6 +11,7 @@ use crate::pool::Pool;
 use crate::reading::Reading;
 use crate::runtime::{now, random_u64, sleep, unix_micros};
 use crate::selection::Selection;
+use crate::time::millis;
 use hedgerow_routing::{Address, Effect, Failure, Reaction, meaning, reaction, replica_reaction};
 use hedgerow_types::Refusal;
 use hedgerow_types::random::Random;
@@ -399,9 +400,4 @@ pub(crate) fn lost_error(lost: &Lost) -> Error {
         Lost::Malformed(what) => Error::protocol(what.clone()),
         Lost::Full => Error::new(ErrorKind::Unavailable, "too many requests wait for a reply on this connection"),
     }
-}
-
-pub(crate) fn millis(duration: Duration) -> i64 {
-    // A fraction counts as a whole millisecond, so that a short deadline never reads as none.
-    duration.as_micros().div_ceil(1000).min(i32::MAX as u128) as i64
 }

@@ -156,6 +156,7 @@ mod session;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod table;
+mod time;
 mod types;
 
 pub use admin::{DroppedTable, Kept, NodeSummary, Reserve, TableSpec, TableSummary};

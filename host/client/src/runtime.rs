@@ -6,7 +6,6 @@ use crate::simulation::{self, Pipe};
 use bytes::BytesMut;
 use hedgerow_env::timer::AsyncTimer;
 use hedgerow_env::{Clock, os, os::OsClock};
-use hedgerow_types::time::expiry_seconds;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -65,24 +64,6 @@ pub(crate) fn fine_timer() -> Option<AsyncTimer> {
         return None;
     }
     AsyncTimer::new().ok()
-}
-
-/// When a record that is written now with `time_to_live` expires, in expiry-epoch seconds. Parts of a second count as a
-/// whole one, so that no record dies early; a time to live of zero means "never expires" and gives 0.
-pub(crate) fn expire_at(time_to_live: Option<Duration>) -> u32 {
-    let Some(life) = time_to_live else { return 0 };
-    if life.is_zero() {
-        return 0;
-    }
-    let seconds = life.as_secs() + u64::from(life.subsec_nanos() > 0);
-    let expire = u64::from(expiry_seconds(unix_micros())).saturating_add(seconds);
-    // The field travels as a signed number.
-    expire.min(i32::MAX as u64) as u32
-}
-
-/// Seconds from now until `expire_at`, in expiry-epoch seconds; 0 if that is over.
-pub(crate) fn seconds_until(expire_at: u32) -> u64 {
-    u64::from(expire_at.saturating_sub(expiry_seconds(unix_micros())))
 }
 
 /// Waits for a moment, which may be set anew.

@@ -4,8 +4,8 @@ use crate::call::{Answer, call, call_at};
 use crate::error::{Error, ErrorKind, Result};
 use crate::reading::Handle;
 use crate::routes::Place;
-use crate::runtime::seconds_until;
 use crate::table::{Table, check_size, mismatch};
+use crate::time::time_to_live;
 use crate::types::{Range, Row, ScanOptions};
 use bytes::Bytes;
 use hedgerow_routing::Address;
@@ -14,7 +14,6 @@ use hedgerow_types::{PartitionIndex, Status, key};
 use hedgerow_wire::message::{GetScanner, KeyValue, SCAN_DONE, Scan, ScanReply};
 use hedgerow_wire::{Body, Reply};
 use std::collections::VecDeque;
-use std::time::Duration;
 
 /// How often in a row a scan is begun again without a row in between.
 const RESTARTS_MAX: u32 = 8;
@@ -117,12 +116,6 @@ fn to_row(row: KeyValue) -> Result<Row> {
         value: row.value,
         time_to_live: time_to_live(row.expire_ts_seconds),
     })
-}
-
-/// How long a row has to live that expires at `expire_ts_seconds`.
-pub(crate) fn time_to_live(expire_ts_seconds: Option<i32>) -> Option<Duration> {
-    let expire_at = expire_ts_seconds.filter(|seconds| *seconds != 0)? as u32;
-    Some(Duration::from_secs(seconds_until(expire_at)))
 }
 
 /// A range of full keys within one partition.

@@ -3,12 +3,12 @@
 use crate::connection::Lost;
 use crate::lock::lock;
 use crate::runtime::now;
+use crate::time::micros;
 use hedgerow_routing::{Address, Choice, Expected, Failure, Labels, Load, Selector};
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Refusal};
 use hedgerow_wire::{Body, ReplyExtension};
 use std::sync::Mutex;
-use std::time::Duration;
 use tokio::time::Instant;
 
 /// Bytes that a row is taken to have while nothing was read.
@@ -112,11 +112,6 @@ impl Drop for Sent<'_> {
             lock(&self.selection.state).selector.note_cancelled(self.address, waited, self.selection.at(now));
         }
     }
-}
-
-/// A duration as replies tell it.
-pub(crate) fn micros(micros: i32) -> Duration {
-    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
 /// Roughly how many bytes the reply to `body` will have.

@@ -3,13 +3,14 @@
 use super::attempt::{Attempt, cause};
 use crate::alarm::Bell;
 use crate::call::{Call, Limits};
-use crate::cluster::{Cluster, millis};
+use crate::cluster::Cluster;
 use crate::connection::Lost;
 use crate::hedging::TieMode;
 use crate::ledger::{Asked, Hedging, Sort};
 use crate::routes::{Target, Want};
 use crate::selection::size_hint;
 use crate::session::Floor;
+use crate::time::millis;
 use bytes::Bytes;
 use hedgerow_hedge::{Kind, Plan, TieRule, Time};
 use hedgerow_routing::{Address, ReplicaRead};

@@ -3,7 +3,7 @@
 use super::{Table, check_size, locate, mismatch, read_checked, read_update};
 use crate::error::{Error, Result};
 use crate::routes::Place;
-use crate::runtime::expire_at;
+use crate::time::expire_at;
 use crate::types::{Check, Checked, Mutation, Select, SortRow, SortRows};
 use bytes::Bytes;
 use hedgerow_types::limit::{BATCH_READ_COUNT_MAX, HASH_KEY_SIZE_MAX, MULTI_WRITE_COUNT_MAX};
