@@ -1,10 +1,11 @@
 //! One operation on one partition: attempts, what each failure teaches, and when to give up.
 
-use crate::cluster::{lost_error, partition_refusal_of};
-use crate::connection::{Lost, Outgoing, Waiting};
+use crate::connection::{Outgoing, Waiting};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lost::{Lost, lost_error};
 use crate::race;
 use crate::reading::{Handle, Reading, Role, Served};
+use crate::refusal::partition_refusal_of;
 use crate::routes::{Place, Routes, Target, Want};
 use crate::runtime::{now, random_u64, sleep, timeout_at};
 use crate::selection::size_hint;

@@ -1,21 +1,23 @@
 //! What one client knows of its cluster: the nodes, the connections to them, and who the client itself is.
 
 use crate::alarm::Alarm;
-use crate::connection::{Lost, Outgoing};
+use crate::connection::Outgoing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hedging::HedgeOptions;
 use crate::ledger::{Book, Hedging};
 use crate::lock::lock;
+use crate::lost::lost_error;
 use crate::options::ClientOptions;
 use crate::pool::Pool;
 use crate::reading::Reading;
+use crate::refusal::{refusal_of, refusal_of_name};
 use crate::runtime::{now, random_u64, sleep, unix_micros};
 use crate::selection::Selection;
 use crate::time::millis;
 use hedgerow_routing::{Address, Effect, Failure, Reaction, meaning, reaction, replica_reaction};
 use hedgerow_types::Refusal;
 use hedgerow_types::random::Random;
-use hedgerow_wire::{ErrorName, Extension, Header, Reply, reply, request::Body};
+use hedgerow_wire::{ErrorName, Extension, Header, Reply, request::Body};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -330,74 +332,5 @@ fn refused(refusal: &Refusal) -> Step {
         Step::Next { error, pause: None, may_have_run }
     } else {
         Step::Fail(error)
-    }
-}
-
-/// What a failed reply means, also if the server gave the error's name only.
-pub(crate) fn refusal_of(failure: &reply::Failure) -> Refusal {
-    failure.refusal().unwrap_or_else(|| refusal_of_name(failure.name))
-}
-
-/// As [`refusal_of`], for a request to one partition: there "object not found" is about the partition.
-pub(crate) fn partition_refusal_of(failure: &reply::Failure) -> Refusal {
-    match (failure.refusal(), failure.name) {
-        (Some(refusal), _) => refusal,
-        (None, ErrorName::ObjectNotFound) => Refusal::NotHosted,
-        (None, name) => refusal_of_name(name),
-    }
-}
-
-fn refusal_of_name(name: ErrorName) -> Refusal {
-    match name {
-        ErrorName::InvalidState | ErrorName::InactiveState => Refusal::NotLeader { leader: None },
-        ErrorName::ObjectNotFound | ErrorName::AppNotExist | ErrorName::AppDropped => Refusal::NoTable,
-        ErrorName::BusyCreating => Refusal::Creating,
-        ErrorName::AppExist => Refusal::TableExists,
-        ErrorName::Busy | ErrorName::CapacityExceeded | ErrorName::BusyDropping | ErrorName::Splitting => {
-            Refusal::Busy(name.name().to_owned())
-        }
-        ErrorName::ServiceNotActive | ErrorName::NotEnoughMember | ErrorName::TryAgain | ErrorName::UnderRecovery => {
-            Refusal::NotReady(name.name().to_owned())
-        }
-        ErrorName::ForwardToOthers | ErrorName::ParentPartitionMisused | ErrorName::ChildNotReady => Refusal::NotHosted,
-        ErrorName::Timeout => Refusal::Unresolved,
-        ErrorName::Expired => Refusal::Expired,
-        ErrorName::InvalidData => Refusal::TooLarge("the server finds the request malformed or too large".to_owned()),
-        ErrorName::DiskInsufficient => Refusal::DiskFull(name.name().to_owned()),
-        ErrorName::HandlerNotFound | ErrorName::NotImplemented => Refusal::Unknown,
-        other => Refusal::Invalid(format!("the server answered {}", other.name())),
-    }
-}
-
-/// How a full connection is answered.
-static FULL: Refusal = Refusal::Busy(String::new());
-
-impl Lost {
-    /// What a lost request is to those who decide what follows.
-    pub(crate) fn failure(&self) -> Failure<'static> {
-        match self {
-            Self::NotConnected(_) => Failure::Unreachable,
-            Self::Full => Failure::Refused(&FULL),
-            Self::Broken(_) | Self::Malformed(_) => Failure::ConnectionLost,
-            Self::Late => Failure::NoReply,
-        }
-    }
-
-    /// Whether the request may have reached its server.
-    pub(crate) fn may_have_run(&self) -> bool {
-        match self {
-            Self::NotConnected(_) | Self::Full => false,
-            Self::Broken(_) | Self::Late | Self::Malformed(_) => true,
-        }
-    }
-}
-
-pub(crate) fn lost_error(lost: &Lost) -> Error {
-    match lost {
-        Lost::NotConnected(what) => Error::new(ErrorKind::Unreachable, what.clone()),
-        Lost::Broken(what) => Error::new(ErrorKind::Unreachable, what.clone()),
-        Lost::Late => Error::new(ErrorKind::Timeout, "no reply in time"),
-        Lost::Malformed(what) => Error::protocol(what.clone()),
-        Lost::Full => Error::new(ErrorKind::Unavailable, "too many requests wait for a reply on this connection"),
     }
 }

@@ -6,6 +6,7 @@
 //! the driver can be saved.
 
 use crate::lock::lock;
+use crate::lost::Lost;
 use crate::runtime::Writer;
 use bytes::{Buf as _, BytesMut};
 use hedgerow_wire::call::{self, ReplyFrame};
@@ -22,21 +23,6 @@ pub(crate) const IN_FLIGHT_MAX: usize = 65_536;
 /// Bytes that may wait for a peer which does not read. Requests that were given up leave theirs behind, so that their
 /// number alone bounds nothing.
 pub(crate) const OUTGOING_SIZE_MAX: usize = 64 << 20;
-
-/// Why a request has no reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Lost {
-    /// Connecting failed: the request was never sent.
-    NotConnected(String),
-    /// The connection ended after the request may have been sent.
-    Broken(String),
-    /// No reply before the attempt's deadline.
-    Late,
-    /// The peer sent bytes that are not the protocol.
-    Malformed(String),
-    /// Too many requests wait on this connection: this one was not sent.
-    Full,
-}
 
 /// The state that users and driver share.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! The one task behind a connection: connects, writes what was encoded, hands out replies, and ends what is late.
 
-use crate::connection::{Lost, Shared, Work};
+use crate::connection::{Shared, Work};
+use crate::lost::Lost;
 use crate::runtime::{Reader, Sleep, Writer, connect, now, sleep_until, timeout};
 use bytes::BytesMut;
 use hedgerow_wire::call;

@@ -1,8 +1,9 @@
 //! Connections by node address: made on first use, made again after a pause when they end.
 
-use crate::connection::{Lost, Outgoing, Shared, Waiting};
+use crate::connection::{Outgoing, Shared, Waiting};
 use crate::driver;
 use crate::lock::lock;
+use crate::lost::Lost;
 use crate::runtime::{now, spawn};
 use hedgerow_types::random::Random;
 use rustc_hash::FxHashMap;

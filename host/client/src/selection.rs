@@ -1,7 +1,7 @@
 //! The client's selector: shared by all its tables, and told about every request that it chose for.
 
-use crate::connection::Lost;
 use crate::lock::lock;
+use crate::lost::Lost;
 use crate::runtime::now;
 use crate::time::micros;
 use hedgerow_routing::{Address, Choice, Expected, Failure, Labels, Load, Selector};

@@ -2,10 +2,11 @@
 
 use super::request::Request;
 use crate::call::{Answer, Call, ServedBy, refuse_older};
-use crate::cluster::{lost_error, partition_refusal_of};
-use crate::connection::{Lost, Waiting};
+use crate::connection::Waiting;
 use crate::error::{Error, ErrorKind};
 use crate::ledger::{Asked, Over};
+use crate::lost::{Lost, lost_error};
+use crate::refusal::partition_refusal_of;
 use crate::routes::Target;
 use crate::runtime::now;
 use crate::selection::Sent;

@@ -1,0 +1,54 @@
+//! A request without a reply: why it has none, and what that means.
+
+use crate::error::{Error, ErrorKind};
+use hedgerow_routing::Failure;
+use hedgerow_types::Refusal;
+
+/// Why a request has no reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// Connecting failed: the request was never sent.
+    NotConnected(String),
+    /// The connection ended after the request may have been sent.
+    Broken(String),
+    /// No reply before the attempt's deadline.
+    Late,
+    /// The peer sent bytes that are not the protocol.
+    Malformed(String),
+    /// Too many requests wait on this connection: this one was not sent.
+    Full,
+}
+
+impl Lost {
+    /// What a lost request is to those who decide what follows.
+    pub(crate) fn failure(&self) -> Failure<'static> {
+        match self {
+            Self::NotConnected(_) => Failure::Unreachable,
+            Self::Full => Failure::Refused(&FULL),
+            Self::Broken(_) | Self::Malformed(_) => Failure::ConnectionLost,
+            Self::Late => Failure::NoReply,
+        }
+    }
+
+    /// Whether the request may have reached its server.
+    pub(crate) fn may_have_run(&self) -> bool {
+        match self {
+            Self::NotConnected(_) | Self::Full => false,
+            Self::Broken(_) | Self::Late | Self::Malformed(_) => true,
+        }
+    }
+}
+
+/// How a full connection is answered.
+static FULL: Refusal = Refusal::Busy(String::new());
+
+/// The error of an operation whose last attempt was lost.
+pub(crate) fn lost_error(lost: &Lost) -> Error {
+    match lost {
+        Lost::NotConnected(what) => Error::new(ErrorKind::Unreachable, what.clone()),
+        Lost::Broken(what) => Error::new(ErrorKind::Unreachable, what.clone()),
+        Lost::Late => Error::new(ErrorKind::Timeout, "no reply in time"),
+        Lost::Malformed(what) => Error::protocol(what.clone()),
+        Lost::Full => Error::new(ErrorKind::Unavailable, "too many requests wait for a reply on this connection"),
+    }
+}
