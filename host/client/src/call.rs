@@ -3,13 +3,13 @@
 use crate::connection::{Outgoing, Waiting};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lost::{Lost, lost_error};
-use crate::race;
-use crate::reading::{Handle, Reading, Role, Served};
+use crate::reading::Reading;
 use crate::refusal::partition_refusal_of;
 use crate::routes::{Place, Routes, Target, Want};
 use crate::runtime::{now, random_u64, sleep, timeout_at};
 use crate::selection::size_hint;
 use crate::sequences::{Held, Renewal};
+use crate::served::{Role, Served};
 use crate::session::Floor;
 use crate::time::{micros, millis};
 use hedgerow_hedge::Kind;
@@ -81,60 +81,19 @@ pub(crate) struct Limits {
     pub(crate) give_up_at: Instant,
 }
 
-/// Runs `body` against the partition at `place` until it succeeds, fails for good or reaches the deadline.
-pub(crate) async fn call(handle: &Handle, place: Place<'_>, body: &Body) -> Result<Answer> {
-    let mut call = Call::new(handle, place, body);
-    let target = call.target();
-    if body.method().class() == Class::Write {
-        call.held = Some(take_sequence(call.routes, target, call.deadline).await?);
-    }
-    // A scan's next page is where the scan is, and nowhere else.
-    if let Some(hedging) = handle.hedging.as_deref().filter(|_| !matches!(body, Body::Scan(_))) {
-        return race::run(&mut call, hedging, target).await;
-    }
-    let first = match target.address {
-        Some(address) => call.try_at(target, address).await,
-        None => Err(Lost::NotConnected("no replica to ask is known".to_owned())),
-    };
-    match first {
-        Ok(reply) if !matches!(reply, Reply::Failed(_)) => Ok(call.answer(target, reply)),
-        outcome => call.recover(target, outcome).await,
-    }
-}
-
-/// Runs `body` once, at the replica at `address`; `None` if that one does not serve it.
-pub(crate) async fn call_at(handle: &Handle, place: Place<'_>, body: &Body, address: Address) -> Option<Answer> {
-    let call = Call::new(handle, place, body);
-    let target = Target { address: Some(address), ..call.routes.target(place) };
-    match call.try_at(target, address).await {
-        Ok(Reply::Failed(_)) | Err(_) => None,
-        Ok(reply) => Some(call.answer(target, reply)),
-    }
-}
-
-async fn take_sequence(routes: &Routes, target: Target, deadline: Instant) -> Result<Held> {
-    let sequences = routes.sequences(target.table, target.partition);
-    match sequences.try_take(routes.cluster.number_clock()) {
-        Some(held) => Ok(held),
-        None => timeout_at(deadline, sequences.take(|| routes.cluster.number_clock()))
-            .await
-            .map_err(|_| Error::new(ErrorKind::Timeout, "too many writes wait for their result in this partition")),
-    }
-}
-
 impl<'a> Call<'a> {
-    fn new(handle: &'a Handle, place: Place<'a>, body: &'a Body) -> Self {
-        let reading = handle.reading.as_deref();
+    /// An operation that begins now.
+    pub(crate) fn new(routes: &'a Arc<Routes>, reading: Option<&'a Reading>, place: Place<'a>, body: &'a Body) -> Self {
         let is_read = matches!(body.method().class(), Class::Read | Class::Scan);
         let start = now();
         Self {
-            routes: &handle.routes,
+            routes,
             reading,
             replicas: reading.filter(|_| is_read).and_then(Reading::replicas),
             place,
             body,
             start,
-            deadline: start + handle.routes.cluster.options.operation_timeout,
+            deadline: start + routes.cluster.options.operation_timeout,
             held: None,
             attempt: 1,
             is_outcome_unknown: false,
@@ -142,6 +101,37 @@ impl<'a> Call<'a> {
             last_error: None,
             tried: Vec::new(),
             rounds: 0,
+        }
+    }
+
+    /// Whom to ask first. A write takes its number now, and waits until there is one.
+    pub(crate) async fn begin(&mut self) -> Result<Target> {
+        let target = self.target();
+        if self.body.method().class() == Class::Write {
+            self.held = Some(take_sequence(self.routes, target, self.deadline).await?);
+        }
+        Ok(target)
+    }
+
+    /// Runs the operation, one attempt at a time, until it succeeds, fails for good or reaches the deadline. The first
+    /// attempt goes to `target`.
+    pub(crate) async fn run(&mut self, target: Target) -> Result<Answer> {
+        let first = match target.address {
+            Some(address) => self.try_at(target, address).await,
+            None => Err(Lost::NotConnected("no replica to ask is known".to_owned())),
+        };
+        match first {
+            Ok(reply) if !matches!(reply, Reply::Failed(_)) => Ok(self.answer(target, reply)),
+            outcome => self.recover(target, outcome).await,
+        }
+    }
+
+    /// Runs the operation once, at the replica at `address`; `None` if that one does not serve it.
+    pub(crate) async fn run_at(&self, address: Address) -> Option<Answer> {
+        let target = Target { address: Some(address), ..self.routes.target(self.place) };
+        match self.try_at(target, address).await {
+            Ok(Reply::Failed(_)) | Err(_) => None,
+            Ok(reply) => Some(self.answer(target, reply)),
         }
     }
 
@@ -424,6 +414,16 @@ impl<'a> Call<'a> {
             sleep(Duration::from_millis(5)).await;
         }
         Ok(self.target())
+    }
+}
+
+async fn take_sequence(routes: &Routes, target: Target, deadline: Instant) -> Result<Held> {
+    let sequences = routes.sequences(target.table, target.partition);
+    match sequences.try_take(routes.cluster.number_clock()) {
+        Some(held) => Ok(held),
+        None => timeout_at(deadline, sequences.take(|| routes.cluster.number_clock()))
+            .await
+            .map_err(|_| Error::new(ErrorKind::Timeout, "too many writes wait for their result in this partition")),
     }
 }
 

@@ -2,11 +2,11 @@
 
 use crate::cluster::Cluster;
 use crate::error::{Error, ErrorKind, Result};
+use crate::handle::Handle;
 use crate::hedging::{HedgeMetrics, TableOptions};
 use crate::lock::lock;
 use crate::options::ClientOptions;
 use crate::ordered::{OrderedTable, wrong_kind};
-use crate::reading::Handle;
 use crate::routes::Routes;
 use crate::runtime::{now, timeout};
 use crate::session::Session;

@@ -139,6 +139,7 @@ mod cluster;
 mod connection;
 mod driver;
 mod error;
+mod handle;
 mod hedging;
 mod ledger;
 mod lock;
@@ -154,6 +155,7 @@ mod runtime;
 mod scan;
 mod selection;
 mod sequences;
+mod served;
 mod session;
 #[cfg(feature = "simulation")]
 pub mod simulation;
@@ -176,8 +178,9 @@ pub use hedging::{
 };
 pub use options::ClientOptions;
 pub use ordered::{OrderedScanner, OrderedTable};
-pub use reading::{Observer, ReadOptions, Role, Served};
+pub use reading::{Observer, ReadOptions};
 pub use scan::Scanner;
+pub use served::{Role, Served};
 pub use session::Session;
 pub use table::Table;
 pub use types::{

@@ -1,8 +1,9 @@
 //! An ordered table: records with one key, in ranges of partitions.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::handle::Handle;
 use crate::hedging::HedgeOptions;
-use crate::reading::{Handle, ReadOptions};
+use crate::reading::ReadOptions;
 use crate::routes::Place;
 use crate::scan::{Leg, Pages};
 use crate::session::Session;

@@ -3,9 +3,9 @@
 use crate::cluster::{ANY_NODE_PATIENCE, Cluster, Question, Sort};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
-use crate::reading::Role;
 use crate::runtime::{now, sleep, sleep_until, spawn};
 use crate::sequences::Sequences;
+use crate::served::Role;
 use bytes::Bytes;
 use hedgerow_routing::{Address, Choice, Labels, Mark, PartitionRoute, ReplicaRead, TableKind, TableMap};
 use hedgerow_types::key::partition_of_hash;

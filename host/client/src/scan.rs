@@ -1,8 +1,8 @@
 //! Scans: pages of rows, one partition after the other.
 
-use crate::call::{Answer, call, call_at};
+use crate::call::Answer;
 use crate::error::{Error, ErrorKind, Result};
-use crate::reading::Handle;
+use crate::handle::Handle;
 use crate::routes::Place;
 use crate::table::{Table, check_size, mismatch};
 use crate::time::time_to_live;
@@ -163,8 +163,8 @@ impl Pages {
                 None => Body::GetScanner(open_body(leg, &self.options)),
             };
             let answer = match open.and_then(|open| open.holder) {
-                Some(holder) => call_at(&self.handle, place, &body, holder).await,
-                None => Some(call(&self.handle, place, &body).await?),
+                Some(holder) => self.handle.answer_at(place, &body, holder).await,
+                None => Some(self.handle.answer(place, &body).await?),
             };
             self.open = None;
             restarts += u32::from(open.is_some());

@@ -3,8 +3,9 @@
 mod multi;
 
 use crate::error::{Error, Result};
+use crate::handle::Handle;
 use crate::hedging::HedgeOptions;
-use crate::reading::{Handle, ReadOptions};
+use crate::reading::ReadOptions;
 use crate::routes::Place;
 use crate::session::Session;
 use crate::time::expire_at;
