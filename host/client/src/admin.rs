@@ -1,13 +1,13 @@
 //! Tables and nodes: creating, dropping, describing.
 
 use crate::client::Client;
-use crate::cluster::{ANY_NODE_PATIENCE, Question, Sort};
-use crate::error::{Error, ErrorKind, Result};
+use crate::cluster::{Question, Sort};
+use crate::error::{Error, Result};
 use crate::runtime::now;
 use bytes::Bytes;
 use hedgerow_routing::TableKind;
 use hedgerow_types::limit::{CREATION_PER_PARTITION, PARTITION_COUNT_MAX};
-use hedgerow_wire::message::{AdminCommand, ClusterInfo, ListNodes, NodeInfo, node_status};
+use hedgerow_wire::message::{AdminCommand, ListNodes, NodeInfo, node_status};
 use hedgerow_wire::{Body, Reply, Text};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -218,29 +218,6 @@ impl Client {
     /// command must be harmless to repeat.
     pub async fn admin(&self, command: &str, argument: &str, timeout: Duration) -> Result<String> {
         self.run_command(command, argument.to_owned(), timeout, Sort::Idempotent).await
-    }
-
-    /// Asks until some node answers.
-    pub(crate) async fn ping(&self) -> Result<()> {
-        let body = Body::ClusterInfo(ClusterInfo {});
-        let deadline = now() + self.cluster.options.connect_timeout.max(Duration::from_secs(1));
-        let question = Question { body: &body, deadline, patience: ANY_NODE_PATIENCE, sort: Sort::Look };
-        match self.cluster.ask(question).await {
-            // A node that answers anything is a node.
-            Ok(_) => Ok(()),
-            Err(error) => match error.kind() {
-                ErrorKind::Unreachable | ErrorKind::Timeout => Err(error),
-                ErrorKind::Invalid
-                | ErrorKind::TooLarge
-                | ErrorKind::NoTable
-                | ErrorKind::TableExists
-                | ErrorKind::Unavailable
-                | ErrorKind::Forgotten
-                | ErrorKind::DiskFull
-                | ErrorKind::Storage
-                | ErrorKind::Protocol => Ok(()),
-            },
-        }
     }
 
     async fn command(&self, command: &str, argument: &Value, sort: Sort) -> Result<Value> {

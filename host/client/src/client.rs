@@ -1,17 +1,20 @@
 //! The client: connects to a cluster and opens tables.
 
-use crate::cluster::Cluster;
-use crate::error::{Error, ErrorKind, Result};
+use crate::cluster::{ANY_NODE_PATIENCE, Cluster, Question, Sort};
+use crate::error::{ErrorKind, Result};
 use crate::handle::Handle;
 use crate::hedging::{HedgeMetrics, TableOptions};
 use crate::lock::lock;
 use crate::options::ClientOptions;
 use crate::ordered::{OrderedTable, wrong_kind};
+use crate::resolve::resolve;
 use crate::routes::Routes;
-use crate::runtime::{now, timeout};
+use crate::runtime::now;
 use crate::session::Session;
 use crate::table::Table;
-use hedgerow_routing::{Address, TableKind};
+use hedgerow_routing::TableKind;
+use hedgerow_wire::Body;
+use hedgerow_wire::message::ClusterInfo;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -93,6 +96,29 @@ impl Client {
         Session::new()
     }
 
+    /// Asks until some node answers.
+    async fn ping(&self) -> Result<()> {
+        let body = Body::ClusterInfo(ClusterInfo {});
+        let deadline = now() + self.cluster.options.connect_timeout.max(Duration::from_secs(1));
+        let question = Question { body: &body, deadline, patience: ANY_NODE_PATIENCE, sort: Sort::Look };
+        match self.cluster.ask(question).await {
+            // A node that answers anything is a node.
+            Ok(_) => Ok(()),
+            Err(error) => match error.kind() {
+                ErrorKind::Unreachable | ErrorKind::Timeout => Err(error),
+                ErrorKind::Invalid
+                | ErrorKind::TooLarge
+                | ErrorKind::NoTable
+                | ErrorKind::TableExists
+                | ErrorKind::Unavailable
+                | ErrorKind::Forgotten
+                | ErrorKind::DiskFull
+                | ErrorKind::Storage
+                | ErrorKind::Protocol => Ok(()),
+            },
+        }
+    }
+
     fn handle(&self, routes: Arc<Routes>) -> Handle {
         Handle { routes, reading: self.cluster.reading.clone(), hedging: None }
     }
@@ -130,24 +156,4 @@ impl Client {
     pub(crate) fn admin_timeout(&self) -> Duration {
         self.cluster.options.operation_timeout.max(ADMIN_TIMEOUT_MIN)
     }
-}
-
-/// What `addresses` stand for, each once.
-pub(crate) async fn resolve<A: AsRef<str>>(addresses: &[A], limit: Duration) -> Result<Vec<Address>> {
-    let mut seeds: Vec<Address> = Vec::new();
-    let mut failure = Error::invalid("no address was given");
-    for address in addresses {
-        let address = address.as_ref().trim();
-        match timeout(limit, tokio::net::lookup_host(address)).await {
-            Ok(Ok(found)) => seeds.extend(found),
-            Ok(Err(error)) if error.kind() == std::io::ErrorKind::InvalidInput => {
-                return Err(Error::invalid(format!("{address:?} is not an address of the form host:port")));
-            }
-            Ok(Err(error)) => failure = Error::new(ErrorKind::Unreachable, format!("looking up {address}: {error}")),
-            Err(_) => failure = Error::new(ErrorKind::Unreachable, format!("looking up {address} took too long")),
-        }
-    }
-    let mut seen = std::collections::BTreeSet::new();
-    seeds.retain(|seed| seen.insert(*seed));
-    if seeds.is_empty() { Err(failure) } else { Ok(seeds) }
 }

@@ -11,6 +11,7 @@ use crate::options::ClientOptions;
 use crate::pool::Pool;
 use crate::reading::Reading;
 use crate::refusal::{refusal_of, refusal_of_name};
+use crate::resolve::resolve;
 use crate::runtime::{now, random_u64, sleep, unix_micros};
 use crate::selection::Selection;
 use crate::time::millis;
@@ -214,7 +215,7 @@ impl Cluster {
         if !lap.is_power_of_two() || self.names.is_empty() {
             return;
         }
-        let found = crate::client::resolve(&self.names, LOOK_UP_MAX).await;
+        let found = resolve(&self.names, LOOK_UP_MAX).await;
         self.note_nodes(found.into_iter().flatten());
     }
 

@@ -150,6 +150,7 @@ mod pool;
 mod race;
 mod reading;
 mod refusal;
+mod resolve;
 mod routes;
 mod runtime;
 mod scan;
