@@ -11,12 +11,14 @@
 //! ```
 
 mod attempt;
+mod failed;
 mod first;
 mod request;
 
-use self::attempt::{Attempts, Failed, What};
+use self::attempt::{Attempt, Attempts, Next, Part};
+use self::failed::{Failed, What};
 use self::first::First;
-use self::request::{Next, Part, Planned, Request, choose};
+use self::request::{Planned, Request, choose};
 use crate::alarm::Bell;
 use crate::call::{Answer, Call};
 use crate::error::Result;
@@ -397,7 +399,7 @@ impl<'c, 'a> Field<'c, 'a> {
         let asked = Asked { number: self.sent, kind, node, partition: target.partition };
         let part = Part { asked, tie: self.tie(kind), has_threshold: self.has_threshold };
         let next = Next { target, is_extra, any_replica };
-        let (mut attempt, lost) = self.request.send(self.call, next, part, now);
+        let (mut attempt, lost) = Attempt::send(self.request, self.call, next, part, now);
         attempt.number = Some(number);
         if is_extra && lost.is_some() {
             self.request.hedging.budget.give_back();

@@ -1,9 +1,9 @@
-//! The attempts of a request, and what their ends mean.
+//! The attempts of a request: how one is sent, wins, and is taken back.
 
+use super::failed::What;
 use super::request::Request;
-use crate::call::{Answer, Call, ServedBy, refuse_older};
+use crate::call::{Answer, Call, Limits, ServedBy, refuse_older};
 use crate::connection::Waiting;
-use crate::error::{Error, ErrorKind};
 use crate::ledger::{Asked, Over};
 use crate::lost::{Lost, lost_error};
 use crate::refusal::partition_refusal_of;
@@ -11,14 +11,15 @@ use crate::routes::Target;
 use crate::runtime::now;
 use crate::selection::Sent;
 use crate::session::Floor;
+use crate::time::millis;
 use bytes::Bytes;
-use hedgerow_hedge::{Kind, Outcome};
-use hedgerow_routing::{Effect, Verdict, meaning};
-use hedgerow_types::{ReadLevel, Refusal};
+use hedgerow_hedge::Kind;
+use hedgerow_routing::Address;
+use hedgerow_types::{ReadLevel, SessionToken};
 use hedgerow_wire::call::ReplyFrame;
 use hedgerow_wire::message::Cancel;
 use hedgerow_wire::value::Binary;
-use hedgerow_wire::{Cause, Reply, ReplyExtension};
+use hedgerow_wire::{Cause, Extension, Reply, ReplyExtension, Text, Tie};
 use tokio::time::Instant;
 
 /// An attempt that was sent. Dropped while it is open it is taken back, so that whoever drops a request no longer has
@@ -42,6 +43,25 @@ pub(super) struct Attempt<'a> {
     pub(super) tie: Option<Bytes>,
 }
 
+/// An attempt that is to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Next {
+    pub(super) target: Target,
+    /// Whether it has a token.
+    pub(super) is_extra: bool,
+    pub(super) any_replica: bool,
+}
+
+/// The part that an attempt plays in its request.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub(super) asked: Asked,
+    /// Who has the other copy of a tied request, and as which attempt.
+    pub(super) tie: Option<(Address, i32)>,
+    /// Whether the caller's limit on waiting holds for it.
+    pub(super) has_threshold: bool,
+}
+
 /// Attempts in the order in which they were sent: the first in place, since most requests have no other.
 #[derive(Default)]
 pub(super) struct Attempts<'a> {
@@ -49,58 +69,41 @@ pub(super) struct Attempts<'a> {
     pub(super) others: Vec<Attempt<'a>>,
 }
 
-/// How an attempt failed.
-#[derive(Debug)]
-pub(super) struct Failed {
-    pub(super) target: Target,
-    pub(super) what: What,
-}
-
-#[derive(Debug)]
-pub(super) enum What {
-    Refused(Refusal),
-    Lost(Lost),
-}
-
-impl Failed {
-    pub(super) fn outcome(&self) -> Outcome {
-        match &self.what {
-            What::Refused(refusal) => match meaning(refusal).verdict {
-                Verdict::Fatal => Outcome::Fatal,
-                Verdict::NonFatal => Outcome::NonFatal,
-                Verdict::Dropped => Outcome::Dropped,
-            },
-            What::Lost(_) => Outcome::NonFatal,
-        }
-    }
-
-    /// Whether it was refused without any work, by one who is not the right one.
-    pub(super) fn is_redirect(&self) -> bool {
-        matches!(&self.what, What::Refused(refusal) if meaning(refusal).is_redirect)
-    }
-
-    pub(super) fn may_be_under_way(&self) -> bool {
-        match &self.what {
-            What::Refused(refusal) => meaning(refusal).effect == Effect::Unknown,
-            What::Lost(lost) => lost.may_have_run(),
-        }
-    }
-
-    pub(super) fn error(&self) -> Error {
-        self.what.error()
-    }
-}
-
-impl What {
-    pub(super) fn error(&self) -> Error {
-        match self {
-            Self::Refused(refusal) => Error::new(ErrorKind::from(refusal), refusal.to_string()),
-            Self::Lost(lost) => lost_error(lost),
-        }
-    }
-}
-
 impl<'a> Attempt<'a> {
+    /// Sends an attempt to `part.asked.node`; if it could not be sent, why.
+    pub(super) fn send(
+        request: Request<'a>,
+        call: &Call<'a>,
+        next: Next,
+        part: Part,
+        now: Instant,
+    ) -> (Self, Option<Lost>) {
+        let Part { asked, tie, .. } = part;
+        let target = next.target;
+        let floor = match call.reading {
+            Some(reading) if !request.sort.is_write => reading.floor(target.group()),
+            _ => Floor::default(),
+        };
+        let tie = tie.map(|(peer, attempt)| Tie { peer: Text::from(peer.to_string()), attempt }.encode());
+        let mut extension = call.extension(target, floor, now);
+        extension.tie.clone_from(&tie);
+        let level = complete(request, &mut extension, next, part, floor);
+        let client = call.client_id();
+        extension.client_id = Some(client);
+        let late_at = call.deadline.min(now + request.cluster.options.attempt_timeout());
+        let limits = Limits { now, deadline: late_at, give_up_at: call.deadline };
+        let submitted = call.submit(target, asked.node, extension, limits);
+        request.hedging.tell_start(asked);
+        let is_told = request.is_told_to_selector(call, asked.number == 1);
+        let sent = is_told.then(|| request.cluster.selection.send_at(target.group(), asked.node, now));
+        let (waiting, lost) = match submitted {
+            Ok(waiting) => (Some(waiting), None),
+            Err(lost) => (None, Some(lost)),
+        };
+        let number = Some(asked.number as u8);
+        (Self { request, client, asked, target, number, waiting, sent, at: now, late_at, floor, level, tie }, lost)
+    }
+
     /// A reply that is older than what its session saw is as good as a refusal.
     pub(super) fn check(&self, mut frame: ReplyFrame) -> ReplyFrame {
         if !self.request.sort.is_write {
@@ -224,8 +227,39 @@ impl<'a> Attempts<'a> {
     }
 }
 
+/// Says in `extension` what is particular to this attempt; returns the level that it asks for.
+fn complete(
+    request: Request<'_>,
+    extension: &mut Extension,
+    next: Next,
+    part: Part,
+    floor: Floor,
+) -> Option<ReadLevel> {
+    let options = &request.hedging.options;
+    let asked = part.asked;
+    extension.attempt = Some(asked.number as i32);
+    extension.request_id = Some(request.id);
+    extension.cause = cause(asked.kind).filter(|_| next.is_extra).map(Cause::code);
+    extension.wants_trace = options.wants_trace;
+    if request.sort.is_write {
+        return None;
+    }
+    let threshold = options.busy_threshold.filter(|_| part.has_threshold);
+    extension.busy_threshold_ms = threshold.map(|limit| millis(limit).max(1) as i32);
+    extension.any_replica |= next.any_replica;
+    let fallback = options.fallback.filter(|_| asked.kind == Kind::Fallback && !floor.is_uncertain);
+    if let Some(fallback) = fallback {
+        extension.set_read_level(ReadLevel::Bounded(fallback.bound));
+        if floor.index > 0 {
+            let token = SessionToken::of(next.target.group(), floor.index);
+            extension.session_token = Some(Bytes::from(token.encode()));
+        }
+    }
+    extension.read_level()
+}
+
 /// Why an attempt of this kind is sent, as its request says it.
-pub(super) fn cause(kind: Kind) -> Option<Cause> {
+fn cause(kind: Kind) -> Option<Cause> {
     match kind {
         Kind::First => None,
         Kind::Hedge => Some(Cause::Hedge),

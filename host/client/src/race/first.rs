@@ -1,8 +1,8 @@
 //! A request while nothing has happened but its first attempt: what nearly every request is from beginning to end, so that
 //! it is to cost little more than one without hedging.
 
-use super::attempt::Attempt;
-use super::request::{Next, Part, Planned, Request};
+use super::attempt::{Attempt, Next, Part};
+use super::request::{Planned, Request};
 use crate::alarm::Bell;
 use crate::call::{Answer, Call};
 use crate::ledger::Asked;
@@ -39,7 +39,7 @@ impl<'a> First<'a> {
         let asked = Asked { number: 1, kind: Kind::First, node, partition: target.partition };
         let part = Part { asked, tie: planned.tied.map(|second| (second, 2)), has_threshold: true };
         let next = Next { target, is_extra: false, any_replica: false };
-        let (attempt, lost) = request.send(call, next, part, call.start);
+        let (attempt, lost) = Attempt::send(request, call, next, part, call.start);
         Self { race, planned, attempt, result: lost.map(Err), due_at, bell: request.bell(), is_polled: false }
     }
 

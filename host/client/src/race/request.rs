@@ -1,21 +1,15 @@
-//! What all attempts of a hedged request have in common: what is planned for it, and how one attempt is sent.
+//! What all attempts of a hedged request have in common: what is planned for it, and whom another one may ask.
 
-use super::attempt::{Attempt, cause};
 use crate::alarm::Bell;
-use crate::call::{Call, Limits};
+use crate::call::Call;
 use crate::cluster::Cluster;
 use crate::hedging::TieMode;
-use crate::ledger::{Asked, Hedging, Sort};
-use crate::lost::Lost;
+use crate::ledger::{Hedging, Sort};
 use crate::routes::{Target, Want};
 use crate::selection::size_hint;
-use crate::session::Floor;
-use crate::time::millis;
-use bytes::Bytes;
-use hedgerow_hedge::{Kind, Plan, TieRule, Time};
+use hedgerow_hedge::{Plan, TieRule, Time};
 use hedgerow_routing::{Address, ReplicaRead};
-use hedgerow_types::{ReadLevel, SessionToken};
-use hedgerow_wire::{Cause, Extension, Text, Tie};
+use hedgerow_types::ReadLevel;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -48,25 +42,6 @@ pub(super) struct Planned {
     pub(super) plan: Plan,
     /// Who gets the second copy of a tied request.
     pub(super) tied: Option<Address>,
-}
-
-/// An attempt that is to be sent.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Next {
-    pub(super) target: Target,
-    /// Whether it has a token.
-    pub(super) is_extra: bool,
-    pub(super) any_replica: bool,
-}
-
-/// The part that an attempt plays in its request.
-#[derive(Clone, Copy)]
-pub(super) struct Part {
-    pub(super) asked: Asked,
-    /// Who has the other copy of a tied request, and as which attempt.
-    pub(super) tie: Option<(Address, i32)>,
-    /// Whether the caller's limit on waiting holds for it.
-    pub(super) has_threshold: bool,
 }
 
 impl<'a> Request<'a> {
@@ -119,79 +94,10 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Sends an attempt to `part.asked.node`; if it could not be sent, why.
-    pub(super) fn send(self, call: &Call<'a>, next: Next, part: Part, now: Instant) -> (Attempt<'a>, Option<Lost>) {
-        let Part { asked, tie, .. } = part;
-        let target = next.target;
-        let floor = match call.reading {
-            Some(reading) if !self.sort.is_write => reading.floor(target.group()),
-            _ => Floor::default(),
-        };
-        let tie = tie.map(|(peer, attempt)| Tie { peer: Text::from(peer.to_string()), attempt }.encode());
-        let mut extension = call.extension(target, floor, now);
-        extension.tie.clone_from(&tie);
-        let level = self.complete(&mut extension, next, part, floor);
-        let client = call.client_id();
-        extension.client_id = Some(client);
-        let late_at = call.deadline.min(now + self.cluster.options.attempt_timeout());
-        let limits = Limits { now, deadline: late_at, give_up_at: call.deadline };
-        let submitted = call.submit(target, asked.node, extension, limits);
-        self.hedging.tell_start(asked);
-        let is_told = self.is_told_to_selector(call, asked.number == 1);
-        let sent = is_told.then(|| self.cluster.selection.send_at(target.group(), asked.node, now));
-        let (waiting, lost) = match submitted {
-            Ok(waiting) => (Some(waiting), None),
-            Err(lost) => (None, Some(lost)),
-        };
-        let number = Some(asked.number as u8);
-        (
-            Attempt {
-                request: self,
-                client,
-                asked,
-                target,
-                number,
-                waiting,
-                sent,
-                at: now,
-                late_at,
-                floor,
-                level,
-                tie,
-            },
-            lost,
-        )
-    }
-
     /// Whether the selector is told about an attempt: of reads, where it chose or where its numbers are asked for.
-    fn is_told_to_selector(self, call: &Call<'a>, is_first: bool) -> bool {
+    pub(super) fn is_told_to_selector(self, call: &Call<'a>, is_first: bool) -> bool {
         let is_asked_for = call.replicas.is_some() || self.hedging.options.tie != TieMode::Never || !is_first;
         is_asked_for && !self.sort.is_write
-    }
-
-    /// Says in `extension` what is particular to this attempt; returns the level that it asks for.
-    fn complete(self, extension: &mut Extension, next: Next, part: Part, floor: Floor) -> Option<ReadLevel> {
-        let options = &self.hedging.options;
-        let asked = part.asked;
-        extension.attempt = Some(asked.number as i32);
-        extension.request_id = Some(self.id);
-        extension.cause = cause(asked.kind).filter(|_| next.is_extra).map(Cause::code);
-        extension.wants_trace = options.wants_trace;
-        if self.sort.is_write {
-            return None;
-        }
-        let threshold = options.busy_threshold.filter(|_| part.has_threshold);
-        extension.busy_threshold_ms = threshold.map(|limit| millis(limit).max(1) as i32);
-        extension.any_replica |= next.any_replica;
-        let fallback = options.fallback.filter(|_| asked.kind == Kind::Fallback && !floor.is_uncertain);
-        if let Some(fallback) = fallback {
-            extension.set_read_level(ReadLevel::Bounded(fallback.bound));
-            if floor.index > 0 {
-                let token = SessionToken::of(next.target.group(), floor.index);
-                extension.session_token = Some(Bytes::from(token.encode()));
-            }
-        }
-        extension.read_level()
     }
 
     pub(super) fn bell(self) -> Bell<'a> {
