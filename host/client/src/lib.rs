@@ -163,6 +163,8 @@ pub mod simulation;
 mod table;
 mod time;
 mod types;
+#[cfg(feature = "simulation")]
+mod world;
 
 pub use admin::{DroppedTable, Kept, NodeSummary, Reserve, TableSpec, TableSummary};
 pub use client::Client;

@@ -2,7 +2,7 @@
 //! `simulation` it is what the thread has entered ([`crate::simulation`]), if it has entered anything.
 
 #[cfg(feature = "simulation")]
-use crate::simulation::{self, Pipe};
+use crate::world::{self, Pipe};
 use bytes::BytesMut;
 use hedgerow_env::timer::AsyncTimer;
 use hedgerow_env::{Clock, os, os::OsClock};
@@ -23,7 +23,7 @@ use tokio::time::Instant;
 #[allow(clippy::disallowed_methods, reason = "the one place where this crate spawns")]
 pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     #[cfg(feature = "simulation")]
-    if let Some(world) = simulation::entered() {
+    if let Some(world) = world::entered() {
         return world.spawn(Box::pin(task));
     }
     drop(tokio::spawn(task));
@@ -33,7 +33,7 @@ pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
 #[allow(clippy::disallowed_methods, reason = "the one place where this crate reads steady time")]
 pub(crate) fn now() -> Instant {
     #[cfg(feature = "simulation")]
-    if let Some(world) = simulation::entered() {
+    if let Some(world) = world::entered() {
         return world.now();
     }
     Instant::now()
@@ -42,7 +42,7 @@ pub(crate) fn now() -> Instant {
 /// Microseconds since 1970, by the wall clock.
 pub(crate) fn unix_micros() -> u64 {
     #[cfg(feature = "simulation")]
-    if let Some(world) = simulation::entered() {
+    if let Some(world) = world::entered() {
         return world.unix_micros();
     }
     OsClock.unix_micros()
@@ -51,7 +51,7 @@ pub(crate) fn unix_micros() -> u64 {
 /// A number that nobody can foresee.
 pub(crate) fn random_u64() -> u64 {
     #[cfg(feature = "simulation")]
-    if let Some(world) = simulation::entered() {
+    if let Some(world) = world::entered() {
         return world.random_u64();
     }
     os::random_u64()
@@ -60,7 +60,7 @@ pub(crate) fn random_u64() -> u64 {
 /// The kernel's timer, for moments that are finer than the runtime's own; `None` if there is none.
 pub(crate) fn fine_timer() -> Option<AsyncTimer> {
     #[cfg(feature = "simulation")]
-    if simulation::entered().is_some() {
+    if world::entered().is_some() {
         return None;
     }
     AsyncTimer::new().ok()
@@ -77,7 +77,7 @@ pub(crate) struct Sleep {
 enum Timer {
     Tokio(Pin<Box<tokio::time::Sleep>>),
     #[cfg(feature = "simulation")]
-    Simulated(simulation::Timer),
+    Simulated(world::Timer),
 }
 
 /// Waits for `delay`.
@@ -88,8 +88,8 @@ pub(crate) fn sleep(delay: Duration) -> Sleep {
 /// Waits until `at`.
 pub(crate) fn sleep_until(at: Instant) -> Sleep {
     #[cfg(feature = "simulation")]
-    if simulation::entered().is_some() {
-        return Sleep { at, timer: Timer::Simulated(simulation::Timer::default()) };
+    if world::entered().is_some() {
+        return Sleep { at, timer: Timer::Simulated(world::Timer::default()) };
     }
     Sleep { at, timer: Timer::Tokio(Box::pin(tokio::time::sleep_until(at))) }
 }
@@ -149,8 +149,8 @@ pub(crate) async fn timeout_at<T>(deadline: Instant, task: impl Future<Output = 
 /// Connects to `address`.
 pub(crate) async fn connect(address: SocketAddr) -> io::Result<(Reader, Writer)> {
     #[cfg(feature = "simulation")]
-    if simulation::entered().is_some() {
-        let pipe = simulation::connect(address).await?;
+    if world::entered().is_some() {
+        let pipe = world::connect(address).await?;
         return Ok((Reader::Simulated(pipe.clone()), Writer::Simulated(pipe)));
     }
     let stream = TcpStream::connect(address).await?;
