@@ -1,7 +1,7 @@
 //! One request: its attempts run inside one future, which does what its race says.
 
 use crate::classify::Classify;
-use crate::layer::Shared;
+use crate::shared::Shared;
 use hedgerow_hedge::{Action, AttemptEnd, Attempts, Class, Ended, Kind, Outcome, Race, Time};
 use std::fmt;
 use std::mem;

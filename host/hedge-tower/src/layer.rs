@@ -1,37 +1,13 @@
-//! The layer, the service that it makes, and what all their requests share.
+//! The layer, and the service that it makes.
 
 use crate::classify::{Classify, HedgeAll};
 use crate::future::HedgeFuture;
-use crate::runtime;
-use hedgerow_hedge::{Budget, BudgetOptions, Class, Counters, Hedger, Plan, Policy, Race, Time};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::shared::Shared;
+use hedgerow_hedge::{Budget, BudgetOptions, Class, Counters, Plan, Policy, Race};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::time::Instant;
 use tower::{Layer, Service};
-
-/// What all requests of a layer share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    hedger: Mutex<Hedger>,
-    pub(crate) budget: Arc<Budget>,
-    origin: Instant,
-}
-
-impl Shared {
-    /// The hedger does not panic, and its numbers stay usable if a caller's policy did.
-    pub(crate) fn hedger(&self) -> MutexGuard<'_, Hedger> {
-        self.hedger.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn now(&self) -> Time {
-        Time(0) + runtime::now().saturating_duration_since(self.origin)
-    }
-
-    pub(crate) fn instant(&self, time: Time) -> Instant {
-        self.origin + time.since(Time(0))
-    }
-}
 
 /// Hedges the requests of the services that it is put around. All of them, and all clones of the layer, share latencies,
 /// counters and budget.
@@ -49,8 +25,7 @@ impl HedgeLayer {
 
     /// With a budget that others may share: other layers, and the caller's own retries.
     pub fn with_budget(policy: Policy, budget: Arc<Budget>) -> Self {
-        let shared = Shared { hedger: Mutex::new(Hedger::new(policy, 0)), budget, origin: runtime::now() };
-        Self { shared: Arc::new(shared), classify: HedgeAll }
+        Self { shared: Arc::new(Shared::new(policy, budget)), classify: HedgeAll }
     }
 }
 

@@ -30,6 +30,7 @@ mod classify;
 mod future;
 mod layer;
 mod runtime;
+mod shared;
 
 pub use classify::{Classify, HedgeAll};
 pub use future::HedgeFuture;
