@@ -114,18 +114,22 @@
 //!
 //! ```text
 //! Table / OrderedTable      builds the message
-//!   call                    attempts, deadline, what a failure teaches       [hedgerow_routing::reaction]
+//!   handle                  one attempt at a time, or a race of several
 //!     race                  several attempts of one request                  [hedgerow_hedge::Race]
 //!       ledger              latencies, counters and budgets of these         [hedgerow_hedge::Hedger]
 //!       alarm               when the next attempt is due
+//!   call                    attempts, deadline, what a failure teaches       [hedgerow_routing::reaction]
 //!     routes                which partition, which node, the table's map     [hedgerow_routing::TableMap]
 //!     reading, session      level, mode and token of reads that are not made by default
 //!     selection             which replica, where it need not be the leader   [hedgerow_routing::Selector]
 //!     sequences             the write's number, the same in every attempt
 //!     pool ─ connection     encodes into the connection's buffer             [hedgerow_wire::call]
 //!               driver      the one task that owns the socket
+//!   refusal, lost           what a request that failed means
 //! ```
 //!
+//! - No file imports one that stands above it: client, tables, handle, race, call, routes, cluster, pool, connection,
+//!   and at the bottom what everybody shares.
 //! - Requests are pipelined over few connections; those encoded in one turn of the runtime leave in one system call.
 //! - A failed attempt is repeated where that is safe, until the operation's deadline. Writes carry the client's id and
 //!   a sequence number, so that the cluster applies a repeated write once.

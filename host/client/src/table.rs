@@ -2,7 +2,7 @@
 
 mod multi;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
 use crate::hedging::HedgeOptions;
 use crate::reading::ReadOptions;
@@ -134,7 +134,7 @@ fn locate(hash_key: &[u8], sort_key: &[u8]) -> Result<(Place<'static>, Bytes)> {
 pub(crate) fn check_size(what: &str, bytes: &[u8], size_max: usize) -> Result<()> {
     if bytes.len() > size_max {
         let message = format!("the {what} has {} bytes, more than {size_max}", bytes.len());
-        return Err(Error::new(crate::ErrorKind::TooLarge, message));
+        return Err(Error::new(ErrorKind::TooLarge, message));
     }
     Ok(())
 }

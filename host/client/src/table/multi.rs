@@ -1,7 +1,7 @@
 //! Operations on several rows: of one hash key (atomic), or of many (one request per partition).
 
 use super::{Table, check_size, locate, mismatch, read_checked, read_update};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::routes::Place;
 use crate::time::expire_at;
 use crate::types::{Check, Checked, Mutation, Select, SortRow, SortRows};
@@ -99,7 +99,7 @@ impl Table {
         };
         expect_ok(reply.error, "sort_key_count")?;
         u64::try_from(reply.count)
-            .map_err(|_| Error::new(crate::ErrorKind::Timeout, "sort_key_count: the server gave up counting"))
+            .map_err(|_| Error::new(ErrorKind::Timeout, "sort_key_count: the server gave up counting"))
     }
 
     /// The values of records (hash key, sort key) anywhere in the table, in the order of the keys; `None` where there is
@@ -233,7 +233,7 @@ fn locate_all(hash_key: &[u8]) -> Result<(Place<'static>, Bytes)> {
 fn check_count(operation: &str, count: usize, count_max: usize) -> Result<()> {
     if count > count_max {
         let message = format!("{operation}: {count} rows are more than {count_max}");
-        return Err(Error::new(crate::ErrorKind::TooLarge, message));
+        return Err(Error::new(ErrorKind::TooLarge, message));
     }
     Ok(())
 }
