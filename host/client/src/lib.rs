@@ -153,6 +153,7 @@ mod ordered;
 mod pool;
 mod race;
 mod reading;
+mod record;
 mod refusal;
 mod resolve;
 mod routes;

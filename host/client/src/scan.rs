@@ -3,8 +3,9 @@
 use crate::call::Answer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
+use crate::record::{check_size, mismatch};
 use crate::routes::Place;
-use crate::table::{Table, check_size, mismatch};
+use crate::table::Table;
 use crate::time::time_to_live;
 use crate::types::{Range, Row, ScanOptions};
 use bytes::Bytes;

@@ -2,19 +2,20 @@
 
 mod multi;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::handle::Handle;
 use crate::hedging::HedgeOptions;
 use crate::reading::ReadOptions;
+use crate::record::{check_size, incr_body, read_get, read_incr, read_ttl, read_update};
 use crate::routes::Place;
 use crate::session::Session;
 use crate::time::expire_at;
-use crate::types::{Checked, Expiry, Life};
+use crate::types::{Expiry, Life};
 use bytes::Bytes;
+use hedgerow_types::key;
 use hedgerow_types::limit::{HASH_KEY_SIZE_MAX, SORT_KEY_SIZE_MAX};
-use hedgerow_types::{Status, key};
-use hedgerow_wire::message::{Incr, Put};
-use hedgerow_wire::{Body, Reply};
+use hedgerow_wire::Body;
+use hedgerow_wire::message::Put;
 use std::time::Duration;
 
 /// A handle on a hash table. Cheap to clone; all clones share the client's connections.
@@ -129,79 +130,4 @@ fn locate(hash_key: &[u8], sort_key: &[u8]) -> Result<(Place<'static>, Bytes)> {
     check_size("hash key", hash_key, HASH_KEY_SIZE_MAX)?;
     check_size("sort key", sort_key, SORT_KEY_SIZE_MAX)?;
     Ok((Place::Hash(key::partition_hash(hash_key, sort_key)), key::full_key(hash_key, sort_key)))
-}
-
-pub(crate) fn check_size(what: &str, bytes: &[u8], size_max: usize) -> Result<()> {
-    if bytes.len() > size_max {
-        let message = format!("the {what} has {} bytes, more than {size_max}", bytes.len());
-        return Err(Error::new(ErrorKind::TooLarge, message));
-    }
-    Ok(())
-}
-
-pub(crate) fn incr_body(key: Bytes, by: i64, expiry: Expiry) -> Body {
-    let expire_ts_seconds = match expiry {
-        Expiry::Keep => 0,
-        Expiry::After(time_to_live) => expire_at(Some(time_to_live)) as i32,
-        Expiry::Never => -1,
-    };
-    Body::Incr(Incr { key, increment: by, expire_ts_seconds })
-}
-
-pub(crate) fn read_get(reply: Reply) -> Result<Option<Bytes>> {
-    let Reply::Get(reply) = reply else { return Err(mismatch("get")) };
-    match Status::from_code(reply.error) {
-        Some(Status::Ok) => Ok(Some(reply.value)),
-        Some(Status::NotFound) => Ok(None),
-        status => Err(Error::from_status(status, "get")),
-    }
-}
-
-pub(crate) fn read_update(reply: Reply, operation: &'static str) -> Result<()> {
-    let Reply::Update(reply) = reply else { return Err(mismatch(operation)) };
-    match Status::from_code(reply.error) {
-        Some(Status::Ok) => Ok(()),
-        status => Err(Error::from_status(status, operation)),
-    }
-}
-
-pub(crate) fn read_ttl(reply: Reply) -> Result<Option<Life>> {
-    let Reply::Ttl(reply) = reply else { return Err(mismatch("ttl")) };
-    match Status::from_code(reply.error) {
-        Some(Status::Ok) => Ok(Some(match u64::try_from(reply.ttl_seconds) {
-            Ok(seconds) => Life::Left(Duration::from_secs(seconds)),
-            Err(_) => Life::Forever,
-        })),
-        Some(Status::NotFound) => Ok(None),
-        status => Err(Error::from_status(status, "ttl")),
-    }
-}
-
-pub(crate) fn read_incr(reply: Reply) -> Result<i64> {
-    let Reply::Incr(reply) = reply else { return Err(mismatch("incr")) };
-    match Status::from_code(reply.error) {
-        Some(Status::Ok) => Ok(reply.new_value),
-        Some(Status::InvalidArgument) => {
-            Err(Error::invalid("incr: the record holds no decimal number, or the sum does not fit 64 bits"))
-        }
-        status => Err(Error::from_status(status, "incr")),
-    }
-}
-
-pub(crate) fn read_checked(reply: Reply, operation: &'static str) -> Result<Checked> {
-    let Reply::Check(reply) = reply else { return Err(mismatch(operation)) };
-    let is_applied = match Status::from_code(reply.error) {
-        Some(Status::Ok) => true,
-        Some(Status::TryAgain) => false,
-        Some(Status::InvalidArgument) => {
-            return Err(Error::invalid(format!("{operation}: a number was compared with something that is none")));
-        }
-        status => return Err(Error::from_status(status, operation)),
-    };
-    let value = reply.check_value_exist.then_some(reply.check_value);
-    Ok(Checked { is_applied, value_before: reply.check_value_returned.then_some(value) })
-}
-
-pub(crate) fn mismatch(operation: &str) -> Error {
-    Error::protocol(format!("{operation}: the reply is of another kind than the request"))
 }

@@ -1,7 +1,8 @@
 //! Operations on several rows: of one hash key (atomic), or of many (one request per partition).
 
-use super::{Table, check_size, locate, mismatch, read_checked, read_update};
+use super::{Table, locate};
 use crate::error::{Error, ErrorKind, Result};
+use crate::record::{check_size, mismatch, read_checked, read_update};
 use crate::routes::Place;
 use crate::time::expire_at;
 use crate::types::{Check, Checked, Mutation, Select, SortRow, SortRows};
