@@ -150,6 +150,7 @@ mod lock;
 mod lost;
 mod options;
 mod ordered;
+mod pages;
 mod pool;
 mod race;
 mod reading;

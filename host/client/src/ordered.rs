@@ -3,10 +3,10 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
 use crate::hedging::HedgeOptions;
+use crate::pages::{Leg, PARTITION_END, Pages};
 use crate::reading::ReadOptions;
 use crate::record::{check_size, incr_body, read_checked, read_get, read_incr, read_ttl, read_update};
 use crate::routes::Place;
-use crate::scan::{Leg, Pages};
 use crate::session::Session;
 use crate::time::{expire_at, time_to_live};
 use crate::types::{Checked, Condition, Expiry, Life, OrderedRow, Range, ScanOptions};
@@ -18,9 +18,6 @@ use hedgerow_wire::message::{CheckAndSet, KeyValue, Put};
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::time::Duration;
-
-/// Upper bound of a scan that goes to the end of its partition.
-const PARTITION_END: &[u8] = &[0xff, 0xff];
 
 /// A handle on an ordered table: one byte string as key, range scans over all partitions in the order of the keys.
 ///
