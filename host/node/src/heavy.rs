@@ -32,9 +32,8 @@ impl HeavyWrites {
 
     /// All up to `index` are applied.
     pub(crate) fn note_applied(&mut self, index: Index) {
-        while let Some((_, stored)) = self.waiting.pop_front_if(|(at, _)| *at <= index) {
-            self.bytes -= stored;
-        }
+        let applied = self.waiting.partition_point(|(at, _)| *at <= index);
+        self.bytes -= self.waiting.drain(..applied).map(|(_, stored)| stored).sum::<usize>();
     }
 }
 
