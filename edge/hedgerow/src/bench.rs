@@ -1,4 +1,4 @@
-//! `hedgerow bench`: measures a cluster with the load generator of `lab/bench`, prints the figures and keeps a results
+//! `hedgerow bench`: measures a cluster with the load generator of `instruments/bench`, prints the figures and keeps a results
 //! folder.
 
 mod options;

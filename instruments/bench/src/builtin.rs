@@ -1,4 +1,4 @@
-//! The workloads that come with the generator: the files of `lab/bench/workloads`.
+//! The workloads that come with the generator: the files of `instruments/bench/workloads`.
 
 use crate::workload::Workload;
 use anyhow::{Context as _, Result};

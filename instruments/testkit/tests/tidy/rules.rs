@@ -11,8 +11,6 @@ const NO_STD: [&str; 4] = ["pure/hedge/", "pure/routing/", "pure/types/", "pure/
 /// What a pure crate may not depend on: doors to the clock, disk, sockets, threads and randomness of the machine.
 const IMPURE: [&str; 9] =
     ["getrandom", "indicatif", "libc", "rocksdb", "socket2", "tempfile", "tokio", "tracing-subscriber", "turmoil"];
-/// The crates below `lab/` that the binary may contain (decision 005): what measures, and what makes faults.
-const INSTRUMENTS: [&str; 5] = ["bench", "experiment", "faults", "report", "testkit"];
 /// What nobody may leave behind. Spelt in two halves, so that this file does not accuse itself.
 const LEFTOVERS: [&str; 7] = [
     concat!("TO", "DO"),
@@ -80,8 +78,9 @@ pub(crate) fn layer(path: &str) -> Option<Layer> {
     let layer = match parts.next()? {
         "pure" => Layer::Pure,
         "host" => Layer::Host,
+        // What measures, and what makes faults: the binary may contain it (decision 005).
+        "instruments" => Layer::Instruments,
         "edge" => Layer::Edge,
-        "lab" if parts.clone().next().is_some_and(|name| INSTRUMENTS.contains(&name)) => Layer::Instruments,
         "lab" => Layer::Lab,
         _ => return None,
     };
