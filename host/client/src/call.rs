@@ -14,7 +14,7 @@ use crate::session::Floor;
 use crate::time::{micros, millis};
 use hedgerow_hedge::Kind;
 use hedgerow_routing::{Address, Effect, Failure, Reaction, ReplicaRead, meaning};
-use hedgerow_types::{Lag, NodeId, ReadLevel, Refusal};
+use hedgerow_types::{GroupId, Lag, NodeId, ReadLevel, Refusal};
 use hedgerow_wire::call::ReplyFrame;
 use hedgerow_wire::{Body, Class, Extension, Header, Reply, ReplyExtension, reply};
 use std::sync::Arc;
@@ -39,8 +39,10 @@ pub(crate) struct Call<'a> {
     pub(crate) body: &'a Body,
     pub(crate) start: Instant,
     pub(crate) deadline: Instant,
-    /// The number of a write, the same in all its attempts.
+    /// The number of a write, the same in all its attempts in a partition.
     held: Option<Held>,
+    /// Which partition's number that is.
+    numbered_in: GroupId,
     pub(crate) attempt: u32,
     /// Whether an attempt may have been applied without our knowing, or may still be. As long as none may, but for the one that
     /// was refused last, a write may take another number.
@@ -95,6 +97,7 @@ impl<'a> Call<'a> {
             start,
             deadline: start + routes.cluster.options.operation_timeout,
             held: None,
+            numbered_in: GroupId::META,
             attempt: 1,
             is_outcome_unknown: false,
             renewals: 0,
@@ -108,9 +111,31 @@ impl<'a> Call<'a> {
     pub(crate) async fn begin(&mut self) -> Result<Target> {
         let target = self.target();
         if self.body.method().class() == Class::Write {
-            self.held = Some(take_sequence(self.routes, target, self.deadline).await?);
+            self.take_number(target).await?;
         }
         Ok(target)
+    }
+
+    /// Takes a number among those of the target's partition.
+    async fn take_number(&mut self, target: Target) -> Result<()> {
+        self.held = Some(take_sequence(self.routes, target, self.deadline).await?);
+        self.numbered_in = target.group();
+        Ok(())
+    }
+
+    /// To be called before a write is sent again: numbers of one partition say nothing in another, where other writes have
+    /// them. The table may have been dropped, and another one have its name by now.
+    pub(crate) async fn renumber(&mut self, target: Target) -> Result<()> {
+        if !self.is_write() || self.is_numbered_in(target) {
+            return Ok(());
+        }
+        let numbered = self.take_number(target).await;
+        numbered.map_err(|error| error.with_unknown_outcome(self.is_outcome_unknown))
+    }
+
+    /// Whether the write's number is one of the target's partition.
+    pub(crate) fn is_numbered_in(&self, target: Target) -> bool {
+        self.numbered_in == target.group()
     }
 
     /// Runs the operation, one attempt at a time, until it succeeds, fails for good or reaches the deadline. The first
@@ -272,6 +297,7 @@ impl<'a> Call<'a> {
             if target.address.is_none() {
                 target = self.find_target().await?;
             }
+            self.renumber(target).await?;
             outcome = match target.address {
                 Some(address) => Box::pin(self.try_at(target, address)).await,
                 None => Err(Lost::NotConnected("no replica to ask is known".to_owned())),

@@ -14,6 +14,7 @@ use crate::refusal::{refusal_of, refusal_of_name};
 use crate::resolve::resolve;
 use crate::runtime::{now, random_u64, sleep, unix_micros};
 use crate::selection::Selection;
+use crate::sequences::AllSequences;
 use crate::time::millis;
 use hedgerow_routing::{Address, Effect, Failure, Reaction, meaning, reaction, replica_reaction};
 use hedgerow_types::Refusal;
@@ -35,6 +36,7 @@ const LOOK_UP_MAX: Duration = Duration::from_millis(500);
 pub(crate) struct Cluster {
     pub(crate) options: ClientOptions,
     pub(crate) client_id: u64,
+    pub(crate) sequences: AllSequences,
     pub(crate) pool: Pool,
     pub(crate) selection: Selection,
     /// How tables read that were not told otherwise.
@@ -90,6 +92,7 @@ impl Cluster {
         let turn = random.below(seeds.len().max(1) as u64) as usize;
         Self {
             client_id,
+            sequences: AllSequences::of(client_id),
             pool: Pool::new(options.connections_per_node, options.connect_timeout, random.next_u64()),
             selection: Selection::new(options.labels.clone(), random.fork()),
             alarm: Alarm::new(),

@@ -8,7 +8,7 @@ use crate::routes::Place;
 use crate::types::{Range, ScanOptions};
 use hedgerow_routing::Address;
 use hedgerow_types::limit::SCAN_PAGE_ROWS_MAX;
-use hedgerow_types::{PartitionIndex, Status};
+use hedgerow_types::{PartitionIndex, Status, TableId};
 use hedgerow_wire::message::{GetScanner, KeyValue, SCAN_DONE, Scan, ScanReply};
 use hedgerow_wire::{Body, Reply};
 use std::collections::VecDeque;
@@ -31,6 +31,8 @@ pub(crate) struct Pages {
     handle: Handle,
     legs: VecDeque<Leg>,
     options: ScanOptions,
+    /// The table that the ranges are of.
+    table: TableId,
     /// The scan that a node keeps open.
     open: Option<Open>,
 }
@@ -45,7 +47,8 @@ struct Open {
 
 impl Pages {
     pub(crate) fn new(handle: Handle, legs: VecDeque<Leg>, options: ScanOptions) -> Self {
-        Self { handle, legs, options, open: None }
+        let table = handle.routes.table();
+        Self { handle, legs, options, table, open: None }
     }
 
     /// The next page that is not empty; `None` at the end.
@@ -66,6 +69,11 @@ impl Pages {
                 Some(holder) => self.handle.answer_at(place, &body, holder).await,
                 None => Some(self.handle.answer(place, &body).await?),
             };
+            // The partition may be another one's by now: its rows are not those that the scan began with.
+            if self.handle.routes.table() != self.table {
+                let message = "scan: the table was dropped, and another one has its name";
+                return Err(Error::new(ErrorKind::NoTable, message));
+            }
             self.open = None;
             restarts += u32::from(open.is_some());
             // Without an answer the node that holds the scan is lost: begin again behind the last row, at another one.

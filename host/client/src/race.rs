@@ -366,6 +366,10 @@ impl<'c, 'a> Field<'c, 'a> {
     fn find(&mut self, kind: Kind, is_redirect: bool) -> Option<(Target, bool)> {
         let asked: Vec<Address> = self.attempts.iter().map(|attempt| attempt.asked.node).collect();
         let target = self.call.routes.target(self.call.place);
+        // Another table has the name by now: a copy would have a number of the one before.
+        if self.request.sort.is_write && !self.call.is_numbered_in(target) {
+            return None;
+        }
         let leads =
             self.call.replicas.is_none() && (is_redirect || (kind == Kind::Retry && self.request.sort.is_write));
         if leads && target.address.is_some_and(|address| !asked.contains(&address)) {
@@ -493,7 +497,9 @@ impl<'c, 'a> Field<'c, 'a> {
         if let What::Refused(refusal) = &failed.what
             && self.call.renew_number(refusal)
         {
-            return Ok(Next { target: self.call.target(), is_extra: false, any_replica: false });
+            let target = self.call.target();
+            self.call.renumber(target).await?;
+            return Ok(Next { target, is_extra: false, any_replica: false });
         }
         let is_redirect = failed.is_redirect();
         let error = failed.error();
@@ -522,6 +528,7 @@ impl<'c, 'a> Field<'c, 'a> {
         if target.address.is_none() {
             target = self.call.find_target().await?;
         }
+        self.call.renumber(target).await?;
         let mut any_replica = false;
         if let What::Refused(Refusal::BusyFor { .. }) = failed.what
             && let Some((_, least)) = self.least_busy.take()

@@ -130,6 +130,11 @@ impl Routes {
         &self.name
     }
 
+    /// The table that has the name, as far as known.
+    pub(crate) fn table(&self) -> TableId {
+        self.with_map(|map| map.table())
+    }
+
     /// Runs `look` on the map as it is now.
     pub(crate) fn with_map<T>(&self, look: impl FnOnce(&mut TableMap) -> T) -> T {
         look(&mut lock(&self.state).map)
@@ -182,18 +187,15 @@ impl Routes {
         }
     }
 
-    /// The sequence numbers of writes to a partition. A partition that is new to the client goes on from the clock, and from
-    /// the highest number of the table: it may have been split off another and know that one's numbers.
+    /// The sequence numbers of writes to a partition, the client's, kept here so that a write takes no lock of the whole client.
     pub(crate) fn sequences(&self, table: TableId, partition: PartitionIndex) -> Arc<Sequences> {
         let mut state = lock(&self.state);
         if let Some(known) = state.sequences.get(&(table, partition)) {
             return known.clone();
         }
-        let first = state.sequences.iter().filter(|((of, _), _)| *of == table).map(|(_, known)| known.next()).max();
-        let first = first.unwrap_or(1).max(self.cluster.number_clock());
-        let new = Sequences::starting_at(self.cluster.client_id, first);
-        state.sequences.insert((table, partition), new.clone());
-        new
+        let sequences = self.cluster.sequences.partition(table, partition, self.cluster.number_clock());
+        state.sequences.insert((table, partition), sequences.clone());
+        sequences
     }
 
     /// Why the map could not be fetched, if the last try failed.

@@ -12,8 +12,9 @@
 //! range of numbers that are taken, and goes on there ([`Held::renew`]).
 
 use crate::lock::lock;
-use hedgerow_types::Sequence;
 use hedgerow_types::limit::{SESSION_AHEAD_MICROS, SESSION_WINDOW};
+use hedgerow_types::{PartitionIndex, Sequence, TableId};
+use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
@@ -139,6 +140,34 @@ impl Window {
 fn slot(sequence: Sequence) -> (usize, u64) {
     let slot = sequence % SESSION_WINDOW;
     ((slot / 64) as usize, 1 << (slot % 64))
+}
+
+/// The numbers of all partitions that a client writes to. Whoever opens a table, and however often, takes its numbers from
+/// here: two writes with one number in one partition would be taken for one.
+#[derive(Debug)]
+pub(crate) struct AllSequences {
+    client: u64,
+    partitions: Mutex<FxHashMap<(TableId, PartitionIndex), Arc<Sequences>>>,
+}
+
+impl AllSequences {
+    /// Numbers of `client`, which has written nothing yet.
+    pub(crate) fn of(client: u64) -> Self {
+        Self { client, partitions: Mutex::default() }
+    }
+
+    /// Those of a partition. One that is new to the client goes on from the clock, and from the highest number of the table:
+    /// it may have been split off another and know that one's numbers.
+    pub(crate) fn partition(&self, table: TableId, partition: PartitionIndex, clock: u64) -> Arc<Sequences> {
+        let mut partitions = lock(&self.partitions);
+        if let Some(known) = partitions.get(&(table, partition)) {
+            return known.clone();
+        }
+        let highest = partitions.iter().filter(|((of, _), _)| *of == table).map(|(_, known)| known.next()).max();
+        let new = Sequences::starting_at(self.client, highest.unwrap_or(1).max(clock));
+        partitions.insert((table, partition), new.clone());
+        new
+    }
 }
 
 /// A sequence number in use.

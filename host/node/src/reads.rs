@@ -402,8 +402,9 @@ pub(crate) fn misplaced_read(replica: &Replica, read: &Read) -> Option<Refusal> 
         Read::MultiGet(MultiGet { prefix, selection: Selection::Range { .. }, .. }) | Read::SortKeyCount { prefix } => {
             (prefix, &[])
         }
-        // Pegasus' clients group these by partition or give bounds of the whole key space.
-        Read::BatchGet { .. } | Read::Scan(_) | Read::Checksum => (&[], &[]),
+        Read::BatchGet { keys } => (&[], keys),
+        // Pegasus' clients give bounds of the whole key space.
+        Read::Scan(_) | Read::Checksum => (&[], &[]),
     };
     misplaced(replica, prefix, keys)
 }

@@ -16,6 +16,9 @@ use hedgerow_wire::{Body, Reply};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// How often the keys of a batch are grouped anew because another table got the name meanwhile.
+const REGROUPINGS_MAX: usize = 4;
+
 impl Table {
     /// The rows of `hash_key` with these sort keys, in this order; absent ones are left out.
     pub async fn multi_get(
@@ -109,18 +112,31 @@ impl Table {
         &self,
         keys: impl IntoIterator<Item = (H, S)>,
     ) -> Result<Vec<Option<Bytes>>> {
-        let mut parts: BTreeMap<u32, Vec<(usize, FullKey)>> = BTreeMap::new();
-        let mut count = 0;
-        for (index, (hash_key, sort_key)) in keys.into_iter().enumerate() {
+        let locate_record = |(hash_key, sort_key): (H, S)| {
             let (place, full) = locate(hash_key.as_ref(), sort_key.as_ref())?;
-            let partition = self.handle.routes.target(place).partition;
             let split = 2 + hash_key.as_ref().len();
-            let full = FullKey { hash_key: full.slice(2..split), sort_key: full.slice(split..) };
-            parts.entry(partition).or_default().push((index, full));
-            count = index + 1;
+            Ok((place, FullKey { hash_key: full.slice(2..split), sort_key: full.slice(split..) }))
+        };
+        let keys: Vec<(Place<'static>, FullKey)> = keys.into_iter().map(locate_record).collect::<Result<_>>()?;
+        check_count("batch_get", keys.len(), BATCH_READ_COUNT_MAX)?;
+        for _ in 0..REGROUPINGS_MAX {
+            let table = self.handle.routes.table();
+            let values = self.batch_get_grouped(&keys).await;
+            // Another table has the name by now, and other partitions: what was asked for together may not lie together there.
+            if self.handle.routes.table() == table {
+                return values;
+            }
         }
-        check_count("batch_get", count, BATCH_READ_COUNT_MAX)?;
-        let mut values = vec![None; count];
+        Err(Error::new(ErrorKind::NoTable, "batch_get: other tables got the name of the table again and again"))
+    }
+
+    /// The values of records, grouped by their partitions as they are known now.
+    async fn batch_get_grouped(&self, keys: &[(Place<'static>, FullKey)]) -> Result<Vec<Option<Bytes>>> {
+        let mut parts: BTreeMap<u32, Vec<(usize, FullKey)>> = BTreeMap::new();
+        for (index, (place, key)) in keys.iter().enumerate() {
+            parts.entry(self.handle.routes.target(*place).partition).or_default().push((index, key.clone()));
+        }
+        let mut values = vec![None; keys.len()];
         let mut pending: Vec<_> = parts.into_values().map(|part| Box::pin(self.batch_get_part(part))).collect();
         // Each request is on its way before the first reply is waited for.
         let mut results = Vec::with_capacity(pending.len());

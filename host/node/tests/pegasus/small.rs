@@ -7,9 +7,10 @@ use hedgerow_node::ConnectionId;
 use hedgerow_types::NodeId;
 use hedgerow_types::key::full_key;
 use hedgerow_wire::message::{
-    CheckAndSet, CommandLine, KeyValue, ListNodes, ListTables, MultiGet, MultiPut, MultiRemove, app_status, match_type,
+    BatchGet, CheckAndSet, CommandLine, FullKey, KeyValue, ListNodes, ListTables, MultiGet, MultiPut, MultiRemove,
+    app_status, match_type,
 };
-use hedgerow_wire::{Body, ErrorName, Header, Reply, Text, call};
+use hedgerow_wire::{Body, ErrorName, Extension, Header, Reply, Text, call};
 use serde_json::json;
 
 #[test]
@@ -56,6 +57,18 @@ fn p3_a_read_at_the_wrong_partition_finds_nothing() {
             other => panic!("{other:?}"),
         };
         assert_eq!(found, (expected, 0));
+    }
+    // Our own clients know better than to look there, so that their map must be another table's.
+    let own = wrong.header(&Ask { extension: Some(Extension::default()), is_backup: false });
+    let (hash_key, sort_key) = (Bytes::from_static(b"a"), Bytes::from_static(b"s"));
+    for body in [
+        Body::Get(full_key(b"a", b"s")),
+        Body::BatchGet(BatchGet { keys: vec![FullKey { hash_key, sort_key }] }),
+        Body::SortKeyCount(Bytes::from_static(b"a")),
+    ] {
+        let number = world.send(leader, &own, &body);
+        let Reply::Failed(failure) = world.wait(number).1.reply else { panic!("{body:?} is answered") };
+        assert_eq!(failure.name, ErrorName::InvalidParameters);
     }
     // A write there would be lost to everybody.
     let put = hedgerow_wire::message::Put { key: wrong.full(), value: "2".into(), expire_ts_seconds: 0 };

@@ -28,8 +28,11 @@ fn a_dependency_that_points_up_is_seen() {
 
 #[test]
 fn the_binary_may_contain_instruments_and_nothing_else_of_the_lab() {
-    let bench =
-        manifest("instruments/bench", "a-bench", "[dependencies]\na-node.workspace = true\na-report.workspace = true\n");
+    let bench = manifest(
+        "instruments/bench",
+        "a-bench",
+        "[dependencies]\na-node.workspace = true\na-report.workspace = true\n",
+    );
     let report = manifest("instruments/report", "a-report", "[dependencies]\na.workspace = true\n");
     let node = manifest("host/node", "a-node", "[dev-dependencies]\na-bench.workspace = true\n");
     let binary = manifest("edge/a", "a", "[dependencies]\na-bench.workspace = true\na-sim.workspace = true\n");
