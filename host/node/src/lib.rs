@@ -35,6 +35,7 @@
 //! | `doubt.rs` | what a sender does whose checkpoint was refused as damaged |
 //! | `failure.rs` | what follows when storage fails |
 //! | `room.rs`, `debt.rs` | full disks; compactions that fall behind |
+//! | `ids.rs` | what its parts call replicas, data directories and logs |
 //! | `heavy.rs` | writes that become much more in storage than they are in the log |
 //! | `retain.rs`, `pace.rs` | what the log is kept for; when a replica has caught up |
 //! | `peer.rs`, `sparse.rs` | the form of what nodes say to each other; lists that would take too much memory |
