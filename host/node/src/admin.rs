@@ -445,7 +445,7 @@ impl Node {
             Err(refusal) => return self.answer_admin(asker, Err(refusal)),
         };
         let owners = self.hosted.values().map(Hosted::owner).filter(|owner| owner.group.table == table);
-        let owners: Vec<ReplicaKey> = owners.collect();
+        let owners: BTreeSet<ReplicaKey> = owners.collect();
         let absent: Vec<ReplicaKey> = self.assigned_here(table).filter(|owner| !owners.contains(owner)).collect();
         let call = self.gather(asker, owners.len() + absent.len(), now.instant + CHECKSUM_MAX, Value::Array);
         for ReplicaKey { group, .. } in absent {
@@ -456,8 +456,9 @@ impl Node {
                 Err(format!("the replica of partition {partition} on node {node} is lost or not made yet")),
             );
         }
-        let seconds = self.expiry_time(now);
-        self.admin.waiting.extend(owners.into_iter().map(|owner| (call, owner, seconds)));
+        let at = |owner: ReplicaKey| (call, owner, self.expiry_time(owner.group, now));
+        let wanted: Vec<_> = owners.into_iter().map(at).collect();
+        self.admin.waiting.extend(wanted);
         self.start_long_reads();
     }
 

@@ -22,12 +22,19 @@ impl Node {
         agreed
     }
 
-    /// By what time a read or a write judges here which rows have expired, in expiry-epoch seconds: the time, or what it had come
-    /// to before it was forgotten. What was shown as expired must not come back, and be written to.
-    pub(crate) fn expiry_time(&self, now: Now) -> u32 {
+    /// By what time a read or a write of a group judges which rows have expired, in expiry-epoch seconds: the time, or what it had
+    /// come to, here and in the log, before it was forgotten. What was shown as expired must not come back, and be written to.
+    pub(crate) fn expiry_time(&self, group: GroupId, now: Now) -> u32 {
         match now.unix_micros {
-            0 => expiry_seconds(self.clock.at_least(now.instant)),
+            0 => expiry_seconds(self.clock.at_least(now.instant)).max(self.log_time(group)),
             known => expiry_seconds(known),
+        }
+    }
+
+    fn log_time(&self, group: GroupId) -> u32 {
+        match self.hosted.get(&group) {
+            Some(Hosted::Running(replica)) => replica.storage.as_ref().map_or(0, Partition::log_time),
+            Some(Hosted::Starting { .. } | Hosted::Lost { .. }) | None => 0,
         }
     }
 
@@ -65,11 +72,7 @@ impl Node {
         if now.unix_micros != 0 {
             return expiry_seconds(now.unix_micros);
         }
-        let log_time = match self.hosted.get(&group) {
-            Some(Hosted::Running(replica)) => replica.storage.as_ref().map_or(0, Partition::log_time),
-            Some(Hosted::Starting { .. } | Hosted::Lost { .. }) | None => 0,
-        };
-        log_time.max(expiry_seconds(self.clock.own_unix_micros(now.instant)))
+        self.log_time(group).max(expiry_seconds(self.clock.own_unix_micros(now.instant)))
     }
 
     /// What is known of the time here, for the status.

@@ -397,10 +397,11 @@ impl Node {
             let next = draft.next_table;
             let version = draft.version;
             let is_told = !matches!(asker, Asker::Nobody) && !matches!(change, Change::Find { .. });
-            let told = is_told.then(|| format!("{change:?}"));
+            // Only of what changes something: a text of it may be long, and made in vain.
+            let told = is_told.then(|| change.clone());
             let made = make(&mut draft, change, &presence, is_led, now.unix_micros / 1_000_000);
             if let Some(change) = told.filter(|_| draft.version > version) {
-                tracing::info!(change, "the catalogue changes");
+                tracing::info!(?change, "the catalogue changes");
             }
             if made.is_ok() && may_repeat && draft.next_table > next {
                 self.metadata.repeatable.insert(TableId(next), (BTreeSet::from([way]), now.instant));

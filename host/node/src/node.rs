@@ -457,10 +457,13 @@ impl Node {
             return Err((refusal, origin));
         }
         let stored = write.stored_size();
-        if let Some(refusal) = self.why_too_heavy(stored) {
+        if group != GroupId::META
+            && let Some(refusal) = self.why_too_heavy(stored)
+        {
             return Err((refusal, origin));
         }
-        let (expiry_now, is_agreed) = (self.expiry_time(now), self.clock.word() == ClockWord::Agreed);
+        let expiry_now = self.expiry_time(group, now);
+        let is_agreed = now.unix_micros != 0 && self.clock.word() == ClockWord::Agreed;
         let Some(replica) = self.running(group) else { return Err((Refusal::NotHosted, origin)) };
         if replica.is_outpaced && group != GroupId::META {
             return Err((Refusal::Busy("the disks of most replicas do not keep up with writes".to_owned()), origin));

@@ -329,7 +329,7 @@ impl Node {
         let reflected = Reflected { index, ..reflected };
         let running = ReadJob::Running { caller, reflected, begun: now.instant, _wish: wish };
         self.read_jobs.reads.insert(ticket, until, connection, running);
-        let seconds = self.expiry_time(now);
+        let seconds = self.expiry_time(owner.group, now);
         self.job(Job::Read { owner, place: Some(line), moment, ticket, read, now: seconds, wanted });
         self.note_begun(lane, tie.as_deref(), now);
         Ok(())

@@ -235,7 +235,7 @@ impl Node {
         caller.queued = now.instant.since(caller.received);
         let (group, lane) = (caller.group(), Lane::of(caller));
         let (ticket, ban, budget) = (self.ticket(), self.why_not_follow(), self.config.reads_at_once);
-        let expiry_time = self.expiry_time(now);
+        let expiry_time = self.expiry_time(group, now);
         let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else {
             return self.refuse_client(queued.caller, &Refusal::NotHosted, now);
         };
@@ -305,7 +305,7 @@ impl Node {
 
     /// Ends a read that waited.
     pub(crate) fn finish_read(&mut self, group: GroupId, ticket: u64, outcome: ReadOutcome, now: Now) {
-        let (next, budget, expiry_time) = (self.ticket(), self.config.reads_at_once, self.expiry_time(now));
+        let (next, budget, expiry_time) = (self.ticket(), self.config.reads_at_once, self.expiry_time(group, now));
         let is_too_much = self.reply_bytes >= READY_TURNS_MAX.saturating_mul(self.config.read_bytes_per_turn);
         let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
         let Some(mut pending) = replica.reads.remove(&ticket) else { return };

@@ -50,7 +50,12 @@ impl Stage {
 
     /// Writes a row to the leader that lives until `expire_at`; 0 = as the table says.
     fn put(&mut self, name: &str, expire_at: u32) {
-        let (key, value, leader) = (self.key(name).full(), Bytes::from_static(b"100"), self.leader(name));
+        let leader = self.leader(name);
+        self.put_at(leader, name, expire_at);
+    }
+
+    fn put_at(&mut self, leader: NodeId, name: &str, expire_at: u32) {
+        let (key, value) = (self.key(name).full(), Bytes::from_static(b"100"));
         let reply = self.write(name, leader, &Body::Put(Put { key, value, expire_ts_seconds: expire_at as i32 }));
         assert!(matches!(&reply, Reply::Update(update) if update.error == 0), "{reply:?}");
     }
@@ -201,4 +206,27 @@ fn d6_what_was_shown_as_expired_does_not_come_back_after_a_pause() {
     assert_eq!(stage.off(leader).1, "agreed");
     let leader = stage.leader("row");
     assert_eq!(stage.add("row", leader), 2);
+}
+
+/// A follower stands still for ten minutes, and hears of what was written meanwhile before it knows the time again. What had
+/// expired by then is gone for it too: its log says how late it was.
+#[test]
+fn d6_a_node_that_was_away_shows_nothing_that_has_expired_meanwhile() {
+    let mut stage = Stage::new(&json!({}));
+    let key = stage.key("row");
+    let later =
+        (0..).map(|number| format!("later{number}")).find(|it| stage.key(it).partition == key.partition).unwrap();
+    let expire_at = stage.seconds() + 30;
+    stage.put("row", expire_at);
+    let (leader, away) = (stage.leader("row"), stage.world.replicas(key.partition).followers[0]);
+    stage.world.cut_off(away);
+    let until = stage.world.now + 700 * SECOND;
+    stage.world.machines.get_mut(&away).unwrap().next_tick = until;
+    stage.world.run(620 * SECOND);
+    stage.put_at(leader, &later, 0);
+    stage.world.cut.clear();
+    stage.world.run(5 * SECOND);
+    let eventual = Ask::anywhere(ReadLevel::Eventual);
+    assert!(stage.world.get(&stage.key(&later), away, &eventual).is_ok(), "it has heard of what was written");
+    assert_eq!(stage.world.get(&key, away, &eventual).unwrap_err().name, "status 1");
 }

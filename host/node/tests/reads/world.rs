@@ -31,7 +31,7 @@ pub struct Machine {
     /// Those that failed.
     failed_logs: BTreeSet<LogId>,
     jobs: JobContext,
-    next_tick: Instant,
+    pub next_tick: Instant,
     /// Jobs of these kinds are kept until they are let go.
     pub held: Vec<Job>,
     pub holds: fn(&Job) -> bool,
