@@ -44,7 +44,7 @@ pub(crate) fn holds(kind: i32, value: Option<&[u8]>, operand: &[u8]) -> Result<b
         kind::NOT_EXIST => false,
         kind::NOT_EXIST_OR_EMPTY => value.is_empty(),
         kind::NOT_EMPTY => !value.is_empty(),
-        kind::MATCH_ANYWHERE => operand.is_empty() || value.windows(operand.len()).any(|window| window == operand),
+        kind::MATCH_ANYWHERE => memchr::memmem::find(value, operand).is_some(),
         kind::MATCH_PREFIX => value.starts_with(operand),
         kind::MATCH_POSTFIX => value.ends_with(operand),
         kind::BYTES_LESS => value < operand,
@@ -61,9 +61,22 @@ pub(crate) fn holds(kind: i32, value: Option<&[u8]>, operand: &[u8]) -> Result<b
     })
 }
 
-/// A decimal number of 64 bits, with or without a sign; `None` for anything else, the empty string included.
+/// A decimal number of 64 bits, with or without a sign; `None` for anything else, the empty string included. A long text is not
+/// looked through when its beginning says that it is none: writes that are applied wait for this.
 pub(crate) fn parse_number(text: &[u8]) -> Option<i64> {
-    std::str::from_utf8(text).ok()?.parse().ok()
+    let (is_negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    let digits = digits.get(zeros..).filter(|rest| zeros > 0 || !rest.is_empty())?;
+    // Downwards, where there is one number more.
+    let below = digits.iter().try_fold(0_i64, |number, digit| {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        number.checked_mul(10)?.checked_sub(i64::from(digit))
+    })?;
+    if is_negative { Some(below) } else { below.checked_neg() }
 }
 
 #[cfg(test)]
@@ -92,6 +105,45 @@ mod tests {
         (16, "n!yy!"),
         (17, "n!ny!"),
     ];
+
+    #[test]
+    fn numbers_are_what_the_standard_library_takes_for_numbers() {
+        let long = ["0", "9", "x", "ä"].map(|part| part.repeat(100_000));
+        let limits = ["9223372036854775807", "9223372036854775808", "-9223372036854775808", "-9223372036854775809"];
+        let odd = [
+            "",
+            "-",
+            "+",
+            "+-1",
+            "--1",
+            "1-",
+            " 1",
+            "1 ",
+            "0x1",
+            "+0",
+            "-0",
+            "-007",
+            "00",
+            "1_0",
+            "99999999999999999999",
+        ];
+        let texts = limits.into_iter().chain(odd).map(str::to_owned).chain(long);
+        for text in texts.chain((-1_100..1_100).map(|number| number.to_string())) {
+            assert_eq!(parse_number(text.as_bytes()), text.parse().ok(), "{text:.30}");
+            let padded = format!("0000000000000000000000{text}");
+            assert_eq!(parse_number(padded.as_bytes()), padded.parse().ok(), "{padded:.60}");
+        }
+        assert_eq!(parse_number(b"1\xff"), None);
+    }
+
+    // As long as the two together, not as their product.
+    #[test]
+    fn n4h_looking_for_half_a_value_in_it_takes_no_time_of_note() {
+        let (value, mut operand) = (vec![b'a'; 1 << 20], vec![b'a'; 1 << 19]);
+        assert_eq!(holds(kind::MATCH_ANYWHERE, Some(&value), &operand), Ok(true));
+        operand.push(b'b');
+        assert_eq!(holds(kind::MATCH_ANYWHERE, Some(&value), &operand), Ok(false));
+    }
 
     #[test]
     fn every_condition_holds_exactly_where_the_protocol_says() {

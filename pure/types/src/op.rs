@@ -40,7 +40,8 @@ impl Filter {
         pattern.is_empty()
             || match self.kind {
                 FilterKind::None => true,
-                FilterKind::Anywhere => memchr::memmem::find(key, pattern).is_some(),
+                // A pattern is prepared for each search, which must not cost more than the key is long.
+                FilterKind::Anywhere => pattern.len() <= key.len() && memchr::memmem::find(key, pattern).is_some(),
                 FilterKind::Prefix => key.starts_with(pattern),
                 FilterKind::Postfix => key.ends_with(pattern),
             }

@@ -15,7 +15,9 @@ use crate::method::Body;
 use alloc::format;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use hedgerow_types::limit::{BATCH_READ_COUNT_MAX, MULTI_WRITE_COUNT_MAX, WRITE_SIZE_MAX, WRITE_STORED_SIZE_MAX};
+use hedgerow_types::limit::{
+    BATCH_READ_COUNT_MAX, MULTI_WRITE_COUNT_MAX, SORT_KEY_SIZE_MAX, WRITE_SIZE_MAX, WRITE_STORED_SIZE_MAX,
+};
 use hedgerow_types::op::{self, Check, Filter, FilterKind, Mutation, Read, Selection, Write};
 use hedgerow_types::{Refusal, Status};
 
@@ -252,6 +254,10 @@ fn filter(kind: i32, pattern: &Bytes) -> Result<Filter, Denied> {
         3 => FilterKind::Postfix,
         _ => return Err(INVALID),
     };
+    if pattern.len() > SORT_KEY_SIZE_MAX {
+        let text = format!("a filter of {} bytes, above the limit of {SORT_KEY_SIZE_MAX}", pattern.len());
+        return Err(Denied::Refused(Refusal::Invalid(text)));
+    }
     Ok(Filter { kind, pattern: pattern.clone() })
 }
 

@@ -129,7 +129,15 @@ fn limits_are_named_when_they_refuse() {
         kvs: (0..65).map(|_| KeyValue { key: text("s"), value: text("v"), expire_ts_seconds: None }).collect(),
         expire_ts_seconds: 0,
     });
+    let pattern = Bytes::from(vec![b'x'; 65_536]);
+    let filter_too_long = Body::MultiGet(MultiGet {
+        hash_key: text("h"),
+        sort_key_filter_type: 1,
+        sort_key_filter_pattern: pattern,
+        ..MultiGet::default()
+    });
     for (body, refused) in [
+        (filter_too_long, Refusal::Invalid("a filter of 65536 bytes, above the limit of 65535".into())),
         (
             stored_too_large,
             Refusal::TooLarge(
