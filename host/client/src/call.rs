@@ -14,7 +14,7 @@ use crate::session::Floor;
 use crate::time::{micros, millis};
 use hedgerow_hedge::Kind;
 use hedgerow_routing::{Address, Effect, Failure, Reaction, ReplicaRead, meaning};
-use hedgerow_types::{GroupId, Lag, NodeId, ReadLevel, Refusal};
+use hedgerow_types::{Lag, NodeId, ReadLevel, Refusal};
 use hedgerow_wire::call::ReplyFrame;
 use hedgerow_wire::{Body, Class, Extension, Header, Reply, ReplyExtension, reply};
 use std::sync::Arc;
@@ -41,8 +41,6 @@ pub(crate) struct Call<'a> {
     pub(crate) deadline: Instant,
     /// The number of a write, the same in all its attempts in a partition.
     held: Option<Held>,
-    /// Which partition's number that is.
-    numbered_in: GroupId,
     pub(crate) attempt: u32,
     /// Whether an attempt may have been applied without our knowing, or may still be. As long as none may, but for the one that
     /// was refused last, a write may take another number.
@@ -97,7 +95,6 @@ impl<'a> Call<'a> {
             start,
             deadline: start + routes.cluster.options.operation_timeout,
             held: None,
-            numbered_in: GroupId::META,
             attempt: 1,
             is_outcome_unknown: false,
             renewals: 0,
@@ -111,31 +108,25 @@ impl<'a> Call<'a> {
     pub(crate) async fn begin(&mut self) -> Result<Target> {
         let target = self.target();
         if self.body.method().class() == Class::Write {
-            self.take_number(target).await?;
+            self.held = Some(take_sequence(self.routes, target, self.deadline).await?);
         }
         Ok(target)
-    }
-
-    /// Takes a number among those of the target's partition.
-    async fn take_number(&mut self, target: Target) -> Result<()> {
-        self.held = Some(take_sequence(self.routes, target, self.deadline).await?);
-        self.numbered_in = target.group();
-        Ok(())
     }
 
     /// To be called before a write is sent again: numbers of one partition say nothing in another, where other writes have
     /// them. The table may have been dropped, and another one have its name by now.
     pub(crate) async fn renumber(&mut self, target: Target) -> Result<()> {
-        if !self.is_write() || self.is_numbered_in(target) {
+        if self.may_go_to(target) {
             return Ok(());
         }
-        let numbered = self.take_number(target).await;
-        numbered.map_err(|error| error.with_unknown_outcome(self.is_outcome_unknown))
+        let taken = take_sequence(self.routes, target, self.deadline).await;
+        self.held = Some(taken.map_err(|error| error.with_unknown_outcome(self.is_outcome_unknown))?);
+        Ok(())
     }
 
-    /// Whether the write's number is one of the target's partition.
-    pub(crate) fn is_numbered_in(&self, target: Target) -> bool {
-        self.numbered_in == target.group()
+    /// Whether the operation has no number, or one of the target's partition.
+    pub(crate) fn may_go_to(&self, target: Target) -> bool {
+        self.held.as_ref().is_none_or(|held| held.group() == target.group())
     }
 
     /// Runs the operation, one attempt at a time, until it succeeds, fails for good or reaches the deadline. The first
@@ -444,7 +435,7 @@ impl<'a> Call<'a> {
 }
 
 async fn take_sequence(routes: &Routes, target: Target, deadline: Instant) -> Result<Held> {
-    let sequences = routes.sequences(target.table, target.partition);
+    let sequences = routes.sequences(target.group());
     match sequences.try_take(routes.cluster.number_clock()) {
         Some(held) => Ok(held),
         None => timeout_at(deadline, sequences.take(|| routes.cluster.number_clock()))

@@ -171,6 +171,7 @@ impl<'c, 'a> Racing<'c, 'a> {
     async fn recover(&mut self, failed: Failed) -> Result<()> {
         let Self { race, is_round_over, field } = self;
         let next = field.recover(failed).await?;
+        field.call.renumber(next.target).await?;
         field.next = Some(next);
         *race = field.new_round(race.sent(), now());
         *is_round_over = false;
@@ -367,7 +368,7 @@ impl<'c, 'a> Field<'c, 'a> {
         let asked: Vec<Address> = self.attempts.iter().map(|attempt| attempt.asked.node).collect();
         let target = self.call.routes.target(self.call.place);
         // Another table has the name by now: a copy would have a number of the one before.
-        if self.request.sort.is_write && !self.call.is_numbered_in(target) {
+        if !self.call.may_go_to(target) {
             return None;
         }
         let leads =
@@ -497,9 +498,7 @@ impl<'c, 'a> Field<'c, 'a> {
         if let What::Refused(refusal) = &failed.what
             && self.call.renew_number(refusal)
         {
-            let target = self.call.target();
-            self.call.renumber(target).await?;
-            return Ok(Next { target, is_extra: false, any_replica: false });
+            return Ok(Next { target: self.call.target(), is_extra: false, any_replica: false });
         }
         let is_redirect = failed.is_redirect();
         let error = failed.error();
@@ -528,7 +527,6 @@ impl<'c, 'a> Field<'c, 'a> {
         if target.address.is_none() {
             target = self.call.find_target().await?;
         }
-        self.call.renumber(target).await?;
         let mut any_replica = false;
         if let What::Refused(Refusal::BusyFor { .. }) = failed.what
             && let Some((_, least)) = self.least_busy.take()

@@ -47,7 +47,7 @@ struct State {
     next_refresh: Instant,
     /// When the map is too old to choose replicas by.
     outdated_at: Instant,
-    sequences: FxHashMap<(TableId, PartitionIndex), Arc<Sequences>>,
+    sequences: FxHashMap<GroupId, Arc<Sequences>>,
 }
 
 /// Where a request goes.
@@ -188,13 +188,13 @@ impl Routes {
     }
 
     /// The sequence numbers of writes to a partition, the client's, kept here so that a write takes no lock of the whole client.
-    pub(crate) fn sequences(&self, table: TableId, partition: PartitionIndex) -> Arc<Sequences> {
+    pub(crate) fn sequences(&self, group: GroupId) -> Arc<Sequences> {
         let mut state = lock(&self.state);
-        if let Some(known) = state.sequences.get(&(table, partition)) {
+        if let Some(known) = state.sequences.get(&group) {
             return known.clone();
         }
-        let sequences = self.cluster.sequences.partition(table, partition, self.cluster.number_clock());
-        state.sequences.insert((table, partition), sequences.clone());
+        let sequences = self.cluster.sequences.partition(group, self.cluster.number_clock());
+        state.sequences.insert(group, sequences.clone());
         sequences
     }
 

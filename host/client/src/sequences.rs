@@ -13,7 +13,7 @@
 
 use crate::lock::lock;
 use hedgerow_types::limit::{SESSION_AHEAD_MICROS, SESSION_WINDOW};
-use hedgerow_types::{PartitionIndex, Sequence, TableId};
+use hedgerow_types::{GroupId, Sequence};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -26,6 +26,8 @@ const LAG_MAX: u64 = 100_000;
 /// The numbers of one partition's writes.
 #[derive(Debug)]
 pub(crate) struct Sequences {
+    /// The partition.
+    group: GroupId,
     window: Mutex<Window>,
     freed: Notify,
 }
@@ -54,10 +56,10 @@ pub(crate) struct Renewal {
 }
 
 impl Sequences {
-    /// Numbers of `client` from `first` (at least 1) on.
-    pub(crate) fn starting_at(client: u64, first: Sequence) -> Arc<Self> {
+    /// Numbers of `client` in the partition `group` from `first` (at least 1) on.
+    fn starting_at(group: GroupId, client: u64, first: Sequence) -> Arc<Self> {
         let window = Window { client, next: first.max(1), offset: 0, held: [0; WORDS] };
-        Arc::new(Self { window: Mutex::new(window), freed: Notify::new() })
+        Arc::new(Self { group, window: Mutex::new(window), freed: Notify::new() })
     }
 
     /// The number that follows every number given out so far.
@@ -147,7 +149,7 @@ fn slot(sequence: Sequence) -> (usize, u64) {
 #[derive(Debug)]
 pub(crate) struct AllSequences {
     client: u64,
-    partitions: Mutex<FxHashMap<(TableId, PartitionIndex), Arc<Sequences>>>,
+    partitions: Mutex<FxHashMap<GroupId, Arc<Sequences>>>,
 }
 
 impl AllSequences {
@@ -158,14 +160,15 @@ impl AllSequences {
 
     /// Those of a partition. One that is new to the client goes on from the clock, and from the highest number of the table:
     /// it may have been split off another and know that one's numbers.
-    pub(crate) fn partition(&self, table: TableId, partition: PartitionIndex, clock: u64) -> Arc<Sequences> {
+    pub(crate) fn partition(&self, group: GroupId, clock: u64) -> Arc<Sequences> {
         let mut partitions = lock(&self.partitions);
-        if let Some(known) = partitions.get(&(table, partition)) {
+        if let Some(known) = partitions.get(&group) {
             return known.clone();
         }
-        let highest = partitions.iter().filter(|((of, _), _)| *of == table).map(|(_, known)| known.next()).max();
-        let new = Sequences::starting_at(self.client, highest.unwrap_or(1).max(clock));
-        partitions.insert((table, partition), new.clone());
+        let highest =
+            partitions.values().filter(|known| known.group.table == group.table).map(|known| known.next()).max();
+        let new = Sequences::starting_at(group, self.client, highest.unwrap_or(1).max(clock));
+        partitions.insert(group, new.clone());
         new
     }
 }
@@ -181,6 +184,11 @@ pub(crate) struct Held {
 impl Held {
     pub(crate) fn sequence(&self) -> Sequence {
         self.sequence
+    }
+
+    /// The partition in which it is one.
+    pub(crate) fn group(&self) -> GroupId {
+        self.sequences.group
     }
 
     /// Whose number it is.
@@ -216,14 +224,14 @@ mod tests {
 
     #[test]
     fn numbers_rise_by_one() {
-        let sequences = Sequences::starting_at(7, 0);
+        let sequences = Sequences::starting_at(GroupId::META, 7, 0);
         let numbers: Vec<_> = (0..5).map(|_| sequences.try_take(0).expect("free").sequence()).collect();
         assert_eq!(numbers, [1, 2, 3, 4, 5]);
     }
 
     #[test]
     fn a_slot_in_use_is_skipped_and_later_used_again() {
-        let sequences = Sequences::starting_at(7, 1);
+        let sequences = Sequences::starting_at(GroupId::META, 7, 1);
         let slow = sequences.try_take(0).expect("free");
         for _ in 1..SESSION_WINDOW {
             drop(sequences.try_take(0).expect("free"));
@@ -239,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_full_window_waits_for_a_free_slot() {
-        let sequences = Sequences::starting_at(7, 1);
+        let sequences = Sequences::starting_at(GroupId::META, 7, 1);
         let mut all: Vec<_> = (0..SESSION_WINDOW).map(|_| sequences.try_take(0).expect("free")).collect();
         let mut waiting = pin!(sequences.take(|| 0));
         let mut context = Context::from_waker(Waker::noop());
@@ -253,7 +261,7 @@ mod tests {
 
     #[test]
     fn d9_numbers_that_fell_behind_the_clock_leap_to_the_same_slot() {
-        let sequences = Sequences::starting_at(7, 5);
+        let sequences = Sequences::starting_at(GroupId::META, 7, 5);
         let take = |clock| sequences.try_take(clock).expect("free").sequence();
         assert_eq!([take(5), take(LAG_MAX + 6), take(LAG_MAX + 7)], [5, 6, 7]);
         let leapt = take(1_000_000);
@@ -264,7 +272,7 @@ mod tests {
 
     #[test]
     fn d9_a_leap_passes_over_slots_that_are_held() {
-        let sequences = Sequences::starting_at(7, 1);
+        let sequences = Sequences::starting_at(GroupId::META, 7, 1);
         let slow = [sequences.try_take(1).expect("free"), sequences.try_take(1).expect("free")];
         for _ in 2..SESSION_WINDOW {
             drop(sequences.try_take(1).expect("free"));
@@ -275,7 +283,7 @@ mod tests {
 
     #[test]
     fn d9_a_client_whose_clock_is_behind_goes_on_above_the_floor() {
-        let sequences = Sequences::starting_at(7, 1_000);
+        let sequences = Sequences::starting_at(GroupId::META, 7, 1_000);
         let (mut one, mut other) = (sequences.try_take(1_000).expect("free"), sequences.try_take(1_000).expect("free"));
         let floor = 50_000_000;
         let renewal = Renewal { floor, ceiling: floor + SESSION_AHEAD_MICROS, clock: 2_000, client: 8 };
@@ -289,7 +297,7 @@ mod tests {
     #[test]
     fn d9_a_client_whose_clock_is_ahead_begins_anew_under_another_name() {
         let clock = 3 * SESSION_AHEAD_MICROS;
-        let sequences = Sequences::starting_at(7, clock);
+        let sequences = Sequences::starting_at(GroupId::META, 7, clock);
         let (mut one, mut other) = (sequences.try_take(clock).expect("free"), sequences.try_take(clock).expect("free"));
         let renewal = Renewal { floor: 0, ceiling: SESSION_AHEAD_MICROS + 500, clock, client: 8 };
         assert!(one.renew(renewal) && other.renew(Renewal { client: 9, ..renewal }));
@@ -302,7 +310,7 @@ mod tests {
 
     #[test]
     fn d9_a_renewed_number_gives_its_slot_back() {
-        let sequences = Sequences::starting_at(7, 1);
+        let sequences = Sequences::starting_at(GroupId::META, 7, 1);
         let mut all: Vec<_> = (0..SESSION_WINDOW).map(|_| sequences.try_take(0).expect("free")).collect();
         let renewal = Renewal { floor: 5_000, ceiling: SESSION_AHEAD_MICROS, clock: 0, client: 8 };
         assert!(all[3].renew(renewal));
