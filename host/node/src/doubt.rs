@@ -116,7 +116,7 @@ impl Node {
         if let Some(replica) = self.running_as(owner) {
             replica.sending.end_making();
         }
-        if failure.kind == FailureKind::Damage {
+        if failure.is_unreadable() {
             self.lose_for_good(owner.group, failure.reason, now);
         }
     }

@@ -134,7 +134,9 @@ impl Node {
         if error.may_pass() {
             return self.hold_apply(group, error, now);
         }
-        if matches!(error, ApplyError::Engine(cause) if cause.is_damage()) || self.is_storage_gone(group) {
+        // What is applied goes to memory, so that a device which fails then has not given back what is stored.
+        let is_unreadable = matches!(error, ApplyError::Engine(cause) if cause.is_damage() || is_device_failure(cause));
+        if is_unreadable || self.is_storage_gone(group) {
             self.lose_for_good(group, chain(error), now);
             // One that is kept has its log, and applies of it what it can.
             if let Some(replica) = self.running(group) {
@@ -142,10 +144,7 @@ impl Node {
             }
             return;
         }
-        match self.hosted.get(&group).map(Hosted::directory) {
-            Some(directory) if is_device_failure(error) => self.fail_directory(directory, &chain(error), now),
-            _ => self.outbox.fail(format!("group {group} cannot apply its log: {}", chain(error))),
-        }
+        self.outbox.fail(format!("group {group} cannot apply its log: {}", chain(error)));
     }
 
     /// Storage lacks something to apply what is committed with: the group hands it out again after a pause. That is said once,
@@ -343,8 +342,7 @@ impl Node {
                 self.mark_dirty(owner.group);
             }
             JobKind::Read(ticket, ..) => {
-                // A device that does not give back what is stored costs this replica, and not those beside it.
-                let is_damage = failure.kind == FailureKind::Damage || failure.is_device;
+                let is_damage = failure.is_unreadable();
                 let told = if is_damage { "the replica is damaged" } else { failure.reason.as_str() };
                 self.handle_not_done(ticket, failure.reason.clone(), Refusal::NotReady(told.to_owned()), now);
                 if is_damage {
@@ -354,7 +352,7 @@ impl Node {
             JobKind::LoadSessions => {
                 tracing::warn!(group = %owner.group, %reason, "what keeps writes from being applied twice could not be read");
                 // Anything else the first write comes across as well.
-                if failure.kind == FailureKind::Damage {
+                if failure.is_unreadable() {
                     self.lose_for_good(owner.group, failure.reason, now);
                 }
             }

@@ -220,6 +220,14 @@ pub struct JobFailure {
     pub again: Option<Box<Job>>,
 }
 
+impl JobFailure {
+    /// Whether what is stored does not come back: it is damaged, or its device refuses. That costs the replica that was read,
+    /// and not those beside it.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.kind == FailureKind::Damage || self.is_device
+    }
+}
+
 /// What a job was for, once it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobKind {
