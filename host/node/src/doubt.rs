@@ -11,7 +11,6 @@ use crate::node::Node;
 use crate::replica::Hosted;
 use hedgerow_env::Now;
 use hedgerow_replication::SnapshotMeta;
-use hedgerow_storage::FailureKind;
 use hedgerow_types::{GroupId, Instant, ReplicaId};
 use std::time::Duration;
 

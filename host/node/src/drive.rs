@@ -345,7 +345,7 @@ impl Node {
                 replica.flush.bytes_running = 0;
                 replica.flush.position = point.position();
                 replica.kept.note_flushed(point.position());
-                if let Some(storage) = &replica.storage {
+                if let Some(storage) = &mut replica.storage {
                     storage.mark_flushed(point, expiry_seconds(now.unix_micros));
                 }
                 self.cut_log(owner, now);

@@ -32,6 +32,8 @@ pub struct Partition {
     batch: Batch,
     /// What the engine holds: position and membership as of the last batch written.
     written: (Applied, Option<Bytes>),
+    /// The time that the engine may drop records by which had expired then.
+    drops_until: u32,
     /// Set while a call to `apply` runs: if it fails for good, memory may be ahead of the engine.
     is_broken: bool,
 }
@@ -109,7 +111,17 @@ impl Partition {
         let reader = Reader::new(Arc::clone(&engine), applied.now);
         let sessions = Sessions::default();
         let written = (applied, membership.clone());
-        Ok(Self { engine, reader, applied, membership, sessions, batch: Batch::new(), written, is_broken: false })
+        Ok(Self {
+            engine,
+            reader,
+            applied,
+            membership,
+            sessions,
+            batch: Batch::new(),
+            written,
+            drops_until: 0,
+            is_broken: false,
+        })
     }
 
     /// The last entry applied. After a crash and a new open: where to go on applying the log.
@@ -288,8 +300,13 @@ impl Partition {
     /// Tells that everything up to `point` is durable, and what time it is (expiry-epoch seconds, 0 = not known). Records
     /// that were expired by then may now be dropped for good: no replay of the log will judge them by an earlier time.
     /// Unless the log's time is wrong and will be set back; that is why the caller's time must be well past them too.
-    pub fn mark_flushed(&self, point: FlushPoint, now: u32) {
-        self.engine.set_expire_floor(point.0.now.min(now.saturating_sub(DROP_DELAY)));
+    pub fn mark_flushed(&mut self, point: FlushPoint, now: u32) {
+        self.permit_drops(point.0.now.min(now.saturating_sub(DROP_DELAY)));
+    }
+
+    fn permit_drops(&mut self, until: u32) {
+        self.drops_until = until;
+        self.engine.set_expire_floor(until);
     }
 
     /// The latest time in the log, expiry-epoch seconds.
@@ -320,7 +337,8 @@ impl Partition {
         self.applied.now = log_time_after(before, proposal.now, proposal.is_agreed);
         if self.applied.now < before {
             tracing::warn!(seconds = before - self.applied.now, "the time of a log was ahead and is set back");
-            self.engine.set_expire_floor(self.applied.now.saturating_sub(DROP_DELAY));
+            // What was not durable before is not for that: this permits nothing more.
+            self.permit_drops(self.drops_until.min(self.applied.now.saturating_sub(DROP_DELAY)));
         }
     }
 

@@ -137,15 +137,15 @@ impl<F: Fixture> Store<F> {
     }
 
     /// Flushes; the node takes it for later than anything in the log.
-    pub fn flush(&self) {
+    pub fn flush(&mut self) {
         self.flush_at(u32::MAX);
     }
 
     /// Flushes when it is `now`.
-    pub fn flush_at(&self, now: u32) {
+    pub fn flush_at(&mut self, now: u32) {
         let point = self.partition().flush_point();
         self.partition().engine().flush().expect("flushes");
-        self.partition().mark_flushed(point, now);
+        self.partition_mut().mark_flushed(point, now);
     }
 
     /// All rows.

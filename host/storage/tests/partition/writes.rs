@@ -235,30 +235,46 @@ fn a_first_replica_begins_at_the_position_that_it_is_given<F: Fixture>() {
     assert_eq!(outcomes, [(2, ApplyOutcome::Empty)]);
 }
 
+/// Whether any data row is stored. By a scan: what was read before may be kept beside the tables.
+fn has_rows<F: Fixture>(store: &Store<F>) -> bool {
+    let mut has_any = false;
+    let range = KeyRange { start: b"d", end: Some(b"e"), is_bulk: false };
+    let visit = &mut |_: &[u8], _: &[u8]| {
+        has_any = true;
+        ControlFlow::Continue(())
+    };
+    store.partition().engine().scan(range, Direction::Ascending, visit).expect("scans");
+    has_any
+}
+
+/// Only one entry is known to be durable, and by its time the row lives: were it dropped, an increment of the time between
+/// would miss it when it is replayed.
+fn d6_a_time_that_is_set_back_permits_nothing_more_to_be_dropped<F: Fixture>() {
+    let mut store = Store::<F>::new();
+    store.propose(&at(TODAY, true, put_until("a", TODAY + 10)));
+    let point = store.partition().flush_point();
+    store.partition().engine().flush().expect("flushes");
+    store.partition_mut().mark_flushed(point, TODAY + YEAR);
+    store.propose(&at(TODAY + YEAR, false, Write::Nothing));
+    store.propose(&at(TODAY + 10_000, true, Write::Nothing));
+    assert_eq!(store.partition().log_time(), TODAY + 10_000);
+    store.partition().engine().compact().expect("compacts");
+    assert!(has_rows(&store));
+}
+
 fn expired_rows_go_only_once_the_log_behind_them_is_durable<F: Fixture>() {
     let mut store = Store::<F>::new();
     store.write(10, Write::Put { key: key("a"), value: bytes("1"), expire_at: 15 });
-    // By a scan: what was read before may be kept beside the tables.
-    let stored = |store: &Store<F>| {
-        let mut has_any = false;
-        let range = KeyRange { start: b"d", end: Some(b"e"), is_bulk: false };
-        let visit = &mut |_: &[u8], _: &[u8]| {
-            has_any = true;
-            ControlFlow::Continue(())
-        };
-        store.partition().engine().scan(range, Direction::Ascending, visit).expect("scans");
-        has_any
-    };
     let point = store.partition().flush_point();
     assert_eq!(point.position().index, 1);
     store.write(20, Write::Nothing);
     store.partition().engine().flush().expect("flushes");
-    store.partition().mark_flushed(point, u32::MAX);
+    store.partition_mut().mark_flushed(point, u32::MAX);
     store.partition().engine().compact().expect("compacts");
-    assert!(stored(&store), "expired at 20, but only 10 is known to be durable");
+    assert!(has_rows(&store), "expired at 20, but only 10 is known to be durable");
     store.flush();
     store.partition().engine().compact().expect("compacts");
-    assert!(!stored(&store));
+    assert!(!has_rows(&store));
 }
 
 fn an_entry_that_cannot_be_read_stops_the_partition<F: Fixture>() {
@@ -283,6 +299,7 @@ suite! {
     log_time_never_goes_back
     d6_a_partition_that_was_a_year_ahead_heals
     d6_small_differences_of_clocks_never_set_the_time_back
+    d6_a_time_that_is_set_back_permits_nothing_more_to_be_dropped
     membership_and_empty_entries_only_move_the_position
     a_first_replica_begins_at_the_position_that_it_is_given
     expired_rows_go_only_once_the_log_behind_them_is_durable
