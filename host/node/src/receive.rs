@@ -107,7 +107,15 @@ impl Node {
         let owner = ReplicaKey { group: GroupId::from_u64(begin.group), replica: ReplicaId(begin.to) };
         // The metadata is small, and everything else is repaired by it.
         let has_enough = owner.group != GroupId::META && self.receiving_count(now) >= RECEIVING_MAX;
-        let Some(replica) = self.running_as(owner) else { return };
+        let is_starting = |hosted: &Hosted| matches!(hosted, Hosted::Starting { owner: new, .. } if *new == owner);
+        if self.hosted.get(&owner.group).is_some_and(is_starting) {
+            return;
+        }
+        let Some(replica) = self.running_as(owner) else {
+            // It is gone, or not made. Its sender must not wait for it as for one that will answer: it has others to serve,
+            // the replica that takes its place among them.
+            return self.put_off(owner, ReplicaId(begin.from), begin.id);
+        };
         replica.may_have_received = Some(now.instant);
         // A checkpoint that is there and about to be installed keeps its directory; the sender will ask again.
         if replica.storage.is_none() || replica.group.is_taking_snapshot() {

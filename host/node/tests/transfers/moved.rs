@@ -125,6 +125,25 @@ fn m2_a_broken_connection_costs_no_second_checkpoint() {
     assert!(stage.checkpoints() <= before + 3, "{}", stage.checkpoints() - before);
 }
 
+/// A node loses its data while it is sent a checkpoint. The replica is gone, and its node says so: its successor needs a newer
+/// checkpoint, of which none is made while another one is on its way.
+#[test]
+fn m2_a_replica_that_is_gone_does_not_keep_its_successor_waiting() {
+    let mut stage = Stage::new(|config| {
+        config.snapshot_bytes_per_second = 512 << 10;
+        config.log_retained_bytes = 64 << 10;
+    });
+    fill(&mut stage);
+    let (node, leader) = (stage.followers[0], stage.leader);
+    stage.world.cut_off(node);
+    stage.write(640);
+    stage.world.run(3 * SECOND);
+    stage.world.cut.clear();
+    stage.world.run_until(20 * SECOND, |world| !transfers(world, leader).is_empty());
+    assert_eq!(stage.wipe(), node);
+    stage.run_until_whole(leader, 30);
+}
+
 /// The preferred leader waits for the end of a transfer, which would end with its sender's leadership. A leader that stops does
 /// not; then the new one's arrives.
 #[test]
