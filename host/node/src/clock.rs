@@ -10,7 +10,7 @@ use hedgerow_env::Now;
 use hedgerow_placement::{ClockRow, ClockWord};
 use hedgerow_storage::Partition;
 use hedgerow_types::time::expiry_seconds;
-use hedgerow_types::{GroupId, Instant, NodeId};
+use hedgerow_types::{GroupId, Instant, NodeId, Refusal};
 use std::time::Duration;
 
 impl Node {
@@ -29,6 +29,12 @@ impl Node {
             0 => expiry_seconds(self.clock.at_least(now.instant)).max(self.log_time(group)),
             known => expiry_seconds(known),
         }
+    }
+
+    /// Whether this node has just started, or was away, and does not know yet what time it is. Rows that have expired meanwhile,
+    /// which others no longer show, would be alive here.
+    pub(crate) fn awaits_time(&self, now: Now) -> bool {
+        now.unix_micros == 0 && self.clock.is_awaited(now.instant)
     }
 
     fn log_time(&self, group: GroupId) -> u32 {
@@ -83,4 +89,9 @@ impl Node {
             ClockWord::Unknown => "unknown",
         }
     }
+}
+
+/// For whoever asks what has expired while [`Node::awaits_time`].
+pub(crate) fn no_time() -> Refusal {
+    Refusal::NotReady("the node does not know yet what time it is".into())
 }

@@ -15,6 +15,7 @@
 //! **A read is served** in [`Node::serve_read`], or, if it had to wait, in [`Node::finish_read`].
 
 use crate::cancel::Place;
+use crate::clock::no_time;
 use crate::config::{PENDING_READS_MAX, READY_TURNS_MAX};
 use crate::failure::Failures;
 use crate::node::{Node, not_leader};
@@ -236,6 +237,7 @@ impl Node {
         let (group, lane) = (caller.group(), Lane::of(caller));
         let (ticket, ban, budget) = (self.ticket(), self.why_not_follow(), self.config.reads_at_once);
         let expiry_time = self.expiry_time(group, now);
+        let lacks_time = terms.level != ReadLevel::Eventual && self.awaits_time(now);
         let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else {
             return self.refuse_client(queued.caller, &Refusal::NotHosted, now);
         };
@@ -246,6 +248,7 @@ impl Node {
         let role = replica.group.role();
         let is_told = terms.may_follow && role != Role::Leader;
         let outcome = match begun {
+            Ok(Some(_)) if lacks_time => Err(no_time()),
             // `now` was read after the request had arrived, even if it was queued since, and nothing is applied between
             // here and the storage read: what is read is the state at `now`, when the lease held.
             Ok(Some(served)) => replica.read_storage(read, budget, &mut self.failures, expiry_time).map(|read| {
@@ -307,9 +310,11 @@ impl Node {
     pub(crate) fn finish_read(&mut self, group: GroupId, ticket: u64, outcome: ReadOutcome, now: Now) {
         let (next, budget, expiry_time) = (self.ticket(), self.config.reads_at_once, self.expiry_time(group, now));
         let is_too_much = self.reply_bytes >= READY_TURNS_MAX.saturating_mul(self.config.read_bytes_per_turn);
+        let awaits_time = self.awaits_time(now);
         let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
         let Some(mut pending) = replica.reads.remove(&ticket) else { return };
         let served = match outcome {
+            ReadOutcome::Serve(_) if awaits_time && matches!(pending.origin, Origin::Client(_)) => Err(no_time()),
             ReadOutcome::Serve(_) if is_too_much && matches!(pending.origin, Origin::Client(_)) => {
                 Err(Refusal::Busy("too many bytes were asked for at once".to_owned()))
             }

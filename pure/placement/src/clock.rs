@@ -27,6 +27,8 @@ pub const CLOCK_SKEW_MAX: Duration = Duration::from_secs(5);
 const ROW_AGE_MAX: Duration = Duration::from_secs(3);
 /// A node that was not called for so long does not know whether its steady clock is right, and forgets the time.
 const AWAY_MAX: Duration = Duration::from_secs(5);
+/// Clocks of which no majority agrees for so long may never do so.
+const AWAITED_MAX: Duration = Duration::from_secs(10);
 /// A majority that is out of bounds is followed after it has been there for so long.
 const JUMP_AFTER: Duration = Duration::from_secs(300);
 /// The time is corrected by one part in so many of what has passed: clocks that are 5 s apart meet in 20 s.
@@ -66,6 +68,8 @@ pub struct Clock {
     forgotten: u64,
     word: ClockWord,
     judged: Instant,
+    /// Since when the time is not known.
+    unknown: Option<Instant>,
     /// Since when a majority has been out of bounds.
     jumped: Option<Instant>,
     /// Nodes whose clocks are off.
@@ -84,6 +88,7 @@ impl Clock {
             forgotten: 0,
             word: ClockWord::Unknown,
             judged: Instant::ZERO,
+            unknown: None,
             jumped: None,
             off: BTreeSet::new(),
         }
@@ -102,9 +107,10 @@ impl Clock {
         let elapsed = now.since(self.judged);
         if elapsed > AWAY_MAX || now < self.judged {
             self.forgotten = self.at_least(now);
-            (self.time, self.word, self.jumped) = (None, ClockWord::Unknown, None);
+            (self.time, self.word, self.jumped, self.unknown) = (None, ClockWord::Unknown, None, None);
         }
         self.judged = now;
+        self.unknown = self.time.is_none().then(|| self.unknown.unwrap_or(now));
         self.rows.insert(self.node, (at_zero(unix_micros, now), now));
         self.rows.retain(|_, (_, heard)| now.since(*heard) <= ROW_AGE_MAX);
         match self.majority() {
@@ -132,6 +138,13 @@ impl Clock {
             Some(zero) => from_zero(zero, now.clamp(self.judged, self.judged + AWAY_MAX)),
             None => self.forgotten,
         }
+    }
+
+    /// Whether the time is not known, and will soon be if the clocks of a majority agree: what others take for expired by now
+    /// looks alive here.
+    pub fn is_awaited(&self, now: Instant) -> bool {
+        let is_over = |unknown| now.since(unknown) >= AWAITED_MAX;
+        self.unix_micros(now).is_none() && !(self.time.is_none() && self.unknown.is_some_and(is_over))
     }
 
     /// What this node's own wall clock shows, whatever the others say.

@@ -290,6 +290,18 @@ pub enum Write {
 }
 
 impl Write {
+    /// Whether what it does depends on a row that is there, and so on what has expired.
+    pub const fn looks_up(&self) -> bool {
+        match self {
+            Self::Incr { .. } | Self::CheckAndMutate { .. } => true,
+            Self::Nothing
+            | Self::Put { .. }
+            | Self::Remove { .. }
+            | Self::MultiPut { .. }
+            | Self::MultiRemove { .. } => false,
+        }
+    }
+
     /// Bytes of keys and values that storage is given for it. The prefix that rows share is stored with each of them.
     pub fn stored_size(&self) -> usize {
         match self {
