@@ -33,6 +33,8 @@ pub const READ_JOBS_MAX: usize = 4_096;
 pub const READ_JOBS_BYTES_MAX: usize = 64 << 20;
 /// Default of [`Config::read_bytes_per_turn`]: a few milliseconds of large reads.
 pub const READ_BYTES_PER_TURN: usize = 4 << 20;
+/// Default of [`Config::apply_bytes_per_turn`]: one or two milliseconds.
+pub const APPLY_BYTES_PER_TURN: u64 = 2 << 20;
 /// Default of [`Config::unread_bytes_max`].
 pub const UNREAD_BYTES_MAX: usize = 512 << 20;
 /// Default of [`Config::unfinished_bytes_max`]: four of the largest frames.
@@ -134,6 +136,9 @@ pub struct Config {
     pub reads_per_turn: usize,
     /// Bytes of replies after which no further queued read is served before the node is driven again, however few they were.
     pub read_bytes_per_turn: usize,
+    /// Bytes that writes may look at and write while they are applied, of all groups together, before the node is driven again.
+    /// Small ones count as more, by the time that they take. At least one write of one group is applied.
+    pub apply_bytes_per_turn: u64,
     /// What a read may look at on the node's thread. One that looks at more, or needs a disk, is run by a job.
     pub reads_at_once: ReadBudget,
     /// Bytes of replies that may wait for clients to read them. Beyond it the connection on which most wait is closed.
@@ -200,6 +205,7 @@ impl Config {
             session_bytes_max: SESSION_BYTES_MAX,
             reads_per_turn: READS_PER_TURN,
             read_bytes_per_turn: READ_BYTES_PER_TURN,
+            apply_bytes_per_turn: APPLY_BYTES_PER_TURN,
             reads_at_once: READS_AT_ONCE,
             unread_bytes_max: UNREAD_BYTES_MAX,
             unfinished_bytes_max: UNFINISHED_BYTES_MAX,

@@ -1,18 +1,18 @@
-//! Carrying out what a group asks for: messages, log writes, application; reads that waited are in `reads.rs`.
+//! Carrying out what a group asks for: messages, log writes, checkpoints. Application is in `apply.rs`, reads that waited in
+//! `reads.rs`.
 
 use crate::debt::PushBack;
 use crate::heavy::HeavyWrites;
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::job::{Job, JobDone, JobKind, JobResult};
 use crate::node::Node;
-use crate::replica::{Hosted, Origin, PendingInstall, Replica, checkpoint_directory};
+use crate::replica::{Hosted, PendingInstall, Replica, checkpoint_directory};
 use crate::retain::Kept;
 use hedgerow_env::Now;
-use hedgerow_replication::{Membership, Persist, Ready, Role, RoleChange};
-use hedgerow_storage::{ApplyOutcome, Partition};
-use hedgerow_types::log::{Entry, EntryKind};
+use hedgerow_replication::{Persist, Ready, Role, RoleChange};
+use hedgerow_storage::Partition;
 use hedgerow_types::time::expiry_seconds;
-use hedgerow_types::{GroupId, Index, Refusal};
+use hedgerow_types::{GroupId, Refusal};
 use hedgerow_wal::Append;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,78 +103,6 @@ impl Node {
         if change.role == Role::Leader {
             self.reports.urgent.insert(group);
             self.update_stop(group);
-        }
-    }
-
-    fn apply(&mut self, group: GroupId, entries: &[Entry], now: Now) {
-        let Some(replica) = self.running(group) else { return };
-        let mut membership = None;
-        for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Membership) {
-            match replica.group.handle_membership_applied(entry) {
-                Ok(applied) => membership = Some(applied),
-                Err(error) => {
-                    let reason = format!("membership entry {} cannot be applied: {error}", entry.index);
-                    return self.lose(group, reason, now);
-                }
-            }
-        }
-        let encoded = membership.as_ref().map(Membership::encode);
-        let mut outcomes = Vec::with_capacity(entries.len());
-        let Some(storage) = &mut replica.storage else { return };
-        let error = storage.apply(entries, encoded.as_ref(), &mut outcomes).err();
-        if let Some(error) = &error
-            && !error.is_taken_back()
-        {
-            return self.handle_apply_failed(group, error, now);
-        }
-        let applied = &entries[..outcomes.len()];
-        self.finish_apply(group, applied, outcomes, now);
-        if let Some(error) = error {
-            self.handle_apply_failed(group, &error, now);
-        }
-        if encoded.is_some() {
-            self.update_stop(group);
-        }
-    }
-
-    /// `entries` are applied, with these outcomes.
-    fn finish_apply(&mut self, group: GroupId, entries: &[Entry], outcomes: Vec<(Index, ApplyOutcome)>, now: Now) {
-        let Some(last) = entries.last().map(|entry| entry.index) else { return };
-        let Some(replica) = self.running(group) else { return };
-        let bytes = entries.iter().map(|entry| entry.data.len() as u64 + 64).sum::<u64>();
-        replica.flush.bytes_since += bytes;
-        replica.kept.note_applied(bytes, last);
-        replica.heavy.note_applied(last);
-        replica.group.handle_applied(last, now.instant);
-        if !replica.writes.is_empty() {
-            for (entry, (index, outcome)) in entries.iter().zip(outcomes) {
-                self.finish_write(group, entry, index, outcome, now);
-            }
-        }
-    }
-
-    fn finish_write(&mut self, group: GroupId, entry: &Entry, index: Index, outcome: ApplyOutcome, now: Now) {
-        let Some(write) = self.running(group).and_then(|replica| replica.writes.remove(&index)) else { return };
-        let result = match outcome {
-            _ if write.term != entry.term => Err(Refusal::Unresolved),
-            ApplyOutcome::Reply(reply) | ApplyOutcome::Repeated(reply) => Ok(reply),
-            ApplyOutcome::SessionWindow { sequence, floor, ceiling } => {
-                Err(Refusal::SessionWindow { sequence, floor, ceiling })
-            }
-            ApplyOutcome::Empty => Err(Refusal::Unresolved),
-        };
-        let reply = match result {
-            Ok(reply) => reply,
-            Err(refusal) => return self.refuse_writes([write], &refusal, now),
-        };
-        for other in write.others {
-            if let Origin::Client(caller) = other {
-                self.answer_write(&caller, reply.clone(), index, now);
-            }
-        }
-        match write.origin {
-            Origin::Client(caller) => self.answer_write(&caller, reply, index, now),
-            Origin::Metadata(ticket) => self.handle_change_written(ticket, &reply, now),
         }
     }
 

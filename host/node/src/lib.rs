@@ -6,7 +6,8 @@
 //! | file | idea |
 //! |---|---|
 //! | `node.rs` | events, proposals |
-//! | `drive.rs` | carrying out what groups ask for: messages, log writes, application |
+//! | `drive.rs` | carrying out what groups ask for: messages, log writes, checkpoints |
+//! | `apply.rs` | applying what is committed, a piece in each turn |
 //! | `serve.rs`, `scan.rs` | clients' data operations |
 //! | `queue.rs` | reads that wait for their turn: extra attempts behind first ones, deadlines |
 //! | `cancel.rs` | attempts that are taken back |
@@ -44,6 +45,7 @@
 mod address;
 mod admin;
 mod admin_client;
+mod apply;
 mod asks;
 mod cancel;
 mod checkpoint_room;

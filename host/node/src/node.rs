@@ -7,8 +7,10 @@
 //! that is not known: each entry point takes it from `clock.rs` first.
 
 use crate::admin::AdminCalls;
+use crate::apply::Applying;
 use crate::asks::Asks;
 use crate::cancel::Attempts;
+use crate::clock::no_time;
 use crate::config::{Config, PENDING_WRITES_MAX};
 use crate::creations::Creations;
 use crate::failure::Failures;
@@ -104,6 +106,7 @@ pub struct Node {
     pub(crate) queue: Queue,
     pub(crate) queue_counts: QueueCounts,
     pub(crate) read_jobs: ReadJobs,
+    pub(crate) applying: Applying,
     /// Bytes of replies to clients since the node was driven last.
     pub(crate) reply_bytes: usize,
     /// Attempts that can be cancelled.
@@ -331,6 +334,7 @@ impl Node {
     /// events, with a time read after them, and again while [`Node::has_queued`].
     pub fn drive(&mut self, now: Now) {
         let now = self.agreed(now);
+        self.take_up_applying(now);
         self.serve_queued(now);
         loop {
             for group in std::mem::take(&mut self.dirty) {
@@ -455,6 +459,9 @@ impl Node {
             && let Some(refusal) = self.why_no_room(replica, &write)
         {
             return Err((refusal, origin));
+        }
+        if group != GroupId::META && write.looks_up() && self.awaits_time(now) {
+            return Err((no_time(), origin));
         }
         let stored = write.stored_size();
         if group != GroupId::META

@@ -1,6 +1,7 @@
 //! Starting a node: what its directories hold, replica by replica, and which of it is fit to go on.
 
 use crate::admin::AdminCalls;
+use crate::apply::Applying;
 use crate::asks::Asks;
 use crate::cancel::Attempts;
 use crate::config::Config;
@@ -217,6 +218,7 @@ impl Node {
             queue: Queue::default(),
             queue_counts: QueueCounts::default(),
             read_jobs: ReadJobs::default(),
+            applying: Applying::default(),
             reply_bytes: 0,
             attempts: Attempts::default(),
             ties: Ties::default(),

@@ -216,10 +216,10 @@ impl QueueCounts {
 }
 
 impl Node {
-    /// Whether reads wait for their turn. [`Node::drive`] has to be called again then, though nothing else happens; what has
+    /// Whether reads, or what is to be applied, wait for their turn. [`Node::drive`] has to be called again then, though nothing else happens; what has
     /// arrived meanwhile should be handed over before.
     pub fn has_queued(&self) -> bool {
-        self.queue.total() > 0 || self.read_jobs.has_turn()
+        self.queue.total() > 0 || self.read_jobs.has_turn() || self.applying.has_rest()
     }
 
     /// A client's read has arrived: it is refused, or queued.

@@ -20,6 +20,11 @@ const BATCH_SIZE_MAX: usize = 8 << 20;
 /// set back by a right clock to where such a row lives again, so that replicas which dropped it and others stay equal.
 const DROP_DELAY: u32 = 2 * LOG_TIME_AHEAD_MAX;
 
+/// What an entry costs to apply, as bytes that are looked at or written in the time that it takes.
+const ENTRY_COST: u64 = 1 << 10;
+/// The same for a row that a write looks up. It may have to come from the disk.
+pub(crate) const LOOKUP_COST: u64 = 8 << 10;
+
 /// One replica's storage as a state machine. One owner applies; [`Partition::moment`] gives other threads the means to
 /// read.
 #[derive(Debug)]
@@ -197,13 +202,26 @@ impl Partition {
         membership: Option<&Bytes>,
         outcomes: &mut Vec<(Index, ApplyOutcome)>,
     ) -> Result<(), ApplyError> {
+        self.apply_some(entries, membership, outcomes, u64::MAX).map(|_| ())
+    }
+
+    /// As [`Partition::apply`], and stops once what is applied has cost `cost_max`: those with an outcome are applied, at least
+    /// one and all up to the last membership entry, and the others as if they had never been seen. Returns the cost, about the
+    /// bytes that were looked at and written.
+    pub fn apply_some(
+        &mut self,
+        entries: &[Entry],
+        membership: Option<&Bytes>,
+        outcomes: &mut Vec<(Index, ApplyOutcome)>,
+        cost_max: u64,
+    ) -> Result<u64, ApplyError> {
         if std::mem::replace(&mut self.is_broken, true) {
             return Err(ApplyError::Broken);
         }
         let (begun, before) = (outcomes.len(), self.applied.position.index);
-        let result = self.apply_all(entries, membership, outcomes);
+        let result = self.apply_entries(entries, membership, outcomes, cost_max);
         match &result {
-            Ok(()) => self.is_broken = false,
+            Ok(_) => self.is_broken = false,
             Err(error) if error.is_taken_back() => {
                 self.take_back();
                 outcomes.truncate(begun + (self.applied.position.index - before) as usize);
@@ -214,12 +232,13 @@ impl Partition {
         result
     }
 
-    fn apply_all(
+    fn apply_entries(
         &mut self,
         entries: &[Entry],
         membership: Option<&Bytes>,
         outcomes: &mut Vec<(Index, ApplyOutcome)>,
-    ) -> Result<(), ApplyError> {
+        cost_max: u64,
+    ) -> Result<u64, ApplyError> {
         // Until this position nothing is written, so that no crash separates a change of membership from its record.
         let membership_at = match entries.iter().rposition(|entry| entry.kind == EntryKind::Membership) {
             Some(position) => position,
@@ -228,12 +247,12 @@ impl Partition {
         if entries.iter().any(needs_sessions) {
             self.sessions.load(&*self.engine, false)?;
         }
-        outcomes.reserve(entries.len());
+        let mut cost = 0;
         for (position, entry) in entries.iter().enumerate() {
             assert_eq!(entry.index, self.applied.position.index + 1, "entries are applied without a gap");
             let before = (self.applied, self.batch.count());
             let may_cut_before = position > 0 && (membership.is_none() || position > membership_at);
-            match self.apply_one(entry) {
+            match self.apply_one(entry, &mut cost) {
                 Ok(outcome) => outcomes.push((entry.index, outcome)),
                 Err(error) => {
                     // The table of results is kept in memory if nothing has to be taken back.
@@ -252,6 +271,9 @@ impl Partition {
                 self.keep_membership(membership);
             }
             let may_cut = position + 1 < entries.len() && (membership.is_none() || position >= membership_at);
+            if may_cut && cost >= cost_max {
+                break;
+            }
             if may_cut && self.batch.size() > BATCH_SIZE_MAX {
                 self.write_batch()?;
             }
@@ -262,7 +284,7 @@ impl Partition {
         if !entries.is_empty() || membership.is_some() {
             self.write_batch()?;
         }
-        Ok(())
+        Ok(cost)
     }
 
     /// Goes back to what the engine holds: what came after it is as if it had never been seen.
@@ -314,7 +336,8 @@ impl Partition {
         self.applied.now
     }
 
-    fn apply_one(&mut self, entry: &Entry) -> Result<ApplyOutcome, ApplyError> {
+    fn apply_one(&mut self, entry: &Entry, cost: &mut u64) -> Result<ApplyOutcome, ApplyError> {
+        *cost += ENTRY_COST;
         match entry.kind {
             EntryKind::Membership => return Ok(ApplyOutcome::Empty),
             EntryKind::Normal if entry.data.is_empty() => return Ok(ApplyOutcome::Empty),
@@ -326,7 +349,9 @@ impl Partition {
         if bounds_sessions(&entry.data) {
             self.sessions.bound(&mut self.batch);
         }
-        let outcome = self.apply_proposal(entry.index, &proposal)?;
+        let written = self.batch.size();
+        let outcome = self.apply_proposal(entry.index, &proposal, cost)?;
+        *cost += self.batch.size().saturating_sub(written) as u64;
         self.sessions.trim(&mut self.batch);
         Ok(outcome)
     }
@@ -342,16 +367,26 @@ impl Partition {
         }
     }
 
-    fn apply_proposal(&mut self, index: Index, proposal: &Proposal) -> Result<ApplyOutcome, EngineError> {
+    fn apply_proposal(
+        &mut self,
+        index: Index,
+        proposal: &Proposal,
+        cost: &mut u64,
+    ) -> Result<ApplyOutcome, EngineError> {
         let now = self.applied.now;
         match self.sessions.look_up(proposal, now, &*self.engine, &mut self.batch)? {
-            Known::Repeated(reply) => return Ok(ApplyOutcome::Repeated(reply)),
+            Known::Repeated(reply) => {
+                *cost += LOOKUP_COST;
+                return Ok(ApplyOutcome::Repeated(reply));
+            }
             Known::Refused { floor, ceiling } => {
                 return Ok(ApplyOutcome::SessionWindow { sequence: proposal.sequence, floor, ceiling });
             }
             Known::New => {}
         }
-        let reply = Writer { engine: &*self.engine, batch: &mut self.batch, now }.run(&proposal.write)?;
+        let mut writer = Writer { engine: &*self.engine, batch: &mut self.batch, now, cost: 0 };
+        let reply = writer.run(&proposal.write)?;
+        *cost += writer.cost;
         self.sessions.record(proposal, (index, now), &reply, &mut self.batch);
         Ok(ApplyOutcome::Reply(reply))
     }

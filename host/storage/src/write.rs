@@ -4,6 +4,7 @@ use crate::batch::Batch;
 use crate::check;
 use crate::engine::{Engine, EngineError};
 use crate::layout::{self, DATA};
+use crate::partition::LOOKUP_COST;
 use bytes::Bytes;
 use hedgerow_types::error::Status;
 use hedgerow_types::op::{Check, ExpireAt, Mutation, Write, WriteDetail, WriteReply};
@@ -14,6 +15,8 @@ pub(crate) struct Writer<'a> {
     pub(crate) batch: &'a mut Batch,
     /// Log time: records that expired at or before it do not exist.
     pub(crate) now: u32,
+    /// What was looked up, see [`LOOKUP_COST`].
+    pub(crate) cost: u64,
 }
 
 /// A live record.
@@ -111,6 +114,7 @@ impl Writer<'_> {
             Some(change) => change.map(Bytes::copy_from_slice),
             None => self.engine.get(&key)?,
         };
+        self.cost += LOOKUP_COST + row.as_ref().map_or(0, Bytes::len) as u64;
         let live = row.map(|row| layout::live(row, self.now)).transpose()?.flatten();
         Ok(live.map(|(expire_at, value)| Record { expire_at, value }))
     }

@@ -199,6 +199,7 @@ impl Machine {
         // So little that replicas which were away also learn from checkpoints.
         config.log_retained_bytes = 2 * plan.flush_bytes;
         config.reads_per_turn = plan.reads_per_turn;
+        config.apply_bytes_per_turn = plan.apply_bytes_per_turn;
         config.reads_at_once.rows = plan.aside.rows;
         if let Some(rate) = plan.snapshot_rate {
             config.snapshot_bytes_per_second = rate;

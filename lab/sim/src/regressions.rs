@@ -131,4 +131,8 @@ pub const SEEDS: &[u64] = &[
     34_000_012_019,
     // What a checkpoint had applied counted as entries that the thread of its receiver applied: 2.3 s of silence. `Machine::applied`.
     35_000_042_000,
+    // A replica that was gone kept its successor's checkpoint from being made for a minute: `m2_` in hedgerow-node.
+    50_000_009_464,
+    // A node that had just started showed a row alive that others had shown as expired: `d6_a_node_that_has_just_started_` in hedgerow-node.
+    50_000_013_574,
 ];

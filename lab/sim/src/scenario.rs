@@ -9,6 +9,7 @@ use crate::nemesis::{Kind, Temper};
 use crate::network::Delay;
 use crate::reading::{Mix, TableReads};
 use crate::work::{Aside, Work};
+use hedgerow_node::config::APPLY_BYTES_PER_TURN;
 use hedgerow_replication::Settings;
 use hedgerow_types::limit::SESSION_BYTES_MAX;
 use hedgerow_types::random::Random;
@@ -113,6 +114,8 @@ pub struct Plan {
     pub session_bytes_max: u64,
     /// Reads that a node serves before it looks at what else has come.
     pub reads_per_turn: usize,
+    /// What a node applies before it looks at what else has come.
+    pub apply_bytes_per_turn: u64,
     /// What the nodes' own work takes.
     pub work: Work,
     /// Which reads other threads run.
@@ -432,6 +435,7 @@ impl Plan {
             snapshot_rate: None,
             segment_size: (20 << 10) << random.below(3),
             reads_per_turn: 1 + random.below(4) as usize,
+            apply_bytes_per_turn: apply_bytes_per_turn(seed),
             work: Work::of_seed(seed),
             aside: Aside::of_seed(seed),
             turn_delay_max: if scenario.has_queues() { MILLISECOND << random.below(4) } else { 0 },
@@ -466,6 +470,11 @@ impl Plan {
 /// drawn from the run's own randomness changes all that is drawn after it.
 const fn session_bytes_max(seed: u64) -> u64 {
     if seed.is_multiple_of(3) { 600 + seed % 7 * 100 } else { SESSION_BYTES_MAX }
+}
+
+/// In every third run other than those, a turn applies a write or a few. Drawn as above.
+const fn apply_bytes_per_turn(seed: u64) -> u64 {
+    if seed % 3 == 1 { 1 + seed % 5 * 2_048 } else { APPLY_BYTES_PER_TURN }
 }
 
 /// Short times, so that much happens; sizes from large to hardly enough, so that messages are split and followers need

@@ -443,14 +443,28 @@ impl Group {
         self.hold.hold(self.applied(), now);
     }
 
+    /// The host leaves for its next turn what [`crate::Ready::committed`] handed out and [`Group::handle_applied`] has not been told
+    /// of: that is handed out again, and nothing else before it, after [`Group::take_up`]. The host forgets what it has of it.
+    pub fn put_off(&mut self) {
+        self.hold.put_off(self.applied());
+    }
+
+    /// The host goes on with what it has put off.
+    pub fn take_up(&mut self, now: Instant) {
+        let now = self.advance(now);
+        self.hold.take_up();
+        self.is_dirty |= self.hold.is_due(now);
+    }
+
     /// Whether the storage could not take what was handed out last.
     pub fn is_held(&self) -> bool {
         self.hold.is_held()
     }
 
-    /// Bytes of entries that are in memory because the storage could not take what was handed out last.
+    /// Bytes of entries that are in memory because the storage could not take what was handed out last, or the host has not come
+    /// to it.
     pub fn held_bytes(&self) -> usize {
-        if self.is_held() { self.core.store().size() } else { 0 }
+        if self.is_held() || self.hold.has_rest() { self.core.store().size() } else { 0 }
     }
 
     /// Whether nothing more is taken into the log until something is applied.

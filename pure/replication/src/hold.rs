@@ -1,4 +1,5 @@
-//! Committed entries that the host cannot apply for the moment: they are held back and handed out again after a pause.
+//! Committed entries that the host cannot apply for the moment, or leaves for its next turn: they are held back and handed
+//! out again after a pause, or when it takes them up.
 //!
 //! ```text
 //!   applied        handed            given          last
@@ -37,6 +38,8 @@ pub(crate) struct Hold {
     given: Index,
     /// Not before this time is anything handed out.
     until: Option<Instant>,
+    /// The host has left the rest for its next turn, which has not come.
+    is_put_off: bool,
     /// The last pause; zero unless the host could not apply something and has not applied anything since.
     pause: Duration,
     /// The memberships after entries that were handed out and are not applied.
@@ -51,6 +54,7 @@ impl Hold {
             handed: applied,
             given: applied,
             until: None,
+            is_put_off: false,
             pause: Duration::ZERO,
             memberships: VecDeque::new(),
         }
@@ -73,7 +77,12 @@ impl Hold {
 
     /// Whether something that was held back is to be handed out.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        self.handed < self.given && self.until.is_none_or(|until| now >= until)
+        self.has_rest() && !self.is_put_off && self.until.is_none_or(|until| now >= until)
+    }
+
+    /// Whether the core has given out more than the host has.
+    pub(crate) fn has_rest(&self) -> bool {
+        self.handed < self.given
     }
 
     /// The entries to be handed out now: from the first to the last index.
@@ -95,6 +104,17 @@ impl Hold {
         self.handed = applied;
         self.pause = (self.pause * 2).clamp(PAUSE, PAUSE_MAX);
         self.until = Some(now + self.pause);
+    }
+
+    /// The host has applied what it got only up to `applied`, and leaves the rest until [`Hold::take_up`].
+    pub(crate) fn put_off(&mut self, applied: Index) {
+        self.handed = self.handed.min(applied.max(self.begin));
+        self.is_put_off = self.has_rest();
+    }
+
+    /// The host goes on.
+    pub(crate) fn take_up(&mut self) {
+        self.is_put_off = false;
     }
 
     /// The host has applied everything up to `applied`.
@@ -293,6 +313,27 @@ mod tests {
         hold.hand_out(6);
         assert!(hold.give(7));
         assert_eq!(hold.due(later), None);
+    }
+
+    #[test]
+    fn what_is_put_off_comes_next_and_once_it_is_taken_up() {
+        let mut hold = Hold::new(1);
+        assert!(hold.give(5));
+        hold.note_applied(3);
+        hold.put_off(3);
+        let now = Instant(0);
+        assert!(!hold.is_due(now) && !hold.is_held(), "nothing is amiss");
+        assert!(!hold.give(6), "4 and 5 come first");
+        hold.take_up();
+        assert_eq!(hold.due(now), Some((4, 6)));
+        hold.hand_out(6);
+        hold.put_off(3);
+        hold.put_off(3);
+        hold.take_up();
+        assert_eq!(hold.due(now), Some((4, 6)), "nothing of it was applied");
+        hold.hand_out(6);
+        hold.put_off(6);
+        assert!(hold.give(7), "all of it was");
     }
 
     #[test]

@@ -6,8 +6,11 @@ use crate::hold::Hold;
 use crate::message::{Message, data_of, kind_of, meta_of};
 use crate::ready::{Ready, RoleChange, SnapshotSend};
 use hedgerow_types::log::{Entry, HardState};
-use hedgerow_types::{Instant, ReplicaId};
+use hedgerow_types::{Index, Instant, ReplicaId};
 use raft::eraftpb::{self, MessageType};
+
+/// Entries that are handed out again at a time: the host may take few of them, and again.
+const AGAIN_MAX: Index = 1_024;
 
 impl Group {
     /// The next things to do; `None` if there is nothing. To be called after events until it is `None`; events may be
@@ -47,6 +50,7 @@ impl Group {
     /// Hands out again what could not be applied, and what has come after it since.
     fn poll_held(&mut self, ready: &mut Ready, now: Instant) {
         let Some((low, high)) = self.hold.due(now) else { return };
+        let high = high.min(low + AGAIN_MAX - 1);
         let entries = self.core.store().held(low, high, self.settings.committed_size_max());
         ready.committed = entries.iter().map(from_core_entry).collect();
         self.hold.hand_out(ready.committed.last().map_or(low, |entry| entry.index));

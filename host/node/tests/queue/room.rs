@@ -5,8 +5,8 @@ use crate::world::{MS, value_of};
 use hedgerow_node::ConnectionId;
 use hedgerow_node::config::{EXTRA_READS_QUEUED_MAX, READS_QUEUED_MAX, READY_TURNS_MAX};
 use hedgerow_types::{NodeId, ReadLevel, Refusal};
-use hedgerow_wire::message::QueryConfig;
-use hedgerow_wire::{Body, Extension, Header, Text};
+use hedgerow_wire::message::{CheckAndSet, QueryConfig};
+use hedgerow_wire::{Body, Extension, Header, Reply, Text};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -236,6 +236,39 @@ fn n4a_what_waited_and_becomes_ready_all_at_once_has_a_bound() {
     small.world.run(100 * MS);
     let refused = reads.iter().filter(|number| is_busy(small.refusal(**number).as_ref())).count();
     assert_eq!(refused, 7, "three of them are more than {READY_TURNS_MAX} kB");
+    small.assert_idle(node);
+}
+
+/// Writes of a hundred bytes that each return a large row, committed all at once: on every replica they are applied a few at a
+/// time.
+#[test]
+fn n4i_what_small_writes_look_up_ends_a_turn() {
+    let mut small = Small::configured(|config| config.apply_bytes_per_turn = 200_000);
+    let (node, key) = (small.places.leader, small.key.clone());
+    small.world.write(&key, node, &"v".repeat(30_000));
+    let write = |number: u64| {
+        Body::CheckAndSet(CheckAndSet {
+            hash_key: key.hash_key.clone().into(),
+            check_sort_key: "s".into(),
+            check_type: 1,
+            set_diff_sort_key: true,
+            set_sort_key: "other".into(),
+            set_value: number.to_string().into(),
+            return_check_value: true,
+            ..CheckAndSet::default()
+        })
+    };
+    let header = small.header(Extension::default());
+    let numbers: Vec<i32> = (0..40).map(|number| small.world.put(node, &header, &write(number))).collect();
+    small.world.settle(node);
+    small.world.run(100 * MS);
+    for number in numbers {
+        let (_, frame) = small.world.answer(number).expect("it is applied");
+        let Reply::Check(reply) = frame.reply else { panic!("{frame:?}") };
+        assert_eq!(reply.check_value.len(), 30_000);
+    }
+    let most = small.world.machines[&node].turn_bytes_max;
+    assert!((30_000..300_000).contains(&most), "{most} bytes in one turn");
     small.assert_idle(node);
 }
 

@@ -45,6 +45,8 @@ pub struct Machine {
     pub is_log_stalled: bool,
     /// A write to the log takes so long; what comes meanwhile goes into the next one.
     pub log_takes: Duration,
+    /// The most bytes of replies that one turn gave.
+    pub turn_bytes_max: usize,
     log_is_done_at: Option<Instant>,
 }
 
@@ -109,6 +111,13 @@ pub fn bounded(ms: u64) -> ReadLevel {
 }
 
 impl Machine {
+    fn drive(&mut self, now: Now) {
+        let waiting = |node: &mut Node| node.outbox().clients.values().map(|it| it.len()).sum::<usize>();
+        let before = waiting(&mut self.node);
+        self.node.drive(now);
+        self.turn_bytes_max = self.turn_bytes_max.max(waiting(&mut self.node) - before);
+    }
+
     fn run_job(&self, job: Job) -> JobDone {
         let mut done = job.run(&self.jobs);
         if let Ok(JobResult::Flushed { debt, .. } | JobResult::Debt(debt)) = &mut done.result {
@@ -296,9 +305,9 @@ impl World {
         let now = self.clock_of(id);
         let machine = self.machines.get_mut(&id).unwrap();
         loop {
-            machine.node.drive(now);
+            machine.drive(now);
             while machine.node.has_queued() {
-                machine.node.drive(now);
+                machine.drive(now);
             }
             let outbox = std::mem::take(machine.node.outbox());
             assert_eq!(outbox.failure, None);
@@ -623,6 +632,7 @@ pub fn start_with(config: Config, disk: SimDisk, engines: Arc<dyn Engines>, cloc
         failed_logs: BTreeSet::new(),
         is_log_stalled: false,
         log_takes: Duration::ZERO,
+        turn_bytes_max: 0,
         log_is_done_at: None,
     }
 }

@@ -4,7 +4,7 @@
 use crate::device::{DAMAGE, Switch, restart_on_device};
 use crate::failing::{first, key_of_first};
 use crate::world::{Ask, Key, World, running};
-use hedgerow_node::{Config, Job};
+use hedgerow_node::Job;
 use hedgerow_types::{GroupId, NodeId, ReadLevel, ReplicaId};
 use hedgerow_wire::message::Incr;
 use hedgerow_wire::{Body, Reply};

@@ -138,6 +138,35 @@ fn a_write_sees_earlier_ones_of_the_same_call<F: Fixture>() {
     assert_eq!(store.value("n", 0), Ok("42".into()));
 }
 
+/// Small writes that look up large rows: what such a write costs is what it looks at, whatever its own size.
+fn n4_applying_stops_once_it_has_cost_so_much<F: Fixture>() {
+    let mut store = Store::<F>::new();
+    let value = Bytes::from(vec![7; 1 << 20]);
+    store.write(0, Write::Put { key: key("c"), value, expire_at: 0 });
+    let look = entries_of(&anonymous(0, cas(1, "", vec![set("d", "1")])), 2..12);
+    let mut outcomes = Vec::new();
+    let cost = store.partition_mut().apply_some(&look, None, &mut outcomes, 3 << 20).expect("applies");
+    assert_eq!((outcomes.len(), store.partition().applied().index), (3, 4));
+    assert!((3 << 20..4 << 20).contains(&cost), "{cost}");
+    let rest = store.partition_mut().apply_some(&look[3..], None, &mut outcomes, u64::MAX).expect("applies");
+    assert_eq!((outcomes.len(), store.partition().applied().index), (10, 11));
+    assert!(rest > 7 << 20, "{rest}");
+    // One is always applied, and a membership is stored with its own entry.
+    let mut next = entries_of(&anonymous(0, Write::Nothing), 12..16);
+    next[2].kind = EntryKind::Membership;
+    for (membership, applied) in [(None, 12), (Some(bytes("third")), 14)] {
+        outcomes.clear();
+        let from = (store.partition().applied().index - 11) as usize;
+        store.partition_mut().apply_some(&next[from..], membership.as_ref(), &mut outcomes, 1).expect("applies");
+        assert_eq!(store.partition().applied().index, applied);
+        assert_eq!(store.partition().membership(), membership.as_ref());
+    }
+}
+
+fn entries_of(proposal: &Proposal, indices: std::ops::Range<u64>) -> Vec<Entry> {
+    indices.map(|index| entry(index, proposal)).collect()
+}
+
 fn log_time_never_goes_back<F: Fixture>() {
     let mut store = Store::<F>::new();
     store.put("n", "1", 100);
@@ -296,6 +325,7 @@ suite! {
     a_check_guards_all_mutations_and_returns_the_value_from_before
     a_check_without_mutations_or_of_unknown_kind_is_refused
     a_write_sees_earlier_ones_of_the_same_call
+    n4_applying_stops_once_it_has_cost_so_much
     log_time_never_goes_back
     d6_a_partition_that_was_a_year_ahead_heals
     d6_small_differences_of_clocks_never_set_the_time_back

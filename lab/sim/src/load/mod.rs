@@ -23,6 +23,7 @@ use crate::scenario::{Plan, Scenario};
 use crate::work::Work;
 use crate::world::{Event, World};
 use hedgerow_hedge::{BudgetOptions, Counters, Policy};
+use hedgerow_node::config::APPLY_BYTES_PER_TURN;
 use hedgerow_types::GroupId;
 use std::time::Duration;
 
@@ -239,6 +240,7 @@ fn plan(setting: &Setting) -> Plan {
     plan.table_reads = TableReads::DEFAULT;
     plan.delay = Delay { slow_one_in: 0, ..Delay::NEAR };
     plan.reads_per_turn = 1;
+    plan.apply_bytes_per_turn = APPLY_BYTES_PER_TURN;
     plan.turn_delay_max = 0;
     plan.work = Work::FREE;
     plan

@@ -1,0 +1,155 @@
+//! Applying what is committed, a bounded piece in each turn of the node.
+//!
+//! A write of a hundred bytes may look up a row of a megabyte, and thousands may be committed at once. So a turn applies only so
+//! much, and leaves the rest for the next one: clients and other nodes are heard in between, and what writes looked up leaves for
+//! their callers before more is looked up. Nothing else of a group waits for that: its messages leave, and its log is written.
+//! Whoever got nothing in a turn is first in the next.
+
+use crate::ids::ReplicaKey;
+use crate::node::Node;
+use crate::replica::Origin;
+use hedgerow_env::Now;
+use hedgerow_storage::ApplyOutcome;
+use hedgerow_types::log::{Entry, EntryKind};
+use hedgerow_types::{GroupId, Index, Refusal};
+
+/// What the current turn has applied, and who waits for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Applying {
+    /// Of [`crate::Config::apply_bytes_per_turn`].
+    spent: u64,
+    /// Replicas with something left, in the order of the next turn.
+    put_off: Vec<ReplicaKey>,
+    /// The same; they come after the others, since they have had something of this turn.
+    served: Vec<ReplicaKey>,
+}
+
+impl Applying {
+    pub(crate) const fn has_rest(&self) -> bool {
+        !self.put_off.is_empty() || !self.served.is_empty()
+    }
+}
+
+impl Node {
+    /// A turn begins: whoever was put off goes on, before those that have something to do for another reason.
+    pub(crate) fn take_up_applying(&mut self, now: Now) {
+        let Applying { put_off, served, .. } = std::mem::take(&mut self.applying);
+        if put_off.is_empty() && served.is_empty() {
+            return;
+        }
+        let others = std::mem::take(&mut self.dirty);
+        for owner in put_off.into_iter().chain(served) {
+            if let Some(replica) = self.running_as(owner) {
+                replica.group.take_up(now.instant);
+                replica.is_dirty = true;
+                self.dirty.push(owner.group);
+            }
+        }
+        let first = self.dirty.len();
+        let is_new = |group: &GroupId| !self.dirty[..first].contains(group);
+        let others: Vec<GroupId> = others.into_iter().filter(is_new).collect();
+        self.dirty.extend(others);
+    }
+
+    /// Applies committed entries of a group, as far as this turn may.
+    pub(crate) fn apply(&mut self, group: GroupId, entries: &[Entry], now: Now) {
+        let left = self.config.apply_bytes_per_turn.saturating_sub(self.applying.spent);
+        let Some(replica) = self.running(group) else { return };
+        let owner = replica.owner;
+        if left == 0 {
+            replica.group.put_off();
+            return self.applying.put_off.push(owner);
+        }
+        // A membership counts at once, also where storage takes nothing. It is stored with its own entry, which begins a piece.
+        let mut first = None;
+        for entry in entries.iter().filter(|entry| is_change(entry)) {
+            match replica.group.handle_membership_applied(entry) {
+                Ok(membership) if entry.index == entries[0].index => first = Some(membership.encode()),
+                Ok(_) => {}
+                Err(error) => {
+                    let reason = format!("membership entry {} cannot be applied: {error}", entry.index);
+                    return self.lose(group, reason, now);
+                }
+            }
+        }
+        let piece = entries.iter().skip(1).position(is_change).map_or(entries, |before| &entries[..=before]);
+        let Some(storage) = &mut replica.storage else { return };
+        let mut outcomes = Vec::new();
+        let result = storage.apply_some(piece, first.as_ref(), &mut outcomes, left);
+        if let Err(error) = &result
+            && !error.is_taken_back()
+        {
+            return self.handle_apply_failed(group, error, now);
+        }
+        let applied = outcomes.len();
+        self.finish_apply(group, &piece[..applied], outcomes, now);
+        match result {
+            Ok(cost) => {
+                self.applying.spent += cost;
+                if applied < entries.len() {
+                    self.leave_rest(owner, applied < piece.len(), now);
+                }
+            }
+            Err(error) => self.handle_apply_failed(group, &error, now),
+        }
+        if first.is_some() {
+            self.update_stop(group);
+        }
+    }
+
+    /// A replica has more to apply: in the next turn, or at once.
+    fn leave_rest(&mut self, owner: ReplicaKey, is_for_next_turn: bool, now: Now) {
+        let Some(replica) = self.running_as(owner) else { return };
+        replica.group.put_off();
+        if is_for_next_turn {
+            self.applying.served.push(owner);
+        } else {
+            replica.group.take_up(now.instant);
+        }
+    }
+
+    /// `entries` are applied, with these outcomes.
+    fn finish_apply(&mut self, group: GroupId, entries: &[Entry], outcomes: Vec<(Index, ApplyOutcome)>, now: Now) {
+        let Some(last) = entries.last().map(|entry| entry.index) else { return };
+        let Some(replica) = self.running(group) else { return };
+        let bytes = entries.iter().map(|entry| entry.data.len() as u64 + 64).sum::<u64>();
+        replica.flush.bytes_since += bytes;
+        replica.kept.note_applied(bytes, last);
+        replica.heavy.note_applied(last);
+        replica.group.handle_applied(last, now.instant);
+        if !replica.writes.is_empty() {
+            for (entry, (index, outcome)) in entries.iter().zip(outcomes) {
+                self.finish_write(group, entry, index, outcome, now);
+            }
+        }
+    }
+
+    fn finish_write(&mut self, group: GroupId, entry: &Entry, index: Index, outcome: ApplyOutcome, now: Now) {
+        let Some(write) = self.running(group).and_then(|replica| replica.writes.remove(&index)) else { return };
+        let result = match outcome {
+            _ if write.term != entry.term => Err(Refusal::Unresolved),
+            ApplyOutcome::Reply(reply) | ApplyOutcome::Repeated(reply) => Ok(reply),
+            ApplyOutcome::SessionWindow { sequence, floor, ceiling } => {
+                Err(Refusal::SessionWindow { sequence, floor, ceiling })
+            }
+            ApplyOutcome::Empty => Err(Refusal::Unresolved),
+        };
+        let reply = match result {
+            Ok(reply) => reply,
+            Err(refusal) => return self.refuse_writes([write], &refusal, now),
+        };
+        for other in write.others {
+            if let Origin::Client(caller) = other {
+                self.answer_write(&caller, reply.clone(), index, now);
+            }
+        }
+        match write.origin {
+            Origin::Client(caller) => self.answer_write(&caller, reply, index, now),
+            Origin::Metadata(ticket) => self.handle_change_written(ticket, &reply, now),
+        }
+    }
+}
+
+fn is_change(entry: &Entry) -> bool {
+    entry.kind == EntryKind::Membership
+}
