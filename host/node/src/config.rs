@@ -31,10 +31,10 @@ pub const LONG_READS_MAX: usize = 2;
 pub const READ_JOBS_MAX: usize = 4_096;
 /// Bytes of keys that those which wait may ask for together; the same beyond it.
 pub const READ_JOBS_BYTES_MAX: usize = 64 << 20;
-/// Default of [`Config::read_bytes_per_turn`]: a few milliseconds of large reads.
-pub const READ_BYTES_PER_TURN: usize = 4 << 20;
+/// Default of [`Config::read_bytes_per_turn`]: about a millisecond of large reads.
+pub const READ_BYTES_PER_TURN: usize = 1 << 20;
 /// Default of [`Config::apply_bytes_per_turn`]: one or two milliseconds.
-pub const APPLY_BYTES_PER_TURN: u64 = 2 << 20;
+pub const APPLY_BYTES_PER_TURN: u64 = 1 << 20;
 /// Default of [`Config::unread_bytes_max`].
 pub const UNREAD_BYTES_MAX: usize = 512 << 20;
 /// Default of [`Config::unfinished_bytes_max`]: four of the largest frames.
@@ -43,7 +43,7 @@ pub const UNFINISHED_BYTES_MAX: usize = 256 << 20;
 pub const UNREAD_FOR: Duration = Duration::from_secs(30);
 /// Reads that waited for an index may become ready all at once. Beyond so many times [`Config::read_bytes_per_turn`] they are
 /// refused as busy.
-pub const READY_TURNS_MAX: usize = 64;
+pub const READY_TURNS_MAX: usize = 256;
 /// Extra attempts that a table's limit may hold back on one node at a time; the next is dropped.
 pub const DELAYED_MAX: usize = 4_096;
 /// Writes that one node may have sent on to leaders; the next is told who leads instead.

@@ -12,6 +12,7 @@ mod client;
 mod fault;
 mod peer;
 mod reading;
+mod unsent;
 
 use crate::{Config, ConnectionId, JobContext, JobDone, LogId, Node, OpenError, Opened, ReadSize};
 use client::Clients;

@@ -260,6 +260,29 @@ impl Stage {
         numbers.map(|number| Ok((format!("node {number}"), self.cluster.node(number)?.id()))).collect()
     }
 
+    /// By partition of `table`: in which term it is led.
+    pub(crate) async fn terms(&self, table: &str) -> Result<Vec<u64>> {
+        let described: Value = serde_json::from_str(&self.client().await?.describe_table(table).await?)?;
+        let partitions = described["partitions"].as_array().map_or(&[][..], Vec::as_slice);
+        Ok(partitions.iter().map(|partition| partition["term"].as_u64().unwrap_or_default()).collect())
+    }
+
+    /// The most memory that any node has occupied since [`Stage::forget_peaks`], in MiB.
+    pub(crate) fn peak_mib(&mut self) -> Result<f64> {
+        let mut most = 0;
+        for number in self.cluster.numbers() {
+            most = most.max(self.cluster.node(number)?.peak_resident_bytes()?);
+        }
+        Ok(mib(most))
+    }
+
+    pub(crate) fn forget_peaks(&mut self) -> Result<()> {
+        for number in self.cluster.numbers() {
+            self.cluster.node(number)?.forget_peak()?;
+        }
+        Ok(())
+    }
+
     /// Memory that all nodes occupy now, in MiB.
     pub(crate) fn resident_mib(&mut self) -> Result<f64> {
         let mut bytes = 0;

@@ -132,12 +132,27 @@ impl Node {
         self.child.id()
     }
 
-    /// Bytes of memory that the process occupies now (`VmRSS`).
+    /// Bytes of memory that the process occupies now.
     pub fn resident_bytes(&self) -> Result<u64> {
+        self.memory("VmRSS:")
+    }
+
+    /// The most bytes of memory that the process has occupied since its start or [`Node::forget_peak`].
+    pub fn peak_resident_bytes(&self) -> Result<u64> {
+        self.memory("VmHWM:")
+    }
+
+    /// The peak begins anew at what is occupied now.
+    pub fn forget_peak(&self) -> Result<()> {
+        let path = format!("/proc/{}/clear_refs", self.id());
+        fs::write(&path, "5").with_context(|| format!("writing {path}"))
+    }
+
+    fn memory(&self, name: &str) -> Result<u64> {
         let path = format!("/proc/{}/status", self.id());
         let status = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
-        let kib = |line: &str| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<u64>().ok();
-        status.lines().find_map(kib).map(|kib| kib << 10).with_context(|| format!("{path} has no VmRSS"))
+        let kib = |line: &str| line.strip_prefix(name)?.split_whitespace().next()?.parse::<u64>().ok();
+        status.lines().find_map(kib).map(|kib| kib << 10).with_context(|| format!("{path} has no {name}"))
     }
 
     /// Waits until the process has ended by itself.

@@ -10,7 +10,7 @@ use hedgerow_types::{Index, Instant, ReplicaId};
 use raft::eraftpb::{self, MessageType};
 
 /// Entries that are handed out again at a time: the host may take few of them, and again.
-const AGAIN_MAX: Index = 1_024;
+const AGAIN_MAX: Index = 256;
 
 impl Group {
     /// The next things to do; `None` if there is nothing. To be called after events until it is `None`; events may be

@@ -1,5 +1,6 @@
 //! Connections from clients (and the first bytes of those from other nodes, which come to the same port).
 
+use super::unsent::Unsent;
 use super::{Host, OsClock, peer};
 use crate::peer::{GREETING_HEAD_SIZE, Greeting};
 use crate::{Config, ConnectionId};
@@ -22,6 +23,9 @@ use tokio::time::timeout;
 const READ_SIZE: usize = 16 << 10;
 /// Reply bytes that a connection may leave unread before nothing more is read from it.
 const UNSENT_MAX: usize = 16 << 20;
+/// Bytes of replies that one connection is given at a time: a client that reads as fast as they come would have the thread for
+/// itself.
+const SENT_AT_ONCE_MAX: usize = 1 << 20;
 /// Reply bytes that a connection may leave unread before its reads that wait in the node are refused.
 const UNREAD_MAX: usize = 64 << 20;
 /// Room that a connection keeps for what comes next. What was larger was for one large frame.
@@ -57,7 +61,7 @@ pub(crate) struct Clients {
 /// One connection: what waits to be written, and the means to wake its task.
 struct Connection {
     stream: TcpStream,
-    unsent: RefCell<BytesMut>,
+    unsent: RefCell<Unsent>,
     /// When the client last took something, or first had something to take.
     taken_at: Cell<Instant>,
     /// What has come of a frame that is not whole yet.
@@ -223,18 +227,22 @@ impl Clients {
             return false;
         }
         let mut unsent = connection.unsent.borrow_mut();
-        while unsent.is_empty() && !bytes.is_empty() {
-            match connection.stream.try_write(&bytes) {
-                Ok(count) => bytes.advance(count),
+        let mut may_send = SENT_AT_ONCE_MAX.min(bytes.len());
+        while unsent.is_empty() && may_send > 0 {
+            match connection.stream.try_write(&bytes[..may_send]) {
+                Ok(count) => {
+                    bytes.advance(count);
+                    may_send -= count;
+                }
                 Err(_) => break,
             }
         }
         if !bytes.is_empty() {
+            self.unsent.set(self.unsent.get() + bytes.len());
             if unsent.is_empty() {
                 connection.taken_at.set(OsClock.now());
             }
-            self.unsent.set(self.unsent.get() + bytes.len());
-            unsent.extend_from_slice(&bytes);
+            unsent.push(bytes);
             connection.wake();
         }
         unsent.len() >= UNREAD_MAX
@@ -285,7 +293,7 @@ async fn serve_any(host: &Rc<Host>, stream: TcpStream, id: ConnectionId, room: &
     let now = OsClock.now();
     let connection = Rc::new(Connection {
         stream,
-        unsent: RefCell::new(BytesMut::new()),
+        unsent: RefCell::default(),
         taken_at: Cell::new(now),
         unfinished: Cell::new(Unfinished { bytes: 0, begun: now, came: now }),
         is_closing: Cell::new(false),
@@ -357,7 +365,7 @@ async fn converse(host: &Host, connection: &Connection, id: ConnectionId, mut bu
 enum Next {
     Closed,
     Wait,
-    /// The node has to be driven first.
+    /// The node has to be driven first, or others have waited long enough.
     Turn,
 }
 
@@ -370,6 +378,7 @@ fn poll_connection(
     buffer: &mut BytesMut,
 ) -> Poll<io::Result<Next>> {
     connection.remember(context);
+    let mut sent = 0;
     loop {
         if connection.is_cut.get() {
             let why = "its client did not read what was sent, or did not finish a request";
@@ -380,7 +389,10 @@ fn poll_connection(
             return Poll::Ready(Ok(Next::Closed));
         }
         if unsent > 0 && connection.stream.poll_write_ready(context)?.is_ready() {
-            write(host, connection)?;
+            sent += write(host, connection)?;
+            if sent >= SENT_AT_ONCE_MAX {
+                return Poll::Ready(Ok(Next::Turn));
+            }
             continue;
         }
         if connection.is_closing.get() || unsent >= UNSENT_MAX {
@@ -467,20 +479,17 @@ fn take_frames(host: &Host, connection: &Connection, id: ConnectionId, buffer: &
     }
 }
 
-fn write(host: &Host, connection: &Connection) -> io::Result<()> {
+/// Writes what waits, as far as the socket takes it at once. Returns how much that was.
+fn write(host: &Host, connection: &Connection) -> io::Result<usize> {
     let mut unsent = connection.unsent.borrow_mut();
-    match connection.stream.try_write(&unsent) {
+    match connection.stream.try_write(unsent.first(SENT_AT_ONCE_MAX)) {
         Ok(count) => {
             unsent.advance(count);
-            if unsent.is_empty() {
-                // It would keep the room of the largest reply.
-                *unsent = BytesMut::new();
-            }
             connection.taken_at.set(OsClock.now());
             host.clients.unsent.set(host.clients.unsent.get().saturating_sub(count));
-            Ok(())
+            Ok(count)
         }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
         Err(error) => Err(error),
     }
 }

@@ -4,6 +4,7 @@ mod backup_request;
 mod follower_read;
 mod hedging_cost;
 mod hot_partition;
+mod noisy_neighbour;
 mod repair;
 mod scale;
 mod slow_node;
@@ -19,6 +20,7 @@ use backup_request::BackupRequest;
 use follower_read::FollowerRead;
 use hedging_cost::HedgingCost;
 use hot_partition::HotPartition;
+use noisy_neighbour::NoisyNeighbour;
 use repair::Repair;
 use scale::Scale;
 use slow_node::SlowNode;
@@ -51,6 +53,7 @@ pub fn list(options: &Options) -> Vec<Entry> {
         entry(TiedRequests::new, options),
         entry(HedgingCost::new, options),
         entry(SlowNode::new, options),
+        entry(NoisyNeighbour::new, options),
         entry(Repair::new, options),
         entry(Scale::new, options),
     ]
@@ -86,6 +89,7 @@ pub async fn run(
         tied_requests::NAME => conduct(TiedRequests::new(options), options, interrupted, listener).await,
         hedging_cost::NAME => conduct(HedgingCost::new(options), options, interrupted, listener).await,
         slow_node::NAME => conduct(SlowNode::new(options), options, interrupted, listener).await,
+        noisy_neighbour::NAME => conduct(NoisyNeighbour::new(options), options, interrupted, listener).await,
         repair::NAME => conduct(Repair::new(options), options, interrupted, listener).await,
         scale::NAME => conduct(Scale::new(options), options, interrupted, listener).await,
         _ => {
@@ -116,7 +120,7 @@ mod tests {
         let error = run("scael", &options(), std::future::pending(), |_| ()).await.unwrap_err().to_string();
         assert_eq!(
             error,
-            "there is no experiment \"scael\"; there are: throughput, follower-read, hot-partition, backup-request, backup-request-batch, tied-requests, hedging-cost, slow-node, repair, scale"
+            "there is no experiment \"scael\"; there are: throughput, follower-read, hot-partition, backup-request, backup-request-batch, tied-requests, hedging-cost, slow-node, noisy-neighbour, repair, scale"
         );
     }
 }
