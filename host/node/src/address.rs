@@ -8,19 +8,35 @@ use hedgerow_types::NodeId;
 use hedgerow_wire::Text;
 use std::net::SocketAddr;
 
+/// The longest address that is listened to: a name of 253 bytes, and a port.
+const ADDRESS_SIZE_MAX: usize = 259;
+
 impl Node {
     /// Every address that `peer` may be reached at, the best first. Somebody else may be there now, who says so when it is greeted.
     pub(crate) fn addresses_of(&self, peer: NodeId) -> Vec<String> {
         let configured = self.config.peers.get(&peer);
         let said = self.reports.nodes.get(&peer).map(|(report, _)| &report.address);
+        let told = self.reports.told.get(&peer);
         let kept = self.catalogue.as_ref().and_then(|it| it.nodes.get(&peer)).map(|node| &node.address);
         let mut addresses: Vec<String> = Vec::new();
-        for address in configured.into_iter().chain(said).chain(kept) {
+        for address in configured.into_iter().chain(said).chain(told).chain(kept) {
             if !addresses.contains(address) {
                 addresses.push(address.clone());
             }
         }
         addresses
+    }
+
+    /// A node that may be empty says where it is: its machine may have taken another one's place, and be somewhere else.
+    pub(crate) fn note_told_address(&mut self, node: NodeId, address: &str) {
+        if address.is_empty()
+            || address.len() > ADDRESS_SIZE_MAX
+            || self.addresses_of(node).iter().any(|known| known == address)
+        {
+            return;
+        }
+        self.reports.told.insert(node, address.to_owned());
+        self.outbox.moved.insert(node, address.to_owned());
     }
 
     /// `node` was reached at `address`.

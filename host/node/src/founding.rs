@@ -52,6 +52,7 @@ impl Node {
     }
 
     pub(crate) fn handle_probe(&mut self, from: NodeId, probe: Probe, now: Now) {
+        self.note_told_address(from, &probe.address);
         if probe.wants_answer {
             let answer = Frame::Probe(self.probe(false));
             self.send(from, &answer);
@@ -75,6 +76,7 @@ impl Node {
             incarnation: if self.is_robbed() { NOT_EMPTY } else { self.identity.incarnation().0 },
             cluster: self.identity.cluster,
             founders: self.identity.founders.clone(),
+            address: self.config.address.clone(),
         }
     }
 

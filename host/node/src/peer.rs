@@ -193,6 +193,9 @@ pub struct Probe {
     /// The metadata nodes that founded the cluster; empty while there is none.
     #[prost(message, repeated, tag = "4")]
     pub founders: Vec<Founder>,
+    /// Where the sender is reached, by its own configuration: an empty node says so nowhere else. Empty = not told.
+    #[prost(string, tag = "5")]
+    pub address: String,
 }
 
 /// A node that founded the cluster.
@@ -747,6 +750,7 @@ mod tests {
                 incarnation: 1,
                 cluster: 2,
                 founders: vec![Founder { node: 1, incarnation: 7 }],
+                address: "10.0.0.2:34601".into(),
             }),
             Frame::SnapshotProgress(SnapshotProgress {
                 group: 1,

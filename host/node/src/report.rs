@@ -24,6 +24,8 @@ pub(crate) struct Reports {
     pub(crate) urgent: BTreeSet<GroupId>,
     /// When the last complete report left; `None` = one is due.
     pub(crate) last_sent: Option<Instant>,
+    /// Where nodes say that they are that have no report to make yet.
+    pub(crate) told: BTreeMap<NodeId, String>,
     /// Where the nodes were reached last.
     pub(crate) addresses: BTreeMap<NodeId, Text>,
 }
@@ -98,6 +100,7 @@ impl Node {
             self.outbox.moved.insert(from, report.address.clone());
         }
         if report.is_complete {
+            self.reports.told.remove(&from);
             self.reports.nodes.insert(from, (report, now.instant));
         } else if let Some((known, heard)) = self.reports.nodes.get_mut(&from) {
             *heard = now.instant;

@@ -87,6 +87,7 @@ one_of_each! {
             incarnation: 1,
             cluster: 2,
             founders: vec![Founder { node: 1, incarnation: 7 }, Founder { node: 2, incarnation: 8 }],
+            address: "10.0.0.1:34601".into(),
         }),
         Report => Frame::Report(report(group(), from(), to())),
         Catalogue => Frame::Catalogue(catalogue()),

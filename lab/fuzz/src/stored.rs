@@ -133,7 +133,7 @@ fn files() -> [Vec<u8>; 2] {
     let disk = SimDisk::new();
     let mut node = open(&disk).expect("an empty disk").node;
     let founders = vec![Founder { node: 2, incarnation: 12 }, Founder { node: 3, incarnation: 13 }];
-    let probe = Probe { wants_answer: false, incarnation: 12, cluster: CLUSTER, founders };
+    let probe = Probe { wants_answer: false, incarnation: 12, cluster: CLUSTER, founders, address: String::new() };
     node.handle_peer(NodeId(2), Frame::Probe(probe), now());
     let catalogue = every_row();
     let rows = catalogue.rows().into_iter().map(|(key, value)| CatalogueRow { key, value }).collect();
