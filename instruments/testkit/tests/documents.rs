@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that runs processes")]
 
 use hedgerow_testkit::{Cluster, Line, Place, Settings, binary, command_lines};
+use hedgerow_types::limit;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -163,5 +164,34 @@ fn every_command_of_the_script_that_documents_show_is_one() {
             let has_arguments = call.len() > 2 && *call != ["./x", "test", "--long"];
             assert!(!has_arguments || PARSED_ELSEWHERE.contains(&command), "{}: who parses {call:?}?", line.place);
         }
+    }
+}
+
+#[test]
+fn limits_in_the_data_model_are_those_of_the_code() {
+    let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../../docs/data-model.md");
+    let text = fs::read_to_string(path).unwrap();
+    let mib = |bytes: usize| format!("{} MiB", bytes >> 20);
+    let number = |count: usize| {
+        if count < 1_000 { count.to_string() } else { format!("{},{:03}", count / 1_000, count % 1_000) }
+    };
+    for (row, figures) in [
+        ("hash key", vec![number(limit::HASH_KEY_SIZE_MAX)]),
+        ("sort key, key of an ordered table", vec![number(limit::SORT_KEY_SIZE_MAX)]),
+        ("one write request, keys and values", vec![mib(limit::WRITE_SIZE_MAX), mib(limit::WRITE_STORED_SIZE_MAX)]),
+        ("records of one multi-key write", vec![number(limit::MULTI_WRITE_COUNT_MAX)]),
+        ("records that one read looks at", vec![number(limit::READ_ROWS_MAX)]),
+        ("bytes that one read returns", vec![mib(limit::READ_SIZE_MAX)]),
+        ("keys of one `batch_get`", vec![number(limit::BATCH_READ_COUNT_MAX)]),
+        ("partitions of a table", vec![number(limit::PARTITION_COUNT_MAX as usize)]),
+        ("tables of a cluster", vec![number(limit::TABLE_COUNT_MAX)]),
+        ("replicas of a partition", vec![number(limit::REPLICA_COUNT_MAX as usize)]),
+        ("table name", vec![number(limit::TABLE_NAME_SIZE_MAX)]),
+    ] {
+        let line = text.lines().find(|line| line.starts_with(&format!("| {row} |")));
+        let line = line.unwrap_or_else(|| panic!("no row {row:?}"));
+        let words: Vec<&str> = line.split(['|', ':', ';']).map(str::trim).collect();
+        let has = |figure: &String| words.iter().any(|word| word.strip_suffix(" bytes").unwrap_or(word) == figure);
+        assert!(figures.iter().all(has), "{line}: {figures:?}");
     }
 }
