@@ -13,13 +13,12 @@ use crate::open::OpenError;
 use crate::replica::directory_of;
 use crate::retain::{Kept, MARK_DISTANCE};
 use hedgerow_env::Now;
-use hedgerow_replication::{Group, Membership, Start};
+use hedgerow_replication::{Group, Membership, Start, makes_voter};
 use hedgerow_storage::{ApplyError, EngineError, Partition};
 use hedgerow_types::log::{Entry, EntryKind, HardState, LogPosition};
 use hedgerow_types::{GroupId, ReplicaId};
 use hedgerow_wal::{Log, Recovered};
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry as Slot;
 use std::io;
 use std::path::Path;
 
@@ -64,26 +63,80 @@ impl Node {
         recovered: Vec<(LogId, Recovered)>,
         now: Now,
     ) -> Result<(), OpenError> {
-        let mut newest: BTreeMap<GroupId, (LogId, Recovered)> = BTreeMap::new();
+        let mut found: BTreeMap<GroupId, Vec<(LogId, Recovered)>> = BTreeMap::new();
         for candidate in recovered {
-            let older = match newest.entry(candidate.1.group) {
-                Slot::Vacant(place) => {
-                    place.insert(candidate);
-                    continue;
-                }
-                Slot::Occupied(mut place) if rank(&candidate.1) > rank(&place.get().1) => place.insert(candidate),
-                Slot::Occupied(_) => candidate,
-            };
-            self.forget_older(older);
+            found.entry(candidate.1.group).or_default().push(candidate);
         }
-        newest.into_values().try_for_each(|(id, found)| self.recover(id, &logs[id.0], &found, now))
+        for mut candidates in found.into_values() {
+            candidates.sort_by_key(|(_, found)| std::cmp::Reverse(rank(found)));
+            let chosen = if candidates.len() > 1 { self.choose(logs, &candidates)? } else { 0 };
+            let (id, chosen) = candidates.remove(chosen);
+            candidates.into_iter().for_each(|other| self.forget_other(other));
+            self.recover(id, &logs[id.0], &chosen, now)?;
+        }
+        Ok(())
     }
 
-    /// A directory that was away came back with a replica that has been replaced meanwhile. Its storage goes with the other
-    /// leftovers.
-    fn forget_older(&mut self, (id, found): (LogId, Recovered)) {
+    /// Which of several replicas of one group goes on, the newest of which is the first. It may have been made while the directory
+    /// of an older one was away, and been withdrawn since, or never have got beyond learning: then the older one is the
+    /// voter, and has what it acknowledged. So the newest one wins that knows that it votes.
+    ///
+    /// Why that is safe: a newer one votes from a change on that the others committed, and knows it with the first entry for which its
+    /// word alone can count; until then everything acknowledged is on a majority without it. One that votes has all that an older
+    /// one could have acknowledged as a voter. Where none knows that it votes, nothing rests on any of them.
+    fn choose(&self, logs: &[Log], candidates: &[(LogId, Recovered)]) -> Result<usize, OpenError> {
+        for (position, (id, found)) in candidates.iter().enumerate() {
+            let owner = ReplicaKey { group: found.group, replica: found.replica };
+            let directory = directory_of(self.config.path_of(id.directory()), owner);
+            match self.knows_that_it_votes(owner, &directory, &logs[id.0], found) {
+                Ok(true) => return Ok(position),
+                Ok(false) | Err(Unfit::Lost(_)) => {}
+                Err(Unfit::Unknown(source)) => {
+                    let ReplicaKey { group, replica } = owner;
+                    return Err(OpenError::Replica { group, replica, directory, source });
+                }
+            }
+        }
+        Ok(0)
+    }
+
+    fn knows_that_it_votes(
+        &self,
+        owner: ReplicaKey,
+        directory: &Path,
+        log: &Log,
+        found: &Recovered,
+    ) -> Result<bool, Unfit> {
+        crate::job::finish_install(&*self.disk, directory)?;
+        match self.disk.list(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(Unfit::Unknown(error.into())),
+            Ok(_) => {}
+        }
+        let partition = self.engines.open(directory).and_then(Partition::open)?;
+        let membership = partition.membership().cloned().map_or(Ok(Membership::default()), Membership::decode);
+        if membership.is_ok_and(|it| it.voters.contains(&owner.replica) || it.voters_outgoing.contains(&owner.replica))
+        {
+            return Ok(true);
+        }
+        let (mut next, end) =
+            (partition.applied().index.max(found.start.index) + 1, found.hard_state.commit.min(found.last.index));
+        while next <= end {
+            let piece = log.reader().entries(owner.group, next, end + 1, self.config.replay_bytes_max)?;
+            let Some(last) = piece.last().map(|entry| entry.index) else { break };
+            if piece.iter().any(|entry| makes_voter(entry, owner.replica).unwrap_or(false)) {
+                return Ok(true);
+            }
+            next = last + 1;
+        }
+        Ok(false)
+    }
+
+    /// A directory that was away came back with a replica that has been replaced meanwhile, or with what was to replace another
+    /// one. Its storage goes with the other leftovers.
+    fn forget_other(&mut self, (id, found): (LogId, Recovered)) {
         let directory = self.config.path_of(id.directory()).display();
-        tracing::warn!(group = %found.group, replica = %found.replica, %directory, "an older replica is removed");
+        tracing::warn!(group = %found.group, replica = %found.replica, %directory, "another replica of a group is removed");
         self.log_writes.remove(id, found.group, &mut self.outbox);
     }
 

@@ -46,7 +46,7 @@ mod window;
 pub use asking::Asking;
 pub use freshness::age;
 pub use group::Group;
-pub use membership::{Malformed, Membership, MembershipChange};
+pub use membership::{Malformed, Membership, MembershipChange, makes_voter};
 pub use message::Message;
 #[cfg(feature = "mutations")]
 pub use mutations::Mutations;

@@ -9,6 +9,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hedgerow_types::ReplicaId;
+use hedgerow_types::log::{Entry, EntryKind};
 use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState};
 
 /// Version of both forms; the first byte of each.
@@ -187,6 +188,17 @@ pub struct MembershipChange {
     pub remove: Vec<ReplicaId>,
 }
 
+/// Whether `replica` votes from `entry` on, if that is a change of the membership and is committed.
+///
+/// # Errors
+/// [`Malformed`] if the change cannot be understood.
+pub fn makes_voter(entry: &Entry, replica: ReplicaId) -> Result<bool, Malformed> {
+    match entry.kind {
+        EntryKind::Membership => Ok(Change::decode(entry.data.clone())?.promotes(replica)),
+        EntryKind::Normal => Ok(false),
+    }
+}
+
 /// A change as the log holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
@@ -244,6 +256,11 @@ impl Change {
         }
         let kind = if steps.len() == 1 { ChangeKind::Simple } else { ChangeKind::Joint };
         Ok(Self { kind, steps })
+    }
+
+    /// Whether `replica` votes from the entry on that holds this.
+    fn promotes(&self, replica: ReplicaId) -> bool {
+        self.steps.contains(&(Step::Promote, replica))
     }
 
     /// The form in which an entry holds it.
