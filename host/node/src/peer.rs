@@ -747,10 +747,8 @@ mod tests {
             },
             Frame::Probe(Probe {
                 wants_answer: true,
-                incarnation: 1,
-                cluster: 2,
                 founders: vec![Founder { node: 1, incarnation: 7 }],
-                address: "10.0.0.2:34601".into(),
+                ..Probe::default()
             }),
             Frame::SnapshotProgress(SnapshotProgress {
                 group: 1,

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-const TWO: NodeId = NodeId(2);
+pub const TWO: NodeId = NodeId(2);
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -47,7 +47,7 @@ fn open(config: &Config, disk: &SimDisk, engines: Arc<dyn Engines>, world: &Worl
 }
 
 /// Ends the node's process. Gives what it was started with.
-fn kill(world: &mut World, node: NodeId) -> (Config, SimDisk) {
+pub fn kill(world: &mut World, node: NodeId) -> (Config, SimDisk) {
     let machine = world.machines.remove(&node).unwrap();
     let (config, disk) = (machine.config.clone(), machine.disk.clone());
     drop(machine);
@@ -131,120 +131,13 @@ fn d3_damage_is_still_a_loss_of_one_replica() {
 }
 
 /// Copies the files below `from` to the same places below `to`, which is emptied first.
-fn restore(disk: &SimDisk, files: &BTreeMap<PathBuf, Vec<u8>>, from: &str, to: &str) {
+pub fn restore(disk: &SimDisk, files: &BTreeMap<PathBuf, Vec<u8>>, from: &str, to: &str) {
     disk.remove_dir_all(Path::new(to)).unwrap();
     for (path, content) in files {
         let path = Path::new(to).join(path.strip_prefix(from).unwrap());
         disk.create_dir_all(path.parent().unwrap()).unwrap();
         disk.open(&path, OpenMode::Create).unwrap().write_at(0, content).unwrap();
     }
-}
-
-/// The other directory comes back as it was before its replica was replaced. `order` is that of the directories then.
-fn a_replaced_replica_comes_back(order: [&str; 2]) {
-    let mut world = World::configured(3, |config| config.data = vec!["/a".into(), "/b".into()]);
-    let table = world.create_table(2, &json!({}));
-    let key = Key::new(table, 2, "key");
-    let group = GroupId::META;
-    let leader = world.replicas(key.partition).leader;
-    world.write(&key, leader, "value");
-    let old = running(&world, TWO)[&group];
-
-    let machine = world.machines.remove(&TWO).unwrap();
-    let (mut config, disk) = (machine.config.clone(), machine.disk.clone());
-    drop(machine);
-    disk.kill_process();
-    let stale = files_of(&disk, Path::new("/a"));
-    assert!(stale.keys().any(|path| path.to_string_lossy().contains("/replicas/0.0-")), "{:?}", stale.keys());
-    restore(&disk, &BTreeMap::new(), "/a", "/a");
-    disk.create_dir_all(Path::new("/a")).unwrap();
-    config.seed += 1;
-    world.machines.insert(TWO, world::start(config.clone(), disk.clone(), world.now));
-    world.settle(TWO);
-    world.run_until(MINUTE, |world| running(world, TWO).get(&group).is_some_and(|new| *new != old));
-    world.run(Duration::from_secs(10));
-    let new = running(&world, TWO)[&group];
-
-    world.machines.remove(&TWO).unwrap();
-    disk.kill_process();
-    restore(&disk, &stale, "/a", "/b");
-    config.data = order.iter().map(PathBuf::from).collect();
-    config.seed += 1;
-    world.machines.insert(TWO, world::start(config.clone(), disk.clone(), world.now));
-    world.settle(TWO);
-    assert_eq!(running(&world, TWO)[&group], new);
-    assert!(!disk.list(Path::new("/b/replicas")).unwrap().iter().any(|name| name.starts_with("0.0-")));
-
-    // The log has forgotten it too.
-    world.machines.remove(&TWO).unwrap();
-    disk.kill_process();
-    let log = hedgerow_wal::Log::open(Arc::new(disk.clone()), Path::new("/b/log"), config.wal).unwrap();
-    assert!(log.1.iter().all(|found| found.group != group), "{:?}", log.1);
-    drop(log);
-    disk.kill_process();
-    config.seed += 1;
-    world.machines.insert(TWO, world::start(config, disk, world.now));
-    world.settle(TWO);
-    world.run(Duration::from_secs(10));
-    assert_has_row(&mut world, &key);
-}
-
-#[test]
-fn d5_a_replaced_replica_that_comes_back_on_another_directory_is_not_taken() {
-    a_replaced_replica_comes_back(["/a", "/b"]);
-    a_replaced_replica_comes_back(["/b", "/a"]);
-}
-
-/// A directory is away, and its replica is to be replaced by one in the other directory, which learns nothing, since nobody leads.
-/// Then that one is away and the first is back, and the replacement is withdrawn: the first votes and acknowledges. When both are
-/// there, it is the newer one that goes.
-#[test]
-fn d5_what_was_to_replace_a_replica_that_came_back_does_not_win_over_it() {
-    let mut world = World::configured(3, |config| config.data = vec!["/a".into(), "/b".into()]);
-    let table = world.create_table(4, &json!({}));
-    world.run(Duration::from_secs(2));
-    let disk = world.machines[&TWO].disk.clone();
-    let has = |directory: &str, group: GroupId| {
-        let names = disk.list(&Path::new(directory).join("replicas")).unwrap_or_default();
-        names.iter().any(|name| name.starts_with(&format!("{group}-")))
-    };
-    let (first, second) = if has("/a", GroupId::META) { ("/b", "/a") } else { ("/a", "/b") };
-    let groups = (0..4).map(|partition| GroupId::new(table as u32, partition));
-    let group = groups.into_iter().find(|group| has(first, *group)).unwrap();
-    let names = (0..).map(|number| Key::new(table, 4, &format!("key{number}")));
-    let key = names.into_iter().find(|key| key.partition == group.partition as i32).unwrap();
-    let old = running(&world, TWO)[&group];
-    let start_without = |world: &mut World, there: Option<&str>, away: Option<&str>| {
-        let (mut config, disk) = kill(world, TWO);
-        config.seed += 1;
-        there.map(|directory| move_directory(&disk, &format!("{directory}-away"), directory));
-        away.map(|directory| move_directory(&disk, directory, &format!("{directory}-away")));
-        world.machines.insert(TWO, world::start(config, disk, world.now));
-        world.settle(TWO);
-    };
-
-    world.cut_off(NodeId(3));
-    start_without(&mut world, None, Some(first));
-    world.run_until(MINUTE, |world| running(world, TWO).get(&group).is_some_and(|new| *new != old));
-    world.cut.clear();
-    start_without(&mut world, Some(first), Some(second));
-    assert_eq!(running(&world, TWO)[&group], old);
-    world.run(Duration::from_secs(15));
-    world.cut_off(NodeId(3));
-    world.run(Duration::from_secs(5));
-    let leader = world.replicas(key.partition).leader;
-    world.write(&key, leader, "acknowledged");
-    start_without(&mut world, Some(second), None);
-    assert_eq!(running(&world, TWO)[&group], old);
-    // Only this copy is left.
-    world.cut.clear();
-    world.cut_off(NodeId(1));
-    let mut value = None;
-    for _ in 0..60 {
-        world.run(Duration::from_secs(1));
-        value = value.or(world.get(&key, TWO, &Ask::default()).ok().map(|(value, _)| value));
-    }
-    assert_eq!(value.as_deref(), Some("acknowledged"));
 }
 
 /// Three nodes that hold `value`, and its key.
@@ -257,7 +150,7 @@ fn world_with_a_row() -> (World, Key) {
     (world, key)
 }
 
-fn assert_has_row(world: &mut World, key: &Key) {
+pub fn assert_has_row(world: &mut World, key: &Key) {
     let leader = world.replicas(key.partition).leader;
     assert_eq!(world.get(key, leader, &Ask::default()).unwrap().0, "value");
 }
@@ -323,7 +216,7 @@ fn with_other_directories(
     (ran, world)
 }
 
-fn move_directory(disk: &SimDisk, from: &str, to: &str) {
+pub fn move_directory(disk: &SimDisk, from: &str, to: &str) {
     disk.rename(Path::new(from), Path::new(to)).unwrap();
 }
 
