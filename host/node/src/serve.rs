@@ -181,10 +181,7 @@ impl Node {
                     _ => None,
                 };
                 let context = match resume_after {
-                    Some(start) => {
-                        let rest = hedgerow_types::op::Scan { start, start_inclusive: false, ..scan };
-                        self.scans.keep(rest, caller.group(), caller.connection, now.instant)
-                    }
+                    Some(last) => self.scans.keep(scan.after(last), caller.group(), caller.connection, now.instant),
                     None => hedgerow_wire::message::SCAN_DONE,
                 };
                 serve::scan_reply(reply, context, only_count, &self.ident(&caller))

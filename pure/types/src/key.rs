@@ -106,6 +106,12 @@ pub fn hash_partition_range(partition: u32, partition_count: u32) -> (Bytes, Opt
     (start, end)
 }
 
+/// Where a range begins that holds all storage keys above `last`: a key, and whether it is one of them. Never the empty key,
+/// which stands for no bound.
+pub fn after(last: Bytes) -> (Bytes, bool) {
+    if last.is_empty() { (Bytes::from_static(&[0]), true) } else { (last, false) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 
 use crate::error::Status;
 use crate::id::{ClientId, Sequence};
+use crate::key;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -145,6 +146,14 @@ pub struct Scan {
 }
 
 impl Scan {
+    /// What is left of it behind the row with the storage key `last`. An ordered table may have a row with the empty key, and an
+    /// empty start is the partition's beginning: behind that row comes the smallest key above it.
+    #[must_use]
+    pub fn after(self, last: Bytes) -> Self {
+        let (start, start_inclusive) = key::after(last);
+        Self { start, start_inclusive, ..self }
+    }
+
     fn strings_mut(&mut self) -> Vec<&mut Bytes> {
         let Self { start, stop, hash_key_filter, sort_key_filter, .. } = self;
         Vec::from([start, stop, &mut hash_key_filter.pattern, &mut sort_key_filter.pattern])
@@ -217,7 +226,7 @@ pub enum ReadReply {
         rows: Vec<Row>,
         /// How many rows matched in this page.
         count: u32,
-        /// The last storage key looked at, if the range goes on: continue there, exclusive.
+        /// The last storage key looked at, if the range goes on: [`Scan::after`] it.
         resume_after: Option<Bytes>,
     },
     /// To `Checksum`.

@@ -252,13 +252,10 @@ pub(crate) async fn scan(arguments: ScanArguments) -> Result<Exit> {
         }
     };
     let (table, session) = target.open_to_read(&arguments.read).await?;
-    let options = ScanOptions {
-        page_rows: arguments.limit.clamp(1, 500) as u32,
-        no_value: arguments.no_value,
-        ..ScanOptions::default()
-    };
-    let mut scanner = table.scan(decode(&arguments.hash_key)?.as_ref(), &range, options)?;
     let limit = if arguments.limit == 0 { u64::MAX } else { arguments.limit };
+    let options =
+        ScanOptions { page_rows: limit.min(500) as u32, no_value: arguments.no_value, ..ScanOptions::default() };
+    let mut scanner = table.scan(decode(&arguments.hash_key)?.as_ref(), &range, options)?;
     let mut count = 0;
     while let Some(page) = scanner.next_page().await? {
         for row in page {

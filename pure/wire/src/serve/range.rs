@@ -83,7 +83,11 @@ fn hash_bounds(request: &GetScanner) -> Result<(Bound, Bound), Denied> {
 fn ordered_bounds(request: &GetScanner) -> Result<(Bound, Bound), Denied> {
     let start = match &request.start_key[..] {
         [] | [0] => Bound::OPEN,
-        [0, 0, ..] => Bound { key: request.start_key.slice(2..), inclusive: request.start_inclusive },
+        [0, 0, ..] if request.start_inclusive => Bound { key: request.start_key.slice(2..), inclusive: true },
+        [0, 0, ..] => {
+            let (key, inclusive) = key::after(request.start_key.slice(2..));
+            Bound { key, inclusive }
+        }
         _ => return Err(INVALID),
     };
     let stop = match &request.stop_key[..] {

@@ -326,6 +326,17 @@ fn a_scan_of_an_ordered_table_is_any_range() {
     assert_eq!(range(b"\0\x01a", b"", ORDERED), Err(INVALID));
     // Up to the empty key, exclusive: nothing, and not everything.
     assert_eq!(range(b"\0\0", b"\0\0", ORDERED), Ok((text("\0"), text("\0"))));
+    // Behind the empty key, as who has its row asks: all rows but that one.
+    let after_the_empty_key = GetScanner { start_key: Bytes::from_static(&[0, 0]), ..GetScanner::default() };
+    let Ok(Operation::OpenScan { scan, .. }) = operation(&Body::GetScanner(after_the_empty_key), ORDERED) else {
+        panic!()
+    };
+    assert_eq!((&scan.start, scan.start_inclusive, scan.stop.is_empty()), (&text("\0"), true, true));
+    // The node goes on in the same way.
+    let rest = scan.clone().after(Bytes::new());
+    assert_eq!((rest.start, rest.start_inclusive), (text("\0"), true));
+    let rest = scan.after(text("a"));
+    assert_eq!((rest.start, rest.start_inclusive), (text("a"), false));
 }
 
 #[test]
