@@ -339,7 +339,7 @@ impl Node {
             let ReadReply::Page { rows: page, resume_after, .. } = page else { return Err(failed("not a page")) };
             rows.extend(page.into_iter().map(|row| (row.key, row.value)));
             let Some(last) = resume_after else { return Ok(rows) };
-            (scan.start, scan.start_inclusive) = (last, false);
+            scan = scan.after(last);
         }
     }
 
