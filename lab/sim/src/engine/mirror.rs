@@ -85,11 +85,12 @@ struct MirroredEngine {
 impl MirroredEngines {
     pub(super) fn new(disk: Arc<dyn Disk>) -> Result<Self, EngineError> {
         let failed = |source: io::Error| EngineError::Open { dir: PathBuf::new(), source: source.into() };
+        // Blocks and table files once read stay: which of them would go is a matter of RocksDB's random numbers, and a read
+        // that finds them gone is left to others (`Engine::get_at_once`).
         let settings = RocksSettings {
-            cache_size: 1 << 20,
+            cache_size: 1 << 28,
             hot_rows_size: 1 << 18,
             flush_size: 64 << 10,
-            spare_files: 0,
             waits_for_compactions: true,
             ..RocksSettings::default()
         };
