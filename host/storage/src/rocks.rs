@@ -407,7 +407,7 @@ impl Engine for RocksEngine {
         let before = state.unflushed.bytes();
         let layers = state.unflushed.snapshot();
         self.shared.pacer().note_held(before, state.unflushed.bytes());
-        Ok(Arc::new(RocksSnapshot::new(db, layers, Arc::clone(&self.dir))))
+        Ok(Arc::new(RocksSnapshot::new(db, layers, Arc::clone(&self.dir), Arc::clone(&self.shared))))
     }
 
     fn write(&self, batch: &Batch) -> Result<(), EngineError> {

@@ -50,8 +50,8 @@ pub struct RocksSettings {
     /// Table files that all databases together may keep open beyond the ten that each of them may. Those that are opened first
     /// get more. Default 65,536.
     pub spare_files: usize,
-    /// Whether whoever opens or flushes waits for the compactions that this causes, and removes himself what is obsolete, so that
-    /// what lies on the disk follows from the calls alone: for simulations. Default false.
+    /// Whether whoever opens, flushes or lets go of a snapshot waits for the compactions that this causes, and removes himself
+    /// what is obsolete, so that what lies on the disk follows from the calls alone: for simulations. Default false.
     pub waits_for_compactions: bool,
 }
 

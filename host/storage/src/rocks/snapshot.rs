@@ -4,6 +4,7 @@
 //! reader of theirs takes no lock: whoever writes, flushes or compacts goes on.
 
 use super::merge;
+use super::options::Shared;
 use super::unflushed::Layers;
 use crate::engine::{Direction, EngineError, KeyRange, RowVisitor, Snapshot};
 use bytes::Bytes;
@@ -28,11 +29,27 @@ pub(super) struct RocksSnapshot {
     layers: Layers,
     stored: Held,
     dir: Arc<Path>,
+    /// Behind `stored`, since fields are dropped in their order.
+    _settling: Settling,
 }
 
 impl RocksSnapshot {
-    pub(super) fn new(db: Arc<DB>, layers: Layers, dir: Arc<Path>) -> Self {
-        Self { layers, stored: Held::new(db, |db| db.snapshot()), dir }
+    pub(super) fn new(db: Arc<DB>, layers: Layers, dir: Arc<Path>, shared: Arc<Shared>) -> Self {
+        let settling = Settling { db: Arc::clone(&db), shared };
+        Self { layers, stored: Held::new(db, |db| db.snapshot()), dir, _settling: settling }
+    }
+}
+
+/// A database compacts what a snapshot has held back once that is released; this waits for it where that is asked for.
+struct Settling {
+    db: Arc<DB>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        // The next flush says what has failed.
+        drop(self.shared.settle(&self.db));
     }
 }
 
