@@ -90,6 +90,7 @@ mod reads;
 mod receive;
 mod recover;
 mod removals;
+mod repair;
 mod replica;
 mod report;
 mod reserve;

@@ -8,13 +8,12 @@ use crate::admin::Asker;
 use crate::config::{CREATION_REPEATED_FOR, GONE_AFTER, REPORT_INTERVAL, creation_wait};
 use crate::drive::chain;
 use crate::node::Node;
-use crate::peer::{ReplicaState, Report};
+use crate::repair::Losses;
 use crate::replica::{Hosted, Origin};
 use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_placement::{
-    Catalogue, CatalogueError, Dropped, Node as NodeEntry, Presence, ReplicaRole, Table, TableSpec, TableState,
-    VERSION_ROW,
+    Catalogue, CatalogueError, Dropped, Node as NodeEntry, Presence, Table, TableSpec, TableState, VERSION_ROW,
 };
 use hedgerow_replication::{Role, RoleChange};
 use hedgerow_storage::EngineError;
@@ -45,6 +44,7 @@ pub(crate) struct Metadata {
     leads_since: Option<Instant>,
     /// When it last looked whether read-only replicas are where they should be.
     learners_seen_to: Option<Instant>,
+    pub(crate) losses: Losses,
 }
 
 /// The read or the write of the catalogue that is under way. There is one at a time, and only the outcome of that one is
@@ -155,7 +155,12 @@ impl Meant {
 }
 
 impl Metadata {
-    fn is_busy(&self) -> bool {
+    /// Makes a change that nobody waits for, with the next that is written.
+    pub(crate) fn enqueue(&mut self, change: Change) {
+        self.queue.push_back((change, Asker::Nobody));
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
         !self.step.is_idle() || !self.queue.is_empty()
     }
 
@@ -190,6 +195,7 @@ impl Node {
         for (_, asker, _) in std::mem::take(&mut self.metadata.creating) {
             self.answer_admin(asker, Err(Refusal::Unresolved));
         }
+        self.metadata.losses = Losses::default();
         self.metadata.leads_since = None;
         if change.role == Role::Leader {
             self.metadata.leads_since = Some(now.instant);
@@ -232,7 +238,7 @@ impl Node {
             return;
         }
         if current.wants_arranging(&self.presence(now)) {
-            self.metadata.queue.push_back((Change::ArrangeLearners, Asker::Nobody));
+            self.metadata.enqueue(Change::ArrangeLearners);
         }
         self.metadata.learners_seen_to = Some(now.instant);
     }
@@ -250,7 +256,7 @@ impl Node {
         let over: Vec<u32> = current.overdue(unix_seconds).map(|table| table.id.0).collect();
         if !over.is_empty() {
             tracing::info!(tables = ?over, "the time of dropped tables is over: they are removed");
-            self.metadata.queue.push_back((Change::RemoveOverdue { unix_seconds }, Asker::Nobody));
+            self.metadata.enqueue(Change::RemoveOverdue { unix_seconds });
         }
     }
 
@@ -374,7 +380,7 @@ impl Node {
     }
 
     /// Writes every change that waits, unless a write is under way.
-    fn write_changes(&mut self, now: Now) {
+    pub(crate) fn write_changes(&mut self, now: Now) {
         if !self.metadata.step.is_idle() || self.metadata.queue.is_empty() {
             return;
         }
@@ -518,7 +524,7 @@ impl Node {
                 .map(|table| table.id)
                 .collect();
             for table in ready {
-                self.metadata.queue.push_back((Change::MarkCreated { table }, Asker::Nobody));
+                self.metadata.enqueue(Change::MarkCreated { table });
             }
         }
         let mut repeatable = std::mem::take(&mut self.metadata.repeatable);
@@ -546,106 +552,6 @@ impl Node {
         let push = Self::catalogue_push(current);
         self.send(to, &push);
     }
-
-    /// What a node's report says that the catalogue does not know yet: the node itself, replicas that it lost, and
-    /// replacements that are complete, or that are no longer needed.
-    pub(crate) fn repair_from_report(&mut self, from: NodeId, report: &Report, now: Now) {
-        let Some(current) = &self.metadata.current else { return };
-        if self.metadata.is_busy() {
-            return;
-        }
-        let incarnation = hedgerow_types::Incarnation(report.incarnation);
-        let known = current.nodes.get(&from);
-        if known.is_some_and(|known| known.retired.contains(&incarnation)) {
-            return;
-        }
-        let mut entry =
-            NodeEntry { labels: report.labels.clone(), ..NodeEntry::new(report.address.clone(), incarnation) };
-        if let Some(life) = self.life_of(from, incarnation) {
-            (entry.boot, entry.start) = (life.boot, life.start);
-        }
-        if let Some(known) = known {
-            entry = entry.after(known);
-        }
-        let mut changes = Vec::new();
-        if known != Some(&entry) {
-            changes.push(Change::Register { node: from, entry });
-        } else if report.is_complete && report.catalogue_version >= current.version {
-            changes.extend(lost_by(current, from, report));
-        }
-        changes.extend(completed_by(current, report));
-        changes.extend(self.returned_by(current, from, report));
-        for change in changes {
-            tracing::info!(?change, "the catalogue changes");
-            self.metadata.queue.push_back((change, Asker::Nobody));
-        }
-        self.write_changes(now);
-    }
-
-    /// Replicas that were given up and run again: by the leader's word they vote, and none of their successors does. Their
-    /// node says that it runs them although it knows of those, so that it has made none (see `reconcile_hosting`).
-    fn returned_by(&self, current: &Catalogue, from: NodeId, report: &Report) -> Vec<Change> {
-        let mut back = Vec::new();
-        for leader in report.replicas.iter().filter(|replica| !replica.voters.is_empty()) {
-            let group = GroupId::from_u64(leader.group);
-            let Some(partition) = current.group(group) else { continue };
-            let is_newest = self.leader_of(group).is_none_or(|(term, _)| term <= leader.term);
-            let votes = |replica: &ReplicaId| leader.voters.contains(&replica.0);
-            for replica in partition.replicas.iter().map(|replica| replica.id) {
-                let successors = partition.successors_of(replica);
-                if successors.is_empty() || !is_newest || !votes(&replica) || successors.iter().any(votes) {
-                    continue;
-                }
-                let word = match replica.node() {
-                    node if node == from => Some(report),
-                    node => self.reports.nodes.get(&node).map(|(report, _)| report),
-                };
-                let runs = |report: &Report| report.is_complete && report.catalogue_version >= current.version;
-                if word.filter(|report| runs(report)).is_some_and(|report| report.runs(group, replica)) {
-                    back.push(Change::Withdraw { group, back: replica });
-                }
-            }
-        }
-        back
-    }
-}
-
-/// Replicas that should be on `node` and, by its own word, are lost.
-fn lost_by(catalogue: &Catalogue, node: NodeId, report: &Report) -> Vec<Change> {
-    let reported: BTreeMap<(u64, u64), u32> =
-        report.replicas.iter().map(|replica| ((replica.group, replica.replica), replica.state)).collect();
-    let is_lost =
-        |group: GroupId, replica: &hedgerow_placement::Replica| match reported.get(&(group.to_u64(), replica.id.0)) {
-            Some(state) => ReplicaState::from_code(*state) == Some(ReplicaState::Lost),
-            None => replica.incarnation.0 != report.incarnation,
-        };
-    catalogue
-        .hosted_by(node)
-        .filter(|(group, replica)| is_lost(*group, replica))
-        .filter(|(group, replica)| {
-            catalogue.group(*group).is_some_and(|partition| partition.replacement_of(replica.id).is_none())
-        })
-        .map(|(group, replica)| Change::Replace { group, lost: replica.id })
-        .collect()
-}
-
-/// Joining replicas that, by their leader's word, vote, while those they replace are gone.
-fn completed_by(catalogue: &Catalogue, report: &Report) -> Vec<Change> {
-    let mut done = Vec::new();
-    for leader in report.replicas.iter().filter(|replica| !replica.voters.is_empty()) {
-        let group = GroupId::from_u64(leader.group);
-        let voters: BTreeSet<u64> = leader.voters.iter().copied().collect();
-        let Some(partition) = catalogue.group(group) else { continue };
-        for replica in &partition.replicas {
-            if let ReplicaRole::Joining { replaces } = replica.role
-                && voters.contains(&replica.id.0)
-                && replaces.is_none_or(|lost| !voters.contains(&lost.0))
-            {
-                done.push(Change::Finish { group, joined: replica.id });
-            }
-        }
-    }
-    done
 }
 
 fn make(

@@ -459,7 +459,12 @@ impl World {
 
     /// Creates a hash table with three voters and gives its id.
     pub fn create_table(&mut self, partitions: u32, options: &Value) -> i32 {
-        let argument = json!({ "name": "t", "partition_count": partitions, "replica_count": 3, "options": options });
+        self.create_table_of(3, partitions, options)
+    }
+
+    pub fn create_table_of(&mut self, replicas: u32, partitions: u32, options: &Value) -> i32 {
+        let argument =
+            json!({ "name": "t", "partition_count": partitions, "replica_count": replicas, "options": options });
         let created = self.admin(NodeId(1), "create_table", &argument).unwrap();
         self.run(2_000 * MS);
         created["created"].as_i64().unwrap() as i32

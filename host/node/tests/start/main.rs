@@ -7,6 +7,7 @@ mod device;
 mod failing;
 mod founding;
 mod log;
+mod lost;
 mod older;
 mod replicas;
 mod told;

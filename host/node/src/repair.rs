@@ -1,0 +1,159 @@
+//! Repair, as the metadata leader decides on it: what is lost is replaced, and a replacement ends.
+
+use crate::metadata::Change;
+use crate::node::Node;
+use crate::peer::{ReplicaState, Report};
+use hedgerow_env::Now;
+use hedgerow_placement::{Catalogue, Node as NodeEntry, Replica, ReplicaRole};
+use hedgerow_types::{GroupId, Incarnation, Instant, NodeId, ReplicaId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// After this time every node that is there has told what it runs since: a few of its reports.
+const LOSS_TOLD: Duration = Duration::from_secs(2);
+
+/// What nodes say they have lost.
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    /// Since when each loss is known here.
+    since: BTreeMap<(GroupId, ReplicaId), Instant>,
+}
+
+impl Losses {
+    /// `lost` is all that `node` has lost.
+    fn note(&mut self, node: NodeId, lost: &[(GroupId, ReplicaId)], now: Instant) {
+        self.since.retain(|key, _| key.1.node() != node || lost.contains(key));
+        for key in lost {
+            self.since.entry(*key).or_insert(now);
+        }
+    }
+}
+
+impl Node {
+    /// What a node's report says that the catalogue does not know yet: the node itself, replicas that it lost, and
+    /// replacements that are complete, or that are no longer needed.
+    pub(crate) fn repair_from_report(&mut self, from: NodeId, report: &Report, now: Now) {
+        if self.metadata.is_busy() {
+            return;
+        }
+        let Some(current) = &self.metadata.current else { return };
+        let incarnation = Incarnation(report.incarnation);
+        let known = current.nodes.get(&from);
+        if known.is_some_and(|known| known.retired.contains(&incarnation)) {
+            return;
+        }
+        let mut entry =
+            NodeEntry { labels: report.labels.clone(), ..NodeEntry::new(report.address.clone(), incarnation) };
+        if let Some(life) = self.life_of(from, incarnation) {
+            (entry.boot, entry.start) = (life.boot, life.start);
+        }
+        if let Some(known) = known {
+            entry = entry.after(known);
+        }
+        let mut changes = Vec::new();
+        if known != Some(&entry) {
+            changes.push(Change::Register { node: from, entry });
+        } else if report.is_complete && report.catalogue_version >= current.version {
+            let lost = lost_by(current, from, report);
+            self.metadata.losses.note(from, &lost, now.instant);
+            changes.extend(self.spared(lost, now));
+        }
+        changes.extend(completed_by(current, report));
+        changes.extend(self.returned_by(current, from, report));
+        for change in changes {
+            tracing::info!(?change, "the catalogue changes");
+            self.metadata.enqueue(change);
+        }
+        self.write_changes(now);
+    }
+
+    /// Of `lost` replicas those that are to be replaced: most of the voters of their groups are there without them.
+    ///
+    /// The node removes what it still has of a lost replica when it makes the successor, and that may be sound: the disk of its log
+    /// was not mounted, or gave errors for a while. It is needed for as long as the others are no majority, and without one no
+    /// successor could join.
+    fn spared(&self, mut lost: Vec<(GroupId, ReplicaId)>, now: Now) -> Vec<Change> {
+        lost.retain(|(group, replica)| {
+            let since = self.metadata.losses.since.get(&(*group, *replica)).copied();
+            let told = since.filter(|since| now.instant.since(*since) >= LOSS_TOLD);
+            told.is_some_and(|since| self.is_spared(*group, *replica, since))
+        });
+        lost.into_iter().map(|(group, lost)| Change::Replace { group, lost }).collect()
+    }
+
+    /// Whether most of the voters of `group` vote without the `lost` one, by what their nodes have said since the loss is known: they
+    /// may have lost theirs in the same moment.
+    fn is_spared(&self, group: GroupId, lost: ReplicaId, since: Instant) -> bool {
+        let Some(partition) = self.metadata.current.as_ref().and_then(|current| current.group(group)) else {
+            return false;
+        };
+        let is_told = |voter: ReplicaId| self.reports.nodes.get(&voter.node()).is_some_and(|(_, heard)| *heard > since);
+        let there =
+            partition.voters().filter(|voter| *voter != lost && is_told(*voter) && self.is_voting(group, *voter));
+        there.count() > partition.voters().count() / 2
+    }
+
+    /// Replicas that were given up and run again: by the leader's word they vote, and none of their successors does. Their
+    /// node says that it runs them although it knows of those, so that it has made none (see `reconcile_hosting`).
+    fn returned_by(&self, current: &Catalogue, from: NodeId, report: &Report) -> Vec<Change> {
+        let mut back = Vec::new();
+        for leader in report.replicas.iter().filter(|replica| !replica.voters.is_empty()) {
+            let group = GroupId::from_u64(leader.group);
+            let Some(partition) = current.group(group) else { continue };
+            let is_newest = self.leader_of(group).is_none_or(|(term, _)| term <= leader.term);
+            let votes = |replica: &ReplicaId| leader.voters.contains(&replica.0);
+            for replica in partition.replicas.iter().map(|replica| replica.id) {
+                let successors = partition.successors_of(replica);
+                if successors.is_empty() || !is_newest || !votes(&replica) || successors.iter().any(votes) {
+                    continue;
+                }
+                let word = match replica.node() {
+                    node if node == from => Some(report),
+                    node => self.reports.nodes.get(&node).map(|(report, _)| report),
+                };
+                let runs = |report: &Report| report.is_complete && report.catalogue_version >= current.version;
+                if word.filter(|report| runs(report)).is_some_and(|report| report.runs(group, replica)) {
+                    back.push(Change::Withdraw { group, back: replica });
+                }
+            }
+        }
+        back
+    }
+}
+
+/// Replicas that should be on `node`, have no successor and, by its own word, are lost.
+fn lost_by(catalogue: &Catalogue, node: NodeId, report: &Report) -> Vec<(GroupId, ReplicaId)> {
+    let reported: BTreeMap<(u64, u64), u32> =
+        report.replicas.iter().map(|replica| ((replica.group, replica.replica), replica.state)).collect();
+    let is_lost = |group: GroupId, replica: &Replica| match reported.get(&(group.to_u64(), replica.id.0)) {
+        Some(state) => ReplicaState::from_code(*state) == Some(ReplicaState::Lost),
+        None => replica.incarnation.0 != report.incarnation,
+    };
+    catalogue
+        .hosted_by(node)
+        .filter(|(group, replica)| is_lost(*group, replica))
+        .filter(|(group, replica)| {
+            catalogue.group(*group).is_some_and(|partition| partition.replacement_of(replica.id).is_none())
+        })
+        .map(|(group, replica)| (group, replica.id))
+        .collect()
+}
+
+/// Joining replicas that, by their leader's word, vote, while those they replace are gone.
+fn completed_by(catalogue: &Catalogue, report: &Report) -> Vec<Change> {
+    let mut done = Vec::new();
+    for leader in report.replicas.iter().filter(|replica| !replica.voters.is_empty()) {
+        let group = GroupId::from_u64(leader.group);
+        let voters: BTreeSet<u64> = leader.voters.iter().copied().collect();
+        let Some(partition) = catalogue.group(group) else { continue };
+        for replica in &partition.replicas {
+            if let ReplicaRole::Joining { replaces } = replica.role
+                && voters.contains(&replica.id.0)
+                && replaces.is_none_or(|lost| !voters.contains(&lost.0))
+            {
+                done.push(Change::Finish { group, joined: replica.id });
+            }
+        }
+    }
+    done
+}

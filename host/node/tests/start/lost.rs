@@ -1,0 +1,104 @@
+//! Replicas that are lost and that their groups cannot spare: they stay as they are, and go on when what was away is back.
+
+use crate::replicas::{kill, move_directory};
+use crate::world::{self, Ask, Key, World, running};
+use hedgerow_env::Disk;
+use hedgerow_env::sim::SimDisk;
+use hedgerow_types::{GroupId, NodeId};
+use serde_json::json;
+use std::path::Path;
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Starts `node` anew with what `change` makes of its disk.
+fn start_with(world: &mut World, node: NodeId, change: impl FnOnce(&SimDisk)) {
+    let (mut config, disk) = kill(world, node);
+    config.seed += 1_000;
+    change(&disk);
+    world.machines.insert(node, world::start(config, disk, world.now));
+    world.settle(node);
+}
+
+fn storage(world: &World, node: NodeId, directory: &str) -> Vec<String> {
+    world.machines[&node].disk.list(&Path::new(directory).join("replicas")).unwrap()
+}
+
+/// A row in the first partition of `table`, and who leads that.
+fn write_row(world: &mut World, table: i32) -> (Key, NodeId) {
+    let names = (0..).map(|number| Key::new(table, 2, &format!("key{number}")));
+    let key = names.into_iter().find(|key| key.partition == 0).unwrap();
+    let leader = world.replicas(0).leader;
+    world.write(&key, leader, "value");
+    (key, leader)
+}
+
+fn is_there(world: &mut World, key: &Key) -> bool {
+    let leader = world.replicas(0).leader;
+    world.get(key, leader, &Ask::default()).is_ok_and(|(value, _)| value == "value")
+}
+
+/// Tables of one and of two replicas have no majority without one of them.
+#[test]
+fn d3g_a_replica_whose_log_is_away_stays_where_the_others_are_no_majority() {
+    for replicas in [1, 2] {
+        let mut world = World::new(3);
+        let table = world.create_table_of(replicas, 2, &json!({}));
+        let (key, node) = write_row(&mut world, table);
+        let group = GroupId::new(table as u32, 0);
+        let before = running(&world, node)[&group];
+        let name = format!("{group}-{:x}", before.0);
+        start_with(&mut world, node, |disk| move_directory(disk, "/data/log", "/log-away"));
+        world.run(MINUTE);
+        assert!(!running(&world, node).contains_key(&group));
+        assert!(running(&world, node).contains_key(&GroupId::META), "that of the metadata is replaced");
+        assert!(storage(&world, node, "/data").contains(&name), "{name}: {:?}", storage(&world, node, "/data"));
+        start_with(&mut world, node, |disk| {
+            move_directory(disk, "/data/log", "/log-second");
+            move_directory(disk, "/log-away", "/data/log");
+            // That of the second log.
+            disk.remove_file(Path::new("/data/log.mark")).unwrap();
+        });
+        world.run_until(MINUTE, |world| is_there(world, &key));
+        assert_eq!(running(&world, node)[&group], before);
+    }
+}
+
+/// The data directories of two nodes are away at once, and the third replica is no majority.
+#[test]
+fn d3g_replicas_that_two_nodes_lose_at_once_stay_until_they_are_back() {
+    let mut world = World::configured(3, |config| config.data = vec!["/a".into(), "/b".into()]);
+    let table = world.create_table(4, &json!({}));
+    world.run(Duration::from_secs(2));
+    let on = |world: &World, node, directory, group: GroupId| {
+        storage(world, node, directory).iter().any(|name| name.starts_with(&format!("{group}-")))
+    };
+    let (one, two) = (NodeId(1), NodeId(2));
+    let of_meta = |world: &World, node| if on(world, node, "/a", GroupId::META) { "/a" } else { "/b" };
+    let other = |directory| if directory == "/a" { "/b" } else { "/a" };
+    let away = [one, two].map(|node| (node, other(of_meta(&world, node))));
+    let mut groups = (0..4).map(|partition| GroupId::new(table as u32, partition));
+    let group = groups.find(|group| away.iter().all(|(node, directory)| on(&world, *node, directory, *group))).unwrap();
+    let names = (0..).map(|number| Key::new(table, 4, &format!("key{number}")));
+    let key = names.into_iter().find(|key| key.partition == group.partition as i32).unwrap();
+    let leader = world.replicas(key.partition).leader;
+    world.write(&key, leader, "value");
+    let before = away.map(|(node, _)| running(&world, node)[&group]);
+    // The loss of the first is known when the other one loses its own, but not for long.
+    let moved = |directory: &str| format!("{directory}-away");
+    for (node, directory) in away {
+        start_with(&mut world, node, |disk| move_directory(disk, directory, &moved(directory)));
+        world.run(Duration::from_millis(2_500));
+    }
+    world.run(MINUTE);
+    for (node, _) in away {
+        assert!(!running(&world, node).contains_key(&group), "{node}");
+    }
+    for (node, directory) in away {
+        start_with(&mut world, node, |disk| move_directory(disk, &moved(directory), directory));
+    }
+    world.run(Duration::from_secs(20));
+    assert_eq!(away.map(|(node, _)| running(&world, node).get(&group).copied()), before.map(Some));
+    let leader = world.replicas(key.partition).leader;
+    assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "value");
+}
