@@ -59,6 +59,8 @@ pub struct Machine {
     pub work: Work,
     /// Until when the process is busy with what it has begun.
     pub busy_until: Time,
+    /// When its last turn that took time began, by its own clock.
+    turn_began: Instant,
     /// Reads that it has served.
     pub served: u64,
     /// What the process owes its clients.
@@ -219,6 +221,7 @@ impl Machine {
             cost: Cost::default(),
             work: plan.work,
             busy_until: 0,
+            turn_began: Instant::default(),
             served: 0,
             answers: Answers::new(plan.replication.refusal(), plan.table_reads),
             may_fail: false,
@@ -373,12 +376,18 @@ impl Machine {
         let turn = self.work.takes(done, self.disk_factor.min(JOB_FACTOR_MAX), &mut self.random);
         if turn > 0 {
             self.busy_until = true_now + turn;
-            self.answers.note_turn(now.instant, Duration::from_nanos(turn));
+            self.turn_began = now.instant;
             if let Some(process) = &mut self.process {
                 process.node.note_work(Duration::from_nanos(turn), now.instant);
             }
         }
         Ok(turn)
+    }
+
+    /// The turn that [`Machine::process`] began and that took time is over at `true_now`.
+    pub fn end_turn(&mut self, true_now: Time) {
+        let now = self.clock.read(true_now).instant;
+        self.answers.note_turn(self.turn_began, now.since(self.turn_began));
     }
 
     /// How far each replica has applied its log, where that takes time. One without storage is left out: how far a checkpoint

@@ -135,4 +135,6 @@ pub const SEEDS: &[u64] = &[
     50_000_009_464,
     // A node that had just started showed a row alive that others had shown as expired: `d6_a_node_that_has_just_started_` in hedgerow-node.
     50_000_013_574,
+    // A turn's length by true time was taken for one by its machine's clock, which was fast by 2 percent: `Machine::end_turn`.
+    54_000_085_214,
 ];

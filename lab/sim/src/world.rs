@@ -189,6 +189,7 @@ impl World {
             Event::Process { machine, life } => self.process(machine, life),
             Event::TurnEnds { machine, life, since } => {
                 if self.machines[machine].life == life {
+                    self.machines[machine].end_turn(self.queue.now());
                     self.dispatch(machine, since);
                 }
             }
