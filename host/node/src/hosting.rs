@@ -32,9 +32,9 @@ pub(crate) const FIRST_POSITION: LogPosition = LogPosition { term: 1, index: 1 }
 /// How long a group must have been led from elsewhere before its preferred leader takes over.
 const PREFERRED_LEADER_AFTER: Duration = Duration::from_secs(10);
 
-/// The catalogue as a file, so that a node that restarts alone knows its tables.
-pub(crate) fn cache_path(data: &[PathBuf]) -> PathBuf {
-    data.first().map_or_else(PathBuf::new, |directory| directory.join("catalogue.json"))
+/// The catalogue as a file in a data directory, so that a node that restarts alone knows its tables.
+pub(crate) fn cache_path(directory: &Path) -> PathBuf {
+    directory.join("catalogue.json")
 }
 
 impl Node {
@@ -79,9 +79,11 @@ impl Node {
         if self.catalogue.as_ref().is_some_and(|known| known.version >= catalogue.version) {
             return;
         }
+        let directory = self.usable_directories().next().unwrap_or(DirectoryId(0));
+        let path = cache_path(self.config.path_of(directory));
         let saved = write_catalogue(&catalogue)
             .map_err(std::io::Error::other)
-            .and_then(|text| write_file_durably(&*self.disk, &cache_path(self.usable_data()), &text));
+            .and_then(|text| write_file_durably(&*self.disk, &path, &text));
         if let Err(error) = saved {
             // It comes again with the next report.
             return tracing::error!(%error, "the catalogue cannot be written and is not acted on");
@@ -409,12 +411,6 @@ impl Node {
     /// A name that no other directory has or had.
     pub(crate) fn trash_path(&mut self, directory: DirectoryId) -> PathBuf {
         trash_of(self.config.path_of(directory)).join(format!("{:016x}", self.random.next_u64()))
-    }
-
-    /// The data directories, those that still work first.
-    fn usable_data(&self) -> &[PathBuf] {
-        let first = self.usable_directories().next().unwrap_or(DirectoryId(0));
-        &self.config.data[first.0..]
     }
 
     /// The data directories whose logs still work.

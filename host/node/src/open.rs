@@ -379,28 +379,29 @@ fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), String> {
     ))
 }
 
-/// The catalogue that the node acted on last. A damaged one is put aside: the metadata leader sends it again, and until then
-/// the node goes by its log.
+/// The catalogue that the node acted on last: the newest of all data directories, since the first one may have been away. A damaged
+/// one is put aside: the metadata leader sends it again, and until then the node goes by its log.
 fn read_catalogue(disk: &dyn Disk, config: &Config, cluster: u64) -> Result<Option<Catalogue>, OpenError> {
-    let path = cache_path(&config.data);
-    if !disk.exists(&path) {
-        return Ok(None);
-    }
-    let failed = |source| OpenError::Catalogue { path: path.clone(), source };
-    let text = read_file(disk, &path).map_err(failed)?;
-    match parse_catalogue(&text) {
-        // Acted on, it would have the replicas of this one removed.
-        Ok(catalogue) if cluster != 0 && catalogue.cluster != cluster => {
-            Err(OpenError::ForeignCatalogue { path, found: catalogue.cluster, expected: cluster })
+    let mut newest: Option<Catalogue> = None;
+    for path in config.data.iter().map(|directory| cache_path(directory)).filter(|path| disk.exists(path)) {
+        let failed = |source| OpenError::Catalogue { path: path.clone(), source };
+        let text = read_file(disk, &path).map_err(failed)?;
+        match parse_catalogue(&text) {
+            // Acted on, it would have the replicas of this one removed.
+            Ok(catalogue) if cluster != 0 && catalogue.cluster != cluster => {
+                return Err(OpenError::ForeignCatalogue { path, found: catalogue.cluster, expected: cluster });
+            }
+            Ok(catalogue) if newest.as_ref().is_some_and(|newest| newest.version >= catalogue.version) => {}
+            Ok(catalogue) => newest = Some(catalogue),
+            Err(reason) => {
+                let aside = path.with_extension("json.damaged");
+                let (file, put) = (path.display(), aside.display());
+                tracing::error!(%file, %reason, aside = %put, "a damaged catalogue is put aside");
+                disk.rename(&path, &aside).map_err(failed)?;
+            }
         }
-        Ok(catalogue) => Ok(Some(catalogue)),
-        Err(reason) => {
-            let aside = path.with_extension("json.damaged");
-            tracing::error!(file = %path.display(), %reason, aside = %aside.display(), "a damaged catalogue is put aside");
-            disk.rename(&path, &aside).map_err(failed)?;
-            Ok(None)
-        }
     }
+    Ok(newest)
 }
 
 /// The file's rows. Replicas are removed by what they say: one wrong digit would do, and still be a catalogue.

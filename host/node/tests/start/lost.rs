@@ -102,3 +102,18 @@ fn d3g_replicas_that_two_nodes_lose_at_once_stay_until_they_are_back() {
     let leader = world.replicas(key.partition).leader;
     assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "value");
 }
+
+/// What changed while the first data directory was away is in the catalogue of another one.
+#[test]
+fn d3h_the_newest_catalogue_of_all_data_directories_counts() {
+    let mut world = World::configured(3, |config| config.data = vec!["/a".into(), "/b".into()]);
+    let node = NodeId(2);
+    start_with(&mut world, node, |disk| move_directory(disk, "/a", "/a-away"));
+    world.run(Duration::from_secs(20));
+    let table = world.create_table(2, &json!({}));
+    world.cut_off(node);
+    start_with(&mut world, node, |disk| move_directory(disk, "/a-away", "/a"));
+    let disk = &world.machines[&node].disk;
+    assert!(["/a", "/b"].iter().all(|directory| disk.exists(&Path::new(directory).join("catalogue.json"))));
+    assert_eq!(world.map_of(node, true).app_id, table);
+}
