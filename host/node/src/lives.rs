@@ -73,6 +73,8 @@ pub(crate) struct Lives {
 struct OwnLog {
     /// Which one, once it is to be told to others.
     id: Option<u64>,
+    /// Which of those that were in its directory.
+    epoch: u64,
     /// Whether it held all that it ever did when this process started, which may be nothing yet.
     is_whole: bool,
     /// How far it was then: the number of the batch after the last durable one.
@@ -260,7 +262,7 @@ impl Node {
         self.lives.own = Some(Life { incarnation, boot, start });
         let mut random = Random::new(start);
         for (log, data) in self.lives.logs.iter_mut().zip(&self.config.data) {
-            log.id = Some(log_id::of(&*self.disk, data, log.is_whole, random.next_u64()));
+            log.id = Some(log_id::of(&*self.disk, data, log.epoch, log.is_whole, random.next_u64()));
         }
         self.check_own_life();
     }
@@ -269,7 +271,7 @@ impl Node {
     pub(crate) fn begin_logs(&mut self, logs: &[Log], gone: &[PathBuf]) {
         let own = |(log, data): (&Log, &PathBuf)| {
             let (synced, is_whole) = (log.synced(), !log.has_unknown_loss() && !gone.contains(data));
-            OwnLog { id: None, is_whole, begun: synced, synced }
+            OwnLog { id: None, epoch: log.epoch(), is_whole, begun: synced, synced }
         };
         self.lives.logs = logs.iter().zip(&self.config.data).map(own).collect();
     }

@@ -3,14 +3,16 @@
 
 use hedgerow_env::{Disk, read_file, write_file_durably};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-const FILE_NAME: &str = "log.id";
+fn path_of(data: &Path, epoch: u64) -> PathBuf {
+    data.join(if epoch == 0 { "log.id".to_owned() } else { format!("log.{epoch}.id") })
+}
 
-/// The number of the log in `data`. It is `drawn` if it has none yet, or if it is not `is_whole` and so holds no more what it was
+/// The number of the log in `data` that has this epoch. It is `drawn` if it has none yet, or if it is not `is_whole` and so holds no more what it was
 /// known for: nothing is compared then with what it was before.
-pub(crate) fn of(disk: &dyn Disk, data: &Path, is_whole: bool, drawn: u64) -> u64 {
-    let path = data.join(FILE_NAME);
+pub(crate) fn of(disk: &dyn Disk, data: &Path, epoch: u64, is_whole: bool, drawn: u64) -> u64 {
+    let path = path_of(data, epoch);
     match read(disk, &path) {
         Ok(id) if is_whole => return id,
         Err(error) if is_whole && error.kind() != io::ErrorKind::NotFound => {
@@ -39,11 +41,13 @@ mod tests {
     fn d7_a_log_keeps_its_number_until_it_begins_anew() {
         let (disk, data) = (SimDisk::new(), Path::new("/data"));
         disk.create_dir_all(data).expect("a directory");
-        assert_eq!(of(&disk, data, true, 1), 1);
-        assert_eq!(of(&disk, data, true, 2), 1, "also if nothing was written to it before");
-        assert_eq!(of(&disk, data, false, 3), 3);
-        write_file_durably(&disk, &data.join(FILE_NAME), b"none").expect("a file");
-        assert_eq!(of(&disk, data, true, 4), 4);
-        assert_eq!(of(&disk, data, true, 5), 4);
+        assert_eq!(of(&disk, data, 0, true, 1), 1);
+        assert_eq!(of(&disk, data, 0, true, 2), 1, "also if nothing was written to it before");
+        assert_eq!(of(&disk, data, 0, false, 3), 3);
+        write_file_durably(&disk, &path_of(data, 0), b"none").expect("a file");
+        assert_eq!(of(&disk, data, 0, true, 4), 4);
+        assert_eq!(of(&disk, data, 0, true, 5), 4);
+        assert_eq!(of(&disk, data, 1, true, 6), 6, "another log has begun");
+        assert_eq!(of(&disk, data, 0, true, 7), 4, "and the former one is back");
     }
 }

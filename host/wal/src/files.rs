@@ -1,6 +1,6 @@
 //! The files of a log: their names, how a segment is made ready before it counts, and where it goes afterwards.
 
-use crate::format::{Mark, NUMBER_MAX, SEGMENT_UNIT, SegmentHead};
+use crate::format::{Mark, NUMBER_MAX, SEGMENT_UNIT, SegmentHead, epoch_of};
 use crate::log::OpenError;
 use hedgerow_env::{Disk, File, OpenMode, is_shortage, is_unreadable, parent_of, read_file};
 use std::io;
@@ -49,19 +49,35 @@ impl Name {
     }
 }
 
+/// How the names of marks end.
+const MARK_END: &str = "mark";
+
 pub(crate) fn segment_path(dir: &Path, id: u64) -> PathBuf {
     dir.join(format!("{id:016x}.seg"))
 }
 
-/// The mark of the log in `dir`. It is outside, so that whoever puts back an older log does not put back its mark with it.
-fn mark_path(dir: &Path) -> PathBuf {
-    dir.with_extension("mark")
+/// The mark of the log in `dir` that has this epoch. It is outside, so that whoever puts back an older log does not put back its mark
+/// with it.
+fn mark_path(dir: &Path, epoch: u64) -> PathBuf {
+    dir.with_extension(if epoch == 0 { MARK_END.to_owned() } else { format!("{epoch}.{MARK_END}") })
 }
 
-/// The mark of the log in `dir`, or why there is none that can be used: it is not there, or damaged. An error if that cannot be told, for
-/// want of descriptors or permission perhaps: without the mark a lost end of the log would pass for a clean one.
-pub(crate) fn read_mark(disk: &dyn Disk, dir: &Path) -> Result<Result<Mark, String>, OpenError> {
-    let path = mark_path(dir);
+/// The highest epoch of which there is a mark beside `dir`.
+pub(crate) fn marked_epoch(disk: &dyn Disk, dir: &Path) -> Result<Option<u64>, OpenError> {
+    let beside = parent_of(dir);
+    let names = disk.list(beside).map_err(|source| OpenError::Io { path: beside.to_owned(), source })?;
+    let log = dir.file_name().unwrap_or_default().to_string_lossy();
+    let epoch = |name: &String| {
+        let rest = name.strip_prefix(&*log)?.strip_prefix('.')?;
+        if rest == MARK_END { Some(0) } else { rest.strip_suffix(MARK_END)?.strip_suffix('.')?.parse().ok() }
+    };
+    Ok(names.iter().filter_map(epoch).filter(|epoch| *epoch < epoch_of(NUMBER_MAX) - 1).max())
+}
+
+/// The mark of the log in `dir` that has this epoch, or why there is none that can be used: it is not there, or damaged. An error if that
+/// cannot be told, for want of descriptors or permission perhaps: without the mark a lost end of the log would pass for a clean one.
+pub(crate) fn read_mark(disk: &dyn Disk, dir: &Path, epoch: u64) -> Result<Result<Mark, String>, OpenError> {
+    let path = mark_path(dir, epoch);
     match read_file(disk, &path) {
         Ok(bytes) => Ok(Mark::decode(&bytes).ok_or_else(|| "it is damaged, or of another version".to_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound || is_unreadable(&error) => Ok(Err(error.to_string())),
@@ -221,7 +237,7 @@ impl Files {
 
     /// Writes the mark over the one before. Only where there was none something waits for the medium.
     pub(crate) fn mark(&mut self, mark: Mark) -> io::Result<()> {
-        let path = mark_path(&self.dir);
+        let path = mark_path(&self.dir, epoch_of(mark.segment));
         // Never cut to nothing first: the mark that stands there is true until it is replaced.
         let is_new = !self.disk.exists(&path);
         let mode = if is_new { OpenMode::Create } else { OpenMode::Write };

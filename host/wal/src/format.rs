@@ -3,6 +3,9 @@
 //! A log is a directory of segments named `<id, 16 hex digits>.seg`, with ids that rise and are never reused. All
 //! numbers are little-endian. A segment is preallocated and filled with zeros or with a former segment's bytes.
 //!
+//! The upper half of an id is the log's epoch. A log that begins where another one was and is gone has the next epoch, so that
+//! what is said of one says nothing of the other, should that come back.
+//!
 //! ```text
 //! segment   [head, padded to 4096][the same once more][batch][batch]...[zeros or stale bytes][link, padded to 512]
 //! batch     [batch head, 40 bytes][record][record]...[padding to 8][list][padding to 8]      one write
@@ -47,7 +50,8 @@
 //! segment that was full before programs wrote links has none. Programs that know no links do not look there.
 //!
 //! ```text
-//! mark, a file beside the log's directory, under its name with `.mark` (`log.mark` for `log`)
+//! mark, a file beside the log's directory, under its name with `.mark` (`log.mark` for `log`), from epoch 1 on with the
+//! epoch before that (`log.1.mark`)
 //!    0   8  magic "HEDGMARK"
 //!    8   8  version of the mark: 1
 //!   16   8  id of a segment
@@ -137,6 +141,9 @@ pub const VERSION: u32 = 2;
 pub const VERSION_MIN: u32 = 1;
 /// From this version on heads have a copy and batches have a list.
 const VERSION_WITH_LISTS: u32 = 2;
+
+/// How many bits of a segment's id stand below its epoch.
+const EPOCH_SHIFT: u32 = 32;
 
 pub(crate) const BATCH_HEAD_SIZE: usize = 40;
 pub(crate) const RECORD_HEAD_SIZE: usize = 40;
@@ -293,6 +300,16 @@ pub enum HeadError {
     Version(u32),
     /// It is damaged.
     Damaged,
+}
+
+/// The epoch of the log that segment `id` is of.
+pub(crate) const fn epoch_of(id: u64) -> u64 {
+    id >> EPOCH_SHIFT
+}
+
+/// The first segment of a log that begins where one of `epoch` was.
+pub(crate) const fn first_after(epoch: u64) -> u64 {
+    (epoch + 1) << EPOCH_SHIFT
 }
 
 /// What every checksum in segment `id` starts from.

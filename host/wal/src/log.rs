@@ -1,7 +1,7 @@
 //! A log: what it is given, what it recovers, and what it keeps in memory about each group and segment.
 
 use crate::files::{FileOptions, Files, segment_path};
-use crate::format::{Mark, Place, State};
+use crate::format::{Mark, Place, State, epoch_of};
 use crate::index::{Positions, Slot, Slots};
 use crate::reader::Reader;
 use crate::recover::{Found, RecoveredGroup, Recovery};
@@ -458,6 +458,11 @@ impl Log {
     /// sync has reached do not count, so that it is less than what is acknowledged where acknowledging waits for no sync.
     pub fn synced(&self) -> u64 {
         self.synced
+    }
+
+    /// Which of the logs that were in its directory this is: one begins where another is gone, which may come back.
+    pub fn epoch(&self) -> u64 {
+        epoch_of(self.next_segment)
     }
 
     /// A reader of this log.

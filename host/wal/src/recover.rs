@@ -1,7 +1,9 @@
 //! Reads a log as a crash left it: which segments count, and what every group's log is. Writes nothing.
 
-use crate::files::{Name, read_mark, segment_path};
-use crate::format::{HeadError, Link, Listed, Place, RecordHead, RecordKind, SegmentHead, State};
+use crate::files::{Name, marked_epoch, read_mark, segment_path};
+use crate::format::{
+    HeadError, Link, Listed, Place, RecordHead, RecordKind, SegmentHead, State, epoch_of, first_after,
+};
 use crate::index::Slot;
 use crate::log::{OpenError, Recovered};
 use crate::scan::{Event, Scanned, Segment};
@@ -73,7 +75,8 @@ impl Recovery {
         let present = recovery.present(disk, dir)?;
         let newest = recovery.newest(disk, dir, &present)?;
         let newest_id = newest.as_ref().map_or(0, |newest| newest.head.id);
-        let mark = read_mark(disk, dir)?;
+        let epoch = recovery.epoch(disk, dir, &present)?;
+        let mark = read_mark(disk, dir, epoch)?;
         recovery.mark_problem = mark.as_ref().err().filter(|_| !present.is_empty()).cloned();
         let link = newest.as_ref().and_then(|newest| Link::decode(&newest.bytes, newest_id, newest.head.size));
         let named = link.map(|link| link.next).into_iter().chain(mark.as_ref().ok().map(|mark| mark.segment));
@@ -135,6 +138,16 @@ impl Recovery {
             .collect();
         self.next_segment = present.last().map_or(1, |id| id.saturating_add(1));
         Ok(present)
+    }
+
+    /// The epoch of the log whose segments are there or, where none is, of the one that is gone, behind which a new one begins.
+    fn epoch(&mut self, disk: &dyn Disk, dir: &Path, present: &BTreeSet<u64>) -> Result<u64, OpenError> {
+        if let Some(last) = present.last() {
+            return Ok(epoch_of(*last));
+        }
+        let gone = marked_epoch(disk, dir)?;
+        self.next_segment = gone.map_or(self.next_segment, first_after);
+        Ok(gone.unwrap_or_default())
     }
 
     /// The newest segment with a sound head. Ones above it are lost, for a segment has its head before its name.

@@ -56,8 +56,6 @@ fn d3g_a_replica_whose_log_is_away_stays_where_the_others_are_no_majority() {
         start_with(&mut world, node, |disk| {
             move_directory(disk, "/data/log", "/log-second");
             move_directory(disk, "/log-away", "/data/log");
-            // That of the second log.
-            disk.remove_file(Path::new("/data/log.mark")).unwrap();
         });
         world.run_until(MINUTE, |world| is_there(world, &key));
         assert_eq!(running(&world, node)[&group], before);

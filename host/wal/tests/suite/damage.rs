@@ -502,6 +502,53 @@ pub(crate) fn m3b_a_log_put_back_to_an_older_state_is_damage(layout: &dyn Layout
     }
 }
 
+/// A log is away, another one begins in its place, several times perhaps, and the first is back: what was noted of the others says
+/// nothing of it, and what was noted of it still does.
+pub(crate) fn d3g_a_log_that_comes_back_after_another_one_is_whole(layout: &dyn Layout) {
+    let disk = rounds_of_three(layout, 3, false);
+    let earlier = files_of_log(&disk);
+    let (mut logs, _) = layout.open(&disk, options()).unwrap();
+    logs.commit(&[append(1, entries(13, 1, 1))]);
+    logs.mark();
+    drop(logs);
+    let whole = files_of_log(&disk);
+    let put_back = |disk: &SimDisk, files: &[(PathBuf, Vec<u8>)]| {
+        for (path, _) in files_of_log(disk) {
+            disk.remove_file(&path).unwrap();
+        }
+        for (path, bytes) in files {
+            disk.open(path, OpenMode::Create).unwrap().write_at(0, bytes).unwrap();
+        }
+    };
+    let marks = |disk: &SimDisk| {
+        let beside = Path::new(DIR).parent().unwrap();
+        let paths = disk.list(beside).unwrap().into_iter().map(|name| beside.join(name));
+        let marks = paths.filter(|path| path.extension().is_some_and(|end| end == "mark"));
+        marks.map(|path| (path.clone(), read_file(disk, &path).unwrap())).collect::<Vec<_>>()
+    };
+    for others in 1..=3 {
+        put_back(&disk, &[]);
+        let (mut logs, recovered) = layout.open(&disk, options()).unwrap();
+        assert!(logs.has_unknown_loss() && recovered.is_empty(), "the log is gone");
+        // As many segments and batches as the first has, or more.
+        (0..10 * others).for_each(|round| logs.commit(&[append(7, entries(1 + 4 * round, 4, 1))]));
+        logs.mark();
+        drop(logs);
+        let (logs, recovered) = layout.open(&disk, options()).unwrap();
+        assert_eq!((logs.mark_problem(), find(&recovered, 7).last), (None, at(1, 40 * others)));
+        drop(logs);
+
+        put_back(&disk, &whole);
+        let (logs, recovered) = layout.open(&disk, options()).unwrap();
+        assert_eq!((logs.mark_problem(), logs.has_unknown_loss()), (None, false));
+        assert_eq!(find(&recovered, 1).last, at(1, 13));
+        drop(logs);
+        assert_eq!(marks(&disk).len(), 1 + others as usize);
+        let older = [&earlier[..], &marks(&disk)].concat();
+        assert_all_are_lost(layout, &copy(&older), "it lacks what was noted of it");
+    }
+}
+
 /// What came after the mark may be a torn tail, and is treated as one.
 pub(crate) fn what_the_mark_does_not_speak_of_may_be_torn(layout: &dyn Layout) {
     let disk = rounds_of_three(layout, 3, false);

@@ -54,6 +54,7 @@ macro_rules! suite {
                 damage::m3a_a_log_without_its_last_segments_is_damage,
                 damage::m3a_the_zeroed_end_of_the_log_is_damage,
                 damage::m3b_a_log_put_back_to_an_older_state_is_damage,
+                damage::d3g_a_log_that_comes_back_after_another_one_is_whole,
                 damage::what_the_mark_does_not_speak_of_may_be_torn,
                 damage::m3a_a_mark_that_cannot_be_used_says_nothing,
                 damage::d3_a_mark_that_cannot_be_opened_ends_the_opening,
