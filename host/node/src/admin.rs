@@ -18,6 +18,7 @@
 //! | `throttle` | none: `{}` | the node that was asked: the tables' limits on extra attempts, what they did, and writes sent on |
 //! | `fault` | [`hedgerow_env::fault::Command`] | the node that was asked, if it was started with faults allowed |
 
+use crate::admin_client::{beginning, shortened};
 use crate::config::{DROP_RESERVE_SECONDS_MAX, REPORT_INTERVAL, WAIT_MAX, creation_wait};
 use crate::ids::ReplicaKey;
 use crate::job::Job;
@@ -679,7 +680,8 @@ impl Node {
 }
 
 pub(crate) fn parse<'a, T: Deserialize<'a>>(argument: &'a str) -> Result<T, Refusal> {
-    serde_json::from_str(argument).map_err(|error| Refusal::Invalid(format!("the argument is not allowed: {error}")))
+    serde_json::from_str(argument)
+        .map_err(|error| Refusal::Invalid(format!("the argument is not allowed: {}", shortened(error.to_string()))))
 }
 
 /// Whether a command for another node may come twice without harm. Others are sent once, and may be lost with a connection.
@@ -688,7 +690,7 @@ fn only_looks(command: &str) -> bool {
 }
 
 fn from_hex(text: &str) -> Result<Vec<u8>, Refusal> {
-    let malformed = || Refusal::Invalid(format!("split key {text:?} is not hexadecimal"));
+    let malformed = || Refusal::Invalid(format!("split key {:?} is not hexadecimal", beginning(text)));
     let digits = text.as_bytes();
     if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
         return Err(malformed());

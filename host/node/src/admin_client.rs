@@ -24,6 +24,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const KIND_ENV: &str = "hedgerow.kind";
 /// Characters of an unknown command that are said again.
 const TOLD_MAX: usize = 64;
+/// Messages up to this size, bytes, are said as they are.
+const MESSAGE_MAX: usize = 512;
 /// A learner this many entries behind is not named to clients.
 const LEARNER_LAG_MAX: u64 = 4_096;
 
@@ -266,6 +268,15 @@ impl Node {
 /// As much of a text as somebody needs to know it again: each of its bytes may become several where it is said again.
 pub(crate) fn beginning(text: &str) -> String {
     text.chars().take(TOLD_MAX).collect()
+}
+
+/// A message that may quote something long: its beginning and its end, if it is long itself.
+pub(crate) fn shortened(message: String) -> String {
+    if message.len() <= MESSAGE_MAX {
+        return message;
+    }
+    let end: Vec<char> = message.chars().rev().take(TOLD_MAX).collect();
+    format!("{} ... {}", beginning(&message), end.into_iter().rev().collect::<String>())
 }
 
 /// An object of JSON, a line for each of its values.

@@ -47,6 +47,10 @@ impl Node {
         if NodeId(greeting.to) != self.id() {
             return Err(Self::refuse_misdirected());
         }
+        // Nothing that it says would count, and nothing of it is kept.
+        if !self.config.peers.contains_key(&from) {
+            return Err(Self::refuse_unknown());
+        }
         let met = self.meet(from, greeting.life, &greeting.logs);
         #[cfg(feature = "mutations")]
         let met = crate::mutation::listened(met);

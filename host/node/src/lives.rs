@@ -51,6 +51,8 @@ pub(crate) enum RefusedFor {
     Forgot = 6,
     /// It wants to reach another node.
     Misdirected = 7,
+    /// The node that it dialled has no node of its number in its configuration yet.
+    Unknown = 8,
 }
 
 /// The processes of all nodes, as far as they are known.
@@ -183,9 +185,11 @@ impl Lives {
         }
         let first = known.map_or(now, |refusal| refusal.first);
         self.refusals.insert(by, Refusal { refused, first, last: now });
-        // What another process causes by being there passes once that one has ended.
+        // What another process causes by being there passes once that one has ended, and a configuration may change.
+        let is = |refusal: &Refusal, reason: RefusedFor| refusal.refused.reason == reason as u32;
         let is_final = |refusal: &&Refusal| {
-            refusal.refused.reason != RefusedFor::Beside as u32 || now.since(refusal.first) >= PATIENCE
+            let may_pass = is(refusal, RefusedFor::Beside) && now.since(refusal.first) < PATIENCE;
+            !may_pass && !is(refusal, RefusedFor::Unknown)
         };
         let finals: Vec<Refused> = self.refusals.values().filter(is_final).map(|refusal| refusal.refused).collect();
         let enough = (count / 2 + 1).min(count.saturating_sub(1));
@@ -201,7 +205,9 @@ impl Seen {
         said.iter().find_map(known)
     }
 
+    /// `said` are the logs that its node has now; more than a greeting has room for are none that a node says.
     fn note(&mut self, said: &[LogAt]) {
+        let said = &said[..said.len().min(u8::MAX.into())];
         for at in said {
             let known = self.logs.entry(at.log).or_insert(at.batch);
             *known = at.batch.max(*known);
@@ -234,6 +240,8 @@ fn text_of(refused: Refused) -> String {
         format!("a log of its node was durable to batch {known}, and holds less now")
     } else if is(RefusedFor::Misdirected) {
         "it looks for another node".into()
+    } else if is(RefusedFor::Unknown) {
+        "no node of its number is in that one's configuration: it waits until one is".into()
     } else {
         format!("reason {} of another version", refused.reason)
     }
@@ -338,6 +346,11 @@ impl Node {
     /// What a process is told that dialled this node and meant another one.
     pub(crate) fn refuse_misdirected() -> Refused {
         refused(RefusedFor::Misdirected, 0)
+    }
+
+    /// What a process is told whose node this one's configuration does not have.
+    pub(crate) fn refuse_unknown() -> Refused {
+        refused(RefusedFor::Unknown, 0)
     }
 
     /// What a process of another cluster is told.

@@ -5,7 +5,7 @@
 //! empty elements would take gigabytes. Elements that nodes really send are longer than [`ELEMENT_SIZE_MIN`]; only short lists
 //! may have shorter ones. So a frame takes at most a small multiple of its length, and a constant.
 
-use crate::peer::Malformed;
+use crate::peer::{FRAME_SIZE_MAX, LENGTH_SIZE, Malformed};
 
 /// So many elements of a list may be of any size.
 const SMALL_COUNT_MAX: usize = 4_096;
@@ -23,6 +23,12 @@ const STEP_MIN: usize = (1 << 20) + 4_096;
 /// How much room to make for a frame of which `missing` bytes have not come, and `here` have: a length alone reserves little.
 pub(crate) fn step(missing: usize, here: usize) -> usize {
     missing.min(here.max(STEP_MIN))
+}
+
+/// Bytes that the first frame in `buffer` still lacks, as far as is known.
+pub(crate) fn missing(buffer: &[u8]) -> usize {
+    let length = buffer.first_chunk::<LENGTH_SIZE>().map_or(0, |length| u32::from_le_bytes(*length) as usize);
+    (LENGTH_SIZE + length.min(FRAME_SIZE_MAX)).saturating_sub(buffer.len())
 }
 
 /// Refuses the body of a frame of this kind if its lists are too sparse. One that is no protobuf passes: its decoder says

@@ -278,7 +278,11 @@ impl Catalogue {
 fn check_name(name: &str) -> Result<(), CatalogueError> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
     let has_length = (1..=TABLE_NAME_SIZE_MAX).contains(&name.len());
-    if has_length && name.bytes().all(is_allowed) { Ok(()) } else { Err(CatalogueError::TableName(name.to_owned())) }
+    if has_length && name.bytes().all(is_allowed) {
+        return Ok(());
+    }
+    // It may be of any length, and longer where it is quoted.
+    Err(CatalogueError::TableName(name.chars().take(TABLE_NAME_SIZE_MAX + 1).collect()))
 }
 
 fn check_replica_count(count: u32, alive: usize, nodes: usize) -> Result<(), CatalogueError> {

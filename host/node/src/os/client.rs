@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 /// Bytes that are made room for before each read.
-const READ_SIZE: usize = 16 << 10;
+pub(super) const READ_SIZE: usize = 16 << 10;
 /// Reply bytes that a connection may leave unread before nothing more is read from it.
 const UNSENT_MAX: usize = 16 << 20;
 /// Bytes of replies that one connection is given at a time: a client that reads as fast as they come would have the thread for
@@ -29,9 +29,11 @@ const SENT_AT_ONCE_MAX: usize = 1 << 20;
 /// Reply bytes that a connection may leave unread before its reads that wait in the node are refused.
 const UNREAD_MAX: usize = 64 << 20;
 /// Room that a connection keeps for what comes next. What was larger was for one large frame.
-const KEPT_MAX: usize = 64 << 10;
+pub(super) const KEPT_MAX: usize = 64 << 10;
 /// Frames of which more has to come are spared up to this size as long as there are larger ones.
 const SMALL_FRAME: usize = 1 << 20;
+/// Frames of which fewer bytes come per second are slow.
+const SLOW_FRAME_RATE: u128 = 64 << 10;
 /// How often it is looked for clients that take nothing of what waits for them.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -44,7 +46,7 @@ const GREETING_MAX: Duration = Duration::from_secs(10);
 /// The open connections.
 pub(crate) struct Clients {
     open: RefCell<BTreeMap<ConnectionId, Rc<Connection>>>,
-    /// Reply bytes that wait on all connections, and how many may.
+    /// What the replies that wait on all connections take, bytes, and how much may.
     unsent: Cell<usize>,
     unsent_max: usize,
     /// Bytes that have come of frames that are not whole yet, and how many may.
@@ -127,6 +129,11 @@ impl Clients {
         }
     }
 
+    /// For how long a connection may take nothing of what waits for it, or send nothing more of a frame.
+    pub(super) const fn unread_for(&self) -> Duration {
+        self.unread_for
+    }
+
     /// How many clients' connections there are.
     pub(crate) fn count(&self) -> usize {
         self.open.borrow().len()
@@ -138,16 +145,21 @@ impl Clients {
         oldest.inspect(|(_, room)| room.notify_one()).is_some()
     }
 
-    /// Closes the connections on which most waits, until no more waits on all together than may: who does not read holds
-    /// nobody else up.
+    /// Closes connections until no more waits on all together than may: those first that have long had time for what waits, and of
+    /// these the ones for which most does. Who does not read holds nobody else up, and who reads as fast as it comes stays.
     pub(crate) fn make_room(&self) {
         while self.unsent.get() > self.unsent_max {
+            let now = OsClock.now();
             let open = self.open.borrow();
-            let unread = |(id, connection): (&ConnectionId, &Rc<Connection>)| (connection.unsent.borrow().len(), *id);
-            let Some((count, id)) = open.iter().map(unread).max().filter(|(count, _)| *count > 0) else { return };
+            let unread = |(id, connection): (&ConnectionId, &Rc<Connection>)| {
+                let unsent = connection.unsent.borrow();
+                let is_slow = unsent.since().is_some_and(|since| now.since(since) >= LOOK_INTERVAL);
+                (is_slow, unsent.held(), *id)
+            };
+            let Some((_, held, id)) = open.iter().map(unread).max().filter(|(_, held, _)| *held > 0) else { return };
             tracing::warn!(
                 connection = id.0,
-                unread_bytes = count,
+                unread_bytes = held,
                 "a client is disconnected: replies fill the room that is left for them, and most are for it"
             );
             self.cut(&open[&id]);
@@ -176,8 +188,9 @@ impl Clients {
         }
     }
 
-    /// Notes how much has come of a frame that is not whole yet, after perhaps others that are. Beyond what may be of all, large ones go
-    /// before small ones, then those that come most slowly, and of several the oldest: who sends a large frame is done with it soon.
+    /// Notes how much has come of a frame that is not whole yet, after perhaps others that are. Beyond what may be of all, slow ones go
+    /// first, then large ones before small ones, then those that come most slowly, and of several the oldest: who sends a large frame
+    /// is done with it soon.
     fn note_unfinished(&self, connection: &Connection, bytes: usize, is_after_others: bool) {
         let before = connection.unfinished.get();
         if before.bytes == bytes && !(is_after_others && bytes > 0) {
@@ -192,7 +205,8 @@ impl Clients {
             let unfinished = |(id, one): (&ConnectionId, &Rc<Connection>)| (one.unfinished.get(), *id);
             let begun = open.iter().map(unfinished).filter(|(one, _)| one.bytes > 0);
             let is_small = |one: &Unfinished| one.bytes < SMALL_FRAME;
-            let first = begun.min_by_key(|(one, id)| (is_small(one), one.rate(now), one.begun, *id));
+            let is_slow = |one: &Unfinished| one.rate(now) < SLOW_FRAME_RATE;
+            let first = begun.min_by_key(|(one, id)| (!is_slow(one), is_small(one), one.rate(now), one.begun, *id));
             let Some((one, id)) = first else { return };
             tracing::warn!(
                 connection = id.0,
@@ -212,7 +226,7 @@ impl Clients {
 
     /// What waits for it, and what has come of its frame, count no more.
     fn forget(&self, connection: &Connection) {
-        let left = std::mem::take(&mut *connection.unsent.borrow_mut()).len();
+        let left = std::mem::take(&mut *connection.unsent.borrow_mut()).held();
         self.unsent.set(self.unsent.get().saturating_sub(left));
         let unfinished = connection.unfinished.get();
         self.unfinished.set(self.unfinished.get() - unfinished.bytes);
@@ -227,7 +241,8 @@ impl Clients {
             return false;
         }
         let mut unsent = connection.unsent.borrow_mut();
-        let mut may_send = SENT_AT_ONCE_MAX.min(bytes.len());
+        let (size, held) = (bytes.len(), unsent.held());
+        let mut may_send = SENT_AT_ONCE_MAX.min(size);
         while unsent.is_empty() && may_send > 0 {
             match connection.stream.try_write(&bytes[..may_send]) {
                 Ok(count) => {
@@ -238,11 +253,12 @@ impl Clients {
             }
         }
         if !bytes.is_empty() {
-            self.unsent.set(self.unsent.get() + bytes.len());
+            let now = OsClock.now();
             if unsent.is_empty() {
-                connection.taken_at.set(OsClock.now());
+                connection.taken_at.set(now);
             }
-            unsent.push(bytes);
+            unsent.push(bytes, size, now);
+            self.unsent.set(self.unsent.get() + unsent.held() - held);
             connection.wake();
         }
         unsent.len() >= UNREAD_MAX
@@ -484,9 +500,10 @@ fn write(host: &Host, connection: &Connection) -> io::Result<usize> {
     let mut unsent = connection.unsent.borrow_mut();
     match connection.stream.try_write(unsent.first(SENT_AT_ONCE_MAX)) {
         Ok(count) => {
+            let held = unsent.held();
             unsent.advance(count);
             connection.taken_at.set(OsClock.now());
-            host.clients.unsent.set(host.clients.unsent.get().saturating_sub(count));
+            host.clients.unsent.set(host.clients.unsent.get() - (held - unsent.held()));
             Ok(count)
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),

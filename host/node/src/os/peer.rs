@@ -2,13 +2,14 @@
 //! those that the others dialled. The one answer that there is on a connection is that its dialler is not listened to.
 
 use super::address::{connect, resolve};
-use super::client::read;
+use super::client::{KEPT_MAX, READ_SIZE, read};
 use super::{Host, OsClock};
 use crate::Node;
 use crate::config::PEER_BACKLOG_MAX;
 use crate::greeting::{Answer, Caller};
 use crate::peer::{Frame, Greeting, Refused, put, take};
-use bytes::{Buf, BytesMut};
+use crate::sparse::missing;
+use bytes::{Buf, BufMut, BytesMut};
 use hedgerow_env::Clock;
 use hedgerow_types::NodeId;
 use std::cell::RefCell;
@@ -18,6 +19,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tokio::task::yield_now;
+use tokio::time::timeout;
 
 /// Time between two attempts to reach a node, rising to the second.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -163,7 +166,7 @@ async fn dial(
             }
         };
         for socket in found {
-            if let Ok(Ok(stream)) = tokio::time::timeout(CONNECT_MAX, connect(socket)).await {
+            if let Ok(Ok(stream)) = timeout(CONNECT_MAX, connect(socket)).await {
                 host.node.borrow_mut().note_address(peer, socket);
                 return Some((stream, address));
             }
@@ -190,12 +193,14 @@ async fn transmit(host: &Host, peer: NodeId, link: &Link, stream: TcpStream, ans
         tokio::select! {
             ready = stream.writable(), if has_unsent => {
                 ready?;
-                let mut state = link.state.borrow_mut();
-                match stream.try_write(&state.unsent) {
-                    Ok(count) => state.unsent.advance(count),
+                let written = stream.try_write(&link.state.borrow().unsent);
+                match written {
+                    Ok(count) => link.state.borrow_mut().unsent.advance(count),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) => return Err(error),
                 }
+                // A socket that takes all at once does not make this task wait.
+                yield_now().await;
             }
             // The other end sends nothing on this connection but why it ends it.
             ready = stream.readable() => {
@@ -245,8 +250,29 @@ async fn take_all_frames(
         if let Err(refused) = take_frames(host, caller, buffer)? {
             return Ok(Some(refused));
         }
-        stream.readable().await?;
-        read(stream, buffer)?;
+        // Who sends without a pause does not make this task wait, and has the thread for one read at a time.
+        yield_now().await;
+        if buffer.is_empty() {
+            if buffer.capacity() > KEPT_MAX {
+                *buffer = BytesMut::new();
+            }
+            stream.readable().await?;
+        } else {
+            timeout(host.clients.unread_for(), stream.readable()).await??;
+        }
+        read_some(stream, buffer)?;
+    }
+}
+
+/// Reads what the frame that has begun still needs, or [`KEPT_MAX`], however much room there is: small frames may be many.
+fn read_some(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<()> {
+    let most = missing(buffer).max(KEPT_MAX);
+    buffer.reserve(READ_SIZE);
+    match stream.try_read_buf(&mut buffer.limit(most)) {
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -263,9 +289,10 @@ async fn farewell(stream: &TcpStream, buffer: &mut BytesMut, refused: Refused) -
             stream.readable().await?;
             buffer.clear();
             read(stream, buffer)?;
+            yield_now().await;
         }
     };
-    tokio::time::timeout(FAREWELL_MAX, drain).await.unwrap_or(Ok(()))
+    timeout(FAREWELL_MAX, drain).await.unwrap_or(Ok(()))
 }
 
 /// Hands every whole frame to the node.

@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use hedgerow_env::os::{OsDisk, random_u64};
 use hedgerow_node::Config;
 use hedgerow_node::os::{Running, State, start};
-use hedgerow_node::peer::{Frame, Greeting, take};
+use hedgerow_node::peer::{Frame, Greeting, Probe, take};
 use hedgerow_placement::Life;
 use hedgerow_storage::{Engines, RocksEngines, RocksSettings};
 use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
@@ -25,6 +25,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 struct Connection(TcpStream, i32);
 
@@ -334,6 +335,69 @@ fn n4a_who_reads_nothing_for_long_is_disconnected() {
     assert!(matches!(kind, Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)), "{kind:?}");
     Connection::open(&peers[&NodeId(1)]).call(0, 0, &query);
     stop_all(nodes);
+}
+
+/// Connects as a process of `node` that greets node 1.
+fn greet_as(node: u16, address: &str) -> TcpStream {
+    let life = Life { incarnation: Incarnation(77), boot: 1, start: 5 };
+    let greeting = Greeting { node, to: 1, cluster: 0, life, logs: Vec::new() };
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&greeting.encode()).unwrap();
+    stream
+}
+
+/// Two of three nodes serve, and somebody sends without a pause what node 3 might: frames that are taken, or what is not listened to any
+/// more. Others are served all the while.
+#[test]
+fn n4k_who_sends_a_node_frames_without_a_pause_holds_up_nobody() {
+    let root = tempfile::tempdir().unwrap();
+    let peers = peers(3);
+    let engines = new_engines();
+    let nodes = [1, 2].map(|node| start_node(NodeId(node), &peers, data_of(root.path(), node), &engines).unwrap());
+    let address = peers[&NodeId(1)].clone();
+    let mut other = Connection::open(&address);
+    let query = Body::ClusterInfo(ClusterInfo {});
+    let mut empty = BytesMut::new();
+    hedgerow_node::peer::put(&mut empty, &Frame::Probe(Probe { incarnation: 1, ..Probe::default() }));
+    let many = empty.repeat(10_000);
+    // Node 9 is nobody's, so that its connection is refused and drained.
+    for node in [3, 9] {
+        let mut stream = greet_as(node, &address);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let sender = std::thread::spawn({
+            let (is_over, many) = (Arc::clone(&is_over), many.clone());
+            move || while !is_over.load(Ordering::Relaxed) && stream.write_all(&many).is_ok() {}
+        });
+        for _ in 0..20 {
+            other.call(0, 0, &query);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        sender.join().unwrap();
+    }
+    stop_all(nodes.into());
+}
+
+/// A frame of a node that is never finished is not kept for ever, nor is anything of nodes that the configuration does not have.
+#[test]
+fn n4k_frames_of_nodes_that_are_never_finished_fill_no_memory() {
+    let root = tempfile::tempdir().unwrap();
+    let peers = peers(3);
+    let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
+    config.unread_for = std::time::Duration::from_millis(100);
+    let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
+    let minute = Some(std::time::Duration::from_secs(60));
+    let mut stuck = greet_as(3, &peers[&NodeId(1)]);
+    stuck.set_read_timeout(minute).unwrap();
+    stuck.write_all(&[0, 0, 0, 1, 7, 7]).unwrap();
+    assert!(matches!(stuck.read(&mut [0]), Ok(0)), "the connection ends");
+    let mut unknown = greet_as(9, &peers[&NodeId(1)]);
+    unknown.set_read_timeout(minute).unwrap();
+    let mut answer = BytesMut::zeroed(256);
+    let size = unknown.read(&mut answer).unwrap();
+    answer.truncate(size);
+    let said = take(&mut answer).unwrap();
+    assert!(matches!(&said, Some(Frame::Refused(refused)) if refused.reason == 8), "{said:?}");
+    stop_all(vec![node]);
 }
 
 /// The beginning of a request with a value of 1 MB, of which half comes.
