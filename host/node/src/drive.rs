@@ -308,7 +308,7 @@ impl Node {
         let (owner, directory) = (replica.owner, replica.directory);
         self.enqueue_removal(replica.take_storage(), Vec::new());
         self.dismiss(*replica, &Refusal::NotReady("the replica is damaged".into()), now);
-        self.hosted.insert(group, Hosted::Lost { owner, directory });
+        self.hosted.insert(group, Hosted::Lost { owner, directory, is_damaged: true });
         // The others must know before they give up theirs.
         self.reports.urgent.insert(group);
     }

@@ -406,8 +406,13 @@ impl Node {
         let groups: Vec<GroupId> = there.map(|(group, _)| *group).collect();
         for group in groups {
             self.lose(group, lost.clone(), now);
-            if let Some(Hosted::Starting { owner, .. }) = self.hosted.get(&group) {
-                self.note_lost(*owner, directory, lost.clone());
+            match self.hosted.get_mut(&group) {
+                Some(Hosted::Starting { owner, .. }) => {
+                    let owner = *owner;
+                    self.note_lost(owner, directory, lost.clone());
+                }
+                Some(Hosted::Lost { is_damaged, .. }) => *is_damaged = false,
+                Some(Hosted::Running(_)) | None => {}
             }
         }
     }

@@ -135,7 +135,15 @@ impl Node {
             catalogue.was_dropped(**group) || was_removed(catalogue, **group, hosted.owner().replica)
         };
         let gone: Vec<GroupId> = self.hosted.iter().filter(is_gone).map(|(group, _)| *group).collect();
+        let is_over = |owner: &&ReplicaKey| {
+            catalogue.was_dropped(owner.group) || was_removed(catalogue, owner.group, owner.replica)
+        };
+        let over: Vec<ReplicaKey> = self.former.keys().filter(is_over).copied().collect();
         gone.into_iter().for_each(|group| self.remove_hosted(group, now));
+        for owner in over {
+            let directory = self.former.remove(&owner).unwrap_or(DirectoryId(0));
+            self.discard(directory, directories_of_replica(&*self.disk, self.config.path_of(directory), owner));
+        }
         self.keeps_given_up = false;
         for Wanted { owner, initial, may_create, is_new } in wanted {
             match self.hosted.get(&owner.group) {
@@ -145,7 +153,11 @@ impl Node {
                         self.keeps_given_up = true;
                         continue;
                     }
-                    self.remove_hosted(owner.group, now);
+                    if matches!(hosted, Hosted::Lost { is_damaged: false, .. }) {
+                        self.set_aside(owner.group);
+                    } else {
+                        self.remove_hosted(owner.group, now);
+                    }
                     self.create(owner, initial);
                 }
                 None if may_create => self.create(owner, initial),
@@ -300,7 +312,7 @@ impl Node {
 
     pub(crate) fn note_lost(&mut self, owner: ReplicaKey, directory: DirectoryId, reason: String) {
         tracing::error!(group = %owner.group, replica = %owner.replica, %reason, "a replica is lost");
-        self.hosted.insert(owner.group, Hosted::Lost { owner, directory });
+        self.hosted.insert(owner.group, Hosted::Lost { owner, directory, is_damaged: false });
     }
 
     /// Whether a replica of a new group is the one to campaign at once: the preferred leader, or, where that is on a slow
@@ -343,6 +355,16 @@ impl Node {
     /// Whether the group's table is dropped and kept.
     pub(crate) fn is_kept(&self, group: GroupId) -> bool {
         self.catalogue.as_ref().is_some_and(|catalogue| catalogue.is_kept(group))
+    }
+
+    /// A lost replica makes room for its successor. Its storage stays until that one votes: where others are lost before, what it lacks
+    /// may be put back.
+    fn set_aside(&mut self, group: GroupId) {
+        let Some(hosted) = self.hosted.remove(&group) else { return };
+        self.forget_creation(group);
+        self.log_writes.remove(hosted.directory().log(), group, &mut self.outbox);
+        self.failures.note_success(group);
+        self.former.insert(hosted.owner(), hosted.directory());
     }
 
     fn remove_hosted(&mut self, group: GroupId, now: Now) {

@@ -17,7 +17,7 @@ use crate::failure::Failures;
 use crate::forward::Forwards;
 use crate::founding::Founding;
 use crate::identity::{Identity, Missing};
-use crate::ids::{LogId, ReplicaKey};
+use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::job::{Job, JobDone};
 use crate::lives::Lives;
 use crate::load::Load;
@@ -93,6 +93,8 @@ pub struct Node {
     pub(crate) creations: Creations,
     /// A replica that the catalogue wants replaced is still here. See [`Node::reconsider_given_up`].
     pub(crate) keeps_given_up: bool,
+    /// Lost replicas whose successors are made and do not vote yet, and where their storage is.
+    pub(crate) former: BTreeMap<ReplicaKey, DirectoryId>,
     pub(crate) removals: Removals,
     pub(crate) loads: Loads,
     /// Flushes do not keep up with writes.

@@ -209,6 +209,7 @@ impl Node {
             lives: Lives::default(),
             creations: Creations::default(),
             keeps_given_up: false,
+            former: BTreeMap::new(),
             removals: Removals::default(),
             loads: Loads::default(),
             is_storage_behind: false,
@@ -266,14 +267,24 @@ impl Node {
     /// Removes what an earlier life left in the directories: storage of replicas that are gone, unless no catalogue says which
     /// those are, and checkpoints that were made for others.
     fn clear_leftovers(&mut self) {
+        // Wherever it lies, and of each group what is older than what is hosted too: what is not where it should be may be put back.
+        let listed = self.catalogue.iter().flat_map(|catalogue| catalogue.hosted_by(self.config.node));
+        let listed = listed.map(|(group, replica)| ReplicaKey { group, replica: replica.id });
+        let is_newest = |owner: &ReplicaKey| {
+            let hosted = self.hosted.get(&owner.group).map(|hosted| hosted.owner().replica.counter());
+            hosted.is_some_and(|hosted| hosted < owner.replica.counter())
+        };
+        let listed: Vec<ReplicaKey> = listed.filter(|owner| !is_newest(owner)).collect();
+        let hosted: BTreeSet<ReplicaKey> = self.hosted.values().map(Hosted::owner).collect();
+        let needed: BTreeSet<ReplicaKey> = hosted.iter().chain(&listed).copied().collect();
+        for (owner, directory) in listed.iter().flat_map(|owner| self.config.directories().map(move |at| (owner, at))) {
+            if !hosted.contains(owner) && self.disk.exists(&directory_of(self.config.path_of(directory), *owner)) {
+                self.former.insert(*owner, directory);
+            }
+        }
         for directory in self.config.directories() {
             let data = self.config.path_of(directory).to_owned();
-            let kept: BTreeSet<PathBuf> = self
-                .hosted
-                .values()
-                .filter(|hosted| hosted.directory() == directory)
-                .map(|hosted| directory_of(&data, hosted.owner()))
-                .collect();
+            let kept: BTreeSet<PathBuf> = needed.iter().map(|owner| directory_of(&data, *owner)).collect();
             let below = |name: &str| {
                 let parent = data.join(name);
                 let names = self.disk.list(&parent).unwrap_or_default();

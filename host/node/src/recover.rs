@@ -71,7 +71,7 @@ impl Node {
             candidates.sort_by_key(|(_, found)| std::cmp::Reverse(rank(found)));
             let chosen = if candidates.len() > 1 { self.choose(logs, &candidates)? } else { 0 };
             let (id, chosen) = candidates.remove(chosen);
-            candidates.into_iter().for_each(|other| self.forget_other(other));
+            candidates.into_iter().for_each(|other| self.forget_other(other, chosen.replica));
             self.recover(id, &logs[id.0], &chosen, now)?;
         }
         Ok(())
@@ -133,8 +133,13 @@ impl Node {
     }
 
     /// A directory that was away came back with a replica that has been replaced meanwhile, or with what was to replace another
-    /// one. Its storage goes with the other leftovers.
-    fn forget_other(&mut self, (id, found): (LogId, Recovered)) {
+    /// one. Its storage goes with the other leftovers. Both stay while the catalogue lists it and its successor is not the voter yet.
+    fn forget_other(&mut self, (id, found): (LogId, Recovered), chosen: ReplicaId) {
+        let partition = self.catalogue.as_ref().and_then(|catalogue| catalogue.group(found.group));
+        let is_listed = partition.is_some_and(|partition| partition.replica(found.replica).is_some());
+        if is_listed && found.replica.counter() < chosen.counter() {
+            return;
+        }
         let directory = self.config.path_of(id.directory()).display();
         tracing::warn!(group = %found.group, replica = %found.replica, %directory, "another replica of a group is removed");
         self.log_writes.remove(id, found.group, &mut self.outbox);
@@ -190,7 +195,11 @@ impl Node {
         // Not `exists`, which takes a directory that cannot be looked at for none.
         match self.disk.list(directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(Unfit::Lost("its storage is gone".into()));
+                let others = self.config.data.iter().map(|data| directory_of(data, owner));
+                return Err(match others.into_iter().find(|other| other != directory && self.disk.exists(other)) {
+                    Some(other) => Unfit::Unknown(format!("its storage is in {}", other.display()).into()),
+                    None => Unfit::Lost("its storage is gone".into()),
+                });
             }
             Err(error) => return Err(Unfit::Unknown(error.into())),
             Ok(_) => {}

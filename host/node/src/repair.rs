@@ -9,14 +9,18 @@ use hedgerow_types::{GroupId, Incarnation, Instant, NodeId, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// After this time every node that is there has told what it runs since: a few of its reports.
+/// A loss is known for so long before anything is done about it: others may be lost in the same moment.
 const LOSS_TOLD: Duration = Duration::from_secs(2);
+/// A node is there that has made its last complete report so lately.
+const REPORT_FRESH: Duration = Duration::from_millis(1_500);
 
 /// What nodes say they have lost.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     /// Since when each loss is known here.
     since: BTreeMap<(GroupId, ReplicaId), Instant>,
+    /// When the last complete report of each node came.
+    reported: BTreeMap<NodeId, Instant>,
 }
 
 impl Losses {
@@ -33,6 +37,9 @@ impl Node {
     /// What a node's report says that the catalogue does not know yet: the node itself, replicas that it lost, and
     /// replacements that are complete, or that are no longer needed.
     pub(crate) fn repair_from_report(&mut self, from: NodeId, report: &Report, now: Now) {
+        if report.is_complete {
+            self.metadata.losses.reported.insert(from, now.instant);
+        }
         if self.metadata.is_busy() {
             return;
         }
@@ -74,22 +81,23 @@ impl Node {
     /// successor could join.
     fn spared(&self, mut lost: Vec<(GroupId, ReplicaId)>, now: Now) -> Vec<Change> {
         lost.retain(|(group, replica)| {
-            let since = self.metadata.losses.since.get(&(*group, *replica)).copied();
-            let told = since.filter(|since| now.instant.since(*since) >= LOSS_TOLD);
-            told.is_some_and(|since| self.is_spared(*group, *replica, since))
+            let since = self.metadata.losses.since.get(&(*group, *replica));
+            since.is_some_and(|since| self.is_spared(*group, *replica, *since + LOSS_TOLD, now.instant))
         });
         lost.into_iter().map(|(group, lost)| Change::Replace { group, lost }).collect()
     }
 
-    /// Whether most of the voters of `group` vote without the `lost` one, by what their nodes have said since the loss is known: they
-    /// may have lost theirs in the same moment.
-    fn is_spared(&self, group: GroupId, lost: ReplicaId, since: Instant) -> bool {
+    /// Whether most of the voters of `group` vote without the `lost` one, by what their nodes have just said, and not before `told`.
+    fn is_spared(&self, group: GroupId, lost: ReplicaId, told: Instant, now: Instant) -> bool {
         let Some(partition) = self.metadata.current.as_ref().and_then(|current| current.group(group)) else {
             return false;
         };
-        let is_told = |voter: ReplicaId| self.reports.nodes.get(&voter.node()).is_some_and(|(_, heard)| *heard > since);
-        let there =
-            partition.voters().filter(|voter| *voter != lost && is_told(*voter) && self.is_voting(group, *voter));
+        let is_there = |voter: ReplicaId| {
+            let reported = self.metadata.losses.reported.get(&voter.node());
+            let is_fresh = reported.is_some_and(|at| *at >= told && now.since(*at) < REPORT_FRESH);
+            is_fresh && self.is_voting(group, voter)
+        };
+        let there = partition.voters().filter(|voter| *voter != lost && is_there(*voter));
         there.count() > partition.voters().count() / 2
     }
 

@@ -41,6 +41,8 @@ pub(crate) enum Hosted {
         owner: ReplicaKey,
         /// Where files of it may be; the log there may still know it.
         directory: DirectoryId,
+        /// Its storage is known to be; otherwise what has it away or unread may pass.
+        is_damaged: bool,
     },
 }
 

@@ -4,9 +4,12 @@ use crate::replicas::{kill, move_directory};
 use crate::world::{self, Ask, Key, World, running};
 use hedgerow_env::Disk;
 use hedgerow_env::sim::SimDisk;
+use hedgerow_node::Node;
+use hedgerow_storage::MemoryEngines;
 use hedgerow_types::{GroupId, NodeId};
 use serde_json::json;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -99,6 +102,63 @@ fn d3g_replicas_that_two_nodes_lose_at_once_stay_until_they_are_back() {
     assert_eq!(away.map(|(node, _)| running(&world, node).get(&group).copied()), before.map(Some));
     let leader = world.replicas(key.partition).leader;
     assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "value");
+}
+
+/// The log of one data directory is away. The storage of the replica there stays until its successor votes, and then it goes.
+#[test]
+fn d3g_what_was_lost_stays_until_its_successor_votes() {
+    let mut world = World::configured(3, |config| config.data = vec!["/a".into(), "/b".into()]);
+    let table = world.create_table(4, &json!({}));
+    world.run(Duration::from_secs(2));
+    let node = NodeId(2);
+    let groups = (0..4).map(|partition| GroupId::new(table as u32, partition));
+    let is_in = |world: &World, directory, name: &String| storage(world, node, directory).contains(name);
+    let name_of = |world: &World, group: GroupId| format!("{group}-{:x}", running(world, node)[&group].0);
+    let group = groups.into_iter().find(|group| is_in(&world, "/b", &name_of(&world, *group))).unwrap();
+    let (name, before) = (name_of(&world, group), running(&world, node)[&group]);
+    start_with(&mut world, node, |disk| move_directory(disk, "/b/log", "/log-away"));
+    world.run_until(MINUTE, |world| running(world, node).get(&group).is_some_and(|new| *new != before));
+    world.cut_off(node);
+    assert!(is_in(&world, "/b", &name));
+    world.run(MINUTE);
+    assert!(is_in(&world, "/b", &name), "its successor has learnt nothing");
+    start_with(&mut world, node, |_| ());
+    assert!(is_in(&world, "/b", &name), "at a start too");
+    world.cut.clear();
+    world.run_until(MINUTE, |world| !is_in(world, "/b", &name));
+    assert_ne!(running(&world, node)[&group], before);
+}
+
+/// The logs of two data directories of one node are swapped: each names what lies in the other one.
+#[test]
+fn d3e_swapped_logs_of_one_node_end_the_start_and_remove_nothing() {
+    let mut world = World::configured(3, |config| config.data = vec!["/a".into(), "/b".into()]);
+    let table = world.create_table_of(1, 4, &json!({}));
+    world.run(Duration::from_secs(2));
+    let node = NodeId(2);
+    let before = (running(&world, node), storage(&world, node, "/a"), storage(&world, node, "/b"));
+    assert!(table > 0 && !before.1.is_empty() && !before.2.is_empty(), "{before:?}");
+    let swap = |disk: &SimDisk| {
+        for (from, to) in [("/a/log", "/kept"), ("/b/log", "/a/log"), ("/kept", "/b/log")] {
+            move_directory(disk, from, to);
+        }
+    };
+    let (mut config, disk) = kill(&mut world, node);
+    swap(&disk);
+    for name in ["/a/log.mark", "/b/log.mark"] {
+        disk.remove_file(Path::new(name)).unwrap();
+    }
+    let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
+    let opened = Node::open(config.clone(), Arc::new(disk.clone()), engines, world.clock());
+    let error = opened.map(drop).unwrap_err();
+    let reason = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+    assert!(reason.contains("its storage is in /"), "{error}: {reason}");
+    disk.kill_process();
+    swap(&disk);
+    config.seed += 1_000;
+    world.machines.insert(node, world::start(config, disk, world.now));
+    world.settle(node);
+    assert_eq!((running(&world, node), storage(&world, node, "/a"), storage(&world, node, "/b")), before);
 }
 
 /// What changed while the first data directory was away is in the catalogue of another one.
