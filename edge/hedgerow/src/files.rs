@@ -32,13 +32,62 @@ pub(crate) fn open(path: &Path, offset: u64) -> Result<Input> {
     Ok(Input { reader: Box::new(file), size: metadata.is_file().then_some(metadata.len()) })
 }
 
-/// Creates or replaces `path` for writing; `-` is standard output.
-pub(crate) fn create(path: &Path) -> Result<Box<dyn Write>> {
-    if is_standard(path) {
-        return Ok(Box::new(BufWriter::with_capacity(256 << 10, io::stdout())));
+/// A file that is being written. What was there before stays until [`Output::finish`]: somebody may have nothing else.
+pub(crate) struct Output {
+    writer: BufWriter<Box<dyn Write>>,
+    /// Where it is written, and where it goes.
+    renamed: Option<(PathBuf, PathBuf)>,
+}
+
+impl Output {
+    /// Creates or replaces `path`; `-` is standard output. What is no regular file is written to as it stands.
+    pub(crate) fn create(path: &Path) -> Result<Self> {
+        let writer = |sink: Box<dyn Write>| BufWriter::with_capacity(256 << 10, sink);
+        if is_standard(path) {
+            return Ok(Self { writer: writer(Box::new(io::stdout())), renamed: None });
+        }
+        let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+        let written = if is_special { path.to_owned() } else { beside(path) };
+        let file = File::create(&written).with_context(|| format!("creating {}", written.display()))?;
+        let renamed = (!is_special).then(|| (written, path.to_owned()));
+        Ok(Self { writer: writer(Box::new(file)), renamed })
     }
-    let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
-    Ok(Box::new(BufWriter::with_capacity(256 << 10, file)))
+
+    /// All is written: it takes its place, and is durable there.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.writer.flush()?;
+        if let Some((written, path)) = &self.renamed {
+            File::open(written)?.sync_all()?;
+            std::fs::rename(written, path)?;
+        }
+        self.renamed = None;
+        Ok(())
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Some((written, _)) = &self.renamed {
+            drop(std::fs::remove_file(written));
+        }
+    }
+}
+
+/// The name of a file that is to take the place of `path`.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
 }
 
 /// Whether `path` is a directory; an error if there is nothing.
@@ -74,8 +123,7 @@ pub(crate) fn read_if_exists(path: &Path) -> Result<Option<Vec<u8>>> {
 
 /// Replaces the contents of `path` in one step.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
+    let temporary = beside(path);
     let context = || format!("writing {}", path.display());
     std::fs::write(&temporary, bytes).with_context(context)?;
     std::fs::rename(&temporary, path).with_context(context)
@@ -88,5 +136,27 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
             Err(error).with_context(|| format!("removing {}", path.display()))
         }
         Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_there_stays_until_what_replaces_it_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.tsv");
+        std::fs::write(&path, "old").unwrap();
+        let names = || std::fs::read_dir(dir.path()).unwrap().count();
+        let mut output = Output::create(&path).unwrap();
+        output.write_all(b"half").unwrap();
+        output.flush().unwrap();
+        drop(output);
+        assert_eq!((read_text(&path).unwrap().as_str(), names()), ("old", 1));
+        let mut output = Output::create(&path).unwrap();
+        output.write_all(b"new").unwrap();
+        output.finish().unwrap();
+        assert_eq!((read_text(&path).unwrap().as_str(), names()), ("new", 1));
     }
 }

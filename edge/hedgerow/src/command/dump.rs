@@ -1,4 +1,4 @@
-//! `hedgerow dump`: writes all rows of a table to a file, in a form that `load` reads.
+//! `hedgerow dump`: writes all rows of a table to a file, in a form that `load` reads. A file that is there stays until the new one is whole.
 
 use crate::any_table::{AnyScanner, AnyTable};
 use crate::cluster::{BULK_TIMEOUT, ClusterArguments};
@@ -46,7 +46,7 @@ pub(crate) async fn run(arguments: DumpArguments) -> Result<Exit> {
     let format = Format::choose(arguments.format, &arguments.file)?;
     let client = arguments.cluster.connect_with(BULK_TIMEOUT).await?;
     let table = AnyTable::open(&client, &arguments.table).await?;
-    let output = files::create(&arguments.file)?;
+    let output = files::Output::create(&arguments.file)?;
     let context = || format!("writing {}", arguments.file.display());
     let mut writer =
         Writer::new(output, format, table.shape(), arguments.encoding, arguments.with_ttl).with_context(context)?;
@@ -61,7 +61,7 @@ pub(crate) async fn run(arguments: DumpArguments) -> Result<Exit> {
         count += page.len() as u64;
         progress.set_position(count);
     }
-    writer.flush().with_context(context)?;
+    writer.into_inner().with_context(context)?.finish().with_context(context)?;
     progress.finish_and_clear();
     say(&format!("{count} rows of {} written", table.name()));
     Ok(Exit::Done)

@@ -15,6 +15,9 @@ use hedgerow_client::{Life, Range, ScanOptions};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
+/// The longest time to live that is taken, seconds: when a record expires is counted from 2016 in 31 bits.
+const TTL_MAX: u64 = 1_000_000_000;
+
 /// A table and how to reach and show it.
 #[derive(Args, Debug)]
 pub(crate) struct Target {
@@ -77,8 +80,8 @@ pub(crate) struct SetArguments {
     /// Hash key, sort key and value; in an ordered table, key and value.
     #[arg(required = true, num_args = 2..=3, allow_hyphen_values = true)]
     key_and_value: Vec<String>,
-    /// Let the record expire after so many seconds.
-    #[arg(long, value_name = "SECONDS")]
+    /// Let the record expire after so many seconds, up to 1000000000; without it, or with 0, it never does.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=TTL_MAX))]
     ttl: Option<u64>,
     #[command(flatten)]
     write: WriteArguments,

@@ -35,6 +35,17 @@ pub(crate) struct Status {
     pub(crate) time: String,
 }
 
+impl Status {
+    /// Nodes with a disk that takes no more data.
+    fn full(&self) -> Vec<u16> {
+        self.nodes.iter().filter(|node| node.has_full_disk()).map(|node| node.node).collect()
+    }
+
+    fn not_ok(&self) -> usize {
+        self.tables.iter().map(Table::not_ok).sum()
+    }
+}
+
 /// A cluster in a few figures.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -54,23 +65,28 @@ impl Summary {
         self.without_leader == 0 && self.metadata_has_leader
     }
 
-    /// The state in one line; `full` are the nodes with a disk that takes no more data, `not_ok` so many replicas do not serve, as
+    /// The state in a few words; `has_full` if a node has a disk that takes no more data, `not_ok` so many replicas do not serve, as
     /// far as is known: a moment after they were made or lost, nobody repairs them yet.
-    fn line(&self, full: &[String], not_ok: usize) -> String {
-        let Self { nodes, nodes_up, partitions, without_leader, in_repair, .. } = self;
-        let state = if !self.is_whole() {
+    fn state(&self, has_full: bool, not_ok: usize) -> &'static str {
+        if !self.is_whole() {
             "NOT WHOLE"
-        } else if nodes_up < nodes {
+        } else if self.nodes_up < self.nodes {
             "serving with nodes down"
-        } else if !full.is_empty() {
+        } else if has_full {
             "serving with full disks"
-        } else if *in_repair > 0 {
+        } else if self.in_repair > 0 {
             "serving and repairing"
         } else if not_ok > 0 {
             "serving, not all replicas yet"
         } else {
             "healthy"
-        };
+        }
+    }
+
+    /// The same with its figures; `full` are the nodes with full disks.
+    fn line(&self, full: &[String], not_ok: usize) -> String {
+        let Self { nodes, nodes_up, partitions, without_leader, in_repair, .. } = self;
+        let state = self.state(!full.is_empty(), not_ok);
         let metadata = if self.metadata_has_leader { "" } else { ", the metadata has no leader" };
         let repair = if *in_repair > 0 { format!(", {in_repair} in repair") } else { String::new() };
         let not_ok = if not_ok > 0 { format!(", {not_ok} replicas not ok") } else { String::new() };
@@ -207,11 +223,23 @@ pub(crate) async fn run(arguments: StatusArguments) -> Result<Exit> {
     let answer = client.status().await?;
     let status: Status = serde_json::from_str(&answer).context("reading the cluster's status")?;
     match arguments.cluster.output {
-        Output::Json => print(&answer)?,
+        Output::Json => print(&status_json(&answer, &status)?)?,
         Output::Text => print(&status_text(&status, arguments.partitions))?,
     }
-    let is_whole = status.summary.as_ref().is_none_or(Summary::is_whole);
+    let is_whole = status.summary.as_ref().is_none_or(Summary::is_whole) && status.full().is_empty();
     Ok(if is_whole { Exit::Done } else { Exit::Refused })
+}
+
+/// The cluster's JSON, with what the last line of the text says under `summary`.
+fn status_json(answer: &str, status: &Status) -> Result<String> {
+    let mut value: Value = serde_json::from_str(answer).context("reading the cluster's status")?;
+    if let Some(summary) = &status.summary {
+        let (full, not_ok) = (status.full(), status.not_ok());
+        value["summary"]["state"] = summary.state(!full.is_empty(), not_ok).into();
+        value["summary"]["replicas_not_ok"] = not_ok.into();
+        value["summary"]["nodes_with_full_disks"] = full.into();
+    }
+    Ok(value.to_string())
 }
 
 fn status_text(status: &Status, shows_partitions: bool) -> String {
@@ -255,10 +283,8 @@ fn status_text(status: &Status, shows_partitions: bool) -> String {
     if shows_partitions {
         parts.extend(status.tables.iter().map(|table| format!("table {}\n{}", table.name, partitions_text(table))));
     }
-    let full = status.nodes.iter().filter(|node| node.has_full_disk()).map(|node| node.node.to_string());
-    let full: Vec<String> = full.collect();
-    let not_ok = status.tables.iter().map(Table::not_ok).sum();
-    parts.extend(status.summary.as_ref().map(|summary| summary.line(&full, not_ok)));
+    let full: Vec<String> = status.full().iter().map(u16::to_string).collect();
+    parts.extend(status.summary.as_ref().map(|summary| summary.line(&full, status.not_ok())));
     parts.join("\n\n")
 }
 
@@ -458,6 +484,16 @@ mod tests {
             "nodes":[{"node":1,"disks":[{"state":"ok"},{"state":"full"}]},{"node":2,"disks":null}]}"#;
         let text = status_text(&serde_json::from_str(answer).unwrap(), false);
         assert!(text.contains("serving with full disks: 3 of 3") && text.ends_with("; disk full on node 1"), "{text}");
+        let json = status_json(answer, &serde_json::from_str(answer).unwrap()).unwrap();
+        let summary: Value = serde_json::from_str::<Value>(&json).unwrap()["summary"].take();
+        assert_eq!(
+            (&summary["state"], &summary["partitions"]),
+            (&Value::from("serving with full disks"), &Value::from(2))
+        );
+        assert_eq!(
+            (&summary["nodes_with_full_disks"], &summary["replicas_not_ok"]),
+            (&serde_json::json!([1]), &0.into())
+        );
     }
 
     #[test]

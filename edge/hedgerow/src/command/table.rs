@@ -155,7 +155,7 @@ pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Re
             let reserve = if now { Some(0) } else { reserve };
             let reserve = reserve.map_or(Reserve::ByDefault, Reserve::Seconds);
             let kept = client.drop_table(&name, if_exists, reserve).await?;
-            say(&dropped_text(&name, kept));
+            say(&dropped_text(&name, kept, if_exists));
             print_result(cluster.output, String::new, || {
                 let (id, until) = (kept.map(|kept| kept.id), kept.map(|kept| kept.until_unix_seconds));
                 json!({ "name": name, "id": id, "kept_until_unix_seconds": until })
@@ -193,12 +193,14 @@ async fn throttled(client: &hedgerow_client::Client, name: &str) -> Option<Value
     serde_json::from_str(&answer).ok()
 }
 
-fn dropped_text(name: &str, kept: Option<Kept>) -> String {
+/// Of a table that is not kept the cluster does not tell whether it was there.
+fn dropped_text(name: &str, kept: Option<Kept>, may_be_missing: bool) -> String {
     match kept {
         Some(Kept { id, until_unix_seconds }) => format!(
             "table {name} is dropped; it is kept until {}: `hedgerow table recall {id}` puts it back",
             rfc3339(until_unix_seconds)
         ),
+        None if may_be_missing => format!("there is no table {name} any more, if there was one"),
         None => format!("table {name} is dropped"),
     }
 }
@@ -296,8 +298,8 @@ mod tests {
 
     #[test]
     fn p10_a_drop_says_until_when_it_can_be_taken_back_and_how() {
-        let text = dropped_text("users", Some(Kept { id: 3, until_unix_seconds: 1_795_342_500 }));
+        let text = dropped_text("users", Some(Kept { id: 3, until_unix_seconds: 1_795_342_500 }), false);
         assert!(text.contains("until 2026-11-22T10:15:00Z") && text.contains("hedgerow table recall 3"), "{text}");
-        assert_eq!(dropped_text("users", None), "table users is dropped");
+        assert_eq!(dropped_text("users", None, false), "table users is dropped");
     }
 }

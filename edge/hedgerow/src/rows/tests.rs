@@ -44,11 +44,10 @@ proptest! {
             let mut out = Vec::new();
             let mut writer = Writer::new(&mut out, format, Shape::Hash, encoding, true).unwrap();
             rows.iter().for_each(|row| writer.write(row).unwrap());
-            writer.flush().unwrap();
-            drop(writer);
+            let out: &Vec<u8> = writer.into_inner().unwrap();
             let mut reader = Reader::new(&out[..], format, Shape::Hash, encoding, 0, 0);
             let again: Vec<Row> = std::iter::from_fn(|| reader.next().unwrap()).map(|item| item.row.unwrap()).collect();
-            prop_assert_eq!(&again, &rows, "{:?} {}", format, String::from_utf8_lossy(&out));
+            prop_assert_eq!(&again, &rows, "{:?} {}", format, String::from_utf8_lossy(out));
         }
     }
 
@@ -58,9 +57,8 @@ proptest! {
             let mut out = Vec::new();
             let mut writer = Writer::new(&mut out, format, Shape::Ordered, Encoding::Text, true).unwrap();
             rows.iter().for_each(|row| writer.write(row).unwrap());
-            writer.flush().unwrap();
-            drop(writer);
-            let items = read(&out, format, Shape::Ordered);
+            let out: &Vec<u8> = writer.into_inner().unwrap();
+            let items = read(out, format, Shape::Ordered);
             let stop = stop.min(items.len() - 1);
             let (line, end) = (items[stop].line, items[stop].end);
             let rest = &out[end as usize..];
@@ -129,4 +127,11 @@ fn the_format_is_told_by_the_name() {
     assert_eq!(format("dir.csv/a.CSV"), Some(Format::Csv));
     assert_eq!(format("a.ndjson"), Some(Format::Jsonl));
     assert_eq!(format("a"), None);
+}
+
+#[test]
+fn a_field_that_is_not_known_is_a_complaint() {
+    let line = br#"{"hash_key":"h","sort_key":"s","value_base64":"dg==","ttl":5}"#;
+    let complaint = format!("{:#}", read(line, Format::Jsonl, Shape::Hash).remove(0).row.unwrap_err());
+    assert!(complaint.contains(r#"unknown field "ttl""#) && complaint.contains("ttl_seconds"), "{complaint}");
 }

@@ -84,11 +84,11 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Writes out what is buffered.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
-        match &mut self.sink {
-            Sink::Tsv(output) | Sink::Jsonl(output) => output.flush(),
-            Sink::Csv(output) => output.flush(),
+    /// What it writes to, with all rows in it.
+    pub(crate) fn into_inner(self) -> io::Result<W> {
+        match self.sink {
+            Sink::Tsv(output) | Sink::Jsonl(output) => Ok(output),
+            Sink::Csv(output) => output.into_inner().map_err(|error| error.into_error()),
         }
     }
 }
