@@ -46,14 +46,21 @@ impl Output {
         if is_standard(path) {
             return Ok(Self { writer: writer(Box::new(io::stdout())), renamed: None });
         }
-        let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
-        let written = if is_special { path.to_owned() } else { beside(path) };
-        let file = File::create(&written).with_context(|| format!("creating {}", written.display()))?;
-        let renamed = (!is_special).then(|| (written, path.to_owned()));
+        let before = std::fs::metadata(path).ok();
+        let is_special = before.as_ref().is_some_and(|found| !found.is_file());
+        // What a link names is replaced, not the link.
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let written = if is_special { path.clone() } else { beside(&path) };
+        let context = || format!("creating {}", written.display());
+        let file = File::create(&written).with_context(context)?;
+        if let Some(before) = before.filter(|_| !is_special) {
+            file.set_permissions(before.permissions()).with_context(context)?;
+        }
+        let renamed = (!is_special).then_some((written, path));
         Ok(Self { writer: writer(Box::new(file)), renamed })
     }
 
-    /// All is written: it takes its place, and is durable there.
+    /// All is written: it takes its place.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.writer.flush()?;
         if let Some((written, path)) = &self.renamed {

@@ -310,6 +310,12 @@ impl Node {
         self.mark_dirty(owner.group);
     }
 
+    /// As [`Node::note_lost`], of what was looked at and is of no use.
+    pub(crate) fn note_damaged(&mut self, owner: ReplicaKey, directory: DirectoryId, reason: String) {
+        self.note_lost(owner, directory, reason);
+        self.hosted.insert(owner.group, Hosted::Lost { owner, directory, is_damaged: true });
+    }
+
     pub(crate) fn note_lost(&mut self, owner: ReplicaKey, directory: DirectoryId, reason: String) {
         tracing::error!(group = %owner.group, replica = %owner.replica, %reason, "a replica is lost");
         self.hosted.insert(owner.group, Hosted::Lost { owner, directory, is_damaged: false });
@@ -357,8 +363,8 @@ impl Node {
         self.catalogue.as_ref().is_some_and(|catalogue| catalogue.is_kept(group))
     }
 
-    /// A lost replica makes room for its successor. Its storage stays until that one votes: where others are lost before, what it lacks
-    /// may be put back.
+    /// A lost replica makes room for its successor. Its storage stays until that one votes: where others are lost before, its log may be
+    /// put back.
     fn set_aside(&mut self, group: GroupId) {
         let Some(hosted) = self.hosted.remove(&group) else { return };
         self.forget_creation(group);

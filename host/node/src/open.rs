@@ -136,7 +136,7 @@ impl Node {
         let found = identity::open(&*disk, &config.data, config.node, random.next_u64())?;
         let Found { mut identity, present, mut missing, locks } = found;
         let present_count = present.len();
-        let (logs, recovered) = open_logs(&disk, &mut config, present, &mut missing)?;
+        let (mut logs, recovered) = open_logs(&disk, &mut config, present, &mut missing)?;
         for (directory, reason) in &missing {
             tracing::error!(directory = %directory.display(), %reason, "a data directory is left out");
         }
@@ -165,13 +165,20 @@ impl Node {
         let admin = AdminCalls::new(random.next_u64());
         let is_news = identity.note_logs(begun);
         let is_found_again = identity.remember_cluster(catalogue.as_ref().map_or(0, |catalogue| catalogue.cluster));
-        if logs.len() < present_count || !gone.is_empty() || logs.iter().any(Log::has_unknown_loss) {
+        let is_back = logs.iter().any(Log::was_away);
+        if logs.len() < present_count || !gone.is_empty() || is_back || logs.iter().any(Log::has_unknown_loss) {
             // The log held something that cannot be read, of whatever group. A replica that is missing now may be what
             // was lost, so that nothing may be created in this incarnation's name.
             let random = random.next_u64();
             identity
                 .renew(random, &*disk, &config.data)
                 .map_err(|source| IdentityError::Io { directory: config.data[0].clone(), source })?;
+            for log in logs.iter_mut().filter(|log| log.was_away()) {
+                tracing::error!("a log is back in whose place another one was: what that one held is lost");
+                if let Err(error) = log.forget_later() {
+                    tracing::warn!(%error, "that a log was away cannot be forgotten; the next start does it");
+                }
+            }
         } else if (is_news || is_found_again)
             && let Err(error) = identity.save(&*disk, &config.data)
         {
@@ -237,14 +244,14 @@ impl Node {
         let now = node.judge_clock(now);
         // Replicas start with the tables known, and tables are acted on with the replicas there.
         node.catalogue = catalogue.clone();
-        node.recover_all(&logs, recovered, now)?;
+        let dropped = node.recover_all(&logs, recovered, now)?;
         if let Some(catalogue) = catalogue {
             node.act_on_catalogue(catalogue, now);
         } else if node.identity.cluster != 0 {
             node.host_metadata_founder();
         }
         node.note_without_log();
-        node.clear_leftovers();
+        node.clear_leftovers(&dropped);
         node.drive(now);
         Ok(Opened { node, logs })
     }
@@ -266,15 +273,11 @@ impl Node {
 
     /// Removes what an earlier life left in the directories: storage of replicas that are gone, unless no catalogue says which
     /// those are, and checkpoints that were made for others.
-    fn clear_leftovers(&mut self) {
-        // Wherever it lies, and of each group what is older than what is hosted too: what is not where it should be may be put back.
+    fn clear_leftovers(&mut self, dropped: &BTreeSet<ReplicaKey>) {
+        // Wherever it lies, and whatever else of its group is hosted: what is not where it should be may be put back.
         let listed = self.catalogue.iter().flat_map(|catalogue| catalogue.hosted_by(self.config.node));
         let listed = listed.map(|(group, replica)| ReplicaKey { group, replica: replica.id });
-        let is_newest = |owner: &ReplicaKey| {
-            let hosted = self.hosted.get(&owner.group).map(|hosted| hosted.owner().replica.counter());
-            hosted.is_some_and(|hosted| hosted < owner.replica.counter())
-        };
-        let listed: Vec<ReplicaKey> = listed.filter(|owner| !is_newest(owner)).collect();
+        let listed: Vec<ReplicaKey> = listed.filter(|owner| !dropped.contains(owner)).collect();
         let hosted: BTreeSet<ReplicaKey> = self.hosted.values().map(Hosted::owner).collect();
         let needed: BTreeSet<ReplicaKey> = hosted.iter().chain(&listed).copied().collect();
         for (owner, directory) in listed.iter().flat_map(|owner| self.config.directories().map(move |at| (owner, at))) {

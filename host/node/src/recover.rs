@@ -18,7 +18,7 @@ use hedgerow_storage::{ApplyError, EngineError, Partition};
 use hedgerow_types::log::{Entry, EntryKind, HardState, LogPosition};
 use hedgerow_types::{GroupId, ReplicaId};
 use hedgerow_wal::{Log, Recovered};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
@@ -56,13 +56,15 @@ impl From<io::Error> for Unfit {
 }
 
 impl Node {
-    /// Starts every replica that the logs know and that is whole. `recovered` has the number of each one's log.
+    /// Starts every replica that the logs know and that is whole. `recovered` has the number of each one's log. Returns those that are
+    /// forgotten for others of their groups.
     pub(crate) fn recover_all(
         &mut self,
         logs: &[Log],
         recovered: Vec<(LogId, Recovered)>,
         now: Now,
-    ) -> Result<(), OpenError> {
+    ) -> Result<BTreeSet<ReplicaKey>, OpenError> {
+        let mut dropped = BTreeSet::new();
         let mut found: BTreeMap<GroupId, Vec<(LogId, Recovered)>> = BTreeMap::new();
         for candidate in recovered {
             found.entry(candidate.1.group).or_default().push(candidate);
@@ -71,10 +73,10 @@ impl Node {
             candidates.sort_by_key(|(_, found)| std::cmp::Reverse(rank(found)));
             let chosen = if candidates.len() > 1 { self.choose(logs, &candidates)? } else { 0 };
             let (id, chosen) = candidates.remove(chosen);
-            candidates.into_iter().for_each(|other| self.forget_other(other, chosen.replica));
+            dropped.extend(candidates.into_iter().filter_map(|other| self.forget_other(other, chosen.replica)));
             self.recover(id, &logs[id.0], &chosen, now)?;
         }
-        Ok(())
+        Ok(dropped)
     }
 
     /// Which of several replicas of one group goes on, the newest of which is the first. It may have been made while the directory
@@ -134,15 +136,16 @@ impl Node {
 
     /// A directory that was away came back with a replica that has been replaced meanwhile, or with what was to replace another
     /// one. Its storage goes with the other leftovers. Both stay while the catalogue lists it and its successor is not the voter yet.
-    fn forget_other(&mut self, (id, found): (LogId, Recovered), chosen: ReplicaId) {
+    fn forget_other(&mut self, (id, found): (LogId, Recovered), chosen: ReplicaId) -> Option<ReplicaKey> {
         let partition = self.catalogue.as_ref().and_then(|catalogue| catalogue.group(found.group));
         let is_listed = partition.is_some_and(|partition| partition.replica(found.replica).is_some());
         if is_listed && found.replica.counter() < chosen.counter() {
-            return;
+            return None;
         }
         let directory = self.config.path_of(id.directory()).display();
         tracing::warn!(group = %found.group, replica = %found.replica, %directory, "another replica of a group is removed");
         self.log_writes.remove(id, found.group, &mut self.outbox);
+        Some(ReplicaKey { group: found.group, replica: found.replica })
     }
 
     fn recover(&mut self, id: LogId, log: &Log, found: &Recovered, now: Now) -> Result<(), OpenError> {
@@ -165,7 +168,7 @@ impl Node {
                 let from = FromLog { directory: id.directory(), hard_state, start, entries, kept, is_restart: true };
                 self.start_replica(owner, partition, from, now);
             }
-            Err(Unfit::Lost(reason)) => self.note_lost(owner, id.directory(), reason),
+            Err(Unfit::Lost(reason)) => self.note_damaged(owner, id.directory(), reason),
             Err(Unfit::Unknown(source)) if self.config.data.len() > 1 && is_device_failure(&*source) => {
                 self.fail_directory(id.directory(), &chain(&*source), now);
                 self.note_lost(owner, id.directory(), "its data directory failed".into());

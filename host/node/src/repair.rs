@@ -25,7 +25,7 @@ pub(crate) struct Losses {
 
 impl Losses {
     /// `lost` is all that `node` has lost.
-    fn note(&mut self, node: NodeId, lost: &[(GroupId, ReplicaId)], now: Instant) {
+    fn note(&mut self, node: NodeId, lost: &BTreeSet<(GroupId, ReplicaId)>, now: Instant) {
         self.since.retain(|key, _| key.1.node() != node || lost.contains(key));
         for key in lost {
             self.since.entry(*key).or_insert(now);
@@ -79,8 +79,8 @@ impl Node {
     /// The node removes what it still has of a lost replica when it makes the successor, and that may be sound: the disk of its log
     /// was not mounted, or gave errors for a while. It is needed for as long as the others are no majority, and without one no
     /// successor could join.
-    fn spared(&self, mut lost: Vec<(GroupId, ReplicaId)>, now: Now) -> Vec<Change> {
-        lost.retain(|(group, replica)| {
+    fn spared(&self, mut lost: BTreeSet<(GroupId, ReplicaId)>, now: Now) -> Vec<Change> {
+        lost.retain(|(group, replica): &(GroupId, ReplicaId)| {
             let since = self.metadata.losses.since.get(&(*group, *replica));
             since.is_some_and(|since| self.is_spared(*group, *replica, *since + LOSS_TOLD, now.instant))
         });
@@ -130,7 +130,7 @@ impl Node {
 }
 
 /// Replicas that should be on `node`, have no successor and, by its own word, are lost.
-fn lost_by(catalogue: &Catalogue, node: NodeId, report: &Report) -> Vec<(GroupId, ReplicaId)> {
+fn lost_by(catalogue: &Catalogue, node: NodeId, report: &Report) -> BTreeSet<(GroupId, ReplicaId)> {
     let reported: BTreeMap<(u64, u64), u32> =
         report.replicas.iter().map(|replica| ((replica.group, replica.replica), replica.state)).collect();
     let is_lost = |group: GroupId, replica: &Replica| match reported.get(&(group.to_u64(), replica.id.0)) {

@@ -62,16 +62,22 @@ fn mark_path(dir: &Path, epoch: u64) -> PathBuf {
     dir.with_extension(if epoch == 0 { MARK_END.to_owned() } else { format!("{epoch}.{MARK_END}") })
 }
 
-/// The highest epoch of which there is a mark beside `dir`.
-pub(crate) fn marked_epoch(disk: &dyn Disk, dir: &Path) -> Result<Option<u64>, OpenError> {
+/// What lies beside `dir` of the logs that were in it, with their epochs: marks, and what others note under names alike (`log.1.id`).
+fn notes(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let beside = parent_of(dir);
-    let names = disk.list(beside).map_err(|source| OpenError::Io { path: beside.to_owned(), source })?;
     let log = dir.file_name().unwrap_or_default().to_string_lossy();
-    let epoch = |name: &String| {
+    let epoch = |name: &str| {
         let rest = name.strip_prefix(&*log)?.strip_prefix('.')?;
-        if rest == MARK_END { Some(0) } else { rest.strip_suffix(MARK_END)?.strip_suffix('.')?.parse().ok() }
+        if rest == MARK_END { Some(0) } else { rest.split_once('.')?.0.parse().ok() }
     };
-    Ok(names.iter().filter_map(epoch).filter(|epoch| *epoch < epoch_of(NUMBER_MAX) - 1).max())
+    let names = disk.list(beside)?;
+    let notes = names.iter().filter_map(|name| Some((epoch(name)?, beside.join(name))));
+    Ok(notes.filter(|(epoch, _)| *epoch < epoch_of(NUMBER_MAX) - 1).collect())
+}
+
+/// The highest epoch of which something is noted beside `dir`.
+pub(crate) fn noted_epoch(disk: &dyn Disk, dir: &Path) -> io::Result<Option<u64>> {
+    Ok(notes(disk, dir)?.into_iter().map(|(epoch, _)| epoch).max())
 }
 
 /// The mark of the log in `dir` that has this epoch, or why there is none that can be used: it is not there, or damaged. An error if that
@@ -247,6 +253,14 @@ impl Files {
         }
         self.marked = Some(mark);
         Ok(())
+    }
+
+    /// Removes what is noted of logs that were in the place of the one of this epoch while that was away.
+    pub(crate) fn remove_later_notes(&self, epoch: u64) -> io::Result<()> {
+        for (_, path) in notes(&*self.disk, &self.dir)?.iter().filter(|(later, _)| *later > epoch) {
+            self.disk.remove_file(path)?;
+        }
+        self.disk.sync_dir(parent_of(&self.dir))
     }
 
     /// Takes back a segment that counts no more, whose records nobody can need.

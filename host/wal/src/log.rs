@@ -196,6 +196,7 @@ pub struct Log {
     pub(crate) stats: Stats,
     has_unknown_loss: bool,
     mark_problem: Option<String>,
+    was_away: bool,
 }
 
 /// A segment that counts.
@@ -304,6 +305,7 @@ impl Log {
             stats: Stats::default(),
             has_unknown_loss: recovery.has_unknown_loss(),
             mark_problem: recovery.mark_problem.clone(),
+            was_away: recovery.was_away,
             dir: dir.to_owned(),
             options,
             files,
@@ -463,6 +465,19 @@ impl Log {
     /// Which of the logs that were in its directory this is: one begins where another is gone, which may come back.
     pub fn epoch(&self) -> u64 {
         epoch_of(self.next_segment)
+    }
+
+    /// Whether another log was in its place since it was written to last, which is not there any more. What that one held is lost, and nobody
+    /// may begin anew who may have been in it.
+    pub const fn was_away(&self) -> bool {
+        self.was_away
+    }
+
+    /// From now on [`Log::was_away`] is over, for this opening and the next ones: whoever opened it has made sure of that.
+    pub fn forget_later(&mut self) -> io::Result<()> {
+        self.files.remove_later_notes(self.epoch())?;
+        self.was_away = false;
+        Ok(())
     }
 
     /// A reader of this log.

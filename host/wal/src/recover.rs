@@ -1,6 +1,6 @@
 //! Reads a log as a crash left it: which segments count, and what every group's log is. Writes nothing.
 
-use crate::files::{Name, marked_epoch, read_mark, segment_path};
+use crate::files::{Name, noted_epoch, read_mark, segment_path};
 use crate::format::{
     HeadError, Link, Listed, Place, RecordHead, RecordKind, SegmentHead, State, epoch_of, first_after,
 };
@@ -35,6 +35,8 @@ pub(crate) struct Recovery {
     pub(crate) cut_short: Option<Place>,
     /// Where that file should end.
     pub(crate) made_size: u64,
+    /// Something is noted beside it of a later epoch: another log was here meanwhile.
+    pub(crate) was_away: bool,
     /// Why the mark could not be used, if there were segments and it should have been there.
     pub(crate) mark_problem: Option<String>,
 }
@@ -142,10 +144,12 @@ impl Recovery {
 
     /// The epoch of the log whose segments are there or, where none is, of the one that is gone, behind which a new one begins.
     fn epoch(&mut self, disk: &dyn Disk, dir: &Path, present: &BTreeSet<u64>) -> Result<u64, OpenError> {
+        let gone = noted_epoch(disk, dir).map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
         if let Some(last) = present.last() {
-            return Ok(epoch_of(*last));
+            let epoch = epoch_of(*last);
+            self.was_away = gone.is_some_and(|later| later > epoch);
+            return Ok(epoch);
         }
-        let gone = marked_epoch(disk, dir)?;
         self.next_segment = gone.map_or(self.next_segment, first_after);
         Ok(gone.unwrap_or_default())
     }

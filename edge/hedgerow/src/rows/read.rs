@@ -197,7 +197,8 @@ fn parse_ttl(text: &str) -> Result<Option<u64>> {
 
 fn json_row(line: &[u8], shape: Shape, encoding: Encoding) -> Result<Row> {
     let object: Map<String, Value> = serde_json::from_slice(line).context("not a JSON object")?;
-    let is_known = |name: &str| name == TTL_COLUMN || shape.columns().contains(&name.trim_end_matches("_base64"));
+    let is_known =
+        |name: &str| name == TTL_COLUMN || shape.columns().contains(&name.strip_suffix("_base64").unwrap_or(name));
     if let Some(unknown) = object.keys().find(|name| !is_known(name)) {
         bail!(
             "unknown field {unknown:?}: there are {}, each perhaps with _base64, and {TTL_COLUMN}",

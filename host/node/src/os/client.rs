@@ -145,15 +145,16 @@ impl Clients {
         oldest.inspect(|(_, room)| room.notify_one()).is_some()
     }
 
-    /// Closes connections until no more waits on all together than may: those first that have long had time for what waits, and of
-    /// these the ones for which most does. Who does not read holds nobody else up, and who reads as fast as it comes stays.
+    /// Closes connections until no more waits on all together than may: those first that have long had time for a mebibyte and more,
+    /// and of these the ones for which most waits. Who does not read holds nobody else up, and who reads as fast as it comes stays.
     pub(crate) fn make_room(&self) {
         while self.unsent.get() > self.unsent_max {
             let now = OsClock.now();
             let open = self.open.borrow();
             let unread = |(id, connection): (&ConnectionId, &Rc<Connection>)| {
                 let unsent = connection.unsent.borrow();
-                let is_slow = unsent.since().is_some_and(|since| now.since(since) >= LOOK_INTERVAL);
+                let has_waited = unsent.since().is_some_and(|since| now.since(since) >= LOOK_INTERVAL);
+                let is_slow = has_waited && unsent.held() >= SENT_AT_ONCE_MAX;
                 (is_slow, unsent.held(), *id)
             };
             let Some((_, held, id)) = open.iter().map(unread).max().filter(|(_, held, _)| *held > 0) else { return };

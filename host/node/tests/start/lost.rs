@@ -56,12 +56,27 @@ fn d3g_a_replica_whose_log_is_away_stays_where_the_others_are_no_majority() {
         assert!(!running(&world, node).contains_key(&group));
         assert!(running(&world, node).contains_key(&GroupId::META), "that of the metadata is replaced");
         assert!(storage(&world, node, "/data").contains(&name), "{name}: {:?}", storage(&world, node, "/data"));
+        // What is made meanwhile is in the second log alone.
+        let other = json!({ "name": "u", "partition_count": 2, "replica_count": 3, "options": {} });
+        let made = world.admin(NodeId(1), "create_table", &other).unwrap();
+        world.run(Duration::from_secs(5));
+        let made = GroupId::new(made["created"].as_u64().unwrap() as u32, 0);
+        let voter = running(&world, node)[&made];
         start_with(&mut world, node, |disk| {
             move_directory(disk, "/data/log", "/log-second");
             move_directory(disk, "/log-away", "/data/log");
         });
+        assert_eq!(running(&world, node)[&group], before);
+        world.run_until(MINUTE, |world| {
+            assert_ne!(running(world, node).get(&made), Some(&voter), "it begins anew under the id of one that voted");
+            running(world, node).contains_key(&made)
+        });
         world.run_until(MINUTE, |world| is_there(world, &key));
         assert_eq!(running(&world, node)[&group], before);
+        // The second log is forgotten: there is nothing to be lost at the next start.
+        world.restart(node);
+        assert_eq!(running(&world, node)[&group], before);
+        assert!(running(&world, node).contains_key(&made));
     }
 }
 

@@ -539,13 +539,19 @@ pub(crate) fn d3g_a_log_that_comes_back_after_another_one_is_whole(layout: &dyn 
         drop(logs);
 
         put_back(&disk, &whole);
-        let (logs, recovered) = layout.open(&disk, options()).unwrap();
-        assert_eq!((logs.mark_problem(), logs.has_unknown_loss()), (None, false));
-        assert_eq!(find(&recovered, 1).last, at(1, 13));
-        drop(logs);
-        assert_eq!(marks(&disk).len(), 1 + others as usize);
         let older = [&earlier[..], &marks(&disk)].concat();
         assert_all_are_lost(layout, &copy(&older), "it lacks what was noted of it");
+        let (mut logs, recovered) = layout.open(&disk, options()).unwrap();
+        assert_eq!((logs.mark_problem(), logs.has_unknown_loss(), logs.was_away()), (None, false, true));
+        assert_eq!(find(&recovered, 1).last, at(1, 13));
+        drop(logs);
+        (logs, _) = layout.open(&disk, options()).unwrap();
+        assert!(logs.was_away(), "until its owner has heard of it");
+        logs.forget_later();
+        assert!(!logs.was_away());
+        (logs, _) = layout.open(&disk, options()).unwrap();
+        assert!(!logs.was_away());
+        drop(logs);
     }
 }
 

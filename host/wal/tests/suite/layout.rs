@@ -29,6 +29,8 @@ pub(crate) trait Logs {
     fn segment_count(&self) -> usize;
     fn has_unknown_loss(&self) -> bool;
     fn mark_problem(&self) -> Option<&str>;
+    fn was_away(&self) -> bool;
+    fn forget_later(&mut self);
 
     fn commit(&mut self, appends: &[Append]) {
         self.write(appends).unwrap();
@@ -82,6 +84,12 @@ impl Logs for Log {
     }
     fn mark_problem(&self) -> Option<&str> {
         self.mark_problem()
+    }
+    fn was_away(&self) -> bool {
+        self.was_away()
+    }
+    fn forget_later(&mut self) {
+        self.forget_later().unwrap();
     }
 }
 
