@@ -68,7 +68,7 @@ impl Node {
                 Ok(_) => {}
                 Err(error) => {
                     let reason = format!("membership entry {} cannot be applied: {error}", entry.index);
-                    return self.lose(group, reason, now);
+                    return self.lose(group, &reason, true, now);
                 }
             }
         }

@@ -300,15 +300,14 @@ impl Node {
         }
     }
 
-    /// Stops a replica that cannot go on; it is reported and will be replaced.
-    pub(crate) fn lose(&mut self, group: GroupId, reason: String, now: Now) {
+    /// Stops a replica that cannot go on, being damaged or in a directory that failed; it is reported and will be replaced.
+    pub(crate) fn lose(&mut self, group: GroupId, reason: &str, is_damaged: bool, now: Now) {
         self.step_down(group, now);
         let Some(Hosted::Running(mut replica)) = self.hosted.remove(&group) else { return };
-        tracing::error!(%group, replica = %replica.id(), %reason, "a replica is lost");
         let (owner, directory) = (replica.owner, replica.directory);
         self.enqueue_removal(replica.take_storage(), Vec::new());
         self.dismiss(*replica, &Refusal::NotReady("the replica is damaged".into()), now);
-        self.hosted.insert(group, Hosted::Lost { owner, directory, is_damaged: true });
+        self.insert_lost(owner, directory, reason, is_damaged);
         // The others must know before they give up theirs.
         self.reports.urgent.insert(group);
     }

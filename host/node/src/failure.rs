@@ -231,7 +231,7 @@ impl Node {
                         self.leave_to_sound(group, now);
                         continue;
                     }
-                    self.lose(group, damaged.reason, now);
+                    self.lose(group, &damaged.reason, true, now);
                 }
                 Some(_) | None => {}
             }
@@ -370,9 +370,9 @@ impl Node {
         let directory = self.hosted.get(&group).map_or(DirectoryId(0), Hosted::directory);
         match kind {
             FailureKind::Damage if matches!(self.hosted.get(&group), Some(Hosted::Starting { .. })) => {
-                return self.note_lost(owner, directory, reason);
+                return self.note_lost(owner, directory, &reason);
             }
-            FailureKind::Damage if again.is_some() => return self.lose(group, reason, now),
+            FailureKind::Damage if again.is_some() => return self.lose(group, &reason, true, now),
             FailureKind::Damage => {
                 self.lose_for_good(group, reason.clone(), now);
                 // One that is kept is flushed again.
@@ -405,14 +405,9 @@ impl Node {
         let there = self.hosted.iter().filter(|(_, hosted)| hosted.directory() == directory);
         let groups: Vec<GroupId> = there.map(|(group, _)| *group).collect();
         for group in groups {
-            self.lose(group, lost.clone(), now);
-            match self.hosted.get_mut(&group) {
-                Some(Hosted::Starting { owner, .. }) => {
-                    let owner = *owner;
-                    self.note_lost(owner, directory, lost.clone());
-                }
-                Some(Hosted::Lost { is_damaged, .. }) => *is_damaged = false,
-                Some(Hosted::Running(_)) | None => {}
+            self.lose(group, &lost, false, now);
+            if let Some(Hosted::Starting { owner, .. }) = self.hosted.get(&group) {
+                self.note_lost(*owner, directory, &lost);
             }
         }
     }

@@ -131,17 +131,16 @@ impl Node {
                 Wanted { owner: ReplicaKey { group, replica: replica.id }, initial, may_create, is_new }
             })
             .collect();
-        let is_gone = |(group, hosted): &(&GroupId, &Hosted)| {
-            catalogue.was_dropped(**group) || was_removed(catalogue, **group, hosted.owner().replica)
-        };
-        let gone: Vec<GroupId> = self.hosted.iter().filter(is_gone).map(|(group, _)| *group).collect();
-        let is_over = |owner: &&ReplicaKey| {
+        let is_gone = |owner: ReplicaKey| {
             catalogue.was_dropped(owner.group) || was_removed(catalogue, owner.group, owner.replica)
         };
-        let over: Vec<ReplicaKey> = self.former.keys().filter(is_over).copied().collect();
-        gone.into_iter().for_each(|group| self.remove_hosted(group, now));
-        for owner in over {
-            let directory = self.former.remove(&owner).unwrap_or(DirectoryId(0));
+        let hosted = self.hosted.iter().filter(|(_, hosted)| is_gone(hosted.owner()));
+        let hosted: Vec<GroupId> = hosted.map(|(group, _)| *group).collect();
+        let former = self.former.iter().filter(|(owner, _)| is_gone(**owner));
+        let former: Vec<(ReplicaKey, DirectoryId)> = former.map(|(owner, directory)| (*owner, *directory)).collect();
+        hosted.into_iter().for_each(|group| self.remove_hosted(group, now));
+        for (owner, directory) in former {
+            self.former.remove(&owner);
             self.discard(directory, directories_of_replica(&*self.disk, self.config.path_of(directory), owner));
         }
         self.keeps_given_up = false;
@@ -163,7 +162,7 @@ impl Node {
                 None if may_create => self.create(owner, initial),
                 // A voter of a group that the node never made, and others have joined the group since: it must not be made
                 // from nothing any more, and will be replaced.
-                None if is_new => self.note_lost(owner, self.choose_directory(), "it was never made".into()),
+                None if is_new => self.note_lost(owner, self.choose_directory(), "it was never made"),
                 Some(_) | None => {}
             }
         }
@@ -238,7 +237,7 @@ impl Node {
         let FromLog { directory, hard_state, start, entries, kept, is_restart } = from;
         let membership = partition.membership().cloned().map_or(Ok(Membership::default()), Membership::decode);
         let Ok(membership) = membership else {
-            return self.note_lost(owner, directory, "its stored membership is malformed".into());
+            return self.note_lost(owner, directory, "its stored membership is malformed");
         };
         let group = Group::new(
             &self.config.replication,
@@ -258,7 +257,7 @@ impl Node {
         );
         let group = match group {
             Ok(group) => group,
-            Err(error) => return self.note_lost(owner, directory, error.to_string()),
+            Err(error) => return self.note_lost(owner, directory, &error.to_string()),
         };
         let mut group = group;
         group.set_reluctant(self.is_slow(self.config.node));
@@ -310,15 +309,19 @@ impl Node {
         self.mark_dirty(owner.group);
     }
 
-    /// As [`Node::note_lost`], of what was looked at and is of no use.
-    pub(crate) fn note_damaged(&mut self, owner: ReplicaKey, directory: DirectoryId, reason: String) {
-        self.note_lost(owner, directory, reason);
-        self.hosted.insert(owner.group, Hosted::Lost { owner, directory, is_damaged: true });
+    /// A replica cannot go on. What it needs may be away, and come back.
+    pub(crate) fn note_lost(&mut self, owner: ReplicaKey, directory: DirectoryId, reason: &str) {
+        self.insert_lost(owner, directory, reason, false);
     }
 
-    pub(crate) fn note_lost(&mut self, owner: ReplicaKey, directory: DirectoryId, reason: String) {
+    /// As [`Node::note_lost`], of one that was looked at and is of no use.
+    pub(crate) fn note_damaged(&mut self, owner: ReplicaKey, directory: DirectoryId, reason: &str) {
+        self.insert_lost(owner, directory, reason, true);
+    }
+
+    pub(crate) fn insert_lost(&mut self, owner: ReplicaKey, directory: DirectoryId, reason: &str, is_damaged: bool) {
         tracing::error!(group = %owner.group, replica = %owner.replica, %reason, "a replica is lost");
-        self.hosted.insert(owner.group, Hosted::Lost { owner, directory, is_damaged: false });
+        self.hosted.insert(owner.group, Hosted::Lost { owner, directory, is_damaged });
     }
 
     /// Whether a replica of a new group is the one to campaign at once: the preferred leader, or, where that is on a slow
@@ -366,17 +369,22 @@ impl Node {
     /// A lost replica makes room for its successor. Its storage stays until that one votes: where others are lost before, its log may be
     /// put back.
     fn set_aside(&mut self, group: GroupId) {
-        let Some(hosted) = self.hosted.remove(&group) else { return };
+        let hosted = self.end_hosting(group);
+        self.former.extend(hosted.map(|hosted| (hosted.owner(), hosted.directory())));
+    }
+
+    /// The node hosts nothing of `group` any more, and its log knows nothing of it.
+    fn end_hosting(&mut self, group: GroupId) -> Option<Hosted> {
+        let hosted = self.hosted.remove(&group)?;
         self.forget_creation(group);
         self.log_writes.remove(hosted.directory().log(), group, &mut self.outbox);
         self.failures.note_success(group);
-        self.former.insert(hosted.owner(), hosted.directory());
+        Some(hosted)
     }
 
     fn remove_hosted(&mut self, group: GroupId, now: Now) {
-        let Some(hosted) = self.hosted.remove(&group) else { return };
+        let Some(hosted) = self.end_hosting(group) else { return };
         let (owner, directory) = (hosted.owner(), hosted.directory());
-        self.forget_creation(group);
         let mut storage = None;
         if let Hosted::Running(mut replica) = hosted {
             storage = replica.take_storage();
@@ -386,8 +394,6 @@ impl Node {
         if self.catalogue.as_ref().is_none_or(|catalogue| catalogue.group(group).is_none()) {
             self.forget_leader(group);
         }
-        self.log_writes.remove(directory.log(), group, &mut self.outbox);
-        self.failures.note_success(group);
         tracing::debug!(%group, replica = %owner.replica, "removing a replica");
         let paths = directories_of_replica(&*self.disk, self.config.path_of(directory), owner);
         let removed = self.put_aside(directory, paths);

@@ -2,15 +2,16 @@
 //! copied, so that what others know of it can be compared with what it holds.
 
 use hedgerow_env::{Disk, read_file, write_file_durably};
+use hedgerow_wal::note_path;
 use std::io;
 use std::path::{Path, PathBuf};
 
 fn path_of(data: &Path, epoch: u64) -> PathBuf {
-    data.join(if epoch == 0 { "log.id".to_owned() } else { format!("log.{epoch}.id") })
+    note_path(&data.join("log"), epoch, "id")
 }
 
-/// The number of the log in `data` that has this epoch. It is `drawn` if it has none yet, or if it is not `is_whole` and so holds no more what it was
-/// known for: nothing is compared then with what it was before.
+/// The number of the log in `data` that has this epoch. It is `drawn` if it has none yet, or if it is not `is_whole` and so holds no
+/// more what it was known for: nothing is compared then with what it was before.
 pub(crate) fn of(disk: &dyn Disk, data: &Path, epoch: u64, is_whole: bool, drawn: u64) -> u64 {
     let path = path_of(data, epoch);
     match read(disk, &path) {

@@ -44,6 +44,7 @@ pub(crate) struct Metadata {
     leads_since: Option<Instant>,
     /// When it last looked whether read-only replicas are where they should be.
     learners_seen_to: Option<Instant>,
+    /// What waits to be replaced.
     pub(crate) losses: Losses,
 }
 

@@ -256,17 +256,21 @@ impl Node {
         Ok(Opened { node, logs })
     }
 
+    /// The replicas of this node that the catalogue lists.
+    fn listed(&self) -> impl Iterator<Item = ReplicaKey> {
+        let listed = self.catalogue.iter().flat_map(|catalogue| catalogue.hosted_by(self.config.node));
+        listed.map(|(group, replica)| ReplicaKey { group, replica: replica.id })
+    }
+
     /// Replicas of this node that the catalogue lists and no log knows are lost. Their storage stays until the metadata has them
     /// replaced: where the logs of a majority are away, not mounted perhaps, it is needed again when they are back.
     fn note_without_log(&mut self) {
-        let Some(catalogue) = &self.catalogue else { return };
-        let listed = catalogue.hosted_by(self.config.node);
-        let listed = listed.map(|(group, replica)| ReplicaKey { group, replica: replica.id });
-        let unknown: Vec<ReplicaKey> = listed.filter(|owner| !self.hosted.contains_key(&owner.group)).collect();
+        let unknown = self.listed().filter(|owner| !self.hosted.contains_key(&owner.group));
+        let unknown: Vec<ReplicaKey> = unknown.collect();
         for owner in unknown {
             let is_there = |data: &PathBuf| self.disk.exists(&directory_of(data, owner));
             if let Some(place) = self.config.data.iter().position(is_there) {
-                self.note_lost(owner, DirectoryId(place), "no log knows it".into());
+                self.note_lost(owner, DirectoryId(place), "no log knows it");
             }
         }
     }
@@ -275,9 +279,7 @@ impl Node {
     /// those are, and checkpoints that were made for others.
     fn clear_leftovers(&mut self, dropped: &BTreeSet<ReplicaKey>) {
         // Wherever it lies, and whatever else of its group is hosted: what is not where it should be may be put back.
-        let listed = self.catalogue.iter().flat_map(|catalogue| catalogue.hosted_by(self.config.node));
-        let listed = listed.map(|(group, replica)| ReplicaKey { group, replica: replica.id });
-        let listed: Vec<ReplicaKey> = listed.filter(|owner| !dropped.contains(owner)).collect();
+        let listed: Vec<ReplicaKey> = self.listed().filter(|owner| !dropped.contains(owner)).collect();
         let hosted: BTreeSet<ReplicaKey> = self.hosted.values().map(Hosted::owner).collect();
         let needed: BTreeSet<ReplicaKey> = hosted.iter().chain(&listed).copied().collect();
         for (owner, directory) in listed.iter().flat_map(|owner| self.config.directories().map(move |at| (owner, at))) {

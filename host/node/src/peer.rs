@@ -622,8 +622,7 @@ pub fn take(buffer: &mut BytesMut) -> Result<Option<Frame>, Malformed> {
     if length == 0 || length > FRAME_SIZE_MAX {
         return Err(Malformed(format!("a frame of {length} bytes; allowed are 1 to {FRAME_SIZE_MAX}")));
     }
-    if buffer.len() < LENGTH_SIZE + length {
-        buffer.reserve(sparse::step(LENGTH_SIZE + length - buffer.len(), buffer.len()));
+    if sparse::wants_more(buffer) {
         return Ok(None);
     }
     buffer.advance(LENGTH_SIZE);

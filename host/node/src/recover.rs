@@ -152,7 +152,7 @@ impl Node {
         let owner = ReplicaKey { group: found.group, replica: found.replica };
         let directory = directory_of(self.config.path_of(id.directory()), owner);
         if self.log_writes.failed.contains(&id) {
-            self.note_lost(owner, id.directory(), "its data directory failed".into());
+            self.note_lost(owner, id.directory(), "its data directory failed");
             return Ok(());
         }
         match self.reopen(owner, &directory, log, found, now) {
@@ -168,10 +168,10 @@ impl Node {
                 let from = FromLog { directory: id.directory(), hard_state, start, entries, kept, is_restart: true };
                 self.start_replica(owner, partition, from, now);
             }
-            Err(Unfit::Lost(reason)) => self.note_damaged(owner, id.directory(), reason),
+            Err(Unfit::Lost(reason)) => self.note_damaged(owner, id.directory(), &reason),
             Err(Unfit::Unknown(source)) if self.config.data.len() > 1 && is_device_failure(&*source) => {
                 self.fail_directory(id.directory(), &chain(&*source), now);
-                self.note_lost(owner, id.directory(), "its data directory failed".into());
+                self.note_lost(owner, id.directory(), "its data directory failed");
             }
             Err(Unfit::Unknown(source)) => {
                 let ReplicaKey { group, replica } = owner;
@@ -198,8 +198,8 @@ impl Node {
         // Not `exists`, which takes a directory that cannot be looked at for none.
         match self.disk.list(directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let others = self.config.data.iter().map(|data| directory_of(data, owner));
-                return Err(match others.into_iter().find(|other| other != directory && self.disk.exists(other)) {
+                let mut others = self.config.data.iter().map(|data| directory_of(data, owner));
+                return Err(match others.find(|other| other != directory && self.disk.exists(other)) {
                     Some(other) => Unfit::Unknown(format!("its storage is in {}", other.display()).into()),
                     None => Unfit::Lost("its storage is gone".into()),
                 });

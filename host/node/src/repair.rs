@@ -80,9 +80,9 @@ impl Node {
     /// was not mounted, or gave errors for a while. It is needed for as long as the others are no majority, and without one no
     /// successor could join.
     fn spared(&self, mut lost: BTreeSet<(GroupId, ReplicaId)>, now: Now) -> Vec<Change> {
-        lost.retain(|(group, replica): &(GroupId, ReplicaId)| {
-            let since = self.metadata.losses.since.get(&(*group, *replica));
-            since.is_some_and(|since| self.is_spared(*group, *replica, *since + LOSS_TOLD, now.instant))
+        lost.retain(|key| {
+            let since = self.metadata.losses.since.get(key);
+            since.is_some_and(|since| self.is_spared(key.0, key.1, *since + LOSS_TOLD, now.instant))
         });
         lost.into_iter().map(|(group, lost)| Change::Replace { group, lost }).collect()
     }

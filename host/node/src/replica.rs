@@ -41,7 +41,7 @@ pub(crate) enum Hosted {
         owner: ReplicaKey,
         /// Where files of it may be; the log there may still know it.
         directory: DirectoryId,
-        /// Its storage is known to be; otherwise what has it away or unread may pass.
+        /// Whether it was looked at and is of no use. Otherwise its log or its directory is away, and may be back.
         is_damaged: bool,
     },
 }

@@ -6,6 +6,7 @@
 //! may have shorter ones. So a frame takes at most a small multiple of its length, and a constant.
 
 use crate::peer::{FRAME_SIZE_MAX, LENGTH_SIZE, Malformed};
+use bytes::BytesMut;
 
 /// So many elements of a list may be of any size.
 const SMALL_COUNT_MAX: usize = 4_096;
@@ -21,7 +22,7 @@ const OTHERS: [u8; 3] = [1, 10, 11];
 const STEP_MIN: usize = (1 << 20) + 4_096;
 
 /// How much room to make for a frame of which `missing` bytes have not come, and `here` have: a length alone reserves little.
-pub(crate) fn step(missing: usize, here: usize) -> usize {
+fn step(missing: usize, here: usize) -> usize {
     missing.min(here.max(STEP_MIN))
 }
 
@@ -29,6 +30,15 @@ pub(crate) fn step(missing: usize, here: usize) -> usize {
 pub(crate) fn missing(buffer: &[u8]) -> usize {
     let length = buffer.first_chunk::<LENGTH_SIZE>().map_or(0, |length| u32::from_le_bytes(*length) as usize);
     (LENGTH_SIZE + length.min(FRAME_SIZE_MAX)).saturating_sub(buffer.len())
+}
+
+/// Whether the first frame in `buffer` is not whole. Room is made for what is missing of it, or some of that.
+pub(crate) fn wants_more(buffer: &mut BytesMut) -> bool {
+    let missing = missing(buffer);
+    if missing > 0 {
+        buffer.reserve(step(missing, buffer.len()));
+    }
+    missing > 0
 }
 
 /// Refuses the body of a frame of this kind if its lists are too sparse. One that is no protobuf passes: its decoder says

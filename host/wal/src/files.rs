@@ -56,13 +56,14 @@ pub(crate) fn segment_path(dir: &Path, id: u64) -> PathBuf {
     dir.join(format!("{id:016x}.seg"))
 }
 
-/// The mark of the log in `dir` that has this epoch. It is outside, so that whoever puts back an older log does not put back its mark
-/// with it.
-fn mark_path(dir: &Path, epoch: u64) -> PathBuf {
-    dir.with_extension(if epoch == 0 { MARK_END.to_owned() } else { format!("{epoch}.{MARK_END}") })
+/// The file whose name ends in `end` and in which something is noted of the log in `dir` that has this epoch. It is outside, so that
+/// whoever puts back an older log does not put back what is noted of it. That there is one of a later epoch is what
+/// [`crate::Log::was_away`] goes by.
+pub fn note_path(dir: &Path, epoch: u64, end: &str) -> PathBuf {
+    dir.with_extension(if epoch == 0 { end.to_owned() } else { format!("{epoch}.{end}") })
 }
 
-/// What lies beside `dir` of the logs that were in it, with their epochs: marks, and what others note under names alike (`log.1.id`).
+/// What lies beside `dir` of the logs that were in it, with their epochs.
 fn notes(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let beside = parent_of(dir);
     let log = dir.file_name().unwrap_or_default().to_string_lossy();
@@ -83,7 +84,7 @@ pub(crate) fn noted_epoch(disk: &dyn Disk, dir: &Path) -> io::Result<Option<u64>
 /// The mark of the log in `dir` that has this epoch, or why there is none that can be used: it is not there, or damaged. An error if that
 /// cannot be told, for want of descriptors or permission perhaps: without the mark a lost end of the log would pass for a clean one.
 pub(crate) fn read_mark(disk: &dyn Disk, dir: &Path, epoch: u64) -> Result<Result<Mark, String>, OpenError> {
-    let path = mark_path(dir, epoch);
+    let path = note_path(dir, epoch, MARK_END);
     match read_file(disk, &path) {
         Ok(bytes) => Ok(Mark::decode(&bytes).ok_or_else(|| "it is damaged, or of another version".to_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound || is_unreadable(&error) => Ok(Err(error.to_string())),
@@ -243,7 +244,7 @@ impl Files {
 
     /// Writes the mark over the one before. Only where there was none something waits for the medium.
     pub(crate) fn mark(&mut self, mark: Mark) -> io::Result<()> {
-        let path = mark_path(&self.dir, epoch_of(mark.segment));
+        let path = note_path(&self.dir, epoch_of(mark.segment), MARK_END);
         // Never cut to nothing first: the mark that stands there is true until it is replaced.
         let is_new = !self.disk.exists(&path);
         let mode = if is_new { OpenMode::Create } else { OpenMode::Write };

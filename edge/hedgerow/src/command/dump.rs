@@ -1,4 +1,5 @@
-//! `hedgerow dump`: writes all rows of a table to a file, in a form that `load` reads. A file that is there stays until the new one is whole.
+//! `hedgerow dump`: writes all rows of a table to a file, in a form that `load` reads. A file that is there stays until the
+//! new one is whole.
 
 use crate::any_table::{AnyScanner, AnyTable};
 use crate::cluster::{BULK_TIMEOUT, ClusterArguments};

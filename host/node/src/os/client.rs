@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 /// Bytes that are made room for before each read.
-pub(super) const READ_SIZE: usize = 16 << 10;
+const READ_SIZE: usize = 16 << 10;
 /// Reply bytes that a connection may leave unread before nothing more is read from it.
 const UNSENT_MAX: usize = 16 << 20;
 /// Bytes of replies that one connection is given at a time: a client that reads as fast as they come would have the thread for
@@ -355,8 +355,13 @@ async fn read_until(stream: &TcpStream, buffer: &mut BytesMut, size: usize) -> i
 
 /// Reads what is there; an error at the end of the stream.
 pub(super) fn read(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<()> {
+    read_at_most(stream, buffer, usize::MAX)
+}
+
+/// The same, of so many bytes.
+pub(super) fn read_at_most(stream: &TcpStream, buffer: &mut BytesMut, most: usize) -> io::Result<()> {
     buffer.reserve(READ_SIZE);
-    match stream.try_read_buf(buffer) {
+    match stream.try_read_buf(&mut buffer.limit(most)) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),

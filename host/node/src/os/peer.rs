@@ -2,14 +2,14 @@
 //! those that the others dialled. The one answer that there is on a connection is that its dialler is not listened to.
 
 use super::address::{connect, resolve};
-use super::client::{KEPT_MAX, READ_SIZE, read};
+use super::client::{KEPT_MAX, read, read_at_most};
 use super::{Host, OsClock};
 use crate::Node;
 use crate::config::PEER_BACKLOG_MAX;
 use crate::greeting::{Answer, Caller};
 use crate::peer::{Frame, Greeting, Refused, put, take};
 use crate::sparse::missing;
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::{Buf, BytesMut};
 use hedgerow_env::Clock;
 use hedgerow_types::NodeId;
 use std::cell::RefCell;
@@ -260,19 +260,9 @@ async fn take_all_frames(
         } else {
             timeout(host.clients.unread_for(), stream.readable()).await??;
         }
-        read_some(stream, buffer)?;
-    }
-}
-
-/// Reads what the frame that has begun still needs, or [`KEPT_MAX`], however much room there is: small frames may be many.
-fn read_some(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<()> {
-    let most = missing(buffer).max(KEPT_MAX);
-    buffer.reserve(READ_SIZE);
-    match stream.try_read_buf(&mut buffer.limit(most)) {
-        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-        Err(error) => Err(error),
+        // What the frame that has begun still needs, however much room there is: small frames may be many.
+        let most = missing(buffer).max(KEPT_MAX);
+        read_at_most(stream, buffer, most)?;
     }
 }
 

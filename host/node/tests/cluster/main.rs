@@ -337,13 +337,19 @@ fn n4a_who_reads_nothing_for_long_is_disconnected() {
     stop_all(nodes);
 }
 
-/// Connects as a process of `node` that greets node 1.
-fn greet_as(node: u16, address: &str) -> TcpStream {
-    let life = Life { incarnation: Incarnation(77), boot: 1, start: 5 };
-    let greeting = Greeting { node, to: 1, cluster: 0, life, logs: Vec::new() };
+/// Connects to node 1 as a process of `node`, of `cluster` (0 = of none yet).
+fn greet_as(node: u16, cluster: u64, address: &str) -> TcpStream {
+    let life = Life { incarnation: Incarnation(1), boot: 1, start: 1 };
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(&greeting.encode()).unwrap();
+    stream.write_all(&Greeting { node, to: 1, cluster, life, logs: Vec::new() }.encode()).unwrap();
     stream
+}
+
+/// What the node at the other end answers until it closes the connection.
+fn answer_of(mut stream: TcpStream) -> Option<Frame> {
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    take(&mut BytesMut::from(&answer[..])).unwrap()
 }
 
 /// Two of three nodes serve, and somebody sends without a pause what node 3 might: frames that are taken, or what is not listened to any
@@ -362,7 +368,7 @@ fn n4k_who_sends_a_node_frames_without_a_pause_holds_up_nobody() {
     let many = empty.repeat(10_000);
     // Node 9 is nobody's, so that its connection is refused and drained.
     for node in [3, 9] {
-        let mut stream = greet_as(node, &address);
+        let mut stream = greet_as(node, 0, &address);
         let is_over = Arc::new(AtomicBool::new(false));
         let sender = std::thread::spawn({
             let (is_over, many) = (Arc::clone(&is_over), many.clone());
@@ -385,17 +391,11 @@ fn n4k_frames_of_nodes_that_are_never_finished_fill_no_memory() {
     let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
     config.unread_for = std::time::Duration::from_millis(100);
     let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
-    let minute = Some(std::time::Duration::from_secs(60));
-    let mut stuck = greet_as(3, &peers[&NodeId(1)]);
-    stuck.set_read_timeout(minute).unwrap();
+    let mut stuck = greet_as(3, 0, &peers[&NodeId(1)]);
+    stuck.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
     stuck.write_all(&[0, 0, 0, 1, 7, 7]).unwrap();
     assert!(matches!(stuck.read(&mut [0]), Ok(0)), "the connection ends");
-    let mut unknown = greet_as(9, &peers[&NodeId(1)]);
-    unknown.set_read_timeout(minute).unwrap();
-    let mut answer = BytesMut::zeroed(256);
-    let size = unknown.read(&mut answer).unwrap();
-    answer.truncate(size);
-    let said = take(&mut answer).unwrap();
+    let said = answer_of(greet_as(9, 0, &peers[&NodeId(1)]));
     assert!(matches!(&said, Some(Frame::Refused(refused)) if refused.reason == 8), "{said:?}");
     stop_all(vec![node]);
 }
@@ -474,16 +474,6 @@ fn n4a_requests_that_came_together_are_answered_turn_by_turn() {
     stop_all(vec![node]);
 }
 
-/// Greets the node at `address` as `node` of another cluster. Returns what it answers until it closes the connection.
-fn greet_as_stranger(address: &str, node: u16) -> Option<Frame> {
-    let life = Life { incarnation: Incarnation(1), boot: 1, start: 1 };
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(&Greeting { node, to: 1, cluster: 77, life, logs: Vec::new() }.encode()).unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    take(&mut BytesMut::from(&answer[..])).unwrap()
-}
-
 #[test]
 fn n6_another_clusters_nodes_that_dial_a_node_do_not_stop_it() {
     let root = tempfile::tempdir().unwrap();
@@ -491,7 +481,7 @@ fn n6_another_clusters_nodes_that_dial_a_node_do_not_stop_it() {
     let nodes = start_all(&peers, root.path());
     wait_until_serving(&nodes);
     for stranger in [2, 3, 2, 3, 9] {
-        let answer = greet_as_stranger(&peers[&NodeId(1)], stranger);
+        let answer = answer_of(greet_as(stranger, 77, &peers[&NodeId(1)]));
         assert!(
             matches!(answer, Some(Frame::Refused(refused)) if refused.reason == 5 && refused.cluster != 0),
             "{answer:?}"

@@ -12,7 +12,13 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 pub fn key_of_first(table: i32) -> Key {
-    (0..).map(|number| Key::new(table, 2, &format!("key{number}"))).find(|key| key.partition == 0).unwrap()
+    key_in(GroupId::new(table as u32, 0), 2)
+}
+
+/// A key in this one of so many partitions.
+pub fn key_in(group: GroupId, partitions: u32) -> Key {
+    let mut keys = (0..).map(|number| Key::new(group.table.0 as i32, partitions, &format!("key{number}")));
+    keys.find(|key| key.partition == group.partition as i32).unwrap()
 }
 
 pub fn first(table: i32) -> GroupId {

@@ -1,5 +1,6 @@
 //! Replicas that are lost and that their groups cannot spare: they stay as they are, and go on when what was away is back.
 
+use crate::failing::{key_in, key_of_first};
 use crate::replicas::{kill, move_directory};
 use crate::world::{self, Ask, Key, World, running};
 use hedgerow_env::Disk;
@@ -27,15 +28,6 @@ fn storage(world: &World, node: NodeId, directory: &str) -> Vec<String> {
     world.machines[&node].disk.list(&Path::new(directory).join("replicas")).unwrap()
 }
 
-/// A row in the first partition of `table`, and who leads that.
-fn write_row(world: &mut World, table: i32) -> (Key, NodeId) {
-    let names = (0..).map(|number| Key::new(table, 2, &format!("key{number}")));
-    let key = names.into_iter().find(|key| key.partition == 0).unwrap();
-    let leader = world.replicas(0).leader;
-    world.write(&key, leader, "value");
-    (key, leader)
-}
-
 fn is_there(world: &mut World, key: &Key) -> bool {
     let leader = world.replicas(0).leader;
     world.get(key, leader, &Ask::default()).is_ok_and(|(value, _)| value == "value")
@@ -47,7 +39,8 @@ fn d3g_a_replica_whose_log_is_away_stays_where_the_others_are_no_majority() {
     for replicas in [1, 2] {
         let mut world = World::new(3);
         let table = world.create_table_of(replicas, 2, &json!({}));
-        let (key, node) = write_row(&mut world, table);
+        let (key, node) = (key_of_first(table), world.replicas(0).leader);
+        world.write(&key, node, "value");
         let group = GroupId::new(table as u32, 0);
         let before = running(&world, node)[&group];
         let name = format!("{group}-{:x}", before.0);
@@ -95,8 +88,7 @@ fn d3g_replicas_that_two_nodes_lose_at_once_stay_until_they_are_back() {
     let away = [one, two].map(|node| (node, other(of_meta(&world, node))));
     let mut groups = (0..4).map(|partition| GroupId::new(table as u32, partition));
     let group = groups.find(|group| away.iter().all(|(node, directory)| on(&world, *node, directory, *group))).unwrap();
-    let names = (0..).map(|number| Key::new(table, 4, &format!("key{number}")));
-    let key = names.into_iter().find(|key| key.partition == group.partition as i32).unwrap();
+    let key = key_in(group, 4);
     let leader = world.replicas(key.partition).leader;
     world.write(&key, leader, "value");
     let before = away.map(|(node, _)| running(&world, node)[&group]);

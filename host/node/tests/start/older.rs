@@ -1,5 +1,6 @@
 //! Two replicas of one group on one node: one that was replaced, or was to be, and its directory is there again.
 
+use crate::failing::key_in;
 use crate::replicas::{TWO, assert_has_row, kill, move_directory, restore};
 use crate::world::{self, Ask, Key, World, files_of, running};
 use hedgerow_env::Disk;
@@ -83,8 +84,7 @@ fn d5_what_was_to_replace_a_replica_that_came_back_does_not_win_over_it() {
     let (first, second) = if has("/a", GroupId::META) { ("/b", "/a") } else { ("/a", "/b") };
     let groups = (0..4).map(|partition| GroupId::new(table as u32, partition));
     let group = groups.into_iter().find(|group| has(first, *group)).unwrap();
-    let names = (0..).map(|number| Key::new(table, 4, &format!("key{number}")));
-    let key = names.into_iter().find(|key| key.partition == group.partition as i32).unwrap();
+    let key = key_in(group, 4);
     let old = running(&world, TWO)[&group];
     let start_without = |world: &mut World, there: Option<&str>, away: Option<&str>| {
         let (mut config, disk) = kill(world, TWO);
