@@ -29,6 +29,8 @@ impl Node {
     /// A checkpoint has no room. Where the storage that it is to replace is all that is in its way, that would stay so for ever:
     /// after a while the replica is given up like a damaged one, as soon as the others are a majority without it, and its
     /// successor learns in the room of both. It has nothing that they lack, since it takes nothing without the checkpoint.
+    ///
+    /// What was set aside for a successor goes first: its group has a leader, who sends, and so a majority without it.
     pub(crate) fn wait_for_room(&mut self, owner: ReplicaKey, directory: DirectoryId, missing: u64, now: Now) {
         let lacking = self.lacking(owner, directory, missing);
         let Some(replica) = self.running_as(owner) else { return };
@@ -38,7 +40,17 @@ impl Node {
         }
         let since = *replica.waits_for_room.get_or_insert(now.instant);
         let path = replica.path.clone();
-        if now.instant.since(since) >= ROOM_AWAITED && lacking <= self.size_of(&path) {
+        if now.instant.since(since) < ROOM_AWAITED {
+            return;
+        }
+        let is_in_the_way = |other: &ReplicaKey, at: DirectoryId| other.group == owner.group && at == directory;
+        let former = self.former.iter().filter(|(other, at)| is_in_the_way(other, **at));
+        let former: Vec<ReplicaKey> = former.map(|(other, _)| *other).collect();
+        if !former.is_empty() {
+            tracing::warn!(group = %owner.group, "what is left of a lost replica makes room for its successor's checkpoint");
+            return former.into_iter().for_each(|other| self.remove_former(other, directory));
+        }
+        if lacking <= self.size_of(&path) {
             let reason = "its disk has no room for a newer checkpoint beside it";
             if self.give_up(owner.group, reason, now).is_some() {
                 tracing::warn!(group = %owner.group, reason, "a replica is given up once the others are a majority without it");

@@ -139,10 +139,7 @@ impl Node {
         let former = self.former.iter().filter(|(owner, _)| is_gone(**owner));
         let former: Vec<(ReplicaKey, DirectoryId)> = former.map(|(owner, directory)| (*owner, *directory)).collect();
         hosted.into_iter().for_each(|group| self.remove_hosted(group, now));
-        for (owner, directory) in former {
-            self.former.remove(&owner);
-            self.discard(directory, directories_of_replica(&*self.disk, self.config.path_of(directory), owner));
-        }
+        former.into_iter().for_each(|(owner, directory)| self.remove_former(owner, directory));
         self.keeps_given_up = false;
         for Wanted { owner, initial, may_create, is_new } in wanted {
             match self.hosted.get(&owner.group) {
@@ -373,6 +370,17 @@ impl Node {
         self.former.extend(hosted.map(|hosted| (hosted.owner(), hosted.directory())));
     }
 
+    /// Nobody needs what was set aside any more: its storage goes, and what the log there still holds of it.
+    pub(crate) fn remove_former(&mut self, owner: ReplicaKey, directory: DirectoryId) {
+        self.former.remove(&owner);
+        let is_free = self.hosted.get(&owner.group).is_none_or(|hosted| hosted.directory() != directory);
+        if is_free && !self.log_writes.failed.contains(&directory.log()) {
+            // Elsewhere the log holds the successor's records instead of its own.
+            self.log_writes.remove(directory.log(), owner.group, &mut self.outbox);
+        }
+        self.discard(directory, directories_of_replica(&*self.disk, self.config.path_of(directory), owner));
+    }
+
     /// The node hosts nothing of `group` any more, and its log knows nothing of it.
     fn end_hosting(&mut self, group: GroupId) -> Option<Hosted> {
         let hosted = self.hosted.remove(&group)?;
@@ -471,7 +479,9 @@ impl Node {
             if replica.group.role() != Role::Leader {
                 continue;
             }
-            if let Some(change) = next_change(replica, partition, catalogue.next_replica) {
+            let membership = replica.group.membership();
+            let has_caught_up = |id| has_caught_up(replica, id);
+            if let Some(change) = next_change(&membership, partition, catalogue.next_replica, has_caught_up) {
                 changes.push((*group, change));
             } else if let Some(to) = self.better_leader(replica, partition.preferred_leader, now) {
                 transfers.push((*group, to));
@@ -588,44 +598,46 @@ fn was_removed(catalogue: &Catalogue, group: GroupId, replica: ReplicaId) -> boo
 /// The next step of a group's membership towards its partition in the catalogue: first a joining replica learns, then it
 /// votes in the place of the lost ones, in one joint change.
 fn next_change(
-    replica: &Replica,
+    membership: &Membership,
     partition: &hedgerow_placement::Partition,
     next_replica: u64,
+    has_caught_up: impl Fn(ReplicaId) -> bool,
 ) -> Option<MembershipChange> {
-    let membership = replica.group.membership();
+    let is_member = |id: &ReplicaId| membership.voters.contains(id) || membership.learners.contains(id);
+    let is_known = membership.voters.iter().all(|id| id.counter() < next_replica);
     for wanted in &partition.replicas {
         let id = wanted.id;
-        let is_voter = membership.voters.contains(&id);
-        let is_learner = membership.learners.contains(&id);
-        match wanted.role {
-            ReplicaRole::Voter => {}
-            ReplicaRole::Joining { .. } | ReplicaRole::Learner if !is_voter && !is_learner => {
-                return Some(MembershipChange { add_learners: vec![id], ..MembershipChange::default() });
-            }
-            ReplicaRole::Joining { .. } if is_learner => {
-                let progress = replica.group.progress();
-                let has_caught_up = progress.iter().any(|peer| {
-                    // A member that was just added counts as active before it has said anything.
-                    peer.replica == id
-                        && peer.is_active
-                        && peer.matched >= FIRST_POSITION.index
-                        && !peer.is_snapshotting
-                        && replica.pace.is_near(peer.matched, replica.group.last_index())
-                });
-                let member = |one: &ReplicaId| membership.voters.contains(one) || membership.learners.contains(one);
-                if has_caught_up {
-                    // Whatever it replaces goes with the same change: one that was lost and stayed would be a voter too many.
-                    let remove = partition.replaced_by(id).into_iter().filter(member).collect();
-                    return Some(MembershipChange { promote: vec![id], remove, ..MembershipChange::default() });
-                }
-            }
-            ReplicaRole::Joining { .. } | ReplicaRole::Learner => {}
+        let is_to_vote = match wanted.role {
+            // It was removed for one that was to replace it and then not listed any more.
+            ReplicaRole::Voter => is_known && partition.replacement_of(id).is_none(),
+            ReplicaRole::Joining { .. } => true,
+            ReplicaRole::Learner => false,
+        };
+        if !is_member(&id) && (is_to_vote || wanted.role == ReplicaRole::Learner) {
+            return Some(MembershipChange { add_learners: vec![id], ..MembershipChange::default() });
+        }
+        if is_to_vote && membership.learners.contains(&id) && has_caught_up(id) {
+            // Whatever it replaces goes with the same change: one that was lost and stayed would be a voter too many.
+            let remove = partition.replaced_by(id).into_iter().filter(is_member).collect();
+            return Some(MembershipChange { promote: vec![id], remove, ..MembershipChange::default() });
         }
     }
     // A member that this catalogue is too old to know may be listed in a newer one.
     let is_unlisted = |id: &&ReplicaId| id.counter() < next_replica && partition.replica(**id).is_none();
     let unlisted = membership.learners.iter().chain(&membership.voters).find(is_unlisted);
     unlisted.map(|id| MembershipChange { remove: vec![*id], ..MembershipChange::default() })
+}
+
+/// Whether the leader's `replica` knows that `id` has about all that it has itself.
+fn has_caught_up(replica: &Replica, id: ReplicaId) -> bool {
+    replica.group.progress().iter().any(|peer| {
+        // A member that was just added counts as active before it has said anything.
+        peer.replica == id
+            && peer.is_active
+            && peer.matched >= FIRST_POSITION.index
+            && !peer.is_snapshotting
+            && replica.pace.is_near(peer.matched, replica.group.last_index())
+    })
 }
 
 /// Where storage of `owner` is or is being installed, and checkpoints that it made or was receiving. Not all of them exist.
@@ -649,4 +661,62 @@ fn directories_of(disk: &dyn hedgerow_env::Disk, data: &Path, kind: &str, owner:
     let directory = data.join(kind);
     let names = disk.list(&directory).unwrap_or_default();
     names.into_iter().filter(|name| name.starts_with(&prefix)).map(|name| directory.join(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hedgerow_types::Incarnation;
+
+    const ONE: ReplicaId = ReplicaId::new(1, NodeId(1));
+    const TWO: ReplicaId = ReplicaId::new(2, NodeId(2));
+    const THREE: ReplicaId = ReplicaId::new(3, NodeId(3));
+    /// Was to replace the third.
+    const FOUR: ReplicaId = ReplicaId::new(4, NodeId(3));
+    const NEXT: u64 = 5;
+
+    fn partition(listed: &[(ReplicaId, ReplicaRole)]) -> hedgerow_placement::Partition {
+        let replica = |(id, role): &(ReplicaId, ReplicaRole)| hedgerow_placement::Replica {
+            id: *id,
+            incarnation: Incarnation(1),
+            role: *role,
+        };
+        let replicas = listed.iter().map(replica).collect();
+        hedgerow_placement::Partition { start: Vec::new(), replicas, preferred_leader: ONE, version: 1 }
+    }
+
+    /// The steps by which a group whose voters these are becomes what is listed, and its voters then.
+    fn steps(voters: &[ReplicaId], listed: &[(ReplicaId, ReplicaRole)], next: u64) -> (usize, Vec<ReplicaId>) {
+        let partition = partition(listed);
+        let mut membership = Membership { voters: voters.to_vec(), ..Membership::default() };
+        for step in 0.. {
+            let Some(change) = next_change(&membership, &partition, next, |_| true) else {
+                return (step, membership.voters);
+            };
+            membership.learners.extend(change.add_learners);
+            membership.learners.retain(|id| !change.promote.contains(id) && !change.remove.contains(id));
+            membership.voters.extend(change.promote);
+            membership.voters.retain(|id| !change.remove.contains(id));
+            membership.voters.sort_unstable();
+        }
+        unreachable!("the steps end")
+    }
+
+    #[test]
+    fn d3g_a_listed_voter_that_was_removed_votes_again() {
+        let voters = [ONE, TWO, THREE].map(|id| (id, ReplicaRole::Voter));
+        assert_eq!(steps(&[ONE, TWO, THREE], &voters, NEXT), (0, vec![ONE, TWO, THREE]));
+        assert_eq!(steps(&[ONE, TWO], &voters, NEXT), (2, vec![ONE, TWO, THREE]));
+        assert_eq!(steps(&[ONE, TWO, FOUR], &voters, NEXT), (3, vec![ONE, TWO, THREE]));
+        // A newer catalogue may list the fourth in its place.
+        assert_eq!(steps(&[ONE, TWO, FOUR], &voters, 4), (0, vec![ONE, TWO, FOUR]));
+    }
+
+    #[test]
+    fn a_replacement_votes_in_the_place_of_what_it_replaces() {
+        let mut listed = [ONE, TWO, THREE].map(|id| (id, ReplicaRole::Voter)).to_vec();
+        listed.push((FOUR, ReplicaRole::Joining { replaces: Some(THREE) }));
+        assert_eq!(steps(&[ONE, TWO, THREE], &listed, NEXT), (2, vec![ONE, TWO, FOUR]));
+        assert_eq!(steps(&[ONE, TWO, FOUR], &listed, NEXT), (0, vec![ONE, TWO, FOUR]));
+    }
 }

@@ -21,9 +21,21 @@ pub(crate) struct Losses {
     since: BTreeMap<(GroupId, ReplicaId), Instant>,
     /// When the last complete report of each node came.
     reported: BTreeMap<NodeId, Instant>,
+    /// When the last one of any node came.
+    heard: Option<Instant>,
 }
 
 impl Losses {
+    /// A complete report of `node` has come. If none came for long, not even this node's own, the process stood still, and what comes
+    /// now was said before: nothing counts that was known then, and this only from [`LOSS_TOLD`] on.
+    fn note_report(&mut self, node: NodeId, now: Instant) {
+        if self.heard.is_some_and(|heard| now.since(heard) >= REPORT_FRESH) {
+            *self = Self::default();
+        }
+        self.heard = Some(now);
+        self.reported.insert(node, now);
+    }
+
     /// `lost` is all that `node` has lost.
     fn note(&mut self, node: NodeId, lost: &BTreeSet<(GroupId, ReplicaId)>, now: Instant) {
         self.since.retain(|key, _| key.1.node() != node || lost.contains(key));
@@ -38,7 +50,7 @@ impl Node {
     /// replacements that are complete, or that are no longer needed.
     pub(crate) fn repair_from_report(&mut self, from: NodeId, report: &Report, now: Now) {
         if report.is_complete {
-            self.metadata.losses.reported.insert(from, now.instant);
+            self.metadata.losses.note_report(from, now.instant);
         }
         if self.metadata.is_busy() {
             return;
@@ -164,4 +176,32 @@ fn completed_by(catalogue: &Catalogue, report: &Report) -> Vec<Change> {
         }
     }
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::default() + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn d3g_what_was_heard_before_the_process_stood_still_does_not_count() {
+        let (one, two) = (NodeId(1), NodeId(2));
+        let lost = BTreeSet::from([(GroupId::META, ReplicaId::new(1, two))]);
+        let mut losses = Losses::default();
+        for millis in (0..5_000).step_by(500) {
+            losses.note_report(one, at(millis));
+            losses.note_report(two, at(millis + 10));
+            losses.note(two, &lost, at(millis + 10));
+        }
+        assert_eq!(losses.since.values().copied().collect::<Vec<_>>(), [at(10)]);
+        assert_eq!(losses.reported, BTreeMap::from([(one, at(4_500)), (two, at(4_510))]));
+        // What was on its way all the time comes at once.
+        losses.note_report(two, at(9_000));
+        losses.note(two, &lost, at(9_000));
+        assert_eq!(losses.since.values().copied().collect::<Vec<_>>(), [at(9_000)]);
+        assert_eq!(losses.reported, BTreeMap::from([(two, at(9_000))]));
+    }
 }

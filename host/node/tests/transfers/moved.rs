@@ -372,3 +372,24 @@ fn m2_a_checkpoint_that_fits_only_without_what_it_replaces_comes() {
     let after = replicas.iter().find(|it| it["node"] == lagging.0).unwrap();
     assert_ne!(after["replica"], before["replica"], "it is another one");
 }
+
+/// The log of a follower is gone, and the disk holds what is left of its replicas or their successors' checkpoints, not both.
+#[test]
+fn m2_what_is_left_of_a_lost_replica_makes_room_for_its_successor() {
+    const MIB: u64 = 1 << 20;
+    let mut stage = Stage::new(|config| {
+        config.wal.segments_max = 3;
+        config.free_disk_min = Some(MIB);
+    });
+    fill(&mut stage);
+    stage.world.run(10 * SECOND);
+    let (lost, asked) = (stage.followers[0], stage.leader);
+    let disk = stage.world.machines[&lost].disk.clone();
+    disk.remove_dir_all(Path::new("/data/log")).unwrap();
+    disk.leave_free(5 * MIB);
+    stage.world.restart(lost);
+    stage.world.run(20 * SECOND);
+    assert!(!stage.is_whole(asked), "there is no room for both");
+    stage.run_until_whole(asked, 120);
+    assert_eq!(disk.list(Path::new("/data/replicas")).unwrap().len(), running(&stage.world, lost).len());
+}
