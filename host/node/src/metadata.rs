@@ -119,6 +119,9 @@ pub(crate) enum Change {
     MarkCreated {
         table: TableId,
     },
+    BeginAnew {
+        group: GroupId,
+    },
     Replace {
         group: GroupId,
         lost: ReplicaId,
@@ -515,18 +518,24 @@ impl Node {
     /// A table serves once each of its partitions has had a leader; whoever created it hears of it then.
     fn see_to_new_tables(&mut self, now: Now) {
         let Some(current) = &self.metadata.current else { return };
+        let mut changes = Vec::new();
         if self.metadata.step.is_idle() {
-            let is_led = |table: TableId, partition| self.leader_of(GroupId { table, partition }).is_some();
-            let ready: Vec<TableId> = current
-                .tables
-                .values()
-                .filter(|table| table.state == TableState::Creating)
-                .filter(|table| (0..table.partitions.len() as u32).all(|index| is_led(table.id, index)))
-                .map(|table| table.id)
-                .collect();
-            for table in ready {
-                self.metadata.enqueue(Change::MarkCreated { table });
+            let new = current.tables.values().filter(|table| table.state == TableState::Creating);
+            for table in new {
+                let groups = (0..table.partitions.len() as u32).map(|partition| GroupId { table: table.id, partition });
+                let leaderless: Vec<GroupId> = groups.filter(|group| self.leader_of(*group).is_none()).collect();
+                if leaderless.is_empty() {
+                    changes.push(Change::MarkCreated { table: table.id });
+                }
+                let hopeless = leaderless.into_iter().filter(|group| current.must_begin_anew(*group));
+                changes.extend(hopeless.map(|group| Change::BeginAnew { group }));
             }
+        }
+        for change in changes {
+            if matches!(change, Change::BeginAnew { .. }) {
+                tracing::warn!(?change, "too few voters of a new partition are left");
+            }
+            self.metadata.enqueue(change);
         }
         let mut repeatable = std::mem::take(&mut self.metadata.repeatable);
         repeatable.retain(|table, (_, since)| {
@@ -606,6 +615,7 @@ fn make(
         Change::MarkCreated { table } => {
             json!({ "changed": draft.mark_created(table, |partition| is_led(GroupId { table, partition })) })
         }
+        Change::BeginAnew { group } => json!({ "changed": draft.begin_anew(group) }),
         Change::Replace { group, lost } => json!({ "replica": draft.replace_lost(group, lost)?.0 }),
         Change::Finish { group, joined } => json!({ "changed": draft.finish_replacement(group, joined)? }),
         Change::Withdraw { group, back } => json!({ "changed": draft.withdraw_replacement(group, back)? }),

@@ -226,7 +226,7 @@ impl Catalogue {
         self.nodes.iter().filter(|(id, node)| is_placeable(**id, node, alive)).map(|(id, _)| *id)
     }
 
-    fn new_partition(&mut self, start: Vec<u8>, nodes: &[NodeId]) -> Partition {
+    pub(crate) fn new_partition(&mut self, start: Vec<u8>, nodes: &[NodeId]) -> Partition {
         let replicas: Vec<Replica> = nodes
             .iter()
             .map(|node| Replica {

@@ -5,13 +5,14 @@
 //!                                                   ... it learns, the group makes it a voter in the lost one's place ...
 //!                                                     finish_replacement() : voter; the lost one is gone for good
 //! the lost one runs again, and still votes  ->        withdraw_replacement() : as before it was given up
+//! most are lost before anybody was served   ->        begin_anew() : other voters, with nothing
 //! ```
 
 use crate::catalogue::Catalogue;
 use crate::error::CatalogueError;
 use crate::limit::REPLICAS_LISTED_MAX;
-use crate::model::{Partition, Replica, ReplicaRole};
-use hedgerow_types::{GroupId, ReplicaId};
+use crate::model::{Partition, Replica, ReplicaRole, TableState};
+use hedgerow_types::{GroupId, NodeId, ReplicaId};
 use std::collections::BTreeSet;
 
 impl Catalogue {
@@ -116,6 +117,34 @@ impl Catalogue {
         partition.version += 1;
         self.version += 1;
         Ok(true)
+    }
+
+    /// Whether a partition of a table that is being created has too few voters left to elect a leader. Where nodes begin another life
+    /// in the moment of the creation, they never make what they were assigned in the former one.
+    pub fn must_begin_anew(&self, group: GroupId) -> bool {
+        let is_new = self.tables.get(&group.table).is_some_and(|table| table.state == TableState::Creating);
+        let Some(partition) = self.group(group).filter(|_| is_new) else { return false };
+        let voters = partition.replicas.iter().filter(|replica| replica.role == ReplicaRole::Voter);
+        let (all, lost) = (voters.clone().count(), voters.filter(|voter| self.is_lost(voter)).count());
+        all - lost <= all / 2
+    }
+
+    /// Gives such a partition new voters, on the nodes of the old ones. Returns whether that changed anything.
+    ///
+    /// Nothing is lost: nobody learns where the partitions of a table are before it is available, and that is decided in the same
+    /// catalogue.
+    pub fn begin_anew(&mut self, group: GroupId) -> bool {
+        let Some(old) = self.group(group).filter(|_| self.must_begin_anew(group)).cloned() else { return false };
+        let nodes: Vec<NodeId> =
+            old.voters().map(ReplicaId::node).filter(|node| self.nodes.contains_key(node)).collect();
+        if nodes.is_empty() {
+            return false;
+        }
+        let new = self.new_partition(old.start, &nodes);
+        let Ok(partition) = self.group_mut(group) else { return false };
+        *partition = new;
+        self.version += 1;
+        true
     }
 
     /// Takes back that `back` was given up: whatever was to replace it, and whatever was to replace that, is no longer listed.

@@ -63,3 +63,29 @@ fn m3d_a_node_may_lose_its_data_any_number_of_times() {
     assert_eq!(catalogue.group(group).unwrap().replicas.len(), 3);
     assert!(voters(&catalogue).contains(&last));
 }
+
+/// Two of three nodes begin another life while a table is created: it can never have a leader as it is.
+#[test]
+fn d3g_a_new_partition_of_which_too_few_voters_are_left_begins_anew() {
+    let (mut catalogue, group) = cluster();
+    let voters = |catalogue: &Catalogue| catalogue.group(group).unwrap().voters().collect::<Vec<_>>();
+    let before = voters(&catalogue);
+    catalogue.register_node(NodeId(2), entry(NodeId(2), 2)).unwrap();
+    assert!(!catalogue.must_begin_anew(group) && !catalogue.begin_anew(group), "two are a majority");
+    catalogue.register_node(NodeId(3), entry(NodeId(3), 2)).unwrap();
+    let (_, lost) = catalogue.lost_replicas().into_iter().find(|(of, _)| *of == group).unwrap();
+    catalogue.replace_lost(group, lost).unwrap();
+    let (others, version) = (catalogue.clone(), catalogue.version);
+    assert!(catalogue.must_begin_anew(group) && catalogue.begin_anew(group));
+    assert_eq!((catalogue.check(), catalogue.version), (Ok(()), version + 1));
+    let after = voters(&catalogue);
+    assert_eq!(after.len(), 3);
+    assert!(after.iter().all(|voter| !before.contains(voter)));
+    let first = catalogue.group(group).unwrap().first_voters().map(Iterator::collect::<Vec<_>>);
+    assert_eq!(first, Some(after), "and nobody is to join");
+    assert!(!catalogue.begin_anew(group), "once");
+    // Whoever is served by it has something to lose.
+    let mut available = others;
+    available.mark_created(group.table, |_| true);
+    assert!(!available.must_begin_anew(group) && !available.begin_anew(group));
+}

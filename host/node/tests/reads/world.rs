@@ -448,9 +448,17 @@ impl World {
     }
 
     pub fn admin(&mut self, to: NodeId, command: &str, argument: &Value) -> Result<Value, String> {
+        let number = self.send_admin(to, command, argument);
+        self.wait_for_admin(number)
+    }
+
+    pub fn send_admin(&mut self, to: NodeId, command: &str, argument: &Value) -> i32 {
         let header = Header { extension: Some(Extension::default()), ..Header::default() };
         let body = AdminCommand { command: Text::from(command), argument: Text::from(argument.to_string()) };
-        let number = self.send(to, &header, &Body::HedgerowAdmin(body));
+        self.send(to, &header, &Body::HedgerowAdmin(body))
+    }
+
+    pub fn wait_for_admin(&mut self, number: i32) -> Result<Value, String> {
         match self.wait(number).1.reply {
             Reply::HedgerowAdmin(reply) => Ok(serde_json::from_str(reply.text.as_str()).unwrap()),
             other => Err(format!("{other:?}")),
