@@ -79,11 +79,19 @@ impl Node {
         if self.catalogue.as_ref().is_some_and(|known| known.version >= catalogue.version) {
             return;
         }
-        let directory = self.usable_directories().next().unwrap_or(DirectoryId(0));
-        let path = cache_path(self.config.path_of(directory));
-        let saved = write_catalogue(&catalogue)
-            .map_err(std::io::Error::other)
-            .and_then(|text| write_file_durably(&*self.disk, &path, &text));
+        let text = match write_catalogue(&catalogue) {
+            Ok(text) => text,
+            Err(error) => return tracing::error!(%error, "the catalogue cannot be written and is not acted on"),
+        };
+        // One is enough, since the newest of all directories counts.
+        let paths = self.usable_directories().map(|directory| cache_path(self.config.path_of(directory)));
+        let mut saved = Err(std::io::Error::other("no data directory takes it"));
+        for path in paths {
+            saved = write_file_durably(&*self.disk, &path, &text);
+            if saved.is_ok() {
+                break;
+            }
+        }
         if let Err(error) = saved {
             // It comes again with the next report.
             return tracing::error!(%error, "the catalogue cannot be written and is not acted on");
@@ -131,12 +139,9 @@ impl Node {
                 Wanted { owner: ReplicaKey { group, replica: replica.id }, initial, may_create, is_new }
             })
             .collect();
-        let is_gone = |owner: ReplicaKey| {
-            catalogue.was_dropped(owner.group) || was_removed(catalogue, owner.group, owner.replica)
-        };
-        let hosted = self.hosted.iter().filter(|(_, hosted)| is_gone(hosted.owner()));
+        let hosted = self.hosted.iter().filter(|(_, hosted)| self.is_gone(hosted.owner()));
         let hosted: Vec<GroupId> = hosted.map(|(group, _)| *group).collect();
-        let former = self.former.iter().filter(|(owner, _)| is_gone(**owner));
+        let former = self.former.iter().filter(|(owner, _)| self.is_gone(**owner));
         let former: Vec<(ReplicaKey, DirectoryId)> = former.map(|(owner, directory)| (*owner, *directory)).collect();
         hosted.into_iter().for_each(|group| self.remove_hosted(group, now));
         former.into_iter().for_each(|(owner, directory)| self.remove_former(owner, directory));
@@ -163,6 +168,13 @@ impl Node {
                 Some(_) | None => {}
             }
         }
+    }
+
+    /// Whether the catalogue says that a replica is none any more. One that it is too old to know is not gone.
+    pub(crate) fn is_gone(&self, owner: ReplicaKey) -> bool {
+        self.catalogue.as_ref().is_some_and(|catalogue| {
+            catalogue.was_dropped(owner.group) || was_removed(catalogue, owner.group, owner.replica)
+        })
     }
 
     /// Whether a replica that is to be replaced runs again, and votes as far as its group's leader is known to say. Until the

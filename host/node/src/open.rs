@@ -24,7 +24,7 @@ use crate::rate::Limiter;
 use crate::read_counts::{Lines, ReadCounts};
 use crate::read_jobs::ReadJobs;
 use crate::removals::Removals;
-use crate::replica::{Hosted, directory_of};
+use crate::replica::{Hosted, directory_of, owner_of};
 use crate::report::Reports;
 use crate::room::Room;
 use crate::scan::Scans;
@@ -173,16 +173,19 @@ impl Node {
             identity
                 .renew(random, &*disk, &config.data)
                 .map_err(|source| IdentityError::Io { directory: config.data[0].clone(), source })?;
-            for log in logs.iter_mut().filter(|log| log.was_away()) {
-                tracing::error!("a log is back in whose place another one was: what that one held is lost");
-                if let Err(error) = log.forget_later() {
-                    tracing::warn!(%error, "that a log was away cannot be forgotten; the next start does it");
-                }
-            }
         } else if (is_news || is_found_again)
             && let Err(error) = identity.save(&*disk, &config.data)
         {
             tracing::warn!(%error, "what the node found of itself could not be noted; the next start does it");
+        }
+        for (data, log) in config.data.iter().zip(&mut logs) {
+            let directory = data.display();
+            if log.was_away() {
+                tracing::error!(%directory, "another log was used there last, and what it held is lost");
+            }
+            if let Err(error) = log.note_in_use() {
+                tracing::warn!(%directory, %error, "which log is used could not be noted; the next start does it");
+            }
         }
         let limiter = Limiter::new(config.snapshot_bytes_per_second);
         let speeds = Speeds::new(&config);
@@ -245,6 +248,7 @@ impl Node {
         // Replicas start with the tables known, and tables are acted on with the replicas there.
         node.catalogue = catalogue.clone();
         let dropped = node.recover_all(&logs, recovered, now)?;
+        node.forget_dropped(&dropped)?;
         if let Some(catalogue) = catalogue {
             node.act_on_catalogue(catalogue, now);
         } else if node.identity.cluster != 0 {
@@ -254,6 +258,16 @@ impl Node {
         node.clear_leftovers(&dropped);
         node.drive(now);
         Ok(Opened { node, logs })
+    }
+
+    /// A replica that is forgotten for another of its group may vote by a newer catalogue, and must not begin anew under its id.
+    fn forget_dropped(&mut self, dropped: &BTreeSet<ReplicaKey>) -> Result<(), OpenError> {
+        if dropped.iter().all(|owner| self.is_gone(*owner)) {
+            return Ok(());
+        }
+        let random = self.random.next_u64();
+        let renewed = self.identity.renew(random, &*self.disk, &self.config.data);
+        Ok(renewed.map_err(|source| IdentityError::Io { directory: self.config.data[0].clone(), source })?)
     }
 
     /// The replicas of this node that the catalogue lists.
@@ -275,34 +289,36 @@ impl Node {
         }
     }
 
-    /// Removes what an earlier life left in the directories: storage of replicas that are gone, unless no catalogue says which
-    /// those are, and checkpoints that were made for others.
+    /// Removes what an earlier life left in the directories: storage of replicas that are gone by the catalogue, or were `dropped`, and
+    /// checkpoints that were made for others. What the catalogue may be too old to know stays, until a newer one says.
     fn clear_leftovers(&mut self, dropped: &BTreeSet<ReplicaKey>) {
         // Wherever it lies, and whatever else of its group is hosted: what is not where it should be may be put back.
-        let listed: Vec<ReplicaKey> = self.listed().filter(|owner| !dropped.contains(owner)).collect();
         let hosted: BTreeSet<ReplicaKey> = self.hosted.values().map(Hosted::owner).collect();
-        let needed: BTreeSet<ReplicaKey> = hosted.iter().chain(&listed).copied().collect();
-        for (owner, directory) in listed.iter().flat_map(|owner| self.config.directories().map(move |at| (owner, at))) {
-            if !hosted.contains(owner) && self.disk.exists(&directory_of(self.config.path_of(directory), *owner)) {
-                self.former.insert(*owner, directory);
-            }
-        }
         for directory in self.config.directories() {
             let data = self.config.path_of(directory).to_owned();
-            let kept: BTreeSet<PathBuf> = needed.iter().map(|owner| directory_of(&data, *owner)).collect();
             let below = |name: &str| {
                 let parent = data.join(name);
                 let names = self.disk.list(&parent).unwrap_or_default();
                 names.into_iter().map(move |name| parent.join(name))
             };
-            let is_unused = |path: &PathBuf| self.catalogue.is_some() && !kept.contains(path);
-            let unused = below("replicas").filter(is_unused);
+            let mut unused = Vec::new();
+            for path in below("replicas") {
+                let Some(owner) = owner_of(&path) else { continue };
+                // Nobody ends an installation beside storage that is in use.
+                let is_unfinished = hosted.contains(&owner) && path.extension().is_some_and(|end| end == "new");
+                let is_forgotten = self.catalogue.is_some() && dropped.contains(&owner);
+                if is_unfinished || is_forgotten || self.is_gone(owner) {
+                    unused.push(path);
+                } else if !hosted.contains(&owner) {
+                    self.former.insert(owner, directory);
+                }
+            }
             // What is received goes on where it stopped, as long as there is somebody to install it.
             let owners = self.hosted.values().filter(|hosted| hosted.directory() == directory).map(Hosted::owner);
             let received: BTreeSet<PathBuf> = owners.flat_map(|owner| incoming_of(&*self.disk, &data, owner)).collect();
             let is_forgotten = |path: &PathBuf| self.catalogue.is_some() && !received.contains(path);
             let forgotten = below("incoming").filter(is_forgotten);
-            let paths = unused.chain(forgotten).chain(below("checkpoints")).collect();
+            let paths = unused.into_iter().chain(forgotten).chain(below("checkpoints")).collect();
             self.empty_trash(directory);
             self.discard(directory, paths);
         }

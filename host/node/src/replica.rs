@@ -322,6 +322,15 @@ pub(crate) fn sender_of(incoming: &Path) -> Option<ReplicaId> {
     u64::from_str_radix(sender, 16).ok().map(ReplicaId)
 }
 
+/// Whose storage is, or is being put, in the directory with this path; `None` if it is no replica's.
+pub(crate) fn owner_of(directory: &Path) -> Option<ReplicaKey> {
+    let name = directory.file_name()?.to_str()?;
+    let (group, replica) = name.strip_suffix(".new").unwrap_or(name).split_once('-')?;
+    let (table, partition) = group.split_once('.')?;
+    let group = GroupId::new(table.parse().ok()?, partition.parse().ok()?);
+    Some(ReplicaKey { group, replica: ReplicaId(u64::from_str_radix(replica, 16).ok()?) })
+}
+
 fn name_of(owner: ReplicaKey) -> String {
     let GroupId { table, partition } = owner.group;
     format!("{}.{}-{:x}", table.0, partition, owner.replica.0)

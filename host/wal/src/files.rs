@@ -2,7 +2,7 @@
 
 use crate::format::{Mark, NUMBER_MAX, SEGMENT_UNIT, SegmentHead, epoch_of};
 use crate::log::OpenError;
-use hedgerow_env::{Disk, File, OpenMode, is_shortage, is_unreadable, parent_of, read_file};
+use hedgerow_env::{Disk, File, OpenMode, is_shortage, is_unreadable, parent_of, read_file, write_file_durably};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,14 +51,16 @@ impl Name {
 
 /// How the names of marks end.
 const MARK_END: &str = "mark";
+/// How the name of the file ends that says which of the logs that were in a directory was used last.
+const IN_USE_END: &str = "epoch";
 
 pub(crate) fn segment_path(dir: &Path, id: u64) -> PathBuf {
     dir.join(format!("{id:016x}.seg"))
 }
 
 /// The file whose name ends in `end` and in which something is noted of the log in `dir` that has this epoch. It is outside, so that
-/// whoever puts back an older log does not put back what is noted of it. That there is one of a later epoch is what
-/// [`crate::Log::was_away`] goes by.
+/// whoever puts back an older log does not put back what is noted of it. It stays when another log is in the place of that one, so
+/// that no epoch is used twice.
 pub fn note_path(dir: &Path, epoch: u64, end: &str) -> PathBuf {
     dir.with_extension(if epoch == 0 { end.to_owned() } else { format!("{epoch}.{end}") })
 }
@@ -79,6 +81,20 @@ fn notes(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
 /// The highest epoch of which something is noted beside `dir`.
 pub(crate) fn noted_epoch(disk: &dyn Disk, dir: &Path) -> io::Result<Option<u64>> {
     Ok(notes(disk, dir)?.into_iter().map(|(epoch, _)| epoch).max())
+}
+
+/// The epoch of the log in `dir` that was used last; `None` if none ever was. A file that says nothing counts as that of no log that is
+/// there: the loss of a log is then supposed where there is none.
+pub(crate) fn epoch_in_use(disk: &dyn Disk, dir: &Path) -> io::Result<Option<u64>> {
+    match read_file(disk, &note_path(dir, 0, IN_USE_END)) {
+        Ok(bytes) => {
+            let epoch = std::str::from_utf8(&bytes).ok().and_then(|text| text.trim_end().parse().ok());
+            Ok(Some(epoch.unwrap_or(u64::MAX)))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if is_unreadable(&error) => Ok(Some(u64::MAX)),
+        Err(error) => Err(error),
+    }
 }
 
 /// The mark of the log in `dir` that has this epoch, or why there is none that can be used: it is not there, or damaged. An error if that
@@ -256,12 +272,9 @@ impl Files {
         Ok(())
     }
 
-    /// Removes what is noted of logs that were in the place of the one of this epoch while that was away.
-    pub(crate) fn remove_later_notes(&self, epoch: u64) -> io::Result<()> {
-        for (_, path) in notes(&*self.disk, &self.dir)?.iter().filter(|(later, _)| *later > epoch) {
-            self.disk.remove_file(path)?;
-        }
-        self.disk.sync_dir(parent_of(&self.dir))
+    /// Notes durably that the log of this epoch is the one that is used.
+    pub(crate) fn note_in_use(&self, epoch: u64) -> io::Result<()> {
+        write_file_durably(&*self.disk, &note_path(&self.dir, 0, IN_USE_END), format!("{epoch}\n").as_bytes())
     }
 
     /// Takes back a segment that counts no more, whose records nobody can need.

@@ -196,6 +196,7 @@ pub struct Log {
     pub(crate) stats: Stats,
     has_unknown_loss: bool,
     mark_problem: Option<String>,
+    epoch_in_use: Option<u64>,
     was_away: bool,
 }
 
@@ -305,6 +306,7 @@ impl Log {
             stats: Stats::default(),
             has_unknown_loss: recovery.has_unknown_loss(),
             mark_problem: recovery.mark_problem.clone(),
+            epoch_in_use: recovery.epoch_in_use,
             was_away: recovery.was_away,
             dir: dir.to_owned(),
             options,
@@ -467,16 +469,20 @@ impl Log {
         epoch_of(self.next_segment)
     }
 
-    /// Whether another log was in its place since it was written to last, which is not there any more. What that one held is lost, and nobody
-    /// may begin anew who may have been in it.
+    /// Whether another log was used in its place last, which is not there any more. What that one held is lost, and nobody may begin anew
+    /// who may have been in it.
     pub const fn was_away(&self) -> bool {
         self.was_away
     }
 
-    /// From now on [`Log::was_away`] is over, for this opening and the next ones: whoever opened it has made sure of that.
-    pub fn forget_later(&mut self) -> io::Result<()> {
-        self.files.remove_later_notes(self.epoch())?;
-        self.was_away = false;
+    /// Notes durably that this log is the one that is used, if that is not noted yet. With that [`Log::was_away`] is over, and is true of
+    /// each other one: whoever opened it has made sure that nobody begins anew. If it fails, that stays as it was.
+    pub fn note_in_use(&mut self) -> io::Result<()> {
+        let epoch = self.epoch();
+        if self.epoch_in_use != Some(epoch) {
+            self.files.note_in_use(epoch)?;
+            (self.epoch_in_use, self.was_away) = (Some(epoch), false);
+        }
         Ok(())
     }
 

@@ -1,8 +1,8 @@
 //! Reads a log as a crash left it: which segments count, and what every group's log is. Writes nothing.
 
-use crate::files::{Name, noted_epoch, read_mark, segment_path};
+use crate::files::{Name, epoch_in_use, noted_epoch, read_mark, segment_path};
 use crate::format::{
-    HeadError, Link, Listed, Place, RecordHead, RecordKind, SegmentHead, State, epoch_of, first_after,
+    HeadError, Link, Listed, NUMBER_MAX, Place, RecordHead, RecordKind, SegmentHead, State, epoch_of, first_after,
 };
 use crate::index::Slot;
 use crate::log::{OpenError, Recovered};
@@ -35,7 +35,9 @@ pub(crate) struct Recovery {
     pub(crate) cut_short: Option<Place>,
     /// Where that file should end.
     pub(crate) made_size: u64,
-    /// Something is noted beside it of a later epoch: another log was here meanwhile.
+    /// The epoch of the log that was used last, as noted beside it.
+    pub(crate) epoch_in_use: Option<u64>,
+    /// That is another one than this.
     pub(crate) was_away: bool,
     /// Why the mark could not be used, if there were segments and it should have been there.
     pub(crate) mark_problem: Option<String>,
@@ -144,12 +146,16 @@ impl Recovery {
 
     /// The epoch of the log whose segments are there or, where none is, of the one that is gone, behind which a new one begins.
     fn epoch(&mut self, disk: &dyn Disk, dir: &Path, present: &BTreeSet<u64>) -> Result<u64, OpenError> {
-        let gone = noted_epoch(disk, dir).map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
+        let failed = |source| OpenError::Io { path: dir.to_owned(), source };
+        let gone = noted_epoch(disk, dir).map_err(failed)?;
+        self.epoch_in_use = epoch_in_use(disk, dir).map_err(failed)?;
         if let Some(last) = present.last() {
             let epoch = epoch_of(*last);
-            self.was_away = gone.is_some_and(|later| later > epoch);
+            // Earlier programs did not note which one was used last, but removed what was noted of later ones.
+            self.was_away = self.epoch_in_use.or(gone).is_some_and(|last| last != epoch);
             return Ok(epoch);
         }
+        let gone = gone.max(self.epoch_in_use.filter(|epoch| *epoch < epoch_of(NUMBER_MAX) - 1));
         self.next_segment = gone.map_or(self.next_segment, first_after);
         Ok(gone.unwrap_or_default())
     }

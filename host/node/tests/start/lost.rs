@@ -2,10 +2,11 @@
 
 use crate::failing::{key_in, key_of_first};
 use crate::replicas::{kill, move_directory};
+use crate::unread::ENOSPC;
 use crate::world::{self, Ask, Key, World, running};
 use hedgerow_env::Disk;
 use hedgerow_env::sim::SimDisk;
-use hedgerow_node::Node;
+use hedgerow_node::{LogId, Node};
 use hedgerow_storage::MemoryEngines;
 use hedgerow_types::{GroupId, NodeId};
 use serde_json::json;
@@ -136,6 +137,27 @@ fn d3g_what_was_lost_stays_until_its_successor_votes() {
     assert_ne!(running(&world, node)[&group], before);
 }
 
+/// Two nodes lose their data and the third creates a table before it hears of that: two of three voters are never made.
+#[test]
+fn d3g_a_table_that_is_created_while_nodes_lose_their_data_comes_into_being() {
+    let mut world = World::new(5);
+    for node in [NodeId(4), NodeId(5)] {
+        world.cut_off(node);
+        world.wipe(node);
+    }
+    let argument = json!({ "name": "t", "partition_count": 16, "replica_count": 3, "options": {} });
+    let number = world.send_admin(NodeId(1), "create_table", &argument);
+    world.run(Duration::from_millis(200));
+    world.cut.clear();
+    let created = world.wait_for_admin(number).unwrap();
+    assert!(created["created"].is_u64(), "{created}");
+    let table = created["created"].as_i64().unwrap() as i32;
+    let key = Key::new(table, 16, "key");
+    world.run(Duration::from_secs(2));
+    let leader = world.replicas(key.partition).leader;
+    world.write(&key, leader, "value");
+}
+
 /// The logs of two data directories of one node are swapped: each names what lies in the other one.
 #[test]
 fn d3e_swapped_logs_of_one_node_end_the_start_and_remove_nothing() {
@@ -181,4 +203,100 @@ fn d3h_the_newest_catalogue_of_all_data_directories_counts() {
     let disk = &world.machines[&node].disk;
     assert!(["/a", "/b"].iter().all(|directory| disk.exists(&Path::new(directory).join("catalogue.json"))));
     assert_eq!(world.map_of(node, true).app_id, table);
+}
+
+/// A log is away, another one is used in its place, and then the first again. When the other one is there once more, what was made
+/// meanwhile does not begin anew: it has voted, in the first.
+#[test]
+fn d3g_a_log_that_was_used_before_the_last_one_is_not_taken_for_that() {
+    let mut world = World::new(3);
+    let node = NodeId(3);
+    let swap = |world: &mut World, out: &'static str, into: &'static str| {
+        start_with(world, node, |disk| {
+            move_directory(disk, "/data/log", out);
+            if disk.exists(Path::new(into)) {
+                move_directory(disk, into, "/data/log");
+            }
+        });
+        world.run(Duration::from_secs(10));
+    };
+    swap(&mut world, "/first", "/other");
+    swap(&mut world, "/other", "/first");
+    let table = world.create_table_of(1, 4, &json!({}));
+    world.run(Duration::from_secs(2));
+    let group = (0..4).map(|partition| GroupId::new(table as u32, partition));
+    let group = group.into_iter().find(|group| running(&world, node).contains_key(group)).unwrap();
+    let key = key_in(group, 4);
+    world.write(&key, node, "value");
+    let voter = running(&world, node)[&group];
+    swap(&mut world, "/first", "/other");
+    assert!(!running(&world, node).contains_key(&group), "{:?}", running(&world, node));
+    swap(&mut world, "/other", "/first");
+    assert_eq!(running(&world, node)[&group], voter);
+    world.run_until(MINUTE, |world| world.get(&key, node, &Ask::default()).is_ok_and(|(value, _)| value == "value"));
+}
+
+/// One directory has an old catalogue, and is there without its log while the other one is away.
+#[test]
+fn d3h_an_old_catalogue_removes_nothing_that_it_cannot_know() {
+    let mut world = World::configured(3, |config| config.data = vec!["/a".into(), "/b".into()]);
+    let node = NodeId(3);
+    start_with(&mut world, node, |disk| move_directory(disk, "/a", "/a-away"));
+    world.run(Duration::from_secs(5));
+    start_with(&mut world, node, |disk| move_directory(disk, "/a-away", "/a"));
+    world.run(Duration::from_secs(20));
+    let table = world.create_table_of(1, 16, &json!({}));
+    world.run(Duration::from_secs(2));
+    let before = storage(&world, node, "/b");
+    let group = (0..16).map(|partition| GroupId::new(table as u32, partition));
+    let mut here = group.filter(|group| before.iter().any(|name| name.starts_with(&format!("{group}-"))));
+    let key = key_in(here.next().expect("one of them"), 16);
+    world.write(&key, node, "value");
+    start_with(&mut world, node, |disk| {
+        move_directory(disk, "/a", "/a-away");
+        move_directory(disk, "/b/log", "/b-log-away");
+    });
+    world.run(Duration::from_secs(20));
+    start_with(&mut world, node, |disk| {
+        move_directory(disk, "/a-away", "/a");
+        disk.remove_dir_all(Path::new("/b/log")).unwrap();
+        move_directory(disk, "/b-log-away", "/b/log");
+    });
+    world.run_until(MINUTE, |world| world.get(&key, node, &Ask::default()).is_ok_and(|(value, _)| value == "value"));
+}
+
+/// A directory fails, and what replaces its replica learns in the other one. At the next start both are there, and the newer one,
+/// which may have begun to vote without knowing it, is dropped.
+#[test]
+fn d3g_a_replica_that_was_dropped_at_a_start_does_not_begin_anew() {
+    let mut world = World::configured(3, |config| config.data = vec!["/a".into(), "/b".into()]);
+    let table = world.create_table(4, &json!({}));
+    world.run(Duration::from_secs(5));
+    let node = NodeId(3);
+    let before = running(&world, node);
+    let names = storage(&world, node, "/a");
+    let groups = (0..4).map(|partition| GroupId::new(table as u32, partition));
+    let mut here = groups.filter(|group| names.iter().any(|name| name.starts_with(&format!("{group}-"))));
+    let group = here.next().expect("one of them");
+    let life = |world: &World| world.machines[&node].node.greeting(NodeId(1)).life.incarnation;
+    let first = life(&world);
+    world.fail_log(node, LogId(0));
+    world.run_until(MINUTE, |world| running(world, node).get(&group).is_some_and(|new| *new != before[&group]));
+    let successor = running(&world, node)[&group];
+    assert_eq!(life(&world), first);
+    world.cut_off(node);
+    start_with(&mut world, node, |_| ());
+    assert_eq!(running(&world, node)[&group], before[&group]);
+    assert_ne!(life(&world), first, "nobody makes {successor} again");
+}
+
+/// The first data directory takes no catalogue.
+#[test]
+fn d3h_a_catalogue_that_one_directory_takes_is_acted_on() {
+    let mut world = World::configured(3, |config| config.data = vec!["/a".into(), "/b".into()]);
+    let disk = world.machines[&NodeId(3)].disk.clone();
+    disk.fail_opens(Path::new("/a/catalogue.json.tmp"), Some(ENOSPC));
+    let table = world.create_table(4, &json!({}));
+    world.run(Duration::from_secs(2));
+    assert!(running(&world, NodeId(3)).contains_key(&GroupId::new(table as u32, 0)));
 }

@@ -18,7 +18,7 @@ const EIO: i32 = 5;
 const ENOMEM: i32 = 12;
 const EMFILE: i32 = 24;
 const ENOENT: i32 = 2;
-const ENOSPC: i32 = 28;
+pub const ENOSPC: i32 = 28;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -30,7 +30,7 @@ pub(crate) trait Logs {
     fn has_unknown_loss(&self) -> bool;
     fn mark_problem(&self) -> Option<&str>;
     fn was_away(&self) -> bool;
-    fn forget_later(&mut self);
+    fn note_in_use(&mut self);
 
     fn commit(&mut self, appends: &[Append]) {
         self.write(appends).unwrap();
@@ -88,8 +88,8 @@ impl Logs for Log {
     fn was_away(&self) -> bool {
         self.was_away()
     }
-    fn forget_later(&mut self) {
-        self.forget_later().unwrap();
+    fn note_in_use(&mut self) {
+        self.note_in_use().unwrap();
     }
 }
 
