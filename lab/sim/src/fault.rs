@@ -116,6 +116,8 @@ impl World {
             Step::BreakClients { machine } => self.break_clients(machine, false),
             Step::Wipe { machine } => self.lose_data(machine, true),
             Step::Corrupt { machine } => self.lose_data(machine, false),
+            Step::TakeLog { machine, directory } => self.take_log(machine, directory),
+            Step::GiveLog { machine } => self.give_log(machine),
             Step::Copy { machine } => self.copy_disk(machine),
             Step::Mark { machine } => self.mark_logs(machine),
             Step::PutBack { machine, is_power_loss } => self.put_back(machine, is_power_loss),
@@ -182,15 +184,22 @@ impl World {
     /// Whether no voter is missing anywhere, and each knows that: as long as one has not heard that a change of the membership is
     /// over, what the old voters lost counts as well.
     pub(crate) fn is_whole(&self) -> bool {
-        let is_voter = |replica: &ReplicaView<'_>| {
-            let membership = replica.group.membership();
-            membership.voters.contains(&replica.replica) && membership.voters_outgoing.is_empty()
-        };
-        let is_lasting = |group| group == GroupId::META || self.operator.table.is_some_and(|table| table.has(group));
         let processes = self.nodes().iter().filter_map(|machine| machine.process.as_ref());
+        let replicas: Vec<ReplicaView<'_>> =
+            processes.flat_map(|process| process.node.replicas_for_inspection()).collect();
+        // One that was replaced while it was away, and is back, does not know it yet.
+        let counts = |replica: &ReplicaView<'_>| {
+            let newer =
+                |other: &&ReplicaView<'_>| other.id == replica.id && other.group.commit() >= replica.group.commit();
+            let mut newer = replicas.iter().filter(newer).map(|other| other.group.membership());
+            newer.all(|membership| membership.voters.contains(&replica.replica))
+        };
+        let is_voter =
+            |replica: &ReplicaView<'_>| replica.group.membership().voters_outgoing.is_empty() && counts(replica);
+        let is_lasting = |group| group == GroupId::META || self.operator.table.is_some_and(|table| table.has(group));
         let (mut lasting, mut missing) = (0, BTreeMap::new());
-        for replica in processes.flat_map(|process| process.node.replicas_for_inspection()) {
-            let count = isize::from(is_voter(&replica));
+        for replica in &replicas {
+            let count = isize::from(is_voter(replica));
             if is_lasting(replica.id) {
                 lasting += count;
             } else {

@@ -31,6 +31,7 @@
 //! | `fanout/` | a hundred modelled servers and one request over all of them: what each policy makes of the tail |
 
 pub mod answers;
+mod away;
 pub mod batch;
 pub mod client;
 pub mod clock;

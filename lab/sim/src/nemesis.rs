@@ -142,6 +142,18 @@ pub enum Step {
         /// Whose.
         machine: usize,
     },
+    /// The log of a data directory of the machine, stopped before, is not there any more.
+    TakeLog {
+        /// Whose.
+        machine: usize,
+        /// Of which data directory.
+        directory: usize,
+    },
+    /// The machine stops and gets that log back, once all others have everything.
+    GiveLog {
+        /// Whose.
+        machine: usize,
+    },
     /// A copy of the disk is made.
     Copy {
         /// Whose.
@@ -170,9 +182,13 @@ impl Step {
     /// Whether it may keep a node from saying, or from remembering, what it has heard of another one.
     pub const fn silences(self) -> bool {
         match self {
-            Self::Cut { .. } | Self::Stop { .. } | Self::Pause { .. } | Self::Wipe { .. } | Self::Corrupt { .. } => {
-                true
-            }
+            Self::Cut { .. }
+            | Self::Stop { .. }
+            | Self::Pause { .. }
+            | Self::Wipe { .. }
+            | Self::Corrupt { .. }
+            | Self::TakeLog { .. }
+            | Self::GiveLog { .. } => true,
             Self::FailSyncs { is_failing, .. } => is_failing,
             Self::FillDisk { is_full, .. } => is_full,
             Self::ProtectDisk { is_read_only, .. } => is_read_only,
@@ -226,6 +242,7 @@ pub enum Kind {
     Wipe,
     LoseMachine,
     Corrupt,
+    LogAway,
     RolledBack,
     RestartFence,
     ApplySkew,
@@ -260,6 +277,7 @@ impl Kind {
             Self::Wipe => "wiped disk",
             Self::LoseMachine => "lost machine",
             Self::Corrupt => "corrupt log",
+            Self::LogAway => "log away",
             Self::RolledBack => "copy of a disk",
             Self::RestartFence => "restart inside the lease",
             Self::ApplySkew => "death of a leader before a busy follower",
@@ -437,6 +455,7 @@ impl Nemesis {
                 return self.lose_data(Step::Wipe { machine: any }, any, replaced, view);
             }
             Kind::Corrupt => return self.lose_data(Step::Corrupt { machine: any }, any, duration, view),
+            Kind::LogAway => return self.log_away(any, duration, view),
             Kind::RolledBack => return self.rolled_back(any, view),
             Kind::RestartFence => return self.restart_fence(view),
             Kind::ApplySkew => return self.apply_skew(view),
@@ -501,6 +520,15 @@ impl Nemesis {
         }
         let stop = Step::Stop { machine, is_power_loss: true };
         Some(vec![(0, stop), (0, loss), (duration, Step::Start { machine })])
+    }
+
+    /// Under the same condition. Its node may start several times before the log is back.
+    fn log_away(&mut self, machine: usize, duration: Time, view: &View) -> Option<Vec<(Time, Step)>> {
+        let directory = self.random.below(view.directory_count as u64) as usize;
+        let mut steps = self.lose_data(Step::TakeLog { machine, directory }, machine, duration, view)?;
+        let back = duration + self.random.below(2 * REPLACED_AFTER);
+        steps.push((back, Step::GiveLog { machine }));
+        Some(steps)
     }
 
     /// The disk of `machine` is put back from a copy that was made a while before; perhaps the process was started again in
@@ -659,6 +687,7 @@ mod tests {
         Kind::Wipe,
         Kind::LoseMachine,
         Kind::Corrupt,
+        Kind::LogAway,
         Kind::RolledBack,
         Kind::RestartFence,
         Kind::ApplySkew,
@@ -687,6 +716,7 @@ mod tests {
             Step::Cut { from, to } => Some(Step::Heal { from, to }),
             Step::Stop { machine, .. } | Step::PutBack { machine, .. } => Some(Step::Start { machine }),
             Step::Pause { machine } => Some(Step::Resume { machine }),
+            Step::TakeLog { machine, .. } => Some(Step::GiveLog { machine }),
             Step::SlowDisk { machine, directory, factor: 2.. } => {
                 Some(Step::SlowDisk { machine, directory, factor: 1 })
             }
@@ -721,7 +751,7 @@ mod tests {
 
     #[test]
     fn data_is_lost_only_while_everything_else_is_there_and_again_once_it_is() {
-        for kind in [Kind::Wipe, Kind::LoseMachine, Kind::Corrupt] {
+        for kind in [Kind::Wipe, Kind::LoseMachine, Kind::Corrupt, Kind::LogAway] {
             let mut nemesis = nemesis(kind, 1);
             assert!(nemesis.decide(&View { is_whole: false, ..view(3) }).is_none());
             assert!(nemesis.decide(&view(3)).is_some() && nemesis.decide(&view(3)).is_some());

@@ -44,6 +44,8 @@ pub enum Scenario {
     Clients,
     /// A disk is lost, or a log damaged, and the replicas on it learn again (pitfalls C15, C16, C18).
     Repair,
+    /// Logs are away for a few starts and come back (pitfall D3g).
+    LogsAway,
     /// A voter restarts inside the lease that it granted (pitfall C12).
     RestartFence,
     /// New leaders that know less than their clients (pitfalls C1, C2).
@@ -137,7 +139,7 @@ const LONG_FLUSH_BYTES_MIN: u64 = 16 << 10;
 
 impl Scenario {
     /// Every kind of run, [`Scenario::ClocksBeyond`] last.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Calm,
         Self::Partitions,
         Self::MinorityLeader,
@@ -147,6 +149,7 @@ impl Scenario {
         Self::Transfers,
         Self::Clients,
         Self::Repair,
+        Self::LogsAway,
         Self::RestartFence,
         Self::ApplySkew,
         Self::Reads,
@@ -170,6 +173,7 @@ impl Scenario {
             Self::Transfers => "transfers",
             Self::Clients => "clients",
             Self::Repair => "repair",
+            Self::LogsAway => "logs-away",
             Self::RestartFence => "restart-fence",
             Self::ApplySkew => "apply-skew",
             Self::Reads => "reads",
@@ -189,7 +193,8 @@ impl Scenario {
 
     fn drawn(random: &mut Random) -> Self {
         match random.below(100) {
-            0..2 => Self::Calm,
+            0..1 => Self::Calm,
+            1..2 => Self::LogsAway,
             2..9 => Self::Partitions,
             9..15 => Self::MinorityLeader,
             15..24 => Self::Crashes,
@@ -238,7 +243,8 @@ impl Scenario {
             | Self::Disks
             | Self::Transfers
             | Self::Clients
-            | Self::Repair => {
+            | Self::Repair
+            | Self::LogsAway => {
                 if random.chance(1, 2) {
                     Mix::ANYWHERE
                 } else {
@@ -299,6 +305,16 @@ impl Scenario {
             (Kind::CutPair, 1),
             (Kind::PauseLeader, 1),
         ];
+        let logs = [
+            (Kind::LogAway, 6),
+            (Kind::KillProcess, 2),
+            (Kind::PowerLoss, 2),
+            (Kind::Wipe, 1),
+            (Kind::CutPair, 1),
+            (Kind::IsolateLeader, 1),
+            (Kind::Pause, 1),
+            (Kind::PauseLeader, 1),
+        ];
         let copies = [(Kind::RolledBack, 6)];
         let reads = [
             (Kind::CutPair, 2),
@@ -328,6 +344,7 @@ impl Scenario {
             Self::Transfers => transfers.to_vec(),
             Self::Clients => clients.to_vec(),
             Self::Repair => [&repair[..], &copies].concat(),
+            Self::LogsAway => logs.to_vec(),
             Self::RestartFence => vec![(Kind::RestartFence, 1)],
             Self::ApplySkew => vec![(Kind::ApplySkew, 4), (Kind::SlowProcess, 1)],
             Self::Reads => reads.to_vec(),
