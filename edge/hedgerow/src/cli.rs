@@ -7,8 +7,10 @@ use crate::command::report::ReportArguments;
 use crate::demo::DemoArguments;
 use crate::exit::{self, Exit};
 use crate::experiment::ExperimentArguments;
+use crate::serve::check::ConfigCommand;
 use crate::serve::{DevArguments, ServeArguments};
-use crate::{command, demo, experiment, log, serve};
+use crate::shell::{CompletionsArguments, ManArguments};
+use crate::{command, demo, experiment, log, serve, shell};
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
@@ -26,6 +28,11 @@ pub(crate) enum Command {
     Dev(DevArguments),
     /// Run one node of a cluster.
     Serve(ServeArguments),
+    /// Check the configuration of a node before it is started with it.
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
     /// Show a cluster of three processes with real data: a node killed under load, one that stalls with hedging off and on, and
     /// every row checked at the end.
     Demo(DemoArguments),
@@ -43,13 +50,23 @@ pub(crate) enum Command {
     Report(ReportArguments),
     #[command(flatten)]
     Client(ClientCommand),
+    /// Print what a shell needs to complete commands and options.
+    Completions(CompletionsArguments),
+    /// Write manual pages, one for each command.
+    Man(ManArguments),
 }
 
 /// Runs a command. An error comes with the code that the process exits with.
 pub(crate) fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
     match command {
         Command::Dev(dev) => nodes(|| serve::dev(&dev)),
-        Command::Serve(serve) => nodes(|| serve::serve(&serve)),
+        Command::Serve(serve) => match serve::read_config(&serve.config) {
+            Ok((storage, config)) => nodes(|| serve::serve(storage, config)),
+            Err(error) => Err((error, Exit::Usage)),
+        },
+        Command::Config { command } => serve::check::run(&command).map_err(|error| (error, Exit::Usage)),
+        Command::Completions(arguments) => shell::completions(&arguments).map_err(|error| (error, Exit::Usage)),
+        Command::Man(arguments) => shell::man(&arguments).map_err(|error| (error, Exit::Usage)),
         Command::Demo(demo) => {
             log::to_standard_error("warn");
             demo::run(demo).map_err(|error| (error, Exit::Refused))

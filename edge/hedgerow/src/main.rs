@@ -22,6 +22,7 @@ mod reading;
 mod rows;
 mod runtime;
 mod serve;
+mod shell;
 
 use clap::Parser as _;
 use cli::Arguments;

@@ -1,6 +1,7 @@
 //! What a node is told when it starts, and the limits it works within.
 
 use crate::ids::DirectoryId;
+use hedgerow_placement::limit::{LABEL_COUNT_MAX, LABEL_SIZE_MAX};
 use hedgerow_placement::{CLOCK_SKEW_MAX, SlowLimits};
 use hedgerow_replication::Settings;
 use hedgerow_storage::ReadBudget;
@@ -183,6 +184,24 @@ impl Config {
         &self.data[directory.0]
     }
 
+    /// Why a node cannot be started with this, if it cannot.
+    pub fn check(&self) -> Result<(), String> {
+        if self.data.is_empty() {
+            return Err("there is no data directory".to_owned());
+        }
+        if !self.peers.contains_key(&self.node) {
+            return Err(format!("node {} is not among the nodes of the cluster", self.node.0));
+        }
+        if self.meta_nodes.is_empty() {
+            return Err("there is no node for the metadata".to_owned());
+        }
+        if let Some(unknown) = self.meta_nodes.iter().find(|node| !self.peers.contains_key(node)) {
+            return Err(format!("metadata node {} is not among the nodes of the cluster", unknown.0));
+        }
+        check_labels(&self.labels)?;
+        self.replication.check().map_err(|reason| format!("replication: {reason}"))
+    }
+
     /// A node with default settings; the first three nodes hold the metadata.
     pub fn new(node: NodeId, peers: BTreeMap<NodeId, String>, data: Vec<PathBuf>, seed: u64) -> Self {
         Self {
@@ -221,4 +240,17 @@ impl Config {
             mutations: hedgerow_replication::Mutations::default(),
         }
     }
+}
+
+/// Labels travel to clients as `key=value`.
+fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), String> {
+    let fits = |text: &String| (1..=LABEL_SIZE_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
+    let is_allowed = |(key, value): (&String, &String)| fits(key) && !key.contains('=') && fits(value);
+    if labels.len() <= LABEL_COUNT_MAX && labels.iter().all(is_allowed) {
+        return Ok(());
+    }
+    Err(format!(
+        "labels: there can be {LABEL_COUNT_MAX}, name and value of 1 to {LABEL_SIZE_MAX} bytes each without control \
+         characters, and no = in a name"
+    ))
 }

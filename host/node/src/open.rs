@@ -34,7 +34,6 @@ use crate::throttle::Throttles;
 use crate::tie::Ties;
 use bytes::Bytes;
 use hedgerow_env::{Disk, Now, read_file};
-use hedgerow_placement::limit::{LABEL_COUNT_MAX, LABEL_SIZE_MAX};
 use hedgerow_placement::{Catalogue, Clock};
 use hedgerow_storage::Engines;
 use hedgerow_types::random::Random;
@@ -131,7 +130,7 @@ impl Node {
         engines: Arc<dyn Engines>,
         now: Now,
     ) -> Result<Opened, OpenError> {
-        check(&config)?;
+        config.check().map_err(OpenError::Config)?;
         let mut random = Random::new(config.seed);
         let found = identity::open(&*disk, &config.data, config.node, random.next_u64())?;
         let Found { mut identity, present, mut missing, locks } = found;
@@ -377,38 +376,6 @@ fn check_owner(found: &[Recovered], expected: NodeId, directory: &Path) -> Resul
 fn is_out_of_use(error: &hedgerow_wal::OpenError) -> bool {
     let is_read_only = |source: &io::Error| source.kind() == io::ErrorKind::ReadOnlyFilesystem;
     is_device_failure(error) || matches!(error, hedgerow_wal::OpenError::Io { source, .. } if is_read_only(source))
-}
-
-fn check(config: &Config) -> Result<(), OpenError> {
-    let problem = if config.data.is_empty() {
-        "there is no data directory".to_owned()
-    } else if !config.peers.contains_key(&config.node) {
-        format!("node {} is not among the nodes of the cluster", config.node.0)
-    } else if config.meta_nodes.is_empty() {
-        "there is no node for the metadata".to_owned()
-    } else if let Some(unknown) = config.meta_nodes.iter().find(|node| !config.peers.contains_key(node)) {
-        format!("metadata node {} is not among the nodes of the cluster", unknown.0)
-    } else if let Err(reason) = check_labels(&config.labels) {
-        reason
-    } else if let Err(reason) = config.replication.check() {
-        format!("replication: {reason}")
-    } else {
-        return Ok(());
-    };
-    Err(OpenError::Config(problem))
-}
-
-/// Labels travel to clients as `key=value`.
-fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), String> {
-    let fits = |text: &String| (1..=LABEL_SIZE_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
-    let is_allowed = |(key, value): (&String, &String)| fits(key) && !key.contains('=') && fits(value);
-    if labels.len() <= LABEL_COUNT_MAX && labels.iter().all(is_allowed) {
-        return Ok(());
-    }
-    Err(format!(
-        "labels: there can be {LABEL_COUNT_MAX}, name and value of 1 to {LABEL_SIZE_MAX} bytes each without control \
-         characters, and no = in a name"
-    ))
 }
 
 /// The catalogue that the node acted on last: the newest of all data directories, since the first one may have been away. A damaged

@@ -12,9 +12,10 @@ use std::path::Path;
 use std::process::Command;
 
 /// How lines begin that are only parsed, and why.
-const ONLY_PARSED: [(&str, &str); 10] = [
+const ONLY_PARSED: [(&str, &str); 11] = [
     ("./x ", "builds, installs, or runs for minutes; `./x test` runs what there is to run"),
     ("hedgerow dev", "listens at fixed ports and runs until it is stopped"),
+    ("hedgerow status --watch", "runs until it is stopped"),
     ("hedgerow proxy", "listens at fixed ports and runs until it is stopped"),
     ("hedgerow bench get", "measures: on a busy machine the run is VOID, which is an error"),
     ("hedgerow bench put", "measures"),
@@ -46,6 +47,13 @@ fn is_run(line: &Line) -> bool {
             || ONLY_PARSED_WHOLE.iter().any(|(whole, _)| text == *whole))
 }
 
+/// The configuration that docs/configuration.md begins with.
+fn configuration() -> String {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md")).unwrap();
+    let begun = page.split_once("```toml\n").unwrap().1;
+    begun.split_once("```").unwrap().0.to_owned()
+}
+
 /// Tables, rows and files that the documents take for granted.
 struct Stage {
     cluster: Cluster,
@@ -63,6 +71,7 @@ impl Stage {
         let plan = "name = \"short\"\nseed = 1\n[[fault]]\nkind = \"slow\"\ndelay = \"1ms\"\n";
         file("plan.toml", plan);
         file("my.toml", plan);
+        file("hedgerow.toml", &configuration());
         let latencies: Vec<String> = (0..120_000_u32).map(|number| (1 + number % 97).to_string()).collect();
         file("latencies.txt", &latencies.join("\n"));
         fs::create_dir(folder.path().join("bin")).unwrap();
@@ -96,6 +105,7 @@ impl Stage {
     /// What stands in `line` for something that differs from cluster to cluster, put in.
     fn filled_in(&mut self, line: &str) -> String {
         let line = line.replace("HOST:PORT,...", &self.cluster.addresses().join(","));
+        let line = line.replace("/etc/hedgerow.toml", "hedgerow.toml");
         let line = line.replace("2=4711", &format!("2={}", self.cluster.node(2).unwrap().id()));
         if line.starts_with("hedgerow fault run ") {
             return line + " --seconds 1";

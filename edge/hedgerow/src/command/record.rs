@@ -78,7 +78,8 @@ pub(crate) struct SetArguments {
     #[command(flatten)]
     target: Target,
     /// Hash key, sort key and value; in an ordered table, key and value.
-    #[arg(required = true, num_args = 2..=3, allow_hyphen_values = true)]
+    /// Whatever stands behind `--` is no option.
+    #[arg(required = true, num_args = 2..=3, allow_negative_numbers = true)]
     key_and_value: Vec<String>,
     /// Let the record expire after so many seconds, up to 1000000000; without it, or with 0, it never does.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=TTL_MAX))]

@@ -1,14 +1,27 @@
 //! `hedgerow status` and the text of `hedgerow table describe`.
 
 use crate::cluster::ClusterArguments;
+use crate::duration::seconds;
 use crate::exit::Exit;
-use crate::output::{Output, columns, print};
+use crate::output::{Output, columns, complain, print};
 use anyhow::{Context as _, Result};
 use clap::Args;
+use hedgerow_client::Client;
 use hedgerow_report::rfc3339;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+/// What a cluster is called of which nothing is to be said.
+const HEALTHY: &str = "healthy";
+/// A cluster that is waited for is looked at so often.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// And given so long to answer at least.
+const LOOK_MIN: Duration = Duration::from_secs(1);
+/// Puts the terminal's cursor into its first corner and removes what stands there.
+const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Arguments of `status`.
 #[derive(Args, Debug)]
@@ -16,6 +29,12 @@ pub(crate) struct StatusArguments {
     /// Show every partition, not only each table.
     #[arg(long)]
     partitions: bool,
+    /// Show it again every so many seconds, until interrupted.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = seconds)]
+    watch: Option<Duration>,
+    /// Wait for so many seconds at most until the cluster is healthy. It is shown then, and ends with code 4 if it is not.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "watch")]
+    wait: Option<Duration>,
     #[command(flatten)]
     cluster: ClusterArguments,
 }
@@ -43,6 +62,17 @@ impl Status {
 
     fn not_ok(&self) -> usize {
         self.tables.iter().map(Table::not_ok).sum()
+    }
+
+    /// Whether everything can be read and written.
+    fn is_served(&self) -> bool {
+        self.summary.as_ref().is_none_or(Summary::is_whole) && self.full().is_empty()
+    }
+
+    /// Whether nothing is down, full or in repair either.
+    fn is_healthy(&self) -> bool {
+        let state = |summary: &Summary| summary.state(!self.full().is_empty(), self.not_ok());
+        self.summary.as_ref().is_some_and(|summary| state(summary) == HEALTHY)
     }
 }
 
@@ -79,7 +109,7 @@ impl Summary {
         } else if not_ok > 0 {
             "serving, not all replicas yet"
         } else {
-            "healthy"
+            HEALTHY
         }
     }
 
@@ -219,15 +249,90 @@ pub(crate) struct Transfer {
 
 /// `hedgerow status`.
 pub(crate) async fn run(arguments: StatusArguments) -> Result<Exit> {
-    let client = arguments.cluster.connect().await?;
-    let answer = client.status().await?;
-    let status: Status = serde_json::from_str(&answer).context("reading the cluster's status")?;
-    match arguments.cluster.output {
-        Output::Json => print(&status_json(&answer, &status)?)?,
-        Output::Text => print(&status_text(&status, arguments.partitions))?,
+    if let Some(interval) = arguments.watch {
+        return watch(&arguments, interval).await;
     }
-    let is_whole = status.summary.as_ref().is_none_or(Summary::is_whole) && status.full().is_empty();
-    Ok(if is_whole { Exit::Done } else { Exit::Refused })
+    if let Some(time) = arguments.wait {
+        return wait(&arguments, time).await;
+    }
+    let (answer, status) = ask(&arguments.cluster.connect().await?).await?;
+    show(&arguments, &answer, &status)?;
+    Ok(if status.is_served() { Exit::Done } else { Exit::Refused })
+}
+
+/// Shows the status until somebody has seen enough. A cluster that does not answer is asked again.
+async fn watch(arguments: &StatusArguments, interval: Duration) -> Result<Exit> {
+    let is_for_eyes = arguments.cluster.output == Output::Text && std::io::stdout().is_terminal();
+    let show_again = async {
+        loop {
+            let shown = match look(arguments).await {
+                Ok((answer, status)) => {
+                    if is_for_eyes {
+                        print(CLEAR)?;
+                    }
+                    show(arguments, &answer, &status)
+                }
+                Err(error) => {
+                    complain(&error);
+                    Ok(())
+                }
+            };
+            shown?;
+            tokio::time::sleep(interval).await;
+        }
+    };
+    tokio::select! {
+        shown = show_again => shown,
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted.context("waiting for the interrupt")?;
+            Ok(Exit::Done)
+        }
+    }
+}
+
+/// Waits for a cluster that is healthy.
+async fn wait(arguments: &StatusArguments, time: Duration) -> Result<Exit> {
+    let deadline = tokio::time::Instant::now() + time;
+    loop {
+        // What is asked of a cluster that does not answer takes its own time.
+        let looked =
+            tokio::time::timeout_at(deadline.max(tokio::time::Instant::now() + LOOK_MIN), look(arguments)).await;
+        let looked = looked.context("the cluster did not answer in time").and_then(|looked| looked);
+        let is_over = tokio::time::Instant::now() >= deadline;
+        match looked {
+            Ok((answer, status)) if status.is_healthy() => {
+                show(arguments, &answer, &status)?;
+                return Ok(Exit::Done);
+            }
+            Ok((answer, status)) if is_over => {
+                show(arguments, &answer, &status)?;
+                return Ok(Exit::Refused);
+            }
+            Err(error) if is_over => {
+                complain(&error);
+                return Ok(Exit::Unreachable);
+            }
+            Ok(_) | Err(_) => tokio::time::sleep(LOOK_INTERVAL).await,
+        }
+    }
+}
+
+/// Asks a cluster that may not be there yet.
+async fn look(arguments: &StatusArguments) -> Result<(String, Status)> {
+    ask(&arguments.cluster.connect().await?).await
+}
+
+async fn ask(client: &Client) -> Result<(String, Status)> {
+    let answer = client.status().await?;
+    let status = serde_json::from_str(&answer).context("reading the cluster's status")?;
+    Ok((answer, status))
+}
+
+fn show(arguments: &StatusArguments, answer: &str, status: &Status) -> Result<()> {
+    match arguments.cluster.output {
+        Output::Json => print(&status_json(answer, status)?),
+        Output::Text => print(&status_text(status, arguments.partitions)),
+    }
 }
 
 /// The cluster's JSON, with what the last line of the text says under `summary`.

@@ -1,5 +1,6 @@
 //! Running nodes: `dev`, a whole cluster in this process, and `serve`, one node of a cluster of processes.
 
+pub(crate) mod check;
 mod config;
 
 use crate::command::fault::read_plan;
@@ -121,13 +122,19 @@ fn start_faults(
     hedgerow_faults::start(plan, &Arc::new(target), plan.duration_max(peers.len() as u16), crate::output::say)
 }
 
-/// Runs one node until it is told to stop.
-pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<Exit> {
-    let path = &arguments.config;
+/// A configuration as it stands in a file, and what the storage engine is told.
+pub(crate) fn read_config(path: &Path) -> anyhow::Result<(RocksSettings, Config)> {
     let text = crate::files::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let config: ServeConfig = toml::from_str(&text).with_context(|| format!("{} is not allowed", path.display()))?;
+    let refused = || format!("{} is not allowed", path.display());
+    let config: ServeConfig = toml::from_str(&text).with_context(refused)?;
     let storage = config.storage();
-    let mut config = config.into_node(random_u64())?;
+    let config = config.into_node(random_u64()).with_context(refused)?;
+    config.check().map_err(anyhow::Error::msg).with_context(refused)?;
+    Ok((storage, config))
+}
+
+/// Runs one node until it is told to stop.
+pub(crate) fn serve(storage: RocksSettings, mut config: Config) -> anyhow::Result<Exit> {
     config.files_max = files_max();
     let engines = engines(storage, &config)?;
     let ready = format!("ready: node {} at {}", config.node.0, config.address);

@@ -1,0 +1,63 @@
+//! What shells and `man` are told of the command line.
+
+use crate::cli::Arguments;
+use crate::exit::Exit;
+use anyhow::{Context as _, Result};
+use clap::{Args, CommandFactory as _};
+use clap_complete::Shell;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+/// Arguments of `completions`.
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsArguments {
+    /// The shell that is to complete commands and options.
+    shell: Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Args, Debug)]
+pub(crate) struct ManArguments {
+    /// Where the pages go, one for each command; it is made if it is not there.
+    directory: PathBuf,
+}
+
+/// `hedgerow completions`.
+pub(crate) fn completions(arguments: &CompletionsArguments) -> Result<Exit> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut Arguments::command(), "hedgerow", &mut script);
+    match io::stdout().write_all(&script) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Done),
+        written => written.context("writing to standard output").map(|()| Exit::Done),
+    }
+}
+
+/// `hedgerow man`.
+pub(crate) fn man(arguments: &ManArguments) -> Result<Exit> {
+    let directory = &arguments.directory;
+    let failed = || format!("cannot write manual pages to {}", directory.display());
+    std::fs::create_dir_all(directory).with_context(failed)?;
+    clap_mangen::generate_to(Arguments::command(), directory).with_context(failed)?;
+    Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum as _;
+
+    #[test]
+    fn every_shell_completes_and_every_command_has_a_page() {
+        for shell in Shell::value_variants() {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Arguments::command(), "hedgerow", &mut script);
+            assert!(String::from_utf8_lossy(&script).contains("multi-get"), "{shell}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("man/man1");
+        assert_eq!(man(&ManArguments { directory: directory.clone() }).unwrap(), Exit::Done);
+        let page = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
+        assert!(page("hedgerow-table-create.1").contains("partitions"));
+        assert!(!directory.join("hedgerow-hog.1").exists(), "it is hidden");
+    }
+}
