@@ -2,6 +2,7 @@
 
 use crate::cli::Arguments;
 use crate::exit::Exit;
+use crate::files;
 use anyhow::{Context as _, Result};
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
@@ -35,9 +36,9 @@ pub(crate) fn completions(arguments: &CompletionsArguments) -> Result<Exit> {
 /// `hedgerow man`.
 pub(crate) fn man(arguments: &ManArguments) -> Result<Exit> {
     let directory = &arguments.directory;
-    let failed = || format!("cannot write manual pages to {}", directory.display());
-    std::fs::create_dir_all(directory).with_context(failed)?;
-    clap_mangen::generate_to(Arguments::command(), directory).with_context(failed)?;
+    files::make_directory(directory)?;
+    let written = clap_mangen::generate_to(Arguments::command(), directory);
+    written.with_context(|| format!("writing manual pages to {}", directory.display()))?;
     Ok(Exit::Done)
 }
 
@@ -56,8 +57,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("man/man1");
         assert_eq!(man(&ManArguments { directory: directory.clone() }).unwrap(), Exit::Done);
-        let page = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
-        assert!(page("hedgerow-table-create.1").contains("partitions"));
-        assert!(!directory.join("hedgerow-hog.1").exists(), "it is hidden");
+        let page = |name: &str| files::read_if_exists(&directory.join(name)).unwrap();
+        let create = page("hedgerow-table-create.1").expect("a page");
+        assert!(String::from_utf8_lossy(&create).contains("partitions"));
+        assert!(page("hedgerow-hog.1").is_none(), "it is hidden");
     }
 }

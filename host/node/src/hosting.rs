@@ -493,7 +493,7 @@ impl Node {
             }
             let membership = replica.group.membership();
             let has_caught_up = |id| has_caught_up(replica, id);
-            if let Some(change) = next_change(&membership, partition, catalogue.next_replica, has_caught_up) {
+            if let Some(change) = next_change(membership, partition, catalogue.next_replica, has_caught_up) {
                 changes.push((*group, change));
             } else if let Some(to) = self.better_leader(replica, partition.preferred_leader, now) {
                 transfers.push((*group, to));

@@ -4,6 +4,7 @@ use crate::cluster::ClusterArguments;
 use crate::duration::seconds;
 use crate::exit::Exit;
 use crate::output::{Output, columns, complain, print};
+use crate::runtime;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use hedgerow_client::Client;
@@ -278,7 +279,7 @@ async fn watch(arguments: &StatusArguments, interval: Duration) -> Result<Exit> 
                 }
             };
             shown?;
-            tokio::time::sleep(interval).await;
+            runtime::sleep(interval).await;
         }
     };
     tokio::select! {
@@ -292,13 +293,12 @@ async fn watch(arguments: &StatusArguments, interval: Duration) -> Result<Exit> 
 
 /// Waits for a cluster that is healthy.
 async fn wait(arguments: &StatusArguments, time: Duration) -> Result<Exit> {
-    let deadline = tokio::time::Instant::now() + time;
+    let deadline = runtime::now() + time;
     loop {
         // What is asked of a cluster that does not answer takes its own time.
-        let looked =
-            tokio::time::timeout_at(deadline.max(tokio::time::Instant::now() + LOOK_MIN), look(arguments)).await;
+        let looked = tokio::time::timeout_at(deadline.max(runtime::now() + LOOK_MIN), look(arguments)).await;
         let looked = looked.context("the cluster did not answer in time").and_then(|looked| looked);
-        let is_over = tokio::time::Instant::now() >= deadline;
+        let is_over = runtime::now() >= deadline;
         match looked {
             Ok((answer, status)) if status.is_healthy() => {
                 show(arguments, &answer, &status)?;
@@ -312,7 +312,7 @@ async fn wait(arguments: &StatusArguments, time: Duration) -> Result<Exit> {
                 complain(&error);
                 return Ok(Exit::Unreachable);
             }
-            Ok(_) | Err(_) => tokio::time::sleep(LOOK_INTERVAL).await,
+            Ok(_) | Err(_) => runtime::sleep(LOOK_INTERVAL).await,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::read_config;
 use crate::exit::Exit;
+use crate::files::is_directory;
 use crate::output::{columns, print};
 use anyhow::Result;
 use clap::Subcommand;
@@ -42,7 +43,7 @@ fn text(file: &Path, storage: &RocksSettings, config: &Config) -> String {
     let peers = config.peers.iter().filter(|(node, _)| **node != config.node);
     rows.extend(peers.map(|(node, address)| (format!("node {}", node.0), address.clone())));
     for data in &config.data {
-        let found = if data.is_dir() { "" } else { " (not there yet)" };
+        let found = if is_directory(data).unwrap_or(false) { "" } else { " (not there yet)" };
         rows.push(("data directory".to_owned(), format!("{}{found}", data.display())));
     }
     rows.extend(config.labels.iter().map(|(name, value)| (format!("label {name}"), value.clone())));
@@ -66,13 +67,13 @@ fn text(file: &Path, storage: &RocksSettings, config: &Config) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     fn checked(settings: &str) -> Result<String> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("n1.toml");
         let peers = "peers = [{ node = 1, address = \"127.0.0.1:34601\" }, { node = 2, address = \"b:34601\" }]";
-        fs::write(&file, format!("node = 1\ndata = [\"/nowhere/d\"]\n{peers}\n{settings}\n"))?;
+        let written = format!("node = 1\ndata = [\"/nowhere/d\"]\n{peers}\n{settings}\n");
+        crate::files::replace(&file, written.as_bytes())?;
         let (storage, config) = read_config(&file)?;
         Ok(text(&file, &storage, &config))
     }
