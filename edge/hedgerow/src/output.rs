@@ -43,6 +43,11 @@ pub(crate) fn say(text: &str) {
     }
 }
 
+/// So many of a thing, such as `1 row` and `2 rows`; `one` is what one of them is called.
+pub(crate) fn counted(count: u64, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
 /// Tells why a command failed.
 pub(crate) fn complain(error: &anyhow::Error) {
     say(&format!("error: {error:#}"));

@@ -5,7 +5,7 @@ use crate::any_table::{AnyScanner, AnyTable};
 use crate::cluster::{BULK_TIMEOUT, ClusterArguments};
 use crate::encoding::Encoding;
 use crate::exit::Exit;
-use crate::output::say;
+use crate::output::{counted, say};
 use crate::rows::{Format, Row, Writer};
 use crate::{files, runtime};
 use anyhow::{Context as _, Result};
@@ -64,7 +64,7 @@ pub(crate) async fn run(arguments: DumpArguments) -> Result<Exit> {
     }
     writer.into_inner().with_context(context)?.finish().with_context(context)?;
     progress.finish_and_clear();
-    say(&format!("{count} rows of {} written", table.name()));
+    say(&format!("{} of {} written", counted(count, "row"), table.name()));
     Ok(Exit::Done)
 }
 

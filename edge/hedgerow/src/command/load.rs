@@ -19,7 +19,7 @@ use crate::duration::seconds;
 use crate::encoding::Encoding;
 use crate::exit::Exit;
 use crate::files;
-use crate::output::{print_result, say};
+use crate::output::{counted, print_result, say};
 use crate::rows::{Format, Item, Reader, Shape};
 use crate::runtime::now;
 use anyhow::{Context as _, Result, bail};
@@ -199,7 +199,8 @@ impl Load {
         if counts.bad > self.arguments.show_bad {
             say(&format!("{} more bad lines were not shown", counts.bad - self.arguments.show_bad));
         }
-        say(&format!("{} rows loaded, {} bad lines, {seconds:.1} s, {rate:.0} rows/s", counts.rows, counts.bad));
+        let (rows, bad) = (counted(counts.rows, "row"), counted(counts.bad, "bad line"));
+        say(&format!("{rows} loaded, {bad}, {seconds:.1} s, {rate:.0} rows/s"));
         let (name, exit) = match &outcome {
             Outcome::Finished if counts.bad == 0 => ("finished", Exit::Done),
             Outcome::Finished => ("finished", Exit::Partial),

@@ -11,7 +11,7 @@ use crate::rows::{Row, Shape, TTL_COLUMN, insert_field};
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use clap::Args;
-use hedgerow_client::{Life, Range, ScanOptions};
+use hedgerow_client::{Life, Range, ScanOptions, SortRow};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
@@ -281,33 +281,35 @@ pub(crate) async fn multi_get(arguments: MultiGetArguments) -> Result<Exit> {
     let target = &arguments.target;
     let keys = target.decode_all(&arguments.keys)?;
     let (table, session) = target.open_to_read(&arguments.read).await?;
-    let mut rows = Vec::new();
-    let asked = match &table {
+    let (rows, asked): (Vec<Row>, &[Bytes]) = match &table {
         AnyTable::Hash(hash) => {
             let (hash_key, sort_keys) = keys.split_first().context("no hash key was given")?;
             let found = hash.multi_get(hash_key, sort_keys.iter().cloned()).await?;
-            rows.extend(found.rows.into_iter().map(|row| Row {
+            let row = |row: SortRow| Row {
                 hash_key: hash_key.clone(),
                 sort_key: row.sort_key,
                 value: row.value,
                 ttl_seconds: None,
-            }));
-            sort_keys.len()
+            };
+            (found.rows.into_iter().map(row).collect(), sort_keys)
         }
         AnyTable::Ordered(ordered) => {
+            let mut rows = Vec::new();
             for key in &keys {
                 let value = ordered.get(key).await?;
                 rows.extend(value.map(|value| Row { sort_key: key.clone(), value, ..Row::default() }));
             }
-            keys.len()
+            (rows, &keys)
         }
     };
     session.keep()?;
     for row in &rows {
         print_row(row, table.shape(), target, false)?;
     }
-    if rows.len() < asked {
-        say(&format!("{} of {asked} records do not exist", asked - rows.len()));
+    let is_missing = |key: &&Bytes| rows.iter().all(|row| row.sort_key != **key);
+    let missing: Vec<_> = asked.iter().filter(is_missing).map(|key| target.encoding.encode(key)).collect();
+    if !missing.is_empty() {
+        say(&format!("there is no such record: {}", missing.join(", ")));
         return Ok(Exit::NotFound);
     }
     Ok(Exit::Done)

@@ -3,7 +3,7 @@
 use crate::cluster::ClusterArguments;
 use crate::duration::seconds;
 use crate::exit::Exit;
-use crate::output::{Output, columns, complain, print};
+use crate::output::{Output, columns, complain, counted, print};
 use crate::runtime;
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -120,7 +120,7 @@ impl Summary {
         let state = self.state(!full.is_empty(), not_ok);
         let metadata = if self.metadata_has_leader { "" } else { ", the metadata has no leader" };
         let repair = if *in_repair > 0 { format!(", {in_repair} in repair") } else { String::new() };
-        let not_ok = if not_ok > 0 { format!(", {not_ok} replicas not ok") } else { String::new() };
+        let not_ok = if not_ok > 0 { format!(", {} not ok", counted(not_ok as u64, "replica")) } else { String::new() };
         let full = match full {
             [] => String::new(),
             [one] => format!("; disk full on node {one}"),
@@ -477,8 +477,13 @@ pub(crate) fn describe_json(answer: &str, throttled: Option<&Value>) -> Result<S
 pub(crate) fn describe_text(answer: &str, throttled: Option<&Value>) -> Result<String> {
     let table: Table = serde_json::from_str(answer).context("reading the description of the table")?;
     let mut text = format!(
-        "table {} (id {}), {}, {}: {} partitions, {} replicas each",
-        table.name, table.id, table.kind, table.state, table.partition_count, table.replica_count
+        "table {} (id {}), {}, {}: {}, {} each",
+        table.name,
+        table.id,
+        table.kind,
+        table.state,
+        counted(table.partition_count, "partition"),
+        counted(table.replica_count, "replica"),
     );
     for (option, value) in &table.options {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -614,7 +619,7 @@ mod tests {
         let answer = r#"{"summary":{"nodes":3,"nodes_up":3,"partitions":2,"metadata_has_leader":true},
             "tables":[{"name":"t","partitions":[{"replicas":[{"state":"ok"},{"state":"missing"}]}]}]}"#;
         let text = status_text(&serde_json::from_str(answer).unwrap(), false);
-        let line = "serving, not all replicas yet: 3 of 3 nodes up, 0 of 2 groups without a leader, 1 replicas not ok";
+        let line = "serving, not all replicas yet: 3 of 3 nodes up, 0 of 2 groups without a leader, 1 replica not ok";
         assert!(text.ends_with(line), "{text}");
     }
 

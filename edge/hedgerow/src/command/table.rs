@@ -5,7 +5,7 @@ use crate::command::status;
 use crate::encoding::Encoding;
 use crate::exit::Exit;
 use crate::output::{Output, columns, print, print_result, say};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use clap::{Subcommand, ValueEnum};
 use hedgerow_client::{DroppedTable, Kept, Reserve, TableKind, TableSpec};
@@ -138,6 +138,10 @@ pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Re
     match command {
         TableCommand::Create { name, kind, partitions, replicas, options, split, encoding, if_not_exists } => {
             let split_key = |key: &String| encoding.decode(key.as_bytes()).map(Bytes::from).context("a key of --split");
+            ensure!(
+                split.is_empty() || kind == Kind::Ordered,
+                "--split says where the partitions of an ordered table begin: add --kind ordered, or leave it out"
+            );
             let split_keys: Vec<Bytes> = split.iter().map(split_key).collect::<Result<_>>()?;
             let spec = TableSpec {
                 kind: kind.into(),

@@ -4,7 +4,7 @@ use crate::cluster::ClusterArguments;
 use crate::command::status;
 use crate::duration::seconds;
 use crate::exit::Exit;
-use crate::output::{columns, print_result, say};
+use crate::output::{columns, counted, print_result, say};
 use crate::runtime::now;
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -157,7 +157,7 @@ fn report(arguments: &VerifyArguments, checksums: &Checksums, verdict: Verdict) 
     )?;
     Ok(match verdict {
         Verdict::Equal => {
-            say(&format!("all replicas of {} are equal: {rows} rows", arguments.table));
+            say(&format!("all replicas of {} are equal: {}", arguments.table, counted(rows, "row")));
             Exit::Done
         }
         Verdict::NotComparable => {

@@ -5,6 +5,7 @@ mod config;
 
 use crate::command::fault::read_plan;
 use crate::exit::Exit;
+use crate::output::counted;
 use anyhow::{Context, ensure};
 use clap::Args;
 use config::ServeConfig;
@@ -86,7 +87,8 @@ pub(crate) fn dev(arguments: &DevArguments) -> anyhow::Result<Exit> {
     }
     let addresses: Vec<&str> = peers.values().map(String::as_str).collect();
     let kept = if temporary.is_some() { "temporary data in" } else { "data in" };
-    let ready = format!("ready: {} nodes at {}; {kept} {}", nodes.len(), addresses.join(","), root.display());
+    let count = counted(nodes.len() as u64, "node");
+    let ready = format!("ready: {count} at {}; {kept} {}", addresses.join(","), root.display());
     let faults = plan.map(|plan| start_faults(&plan, &peers, &root)).transpose()?;
     let exit = wait(nodes, &ready);
     // The nodes are gone, so that nothing can be switched off any more, and nobody is interested.
