@@ -205,3 +205,14 @@ fn limits_in_the_data_model_are_those_of_the_code() {
         assert!(figures.iter().all(has), "{line}: {figures:?}");
     }
 }
+
+/// What docs/clients.md shows is what `lab/conformance/run` runs.
+#[test]
+fn programs_in_the_documents_are_those_that_run() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("docs/clients.md")).unwrap();
+    for (language, program) in [("python", "python/example.py"), ("go", "go/example/main.go")] {
+        let text = fs::read_to_string(root.join("lab/conformance").join(program)).unwrap();
+        assert!(page.contains(&format!("```{language}\n{text}```\n")), "{program}");
+    }
+}
