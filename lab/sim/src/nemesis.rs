@@ -662,7 +662,7 @@ fn cut(a: &[usize], b: &[usize], is_both_ways: bool, start: Time, end: Time) -> 
 mod tests {
     use super::*;
 
-    const KINDS: [Kind; 28] = [
+    const KINDS: [Kind; 29] = [
         Kind::CutPair,
         Kind::CutOneWay,
         Kind::IsolateOne,
