@@ -5,6 +5,7 @@
 //!
 //! | file | idea |
 //! |---|---|
+//! | `event.rs` | what a host tells it |
 //! | `node.rs` | events, proposals |
 //! | `drive.rs` | carrying out what groups ask for: messages, log writes, checkpoints |
 //! | `apply.rs` | applying what is committed, a piece in each turn |
@@ -55,6 +56,7 @@ mod creations;
 mod debt;
 mod doubt;
 mod drive;
+mod event;
 mod failure;
 mod fault;
 pub mod files;
@@ -109,6 +111,7 @@ mod waiting;
 mod wake;
 
 pub use config::Config;
+pub use event::Event;
 pub use hedgerow_placement::{CLOCK_SKEW_MAX, SlowLimits};
 pub use identity::IdentityError;
 pub use ids::{DirectoryId, LogId, ReplicaKey};

@@ -223,7 +223,7 @@ impl Node {
     }
 
     /// Time has passed. Called every 50 ms or more often; irregular calls are harmless.
-    pub fn handle_tick(&mut self, now: Now) {
+    pub(crate) fn handle_tick(&mut self, now: Now) {
         let now = self.judge_clock(now);
         let elapsed = now.instant.since(self.last_tick);
         self.last_tick = now.instant;
@@ -257,7 +257,7 @@ impl Node {
     }
 
     /// A frame came from another node.
-    pub fn handle_peer(&mut self, from: NodeId, frame: Frame, now: Now) {
+    pub(crate) fn handle_peer(&mut self, from: NodeId, frame: Frame, now: Now) {
         let now = self.agreed(now);
         match frame {
             Frame::Replication { group, from, to, message } => {
@@ -283,7 +283,7 @@ impl Node {
     }
 
     /// Log writes are durable, or the log failed.
-    pub fn handle_round(&mut self, log: LogId, round: Round, now: Now) {
+    pub(crate) fn handle_round(&mut self, log: LogId, round: Round, now: Now) {
         let now = self.agreed(now);
         match round {
             Round::Done { tickets, synced } => {
@@ -327,7 +327,7 @@ impl Node {
     }
 
     /// A job has ended.
-    pub fn handle_job(&mut self, done: JobDone, now: Now) {
+    pub(crate) fn handle_job(&mut self, done: JobDone, now: Now) {
         let now = self.agreed(now);
         self.finish_job(done, now);
     }
@@ -536,7 +536,7 @@ impl Node {
     }
 
     /// A client's connection is gone; its reads are dropped, its writes answered into nothing.
-    pub fn handle_client_closed(&mut self, connection: ConnectionId) {
+    pub(crate) fn handle_client_closed(&mut self, connection: ConnectionId) {
         self.forget_waiting(connection);
         self.drop_reads_of(connection);
         self.scans.forget_connection(connection);

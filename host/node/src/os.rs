@@ -14,14 +14,14 @@ mod peer;
 mod reading;
 mod unsent;
 
-use crate::{Config, ConnectionId, JobContext, JobDone, LogId, Node, OpenError, Opened, ReadSize};
+use crate::{Config, ConnectionId, Event, JobContext, LogId, Node, OpenError, Opened, ReadSize};
 use client::Clients;
 use fault::Faults;
 use hedgerow_env::os::{OsClock, give_way, spawn_thread};
 use hedgerow_env::{Clock, Disk};
 use hedgerow_storage::Engines;
 use hedgerow_types::Instant;
-use hedgerow_wal::{Committer, Round};
+use hedgerow_wal::Committer;
 use peer::{Lane, Peers};
 use reading::Readers;
 use std::cell::{Cell, RefCell};
@@ -79,7 +79,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Running {
     state: watch::Receiver<State>,
-    stop: mpsc::UnboundedSender<Event>,
+    stop: mpsc::UnboundedSender<Arrival>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -92,7 +92,7 @@ impl Running {
     /// Asks the node to hand over what it leads and to stop.
     pub fn stop(&self) {
         // The receiver is gone only once the node has stopped by itself.
-        let _ = self.stop.send(Event::Stop);
+        let _ = self.stop.send(Arrival::Stop);
     }
 
     /// Waits until the node has stopped. Blocks.
@@ -107,10 +107,9 @@ impl Running {
     }
 }
 
-/// What comes back from other threads.
-enum Event {
-    Round(LogId, Round),
-    Job(JobDone),
+/// What comes from other threads.
+enum Arrival {
+    Event(Event),
     Stop,
     /// What panicked.
     Panicked(&'static str),
@@ -119,14 +118,14 @@ enum Event {
 /// Lives where something of the node runs, and tells the node if that panics: a node never goes on in part.
 struct PanicGuard {
     what: &'static str,
-    events: mpsc::UnboundedSender<Event>,
+    arrivals: mpsc::UnboundedSender<Arrival>,
 }
 
 impl Drop for PanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The receiver is gone once the node has stopped.
-            let _ = self.events.send(Event::Panicked(self.what));
+            let _ = self.arrivals.send(Arrival::Panicked(self.what));
         }
     }
 }
@@ -143,11 +142,11 @@ pub fn start(config: Config, disk: Arc<dyn Disk>, engines: Arc<dyn Engines>) -> 
     if let Some(own) = own {
         opened.node.note_address(opened.node.id(), own);
     }
-    let (events, inbox) = mpsc::unbounded_channel();
+    let (arrivals, inbox) = mpsc::unbounded_channel();
     let (state_sender, state) = watch::channel(State::Starting);
-    let stop = events.clone();
+    let stop = arrivals.clone();
     let body = move || {
-        let result = run(opened, context, listener, events, inbox, &state_sender);
+        let result = run(opened, context, listener, arrivals, inbox, &state_sender);
         state_sender.send_replace(State::Stopped(result));
     };
     let thread = spawn_thread(&name, body).map_err(StartError::Thread)?;
@@ -186,13 +185,13 @@ pub(crate) struct Host {
     pub(crate) wake: Notify,
     /// Time spent on clients' requests since the node was driven last.
     pub(crate) busy: Cell<Duration>,
-    events: mpsc::UnboundedSender<Event>,
+    arrivals: mpsc::UnboundedSender<Arrival>,
 }
 
 impl Host {
     /// Runs a task of the node beside the others, on its thread. The node ends if it panics.
     pub(crate) fn spawn(&self, what: &'static str, task: impl Future<Output = ()> + 'static) {
-        let guard = PanicGuard { what, events: self.events.clone() };
+        let guard = PanicGuard { what, arrivals: self.arrivals.clone() };
         tokio::task::spawn_local(async move {
             let _guard = guard;
             task.await;
@@ -228,8 +227,8 @@ fn run(
     opened: Opened,
     context: Context,
     listener: std::net::TcpListener,
-    events: mpsc::UnboundedSender<Event>,
-    inbox: mpsc::UnboundedReceiver<Event>,
+    arrivals: mpsc::UnboundedSender<Arrival>,
+    inbox: mpsc::UnboundedReceiver<Arrival>,
     state: &watch::Sender<State>,
 ) -> Result<(), String> {
     let directories = opened.logs.len();
@@ -242,13 +241,13 @@ fn run(
     let Opened { node, logs } = opened;
     let readers = logs.iter().map(hedgerow_wal::Log::reader).collect();
     let jobs = Arc::new(JobContext { disk: context.0, engines: context.1, readers });
-    let readers = Readers::start(directories * ReadSize::Short.places(), &jobs, &events)
+    let readers = Readers::start(directories * ReadSize::Short.places(), &jobs, &arrivals)
         .map_err(|error| format!("cannot start a thread: {error}"))?;
     let workers = Workers { jobs, readers };
     let mut committers = Vec::new();
     for (id, log) in (0..).map(LogId).zip(logs) {
-        let events = events.clone();
-        let on_round = Box::new(move |round| drop(events.send(Event::Round(id, round))));
+        let arrivals = arrivals.clone();
+        let on_round = Box::new(move |round| drop(arrivals.send(Arrival::Event(Event::Round(id, round)))));
         committers.push(Committer::start(log, on_round).map_err(|error| format!("cannot start a thread: {error}"))?);
     }
     let result = LocalSet::new().block_on(&runtime, async {
@@ -258,11 +257,11 @@ fn run(
         let clients = Clients::new(&node.config);
         let (wake, busy) = (Notify::new(), Cell::default());
         let node = RefCell::new(node);
-        let host = Rc::new(Host { node, clients, peers, faults, wake, busy, events: events.clone() });
+        let host = Rc::new(Host { node, clients, peers, faults, wake, busy, arrivals: arrivals.clone() });
         fault::start(&host);
         host.spawn("the task that accepts connections", accept(Rc::clone(&host), listener));
         peer::start(&host);
-        drive(&host, &committers, &workers, events, inbox, state).await
+        drive(&host, &committers, &workers, arrivals, inbox, state).await
     });
     committers.iter().for_each(Committer::stop);
     result
@@ -297,8 +296,8 @@ async fn drive(
     host: &Rc<Host>,
     committers: &[Committer],
     workers: &Workers,
-    events: mpsc::UnboundedSender<Event>,
-    mut inbox: mpsc::UnboundedReceiver<Event>,
+    arrivals: mpsc::UnboundedSender<Arrival>,
+    mut inbox: mpsc::UnboundedReceiver<Arrival>,
     state: &watch::Sender<State>,
 ) -> Result<(), String> {
     let mut tick = tokio::time::interval(TICK);
@@ -308,9 +307,9 @@ async fn drive(
     loop {
         tokio::select! {
             () = host.wake.notified() => {}
-            () = alarm.wait() => host.node.borrow_mut().handle_wake(OsClock.read()),
+            () = alarm.wait() => host.node.borrow_mut().handle(Event::Wake, OsClock.read()),
             _ = tick.tick() => {
-                host.node.borrow_mut().handle_tick(OsClock.read());
+                host.node.borrow_mut().handle(Event::Tick, OsClock.read());
                 host.clients.close_stuck(OsClock.now());
                 note_state(host, state);
                 let is_done = stop_by.is_some_and(|by| tokio::time::Instant::now() >= by)
@@ -319,27 +318,26 @@ async fn drive(
                     return Ok(());
                 }
             }
-            Some(event) = inbox.recv() => {
-                let mut event = Some(event);
+            Some(arrival) = inbox.recv() => {
+                let mut arrival = Some(arrival);
                 let mut node = host.node.borrow_mut();
-                while let Some(next) = event {
+                while let Some(next) = arrival {
                     match next {
-                        Event::Round(log, round) => node.handle_round(log, round, OsClock.read()),
-                        Event::Job(done) => node.handle_job(done, OsClock.read()),
-                        Event::Stop if stop_by.is_none() => {
+                        Arrival::Event(event) => node.handle(event, OsClock.read()),
+                        Arrival::Stop if stop_by.is_none() => {
                             stop_by = Some(tokio::time::Instant::now() + HAND_OVER_MAX);
                             node.hand_over(OsClock.read());
                         }
-                        Event::Stop => return Ok(()),
-                        Event::Panicked(what) => {
+                        Arrival::Stop => return Ok(()),
+                        Arrival::Panicked(what) => {
                             return Err(format!("{what} panicked, which is a defect of this program"));
                         }
                     }
-                    event = inbox.try_recv().ok();
+                    arrival = inbox.try_recv().ok();
                 }
             }
         }
-        carry_out(host, committers, workers, &events)?;
+        carry_out(host, committers, workers, &arrivals)?;
         let has_queued = host.node.borrow().has_queued();
         alarm.set(host.node.borrow().wakes_at());
         if has_queued {
@@ -400,7 +398,7 @@ fn carry_out(
     host: &Rc<Host>,
     committers: &[Committer],
     workers: &Workers,
-    events: &mpsc::UnboundedSender<Event>,
+    arrivals: &mpsc::UnboundedSender<Arrival>,
 ) -> Result<(), String> {
     let mut node = host.node.borrow_mut();
     let begun = OsClock.read();
@@ -444,12 +442,12 @@ fn carry_out(
             workers.readers.run(job);
             continue;
         }
-        let (jobs, events) = (Arc::clone(&workers.jobs), events.clone());
+        let (jobs, arrivals) = (Arc::clone(&workers.jobs), arrivals.clone());
         // These threads do nothing else, so that none has to be made eager again.
         tokio::task::spawn_blocking(move || {
-            let _guard = PanicGuard { what: "a job's thread", events: events.clone() };
+            let _guard = PanicGuard { what: "a job's thread", arrivals: arrivals.clone() };
             give_way();
-            drop(events.send(Event::Job(job.run(&jobs))));
+            drop(arrivals.send(Arrival::Event(Event::Job(job.run(&jobs)))));
         });
     }
     if is_for_clients {

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 impl Node {
     /// A whole frame came from a client. `now` must have been read after it came.
-    pub fn handle_client(&mut self, connection: ConnectionId, frame: Bytes, now: Now) {
+    pub(crate) fn handle_client(&mut self, connection: ConnectionId, frame: Bytes, now: Now) {
         let now = self.agreed(now);
         match hedgerow_wire::decode_request(frame) {
             Ok(request) => self.serve(connection, request, now),

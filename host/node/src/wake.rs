@@ -38,7 +38,7 @@ impl Node {
 
     /// The time of [`Node::wakes_at`] has come. Early, late and repeated calls are harmless. [`Node::drive`] has to follow, as
     /// after any event.
-    pub fn handle_wake(&mut self, now: Now) {
+    pub(crate) fn handle_wake(&mut self, now: Now) {
         let now = self.agreed(now);
         self.serve_delayed(now);
         self.expire_forwards(now);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, Now, read_file, write_file_durably};
 use hedgerow_node::peer::{CataloguePush, CatalogueRow, Founder, Frame, Probe};
-use hedgerow_node::{Config, Node, OpenError, Opened};
+use hedgerow_node::{Config, Event, Node, OpenError, Opened};
 use hedgerow_placement::{Catalogue, Dropped, Node as NodeRow, Replica, ReplicaRole, Settings, TableSpec};
 use hedgerow_storage::MemoryEngines;
 use hedgerow_types::{Incarnation, Instant, NodeId, ReplicaId};
@@ -134,11 +134,11 @@ fn files() -> [Vec<u8>; 2] {
     let mut node = open(&disk).expect("an empty disk").node;
     let founders = vec![Founder { node: 2, incarnation: 12 }, Founder { node: 3, incarnation: 13 }];
     let probe = Probe { wants_answer: false, incarnation: 12, cluster: CLUSTER, founders, address: String::new() };
-    node.handle_peer(NodeId(2), Frame::Probe(probe), now());
+    node.handle(Event::Peer(NodeId(2), Frame::Probe(probe)), now());
     let catalogue = every_row();
     let rows = catalogue.rows().into_iter().map(|(key, value)| CatalogueRow { key, value }).collect();
     let push = CataloguePush { cluster: CLUSTER, version: catalogue.version, rows };
-    node.handle_peer(NodeId(2), Frame::Catalogue(push), now());
+    node.handle(Event::Peer(NodeId(2), Frame::Catalogue(push)), now());
     File::ALL.map(|file| read_file(&disk, &file.path()).expect("the node has written it"))
 }
 

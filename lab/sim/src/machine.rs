@@ -18,12 +18,12 @@ use hedgerow_env::{Disk, Now};
 use hedgerow_node::greeting::Caller;
 use hedgerow_node::inspect::ReplicaView;
 use hedgerow_node::peer::{Greeting, Malformed, Refused};
-use hedgerow_node::{Config, ConnectionId, Job, JobContext, JobDone, LogId, Node, ReplicaKey};
+use hedgerow_node::{Config, Event, Job, JobContext, LogId, Node, ReplicaKey};
 use hedgerow_replication::Role;
 use hedgerow_types::log::Entry;
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Index, Instant, NodeId};
-use hedgerow_wal::{Event, Round, Submission};
+use hedgerow_wal::Submission;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -131,8 +131,6 @@ pub struct Process {
 /// Something for the node to handle.
 #[derive(Debug)]
 pub enum Input {
-    /// Time has passed.
-    Tick,
     /// Reads wait for their turn.
     Turn,
     /// The node wanted to be woken then.
@@ -141,14 +139,8 @@ pub enum Input {
     Peer(usize, Packet),
     /// The node that was dialled does not listen to this process.
     Refused(NodeId, Refused),
-    /// A client's frame.
-    Client(ConnectionId, Bytes),
-    /// A client's connection is gone.
-    ClientClosed(ConnectionId),
-    /// Log writes are durable, or not.
-    Round(LogId, Round),
-    /// A job has ended.
-    Job(JobDone),
+    /// Anything else.
+    Event(Event),
 }
 
 /// The address of machine `machine`.
@@ -310,8 +302,8 @@ impl Machine {
         let turn = self.random.below(self.config.data.len() as u64) as usize;
         let directory = self.config.data[turn].join("log");
         let mut last = None;
-        let mut note = |event: Event<'_>| {
-            if let Event::Batch(place, _) = event {
+        let mut note = |event: hedgerow_wal::Event<'_>| {
+            if let hedgerow_wal::Event::Batch(place, _) = event {
                 last = Some(place);
             }
         };
@@ -335,13 +327,12 @@ impl Machine {
         for input in std::mem::take(&mut process.inbox) {
             match &input {
                 Input::Wake(at) => self.answers.forgive(now.instant.since(*at)),
-                Input::Client(connection, frame) => {
+                Input::Event(Event::Client(connection, frame)) => {
                     let role_of = |group| process.role(group);
                     self.answers.note_request(connection.0, frame, now.instant, role_of);
                 }
-                Input::ClientClosed(connection) => self.answers.forget_line(connection.0),
-                Input::Tick | Input::Turn | Input::Peer(..) | Input::Refused(..) | Input::Round(..) | Input::Job(_) => {
-                }
+                Input::Event(Event::ClientClosed(connection)) => self.answers.forget_line(connection.0),
+                Input::Turn | Input::Peer(..) | Input::Refused(..) | Input::Event(_) => {}
             }
             process.handle(input, now)?;
         }
@@ -463,20 +454,18 @@ impl Process {
     fn handle(&mut self, input: Input, now: Now) -> Result<(), String> {
         match input {
             Input::Turn => {}
-            Input::Tick => {
-                self.logs.iter_mut().for_each(|log| log.mark(now.instant));
-                self.node.handle_tick(now);
-            }
-            Input::Wake(_) => self.node.handle_wake(now),
+            Input::Wake(_) => self.node.handle(Event::Wake, now),
             Input::Peer(from, packet) => self.handle_packet(from, packet, now).map_err(|error| error.to_string())?,
             Input::Refused(by, refused) => {
                 self.node.handle_answer(by, refused, true);
                 self.was_refused |= self.node.outbox().failure.is_some();
             }
-            Input::Client(connection, frame) => self.node.handle_client(connection, frame, now),
-            Input::ClientClosed(connection) => self.node.handle_client_closed(connection),
-            Input::Round(log, round) => self.node.handle_round(log, round, now),
-            Input::Job(done) => self.node.handle_job(done, now),
+            Input::Event(event) => {
+                if matches!(event, Event::Tick) {
+                    self.logs.iter_mut().for_each(|log| log.mark(now.instant));
+                }
+                self.node.handle(event, now);
+            }
         }
         Ok(())
     }
@@ -528,7 +517,7 @@ impl Process {
         for (id, log) in (0..).map(LogId).zip(&mut self.logs) {
             let (has_begun, news) = log.begin();
             begun.extend(has_begun.then_some(id));
-            self.inbox.extend(news.map(|round| Input::Round(id, round)));
+            self.inbox.extend(news.map(|round| Input::Event(Event::Round(id, round))));
         }
         begun
     }
@@ -536,7 +525,7 @@ impl Process {
     /// Ends the round of log `log` that was begun last.
     pub fn end_round(&mut self, log: LogId) {
         let news = self.logs[log.0].end();
-        self.inbox.extend(news.into_iter().map(|round| Input::Round(log, round)));
+        self.inbox.extend(news.into_iter().map(|round| Input::Event(Event::Round(log, round))));
     }
 
     /// What the log of `replica` holds of its group from index `low` to `last`.
@@ -571,7 +560,7 @@ impl Process {
     pub fn end_job(&mut self, number: u64) {
         if let Some(job) = self.jobs.remove(&number) {
             let done = job.run(&self.context);
-            self.inbox.push(Input::Job(done));
+            self.inbox.push(Input::Event(Event::Job(done)));
         }
     }
 }

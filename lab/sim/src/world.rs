@@ -23,7 +23,7 @@ use crate::traffic::Traffic;
 use crate::workload::Workload;
 use bytes::{Bytes, BytesMut};
 use hedgerow_node::peer::Refused;
-use hedgerow_node::{ConnectionId, LogId};
+use hedgerow_node::{ConnectionId, Event as NodeEvent, LogId};
 use hedgerow_types::Instant;
 use hedgerow_types::random::Random;
 
@@ -205,14 +205,14 @@ impl World {
             Event::CopyRemoved { machine } => self.start_machine(machine),
             Event::ToMachine { line, frame } => match self.lines.machine_of(line) {
                 Some(machine) if self.machines[machine].process.is_some() => {
-                    self.deliver(machine, Input::Client(ConnectionId(line), frame));
+                    self.deliver(machine, Input::Event(NodeEvent::Client(ConnectionId(line), frame)));
                 }
                 Some(_) => self.refuse_connection(line),
                 None => {}
             },
             Event::ClosedAtMachine { line, machine, life } => {
                 if self.machines[machine].life == life {
-                    self.deliver(machine, Input::ClientClosed(ConnectionId(line)));
+                    self.deliver(machine, Input::Event(NodeEvent::ClientClosed(ConnectionId(line))));
                 }
             }
             Event::ToCaller { line, chunk, served } => {
@@ -296,8 +296,8 @@ impl World {
             return;
         }
         let Some(process) = &mut self.machines[machine].process else { return };
-        if !process.inbox.iter().any(|input| matches!(input, Input::Tick)) {
-            process.inbox.push(Input::Tick);
+        if !process.inbox.iter().any(|input| matches!(input, Input::Event(NodeEvent::Tick))) {
+            process.inbox.push(Input::Event(NodeEvent::Tick));
         }
         self.schedule(machine);
         let interval = self.machines[machine].tick_interval();

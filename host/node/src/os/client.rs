@@ -3,7 +3,7 @@
 use super::unsent::Unsent;
 use super::{Host, OsClock, peer};
 use crate::peer::{GREETING_HEAD_SIZE, Greeting};
-use crate::{Config, ConnectionId};
+use crate::{Config, ConnectionId, Event};
 use bytes::{Buf, BufMut, BytesMut};
 use hedgerow_env::Clock;
 use hedgerow_types::Instant;
@@ -325,7 +325,7 @@ async fn serve_any(host: &Rc<Host>, stream: TcpStream, id: ConnectionId, room: &
     host.clients.open.borrow_mut().remove(&id);
     host.faults.forget_client(id);
     host.clients.forget(&connection);
-    host.node.borrow_mut().handle_client_closed(id);
+    host.node.borrow_mut().handle(Event::ClientClosed(id), OsClock.read());
 }
 
 /// Reads until it can be told whether the other end is a node, and if it is, until it has said which.
@@ -477,7 +477,7 @@ fn take_frames(host: &Host, connection: &Connection, id: ConnectionId, buffer: &
             Ok(Some(size)) if buffer.len() >= size => {
                 has_large |= size > KEPT_MAX;
                 let frame = host.faults.take_request(id, buffer.split_to(size).freeze());
-                has_any |= frame.map(|frame| node.handle_client(id, frame, now)).is_some();
+                has_any |= frame.map(|frame| node.handle(Event::Client(id, frame), now)).is_some();
             }
             Ok(_) => break,
             Err(reason) => {

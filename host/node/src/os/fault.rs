@@ -14,8 +14,8 @@
 
 use super::Host;
 use super::peer::Lane;
-use crate::ConnectionId;
 use crate::config::PEER_BACKLOG_MAX;
+use crate::{ConnectionId, Event};
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::Clock;
 use hedgerow_env::fault::{Action, Allowance, Shaper, Stall, Switches};
@@ -304,7 +304,7 @@ fn hand_over(host: &Host, destination: Destination, parcel: Parcel) {
         (Destination::Client(id), Parcel::Close) => host.clients.close(id),
         // The requests of a connection that is gone are gone with it, as they would be on the way.
         (Destination::Node(id), Parcel::Request(frame)) if host.faults.held.borrow().clients.contains_key(&id) => {
-            host.node.borrow_mut().handle_client(id, frame, OsClock.read());
+            host.node.borrow_mut().handle(Event::Client(id, frame), OsClock.read());
             host.wake.notify_one();
         }
         _ => {}

@@ -1,8 +1,8 @@
 //! Threads for short reads that need the disk. Clients wait for them, so that they do not give way as those of other jobs do, nor queue
 //! behind these. How many run at a time the node decides; there is a thread for each.
 
-use super::{Event, PanicGuard};
-use crate::{Job, JobContext};
+use super::{Arrival, PanicGuard};
+use crate::{Event, Job, JobContext};
 use hedgerow_env::os::spawn_thread;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,12 +19,16 @@ pub(super) struct Readers {
 
 impl Readers {
     /// Starts `count` threads.
-    pub(super) fn start(count: usize, context: &Arc<JobContext>, events: &UnboundedSender<Event>) -> io::Result<Self> {
+    pub(super) fn start(
+        count: usize,
+        context: &Arc<JobContext>,
+        arrivals: &UnboundedSender<Arrival>,
+    ) -> io::Result<Self> {
         let (jobs, inbox) = channel();
         let inbox = Arc::new(Mutex::new(inbox));
         let thread = |_| {
-            let (inbox, context, events) = (Arc::clone(&inbox), Arc::clone(context), events.clone());
-            spawn_thread("reader", move || run_all(&inbox, &context, &events))
+            let (inbox, context, arrivals) = (Arc::clone(&inbox), Arc::clone(context), arrivals.clone());
+            spawn_thread("reader", move || run_all(&inbox, &context, &arrivals))
         };
         Ok(Self { jobs: Some(jobs), threads: (0..count).map(thread).collect::<io::Result<_>>()? })
     }
@@ -46,12 +50,12 @@ impl Drop for Readers {
     }
 }
 
-fn run_all(inbox: &Mutex<Receiver<Job>>, context: &JobContext, events: &UnboundedSender<Event>) {
-    let _guard = PanicGuard { what: "a reader's thread", events: events.clone() };
+fn run_all(inbox: &Mutex<Receiver<Job>>, context: &JobContext, arrivals: &UnboundedSender<Arrival>) {
+    let _guard = PanicGuard { what: "a reader's thread", arrivals: arrivals.clone() };
     loop {
         let next = inbox.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = next else { return };
         // The receiver is gone once the node has stopped.
-        drop(events.send(Event::Job(job.run(context))));
+        drop(arrivals.send(Arrival::Event(Event::Job(job.run(context)))));
     }
 }

@@ -3,7 +3,7 @@
 use crate::world::{Ask, Key, MS, World};
 use crate::{ask, creation};
 use bytes::{Bytes, BytesMut};
-use hedgerow_node::ConnectionId;
+use hedgerow_node::{ConnectionId, Event};
 use hedgerow_types::NodeId;
 use hedgerow_types::key::full_key;
 use hedgerow_wire::message::{
@@ -23,7 +23,7 @@ fn p2_an_unknown_administrative_call_ends_with_an_error_inside_its_reply() {
     frame[at..at + known.len()].copy_from_slice(b"RPC_CM_CREATE_XYZ");
     let now = world.clock();
     let node = &mut world.machines.get_mut(&NodeId(1)).unwrap().node;
-    node.handle_client(ConnectionId(5), frame.freeze(), now);
+    node.handle(Event::Client(ConnectionId(5), frame.freeze()), now);
     let reply = node.outbox().clients.remove(&ConnectionId(5)).unwrap();
     let text = String::from_utf8_lossy(&reply).into_owned();
     assert!(text.contains("ERR_OK") && text.contains("RPC_CM_CREATE_XYZ_ACK"), "{text}");

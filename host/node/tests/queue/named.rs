@@ -2,7 +2,7 @@
 
 use crate::world::{Key, Places, World};
 use bytes::BytesMut;
-use hedgerow_node::{Config, ConnectionId};
+use hedgerow_node::{Config, ConnectionId, Event};
 use hedgerow_types::{NodeId, ReadLevel, Refusal};
 use hedgerow_wire::call::{self, ReplyFrame};
 use hedgerow_wire::header::Cause;
@@ -53,7 +53,7 @@ impl Small {
     }
 
     pub fn close(&mut self, connection: ConnectionId, node: NodeId) {
-        self.world.machines.get_mut(&node).unwrap().node.handle_client_closed(connection);
+        self.world.handle(node, Event::ClientClosed(connection));
     }
 
     pub fn header(&self, extension: Extension) -> Header {

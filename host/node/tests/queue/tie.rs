@@ -2,6 +2,7 @@
 
 use crate::named::{CLIENT, CONNECTION, Small, extra, first, tied};
 use crate::world::{MS, value_of};
+use hedgerow_node::Event;
 use hedgerow_node::peer::{Began, Frame};
 use hedgerow_types::{NodeId, ReadLevel, Refusal};
 use hedgerow_wire::Extension;
@@ -180,7 +181,7 @@ fn h19_a_nodes_word_drops_only_the_copy_that_names_it() {
     let leader = pair.small.places.leader;
     let mut hear = |from: NodeId, client_id: u64, request_id: u64, attempt: i32| {
         let frame = Frame::Began(Began { client_id, request_id, attempt });
-        pair.small.world.machines.get_mut(&pair.two).unwrap().node.handle_peer(from, frame, now);
+        pair.small.world.machines.get_mut(&pair.two).unwrap().node.handle(Event::Peer(from, frame), now);
     };
     hear(leader, CLIENT, 1, 2);
     hear(pair.one, CLIENT + 1, 1, 2);

@@ -2,9 +2,9 @@
 
 use crate::world::{Ask, Key, MS, World, bounded, value_of};
 use bytes::Bytes;
-use hedgerow_node::Job;
 use hedgerow_node::ReplicaKey;
 use hedgerow_node::peer::{Frame, SnapshotBegin, SnapshotFile};
+use hedgerow_node::{Event, Job};
 use hedgerow_types::{NodeId, ReadLevel, Refusal, ReplicaId};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -157,7 +157,7 @@ fn n8b_another_checkpoint_is_offered_while_one_is_about_to_be_installed() {
             message: Bytes::new(),
             files: vec![SnapshotFile { name: "other".to_owned(), size: 1 }],
         };
-        world.machines.get_mut(&fourth).unwrap().node.handle_peer(leader, Frame::SnapshotBegin(begin), now);
+        world.machines.get_mut(&fourth).unwrap().node.handle(Event::Peer(leader, Frame::SnapshotBegin(begin)), now);
     }
     world.settle(fourth);
     world.run(3_000 * MS);

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, Now, read_file};
-use hedgerow_node::{Config, ConnectionId, Job, JobContext, JobDone, JobResult, LogId, Node, peer};
+use hedgerow_node::{Config, ConnectionId, Event, Job, JobContext, JobDone, JobResult, LogId, Node, peer};
 use hedgerow_storage::{Debt, Engines, MemoryEngines};
 use hedgerow_types::key::{full_key, partition_hash, partition_of_hash};
 use hedgerow_types::{GroupId, Instant, NodeId, ReadLevel, Refusal, ReplicaId};
@@ -142,18 +142,18 @@ impl Machine {
                 Begun::Nothing => break,
                 Begun::Written => {
                     let tickets = rounds.finish().unwrap();
-                    self.node.handle_round(log, Round::Done { tickets, synced: rounds.log().synced() }, now);
+                    self.node.handle(Event::Round(log, Round::Done { tickets, synced: rounds.log().synced() }), now);
                     rounds.tend().unwrap();
                     rounds.mark(now.instant);
                 }
                 Begun::Stalled(reason) => {
                     self.is_log_stalled = true;
-                    return self.node.handle_round(log, Round::Stalled { reason }, now);
+                    return self.node.handle(Event::Round(log, Round::Stalled { reason }), now);
                 }
             }
         }
         self.is_log_stalled = false;
-        self.node.handle_round(log, Round::Room { left: rounds.log().left() }, now);
+        self.node.handle(Event::Round(log, Round::Room { left: rounds.log().left() }), now);
     }
 
     /// Logs whose disk refuses them room are tended although nothing is written.
@@ -161,7 +161,7 @@ impl Machine {
         for (id, rounds) in (0..).map(LogId).zip(&mut self.logs) {
             if rounds.log().left().is_some() && !rounds.has_waiting() {
                 rounds.tend().unwrap();
-                self.node.handle_round(id, Round::Room { left: rounds.log().left() }, now);
+                self.node.handle(Event::Round(id, Round::Room { left: rounds.log().left() }), now);
             }
         }
     }
@@ -226,6 +226,12 @@ impl World {
         self.machines.values().all(|machine| machine.node.is_serving() && machine.node.knows_all_leaders())
     }
 
+    /// A node hears of something.
+    pub fn handle(&mut self, node: NodeId, event: Event) {
+        let now = self.clock();
+        self.machines.get_mut(&node).unwrap().node.handle(event, now);
+    }
+
     pub fn clock(&self) -> Now {
         right(self.now)
     }
@@ -270,7 +276,7 @@ impl World {
             // A frame that was meddled with may have named another receiver of its answer.
             let Some(Machine { node, .. }) = self.machines.get_mut(&to) else { return true };
             while let Some(frame) = peer::take(&mut bytes).unwrap() {
-                node.handle_peer(from, frame, now);
+                node.handle(Event::Peer(from, frame), now);
             }
             self.settle(to);
             return true;
@@ -284,14 +290,14 @@ impl World {
         let machine = self.machines.get_mut(&id).unwrap();
         if machine.next_tick <= self.now {
             machine.next_tick = self.now + TICK;
-            machine.node.handle_tick(now);
+            machine.node.handle(Event::Tick, now);
             if machine.is_log_stalled {
                 machine.finish_log(now);
             }
             machine.tend_logs(now);
         }
         if machine.node.wakes_at().is_some_and(|at| at <= self.now) {
-            machine.node.handle_wake(now);
+            machine.node.handle(Event::Wake, now);
         }
         if machine.log_is_done_at.take_if(|at| *at <= self.now).is_some() {
             machine.finish_log(now);
@@ -331,7 +337,7 @@ impl World {
                     machine.held.push(job);
                 } else {
                     let done = machine.run_job(job);
-                    machine.node.handle_job(done, now);
+                    machine.node.handle(Event::Job(done), now);
                 }
             }
             for (to, bytes) in outbox.peers.into_iter().chain(outbox.bulk) {
@@ -369,7 +375,7 @@ impl World {
         let source = Arc::new(std::io::Error::from_raw_os_error(5));
         machine.failed_logs.insert(log);
         let reason = Failed { dir: machine.config.data[log.0].join("log"), operation: "sync", source };
-        machine.node.handle_round(log, Round::Failed { reason }, now);
+        machine.node.handle(Event::Round(log, Round::Failed { reason }), now);
         self.settle(id);
     }
 
@@ -397,7 +403,7 @@ impl World {
     pub fn take_done(&mut self, id: NodeId, done: Vec<JobDone>) {
         let now = self.clock_of(id);
         let node = &mut self.machines.get_mut(&id).unwrap().node;
-        done.into_iter().for_each(|done| node.handle_job(done, now));
+        done.into_iter().for_each(|done| node.handle(Event::Job(done), now));
     }
 
     /// The disk of the log goes on.
@@ -428,7 +434,7 @@ impl World {
         call::encode_request(&mut frame, header, self.last_request, body);
         let now = self.clock_of(to);
         let node = &mut self.machines.get_mut(&to).unwrap().node;
-        node.handle_client(connection, frame.freeze(), now);
+        node.handle(Event::Client(connection, frame.freeze()), now);
         self.last_request
     }
 

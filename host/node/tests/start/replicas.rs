@@ -4,7 +4,7 @@ use crate::world::{self, Ask, Key, Machine, World, files_of, running};
 use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, OpenMode, read_file};
 use hedgerow_node::peer::{Frame, ReplicaReport, ReplicaState, Report};
-use hedgerow_node::{Config, Job, Node, OpenError};
+use hedgerow_node::{Config, Event, Job, Node, OpenError};
 use hedgerow_storage::{Engine, EngineError, Engines, MemoryEngines};
 use hedgerow_types::{GroupId, NodeId, ReplicaId};
 use hedgerow_wire::message::AdminCommand;
@@ -487,7 +487,7 @@ fn n7_a_leader_that_has_stepped_down_is_not_named() {
         };
         let report = Report { incarnation: 1, replicas: vec![said], ..Report::default() };
         let now = world.clock();
-        world.machines.get_mut(&asked).unwrap().node.handle_peer(leader, Frame::Report(report), now);
+        world.machines.get_mut(&asked).unwrap().node.handle(Event::Peer(leader, Frame::Report(report)), now);
         term(world)
     };
     assert_eq!(says(&mut world, ReplicaState::Follower, led - 1), led, "that was before its election");
@@ -682,7 +682,7 @@ fn only_configured_nodes_with_replicas_of_the_group_can_say_who_leads() {
             ..ReplicaReport::default()
         };
         let report = Report { replicas: vec![said], ..Report::default() };
-        world.machines.get_mut(&NodeId(1)).unwrap().node.handle_peer(from, Frame::Report(report), now);
+        world.machines.get_mut(&NodeId(1)).unwrap().node.handle(Event::Peer(from, Frame::Report(report)), now);
     }
     assert_eq!(world.replicas(0).leader, places.leader);
 }

@@ -3,6 +3,7 @@
 use crate::world::World;
 use bytes::Bytes;
 use hedgerow_env::read_file;
+use hedgerow_node::Event;
 use hedgerow_node::peer::{CataloguePush, CatalogueRow, Frame};
 use hedgerow_types::NodeId;
 use serde_json::{Value, json};
@@ -30,7 +31,7 @@ fn d3f_a_catalogue_with_rows_of_another_cluster_is_not_kept() {
     let rows = rows.into_iter().map(row).collect();
     let push = Frame::Catalogue(CataloguePush { cluster, version: version + 1, rows });
     let now = world.clock();
-    world.machines.get_mut(&ONE).unwrap().node.handle_peer(NodeId(2), push, now);
+    world.machines.get_mut(&ONE).unwrap().node.handle(Event::Peer(NodeId(2), push), now);
     world.settle(ONE);
     assert!(file(&world) == before, "it is kept");
     world.restart(ONE);

@@ -3,6 +3,7 @@
 use crate::world::{Ask, FOREIGN, Key, MS, Places, World};
 use crate::{Client, deliver, frame, in_flight, setting, told};
 use bytes::{Bytes, BytesMut};
+use hedgerow_node::Event;
 use hedgerow_node::peer::{self, Forward, Frame};
 use hedgerow_types::random::Random;
 use hedgerow_types::{NodeId, Refusal};
@@ -349,7 +350,7 @@ fn h15_cancels_and_closed_connections_leave_nothing_of_what_was_sent_on() {
     other.request_id = 99;
     other.cancel(&mut world, follower, 2);
     assert_eq!(forwards(&mut world, follower)["waiting"], 19);
-    world.machines.get_mut(&follower).unwrap().node.handle_client_closed(one.connection);
+    world.handle(follower, Event::ClientClosed(one.connection));
     assert_eq!(forwards(&mut world, follower)["waiting"], 10);
     let of_one = |world: &World| world.replies[before..].iter().filter(|(_, to, _)| *to == one.connection).count();
     world.run(6_000 * MS);
@@ -421,7 +422,7 @@ fn h19_stray_answers_are_dropped() {
     for id in 0..100 {
         for from in [leader, followers[1]] {
             let reply = peer::Forwarded { id, reply: Bytes::from_static(b"\0\0\0\x05x") };
-            node.handle_peer(from, Frame::Forwarded(reply), clock);
+            node.handle(Event::Peer(from, Frame::Forwarded(reply)), clock);
         }
     }
     world.settle(follower);
@@ -457,7 +458,7 @@ fn h19_an_answer_counts_only_from_the_node_that_was_asked() {
             panic!("it is sent on")
         };
         let reply = reply(sent + number);
-        node.handle_peer(from, Frame::Forwarded(peer::Forwarded { id, reply }), clock);
+        node.handle(Event::Peer(from, Frame::Forwarded(peer::Forwarded { id, reply })), clock);
         world.settle(follower);
         assert_eq!(world.answer(sent).map(|(_, frame)| sum(&frame)), expected);
     }
@@ -474,7 +475,7 @@ fn only_writes_are_taken_from_other_nodes() {
     for request in [Bytes::new(), get, write.slice(..write.len() - 1), Bytes::from_static(&[0xff; 64])] {
         let clock = world.clock();
         let node = &mut world.machines.get_mut(&leader).unwrap().node;
-        node.handle_peer(followers[0], Frame::Forward(Forward { id: 5, request }), clock);
+        node.handle(Event::Peer(followers[0], Frame::Forward(Forward { id: 5, request })), clock);
         world.settle(leader);
     }
     world.run(100 * MS);

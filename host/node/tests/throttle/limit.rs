@@ -2,8 +2,8 @@
 
 use crate::world::{Ask, Key, MS, Places, World, value_of};
 use crate::{Client, deliver, frame, in_flight, setting, told};
-use hedgerow_node::ConnectionId;
 use hedgerow_node::config::DELAYED_MAX;
+use hedgerow_node::{ConnectionId, Event};
 use hedgerow_types::{NodeId, ReadLevel, Refusal};
 use hedgerow_wire::message::{UpdateEnvs, env_operation};
 use hedgerow_wire::{Body, Cause, ErrorName, Extension, Header, Reply, Text};
@@ -279,7 +279,7 @@ fn r17_what_waits_is_bounded_and_leaves_nothing_behind() {
     (0..2).for_each(|_| one.cancel(&mut world, follower, 2));
     assert_eq!(in_flight(&mut world, follower), DELAYED_MAX as i64 - 1);
     let before = world.replies.iter().filter(|(_, connection, _)| *connection == one.connection).count();
-    world.machines.get_mut(&follower).unwrap().node.handle_client_closed(one.connection);
+    world.handle(follower, Event::ClientClosed(one.connection));
     world.settle(follower);
     assert_eq!(in_flight(&mut world, follower), DELAYED_MAX as i64 / 2);
     world.run(6_000 * MS);

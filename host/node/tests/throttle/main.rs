@@ -14,7 +14,7 @@ mod pegasus;
 mod world;
 
 use bytes::{Bytes, BytesMut};
-use hedgerow_node::ConnectionId;
+use hedgerow_node::{ConnectionId, Event};
 use hedgerow_types::NodeId;
 use hedgerow_wire::message::Cancel;
 use hedgerow_wire::{Body, Cause, Extension, Header, call};
@@ -68,7 +68,7 @@ fn frame(header: &Header, sequence_id: i32, body: &Body) -> Bytes {
 /// Gives `node` a frame, and drives it.
 fn deliver(world: &mut World, connection: ConnectionId, node: NodeId, frame: Bytes) {
     let now = world.clock();
-    world.machines.get_mut(&node).unwrap().node.handle_client(connection, frame, now);
+    world.machines.get_mut(&node).unwrap().node.handle(Event::Client(connection, frame), now);
     world.settle(node);
 }
 

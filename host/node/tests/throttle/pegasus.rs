@@ -6,8 +6,8 @@
 use crate::world::{Ask, FOREIGN, Key, MS, Places, World};
 use crate::{deliver, in_flight, told};
 use bytes::Bytes;
-use hedgerow_node::ConnectionId;
 use hedgerow_node::config::EXTRA_READS_QUEUED_MAX;
+use hedgerow_node::{ConnectionId, Event};
 use hedgerow_types::NodeId;
 use hedgerow_types::key::full_key;
 use hedgerow_wire::message::{BatchGet, FullKey, GetScanner, Put, Scan};
@@ -214,7 +214,7 @@ fn a_backup_request_that_there_is_no_room_for_gets_no_reply() {
     let now = world.clock();
     let node = &mut world.machines.get_mut(&follower).unwrap().node;
     for _ in 0..EXTRA_READS_QUEUED_MAX + 10 {
-        node.handle_client(JAVA, frame(BACKUP_META, GET), now);
+        node.handle(Event::Client(JAVA, frame(BACKUP_META, GET)), now);
     }
     world.settle(follower);
     world.run(20_000 * MS);

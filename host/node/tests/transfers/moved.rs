@@ -4,8 +4,8 @@ use crate::world::{Key, World, running};
 use crate::{SECOND, Stage};
 use bytes::Bytes;
 use hedgerow_env::Disk;
-use hedgerow_node::Job;
 use hedgerow_node::peer::{Frame, SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress};
+use hedgerow_node::{Event, Job};
 use hedgerow_types::{GroupId, NodeId, ReplicaId};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -212,7 +212,7 @@ fn m2_pieces_that_cannot_be_are_dropped() {
     ];
     let now = stage.world.clock();
     for frame in frames {
-        stage.world.machines.get_mut(&to).unwrap().node.handle_peer(stage.leader, frame, now);
+        stage.world.machines.get_mut(&to).unwrap().node.handle(Event::Peer(stage.leader, frame), now);
         stage.world.settle(to);
     }
     stage.run_until_whole(stage.leader, 90);

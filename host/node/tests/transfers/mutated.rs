@@ -7,8 +7,8 @@ use crate::world::{Ask, Meddler, running};
 use crate::{SECOND, Stage};
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::Disk;
-use hedgerow_node::Job;
 use hedgerow_node::peer::{Frame, SnapshotBegin, SnapshotFile, put, take};
+use hedgerow_node::{Event, Job};
 use hedgerow_storage::{Direction, KeyRange};
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, NodeId, ReadLevel, ReplicaId};
@@ -294,7 +294,7 @@ fn d4_a_stream_of_any_pieces_leaves_nothing_where_it_should_not_be() {
         let (from, frames): (Vec<NodeId>, Vec<Frame>) = some.unzip();
         for frame in disturb(frames, &mut before, random) {
             let now = stage.world.clock();
-            stage.world.machines.get_mut(&wiped).unwrap().node.handle_peer(from[0], frame, now);
+            stage.world.machines.get_mut(&wiped).unwrap().node.handle(Event::Peer(from[0], frame), now);
             stage.world.settle(wiped);
         }
         if random.below(4) == 0 {
@@ -387,7 +387,7 @@ fn d4_what_was_verified_is_what_is_installed() {
         begin.message = message.into();
         let now = stage.world.clock();
         let machine = stage.world.machines.get_mut(&wiped).unwrap();
-        machine.node.handle_peer(from, Frame::SnapshotBegin(begin), now);
+        machine.node.handle(Event::Peer(from, Frame::SnapshotBegin(begin)), now);
         stage.world.settle(wiped);
         stage.world.let_go(wiped);
         stage.world.run(5 * SECOND);

@@ -1,0 +1,45 @@
+//! What a node hears of: everything that a host hands to it between two turns.
+
+use crate::ids::LogId;
+use crate::job::JobDone;
+use crate::node::Node;
+use crate::outbox::ConnectionId;
+use crate::peer::Frame;
+use bytes::Bytes;
+use hedgerow_env::Now;
+use hedgerow_types::NodeId;
+use hedgerow_wal::Round;
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// Time has passed. Every 50 ms or more often; irregular ones are harmless.
+    Tick,
+    /// The time has come that [`Node::wakes_at`] named, or a later one.
+    Wake,
+    /// A client's frame, without its length.
+    Client(ConnectionId, Bytes),
+    /// A client's connection is gone; its reads are dropped, its writes answered into nothing.
+    ClientClosed(ConnectionId),
+    /// A frame of another node, which was listened to (`greeting.rs`).
+    Peer(NodeId, Frame),
+    /// Log writes are durable, or the log failed.
+    Round(LogId, Round),
+    /// A job has ended.
+    Job(JobDone),
+}
+
+impl Node {
+    /// Takes notice of `event`. What follows from it is in the outbox after [`Node::drive`].
+    pub fn handle(&mut self, event: Event, now: Now) {
+        match event {
+            Event::Tick => self.handle_tick(now),
+            Event::Wake => self.handle_wake(now),
+            Event::Client(connection, frame) => self.handle_client(connection, frame, now),
+            Event::ClientClosed(connection) => self.handle_client_closed(connection),
+            Event::Peer(from, frame) => self.handle_peer(from, frame, now),
+            Event::Round(log, round) => self.handle_round(log, round, now),
+            Event::Job(done) => self.handle_job(done, now),
+        }
+    }
+}
