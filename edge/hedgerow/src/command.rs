@@ -1,5 +1,6 @@
 //! Commands that talk to a cluster, or need none, one file each.
 
+mod counters;
 mod dump;
 pub(crate) mod fault;
 mod load;
@@ -17,6 +18,7 @@ use crate::exit::Exit;
 use crate::runtime;
 use anyhow::Result;
 use clap::Subcommand;
+use counters::{CountersArguments, SlowArguments};
 use dump::DumpArguments;
 use fault::FaultCommand;
 use load::LoadArguments;
@@ -56,6 +58,10 @@ pub(crate) enum ClientCommand {
     Dump(DumpArguments),
     /// Show nodes, tables, partitions, their leaders and how far replicas lag.
     Status(StatusArguments),
+    /// Show what each node has counted: reads by level, refusals, questions, queues; since its start and per minute.
+    Counters(CountersArguments),
+    /// Show which nodes are slow, by the word of each.
+    Slow(SlowArguments),
     /// Compare the replicas of a table by checksum.
     Verify(VerifyArguments),
     /// Make faults: carry a plan out against a running cluster, or show what a plan does.
@@ -84,6 +90,8 @@ pub(crate) fn run(command: ClientCommand) -> Result<Exit> {
             ClientCommand::Load(arguments) => load::run(arguments).await,
             ClientCommand::Dump(arguments) => dump::run(arguments).await,
             ClientCommand::Status(arguments) => status::run(arguments).await,
+            ClientCommand::Counters(arguments) => counters::counters(arguments).await,
+            ClientCommand::Slow(arguments) => counters::slow(arguments).await,
             ClientCommand::Verify(arguments) => verify::run(arguments).await,
             ClientCommand::Fault { command } => fault::run(command).await,
             ClientCommand::Proxy(arguments) => proxy::run(arguments).await,

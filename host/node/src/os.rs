@@ -108,6 +108,7 @@ impl Running {
 }
 
 /// What comes from other threads.
+#[allow(clippy::large_enum_variant, reason = "nearly all are events")]
 enum Arrival {
     Event(Event),
     Stop,

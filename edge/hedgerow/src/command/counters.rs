@@ -1,0 +1,216 @@
+//! `hedgerow counters` and `hedgerow slow`: what each node has counted, and which nodes they take for slow.
+
+use crate::cluster::ClusterArguments;
+use crate::duration::seconds;
+use crate::exit::Exit;
+use crate::output::{columns, print_result, say};
+use crate::runtime;
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// What is told as it is at the moment. It has no rate.
+const MOMENTARY: [&str; 6] = ["queued", "waiting", "running", "requests_in_flight", "service_us", "open"];
+
+/// Arguments of `counters`.
+#[derive(Args, Debug)]
+pub(crate) struct CountersArguments {
+    /// Look twice, so many seconds apart, and show what came in between as a rate.
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    over: Duration,
+    /// Show counters that are 0 at every node, too.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+/// Arguments of `slow`.
+#[derive(Args, Debug)]
+pub(crate) struct SlowArguments {
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+/// What one node has counted since it was started, by name.
+type Counted = BTreeMap<String, u64>;
+
+/// `hedgerow counters`.
+pub(crate) async fn counters(arguments: CountersArguments) -> Result<Exit> {
+    let before = ask_all(&arguments.cluster, "reads").await?;
+    let begun = runtime::now();
+    runtime::sleep(arguments.over).await;
+    let after = ask_all(&arguments.cluster, "reads").await?;
+    let minutes = begun.elapsed().as_secs_f64() / 60.0;
+    let nodes: Vec<(u16, Counted, Counted)> = after
+        .iter()
+        .map(|(node, answer)| (*node, before.get(node).map(flat).unwrap_or_default(), flat(answer)))
+        .collect();
+    print_result(
+        arguments.cluster.output,
+        || counters_text(&nodes, minutes, arguments.all),
+        || counters_json(&nodes, minutes),
+    )?;
+    Ok(Exit::Done)
+}
+
+/// Asks every node that answers, and says which ones do not. An error if none does.
+async fn ask_all(cluster: &ClusterArguments, command: &str) -> Result<BTreeMap<u16, Value>> {
+    let mut answers = BTreeMap::new();
+    for node in cluster.connect().await?.list_nodes().await? {
+        let address = node.address.to_string();
+        match hedgerow_faults::call(&address, command, "{}").await {
+            Ok(answer) => {
+                let answer: Value = serde_json::from_str(&answer).with_context(|| format!("what {address} says"))?;
+                let number = answer["node"].as_u64().and_then(|number| u16::try_from(number).ok());
+                answers.insert(number.with_context(|| format!("{address} does not say which node it is"))?, answer);
+            }
+            Err(error) => say(&format!("{error:#}")),
+        }
+    }
+    ensure!(!answers.is_empty(), "no node answered");
+    Ok(answers)
+}
+
+/// The numbers in `answer`, each with the names on the way to it.
+fn flat(answer: &Value) -> Counted {
+    fn walk(name: &str, value: &Value, into: &mut Counted) {
+        match value {
+            Value::Object(parts) => parts.iter().for_each(|(part, value)| {
+                let name = if name.is_empty() { part.clone() } else { format!("{name}.{part}") };
+                walk(&name, value, into);
+            }),
+            Value::Number(number) => {
+                into.extend(number.as_u64().map(|number| (name.to_owned(), number)));
+            }
+            Value::Null | Value::Bool(_) | Value::String(_) | Value::Array(_) => {}
+        }
+    }
+    let mut counted = Counted::new();
+    walk("", answer, &mut counted);
+    counted.remove("node");
+    counted
+}
+
+fn is_momentary(name: &str) -> bool {
+    name.rsplit('.').next().is_some_and(|last| MOMENTARY.contains(&last))
+}
+
+/// What came in a minute; `None` of what has no rate, and where the node was started in between.
+fn per_minute(name: &str, before: &Counted, after: &Counted, minutes: f64) -> Option<f64> {
+    let more = after.get(name)?.checked_sub(*before.get(name)?)?;
+    (!is_momentary(name) && minutes > 0.0).then(|| more as f64 / minutes)
+}
+
+fn counters_text(nodes: &[(u16, Counted, Counted)], minutes: f64, shows_all: bool) -> String {
+    let names: BTreeSet<&String> = nodes.iter().flat_map(|(_, _, after)| after.keys()).collect();
+    let is_shown =
+        |name: &&&String| shows_all || nodes.iter().any(|(_, _, after)| after.get(**name).is_some_and(|it| *it > 0));
+    let mut header = vec!["since the start, and per minute".to_owned()];
+    header.extend(nodes.iter().flat_map(|(node, ..)| [format!("node {node}"), "/min".to_owned()]));
+    let row = |name: &String| {
+        let mut row = vec![name.clone()];
+        for (_, before, after) in nodes {
+            let rate = per_minute(name, before, after, minutes);
+            row.push(after.get(name).map_or_else(|| "-".to_owned(), u64::to_string));
+            row.push(rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}")));
+        }
+        row
+    };
+    let rows: Vec<Vec<String>> = names.iter().filter(is_shown).map(|name| row(name)).collect();
+    if rows.is_empty() {
+        return "nothing was counted yet".to_owned();
+    }
+    columns(&header.iter().map(String::as_str).collect::<Vec<_>>(), &rows)
+}
+
+fn counters_json(nodes: &[(u16, Counted, Counted)], minutes: f64) -> Value {
+    let of_node = |(node, before, after): &(u16, Counted, Counted)| {
+        let rates: Map<String, Value> = after
+            .keys()
+            .filter_map(|name| Some((name.clone(), json!(per_minute(name, before, after, minutes)?))))
+            .collect();
+        json!({ "node": node, "since_start": after, "per_minute": rates })
+    };
+    json!({ "nodes": nodes.iter().map(of_node).collect::<Vec<_>>() })
+}
+
+/// What a node says of the speed of others.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Speeds {
+    nodes: Vec<Speed>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Speed {
+    node: u16,
+    /// From 1 to 100.
+    score: u8,
+    is_slow: bool,
+    round_trip_us: Option<u64>,
+    log_write_us: Option<u64>,
+}
+
+/// `hedgerow slow`.
+pub(crate) async fn slow(arguments: SlowArguments) -> Result<Exit> {
+    let answers = ask_all(&arguments.cluster, "slow").await?;
+    let text = || -> Result<String> {
+        let mut rows = Vec::new();
+        for (by, answer) in &answers {
+            let speeds: Speeds = Speeds::deserialize(answer).context("reading what a node says of others")?;
+            rows.extend(speeds.nodes.iter().map(|speed| speed_row(*by, speed)));
+        }
+        Ok(columns(&["by the word of", "node", "score", "slow", "round trip ms", "log write ms"], &rows))
+    };
+    let text = text()?;
+    print_result(arguments.cluster.output, || text, || json!({ "nodes": answers.values().collect::<Vec<_>>() }))?;
+    Ok(Exit::Done)
+}
+
+fn speed_row(by: u16, speed: &Speed) -> Vec<String> {
+    let ms = |us: Option<u64>| us.map_or_else(|| "-".to_owned(), |us| format!("{:.2}", us as f64 / 1e3));
+    let slow = if speed.is_slow { "slow" } else { "" };
+    vec![
+        by.to_string(),
+        speed.node.to_string(),
+        speed.score.to_string(),
+        slow.to_owned(),
+        ms(speed.round_trip_us),
+        ms(speed.log_write_us),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_have_rates_and_what_is_momentary_has_none() {
+        let answer = |served: u64| {
+            flat(&json!({ "node": 2, "served": { "eventual": { "leader": served } }, "refused": { "busy": 0 },
+                "queue": { "first": { "queued": 3 } }, "names": ["a"] }))
+        };
+        let nodes = [(2, answer(100), answer(160))];
+        let text = counters_text(&nodes, 0.5, false);
+        let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(words[1], ["queue.first.queued", "3", "-"], "{text}");
+        assert_eq!(words[2], ["served.eventual.leader", "160", "120"], "{text}");
+        assert_eq!(words.len(), 3, "{text}");
+        assert!(counters_text(&nodes, 0.5, true).contains("refused.busy"));
+        let json = counters_json(&nodes, 0.5);
+        assert_eq!(json["nodes"][0]["per_minute"]["served.eventual.leader"], 120.0);
+        assert!(json["nodes"][0]["per_minute"].get("queue.first.queued").is_none());
+    }
+
+    #[test]
+    fn a_node_that_was_started_in_between_has_no_rates() {
+        let counted = |count: u64| flat(&json!({ "served": count }));
+        assert_eq!(per_minute("served", &counted(7), &counted(3), 1.0), None);
+        assert_eq!(per_minute("served", &Counted::new(), &counted(3), 1.0), None);
+    }
+}
