@@ -111,6 +111,8 @@ impl Node {
     pub(crate) fn act_on_catalogue(&mut self, catalogue: Catalogue, now: Now) {
         let settings = |table: &hedgerow_placement::Table| Settings::from_options(&table.options).unwrap_or_default();
         self.settings = catalogue.tables.iter().map(|(id, table)| (*id, settings(table))).collect();
+        // A group that began anew counts its terms from the beginning.
+        self.forget_leaders(|group, leader| was_removed(&catalogue, group, leader));
         self.catalogue = Some(catalogue);
         self.check_own_life();
         self.refresh_shapes();
@@ -198,6 +200,8 @@ impl Node {
         let path = directory_of(self.config.path_of(directory), owner);
         tracing::debug!(group = %owner.group, replica = %owner.replica, "creating a replica");
         self.hosted.insert(owner.group, Hosted::Starting { owner, directory });
+        // What lies there is not set aside any more: it is made anew.
+        self.former.remove(&owner);
         let initial = initial.map(|membership| (FIRST_POSITION, membership));
         self.enqueue_creation(owner.group, Job::Create { owner, directory: path, initial });
     }

@@ -403,7 +403,7 @@ impl Node {
             }
             let way = self.way_of(&asker);
             let may_repeat = matches!(change, Change::CreateTable { .. });
-            let is_led = |group: GroupId| self.leader_of(group).is_some();
+            let is_led = |group: GroupId| self.is_led(&current, group);
             let next = draft.next_table;
             let version = draft.version;
             let is_told = !matches!(asker, Asker::Nobody) && !matches!(change, Change::Find { .. });
@@ -515,6 +515,12 @@ impl Node {
         self.metadata.current.as_ref()?.tables.get(&table)
     }
 
+    /// Whether the group has had a leader among its present replicas.
+    fn is_led(&self, current: &Catalogue, group: GroupId) -> bool {
+        let partition = current.group(group);
+        self.leader_of(group).is_some_and(|(_, leader)| partition.is_some_and(|it| it.replica(leader).is_some()))
+    }
+
     /// A table serves once each of its partitions has had a leader; whoever created it hears of it then.
     fn see_to_new_tables(&mut self, now: Now) {
         let Some(current) = &self.metadata.current else { return };
@@ -523,12 +529,11 @@ impl Node {
             let new = current.tables.values().filter(|table| table.state == TableState::Creating);
             for table in new {
                 let groups = (0..table.partitions.len() as u32).map(|partition| GroupId { table: table.id, partition });
-                let leaderless: Vec<GroupId> = groups.filter(|group| self.leader_of(*group).is_none()).collect();
-                if leaderless.is_empty() {
+                let hopeless: Vec<GroupId> = groups.clone().filter(|group| current.must_begin_anew(*group)).collect();
+                if hopeless.is_empty() && groups.clone().all(|group| self.is_led(current, group)) {
                     changes.push(Change::MarkCreated { table: table.id });
                 }
-                let hopeless = leaderless.into_iter().filter(|group| current.must_begin_anew(*group));
-                changes.extend(hopeless.map(|group| Change::BeginAnew { group }));
+                changes.extend(hopeless.into_iter().map(|group| Change::BeginAnew { group }));
             }
         }
         for change in changes {

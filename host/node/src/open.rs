@@ -85,6 +85,22 @@ pub enum OpenError {
         /// Who we are.
         expected: NodeId,
     },
+    /// One replica stands in two logs. Nothing was removed.
+    #[error(
+        "replica {replica} of group {group} is in the logs of {} and of {}: one of them is a copy of the other. Take the copy off `data`, or \
+         empty it",
+        first.display(), second.display()
+    )]
+    Copied {
+        /// Its group.
+        group: GroupId,
+        /// Which one.
+        replica: ReplicaId,
+        /// A data directory.
+        first: PathBuf,
+        /// Another one.
+        second: PathBuf,
+    },
     /// A replica may be whole, but could not be looked at. Nothing of it was changed.
     #[error("replica {replica} of group {group} cannot be opened in {}; nothing of it was removed", directory.display())]
     Replica {
@@ -136,6 +152,7 @@ impl Node {
         let Found { mut identity, present, mut missing, locks } = found;
         let present_count = present.len();
         let (mut logs, recovered) = open_logs(&disk, &mut config, present, &mut missing)?;
+        check_copies(&config, &recovered)?;
         for (directory, reason) in &missing {
             tracing::error!(directory = %directory.display(), %reason, "a data directory is left out");
         }
@@ -179,11 +196,16 @@ impl Node {
         }
         for (data, log) in config.data.iter().zip(&mut logs) {
             let directory = data.display();
-            if log.was_away() {
+            let was_away = log.was_away();
+            if was_away {
                 tracing::error!(%directory, "another log was used there last, and what it held is lost");
             }
-            if let Err(error) = log.note_in_use() {
-                tracing::warn!(%directory, %error, "which log is used could not be noted; the next start does it");
+            match log.note_in_use() {
+                Err(source) if was_away => return Err(IdentityError::Io { directory: data.clone(), source }.into()),
+                Err(error) => {
+                    tracing::warn!(%directory, %error, "which log is used could not be noted; the next start does it");
+                }
+                Ok(()) => {}
             }
         }
         let limiter = Limiter::new(config.snapshot_bytes_per_second);
@@ -303,12 +325,15 @@ impl Node {
             let mut unused = Vec::new();
             for path in below("replicas") {
                 let Some(owner) = owner_of(&path) else { continue };
-                // Nobody ends an installation beside storage that is in use.
-                let is_unfinished = hosted.contains(&owner) && path.extension().is_some_and(|end| end == "new");
-                let is_forgotten = self.catalogue.is_some() && dropped.contains(&owner);
-                if is_unfinished || is_forgotten || self.is_gone(owner) {
+                if hosted.contains(&owner) {
+                    // Nobody ends an installation beside storage that is there.
+                    let storage = directory_of(&data, owner);
+                    if path != storage && self.disk.exists(&storage) {
+                        unused.push(path);
+                    }
+                } else if self.is_gone(owner) || self.catalogue.is_some() && dropped.contains(&owner) {
                     unused.push(path);
-                } else if !hosted.contains(&owner) {
+                } else {
                     self.former.insert(owner, directory);
                 }
             }
@@ -370,6 +395,19 @@ fn check_owner(found: &[Recovered], expected: NodeId, directory: &Path) -> Resul
         Some(found) => Err(OpenError::ForeignLog { directory: directory.to_path_buf(), found, expected }),
         None => Ok(()),
     }
+}
+
+/// Ids of replicas are never used twice, so that one in two logs was copied. Whichever went on, the other one's storage would be taken for its own.
+fn check_copies(config: &Config, recovered: &[(LogId, Recovered)]) -> Result<(), OpenError> {
+    let mut seen: BTreeMap<(GroupId, ReplicaId), LogId> = BTreeMap::new();
+    for (log, found) in recovered.iter().filter(|(_, found)| found.replica != ReplicaId(0)) {
+        if let Some(before) = seen.insert((found.group, found.replica), *log) {
+            let path = |log: LogId| config.path_of(log.directory()).to_owned();
+            let (first, second) = (path(before), path(*log));
+            return Err(OpenError::Copied { group: found.group, replica: found.replica, first, second });
+        }
+    }
+    Ok(())
 }
 
 /// Whether a log's disk fails, or takes no writes as one does that has failed.

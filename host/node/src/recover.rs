@@ -321,8 +321,7 @@ impl Node {
     }
 }
 
-/// Which of two records of one group is the newer one: replica ids are never used twice, and of two records of one replica
-/// the one with the longer history has everything that the other has.
+/// Which of two records of one group is the newer one: replica ids are never used twice, and grow.
 fn rank(found: &Recovered) -> impl Ord + use<> {
     (found.replica.counter(), !found.is_damaged, found.hard_state.term, found.last.term, found.last.index)
 }

@@ -188,6 +188,13 @@ impl Node {
         self.reports.stepped_down.remove(&group);
     }
 
+    /// As [`Node::forget_leader`], of all groups whose leader `is_over`.
+    pub(crate) fn forget_leaders(&mut self, is_over: impl Fn(GroupId, ReplicaId) -> bool) {
+        let over = |(group, (_, leader)): (&GroupId, &(Term, ReplicaId))| is_over(*group, *leader).then_some(*group);
+        let over: Vec<GroupId> = self.reports.leaders.iter().filter_map(over).collect();
+        over.into_iter().for_each(|group| self.forget_leader(group));
+    }
+
     pub(crate) fn is_alive(&self, node: NodeId, now: Now) -> bool {
         node == self.config.node
             || self.reports.nodes.get(&node).is_some_and(|(_, heard)| now.instant.since(*heard) < DEAD_AFTER)

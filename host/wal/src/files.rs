@@ -3,6 +3,7 @@
 use crate::format::{Mark, NUMBER_MAX, SEGMENT_UNIT, SegmentHead, epoch_of};
 use crate::log::OpenError;
 use hedgerow_env::{Disk, File, OpenMode, is_shortage, is_unreadable, parent_of, read_file, write_file_durably};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -65,22 +66,15 @@ pub fn note_path(dir: &Path, epoch: u64, end: &str) -> PathBuf {
     dir.with_extension(if epoch == 0 { end.to_owned() } else { format!("{epoch}.{end}") })
 }
 
-/// What lies beside `dir` of the logs that were in it, with their epochs.
-fn notes(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    let beside = parent_of(dir);
+/// The epochs of the logs of which something is noted beside `dir`.
+pub(crate) fn noted_epochs(disk: &dyn Disk, dir: &Path) -> io::Result<BTreeSet<u64>> {
     let log = dir.file_name().unwrap_or_default().to_string_lossy();
-    let epoch = |name: &str| {
+    let epoch = |name: String| {
         let rest = name.strip_prefix(&*log)?.strip_prefix('.')?;
         if rest == MARK_END { Some(0) } else { rest.split_once('.')?.0.parse().ok() }
     };
-    let names = disk.list(beside)?;
-    let notes = names.iter().filter_map(|name| Some((epoch(name)?, beside.join(name))));
-    Ok(notes.filter(|(epoch, _)| *epoch < epoch_of(NUMBER_MAX) - 1).collect())
-}
-
-/// The highest epoch of which something is noted beside `dir`.
-pub(crate) fn noted_epoch(disk: &dyn Disk, dir: &Path) -> io::Result<Option<u64>> {
-    Ok(notes(disk, dir)?.into_iter().map(|(epoch, _)| epoch).max())
+    let epochs = disk.list(parent_of(dir))?.into_iter().filter_map(epoch);
+    Ok(epochs.filter(|epoch| *epoch < epoch_of(NUMBER_MAX) - 1).collect())
 }
 
 /// The epoch of the log in `dir` that was used last; `None` if none ever was. A file that says nothing counts as that of no log that is

@@ -126,6 +126,19 @@ pub enum OpenError {
         /// Its version.
         version: u32,
     },
+    /// Files of two logs lie together. Nothing was removed.
+    #[error(
+        "{} holds files of two logs, from {older:016x}.seg and from {newer:016x}.seg on: move those of one of them elsewhere",
+        dir.display()
+    )]
+    Mixed {
+        /// The directory.
+        dir: PathBuf,
+        /// The first segment of the older log that is there.
+        older: u64,
+        /// Of the newer one.
+        newer: u64,
+    },
 }
 
 /// The log has failed, now or earlier, and takes nothing more. Stop the node; a restart reads what is really there.

@@ -1,6 +1,6 @@
 //! Reads a log as a crash left it: which segments count, and what every group's log is. Writes nothing.
 
-use crate::files::{Name, epoch_in_use, noted_epoch, read_mark, segment_path};
+use crate::files::{Name, epoch_in_use, noted_epochs, read_mark, segment_path};
 use crate::format::{
     HeadError, Link, Listed, NUMBER_MAX, Place, RecordHead, RecordKind, SegmentHead, State, epoch_of, first_after,
 };
@@ -147,12 +147,21 @@ impl Recovery {
     /// The epoch of the log whose segments are there or, where none is, of the one that is gone, behind which a new one begins.
     fn epoch(&mut self, disk: &dyn Disk, dir: &Path, present: &BTreeSet<u64>) -> Result<u64, OpenError> {
         let failed = |source| OpenError::Io { path: dir.to_owned(), source };
-        let gone = noted_epoch(disk, dir).map_err(failed)?;
+        let noted = noted_epochs(disk, dir).map_err(failed)?;
+        let gone = noted.last().copied();
         self.epoch_in_use = epoch_in_use(disk, dir).map_err(failed)?;
-        if let Some(last) = present.last() {
+        if let Some((first, last)) = present.first().zip(present.last()) {
             let epoch = epoch_of(*last);
-            // Earlier programs did not note which one was used last, but removed what was noted of later ones.
-            self.was_away = self.epoch_in_use.or(gone).is_some_and(|last| last != epoch);
+            if epoch_of(*first) != epoch {
+                let newer = present.iter().find(|id| epoch_of(**id) == epoch).copied().unwrap_or(*last);
+                return Err(OpenError::Mixed { dir: dir.to_owned(), older: *first, newer });
+            }
+            let is_another = |last: u64| last != epoch;
+            // Where nothing says which one was used last it is this one if no other is known.
+            self.was_away = match self.epoch_in_use {
+                Some(last) => is_another(last),
+                None => noted.into_iter().any(is_another),
+            };
             return Ok(epoch);
         }
         let gone = gone.max(self.epoch_in_use.filter(|epoch| *epoch < epoch_of(NUMBER_MAX) - 1));

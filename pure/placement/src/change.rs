@@ -208,11 +208,13 @@ impl Catalogue {
         Ok(true)
     }
 
-    /// Makes a table that is being created available once `has_leader` holds for each of its partitions. Returns
-    /// whether that changed anything.
-    pub fn mark_created(&mut self, table: TableId, has_leader: impl Fn(PartitionIndex) -> bool) -> bool {
-        let Some(table) = self.tables.get_mut(&table) else { return false };
-        let is_complete = (0..table.partitions.len() as u32).all(has_leader);
+    /// Makes a table that is being created available once `has_leader` holds for each of its partitions, and none of them
+    /// must begin anew. Returns whether that changed anything.
+    pub fn mark_created(&mut self, id: TableId, has_leader: impl Fn(PartitionIndex) -> bool) -> bool {
+        let must_wait = |partition| self.must_begin_anew(GroupId { table: id, partition }) || !has_leader(partition);
+        let Some(table) = self.tables.get(&id) else { return false };
+        let is_complete = !(0..table.partitions.len() as u32).any(must_wait);
+        let Some(table) = self.tables.get_mut(&id) else { return false };
         if table.state == TableState::Available || !is_complete {
             return false;
         }

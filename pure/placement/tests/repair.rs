@@ -75,7 +75,8 @@ fn d3g_a_new_partition_of_which_too_few_voters_are_left_begins_anew() {
     catalogue.register_node(NodeId(3), entry(NodeId(3), 2)).unwrap();
     let (_, lost) = catalogue.lost_replicas().into_iter().find(|(of, _)| *of == group).unwrap();
     catalogue.replace_lost(group, lost).unwrap();
-    let (others, version) = (catalogue.clone(), catalogue.version);
+    assert!(!catalogue.mark_created(group.table, |_| true), "it had a leader, and has none any more");
+    let (mut others, version) = (catalogue.clone(), catalogue.version);
     assert!(catalogue.must_begin_anew(group) && catalogue.begin_anew(group));
     assert_eq!((catalogue.check(), catalogue.version), (Ok(()), version + 1));
     let after = voters(&catalogue);
@@ -85,7 +86,12 @@ fn d3g_a_new_partition_of_which_too_few_voters_are_left_begins_anew() {
     assert_eq!(first, Some(after), "and nobody is to join");
     assert!(!catalogue.begin_anew(group), "once");
     // Whoever is served by it has something to lose.
-    let mut available = others;
-    available.mark_created(group.table, |_| true);
-    assert!(!available.must_begin_anew(group) && !available.begin_anew(group));
+    for node in [NodeId(2), NodeId(3)] {
+        others.register_node(node, entry(node, 1)).unwrap();
+    }
+    assert!(others.mark_created(group.table, |_| true));
+    for node in [NodeId(2), NodeId(3)] {
+        others.register_node(node, entry(node, 2)).unwrap();
+    }
+    assert!(!others.must_begin_anew(group) && !others.begin_anew(group));
 }

@@ -1,12 +1,12 @@
 //! Replicas that are lost and that their groups cannot spare: they stay as they are, and go on when what was away is back.
 
 use crate::failing::{key_in, key_of_first};
-use crate::replicas::{kill, move_directory};
+use crate::replicas::{kill, move_directory, restore};
 use crate::unread::ENOSPC;
-use crate::world::{self, Ask, Key, World, running};
+use crate::world::{self, Ask, Key, World, files_of, running};
 use hedgerow_env::Disk;
 use hedgerow_env::sim::SimDisk;
-use hedgerow_node::{LogId, Node};
+use hedgerow_node::{LogId, Node, OpenError};
 use hedgerow_storage::MemoryEngines;
 use hedgerow_types::{GroupId, NodeId};
 use serde_json::json;
@@ -299,4 +299,29 @@ fn d3h_a_catalogue_that_one_directory_takes_is_acted_on() {
     let table = world.create_table(4, &json!({}));
     world.run(Duration::from_secs(2));
     assert!(running(&world, NodeId(3)).contains_key(&GroupId::new(table as u32, 0)));
+}
+
+/// A data directory is copied, and the copy used beside it: each replica stands in two logs.
+#[test]
+fn d3i_a_copied_data_directory_ends_the_start_and_removes_nothing() {
+    let mut world = World::configured(3, |config| config.data = vec!["/a".into(), "/b".into()]);
+    world.create_table(4, &json!({}));
+    world.run(Duration::from_secs(5));
+    let (mut config, disk) = kill(&mut world, NodeId(3));
+    disk.create_dir_all(Path::new("/c")).unwrap();
+    restore(&disk, &files_of(&disk, Path::new("/a")), "/a", "/c");
+    config.data.push("/c".into());
+    let before = ["/a/replicas", "/b/replicas", "/c/replicas"].map(|path| files_of(&disk, Path::new(path)));
+    let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
+    let refused = Node::open(config.clone(), Arc::new(disk.clone()), engines, world.clock()).map(drop).unwrap_err();
+    let text = refused.to_string();
+    assert!(matches!(refused, OpenError::Copied { .. }) && text.contains("/a") && text.contains("/c"), "{text}");
+    let after = ["/a/replicas", "/b/replicas", "/c/replicas"].map(|path| files_of(&disk, Path::new(path)));
+    assert_eq!(before, after);
+    disk.kill_process();
+    config.data.pop();
+    config.seed += 1;
+    world.machines.insert(NodeId(3), world::start(config, disk, world.now));
+    world.settle(NodeId(3));
+    assert_eq!(running(&world, NodeId(3)).len(), 5);
 }

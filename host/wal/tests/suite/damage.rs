@@ -6,6 +6,7 @@ use hedgerow_env::{Disk as _, OpenMode, read_file};
 use hedgerow_types::log::Entry;
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, ReplicaId};
+use hedgerow_wal::OpenError;
 use hedgerow_wal::{Append, Event, Options, inspect};
 use std::path::{Path, PathBuf};
 
@@ -567,9 +568,23 @@ pub(crate) fn d3g_a_log_that_comes_back_after_another_one_is_whole(layout: &dyn 
         logs.note_in_use();
         drop(logs);
         put_back(&disk, &whole);
+        // Nobody knows any more which one was used last.
+        disk.remove_file(&Path::new(DIR).with_extension("epoch")).unwrap();
         let (mut logs, _) = layout.open(&disk, options()).unwrap();
         assert!(logs.was_away());
         logs.note_in_use();
+        drop(logs);
+
+        // Files of both together.
+        for (path, bytes) in &other {
+            disk.open(path, OpenMode::Create).unwrap().write_at(0, bytes).unwrap();
+        }
+        let before = files_of_log(&disk);
+        assert!(matches!(layout.open(&disk, options()), Err(OpenError::Mixed { .. })));
+        assert_eq!(files_of_log(&disk), before);
+        for (path, _) in &other {
+            disk.remove_file(path).unwrap();
+        }
     }
 }
 
