@@ -1,7 +1,7 @@
 //! Slow work, taken off the node's own thread: opening, flushing and copying storage, reading old log entries.
 //!
 //! A job is data with everything it needs inside; running it touches nothing of the node. Its result comes back through
-//! [`crate::Node::handle_job`]. A result for a replica that is gone by then is ignored.
+//! [`crate::Event::Job`]. A result for a replica that is gone by then is ignored.
 
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::read_jobs::{ReadSize, Wanted};

@@ -422,7 +422,15 @@ fn read_catalogue(disk: &dyn Disk, config: &Config, cluster: u64) -> Result<Opti
     let mut newest: Option<Catalogue> = None;
     for path in config.data.iter().map(|directory| cache_path(directory)).filter(|path| disk.exists(path)) {
         let failed = |source| OpenError::Catalogue { path: path.clone(), source };
-        let text = read_file(disk, &path).map_err(failed)?;
+        let text = match read_file(disk, &path) {
+            Ok(text) => text,
+            // What the others do not know stays.
+            Err(error) if is_device_failure(&error) => {
+                tracing::error!(file = %path.display(), %error, "a catalogue cannot be read and is left out");
+                continue;
+            }
+            Err(source) => return Err(failed(source)),
+        };
         match parse_catalogue(&text) {
             // Acted on, it would have the replicas of this one removed.
             Ok(catalogue) if cluster != 0 && catalogue.cluster != cluster => {

@@ -27,7 +27,7 @@ impl Replica {
 }
 
 impl Node {
-    /// When [`Node::handle_wake`] should be called, by the clock that `now` is read from; `None` if nothing is waited for.
+    /// When [`crate::Event::Wake`] is due, by the clock that `now` is read from; `None` if nothing is waited for.
     /// Cheap. May change whenever the node is driven.
     pub fn wakes_at(&self) -> Option<Instant> {
         let group = self.wakes.first().map(|(at, _)| *at);

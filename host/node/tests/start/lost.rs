@@ -2,7 +2,7 @@
 
 use crate::failing::{key_in, key_of_first};
 use crate::replicas::{kill, move_directory, restore};
-use crate::unread::ENOSPC;
+use crate::unread::{EIO, ENOSPC};
 use crate::world::{self, Ask, Key, World, files_of, running};
 use hedgerow_env::Disk;
 use hedgerow_env::sim::SimDisk;
@@ -324,4 +324,26 @@ fn d3i_a_copied_data_directory_ends_the_start_and_removes_nothing() {
     world.machines.insert(NodeId(3), world::start(config, disk, world.now));
     world.settle(NodeId(3));
     assert_eq!(running(&world, NodeId(3)).len(), 5);
+}
+
+/// One of two catalogues, or the only one, is on a part of the disk that cannot be read.
+#[test]
+fn d3h_a_catalogue_that_cannot_be_read_ends_no_start() {
+    for directories in [&["/a", "/b"][..], &["/a"]] {
+        let mut world =
+            World::configured(3, |config| config.data = directories.iter().map(|path| (*path).into()).collect());
+        let table = world.create_table(4, &json!({}));
+        let key = key_in(GroupId::new(table as u32, 0), 4);
+        let leader = world.replicas(key.partition).leader;
+        world.write(&key, leader, "value");
+        let node = NodeId(3);
+        let before = running(&world, node);
+        start_with(&mut world, node, |disk| disk.fail_opens(Path::new("/a/catalogue.json"), Some(EIO)));
+        assert_eq!(running(&world, node), before);
+        let disk = world.machines[&node].disk.clone();
+        disk.fail_opens(Path::new("/a/catalogue.json"), None);
+        world.run(Duration::from_secs(5));
+        assert!(is_there(&mut world, &key));
+        assert_eq!(running(&world, node), before);
+    }
 }

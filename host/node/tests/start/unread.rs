@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const EIO: i32 = 5;
+pub const EIO: i32 = 5;
 const ENOMEM: i32 = 12;
 const EMFILE: i32 = 24;
 const ENOENT: i32 = 2;
