@@ -25,9 +25,9 @@ use crate::job::Job;
 use crate::metadata::{Change, Meant};
 use crate::node::Node;
 use crate::peer::{AdminReply, AdminRequest, Frame};
-use crate::read_jobs::Wanted;
-use crate::reads::Reflected;
 use crate::replica::{Caller, Hosted, Replica};
+use crate::requests::read_jobs::Wanted;
+use crate::requests::reads::Reflected;
 use hedgerow_env::Now;
 use hedgerow_placement::{Table, TableKind, TableSpec};
 use hedgerow_storage::Moment;
@@ -304,12 +304,10 @@ impl Node {
             Hosted::Running(replica) => replica.reads.len(),
             Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
         };
-        let mut told = self.read_counts.to_json();
+        let mut told = self.requests.told();
         told["node"] = json!(self.config.node.0);
-        told["queue"] = self.queue_told();
+        told["read_index"] = self.asks.counts.to_json();
         told["waiting"] = json!(self.hosted.values().map(waiting).sum::<usize>());
-        told["requests_in_flight"] = json!(self.load.in_flight());
-        told["service_us"] = json!(self.load.service_us());
         told
     }
 
@@ -408,7 +406,7 @@ impl Node {
             Err(refusal) => return self.answer_admin(asker, Err(refusal)),
         };
         hosts.retain(|host| self.is_alive(*host, now));
-        let call = self.gather(asker, hosts.len(), now.instant + wait, crate::throttle::of_all_nodes);
+        let call = self.gather(asker, hosts.len(), now.instant + wait, crate::requests::throttle::of_all_nodes);
         for host in hosts {
             if host == self.config.node {
                 self.run_admin("throttle_here", argument, Asker::Gather(call), now);

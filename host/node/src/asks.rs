@@ -20,6 +20,7 @@ use crate::question::{GroupAnswer, GroupQuestion, QUESTIONS_MAX, Questions};
 use hedgerow_env::Now;
 use hedgerow_replication::{Answer, Asking};
 use hedgerow_types::{GroupId, Instant, NodeId, ReplicaId};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// What leaves with the next messages of questions and answers.
@@ -31,12 +32,38 @@ pub(crate) struct Asks {
     answers: BTreeMap<NodeId, Vec<GroupAnswer>>,
     /// The id of the next message with questions.
     next_id: u64,
+    pub(crate) counts: AskCounts,
+}
+
+/// Counts since the node started.
+#[derive(Debug, Default)]
+pub(crate) struct AskCounts {
+    /// Frames with questions or answers.
+    messages_sent: u64,
+    messages_received: u64,
+    questions_sent: u64,
+    questions_received: u64,
+    answers_sent: u64,
+    answers_received: u64,
+}
+
+impl AskCounts {
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "messages_sent": self.messages_sent,
+            "messages_received": self.messages_received,
+            "questions_sent": self.questions_sent,
+            "questions_received": self.questions_received,
+            "answers_sent": self.answers_sent,
+            "answers_received": self.answers_received,
+        })
+    }
 }
 
 impl Asks {
     /// Ids begin at a random place, so that no life of the node uses another's.
     pub(crate) fn new(random: u64) -> Self {
-        Self { asking: BTreeMap::new(), answers: BTreeMap::new(), next_id: random }
+        Self { asking: BTreeMap::new(), answers: BTreeMap::new(), next_id: random, counts: AskCounts::default() }
     }
 
     /// The messages that may leave now: to which node, under which id, with the questions of which groups. Costs next to
@@ -84,17 +111,17 @@ impl Node {
             }
         }
         for ((node, id), questions) in gathered {
-            self.read_counts.questions_sent += questions.len() as u64;
+            self.asks.counts.questions_sent += questions.len() as u64;
             for part in questions.chunks(QUESTIONS_MAX) {
-                self.read_counts.messages_sent += 1;
+                self.asks.counts.messages_sent += 1;
                 self.send(node, &Frame::Questions(Questions { id, questions: part.to_vec() }));
             }
         }
     }
 
     pub(crate) fn handle_questions(&mut self, node: NodeId, questions: &Questions, now: Now) {
-        self.read_counts.messages_received += 1;
-        self.read_counts.questions_received += questions.questions.len() as u64;
+        self.asks.counts.messages_received += 1;
+        self.asks.counts.questions_received += questions.questions.len() as u64;
         for one in &questions.questions {
             let owner = ReplicaKey { group: one.group, replica: one.to };
             let question = one.question(questions.id);
@@ -125,17 +152,17 @@ impl Node {
     /// Sends the answers of all groups, one frame to each node.
     pub(crate) fn send_answers(&mut self) {
         while let Some((node, answers)) = self.asks.answers.pop_first() {
-            self.read_counts.answers_sent += answers.len() as u64;
+            self.asks.counts.answers_sent += answers.len() as u64;
             for part in answers.chunks(QUESTIONS_MAX) {
-                self.read_counts.messages_sent += 1;
+                self.asks.counts.messages_sent += 1;
                 self.send(node, &Frame::Answers(part.to_vec()));
             }
         }
     }
 
     pub(crate) fn handle_answers(&mut self, node: NodeId, answers: &[GroupAnswer], now: Now) {
-        self.read_counts.messages_received += 1;
-        self.read_counts.answers_received += answers.len() as u64;
+        self.asks.counts.messages_received += 1;
+        self.asks.counts.answers_received += answers.len() as u64;
         let mut last = None;
         for one in answers.iter().filter(|one| one.from.node() == node) {
             // Answers to one message come together, as a rule, and only the first says anything of the message.

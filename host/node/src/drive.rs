@@ -233,7 +233,7 @@ impl Node {
             Err(failure) => self.handle_job_failed(owner, done.kind, failure, now),
         }
         if let Some(line) = ended {
-            self.read_jobs.note_ended(line);
+            self.requests.note_read_ended(line);
         }
         if is_gone && makes_directories {
             self.clear_up_after(owner);

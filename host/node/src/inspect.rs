@@ -57,7 +57,6 @@ impl Node {
 
     /// The reads that wait for their turn or for a job: the connection of each, and its number on it. In no order.
     pub fn queued_for_inspection(&self) -> impl Iterator<Item = (ConnectionId, i32)> {
-        let queued = self.queue.iter().map(|queued| (queued.caller.connection, queued.caller.sequence_id));
-        queued.chain(self.read_jobs.questions())
+        self.requests.queued()
     }
 }

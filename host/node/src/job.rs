@@ -4,7 +4,7 @@
 //! [`crate::Event::Job`]. A result for a replica that is gone by then is ignored.
 
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
-use crate::read_jobs::{ReadSize, Wanted};
+use crate::requests::read_jobs::{ReadSize, Wanted};
 use bytes::Bytes;
 use hedgerow_env::{Disk, OpenMode, Space, create_dir_durably};
 use hedgerow_replication::{Fetch, Membership, SnapshotMeta};

@@ -9,20 +9,11 @@
 //! | `node.rs` | events, proposals |
 //! | `drive.rs` | carrying out what groups ask for: messages, log writes, checkpoints |
 //! | `apply.rs` | applying what is committed, a piece in each turn |
-//! | `serve.rs`, `scan.rs` | clients' data operations |
-//! | `queue.rs` | reads that wait for their turn: extra attempts behind first ones, deadlines |
-//! | `cancel.rs` | attempts that are taken back |
-//! | `tie.rs` | two attempts that know of each other: whoever begins tells the other |
-//! | `throttle.rs` | the table's limit on extra attempts |
-//! | `forward.rs` | writes for a leader elsewhere, and several attempts of one write |
-//! | `waiting.rs` | requests that wait here for a time or another node, and what removes them |
+//! | `requests/` | who waits for what: every request of a client from its frame to its reply |
 //! | `clock.rs` | what time it is, by the word of a majority |
 //! | `slow.rs` | which nodes are slow, and who should lead meanwhile |
-//! | `reads.rs` | who may be served, and how fresh |
-//! | `read_jobs.rs` | reads that need a disk, or look at much: other threads run them |
 //! | `asks.rs`, `question.rs` | replicas that do not lead ask what is committed |
 //! | `wake.rs` | deadlines, and what else waits for a time |
-//! | `load.rs`, `read_counts.rs` | what replies and the operator are told of the node's work |
 //! | `admin.rs`, `admin_client.rs`, `status.rs` | clients' administrative operations |
 //! | `metadata.rs` | what the leader of the metadata does |
 //! | `hosting.rs` | acting on the catalogue: which replicas are here, and in which group |
@@ -48,7 +39,6 @@ mod admin;
 mod admin_client;
 mod apply;
 mod asks;
-mod cancel;
 mod checkpoint_room;
 mod clock;
 pub mod config;
@@ -60,7 +50,6 @@ mod event;
 mod failure;
 mod fault;
 pub mod files;
-mod forward;
 mod founding;
 mod gone;
 pub mod greeting;
@@ -71,7 +60,6 @@ mod ids;
 pub mod inspect;
 pub mod job;
 mod lives;
-mod load;
 mod loads;
 mod log_id;
 mod metadata;
@@ -84,30 +72,22 @@ mod outbox;
 mod pace;
 pub mod peer;
 pub mod question;
-mod queue;
 mod rate;
-mod read_counts;
-mod read_jobs;
-mod reads;
 mod receive;
 mod recover;
 mod removals;
 mod repair;
 mod replica;
 mod report;
+mod requests;
 mod reserve;
 mod retain;
 mod room;
-mod scan;
-mod serve;
 mod slow;
 mod snapshot;
 mod sparse;
 mod status;
 mod strangers;
-mod throttle;
-mod tie;
-mod waiting;
 mod wake;
 
 pub use config::Config;
@@ -119,4 +99,4 @@ pub use job::{Job, JobContext, JobDone, JobResult};
 pub use node::Node;
 pub use open::{OpenError, Opened};
 pub use outbox::{ConnectionId, Outbox};
-pub use read_jobs::{ReadSize, Wanted};
+pub use requests::read_jobs::{ReadSize, Wanted};

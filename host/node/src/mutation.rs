@@ -1,9 +1,9 @@
 //! Switches that take a safety rule away, so that tests can show that they would notice.
 
-use crate::cancel::AttemptName;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::peer::Refused;
+use crate::requests::cancel::AttemptName;
 use hedgerow_env::Now;
 use hedgerow_types::Instant;
 use hedgerow_types::log::LogPosition;
@@ -69,13 +69,13 @@ impl Node {
     /// Whom a cancel reaches.
     pub(crate) fn cancelled(&self, connection: ConnectionId, name: AttemptName) -> (ConnectionId, AttemptName) {
         let is_like = |other: &AttemptName| (other.request, other.attempt) == (name.request, name.attempt);
-        let mut listed = self.attempts.names().filter(|(_, other)| other.client != name.client && is_like(other));
+        let mut listed = self.requests.attempts().filter(|(_, other)| other.client != name.client && is_like(other));
         if is_set(&CANCEL_ANYBODYS) { listed.next().unwrap_or((connection, name)) } else { (connection, name) }
     }
 
     /// The other attempt has begun, and this one had before.
     pub(crate) fn drop_begun(&mut self, name: AttemptName, now: Instant) {
-        let listed = self.attempts.names().find(|(_, other)| *other == name);
+        let listed = self.requests.attempts().find(|(_, other)| *other == name);
         if is_set(&DROP_BEGUN)
             && let Some((connection, name)) = listed
         {

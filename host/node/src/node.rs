@@ -9,35 +9,27 @@
 use crate::admin::AdminCalls;
 use crate::apply::Applying;
 use crate::asks::Asks;
-use crate::cancel::Attempts;
 use crate::clock::no_time;
 use crate::config::{Config, PENDING_WRITES_MAX};
 use crate::creations::Creations;
 use crate::failure::Failures;
-use crate::forward::Forwards;
 use crate::founding::Founding;
 use crate::identity::{Identity, Missing};
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::job::{Job, JobDone};
 use crate::lives::Lives;
-use crate::load::Load;
 use crate::loads::Loads;
 use crate::metadata::Metadata;
 use crate::outbox::{ConnectionId, Outbox};
 use crate::peer::Frame;
-use crate::queue::{Queue, QueueCounts};
 use crate::rate::Limiter;
-use crate::read_counts::{Lines, ReadCounts};
-use crate::read_jobs::ReadJobs;
 use crate::removals::Removals;
 use crate::replica::{Hosted, Origin, PendingWrite, Replica};
 use crate::report::Reports;
+use crate::requests::Requests;
 use crate::room::Room;
-use crate::scan::Scans;
 use crate::slow::Speeds;
 use crate::strangers::Strangers;
-use crate::throttle::Throttles;
-use crate::tie::Ties;
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::{DirLock, Disk, Now};
 use hedgerow_placement::{Catalogue, Clock, ClockWord, Settings};
@@ -79,7 +71,7 @@ pub struct Node {
     pub(crate) speeds: Speeds,
     pub(crate) clock: Clock,
     pub(crate) admin: AdminCalls,
-    pub(crate) scans: Scans,
+    pub(crate) requests: Requests,
     pub(crate) limiter: Limiter,
     pub(crate) log_writes: LogWrites,
     pub(crate) failures: Failures,
@@ -104,22 +96,7 @@ pub struct Node {
     pub(crate) asks: Asks,
     /// Groups that want to be looked at, by when. See `wake.rs`.
     pub(crate) wakes: BTreeSet<(Instant, GroupId)>,
-    /// Reads that wait for their turn.
-    pub(crate) queue: Queue,
-    pub(crate) queue_counts: QueueCounts,
-    pub(crate) read_jobs: ReadJobs,
     pub(crate) applying: Applying,
-    /// Bytes of replies to clients since the node was driven last.
-    pub(crate) reply_bytes: usize,
-    /// Attempts that can be cancelled.
-    pub(crate) attempts: Attempts,
-    pub(crate) ties: Ties,
-    pub(crate) load: Load,
-    pub(crate) read_counts: ReadCounts,
-    pub(crate) throttles: Throttles,
-    pub(crate) forwards: Forwards,
-    /// Lines about slow requests.
-    pub(crate) slow_lines: Lines,
     pub(crate) outbox: Outbox,
     pub(crate) next_ticket: u64,
     pub(crate) last_tick: Instant,
@@ -252,8 +229,7 @@ impl Node {
         self.tick_slow(now);
         self.tick_hosting(now);
         self.tick_admin(now);
-        self.scans.forget_idle(now.instant);
-        self.read_counts.tick(now.instant);
+        self.requests.tick(now.instant);
     }
 
     /// A frame came from another node.
@@ -358,21 +334,20 @@ impl Node {
         if let Some((log, submission)) = self.outbox.submissions.first() {
             self.speeds.note_log_write(*log, submission.ticket, now.instant);
         }
-        self.load.leave();
-        self.reply_bytes = 0;
+        self.requests.end_turn();
     }
 
     /// Whether clients' requests may be handed over before the node is driven: those that came since it was driven last were
     /// answered with fewer bytes than a turn may be. Some requests are answered as they come, maps and reports of the state
     /// among them, and their answers are large.
     pub const fn takes_requests(&self) -> bool {
-        self.reply_bytes < self.config.read_bytes_per_turn
+        self.requests.reply_bytes() < self.config.read_bytes_per_turn
     }
 
     /// Handling a batch of events that clients' requests were part of, and carrying out what followed, took so long. For
     /// the load that replies tell of.
     pub fn note_work(&mut self, took: Duration, now: Instant) {
-        self.load.note_work(took, now);
+        self.requests.note_work(took, now);
     }
 
     /// Whether the node belongs to a cluster and everything it should host runs.
@@ -539,7 +514,7 @@ impl Node {
     pub(crate) fn handle_client_closed(&mut self, connection: ConnectionId) {
         self.forget_waiting(connection);
         self.drop_reads_of(connection);
-        self.scans.forget_connection(connection);
+        self.requests.forget_scans_of(connection);
         self.outbox.clients.remove(&connection);
     }
 }

@@ -3,35 +3,27 @@
 use crate::admin::AdminCalls;
 use crate::apply::Applying;
 use crate::asks::Asks;
-use crate::cancel::Attempts;
 use crate::config::Config;
 use crate::creations::Creations;
 use crate::drive::chain;
 use crate::failure::{Failures, is_device_failure};
-use crate::forward::Forwards;
 use crate::founding::Founding;
 use crate::hosting::{cache_path, incoming_of};
 use crate::identity::{self, Found, IdentityError, Missing};
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::lives::Lives;
-use crate::load::Load;
 use crate::loads::Loads;
 use crate::metadata::Metadata;
 use crate::node::{LogWrites, Node};
 use crate::outbox::Outbox;
-use crate::queue::{Queue, QueueCounts};
 use crate::rate::Limiter;
-use crate::read_counts::{Lines, ReadCounts};
-use crate::read_jobs::ReadJobs;
 use crate::removals::Removals;
 use crate::replica::{Hosted, directory_of, owner_of};
 use crate::report::Reports;
+use crate::requests::Requests;
 use crate::room::Room;
-use crate::scan::Scans;
 use crate::slow::Speeds;
 use crate::strangers::Strangers;
-use crate::throttle::Throttles;
-use crate::tie::Ties;
 use bytes::Bytes;
 use hedgerow_env::{Disk, Now, read_file};
 use hedgerow_placement::{Catalogue, Clock};
@@ -176,7 +168,7 @@ impl Node {
             }
         }
         let address = Text::from(config.address.as_str());
-        let scans = Scans::new(random.next_u64());
+        let requests = Requests::new(random.next_u64());
         let asks = Asks::new(random.next_u64());
         let admin = AdminCalls::new(random.next_u64());
         let is_news = identity.note_logs(begun);
@@ -229,7 +221,7 @@ impl Node {
             speeds,
             clock,
             admin,
-            scans,
+            requests,
             limiter,
             log_writes: LogWrites::default(),
             failures: Failures::default(),
@@ -247,18 +239,7 @@ impl Node {
             is_draining: false,
             asks,
             wakes: BTreeSet::new(),
-            queue: Queue::default(),
-            queue_counts: QueueCounts::default(),
-            read_jobs: ReadJobs::default(),
             applying: Applying::default(),
-            reply_bytes: 0,
-            attempts: Attempts::default(),
-            ties: Ties::default(),
-            load: Load::default(),
-            read_counts: ReadCounts::default(),
-            throttles: Throttles::default(),
-            forwards: Forwards::default(),
-            slow_lines: Lines::default(),
             outbox: Outbox::default(),
             next_ticket: 0,
             last_tick: now.instant,

@@ -1,13 +1,13 @@
 //! One replica that the node hosts: its group, its storage, and who waits for it.
 
-use crate::cancel::AttemptName;
 use crate::debt::PushBack;
 use crate::heavy::HeavyWrites;
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::outbox::ConnectionId;
 use crate::pace::Pace;
-use crate::reads::{Basis, Terms};
 use crate::receive::Receiving;
+use crate::requests::cancel::AttemptName;
+use crate::requests::reads::{Basis, Terms};
 use crate::retain::Kept;
 use crate::room::Takes;
 use crate::snapshot::Sending;

@@ -32,8 +32,7 @@ impl Node {
     pub fn wakes_at(&self) -> Option<Instant> {
         let group = self.wakes.first().map(|(at, _)| *at);
         let questions = self.asks.asking.values().filter_map(hedgerow_replication::Asking::wakes_at).min();
-        let held = [self.throttles.wakes_at(), self.forwards.wakes_at(), self.read_jobs.wakes_at()];
-        [group, questions].into_iter().chain(held).flatten().min()
+        [group, questions, self.requests.wakes_at()].into_iter().flatten().min()
     }
 
     /// The time of [`Node::wakes_at`] has come. Early, late and repeated calls are harmless. [`Node::drive`] has to follow, as

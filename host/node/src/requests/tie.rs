@@ -9,11 +9,11 @@
 //! that begin within the message's flight time both run (H16, H17). Nobody waits for the message either: where it is lost, both
 //! run. Only the node that a queued copy names can have it dropped (H19).
 
-use crate::cancel::AttemptName;
 use crate::node::Node;
 use crate::peer::{Began, Frame};
-use crate::queue::Slot;
 use crate::replica::Caller;
+use crate::requests::cancel::AttemptName;
+use crate::requests::queue::Slot;
 use hedgerow_env::Now;
 use hedgerow_types::{Instant, NodeId, Refusal};
 use hedgerow_wire::{Header, Tie};
@@ -96,14 +96,14 @@ impl Node {
 
     /// A tied attempt has begun here.
     pub(crate) fn begin_tied(&mut self, tie: &Tied, now: Now) {
-        self.ties.begun_count += 1;
-        self.ties.begun.insert(tie.name, tie.peer, now.instant);
+        self.requests.ties.begun_count += 1;
+        self.requests.ties.begun.insert(tie.name, tie.peer, now.instant);
         let AttemptName { client, request, .. } = tie.name;
         let began = Began { client_id: client, request_id: request, attempt: tie.other };
         if tie.peer == self.config.node {
             return self.handle_began(tie.peer, began, now);
         }
-        self.ties.told += 1;
+        self.requests.ties.told += 1;
         self.send(tie.peer, &Frame::Began(began));
     }
 
@@ -111,18 +111,19 @@ impl Node {
     pub(crate) fn handle_began(&mut self, from: NodeId, began: Began, now: Now) {
         let Began { client_id, request_id, attempt } = began;
         let name = AttemptName { client: client_id, request: request_id, attempt };
-        if let Some(slot) = self.ties.queued.get(&name).copied() {
-            let is_named = self.queue.get(slot).and_then(|it| it.tie.as_ref()).is_some_and(|tie| tie.peer == from);
-            if is_named && let Some(queued) = self.queue.take(slot) {
-                self.ties.in_time += 1;
+        if let Some(slot) = self.requests.ties.queued.get(&name).copied() {
+            let is_named =
+                self.requests.queue.get(slot).and_then(|it| it.tie.as_ref()).is_some_and(|tie| tie.peer == from);
+            if is_named && let Some(queued) = self.requests.queue.take(slot) {
+                self.requests.ties.in_time += 1;
                 self.refuse_queued(queued, &Refusal::Withdrawn, now);
             }
-        } else if self.ties.begun.take(name, from, now.instant) {
-            self.ties.too_late += 1;
+        } else if self.requests.ties.begun.take(name, from, now.instant) {
+            self.requests.ties.too_late += 1;
             #[cfg(feature = "mutations")]
             self.drop_begun(name, now.instant);
         } else {
-            self.ties.early.insert(name, from, now.instant);
+            self.requests.ties.early.insert(name, from, now.instant);
         }
     }
 }

@@ -14,16 +14,16 @@
 //!
 //! **A read is served** in [`Node::serve_read`], or, if it had to wait, in [`Node::finish_read`].
 
-use crate::cancel::Place;
 use crate::clock::no_time;
 use crate::config::{PENDING_READS_MAX, READY_TURNS_MAX};
 use crate::failure::Failures;
 use crate::node::{Node, not_leader};
-use crate::queue::{Lane, Queued};
-use crate::read_counts::level_number;
 use crate::replica::{Caller, Hosted, Origin, PendingRead, Replica};
-use crate::serve::misplaced;
-use crate::tie::Tied;
+use crate::requests::cancel::Place;
+use crate::requests::queue::{Lane, Queued};
+use crate::requests::read_counts::level_number;
+use crate::requests::serve::misplaced;
+use crate::requests::tie::Tied;
 use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_placement::Settings;
@@ -259,7 +259,7 @@ impl Node {
             Ok(None) => {
                 let has_lease = role == Role::Leader && replica.group.lease_holds(now.instant);
                 let basis = if has_lease { Basis::Applied } else { Basis::Waited };
-                self.attempts.list_caller(caller, Place::Read(group, ticket));
+                self.requests.attempts.list_caller(caller, Place::Read(group, ticket));
                 replica.note_deadline(caller.deadline);
                 let Queued { caller, mut read, terms, tie } = queued;
                 read.detach();
@@ -276,7 +276,7 @@ impl Node {
         }
         match outcome {
             Ok((Some(reply), reflected)) => {
-                self.read_counts.note_served(terms.level, role);
+                self.requests.read_counts.note_served(terms.level, role);
                 self.answer_read(queued.caller, reply, reflected, now);
                 self.note_begun(lane, queued.tie.as_deref(), now);
             }
@@ -309,7 +309,7 @@ impl Node {
     /// Ends a read that waited.
     pub(crate) fn finish_read(&mut self, group: GroupId, ticket: u64, outcome: ReadOutcome, now: Now) {
         let (next, budget, expiry_time) = (self.ticket(), self.config.reads_at_once, self.expiry_time(group, now));
-        let is_too_much = self.reply_bytes >= READY_TURNS_MAX.saturating_mul(self.config.read_bytes_per_turn);
+        let is_too_much = self.requests.reply_bytes >= READY_TURNS_MAX.saturating_mul(self.config.read_bytes_per_turn);
         let awaits_time = self.awaits_time(now);
         let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
         let Some(mut pending) = replica.reads.remove(&ticket) else { return };
@@ -326,7 +326,7 @@ impl Node {
                     Ok(Some(served)) => Ok(served),
                     Ok(None) => {
                         if let Origin::Client(caller) = &pending.origin {
-                            self.attempts.list_caller(caller, Place::Read(group, next));
+                            self.requests.attempts.list_caller(caller, Place::Read(group, next));
                         }
                         replica.reads.insert(next, pending);
                         return self.mark_dirty(group);
@@ -349,7 +349,7 @@ impl Node {
                 let reflected = Reflected { index: 0, staleness, waited, served };
                 match reply {
                     Some((reply, index)) => {
-                        self.read_counts.note_served(pending.terms.level, role);
+                        self.requests.read_counts.note_served(pending.terms.level, role);
                         self.answer_read(*caller, reply, Reflected { index, ..reflected }, now);
                     }
                     None => {
@@ -375,7 +375,7 @@ impl Node {
         if let Some(page) = caller.page.take()
             && let Some(number) = page.number
         {
-            self.scans.put_back(number, page.scan, caller.group(), caller.connection, now);
+            self.requests.scans.put_back(number, page.scan, caller.group(), caller.connection, now);
         }
     }
 

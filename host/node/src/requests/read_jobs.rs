@@ -16,16 +16,16 @@
 //! Each data directory has its own places, some for short reads and some for long ones, so that neither a slow disk nor many counts keep
 //! others waiting; connections have them in turn.
 
-use crate::cancel::Place;
 use crate::config::{LONG_READS_MAX, READ_JOBS_BYTES_MAX, READ_JOBS_MAX, SHORT_READS_MAX};
 use crate::ids::{DirectoryId, ReplicaKey};
 use crate::job::Job;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
-use crate::queue::{Lane, Queued};
-use crate::reads::Reflected;
 use crate::replica::{Caller, Hosted};
-use crate::waiting::Waiting;
+use crate::requests::cancel::Place;
+use crate::requests::queue::{Lane, Queued};
+use crate::requests::reads::Reflected;
+use crate::requests::waiting::Waiting;
 use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_replication::age;
@@ -95,7 +95,7 @@ impl Wanted {
 }
 
 /// Data directory and size.
-type Line = (DirectoryId, ReadSize);
+pub(crate) type Line = (DirectoryId, ReadSize);
 
 /// Where a read is.
 #[derive(Debug)]
@@ -280,7 +280,7 @@ impl Node {
     /// Serves a read that has waited for a place, from the beginning. Returns whether there was one. Its replica may be another one by
     /// now, which knows nothing of what it was judged by before.
     pub(crate) fn serve_waiting(&mut self, now: Now) -> bool {
-        let Some((owner, queued)) = self.read_jobs.take_turn() else { return false };
+        let Some((owner, queued)) = self.requests.read_jobs.take_turn() else { return false };
         if self.running_as(owner).is_some() {
             self.serve_read(*queued, now);
         } else {
@@ -300,7 +300,7 @@ impl Node {
         };
         let size = ReadSize::of(&queued.read, self.config.reads_at_once);
         let (line, owner) = ((replica.directory, size), replica.owner);
-        let places = self.read_jobs.places.entry(line).or_default();
+        let places = self.requests.read_jobs.places.entry(line).or_default();
         if places.running >= size.places() {
             return self.wait_for_place(line, owner, queued, now);
         }
@@ -321,14 +321,14 @@ impl Node {
             (ReadLevel::Bounded(bound), Some(age)) => caller.deadline.min(now.instant + bound.saturating_sub(age)),
             _ => caller.deadline,
         };
-        self.attempts.list_caller(&caller, Place::Aside(ticket));
+        self.requests.attempts.list_caller(&caller, Place::Aside(ticket));
         let wish = Wish::default();
         let wanted = Wanted(Arc::clone(&wish.0));
-        self.read_jobs.run[size as usize] += 1;
+        self.requests.read_jobs.run[size as usize] += 1;
         let (connection, caller) = (caller.connection, Box::new(caller));
         let reflected = Reflected { index, ..reflected };
         let running = ReadJob::Running { caller, reflected, begun: now.instant, _wish: wish };
-        self.read_jobs.reads.insert(ticket, until, connection, running);
+        self.requests.read_jobs.reads.insert(ticket, until, connection, running);
         let seconds = self.expiry_time(owner.group, now);
         self.job(Job::Read { owner, place: Some(line), moment, ticket, read, now: seconds, wanted });
         self.note_begun(lane, tie.as_deref(), now);
@@ -345,7 +345,7 @@ impl Node {
     ) -> Result<(), (Box<Caller>, Refusal)> {
         let bytes = queued.read.detach() + list_size(&queued.read);
         let connection = queued.caller.connection;
-        let places = self.read_jobs.places.entry(line).or_default();
+        let places = self.requests.read_jobs.places.entry(line).or_default();
         let is_extra = Lane::of(&queued.caller) == Lane::Extra;
         let has_room = if is_extra { places.count < READ_JOBS_MAX / 4 } else { places.count < READ_JOBS_MAX };
         let has_bytes = bytes <= SMALL_READ || places.bytes + bytes <= READ_JOBS_BYTES_MAX;
@@ -354,15 +354,15 @@ impl Node {
             let busy = Refusal::Busy(text);
             let own = places.waiting.get(&connection).map_or(0, BTreeSet::len);
             let other = if is_extra { None } else { places.newest_of_heaviest(own) };
-            self.read_jobs.shed += 1;
-            match other.and_then(|ticket| self.read_jobs.remove(ticket)) {
+            self.requests.read_jobs.shed += 1;
+            match other.and_then(|ticket| self.requests.read_jobs.remove(ticket)) {
                 Some(other) => self.refuse_client(other, &busy, now),
                 None => return Err((Box::new(queued.caller), busy)),
             }
         }
         let ticket = self.ticket();
-        self.attempts.list_caller(&queued.caller, Place::Aside(ticket));
-        let (jobs, deadline) = (&mut self.read_jobs, queued.caller.deadline);
+        self.requests.attempts.list_caller(&queued.caller, Place::Aside(ticket));
+        let (jobs, deadline) = (&mut self.requests.read_jobs, queued.caller.deadline);
         jobs.places.entry(line).or_default().insert(connection, ticket, bytes);
         jobs.reads.insert(ticket, deadline, connection, ReadJob::Waiting(line, owner, Box::new(queued), bytes));
         Ok(())
@@ -370,7 +370,9 @@ impl Node {
 
     /// What a job has read for a client, unless nobody waits for it any more.
     pub(crate) fn finish_read_job(&mut self, ticket: u64, result: Result<ReadReply, Refusal>, now: Now) {
-        let Some(ReadJob::Running { caller, reflected, begun, .. }) = self.read_jobs.take(ticket) else { return };
+        let Some(ReadJob::Running { caller, reflected, begun, .. }) = self.requests.read_jobs.take(ticket) else {
+            return;
+        };
         // By a clock that may be slow.
         let took = age(begun, now.instant, self.config.replication.clock_rate_error_ppm);
         let staleness = reflected.staleness.map(|age| age + took);
@@ -382,7 +384,7 @@ impl Node {
             Ok(_) if is_too_old || caller.deadline <= now.instant => self.let_go(*caller, now),
             Ok(reply) => {
                 if let Some((level, role, _)) = reflected.served {
-                    self.read_counts.note_served(level, role);
+                    self.requests.read_counts.note_served(level, role);
                 }
                 self.answer_read(*caller, reply, Reflected { staleness, ..reflected }, now);
             }
@@ -392,15 +394,15 @@ impl Node {
 
     /// Lets those go that have waited or run for too long.
     pub(crate) fn expire_read_jobs(&mut self, now: Now) {
-        while let Some((ticket, read)) = self.read_jobs.reads.pop_due_with(now.instant) {
-            self.read_jobs.note_removed(&read, ticket);
+        while let Some((ticket, read)) = self.requests.read_jobs.reads.pop_due_with(now.instant) {
+            self.requests.read_jobs.note_removed(&read, ticket);
             self.let_go(read.into_caller(), now);
         }
     }
 
     /// Its caller waits no longer, or its data would be older than it may be.
     fn let_go(&mut self, caller: Caller, now: Now) {
-        self.read_jobs.expired += 1;
+        self.requests.read_jobs.expired += 1;
         let refusal = match self.hosted.get(&caller.group()) {
             _ if caller.deadline <= now.instant => Refusal::Expired,
             Some(Hosted::Running(replica)) => Refusal::Lagging(replica.group.lag(now.instant)),

@@ -14,13 +14,13 @@
 //! What is sent on, and its answer, may be lost with a connection between the nodes, of which nobody tells. So the node that
 //! sent it on does not wait for it to the end: it says after a while that it does not know, and the client asks again.
 
-use crate::cancel::Place;
 use crate::config::{FORWARDS_MAX, JOIN_SEARCH_MAX, JOINED_MAX};
 use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::peer::{Forward, Forwarded, Frame};
 use crate::replica::{Caller, Origin};
-use crate::waiting::Waiting;
+use crate::requests::cancel::Place;
+use crate::requests::waiting::Waiting;
 use bytes::BytesMut;
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
@@ -123,24 +123,24 @@ impl Node {
         write.others.push(Origin::Client(Box::new(caller)));
         replica.note_deadline(deadline);
         if let Some(name) = name {
-            self.attempts.list(name, ways, Place::Write(group));
+            self.requests.attempts.list(name, ways, Place::Write(group));
         }
-        self.forwards.joined += 1;
+        self.requests.forwards.joined += 1;
         self.mark_dirty(group);
         None
     }
 
     fn may_send_on(&self, leader: NodeId, now: Now) -> bool {
-        leader != self.config.node && self.forwards.waiting.len() < FORWARDS_MAX && self.is_alive(leader, now)
+        leader != self.config.node && self.requests.forwards.waiting.len() < FORWARDS_MAX && self.is_alive(leader, now)
     }
 
     fn send_on(&mut self, leader: NodeId, header: &Header, body: &Body, caller: Caller, now: Now) {
-        if self.forwards.last == 0 {
-            self.forwards.last = self.random.next_u64() >> 1;
+        if self.requests.forwards.last == 0 {
+            self.requests.forwards.last = self.random.next_u64() >> 1;
         }
-        self.forwards.last += 1;
-        self.forwards.sent += 1;
-        let id = self.forwards.last;
+        self.requests.forwards.last += 1;
+        self.requests.forwards.sent += 1;
+        let id = self.requests.forwards.last;
         let mut header = header.clone();
         if let Some(extension) = &mut header.extension {
             let left = caller.deadline.since(now.instant);
@@ -148,9 +148,9 @@ impl Node {
         }
         let mut request = BytesMut::new();
         call::encode_request(&mut request, &header, caller.sequence_id, body);
-        self.attempts.list_caller(&caller, Place::SentOn(id));
+        self.requests.attempts.list_caller(&caller, Place::SentOn(id));
         let (until, connection) = (caller.deadline.min(now.instant + LOST_AFTER), caller.connection);
-        self.forwards.waiting.insert(id, until, connection, SentOn { to: leader, caller });
+        self.requests.forwards.waiting.insert(id, until, connection, SentOn { to: leader, caller });
         self.send(leader, &Frame::Forward(Forward { id, request: request.freeze() }));
     }
 
@@ -167,8 +167,8 @@ impl Node {
         caller.forwarded_for = Some((from, forward.id));
         // Only the client's own connection takes it back, and that is at the other node.
         caller.name = None;
-        self.forwards.taken += 1;
-        self.load.take(caller.is_data());
+        self.requests.forwards.taken += 1;
+        self.requests.load.take(caller.is_data());
         self.serve_data(caller, &request.header, &request.body, now);
     }
 
@@ -183,24 +183,24 @@ impl Node {
     /// The answer to a write that was sent on. One that nobody waits for any more is dropped.
     pub(crate) fn handle_forwarded(&mut self, from: NodeId, forwarded: Forwarded, _now: Now) {
         let Forwarded { id, reply } = forwarded;
-        if self.forwards.waiting.get(id).is_none_or(|sent| sent.to != from) {
+        if self.requests.forwards.waiting.get(id).is_none_or(|sent| sent.to != from) {
             return;
         }
-        let Some(SentOn { caller, .. }) = self.forwards.waiting.remove(id) else { return };
+        let Some(SentOn { caller, .. }) = self.requests.forwards.waiting.remove(id) else { return };
         // Anything but one whole reply to this very request would garble the client's connection.
         let is_its_own = |frame: &call::ReplyFrame| frame.sequence_id == caller.sequence_id;
         let Some(frame) = call::decode_reply(reply.clone()).ok().filter(is_its_own) else {
             tracing::warn!(%from, "a reply to what was sent on is malformed");
             return self.answer_refused(&caller, &Refusal::Unresolved);
         };
-        self.forwards.answered += 1;
-        self.attempts.forget(&caller);
+        self.requests.forwards.answered += 1;
+        self.requests.attempts.forget(&caller);
         match frame.reply {
-            Reply::Failed(_) => self.load.refuse(caller.is_data()),
-            _ => self.load.answer(caller.is_data()),
+            Reply::Failed(_) => self.requests.load.refuse(caller.is_data()),
+            _ => self.requests.load.answer(caller.is_data()),
         }
         if caller.has_passed {
-            self.throttles.note_bytes(caller.group(), reply.len());
+            self.requests.throttles.note_bytes(caller.group(), reply.len());
         }
         self.outbox.client(caller.connection).extend_from_slice(&reply);
     }
@@ -208,7 +208,7 @@ impl Node {
     /// Answers those whose deadline has come, and those for whom nothing has come back for so long that it counts as lost.
     /// Their writes may still take effect.
     pub(crate) fn expire_forwards(&mut self, now: Now) {
-        while let Some(SentOn { caller, .. }) = self.forwards.waiting.pop_due(now.instant) {
+        while let Some(SentOn { caller, .. }) = self.requests.forwards.waiting.pop_due(now.instant) {
             let is_late = caller.deadline <= now.instant;
             let refusal = if is_late { Refusal::Expired } else { Refusal::Unresolved };
             self.refuse_client(caller, &refusal, now);

@@ -6,12 +6,12 @@
 //! race in which the first attempt may still win, and Pegasus' clients take the first reply for the answer. Callers with our
 //! extension are told by a note that ends nothing ([`Refusal::Throttled`]); see [`Node::answer_refused`].
 
-use crate::cancel::Place;
 use crate::config::DELAYED_MAX;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::replica::Caller;
-use crate::waiting::Waiting;
+use crate::requests::cancel::Place;
+use crate::requests::waiting::Waiting;
 use hedgerow_env::Now;
 use hedgerow_placement::{Catalogue, Delay, Table, Throttling};
 use hedgerow_types::{GroupId, Instant, NodeId, Refusal, TableId};
@@ -176,12 +176,12 @@ impl Node {
         let throttling = self.settings.get(&group.table).map(|settings| settings.throttling).unwrap_or_default();
         let verdict = match &self.catalogue {
             Some(catalogue) if throttling.is_limit() => {
-                self.throttles.judge(group.table, &throttling, catalogue, self.config.node, now.instant)
+                self.requests.throttles.judge(group.table, &throttling, catalogue, self.config.node, now.instant)
             }
             Some(_) | None => Verdict::Serve,
         };
-        let is_full = self.throttles.delayed.len() >= DELAYED_MAX;
-        let counts = self.throttles.counts.entry(group).or_default();
+        let is_full = self.requests.throttles.delayed.len() >= DELAYED_MAX;
+        let counts = self.requests.throttles.counts.entry(group).or_default();
         match verdict {
             Verdict::Serve => {
                 counts.backup_requests += 1;
@@ -202,10 +202,10 @@ impl Node {
     }
 
     fn delay(&mut self, header: &Header, body: &Body, caller: Caller, until: Instant) {
-        let throttles = &mut self.throttles;
+        let throttles = &mut self.requests.throttles;
         throttles.last_number += 1;
         let (number, connection) = (throttles.last_number, caller.connection);
-        self.attempts.list_caller(&caller, Place::Delayed(number));
+        self.requests.attempts.list_caller(&caller, Place::Delayed(number));
         let until = until.min(caller.deadline);
         let delayed = Delayed { caller, header: header.clone(), body: body.clone() };
         throttles.delayed.insert(number, until, connection, delayed);
@@ -213,7 +213,7 @@ impl Node {
 
     /// Serves what was delayed until now.
     pub(crate) fn serve_delayed(&mut self, now: Now) {
-        while let Some(Delayed { caller, header, body }) = self.throttles.delayed.pop_due(now.instant) {
+        while let Some(Delayed { caller, header, body }) = self.requests.throttles.delayed.pop_due(now.instant) {
             if caller.deadline <= now.instant {
                 self.refuse_client(caller, &Refusal::Expired, now);
             } else {
@@ -224,11 +224,11 @@ impl Node {
 
     /// `connection` is gone, and with it what came on it and waits here for later or for another node.
     pub(crate) fn forget_waiting(&mut self, connection: ConnectionId) {
-        let delayed = self.throttles.delayed.remove_of(connection).into_iter().map(|delayed| delayed.caller);
-        let gone: Vec<Caller> = delayed.chain(self.forwards.remove_of(connection)).collect();
+        let delayed = self.requests.throttles.delayed.remove_of(connection).into_iter().map(|delayed| delayed.caller);
+        let gone: Vec<Caller> = delayed.chain(self.requests.forwards.remove_of(connection)).collect();
         for caller in gone {
-            self.load.forget();
-            self.attempts.forget(&caller);
+            self.requests.load.forget();
+            self.requests.attempts.forget(&caller);
         }
     }
 
@@ -237,9 +237,9 @@ impl Node {
         let tables = self.catalogue.iter().flat_map(|catalogue| catalogue.tables.values());
         json!({
             "node": self.config.node.0,
-            "waiting": self.throttles.delayed.len(),
+            "waiting": self.requests.throttles.delayed.len(),
             "tables": tables.map(|table| self.throttle_told_of(table)).collect::<Vec<Value>>(),
-            "forwards": self.forwards.told(),
+            "forwards": self.requests.forwards.told(),
         })
     }
 
@@ -247,7 +247,7 @@ impl Node {
     pub(crate) fn throttle_told_of(&self, table: &Table) -> Value {
         let share = Share::of(table, self.config.node);
         let group = |partition| GroupId { table: table.id, partition };
-        let counted = || self.throttles.counts.range(group(0)..=group(u32::MAX));
+        let counted = || self.requests.throttles.counts.range(group(0)..=group(u32::MAX));
         let partition = |(group, counts): (&GroupId, &Counts)| counts.to_json(json!({ "partition": group.partition }));
         let partitions: Vec<Value> = counted().map(partition).collect();
         let total = counted().fold(Counts::default(), |total, (_, counts)| total.plus(counts));

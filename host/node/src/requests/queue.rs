@@ -17,9 +17,10 @@
 use crate::config::{EXTRA_READS_QUEUED_MAX, READS_QUEUED_MAX};
 use crate::node::Node;
 use crate::outbox::ConnectionId;
-use crate::reads::Terms;
 use crate::replica::{Caller, Hosted};
-use crate::tie::Tied;
+use crate::requests::Requests;
+use crate::requests::reads::Terms;
+use crate::requests::tie::Tied;
 use hedgerow_env::Now;
 use hedgerow_placement::Settings;
 use hedgerow_types::op::Read;
@@ -219,7 +220,7 @@ impl Node {
     /// Whether reads, or what is to be applied, wait for their turn. [`Node::drive`] has to be called again then, though nothing else happens; what has
     /// arrived meanwhile should be handed over before.
     pub fn has_queued(&self) -> bool {
-        self.queue.total() > 0 || self.read_jobs.has_turn() || self.applying.has_rest()
+        self.requests.queue.total() > 0 || self.requests.read_jobs.has_turn() || self.applying.has_rest()
     }
 
     /// A client's read has arrived: it is refused, or queued.
@@ -230,18 +231,18 @@ impl Node {
             Err(refusal) => return self.refuse_client(caller, &refusal, now),
         };
         let tie = self.tie_of(header, &caller);
-        if tie.as_ref().is_some_and(|tie| self.ties.take_early(tie, now.instant)) {
+        if tie.as_ref().is_some_and(|tie| self.requests.ties.take_early(tie, now.instant)) {
             return self.refuse_client(caller, &Refusal::Withdrawn, now);
         }
         if let Err(refusal) = self.find_room(&caller, header, now) {
             return self.refuse_client(caller, &refusal, now);
         }
         let (lane, name, ways) = (Lane::of(&caller), caller.name, (caller.connection, caller.sequence_id));
-        let slot = self.queue.push(lane, Queued { caller, read, terms, tie });
+        let slot = self.requests.queue.push(lane, Queued { caller, read, terms, tie });
         if let Some(name) = name {
-            self.attempts.list(name, ways, crate::cancel::Place::Queued(slot));
-            if let Some(tie) = self.queue.get(slot).and_then(|it| it.tie.as_ref()) {
-                self.ties.list(tie, slot);
+            self.requests.attempts.list(name, ways, crate::requests::cancel::Place::Queued(slot));
+            if let Some(tie) = self.requests.queue.get(slot).and_then(|it| it.tie.as_ref()) {
+                self.requests.ties.list(tie, slot);
             }
         }
     }
@@ -256,7 +257,7 @@ impl Node {
         replica.check_serving(&terms, self.why_not_follow())?;
         // Pegasus' server looks its partition through and finds nothing. That hides no row from a client that computes
         // partitions as all do: a table's partitions never change, and no table gets the id of another.
-        match crate::reads::misplaced_read(replica, read).filter(|_| header.extension.is_some()) {
+        match crate::requests::reads::misplaced_read(replica, read).filter(|_| header.extension.is_some()) {
             Some(refusal) => Err(refusal),
             None => Ok(terms),
         }
@@ -269,27 +270,28 @@ impl Node {
         let threshold = header.extension.as_ref().and_then(|extension| extension.busy_threshold_ms);
         if let Some(threshold) = threshold.and_then(|ms| u64::try_from(ms).ok()) {
             let ahead = match lane {
-                Lane::First => self.queue.count(Lane::First),
-                Lane::Extra => self.queue.total(),
+                Lane::First => self.requests.queue.count(Lane::First),
+                Lane::Extra => self.requests.queue.total(),
             };
-            let wait = self.load.wait_behind(ahead, now.instant);
+            let wait = self.requests.load.wait_behind(ahead, now.instant);
             if wait > Duration::from_millis(threshold) {
-                self.queue_counts.busy_for[lane as usize] += 1;
+                self.requests.queue_counts.busy_for[lane as usize] += 1;
                 let estimated_wait_ms = u32::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
                 return Err(Refusal::BusyFor { estimated_wait_ms });
             }
         }
-        if lane == Lane::Extra && self.queue.count(Lane::Extra) >= EXTRA_READS_QUEUED_MAX {
+        if lane == Lane::Extra && self.requests.queue.count(Lane::Extra) >= EXTRA_READS_QUEUED_MAX {
             self.expire_extra(now);
         }
         let is_full = match lane {
-            Lane::First => self.queue.total() >= READS_QUEUED_MAX && !self.shed_extra(now),
+            Lane::First => self.requests.queue.total() >= READS_QUEUED_MAX && !self.shed_extra(now),
             Lane::Extra => {
-                self.queue.total() >= READS_QUEUED_MAX || self.queue.count(Lane::Extra) >= EXTRA_READS_QUEUED_MAX
+                self.requests.queue.total() >= READS_QUEUED_MAX
+                    || self.requests.queue.count(Lane::Extra) >= EXTRA_READS_QUEUED_MAX
             }
         };
         if is_full {
-            self.queue_counts.shed[lane as usize] += 1;
+            self.requests.queue_counts.shed[lane as usize] += 1;
             return Err(too_many());
         }
         Ok(())
@@ -297,18 +299,21 @@ impl Node {
 
     /// Refuses the newest extra attempt, if there is one.
     fn shed_extra(&mut self, now: Now) -> bool {
-        let Some(queued) = self.queue.newest(Lane::Extra).and_then(|slot| self.queue.take(slot)) else { return false };
-        self.queue_counts.shed[Lane::Extra as usize] += 1;
+        let Some(queued) = self.requests.queue.newest(Lane::Extra).and_then(|slot| self.requests.queue.take(slot))
+        else {
+            return false;
+        };
+        self.requests.queue_counts.shed[Lane::Extra as usize] += 1;
         self.refuse_queued(queued, &too_many(), now);
         true
     }
 
     /// Refuses the oldest extra attempts whose deadline has passed: their turn may be far away.
     fn expire_extra(&mut self, now: Now) {
-        while let Some(slot) = self.queue.oldest(Lane::Extra)
-            && self.queue.get(slot).is_some_and(|queued| queued.caller.deadline <= now.instant)
+        while let Some(slot) = self.requests.queue.oldest(Lane::Extra)
+            && self.requests.queue.get(slot).is_some_and(|queued| queued.caller.deadline <= now.instant)
         {
-            let Some(queued) = self.queue.take(slot) else { return };
+            let Some(queued) = self.requests.queue.take(slot) else { return };
             self.refuse_late(queued, now);
         }
     }
@@ -317,21 +322,21 @@ impl Node {
     pub(crate) fn serve_queued(&mut self, now: Now) {
         // Of those that waited for a place some can be served at once by now: they count as others do.
         for _ in 0..WAITING_PER_TURN {
-            if self.reply_bytes >= self.config.read_bytes_per_turn || !self.serve_waiting(now) {
+            if self.requests.reply_bytes >= self.config.read_bytes_per_turn || !self.serve_waiting(now) {
                 break;
             }
         }
         for number in 0..self.config.reads_per_turn.max(1) {
             // One at least, whatever else was answered.
-            if number > 0 && self.reply_bytes >= self.config.read_bytes_per_turn {
+            if number > 0 && self.requests.reply_bytes >= self.config.read_bytes_per_turn {
                 break;
             }
-            let Some(queued) = self.queue.pop() else { return };
+            let Some(queued) = self.requests.queue.pop() else { return };
             if queued.caller.deadline <= now.instant {
                 self.refuse_late(queued, now);
                 continue;
             }
-            self.ties.unlist(queued.tie.as_deref());
+            self.requests.ties.unlist(queued.tie.as_deref());
             self.serve_read(queued, now);
         }
         self.expire_extra(now);
@@ -343,7 +348,7 @@ impl Node {
     pub fn refuse_unread(&mut self, connection: ConnectionId, now: Now) -> bool {
         let now = self.agreed(now);
         let refusal = Refusal::Busy("so many replies wait to be read".to_owned());
-        let queued = self.queue.take_of(connection);
+        let queued = self.requests.queue.take_of(connection);
         let waiting = self.take_waiting_reads(connection);
         let has_any = !queued.is_empty() || !waiting.is_empty();
         queued.into_iter().for_each(|queued| self.refuse_queued(queued, &refusal, now));
@@ -352,26 +357,28 @@ impl Node {
     }
 
     fn refuse_late(&mut self, queued: Queued, now: Now) {
-        self.queue_counts.expired[Lane::of(&queued.caller) as usize] += 1;
+        self.requests.queue_counts.expired[Lane::of(&queued.caller) as usize] += 1;
         self.refuse_queued(queued, &Refusal::Expired, now);
     }
 
     /// Refuses a read that was queued.
     pub(crate) fn refuse_queued(&mut self, queued: Queued, refusal: &Refusal, now: Now) {
-        self.ties.unlist(queued.tie.as_deref());
+        self.requests.ties.unlist(queued.tie.as_deref());
         self.refuse_client(queued.caller, refusal, now);
     }
 
     /// A read's turn came, and nothing was in its way.
     pub(crate) fn note_run(&mut self, lane: Lane) {
-        self.queue_counts.run[lane as usize] += 1;
+        self.requests.queue_counts.run[lane as usize] += 1;
         if lane == Lane::Extra {
-            self.queue_counts.extra_run += self.load.service();
+            self.requests.queue_counts.extra_run += self.requests.load.service();
         }
     }
+}
 
+impl Requests {
     /// For the admin command `reads`: who waits, what became of those that did, and of cancels and ties.
-    pub(crate) fn queue_told(&self) -> Value {
+    pub(super) fn queue_told(&self) -> Value {
         let mut told = self.queue_counts.to_json();
         told["first"]["queued"] = json!(self.queue.count(Lane::First));
         told["extra"]["queued"] = json!(self.queue.count(Lane::Extra));

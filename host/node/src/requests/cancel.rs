@@ -15,8 +15,8 @@
 
 use crate::node::Node;
 use crate::outbox::ConnectionId;
-use crate::queue::Slot;
 use crate::replica::{Caller, Hosted, Origin, PendingWrite, Replica};
+use crate::requests::queue::Slot;
 use hedgerow_env::Now;
 use hedgerow_types::{GroupId, Instant};
 use hedgerow_wire::Extension;
@@ -164,14 +164,16 @@ impl Node {
         };
         let found = numbers.filter(|attempt| self.take_back(connection, name(*attempt), now.instant)).count();
         if found == 0 {
-            self.attempts.unknown += 1;
+            self.requests.attempts.unknown += 1;
         }
     }
 
     /// Lets go of an attempt, wherever it waits. Returns whether it did.
     pub(crate) fn take_back(&mut self, connection: ConnectionId, name: AttemptName, now: Instant) -> bool {
-        let Some((sequence_id, place)) = self.attempts.places.get(&(connection, name)).copied() else { return false };
-        let counts = &mut self.attempts;
+        let Some((sequence_id, place)) = self.requests.attempts.places.get(&(connection, name)).copied() else {
+            return false;
+        };
+        let counts = &mut self.requests.attempts;
         let count = match place {
             Place::Queued(_) => &mut counts.queued,
             Place::Read(..) | Place::Aside(_) => &mut counts.reads,
@@ -180,8 +182,8 @@ impl Node {
         };
         *count += 1;
         let caller = match place {
-            Place::Queued(slot) => self.queue.take(slot).map(|queued| {
-                self.ties.unlist(queued.tie.as_deref());
+            Place::Queued(slot) => self.requests.queue.take(slot).map(|queued| {
+                self.requests.ties.unlist(queued.tie.as_deref());
                 queued.caller
             }),
             Place::Read(group, ticket) => self.running(group).and_then(|replica| {
@@ -192,9 +194,9 @@ impl Node {
                 let origin = self.running(group).and_then(|it| it.forget_writer((connection, sequence_id)));
                 origin.and_then(Origin::into_caller)
             }
-            Place::Aside(ticket) => self.read_jobs.remove(ticket),
-            Place::Delayed(number) => self.throttles.remove(number),
-            Place::SentOn(id) => self.forwards.remove(id),
+            Place::Aside(ticket) => self.requests.read_jobs.remove(ticket),
+            Place::Delayed(number) => self.requests.throttles.remove(number),
+            Place::SentOn(id) => self.requests.forwards.remove(id),
         };
         caller.map(|caller| self.leave_unanswered(caller, now)).is_some()
     }
@@ -202,13 +204,13 @@ impl Node {
     /// A client's request ends without an answer. A page of a scan can be asked for again.
     pub(crate) fn leave_unanswered(&mut self, mut caller: Caller, now: Instant) {
         self.put_back_page(&mut caller, now);
-        self.load.forget();
-        self.attempts.forget(&caller);
+        self.requests.load.forget();
+        self.requests.attempts.forget(&caller);
     }
 
     /// Takes the reads back that wait for an index or a job and came over `connection`.
     pub(crate) fn take_waiting_reads(&mut self, connection: ConnectionId) -> Vec<Caller> {
-        let mut taken = self.read_jobs.remove_of(connection);
+        let mut taken = self.requests.read_jobs.remove_of(connection);
         for hosted in self.hosted.values_mut() {
             let Hosted::Running(replica) = hosted else { continue };
             let is_of = |origin: &Origin| matches!(origin, Origin::Client(it) if it.connection == connection);
@@ -224,15 +226,15 @@ impl Node {
     /// A client's connection is gone: its reads need not be served. Its writes stay, and are answered into nothing.
     pub(crate) fn drop_reads_of(&mut self, connection: ConnectionId) {
         let mut gone: Vec<Caller> = Vec::new();
-        for queued in self.queue.take_of(connection) {
-            self.ties.unlist(queued.tie.as_deref());
+        for queued in self.requests.queue.take_of(connection) {
+            self.requests.ties.unlist(queued.tie.as_deref());
             gone.push(queued.caller);
         }
         gone.extend(self.take_waiting_reads(connection));
-        self.attempts.closed += gone.len() as u64;
+        self.requests.attempts.closed += gone.len() as u64;
         for caller in gone {
-            self.load.forget();
-            self.attempts.forget(&caller);
+            self.requests.load.forget();
+            self.requests.attempts.forget(&caller);
         }
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! **Where a read waits for its turn** is `queue.rs`, **where it is served** `reads.rs`. **Where a write is proposed** is [`Node::serve_write`].
 
-use crate::cancel::{AttemptName, Place};
 use crate::config::WAIT_MAX;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
-use crate::reads::Reflected;
 use crate::replica::{Caller, Origin, Page, Replica};
+use crate::requests::cancel::{AttemptName, Place};
+use crate::requests::reads::Reflected;
 use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_placement::Settings;
@@ -44,7 +44,7 @@ impl Node {
     fn serve(&mut self, connection: ConnectionId, request: Request, now: Now) {
         let Request { header, sequence_id, body } = request;
         let caller = Caller::of(connection, &header, sequence_id, body.method(), now);
-        self.load.take(caller.is_data());
+        self.requests.load.take(caller.is_data());
         match caller.method.class() {
             Class::Read | Class::Scan | Class::Write => self.serve_data(caller, &header, &body, now),
             Class::Admin => self.serve_admin(caller, body, now),
@@ -84,7 +84,7 @@ impl Node {
                 caller.page = Some(Box::new(Page { scan: scan.clone(), number: None }));
                 self.enqueue(Read::Scan(scan), header, caller, now);
             }
-            Operation::ContinueScan { context } => match self.scans.take(context, group, caller.connection) {
+            Operation::ContinueScan { context } => match self.requests.scans.take(context, group, caller.connection) {
                 Some(scan) => {
                     caller.page = Some(Box::new(Page { scan: scan.clone(), number: Some(context) }));
                     self.enqueue(Read::Scan(scan), header, caller, now);
@@ -92,8 +92,8 @@ impl Node {
                 None => self.answer_status(&caller, hedgerow_types::Status::NotFound),
             },
             Operation::ClearScan { context } => {
-                drop(self.scans.take(context, group, caller.connection));
-                self.load.forget();
+                drop(self.requests.scans.take(context, group, caller.connection));
+                self.requests.load.forget();
             }
             Operation::Other => self.answer_refused(&caller, &Refusal::Unknown),
         }
@@ -115,7 +115,7 @@ impl Node {
             set_default_expiry(&mut write, self.life_begins(group, now).saturating_add(default_ttl));
         }
         if caller.forwarded_for.is_none() {
-            self.attempts.list_caller(&caller, Place::Write(group));
+            self.requests.attempts.list_caller(&caller, Place::Write(group));
         }
         if let Err((refusal, origin)) = self.propose(group, number, write, Origin::Client(Box::new(caller)), now) {
             self.refuse(origin, &refusal, now);
@@ -124,14 +124,14 @@ impl Node {
 
     fn serve_connection(&mut self, caller: &Caller, body: Body, now: Now) {
         if let Body::HedgerowCancel(cancel) = body {
-            self.load.forget();
+            self.requests.load.forget();
             self.handle_cancel(caller.connection, &cancel, now);
         } else if caller.method == hedgerow_wire::Method::Negotiation {
             let status = hedgerow_wire::message::NEGOTIATION_AUTH_DISABLED;
             let reply = hedgerow_wire::message::NegotiationReply { status, msg: Bytes::new() };
             self.answer(caller, &Reply::Negotiation(reply), Reflected::default());
         } else {
-            self.load.forget();
+            self.requests.load.forget();
         }
     }
 
@@ -165,7 +165,7 @@ impl Node {
             let text = "the table's option replica.deny_client_request refuses it";
             self.answer_refused(caller, &Refusal::NotReady(text.into()));
         } else {
-            self.load.forget();
+            self.requests.load.forget();
         }
         true
     }
@@ -181,7 +181,9 @@ impl Node {
                     _ => None,
                 };
                 let context = match resume_after {
-                    Some(last) => self.scans.keep(scan.after(last), caller.group(), caller.connection, now.instant),
+                    Some(last) => {
+                        self.requests.scans.keep(scan.after(last), caller.group(), caller.connection, now.instant)
+                    }
                     None => hedgerow_wire::message::SCAN_DONE,
                 };
                 serve::scan_reply(reply, context, only_count, &self.ident(&caller))
@@ -204,11 +206,11 @@ impl Node {
 
     pub(crate) fn answer_refused(&mut self, caller: &Caller, refusal: &Refusal) {
         if matches!(caller.method.class(), Class::Read | Class::Scan) {
-            self.read_counts.note_refused(refusal);
+            self.requests.read_counts.note_refused(refusal);
         }
         if is_better_unsaid(caller, refusal) {
-            self.attempts.forget(caller);
-            return self.load.forget();
+            self.requests.attempts.forget(caller);
+            return self.requests.load.forget();
         }
         let leader = match refusal {
             Refusal::NotLeader { leader: Some(node) } => self.address_text(*node),
@@ -222,19 +224,19 @@ impl Node {
     }
 
     pub(crate) fn answer(&mut self, caller: &Caller, reply: &Reply, reflected: Reflected) {
-        self.attempts.forget(caller);
+        self.requests.attempts.forget(caller);
         if matches!(reply, Reply::Failed(_)) {
-            self.load.refuse(caller.is_data());
+            self.requests.load.refuse(caller.is_data());
         } else {
-            self.load.answer(caller.is_data());
+            self.requests.load.answer(caller.is_data());
         }
         let extension = caller.is_extended.then(|| ReplyExtension {
             served_by: self.address.clone(),
             index: reflected.index,
             staleness_ms: reflected.staleness_ms(),
             queue_us: i32::try_from(reflected.waited.as_micros()).unwrap_or(i32::MAX),
-            requests_in_flight: self.load.in_flight(),
-            service_us: self.load.service_us(),
+            requests_in_flight: self.requests.load.in_flight(),
+            service_us: self.requests.load.service_us(),
             read_level_code: reflected.level_code().filter(|_| caller.wants_level),
             attempt: caller.extra_attempt,
             mode: caller.wants_trace.then(|| Text::from(reflected.mode(caller))),
@@ -246,9 +248,9 @@ impl Node {
         let before = out.len();
         hedgerow_wire::encode_reply(out, caller.method, caller.sequence_id, reply, extension.as_ref());
         let size = out.len() - before;
-        self.reply_bytes += size;
+        self.requests.reply_bytes += size;
         if caller.has_passed {
-            self.throttles.note_bytes(caller.group(), size);
+            self.requests.throttles.note_bytes(caller.group(), size);
         }
     }
 
@@ -263,7 +265,7 @@ impl Node {
         };
         let took = now.instant.since(caller.received);
         if took >= Duration::from_millis(u64::from(threshold))
-            && let Some(left_out) = self.slow_lines.poll(now.instant)
+            && let Some(left_out) = self.requests.slow_lines.poll(now.instant)
         {
             tracing::warn!(group = %caller.group(), method = caller.method.name(), ?took, left_out, "slow request");
         }

@@ -19,13 +19,6 @@ pub(crate) struct ReadCounts {
     served: [[u64; ROLES.len()]; LEVELS.len()],
     /// By reason.
     refused: [u64; REASONS.len()],
-    /// Frames with questions or answers.
-    pub(crate) messages_sent: u64,
-    pub(crate) messages_received: u64,
-    pub(crate) questions_sent: u64,
-    pub(crate) questions_received: u64,
-    pub(crate) answers_sent: u64,
-    pub(crate) answers_received: u64,
     lines: Lines,
     /// Refusals that a line of the log has told of.
     told: u64,
@@ -82,18 +75,7 @@ impl ReadCounts {
         };
         let levels: Value =
             LEVELS.iter().zip(&self.served).map(|(level, roles)| ((*level).to_owned(), by(&ROLES, roles))).collect();
-        json!({
-            "served": levels,
-            "refused": by(&REASONS, &self.refused),
-            "read_index": {
-                "messages_sent": self.messages_sent,
-                "messages_received": self.messages_received,
-                "questions_sent": self.questions_sent,
-                "questions_received": self.questions_received,
-                "answers_sent": self.answers_sent,
-                "answers_received": self.answers_received,
-            },
-        })
+        json!({ "served": levels, "refused": by(&REASONS, &self.refused) })
     }
 }
 

@@ -1,0 +1,144 @@
+//! Who waits for what: every request of a client from its frame to its reply. The fields are this folder's alone; the rest of the node
+//! hands requests in and asks for what it has to know.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `serve.rs`, `scan.rs` | clients' data operations |
+//! | `queue.rs` | reads that wait for their turn: extra attempts behind first ones, deadlines |
+//! | `cancel.rs` | attempts that are taken back |
+//! | `tie.rs` | two attempts that know of each other: whoever begins tells the other |
+//! | `throttle.rs` | the table's limit on extra attempts |
+//! | `forward.rs` | writes for a leader elsewhere, and several attempts of one write |
+//! | `waiting.rs` | requests that wait here for a time or another node, and what removes them |
+//! | `reads.rs` | who may be served, and how fresh |
+//! | `read_jobs.rs` | reads that need a disk, or look at much: other threads run them |
+//! | `load.rs`, `read_counts.rs` | what replies and the operator are told of the node's work |
+
+pub(crate) mod cancel;
+pub(crate) mod forward;
+pub(crate) mod load;
+pub(crate) mod queue;
+pub(crate) mod read_counts;
+pub(crate) mod read_jobs;
+pub(crate) mod reads;
+pub(crate) mod scan;
+pub(crate) mod serve;
+pub(crate) mod throttle;
+pub(crate) mod tie;
+pub(crate) mod waiting;
+
+use crate::outbox::ConnectionId;
+#[cfg(feature = "mutations")]
+use cancel::AttemptName;
+use cancel::Attempts;
+use forward::Forwards;
+use hedgerow_types::Instant;
+use load::Load;
+use queue::{Queue, QueueCounts};
+use read_counts::{Lines, ReadCounts};
+use read_jobs::{Line, ReadJobs};
+use scan::Scans;
+use serde_json::{Value, json};
+use std::time::Duration;
+use throttle::Throttles;
+use tie::Ties;
+
+/// The requests of clients that wait, and what is counted of all of them.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    scans: Scans,
+    /// Reads that wait for their turn.
+    queue: Queue,
+    queue_counts: QueueCounts,
+    /// Reads that other threads run.
+    read_jobs: ReadJobs,
+    /// Bytes of replies to clients since the node was driven last.
+    reply_bytes: usize,
+    /// Attempts that can be cancelled.
+    attempts: Attempts,
+    ties: Ties,
+    load: Load,
+    read_counts: ReadCounts,
+    throttles: Throttles,
+    forwards: Forwards,
+    /// Lines about slow requests.
+    slow_lines: Lines,
+}
+
+impl Requests {
+    /// Nobody waits. Numbers of scans begin at a `random` place.
+    pub(crate) fn new(random: u64) -> Self {
+        Self {
+            scans: Scans::new(random),
+            queue: Queue::default(),
+            queue_counts: QueueCounts::default(),
+            read_jobs: ReadJobs::default(),
+            reply_bytes: 0,
+            attempts: Attempts::default(),
+            ties: Ties::default(),
+            load: Load::default(),
+            read_counts: ReadCounts::default(),
+            throttles: Throttles::default(),
+            forwards: Forwards::default(),
+            slow_lines: Lines::default(),
+        }
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        self.scans.forget_idle(now);
+        self.read_counts.tick(now);
+    }
+
+    /// When something that waits here is due.
+    pub(crate) fn wakes_at(&self) -> Option<Instant> {
+        [self.throttles.wakes_at(), self.forwards.wakes_at(), self.read_jobs.wakes_at()].into_iter().flatten().min()
+    }
+
+    /// A turn of the node is over.
+    pub(crate) fn end_turn(&mut self) {
+        self.load.leave();
+        self.reply_bytes = 0;
+    }
+
+    /// Bytes of replies to clients since the node was driven last.
+    pub(crate) const fn reply_bytes(&self) -> usize {
+        self.reply_bytes
+    }
+
+    /// Handling requests took so long.
+    pub(crate) fn note_work(&mut self, took: Duration, now: Instant) {
+        self.load.note_work(took, now);
+    }
+
+    /// A read that another thread ran has ended.
+    pub(crate) fn note_read_ended(&mut self, line: Line) {
+        self.read_jobs.note_ended(line);
+    }
+
+    /// A client's connection is gone, and its scans with it.
+    pub(crate) fn forget_scans_of(&mut self, connection: ConnectionId) {
+        self.scans.forget_connection(connection);
+    }
+
+    /// What the operator is told of them.
+    pub(crate) fn told(&self) -> Value {
+        let mut told = self.read_counts.to_json();
+        told["queue"] = self.queue_told();
+        told["requests_in_flight"] = json!(self.load.in_flight());
+        told["service_us"] = json!(self.load.service_us());
+        told
+    }
+
+    /// The reads that wait for their turn or for a job: the connection of each, and its number on it. In no order.
+    pub(crate) fn queued(&self) -> impl Iterator<Item = (ConnectionId, i32)> {
+        let queued = self.queue.iter().map(|queued| (queued.caller.connection, queued.caller.sequence_id));
+        queued.chain(self.read_jobs.questions())
+    }
+
+    /// The attempts that can be cancelled.
+    #[cfg(feature = "mutations")]
+    pub(crate) fn attempts(&self) -> impl Iterator<Item = (ConnectionId, AttemptName)> {
+        self.attempts.names()
+    }
+}
