@@ -3,10 +3,10 @@
 use crate::cli::Arguments;
 use crate::exit::Exit;
 use crate::files;
+use crate::output::print;
 use anyhow::{Context as _, Result};
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 /// Arguments of `completions`.
@@ -27,10 +27,8 @@ pub(crate) struct ManArguments {
 pub(crate) fn completions(arguments: &CompletionsArguments) -> Result<Exit> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Arguments::command(), "hedgerow", &mut script);
-    match io::stdout().write_all(&script) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Done),
-        written => written.context("writing to standard output").map(|()| Exit::Done),
-    }
+    print(String::from_utf8_lossy(&script).trim_end())?;
+    Ok(Exit::Done)
 }
 
 /// `hedgerow man`.

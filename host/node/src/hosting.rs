@@ -79,24 +79,24 @@ impl Node {
         if self.catalogue.as_ref().is_some_and(|known| known.version >= catalogue.version) {
             return;
         }
-        let text = match write_catalogue(&catalogue) {
-            Ok(text) => text,
-            Err(error) => return tracing::error!(%error, "the catalogue cannot be written and is not acted on"),
-        };
-        // One is enough, since the newest of all directories counts.
-        let paths = self.usable_directories().map(|directory| cache_path(self.config.path_of(directory)));
-        let mut saved = Err(std::io::Error::other("no data directory takes it"));
-        for path in paths {
-            saved = write_file_durably(&*self.disk, &path, &text);
-            if saved.is_ok() {
-                break;
-            }
-        }
-        if let Err(error) = saved {
+        if let Err(error) = self.save_catalogue(&catalogue) {
             // It comes again with the next report.
             return tracing::error!(%error, "the catalogue cannot be written and is not acted on");
         }
         self.act_on_catalogue(catalogue, now);
+    }
+
+    /// Writes it to the first data directory that takes it. One is enough, since the newest of all directories counts.
+    fn save_catalogue(&self, catalogue: &Catalogue) -> std::io::Result<()> {
+        let text = write_catalogue(catalogue).map_err(std::io::Error::other)?;
+        let mut saved = Err(std::io::Error::other("no data directory takes it"));
+        for directory in self.usable_directories() {
+            saved = write_file_durably(&*self.disk, &cache_path(self.config.path_of(directory)), &text);
+            if saved.is_ok() {
+                break;
+            }
+        }
+        saved
     }
 
     /// As the metadata leader: acts on the catalogue as it holds it, if that could not be written before.

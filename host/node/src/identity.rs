@@ -105,9 +105,10 @@ impl Identity {
     }
 
     /// Begins another life, because something of this one is lost.
-    pub(crate) fn renew(&mut self, random: u64, disk: &dyn Disk, directories: &[PathBuf]) -> io::Result<()> {
+    pub(crate) fn renew(&mut self, random: u64, disk: &dyn Disk, directories: &[PathBuf]) -> Result<(), IdentityError> {
         self.incarnation = random | 1;
-        self.save(disk, directories)
+        let saved = self.save(disk, directories);
+        saved.map_err(|source| IdentityError::Io { directory: directories[0].clone(), source })
     }
 
     /// Of the text without it.

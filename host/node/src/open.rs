@@ -178,9 +178,7 @@ impl Node {
             // The log held something that cannot be read, of whatever group. A replica that is missing now may be what
             // was lost, so that nothing may be created in this incarnation's name.
             let random = random.next_u64();
-            identity
-                .renew(random, &*disk, &config.data)
-                .map_err(|source| IdentityError::Io { directory: config.data[0].clone(), source })?;
+            identity.renew(random, &*disk, &config.data)?;
         } else if (is_news || is_found_again)
             && let Err(error) = identity.save(&*disk, &config.data)
         {
@@ -268,8 +266,7 @@ impl Node {
             return Ok(());
         }
         let random = self.random.next_u64();
-        let renewed = self.identity.renew(random, &*self.disk, &self.config.data);
-        Ok(renewed.map_err(|source| IdentityError::Io { directory: self.config.data[0].clone(), source })?)
+        Ok(self.identity.renew(random, &*self.disk, &self.config.data)?)
     }
 
     /// The replicas of this node that the catalogue lists.

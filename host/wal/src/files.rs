@@ -1,6 +1,6 @@
 //! The files of a log: their names, how a segment is made ready before it counts, and where it goes afterwards.
 
-use crate::format::{Mark, NUMBER_MAX, SEGMENT_UNIT, SegmentHead, epoch_of};
+use crate::format::{Mark, NUMBER_MAX, SEGMENT_UNIT, SegmentHead, epoch_of, may_be_followed};
 use crate::log::OpenError;
 use hedgerow_env::{Disk, File, OpenMode, is_shortage, is_unreadable, parent_of, read_file, write_file_durably};
 use std::collections::BTreeSet;
@@ -74,7 +74,7 @@ pub(crate) fn noted_epochs(disk: &dyn Disk, dir: &Path) -> io::Result<BTreeSet<u
         if rest == MARK_END { Some(0) } else { rest.split_once('.')?.0.parse().ok() }
     };
     let epochs = disk.list(parent_of(dir))?.into_iter().filter_map(epoch);
-    Ok(epochs.filter(|epoch| *epoch < epoch_of(NUMBER_MAX) - 1).collect())
+    Ok(epochs.filter(|epoch| may_be_followed(*epoch)).collect())
 }
 
 /// The epoch of the log in `dir` that was used last; `None` if none ever was. A file that says nothing counts as that of no log that is

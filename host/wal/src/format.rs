@@ -307,6 +307,11 @@ pub(crate) const fn epoch_of(id: u64) -> u64 {
     id >> EPOCH_SHIFT
 }
 
+/// Whether another log can begin where one of `epoch` was.
+pub(crate) const fn may_be_followed(epoch: u64) -> bool {
+    epoch < epoch_of(NUMBER_MAX) - 1
+}
+
 /// The first segment of a log that begins where one of `epoch` was.
 pub(crate) const fn first_after(epoch: u64) -> u64 {
     (epoch + 1) << EPOCH_SHIFT

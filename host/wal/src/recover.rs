@@ -2,7 +2,7 @@
 
 use crate::files::{Name, epoch_in_use, noted_epochs, read_mark, segment_path};
 use crate::format::{
-    HeadError, Link, Listed, NUMBER_MAX, Place, RecordHead, RecordKind, SegmentHead, State, epoch_of, first_after,
+    HeadError, Link, Listed, Place, RecordHead, RecordKind, SegmentHead, State, epoch_of, first_after, may_be_followed,
 };
 use crate::index::Slot;
 use crate::log::{OpenError, Recovered};
@@ -164,7 +164,7 @@ impl Recovery {
             };
             return Ok(epoch);
         }
-        let gone = gone.max(self.epoch_in_use.filter(|epoch| *epoch < epoch_of(NUMBER_MAX) - 1));
+        let gone = gone.max(self.epoch_in_use.filter(|epoch| may_be_followed(*epoch)));
         self.next_segment = gone.map_or(self.next_segment, first_after);
         Ok(gone.unwrap_or_default())
     }

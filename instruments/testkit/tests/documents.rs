@@ -47,9 +47,15 @@ fn is_run(line: &Line) -> bool {
             || ONLY_PARSED_WHOLE.iter().any(|(whole, _)| text == *whole))
 }
 
+/// A file of the repository.
+fn text_of(path: &str) -> String {
+    let home = std::env::var("CARGO_MANIFEST_DIR").unwrap();
+    fs::read_to_string(Path::new(&home).join("../..").join(path)).unwrap()
+}
+
 /// The configuration that docs/configuration.md begins with.
 fn configuration() -> String {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md")).unwrap();
+    let page = text_of("docs/configuration.md");
     let begun = page.split_once("```toml\n").unwrap().1;
     begun.split_once("```").unwrap().0.to_owned()
 }
@@ -179,8 +185,7 @@ fn every_command_of_the_script_that_documents_show_is_one() {
 
 #[test]
 fn limits_in_the_data_model_are_those_of_the_code() {
-    let path = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../../docs/data-model.md");
-    let text = fs::read_to_string(path).unwrap();
+    let text = text_of("docs/data-model.md");
     let mib = |bytes: usize| format!("{} MiB", bytes >> 20);
     let number = |count: usize| {
         if count < 1_000 { count.to_string() } else { format!("{},{:03}", count / 1_000, count % 1_000) }
@@ -209,10 +214,11 @@ fn limits_in_the_data_model_are_those_of_the_code() {
 /// What docs/clients.md shows is what `lab/conformance/run` runs.
 #[test]
 fn programs_in_the_documents_are_those_that_run() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = fs::read_to_string(root.join("docs/clients.md")).unwrap();
-    for (language, program) in [("python", "python/example.py"), ("go", "go/example/main.go")] {
-        let text = fs::read_to_string(root.join("lab/conformance").join(program)).unwrap();
+    let page = text_of("docs/clients.md");
+    for (language, program) in
+        [("python", "lab/conformance/python/example.py"), ("go", "lab/conformance/go/example/main.go")]
+    {
+        let text = text_of(program);
         assert!(page.contains(&format!("```{language}\n{text}```\n")), "{program}");
     }
 }

@@ -80,8 +80,7 @@ impl World {
 
     /// Whether all voters on other machines run, of all groups, and know that no change of the membership is under way.
     fn is_whole_beside(&self, machine: usize) -> bool {
-        let processes = self.nodes().iter().filter_map(|machine| machine.process.as_ref());
-        let replicas: Vec<_> = processes.flat_map(|process| process.node.replicas_for_inspection()).collect();
+        let replicas: Vec<_> = self.replicas().collect();
         let there: BTreeSet<_> = replicas.iter().map(|replica| (replica.id, replica.replica)).collect();
         let partitions = replicas.iter().filter(|it| self.operator.table.is_some_and(|table| table.has(it.id)));
         let groups: BTreeSet<GroupId> = partitions.map(|replica| replica.id).collect();

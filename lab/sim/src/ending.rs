@@ -75,10 +75,8 @@ impl World {
 
     /// Who leads which group in which term.
     fn leaders(&self) -> Vec<(GroupId, Term, ReplicaId)> {
-        let processes = self.nodes().iter().filter_map(|machine| machine.process.as_ref());
-        let replicas = processes.flat_map(|process| process.node.replicas_for_inspection());
         let mut leaders: Vec<_> =
-            replicas.filter_map(|replica| Some((replica.id, replica.leads()?, replica.replica))).collect();
+            self.replicas().filter_map(|replica| Some((replica.id, replica.leads()?, replica.replica))).collect();
         leaders.sort_unstable();
         leaders
     }

@@ -184,9 +184,7 @@ impl World {
     /// Whether no voter is missing anywhere, and each knows that: as long as one has not heard that a change of the membership is
     /// over, what the old voters lost counts as well.
     pub(crate) fn is_whole(&self) -> bool {
-        let processes = self.nodes().iter().filter_map(|machine| machine.process.as_ref());
-        let replicas: Vec<ReplicaView<'_>> =
-            processes.flat_map(|process| process.node.replicas_for_inspection()).collect();
+        let replicas: Vec<ReplicaView<'_>> = self.replicas().collect();
         // One that was replaced while it was away, and is back, does not know it yet.
         let counts = |replica: &ReplicaView<'_>| {
             let newer =

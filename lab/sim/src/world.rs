@@ -22,6 +22,7 @@ use crate::tap::Tap;
 use crate::traffic::Traffic;
 use crate::workload::Workload;
 use bytes::{Bytes, BytesMut};
+use hedgerow_node::inspect::ReplicaView;
 use hedgerow_node::peer::Refused;
 use hedgerow_node::{ConnectionId, Event as NodeEvent, LogId};
 use hedgerow_types::Instant;
@@ -153,6 +154,12 @@ impl World {
     /// The machines that are the cluster.
     pub(crate) fn nodes(&self) -> &[Machine] {
         &self.machines[..self.plan.machine_count]
+    }
+
+    /// Every replica that runs on a node.
+    pub(crate) fn replicas(&self) -> impl Iterator<Item = ReplicaView<'_>> {
+        let processes = self.nodes().iter().filter_map(|machine| machine.process.as_ref());
+        processes.flat_map(|process| process.node.replicas_for_inspection())
     }
 
     /// Writes a line of the trace.

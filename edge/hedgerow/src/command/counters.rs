@@ -40,10 +40,11 @@ type Counted = BTreeMap<String, u64>;
 
 /// `hedgerow counters`.
 pub(crate) async fn counters(arguments: CountersArguments) -> Result<Exit> {
-    let before = ask_all(&arguments.cluster, "reads").await?;
+    let addresses = addresses(&arguments.cluster).await?;
+    let before = ask_all(&addresses, "reads").await?;
     let begun = runtime::now();
     runtime::sleep(arguments.over).await;
-    let after = ask_all(&arguments.cluster, "reads").await?;
+    let after = ask_all(&addresses, "reads").await?;
     let minutes = begun.elapsed().as_secs_f64() / 60.0;
     let nodes: Vec<(u16, Counted, Counted)> = after
         .iter()
@@ -57,12 +58,17 @@ pub(crate) async fn counters(arguments: CountersArguments) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// Where the cluster's nodes are.
+async fn addresses(cluster: &ClusterArguments) -> Result<Vec<String>> {
+    let nodes = cluster.connect().await?.list_nodes().await?;
+    Ok(nodes.into_iter().map(|node| node.address.to_string()).collect())
+}
+
 /// Asks every node that answers, and says which ones do not. An error if none does.
-async fn ask_all(cluster: &ClusterArguments, command: &str) -> Result<BTreeMap<u16, Value>> {
+async fn ask_all(addresses: &[String], command: &str) -> Result<BTreeMap<u16, Value>> {
     let mut answers = BTreeMap::new();
-    for node in cluster.connect().await?.list_nodes().await? {
-        let address = node.address.to_string();
-        match hedgerow_faults::call(&address, command, "{}").await {
+    for address in addresses {
+        match hedgerow_faults::call(address, command, "{}").await {
             Ok(answer) => {
                 let answer: Value = serde_json::from_str(&answer).with_context(|| format!("what {address} says"))?;
                 let number = answer["node"].as_u64().and_then(|number| u16::try_from(number).ok());
@@ -158,17 +164,18 @@ struct Speed {
 
 /// `hedgerow slow`.
 pub(crate) async fn slow(arguments: SlowArguments) -> Result<Exit> {
-    let answers = ask_all(&arguments.cluster, "slow").await?;
-    let text = || -> Result<String> {
-        let mut rows = Vec::new();
-        for (by, answer) in &answers {
-            let speeds: Speeds = Speeds::deserialize(answer).context("reading what a node says of others")?;
-            rows.extend(speeds.nodes.iter().map(|speed| speed_row(*by, speed)));
-        }
-        Ok(columns(&["by the word of", "node", "score", "slow", "round trip ms", "log write ms"], &rows))
-    };
-    let text = text()?;
-    print_result(arguments.cluster.output, || text, || json!({ "nodes": answers.values().collect::<Vec<_>>() }))?;
+    let answers = ask_all(&addresses(&arguments.cluster).await?, "slow").await?;
+    let mut rows = Vec::new();
+    for (by, answer) in &answers {
+        let speeds = Speeds::deserialize(answer).context("reading what a node says of others")?;
+        rows.extend(speeds.nodes.iter().map(|speed| speed_row(*by, speed)));
+    }
+    let header = ["by the word of", "node", "score", "slow", "round trip ms", "log write ms"];
+    print_result(
+        arguments.cluster.output,
+        || columns(&header, &rows),
+        || json!({ "nodes": answers.values().collect::<Vec<_>>() }),
+    )?;
     Ok(Exit::Done)
 }
 

@@ -7,7 +7,6 @@ use crate::output::{Output, columns, complain, counted, print};
 use crate::runtime;
 use anyhow::{Context as _, Result};
 use clap::Args;
-use hedgerow_client::Client;
 use hedgerow_report::rfc3339;
 use serde::Deserialize;
 use serde_json::Value;
@@ -256,7 +255,7 @@ pub(crate) async fn run(arguments: StatusArguments) -> Result<Exit> {
     if let Some(time) = arguments.wait {
         return wait(&arguments, time).await;
     }
-    let (answer, status) = ask(&arguments.cluster.connect().await?).await?;
+    let (answer, status) = look(&arguments).await?;
     show(&arguments, &answer, &status)?;
     Ok(if status.is_served() { Exit::Done } else { Exit::Refused })
 }
@@ -266,19 +265,15 @@ async fn watch(arguments: &StatusArguments, interval: Duration) -> Result<Exit> 
     let is_for_eyes = arguments.cluster.output == Output::Text && std::io::stdout().is_terminal();
     let show_again = async {
         loop {
-            let shown = match look(arguments).await {
+            match look(arguments).await {
                 Ok((answer, status)) => {
                     if is_for_eyes {
                         print(CLEAR)?;
                     }
-                    show(arguments, &answer, &status)
+                    show(arguments, &answer, &status)?;
                 }
-                Err(error) => {
-                    complain(&error);
-                    Ok(())
-                }
-            };
-            shown?;
+                Err(error) => complain(&error),
+            }
             runtime::sleep(interval).await;
         }
     };
@@ -317,13 +312,9 @@ async fn wait(arguments: &StatusArguments, time: Duration) -> Result<Exit> {
     }
 }
 
-/// Asks a cluster that may not be there yet.
+/// What the cluster says, and what that means. With a connection of its own: the cluster may not have been there before.
 async fn look(arguments: &StatusArguments) -> Result<(String, Status)> {
-    ask(&arguments.cluster.connect().await?).await
-}
-
-async fn ask(client: &Client) -> Result<(String, Status)> {
-    let answer = client.status().await?;
+    let answer = arguments.cluster.connect().await?.status().await?;
     let status = serde_json::from_str(&answer).context("reading the cluster's status")?;
     Ok((answer, status))
 }

@@ -177,11 +177,10 @@ fn h19_a_nodes_word_drops_only_the_copy_that_names_it() {
     let copy = pair.attempts(1, ReadLevel::Eventual).1;
     let copy = pair.small.put(pair.two, copy);
     let untied = pair.small.put(pair.two, extra(2, ReadLevel::Eventual));
-    let now = pair.small.world.clock();
     let leader = pair.small.places.leader;
     let mut hear = |from: NodeId, client_id: u64, request_id: u64, attempt: i32| {
         let frame = Frame::Began(Began { client_id, request_id, attempt });
-        pair.small.world.machines.get_mut(&pair.two).unwrap().node.handle(Event::Peer(from, frame), now);
+        pair.small.world.handle(pair.two, Event::Peer(from, frame));
     };
     hear(leader, CLIENT, 1, 2);
     hear(pair.one, CLIENT + 1, 1, 2);

@@ -147,7 +147,6 @@ fn n8b_another_checkpoint_is_offered_while_one_is_about_to_be_installed() {
     let owners: Vec<ReplicaKey> = world.machines[&fourth].held.iter().filter_map(owner).collect();
     assert_eq!(owners.len(), 2, "one learner of each partition");
     world.finish_held(fourth);
-    let now = world.clock();
     for ReplicaKey { group, replica } in owners {
         let begin = SnapshotBegin {
             group: group.to_u64(),
@@ -157,7 +156,7 @@ fn n8b_another_checkpoint_is_offered_while_one_is_about_to_be_installed() {
             message: Bytes::new(),
             files: vec![SnapshotFile { name: "other".to_owned(), size: 1 }],
         };
-        world.machines.get_mut(&fourth).unwrap().node.handle(Event::Peer(leader, Frame::SnapshotBegin(begin)), now);
+        world.handle(fourth, Event::Peer(leader, Frame::SnapshotBegin(begin)));
     }
     world.settle(fourth);
     world.run(3_000 * MS);

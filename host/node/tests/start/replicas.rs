@@ -486,8 +486,7 @@ fn n7_a_leader_that_has_stepped_down_is_not_named() {
             ..ReplicaReport::default()
         };
         let report = Report { incarnation: 1, replicas: vec![said], ..Report::default() };
-        let now = world.clock();
-        world.machines.get_mut(&asked).unwrap().node.handle(Event::Peer(leader, Frame::Report(report)), now);
+        world.handle(asked, Event::Peer(leader, Frame::Report(report)));
         term(world)
     };
     assert_eq!(says(&mut world, ReplicaState::Follower, led - 1), led, "that was before its election");

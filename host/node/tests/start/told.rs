@@ -30,8 +30,7 @@ fn d3f_a_catalogue_with_rows_of_another_cluster_is_not_kept() {
     let row = |(key, value): (String, String)| CatalogueRow { key: Bytes::from(key), value: Bytes::from(value) };
     let rows = rows.into_iter().map(row).collect();
     let push = Frame::Catalogue(CataloguePush { cluster, version: version + 1, rows });
-    let now = world.clock();
-    world.machines.get_mut(&ONE).unwrap().node.handle(Event::Peer(NodeId(2), push), now);
+    world.handle(ONE, Event::Peer(NodeId(2), push));
     world.settle(ONE);
     assert!(file(&world) == before, "it is kept");
     world.restart(ONE);

@@ -67,8 +67,7 @@ fn frame(header: &Header, sequence_id: i32, body: &Body) -> Bytes {
 
 /// Gives `node` a frame, and drives it.
 fn deliver(world: &mut World, connection: ConnectionId, node: NodeId, frame: Bytes) {
-    let now = world.clock();
-    world.machines.get_mut(&node).unwrap().node.handle(Event::Client(connection, frame), now);
+    world.handle(node, Event::Client(connection, frame));
     world.settle(node);
 }
 

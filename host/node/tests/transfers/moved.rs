@@ -210,9 +210,8 @@ fn m2_pieces_that_cannot_be_are_dropped() {
         progress(u32::MAX, u64::MAX),
         progress(0, u64::MAX),
     ];
-    let now = stage.world.clock();
     for frame in frames {
-        stage.world.machines.get_mut(&to).unwrap().node.handle(Event::Peer(stage.leader, frame), now);
+        stage.world.handle(to, Event::Peer(stage.leader, frame));
         stage.world.settle(to);
     }
     stage.run_until_whole(stage.leader, 90);

@@ -293,8 +293,7 @@ fn d4_a_stream_of_any_pieces_leaves_nothing_where_it_should_not_be() {
         let some = heard.iter().skip(first).take(1 + random.below(8) as usize).cloned();
         let (from, frames): (Vec<NodeId>, Vec<Frame>) = some.unzip();
         for frame in disturb(frames, &mut before, random) {
-            let now = stage.world.clock();
-            stage.world.machines.get_mut(&wiped).unwrap().node.handle(Event::Peer(from[0], frame), now);
+            stage.world.handle(wiped, Event::Peer(from[0], frame));
             stage.world.settle(wiped);
         }
         if random.below(4) == 0 {
