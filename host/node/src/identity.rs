@@ -9,8 +9,13 @@
 //!
 //! The file also counts the starts of the node. The count is raised durably before anything else is done, so that no two
 //! processes with the same data have the same count, unless one of them has a copy (see `lives.rs`).
+//!
+//! And it names the logs of the node, by numbers that go with them (see `log_id.rs`). Where they are not exactly those that are there, the
+//! node draws a new incarnation too, in the same write that names the others: whichever log it goes on with, nobody begins anew
+//! under an id that may have voted in one that is not there.
 
 use crate::failure::is_device_failure;
+use crate::log_id;
 use crate::peer::Founder;
 use crate::reserve;
 use hedgerow_env::{DirLock, Disk, read_file, write_file_durably};
@@ -41,7 +46,14 @@ pub(crate) struct Identity {
     /// How often a process has been started with this data, the present one included.
     #[serde(default)]
     boot: u64,
-    /// Directories whose log has been written to: one without a segment there is lost, not new.
+    /// The last start that went on to use the logs: every directory that was used then says so, or is a copy from before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    used: u64,
+    /// The node's logs, by number, and whether each has been written to. One that is not there has taken along what it held, and one that
+    /// is not among them lacks what others were used for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    log_ids: BTreeMap<u64, bool>,
+    /// In files of versions before, instead of `log_ids`: the directories whose log has been written to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     logs: Vec<PathBuf>,
     /// In the file alone: CRC-32C of its text without this. A digit that was flipped would be another identity. Files of
@@ -61,54 +73,46 @@ impl Identity {
         self.boot
     }
 
-    /// Whether the log in data directory `directory` was written to, or may have been: logs are remembered by path, so that a
-    /// directory with a log that is not `configured` any more may be each of the others, moved. A false yes costs the node its
-    /// incarnation and no replica; a false no would let replicas begin anew that have voted.
-    pub(crate) fn may_have_log(&self, directory: &Path, configured: &BTreeSet<PathBuf>) -> bool {
-        self.has_log(directory) || self.logs.iter().any(|one| !configured.contains(one))
-    }
-
-    fn has_log(&self, directory: &Path) -> bool {
-        self.logs.iter().any(|one| one == directory)
+    /// Whether the node's logs are `present`, all of them and no others, and what was written to is there.
+    pub(crate) fn has_logs(&self, present: &[OwnLog]) -> bool {
+        let begun = present.iter().filter(|log| log.is_begun).count();
+        if self.log_ids.is_empty() {
+            return begun >= self.logs.len();
+        }
+        let is_there = |(id, was_begun): (&u64, &bool)| {
+            present.iter().any(|log| log.id == Some(*id) && (log.is_begun || !was_begun))
+        };
+        present.len() == self.log_ids.len() && self.log_ids.iter().all(is_there)
     }
 
     /// Whether any log of the node has been written to.
     pub(crate) fn has_any_log(&self) -> bool {
-        !self.logs.is_empty()
+        self.log_ids.values().any(|is_begun| *is_begun)
     }
 
     /// A node whose identity is gone, but whose catalogue is there, belongs to the catalogue's cluster (0 = there is none).
-    /// Whether it has learned that now.
-    pub(crate) fn remember_cluster(&mut self, cluster: u64) -> bool {
-        let is_news = self.cluster == 0 && cluster != 0;
-        if is_news {
+    pub(crate) fn remember_cluster(&mut self, cluster: u64) {
+        if self.cluster == 0 && cluster != 0 {
             tracing::warn!(cluster = format_args!("{cluster:016x}"), "the cluster was taken from the cached catalogue");
             self.cluster = cluster;
         }
-        is_news
     }
 
-    /// Notes which of `directories` have a log that was written to. Says whether that is news, which is to be saved.
-    pub(crate) fn note_logs(&mut self, directories: Vec<PathBuf>) -> bool {
-        let is_news = self.logs != directories;
-        self.logs = directories;
-        is_news
+    /// From now on these are the node's logs, and they are used: to be saved before anything is written to one.
+    pub(crate) fn use_logs(&mut self, logs: impl Iterator<Item = (u64, bool)>) {
+        self.logs.clear();
+        self.log_ids = logs.collect();
+        self.used = self.boot;
     }
 
-    /// Notes that the log in `directory` is written to. Returns whether that is news, which is to be saved.
-    pub(crate) fn note_log(&mut self, directory: &Path) -> bool {
-        let is_news = !self.has_log(directory);
-        if is_news {
-            self.logs.push(directory.to_path_buf());
-        }
-        is_news
+    /// Notes that log `id` is written to. Returns whether that is news, which is to be saved.
+    pub(crate) fn note_log_begun(&mut self, id: u64) -> bool {
+        self.log_ids.insert(id, true) != Some(true)
     }
 
-    /// Begins another life, because something of this one is lost.
-    pub(crate) fn renew(&mut self, random: u64, disk: &dyn Disk, directories: &[PathBuf]) -> Result<(), IdentityError> {
+    /// Begins another life, because something of this one is lost. To be saved before anything follows from it.
+    pub(crate) fn renew(&mut self, random: u64) {
         self.incarnation = random | 1;
-        let saved = self.save(disk, directories);
-        saved.map_err(|source| IdentityError::Io { directory: directories[0].clone(), source })
     }
 
     /// Of the text without it.
@@ -133,9 +137,13 @@ impl Identity {
         results.into_iter().collect()
     }
 
-    /// As [`Identity::save`], where a directory whose disk refuses may stay as it was if another does not: the largest
-    /// count among the directories is what counts, and one without its neighbours makes a new incarnation.
-    fn save_where_possible(&self, disk: &dyn Disk, directories: &[PathBuf]) -> Result<(), IdentityError> {
+    /// As [`Identity::save`]. A directory whose disk refuses is added to those that are `missing`, if another one takes it.
+    fn save_where_possible(
+        &self,
+        disk: &dyn Disk,
+        directories: &[PathBuf],
+        missing: &mut Vec<Missing>,
+    ) -> Result<(), IdentityError> {
         let mut failure = None;
         let mut is_saved = false;
         for directory in directories {
@@ -143,10 +151,12 @@ impl Identity {
                 Ok(()) => is_saved = true,
                 Err(source) => {
                     let may_stay = is_device_failure(&source) || source.kind() == io::ErrorKind::ReadOnlyFilesystem;
+                    let reason = source.to_string();
                     let error = IdentityError::Io { directory: directory.clone(), source };
                     if !may_stay {
                         return Err(error);
                     }
+                    missing.push((directory.clone(), reason));
                     failure.get_or_insert(error);
                 }
             }
@@ -156,6 +166,19 @@ impl Identity {
             Some(_) | None => Ok(()),
         }
     }
+}
+
+/// A log that lies in a data directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnLog {
+    /// Its number, if it can be read.
+    pub(crate) id: Option<u64>,
+    /// Whether anything has been written to it.
+    pub(crate) is_begun: bool,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Why a node's directories cannot be used.
@@ -199,8 +222,8 @@ pub enum IdentityError {
     },
     /// The directory is a copy from earlier.
     #[error(
-        "{} is older than the node's other directories (start {boot}, known {known}): it was put back from a copy. Empty it \
-         and let the node learn again",
+        "{} is older than the node's other directories (start {boot}; its log was used at start {known}): it was put back from a copy, or \
+         the copy was used instead of it. Empty it and let the node learn again",
         directory.display()
     )]
     Older {
@@ -208,7 +231,7 @@ pub enum IdentityError {
         directory: PathBuf,
         /// Its count of starts.
         boot: u64,
-        /// The largest one.
+        /// The one at which its log was used last.
         known: u64,
     },
     /// The directories come from different clusters.
@@ -236,7 +259,8 @@ pub(crate) struct Found {
 
 /// A data directory before anything is done to it.
 enum Look {
-    Used(Box<Identity>),
+    /// With the number of its log.
+    Used(Box<Identity>, Option<u64>),
     Empty,
     Absent,
     Failed(io::Error),
@@ -257,7 +281,7 @@ pub(crate) fn open(
     random: u64,
 ) -> Result<Found, IdentityError> {
     let first = look_at_all(disk, directories, node)?;
-    let (present, missing) = sort_out(disk, directories, first)?;
+    let (mut present, mut missing) = sort_out(disk, directories, first)?;
     let mut locks = Vec::new();
     for directory in &present {
         let io_error = |source| IdentityError::Io { directory: directory.clone(), source };
@@ -271,7 +295,7 @@ pub(crate) fn open(
     let mut found: Vec<Identity> = Vec::new();
     let mut found_in = BTreeMap::new();
     for (directory, look) in present.iter().zip(look_at_all(disk, &present, node)?) {
-        if let Look::Used(identity) = look {
+        if let Look::Used(identity, _) = look {
             found_in.insert(directory.clone(), identity.boot);
             found.push(*identity);
         }
@@ -279,6 +303,12 @@ pub(crate) fn open(
     let is_whole = found.len() == directories.len()
         && found.iter().all(|one| one.incarnation == found[0].incarnation && one.directories == directories.len());
     let founded = found.iter().find(|identity| identity.cluster != 0).or(found.first());
+    // What was known at the last start that used the logs. One directory that says of a log that it was written to is enough.
+    let used = found.iter().map(|one| one.used).max().unwrap_or(0);
+    let mut log_ids: BTreeMap<u64, bool> = BTreeMap::new();
+    for (id, is_begun) in found.iter().filter(|one| one.used == used).flat_map(|one| &one.log_ids) {
+        *log_ids.entry(*id).or_default() |= *is_begun;
+    }
     let is_mounted =
         |directory: &&PathBuf| !present.contains(directory) || disk.is_on_root(directory).is_ok_and(|it| !it);
     let known: Vec<&PathBuf> = found.iter().flat_map(|one| &one.mounted).collect();
@@ -292,6 +322,8 @@ pub(crate) fn open(
         founders: founded.map_or_else(Vec::new, |identity| identity.founders.clone()),
         mounted: directories.iter().filter(is_known).filter(is_mounted).cloned().collect(),
         boot: found.iter().map(|one| one.boot).max().unwrap_or(0).saturating_add(1),
+        used,
+        log_ids,
         logs: found.iter().flat_map(|one| one.logs.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect(),
         crc32c: None,
     };
@@ -299,7 +331,8 @@ pub(crate) fn open(
     // Where the count is smaller it is raised first: however often a start is interrupted, directories differ by one.
     let mut by_count = present.clone();
     by_count.sort_by_key(|directory| found_in.get(directory).copied().unwrap_or(0));
-    identity.save_where_possible(disk, &by_count)?;
+    identity.save_where_possible(disk, &by_count, &mut missing)?;
+    present.retain(|directory| missing.iter().all(|(missing, _)| missing != directory));
     Ok(Found { identity, present, missing, locks })
 }
 
@@ -309,7 +342,7 @@ fn look_at_all(disk: &dyn Disk, directories: &[PathBuf], node: NodeId) -> Result
     let mut looks = Vec::new();
     for directory in directories {
         let look = look_at(disk, directory)?;
-        if let Look::Used(identity) = &look {
+        if let Look::Used(identity, _) = &look {
             if identity.node != node.0 {
                 let (directory, found) = (directory.clone(), identity.node);
                 return Err(IdentityError::WrongNode { directory, found, expected: node.0 });
@@ -325,16 +358,21 @@ fn look_at_all(disk: &dyn Disk, directories: &[PathBuf], node: NodeId) -> Result
     Ok(looks)
 }
 
-/// A directory whose count is well behind that of another one of the same incarnation was put back from a copy.
+/// A directory that lacks a start at which its log was used, by another one of the same incarnation or under the same number, was put back
+/// from a copy, or a copy was used instead of it. One that was away meanwhile is neither.
 fn check_counts(directories: &[PathBuf], looks: &[Look]) -> Result<(), IdentityError> {
-    let used = |look: &Look| if let Look::Used(identity) = look { Some((**identity).clone()) } else { None };
-    let found: Vec<(&PathBuf, Identity)> =
-        directories.iter().zip(looks).filter_map(|(directory, look)| Some((directory, used(look)?))).collect();
-    for (directory, identity) in &found {
-        let same = found.iter().filter(|(_, other)| other.incarnation == identity.incarnation);
-        let known = same.map(|(_, other)| other.boot).max().unwrap_or(0);
-        if known > identity.boot.saturating_add(1) {
-            let (directory, boot) = ((*directory).clone(), identity.boot);
+    let mut found = Vec::new();
+    for (directory, look) in directories.iter().zip(looks) {
+        if let Look::Used(identity, log) = look {
+            found.push((directory, identity, log));
+        }
+    }
+    for (directory, identity, log) in &found {
+        let is_in = |other: &Identity| log.is_some_and(|log| other.log_ids.contains_key(&log));
+        let others = found.iter().filter(|(_, other, _)| other.incarnation == identity.incarnation || is_in(other));
+        let known = others.map(|(_, other, _)| other.used).max().unwrap_or(0);
+        if known > identity.boot {
+            let (directory, boot) = (directory.to_path_buf(), identity.boot);
             return Err(IdentityError::Older { directory, boot, known });
         }
     }
@@ -349,7 +387,7 @@ fn look_at(disk: &dyn Disk, directory: &Path) -> Result<Look, IdentityError> {
         Ok(_) => {}
     }
     match read(disk, directory) {
-        Ok(Some(identity)) => Ok(Look::Used(Box::new(identity))),
+        Ok(Some(identity)) => Ok(Look::Used(Box::new(identity), log_id::read(disk, directory))),
         Ok(None) => Ok(Look::Empty),
         Err(IdentityError::Io { source, .. }) if is_device_failure(&source) => Ok(Look::Failed(source)),
         Err(error) => Err(error),
@@ -364,14 +402,14 @@ fn sort_out(
 ) -> Result<(Vec<PathBuf>, Vec<Missing>), IdentityError> {
     let known: Vec<Identity> = looks
         .iter()
-        .filter_map(|look| if let Look::Used(identity) = look { Some((**identity).clone()) } else { None })
+        .filter_map(|look| if let Look::Used(identity, _) = look { Some((**identity).clone()) } else { None })
         .collect();
     let had_all = known.iter().any(|identity| identity.directories >= directories.len());
     let (mut present, mut missing, mut failure) = (Vec::new(), Vec::new(), None);
     for (directory, look) in directories.iter().zip(looks) {
         let was_mounted = known.iter().any(|identity| identity.mounted.contains(directory));
         let reason = match look {
-            Look::Used(_) => None,
+            Look::Used(..) => None,
             Look::Empty if was_mounted && disk.is_on_root(directory).unwrap_or(false) => {
                 Some("nothing is mounted there, and it was a mount point before".to_owned())
             }

@@ -7,15 +7,17 @@ fn directories() -> Vec<PathBuf> {
     vec![PathBuf::from("/a"), PathBuf::from("/b")]
 }
 
-/// Opens and closes again; the identity and what is missing.
+/// Opens, uses no log, and closes again; the identity and what is missing.
 fn start(disk: &SimDisk, random: u64) -> (Identity, Vec<PathBuf>) {
-    let found = open(disk, &directories(), NodeId(1), random).expect("it can start");
+    let mut found = open(disk, &directories(), NodeId(1), random).expect("it can start");
+    found.identity.use_logs(std::iter::empty());
+    found.identity.save_to_each(disk, &found.present).expect("writable");
     (found.identity, found.missing.into_iter().map(|(directory, _)| directory).collect())
 }
 
 /// The same at the next start.
 fn next((identity, missing): &(Identity, Vec<PathBuf>)) -> (Identity, Vec<PathBuf>) {
-    (Identity { boot: identity.boot + 1, ..identity.clone() }, missing.clone())
+    (Identity { boot: identity.boot + 1, used: identity.used + 1, ..identity.clone() }, missing.clone())
 }
 
 #[test]
@@ -132,7 +134,7 @@ fn d7_a_file_from_before_the_count_opens() {
     for directory in directories() {
         let path = directory.join(FILE_NAME);
         let text = String::from_utf8(read_file(&disk, &path).expect("there")).expect("text");
-        let old = text.replace(r#","boot":1"#, "");
+        let old = text.replace(r#","boot":1,"used":1"#, "");
         assert_ne!(old, text);
         let (old, _) = old.split_once(r#","crc32c""#).expect("it is the last");
         let old = format!("{old}}}");
@@ -155,13 +157,54 @@ fn d7_the_largest_count_counts_and_the_smaller_is_raised_first() {
 fn d7_one_directory_that_was_put_back_from_a_copy_is_refused() {
     let disk = SimDisk::new();
     let first = start(&disk, 10).0;
-    (0..2).for_each(|_| drop(start(&disk, 20)));
-    first.save(&disk, &directories()[1..]).expect("writable");
-    let error = open(&disk, &directories(), NodeId(1), 30).expect_err("a copy");
-    assert!(
-        error.to_string().starts_with("/b is older than the node's other directories (start 1, known 3)"),
-        "{error}"
-    );
+    for starts in 1..3 {
+        start(&disk, 20);
+        first.save(&disk, &directories()[1..]).expect("writable");
+        let error = open(&disk, &directories(), NodeId(1), 30).expect_err("a copy");
+        let expected = format!(
+            "/b is older than the node's other directories (start 1; its log was used at start {})",
+            starts + 1
+        );
+        assert!(error.to_string().starts_with(&expected), "{error}");
+        let newest = Identity { boot: starts + 1, used: starts + 1, ..first.clone() };
+        newest.save(&disk, &directories()[1..]).expect("writable");
+    }
+}
+
+#[test]
+fn d3g_the_logs_are_those_that_were_used_last_and_what_was_written_to_is_there() {
+    let mut identity = start(&SimDisk::new(), 10).0;
+    let of = |logs: &[(u64, bool)]| {
+        let own = |&(id, is_begun): &(u64, bool)| OwnLog { id: Some(id), is_begun };
+        logs.iter().map(own).collect::<Vec<_>>()
+    };
+    assert!(identity.has_logs(&of(&[(1, true), (2, false)])), "nothing is known yet");
+    identity.use_logs([(1, true), (2, false)].into_iter());
+    let same: [&[_]; 4] =
+        [&[(1, true), (2, false)], &[(2, false), (1, true)], &[(1, true), (2, true)], &[(2, true), (1, true)]];
+    assert!(same.iter().all(|logs| identity.has_logs(&of(logs))));
+    let others: [&[_]; 6] = [
+        &[],
+        &[(1, true)],
+        &[(1, false), (2, false)],
+        &[(1, true), (3, false)],
+        &[(1, true), (1, true)],
+        &[(1, true), (2, false), (3, false)],
+    ];
+    assert!(others.iter().all(|logs| !identity.has_logs(&of(logs))));
+    assert!(!identity.has_logs(&[OwnLog { id: None, is_begun: true }, OwnLog { id: Some(2), is_begun: false }]));
+    assert!(identity.note_log_begun(2) && !identity.note_log_begun(2));
+    assert!(!identity.has_logs(&of(&[(1, true), (2, false)])), "what was written to it is gone");
+}
+
+#[test]
+fn d3g_a_file_from_before_the_numbers_of_logs_says_how_many_there_were() {
+    let mut identity = start(&SimDisk::new(), 10).0;
+    identity.logs = directories();
+    let found = |is_begun| OwnLog { id: None, is_begun };
+    assert!(identity.has_logs(&[found(true), found(true)]));
+    assert!(!identity.has_logs(&[found(true), found(false)]));
+    assert!(!identity.has_logs(&[found(true)]));
 }
 
 /// Whatever stands in the file, it is the identity that was written or an error that names the file and changes nothing.
@@ -171,7 +214,7 @@ fn d7a_any_other_bytes_are_no_identity() {
     let (mut first, _) = start(&disk, 10);
     (first.cluster, first.founders) =
         (7, vec![Founder { node: 1, incarnation: 11 }, Founder { node: 2, incarnation: 12 }]);
-    first.note_log(Path::new("/a"));
+    first.note_log_begun(9);
     first.save(&disk, &directories()).expect("writable");
     let path = Path::new("/a/identity.json");
     let whole = read_file(&disk, path).expect("there");

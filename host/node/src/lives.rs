@@ -11,7 +11,6 @@
 //! What each end of a connection does with this is in `greeting.rs`. Where a node has no connections, as in some tests, no life is ever told.
 
 use crate::ids::LogId;
-use crate::log_id;
 use crate::node::Node;
 use crate::peer::{Greeting, LogAt, Refused};
 use hedgerow_placement::{Catalogue, Life, RETIRED_MAX, Verdict, judge};
@@ -19,7 +18,6 @@ use hedgerow_types::random::Random;
 use hedgerow_types::{Incarnation, Instant, NodeId};
 use hedgerow_wal::Log;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// A process that has said nothing for so long, though it sends pulses all the time, gives way to the next one. That is how
@@ -73,13 +71,9 @@ pub(crate) struct Lives {
 /// A log of this node.
 #[derive(Clone, Copy, Debug)]
 struct OwnLog {
-    /// Which one, once it is to be told to others.
-    id: Option<u64>,
-    /// Which of those that were in its directory.
-    epoch: u64,
-    /// Whether it held all that it ever did when this process started, which may be nothing yet.
-    is_whole: bool,
-    /// How far it was then: the number of the batch after the last durable one.
+    /// Which one.
+    id: u64,
+    /// How far it was when this process started: the number of the batch after the last durable one.
     begun: u64,
     /// How far it is now.
     synced: u64,
@@ -268,20 +262,18 @@ impl Node {
         let (incarnation, boot) = (self.identity.incarnation(), self.identity.boot());
         tracing::info!(incarnation = format_args!("{:016x}", incarnation.0), boot, "the node's data is started");
         self.lives.own = Some(Life { incarnation, boot, start });
-        let mut random = Random::new(start);
-        for (log, data) in self.lives.logs.iter_mut().zip(&self.config.data) {
-            log.id = Some(log_id::of(&*self.disk, data, log.epoch, log.is_whole, random.next_u64()));
-        }
         self.check_own_life();
     }
 
-    /// What the node's logs hold when it starts, before anything is written; those of the directories `gone` are known to be lost.
-    pub(crate) fn begin_logs(&mut self, logs: &[Log], gone: &[PathBuf]) {
-        let own = |(log, data): (&Log, &PathBuf)| {
-            let (synced, is_whole) = (log.synced(), !log.has_unknown_loss() && !gone.contains(data));
-            OwnLog { id: None, epoch: log.epoch(), is_whole, begun: synced, synced }
-        };
-        self.lives.logs = logs.iter().zip(&self.config.data).map(own).collect();
+    /// What the node's logs hold when it starts, before anything is written.
+    pub(crate) fn begin_logs(&mut self, logs: &[Log], ids: Vec<u64>) {
+        let own = |(id, log): (u64, &Log)| OwnLog { id, begun: log.synced(), synced: log.synced() };
+        self.lives.logs = ids.into_iter().zip(logs).map(own).collect();
+    }
+
+    /// The number of log `log`.
+    pub(crate) fn log_id(&self, log: LogId) -> Option<u64> {
+        self.lives.logs.get(log.0).map(|log| log.id)
     }
 
     /// Log `log` is durable up to batch `synced`, exclusive.
@@ -297,8 +289,9 @@ impl Node {
     }
 
     fn logs_at(&self, batch: impl Fn(&OwnLog) -> u64) -> Vec<LogAt> {
-        let logs = self.lives.logs.iter();
-        logs.filter_map(|log| log.id.map(|id| LogAt { log: id, batch: batch(log) })).collect()
+        // Nothing is told of a life that is not.
+        let logs = self.lives.logs.iter().filter(|_| self.lives.own.is_some());
+        logs.map(|log| LogAt { log: log.id, batch: batch(log) }).collect()
     }
 
     fn own_life(&self) -> Life {

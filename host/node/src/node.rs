@@ -292,7 +292,8 @@ impl Node {
     /// Remembers durably, once, that a data directory has a log: without it the node holds less than it has promised. One directory that
     /// says so is enough.
     fn note_log_begun(&mut self, log: LogId) {
-        if self.identity.note_log(self.config.path_of(log.directory()))
+        if let Some(id) = self.log_id(log)
+            && self.identity.note_log_begun(id)
             && let Err(error) = self.identity.save_to_each(&*self.disk, &self.config.data)
         {
             tracing::warn!(

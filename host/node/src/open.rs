@@ -9,10 +9,11 @@ use crate::drive::chain;
 use crate::failure::{Failures, is_device_failure};
 use crate::founding::Founding;
 use crate::hosting::{cache_path, incoming_of};
-use crate::identity::{self, Found, IdentityError, Missing};
+use crate::identity::{self, Found, Identity, IdentityError, Missing, OwnLog};
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::lives::Lives;
 use crate::loads::Loads;
+use crate::log_id;
 use crate::metadata::Metadata;
 use crate::node::{LogWrites, Node};
 use crate::outbox::Outbox;
@@ -142,62 +143,18 @@ impl Node {
         let mut random = Random::new(config.seed);
         let found = identity::open(&*disk, &config.data, config.node, random.next_u64())?;
         let Found { mut identity, present, mut missing, locks } = found;
-        let present_count = present.len();
-        let (mut logs, recovered) = open_logs(&disk, &mut config, present, &mut missing)?;
+        let (logs, recovered) = open_logs(&disk, &mut config, present, &mut missing)?;
         check_copies(&config, &recovered)?;
         for (directory, reason) in &missing {
             tracing::error!(directory = %directory.display(), %reason, "a data directory is left out");
         }
         let catalogue = read_catalogue(&*disk, &config, identity.cluster)?;
-        // The logs that were written to before. A directory without one that it had holds less than the node has promised.
-        let begun = |(data, log): (&PathBuf, &Log)| (log.stats().segments > 0).then(|| data.clone());
-        let begun: Vec<PathBuf> = config.data.iter().zip(&logs).filter_map(begun).collect();
-        let configured = config.data.iter().chain(missing.iter().map(|(directory, _)| directory)).cloned().collect();
-        let is_gone = |data: &&PathBuf| !begun.contains(data) && identity.may_have_log(data, &configured);
-        let gone: Vec<PathBuf> = config.data.iter().filter(is_gone).cloned().collect();
-        for directory in &gone {
-            tracing::error!(directory = %directory.display(), "the log of a data directory is gone: its replicas are lost");
-        }
-        for (data, log) in config.data.iter().zip(&logs) {
-            let directory = data.display();
-            if log.has_unknown_loss() {
-                tracing::error!(%directory, "the log has lost what it held: replicas whose records stood there are lost");
-            }
-            if let Some(reason) = log.mark_problem() {
-                tracing::warn!(%directory, reason, "the log's mark cannot be used: a lost end would go unnoticed");
-            }
-        }
+        identity.remember_cluster(catalogue.as_ref().map_or(0, |catalogue| catalogue.cluster));
+        let ids = take_up_logs(&*disk, &config, &logs, &mut identity, &mut random)?;
         let address = Text::from(config.address.as_str());
         let requests = Requests::new(random.next_u64());
         let asks = Asks::new(random.next_u64());
         let admin = AdminCalls::new(random.next_u64());
-        let is_news = identity.note_logs(begun);
-        let is_found_again = identity.remember_cluster(catalogue.as_ref().map_or(0, |catalogue| catalogue.cluster));
-        let is_back = logs.iter().any(Log::was_away);
-        if logs.len() < present_count || !gone.is_empty() || is_back || logs.iter().any(Log::has_unknown_loss) {
-            // The log held something that cannot be read, of whatever group. A replica that is missing now may be what
-            // was lost, so that nothing may be created in this incarnation's name.
-            let random = random.next_u64();
-            identity.renew(random, &*disk, &config.data)?;
-        } else if (is_news || is_found_again)
-            && let Err(error) = identity.save(&*disk, &config.data)
-        {
-            tracing::warn!(%error, "what the node found of itself could not be noted; the next start does it");
-        }
-        for (data, log) in config.data.iter().zip(&mut logs) {
-            let directory = data.display();
-            let was_away = log.was_away();
-            if was_away {
-                tracing::error!(%directory, "another log was used there last, and what it held is lost");
-            }
-            match log.note_in_use() {
-                Err(source) if was_away => return Err(IdentityError::Io { directory: data.clone(), source }.into()),
-                Err(error) => {
-                    tracing::warn!(%directory, %error, "which log is used could not be noted; the next start does it");
-                }
-                Ok(()) => {}
-            }
-        }
         let limiter = Limiter::new(config.snapshot_bytes_per_second);
         let speeds = Speeds::new(&config);
         let room = Room::new(&config);
@@ -243,7 +200,7 @@ impl Node {
             last_tick: now.instant,
             retained_at: now.instant,
         };
-        node.begin_logs(&logs, &gone);
+        node.begin_logs(&logs, ids);
         let now = node.judge_clock(now);
         // Replicas start with the tables known, and tables are acted on with the replicas there.
         node.catalogue = catalogue.clone();
@@ -265,8 +222,8 @@ impl Node {
         if dropped.iter().all(|owner| self.is_gone(*owner)) {
             return Ok(());
         }
-        let random = self.random.next_u64();
-        Ok(self.identity.renew(random, &*self.disk, &self.config.data)?)
+        self.identity.renew(self.random.next_u64());
+        Ok(self.identity.save_to_each(&*self.disk, &self.config.data)?)
     }
 
     /// The replicas of this node that the catalogue lists.
@@ -363,6 +320,53 @@ fn open_logs(
         Some(failure) if logs.is_empty() => Err(failure),
         Some(_) | None => Ok((logs, recovered)),
     }
+}
+
+/// The numbers of `logs`, which are the node's from here on. Where the node had others, or one has lost something of whatever group, a
+/// replica that is missing now may be what was lost, so that nothing may be created in this incarnation's name any more. All of that is
+/// durable in every directory before anything is written to a log.
+fn take_up_logs(
+    disk: &dyn Disk,
+    config: &Config,
+    logs: &[Log],
+    identity: &mut Identity,
+    random: &mut Random,
+) -> Result<Vec<u64>, IdentityError> {
+    let own =
+        |(data, log): (&PathBuf, &Log)| OwnLog { id: log_id::read(disk, data), is_begun: log.stats().segments > 0 };
+    let found: Vec<OwnLog> = config.data.iter().zip(logs).map(own).collect();
+    let has_logs = identity.has_logs(&found);
+    if !has_logs {
+        tracing::error!("the logs are not those that the node had: what others held is lost");
+    }
+    let mut ids: Vec<u64> = Vec::new();
+    for ((data, log), own) in config.data.iter().zip(logs).zip(&found) {
+        let directory = data.display();
+        if log.has_unknown_loss() {
+            tracing::error!(%directory, "the log has lost what it held: replicas whose records stood there are lost");
+        }
+        if let Some(reason) = log.mark_problem() {
+            tracing::warn!(%directory, reason, "the log's mark cannot be used: a lost end would go unnoticed");
+        }
+        // A log that has lost something, or all, is another one from here on: nothing is compared with what is known of it.
+        let is_same = own.is_begun || has_logs;
+        let id = match own.id.filter(|id| is_same && !log.has_unknown_loss() && !ids.contains(id)) {
+            Some(id) => id,
+            None => {
+                let id = random.next_u64();
+                log_id::write(disk, data, id)
+                    .map_err(|source| IdentityError::Io { directory: data.clone(), source })?;
+                id
+            }
+        };
+        ids.push(id);
+    }
+    if !has_logs || logs.iter().any(Log::has_unknown_loss) {
+        identity.renew(random.next_u64());
+    }
+    identity.use_logs(ids.iter().copied().zip(found.iter().map(|log| log.is_begun)));
+    identity.save_to_each(disk, &config.data)?;
+    Ok(ids)
 }
 
 /// A log knows by the ids of its replicas whose it is. Of another node's log nothing goes on here, and a replica that is not in

@@ -2,7 +2,7 @@
 
 use crate::format::{Mark, NUMBER_MAX, SEGMENT_UNIT, SegmentHead, epoch_of, may_be_followed};
 use crate::log::OpenError;
-use hedgerow_env::{Disk, File, OpenMode, is_shortage, is_unreadable, parent_of, read_file, write_file_durably};
+use hedgerow_env::{Disk, File, OpenMode, is_shortage, is_unreadable, parent_of, read_file};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,18 +52,15 @@ impl Name {
 
 /// How the names of marks end.
 const MARK_END: &str = "mark";
-/// How the name of the file ends that says which of the logs that were in a directory was used last.
-const IN_USE_END: &str = "epoch";
 
 pub(crate) fn segment_path(dir: &Path, id: u64) -> PathBuf {
     dir.join(format!("{id:016x}.seg"))
 }
 
-/// The file whose name ends in `end` and in which something is noted of the log in `dir` that has this epoch. It is outside, so that
-/// whoever puts back an older log does not put back what is noted of it. It stays when another log is in the place of that one, so
-/// that no epoch is used twice.
-pub fn note_path(dir: &Path, epoch: u64, end: &str) -> PathBuf {
-    dir.with_extension(if epoch == 0 { end.to_owned() } else { format!("{epoch}.{end}") })
+/// The mark of the log in `dir` that has this epoch. It is outside, so that whoever puts back an older log does not put back what is
+/// noted of it. It stays when another log is in the place of that one, so that no epoch is used twice.
+fn mark_path(dir: &Path, epoch: u64) -> PathBuf {
+    dir.with_extension(if epoch == 0 { MARK_END.to_owned() } else { format!("{epoch}.{MARK_END}") })
 }
 
 /// The epochs of the logs of which something is noted beside `dir`.
@@ -77,24 +74,10 @@ pub(crate) fn noted_epochs(disk: &dyn Disk, dir: &Path) -> io::Result<BTreeSet<u
     Ok(epochs.filter(|epoch| may_be_followed(*epoch)).collect())
 }
 
-/// The epoch of the log in `dir` that was used last; `None` if none ever was. A file that says nothing counts as that of no log that is
-/// there: the loss of a log is then supposed where there is none.
-pub(crate) fn epoch_in_use(disk: &dyn Disk, dir: &Path) -> io::Result<Option<u64>> {
-    match read_file(disk, &note_path(dir, 0, IN_USE_END)) {
-        Ok(bytes) => {
-            let epoch = std::str::from_utf8(&bytes).ok().and_then(|text| text.trim_end().parse().ok());
-            Ok(Some(epoch.unwrap_or(u64::MAX)))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) if is_unreadable(&error) => Ok(Some(u64::MAX)),
-        Err(error) => Err(error),
-    }
-}
-
 /// The mark of the log in `dir` that has this epoch, or why there is none that can be used: it is not there, or damaged. An error if that
 /// cannot be told, for want of descriptors or permission perhaps: without the mark a lost end of the log would pass for a clean one.
 pub(crate) fn read_mark(disk: &dyn Disk, dir: &Path, epoch: u64) -> Result<Result<Mark, String>, OpenError> {
-    let path = note_path(dir, epoch, MARK_END);
+    let path = mark_path(dir, epoch);
     match read_file(disk, &path) {
         Ok(bytes) => Ok(Mark::decode(&bytes).ok_or_else(|| "it is damaged, or of another version".to_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound || is_unreadable(&error) => Ok(Err(error.to_string())),
@@ -254,7 +237,7 @@ impl Files {
 
     /// Writes the mark over the one before. Only where there was none something waits for the medium.
     pub(crate) fn mark(&mut self, mark: Mark) -> io::Result<()> {
-        let path = note_path(&self.dir, epoch_of(mark.segment), MARK_END);
+        let path = mark_path(&self.dir, epoch_of(mark.segment));
         // Never cut to nothing first: the mark that stands there is true until it is replaced.
         let is_new = !self.disk.exists(&path);
         let mode = if is_new { OpenMode::Create } else { OpenMode::Write };
@@ -264,11 +247,6 @@ impl Files {
         }
         self.marked = Some(mark);
         Ok(())
-    }
-
-    /// Notes durably that the log of this epoch is the one that is used.
-    pub(crate) fn note_in_use(&self, epoch: u64) -> io::Result<()> {
-        write_file_durably(&*self.disk, &note_path(&self.dir, 0, IN_USE_END), format!("{epoch}\n").as_bytes())
     }
 
     /// Takes back a segment that counts no more, whose records nobody can need.

@@ -35,7 +35,6 @@ mod write;
 
 pub use collect::Collected;
 pub use commit::{Committer, Round, Stopped};
-pub use files::note_path;
 pub use index::ENTRY_MEMORY;
 pub use inspect::{Inspection, inspect};
 pub use log::{Append, Durability, Failed, Halt, Log, OpenError, Options, Recovered, Stalled, Stats};

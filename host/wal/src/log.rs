@@ -1,7 +1,7 @@
 //! A log: what it is given, what it recovers, and what it keeps in memory about each group and segment.
 
 use crate::files::{FileOptions, Files, segment_path};
-use crate::format::{Mark, Place, State, epoch_of};
+use crate::format::{Mark, Place, State};
 use crate::index::{Positions, Slot, Slots};
 use crate::reader::Reader;
 use crate::recover::{Found, RecoveredGroup, Recovery};
@@ -209,8 +209,6 @@ pub struct Log {
     pub(crate) stats: Stats,
     has_unknown_loss: bool,
     mark_problem: Option<String>,
-    epoch_in_use: Option<u64>,
-    was_away: bool,
 }
 
 /// A segment that counts.
@@ -319,8 +317,6 @@ impl Log {
             stats: Stats::default(),
             has_unknown_loss: recovery.has_unknown_loss(),
             mark_problem: recovery.mark_problem.clone(),
-            epoch_in_use: recovery.epoch_in_use,
-            was_away: recovery.was_away,
             dir: dir.to_owned(),
             options,
             files,
@@ -475,28 +471,6 @@ impl Log {
     /// sync has reached do not count, so that it is less than what is acknowledged where acknowledging waits for no sync.
     pub fn synced(&self) -> u64 {
         self.synced
-    }
-
-    /// Which of the logs that were in its directory this is: one begins where another is gone, which may come back.
-    pub fn epoch(&self) -> u64 {
-        epoch_of(self.next_segment)
-    }
-
-    /// Whether another log was used in its place last, which is not there any more. What that one held is lost, and nobody may begin anew
-    /// who may have been in it.
-    pub const fn was_away(&self) -> bool {
-        self.was_away
-    }
-
-    /// Notes durably that this log is the one that is used, if that is not noted yet. With that [`Log::was_away`] is over, and is true of
-    /// each other one: whoever opened it has made sure that nobody begins anew. If it fails, that stays as it was.
-    pub fn note_in_use(&mut self) -> io::Result<()> {
-        let epoch = self.epoch();
-        if self.epoch_in_use != Some(epoch) {
-            self.files.note_in_use(epoch)?;
-            (self.epoch_in_use, self.was_away) = (Some(epoch), false);
-        }
-        Ok(())
     }
 
     /// A reader of this log.

@@ -1,8 +1,8 @@
 //! Reads a log as a crash left it: which segments count, and what every group's log is. Writes nothing.
 
-use crate::files::{Name, epoch_in_use, noted_epochs, read_mark, segment_path};
+use crate::files::{Name, noted_epochs, read_mark, segment_path};
 use crate::format::{
-    HeadError, Link, Listed, Place, RecordHead, RecordKind, SegmentHead, State, epoch_of, first_after, may_be_followed,
+    HeadError, Link, Listed, Place, RecordHead, RecordKind, SegmentHead, State, epoch_of, first_after,
 };
 use crate::index::Slot;
 use crate::log::{OpenError, Recovered};
@@ -35,10 +35,6 @@ pub(crate) struct Recovery {
     pub(crate) cut_short: Option<Place>,
     /// Where that file should end.
     pub(crate) made_size: u64,
-    /// The epoch of the log that was used last, as noted beside it.
-    pub(crate) epoch_in_use: Option<u64>,
-    /// That is another one than this.
-    pub(crate) was_away: bool,
     /// Why the mark could not be used, if there were segments and it should have been there.
     pub(crate) mark_problem: Option<String>,
 }
@@ -147,24 +143,15 @@ impl Recovery {
     /// The epoch of the log whose segments are there or, where none is, of the one that is gone, behind which a new one begins.
     fn epoch(&mut self, disk: &dyn Disk, dir: &Path, present: &BTreeSet<u64>) -> Result<u64, OpenError> {
         let failed = |source| OpenError::Io { path: dir.to_owned(), source };
-        let noted = noted_epochs(disk, dir).map_err(failed)?;
-        let gone = noted.last().copied();
-        self.epoch_in_use = epoch_in_use(disk, dir).map_err(failed)?;
         if let Some((first, last)) = present.first().zip(present.last()) {
             let epoch = epoch_of(*last);
             if epoch_of(*first) != epoch {
                 let newer = present.iter().find(|id| epoch_of(**id) == epoch).copied().unwrap_or(*last);
                 return Err(OpenError::Mixed { dir: dir.to_owned(), older: *first, newer });
             }
-            let is_another = |last: u64| last != epoch;
-            // Where nothing says which one was used last it is this one if no other is known.
-            self.was_away = match self.epoch_in_use {
-                Some(last) => is_another(last),
-                None => noted.into_iter().any(is_another),
-            };
             return Ok(epoch);
         }
-        let gone = gone.max(self.epoch_in_use.filter(|epoch| may_be_followed(*epoch)));
+        let gone = noted_epochs(disk, dir).map_err(failed)?.last().copied();
         self.next_segment = gone.map_or(self.next_segment, first_after);
         Ok(gone.unwrap_or_default())
     }

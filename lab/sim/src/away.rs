@@ -17,9 +17,9 @@ const LOOKED_EVERY: Time = 150 * MILLISECOND;
 /// A node stands still for so long at most while its log is given back.
 const GIVEN_BACK_MAX: Time = 200 * MILLISECOND;
 
-/// Where a log lies that is not in its place.
+/// Where a log lies that is not in its place, and what is noted of it, if that was moved too.
 fn away(directory: usize) -> PathBuf {
-    PathBuf::from(format!("/log-away-{directory}"))
+    PathBuf::from(format!("/away-{directory}"))
 }
 
 fn log(directory: usize) -> PathBuf {
@@ -61,21 +61,26 @@ impl World {
 
     /// The data directory whose log is away.
     fn away_from(&self, machine: usize) -> Option<usize> {
-        (0..self.plan.directory_count).find(|directory| self.machines[machine].disk.exists(&away(*directory)))
+        (0..self.plan.directory_count)
+            .find(|directory| self.machines[machine].disk.exists(&away(*directory).join("log")))
     }
 
-    /// What lies in the log's place and what lies beside change places.
+    /// What lies in the log's place and what lies beside change places, with or without what is noted of them.
     fn swap_log(&mut self, machine: usize, directory: usize) {
+        let with_notes = self.random.chance(1, 2);
         let disk = &self.machines[machine].disk;
-        let (there, beside, hand) = (log(directory), away(directory), PathBuf::from("/log-in-hand"));
+        let (there, beside, hand) = (data_directory(directory), away(directory), PathBuf::from("/in-hand"));
         for (from, to) in [(&there, &hand), (&beside, &there), (&hand, &beside)] {
-            if disk.exists(from) {
-                disk.rename(from, to).expect("a disk without faults");
+            disk.create_dir_all(from).and_then(|()| disk.create_dir_all(to)).expect("a disk without faults");
+            let is_moved = |name: &String| name == "log" || with_notes && name.starts_with("log.");
+            for name in disk.list(from).expect("it was made").into_iter().filter(is_moved) {
+                disk.rename(&from.join(&name), &to.join(&name)).expect("a disk without faults");
             }
         }
         for path in [&there, &beside] {
-            disk.sync_dir(hedgerow_env::parent_of(path)).expect("a disk without faults");
+            disk.sync_dir(path).expect("a disk without faults");
         }
+        disk.sync_dir(hedgerow_env::parent_of(&beside)).expect("a disk without faults");
     }
 
     /// Whether all voters on other machines run, of all groups, and know that no change of the membership is under way.

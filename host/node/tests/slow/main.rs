@@ -95,7 +95,8 @@ impl Stage {
             if matches!(&frame.reply, Reply::Update(update) if update.error == 0) {
                 return;
             }
-            self.world.run(2 * MS);
+            // An election takes its time.
+            self.world.run(20 * MS);
         }
         panic!("{key:?} cannot be written");
     }

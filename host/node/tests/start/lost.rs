@@ -205,23 +205,51 @@ fn d3h_the_newest_catalogue_of_all_data_directories_counts() {
     assert_eq!(world.map_of(node, true).app_id, table);
 }
 
+/// What is moved with a log.
+#[derive(Clone, Copy, PartialEq)]
+enum Moved {
+    Log,
+    /// And what is noted of it beside it.
+    WithNotes,
+    /// All there is in the data directory, the first time; then the log.
+    Directory,
+}
+
 /// A log is away, another one is used in its place, and then the first again. When the other one is there once more, what was made
 /// meanwhile does not begin anew: it has voted, in the first.
 #[test]
 fn d3g_a_log_that_was_used_before_the_last_one_is_not_taken_for_that() {
+    for moved in [Moved::Log, Moved::WithNotes, Moved::Directory] {
+        a_log_is_not_taken_for_the_last_one(moved);
+    }
+}
+
+fn a_log_is_not_taken_for_the_last_one(moved: Moved) {
     let mut world = World::new(3);
     let node = NodeId(3);
     let swap = |world: &mut World, out: &'static str, into: &'static str| {
         start_with(world, node, |disk| {
-            move_directory(disk, "/data/log", out);
-            if disk.exists(Path::new(into)) {
-                move_directory(disk, into, "/data/log");
+            let is_log = |name: &String| name == "log" || moved == Moved::WithNotes && name.starts_with("log.");
+            for (from, to) in [("/data", out), (into, "/data")] {
+                disk.create_dir_all(Path::new(from)).unwrap();
+                disk.create_dir_all(Path::new(to)).unwrap();
+                for name in disk.list(Path::new(from)).unwrap().iter().filter(|name| is_log(name)) {
+                    disk.rename(&Path::new(from).join(name), &Path::new(to).join(name)).unwrap();
+                }
             }
         });
         world.run(Duration::from_secs(10));
     };
-    swap(&mut world, "/first", "/other");
-    swap(&mut world, "/other", "/first");
+    if moved == Moved::Directory {
+        start_with(&mut world, node, |disk| {
+            move_directory(disk, "/data", "/other");
+            disk.create_dir_all(Path::new("/data")).unwrap();
+        });
+        world.run(Duration::from_secs(10));
+    } else {
+        swap(&mut world, "/first", "/other");
+        swap(&mut world, "/other", "/first");
+    }
     let table = world.create_table_of(1, 4, &json!({}));
     world.run(Duration::from_secs(2));
     let group = (0..4).map(|partition| GroupId::new(table as u32, partition));
@@ -232,8 +260,62 @@ fn d3g_a_log_that_was_used_before_the_last_one_is_not_taken_for_that() {
     swap(&mut world, "/first", "/other");
     assert!(!running(&world, node).contains_key(&group), "{:?}", running(&world, node));
     swap(&mut world, "/other", "/first");
+    if moved == Moved::Directory {
+        // What was noted of the former log speaks against it: it is not served, and not removed either.
+        return assert!(!running(&world, node).contains_key(&group));
+    }
     assert_eq!(running(&world, node)[&group], voter);
     world.run_until(MINUTE, |world| world.get(&key, node, &Ask::default()).is_ok_and(|(value, _)| value == "value"));
+}
+
+/// A node is started once with a copy of a data directory in its place, and then with the directory again.
+#[test]
+fn d3j_a_directory_whose_copy_was_used_instead_ends_the_start() {
+    let mut world = World::configured(3, |config| config.data = vec!["/a".into(), "/b".into()]);
+    world.create_table(4, &json!({}));
+    world.run(Duration::from_secs(5));
+    let node = NodeId(3);
+    let (mut config, disk) = kill(&mut world, node);
+    disk.create_dir_all(Path::new("/c")).unwrap();
+    restore(&disk, &files_of(&disk, Path::new("/b")), "/b", "/c");
+    config.data[1] = "/c".into();
+    config.seed += 1;
+    world.machines.insert(node, world::start(config, disk, world.now));
+    world.settle(node);
+    world.run(Duration::from_secs(5));
+    let (mut config, disk) = kill(&mut world, node);
+    config.data[1] = "/b".into();
+    let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
+    let opened = Node::open(config.clone(), Arc::new(disk.clone()), engines, world.clock());
+    let refused = opened.map(drop).unwrap_err().to_string();
+    assert!(refused.starts_with("/b is older than the node's other directories"), "{refused}");
+    disk.kill_process();
+    config.data[1] = "/c".into();
+    config.seed += 1;
+    world.machines.insert(node, world::start(config, disk, world.now));
+    world.settle(node);
+    assert_eq!(running(&world, node).len(), 5, "with the copy it goes on");
+}
+
+/// Which log is used cannot be noted: nothing is written to it.
+#[test]
+fn d3j_a_log_that_cannot_be_noted_ends_the_start() {
+    let mut world = World::new(3);
+    let node = NodeId(3);
+    let (mut config, disk) = kill(&mut world, node);
+    move_directory(&disk, "/data/log", "/log-away");
+    disk.fail_opens(Path::new("/data/log/id.tmp"), Some(ENOSPC));
+    let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
+    let error = Node::open(config.clone(), Arc::new(disk.clone()), engines, world.clock()).map(drop).unwrap_err();
+    assert!(error.to_string().starts_with("cannot use data directory /data"), "{error}");
+    disk.kill_process();
+    disk.fail_opens(Path::new("/data/log/id.tmp"), None);
+    disk.remove_dir_all(Path::new("/data/log")).unwrap();
+    move_directory(&disk, "/log-away", "/data/log");
+    config.seed += 1_000;
+    world.machines.insert(node, world::start(config, disk, world.now));
+    world.settle(node);
+    assert!(running(&world, node).contains_key(&GroupId::META), "as if nothing had been");
 }
 
 /// One directory has an old catalogue, and is there without its log while the other one is away.

@@ -527,53 +527,33 @@ pub(crate) fn d3g_a_log_that_comes_back_after_another_one_is_whole(layout: &dyn 
         let marks = paths.filter(|path| path.extension().is_some_and(|end| end == "mark"));
         marks.map(|path| (path.clone(), read_file(disk, &path).unwrap())).collect::<Vec<_>>()
     };
-    let (mut logs, _) = layout.open(&disk, options()).unwrap();
-    logs.note_in_use();
-    drop(logs);
     for others in 1..=3 {
         put_back(&disk, &[]);
         let (mut logs, recovered) = layout.open(&disk, options()).unwrap();
         assert!(logs.has_unknown_loss() && recovered.is_empty(), "the log is gone");
-        logs.note_in_use();
         // As many segments and batches as the first has, or more.
         (0..10 * others).for_each(|round| logs.commit(&[append(7, entries(1 + 4 * round, 4, 1))]));
         logs.mark();
         drop(logs);
         let (logs, recovered) = layout.open(&disk, options()).unwrap();
         assert_eq!((logs.mark_problem(), find(&recovered, 7).last), (None, at(1, 40 * others)));
-        assert!(!logs.was_away());
         drop(logs);
         let other = files_of_log(&disk);
 
         put_back(&disk, &whole);
         let older = [&earlier[..], &marks(&disk)].concat();
         assert_all_are_lost(layout, &copy(&older), "it lacks what was noted of it");
-        let (mut logs, recovered) = layout.open(&disk, options()).unwrap();
-        assert_eq!((logs.mark_problem(), logs.has_unknown_loss(), logs.was_away()), (None, false, true));
+        let (logs, recovered) = layout.open(&disk, options()).unwrap();
+        assert_eq!((logs.mark_problem(), logs.has_unknown_loss()), (None, false));
         assert_eq!(find(&recovered, 1).last, at(1, 13));
         drop(logs);
-        (logs, _) = layout.open(&disk, options()).unwrap();
-        assert!(logs.was_away(), "until its owner has heard of it");
-        logs.note_in_use();
-        assert!(!logs.was_away());
-        (logs, _) = layout.open(&disk, options()).unwrap();
-        assert!(!logs.was_away());
-        drop(logs);
 
-        // The other one again: it is whole, and lacks what the first was used for meanwhile.
+        // The other one again.
         put_back(&disk, &other);
-        let (mut logs, recovered) = layout.open(&disk, options()).unwrap();
-        assert_eq!((logs.mark_problem(), logs.was_away()), (None, true));
-        assert_eq!(find(&recovered, 7).last, at(1, 40 * others));
-        logs.note_in_use();
+        let (logs, recovered) = layout.open(&disk, options()).unwrap();
+        assert_eq!((logs.mark_problem(), find(&recovered, 7).last), (None, at(1, 40 * others)));
         drop(logs);
         put_back(&disk, &whole);
-        // Nobody knows any more which one was used last.
-        disk.remove_file(&Path::new(DIR).with_extension("epoch")).unwrap();
-        let (mut logs, _) = layout.open(&disk, options()).unwrap();
-        assert!(logs.was_away());
-        logs.note_in_use();
-        drop(logs);
 
         // Files of both together.
         for (path, bytes) in &other {

@@ -29,8 +29,6 @@ pub(crate) trait Logs {
     fn segment_count(&self) -> usize;
     fn has_unknown_loss(&self) -> bool;
     fn mark_problem(&self) -> Option<&str>;
-    fn was_away(&self) -> bool;
-    fn note_in_use(&mut self);
 
     fn commit(&mut self, appends: &[Append]) {
         self.write(appends).unwrap();
@@ -84,12 +82,6 @@ impl Logs for Log {
     }
     fn mark_problem(&self) -> Option<&str> {
         self.mark_problem()
-    }
-    fn was_away(&self) -> bool {
-        self.was_away()
-    }
-    fn note_in_use(&mut self) {
-        self.note_in_use().unwrap();
     }
 }
 
