@@ -6,6 +6,10 @@
 //! - What is applied is committed, and neither goes back while the process lives.
 //! - Log matching (at the end of a run): logs hold the same entries where they overlap.
 //! - Lease: at one true instant, whatever the clocks show, at most one replica of a group holds the lease.
+//!
+//! A group whose nodes lost what they had of it before its table was available begins anew with other replicas, and counts its terms and
+//! indices from the beginning. Each such life is looked at for itself; what was acknowledged in the one before would be missed by the judge
+//! of answers.
 
 use crate::history::Time;
 use crate::machine::Machine;
@@ -15,7 +19,7 @@ use hedgerow_node::inspect::ReplicaView;
 use hedgerow_types::log::Entry;
 use hedgerow_types::op::{Read, ReadReply};
 use hedgerow_types::{GroupId, Index, ReplicaId, Term};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Positions remembered per group; older ones have been compared by then.
 const POSITIONS_MAX: usize = 4_096;
@@ -25,6 +29,8 @@ const CHECKSUM_INTERVAL: u64 = 8;
 /// What has been seen so far.
 #[derive(Debug, Default)]
 pub struct Invariants {
+    /// The replicas that each group has had in its present life.
+    lives: BTreeMap<GroupId, BTreeSet<ReplicaId>>,
     leaders: BTreeMap<(GroupId, Term), ReplicaId>,
     last_leader: BTreeMap<GroupId, ReplicaId>,
     applied: BTreeMap<GroupId, BTreeMap<Index, Applied>>,
@@ -49,10 +55,34 @@ impl Invariants {
     pub fn check(&mut self, machines: &[Machine], machine: usize, stats: &mut Stats) -> Result<(), String> {
         let Some(process) = &machines[machine].process else { return Ok(()) };
         for replica in process.node.replicas_for_inspection() {
-            self.check_leader(&replica, stats)?;
-            self.check_progress(&replica, machine)?;
+            if self.is_of_present_life(&replica) {
+                self.check_leader(&replica, stats)?;
+                self.check_progress(&replica, machine)?;
+            }
         }
         Ok(())
+    }
+
+    /// Replicas of one life know each other through those between them; none of another life does, and its ids are higher.
+    fn is_of_present_life(&mut self, replica: &ReplicaView<'_>) -> bool {
+        let membership = replica.group.membership();
+        let members = [&membership.voters, &membership.voters_outgoing, &membership.learners].into_iter().flatten();
+        let life = self.lives.entry(replica.id).or_default();
+        // Whoever has learnt nothing yet, and so knows no members, is of whatever life.
+        if members.clone().all(|id| life.contains(id)) {
+            return true;
+        }
+        if !members.clone().any(|id| life.contains(id)) {
+            let oldest = members.clone().map(|id| id.counter()).min();
+            if life.iter().any(|known| Some(known.counter()) > oldest) {
+                return false;
+            }
+            life.clear();
+            self.leaders.retain(|(group, _), _| *group != replica.id);
+            self.applied.remove(&replica.id);
+        }
+        life.extend(members);
+        true
     }
 
     fn check_leader(&mut self, replica: &ReplicaView<'_>, stats: &mut Stats) -> Result<(), String> {
