@@ -175,7 +175,7 @@ async fn load_records(client: &Client, records: &[data::Record]) -> Result<u64> 
 async fn wait_until_caught_up(client: &Client) -> Result<Duration> {
     let start = runtime::now();
     loop {
-        let status: Value = serde_json::from_str(&client.status().await?)?;
+        let status: Value = serde_json::from_str(&client.status_json().await?)?;
         let tables = status["tables"].as_array().cloned().unwrap_or_default();
         let partitions = tables.iter().flat_map(|table| table["partitions"].as_array().cloned().unwrap_or_default());
         let replicas: Vec<Value> =

@@ -4,7 +4,7 @@
 //! cargo run -p hedgerow-client --example quickstart -- --cluster 127.0.0.1:34601
 //! ```
 
-use hedgerow_client::{Check, Client, Condition, Expiry, Range, ScanOptions, TableSpec};
+use hedgerow_client::{Check, Client, Expiry, Range, ScanOptions, TableSpec};
 use std::time::Duration;
 
 #[tokio::main(flavor = "current_thread")]
@@ -28,13 +28,9 @@ async fn main() -> hedgerow_client::Result<()> {
     println!("visits: {}", users.incr("user-17", "visits", 1, Expiry::Keep).await?);
 
     // A write that only happens if a row is as expected.
-    let check = Check {
-        sort_key: "city".into(),
-        condition: Condition::Bytes(hedgerow_client::Comparison::Equal, "London".into()),
-        return_value: true,
-    };
+    let check = Check::equals("city", "London").and_return_value();
     let checked = users.check_and_set("user-17", check, "city", "Marylebone", None).await?;
-    println!("moved: {}, from {:?}", checked.is_applied, checked.value_before);
+    println!("moved: {}, from {:?}", checked.is_applied, checked.before.value());
 
     // Rows of one hash key come in the order of their sort keys.
     let mut rows = users.scan("user-17", &Range::default(), ScanOptions::default())?;

@@ -4,11 +4,13 @@ use crate::client::Client;
 use crate::cluster::{Question, Sort};
 use crate::error::{Error, Result};
 use crate::runtime::now;
+use crate::status::{ClusterStatus, TableStatus};
 use bytes::Bytes;
 use hedgerow_routing::TableKind;
 use hedgerow_types::limit::{CREATION_PER_PARTITION, PARTITION_COUNT_MAX};
 use hedgerow_wire::message::{AdminCommand, ListNodes, NodeInfo, node_status};
 use hedgerow_wire::{Body, Reply, Text};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -204,13 +206,23 @@ impl Client {
         Ok(nodes)
     }
 
-    /// What the cluster says of its nodes, tables, partitions and replicas, as JSON.
-    pub async fn status(&self) -> Result<String> {
+    /// What the cluster says of its nodes, tables, partitions and replicas.
+    pub async fn status(&self) -> Result<ClusterStatus> {
+        read_json("status", &self.status_json().await?)
+    }
+
+    /// As [`Client::status`], as JSON: with everything that the node says, also what this version of the client does not know.
+    pub async fn status_json(&self) -> Result<String> {
         self.run_command("status", "{}".into(), self.admin_timeout(), Sort::Look).await
     }
 
-    /// What the cluster says of one table, as JSON.
-    pub async fn describe_table(&self, name: &str) -> Result<String> {
+    /// What the cluster says of one table.
+    pub async fn describe_table(&self, name: &str) -> Result<TableStatus> {
+        read_json("describe", &self.describe_table_json(name).await?)
+    }
+
+    /// As [`Client::describe_table`], as JSON.
+    pub async fn describe_table_json(&self, name: &str) -> Result<String> {
         self.run_command("describe", json!({ "table": name }).to_string(), self.admin_timeout(), Sort::Look).await
     }
 
@@ -226,8 +238,7 @@ impl Client {
 
     async fn command_within(&self, command: &str, argument: &Value, timeout: Duration, sort: Sort) -> Result<Value> {
         let text = self.run_command(command, argument.to_string(), timeout, sort).await?;
-        serde_json::from_str(&text)
-            .map_err(|error| Error::protocol(format!("{command}: the answer is not JSON: {error}")))
+        read_json(command, &text)
     }
 
     async fn run_command(&self, command: &str, argument: String, timeout: Duration, sort: Sort) -> Result<String> {
@@ -242,6 +253,11 @@ impl Client {
         let patience = ADMIN_PATIENCE_MIN.max(timeout.saturating_sub(ADMIN_PATIENCE_MIN));
         self.cluster.ask(Question { body, deadline: now() + timeout, patience, sort }).await
     }
+}
+
+fn read_json<T: DeserializeOwned>(command: &str, text: &str) -> Result<T> {
+    serde_json::from_str(text)
+        .map_err(|error| Error::protocol(format!("{command}: the answer cannot be read: {error}")))
 }
 
 const fn sort_if(is_idempotent: bool) -> Sort {

@@ -166,6 +166,7 @@ mod served;
 mod session;
 #[cfg(feature = "simulation")]
 pub mod simulation;
+mod status;
 mod table;
 mod time;
 mod types;
@@ -176,11 +177,11 @@ pub use admin::{DroppedTable, Kept, NodeSummary, Reserve, TableSpec, TableSummar
 pub use client::Client;
 pub use error::{Error, ErrorKind, Result};
 pub use hedgerow_hedge::{
-    BudgetOptions, Counters, InvalidPolicy, Kind, Latencies, Plan, Policy, SpeculativeExecutionPolicy,
+    BudgetOptions, Counters, InvalidBudget, InvalidPolicy, Kind, Latencies, Plan, Policy, SpeculativeExecutionPolicy,
 };
-pub use hedgerow_routing::{InvalidLabels, InvalidReplicaRead, Labels, ReplicaRead, TableKind};
+pub use hedgerow_routing::{Address, InvalidLabels, InvalidReplicaRead, Labels, ReplicaRead, TableKind};
 pub use hedgerow_types::op::{Filter, FilterKind};
-pub use hedgerow_types::{ReadLevel, SessionToken};
+pub use hedgerow_types::{Index, PartitionIndex, ReadLevel, SessionToken};
 pub use hedging::{
     Attempt, AttemptEvent, AttemptObserver, Fallback, HedgeMetrics, HedgeOptions, HostMetrics, RetryPolicy,
     TableOptions, TieMode,
@@ -191,8 +192,11 @@ pub use reading::{Observer, ReadOptions};
 pub use scan::Scanner;
 pub use served::{Role, Served};
 pub use session::Session;
+pub use status::{
+    ClusterStatus, DiskStatus, NodeStatus, PartitionStatus, ReplicaStatus, Summary, TableStatus, Transfer,
+};
 pub use table::Table;
 pub use types::{
-    Check, Checked, Comparison, Condition, Expiry, Life, Mutation, OrderedRow, Range, Row, ScanOptions, Select,
+    Before, Check, Checked, Comparison, Condition, Expiry, Life, Mutation, OrderedRow, Range, Row, ScanOptions, Select,
     SortRow, SortRows,
 };

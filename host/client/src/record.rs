@@ -2,7 +2,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::time::expire_at;
-use crate::types::{Checked, Expiry, Life};
+use crate::types::{Before, Checked, Expiry, Life};
 use bytes::Bytes;
 use hedgerow_types::Status;
 use hedgerow_wire::message::Incr;
@@ -76,8 +76,12 @@ pub(crate) fn read_checked(reply: Reply, operation: &'static str) -> Result<Chec
         }
         status => return Err(Error::from_status(status, operation)),
     };
-    let value = reply.check_value_exist.then_some(reply.check_value);
-    Ok(Checked { is_applied, value_before: reply.check_value_returned.then_some(value) })
+    let before = match (reply.check_value_returned, reply.check_value_exist) {
+        (false, _) => Before::NotAsked,
+        (true, false) => Before::Absent,
+        (true, true) => Before::Value(reply.check_value),
+    };
+    Ok(Checked { is_applied, before })
 }
 
 pub(crate) fn mismatch(operation: &str) -> Error {

@@ -238,6 +238,14 @@ impl Comparison {
 }
 
 /// A condition on the row with one sort key.
+///
+/// ```
+/// use hedgerow_client::{Check, Comparison, Condition};
+/// let free = Check::absent("lock");
+/// let mine = Check::equals("lock", "worker-7").and_return_value();
+/// let poor = Check::new("balance", Condition::Number(Comparison::Less, 100));
+/// # assert!(mine.return_value && !free.return_value && poor.sort_key == "balance");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// The row's sort key.
@@ -246,6 +254,34 @@ pub struct Check {
     pub condition: Condition,
     /// Return the row's value from before the write.
     pub return_value: bool,
+}
+
+impl Check {
+    /// That `condition` holds of the row with this sort key.
+    pub fn new(sort_key: impl Into<Bytes>, condition: Condition) -> Self {
+        Self { sort_key: sort_key.into(), condition, return_value: false }
+    }
+
+    /// That there is no such row.
+    pub fn absent(sort_key: impl Into<Bytes>) -> Self {
+        Self::new(sort_key, Condition::Absent)
+    }
+
+    /// That there is such a row.
+    pub fn exists(sort_key: impl Into<Bytes>) -> Self {
+        Self::new(sort_key, Condition::Exists)
+    }
+
+    /// That the row has this value.
+    pub fn equals(sort_key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
+        Self::new(sort_key, Condition::Bytes(Comparison::Equal, value.into()))
+    }
+
+    /// And [`Checked::before`] is to say what the row was.
+    #[must_use]
+    pub fn and_return_value(self) -> Self {
+        Self { return_value: true, ..self }
+    }
 }
 
 /// One change of a conditional write.
@@ -267,11 +303,45 @@ pub enum Mutation {
     },
 }
 
+impl Mutation {
+    /// Sets a row that never expires.
+    pub fn set(sort_key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
+        Self::Set { sort_key: sort_key.into(), value: value.into(), time_to_live: None }
+    }
+
+    /// Deletes a row.
+    pub fn delete(sort_key: impl Into<Bytes>) -> Self {
+        Self::Delete { sort_key: sort_key.into() }
+    }
+}
+
 /// How a conditional write went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
     /// Whether the condition held and the changes were made.
     pub is_applied: bool,
-    /// The checked row's value from before, if it was asked for; the inner `None` means that there was no such row.
-    pub value_before: Option<Option<Bytes>>,
+    /// What the checked row was before.
+    pub before: Before,
+}
+
+/// What a row was before a write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Before {
+    /// Nobody asked ([`Check::return_value`]).
+    #[default]
+    NotAsked,
+    /// There was no such row.
+    Absent,
+    /// It had this value.
+    Value(Bytes),
+}
+
+impl Before {
+    /// The value that it had, if that was asked for and there was one.
+    pub fn value(&self) -> Option<&Bytes> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::NotAsked | Self::Absent => None,
+        }
+    }
 }

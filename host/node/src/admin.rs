@@ -9,7 +9,8 @@
 //! | `drop_table` | `name`, `if_exists`, `reserve_seconds` (absent = the setting, 0 = removed at once) | metadata leader |
 //! | `recall_table` | `id`, `name` (absent = the one that it had) | metadata leader |
 //! | `set_options`, `delete_options`, `clear_options` | `name` and `options`, `keys` or `prefix` | metadata leader |
-//! | `transfer` | `table`, `partition`, `to_node` | leader of the partition |
+//! | `prefer_leader` | `table`, `partition`, `node`: it leads whenever it can | metadata leader |
+//! | `transfer` | `table`, `partition`, `to_node`: until the preferred leader takes it back | leader of the partition |
 //! | `checksum_here` | `table` | every node that hosts it, for `checksum` |
 //! | `status`, `describe`, `checksum` | `table` where one is meant | the node that was asked |
 //! | `reads` | none: `{}` | the node that was asked: what reads it has served and refused, messages for them, its load |
@@ -184,6 +185,17 @@ struct Transfer {
     to_node: u16,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PreferLeader {
+    table: String,
+    /// As in [`OfTable`].
+    #[serde(default)]
+    id: Option<u32>,
+    partition: u32,
+    node: u16,
+}
+
 impl OfTable {
     fn meant(&self) -> Meant {
         Meant { name: self.name.clone(), id: self.id.map(TableId) }
@@ -225,6 +237,11 @@ impl Node {
             "set_options" => parsed().map(|it| Change::SetOptions { of: it.meant(), options: it.options }),
             "delete_options" => parsed().map(|it| Change::DeleteOptions { of: it.meant(), keys: it.keys }),
             "clear_options" => parsed().map(|it| Change::ClearOptions { of: it.meant(), prefix: it.prefix }),
+            "prefer_leader" => parse::<PreferLeader>(argument).map(|it| Change::PreferLeader {
+                of: Meant { name: it.table, id: it.id.map(TableId) },
+                partition: it.partition,
+                node: NodeId(it.node),
+            }),
             "transfer" => return self.transfer(argument, asker, now),
             "checksum_here" => return self.checksum_here(argument, asker, now),
             "checksum" => return self.checksum(argument, asker, now),
@@ -254,7 +271,7 @@ impl Node {
             }
             _ => Err(Refusal::Invalid(format!(
                 "there is no command {:?}; there are create_table, drop_table, recall_table, set_options, \
-                 delete_options, clear_options, transfer, status, describe, checksum, reads, slow, throttle, \
+                 delete_options, clear_options, prefer_leader, transfer, status, describe, checksum, reads, slow, throttle, \
                  throttle_table and fault",
                 crate::admin_client::beginning(command)
             ))),
@@ -287,7 +304,8 @@ impl Node {
             Change::DropTable { of, .. }
             | Change::SetOptions { of, .. }
             | Change::DeleteOptions { of, .. }
-            | Change::ClearOptions { of, .. } => of,
+            | Change::ClearOptions { of, .. }
+            | Change::PreferLeader { of, .. } => of,
             _ => return argument.into(),
         };
         let table = self.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&of.name));

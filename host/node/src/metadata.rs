@@ -18,7 +18,7 @@ use hedgerow_placement::{
 use hedgerow_replication::{Role, RoleChange};
 use hedgerow_storage::EngineError;
 use hedgerow_types::op::{Filter, Read, ReadReply, Scan, Write, WriteReply};
-use hedgerow_types::{ClientId, GroupId, Instant, NodeId, Refusal, ReplicaId, Status, TableId};
+use hedgerow_types::{ClientId, GroupId, Instant, NodeId, PartitionIndex, Refusal, ReplicaId, Status, TableId};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -111,6 +111,12 @@ pub(crate) enum Change {
     ClearOptions {
         of: Meant,
         prefix: String,
+    },
+    /// A node is to lead a partition whenever it can.
+    PreferLeader {
+        of: Meant,
+        partition: PartitionIndex,
+        node: NodeId,
     },
     Register {
         node: NodeId,
@@ -615,6 +621,10 @@ fn make(
         Change::ClearOptions { of, prefix } => {
             let name = of.name_in(draft)?;
             json!({ "changed": draft.clear_options(&name, &prefix)? })
+        }
+        Change::PreferLeader { of, partition, node } => {
+            let name = of.name_in(draft)?;
+            json!({ "changed": draft.prefer_leader(&name, partition, node)? })
         }
         Change::Register { node, entry } => json!({ "changed": draft.register_node(node, entry)? }),
         Change::MarkCreated { table } => {

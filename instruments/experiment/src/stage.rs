@@ -65,7 +65,7 @@ impl Stage {
         let client = self.client().await?;
         let began = now();
         loop {
-            let status: Value = serde_json::from_str(&client.status().await?).context("the status is no JSON")?;
+            let status: Value = serde_json::from_str(&client.status_json().await?).context("the status is no JSON")?;
             let nodes = status["nodes"].as_array().map_or(&[][..], Vec::as_slice);
             let leaders: Vec<u64> = nodes.iter().filter_map(|node| node["leaders"].as_u64()).collect();
             if is_even(&leaders) {
@@ -178,7 +178,7 @@ impl Stage {
         let client = self.client().await?;
         let began = now();
         let (leader, partition) = loop {
-            let text = client.describe_table(table).await?;
+            let text = client.describe_table_json(table).await?;
             let described: Value = serde_json::from_str(&text).context("the description is no JSON")?;
             let partition = described["partitions"][partition].clone();
             let leader = partition["leader"].as_str().unwrap_or_default();
@@ -199,7 +199,7 @@ impl Stage {
         let client = self.client().await?;
         let began = now();
         loop {
-            let described: Value = serde_json::from_str(&client.describe_table(table).await?)?;
+            let described: Value = serde_json::from_str(&client.describe_table_json(table).await?)?;
             let partitions = described["partitions"].as_array().map_or(&[][..], Vec::as_slice);
             let serves = |replica: &&Value| replica["role"] == "learner" && replica["state"] == "ok";
             let serving =
@@ -262,7 +262,7 @@ impl Stage {
 
     /// By partition of `table`: in which term it is led.
     pub(crate) async fn terms(&self, table: &str) -> Result<Vec<u64>> {
-        let described: Value = serde_json::from_str(&self.client().await?.describe_table(table).await?)?;
+        let described: Value = serde_json::from_str(&self.client().await?.describe_table_json(table).await?)?;
         let partitions = described["partitions"].as_array().map_or(&[][..], Vec::as_slice);
         Ok(partitions.iter().map(|partition| partition["term"].as_u64().unwrap_or_default()).collect())
     }

@@ -14,8 +14,8 @@ use crate::survey::{Survey, Surveyed};
 use crate::tap::Heard;
 use crate::workload::{FLEETING_KEYS, Workload, life_of};
 use hedgerow_client::simulation::{self, Task};
-use hedgerow_client::{Check, ClientOptions, Condition, Error, Expiry, Labels, ReadLevel, ReadOptions, ReplicaRead};
-use hedgerow_client::{Checked, Comparison, HedgeOptions, Mutation, RetryPolicy, Select};
+use hedgerow_client::{Check, ClientOptions, Error, Expiry, Labels, ReadLevel, ReadOptions, ReplicaRead};
+use hedgerow_client::{Checked, HedgeOptions, Mutation, RetryPolicy, Select};
 use hedgerow_hedge::BudgetOptions;
 use hedgerow_types::limit::SESSION_AHEAD_MICROS;
 use hedgerow_types::random::Random;
@@ -451,12 +451,12 @@ fn life(key: u32, value: i64) -> Option<Duration> {
 
 /// That the row holds this now.
 fn check_of(row: &'static [u8], expected: Content) -> Check {
-    let equal = |value| Condition::Bytes(Comparison::Equal, protocol::text(value));
-    Check { sort_key: row.into(), condition: expected.map_or(Condition::Absent, equal), return_value: true }
+    let equal = |value| Check::equals(row, protocol::text(value));
+    expected.map_or_else(|| Check::absent(row), equal).and_return_value()
 }
 
 fn swapped(checked: Checked) -> Answer {
-    let previous = checked.value_before.flatten().as_deref().and_then(protocol::number);
+    let previous = checked.before.value().and_then(|value| protocol::number(value));
     Answer::Swapped { is_applied: checked.is_applied, previous }
 }
 

@@ -7,7 +7,7 @@ use crate::workload::{Manner, Wish, is_group};
 use anyhow::Result;
 use bytes::Bytes;
 use hedgerow_client::{
-    BudgetOptions, Check, Checked, Client, ClientOptions, Condition, Error, ErrorKind, Expiry, Fallback, HedgeOptions,
+    Before, BudgetOptions, Check, Checked, Client, ClientOptions, Error, ErrorKind, Expiry, Fallback, HedgeOptions,
     Kind, Observer, ReadLevel, ReadOptions, ReplicaRead, Role, Served, Session, Table, TieMode,
 };
 use hedgerow_env::Clock as _;
@@ -274,15 +274,14 @@ async fn send(table: &Table, hash_key: &str, wish: Wish) -> hedgerow_client::Res
         }
         Call::Incr(by) => Ok(Answer::Sum(table.incr(hash_key, SORT_KEY, by, Expiry::Keep).await?)),
         Call::Swap { expected, new } => {
-            let equals = |number| Condition::Bytes(hedgerow_client::Comparison::Equal, value::encode(number, 0));
-            let condition = expected.map_or(Condition::Absent, equals);
-            let check = Check { sort_key: SORT_KEY.into(), condition, return_value: true };
-            let Checked { is_applied, value_before } =
+            let equals = |number| Check::equals(SORT_KEY, value::encode(number, 0));
+            let check = expected.map_or_else(|| Check::absent(SORT_KEY), equals).and_return_value();
+            let Checked { is_applied, before } =
                 table.check_and_set(hash_key, check, SORT_KEY, value::encode(new, 0), None).await?;
-            match value_before {
-                Some(before) => decoded(before).map(|previous| Answer::Swapped { is_applied, previous }),
-                None => Err("nothing of what a swap replaced".to_owned()),
+            if before == Before::NotAsked {
+                return Ok(Err("nothing of what a swap replaced".to_owned()));
             }
+            decoded(before.value().cloned()).map(|previous| Answer::Swapped { is_applied, previous })
         }
     })
 }

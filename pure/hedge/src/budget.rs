@@ -6,6 +6,9 @@
 //! good, as in gRPC's retry throttling).
 
 use crate::sync::{AtomicI64, Ordering};
+use alloc::string::String;
+use core::fmt;
+use core::str::FromStr;
 
 /// A token, in the unit that the budget counts in.
 const TOKEN: i64 = 1_000_000;
@@ -25,6 +28,38 @@ impl Default for BudgetOptions {
         Self { ratio: 0.05, burst: 20.0 }
     }
 }
+
+/// A text that is no budget.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidBudget(pub String);
+
+/// The share of extra attempts (`2%` or `0.02`), and behind a colon how many there may be at once (`2%:50`).
+impl FromStr for BudgetOptions {
+    type Err = InvalidBudget;
+
+    fn from_str(text: &str) -> Result<Self, InvalidBudget> {
+        let invalid = || InvalidBudget(text.into());
+        let (share, burst) = text.split_once(':').map_or((text, None), |(share, burst)| (share, Some(burst)));
+        let (number, unit) = share.strip_suffix('%').map_or((share, 1.0), |number| (number, 100.0));
+        let ratio = number.trim().parse::<f64>().map_err(|_| invalid())? / unit;
+        let burst = burst.map_or(Ok(Self::default().burst), str::parse).map_err(|_| invalid())?;
+        let is_allowed = ratio > 0.0 && ratio <= 1.0 && (1.0..=1e6).contains(&burst);
+        if is_allowed { Ok(Self { ratio, burst }) } else { Err(invalid()) }
+    }
+}
+
+impl fmt::Display for InvalidBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is not a budget; give a share of the requests above 0 and at most 100% (2% or 0.02), and behind a colon how many \
+             extra ones there may be at once, from 1 to 1000000 (2%:50)",
+            self.0
+        )
+    }
+}
+
+impl core::error::Error for InvalidBudget {}
 
 /// Tokens for extra attempts, shared by everything that sends them. Lock-free.
 #[derive(Debug)]

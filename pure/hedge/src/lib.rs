@@ -30,7 +30,7 @@ mod tie;
 mod time;
 pub mod tradeoff;
 
-pub use budget::{Budget, BudgetOptions};
+pub use budget::{Budget, BudgetOptions, InvalidBudget};
 pub use claim::{Claim, Claimed};
 pub use hedger::{AttemptEnd, Class, Counters, Ended, Hedger};
 pub use policy::{InvalidPolicy, Latencies, Plan, Policy, SpeculativeExecutionPolicy};

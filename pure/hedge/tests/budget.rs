@@ -61,3 +61,14 @@ fn without_a_burst_nothing_extra_is_ever_sent() {
         assert!(!budget.try_take());
     }
 }
+
+#[test]
+fn a_budget_is_read_as_people_write_it() {
+    let of = |text: &str| text.parse::<BudgetOptions>();
+    assert_eq!(of("1%"), Ok(BudgetOptions { ratio: 0.01, burst: 20.0 }));
+    assert_eq!(of("0.02:50"), Ok(BudgetOptions { ratio: 0.02, burst: 50.0 }));
+    for text in ["", "%", "0%", "-1%", "101%", "NaN", "inf", "2%:", "2%:0", "2%:1e9", "2%:NaN", "2%:5:5"] {
+        let error = of(text).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{text:?} is not a budget; give a share")), "{error}");
+    }
+}

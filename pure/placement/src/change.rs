@@ -185,6 +185,29 @@ impl Catalogue {
         })
     }
 
+    /// Has the replica on `node` lead a partition whenever it can. Returns whether that changed anything.
+    pub fn prefer_leader(
+        &mut self,
+        name: &str,
+        partition: PartitionIndex,
+        node: NodeId,
+    ) -> Result<bool, CatalogueError> {
+        let table = self.table_by_name(name).ok_or_else(|| CatalogueError::NoTable(name.to_owned()))?;
+        let group = GroupId { table: table.id, partition };
+        let partition = self.group_mut(group)?;
+        let Some(voter) = partition.voters().find(|voter| voter.node() == node) else {
+            let nodes: Vec<String> = partition.voters().map(|voter| voter.node().0.to_string()).collect();
+            return Err(CatalogueError::NoVoter { group, node, voters: nodes.join(", ") });
+        };
+        if partition.preferred_leader == voter {
+            return Ok(false);
+        }
+        partition.preferred_leader = voter;
+        partition.version += 1;
+        self.version += 1;
+        Ok(true)
+    }
+
     /// Takes note of a node: of a new one, or of one that started again, perhaps at another address or in another
     /// incarnation. Returns whether that changed anything.
     ///

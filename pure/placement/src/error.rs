@@ -158,6 +158,16 @@ pub enum CatalogueError {
         /// The replica.
         replica: ReplicaId,
     },
+    /// A node that shall lead a partition does not vote in it.
+    #[error("node {} has no voting replica of partition {}: nodes {voters} have", node.0, group.partition)]
+    NoVoter {
+        /// The partition.
+        group: GroupId,
+        /// The node.
+        node: NodeId,
+        /// The nodes that have one, separated by commas.
+        voters: String,
+    },
     /// The replica is not in the state that the request needs.
     #[error("replica {replica} of group {group} {reason}")]
     ReplicaState {
@@ -193,6 +203,7 @@ impl From<CatalogueError> for Refusal {
             | CatalogueError::MetaNodes(_)
             | CatalogueError::NoGroup(_)
             | CatalogueError::NoReplica { .. }
+            | CatalogueError::NoVoter { .. }
             | CatalogueError::ReplicaState { .. } => Self::Invalid(error.to_string()),
         }
     }

@@ -95,3 +95,20 @@ fn d3g_a_new_partition_of_which_too_few_voters_are_left_begins_anew() {
     }
     assert!(!others.must_begin_anew(group) && !others.begin_anew(group));
 }
+
+#[test]
+fn a_partition_is_led_where_it_is_wanted() {
+    let (mut catalogue, group) = cluster();
+    let (name, partition) = (catalogue.tables[&group.table].name.clone(), group.partition);
+    let leader = |catalogue: &Catalogue| catalogue.group(group).unwrap().preferred_leader;
+    let other = catalogue.group(group).unwrap().voters().find(|voter| *voter != leader(&catalogue)).unwrap();
+    let version = catalogue.version;
+    assert_eq!(catalogue.prefer_leader(&name, partition, other.node()), Ok(true));
+    assert_eq!((leader(&catalogue), catalogue.version, catalogue.check()), (other, version + 1, Ok(())));
+    assert_eq!(catalogue.prefer_leader(&name, partition, other.node()), Ok(false));
+    let nobody = catalogue.prefer_leader(&name, partition, NodeId(77)).unwrap_err().to_string();
+    assert!(nobody.starts_with("node 77 has no voting replica of partition 0: nodes "), "{nobody}");
+    assert!(catalogue.prefer_leader(&name, 99, other.node()).unwrap_err().to_string().contains("99"));
+    assert!(catalogue.prefer_leader("none", partition, other.node()).is_err());
+    assert_eq!(catalogue.version, version + 1);
+}

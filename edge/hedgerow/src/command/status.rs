@@ -314,7 +314,7 @@ async fn wait(arguments: &StatusArguments, time: Duration) -> Result<Exit> {
 
 /// What the cluster says, and what that means. With a connection of its own: the cluster may not have been there before.
 async fn look(arguments: &StatusArguments) -> Result<(String, Status)> {
-    let answer = arguments.cluster.connect().await?.status().await?;
+    let answer = arguments.cluster.connect().await?.status_json().await?;
     let status = serde_json::from_str(&answer).context("reading the cluster's status")?;
     Ok((answer, status))
 }

@@ -1,10 +1,12 @@
-//! `hedgerow table`: create, drop, recall, list, describe, set-option.
+//! `hedgerow table`: create, drop, recall, list, describe, transfer, set-option.
 
 use crate::cluster::ClusterArguments;
 use crate::command::status;
+use crate::duration::seconds;
 use crate::encoding::Encoding;
 use crate::exit::Exit;
 use crate::output::{Output, columns, print, print_result, say};
+use crate::runtime;
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use clap::{Subcommand, ValueEnum};
@@ -15,6 +17,10 @@ use std::time::Duration;
 
 /// Time for all nodes to say what became of a table's extra attempts.
 const THROTTLED_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time for a partition to be given another preferred leader.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Whether it leads is looked at so often.
+const LOOKED_EVERY: Duration = Duration::from_millis(200);
 
 /// What to do with tables.
 #[derive(Debug, Subcommand)]
@@ -76,6 +82,18 @@ pub(crate) enum TableCommand {
     Describe {
         /// Its name.
         name: String,
+    },
+    /// Have a node lead a partition from now on, whenever it can, and wait until it does.
+    Transfer {
+        /// The table's name.
+        name: String,
+        /// The partition's number, as `table describe` shows it.
+        partition: u32,
+        /// The node's number; it has a voting replica of the partition.
+        node: u16,
+        /// How long to wait until it leads.
+        #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+        wait: Duration,
     },
     /// Set an option of a table.
     SetOption {
@@ -173,12 +191,20 @@ pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Re
         TableCommand::List { dropped: true } => list_dropped(&client, cluster.output).await?,
         TableCommand::List { dropped: false } => list(&client, cluster.output).await?,
         TableCommand::Describe { name } => {
-            let answer = client.describe_table(&name).await?;
+            let answer = client.describe_table_json(&name).await?;
             let throttled = throttled(&client, &name).await;
             match cluster.output {
                 Output::Json => print(&status::describe_json(&answer, throttled.as_ref())?)?,
                 Output::Text => print(&status::describe_text(&answer, throttled.as_ref())?)?,
             }
+        }
+        TableCommand::Transfer { name, partition, node, wait } => {
+            transfer(&client, &name, (partition, node), wait).await?;
+            print_result(
+                cluster.output,
+                String::new,
+                || json!({ "name": name, "partition": partition, "leader": node }),
+            )?;
         }
         TableCommand::SetOption { name, option, value } => {
             let (option, value) = option_and_value(option, value)?;
@@ -188,6 +214,35 @@ pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Re
         }
     }
     Ok(Exit::Done)
+}
+
+/// Has a node lead a partition, and waits until it does.
+async fn transfer(
+    client: &hedgerow_client::Client,
+    name: &str,
+    (partition, node): (u32, u16),
+    wait: Duration,
+) -> Result<()> {
+    let argument = json!({ "table": name, "partition": partition, "node": node }).to_string();
+    client.admin("prefer_leader", &argument, TRANSFER_TIMEOUT).await?;
+    say(&format!("node {node} is to lead partition {partition} of table {name} whenever it can"));
+    let until = runtime::now() + wait;
+    loop {
+        let status = client.status().await?;
+        let address = status.nodes.iter().find(|it| it.node == node).map(|it| &it.address);
+        let table = status.tables.iter().find(|it| it.name == name);
+        let leader = table.and_then(|it| it.partitions.get(partition as usize)?.leader.as_ref());
+        if leader.is_some() && leader == address {
+            say(&format!("node {node} leads it"));
+            return Ok(());
+        }
+        ensure!(
+            runtime::now() < until,
+            "node {node} does not lead partition {partition} of table {name} yet: it takes over once it is up, has caught up and is not \
+             slow (`hedgerow table describe {name}`)"
+        );
+        runtime::sleep(LOOKED_EVERY).await;
+    }
 }
 
 /// What became of the table's extra attempts at the nodes that are up; nothing if one of them did not answer.

@@ -93,7 +93,7 @@ pub(crate) async fn run(arguments: VerifyArguments) -> Result<Exit> {
 }
 
 async fn replica_count(client: &Client, table: &str) -> Result<usize> {
-    let answer = client.describe_table(table).await?;
+    let answer = client.describe_table_json(table).await?;
     let table: status::Table = serde_json::from_str(&answer).context("reading the description of the table")?;
     Ok(table.replica_count as usize)
 }

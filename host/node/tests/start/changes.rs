@@ -54,6 +54,7 @@ fn d15_a_late_call_does_not_reach_a_later_table_of_the_name() {
         ("set_options", json!({ "name": "t", "options": { "business.info": "old" } })),
         ("delete_options", json!({ "name": "t", "keys": ["business.info"] })),
         ("clear_options", json!({ "name": "t", "prefix": "business" })),
+        ("prefer_leader", json!({ "table": "t", "partition": 0, "node": 2 })),
     ];
     let late = calls.map(|(command, argument)| ask(&mut world, other, command, &argument));
     world.run(100 * MS);
@@ -145,6 +146,25 @@ fn d12_a_creation_that_is_made_is_not_refused_as_if_nothing_had_happened() {
     NODES.into_iter().for_each(|node| world.let_go(node));
     assert!(matches!(world.wait(created).1.reply, Reply::HedgerowAdmin(_)));
     assert!(is_there(&mut world, "t"));
+}
+
+/// Whoever is wanted leads within seconds, and goes on doing so.
+#[test]
+fn a_partition_is_led_by_the_node_that_is_wanted() {
+    let mut world = World::new(3);
+    world.create_table(2, &json!({}));
+    for wanted in NODES {
+        let argument = json!({ "table": "t", "partition": 1, "node": wanted.0 });
+        world.admin(others(wanted)[0], "prefer_leader", &argument).unwrap();
+        world.run(12_000 * MS);
+        for _ in 0..3 {
+            assert_eq!(world.replicas(1).leader, wanted);
+            world.run(12_000 * MS);
+        }
+    }
+    let argument = json!({ "table": "t", "partition": 1, "node": 9 });
+    let refused = world.admin(NODES[0], "prefer_leader", &argument).unwrap_err();
+    assert!(format!("{refused:?}").contains("node 9 has no voting replica of partition 1"), "{refused:?}");
 }
 
 /// Notes the largest of what nodes send each other.

@@ -271,7 +271,7 @@ struct Look {
 
 impl Look {
     async fn at(client: &Client, table: &str) -> Result<Self> {
-        let text = client.describe_table(table).await?;
+        let text = client.describe_table_json(table).await?;
         Ok(Self::of(&serde_json::from_str(&text).context("the description is no JSON")?))
     }
 

@@ -4,6 +4,8 @@
 //! their operations that the memory model allows (bounded to three preemptions).
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "these files are used in parts here")]
 
+extern crate alloc;
+
 #[path = "../../src/budget.rs"]
 mod budget;
 #[path = "../../src/claim.rs"]

@@ -204,7 +204,7 @@ impl Maker {
 
     /// A connection to the node that leads the large row, and the head of requests for it.
     async fn connect_to_leader(&self, client: &Client) -> Result<(TcpStream, Header)> {
-        let described: Value = serde_json::from_str(&client.describe_table(TABLE).await?)?;
+        let described: Value = serde_json::from_str(&client.describe_table_json(TABLE).await?)?;
         let hash = partition_hash(LARGE.as_bytes(), SORT_KEY.as_bytes());
         let partition = partition_of_hash(hash, PARTITIONS);
         let Some(leader) = described["partitions"][partition as usize]["leader"].as_str() else {
