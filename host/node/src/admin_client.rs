@@ -331,7 +331,11 @@ fn options_command(update: &UpdateEnvs) -> Result<(&'static str, Value), Refusal
         env_operation::SET => {
             let values: Vec<&str> = update.values.iter().flatten().map(Text::as_str).collect();
             if keys.len() != values.len() {
-                return Err(Refusal::Invalid(format!("{} options have {} values", keys.len(), values.len())));
+                return Err(Refusal::Invalid(format!(
+                    "each option needs a value: {} and {} were given",
+                    keys.len(),
+                    values.len()
+                )));
             }
             let options: BTreeMap<&str, &str> = keys.into_iter().zip(values).collect();
             ("set_options", json!({ "name": name, "options": options }))

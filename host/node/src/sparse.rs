@@ -62,7 +62,7 @@ fn check_lists(body: &[u8], inner: Option<u64>) -> Result<(), Malformed> {
         }
     }
     if count > SMALL_COUNT_MAX && body.len() / ELEMENT_SIZE_MIN < count {
-        return Err(Malformed(format!("a list of {count} elements in {} bytes", body.len())));
+        return Err(Malformed(format!("a length of {count} of a list in {} bytes", body.len())));
     }
     Ok(())
 }

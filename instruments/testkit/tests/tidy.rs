@@ -6,6 +6,8 @@
 
 #[path = "tidy/examples.rs"]
 mod examples;
+#[path = "tidy/messages.rs"]
+mod messages;
 #[path = "tidy/rules.rs"]
 mod rules;
 
@@ -113,6 +115,39 @@ fn lines_end_cleanly() {
 #[test]
 fn nothing_unfinished_is_left_behind() {
     assert_none(sources().iter().flat_map(rules::leftovers));
+}
+
+/// Whoever changes what the programs say reads it once more in this list: `UPDATE_MESSAGES=1 cargo test -p hedgerow-testkit --test tidy`
+/// writes it anew.
+#[test]
+fn every_message_is_in_the_list() {
+    let mut list = String::new();
+    for source in sources() {
+        let mut texts: Vec<String> = messages::of(&source).into_iter().map(|(_, text)| text).collect();
+        texts.sort();
+        texts.dedup();
+        if !texts.is_empty() {
+            list.push_str(&format!("{}\n", source.path));
+            texts.iter().for_each(|text| list.push_str(&format!("    {}\n", text.trim_end())));
+        }
+    }
+    let path = root().join("instruments/testkit/tests/tidy/messages.txt");
+    if std::env::var_os("UPDATE_MESSAGES").is_some() {
+        fs::write(&path, &list).unwrap();
+    }
+    let known = fs::read_to_string(&path).unwrap_or_default();
+    let differs = |(new, old): &(&str, &str)| new != old;
+    let first = list.lines().zip(known.lines()).find(differs);
+    assert!(
+        list == known,
+        "the list of messages is not that of the sources, first at {first:?}: read what is new, then UPDATE_MESSAGES=1"
+    );
+    assert!(list.lines().count() > 500, "{}", list.lines().count());
+}
+
+#[test]
+fn messages_are_plain() {
+    assert_none(sources().iter().flat_map(messages::complaints));
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub enum CatalogueError {
         size: usize,
     },
     /// The number of partitions is not allowed.
-    #[error("{count} partitions are not allowed: {rule}")]
+    #[error("a partition count of {count} is not allowed: {rule}")]
     PartitionCount {
         /// What was asked for.
         count: u32,
@@ -67,7 +67,7 @@ pub enum CatalogueError {
         rule: String,
     },
     /// The number of replicas is not allowed, or the cluster has too few nodes for it.
-    #[error("{count} replicas per partition are not possible: {rule}")]
+    #[error("a replica count of {count} is not possible: {rule}")]
     ReplicaCount {
         /// What was asked for.
         count: u32,
@@ -75,7 +75,7 @@ pub enum CatalogueError {
         rule: String,
     },
     /// The cluster has enough nodes, but too few of them are alive or known yet: those may come back.
-    #[error("{count} replicas per partition need as many nodes that are alive, and {alive} of {nodes} are")]
+    #[error("a replica count of {count} needs as many nodes that are alive, and {alive} of {nodes} are")]
     TooFewAlive {
         /// Replicas that were asked for.
         count: u32,
@@ -86,7 +86,7 @@ pub enum CatalogueError {
     },
     /// A node would host more replicas than the files that it may open allow.
     #[error(
-        "{partition_count} partitions of {replica_count} replicas do not fit: node {} may host {room} replicas. Use fewer \
+        "a partition count of {partition_count} and a replica count of {replica_count} do not fit: node {} may host {room} in all. Use fewer \
          partitions, raise its limit of open files (`ulimit -Hn`, or LimitNOFILE= of systemd), or add nodes", node.0
     )]
     NoRoom {
@@ -100,7 +100,7 @@ pub enum CatalogueError {
         room: u64,
     },
     /// There cannot be so many read-only replicas in this cluster.
-    #[error("{count} read replicas per partition are not possible: {rule}")]
+    #[error("a count of {count} read replicas is not possible: {rule}")]
     ReadReplicaCount {
         /// What was asked for.
         count: u32,
@@ -159,7 +159,7 @@ pub enum CatalogueError {
         replica: ReplicaId,
     },
     /// A node that shall lead a partition does not vote in it.
-    #[error("node {} has no voting replica of partition {}: nodes {voters} have", node.0, group.partition)]
+    #[error("node {} has no voting replica of partition {}; those are on: {voters}", node.0, group.partition)]
     NoVoter {
         /// The partition.
         group: GroupId,

@@ -107,7 +107,7 @@ fn a_partition_is_led_where_it_is_wanted() {
     assert_eq!((leader(&catalogue), catalogue.version, catalogue.check()), (other, version + 1, Ok(())));
     assert_eq!(catalogue.prefer_leader(&name, partition, other.node()), Ok(false));
     let nobody = catalogue.prefer_leader(&name, partition, NodeId(77)).unwrap_err().to_string();
-    assert!(nobody.starts_with("node 77 has no voting replica of partition 0: nodes "), "{nobody}");
+    assert!(nobody.starts_with("node 77 has no voting replica of partition 0; those are on: "), "{nobody}");
     assert!(catalogue.prefer_leader(&name, 99, other.node()).unwrap_err().to_string().contains("99"));
     assert!(catalogue.prefer_leader("none", partition, other.node()).is_err());
     assert_eq!(catalogue.version, version + 1);

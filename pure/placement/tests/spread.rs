@@ -196,7 +196,10 @@ fn n4_nodes_get_no_more_than_they_have_room_for() {
     let spec = |partitions| TableSpec::ordered("t", partitions, 3);
     // Two nodes take any number, but every partition needs three.
     let error = catalogue.create_table_within(spec(106), &presence, 0).unwrap_err().to_string();
-    assert!(error.starts_with("106 partitions of 3 replicas do not fit: node 2 may host 5 replicas."), "{error}");
+    assert!(
+        error.starts_with("a partition count of 106 and a replica count of 3 do not fit: node 2 may host 5 in all."),
+        "{error}"
+    );
     assert_eq!(catalogue, before);
     catalogue.create_table_within(spec(100), &presence, 0).unwrap();
     assert_eq!(counts(&catalogue).0[&NodeId(2)], 5);

@@ -197,7 +197,8 @@ impl Load {
         let seconds = (now() - self.started).as_secs_f64();
         let rate = counts.rows as f64 / seconds.max(1e-3);
         if counts.bad > self.arguments.show_bad {
-            say(&format!("{} more bad lines were not shown", counts.bad - self.arguments.show_bad));
+            let more = counts.bad - self.arguments.show_bad;
+            say(&format!("not shown: {}", counted(more, "more bad line")));
         }
         let (rows, bad) = (counted(counts.rows, "row"), counted(counts.bad, "bad line"));
         say(&format!("{rows} loaded, {bad}, {seconds:.1} s, {rate:.0} rows/s"));

@@ -26,7 +26,8 @@ pub(crate) fn run(arguments: ReportArguments) -> Result<Exit> {
         output::print(page.trim_end())?;
     } else {
         files::replace(&arguments.out, page.as_bytes())?;
-        output::say(&format!("{}: {} results", arguments.out.display(), outcomes.len()));
+        let results = output::counted(outcomes.len() as u64, "result");
+        output::say(&format!("{}: {results}", arguments.out.display()));
     }
     Ok(Exit::Done)
 }

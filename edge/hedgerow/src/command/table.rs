@@ -138,7 +138,7 @@ fn reserve(text: &str) -> Result<u64, String> {
 }
 
 fn name_and_value(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} has no ="))?;
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not of the form NAME=VALUE"))?;
     Ok((name.to_owned(), value.to_owned()))
 }
 

@@ -1,5 +1,6 @@
 //! A small bad example for each rule, beside a good one that must pass.
 
+use super::messages;
 use super::rules::{self, Complaint, Source};
 
 fn source(path: &str, text: &str) -> Source {
@@ -92,6 +93,37 @@ fn a_long_file_is_seen() {
 fn blanks_at_the_end_of_a_line_are_seen() {
     assert_eq!(lines(&rules::line_ends(&source("a.md", "good\nbad \n\tgood\nbad\t\nno newline"))), [2, 4, 5]);
     assert_eq!(rules::line_ends(&source("a.md", "")), []);
+}
+
+#[test]
+fn messages_are_found_and_judged() {
+    let text = [
+        r#"#[error("table {name:?} is not there")]"#,
+        r#"bail!("the file\
+              is read (\"once\")");"#,
+        r#"x.with_context(|| match c { '"' => format!("quoted {c}"), _ => format!("plain {c}") })?;"#,
+        r#"let other = "not a message";"#,
+        "#[cfg(test)]\nmod tests { bail!(\"in a test\") }",
+    ];
+    let shipped = source("edge/a/src/a.rs", &text.join("\n"));
+    let found: Vec<String> = messages::of(&shipped).into_iter().map(|(_, text)| text).collect();
+    assert_eq!(found, ["table {name:?} is not there", "the fileis read (\\\"once\\\")", "quoted {c}", "plain {c}"]);
+    assert_eq!(messages::of(&source("edge/a/tests/a.rs", &text.join("\n"))), []);
+    assert_eq!(messages::complaints(&shipped), []);
+    for bad in [
+        "It is wrong.",
+        "failed to open {path}",
+        "cannot open  {path}",
+        "the the file is gone",
+        "{count} rows are there",
+        "please wait a bit",
+    ] {
+        let bad = source("host/a/src/a.rs", &format!("\nErr(\"{bad}\")"));
+        assert_eq!(lines(&messages::complaints(&bad)), [2], "{}", bad.text);
+    }
+    for good in ["waiting ...", "{count} is too much", "{bad_count}: rows", "it is it that is"] {
+        assert_eq!(messages::complaints(&source("host/a/src/a.rs", &format!("Err(\"{good}\")"))), []);
+    }
 }
 
 #[test]

@@ -117,7 +117,7 @@ impl Maker {
                 Case::Batch => self.read_batch(&table, round).await?,
                 Case::Count => {
                     let count = table.sort_key_count(WIDE).await?;
-                    ensure!(count == self.amount.wide_rows, "{count} rows were counted");
+                    ensure!(count == self.amount.wide_rows, "the count of rows was {count}");
                 }
                 Case::Drop => {
                     let name = format!("dropped{round}");
