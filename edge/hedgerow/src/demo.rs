@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use hedgerow_client::{Client, ClientOptions, TableSpec};
 use hedgerow_testkit::{Cluster, Settings};
-use load::{Load, Phase};
+use load::{MixedLoad, Phase};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -87,7 +87,7 @@ async fn show(cluster: &mut Cluster, arguments: &DemoArguments) -> Result<Exit> 
     load::generated(&client, ROWS, arguments.rows).await?;
     let sampled = load::read_sample(&client, ROWS, arguments.rows).await?;
 
-    let load = Load::start(&client, ROWS, arguments.rows).await?;
+    let load = MixedLoad::start(&client, ROWS, arguments.rows).await?;
     let phase = Duration::from_secs(arguments.seconds);
     say(&format!("mixed load, {} clients, half reads and half writes", load::CLIENTS));
     runtime::sleep(phase).await;

@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lost::{Lost, lost_error};
 use crate::reading::Reading;
 use crate::refusal::partition_refusal_of;
-use crate::routes::{Place, Routes, Target, Want};
+use crate::routes::{Destination, Routes, Target, Want};
 use crate::runtime::{now, random_u64, sleep, timeout_at};
 use crate::selection::size_hint;
 use crate::sequences::{Held, Renewal};
@@ -35,7 +35,7 @@ pub(crate) struct Call<'a> {
     pub(crate) reading: Option<&'a Reading>,
     /// Of a read that need not go to the leader: who is preferred.
     pub(crate) replicas: Option<ReplicaRead>,
-    pub(crate) place: Place<'a>,
+    pub(crate) place: Destination<'a>,
     pub(crate) body: &'a Body,
     pub(crate) start: Instant,
     pub(crate) deadline: Instant,
@@ -83,7 +83,12 @@ pub(crate) struct Limits {
 
 impl<'a> Call<'a> {
     /// An operation that begins now.
-    pub(crate) fn new(routes: &'a Arc<Routes>, reading: Option<&'a Reading>, place: Place<'a>, body: &'a Body) -> Self {
+    pub(crate) fn new(
+        routes: &'a Arc<Routes>,
+        reading: Option<&'a Reading>,
+        place: Destination<'a>,
+        body: &'a Body,
+    ) -> Self {
         let is_read = matches!(body.method().class(), Class::Read | Class::Scan);
         let start = now();
         Self {
@@ -263,8 +268,8 @@ impl<'a> Call<'a> {
             partition_index: target.partition as i32,
             timeout_ms: millis(self.deadline.saturating_duration_since(now)) as i32,
             partition_hash: match self.place {
-                Place::Hash(hash) => hash,
-                Place::Key(_) | Place::Partition(_) => target.partition.into(),
+                Destination::Hash(hash) => hash,
+                Destination::Key(_) | Destination::Partition(_) => target.partition.into(),
             },
             is_backup: false,
             extension: Some(extension),

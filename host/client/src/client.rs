@@ -83,7 +83,7 @@ impl Client {
 
     /// What this client's hedged tables have done so far, those included whose handles are gone.
     pub fn hedge_metrics(&self) -> HedgeMetrics {
-        self.cluster.book.metrics()
+        self.cluster.metrics.metrics()
     }
 
     /// How the keys of the table `name` are spread.

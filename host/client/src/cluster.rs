@@ -4,9 +4,9 @@ use crate::alarm::Alarm;
 use crate::connection::Outgoing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hedging::HedgeOptions;
-use crate::ledger::{Book, Hedging};
 use crate::lock::lock;
 use crate::lost::lost_error;
+use crate::metrics::{ClientMetrics, Hedging};
 use crate::options::ClientOptions;
 use crate::pool::Pool;
 use crate::reading::Reading;
@@ -43,7 +43,7 @@ pub(crate) struct Cluster {
     pub(crate) reading: Option<Arc<Reading>>,
     /// Wakes hedged requests when another attempt is due.
     pub(crate) alarm: Alarm,
-    pub(crate) book: Arc<Book>,
+    pub(crate) metrics: Arc<ClientMetrics>,
     /// The zero of the clock that hedging decides by.
     pub(crate) origin: Instant,
     /// What the wall clock showed then, microseconds since 1970.
@@ -96,7 +96,7 @@ impl Cluster {
             pool: Pool::new(options.connections_per_node, options.connect_timeout, random.next_u64()),
             selection: Selection::new(options.labels.clone(), random.fork()),
             alarm: Alarm::new(),
-            book: Book::new(options.budget),
+            metrics: ClientMetrics::new(options.budget),
             origin: now(),
             origin_micros: unix_micros(),
             request_ids: AtomicU64::new(1),
@@ -123,7 +123,7 @@ impl Cluster {
     /// What requests share that are hedged as `options` say; `None` if that is not at all.
     pub(crate) fn hedging(&self, options: HedgeOptions) -> Option<Arc<Hedging>> {
         let seed = lock(&self.random).next_u64();
-        self.book.open(options, seed)
+        self.metrics.open(options, seed)
     }
 
     /// Remembers nodes that were heard of.

@@ -3,10 +3,10 @@
 use crate::call::{Answer, Call};
 use crate::error::Result;
 use crate::hedging::{HedgeOptions, TableOptions};
-use crate::ledger::Hedging;
+use crate::metrics::Hedging;
 use crate::race;
 use crate::reading::{ReadOptions, Reading};
-use crate::routes::{Place, Routes};
+use crate::routes::{Destination, Routes};
 use crate::session::Session;
 use hedgerow_routing::Address;
 use hedgerow_wire::{Body, Reply};
@@ -43,13 +43,13 @@ impl Handle {
     }
 
     /// Runs `body` against the partition at `place` until it succeeds, fails for good or reaches the deadline.
-    pub(crate) async fn call(&self, place: Place<'_>, body: &Body) -> Result<Reply> {
+    pub(crate) async fn call(&self, place: Destination<'_>, body: &Body) -> Result<Reply> {
         let Answer { reply, .. } = self.answer(place, body).await?;
         Ok(reply)
     }
 
     /// As [`Handle::call`], and says who answered.
-    pub(crate) async fn answer(&self, place: Place<'_>, body: &Body) -> Result<Answer> {
+    pub(crate) async fn answer(&self, place: Destination<'_>, body: &Body) -> Result<Answer> {
         let mut call = self.new_call(place, body);
         let target = call.begin().await?;
         // A scan's next page is where the scan is, and nowhere else.
@@ -60,11 +60,11 @@ impl Handle {
     }
 
     /// Runs `body` once, at the replica at `address`; `None` if that one does not serve it.
-    pub(crate) async fn answer_at(&self, place: Place<'_>, body: &Body, address: Address) -> Option<Answer> {
+    pub(crate) async fn answer_at(&self, place: Destination<'_>, body: &Body, address: Address) -> Option<Answer> {
         self.new_call(place, body).run_at(address).await
     }
 
-    fn new_call<'a>(&'a self, place: Place<'a>, body: &'a Body) -> Call<'a> {
+    fn new_call<'a>(&'a self, place: Destination<'a>, body: &'a Body) -> Call<'a> {
         Call::new(&self.routes, self.reading.as_deref(), place, body)
     }
 }

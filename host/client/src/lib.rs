@@ -116,7 +116,7 @@
 //! Table / OrderedTable      builds the message
 //!   handle                  one attempt at a time, or a race of several
 //!     race                  several attempts of one request                  [hedgerow_hedge::Race]
-//!       ledger              latencies, counters and budgets of these         [hedgerow_hedge::Hedger]
+//!       metrics              latencies, counters and budgets of these         [hedgerow_hedge::Hedger]
 //!       alarm               when the next attempt is due
 //!   call                    attempts, deadline, what a failure teaches       [hedgerow_routing::reaction]
 //!     routes                which partition, which node, the table's map     [hedgerow_routing::TableMap]
@@ -145,9 +145,9 @@ mod driver;
 mod error;
 mod handle;
 mod hedging;
-mod ledger;
 mod lock;
 mod lost;
+mod metrics;
 mod options;
 mod ordered;
 mod pages;

@@ -6,7 +6,7 @@ use crate::hedging::HedgeOptions;
 use crate::pages::{Leg, PARTITION_END, Pages};
 use crate::reading::ReadOptions;
 use crate::record::{check_size, incr_body, read_checked, read_get, read_incr, read_ttl, read_update};
-use crate::routes::Place;
+use crate::routes::Destination;
 use crate::session::Session;
 use crate::time::{expire_at, time_to_live};
 use crate::types::{Checked, Condition, Expiry, Life, OrderedRow, Range, ScanOptions};
@@ -63,7 +63,7 @@ impl OrderedTable {
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
         let body = Body::Get(full_key(key)?);
-        read_get(self.handle.call(Place::Key(key), &body).await?)
+        read_get(self.handle.call(Destination::Key(key), &body).await?)
     }
 
     /// Sets a record, which then never expires.
@@ -84,14 +84,14 @@ impl OrderedTable {
     async fn put(&self, key: &[u8], value: Bytes, time_to_live: Option<Duration>) -> Result<()> {
         let expire_ts_seconds = expire_at(time_to_live) as i32;
         let body = Body::Put(Put { key: full_key(key)?, value, expire_ts_seconds });
-        read_update(self.handle.call(Place::Key(key), &body).await?, "set")
+        read_update(self.handle.call(Destination::Key(key), &body).await?, "set")
     }
 
     /// Deletes a record; that it did not exist is no error.
     pub async fn del(&self, key: impl AsRef<[u8]>) -> Result<()> {
         let key = key.as_ref();
         let body = Body::Remove(full_key(key)?);
-        read_update(self.handle.call(Place::Key(key), &body).await?, "del")
+        read_update(self.handle.call(Destination::Key(key), &body).await?, "del")
     }
 
     /// Whether a record exists.
@@ -103,14 +103,14 @@ impl OrderedTable {
     pub async fn ttl(&self, key: impl AsRef<[u8]>) -> Result<Option<Life>> {
         let key = key.as_ref();
         let body = Body::Ttl(full_key(key)?);
-        read_ttl(self.handle.call(Place::Key(key), &body).await?)
+        read_ttl(self.handle.call(Destination::Key(key), &body).await?)
     }
 
     /// Adds `by` to a record that holds a decimal number, and returns the sum; see [`crate::Table::incr`].
     pub async fn incr(&self, key: impl AsRef<[u8]>, by: i64, expiry: Expiry) -> Result<i64> {
         let key = key.as_ref();
         let body = incr_body(full_key(key)?, by, expiry);
-        read_incr(self.handle.call(Place::Key(key), &body).await?)
+        read_incr(self.handle.call(Destination::Key(key), &body).await?)
     }
 
     /// Sets a record if `condition` holds of its present value, as one atomic step. With `return_value` the result says
@@ -135,7 +135,7 @@ impl OrderedTable {
             return_check_value: return_value,
             ..CheckAndSet::default()
         });
-        read_checked(self.handle.call(Place::Key(key), &body).await?, "check_and_set")
+        read_checked(self.handle.call(Destination::Key(key), &body).await?, "check_and_set")
     }
 
     /// Scans `range` in the order of the keys, over all partitions that it touches. Not a snapshot: a row that is

@@ -4,7 +4,7 @@ use crate::call::Answer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
 use crate::record::mismatch;
-use crate::routes::Place;
+use crate::routes::Destination;
 use crate::types::{Range, ScanOptions};
 use hedgerow_routing::Address;
 use hedgerow_types::limit::SCAN_PAGE_ROWS_MAX;
@@ -59,7 +59,7 @@ impl Pages {
                 let message = "scan: the nodes that held it forgot it again and again";
                 return Err(Error::new(ErrorKind::Unavailable, message));
             }
-            let place = Place::Partition(leg.partition);
+            let place = Destination::Partition(leg.partition);
             let open = self.open;
             let body = match open {
                 Some(Open { context_id, .. }) => Body::Scan(Scan { context_id }),

@@ -52,7 +52,7 @@ struct State {
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place<'a> {
+pub(crate) enum Destination<'a> {
     /// To the partition of this partition hash.
     Hash(u64),
     /// To the partition of this key of an ordered table.
@@ -80,11 +80,11 @@ pub(crate) struct Want<'a> {
 }
 
 impl State {
-    fn partition(&self, place: Place<'_>) -> PartitionIndex {
+    fn partition(&self, place: Destination<'_>) -> PartitionIndex {
         match place {
-            Place::Hash(hash) => partition_of_hash(hash, self.map.partition_count()),
-            Place::Key(key) => self.map.partition_for_key(key),
-            Place::Partition(partition) => partition,
+            Destination::Hash(hash) => partition_of_hash(hash, self.map.partition_count()),
+            Destination::Key(key) => self.map.partition_for_key(key),
+            Destination::Partition(partition) => partition,
         }
     }
 }
@@ -140,14 +140,14 @@ impl Routes {
         look(&mut lock(&self.state).map)
     }
 
-    pub(crate) fn target(&self, place: Place<'_>) -> Target {
+    pub(crate) fn target(&self, place: Destination<'_>) -> Target {
         let state = lock(&self.state);
         let partition = state.partition(place);
         Target { table: state.map.table(), partition, address: state.map.target(partition) }
     }
 
     /// The replica to send a read to that `want` describes. Has the map fetched again, in the background, if it is old.
-    pub(crate) fn choose(self: &Arc<Self>, place: Place<'_>, want: &Want<'_>) -> Target {
+    pub(crate) fn choose(self: &Arc<Self>, place: Destination<'_>, want: &Want<'_>) -> Target {
         let now = now();
         let state = lock(&self.state);
         let partition = state.partition(place);
@@ -384,13 +384,13 @@ mod tests {
         let routes = routes();
         let want = Want { mode: ReplicaRead::Learner, tried: &[], size_hint: 0 };
         let is_refreshing = || lock(&routes.state).is_refreshing;
-        routes.choose(Place::Partition(0), &want);
+        routes.choose(Destination::Partition(0), &want);
         assert!(!is_refreshing(), "the map is fresh");
         lock(&routes.state).outdated_at = now();
-        routes.target(Place::Partition(0));
+        routes.target(Destination::Partition(0));
         assert!(!is_refreshing(), "who asks the leader hears of another one from the replicas");
         for _ in 0..10 {
-            routes.choose(Place::Partition(0), &want);
+            routes.choose(Destination::Partition(0), &want);
         }
         assert!(is_refreshing());
         assert_eq!(Arc::strong_count(&routes), 2, "one task");

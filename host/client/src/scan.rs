@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::pages::{Leg, PARTITION_END, Pages};
 use crate::record::check_size;
-use crate::routes::Place;
+use crate::routes::Destination;
 use crate::table::Table;
 use crate::time::time_to_live;
 use crate::types::{Range, Row, ScanOptions};
@@ -32,7 +32,7 @@ impl Table {
             },
             stop_inclusive: range.stop_inclusive && !range.stop.is_empty(),
         };
-        let partition = self.handle.routes.target(Place::Hash(key::crc64(hash_key))).partition;
+        let partition = self.handle.routes.target(Destination::Hash(key::crc64(hash_key))).partition;
         let legs = VecDeque::from([Leg { partition, bounds }]);
         Ok(Scanner { pages: Pages::new(self.handle.clone(), legs, options), rows: VecDeque::new() })
     }

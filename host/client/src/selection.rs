@@ -4,7 +4,7 @@ use crate::lock::lock;
 use crate::lost::Lost;
 use crate::runtime::now;
 use crate::time::micros;
-use hedgerow_routing::{Address, Choice, Expected, Failure, Labels, Load, Selector};
+use hedgerow_routing::{Address, Choice, Expected, Failure, Labels, ReplicaLoad, Selector};
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Refusal};
 use hedgerow_wire::{Body, ReplyExtension};
@@ -78,7 +78,7 @@ pub(crate) struct Sent<'a> {
 impl Sent<'_> {
     pub(crate) fn served(mut self, extension: Option<&ReplyExtension>) {
         self.is_over = true;
-        let load = extension.map(|extension| Load {
+        let load = extension.map(|extension| ReplicaLoad {
             in_flight: u32::try_from(extension.requests_in_flight).unwrap_or(0),
             service: micros(extension.service_us),
             queue: micros(extension.queue_us),

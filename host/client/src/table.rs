@@ -7,7 +7,7 @@ use crate::handle::Handle;
 use crate::hedging::HedgeOptions;
 use crate::reading::ReadOptions;
 use crate::record::{check_size, incr_body, read_get, read_incr, read_ttl, read_update};
-use crate::routes::Place;
+use crate::routes::Destination;
 use crate::session::Session;
 use crate::time::expire_at;
 use crate::types::{Expiry, Life};
@@ -126,8 +126,8 @@ impl Table {
 }
 
 /// Where a record lives, and its full key.
-fn locate(hash_key: &[u8], sort_key: &[u8]) -> Result<(Place<'static>, Bytes)> {
+fn locate(hash_key: &[u8], sort_key: &[u8]) -> Result<(Destination<'static>, Bytes)> {
     check_size("hash key", hash_key, HASH_KEY_SIZE_MAX)?;
     check_size("sort key", sort_key, SORT_KEY_SIZE_MAX)?;
-    Ok((Place::Hash(key::partition_hash(hash_key, sort_key)), key::full_key(hash_key, sort_key)))
+    Ok((Destination::Hash(key::partition_hash(hash_key, sort_key)), key::full_key(hash_key, sort_key)))
 }

@@ -324,7 +324,7 @@ impl Node {
         };
         let mut told = self.requests.told();
         told["node"] = json!(self.config.node.0);
-        told["read_index"] = self.asks.counts.to_json();
+        told["read_index"] = self.read_indexes.counts.to_json();
         told["waiting"] = json!(self.hosted.values().map(waiting).sum::<usize>());
         told
     }
@@ -413,7 +413,7 @@ impl Node {
         }
     }
 
-    /// Asks every node that hosts the table, and is up, what the limit on extra attempts did there.
+    /// ReadIndexes every node that hosts the table, and is up, what the limit on extra attempts did there.
     fn throttle_table(&mut self, argument: &str, asker: Asker, now: Now) {
         let wait = REPORT_INTERVAL;
         let mut hosts = match self.table_named(argument).map(Table::hosts) {
@@ -434,7 +434,7 @@ impl Node {
         }
     }
 
-    /// Asks every node that hosts the table for the checksums of its replicas.
+    /// ReadIndexes every node that hosts the table for the checksums of its replicas.
     fn checksum(&mut self, argument: &str, asker: Asker, now: Now) {
         let hosts = match self.table_named(argument).map(Table::hosts) {
             Ok(hosts) => hosts,

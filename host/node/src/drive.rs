@@ -55,7 +55,7 @@ impl Node {
             self.finish_read(group, ticket, outcome, now);
         }
         if !ready.answers.is_empty() {
-            self.gather_answers(owner, ready.answers);
+            self.gather_read_index_replies(owner, ready.answers);
         }
         if let Some(meta) = ready.install
             && let Some(replica) = self.running(group)

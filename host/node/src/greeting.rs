@@ -6,7 +6,7 @@
 //! dialler                                     the node that was dialled
 //! Node::greeting            ── greeting ──>   Node::handle_greeting    a Caller, or why it is not listened to
 //! what the outbox has       ── frames ────>   Node::handle_frames      again: the dialler may have been replaced
-//! Node::handle_answer       <── Refused ──    what either of them said, before the connection is closed
+//! Node::handle_read_index_reply       <── Refused ──    what either of them said, before the connection is closed
 //!                           ── end ───────>   Node::handle_hangup
 //! ```
 
@@ -85,7 +85,7 @@ impl Node {
     }
 
     /// Where `to` was dialled, `refused` came back; `is_configured` if that is the configuration's address.
-    pub fn handle_answer(&mut self, to: NodeId, refused: Refused, is_configured: bool) -> Answer {
+    pub fn handle_read_index_reply(&mut self, to: NodeId, refused: Refused, is_configured: bool) -> Answer {
         if refused.reason == RefusedFor::Misdirected as u32 {
             self.forget_address(to);
             return Answer::Elsewhere;

@@ -158,7 +158,7 @@ pub enum Job {
         /// Whether it may end early.
         wanted: Wanted,
     },
-    /// Asks what compactions have still to do.
+    /// ReadIndexes what compactions have still to do.
     Debt {
         /// For whom.
         owner: ReplicaKey,

@@ -12,7 +12,7 @@
 //! | `requests/` | who waits for what: every request of a client from its frame to its reply |
 //! | `clock.rs` | what time it is, by the word of a majority |
 //! | `slow.rs` | which nodes are slow, and who should lead meanwhile |
-//! | `asks.rs`, `question.rs` | replicas that do not lead ask what is committed |
+//! | `read_indexes.rs`, `read_index_frame.rs` | replicas that do not lead ask what is committed |
 //! | `wake.rs` | deadlines, and what else waits for a time |
 //! | `admin.rs`, `admin_client.rs`, `status.rs` | clients' administrative operations |
 //! | `metadata.rs` | what the leader of the metadata does |
@@ -38,7 +38,6 @@ mod address;
 mod admin;
 mod admin_client;
 mod apply;
-mod asks;
 mod checkpoint_room;
 mod clock;
 pub mod config;
@@ -71,8 +70,9 @@ pub mod os;
 mod outbox;
 mod pace;
 pub mod peer;
-pub mod question;
 mod rate;
+pub mod read_index_frame;
+mod read_indexes;
 mod receive;
 mod recover;
 mod removals;

@@ -213,7 +213,7 @@ impl Node {
         }
     }
 
-    /// Asks for a change; `asker` is answered when it is durable.
+    /// ReadIndexes for a change; `asker` is answered when it is durable.
     pub(crate) fn change(&mut self, change: Change, asker: Asker, now: Now) {
         if self.metadata.queue.len() >= QUEUE_MAX {
             let text = format!("{QUEUE_MAX} changes of the catalogue wait to be written");
@@ -232,14 +232,14 @@ impl Node {
         if is_leader && self.metadata.current.is_none() && self.metadata.step.is_idle() {
             self.start_loading(now);
         }
-        self.see_to_new_tables(now);
-        self.see_to_learners(now);
-        self.see_to_overdue(now);
+        self.reconcile_new_tables(now);
+        self.reconcile_learners(now);
+        self.reconcile_overdue(now);
         self.write_changes(now);
     }
 
     /// Read-only replicas follow their table's option, and the nodes that come and stay away.
-    fn see_to_learners(&mut self, now: Now) {
+    fn reconcile_learners(&mut self, now: Now) {
         let last = self.metadata.learners_seen_to;
         let is_busy = self.metadata.is_busy();
         let Some(current) = &self.metadata.current else { return };
@@ -256,7 +256,7 @@ impl Node {
     /// Dropped tables go for good when their time is over, by the time on which a majority agreed (decision 012): one node's clock
     /// removes nothing, and without a time (0) nothing is overdue. Of a recall and a removal at the same moment the one that is
     /// written first counts, as both are changes of the same catalogue.
-    fn see_to_overdue(&mut self, now: Now) {
+    fn reconcile_overdue(&mut self, now: Now) {
         let is_busy = self.metadata.is_busy();
         let Some(current) = &self.metadata.current else { return };
         if is_busy {
@@ -475,7 +475,7 @@ impl Node {
             self.take_current(*draft, now);
         }
         self.answer_written(now);
-        self.see_to_new_tables(now);
+        self.reconcile_new_tables(now);
         self.write_changes(now);
     }
 
@@ -483,7 +483,7 @@ impl Node {
     pub(crate) fn handle_new_leaders(&mut self, now: Now) {
         let has_new = |current: &Catalogue| current.tables.values().any(|table| table.state == TableState::Creating);
         if self.metadata.current.as_ref().is_some_and(has_new) {
-            self.see_to_new_tables(now);
+            self.reconcile_new_tables(now);
             self.write_changes(now);
         }
     }
@@ -528,7 +528,7 @@ impl Node {
     }
 
     /// A table serves once each of its partitions has had a leader; whoever created it hears of it then.
-    fn see_to_new_tables(&mut self, now: Now) {
+    fn reconcile_new_tables(&mut self, now: Now) {
         let Some(current) = &self.metadata.current else { return };
         let mut changes = Vec::new();
         if self.metadata.step.is_idle() {

@@ -8,7 +8,6 @@
 
 use crate::admin::AdminCalls;
 use crate::apply::Applying;
-use crate::asks::Asks;
 use crate::clock::no_time;
 use crate::config::{Config, PENDING_WRITES_MAX};
 use crate::creations::Creations;
@@ -23,6 +22,7 @@ use crate::metadata::Metadata;
 use crate::outbox::{ConnectionId, Outbox};
 use crate::peer::Frame;
 use crate::rate::Limiter;
+use crate::read_indexes::ReadIndexes;
 use crate::removals::Removals;
 use crate::replica::{Hosted, Origin, PendingWrite, Replica};
 use crate::report::Reports;
@@ -93,7 +93,7 @@ pub struct Node {
     pub(crate) is_storage_behind: bool,
     /// The node hands over what it leads and will stop.
     pub(crate) is_draining: bool,
-    pub(crate) asks: Asks,
+    pub(crate) read_indexes: ReadIndexes,
     /// Groups that want to be looked at, by when. See `wake.rs`.
     pub(crate) wakes: BTreeSet<(Instant, GroupId)>,
     pub(crate) applying: Applying,
@@ -247,8 +247,8 @@ impl Node {
             Frame::SnapshotBegin(begin) => self.handle_snapshot_begin(begin, now),
             Frame::SnapshotChunk(chunk) => self.handle_snapshot_chunk(chunk, now),
             Frame::SnapshotProgress(progress) => self.handle_snapshot_progress(progress, now),
-            Frame::Questions(questions) => self.handle_questions(from, &questions, now),
-            Frame::Answers(answers) => self.handle_answers(from, &answers, now),
+            Frame::ReadIndexRequests(questions) => self.handle_read_index_requests(from, &questions, now),
+            Frame::ReadIndexReplies(answers) => self.handle_read_index_replies(from, &answers, now),
             Frame::Forward(forward) => self.handle_forward(from, forward, now),
             Frame::Forwarded(forwarded) => self.handle_forwarded(from, forwarded, now),
             Frame::Began(began) => self.handle_began(from, began, now),
@@ -320,7 +320,7 @@ impl Node {
                 if let Some(replica) = self.running(group) {
                     replica.is_dirty = false;
                     self.drive_group(group, now);
-                    self.gather_question(group, now);
+                    self.gather_read_index_request(group, now);
                     self.update_wake(group);
                 }
             }
@@ -329,8 +329,8 @@ impl Node {
             }
         }
         self.lose_damaged(now);
-        self.send_answers();
-        self.send_questions(now);
+        self.send_read_index_replies();
+        self.send_read_index_requests(now);
         self.log_writes.submit_all(&mut self.outbox);
         if let Some((log, submission)) = self.outbox.submissions.first() {
             self.speeds.note_log_write(*log, submission.ticket, now.instant);

@@ -2,7 +2,6 @@
 
 use crate::admin::AdminCalls;
 use crate::apply::Applying;
-use crate::asks::Asks;
 use crate::config::Config;
 use crate::creations::Creations;
 use crate::drive::chain;
@@ -18,6 +17,7 @@ use crate::metadata::Metadata;
 use crate::node::{LogWrites, Node};
 use crate::outbox::Outbox;
 use crate::rate::Limiter;
+use crate::read_indexes::ReadIndexes;
 use crate::removals::Removals;
 use crate::replica::{Hosted, directory_of, owner_of};
 use crate::report::Reports;
@@ -153,7 +153,7 @@ impl Node {
         let ids = take_up_logs(&*disk, &config, &logs, &mut identity, &mut random)?;
         let address = Text::from(config.address.as_str());
         let requests = Requests::new(random.next_u64());
-        let asks = Asks::new(random.next_u64());
+        let read_indexes = ReadIndexes::new(random.next_u64());
         let admin = AdminCalls::new(random.next_u64());
         let limiter = Limiter::new(config.snapshot_bytes_per_second);
         let speeds = Speeds::new(&config);
@@ -192,7 +192,7 @@ impl Node {
             loads: Loads::default(),
             is_storage_behind: false,
             is_draining: false,
-            asks,
+            read_indexes,
             wakes: BTreeSet::new(),
             applying: Applying::default(),
             outbox: Outbox::default(),

@@ -2,10 +2,10 @@
 //!
 //! Frame: `u32 LE length of the rest | u8 kind | body`. Replication messages (kind 1) are the hot ones and have a fixed
 //! head, `u64 LE group | u64 LE from | u64 LE to`, followed by the message's own form; questions and answers (kinds 10 and
-//! 11) are in `question.rs`; everything else is protobuf.
+//! 11) are in `read_index_frame.rs`; everything else is protobuf.
 //! Frames are lost with their connection and are never repeated by the transport: whoever needs an answer asks again.
 
-use crate::question::{self, GroupAnswer, Questions};
+use crate::read_index_frame::{self, GroupReply, ReadIndexRequests};
 use crate::sparse;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hedgerow_placement::Life;
@@ -57,9 +57,9 @@ pub enum Frame {
     /// How far the receiver is.
     SnapshotProgress(SnapshotProgress),
     /// Replicas ask their leaders what is committed.
-    Questions(Questions),
+    ReadIndexRequests(ReadIndexRequests),
     /// What the leaders answer.
-    Answers(Vec<GroupAnswer>),
+    ReadIndexReplies(Vec<GroupReply>),
     /// A client's write for the leader, from a node that does not lead.
     Forward(Forward),
     /// The reply to it.
@@ -589,8 +589,10 @@ pub fn put(out: &mut BytesMut, frame: &Frame) {
         Frame::SnapshotBegin(body) => put_body(out, 7, body),
         Frame::SnapshotChunk(body) => put_body(out, 8, body),
         Frame::SnapshotProgress(body) => put_body(out, 9, body),
-        Frame::Questions(questions) => put_framed(out, 10, |out| question::put_questions(out, questions)),
-        Frame::Answers(answers) => put_framed(out, 11, |out| question::put_answers(out, answers)),
+        Frame::ReadIndexRequests(questions) => {
+            put_framed(out, 10, |out| read_index_frame::put_requests(out, questions))
+        }
+        Frame::ReadIndexReplies(answers) => put_framed(out, 11, |out| read_index_frame::put_replies(out, answers)),
         Frame::Forward(body) => put_body(out, 12, body),
         Frame::Forwarded(body) => put_body(out, 13, body),
         Frame::Began(body) => put_body(out, 14, body),
@@ -652,8 +654,8 @@ fn decode(mut body: Bytes) -> Result<Frame, Malformed> {
         7 => Frame::SnapshotBegin(decode_body(body)?),
         8 => Frame::SnapshotChunk(decode_body(body)?),
         9 => Frame::SnapshotProgress(decode_body(body)?),
-        10 => Frame::Questions(question::take_questions(body)?),
-        11 => Frame::Answers(question::take_answers(body)?),
+        10 => Frame::ReadIndexRequests(read_index_frame::take_requests(body)?),
+        11 => Frame::ReadIndexReplies(read_index_frame::take_replies(body)?),
         12 => Frame::Forward(decode_body(body)?),
         13 => Frame::Forwarded(decode_body(body)?),
         14 => Frame::Began(decode_body(body)?),

@@ -208,7 +208,7 @@ impl Node {
         self.continue_receiving(owner, now);
     }
 
-    /// Asks a sender to come again later.
+    /// ReadIndexes a sender to come again later.
     fn put_off(&mut self, owner: ReplicaKey, sender: ReplicaId, id: u64) {
         self.say_busy(owner, sender, id, ReplicaId(0));
     }
@@ -344,7 +344,7 @@ impl Node {
         self.continue_receiving(owner, now);
     }
 
-    /// Asks for the next piece, or, if there is none, hands the checkpoint to the group.
+    /// ReadIndexes for the next piece, or, if there is none, hands the checkpoint to the group.
     fn continue_receiving(&mut self, owner: ReplicaKey, now: Now) {
         if !self.is_verified(owner) {
             return;

@@ -31,7 +31,8 @@ impl Node {
     /// Cheap. May change whenever the node is driven.
     pub fn wakes_at(&self) -> Option<Instant> {
         let group = self.wakes.first().map(|(at, _)| *at);
-        let questions = self.asks.asking.values().filter_map(hedgerow_replication::Asking::wakes_at).min();
+        let questions =
+            self.read_indexes.batchers.values().filter_map(hedgerow_replication::ReadIndexBatcher::wakes_at).min();
         [group, questions, self.requests.wakes_at()].into_iter().flatten().min()
     }
 
@@ -72,7 +73,7 @@ impl Node {
         self.wakes.extend(wake.map(|at| (at, group)));
     }
 
-    /// Answers requests of `group` whose deadline has passed. A write may still take effect; its outcome is then not known.
+    /// ReadIndexReplies requests of `group` whose deadline has passed. A write may still take effect; its outcome is then not known.
     pub(crate) fn expire_waiting(&mut self, group: GroupId, now: Now) {
         let Some(replica) = self.running(group) else { return };
         if replica.first_deadline.is_none_or(|first| first > now.instant) {

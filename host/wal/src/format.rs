@@ -173,7 +173,7 @@ const IS_DAMAGED: u8 = 2;
 
 /// A place in the whole log. Later records stand at higher places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct LogPlace {
     /// Id of the segment.
     pub segment: u64,
     /// Byte within it.
@@ -192,7 +192,7 @@ pub struct SegmentHead {
     /// Number of its first batch.
     pub first_batch: u64,
     /// The other segments that counted when this one began, and where each ends.
-    pub others: Vec<Place>,
+    pub others: Vec<LogPlace>,
 }
 
 /// The first bytes of a batch.
@@ -282,7 +282,7 @@ pub struct State {
     /// The replica whose log it is.
     pub replica: ReplicaId,
     /// Where this life of the log began.
-    pub born: Place,
+    pub born: LogPlace,
     /// Where the entries begin, exclusive.
     pub start: LogPosition,
     /// Index of the last entry.
@@ -394,9 +394,9 @@ impl SegmentHead {
         if u64_at(fixed, 16) != id || crc32c::crc32c_append(seed(id), covered) != u32_at(fixed, 12) {
             return Err(HeadError::Damaged);
         }
-        let others: Vec<Place> = covered[SEGMENT_HEAD_FIXED_SIZE - 16..]
+        let others: Vec<LogPlace> = covered[SEGMENT_HEAD_FIXED_SIZE - 16..]
             .chunks_exact(16)
-            .map(|place| Place { segment: u64_at(place, 0), offset: u64_at(place, 8) })
+            .map(|place| LogPlace { segment: u64_at(place, 0), offset: u64_at(place, 8) })
             .collect();
         let first_batch = u64_at(fixed, 32);
         if first_batch >= NUMBER_MAX || others.iter().any(|other| other.segment >= NUMBER_MAX) {
@@ -661,7 +661,7 @@ impl State {
         }
         let state = Self {
             replica: ReplicaId(u64_at(payload, 0)),
-            born: Place { segment: u64_at(payload, 8), offset: u64_at(payload, 16) },
+            born: LogPlace { segment: u64_at(payload, 8), offset: u64_at(payload, 16) },
             start: LogPosition { term: head.term, index: head.index },
             last: u64_at(payload, 24),
             hard_state: HardState {

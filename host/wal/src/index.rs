@@ -1,6 +1,6 @@
 //! Where every entry stands, in memory: shared by the log, which writes, and its readers.
 
-use crate::format::Place;
+use crate::format::LogPlace;
 use hedgerow_env::File;
 use hedgerow_types::log::EntryKind;
 use hedgerow_types::{GroupId, Index, Term};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// One entry: where its record stands and what reading it must show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
-    pub(crate) place: Place,
+    pub(crate) place: LogPlace,
     /// Bytes of its data.
     pub(crate) size: u32,
     pub(crate) term: Term,
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn m1_the_index_takes_as_much_memory_as_it_says_and_gives_it_back() {
-        let slot = |offset| Slot { place: Place { segment: 1, offset }, size: 10, term: 1, kind: EntryKind::Normal };
+        let slot = |offset| Slot { place: LogPlace { segment: 1, offset }, size: 10, term: 1, kind: EntryKind::Normal };
         let mut slots = Slots::new(1, Vec::new());
         let taken = |slots: &Slots| (slots.slots.capacity() * size_of::<Slot>()) as u64;
         for index in 1..=100_000 {

@@ -1,6 +1,6 @@
 //! Looks at a log at rest, record by record, without changing it.
 
-use crate::format::Place;
+use crate::format::LogPlace;
 use crate::log::{OpenError, Recovered};
 use crate::recover::{Found, Recovery};
 use crate::scan::Event;
@@ -11,7 +11,7 @@ use std::path::Path;
 #[derive(Clone, Debug, Default)]
 pub struct Inspection {
     /// The segments that count and where each ends.
-    pub segments: Vec<Place>,
+    pub segments: Vec<LogPlace>,
     /// Segments that are there and do not count.
     pub garbage_segments: Vec<u64>,
     /// The groups as [`crate::Log::open`] would recover them.
@@ -24,7 +24,7 @@ pub struct Inspection {
 pub fn inspect(disk: &dyn Disk, dir: &Path, visit: &mut dyn FnMut(Event<'_>)) -> Result<Inspection, OpenError> {
     let recovery = Recovery::read(disk, dir, visit)?;
     let (lost, has_unknown_loss) = (recovery.lost, recovery.has_unknown_loss());
-    let place = |(id, found): (&u64, &Found)| Place { segment: *id, offset: found.end };
+    let place = |(id, found): (&u64, &Found)| LogPlace { segment: *id, offset: found.end };
     Ok(Inspection {
         segments: recovery.segments.iter().map(place).collect(),
         garbage_segments: recovery.garbage,

@@ -1,7 +1,7 @@
 //! A log: what it is given, what it recovers, and what it keeps in memory about each group and segment.
 
 use crate::files::{FileOptions, Files, segment_path};
-use crate::format::{Mark, Place, State};
+use crate::format::{LogPlace, Mark, State};
 use crate::index::{Positions, Slot, Slots};
 use crate::reader::Reader;
 use crate::recover::{Found, RecoveredGroup, Recovery};
@@ -190,7 +190,7 @@ pub struct Log {
     pub(crate) linkable: Option<Linkable>,
     pub(crate) groups: BTreeMap<GroupId, Group>,
     /// Where each group's latest state stands.
-    pub(crate) states: FxHashMap<GroupId, Place>,
+    pub(crate) states: FxHashMap<GroupId, LogPlace>,
     /// Removed groups whose records may still be found in older segments.
     pub(crate) tombstones: BTreeMap<GroupId, Tombstone>,
     pub(crate) positions: Arc<Mutex<Positions>>,
@@ -236,14 +236,14 @@ pub(crate) struct Active {
 #[derive(Debug)]
 pub(crate) struct Linkable {
     pub(crate) file: Arc<dyn File>,
-    pub(crate) place: Place,
+    pub(crate) place: LogPlace,
 }
 
 /// A group as the writer sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group {
     pub(crate) replica: ReplicaId,
-    pub(crate) born: Place,
+    pub(crate) born: LogPlace,
     pub(crate) start: LogPosition,
     pub(crate) last: LogPosition,
     pub(crate) hard_state: HardState,
@@ -253,7 +253,7 @@ pub(crate) struct Group {
 /// A removal on record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tombstone {
-    pub(crate) at: Place,
+    pub(crate) at: LogPlace,
     /// The last segment that may hold records of the group.
     pub(crate) through: u64,
 }
@@ -587,7 +587,7 @@ fn secure(disk: &dyn Disk, dir: &Path, recovery: &Recovery) -> io::Result<Option
     file.write_at(last.place.offset, &last.bytes)?;
     file.sync_all()?;
     disk.sync_dir(dir)?;
-    let place = last.link_at.map(|offset| Place { segment, offset });
+    let place = last.link_at.map(|offset| LogPlace { segment, offset });
     Ok(place.map(|place| Linkable { file, place }))
 }
 

@@ -1,6 +1,6 @@
 //! Reads entries back while the log goes on, by the index in memory.
 
-use crate::format::{Place, RECORD_HEAD_SIZE, RecordHead, RecordKind, seed};
+use crate::format::{LogPlace, RECORD_HEAD_SIZE, RecordHead, RecordKind, seed};
 use crate::index::{Positions, Slot};
 use bytes::Bytes;
 use hedgerow_env::File;
@@ -156,8 +156,8 @@ fn payload(group: GroupId, index: Index, slot: &Slot, record: &Bytes) -> Option<
     (is_same && head.is_payload(seed, &payload)).then_some(payload)
 }
 
-fn changed(group: GroupId, index: Index, place: Place) -> io::Error {
-    let Place { segment, offset } = place;
+fn changed(group: GroupId, index: Index, place: LogPlace) -> io::Error {
+    let LogPlace { segment, offset } = place;
     let text = format!("entry {index} of group {group} is damaged (segment {segment:016x}, byte {offset})");
     io::Error::new(io::ErrorKind::InvalidData, text)
 }

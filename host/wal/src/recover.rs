@@ -2,7 +2,7 @@
 
 use crate::files::{Name, noted_epochs, read_mark, segment_path};
 use crate::format::{
-    HeadError, Link, Listed, Place, RecordHead, RecordKind, SegmentHead, State, epoch_of, first_after,
+    HeadError, Link, Listed, LogPlace, RecordHead, RecordKind, SegmentHead, State, epoch_of, first_after,
 };
 use crate::index::Slot;
 use crate::log::{OpenError, Recovered};
@@ -24,15 +24,15 @@ pub(crate) struct Recovery {
     /// What the groups' logs are.
     pub(crate) groups: BTreeMap<GroupId, Replay>,
     /// Where a removal of a group without a log was recorded, and the last segment that may hold its records.
-    pub(crate) tombstones: BTreeMap<GroupId, (Place, u64)>,
+    pub(crate) tombstones: BTreeMap<GroupId, (LogPlace, u64)>,
     /// The newest segment's last round.
     pub(crate) last_round: Option<LastRound>,
     pub(crate) next_segment: u64,
     pub(crate) next_batch: u64,
     /// The highest place at which bytes were lost that tell not even whose they were.
-    pub(crate) lost: Option<Place>,
+    pub(crate) lost: Option<LogPlace>,
     /// The newest segment ends there and its file is shorter than it was made.
-    pub(crate) cut_short: Option<Place>,
+    pub(crate) cut_short: Option<LogPlace>,
     /// Where that file should end.
     pub(crate) made_size: u64,
     /// Why the mark could not be used, if there were segments and it should have been there.
@@ -50,7 +50,7 @@ pub(crate) struct Found {
 /// Bytes that may not be durable although they can be read: nobody saw the sync succeed.
 #[derive(Debug)]
 pub(crate) struct LastRound {
-    pub(crate) place: Place,
+    pub(crate) place: LogPlace,
     pub(crate) bytes: Vec<u8>,
     /// Where in the segment its link belongs; `None` if the file does not reach so far or records stand there.
     pub(crate) link_at: Option<u64>,
@@ -59,13 +59,13 @@ pub(crate) struct LastRound {
 /// One group's log while its records pass by.
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
-    state: Option<(Place, State)>,
+    state: Option<(LogPlace, State)>,
     slots: BTreeMap<Index, (Slot, bool)>,
     last: Index,
     /// A state was lost since the latest one.
     is_state_bad: bool,
     /// The highest place at which an entry of the group was lost, nobody knows which.
-    lost: Option<Place>,
+    lost: Option<LogPlace>,
 }
 
 impl Recovery {
@@ -81,7 +81,7 @@ impl Recovery {
         let link = newest.as_ref().and_then(|newest| Link::decode(&newest.bytes, newest_id, newest.head.size));
         let named = link.map(|link| link.next).into_iter().chain(mark.as_ref().ok().map(|mark| mark.segment));
         for id in named.filter(|id| *id > newest_id && !present.contains(id)) {
-            visit(Event::Unreadable(Place { segment: id, offset: 0 }, 0));
+            visit(Event::Unreadable(LogPlace { segment: id, offset: 0 }, 0));
             recovery.lose_segment(id, 0, None);
         }
         let Some(mut newest) = newest else { return Ok(recovery) };
@@ -102,14 +102,14 @@ impl Recovery {
         let unreadable = newest.unreadable.iter().map(|lost| lost.end as u64).max().unwrap_or(0);
         let end = unreadable.max(scanned.end as u64);
         if end > scanned.end as u64 {
-            recovery.lose(Place { segment: id, offset: scanned.end as u64 });
+            recovery.lose(LogPlace { segment: id, offset: scanned.end as u64 });
         }
         if (newest.bytes.len() as u64) < newest.head.size {
-            recovery.cut_short = Some(Place { segment: id, offset: scanned.end as u64 });
+            recovery.cut_short = Some(LogPlace { segment: id, offset: scanned.end as u64 });
             recovery.made_size = newest.head.size;
         }
         recovery.last_round = Some(LastRound {
-            place: Place { segment: id, offset: scanned.round_start as u64 },
+            place: LogPlace { segment: id, offset: scanned.round_start as u64 },
             // A file cut short may end before its first batch.
             bytes: newest.bytes.get(scanned.round_start..scanned.end).unwrap_or_default().to_vec(),
             link_at: Some(Link::offset(newest.head.size))
@@ -175,18 +175,18 @@ impl Recovery {
         &mut self,
         disk: &dyn Disk,
         dir: &Path,
-        end: Place,
+        end: LogPlace,
         visit: &mut dyn FnMut(Event<'_>),
     ) -> Result<(), OpenError> {
         if !disk.exists(&segment_path(dir, end.segment)) {
-            visit(Event::Unreadable(Place { segment: end.segment, offset: 0 }, end.offset));
+            visit(Event::Unreadable(LogPlace { segment: end.segment, offset: 0 }, end.offset));
             self.lose_segment(end.segment, end.offset, None);
             return Ok(());
         }
         let loaded = load(disk, dir, end.segment)?;
         let size = loaded.as_ref().map(|read| read.bytes.len() as u64);
         let Some(Read { bytes, head: Some(head), .. }) = loaded else {
-            visit(Event::Unreadable(Place { segment: end.segment, offset: 0 }, end.offset));
+            visit(Event::Unreadable(LogPlace { segment: end.segment, offset: 0 }, end.offset));
             self.lose_segment(end.segment, end.offset, size);
             return Ok(());
         };
@@ -208,12 +208,12 @@ impl Recovery {
     }
 
     fn lose_segment(&mut self, id: u64, end: u64, size: Option<u64>) {
-        self.lose(Place { segment: id, offset: 0 });
+        self.lose(LogPlace { segment: id, offset: 0 });
         self.segments.insert(id, Found { end, size });
         self.next_segment = self.next_segment.max(id.saturating_add(1));
     }
 
-    fn lose(&mut self, place: Place) {
+    fn lose(&mut self, place: LogPlace) {
         self.lost = self.lost.max(Some(place));
     }
 
@@ -227,7 +227,7 @@ impl Recovery {
         }
     }
 
-    fn handle_record(&mut self, place: Place, head: &RecordHead, payload: &[u8]) {
+    fn handle_record(&mut self, place: LogPlace, head: &RecordHead, payload: &[u8]) {
         match (head.kind, slot(place, head)) {
             (RecordKind::Entry, Some(slot)) => self.replay(head).put(head.index, slot, true),
             (RecordKind::Moved, Some(slot)) => self.replay(head).put_moved(head.index, slot, true),
@@ -246,12 +246,12 @@ impl Recovery {
         self.tombstones.remove(&head.group);
     }
 
-    fn bury(&mut self, group: GroupId, place: Place, through: u64) {
+    fn bury(&mut self, group: GroupId, place: LogPlace, through: u64) {
         self.groups.remove(&group);
         self.tombstones.insert(group, (place, through));
     }
 
-    fn handle_bad_payload(&mut self, place: Place, head: &RecordHead) {
+    fn handle_bad_payload(&mut self, place: LogPlace, head: &RecordHead) {
         match (head.kind, slot(place, head)) {
             (RecordKind::Entry, Some(slot)) => self.replay(head).put(head.index, slot, false),
             (RecordKind::Moved, Some(slot)) => self.replay(head).put_moved(head.index, slot, false),
@@ -262,7 +262,7 @@ impl Recovery {
     }
 
     /// Only the owner of the record is concerned, but for a freed one: with it goes what no longer counts.
-    fn handle_bad_head(&mut self, place: Place, listed: &Listed) {
+    fn handle_bad_head(&mut self, place: LogPlace, listed: &Listed) {
         let replay = match listed.kind {
             RecordKind::Freed => return self.lose(place),
             // Whatever it ends stands before it.
@@ -293,11 +293,11 @@ impl Replay {
         self.last = self.last.max(index);
     }
 
-    fn lose(&mut self, place: Place) {
+    fn lose(&mut self, place: LogPlace) {
         self.lost = self.lost.max(Some(place));
     }
 
-    fn set_state(&mut self, place: Place, state: State) {
+    fn set_state(&mut self, place: LogPlace, state: State) {
         if self.state.as_ref().is_none_or(|(_, before)| before.born != state.born) {
             self.slots.retain(|_, (slot, _)| slot.place >= state.born);
         }
@@ -328,7 +328,7 @@ impl Replay {
     }
 
     /// Whether something of the log is missing, given that bytes were lost at `lost` that may have been anybody's.
-    fn is_damaged(&self, lost: Option<Place>) -> bool {
+    fn is_damaged(&self, lost: Option<LogPlace>) -> bool {
         let lost = lost.max(self.lost);
         let Some((place, state)) = &self.state else { return true };
         let is_missing = || self.slots.len() as u64 != self.last.saturating_sub(state.start.index);
@@ -341,7 +341,7 @@ impl Replay {
     }
 
     /// What recovery says of the group: its entries are those from the start up to the first missing or damaged one.
-    pub(crate) fn into_group(self, group: GroupId, lost: Option<Place>) -> RecoveredGroup {
+    pub(crate) fn into_group(self, group: GroupId, lost: Option<LogPlace>) -> RecoveredGroup {
         let is_damaged = self.is_damaged(lost);
         let (state_at, state) = self.state.unzip();
         let start = state.map_or(LogPosition::default(), |state| state.start);
@@ -364,7 +364,7 @@ impl Replay {
             last,
             is_damaged,
         };
-        RecoveredGroup { recovered, born: state.map_or(Place::default(), |state| state.born), state_at, slots }
+        RecoveredGroup { recovered, born: state.map_or(LogPlace::default(), |state| state.born), state_at, slots }
     }
 }
 
@@ -372,8 +372,8 @@ impl Replay {
 #[derive(Debug)]
 pub(crate) struct RecoveredGroup {
     pub(crate) recovered: Recovered,
-    pub(crate) born: Place,
-    pub(crate) state_at: Option<Place>,
+    pub(crate) born: LogPlace,
+    pub(crate) state_at: Option<LogPlace>,
     pub(crate) slots: Vec<Slot>,
 }
 
@@ -463,7 +463,7 @@ fn load(disk: &dyn Disk, dir: &Path, id: u64) -> Result<Option<Read>, OpenError>
     }
 }
 
-fn slot(place: Place, head: &RecordHead) -> Option<Slot> {
+fn slot(place: LogPlace, head: &RecordHead) -> Option<Slot> {
     let kind: EntryKind = head.entry_kind()?;
     Some(Slot { place, size: head.size, term: head.term, kind })
 }
@@ -477,7 +477,7 @@ mod tests {
 
     #[test]
     fn entries_of_an_earlier_life_do_not_stand_in_for_missing_ones() {
-        let place = |segment, offset| Place { segment, offset };
+        let place = |segment, offset| LogPlace { segment, offset };
         let slot = |at| Slot { place: at, size: 1, term: 1, kind: EntryKind::Normal };
         let state = State {
             replica: ReplicaId(1),

@@ -1,22 +1,22 @@
 //! Walks the batches and records of one segment, and tells a torn tail from corruption. Reads only.
 
 use crate::format::{
-    ALIGNMENT, BATCH_HEAD_SIZE, BatchHead, BatchList, Listed, Place, RECORD_HEAD_SIZE, RecordHead, RecordKind, seed,
+    ALIGNMENT, BATCH_HEAD_SIZE, BatchHead, BatchList, Listed, LogPlace, RECORD_HEAD_SIZE, RecordHead, RecordKind, seed,
 };
 
 /// What the walk meets, in the order of the log.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// A batch begins.
-    Batch(Place, BatchHead),
+    Batch(LogPlace, BatchHead),
     /// A sound record.
-    Record(Place, RecordHead, &'a [u8]),
+    Record(LogPlace, RecordHead, &'a [u8]),
     /// A record whose head is sound and whose payload is not.
-    BadPayload(Place, RecordHead),
+    BadPayload(LogPlace, RecordHead),
     /// A record whose head is not sound, and what the batch's list says of it.
-    BadHead(Place, Listed),
+    BadHead(LogPlace, Listed),
     /// This many bytes from here on that tell nothing, not even whose they were.
-    Unreadable(Place, u64),
+    Unreadable(LogPlace, u64),
 }
 
 /// The bytes of one segment and what is known about them.
@@ -66,8 +66,8 @@ impl Segment<'_> {
         Scanned { end: walk.at, next_batch: walk.next_batch, round_start: walk.round.1.min(walk.at), is_torn }
     }
 
-    fn place(&self, offset: usize) -> Place {
-        Place { segment: self.id, offset: offset as u64 }
+    fn place(&self, offset: usize) -> LogPlace {
+        LogPlace { segment: self.id, offset: offset as u64 }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Turns changes into records and puts them on the medium: one buffer, one write per batch, a new segment when one is full.
 
 use crate::format::{
-    ALIGNMENT, BATCH_HEAD_SIZE, BatchHead, FREED_RECORD_SIZE, LINK_SPACE, Link, Listed, Place, RECORD_HEAD_SIZE,
+    ALIGNMENT, BATCH_HEAD_SIZE, BatchHead, FREED_RECORD_SIZE, LINK_SPACE, Link, Listed, LogPlace, RECORD_HEAD_SIZE,
     RecordHead, RecordKind, SEGMENT_UNIT, SegmentHead, State, VERSION, seed,
 };
 use crate::index::{Slot, Slots};
@@ -32,7 +32,7 @@ enum Effect {
     Begin(GroupId, Index),
     Entry(GroupId, Index, Slot),
     Moved(GroupId, Index, Slot),
-    State(GroupId, Place),
+    State(GroupId, LogPlace),
     Tombstone(GroupId, Tombstone),
 }
 
@@ -180,12 +180,12 @@ impl Log {
     }
 
     /// The place of the next record, which takes `size` bytes; makes room for it.
-    pub(crate) fn reserve(&mut self, size: usize) -> Result<Place, Halt> {
+    pub(crate) fn reserve(&mut self, size: usize) -> Result<LogPlace, Halt> {
         self.reserve_for(1, size)
     }
 
     /// The same for `count` records, which take `size` bytes together.
-    fn reserve_for(&mut self, count: usize, size: usize) -> Result<Place, Halt> {
+    fn reserve_for(&mut self, count: usize, size: usize) -> Result<LogPlace, Halt> {
         if u32::try_from(size).is_err() {
             return Ok(self.or_fail("hold an entry of 4 GiB", Err(io::ErrorKind::InvalidInput.into()))?);
         }
@@ -201,7 +201,7 @@ impl Log {
             self.batch.buffer.resize(BATCH_HEAD_SIZE, 0);
             self.batch.seed = seed(active.id);
         }
-        Ok(Place { segment: active.id, offset: active.end + self.batch.buffer.len() as u64 })
+        Ok(LogPlace { segment: active.id, offset: active.end + self.batch.buffer.len() as u64 })
     }
 
     /// Writes the batch, if there is one.
@@ -237,8 +237,8 @@ impl Log {
         {
             segment.end = active.end;
         }
-        let others: Vec<Place> =
-            self.segments.iter().map(|(id, segment)| Place { segment: *id, offset: segment.end }).collect();
+        let others: Vec<LogPlace> =
+            self.segments.iter().map(|(id, segment)| LogPlace { segment: *id, offset: segment.end }).collect();
         let end = SegmentHead::new_data_start(others.len()) as u64;
         let needed = (end + size as u64 + LINK_SPACE).next_multiple_of(SEGMENT_UNIT as u64);
         let id = self.next_segment;
@@ -255,7 +255,7 @@ impl Log {
         self.segments.insert(id, Segment { file: Some(Arc::clone(&file)), size, end, live: 0 });
         lock(&self.positions).files.insert(id, Arc::clone(&file));
         let limit = Link::offset(size);
-        self.linkable = Some(Linkable { file: Arc::clone(&file), place: Place { segment: id, offset: limit } });
+        self.linkable = Some(Linkable { file: Arc::clone(&file), place: LogPlace { segment: id, offset: limit } });
         self.active = Some(Active { id, file, limit, end });
         Ok(())
     }

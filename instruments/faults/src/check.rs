@@ -1,9 +1,7 @@
 //! What is allowed in a plan, and the defaults of what it leaves out.
 
 use crate::draw::Draw;
-use crate::plan::{
-    CLIENTS, Fault, Kind, Nodes, Place, PlanError, RawFault, RawKind, RawNodes, RawNodesWord, node_name,
-};
+use crate::plan::{CLIENTS, Fault, Kind, Nodes, PlanError, RawFault, RawKind, RawNodes, RawNodesWord, Zone, node_name};
 use crate::units;
 use hedgerow_env::fault::{Clients, DELAY_MAX};
 use std::time::Duration;
@@ -18,9 +16,9 @@ const WRITE_SIZE_MAX: u64 = 64 << 20;
 const THREADS_MAX: u16 = 256;
 
 /// Each node, and the clients that are not named by address, are at one place only.
-pub(crate) fn places(places: &[Place]) -> Result<(), PlanError> {
+pub(crate) fn places(places: &[Zone]) -> Result<(), PlanError> {
     for (index, place) in places.iter().enumerate() {
-        let refused = |reason: String| Err(PlanError::Place { name: place.name.clone(), reason });
+        let refused = |reason: String| Err(PlanError::Zone { name: place.name.clone(), reason });
         if place.name.is_empty() || place.name == CLIENTS || node_name(&place.name).is_some() {
             return refused(format!(
                 "a place cannot be called so: `{CLIENTS}` and `node N` name those without a place"
@@ -42,7 +40,7 @@ pub(crate) fn places(places: &[Place]) -> Result<(), PlanError> {
 }
 
 impl RawFault {
-    pub(crate) fn check(mut self, places: &[Place]) -> Result<Fault, String> {
+    pub(crate) fn check(mut self, places: &[Zone]) -> Result<Fault, String> {
         let kind = self.take_kind(places)?;
         self.refuse_leftovers(&kind)?;
         let nodes = match self.nodes {
@@ -74,7 +72,7 @@ impl RawFault {
         Ok(Fault { kind, nodes, begin, end, every: self.every, lasts: self.lasts })
     }
 
-    fn take_kind(&mut self, places: &[Place]) -> Result<Kind, String> {
+    fn take_kind(&mut self, places: &[Zone]) -> Result<Kind, String> {
         let delay = |delay: Option<Draw>| match delay {
             Some(delay) if delay.min() > DELAY_MAX => {
                 Err(format!("delay: at most {} are allowed", units::show(DELAY_MAX)))
@@ -162,7 +160,7 @@ fn check_write_size(size: u64) -> Result<u64, String> {
     }
 }
 
-fn check_place(name: &str, places: &[Place]) -> Result<(), String> {
+fn check_place(name: &str, places: &[Zone]) -> Result<(), String> {
     if places.iter().any(|place| place.name == name) {
         return Ok(());
     }

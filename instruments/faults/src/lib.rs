@@ -36,7 +36,7 @@ pub mod units;
 
 pub use control::call;
 pub use draw::Draw;
-pub use plan::{Fault, Kind, Nodes, Place, Plan, PlanError};
+pub use plan::{Fault, Kind, Nodes, Plan, PlanError, Zone};
 pub use processes::Pids;
 pub use proxy::{Direction, Proxies, Proxy};
 pub use run::{Report, Running, check, run, start};

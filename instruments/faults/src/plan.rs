@@ -16,7 +16,7 @@ pub struct Plan {
     /// Where everything that is drawn comes from.
     pub seed: u64,
     /// Which nodes and clients are where, as far as `link` faults need it.
-    pub places: Vec<Place>,
+    pub places: Vec<Zone>,
     /// What goes wrong.
     pub faults: Vec<Fault>,
     text: String,
@@ -24,7 +24,7 @@ pub struct Plan {
 
 /// Nodes and clients that are near each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Zone {
     /// Its name.
     pub name: String,
     /// The nodes there.
@@ -128,7 +128,7 @@ pub enum PlanError {
     Text(#[from] toml::de::Error),
     /// A place makes no sense.
     #[error("place {name:?} of the fault plan: {reason}")]
-    Place {
+    Zone {
         /// The place.
         name: String,
         /// Why.
@@ -241,9 +241,9 @@ impl Plan {
     }
 
     /// Who is at the place that a link names: the place of the plan, a node by itself, or the clients.
-    pub fn place(&self, name: &str) -> Place {
+    pub fn place(&self, name: &str) -> Zone {
         let found = self.places.iter().find(|place| place.name == name).cloned();
-        found.unwrap_or_else(|| Place {
+        found.unwrap_or_else(|| Zone {
             name: name.to_owned(),
             nodes: node_name(name).into_iter().collect(),
             clients: if name == CLIENTS { Clients::Others } else { Clients::None },
@@ -284,8 +284,8 @@ struct RawPlace {
 }
 
 impl RawPlace {
-    fn check(self) -> Result<Place, PlanError> {
-        let refused = |reason: String| PlanError::Place { name: self.name.clone(), reason };
+    fn check(self) -> Result<Zone, PlanError> {
+        let refused = |reason: String| PlanError::Zone { name: self.name.clone(), reason };
         let clients = if self.clients.is_empty() {
             Clients::None
         } else if self.clients == ["*"] {
@@ -298,7 +298,7 @@ impl RawPlace {
             };
             Clients::From(self.clients.iter().map(address).collect::<Result<_, _>>()?)
         };
-        Ok(Place { name: self.name, nodes: self.nodes, clients })
+        Ok(Zone { name: self.name, nodes: self.nodes, clients })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::node::{Node, Watch};
 use crate::port::{Port, reserve_port};
-use crate::settings::{Place, Settings};
+use crate::settings::{DataPlace, Settings};
 use crate::system;
 use anyhow::{Context, Result, ensure};
 use std::fmt::Write as _;
@@ -35,7 +35,7 @@ struct Member {
     _port: Port,
     /// Where everybody else reaches it, if that is somewhere else.
     front: Option<String>,
-    place: Place,
+    place: DataPlace,
     /// `None` before the first start and after an end that was waited for.
     node: Option<Node>,
 }
@@ -43,7 +43,7 @@ struct Member {
 impl Cluster {
     /// A cluster under test of `count` nodes that all serve.
     pub fn start(count: usize) -> Result<Self> {
-        Self::start_with(Settings::under_test(&vec![Place::Folder; count])?)
+        Self::start_with(Settings::under_test(&vec![DataPlace::Folder; count])?)
     }
 
     /// A cluster whose nodes all serve.
@@ -136,7 +136,7 @@ impl Cluster {
     }
 
     /// Changes where a node keeps its data, from its next start on.
-    pub fn set_place(&mut self, number: usize, place: Place) {
+    pub fn set_place(&mut self, number: usize, place: DataPlace) {
         self.members[number - 1].place = place;
     }
 
@@ -160,12 +160,12 @@ impl Cluster {
         self.node(number)?.kill().map(drop)
     }
 
-    /// Asks a node to stop and gives how it ended.
+    /// ReadIndexes a node to stop and gives how it ended.
     pub fn terminate(&mut self, number: usize) -> Result<ExitStatus> {
         self.node(number)?.terminate(EXIT_WITHIN)
     }
 
-    /// Asks every node that runs to stop, all at once, and fails unless all of them end well.
+    /// ReadIndexes every node that runs to stop, all at once, and fails unless all of them end well.
     pub fn stop(&mut self) -> Result<()> {
         let mut ending = Vec::new();
         for number in self.numbers() {
@@ -251,12 +251,12 @@ impl Cluster {
         let binary = &self.settings.binary;
         let disk = self.home(number).join("disk");
         let mut command = match self.members[number - 1].place {
-            Place::Folder => Command::new(binary),
-            Place::SmallDisk(size) => {
+            DataPlace::Folder => Command::new(binary),
+            DataPlace::SmallDisk(size) => {
                 let mount = format!(r#"mount -t tmpfs -o size={size} tmpfs "$1""#);
                 on_own_disk(binary, &disk, &mount)
             }
-            Place::ReadOnlyFolder => {
+            DataPlace::ReadOnlyFolder => {
                 let mount = r#"mount --bind "$1" "$1" && mount -o remount,bind,ro "$1""#;
                 on_own_disk(binary, &disk, mount)
             }

@@ -28,4 +28,4 @@ pub use cluster::{Cluster, Readiness};
 pub use documents::{Line, calls_of_x, command_lines};
 pub use node::Node;
 pub use port::{Port, reserve_port};
-pub use settings::{Durability, Place, Settings};
+pub use settings::{DataPlace, Durability, Settings};

@@ -30,12 +30,12 @@ impl Durability {
 
 /// Where a node keeps its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum DataPlace {
     /// In the cluster's temporary folder: it survives restarts of the node.
     Folder,
     /// On a file system of this many bytes that only the node sees. It begins empty at every start of the node.
     SmallDisk(u64),
-    /// As [`Place::Folder`], but the node cannot write to it.
+    /// As [`DataPlace::Folder`], but the node cannot write to it.
     ReadOnlyFolder,
 }
 
@@ -45,7 +45,7 @@ pub struct Settings {
     /// The `hedgerow` binary that serves.
     pub binary: PathBuf,
     /// One node per place, from number 1.
-    pub places: Vec<Place>,
+    pub places: Vec<DataPlace>,
     /// Where the cluster's own folder is made, which is removed in the end; the system's temporary folder by default.
     pub base: Option<PathBuf>,
     /// Data directories of each node.
@@ -62,7 +62,7 @@ pub struct Settings {
 
 impl Settings {
     /// Nodes at `places` that run the binary under test (see [`binary()`]).
-    pub fn under_test(places: &[Place]) -> Result<Self> {
+    pub fn under_test(places: &[DataPlace]) -> Result<Self> {
         let settings = Self::of_binary(binary()?, places.len());
         Ok(Self { places: places.to_vec(), data_directories: TEST_DATA_DIRECTORIES, log: None, ..settings })
     }
@@ -72,7 +72,7 @@ impl Settings {
     pub fn of_binary(binary: PathBuf, count: usize) -> Self {
         Self {
             binary,
-            places: vec![Place::Folder; count],
+            places: vec![DataPlace::Folder; count],
             base: None,
             data_directories: 1,
             durability: Durability::Fsync,

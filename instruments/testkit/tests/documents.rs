@@ -4,7 +4,7 @@
 //! `./x` by the programs that get them.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that runs processes")]
 
-use hedgerow_testkit::{Cluster, Line, Place, Settings, binary, command_lines};
+use hedgerow_testkit::{Cluster, DataPlace, Line, Settings, binary, command_lines};
 use hedgerow_types::limit;
 use std::collections::BTreeSet;
 use std::fs;
@@ -69,7 +69,7 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         // One more than a partition has voters, for read-only replicas.
-        let mut settings = Settings::under_test(&[Place::Folder; 4]).unwrap();
+        let mut settings = Settings::under_test(&[DataPlace::Folder; 4]).unwrap();
         settings.further_config = "[faults]\nallowed = true".to_owned();
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();

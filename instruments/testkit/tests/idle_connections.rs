@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that starts processes, and waits for them")]
 
 use hedgerow_client::{Client, Table};
-use hedgerow_testkit::{Cluster, Place, Settings};
+use hedgerow_testkit::{Cluster, DataPlace, Settings};
 use std::time::{Duration, Instant};
 
 /// What each connection has asked for and was answered comes to 1.6 MB: 240 MB for all.
@@ -24,7 +24,7 @@ async fn ask(table: &Table, absent: &[String]) {
 
 #[tokio::test]
 async fn n4a_idle_connections_give_back_the_room_of_large_requests_and_replies() {
-    let settings = Settings::under_test(&[Place::Folder]).unwrap();
+    let settings = Settings::under_test(&[DataPlace::Folder]).unwrap();
     let mut cluster = Cluster::start_with(settings).unwrap();
     cluster.run(&["table", "create", "t", "--partitions", "2", "--replicas", "1"]).unwrap();
     let address = cluster.addresses()[0].to_owned();

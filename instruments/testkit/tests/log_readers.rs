@@ -1,7 +1,7 @@
 //! Nodes whose standard error nobody reads: they go on serving.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests that start processes")]
 
-use hedgerow_testkit::{Cluster, Node, Place, Settings, binary, reserve_port};
+use hedgerow_testkit::{Cluster, DataPlace, Node, Settings, binary, reserve_port};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn use_cluster(cluster: &Cluster) {
 }
 
 fn start(folder: &Path, redirection: &str) -> Cluster {
-    let settings = Settings::under_test(&[Place::Folder; 3]).unwrap();
+    let settings = Settings::under_test(&[DataPlace::Folder; 3]).unwrap();
     let log = Some("debug".to_owned());
     Cluster::start_with(Settings { binary: wrapper(folder, redirection), log, ..settings }).unwrap()
 }

@@ -1,7 +1,7 @@
 //! Nodes that may open few files: what does not fit is refused, and they go on.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests that start processes and connections")]
 
-use hedgerow_testkit::{Cluster, Place, Settings, binary};
+use hedgerow_testkit::{Cluster, DataPlace, Settings, binary};
 use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,7 +21,7 @@ fn wrapper(folder: &Path) -> PathBuf {
 #[test]
 fn n4_a_table_that_needs_more_files_than_there_are_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let settings = Settings::under_test(&[Place::Folder; 3]).unwrap();
+    let settings = Settings::under_test(&[DataPlace::Folder; 3]).unwrap();
     let mut cluster = Cluster::start_with(Settings { binary: wrapper(folder.path()), ..settings }).unwrap();
     let refused = cluster.run(&["table", "create", "large", "--partitions", "256"]).unwrap_err().to_string();
     assert!(refused.contains("do not fit: node ") && refused.contains("limit of open files"), "{refused}");

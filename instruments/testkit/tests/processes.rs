@@ -5,8 +5,8 @@
 #[path = "processes/load.rs"]
 mod load;
 
-use hedgerow_testkit::{Cluster, Place, Settings};
-use load::{Load, Record};
+use hedgerow_testkit::{Cluster, DataPlace, Settings};
+use load::{Record, Writers};
 use std::process::ExitStatus;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -58,7 +58,7 @@ fn acknowledged_writes_survive_the_kill_of_each_node_in_turn() {
     let _turn = alone();
     let mut watched = three();
     let cluster = &mut watched.0;
-    let load = Load::start(&cluster.addresses());
+    let load = Writers::start(&cluster.addresses());
     for victim in 1..=3 {
         load.wait_for_more(STEP);
         cluster.kill(victim).unwrap();
@@ -76,7 +76,7 @@ fn acknowledged_writes_survive_the_kill_of_all_nodes_at_once() {
     let _turn = alone();
     let mut watched = three();
     let cluster = &mut watched.0;
-    let load = Load::start(&cluster.addresses());
+    let load = Writers::start(&cluster.addresses());
     load.wait_for_more(STEP);
     for victim in 1..=3 {
         cluster.kill(victim).unwrap();
@@ -92,7 +92,7 @@ fn a_frozen_node_stops_nobody_and_comes_back_with_no_stale_answer() {
     let _turn = alone();
     let mut watched = three();
     let cluster = &mut watched.0;
-    let load = Load::start(&cluster.addresses());
+    let load = Writers::start(&cluster.addresses());
     for victim in 1..=3 {
         load.wait_for_more(STEP);
         cluster.node(victim).unwrap().pause().unwrap();
@@ -109,7 +109,7 @@ fn a_node_that_is_asked_to_stop_ends_well_and_comes_back() {
     let _turn = alone();
     let mut watched = three();
     let cluster = &mut watched.0;
-    let load = Load::start(&cluster.addresses());
+    let load = Writers::start(&cluster.addresses());
     load.wait_for_more(STEP);
     let status = cluster.terminate(2).unwrap();
     assert!(status.success(), "{status}:\n{}", cluster.output());
@@ -128,13 +128,13 @@ fn assert_clean_stop(status: ExitStatus, output: &str) {
 
 /// Fills the disks of nodes at `places`, with `ballast` bytes of somebody else's on each small one. Reads and deletes go on,
 /// and when the ballast is gone writes do too. Nobody ends.
-fn fill_and_free(places: [Place; 3], ballast: usize) {
+fn fill_and_free(places: [DataPlace; 3], ballast: usize) {
     let _turn = alone();
     let mut watched = Watched(Cluster::prepare(Settings::under_test(&places).unwrap()).unwrap());
     let cluster = &mut watched.0;
     cluster.restart_all(&[1, 2, 3]).unwrap();
     let addresses: Vec<_> = cluster.addresses().into_iter().map(str::to_owned).collect();
-    let small = (1..=3).filter(|number| places[number - 1] != Place::Folder);
+    let small = (1..=3).filter(|number| places[number - 1] != DataPlace::Folder);
     let ballasts: Vec<_> = small
         .map(|number| {
             let disk = cluster.data_directories(number)[0].parent().unwrap().to_path_buf();
@@ -152,7 +152,7 @@ fn fill_and_free(places: [Place; 3], ballast: usize) {
     ballasts.iter().for_each(|path| std::fs::remove_file(path).unwrap());
     load::wait_until_writable(&addresses);
     load::read_filled(&addresses, FILL_VALUE_SIZE, 1..rows);
-    let load = Load::start(&cluster.addresses());
+    let load = Writers::start(&cluster.addresses());
     load.wait_for_more(STEP);
     let record = load.stop();
     load::verify(&cluster.addresses(), &record);
@@ -163,12 +163,15 @@ fn fill_and_free(places: [Place; 3], ballast: usize) {
 
 #[test]
 fn n1_three_full_disks_end_no_node_and_take_data_again() {
-    fill_and_free([Place::SmallDisk(SMALL_DISK_SIZE); 3], BALLAST_SIZE);
+    fill_and_free([DataPlace::SmallDisk(SMALL_DISK_SIZE); 3], BALLAST_SIZE);
 }
 
 #[test]
 fn n1_two_full_disks_of_three_end_no_node_and_take_data_again() {
-    fill_and_free([Place::Folder, Place::SmallDisk(SMALL_DISK_SIZE), Place::SmallDisk(SMALL_DISK_SIZE)], BALLAST_SIZE);
+    fill_and_free(
+        [DataPlace::Folder, DataPlace::SmallDisk(SMALL_DISK_SIZE), DataPlace::SmallDisk(SMALL_DISK_SIZE)],
+        BALLAST_SIZE,
+    );
 }
 
 #[test]
@@ -176,10 +179,10 @@ fn a_read_only_data_directory_stops_its_node_with_a_clear_error_and_nobody_else(
     let _turn = alone();
     let mut watched = three();
     let cluster = &mut watched.0;
-    let load = Load::start(&cluster.addresses());
+    let load = Writers::start(&cluster.addresses());
     load.wait_for_more(STEP);
     cluster.terminate(3).unwrap();
-    cluster.set_place(3, Place::ReadOnlyFolder);
+    cluster.set_place(3, DataPlace::ReadOnlyFolder);
     cluster.spawn(3).unwrap();
     let status = cluster.wait_exit(3).unwrap();
     let output = cluster.node(3).unwrap().output();
@@ -190,7 +193,7 @@ fn a_read_only_data_directory_stops_its_node_with_a_clear_error_and_nobody_else(
     assert!(is_clear, "the error does not name its reason:\n{output}");
 
     load.wait_for_more(STEP);
-    cluster.set_place(3, Place::Folder);
+    cluster.set_place(3, DataPlace::Folder);
     cluster.restart(3).unwrap();
     load.wait_for_more(STEP);
     let record = load.stop();

@@ -6,9 +6,9 @@ use hedgerow_node::peer::{
     Greeting, LogAt, PeerReport, Probe, Pulse, PulseOf, Refused, ReplicaReport, ReplicaState, Report, SnapshotBegin,
     SnapshotChunk, SnapshotFile, SnapshotProgress, TransferReport, put, take,
 };
-use hedgerow_node::question::{GroupAnswer, GroupQuestion, Questions};
+use hedgerow_node::read_index_frame::{GroupReply, GroupRequest, ReadIndexRequests};
 use hedgerow_placement::{Catalogue, Life, Node, TableSpec};
-use hedgerow_replication::{Answer, Message};
+use hedgerow_replication::{Message, ReadIndexReply};
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::{GroupId, Incarnation, NodeId, ReplicaId};
 use std::collections::BTreeMap;
@@ -75,8 +75,8 @@ fn to() -> ReplicaId {
     ReplicaId::new(6, NodeId(2))
 }
 
-fn answer(commit: Option<LogPosition>) -> GroupAnswer {
-    GroupAnswer { group: group(), from: from(), to: to(), answer: Answer { term: 2, id: 7, commit } }
+fn answer(commit: Option<LogPosition>) -> GroupReply {
+    GroupReply { group: group(), from: from(), to: to(), reply: ReadIndexReply { term: 2, id: 7, commit } }
 }
 
 one_of_each! {
@@ -121,11 +121,11 @@ one_of_each! {
             is_busy: true,
             former: from().0,
         }),
-        Questions => Frame::Questions(Questions {
+        ReadIndexRequests => Frame::ReadIndexRequests(ReadIndexRequests {
             id: 7,
-            questions: vec![GroupQuestion { group: group(), from: from(), to: to(), term: 2 }; 2],
+            requests: vec![GroupRequest { group: group(), from: from(), to: to(), term: 2 }; 2],
         }),
-        Answers => Frame::Answers(vec![answer(Some(LogPosition { index: 9, term: 2 })), answer(None)]),
+        ReadIndexReplies => Frame::ReadIndexReplies(vec![answer(Some(LogPosition { index: 9, term: 2 })), answer(None)]),
         Forward => Frame::Forward(Forward { id: 1, request: Bytes::from_static(b"request") }),
         Forwarded => Frame::Forwarded(Forwarded { id: 1, reply: Bytes::from_static(b"reply") }),
         Began => Frame::Began(Began { client_id: 77, request_id: 4, attempt: -1 }),

@@ -14,7 +14,7 @@ use hedgerow_env::{Disk, OpenMode, read_file};
 use hedgerow_types::log::{Entry, EntryKind, HardState, LogPosition};
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, ReplicaId};
-use hedgerow_wal::format::Place;
+use hedgerow_wal::format::LogPlace;
 use hedgerow_wal::{Append, Event, Log, OpenError, Options, Recovered, inspect};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ struct Original {
     /// Every entry that was ever written, by group, index and term.
     written: BTreeSet<(GroupId, u64, u64, Vec<u8>)>,
     /// Where the heads of batches and records stand.
-    heads: Vec<(Place, Head)>,
+    heads: Vec<(LogPlace, Head)>,
     /// Whether entries come back from where they were first written to.
     is_plain: bool,
 }
@@ -119,10 +119,10 @@ impl Original {
     }
 
     /// How many entries of a group stand before `damage`, with the state that says whose they are.
-    fn before(&self, group: GroupId, damage: Place) -> u64 {
+    fn before(&self, group: GroupId, damage: LogPlace) -> u64 {
         let of = |wanted: Head| self.heads.iter().find(|(_, head)| *head == wanted).map(|(place, _)| *place);
         // An entry that ends where the damage begins: its successor's head is the next thing.
-        let ends_before = |place: Place| {
+        let ends_before = |place: LogPlace| {
             let next = self.heads.iter().map(|(place, _)| *place).filter(|next| *next > place).min();
             next.is_some_and(|next| next <= damage)
         };
@@ -177,7 +177,7 @@ fn changed() -> Original {
 struct Damaged {
     files: BTreeMap<PathBuf, Vec<u8>>,
     /// The first place that is not as it was.
-    first: Option<Place>,
+    first: Option<LogPlace>,
     is_mark_sound: bool,
     /// A number was changed together with its checksum: anything may be believed.
     is_lie: bool,
@@ -190,7 +190,7 @@ impl Damaged {
             return;
         };
         let segment = u64::from_str_radix(id.to_str().unwrap(), 16).unwrap();
-        let place = Place { segment, offset: offset as u64 };
+        let place = LogPlace { segment, offset: offset as u64 };
         self.first = Some(self.first.map_or(place, |first| first.min(place)));
     }
 
@@ -333,7 +333,7 @@ impl Damaged {
             let is = recovered.iter().find(|is| is.group == was.group);
             assert!(is.is_some() || log.has_unknown_loss() || !self.is_mark_sound, "nobody misses {was:?}");
             let last = is.map_or(0, |is| is.last.index);
-            let first = self.first.unwrap_or(Place { segment: u64::MAX, offset: 0 });
+            let first = self.first.unwrap_or(LogPlace { segment: u64::MAX, offset: 0 });
             if original.is_plain {
                 let before = original.before(was.group, first);
                 assert!(last >= before, "{before} entries stand before {first:?}: {is:?}");

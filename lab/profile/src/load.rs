@@ -101,13 +101,13 @@ struct Shared {
 }
 
 /// The running generator. Dropping it kills it.
-pub(crate) struct Load {
+pub(crate) struct Benchmark {
     child: Child,
     shared: Arc<Shared>,
     follower: Option<JoinHandle<()>>,
 }
 
-impl Load {
+impl Benchmark {
     /// Starts the generator in `folder`, where its output goes to `bench.txt` and its progress to `bench.log`.
     pub(crate) fn start(
         binary: &Path,
@@ -186,7 +186,7 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for Benchmark {
     fn drop(&mut self) {
         // Fails only if it has ended already.
         drop(self.child.kill());

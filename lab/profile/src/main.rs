@@ -17,7 +17,7 @@ mod summary;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Parser;
 use hedgerow_testkit::{Cluster, Settings};
-use load::{Load, Window};
+use load::{Benchmark, Window};
 use process::{Process, Role};
 use stacks::Stacks;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ fn profile(arguments: &Arguments, folder: &Path) -> Result<Summary> {
     let mut cluster = Cluster::start_with(Settings::of_binary(binary.clone(), NODE_COUNT))?;
     let seconds = 3 * arguments.seconds + SPARE_SECONDS;
     say(&format!("{}: preparing the load", arguments.workload));
-    let load = Load::start(&binary, &cluster.addresses(), &arguments.workload, seconds, &arguments.bench, folder)?;
+    let load = Benchmark::start(&binary, &cluster.addresses(), &arguments.workload, seconds, &arguments.bench, folder)?;
     load.wait_until_measuring()?;
 
     let mut processes = Vec::new();
@@ -111,7 +111,7 @@ fn profile(arguments: &Arguments, folder: &Path) -> Result<Summary> {
 }
 
 /// What every process spends in at least `phase`.
-fn measure_costs(processes: &mut [Process], load: &Load, phase: Duration) -> Result<(Window, Vec<Cost>)> {
+fn measure_costs(processes: &mut [Process], load: &Benchmark, phase: Duration) -> Result<(Window, Vec<Cost>)> {
     let begin = load.wait_for_line();
     let before = processes.iter_mut().map(Process::usage).collect::<Result<Vec<_>>>()?;
     sleep(phase);

@@ -10,7 +10,7 @@ use crate::membership::{Change, Malformed, Membership, MembershipChange};
 use crate::message::{Message, core_entry};
 use crate::reads::Reads;
 use crate::ready::{
-    Answer, FIRST, Fetch, PeerProgress, ProposeError, Role, RoleChange, SnapshotMeta, Start, StartError,
+    FIRST, Fetch, PeerProgress, ProposeError, ReadIndexReply, Role, RoleChange, SnapshotMeta, Start, StartError,
 };
 use crate::settings::{HELD_SIZE_MAX, Settings, UNCOMMITTED_SIZE_MAX};
 use crate::waiting::Waiting;
@@ -64,7 +64,7 @@ pub struct Group {
     pub(crate) reads: Reads<u64>,
     /// Questions of other replicas that wait for the same: who asks, with which id.
     pub(crate) questions: Reads<(ReplicaId, u64)>,
-    pub(crate) answers: Vec<(ReplicaId, Answer)>,
+    pub(crate) answers: Vec<(ReplicaId, ReadIndexReply)>,
     /// Reads that wait for something else.
     pub(crate) waiting: Waiting,
     pub(crate) freshness: Freshness,

@@ -60,7 +60,7 @@ mutation_questions! {
     forgets_commit => forget_commit,
     keeps_reads => keep_reads_across_terms,
     follower_skips_apply_wait => follower_skip_apply_wait,
-    joins_sent_question => join_sent_question,
+    joins_sent_request => join_sent_question,
     takes_any_answer => take_any_answer,
     answers_unconfirmed => answer_unconfirmed,
     answers_before_own_commit => answer_before_own_commit,

@@ -13,8 +13,8 @@
 //!
 //! # Reads at replicas that do not lead
 //!
-//! A replica asks its leader on behalf of reads ([`Group::wants_to_ask`], [`Group::ask`], [`Group::handle_question`],
-//! [`Group::handle_answer`]); [`Asking`] says when the questions of many groups leave as one message. Questions and answers may
+//! A replica asks its leader on behalf of reads ([`Group::wants_to_ask`], [`Group::ask`], [`Group::handle_read_index_request`],
+//! [`Group::handle_read_index_reply`]); [`ReadIndexBatcher`] says when the questions of many groups leave as one message. Questions and answers may
 //! be lost, doubled, delayed and reordered. Why this is safe is in decision 008.
 //!
 //! # Order
@@ -22,7 +22,7 @@
 //! The host may finish writes, applications and fetches late, twice or never: what is no longer of interest is ignored.
 //! Only the writes of one group must become durable in the order of their tickets.
 
-mod asking;
+mod batcher;
 mod contact;
 mod flow;
 mod freshness;
@@ -43,7 +43,7 @@ mod settings;
 mod waiting;
 mod window;
 
-pub use asking::Asking;
+pub use batcher::ReadIndexBatcher;
 pub use freshness::age;
 pub use group::Group;
 pub use membership::{Malformed, Membership, MembershipChange, makes_voter};
@@ -51,7 +51,7 @@ pub use message::Message;
 #[cfg(feature = "mutations")]
 pub use mutations::Mutations;
 pub use ready::{
-    Answer, FIRST, Fetch, PeerProgress, Persist, ProposeError, Question, ReadNeed, ReadOutcome, ReadStart, Ready, Role,
-    RoleChange, Served, SnapshotMeta, SnapshotSend, Start, StartError,
+    FIRST, Fetch, PeerProgress, Persist, ProposeError, ReadIndexReply, ReadIndexRequest, ReadNeed, ReadOutcome,
+    ReadStart, Ready, Role, RoleChange, Served, SnapshotMeta, SnapshotSend, Start, StartError,
 };
 pub use settings::Settings;

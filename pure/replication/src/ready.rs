@@ -96,7 +96,7 @@ pub enum Role {
     Leader,
     /// Follows a leader, or waits for one.
     Follower,
-    /// Asks for votes.
+    /// ReadIndexes for votes.
     Candidate,
     /// Follows without a vote (or is no member at all, as far as it knows).
     Learner,
@@ -180,19 +180,19 @@ pub enum ReadStart {
     Lagging(Lag),
 }
 
-/// Asks the leader for its commit index on behalf of reads that wait at another replica. Each attempt has a fresh id, so
+/// ReadIndexes the leader for its commit index on behalf of reads that wait at another replica. Each attempt has a fresh id, so
 /// that an answer belongs to one question for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct ReadIndexRequest {
     /// The term that the asking replica is in.
     pub term: Term,
     /// Unique at the asking node, restarts included; questions of several groups in one message may share it.
     pub id: u64,
 }
 
-/// What the leader answers a [`Question`].
+/// What the leader answers a [`ReadIndexRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ReadIndexReply {
     /// The answering replica's term.
     pub term: Term,
     /// The question's id.
@@ -251,7 +251,7 @@ pub struct Ready {
     /// refuses them.
     pub reads: Vec<(u64, ReadOutcome)>,
     /// Answers to questions of other replicas, to be sent to them.
-    pub answers: Vec<(ReplicaId, Answer)>,
+    pub answers: Vec<(ReplicaId, ReadIndexReply)>,
     /// Set if role, leader or term changed.
     pub role: Option<RoleChange>,
     /// Replace the storage durably by the received checkpoint, then call [`crate::Group::handle_snapshot_installed`]. The

@@ -5,7 +5,7 @@
 
 use crate::freshness::age;
 use crate::group::Group;
-use crate::ready::{Answer, FIRST, Question, ReadNeed, ReadOutcome, ReadStart, Ready, Served};
+use crate::ready::{FIRST, ReadIndexReply, ReadIndexRequest, ReadNeed, ReadOutcome, ReadStart, Ready, Served};
 use crate::settings::{LAG_MAX, NUMBER_MAX, QUESTIONS_WAITING_MAX, READS_WAITING_MAX};
 use crate::waiting::End;
 use core::time::Duration;
@@ -68,7 +68,7 @@ impl Group {
         if self.waiting.count() >= READS_WAITING_MAX {
             return TOO_MANY;
         }
-        if !(self.joins_sent_question() && self.waiting.join_last(ticket)) {
+        if !(self.joins_sent_request() && self.waiting.join_last(ticket)) {
             self.waiting.gather(ticket, now);
         }
         ReadStart::Wait
@@ -175,7 +175,7 @@ impl Group {
     }
 
     /// The leader's node to ask on behalf of reads that wait here, if there is something to ask now. The host gathers the
-    /// questions of all groups for one node into one message ([`crate::Asking`]); just before that leaves, [`Group::ask`]
+    /// questions of all groups for one node into one message ([`crate::ReadIndexBatcher`]); just before that leaves, [`Group::ask`]
     /// makes the question.
     pub fn wants_to_ask(&self, now: Instant) -> Option<ReplicaId> {
         if self.waiting.wants_to_ask() || self.is_refresh_due(now) { self.followed() } else { None }
@@ -183,12 +183,12 @@ impl Group {
 
     /// Makes the question that [`Group::wants_to_ask`] spoke of, to be sent at once; `id` has never been used at this
     /// node. `None` if there is nothing to ask any more.
-    pub fn ask(&mut self, id: u64, now: Instant) -> Option<(ReplicaId, Question)> {
+    pub fn ask(&mut self, id: u64, now: Instant) -> Option<(ReplicaId, ReadIndexRequest)> {
         let now = self.advance(now);
         let leader = self.wants_to_ask(now)?;
         let term = self.term();
         self.waiting.ask(id, term, leader, now);
-        Some((leader, Question { term, id }))
+        Some((leader, ReadIndexRequest { term, id }))
     }
 
     /// Whether the proof of freshness is to be renewed: one question at a time, and any that is under way will do.
@@ -202,7 +202,7 @@ impl Group {
     }
 
     /// The answer to a question came.
-    pub fn handle_answer(&mut self, from: ReplicaId, answer: Answer, now: Instant) {
+    pub fn handle_read_index_reply(&mut self, from: ReplicaId, answer: ReadIndexReply, now: Instant) {
         let now = self.advance(now);
         let takes_any = self.takes_any_answer();
         let asked = self.waiting.take_asked(|asked| takes_any || (asked.id == answer.id && asked.leader == from));
@@ -248,7 +248,7 @@ impl Group {
 
     /// Another replica of the group asks. The answer comes in [`Ready::answers`]: at once under the lease, otherwise when a
     /// majority has confirmed that this replica led when the question arrived.
-    pub fn handle_question(&mut self, from: ReplicaId, question: Question, now: Instant) {
+    pub fn handle_read_index_request(&mut self, from: ReplicaId, question: ReadIndexRequest, now: Instant) {
         let now = self.advance(now);
         self.is_dirty = true;
         let is_addressed = self.leads() && question.term == self.term();
@@ -266,7 +266,7 @@ impl Group {
 
     fn answer(&mut self, to: ReplicaId, id: u64, commit: Option<Index>) {
         let commit = commit.and_then(|index| self.position(index));
-        self.answers.push((to, Answer { term: self.term(), id, commit }));
+        self.answers.push((to, ReadIndexReply { term: self.term(), id, commit }));
     }
 
     /// The position at `index`, or of the commit index should the term at `index` be forgotten: a larger index is as good.

@@ -17,7 +17,7 @@ use hedgerow_types::{Index, Instant, ReplicaId, Term};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Questions of one group that may be unanswered; above it reads stay gathered until one is answered or given up.
-const QUESTIONS_MAX: usize = 256;
+const REQUESTS_MAX: usize = 256;
 
 /// A question that has left.
 #[derive(Debug)]
@@ -155,7 +155,7 @@ impl Waiting {
 
     /// Whether a question may leave for what is gathered or wanted.
     pub(crate) fn wants_to_ask(&self) -> bool {
-        (self.wants_question || !self.gathered.is_empty()) && self.asked.len() < QUESTIONS_MAX
+        (self.wants_question || !self.gathered.is_empty()) && self.asked.len() < REQUESTS_MAX
     }
 
     /// A question leaves now, for everything that is gathered.

@@ -3,7 +3,9 @@
 #[allow(unreachable_pub, dead_code, reason = "shared by several test programs")]
 mod sim;
 
-use hedgerow_replication::{Answer, Group, Mutations, Question, ReadNeed, ReadOutcome, ReadStart, Settings};
+use hedgerow_replication::{
+    Group, Mutations, ReadIndexReply, ReadIndexRequest, ReadNeed, ReadOutcome, ReadStart, Settings,
+};
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::{Instant, ReplicaId};
 use sim::{MILLI, Weather, World};
@@ -27,7 +29,7 @@ fn group(world: &mut World, id: u64) -> &mut Group {
 }
 
 /// The reads that ended, and the answers to others, of all that the group of `id` wants done now.
-fn polled(world: &mut World, id: u64, now: Instant) -> (Vec<(u64, ReadOutcome)>, Vec<Answer>) {
+fn polled(world: &mut World, id: u64, now: Instant) -> (Vec<(u64, ReadOutcome)>, Vec<ReadIndexReply>) {
     let (mut reads, mut answers) = (Vec::new(), Vec::new());
     while let Some(ready) = group(world, id).poll_ready(now) {
         reads.extend(ready.reads);
@@ -73,7 +75,7 @@ fn a_cancelled_read_is_forgotten_wherever_it_waits() {
     }
     [1, 3, 5, 7, 99].into_iter().for_each(|ticket| replica.cancel_read(ticket));
     let commit = Some(LogPosition { term: replica.term(), index: far });
-    replica.handle_answer(LEADER, Answer { term: first.term, id: first.id, commit }, now);
+    replica.handle_read_index_reply(LEADER, ReadIndexReply { term: first.term, id: first.id, commit }, now);
     let (ended, _) = polled(&mut world, 2, now);
     assert!(ended.is_empty(), "the index is not there yet: {ended:?}");
     let later = now + SECOND;
@@ -97,7 +99,7 @@ fn c17_malformed_and_repeated_questions_harm_nobody() {
     let leader = group(&mut world, 1);
     let (term, commit) = (leader.term(), leader.commit());
     for (from, term, id) in [(2, term, 5), (2, term, 5), (3, term - 1, 6), (3, term + 9, 7), (77, u64::MAX, 0)] {
-        leader.handle_question(ReplicaId(from), Question { term, id }, now);
+        leader.handle_read_index_request(ReplicaId(from), ReadIndexRequest { term, id }, now);
     }
     let (_, answers) = polled(&mut world, 1, now);
     let commits: Vec<_> = answers.iter().map(|answer| (answer.id, answer.commit.map(|at| at.index))).collect();
@@ -113,10 +115,10 @@ fn c17_malformed_and_repeated_answers_end_one_question_at_most() {
     let (term, index) = (replica.term(), replica.applied());
     let good = Some(LogPosition { term, index });
     let mut id = 10;
-    let mut refused = |answer: Answer, from: ReplicaId, replica: &mut Group| {
+    let mut refused = |answer: ReadIndexReply, from: ReplicaId, replica: &mut Group| {
         assert_eq!(replica.read(id, ReadNeed::Latest, now), ReadStart::Wait);
         assert!(replica.ask(id, now).is_some());
-        replica.handle_answer(from, Answer { id: answer.id + id, ..answer }, now);
+        replica.handle_read_index_reply(from, ReadIndexReply { id: answer.id + id, ..answer }, now);
         id += 1;
     };
     // Refused: whoever was asked does not lead, or says what cannot be.
@@ -126,19 +128,19 @@ fn c17_malformed_and_repeated_answers_end_one_question_at_most() {
         Some(LogPosition { term: term + 1, index }),
         Some(LogPosition { term, index: u64::MAX }),
     ] {
-        refused(Answer { term, id: 0, commit }, LEADER, replica);
+        refused(ReadIndexReply { term, id: 0, commit }, LEADER, replica);
     }
-    refused(Answer { term: term + 1, id: 0, commit: good }, LEADER, replica);
+    refused(ReadIndexReply { term: term + 1, id: 0, commit: good }, LEADER, replica);
     // Ignored: another question, another sender.
-    refused(Answer { term, id: 1_000, commit: good }, LEADER, replica);
-    refused(Answer { term, id: 0, commit: good }, ReplicaId(3), replica);
+    refused(ReadIndexReply { term, id: 1_000, commit: good }, LEADER, replica);
+    refused(ReadIndexReply { term, id: 0, commit: good }, ReplicaId(3), replica);
     let (ended, _) = polled(&mut world, 2, now);
     let expected: Vec<_> = (10..15).map(|ticket| (ticket, ReadOutcome::Refused)).collect();
     assert_eq!(ended, expected);
     // The two that were left alone are served by their own answers, once.
     let replica = group(&mut world, 2);
     for id in [16, 15, 15, 16, 10] {
-        replica.handle_answer(LEADER, Answer { term, id, commit: good }, now);
+        replica.handle_read_index_reply(LEADER, ReadIndexReply { term, id, commit: good }, now);
     }
     let (mut ended, _) = polled(&mut world, 2, now);
     ended.sort_unstable_by_key(|&(ticket, _)| ticket);
@@ -155,7 +157,7 @@ fn questions_that_wait_for_a_majority_are_bounded_and_answered_together() {
     let leader = group(&mut world, 1);
     assert!(!leader.lease_holds(now));
     let (term, commit) = (leader.term(), leader.commit());
-    (0..1_030).for_each(|id| leader.handle_question(ReplicaId(3), Question { term, id }, now));
+    (0..1_030).for_each(|id| leader.handle_read_index_request(ReplicaId(3), ReadIndexRequest { term, id }, now));
     world.poll(1);
     let early: Vec<_> = world.post.held.drain(..).map(|(_, _, answer)| (answer.id, answer.commit)).collect();
     assert_eq!(early, (1_024..1_030).map(|id| (id, None)).collect::<Vec<_>>(), "those that found no place");

@@ -40,7 +40,7 @@
 mod sim;
 
 use hedgerow_replication::{
-    Answer, Group, Membership, MembershipChange, Mutations, ProposeError, ReadNeed, ReadStart, Settings,
+    Group, Membership, MembershipChange, Mutations, ProposeError, ReadIndexReply, ReadNeed, ReadStart, Settings,
 };
 use hedgerow_types::{Instant, ReplicaId};
 use sim::{MILLI, Weather, World};
@@ -207,7 +207,7 @@ impl Script {
 
     /// The answers that are held, numbered from 1.
     fn held(&self) -> String {
-        let line = |(i, (from, to, answer)): (usize, &(u64, u64, Answer))| match answer.commit {
+        let line = |(i, (from, to, answer)): (usize, &(u64, u64, ReadIndexReply))| match answer.commit {
             Some(commit) => format!("{}: {from} to {to}, index {} of term {}", i + 1, commit.index, commit.term),
             None => format!("{}: {from} to {to}, not the leader", i + 1),
         };

@@ -11,20 +11,20 @@
 
 extern crate alloc;
 
+mod backoff;
 mod labels;
 mod map;
 mod reaction;
 mod refusal;
 mod replica_read;
 mod select;
-mod setback;
 mod statistics;
 
+pub use backoff::{REPLICA_BACKOFF_FIRST, REPLICA_BACKOFF_MAX};
 pub use labels::{InvalidLabels, Labels};
 pub use map::{Address, InvalidMap, Mark, PartitionRoute, TableKind, TableMap};
 pub use reaction::{ATTEMPTS_MAX, BACKOFF_FIRST, BACKOFF_MAX, Failure, Reaction, reaction, replica_reaction};
 pub use refusal::{Effect, Meaning, Verdict, meaning};
 pub use replica_read::{InvalidReplicaRead, ReplicaRead};
 pub use select::{Choice, LARGE_REPLY_SIZE, Selector, UNKNOWN_IN_FLIGHT_MAX};
-pub use setback::{SETBACK_FIRST, SETBACK_MAX};
-pub use statistics::{Expected, Load};
+pub use statistics::{Expected, ReplicaLoad};

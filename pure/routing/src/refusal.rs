@@ -1,6 +1,6 @@
-//! What each refusal means to a client: the one table that retries, races and setbacks are decided by.
+//! What each refusal means to a client: the one table that retries, races and backoffs are decided by.
 
-use crate::setback::Scope;
+use crate::backoff::Scope;
 use hedgerow_types::Refusal;
 
 /// What a refusal means to the client that gets it.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! mode            ──> ranks      the preferred replicas, then the next ones, down to the leader
-//! setbacks        ──> state      ready; held back (not known yet, or on probation); set back
+//! backoffs        ──> state      ready; held back (not known yet, or on probation); set back
 //! statistics      ──> cost       what a request is expected to take
 //!
 //! untried before tried, then by state, then by rank; within these two at random, and of those the cheaper more likely
@@ -20,12 +20,12 @@
 //! only linearizable reads do, and many of them share one question, so that small requests may stay near too; what
 //! size decides is how readily they leave.
 
+use crate::backoff::{Backoff, Scope, scope};
 use crate::labels::Labels;
 use crate::map::{Address, PartitionRoute};
 use crate::reaction::Failure;
 use crate::replica_read::ReplicaRead;
-use crate::setback::{Scope, Setback, scope};
-use crate::statistics::{Expected, Load, Statistics};
+use crate::statistics::{Expected, ReplicaLoad, Statistics};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -74,7 +74,7 @@ struct Patience {
 pub struct Selector {
     labels: Labels,
     nodes: BTreeMap<Address, Node>,
-    replicas: BTreeMap<(GroupId, Address), Setback>,
+    replicas: BTreeMap<(GroupId, Address), Backoff>,
     /// Room for the candidates of one choice, kept between choices.
     candidates: Vec<Candidate>,
 }
@@ -83,7 +83,7 @@ pub struct Selector {
 struct Node {
     /// How many labels it shares with the client.
     nearness: usize,
-    setback: Setback,
+    backoff: Backoff,
     statistics: Statistics,
 }
 
@@ -104,7 +104,7 @@ struct Candidate {
 enum State {
     Ready,
     HeldBack,
-    SetBack,
+    BackedOff,
 }
 
 impl Selector {
@@ -140,16 +140,16 @@ impl Selector {
         group: GroupId,
         address: Address,
         latency: Duration,
-        load: Option<Load>,
+        load: Option<ReplicaLoad>,
         now: Instant,
     ) {
         let node = self.node(address);
         node.statistics.note_reply(latency, load, now);
         let sent = now - latency;
-        node.setback.note_success(sent);
-        if let Some(setback) = self.replicas.get_mut(&(group, address)) {
-            setback.note_success(sent);
-            if !setback.is_open() {
+        node.backoff.note_success(sent);
+        if let Some(backoff) = self.replicas.get_mut(&(group, address)) {
+            backoff.note_success(sent);
+            if !backoff.is_open() {
                 self.replicas.remove(&(group, address));
             }
         }
@@ -161,9 +161,9 @@ impl Selector {
         node.statistics.note_over(now);
         match scope(failure) {
             Scope::Request => {}
-            Scope::Node => node.setback.note_failure(now),
+            Scope::Node => node.backoff.note_failure(now),
             Scope::NodeLife => {
-                node.setback.note_failure(now);
+                node.backoff.note_failure(now);
                 node.statistics.forget();
             }
             Scope::Replica => {
@@ -197,7 +197,7 @@ impl Selector {
 
     fn make_room(&mut self, now: Instant) {
         if self.replicas.len() >= SETBACKS_MAX {
-            self.replicas.retain(|_, setback| now < setback.until());
+            self.replicas.retain(|_, backoff| now < backoff.until());
         }
         if self.replicas.len() >= SETBACKS_MAX {
             self.replicas.clear();
@@ -224,7 +224,7 @@ impl Selector {
                 is_known: node.statistics.is_known(now),
                 cost: node.statistics.cost(now),
                 idle_cost: node.statistics.idle_cost(),
-                back_at: node.setback.until().max(replica.until()),
+                back_at: node.backoff.until().max(replica.until()),
             });
         }
         self.hold_back_unknown(candidates);
@@ -247,10 +247,10 @@ impl Selector {
     }
 }
 
-fn state(node: &Node, replica: Setback, now: Instant) -> State {
-    if now < node.setback.until().max(replica.until()) {
-        State::SetBack
-    } else if (node.setback.is_open() || replica.is_open()) && node.statistics.in_flight > 0 {
+fn state(node: &Node, replica: Backoff, now: Instant) -> State {
+    if now < node.backoff.until().max(replica.until()) {
+        State::BackedOff
+    } else if (node.backoff.is_open() || replica.is_open()) && node.statistics.in_flight > 0 {
         // On probation: one request at a time.
         State::HeldBack
     } else {
@@ -286,7 +286,7 @@ fn patience(choice: &Choice<'_>) -> Option<Patience> {
 fn pick(candidates: &[Candidate], patience: Option<Patience>, random: &mut Random) -> Option<Address> {
     let order = |candidate: &&Candidate| (candidate.is_tried, candidate.state, candidate.rank);
     let best = order(&candidates.iter().min_by_key(order)?);
-    if best.1 == State::SetBack {
+    if best.1 == State::BackedOff {
         let set_back = candidates.iter().filter(|candidate| candidate.is_tried == best.0);
         return set_back.min_by_key(|candidate| (candidate.back_at, candidate.rank)).map(|least| least.address);
     }

@@ -21,7 +21,7 @@ use hedgerow_types::Instant;
 
 /// What a node says of itself with a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct ReplicaLoad {
     /// Requests it had taken and not answered.
     pub in_flight: u32,
     /// What one costs it on average at the moment; zero if it does not know.
@@ -108,7 +108,7 @@ impl Statistics {
         }
     }
 
-    pub(crate) fn note_reply(&mut self, latency: Duration, load: Option<Load>, now: Instant) {
+    pub(crate) fn note_reply(&mut self, latency: Duration, load: Option<ReplicaLoad>, now: Instant) {
         self.note_over(now);
         if self.is_forgotten(now) {
             self.samples = self.samples.min(SAMPLES_MIN - SAMPLES_AGAIN);
@@ -219,7 +219,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn statistics(latency_ms: u64, load: Load) -> Statistics {
+    fn statistics(latency_ms: u64, load: ReplicaLoad) -> Statistics {
         let mut statistics = Statistics::default();
         for time in 0..20 {
             statistics.note_sent(at(time));
@@ -231,11 +231,11 @@ mod tests {
     /// Elasticsearch #65838 and #70283: the directions of a rank, and a mean that was overwritten.
     #[test]
     fn the_cost_grows_with_latency_queue_service_and_own_requests() {
-        let base = Load { in_flight: 4, service: ms(1), ..Load::default() };
+        let base = ReplicaLoad { in_flight: 4, service: ms(1), ..ReplicaLoad::default() };
         let cost = statistics(10, base).cost(at(20));
         assert!(statistics(11, base).cost(at(20)) > cost);
-        assert!(statistics(10, Load { in_flight: 5, ..base }).cost(at(20)) > cost);
-        assert!(statistics(10, Load { service: ms(2), ..base }).cost(at(20)) > cost);
+        assert!(statistics(10, ReplicaLoad { in_flight: 5, ..base }).cost(at(20)) > cost);
+        assert!(statistics(10, ReplicaLoad { service: ms(2), ..base }).cost(at(20)) > cost);
         let mut sending = statistics(10, base);
         sending.note_sent(at(20));
         assert!(sending.cost(at(20)) > cost);
@@ -248,20 +248,20 @@ mod tests {
 
     #[test]
     fn r16_a_queue_of_the_past_is_not_believed() {
-        let busy = statistics(1, Load { in_flight: 1_000, service: ms(1), ..Load::default() });
-        let idle = statistics(1, Load { in_flight: 0, service: ms(1), ..Load::default() });
+        let busy = statistics(1, ReplicaLoad { in_flight: 1_000, service: ms(1), ..ReplicaLoad::default() });
+        let idle = statistics(1, ReplicaLoad { in_flight: 0, service: ms(1), ..ReplicaLoad::default() });
         assert!(busy.cost(at(20)) > 100.0 * idle.cost(at(20)));
         assert!(busy.cost(at(520)) < busy.cost(at(20)) / 5.0);
         // After a gap the first reply is believed at once, not averaged with what was before the gap.
         let mut busy = busy;
         busy.note_sent(at(1_020));
-        busy.note_reply(ms(1), Some(Load { in_flight: 0, service: ms(1), ..Load::default() }), at(1_020));
+        busy.note_reply(ms(1), Some(ReplicaLoad { in_flight: 0, service: ms(1), ..ReplicaLoad::default() }), at(1_020));
         assert!(busy.cost(at(1_020)) < 3.0 * idle.cost(at(1_020)), "{}", busy.cost(at(1_020)));
     }
 
     #[test]
     fn silence_counts_as_latency_while_requests_wait() {
-        let mut stalled = statistics(1, Load { in_flight: 1, service: ms(1), ..Load::default() });
+        let mut stalled = statistics(1, ReplicaLoad { in_flight: 1, service: ms(1), ..ReplicaLoad::default() });
         assert!(stalled.cost(at(2_000)) < 5e6, "nobody waits");
         stalled.note_sent(at(2_000));
         assert!(stalled.cost(at(2_100)) > 100e6);
@@ -272,7 +272,7 @@ mod tests {
     /// Pitfall H9: a client that hedges gives up early, and so would never see more than its own patience.
     #[test]
     fn h09_a_node_that_loses_again_and_again_costs_more_each_time() {
-        let load = Load { in_flight: 1, service: ms(1), ..Load::default() };
+        let load = ReplicaLoad { in_flight: 1, service: ms(1), ..ReplicaLoad::default() };
         let give_up = |statistics: &mut Statistics, time| {
             statistics.note_sent(at(time));
             statistics.note_abandoned(ms(10), at(time + 10));
@@ -296,13 +296,13 @@ mod tests {
 
     #[test]
     fn what_is_expected_of_a_node_is_its_queue_and_the_way() {
-        let mut busy = statistics(10, Load { in_flight: 4, service: ms(2), ..Load::default() });
+        let mut busy = statistics(10, ReplicaLoad { in_flight: 4, service: ms(2), ..ReplicaLoad::default() });
         let Expected { queue, network } = busy.expected(at(19)).expect("it is known");
         // What is known of a queue ages, so that a bit less than four requests of 2 ms are expected.
         assert!((ms(7)..ms(8)).contains(&queue) && network.as_millis() == 8, "{queue:?} {network:?}");
         busy.note_sent(at(19));
         assert_eq!(busy.expected(at(19)).expect("it is known").queue - queue, ms(2));
-        assert_eq!(statistics(10, Load { in_flight: 4, ..Load::default() }).expected(at(19)), None);
+        assert_eq!(statistics(10, ReplicaLoad { in_flight: 4, ..ReplicaLoad::default() }).expected(at(19)), None);
         assert_eq!(Statistics::default().expected(at(19)), None);
     }
 

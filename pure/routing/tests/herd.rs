@@ -2,7 +2,7 @@
 //! where it is done.
 
 use bytes::Bytes;
-use hedgerow_routing::{Address, Choice, Labels, Load, PartitionRoute, ReplicaRead, Selector};
+use hedgerow_routing::{Address, Choice, Labels, PartitionRoute, ReplicaLoad, ReplicaRead, Selector};
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Instant};
 use std::collections::{BTreeMap, VecDeque};
@@ -47,7 +47,7 @@ enum Event {
     Issue(usize),
     Arrive { server: usize, request: Request },
     Served { server: usize },
-    Reply { server: usize, request: Request, load: Load },
+    Reply { server: usize, request: Request, load: ReplicaLoad },
 }
 
 /// What happens in a run.
@@ -131,7 +131,7 @@ impl World {
                 state.is_serving = false;
                 let request = state.queue.pop_front().expect("it is being served");
                 let queue = now.since(request.arrived).saturating_sub(state.service);
-                let load = Load { in_flight: state.queue.len() as u32, service: state.service, queue };
+                let load = ReplicaLoad { in_flight: state.queue.len() as u32, service: state.service, queue };
                 let arrives = now + self.way(request.client, server);
                 self.schedule(arrives, Event::Reply { server, request, load });
                 self.serve(server, now);

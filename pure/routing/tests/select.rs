@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use hedgerow_routing::{
-    ATTEMPTS_MAX, Address, BACKOFF_MAX, Choice, Failure, LARGE_REPLY_SIZE, Labels, Load, PartitionRoute, Reaction,
-    ReplicaRead, SETBACK_MAX, Selector, UNKNOWN_IN_FLIGHT_MAX, replica_reaction,
+    ATTEMPTS_MAX, Address, Choice, Failure, LARGE_REPLY_SIZE, Labels, PartitionRoute, REPLICA_BACKOFF_MAX, Reaction,
+    ReplicaLoad, ReplicaRead, Selector, UNKNOWN_IN_FLIGHT_MAX, replica_reaction,
 };
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Instant, Lag, Refusal};
@@ -91,7 +91,7 @@ impl World {
     }
 
     fn reply(&mut self, port: u16, latency: Duration) {
-        let load = Load { in_flight: 0, service: ms(1), queue: Duration::ZERO };
+        let load = ReplicaLoad { in_flight: 0, service: ms(1), queue: Duration::ZERO };
         self.selector.note_reply(GROUP, at(port), latency, Some(load), self.now);
     }
 
@@ -174,7 +174,7 @@ fn story(world: &mut World, mode: ReplicaRead, refusal_of: impl Fn(u16, u32) -> 
         match replica_reaction(Failure::Refused(&refusal), attempt, rounds, &mut world.random) {
             Reaction::Fail => return story + "F",
             Reaction::Retry { after } | Reaction::RefreshAndRetry { after } => {
-                assert!(after <= BACKOFF_MAX);
+                assert!(after <= REPLICA_BACKOFF_MAX);
                 if !after.is_zero() {
                     story.push('|');
                     world.now = world.now + after;
@@ -231,7 +231,7 @@ fn s05_followers_that_lag_cost_one_read_at_the_leader_and_no_pause() {
     assert_eq!((story.len(), story.matches('1').count(), story.contains('|')), (4, 1, false), "{story}");
 }
 
-/// What was refused by or lost at `NEAR` makes it step back, and within `SETBACK_MAX` of being well again it is used.
+/// What was refused by or lost at `NEAR` makes it step back, and within `REPLICA_BACKOFF_MAX` of being well again it is used.
 fn steps_back(failure: Failure<'_>) {
     let mut world = World::known();
     assert_eq!(world.chosen(ReplicaRead::ClosestReplicas), [NEAR]);
@@ -245,7 +245,7 @@ fn steps_back(failure: Failure<'_>) {
         }
     }
     // Then it is well again.
-    world.now = world.now + SETBACK_MAX;
+    world.now = world.now + REPLICA_BACKOFF_MAX;
     assert_eq!(world.choose(ReplicaRead::ClosestReplicas), NEAR);
     world.send(NEAR);
     assert_eq!(world.chosen(ReplicaRead::ClosestReplicas), [FAR], "one request tries it");
@@ -307,7 +307,7 @@ fn r11_starting_draining_and_busy_replicas_step_back() {
 fn r11_a_node_that_just_restarted_is_new() {
     let mut world = World::known();
     world.refuse(NEAR, &Refusal::Stopping("restarting".to_owned()));
-    world.now = world.now + SETBACK_MAX;
+    world.now = world.now + REPLICA_BACKOFF_MAX;
     world.serve_many(NEAR, ms(1), 1);
     assert_eq!(world.choose(ReplicaRead::ClosestReplicas), NEAR);
     (0..UNKNOWN_IN_FLIGHT_MAX).for_each(|_| world.send(NEAR));
@@ -440,14 +440,14 @@ fn replicas_that_are_all_set_back_are_asked_all_the_same() {
 fn an_overloaded_leader_is_left_by_some_and_a_busy_one_is_not_left_by_small_differences() {
     let mut world = World::known();
     assert_eq!(world.chosen(ReplicaRead::PreferLeader), [LEADER]);
-    let load = Load { in_flight: 5, service: ms(1), queue: ms(5) };
+    let load = ReplicaLoad { in_flight: 5, service: ms(1), queue: ms(5) };
     (0..20).for_each(|_| {
         world.send(LEADER);
         world.now = world.now + ms(1);
         world.selector.note_reply(GROUP, at(LEADER), ms(6), Some(load), world.now);
     });
     assert_eq!(world.chosen(ReplicaRead::PreferLeader), [LEADER]);
-    let load = Load { in_flight: 200, service: ms(1), queue: ms(200) };
+    let load = ReplicaLoad { in_flight: 200, service: ms(1), queue: ms(200) };
     (0..20).for_each(|_| {
         world.send(LEADER);
         world.now = world.now + ms(1);
@@ -461,7 +461,7 @@ fn an_overloaded_leader_is_left_by_some_and_a_busy_one_is_not_left_by_small_diff
 fn large_replies_stay_near_for_longer() {
     let mut world = World::known();
     world.serve_many(FAR, ms(2), 20);
-    let load = Load { in_flight: 4, service: ms(1), queue: ms(4) };
+    let load = ReplicaLoad { in_flight: 4, service: ms(1), queue: ms(4) };
     (0..20).for_each(|_| {
         world.send(NEAR);
         world.now = world.now + ms(1);

@@ -101,12 +101,12 @@ pub(crate) async fn run(arguments: LoadArguments) -> Result<Exit> {
     let items = read_in_thread(reader)?;
     let tracker = Arc::new(Tracker::new(start.line, start.offset, arguments.show_bad));
     let lanes = Lanes::start(&table, arguments.concurrency.into(), arguments.patience, &tracker);
-    let mut load = Load { started: now(), start, size, tracker, arguments, bar: bar(size), ticks: 0 };
+    let mut load = Loading { started: now(), start, size, tracker, arguments, bar: bar(size), ticks: 0 };
     let outcome = load.work(items, lanes, table.shape()).await;
     load.finish(outcome)
 }
 
-struct Load {
+struct Loading {
     arguments: LoadArguments,
     /// Where this run began.
     start: Progress,
@@ -124,7 +124,7 @@ enum Outcome {
     Failed(anyhow::Error),
 }
 
-impl Load {
+impl Loading {
     async fn work(&mut self, mut items: mpsc::Receiver<io::Result<Vec<Item>>>, lanes: Lanes, shape: Shape) -> Outcome {
         let mut lanes = lanes;
         let mut tick = interval(PROGRESS_INTERVAL);

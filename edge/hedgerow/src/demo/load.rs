@@ -115,7 +115,7 @@ struct Shared {
 }
 
 /// A load that runs.
-pub(crate) struct Load {
+pub(crate) struct MixedLoad {
     shared: Arc<Shared>,
     clients: Vec<JoinHandle<Vec<(u64, u64)>>>,
 }
@@ -127,7 +127,7 @@ pub(crate) struct Outcome {
     counters: Vec<Vec<(u64, u64)>>,
 }
 
-impl Load {
+impl MixedLoad {
     pub(crate) async fn start(client: &Client, table: &str, rows: u64) -> Result<Self> {
         let measured =
             || -> Result<Measured> { Ok(Measured { reads: histogram()?, writes: histogram()?, seconds: 0.0 }) };

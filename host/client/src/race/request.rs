@@ -4,7 +4,7 @@ use crate::alarm::Bell;
 use crate::call::Call;
 use crate::cluster::Cluster;
 use crate::hedging::TieMode;
-use crate::ledger::{Hedging, Sort};
+use crate::metrics::{Hedging, Sort};
 use crate::routes::{Target, Want};
 use crate::selection::size_hint;
 use hedgerow_hedge::{Plan, TieRule, Time};

@@ -3,7 +3,7 @@
 use super::{Table, locate};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::{check_size, mismatch, read_checked, read_update};
-use crate::routes::Place;
+use crate::routes::Destination;
 use crate::time::expire_at;
 use crate::types::{Check, Checked, Mutation, Select, SortRow, SortRows};
 use bytes::Bytes;
@@ -117,7 +117,7 @@ impl Table {
             let split = 2 + hash_key.as_ref().len();
             Ok((place, FullKey { hash_key: full.slice(2..split), sort_key: full.slice(split..) }))
         };
-        let keys: Vec<(Place<'static>, FullKey)> = keys.into_iter().map(locate_record).collect::<Result<_>>()?;
+        let keys: Vec<(Destination<'static>, FullKey)> = keys.into_iter().map(locate_record).collect::<Result<_>>()?;
         check_count("batch_get", keys.len(), BATCH_READ_COUNT_MAX)?;
         for _ in 0..REGROUPINGS_MAX {
             let table = self.handle.routes.table();
@@ -131,7 +131,7 @@ impl Table {
     }
 
     /// The values of records, grouped by their partitions as they are known now.
-    async fn batch_get_grouped(&self, keys: &[(Place<'static>, FullKey)]) -> Result<Vec<Option<Bytes>>> {
+    async fn batch_get_grouped(&self, keys: &[(Destination<'static>, FullKey)]) -> Result<Vec<Option<Bytes>>> {
         let mut parts: BTreeMap<u32, Vec<(usize, FullKey)>> = BTreeMap::new();
         for (index, (place, key)) in keys.iter().enumerate() {
             parts.entry(self.handle.routes.target(*place).partition).or_default().push((index, key.clone()));
@@ -162,7 +162,7 @@ impl Table {
     /// The values of those of `keys` that exist, with their places. All keys are of one partition.
     async fn batch_get_part(&self, keys: Vec<(usize, FullKey)>) -> Result<Vec<(usize, Bytes)>> {
         let Some((_, first)) = keys.first() else { return Ok(Vec::new()) };
-        let place = Place::Hash(key::partition_hash(&first.hash_key, &first.sort_key));
+        let place = Destination::Hash(key::partition_hash(&first.hash_key, &first.sort_key));
         let body = Body::BatchGet(BatchGet { keys: keys.iter().map(|(_, key)| key.clone()).collect() });
         let Reply::BatchGet(reply) = self.handle.call(place, &body).await? else {
             return Err(mismatch("batch_get"));
@@ -239,12 +239,12 @@ fn to_wire(mutation: Mutation) -> Mutate {
 }
 
 /// Where all rows of a hash key live. The empty hash key has no such place.
-fn locate_all(hash_key: &[u8]) -> Result<(Place<'static>, Bytes)> {
+fn locate_all(hash_key: &[u8]) -> Result<(Destination<'static>, Bytes)> {
     check_size("hash key", hash_key, HASH_KEY_SIZE_MAX)?;
     if hash_key.is_empty() {
         return Err(Error::invalid("an operation on all rows of a hash key needs one that is not empty"));
     }
-    Ok((Place::Hash(key::crc64(hash_key)), Bytes::copy_from_slice(hash_key)))
+    Ok((Destination::Hash(key::crc64(hash_key)), Bytes::copy_from_slice(hash_key)))
 }
 
 fn check_count(operation: &str, count: usize, count_max: usize) -> Result<()> {

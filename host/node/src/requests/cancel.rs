@@ -46,7 +46,7 @@ impl AttemptName {
 
 /// Where an attempt waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum WaitsIn {
     /// For its turn.
     Queued(Slot),
     /// In a replica, under this ticket.
@@ -65,7 +65,7 @@ pub(crate) enum Place {
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     /// With the number of the request on its connection: a client that gives a name twice can cancel the first only.
-    places: FxHashMap<(ConnectionId, AttemptName), (i32, Place)>,
+    places: FxHashMap<(ConnectionId, AttemptName), (i32, WaitsIn)>,
     queued: u64,
     reads: u64,
     writes: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Attempts {
 
 impl Attempts {
     /// The attempt `name`, request `sequence_id` of its connection, waits at `place` now.
-    pub(crate) fn list(&mut self, name: AttemptName, (connection, sequence_id): (ConnectionId, i32), place: Place) {
+    pub(crate) fn list(&mut self, name: AttemptName, (connection, sequence_id): (ConnectionId, i32), place: WaitsIn) {
         match self.places.entry((connection, name)) {
             Entry::Vacant(vacant) => drop(vacant.insert((sequence_id, place))),
             Entry::Occupied(mut known) if known.get().0 == sequence_id => known.get_mut().1 = place,
@@ -85,7 +85,7 @@ impl Attempts {
     }
 
     /// The same for one that has a name or not.
-    pub(crate) fn list_caller(&mut self, caller: &Caller, place: Place) {
+    pub(crate) fn list_caller(&mut self, caller: &Caller, place: WaitsIn) {
         if let Some(name) = caller.name {
             self.list(name, (caller.connection, caller.sequence_id), place);
         }
@@ -175,28 +175,28 @@ impl Node {
         };
         let counts = &mut self.requests.attempts;
         let count = match place {
-            Place::Queued(_) => &mut counts.queued,
-            Place::Read(..) | Place::Aside(_) => &mut counts.reads,
-            Place::Write(_) | Place::SentOn(_) => &mut counts.writes,
-            Place::Delayed(_) => &mut counts.delayed,
+            WaitsIn::Queued(_) => &mut counts.queued,
+            WaitsIn::Read(..) | WaitsIn::Aside(_) => &mut counts.reads,
+            WaitsIn::Write(_) | WaitsIn::SentOn(_) => &mut counts.writes,
+            WaitsIn::Delayed(_) => &mut counts.delayed,
         };
         *count += 1;
         let caller = match place {
-            Place::Queued(slot) => self.requests.queue.take(slot).map(|queued| {
+            WaitsIn::Queued(slot) => self.requests.queue.take(slot).map(|queued| {
                 self.requests.ties.unlist(queued.tie.as_deref());
                 queued.caller
             }),
-            Place::Read(group, ticket) => self.running(group).and_then(|replica| {
+            WaitsIn::Read(group, ticket) => self.running(group).and_then(|replica| {
                 replica.group.cancel_read(ticket);
                 replica.reads.remove(&ticket).and_then(|read| read.origin.into_caller())
             }),
-            Place::Write(group) => {
+            WaitsIn::Write(group) => {
                 let origin = self.running(group).and_then(|it| it.forget_writer((connection, sequence_id)));
                 origin.and_then(Origin::into_caller)
             }
-            Place::Aside(ticket) => self.requests.read_jobs.remove(ticket),
-            Place::Delayed(number) => self.requests.throttles.remove(number),
-            Place::SentOn(id) => self.requests.forwards.remove(id),
+            WaitsIn::Aside(ticket) => self.requests.read_jobs.remove(ticket),
+            WaitsIn::Delayed(number) => self.requests.throttles.remove(number),
+            WaitsIn::SentOn(id) => self.requests.forwards.remove(id),
         };
         caller.map(|caller| self.leave_unanswered(caller, now)).is_some()
     }

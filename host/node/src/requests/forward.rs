@@ -19,7 +19,7 @@ use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::peer::{Forward, Forwarded, Frame};
 use crate::replica::{Caller, Origin};
-use crate::requests::cancel::Place;
+use crate::requests::cancel::WaitsIn;
 use crate::requests::waiting::Waiting;
 use bytes::BytesMut;
 use hedgerow_env::Now;
@@ -123,7 +123,7 @@ impl Node {
         write.others.push(Origin::Client(Box::new(caller)));
         replica.note_deadline(deadline);
         if let Some(name) = name {
-            self.requests.attempts.list(name, ways, Place::Write(group));
+            self.requests.attempts.list(name, ways, WaitsIn::Write(group));
         }
         self.requests.forwards.joined += 1;
         self.mark_dirty(group);
@@ -148,7 +148,7 @@ impl Node {
         }
         let mut request = BytesMut::new();
         call::encode_request(&mut request, &header, caller.sequence_id, body);
-        self.requests.attempts.list_caller(&caller, Place::SentOn(id));
+        self.requests.attempts.list_caller(&caller, WaitsIn::SentOn(id));
         let (until, connection) = (caller.deadline.min(now.instant + LOST_AFTER), caller.connection);
         self.requests.forwards.waiting.insert(id, until, connection, SentOn { to: leader, caller });
         self.send(leader, &Frame::Forward(Forward { id, request: request.freeze() }));

@@ -12,7 +12,7 @@ const SMOOTHING: u64 = 64;
 
 /// Counts requests from the moment they are taken until their replies leave.
 #[derive(Debug, Default)]
-pub(crate) struct Load {
+pub(crate) struct NodeLoad {
     /// Taken and without an answer.
     unanswered: u32,
     /// Answered since the node was driven last: their replies have not left.
@@ -30,7 +30,7 @@ pub(crate) struct Load {
     noted: Instant,
 }
 
-impl Load {
+impl NodeLoad {
     /// A request came; only reads and writes count in what one costs.
     pub(crate) fn take(&mut self, is_data: bool) {
         self.unanswered += 1;
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn r17_requests_in_flight_return_to_zero() {
-        let mut load = Load::default();
+        let mut load = NodeLoad::default();
         (0..5).for_each(|turn| load.take(turn > 0));
         load.answer(true);
         assert_eq!(load.in_flight(), 4, "the four others");
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn r16_what_a_request_costs_is_an_average_that_time_forgets() {
-        let mut load = Load::default();
+        let mut load = NodeLoad::default();
         let mut batch = |count: u32, micros: u64, millis: u64| {
             (0..count).for_each(|_| load.take(true));
             (0..count).for_each(|_| load.answer(true));
@@ -161,14 +161,14 @@ mod tests {
     /// The wait that a request is told of is that of the queue before it.
     #[test]
     fn r16_no_stale_busy() {
-        let mut load = Load::default();
-        let batch = |load: &mut Load, count: u32, micros: u64, millis: u64| {
+        let mut load = NodeLoad::default();
+        let batch = |load: &mut NodeLoad, count: u32, micros: u64, millis: u64| {
             (0..count).for_each(|_| load.take(true));
             (0..count).for_each(|_| load.answer(true));
             load.leave();
             load.note_work(Duration::from_micros(micros), at(millis));
         };
-        let wait = |load: &Load, millis: u64| load.wait_behind(1_000, at(millis)).as_micros();
+        let wait = |load: &NodeLoad, millis: u64| load.wait_behind(1_000, at(millis)).as_micros();
         assert_eq!(wait(&load, 0), 0, "after a restart nothing is known");
         batch(&mut load, 1, 90_000, 0);
         assert_eq!(wait(&load, 0), 0, "one request says nothing");
@@ -189,7 +189,7 @@ mod tests {
     /// Refusals take no time worth telling, however many there are.
     #[test]
     fn r16_refusals_do_not_make_requests_look_cheap_or_dear() {
-        let mut load = Load::default();
+        let mut load = NodeLoad::default();
         for millis in 0..1_000 {
             load.take(true);
             load.refuse(true);
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn work_for_requests_without_an_answer_counts_when_they_have_one() {
-        let mut load = Load::default();
+        let mut load = NodeLoad::default();
         load.take(true);
         load.note_work(Duration::from_micros(30), at(0));
         assert_eq!(load.service_us(), 0);

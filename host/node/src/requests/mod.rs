@@ -33,7 +33,7 @@ use cancel::AttemptName;
 use cancel::Attempts;
 use forward::Forwards;
 use hedgerow_types::Instant;
-use load::Load;
+use load::NodeLoad;
 use queue::{Queue, QueueCounts};
 use read_counts::{Lines, ReadCounts};
 use read_jobs::{Line, ReadJobs};
@@ -57,7 +57,7 @@ pub(crate) struct Requests {
     /// Attempts that can be cancelled.
     attempts: Attempts,
     ties: Ties,
-    load: Load,
+    load: NodeLoad,
     read_counts: ReadCounts,
     throttles: Throttles,
     forwards: Forwards,
@@ -76,7 +76,7 @@ impl Requests {
             reply_bytes: 0,
             attempts: Attempts::default(),
             ties: Ties::default(),
-            load: Load::default(),
+            load: NodeLoad::default(),
             read_counts: ReadCounts::default(),
             throttles: Throttles::default(),
             forwards: Forwards::default(),

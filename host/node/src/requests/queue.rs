@@ -240,7 +240,7 @@ impl Node {
         let (lane, name, ways) = (Lane::of(&caller), caller.name, (caller.connection, caller.sequence_id));
         let slot = self.requests.queue.push(lane, Queued { caller, read, terms, tie });
         if let Some(name) = name {
-            self.requests.attempts.list(name, ways, crate::requests::cancel::Place::Queued(slot));
+            self.requests.attempts.list(name, ways, crate::requests::cancel::WaitsIn::Queued(slot));
             if let Some(tie) = self.requests.queue.get(slot).and_then(|it| it.tie.as_ref()) {
                 self.requests.ties.list(tie, slot);
             }

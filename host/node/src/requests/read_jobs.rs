@@ -22,7 +22,7 @@ use crate::job::Job;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::replica::{Caller, Hosted};
-use crate::requests::cancel::Place;
+use crate::requests::cancel::WaitsIn;
 use crate::requests::queue::{Lane, Queued};
 use crate::requests::reads::Reflected;
 use crate::requests::waiting::Waiting;
@@ -321,7 +321,7 @@ impl Node {
             (ReadLevel::Bounded(bound), Some(age)) => caller.deadline.min(now.instant + bound.saturating_sub(age)),
             _ => caller.deadline,
         };
-        self.requests.attempts.list_caller(&caller, Place::Aside(ticket));
+        self.requests.attempts.list_caller(&caller, WaitsIn::Aside(ticket));
         let wish = Wish::default();
         let wanted = Wanted(Arc::clone(&wish.0));
         self.requests.read_jobs.run[size as usize] += 1;
@@ -361,7 +361,7 @@ impl Node {
             }
         }
         let ticket = self.ticket();
-        self.requests.attempts.list_caller(&queued.caller, Place::Aside(ticket));
+        self.requests.attempts.list_caller(&queued.caller, WaitsIn::Aside(ticket));
         let (jobs, deadline) = (&mut self.requests.read_jobs, queued.caller.deadline);
         jobs.places.entry(line).or_default().insert(connection, ticket, bytes);
         jobs.reads.insert(ticket, deadline, connection, ReadJob::Waiting(line, owner, Box::new(queued), bytes));

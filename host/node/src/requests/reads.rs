@@ -19,7 +19,7 @@ use crate::config::{PENDING_READS_MAX, READY_TURNS_MAX};
 use crate::failure::Failures;
 use crate::node::{Node, not_leader};
 use crate::replica::{Caller, Hosted, Origin, PendingRead, Replica};
-use crate::requests::cancel::Place;
+use crate::requests::cancel::WaitsIn;
 use crate::requests::queue::{Lane, Queued};
 use crate::requests::read_counts::level_number;
 use crate::requests::serve::misplaced;
@@ -259,7 +259,7 @@ impl Node {
             Ok(None) => {
                 let has_lease = role == Role::Leader && replica.group.lease_holds(now.instant);
                 let basis = if has_lease { Basis::Applied } else { Basis::Waited };
-                self.requests.attempts.list_caller(caller, Place::Read(group, ticket));
+                self.requests.attempts.list_caller(caller, WaitsIn::Read(group, ticket));
                 replica.note_deadline(caller.deadline);
                 let Queued { caller, mut read, terms, tie } = queued;
                 read.detach();
@@ -326,7 +326,7 @@ impl Node {
                     Ok(Some(served)) => Ok(served),
                     Ok(None) => {
                         if let Origin::Client(caller) = &pending.origin {
-                            self.requests.attempts.list_caller(caller, Place::Read(group, next));
+                            self.requests.attempts.list_caller(caller, WaitsIn::Read(group, next));
                         }
                         replica.reads.insert(next, pending);
                         return self.mark_dirty(group);

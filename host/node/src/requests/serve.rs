@@ -6,7 +6,7 @@ use crate::config::WAIT_MAX;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::replica::{Caller, Origin, Page, Replica};
-use crate::requests::cancel::{AttemptName, Place};
+use crate::requests::cancel::{AttemptName, WaitsIn};
 use crate::requests::reads::Reflected;
 use bytes::Bytes;
 use hedgerow_env::Now;
@@ -115,7 +115,7 @@ impl Node {
             set_default_expiry(&mut write, self.life_begins(group, now).saturating_add(default_ttl));
         }
         if caller.forwarded_for.is_none() {
-            self.requests.attempts.list_caller(&caller, Place::Write(group));
+            self.requests.attempts.list_caller(&caller, WaitsIn::Write(group));
         }
         if let Err((refusal, origin)) = self.propose(group, number, write, Origin::Client(Box::new(caller)), now) {
             self.refuse(origin, &refusal, now);

@@ -10,7 +10,7 @@ use crate::config::DELAYED_MAX;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::replica::Caller;
-use crate::requests::cancel::Place;
+use crate::requests::cancel::WaitsIn;
 use crate::requests::waiting::Waiting;
 use hedgerow_env::Now;
 use hedgerow_placement::{Catalogue, Delay, Table, Throttling};
@@ -205,7 +205,7 @@ impl Node {
         let throttles = &mut self.requests.throttles;
         throttles.last_number += 1;
         let (number, connection) = (throttles.last_number, caller.connection);
-        self.requests.attempts.list_caller(&caller, Place::Delayed(number));
+        self.requests.attempts.list_caller(&caller, WaitsIn::Delayed(number));
         let until = until.min(caller.deadline);
         let delayed = Delayed { caller, header: header.clone(), body: body.clone() };
         throttles.delayed.insert(number, until, connection, delayed);

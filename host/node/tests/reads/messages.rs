@@ -101,7 +101,8 @@ fn what_arrives_together_is_asked_together_and_answered_together() {
     }
     assert!(messages(&mut world) - before <= 4, "a question to and an answer from each of two nodes");
     let counts = world.counts(node);
-    let (sent, received) = (&counts["read_index"]["questions_sent"], &counts["read_index"]["answers_received"]);
+    let (sent, received) =
+        (&counts["read_index"]["read_index_requests_sent"], &counts["read_index"]["read_index_replies_received"]);
     assert_eq!(sent, received);
 }
 

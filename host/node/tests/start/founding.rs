@@ -13,7 +13,7 @@ const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 /// How long tables are asked for, a new one every few milliseconds.
 const ASKED_FOR: Duration = Duration::from_millis(1_000);
 
-/// Asks for the table `name`; the request's number.
+/// ReadIndexes for the table `name`; the request's number.
 fn ask_for(world: &mut World, name: &str) -> i32 {
     let argument = json!({ "name": name, "partition_count": 2, "replica_count": 1, "options": {} });
     let header = Header { extension: Some(Extension::default()), ..Header::default() };

@@ -1,7 +1,7 @@
 //! Two measurements of the same load side by side: every request over time, and below it the percentiles of both.
 
 use super::axis::{Axis, log, percentile};
-use super::canvas::{self, Emphasis, Heading, Legend, MARGIN, Panel, Place, WIDTH};
+use super::canvas::{self, Emphasis, Frame, Heading, Legend, MARGIN, Panel, WIDTH};
 use super::raster::png;
 use super::style::look;
 use crate::histogram::SAMPLES_ABOVE_MIN;
@@ -50,7 +50,7 @@ fn svg(title: &str, remarks: &[String], acts: &[Act]) -> Result<String> {
         let width = (WIDTH - MARGIN) / acts.len().max(1) as i32;
         for (index, act) in acts.iter().enumerate() {
             let left = MARGIN + width * index as i32;
-            let place = Place { left, top, width, height: TIME_HEIGHT, labels_left: 84, labels_below: 48 };
+            let place = Frame { left, top, width, height: TIME_HEIGHT, labels_left: 84, labels_below: 48 };
             let panel = Panel::new(sheet, place, &x, &y)?;
             act.faults.iter().try_for_each(|(begin, end)| panel.shade(*begin, end.min(x.range.end)))?;
             let look = look(index);
@@ -58,7 +58,7 @@ fn svg(title: &str, remarks: &[String], acts: &[Act]) -> Result<String> {
         }
         let most = acts.iter().map(|act| act.requests.len()).max().unwrap_or(0);
         let x = Axis::percentiles(most as u64);
-        let place = Place {
+        let place = Frame {
             left: MARGIN,
             top: top + TIME_HEIGHT + MARGIN,
             width: WIDTH - MARGIN,

@@ -208,7 +208,7 @@ pub(super) struct Panel<'a, 'b> {
 
 /// Where a panel lies on its sheet: its upper left corner, and its size with the labels of its axes.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct Frame {
     pub(super) left: i32,
     pub(super) top: i32,
     pub(super) width: i32,
@@ -221,7 +221,7 @@ pub(super) struct Place {
 
 impl<'a, 'b> Panel<'a, 'b> {
     /// Draws the axes.
-    pub(super) fn new(sheet: &'a Sheet<'b>, place: Place, x: &Axis, y: &Axis) -> Result<Self> {
+    pub(super) fn new(sheet: &'a Sheet<'b>, place: Frame, x: &Axis, y: &Axis) -> Result<Self> {
         let part = sheet.clone().shrink((place.left, place.top), (place.width, place.height));
         let mut builder = ChartBuilder::on(&part);
         builder.x_label_area_size(place.labels_below).y_label_area_size(place.labels_left);

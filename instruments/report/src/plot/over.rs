@@ -5,7 +5,7 @@
 
 use super::Part;
 use super::axis::{Axis, log};
-use super::canvas::{self, Emphasis, Heading, Legend, MARGIN, Panel, Place, WIDTH};
+use super::canvas::{self, Emphasis, Frame, Heading, Legend, MARGIN, Panel, WIDTH};
 use super::style::look;
 use crate::schema::Run;
 use crate::variants::{Comparison, Spread, Variant};
@@ -82,7 +82,7 @@ impl Row<'_, '_> {
                 let y = if index == 0 { Axis::amount(title, values) } else { Axis::latency(title, values) };
                 let top = top + PANEL_HEIGHT * index as i32;
                 let (width, height) = (WIDTH - MARGIN, PANEL_HEIGHT);
-                let place = Place { left: MARGIN, top, width, height, labels_left: 84, labels_below: 48 };
+                let place = Frame { left: MARGIN, top, width, height, labels_left: 84, labels_below: 48 };
                 let panel = Panel::new(sheet, place, &x, &y)?;
                 lines.iter().enumerate().try_for_each(|(variant, line)| paint(&panel, line, variant))?;
             }

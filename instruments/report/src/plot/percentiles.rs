@@ -5,7 +5,7 @@
 
 use super::Part;
 use super::axis::{Axis, log, percentile};
-use super::canvas::{self, Emphasis, Heading, Legend, MARGIN, Panel, Place, WIDTH};
+use super::canvas::{self, Emphasis, Frame, Heading, Legend, MARGIN, Panel, WIDTH};
 use super::style::{Look, look};
 use crate::histogram::{SAMPLES_ABOVE_MIN, merge_histograms};
 use crate::units::count;
@@ -57,7 +57,7 @@ pub(super) fn draw(workload: &str, operation: &str, part: &Part, variants: &[Var
         let points = curves.iter().flat_map(|curve| curve.sound.iter().chain(&curve.unsound));
         let y = Axis::latency("latency (logarithmic)", points.map(|(_, y)| 10_f64.powf(*y)));
         let (width, height) = (WIDTH - MARGIN, HEIGHT);
-        let place = Place { left: MARGIN, top, width, height, labels_left: 84, labels_below: 48 };
+        let place = Frame { left: MARGIN, top, width, height, labels_left: 84, labels_below: 48 };
         let panel = Panel::new(sheet, place, &x, &y)?;
         for (index, curve) in curves.iter().enumerate() {
             if let Some(band) = &curve.band {

@@ -2,7 +2,7 @@
 
 use super::Part;
 use super::axis::{Axis, log};
-use super::canvas::{self, Emphasis, Heading, Legend, MARGIN, PANEL_RIGHT, Panel, Place, Sheet, WIDTH, broken};
+use super::canvas::{self, Emphasis, Frame, Heading, Legend, MARGIN, PANEL_RIGHT, Panel, Sheet, WIDTH, broken};
 use super::style::{self, look};
 use crate::schema::{FaultMark, Run, Second};
 use anyhow::Result;
@@ -70,7 +70,7 @@ pub(super) fn draw(workload: &str, repetition: usize, part: &Part, runs: &[(&str
         for (index, row) in rows.iter().enumerate() {
             let labels_below = if index + 1 == rows.len() { TIME_LABELS } else { 0 };
             let (width, height) = (WIDTH - MARGIN, row.height + labels_below);
-            let place = Place { left: MARGIN, top, width, height, labels_left: LEFT, labels_below };
+            let place = Frame { left: MARGIN, top, width, height, labels_left: LEFT, labels_below };
             row.draw(sheet, place, &x, runs, &lanes)?;
             top += row.height;
         }
@@ -94,7 +94,7 @@ impl Row {
         Self { height, axis, value }
     }
 
-    fn draw(&self, sheet: &Sheet<'_>, place: Place, x: &Axis, runs: &[(&str, &Run)], lanes: &[Lane]) -> Result<()> {
+    fn draw(&self, sheet: &Sheet<'_>, place: Frame, x: &Axis, runs: &[(&str, &Run)], lanes: &[Lane]) -> Result<()> {
         let panel = Panel::new(sheet, place, x, &self.axis)?;
         for mark in lanes.iter().flat_map(|lane| &lane.marks) {
             if let Some((begin, end)) = visible(mark, x.range.end) {

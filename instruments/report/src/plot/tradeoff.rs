@@ -1,7 +1,7 @@
 //! What hedging costs and brings: percentiles of the latency over the budget, a share of extra requests.
 
 use super::axis::{Axis, log};
-use super::canvas::{self, Emphasis, Heading, Legend, MARGIN, Panel, Place, WIDTH};
+use super::canvas::{self, Emphasis, Frame, Heading, Legend, MARGIN, Panel, WIDTH};
 use super::raster::png;
 use super::style::look;
 use anyhow::Result;
@@ -47,7 +47,7 @@ impl Tradeoff {
         let y = Axis::latency("latency (logarithmic)", points().map(|(_, latency)| *latency));
         canvas::draw(&heading, &Legend::new(&names), HEIGHT + MARGIN, |sheet, top| {
             let (width, height) = (WIDTH - MARGIN, HEIGHT);
-            let place = Place { left: MARGIN, top, width, height, labels_left: 84, labels_below: 48 };
+            let place = Frame { left: MARGIN, top, width, height, labels_left: 84, labels_below: 48 };
             let panel = Panel::new(sheet, place, &x, &y)?;
             panel.shade(log(percent(self.budget) * SCALE).min(x.range.end), x.range.end)?;
             for (index, (_, points)) in self.lines.iter().enumerate() {

@@ -70,12 +70,12 @@ impl Drop for Ending {
 }
 
 /// Running writers.
-pub(crate) struct Load {
+pub(crate) struct Writers {
     progress: Arc<Progress>,
     thread: JoinHandle<Vec<Steps>>,
 }
 
-impl Load {
+impl Writers {
     /// Creates a table and writes to it.
     pub(crate) fn start(addresses: &[&str]) -> Self {
         let addresses: Vec<_> = addresses.iter().map(|address| (*address).to_owned()).collect();

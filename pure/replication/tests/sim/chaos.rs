@@ -1,7 +1,9 @@
 //! What goes wrong, drawn from the seed: crashes, pauses, partitions, transfers, membership changes, clients.
 
 use super::{MILLI, Weather, World};
-use hedgerow_replication::{Answer, Fetch, MembershipChange, Mutations, Question, ReadNeed, Settings, SnapshotMeta};
+use hedgerow_replication::{
+    Fetch, MembershipChange, Mutations, ReadIndexReply, ReadIndexRequest, ReadNeed, Settings, SnapshotMeta,
+};
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::random::Random;
 use hedgerow_types::{Instant, ReplicaId};
@@ -283,10 +285,11 @@ impl World {
         }
         let fetch = Fetch { id: random.below(9), low: random.below(9), high_exclusive: u64::MAX, size_max: 1 };
         group.handle_entries_fetched(fetch, Vec::new(), now);
-        let question = Question { term: group.term().saturating_sub(random.below(2)), id: u64::MAX - random.below(2) };
-        group.handle_question(ReplicaId(random.below(9)), question, now);
-        let answer = Answer { term: group.term(), id: u64::MAX - random.below(2), commit: Some(position) };
-        group.handle_answer(ReplicaId(random.below(9)), answer, now);
+        let question =
+            ReadIndexRequest { term: group.term().saturating_sub(random.below(2)), id: u64::MAX - random.below(2) };
+        group.handle_read_index_request(ReplicaId(random.below(9)), question, now);
+        let answer = ReadIndexReply { term: group.term(), id: u64::MAX - random.below(2), commit: Some(position) };
+        group.handle_read_index_reply(ReplicaId(random.below(9)), answer, now);
         let _ = (group.wakes_at(), group.lag(now), group.wants_to_ask(now));
         let ticket = random.below(1 << 20);
         group.cancel_read(ticket);

@@ -2,7 +2,7 @@
 
 use super::check::Done;
 use super::{Event, World};
-use hedgerow_replication::{Answer, Question, ReadNeed, ReadOutcome, ReadStart, Role, Served};
+use hedgerow_replication::{ReadIndexReply, ReadIndexRequest, ReadNeed, ReadOutcome, ReadStart, Role, Served};
 use hedgerow_types::{Index, ReplicaId};
 
 /// A read under way.
@@ -18,8 +18,8 @@ pub struct Read {
 /// What travels for the reads of one replica.
 #[derive(Clone, Copy, Debug)]
 pub enum Mail {
-    Question(Question),
-    Answer(Answer),
+    ReadIndexRequest(ReadIndexRequest),
+    ReadIndexReply(ReadIndexReply),
 }
 
 /// What the world does with questions and answers beside the weather.
@@ -30,7 +30,7 @@ pub struct Post {
     pub loses_questions: bool,
     /// Answers are kept until they are released by hand.
     pub holds_answers: bool,
-    pub held: Vec<(u64, u64, Answer)>,
+    pub held: Vec<(u64, u64, ReadIndexReply)>,
     id_last: u64,
     pub questions: u64,
     pub answers: u64,
@@ -129,23 +129,23 @@ impl World {
         self.post.questions += 1;
         self.log(|_| format!("{id} asks {}: {question:?}", leader.0));
         if !self.post.loses_questions {
-            self.deliver(id, leader.0, || Event::Mail { from: id, mail: Mail::Question(question) });
+            self.deliver(id, leader.0, || Event::Mail { from: id, mail: Mail::ReadIndexRequest(question) });
         }
     }
 
-    pub fn send_answer(&mut self, from: u64, to: ReplicaId, answer: Answer) {
+    pub fn send_answer(&mut self, from: u64, to: ReplicaId, answer: ReadIndexReply) {
         self.post.answers += 1;
         self.log(|_| format!("{from} answers {}: {answer:?}", to.0));
         if self.post.holds_answers {
             return self.post.held.push((from, to.0, answer));
         }
-        self.deliver(from, to.0, || Event::Mail { from, mail: Mail::Answer(answer) });
+        self.deliver(from, to.0, || Event::Mail { from, mail: Mail::ReadIndexReply(answer) });
     }
 
     /// Delivers an answer that was held, again if it was delivered before.
     pub fn release_answer(&mut self, number: usize) -> String {
         let Some(&(from, to, answer)) = self.post.held.get(number) else { return "there is no such answer".into() };
-        self.deliver(from, to, || Event::Mail { from, mail: Mail::Answer(answer) });
+        self.deliver(from, to, || Event::Mail { from, mail: Mail::ReadIndexReply(answer) });
         String::new()
     }
 
@@ -157,13 +157,13 @@ impl World {
         let now = node.now(self.time);
         let Some(group) = node.group.as_mut() else { return };
         match mail {
-            Mail::Question(mut question) => {
+            Mail::ReadIndexRequest(mut question) => {
                 if is_forged {
-                    question = Question { term: near, id: u64::MAX - near };
+                    question = ReadIndexRequest { term: near, id: u64::MAX - near };
                 }
-                group.handle_question(ReplicaId(from), question, now);
+                group.handle_read_index_request(ReplicaId(from), question, now);
             }
-            Mail::Answer(mut answer) => {
+            Mail::ReadIndexReply(mut answer) => {
                 if let (true, Some(commit)) = (is_forged, &mut answer.commit) {
                     (commit.term, commit.index) = match near % 4 {
                         0 => (commit.term, commit.index + near % 7),
@@ -172,7 +172,7 @@ impl World {
                         _ => (commit.term, (1 << 62) - 1),
                     };
                 }
-                group.handle_answer(ReplicaId(from), answer, now);
+                group.handle_read_index_reply(ReplicaId(from), answer, now);
             }
         }
     }

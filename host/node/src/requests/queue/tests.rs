@@ -87,7 +87,7 @@ fn h18_a_million_cancels_take_the_memory_of_what_waits() {
         let one = queued(at);
         let (name, ways) = (one.caller.name.unwrap(), (one.caller.connection, at));
         let slot = queue.push(Lane::First, one);
-        attempts.list(name, ways, crate::requests::cancel::Place::Queued(slot));
+        attempts.list(name, ways, crate::requests::cancel::WaitsIn::Queued(slot));
         waiting.push_back(slot);
         if waiting.len() > 100 {
             // The one in the middle is cancelled.
@@ -109,8 +109,8 @@ fn h19_a_name_that_is_in_use_stays_with_its_owner() {
     let name = first.caller.name.unwrap();
     assert_eq!(name, AttemptName { client: 7, request: 3, attempt: 1 });
     let mut queue = Queue::default();
-    attempts.list_caller(&first.caller, crate::requests::cancel::Place::Queued(queue.push(Lane::First, queued(3))));
-    attempts.list_caller(&second.caller, crate::requests::cancel::Place::Queued(queue.push(Lane::First, queued(4))));
+    attempts.list_caller(&first.caller, crate::requests::cancel::WaitsIn::Queued(queue.push(Lane::First, queued(3))));
+    attempts.list_caller(&second.caller, crate::requests::cancel::WaitsIn::Queued(queue.push(Lane::First, queued(4))));
     attempts.forget(&second.caller);
     assert_eq!(attempts.to_json()["listed"], 1);
     attempts.forget(&first.caller);

@@ -26,7 +26,7 @@ const LOST_AFTER_MIN: Duration = Duration::from_millis(100);
 const LOST_AFTER_MAX: Duration = Duration::from_secs(2);
 
 /// Paces the messages with questions to one other node. The host asks [`crate::Group::wants_to_ask`] after it has driven a
-/// group, names the group here, and sends a message when [`Asking::poll`] says so:
+/// group, names the group here, and sends a message when [`ReadIndexBatcher::poll`] says so:
 ///
 /// ```text
 /// if let Some(leader) = group.wants_to_ask(now)        { asking[node of leader].handle_wanted(group.group()) }
@@ -36,7 +36,7 @@ const LOST_AFTER_MAX: Duration = Duration::from_secs(2);
 ///
 /// All questions of one message may have the same id: a question is named by its group and its id.
 #[derive(Debug, Default)]
-pub struct Asking {
+pub struct ReadIndexBatcher {
     wanted: BTreeSet<GroupId>,
     /// The messages that nothing came back for, in the order in which they left.
     unanswered: VecDeque<(u64, Instant)>,
@@ -44,13 +44,13 @@ pub struct Asking {
     round_trip: RoundTrip,
 }
 
-impl Asking {
+impl ReadIndexBatcher {
     /// `group` has a question for this node.
     pub fn handle_wanted(&mut self, group: GroupId) {
         self.wanted.insert(group);
     }
 
-    /// Whether a message may leave now, and for which groups: then it has to leave, or [`Asking::handle_unsent`] has to be
+    /// Whether a message may leave now, and for which groups: then it has to leave, or [`ReadIndexBatcher::handle_unsent`] has to be
     /// told. `id` names the message and was never used before at this node; it is not used up by `None`.
     pub fn poll(&mut self, id: u64, now: Instant) -> Option<Vec<GroupId>> {
         if self.wanted.is_empty() {
@@ -83,7 +83,7 @@ impl Asking {
         self.unanswered.retain(|&(unanswered, _)| unanswered != id);
     }
 
-    /// When [`Asking::poll`] may have something although nothing else happens; `None` if no group waits.
+    /// When [`ReadIndexBatcher::poll`] may have something although nothing else happens; `None` if no group waits.
     pub fn wakes_at(&self) -> Option<Instant> {
         if self.wanted.is_empty() {
             return None;
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_first_leaves_at_once_and_the_next_after_the_gap_or_the_answer() {
-        let mut asking = Asking::default();
+        let mut asking = ReadIndexBatcher::default();
         let (mut messages, mut questions) = (0, 0);
         let mut count = |left: Option<Vec<GroupId>>| {
             messages += usize::from(left.is_some());
@@ -150,7 +150,7 @@ mod tests {
     /// A node that stood still for a second has answered, and another message was lost: reads do not wait for long.
     #[test]
     fn what_a_pause_took_says_nothing_of_the_next_question() {
-        let mut asking = Asking::default();
+        let mut asking = ReadIndexBatcher::default();
         for (id, millis) in [(1, 0), (2, 10)] {
             asking.handle_wanted(group(1));
             assert!(asking.poll(id, at(millis)).is_some());
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn lost_messages_stop_nothing() {
-        let mut asking = Asking::default();
+        let mut asking = ReadIndexBatcher::default();
         for id in 0..10_000 {
             asking.handle_wanted(group(1));
             let now = asking.wakes_at().expect("a group waits").max(at(0));
@@ -189,7 +189,7 @@ mod tests {
     /// reads again. Returns messages (both directions) per read and the longest wait before a question left.
     fn simulate(readers: u64, round_trip: u64, pause: u64, seed: u64) -> (f64, Duration) {
         let mut random = Random::new(seed);
-        let mut asking = Asking::default();
+        let mut asking = ReadIndexBatcher::default();
         let mut arrivals: BTreeMap<(u64, u64), ()> = BTreeMap::new();
         arrivals.extend((0..readers).map(|reader| ((random.below(round_trip + 1), reader), ())));
         let mut answers: VecDeque<(u64, u64, Vec<u64>)> = VecDeque::new();

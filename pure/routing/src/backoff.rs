@@ -11,9 +11,9 @@ use core::time::Duration;
 use hedgerow_types::Instant;
 
 /// How long the first failure sets back.
-pub const SETBACK_FIRST: Duration = Duration::from_millis(100);
+pub const REPLICA_BACKOFF_FIRST: Duration = Duration::from_millis(100);
 /// The longest time that a failure sets back: so long at most does a replica that is well again stay unused.
-pub const SETBACK_MAX: Duration = Duration::from_secs(5);
+pub const REPLICA_BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// Whom a failure is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,19 +37,19 @@ pub(crate) fn scope(failure: Failure<'_>) -> Scope {
 
 /// One series of failures.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Setback {
+pub(crate) struct Backoff {
     failures: u32,
     since: Instant,
     until: Instant,
 }
 
-impl Setback {
+impl Backoff {
     pub(crate) fn note_failure(&mut self, now: Instant) {
         // Requests that were under way together fail together and are one failure.
         if self.failures > 0 && now < self.until {
             return;
         }
-        let pause = SETBACK_FIRST.saturating_mul(1 << self.failures.min(16)).min(SETBACK_MAX);
+        let pause = REPLICA_BACKOFF_FIRST.saturating_mul(1 << self.failures.min(16)).min(REPLICA_BACKOFF_MAX);
         *self = Self { failures: self.failures + 1, since: now, until: now + pause };
     }
 
@@ -81,14 +81,14 @@ mod tests {
 
     #[test]
     fn failures_in_a_row_set_back_for_longer_up_to_a_limit() {
-        let mut setback = Setback::default();
+        let mut backoff = Backoff::default();
         let mut now = at(0);
         let pauses: [u64; 8] = core::array::from_fn(|_| {
-            setback.note_failure(now);
+            backoff.note_failure(now);
             // Those that were under way fail too, and change nothing.
-            setback.note_failure(now + Duration::from_millis(1));
-            let pause = setback.until().since(now);
-            now = setback.until();
+            backoff.note_failure(now + Duration::from_millis(1));
+            let pause = backoff.until().since(now);
+            now = backoff.until();
             pause.as_millis() as u64
         });
         assert_eq!(pauses, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
@@ -96,11 +96,11 @@ mod tests {
 
     #[test]
     fn only_a_success_that_was_sent_after_the_failure_clears_it() {
-        let mut setback = Setback::default();
-        setback.note_failure(at(10));
-        setback.note_success(at(9));
-        assert!(setback.is_open());
-        setback.note_success(at(11));
-        assert!(!setback.is_open());
+        let mut backoff = Backoff::default();
+        backoff.note_failure(at(10));
+        backoff.note_success(at(9));
+        assert!(backoff.is_open());
+        backoff.note_success(at(11));
+        assert!(!backoff.is_open());
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Hedging {
     pub(crate) options: HedgeOptions,
     pub(crate) budget: Arc<Budget>,
     state: Mutex<State>,
-    book: Arc<Book>,
+    metrics: Arc<ClientMetrics>,
 }
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ struct LastPlan {
 
 /// What all hedging handles of one client have in common.
 #[derive(Debug)]
-pub(crate) struct Book {
+pub(crate) struct ClientMetrics {
     budget: Arc<Budget>,
     state: Mutex<Entries>,
 }
@@ -91,7 +91,7 @@ pub(crate) enum Over<'a> {
     Cancelled,
 }
 
-impl Book {
+impl ClientMetrics {
     pub(crate) fn new(options: BudgetOptions) -> Arc<Self> {
         Arc::new(Self { budget: Arc::new(Budget::new(options)), state: Mutex::default() })
     }
@@ -109,7 +109,7 @@ impl Book {
             hosts: FxHashMap::default(),
             plans: [LastPlan::default(); CLASSES],
         };
-        let hedging = Arc::new(Hedging { options, budget, state: Mutex::new(state), book: self.clone() });
+        let hedging = Arc::new(Hedging { options, budget, state: Mutex::new(state), metrics: self.clone() });
         let mut entries = lock(&self.state);
         entries.handles.retain(|handle| handle.strong_count() > 0);
         entries.handles.push(Arc::downgrade(&hedging));
@@ -266,7 +266,7 @@ impl Hedging {
 impl Drop for Hedging {
     fn drop(&mut self) {
         let state = lock(&self.state);
-        state.add_to(&mut lock(&self.book.state).past);
+        state.add_to(&mut lock(&self.metrics.state).past);
     }
 }
 
