@@ -413,7 +413,7 @@ impl Node {
         }
     }
 
-    /// ReadIndexes every node that hosts the table, and is up, what the limit on extra attempts did there.
+    /// Asks every node that hosts the table, and is up, what the limit on extra attempts did there.
     fn throttle_table(&mut self, argument: &str, asker: Asker, now: Now) {
         let wait = REPORT_INTERVAL;
         let mut hosts = match self.table_named(argument).map(Table::hosts) {
@@ -434,7 +434,7 @@ impl Node {
         }
     }
 
-    /// ReadIndexes every node that hosts the table for the checksums of its replicas.
+    /// Asks every node that hosts the table for the checksums of its replicas.
     fn checksum(&mut self, argument: &str, asker: Asker, now: Now) {
         let hosts = match self.table_named(argument).map(Table::hosts) {
             Ok(hosts) => hosts,

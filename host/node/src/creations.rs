@@ -65,7 +65,7 @@ impl Node {
         self.creations.campaigns.insert(group, (first, CAMPAIGN_AGAIN_AFTER));
     }
 
-    /// ReadIndexes for votes again where nobody leads yet.
+    /// Asks for votes again where nobody leads yet.
     pub(crate) fn tick_creations(&mut self, now: Now) {
         let due = |(_, (at, _)): &(&GroupId, &(Instant, Duration))| *at <= now.instant;
         let groups: Vec<GroupId> = self.creations.campaigns.iter().filter(due).map(|(group, _)| *group).collect();

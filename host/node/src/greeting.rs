@@ -6,11 +6,11 @@
 //! dialler                                     the node that was dialled
 //! Node::greeting            ── greeting ──>   Node::handle_greeting    a Caller, or why it is not listened to
 //! what the outbox has       ── frames ────>   Node::handle_frames      again: the dialler may have been replaced
-//! Node::handle_read_index_reply       <── Refused ──    what either of them said, before the connection is closed
+//! Node::handle_greeting_answer        <── Refused ──    what either of them said, before the connection is closed
 //!                           ── end ───────>   Node::handle_hangup
 //! ```
 
-use crate::lives::RefusedFor;
+use crate::lives::{RefusedFor, Told};
 use crate::node::Node;
 use crate::peer::{Greeting, Malformed, Refused, take};
 use bytes::BytesMut;
@@ -51,7 +51,8 @@ impl Node {
         if !self.config.peers.contains_key(&from) {
             return Err(Self::refuse_unknown());
         }
-        let met = self.meet(from, greeting.life, &greeting.logs);
+        let Greeting { life, logs, ancestors, .. } = greeting;
+        let met = self.meet(from, Told { life: *life, logs, ancestors });
         #[cfg(feature = "mutations")]
         let met = crate::mutation::listened(met);
         met.map(|()| Caller { from, life: greeting.life })
@@ -85,7 +86,7 @@ impl Node {
     }
 
     /// Where `to` was dialled, `refused` came back; `is_configured` if that is the configuration's address.
-    pub fn handle_read_index_reply(&mut self, to: NodeId, refused: Refused, is_configured: bool) -> Answer {
+    pub fn handle_greeting_answer(&mut self, to: NodeId, refused: Refused, is_configured: bool) -> Answer {
         if refused.reason == RefusedFor::Misdirected as u32 {
             self.forget_address(to);
             return Answer::Elsewhere;

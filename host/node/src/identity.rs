@@ -19,6 +19,7 @@ use crate::log_id;
 use crate::peer::Founder;
 use crate::reserve;
 use hedgerow_env::{DirLock, Disk, read_file, write_file_durably};
+use hedgerow_placement::Ancestor;
 use hedgerow_types::{Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +28,10 @@ use std::path::{Path, PathBuf};
 
 const FILE_NAME: &str = "identity.json";
 const VERSION: u32 = 1;
+/// Logs that are remembered, those that are there not counted.
+const LOGS_MAX: usize = 64;
+/// Processes that are remembered.
+const ANCESTORS_MAX: usize = 64;
 
 /// The content of `identity.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,10 +54,13 @@ pub(crate) struct Identity {
     /// The last start that went on to use the logs: every directory that was used then says so, or is a copy from before.
     #[serde(default, skip_serializing_if = "is_zero")]
     used: u64,
-    /// The node's logs, by number, and whether each has been written to. One that is not there has taken along what it held, and one that
-    /// is not among them lacks what others were used for.
+    /// The node's logs, by number. One of those that were used last and is not there has taken along what it held, and one that is not
+    /// among them lacks what others were used for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    log_ids: BTreeMap<u64, bool>,
+    log_ids: BTreeMap<u64, LogUse>,
+    /// Which processes have used this data, the newest last: its count of starts and its random number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ancestors: Vec<(u64, u64)>,
     /// In files of versions before, instead of `log_ids`: the directories whose log has been written to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     logs: Vec<PathBuf>,
@@ -73,21 +81,31 @@ impl Identity {
         self.boot
     }
 
+    /// The logs that were used last.
+    fn used_logs(&self) -> impl Iterator<Item = (&u64, &LogUse)> {
+        self.log_ids.iter().filter(|(_, log)| log.used == self.used)
+    }
+
     /// Whether the node's logs are `present`, all of them and no others, and what was written to is there.
     pub(crate) fn has_logs(&self, present: &[OwnLog]) -> bool {
-        let begun = present.iter().filter(|log| log.is_begun).count();
         if self.log_ids.is_empty() {
-            return begun >= self.logs.len();
+            return present.iter().filter(|log| log.is_begun).count() >= self.logs.len();
         }
-        let is_there = |(id, was_begun): (&u64, &bool)| {
-            present.iter().any(|log| log.id == Some(*id) && (log.is_begun || !was_begun))
+        let is_there = |(id, log): (&u64, &LogUse)| {
+            present.iter().any(|own| own.id == Some(*id) && (own.is_begun || !log.is_begun))
         };
-        present.len() == self.log_ids.len() && self.log_ids.iter().all(is_there)
+        present.len() == self.used_logs().count() && self.used_logs().all(is_there)
+    }
+
+    /// The processes before this one that have used the data, as far as they are remembered.
+    pub(crate) fn ancestors(&self) -> Vec<Ancestor> {
+        let before = self.ancestors.iter().filter(|(boot, _)| *boot < self.boot);
+        before.map(|(boot, start)| Ancestor { boot: *boot, start: *start }).collect()
     }
 
     /// Whether any log of the node has been written to.
     pub(crate) fn has_any_log(&self) -> bool {
-        self.log_ids.values().any(|is_begun| *is_begun)
+        self.used_logs().any(|(_, log)| log.is_begun)
     }
 
     /// A node whose identity is gone, but whose catalogue is there, belongs to the catalogue's cluster (0 = there is none).
@@ -98,16 +116,25 @@ impl Identity {
         }
     }
 
-    /// From now on these are the node's logs, and they are used: to be saved before anything is written to one.
-    pub(crate) fn use_logs(&mut self, logs: impl Iterator<Item = (u64, bool)>) {
+    /// From now on these are the node's logs, each with whether it has been written to, and the process with the random number `start` uses
+    /// them: to be saved before anything is written to one. Those that are away are remembered, with when they were used last.
+    pub(crate) fn use_logs(&mut self, start: u64, logs: impl Iterator<Item = (u64, bool)>) {
         self.logs.clear();
-        self.log_ids = logs.collect();
         self.used = self.boot;
+        self.log_ids.extend(logs.map(|(id, is_begun)| (id, LogUse { is_begun, used: self.boot })));
+        let mut uses: Vec<u64> = self.log_ids.values().map(|log| log.used).collect();
+        uses.sort_unstable_by_key(|used| std::cmp::Reverse(*used));
+        let oldest = uses.get(LOGS_MAX).copied().unwrap_or(0);
+        self.log_ids.retain(|_, log| log.used > oldest || log.used == self.used);
+        self.ancestors.push((self.boot, start));
+        let surplus = self.ancestors.len().saturating_sub(ANCESTORS_MAX);
+        self.ancestors.drain(..surplus);
     }
 
     /// Notes that log `id` is written to. Returns whether that is news, which is to be saved.
     pub(crate) fn note_log_begun(&mut self, id: u64) -> bool {
-        self.log_ids.insert(id, true) != Some(true)
+        let used = self.used;
+        self.log_ids.insert(id, LogUse { is_begun: true, used }).is_none_or(|before| !before.is_begun)
     }
 
     /// Begins another life, because something of this one is lost. To be saved before anything follows from it.
@@ -166,6 +193,17 @@ impl Identity {
             Some(_) | None => Ok(()),
         }
     }
+}
+
+/// What is remembered of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LogUse {
+    /// Whether anything has been written to it.
+    #[serde(rename = "begun")]
+    is_begun: bool,
+    /// The last start that used it.
+    used: u64,
 }
 
 /// A log that lies in a data directory.
@@ -305,10 +343,12 @@ pub(crate) fn open(
     let founded = found.iter().find(|identity| identity.cluster != 0).or(found.first());
     // What was known at the last start that used the logs. One directory that says of a log that it was written to is enough.
     let used = found.iter().map(|one| one.used).max().unwrap_or(0);
-    let mut log_ids: BTreeMap<u64, bool> = BTreeMap::new();
-    for (id, is_begun) in found.iter().filter(|one| one.used == used).flat_map(|one| &one.log_ids) {
-        *log_ids.entry(*id).or_default() |= *is_begun;
+    let newest = || found.iter().filter(|one| one.used == used);
+    let mut log_ids: BTreeMap<u64, LogUse> = BTreeMap::new();
+    for (id, log) in newest().flat_map(|one| &one.log_ids) {
+        log_ids.entry(*id).and_modify(|known| known.is_begun |= log.is_begun).or_insert(*log);
     }
+    let ancestors = newest().map(|one| one.ancestors.clone()).max().unwrap_or_default();
     let is_mounted =
         |directory: &&PathBuf| !present.contains(directory) || disk.is_on_root(directory).is_ok_and(|it| !it);
     let known: Vec<&PathBuf> = found.iter().flat_map(|one| &one.mounted).collect();
@@ -324,6 +364,7 @@ pub(crate) fn open(
         boot: found.iter().map(|one| one.boot).max().unwrap_or(0).saturating_add(1),
         used,
         log_ids,
+        ancestors,
         logs: found.iter().flat_map(|one| one.logs.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect(),
         crc32c: None,
     };
@@ -358,8 +399,8 @@ fn look_at_all(disk: &dyn Disk, directories: &[PathBuf], node: NodeId) -> Result
     Ok(looks)
 }
 
-/// A directory that lacks a start at which its log was used, by another one of the same incarnation or under the same number, was put back
-/// from a copy, or a copy was used instead of it. One that was away meanwhile is neither.
+/// A directory that lacks a start at which its log was used, by what another one says, was put back from a copy, or a copy was used
+/// instead of it. One that was away meanwhile is neither.
 fn check_counts(directories: &[PathBuf], looks: &[Look]) -> Result<(), IdentityError> {
     let mut found = Vec::new();
     for (directory, look) in directories.iter().zip(looks) {
@@ -368,9 +409,12 @@ fn check_counts(directories: &[PathBuf], looks: &[Look]) -> Result<(), IdentityE
         }
     }
     for (directory, identity, log) in &found {
-        let is_in = |other: &Identity| log.is_some_and(|log| other.log_ids.contains_key(&log));
-        let others = found.iter().filter(|(_, other, _)| other.incarnation == identity.incarnation || is_in(other));
-        let known = others.map(|(_, other, _)| other.used).max().unwrap_or(0);
+        let used_by = |other: &Identity| {
+            let of_log = log.and_then(|log| other.log_ids.get(&log)).map(|log| log.used);
+            // One of the same incarnation was there at each start.
+            of_log.max((other.incarnation == identity.incarnation).then_some(other.used))
+        };
+        let known = found.iter().filter_map(|(_, other, _)| used_by(other)).max().unwrap_or(0);
         if known > identity.boot {
             let (directory, boot) = (directory.to_path_buf(), identity.boot);
             return Err(IdentityError::Older { directory, boot, known });

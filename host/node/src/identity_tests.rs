@@ -10,21 +10,28 @@ fn directories() -> Vec<PathBuf> {
 /// Opens, uses no log, and closes again; the identity and what is missing.
 fn start(disk: &SimDisk, random: u64) -> (Identity, Vec<PathBuf>) {
     let mut found = open(disk, &directories(), NodeId(1), random).expect("it can start");
-    found.identity.use_logs(std::iter::empty());
+    found.identity.use_logs(random, std::iter::empty());
     found.identity.save_to_each(disk, &found.present).expect("writable");
     (found.identity, found.missing.into_iter().map(|(directory, _)| directory).collect())
 }
 
+fn ancestors_and(identity: &Identity, random: u64) -> Vec<(u64, u64)> {
+    let mut ancestors = identity.ancestors.clone();
+    ancestors.push((identity.boot + 1, random));
+    ancestors
+}
+
 /// The same at the next start.
-fn next((identity, missing): &(Identity, Vec<PathBuf>)) -> (Identity, Vec<PathBuf>) {
-    (Identity { boot: identity.boot + 1, used: identity.used + 1, ..identity.clone() }, missing.clone())
+fn next((identity, missing): &(Identity, Vec<PathBuf>), random: u64) -> (Identity, Vec<PathBuf>) {
+    let next = Identity { boot: identity.boot + 1, used: identity.used + 1, ..identity.clone() };
+    (Identity { ancestors: ancestors_and(identity, random), ..next }, missing.clone())
 }
 
 #[test]
 fn an_identity_is_drawn_once_and_kept() {
     let disk = SimDisk::new();
     let first = start(&disk, 10);
-    assert_eq!(start(&disk, 20), next(&first));
+    assert_eq!(start(&disk, 20), next(&first, 20));
     assert_eq!(first.0.incarnation(), Incarnation(11));
 }
 
@@ -37,7 +44,7 @@ fn an_emptied_directory_means_a_new_incarnation_of_the_same_cluster() {
     disk.remove_file(Path::new("/b/identity.json")).expect("there");
     let second = start(&disk, 20);
     assert_eq!((second.0.incarnation(), second.0.cluster), (Incarnation(21), 7));
-    assert_eq!(start(&disk, 30), next(&second));
+    assert_eq!(start(&disk, 30), next(&second, 30));
 }
 
 #[test]
@@ -134,7 +141,7 @@ fn d7_a_file_from_before_the_count_opens() {
     for directory in directories() {
         let path = directory.join(FILE_NAME);
         let text = String::from_utf8(read_file(&disk, &path).expect("there")).expect("text");
-        let old = text.replace(r#","boot":1,"used":1"#, "");
+        let old = text.replace(r#","boot":1,"used":1,"ancestors":[[1,10]]"#, "");
         assert_ne!(old, text);
         let (old, _) = old.split_once(r#","crc32c""#).expect("it is the last");
         let old = format!("{old}}}");
@@ -166,7 +173,7 @@ fn d7_one_directory_that_was_put_back_from_a_copy_is_refused() {
             starts + 1
         );
         assert!(error.to_string().starts_with(&expected), "{error}");
-        let newest = Identity { boot: starts + 1, used: starts + 1, ..first.clone() };
+        let newest = read(&disk, Path::new("/a")).expect("readable").expect("there");
         newest.save(&disk, &directories()[1..]).expect("writable");
     }
 }
@@ -179,7 +186,7 @@ fn d3g_the_logs_are_those_that_were_used_last_and_what_was_written_to_is_there()
         logs.iter().map(own).collect::<Vec<_>>()
     };
     assert!(identity.has_logs(&of(&[(1, true), (2, false)])), "nothing is known yet");
-    identity.use_logs([(1, true), (2, false)].into_iter());
+    identity.use_logs(7, [(1, true), (2, false)].into_iter());
     let same: [&[_]; 4] =
         [&[(1, true), (2, false)], &[(2, false), (1, true)], &[(1, true), (2, true)], &[(2, true), (1, true)]];
     assert!(same.iter().all(|logs| identity.has_logs(&of(logs))));
@@ -195,6 +202,50 @@ fn d3g_the_logs_are_those_that_were_used_last_and_what_was_written_to_is_there()
     assert!(!identity.has_logs(&[OwnLog { id: None, is_begun: true }, OwnLog { id: Some(2), is_begun: false }]));
     assert!(identity.note_log_begun(2) && !identity.note_log_begun(2));
     assert!(!identity.has_logs(&of(&[(1, true), (2, false)])), "what was written to it is gone");
+}
+
+/// A node is started without a directory. What it knows of the log there still tells the directory from a copy of it.
+#[test]
+fn d3j_a_directory_that_is_away_is_told_from_a_copy_from_before() {
+    let disk = SimDisk::new();
+    let both = |disk: &SimDisk, random: u64| {
+        let mut found = open(disk, &directories(), NodeId(1), random)?;
+        let mut logs = Vec::new();
+        for directory in &found.present {
+            let id = log_id::read(disk, directory).unwrap_or(u64::from(directory.ends_with("b")) + 1);
+            hedgerow_env::create_dir_durably(disk, &directory.join("log")).expect("writable");
+            log_id::write(disk, directory, id).expect("writable");
+            logs.push((id, true));
+        }
+        found.identity.use_logs(random, logs.into_iter());
+        found.identity.save_to_each(disk, &found.present)
+    };
+    both(&disk, 1).expect("it can start");
+    let copy = read_file(&disk, Path::new("/a/identity.json")).expect("there");
+    both(&disk, 2).expect("it can start");
+    let own = read_file(&disk, Path::new("/a/identity.json")).expect("there");
+    disk.rename(Path::new("/a"), Path::new("/away")).expect("there");
+    both(&disk, 3).expect("without it");
+    disk.rename(Path::new("/away"), Path::new("/a")).expect("there");
+    write_file_durably(&disk, Path::new("/a/identity.json"), &copy).expect("writable");
+    let error = both(&disk, 4).expect_err("a copy").to_string();
+    let expected = "/a is older than the node's other directories (start 1; its log was used at start 2)";
+    assert!(error.starts_with(expected), "{error}");
+    write_file_durably(&disk, Path::new("/a/identity.json"), &own).expect("writable");
+    both(&disk, 5).expect("itself");
+}
+
+#[test]
+fn d7_what_is_remembered_is_bounded() {
+    let mut identity = start(&SimDisk::new(), 10).0;
+    for boot in 2..500 {
+        identity.boot = boot;
+        identity.use_logs(boot * 10, [(boot, true), (boot + 1_000, false)].into_iter());
+    }
+    assert_eq!(identity.ancestors().len() + 1, ANCESTORS_MAX, "this process is none");
+    assert_eq!(identity.ancestors().last(), Some(&Ancestor { boot: 498, start: 4_980 }));
+    assert!((LOGS_MAX..LOGS_MAX + 4).contains(&identity.log_ids.len()), "{}", identity.log_ids.len());
+    assert!(identity.has_logs(&[499, 1_499].map(|id| OwnLog { id: Some(id), is_begun: true })));
 }
 
 #[test]

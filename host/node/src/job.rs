@@ -158,7 +158,7 @@ pub enum Job {
         /// Whether it may end early.
         wanted: Wanted,
     },
-    /// ReadIndexes what compactions have still to do.
+    /// Asks what compactions have still to do.
     Debt {
         /// For whom.
         owner: ReplicaKey,

@@ -22,7 +22,7 @@
 //! | `address.rs` | where the nodes are |
 //! | `report.rs` | what nodes tell each other |
 //! | `strangers.rs`, `lives.rs` | nodes of another cluster; copies and clones of a node |
-//! | `greeting.rs` | a connection between nodes, from the greeting to the end |
+//! | `greeting.rs`, `greeting_frame.rs` | a connection between nodes, from the greeting to the end; the greeting's form |
 //! | `founding.rs`, `identity.rs`, `open.rs`, `recover.rs` | starting |
 //! | `snapshot.rs`, `rate.rs`, `job.rs` | checkpoints and how fast they travel; work that blocks |
 //! | `doubt.rs` | what a sender does whose checkpoint was refused as damaged |
@@ -52,6 +52,7 @@ pub mod files;
 mod founding;
 mod gone;
 pub mod greeting;
+mod greeting_frame;
 mod heavy;
 mod hosting;
 mod identity;

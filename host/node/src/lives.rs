@@ -13,7 +13,7 @@
 use crate::ids::LogId;
 use crate::node::Node;
 use crate::peer::{Greeting, LogAt, Refused};
-use hedgerow_placement::{Catalogue, Life, RETIRED_MAX, Verdict, judge};
+use hedgerow_placement::{Ancestor, Catalogue, Known, Life, RETIRED_MAX, Said, Verdict, judge};
 use hedgerow_types::random::Random;
 use hedgerow_types::{Incarnation, Instant, NodeId};
 use hedgerow_wal::Log;
@@ -51,6 +51,8 @@ pub(crate) enum RefusedFor {
     Misdirected = 7,
     /// The node that it dialled has no node of its number in its configuration yet.
     Unknown = 8,
+    /// Its data lacks what another process has added to it.
+    Copy = 9,
 }
 
 /// The processes of all nodes, as far as they are known.
@@ -79,9 +81,21 @@ struct OwnLog {
     synced: u64,
 }
 
+/// What a process tells of itself when a connection begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told<'a> {
+    pub(crate) life: Life,
+    /// How far its logs were when it started.
+    pub(crate) logs: &'a [LogAt],
+    /// The newest of the processes that its data comes from.
+    pub(crate) ancestors: &'a [Ancestor],
+}
+
 #[derive(Debug)]
 struct Seen {
     life: Life,
+    /// The logs that it uses.
+    own_logs: Vec<u64>,
     /// How far its logs were when that was told last, also of those that are left out now.
     logs: BTreeMap<u64, u64>,
     connections: usize,
@@ -100,20 +114,16 @@ struct Refusal {
 impl Lives {
     /// What is wrong with a process of `node` that has the life `said` and begins with `logs`. That it has forgotten something is
     /// certain, whoever is there, and ends it at once: that another one is there passes.
-    fn judge(
-        &self,
-        node: NodeId,
-        said: Life,
-        logs: &[LogAt],
-        catalogue: Option<&Catalogue>,
-        now: Instant,
-    ) -> Result<(), Refused> {
+    fn judge(&self, node: NodeId, told: Told<'_>, catalogue: Option<&Catalogue>, now: Instant) -> Result<(), Refused> {
+        let Told { life, logs, ancestors } = told;
         let entry = catalogue.and_then(|catalogue| catalogue.nodes.get(&node));
         let seen = self.others.get(&node);
-        let by_sight = seen.map(|seen| judge(seen.life, &seen.retired, said));
-        let by_catalogue = entry.map(|entry| judge(entry.life(), &entry.retired, said));
+        let own_logs: Vec<u64> = logs.iter().map(|at| at.log).collect();
+        let said = Said { life, logs: &own_logs, ancestors };
+        let by_sight = seen.map(|seen| judge(seen.known(), said));
+        let by_catalogue = entry.map(|entry| judge(entry.known(), said));
         [by_sight, by_catalogue].into_iter().flatten().try_for_each(refusal_of)?;
-        let Some(other) = seen.filter(|seen| seen.life != said) else { return Ok(()) };
+        let Some(other) = seen.filter(|seen| seen.life != life) else { return Ok(()) };
         if let Some(known) = other.forgotten(logs) {
             return Err(refused(RefusedFor::Forgot, known));
         }
@@ -123,13 +133,20 @@ impl Lives {
     fn meet(
         &mut self,
         node: NodeId,
-        said: Life,
-        logs: &[LogAt],
+        told: Told<'_>,
         catalogue: Option<&Catalogue>,
         now: Instant,
     ) -> Result<(), Refused> {
-        self.judge(node, said, logs, catalogue, now)?;
-        let fresh = || Seen { life: said, logs: BTreeMap::new(), connections: 0, heard: now, retired: Vec::new() };
+        self.judge(node, told, catalogue, now)?;
+        let Told { life: said, logs, .. } = told;
+        let fresh = || Seen {
+            life: said,
+            own_logs: Vec::new(),
+            logs: BTreeMap::new(),
+            connections: 0,
+            heard: now,
+            retired: Vec::new(),
+        };
         let seen = self.others.entry(node).or_insert_with(fresh);
         if seen.life != said {
             if seen.life.incarnation != said.incarnation {
@@ -139,6 +156,7 @@ impl Lives {
             }
             (seen.life, seen.connections) = (said, 0);
         }
+        seen.own_logs = logs.iter().map(|at| at.log).collect();
         seen.note(logs);
         seen.connections += 1;
         seen.heard = now;
@@ -146,7 +164,7 @@ impl Lives {
     }
 
     fn hear(&mut self, node: NodeId, said: Life, catalogue: Option<&Catalogue>, now: Instant) -> Result<(), Refused> {
-        self.judge(node, said, &[], catalogue, now)?;
+        self.judge(node, Told { life: said, logs: &[], ancestors: &[] }, catalogue, now)?;
         match self.others.get_mut(&node) {
             Some(seen) if seen.life == said => {
                 seen.heard = now;
@@ -187,12 +205,17 @@ impl Lives {
         };
         let finals: Vec<Refused> = self.refusals.values().filter(is_final).map(|refusal| refusal.refused).collect();
         let enough = (count / 2 + 1).min(count.saturating_sub(1));
-        let is_proof = |refused: &&Refused| refused.leads || refused.reason == RefusedFor::Forgot as u32;
+        let proofs = [RefusedFor::Forgot as u32, RefusedFor::Copy as u32];
+        let is_proof = |refused: &&Refused| refused.leads || proofs.contains(&refused.reason);
         finals.iter().find(is_proof).or(finals.last().filter(|_| finals.len() >= enough)).copied()
     }
 }
 
 impl Seen {
+    fn known(&self) -> Known<'_> {
+        Known { life: self.life, logs: &self.own_logs, retired: &self.retired }
+    }
+
     /// How far a log was told to be that `said` begins before that.
     fn forgotten(&self, said: &[LogAt]) -> Option<u64> {
         let known = |at: &LogAt| self.logs.get(&at.log).copied().filter(|known| at.batch < *known);
@@ -232,6 +255,8 @@ fn text_of(refused: Refused) -> String {
         "it belongs to another cluster".into()
     } else if is(RefusedFor::Forgot) {
         format!("a log of its node was durable to batch {known}, and holds less now")
+    } else if is(RefusedFor::Copy) {
+        format!("its data lacks what start {known} of its node has added to it")
     } else if is(RefusedFor::Misdirected) {
         "it looks for another node".into()
     } else if is(RefusedFor::Unknown) {
@@ -239,6 +264,11 @@ fn text_of(refused: Refused) -> String {
     } else {
         format!("reason {} of another version", refused.reason)
     }
+}
+
+/// The number of a process whose node has this seed. From another stream of numbers than the node's own.
+pub(crate) fn start_of(seed: u64) -> u64 {
+    Random::new(!seed).next_u64()
 }
 
 fn refused(reason: RefusedFor, known: u64) -> Refused {
@@ -251,14 +281,14 @@ fn refusal_of(verdict: Verdict) -> Result<(), Refused> {
         Verdict::Older { known } => refused(RefusedFor::Older, known),
         Verdict::Second => refused(RefusedFor::Second, 0),
         Verdict::Retired => refused(RefusedFor::Retired, 0),
+        Verdict::Copy { known } => refused(RefusedFor::Copy, known),
     })
 }
 
 impl Node {
     /// From now on others are told which process this is.
     pub fn begin_life(&mut self) {
-        // Random, from another stream than the node's own.
-        let start = Random::new(!self.config.seed).next_u64();
+        let start = start_of(self.config.seed);
         let (incarnation, boot) = (self.identity.incarnation(), self.identity.boot());
         tracing::info!(incarnation = format_args!("{:016x}", incarnation.0), boot, "the node's data is started");
         self.lives.own = Some(Life { incarnation, boot, start });
@@ -302,20 +332,26 @@ impl Node {
     /// What to greet node `to` with.
     pub fn greeting(&self, to: NodeId) -> Greeting {
         let (node, cluster) = (self.config.node.0, self.identity.cluster);
-        Greeting { node, to: to.0, cluster, life: self.own_life(), logs: self.logs_at(|log| log.begun) }
+        let ancestors = self.identity.ancestors();
+        Greeting { node, to: to.0, cluster, life: self.own_life(), logs: self.logs_at(|log| log.begun), ancestors }
     }
 
-    /// The life of `node` as the catalogue is to have it; `None` if it was not told.
-    pub(crate) fn life_of(&self, node: NodeId, incarnation: Incarnation) -> Option<Life> {
-        let other = self.lives.others.get(&node).map(|seen| seen.life);
-        let life = if node == self.config.node { self.lives.own } else { other };
-        life.filter(|life| life.incarnation == incarnation)
+    /// The life of `node` and its logs as the catalogue is to have them; `None` if they were not told.
+    pub(crate) fn life_of(&self, node: NodeId, incarnation: Incarnation) -> Option<(Life, Vec<u64>)> {
+        let (life, logs) = if node == self.config.node {
+            (self.lives.own?, self.lives.logs.iter().map(|log| log.id).collect())
+        } else {
+            let seen = self.lives.others.get(&node)?;
+            (seen.life, seen.own_logs.clone())
+        };
+        (life.incarnation == incarnation).then_some((life, logs))
     }
 
     /// A connection of `from` has begun, whose `logs` were so far when it started. Each one that is accepted ends with
     /// [`Node::part`].
-    pub(crate) fn meet(&mut self, from: NodeId, life: Life, logs: &[LogAt]) -> Result<(), Refused> {
-        let met = self.lives.meet(from, life, logs, self.catalogue.as_ref(), self.last_tick);
+    pub(crate) fn meet(&mut self, from: NodeId, told: Told<'_>) -> Result<(), Refused> {
+        let life = told.life;
+        let met = self.lives.meet(from, told, self.catalogue.as_ref(), self.last_tick);
         met.map_err(|refused| {
             if self.lives.told.insert(from, life) != Some(life) {
                 let (start, why) = (life.boot, text_of(refused));
@@ -369,7 +405,10 @@ impl Node {
         }
         let Some(own) = self.lives.own else { return };
         let entry = self.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&self.config.node));
-        let verdict = entry.map_or(Verdict::Accept, |entry| judge(entry.life(), &entry.retired, own));
+        let logs: Vec<u64> = self.lives.logs.iter().map(|log| log.id).collect();
+        let ancestors = self.identity.ancestors();
+        let said = Said { life: own, logs: &logs, ancestors: &ancestors };
+        let verdict = entry.map_or(Verdict::Accept, |entry| judge(entry.known(), said));
         if let Err(refused) = refusal_of(verdict) {
             self.stop_as_refused(refused);
         }
@@ -393,6 +432,11 @@ impl Node {
         } else if refused.reason == RefusedFor::Retired as u32 {
             format!(
                 "the data in {data} is from before node {node} lost data and began anew: it was put back from a copy; {remedy}"
+            )
+        } else if refused.reason == RefusedFor::Copy as u32 {
+            format!(
+                "the data in {data} lacks what start {known} of node {node} has added to it: it was put back from a copy or cloned; \
+                 {remedy}"
             )
         } else if refused.reason == RefusedFor::Forgot as u32 {
             format!(

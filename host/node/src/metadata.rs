@@ -213,7 +213,7 @@ impl Node {
         }
     }
 
-    /// ReadIndexes for a change; `asker` is answered when it is durable.
+    /// Asks for a change; `asker` is answered when it is durable.
     pub(crate) fn change(&mut self, change: Change, asker: Asker, now: Now) {
         if self.metadata.queue.len() >= QUEUE_MAX {
             let text = format!("{QUEUE_MAX} changes of the catalogue wait to be written");

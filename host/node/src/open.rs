@@ -10,7 +10,7 @@ use crate::founding::Founding;
 use crate::hosting::{cache_path, incoming_of};
 use crate::identity::{self, Found, Identity, IdentityError, Missing, OwnLog};
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
-use crate::lives::Lives;
+use crate::lives::{Lives, start_of};
 use crate::loads::Loads;
 use crate::log_id;
 use crate::metadata::Metadata;
@@ -332,8 +332,8 @@ fn take_up_logs(
     identity: &mut Identity,
     random: &mut Random,
 ) -> Result<Vec<u64>, IdentityError> {
-    let own =
-        |(data, log): (&PathBuf, &Log)| OwnLog { id: log_id::read(disk, data), is_begun: log.stats().segments > 0 };
+    // A segment without a batch says nothing yet.
+    let own = |(data, log): (&PathBuf, &Log)| OwnLog { id: log_id::read(disk, data), is_begun: log.synced() > 1 };
     let found: Vec<OwnLog> = config.data.iter().zip(logs).map(own).collect();
     let has_logs = identity.has_logs(&found);
     if !has_logs {
@@ -364,7 +364,7 @@ fn take_up_logs(
     if !has_logs || logs.iter().any(Log::has_unknown_loss) {
         identity.renew(random.next_u64());
     }
-    identity.use_logs(ids.iter().copied().zip(found.iter().map(|log| log.is_begun)));
+    identity.use_logs(start_of(config.seed), ids.iter().copied().zip(found.iter().map(|log| log.is_begun)));
     identity.save_to_each(disk, &config.data)?;
     Ok(ids)
 }

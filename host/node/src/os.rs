@@ -89,7 +89,7 @@ impl Running {
         self.state.clone()
     }
 
-    /// ReadIndexes the node to hand over what it leads and to stop.
+    /// Asks the node to hand over what it leads and to stop.
     pub fn stop(&self) {
         // The receiver is gone only once the node has stopped by itself.
         let _ = self.stop.send(Arrival::Stop);

@@ -5,17 +5,17 @@
 //! 11) are in `read_index_frame.rs`; everything else is protobuf.
 //! Frames are lost with their connection and are never repeated by the transport: whoever needs an answer asks again.
 
+pub use crate::greeting_frame::{GREETING_HEAD_SIZE, Greeting};
 use crate::read_index_frame::{self, GroupReply, ReadIndexRequests};
 use crate::sparse;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use hedgerow_placement::Life;
-use hedgerow_types::{GroupId, Incarnation, ReplicaId};
+use hedgerow_types::{GroupId, ReplicaId};
 use std::collections::BTreeMap;
 
 /// The first bytes of a connection between nodes; the byte after them is the version.
 pub const MAGIC: [u8; 4] = *b"HGRW";
 /// Version of everything in this file, and of the entries that are replicated.
-pub const VERSION: u8 = 6;
+pub const VERSION: u8 = 7;
 /// Largest frame, bytes: an entry of the largest write with room for its neighbours, or a snapshot chunk.
 pub const FRAME_SIZE_MAX: usize = 32 << 20;
 /// Bytes of a frame before its kind.
@@ -669,70 +669,6 @@ fn decode_body<T: prost::Message + Default>(body: Bytes) -> Result<T, Malformed>
     T::decode(body).map_err(|error| Malformed(error.to_string()))
 }
 
-/// What opens a connection between nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Greeting {
-    /// The node that dialled.
-    pub node: u16,
-    /// The node that it wants to reach: addresses change.
-    pub to: u16,
-    /// The cluster it belongs to; 0 = none yet.
-    pub cluster: u64,
-    /// Which of its processes it is.
-    pub life: Life,
-    /// How far its logs were when it started, at most 255.
-    pub logs: Vec<LogAt>,
-}
-
-/// Bytes of a [`Greeting`] without its logs.
-pub const GREETING_HEAD_SIZE: usize = 42;
-const LOG_AT_SIZE: usize = 16;
-
-impl Greeting {
-    /// `magic | u8 version | u16 LE node | u16 LE to | u64 LE cluster | u64 LE incarnation | u64 LE boot | u64 LE start |
-    /// u8 number of logs | (u64 LE log | u64 LE batch) each`.
-    pub fn encode(&self) -> Vec<u8> {
-        let logs = &self.logs[..self.logs.len().min(u8::MAX.into())];
-        let mut out = Vec::with_capacity(GREETING_HEAD_SIZE + LOG_AT_SIZE * logs.len());
-        out.put_slice(&MAGIC);
-        out.put_u8(VERSION);
-        out.put_u16_le(self.node);
-        out.put_u16_le(self.to);
-        for number in [self.cluster, self.life.incarnation.0, self.life.boot, self.life.start] {
-            out.put_u64_le(number);
-        }
-        out.put_u8(logs.len() as u8);
-        for log in logs {
-            out.put_u64_le(log.log);
-            out.put_u64_le(log.batch);
-        }
-        out
-    }
-
-    /// Bytes of the greeting that begins with `bytes`, which are a head at least.
-    pub fn size(bytes: &[u8]) -> usize {
-        let count = bytes.get(GREETING_HEAD_SIZE - 1).copied().unwrap_or(0);
-        GREETING_HEAD_SIZE + LOG_AT_SIZE * usize::from(count)
-    }
-
-    /// Reads what [`Greeting::encode`] made.
-    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        if bytes.len() < GREETING_HEAD_SIZE || bytes[..4] != MAGIC || bytes[4] != VERSION {
-            let begin = &bytes[..bytes.len().min(5)];
-            return Err(Malformed(format!("greeting {begin:02x?}; expected version {VERSION}")));
-        }
-        if bytes.len() != Self::size(bytes) {
-            return Err(Malformed(format!("a greeting of {} bytes", bytes.len())));
-        }
-        let mut rest = &bytes[5..];
-        let (node, to, cluster) = (rest.get_u16_le(), rest.get_u16_le(), rest.get_u64_le());
-        let (incarnation, boot, start) = (Incarnation(rest.get_u64_le()), rest.get_u64_le(), rest.get_u64_le());
-        let logs = (0..rest.get_u8()).map(|_| LogAt { log: rest.get_u64_le(), batch: rest.get_u64_le() });
-        let logs = logs.collect();
-        Ok(Self { node, to, cluster, life: Life { incarnation, boot, start }, logs })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -782,20 +718,5 @@ mod tests {
         for bytes in [&[0u8, 0, 0, 0][..], &[255, 255, 255, 255, 1], &[1, 0, 0, 0, 99], &[2, 0, 0, 0, 1, 1]] {
             assert!(take(&mut BytesMut::from(bytes)).is_err(), "{bytes:?}");
         }
-    }
-
-    #[test]
-    fn the_greeting_names_node_cluster_and_process() {
-        let life = Life { incarnation: Incarnation(3), boot: 4, start: u64::MAX };
-        let logs = vec![LogAt { log: 10, batch: 11 }, LogAt { log: u64::MAX, batch: 12 }];
-        let greeting = Greeting { node: 7, to: 8, cluster: 9, life, logs };
-        let encoded = greeting.encode();
-        assert_eq!((Greeting::size(&encoded), Greeting::decode(&encoded)), (encoded.len(), Ok(greeting)));
-        for cut in 0..encoded.len() {
-            assert!(Greeting::decode(&encoded[..cut]).is_err(), "{cut}");
-        }
-        let mut other = encoded;
-        other[4] = 1;
-        assert!(Greeting::decode(&other).is_err());
     }
 }

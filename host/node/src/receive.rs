@@ -208,7 +208,7 @@ impl Node {
         self.continue_receiving(owner, now);
     }
 
-    /// ReadIndexes a sender to come again later.
+    /// Asks a sender to come again later.
     fn put_off(&mut self, owner: ReplicaKey, sender: ReplicaId, id: u64) {
         self.say_busy(owner, sender, id, ReplicaId(0));
     }
@@ -344,7 +344,7 @@ impl Node {
         self.continue_receiving(owner, now);
     }
 
-    /// ReadIndexes for the next piece, or, if there is none, hands the checkpoint to the group.
+    /// Asks for the next piece, or, if there is none, hands the checkpoint to the group.
     fn continue_receiving(&mut self, owner: ReplicaKey, now: Now) {
         if !self.is_verified(owner) {
             return;

@@ -63,8 +63,8 @@ impl Node {
         }
         let mut entry =
             NodeEntry { labels: report.labels.clone(), ..NodeEntry::new(report.address.clone(), incarnation) };
-        if let Some(life) = self.life_of(from, incarnation) {
-            (entry.boot, entry.start) = (life.boot, life.start);
+        if let Some((life, logs)) = self.life_of(from, incarnation) {
+            (entry.boot, entry.start, entry.logs) = (life.boot, life.start, logs);
         }
         if let Some(known) = known {
             entry = entry.after(known);

@@ -73,7 +73,7 @@ impl Node {
         self.wakes.extend(wake.map(|at| (at, group)));
     }
 
-    /// ReadIndexReplies requests of `group` whose deadline has passed. A write may still take effect; its outcome is then not known.
+    /// Answers requests of `group` whose deadline has passed. A write may still take effect; its outcome is then not known.
     pub(crate) fn expire_waiting(&mut self, group: GroupId, now: Now) {
         let Some(replica) = self.running(group) else { return };
         if replica.first_deadline.is_none_or(|first| first > now.instant) {

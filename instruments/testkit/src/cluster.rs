@@ -160,12 +160,12 @@ impl Cluster {
         self.node(number)?.kill().map(drop)
     }
 
-    /// ReadIndexes a node to stop and gives how it ended.
+    /// Asks a node to stop and gives how it ended.
     pub fn terminate(&mut self, number: usize) -> Result<ExitStatus> {
         self.node(number)?.terminate(EXIT_WITHIN)
     }
 
-    /// ReadIndexes every node that runs to stop, all at once, and fails unless all of them end well.
+    /// Asks every node that runs to stop, all at once, and fails unless all of them end well.
     pub fn stop(&mut self) -> Result<()> {
         let mut ending = Vec::new();
         for number in self.numbers() {

@@ -174,13 +174,13 @@ impl Node {
         self.child.wait().context("waiting for a killed node")
     }
 
-    /// ReadIndexes the process to stop (SIGTERM) and waits for its end.
+    /// Asks the process to stop (SIGTERM) and waits for its end.
     pub fn terminate(&mut self, limit: Duration) -> Result<ExitStatus> {
         self.ask_to_stop()?;
         self.wait_exit(limit)
     }
 
-    /// ReadIndexes the process to stop (SIGTERM), without waiting for anything.
+    /// Asks the process to stop (SIGTERM), without waiting for anything.
     pub fn ask_to_stop(&mut self) -> Result<()> {
         self.send(Signal::Terminate)
     }

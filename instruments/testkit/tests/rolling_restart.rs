@@ -33,7 +33,7 @@ struct Seen {
     took: Mutex<Vec<Duration>>,
 }
 
-/// ReadIndexes until it is told to stop.
+/// Asks until it is told to stop.
 async fn ask(table: Table, level: Option<ReadLevel>, seen: Arc<Seen>, must_stop: Arc<AtomicBool>) {
     let table = table.reading(ReadOptions { level, mode: ReplicaRead::LeaderAndFollower, ..ReadOptions::default() });
     for number in 0.. {

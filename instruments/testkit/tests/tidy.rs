@@ -117,7 +117,7 @@ fn nothing_unfinished_is_left_behind() {
     assert_none(sources().iter().flat_map(rules::leftovers));
 }
 
-/// Whoever changes what the programs say reads it once more in this list: `UPDATE_MESSAGES=1 cargo test -p hedgerow-testkit --test tidy`
+/// Whoever changes what the programs say reads it once more in this list: `REWRITE=1 cargo test -p hedgerow-testkit --test tidy`
 /// writes it anew.
 #[test]
 fn every_message_is_in_the_list() {
@@ -132,7 +132,7 @@ fn every_message_is_in_the_list() {
         }
     }
     let path = root().join("instruments/testkit/tests/tidy/messages.txt");
-    if std::env::var_os("UPDATE_MESSAGES").is_some() {
+    if std::env::var_os("REWRITE").is_some() {
         fs::write(&path, &list).unwrap();
     }
     let known = fs::read_to_string(&path).unwrap_or_default();
@@ -140,7 +140,7 @@ fn every_message_is_in_the_list() {
     let first = list.lines().zip(known.lines()).find(differs);
     assert!(
         list == known,
-        "the list of messages is not that of the sources, first at {first:?}: read what is new, then UPDATE_MESSAGES=1"
+        "the list of messages is not that of the sources, first at {first:?}: read what is new, then REWRITE=1"
     );
     assert!(list.lines().count() > 500, "{}", list.lines().count());
 }

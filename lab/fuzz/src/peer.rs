@@ -7,7 +7,7 @@ use hedgerow_node::peer::{
     SnapshotChunk, SnapshotFile, SnapshotProgress, TransferReport, put, take,
 };
 use hedgerow_node::read_index_frame::{GroupReply, GroupRequest, ReadIndexRequests};
-use hedgerow_placement::{Catalogue, Life, Node, TableSpec};
+use hedgerow_placement::{Ancestor, Catalogue, Life, Node, TableSpec};
 use hedgerow_replication::{Message, ReadIndexReply};
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::{GroupId, Incarnation, NodeId, ReplicaId};
@@ -52,7 +52,14 @@ fn as_catalogue(push: &CataloguePush) {
 /// A greeting, one frame of every kind, and one message of every kind.
 pub(crate) fn frames() -> Vec<(String, Vec<u8>)> {
     let life = Life { incarnation: Incarnation(7), boot: 8, start: 9 };
-    let greeting = Greeting { node: 2, to: 1, cluster: 3, life, logs: vec![LogAt { log: 4, batch: 5 }] };
+    let greeting = Greeting {
+        node: 2,
+        to: 1,
+        cluster: 3,
+        life,
+        logs: vec![LogAt { log: 4, batch: 5 }],
+        ancestors: vec![Ancestor { boot: 6, start: 7 }],
+    };
     let mut seeds = vec![("peer-greeting".to_owned(), greeting.encode().to_vec())];
     for (name, frame) in every_kind() {
         let mut out = BytesMut::new();

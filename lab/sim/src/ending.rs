@@ -31,7 +31,7 @@ const LEVELS: [ReadLevel; 4] =
     [ReadLevel::Linearizable, ReadLevel::Bounded(Duration::from_millis(500)), ReadLevel::Session, ReadLevel::Eventual];
 
 impl World {
-    /// ReadIndexes the leaders for everything, and every machine for something at every level.
+    /// Asks the leaders for everything, and every machine for something at every level.
     ///
     /// Nothing goes wrong any more, but leaders may still move: a node that the faults made look slow is noticed when those
     /// who judge it have run for long enough, and trusted again only after seconds of health. While a leader moves there is

@@ -234,7 +234,7 @@ impl World {
         }
     }
 
-    /// ReadIndexes some node to have all partitions led from `machine`.
+    /// Asks some node to have all partitions led from `machine`.
     pub(crate) fn move_leaders(&mut self, machine: usize) {
         for partition in 0..self.plan.partition_count {
             let to = self.machines[machine].id.0;
@@ -245,7 +245,7 @@ impl World {
         }
     }
 
-    /// ReadIndexes some node for so many learners of every partition.
+    /// Asks some node for so many learners of every partition.
     pub(crate) fn set_learners(&mut self, count: u32) {
         let argument = format!("{{\"name\":\"sim\",\"options\":{{\"read_replicas\":\"{count}\"}}}}");
         let frame = protocol::admin(self.operator.next_sequence_id(), "set_options", &argument);

@@ -457,7 +457,7 @@ impl Process {
             Input::Wake(_) => self.node.handle(Event::Wake, now),
             Input::Peer(from, packet) => self.handle_packet(from, packet, now).map_err(|error| error.to_string())?,
             Input::Refused(by, refused) => {
-                self.node.handle_read_index_reply(by, refused, true);
+                self.node.handle_greeting_answer(by, refused, true);
                 self.was_refused |= self.node.outbox().failure.is_some();
             }
             Input::Event(event) => {

@@ -28,7 +28,7 @@ use tokio::task::{LocalSet, spawn_local};
 /// Bytes that one direction of one connection holds at most, beside what the kernel does.
 const BUFFER_SIZE: usize = 64 << 10;
 /// A greeting with all the logs that it can tell of.
-const GREETING_SIZE_MAX: usize = 8 << 10;
+const GREETING_SIZE_MAX: usize = 16 << 10;
 /// Before it is looked again whether the rest of a greeting has come, or whether a connection can be accepted.
 const PAUSE: Duration = Duration::from_millis(5);
 

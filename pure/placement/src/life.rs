@@ -3,6 +3,10 @@
 //! A process is known by its life: the incarnation of its data, how often that data has been started, and a number that it
 //! drew when it started. A data directory that was put back from a copy begins with a count that has been used before, and
 //! so does a clone: its process has an older life than the one that is known, or another one with the same count.
+//!
+//! A copy can be started until its count is the larger one, and with an empty directory beside it, it begins another incarnation. So the data
+//! also remembers which processes it comes from. Data that does not come from the process that is known, and has a log that
+//! this one used, is a copy from before it, whatever its count and its incarnation.
 
 use crate::model::Node;
 use hedgerow_types::Incarnation;
@@ -35,24 +39,73 @@ pub enum Verdict {
     Second,
     /// Its data is from before the node lost data and began anew.
     Retired,
+    /// Its data lacks what the process with this count has added to a log of it.
+    Copy {
+        /// That count.
+        known: u64,
+    },
 }
 
-/// Judges a process that says that it has the life `said`, by the newest life that is `known` of its node and the
-/// incarnations that have ended.
-pub fn judge(known: Life, retired: &[Incarnation], said: Life) -> Verdict {
-    if retired.contains(&said.incarnation) {
+/// What is known of the processes of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// The newest one.
+    pub life: Life,
+    /// The numbers of the logs that it uses.
+    pub logs: &'a [u64],
+    /// The incarnations that have ended.
+    pub retired: &'a [Incarnation],
+}
+
+/// What a process says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Said<'a> {
+    /// Which one it is.
+    pub life: Life,
+    /// The numbers of its logs.
+    pub logs: &'a [u64],
+    /// The newest of the processes that its data comes from, in their order. Empty where the data does not say it: it is new, or its
+    /// identity is lost.
+    pub ancestors: &'a [Ancestor],
+}
+
+/// A process that some data comes from: a part of its [`Life`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ancestor {
+    /// Its count.
+    pub boot: u64,
+    /// Its random number.
+    pub start: u64,
+}
+
+/// Judges a process by what it has `said`, and what is `known` of its node.
+pub fn judge(known: Known<'_>, said: Said<'_>) -> Verdict {
+    let Known { life, logs, retired } = known;
+    if retired.contains(&said.life.incarnation) {
         return Verdict::Retired;
     }
-    if said.incarnation != known.incarnation || said.boot > known.boot || said == known {
+    if said.life == life {
         return Verdict::Accept;
     }
-    if said.boot < known.boot { Verdict::Older { known: known.boot } } else { Verdict::Second }
+    if said.life.incarnation == life.incarnation && said.life.boot <= life.boot {
+        return if said.life.boot < life.boot { Verdict::Older { known: life.boot } } else { Verdict::Second };
+    }
+    // Of what is older than all that it remembers nothing can be said.
+    let remembers = said.ancestors.first().is_some_and(|oldest| oldest.boot <= life.boot);
+    let comes_from_it = !remembers || said.ancestors.contains(&Ancestor { boot: life.boot, start: life.start });
+    let has_its_log = || said.logs.iter().any(|log| logs.contains(log));
+    if comes_from_it || !has_its_log() { Verdict::Accept } else { Verdict::Copy { known: life.boot } }
 }
 
 impl Node {
     /// The life that was registered last.
     pub fn life(&self) -> Life {
         Life { incarnation: self.incarnation, boot: self.boot, start: self.start }
+    }
+
+    /// What is known of its processes.
+    pub fn known(&self) -> Known<'_> {
+        Known { life: self.life(), logs: &self.logs, retired: &self.retired }
     }
 
     /// This entry as the successor of `known`: what the node does not say of itself is kept, and an incarnation that has
@@ -68,6 +121,7 @@ impl Node {
             }
         } else if self.boot < known.boot {
             (self.boot, self.start) = (known.boot, known.start);
+            self.logs.clone_from(&known.logs);
         }
         self
     }
@@ -83,10 +137,14 @@ mod tests {
         Life { incarnation: Incarnation(incarnation), boot, start }
     }
 
+    fn alone(life: Life) -> Said<'static> {
+        Said { life, logs: &[], ancestors: &[] }
+    }
+
     #[test]
     fn d7_only_the_known_process_and_those_after_it_are_accepted() {
         let known = life(3, 7, 70);
-        let judge = |said| judge(known, &RETIRED, said);
+        let judge = |life| judge(Known { life: known, logs: &[], retired: &RETIRED }, alone(life));
         assert_eq!(judge(known), Verdict::Accept);
         assert_eq!(judge(life(3, 8, 80)), Verdict::Accept);
         assert_eq!(judge(life(3, 8, 70)), Verdict::Accept);
@@ -99,9 +157,37 @@ mod tests {
 
     #[test]
     fn d7_whoever_is_not_known_yet_is_accepted() {
-        assert_eq!(judge(life(0, 0, 0), &[], life(3, 1, 10)), Verdict::Accept);
+        let judge = |known, said| judge(Known { life: known, logs: &[], retired: &[] }, alone(said));
+        assert_eq!(judge(life(0, 0, 0), life(3, 1, 10)), Verdict::Accept);
         // Registered before nodes counted their starts.
-        assert_eq!(judge(life(3, 0, 0), &[], life(3, 1, 10)), Verdict::Accept);
+        assert_eq!(judge(life(3, 0, 0), life(3, 1, 10)), Verdict::Accept);
+    }
+
+    #[test]
+    fn d7_a_copy_is_none_better_for_being_started_again_or_in_another_incarnation() {
+        let known = Known { life: life(3, 7, 70), logs: &[100, 200], retired: &RETIRED };
+        let said = |life, logs: &[u64], ancestors: &[u64]| {
+            let ancestors: Vec<Ancestor> =
+                ancestors.iter().map(|start| Ancestor { boot: start / 10, start: *start }).collect();
+            judge(known, Said { life, logs, ancestors: &ancestors })
+        };
+        let copy = Verdict::Copy { known: 7 };
+        for boot in [8, 9, 99] {
+            assert_eq!(said(life(3, boot, 1), &[100, 200], &[50, 60]), copy);
+            assert_eq!(said(life(3, boot, 1), &[100, 200], &[60, 70]), Verdict::Accept, "what comes from it");
+            assert_eq!(said(life(3, boot, 1), &[100, 200], &[70, 80, 90]), Verdict::Accept, "nobody saw those between");
+            assert_eq!(said(life(3, boot, 1), &[100, 200], &[80, 90]), Verdict::Accept, "it does not remember so much");
+            assert_eq!(said(life(3, boot, 1), &[100, 200], &[60, 71, 80]), copy);
+        }
+        // With an empty directory beside it, or without one of its own.
+        assert_eq!(said(life(4, 2, 1), &[100, 300], &[50]), copy);
+        assert_eq!(said(life(4, 2, 1), &[200], &[50]), copy);
+        assert_eq!(said(life(4, 8, 1), &[100, 300], &[60, 70]), Verdict::Accept);
+        // A directory that was away while the node ran without it, and is all that is left.
+        assert_eq!(said(life(4, 5, 1), &[900], &[50]), Verdict::Accept);
+        // An identity that was lost, and a node that lost everything.
+        assert_eq!(said(life(4, 1, 1), &[100, 200], &[]), Verdict::Accept);
+        assert_eq!(said(life(4, 1, 1), &[1], &[]), Verdict::Accept);
     }
 
     #[test]
@@ -115,7 +201,7 @@ mod tests {
         for incarnation in 2..40 {
             known = entry(life(incarnation, 1, 10)).after(&known);
             assert_eq!(known.life(), life(incarnation, 1, 10));
-            assert_eq!(judge(known.life(), &known.retired, life(incarnation - 1, 9, 90)), Verdict::Retired);
+            assert_eq!(judge(known.known(), alone(life(incarnation - 1, 9, 90))), Verdict::Retired);
         }
         assert_eq!(known.retired.len(), RETIRED_MAX);
     }

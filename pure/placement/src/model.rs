@@ -17,6 +17,8 @@ pub struct Node {
     pub boot: u64,
     /// The random number of the process that was.
     pub start: u64,
+    /// The numbers of the logs that it uses.
+    pub logs: Vec<u64>,
     /// Earlier incarnations, the newest last.
     pub retired: Vec<Incarnation>,
 }
@@ -27,8 +29,8 @@ impl Node {
 
     /// A node without labels, of which no process is known.
     pub fn new(address: impl Into<String>, incarnation: Incarnation) -> Self {
-        let (labels, retired) = (BTreeMap::new(), Vec::new());
-        Self { address: address.into(), incarnation, labels, boot: 0, start: 0, retired }
+        let (labels, logs, retired) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self { address: address.into(), incarnation, labels, boot: 0, start: 0, logs, retired }
     }
 
     /// Whether the node has said which life of its data it is in. Only then replicas are placed on it.

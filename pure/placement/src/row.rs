@@ -224,14 +224,16 @@ struct StoredNode {
     #[serde(default, skip_serializing_if = "is_zero")]
     start: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    logs: Vec<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     retired: Vec<u64>,
 }
 
 impl StoredNode {
     fn restore(self) -> Node {
-        let Self { address, incarnation, labels, boot, start, retired } = self;
+        let Self { address, incarnation, labels, boot, start, logs, retired } = self;
         let retired = retired.into_iter().map(Incarnation).collect();
-        Node { address, incarnation: Incarnation(incarnation), labels, boot, start, retired }
+        Node { address, incarnation: Incarnation(incarnation), labels, boot, start, logs, retired }
     }
 }
 
@@ -240,9 +242,9 @@ fn is_zero(number: &u64) -> bool {
 }
 
 fn encode_node(node: &Node) -> Bytes {
-    let Node { address, incarnation, labels, boot, start, retired } = node.clone();
+    let Node { address, incarnation, labels, boot, start, logs, retired } = node.clone();
     let retired = retired.into_iter().map(|incarnation| incarnation.0).collect();
-    json(&StoredNode { address, incarnation: incarnation.0, labels, boot, start, retired })
+    json(&StoredNode { address, incarnation: incarnation.0, labels, boot, start, logs, retired })
 }
 
 /// `(node, incarnation)`.

@@ -96,7 +96,7 @@ pub enum Role {
     Leader,
     /// Follows a leader, or waits for one.
     Follower,
-    /// ReadIndexes for votes.
+    /// Asks for votes.
     Candidate,
     /// Follows without a vote (or is no member at all, as far as it knows).
     Learner,
@@ -180,7 +180,7 @@ pub enum ReadStart {
     Lagging(Lag),
 }
 
-/// ReadIndexes the leader for its commit index on behalf of reads that wait at another replica. Each attempt has a fresh id, so
+/// Asks the leader for its commit index on behalf of reads that wait at another replica. Each attempt has a fresh id, so
 /// that an answer belongs to one question for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadIndexRequest {

@@ -64,7 +64,7 @@ async fn addresses(cluster: &ClusterArguments) -> Result<Vec<String>> {
     Ok(nodes.into_iter().map(|node| node.address.to_string()).collect())
 }
 
-/// ReadIndexes every node that answers, and says which ones do not. An error if none does.
+/// Asks every node that answers, and says which ones do not. An error if none does.
 async fn ask_all(addresses: &[String], command: &str) -> Result<BTreeMap<u16, Value>> {
     let mut answers = BTreeMap::new();
     for address in addresses {

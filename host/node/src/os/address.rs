@@ -46,7 +46,7 @@ pub(super) async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     if stream.local_addr()? == stream.peer_addr()? { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(stream) }
 }
 
-/// ReadIndexes the other end after it has been silent for `idle`, then each `interval`.
+/// Asks the other end after it has been silent for `idle`, then each `interval`.
 pub(super) fn keepalive(idle: Duration, interval: Duration) -> socket2::TcpKeepalive {
     socket2::TcpKeepalive::new().with_time(idle).with_interval(interval)
 }

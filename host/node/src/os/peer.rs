@@ -130,7 +130,7 @@ async fn keep_connected(host: Rc<Host>, peer: NodeId, link: Rc<Link>) {
             if let Ok(Some(Frame::Refused(refused))) = take(&mut answer) {
                 let mut node = host.node.borrow_mut();
                 let is_configured = node.config.peers.get(&peer) == Some(&*link.dialled.borrow());
-                let answer = node.handle_read_index_reply(peer, refused, is_configured);
+                let answer = node.handle_greeting_answer(peer, refused, is_configured);
                 drop(node);
                 if answer == Answer::Elsewhere {
                     wrong.insert(link.dialled.borrow().clone());

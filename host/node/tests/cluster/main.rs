@@ -341,7 +341,9 @@ fn n4a_who_reads_nothing_for_long_is_disconnected() {
 fn greet_as(node: u16, cluster: u64, address: &str) -> TcpStream {
     let life = Life { incarnation: Incarnation(1), boot: 1, start: 1 };
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(&Greeting { node, to: 1, cluster, life, logs: Vec::new() }.encode()).unwrap();
+    stream
+        .write_all(&Greeting { node, to: 1, cluster, life, logs: Vec::new(), ancestors: Vec::new() }.encode())
+        .unwrap();
     stream
 }
 

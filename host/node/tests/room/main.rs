@@ -102,7 +102,7 @@ impl Cluster {
         }
     }
 
-    /// ReadIndexes the leader for it; others may come in the same batch.
+    /// Asks the leader for it; others may come in the same batch.
     fn put_remove(&mut self, key: &Key, leader: NodeId) -> i32 {
         let header = key.header(&Ask { extension: Some(Extension::default()), is_backup: false });
         self.world.put(leader, &header, &Body::Remove(key.full()))

@@ -1,10 +1,13 @@
-//! A cluster that is founded while its network and its logs are slow.
+//! A cluster that is founded while its network and its logs are slow, or whose founder is killed meanwhile.
 
-use crate::world::{MS, World};
+use crate::replicas::kill;
+use crate::world::{self, MS, World};
+use hedgerow_env::{Disk, OpenMode, read_file};
 use hedgerow_types::NodeId;
 use hedgerow_wire::message::AdminCommand;
 use hedgerow_wire::{Body, Extension, Header, Reply, Text};
 use serde_json::json;
+use std::path::Path;
 use std::time::Duration;
 
 /// By then everything is answered, and every group has a leader.
@@ -13,7 +16,7 @@ const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 /// How long tables are asked for, a new one every few milliseconds.
 const ASKED_FOR: Duration = Duration::from_millis(1_000);
 
-/// ReadIndexes for the table `name`; the request's number.
+/// Asks for the table `name`; the request's number.
 fn ask_for(world: &mut World, name: &str) -> i32 {
     let argument = json!({ "name": name, "partition_count": 2, "replica_count": 1, "options": {} });
     let header = Header { extension: Some(Extension::default()), ..Header::default() };
@@ -56,4 +59,34 @@ fn d10_tables_that_are_created_while_a_slow_cluster_is_founded_are_kept() {
             found(delay * MS, log_takes * MS);
         }
     }
+}
+
+/// The node is killed when the first segment of its log has its name, and holds no batch yet.
+#[test]
+fn d3k_a_founder_that_ends_before_its_first_batch_founds_the_cluster_at_the_next_start() {
+    let mut world = World::new(1);
+    let node = NODES[0];
+    world.wipe(node);
+    let disk = world.machines[&node].disk.clone();
+    let (log, identity) = (Path::new("/data/log"), Path::new("/data/identity.json"));
+    let segment = |disk: &dyn Disk| disk.list(log).unwrap().into_iter().find(|name| name.ends_with(".seg"));
+    let mut before = read_file(&disk, identity).unwrap();
+    while segment(&disk).is_none() {
+        before = read_file(&disk, identity).unwrap();
+        world.run(MS / 10);
+    }
+    let (mut config, disk) = kill(&mut world, node);
+    let path = log.join(segment(&disk).unwrap());
+    let bytes = read_file(&disk, &path).unwrap();
+    let batch = bytes.windows(4).position(|it| it == b"BTCH").unwrap();
+    disk.open(&path, OpenMode::Write).unwrap().write_at(batch as u64, &vec![0; bytes.len() - batch]).unwrap();
+    disk.open(identity, OpenMode::Create).unwrap().write_at(0, &before).unwrap();
+    for mark in disk.list(Path::new("/data")).unwrap().iter().filter(|name| name.ends_with(".mark")) {
+        disk.remove_file(&Path::new("/data").join(mark)).unwrap();
+    }
+    config.seed += 1;
+    world.machines.insert(node, world::start(config, disk, world.now));
+    world.run(Duration::from_secs(5));
+    let table = json!({ "name": "t", "partition_count": 2, "replica_count": 1, "options": {} });
+    world.admin(node, "create_table", &table).unwrap();
 }

@@ -515,7 +515,7 @@ fn d3a_the_beginning_of_a_log_is_noted_in_every_directory_that_takes_it() {
     world.run(MINUTE);
     let begun = |directory: &str| {
         let logs = noted(directory)["log_ids"].as_object().unwrap().clone();
-        logs.values().filter(|is_begun| **is_begun == true).count()
+        logs.values().filter(|log| log["begun"] == true).count()
     };
     assert_eq!((begun("/a"), begun("/b")), (0, 2), "one disk is full");
 }
