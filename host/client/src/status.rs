@@ -41,7 +41,7 @@ pub struct Summary {
     pub nodes: u64,
     /// Those that are up.
     pub nodes_up: u64,
-    /// Partitions of tables in use.
+    /// Partitions of tables in use, the metadata's included.
     pub partitions: u64,
     /// Those whose leader has no majority behind it, or that have none.
     pub without_leader: u64,
