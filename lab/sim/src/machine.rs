@@ -6,7 +6,7 @@
 use crate::answers::Answers;
 use crate::clock::{LocalClock, MICROSECOND, draw_rate_error};
 use crate::commit::CommittedLog;
-use crate::copy::Copied;
+use crate::copy::{Copied, PutBack};
 use crate::engine::MachineEngines;
 use crate::history::Time;
 use crate::network::Packet;
@@ -73,6 +73,8 @@ pub struct Machine {
     pub copy: Option<Copied>,
     /// Whether its disk was put back from a copy.
     pub is_copy: bool,
+    /// What is to happen then.
+    pub put_back: PutBack,
     engines: MachineEngines,
     config: Config,
     random: Random,
@@ -220,6 +222,7 @@ impl Machine {
             is_refusing: false,
             copy: None,
             is_copy: false,
+            put_back: PutBack::default(),
             engines: MachineEngines::new(plan.engine, plan.aside.cold_interval),
             config,
             random: random.fork(),

@@ -115,7 +115,7 @@ pub const SEEDS: &[u64] = &[
     // Who had the whole log was slow, and left the election to one that had not: `r15_a_reluctant_replica_waits` of
     // hedgerow-replication.
     62_000_010_676,
-    // A copy was removed when the faults were over, and nobody started the node: `Event::CopyRemoved`.
+    // A copy was removed when the faults were over, and nobody started the node: `Event::StartAfterCopy`.
     62_000_020_369,
     // Who knew that a copy had forgotten something said only that the process before it seemed to be there:
     // `d7_what_was_forgotten_is_told_` in hedgerow-node. And the copy was put back though a node had been cut off all the while: `World::is_clear`.

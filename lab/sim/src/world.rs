@@ -47,7 +47,7 @@ pub(crate) enum Event {
     PeerGone { from: usize, to: usize, connection: u64 },
     Answered { from: usize, to: usize, connection: u64, refused: Refused },
     CopyIsDue { machine: usize },
-    CopyRemoved { machine: usize },
+    StartAfterCopy { machine: usize },
     ToMachine { line: u64, frame: Bytes },
     ClosedAtMachine { line: u64, machine: usize, life: u64 },
     ToCaller { line: u64, chunk: Bytes, served: Time },
@@ -209,7 +209,7 @@ impl World {
             Event::PeerGone { from, to, connection } => self.deliver(to, Input::Peer(from, Packet::End(connection))),
             Event::Answered { from, to, connection, refused } => self.answered(from, to, connection, refused),
             Event::CopyIsDue { machine } => self.check_copy(machine),
-            Event::CopyRemoved { machine } => self.start_machine(machine),
+            Event::StartAfterCopy { machine } => self.start_machine(machine),
             Event::ToMachine { line, frame } => match self.lines.machine_of(line) {
                 Some(machine) if self.machines[machine].process.is_some() => {
                     self.deliver(machine, Input::Event(NodeEvent::Client(ConnectionId(line), frame)));
