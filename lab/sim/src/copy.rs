@@ -151,10 +151,10 @@ impl World {
     pub(crate) fn remove_copy(&mut self, machine: usize) {
         self.stop_machine(machine, false);
         let is_clone = machine >= self.plan.machine_count;
-        self.stats.note_fault(if is_clone { "clone turned away" } else { "copy turned away" });
         let PutBack { again, may_be_emptied, .. } = self.machines[machine].put_back;
         if again > 0 {
             self.machines[machine].put_back.again -= 1;
+            self.stats.note_fault("copy started again");
             if may_be_emptied && self.random.chance(1, 2) {
                 // Not the other one too: nothing of the copy would be left.
                 self.machines[machine].put_back.may_be_emptied = false;
@@ -163,6 +163,7 @@ impl World {
             }
             self.expect_turned_away(machine);
         } else {
+            self.stats.note_fault(if is_clone { "clone turned away" } else { "copy turned away" });
             let state = &mut self.machines[machine];
             (state.disk, state.is_copy) = (SimDisk::new(), false);
             if is_clone {
