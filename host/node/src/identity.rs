@@ -87,7 +87,7 @@ impl Identity {
     }
 
     /// Whether the node's logs are `present`, all of them and no others, and what was written to is there.
-    pub(crate) fn has_logs(&self, present: &[OwnLog]) -> bool {
+    pub(crate) fn has_logs(&self, present: &[FoundLog]) -> bool {
         if self.log_ids.is_empty() {
             return present.iter().filter(|log| log.is_begun).count() >= self.logs.len();
         }
@@ -208,7 +208,7 @@ struct LogUse {
 
 /// A log that lies in a data directory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OwnLog {
+pub(crate) struct FoundLog {
     /// Its number, if it can be read.
     pub(crate) id: Option<u64>,
     /// Whether anything has been written to it.

@@ -182,7 +182,7 @@ fn d7_one_directory_that_was_put_back_from_a_copy_is_refused() {
 fn d3g_the_logs_are_those_that_were_used_last_and_what_was_written_to_is_there() {
     let mut identity = start(&SimDisk::new(), 10).0;
     let of = |logs: &[(u64, bool)]| {
-        let own = |&(id, is_begun): &(u64, bool)| OwnLog { id: Some(id), is_begun };
+        let own = |&(id, is_begun): &(u64, bool)| FoundLog { id: Some(id), is_begun };
         logs.iter().map(own).collect::<Vec<_>>()
     };
     assert!(identity.has_logs(&of(&[(1, true), (2, false)])), "nothing is known yet");
@@ -199,7 +199,7 @@ fn d3g_the_logs_are_those_that_were_used_last_and_what_was_written_to_is_there()
         &[(1, true), (2, false), (3, false)],
     ];
     assert!(others.iter().all(|logs| !identity.has_logs(&of(logs))));
-    assert!(!identity.has_logs(&[OwnLog { id: None, is_begun: true }, OwnLog { id: Some(2), is_begun: false }]));
+    assert!(!identity.has_logs(&[FoundLog { id: None, is_begun: true }, FoundLog { id: Some(2), is_begun: false }]));
     assert!(identity.note_log_begun(2) && !identity.note_log_begun(2));
     assert!(!identity.has_logs(&of(&[(1, true), (2, false)])), "what was written to it is gone");
 }
@@ -245,14 +245,14 @@ fn d7_what_is_remembered_is_bounded() {
     assert_eq!(identity.ancestors().len() + 1, ANCESTORS_MAX, "this process is none");
     assert_eq!(identity.ancestors().last(), Some(&Ancestor { boot: 498, start: 4_980 }));
     assert!((LOGS_MAX..LOGS_MAX + 4).contains(&identity.log_ids.len()), "{}", identity.log_ids.len());
-    assert!(identity.has_logs(&[499, 1_499].map(|id| OwnLog { id: Some(id), is_begun: true })));
+    assert!(identity.has_logs(&[499, 1_499].map(|id| FoundLog { id: Some(id), is_begun: true })));
 }
 
 #[test]
 fn d3g_a_file_from_before_the_numbers_of_logs_says_how_many_there_were() {
     let mut identity = start(&SimDisk::new(), 10).0;
     identity.logs = directories();
-    let found = |is_begun| OwnLog { id: None, is_begun };
+    let found = |is_begun| FoundLog { id: None, is_begun };
     assert!(identity.has_logs(&[found(true), found(true)]));
     assert!(!identity.has_logs(&[found(true), found(false)]));
     assert!(!identity.has_logs(&[found(true)]));

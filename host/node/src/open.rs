@@ -8,7 +8,7 @@ use crate::drive::chain;
 use crate::failure::{Failures, is_device_failure};
 use crate::founding::Founding;
 use crate::hosting::{cache_path, incoming_of};
-use crate::identity::{self, Found, Identity, IdentityError, Missing, OwnLog};
+use crate::identity::{self, Found, FoundLog, Identity, IdentityError, Missing};
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::lives::{Lives, start_of};
 use crate::loads::Loads;
@@ -333,8 +333,8 @@ fn take_up_logs(
     random: &mut Random,
 ) -> Result<Vec<u64>, IdentityError> {
     // A segment without a batch says nothing yet.
-    let own = |(data, log): (&PathBuf, &Log)| OwnLog { id: log_id::read(disk, data), is_begun: log.synced() > 1 };
-    let found: Vec<OwnLog> = config.data.iter().zip(logs).map(own).collect();
+    let own = |(data, log): (&PathBuf, &Log)| FoundLog { id: log_id::read(disk, data), is_begun: log.synced() > 1 };
+    let found: Vec<FoundLog> = config.data.iter().zip(logs).map(own).collect();
     let has_logs = identity.has_logs(&found);
     if !has_logs {
         tracing::error!("the logs are not those that the node had: what others held is lost");
