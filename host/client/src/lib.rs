@@ -193,7 +193,8 @@ pub use scan::Scanner;
 pub use served::{Role, Served};
 pub use session::Session;
 pub use status::{
-    ClusterStatus, DiskStatus, NodeStatus, PartitionStatus, ReplicaStatus, Summary, TableStatus, Transfer,
+    ClusterStatus, DiskStatus, DroppedTableStatus, NodeStatus, PartitionStatus, ReplicaStatus, Summary, TableStatus,
+    Transfer,
 };
 pub use table::Table;
 pub use types::{

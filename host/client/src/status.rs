@@ -12,23 +12,42 @@ pub struct ClusterStatus {
     pub cluster: String,
     /// The version of the catalogue that the node acts on.
     pub catalogue_version: u64,
-    /// All of it in a few figures.
-    pub summary: Summary,
+    /// All of it in a few figures; `None` if the node does not say it.
+    pub summary: Option<Summary>,
     /// The group that keeps the catalogue.
     pub metadata: PartitionStatus,
-    /// What the nodes know of the time: `agreed`, `held` or `unknown`.
+    /// On whose word the node knows the time: `agreed`, `held` or `unknown`.
     pub time: String,
     /// The nodes of the configuration.
     pub nodes: Vec<NodeStatus>,
     /// The tables in use.
     pub tables: Vec<TableStatus>,
+    /// The tables that are dropped and kept.
+    pub dropped_tables: Vec<DroppedTableStatus>,
 }
 
 impl ClusterStatus {
-    /// Whether every node is up, every partition and the metadata have a leader, and nothing is being repaired.
-    pub fn is_whole(&self) -> bool {
-        let Summary { nodes, nodes_up, without_leader, in_repair, metadata_has_leader, .. } = self.summary;
-        nodes > 0 && nodes_up == nodes && without_leader == 0 && in_repair == 0 && metadata_has_leader
+    /// Nodes with a disk that takes no more data.
+    pub fn full_nodes(&self) -> Vec<u16> {
+        self.nodes.iter().filter(|node| node.has_full_disk()).map(|node| node.node).collect()
+    }
+
+    /// How many replicas of tables do not serve.
+    pub fn replicas_not_ok(&self) -> usize {
+        self.tables.iter().map(TableStatus::replicas_not_ok).sum()
+    }
+
+    /// Whether everything can be read and written.
+    pub fn is_served(&self) -> bool {
+        self.summary.as_ref().is_none_or(Summary::is_whole) && self.full_nodes().is_empty()
+    }
+
+    /// Whether nothing is down, full or in repair either. A moment after replicas were made or lost nobody repairs them yet: they do not
+    /// serve all the same.
+    pub fn is_healthy(&self) -> bool {
+        let is_calm =
+            |summary: &Summary| summary.is_whole() && summary.nodes_up >= summary.nodes && summary.in_repair == 0;
+        self.summary.as_ref().is_some_and(is_calm) && self.full_nodes().is_empty() && self.replicas_not_ok() == 0
     }
 }
 
@@ -51,6 +70,13 @@ pub struct Summary {
     pub metadata_has_leader: bool,
 }
 
+impl Summary {
+    /// Whether every record can be read and written as far as leaders go, and tables can be changed.
+    pub fn is_whole(&self) -> bool {
+        self.without_leader == 0 && self.metadata_has_leader
+    }
+}
+
 /// One node.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
@@ -66,20 +92,31 @@ pub struct NodeStatus {
     pub replicas: u64,
     /// Of these, how many lead.
     pub leaders: u64,
-    /// How slow it is, 1 (not at all) to 100.
-    pub slow_score: Option<f64>,
+    /// How slow it is, 1 (not at all) to 100; 0 = not told.
+    pub slow_score: u8,
     /// Whether leaders leave it for that.
     pub is_slow: bool,
     /// Its data directories; `None` until it has reported.
     pub disks: Option<Vec<DiskStatus>>,
-    /// How far its clock is ahead, milliseconds.
+    /// Bytes of log that each of them keeps, and for others may keep at present; the same.
+    pub log_bytes: Option<Vec<u64>>,
+    /// See `log_bytes`.
+    pub log_bytes_allowed: Option<Vec<u64>>,
+    /// How far its clock is ahead of the time that a majority agrees on, milliseconds.
     pub clock_ahead_ms: Option<i64>,
     /// Whether that is more than allowed.
     pub is_clock_off: bool,
-    /// Data directories that it does without.
+    /// Data directories that it does without, each with the reason.
     pub missing_directories: Vec<String>,
     /// Its labels.
     pub labels: Option<BTreeMap<String, String>>,
+}
+
+impl NodeStatus {
+    /// Whether one of its disks takes no more data.
+    pub fn has_full_disk(&self) -> bool {
+        self.disks.iter().flatten().any(|disk| disk.state == "full" || disk.state == "stalled")
+    }
 }
 
 /// The disk of a data directory.
@@ -87,7 +124,7 @@ pub struct NodeStatus {
 #[serde(default)]
 #[non_exhaustive]
 pub struct DiskStatus {
-    /// `ok`, `full` or `stalled`.
+    /// `ok`, `full`, or `stalled` where even the log has no room.
     pub state: String,
     /// Bytes that are free.
     pub free_bytes: u64,
@@ -117,6 +154,30 @@ pub struct TableStatus {
     /// When it was created, unix seconds; 0 = not known.
     pub created_unix_seconds: u64,
     /// Its partitions, in order.
+    pub partitions: Vec<PartitionStatus>,
+}
+
+impl TableStatus {
+    /// How many of its replicas do not serve.
+    pub fn replicas_not_ok(&self) -> usize {
+        self.partitions.iter().flat_map(|partition| &partition.replicas).filter(|replica| replica.state != "ok").count()
+    }
+}
+
+/// A table that is dropped and kept.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct DroppedTableStatus {
+    /// Its number, by which it is recalled.
+    pub id: u64,
+    /// The name that it had.
+    pub name: String,
+    /// Number of partitions.
+    pub partition_count: u64,
+    /// When it is removed for good, unix seconds.
+    pub kept_until_unix_seconds: u64,
+    /// Its partitions, in order: they are repaired like others.
     pub partitions: Vec<PartitionStatus>,
 }
 
@@ -150,6 +211,8 @@ pub struct ReplicaStatus {
     pub role: String,
     /// `ok`, `learning`, `missing`, `lost`, `damaged` or `down`.
     pub state: String,
+    /// The last log index that its leader knows it to have.
+    pub matched: u64,
     /// The last log index that it has applied.
     pub applied: u64,
     /// How many entries it is behind its leader.

@@ -170,8 +170,7 @@ pub(crate) fn hog(command: &HogCommand) -> Result<Exit> {
 
 /// The addresses of all nodes, in the order of their numbers.
 async fn addresses(cluster: &ClusterArguments) -> Result<Vec<String>> {
-    let answer = cluster.connect().await?.status_json().await?;
-    let status: super::status::Status = serde_json::from_str(&answer).context("reading the cluster's status")?;
+    let status = cluster.connect().await?.status().await?;
     let addresses: BTreeMap<u16, String> = status.nodes.into_iter().map(|node| (node.node, node.address)).collect();
     let are_in_order = (1..).zip(addresses.keys()).all(|(number, node)| number == *node);
     ensure!(are_in_order, "a fault plan needs a cluster whose nodes are numbered 1, 2, 3 ...");

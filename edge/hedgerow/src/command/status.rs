@@ -7,15 +7,12 @@ use crate::output::{Output, columns, complain, counted, print};
 use crate::runtime;
 use anyhow::{Context as _, Result};
 use clap::Args;
+use hedgerow_client::{ClusterStatus, DroppedTableStatus, NodeStatus, PartitionStatus, Summary, TableStatus};
 use hedgerow_report::rfc3339;
-use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-/// What a cluster is called of which nothing is to be said.
-const HEALTHY: &str = "healthy";
 /// A cluster that is waited for is looked at so often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// And given so long to answer at least.
@@ -39,212 +36,49 @@ pub(crate) struct StatusArguments {
     cluster: ClusterArguments,
 }
 
-/// What a cluster says of itself. Fields that a node does not send are empty, so that versions may differ.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Status {
-    pub(crate) summary: Option<Summary>,
-    pub(crate) nodes: Vec<Node>,
-    pub(crate) tables: Vec<Table>,
-    /// The group that keeps the cluster's metadata.
-    pub(crate) metadata: Partition,
-    /// Tables that are dropped and kept.
-    pub(crate) dropped_tables: Vec<DroppedTable>,
-    /// On whose word the node that answered knows the time: `agreed`, `held`, `unknown`; empty = not told.
-    pub(crate) time: String,
-}
-
-impl Status {
-    /// Nodes with a disk that takes no more data.
-    fn full(&self) -> Vec<u16> {
-        self.nodes.iter().filter(|node| node.has_full_disk()).map(|node| node.node).collect()
-    }
-
-    fn not_ok(&self) -> usize {
-        self.tables.iter().map(Table::not_ok).sum()
-    }
-
-    /// Whether everything can be read and written.
-    fn is_served(&self) -> bool {
-        self.summary.as_ref().is_none_or(Summary::is_whole) && self.full().is_empty()
-    }
-
-    /// Whether nothing is down, full or in repair either.
-    fn is_healthy(&self) -> bool {
-        let state = |summary: &Summary| summary.state(!self.full().is_empty(), self.not_ok());
-        self.summary.as_ref().is_some_and(|summary| state(summary) == HEALTHY)
+/// The state in a few words; `has_full` if a node has a disk that takes no more data, `not_ok` so many replicas do not serve, as far as is
+/// known: a moment after they were made or lost, nobody repairs them yet.
+fn state(summary: &Summary, has_full: bool, not_ok: usize) -> &'static str {
+    if !summary.is_whole() {
+        "NOT WHOLE"
+    } else if summary.nodes_up < summary.nodes {
+        "serving with nodes down"
+    } else if has_full {
+        "serving with full disks"
+    } else if summary.in_repair > 0 {
+        "serving and repairing"
+    } else if not_ok > 0 {
+        "serving, not all replicas yet"
+    } else {
+        "healthy"
     }
 }
 
-/// A cluster in a few figures.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Summary {
-    nodes: u64,
-    nodes_up: u64,
-    partitions: u64,
-    without_leader: u64,
-    /// Groups with a replica that is lost on a node that is up, or whose successor does not vote yet.
-    in_repair: u64,
-    metadata_has_leader: bool,
+/// The same with its figures; `full` are the nodes with full disks.
+fn summary_line(summary: &Summary, full: &[String], not_ok: usize) -> String {
+    let Summary { nodes, nodes_up, partitions, without_leader, in_repair, .. } = summary;
+    let state = state(summary, !full.is_empty(), not_ok);
+    let metadata = if summary.metadata_has_leader { "" } else { ", the metadata has no leader" };
+    let repair = if *in_repair > 0 { format!(", {in_repair} in repair") } else { String::new() };
+    let not_ok = if not_ok > 0 { format!(", {} not ok", counted(not_ok as u64, "replica")) } else { String::new() };
+    let full = match full {
+        [] => String::new(),
+        [one] => format!("; disk full on node {one}"),
+        several => format!("; disk full on nodes {}", several.join(", ")),
+    };
+    format!(
+        "{state}: {nodes_up} of {nodes} nodes up, {without_leader} of {partitions} groups without a leader{repair}{metadata}{not_ok}{full}"
+    )
 }
 
-impl Summary {
-    /// Whether every record can be read and written, and tables can be changed.
-    fn is_whole(&self) -> bool {
-        self.without_leader == 0 && self.metadata_has_leader
-    }
-
-    /// The state in a few words; `has_full` if a node has a disk that takes no more data, `not_ok` so many replicas do not serve, as
-    /// far as is known: a moment after they were made or lost, nobody repairs them yet.
-    fn state(&self, has_full: bool, not_ok: usize) -> &'static str {
-        if !self.is_whole() {
-            "NOT WHOLE"
-        } else if self.nodes_up < self.nodes {
-            "serving with nodes down"
-        } else if has_full {
-            "serving with full disks"
-        } else if self.in_repair > 0 {
-            "serving and repairing"
-        } else if not_ok > 0 {
-            "serving, not all replicas yet"
-        } else {
-            HEALTHY
-        }
-    }
-
-    /// The same with its figures; `full` are the nodes with full disks.
-    fn line(&self, full: &[String], not_ok: usize) -> String {
-        let Self { nodes, nodes_up, partitions, without_leader, in_repair, .. } = self;
-        let state = self.state(!full.is_empty(), not_ok);
-        let metadata = if self.metadata_has_leader { "" } else { ", the metadata has no leader" };
-        let repair = if *in_repair > 0 { format!(", {in_repair} in repair") } else { String::new() };
-        let not_ok = if not_ok > 0 { format!(", {} not ok", counted(not_ok as u64, "replica")) } else { String::new() };
-        let full = match full {
-            [] => String::new(),
-            [one] => format!("; disk full on node {one}"),
-            several => format!("; disk full on nodes {}", several.join(", ")),
-        };
-        format!(
-            "{state}: {nodes_up} of {nodes} nodes up, {without_leader} of {partitions} groups without a leader{repair}{metadata}{not_ok}{full}"
-        )
-    }
-}
-
-/// A node.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Node {
-    pub(crate) node: u16,
-    pub(crate) address: String,
-    pub(crate) state: String,
-    pub(crate) replicas: u64,
-    pub(crate) leaders: u64,
-    /// From 1 to 100; 0 = not told.
-    pub(crate) slow_score: u8,
-    pub(crate) is_slow: bool,
-    /// How far its wall clock is ahead of the time that a majority agrees on.
-    pub(crate) clock_ahead_ms: Option<i64>,
-    pub(crate) is_clock_off: bool,
-    /// Each with the reason.
-    pub(crate) missing_directories: Vec<String>,
-    /// Not known before the node has reported.
-    pub(crate) disks: Option<Vec<Disk>>,
-    /// Bytes of log that each data directory keeps, and for others may keep at present; the same.
-    pub(crate) log_bytes: Option<Vec<u64>>,
-    pub(crate) log_bytes_allowed: Option<Vec<u64>>,
-}
-
-impl Node {
-    /// The log of each data directory, such as `312 (4096)`, in MiB: what it keeps, and what it may keep for others.
-    fn log_text(&self) -> String {
-        let allowed = self.log_bytes_allowed.as_deref().unwrap_or_default();
-        let one = |(directory, kept): (usize, &u64)| match allowed.get(directory) {
-            Some(allowed) => format!("{} ({})", kept.div_ceil(1 << 20), allowed >> 20),
-            None => kept.div_ceil(1 << 20).to_string(),
-        };
-        self.log_bytes.iter().flatten().enumerate().map(one).collect::<Vec<_>>().join(", ")
-    }
-
-    fn has_full_disk(&self) -> bool {
-        self.disks.iter().flatten().any(|disk| disk.state == "full" || disk.state == "stalled")
-    }
-}
-
-/// The disk of one of a node's data directories.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Disk {
-    /// `ok`, `full`, or `stalled` where even the log has no room.
-    pub(crate) state: String,
-}
-
-/// A table.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Table {
-    pub(crate) id: u64,
-    pub(crate) name: String,
-    pub(crate) kind: String,
-    pub(crate) state: String,
-    pub(crate) partition_count: u64,
-    pub(crate) replica_count: u64,
-    pub(crate) options: BTreeMap<String, serde_json::Value>,
-    pub(crate) partitions: Vec<Partition>,
-}
-
-impl Table {
-    /// Replicas that do not serve.
-    fn not_ok(&self) -> usize {
-        self.partitions.iter().flat_map(|partition| &partition.replicas).filter(|replica| replica.state != "ok").count()
-    }
-}
-
-/// A table that is dropped and kept.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct DroppedTable {
-    id: u64,
-    name: String,
-    partition_count: u64,
-    kept_until_unix_seconds: u64,
-    partitions: Vec<Partition>,
-}
-
-/// A partition.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Partition {
-    pub(crate) index: u64,
-    pub(crate) leader: Option<String>,
-    pub(crate) term: u64,
-    pub(crate) commit: u64,
-    pub(crate) replicas: Vec<Replica>,
-}
-
-/// A replica.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Replica {
-    pub(crate) node: u16,
-    pub(crate) replica: String,
-    pub(crate) role: String,
-    pub(crate) matched: u64,
-    pub(crate) applied: u64,
-    pub(crate) lag: u64,
-    pub(crate) state: String,
-    pub(crate) transfer: Option<Transfer>,
-}
-
-/// A checkpoint on its way to a replica.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Transfer {
-    pub(crate) bytes_done: u64,
-    pub(crate) bytes_total: u64,
-    pub(crate) bytes_per_second: u64,
-    /// Not known before anything has moved.
-    pub(crate) seconds_left: Option<u64>,
+/// The log of each data directory, such as `312 (4096)`, in MiB: what it keeps, and what it may keep for others.
+fn log_text(node: &NodeStatus) -> String {
+    let allowed = node.log_bytes_allowed.as_deref().unwrap_or_default();
+    let one = |(directory, kept): (usize, &u64)| match allowed.get(directory) {
+        Some(allowed) => format!("{} ({})", kept.div_ceil(1 << 20), allowed >> 20),
+        None => kept.div_ceil(1 << 20).to_string(),
+    };
+    node.log_bytes.iter().flatten().enumerate().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// `hedgerow status`.
@@ -313,13 +147,13 @@ async fn wait(arguments: &StatusArguments, time: Duration) -> Result<Exit> {
 }
 
 /// What the cluster says, and what that means. With a connection of its own: the cluster may not have been there before.
-async fn look(arguments: &StatusArguments) -> Result<(String, Status)> {
+async fn look(arguments: &StatusArguments) -> Result<(String, ClusterStatus)> {
     let answer = arguments.cluster.connect().await?.status_json().await?;
     let status = serde_json::from_str(&answer).context("reading the cluster's status")?;
     Ok((answer, status))
 }
 
-fn show(arguments: &StatusArguments, answer: &str, status: &Status) -> Result<()> {
+fn show(arguments: &StatusArguments, answer: &str, status: &ClusterStatus) -> Result<()> {
     match arguments.cluster.output {
         Output::Json => print(&status_json(answer, status)?),
         Output::Text => print(&status_text(status, arguments.partitions)),
@@ -327,19 +161,19 @@ fn show(arguments: &StatusArguments, answer: &str, status: &Status) -> Result<()
 }
 
 /// The cluster's JSON, with what the last line of the text says under `summary`.
-fn status_json(answer: &str, status: &Status) -> Result<String> {
+fn status_json(answer: &str, status: &ClusterStatus) -> Result<String> {
     let mut value: Value = serde_json::from_str(answer).context("reading the cluster's status")?;
     if let Some(summary) = &status.summary {
-        let (full, not_ok) = (status.full(), status.not_ok());
-        value["summary"]["state"] = summary.state(!full.is_empty(), not_ok).into();
+        let (full, not_ok) = (status.full_nodes(), status.replicas_not_ok());
+        value["summary"]["state"] = state(summary, !full.is_empty(), not_ok).into();
         value["summary"]["replicas_not_ok"] = not_ok.into();
         value["summary"]["nodes_with_full_disks"] = full.into();
     }
     Ok(value.to_string())
 }
 
-fn status_text(status: &Status, shows_partitions: bool) -> String {
-    let node = |node: &Node| {
+fn status_text(status: &ClusterStatus, shows_partitions: bool) -> String {
+    let node = |node: &NodeStatus| {
         vec![
             node.node.to_string(),
             node.address.clone(),
@@ -348,7 +182,7 @@ fn status_text(status: &Status, shows_partitions: bool) -> String {
             node.leaders.to_string(),
             node.slow_score.to_string(),
             clock_text(node),
-            node.log_text(),
+            log_text(node),
         ]
     };
     let nodes: Vec<_> = status.nodes.iter().map(node).collect();
@@ -370,7 +204,8 @@ fn status_text(status: &Status, shows_partitions: bool) -> String {
     }
     let mut transfers = transfer_rows("(metadata)", std::slice::from_ref(&status.metadata));
     transfers.extend(status.tables.iter().flat_map(|table| transfer_rows(&table.name, &table.partitions)));
-    let of_dropped = |table: &DroppedTable| transfer_rows(&format!("{} (dropped)", table.name), &table.partitions);
+    let of_dropped =
+        |table: &DroppedTableStatus| transfer_rows(&format!("{} (dropped)", table.name), &table.partitions);
     transfers.extend(status.dropped_tables.iter().flat_map(of_dropped));
     if !transfers.is_empty() {
         let header = ["learning", "partition", "node", "MiB done", "of", "MiB/s", "seconds left"];
@@ -379,12 +214,12 @@ fn status_text(status: &Status, shows_partitions: bool) -> String {
     if shows_partitions {
         parts.extend(status.tables.iter().map(|table| format!("table {}\n{}", table.name, partitions_text(table))));
     }
-    let full: Vec<String> = status.full().iter().map(u16::to_string).collect();
-    parts.extend(status.summary.as_ref().map(|summary| summary.line(&full, status.not_ok())));
+    let full: Vec<String> = status.full_nodes().iter().map(u16::to_string).collect();
+    parts.extend(status.summary.as_ref().map(|summary| summary_line(summary, &full, status.replicas_not_ok())));
     parts.join("\n\n")
 }
 
-fn state_text(node: &Node) -> String {
+fn state_text(node: &NodeStatus) -> String {
     let mut text = node.state.clone();
     for (holds, word) in [(node.is_slow, "slow"), (node.is_clock_off, "clock off"), (node.has_full_disk(), "disk full")]
     {
@@ -397,7 +232,7 @@ fn state_text(node: &Node) -> String {
 }
 
 /// How far the node's clock is off, with a sign; nothing if that is not known.
-fn clock_text(node: &Node) -> String {
+fn clock_text(node: &NodeStatus) -> String {
     node.clock_ahead_ms.map_or_else(String::new, |ms| format!("{:+.1} s", ms as f64 / 1e3))
 }
 
@@ -416,12 +251,12 @@ fn time_text(word: &str) -> Option<&'static str> {
     }
 }
 
-fn dropped_row(table: &DroppedTable) -> Vec<String> {
-    let DroppedTable { id, name, partition_count, kept_until_unix_seconds, .. } = table;
+fn dropped_row(table: &DroppedTableStatus) -> Vec<String> {
+    let DroppedTableStatus { id, name, partition_count, kept_until_unix_seconds, .. } = table;
     vec![name.clone(), id.to_string(), partition_count.to_string(), rfc3339(*kept_until_unix_seconds)]
 }
 
-fn table_row(table: &Table) -> Vec<String> {
+fn table_row(table: &TableStatus) -> Vec<String> {
     let replicas = || table.partitions.iter().flat_map(|partition| &partition.replicas);
     vec![
         table.name.clone(),
@@ -431,13 +266,13 @@ fn table_row(table: &Table) -> Vec<String> {
         table.partition_count.to_string(),
         table.partitions.iter().filter(|partition| partition.leader.is_some()).count().to_string(),
         replicas().count().to_string(),
-        table.not_ok().to_string(),
+        table.replicas_not_ok().to_string(),
         replicas().map(|replica| replica.lag).max().unwrap_or(0).to_string(),
     ]
 }
 
 /// The checkpoints that are on their way to replicas of a table, or of what else has the `name`.
-fn transfer_rows(name: &str, partitions: &[Partition]) -> Vec<Vec<String>> {
+fn transfer_rows(name: &str, partitions: &[PartitionStatus]) -> Vec<Vec<String>> {
     let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
     let mut rows = Vec::new();
     for partition in partitions {
@@ -466,7 +301,7 @@ pub(crate) fn describe_json(answer: &str, throttled: Option<&Value>) -> Result<S
 
 /// The text of `table describe`, from the cluster's JSON.
 pub(crate) fn describe_text(answer: &str, throttled: Option<&Value>) -> Result<String> {
-    let table: Table = serde_json::from_str(answer).context("reading the description of the table")?;
+    let table: TableStatus = serde_json::from_str(answer).context("reading the description of the table")?;
     let mut text = format!(
         "table {} (id {}), {}, {}: {}, {} each",
         table.name,
@@ -477,7 +312,6 @@ pub(crate) fn describe_text(answer: &str, throttled: Option<&Value>) -> Result<S
         counted(table.replica_count, "replica"),
     );
     for (option, value) in &table.options {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         text.push_str(&format!("\noption {option} = {value}"));
     }
     if let Some(throttled) = throttled {
@@ -492,7 +326,7 @@ pub(crate) fn describe_text(answer: &str, throttled: Option<&Value>) -> Result<S
     Ok(format!("{text}\n\n{}", partitions_text(&table)))
 }
 
-fn partitions_text(table: &Table) -> String {
+fn partitions_text(table: &TableStatus) -> String {
     let mut rows = Vec::new();
     for partition in &table.partitions {
         let leader = partition.leader.as_deref().unwrap_or("none");

@@ -1,12 +1,11 @@
 //! `hedgerow verify`: compares the replicas of a table by checksum.
 
 use crate::cluster::ClusterArguments;
-use crate::command::status;
 use crate::duration::seconds;
 use crate::exit::Exit;
 use crate::output::{columns, counted, print_result, say};
 use crate::runtime::now;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use hedgerow_client::Client;
 use serde::{Deserialize, Serialize};
@@ -93,9 +92,7 @@ pub(crate) async fn run(arguments: VerifyArguments) -> Result<Exit> {
 }
 
 async fn replica_count(client: &Client, table: &str) -> Result<usize> {
-    let answer = client.describe_table_json(table).await?;
-    let table: status::Table = serde_json::from_str(&answer).context("reading the description of the table")?;
-    Ok(table.replica_count as usize)
+    Ok(client.describe_table(table).await?.replica_count as usize)
 }
 
 async fn checksums(client: &Client, table: &str, deadline: Instant) -> hedgerow_client::Result<Checksums> {
