@@ -97,6 +97,11 @@ impl Identity {
         present.len() == self.used_logs().count() && self.used_logs().all(is_there)
     }
 
+    /// The random number of the process that uses the logs.
+    pub(crate) fn start(&self) -> u64 {
+        self.ancestors.last().map_or(0, |(_, start)| *start)
+    }
+
     /// The processes before this one that have used the data, as far as they are remembered.
     pub(crate) fn ancestors(&self) -> Vec<Ancestor> {
         let before = self.ancestors.iter().filter(|(boot, _)| *boot < self.boot);

@@ -14,7 +14,6 @@ use crate::ids::LogId;
 use crate::node::Node;
 use crate::peer::{Greeting, LogAt, Refused};
 use hedgerow_placement::{Ancestor, Catalogue, Known, Life, RETIRED_MAX, Said, Verdict, judge};
-use hedgerow_types::random::Random;
 use hedgerow_types::{Incarnation, Instant, NodeId};
 use hedgerow_wal::Log;
 use std::collections::BTreeMap;
@@ -118,7 +117,7 @@ impl Lives {
         let Told { life, logs, ancestors } = told;
         let entry = catalogue.and_then(|catalogue| catalogue.nodes.get(&node));
         let seen = self.others.get(&node);
-        let own_logs: Vec<u64> = logs.iter().map(|at| at.log).collect();
+        let own_logs = ids_of(logs);
         let said = Said { life, logs: &own_logs, ancestors };
         let by_sight = seen.map(|seen| judge(seen.known(), said));
         let by_catalogue = entry.map(|entry| judge(entry.known(), said));
@@ -156,7 +155,7 @@ impl Lives {
             }
             (seen.life, seen.connections) = (said, 0);
         }
-        seen.own_logs = logs.iter().map(|at| at.log).collect();
+        seen.own_logs = ids_of(logs);
         seen.note(logs);
         seen.connections += 1;
         seen.heard = now;
@@ -185,6 +184,11 @@ impl Lives {
         {
             seen.connections = seen.connections.saturating_sub(1);
         }
+    }
+
+    /// The numbers of this node's logs.
+    fn own_logs(&self) -> Vec<u64> {
+        self.logs.iter().map(|log| log.id).collect()
     }
 
     /// `by`, one of `count` nodes, refuses this process. Returns why it has to stop, if it has to: one node may be
@@ -266,9 +270,8 @@ fn text_of(refused: Refused) -> String {
     }
 }
 
-/// The number of a process whose node has this seed. From another stream of numbers than the node's own.
-pub(crate) fn start_of(seed: u64) -> u64 {
-    Random::new(!seed).next_u64()
+fn ids_of(logs: &[LogAt]) -> Vec<u64> {
+    logs.iter().map(|at| at.log).collect()
 }
 
 fn refused(reason: RefusedFor, known: u64) -> Refused {
@@ -288,7 +291,7 @@ fn refusal_of(verdict: Verdict) -> Result<(), Refused> {
 impl Node {
     /// From now on others are told which process this is.
     pub fn begin_life(&mut self) {
-        let start = start_of(self.config.seed);
+        let start = self.identity.start();
         let (incarnation, boot) = (self.identity.incarnation(), self.identity.boot());
         tracing::info!(incarnation = format_args!("{:016x}", incarnation.0), boot, "the node's data is started");
         self.lives.own = Some(Life { incarnation, boot, start });
@@ -339,7 +342,7 @@ impl Node {
     /// The life of `node` and its logs as the catalogue is to have them; `None` if they were not told.
     pub(crate) fn life_of(&self, node: NodeId, incarnation: Incarnation) -> Option<(Life, Vec<u64>)> {
         let (life, logs) = if node == self.config.node {
-            (self.lives.own?, self.lives.logs.iter().map(|log| log.id).collect())
+            (self.lives.own?, self.lives.own_logs())
         } else {
             let seen = self.lives.others.get(&node)?;
             (seen.life, seen.own_logs.clone())
@@ -405,7 +408,7 @@ impl Node {
         }
         let Some(own) = self.lives.own else { return };
         let entry = self.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&self.config.node));
-        let logs: Vec<u64> = self.lives.logs.iter().map(|log| log.id).collect();
+        let logs = self.lives.own_logs();
         let ancestors = self.identity.ancestors();
         let said = Said { life: own, logs: &logs, ancestors: &ancestors };
         let verdict = entry.map_or(Verdict::Accept, |entry| judge(entry.known(), said));

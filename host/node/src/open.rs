@@ -10,7 +10,7 @@ use crate::founding::Founding;
 use crate::hosting::{cache_path, incoming_of};
 use crate::identity::{self, Found, FoundLog, Identity, IdentityError, Missing};
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
-use crate::lives::{Lives, start_of};
+use crate::lives::Lives;
 use crate::loads::Loads;
 use crate::log_id;
 use crate::metadata::Metadata;
@@ -364,7 +364,9 @@ fn take_up_logs(
     if !has_logs || logs.iter().any(Log::has_unknown_loss) {
         identity.renew(random.next_u64());
     }
-    identity.use_logs(start_of(config.seed), ids.iter().copied().zip(found.iter().map(|log| log.is_begun)));
+    // Random, from another stream than the node's own.
+    let start = Random::new(!config.seed).next_u64();
+    identity.use_logs(start, ids.iter().copied().zip(found.iter().map(|log| log.is_begun)));
     identity.save_to_each(disk, &config.data)?;
     Ok(ids)
 }
