@@ -50,16 +50,33 @@ fn assert_refused(cluster: &mut Cluster, text: &str) {
     count(cluster);
 }
 
+/// Three nodes and a table with a row that has been counted once.
+fn start(partitions: &str) -> Cluster {
+    let cluster = Cluster::start(3).unwrap();
+    cluster.run(&["table", "create", "t", "--partitions", partitions]).unwrap();
+    assert_eq!(count(&cluster), 1);
+    cluster
+}
+
+/// The second data directory of the victim.
+fn second_directory(cluster: &Cluster) -> PathBuf {
+    let [_, one] = &cluster.data_directories(VICTIM)[..] else { panic!("it should have two directories") };
+    one.clone()
+}
+
+fn empty(directory: &Path) {
+    fs::remove_dir_all(directory).unwrap();
+    fs::create_dir_all(directory).unwrap();
+}
+
 fn count(cluster: &Cluster) -> u64 {
     cluster.run(&["incr", "t", "key", "count"]).unwrap().trim().parse().unwrap()
 }
 
 #[test]
 fn d7_a_data_directory_put_back_from_a_copy_is_refused() {
-    let mut cluster = Cluster::start(3).unwrap();
+    let mut cluster = start("4");
     let kept = tempfile::tempdir().unwrap();
-    cluster.run(&["table", "create", "t", "--partitions", "4"]).unwrap();
-    assert_eq!(count(&cluster), 1);
     cluster.terminate(VICTIM).unwrap();
     copy(&data_of(&cluster), kept.path());
 
@@ -80,10 +97,7 @@ fn d7_a_data_directory_put_back_from_a_copy_is_refused() {
     assert_refused(&mut cluster, "is older than what the cluster has seen of node 2 (start 2, known 3)");
 
     // What the message says to do helps, and the copy does not come back after that either, whoever remembers it.
-    for directory in cluster.data_directories(VICTIM) {
-        fs::remove_dir_all(&directory).unwrap();
-        fs::create_dir_all(&directory).unwrap();
-    }
+    cluster.data_directories(VICTIM).iter().for_each(|directory| empty(directory));
     cluster.restart(VICTIM).unwrap();
     let last = count(&cluster);
     cluster.stop().unwrap();
@@ -97,10 +111,8 @@ fn d7_a_data_directory_put_back_from_a_copy_is_refused() {
 /// beside it. Started in the place of the node's own data it would vote without what that one acknowledged.
 #[test]
 fn d7_a_copy_is_refused_however_often_it_is_started_and_whatever_lies_beside_it() {
-    let mut cluster = Cluster::start(3).unwrap();
+    let mut cluster = start("4");
     let (kept, newest) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    cluster.run(&["table", "create", "t", "--partitions", "4"]).unwrap();
-    assert_eq!(count(&cluster), 1);
     cluster.terminate(VICTIM).unwrap();
     copy(&data_of(&cluster), kept.path());
     cluster.restart(VICTIM).unwrap();
@@ -116,9 +128,7 @@ fn d7_a_copy_is_refused_however_often_it_is_started_and_whatever_lies_beside_it(
         assert_refused(&mut cluster, LACKS);
     }
     // One of its directories is emptied: another incarnation, and the other one's log.
-    let [_, one] = &cluster.data_directories(VICTIM)[..] else { panic!("it should have two directories") };
-    fs::remove_dir_all(one).unwrap();
-    fs::create_dir_all(one).unwrap();
+    empty(&second_directory(&cluster));
     assert_refused(&mut cluster, LACKS);
 
     put_back(&cluster, newest.path());
@@ -129,10 +139,8 @@ fn d7_a_copy_is_refused_however_often_it_is_started_and_whatever_lies_beside_it(
 /// The copy has the count of starts with which the node's own data goes on after a crash; its log tells the two apart.
 #[test]
 fn d7_a_data_directory_copied_while_its_node_ran_is_refused() {
-    let mut cluster = Cluster::start(3).unwrap();
+    let mut cluster = start("4");
     let (kept, newest) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    cluster.run(&["table", "create", "t", "--partitions", "4"]).unwrap();
-    assert_eq!(count(&cluster), 1);
     copy(&data_of(&cluster), kept.path());
     assert_eq!(count(&cluster), 2);
     // Many times what lies between two pulses, by which the others learn how far its logs are.
@@ -147,7 +155,7 @@ fn d7_a_data_directory_copied_while_its_node_ran_is_refused() {
     assert_eq!(count(&cluster), 4, "every write before is there, and that of the refused start");
 
     // One directory of several that is put back from just before the last start.
-    let [_, one] = &cluster.data_directories(VICTIM)[..] else { panic!("it should have two directories") };
+    let one = &second_directory(&cluster);
     cluster.terminate(VICTIM).unwrap();
     let before = tempfile::tempdir().unwrap();
     copy(one, before.path());
@@ -162,9 +170,7 @@ fn d7_a_data_directory_copied_while_its_node_ran_is_refused() {
 /// Node 1 knows nothing of what was acknowledged while it was down, and would elect the copy. Node 3 has gone on all the time.
 #[test]
 fn d7_one_node_that_remembers_is_enough() {
-    let mut cluster = Cluster::start(3).unwrap();
-    cluster.run(&["table", "create", "t", "--partitions", "8"]).unwrap();
-    assert_eq!(count(&cluster), 1);
+    let mut cluster = start("8");
     let kept = tempfile::tempdir().unwrap();
     copy(&data_of(&cluster), kept.path());
     cluster.kill(1).unwrap();
@@ -181,17 +187,13 @@ fn d7_one_node_that_remembers_is_enough() {
     // That one of its directories is empty makes the copy another incarnation, but no other log. Node 1 has listened to the copy before
     // it stopped, and knows it by what that process has added; node 3 by what the copy has forgotten.
     put_back(&cluster, kept.path());
-    let [_, one] = &cluster.data_directories(VICTIM)[..] else { panic!("it should have two directories") };
-    fs::remove_dir_all(one).unwrap();
-    fs::create_dir_all(one).unwrap();
+    empty(&second_directory(&cluster));
     assert_refused(&mut cluster, "put back from a copy or cloned");
 }
 
 #[test]
 fn d7_a_clone_beside_its_original_is_refused() {
-    let mut cluster = Cluster::start(3).unwrap();
-    cluster.run(&["table", "create", "t", "--partitions", "4"]).unwrap();
-    count(&cluster);
+    let mut cluster = start("4");
     cluster.terminate(VICTIM).unwrap();
     let cloned = tempfile::tempdir().unwrap();
     let data = data_of(&cluster);

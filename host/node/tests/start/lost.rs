@@ -1,12 +1,12 @@
 //! Replicas that are lost and that their groups cannot spare: they stay as they are, and go on when what was away is back.
 
 use crate::failing::{key_in, key_of_first};
-use crate::replicas::{kill, move_directory, restore};
+use crate::replicas::{kill, move_directory, open, restore};
 use crate::unread::{EIO, ENOSPC};
 use crate::world::{self, Ask, Key, World, files_of, running};
 use hedgerow_env::Disk;
 use hedgerow_env::sim::SimDisk;
-use hedgerow_node::{LogId, Node, OpenError};
+use hedgerow_node::{Config, LogId, OpenError};
 use hedgerow_storage::MemoryEngines;
 use hedgerow_types::{GroupId, NodeId};
 use serde_json::json;
@@ -18,11 +18,25 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// Starts `node` anew with what `change` makes of its disk.
 fn start_with(world: &mut World, node: NodeId, change: impl FnOnce(&SimDisk)) {
-    let (mut config, disk) = kill(world, node);
-    config.seed += 1_000;
+    let (config, disk) = kill(world, node);
     change(&disk);
+    start_killed(world, config, disk);
+}
+
+/// Starts a node again that was killed.
+fn start_killed(world: &mut World, mut config: Config, disk: SimDisk) {
+    let node = config.node;
+    config.seed += 1_000;
     world.machines.insert(node, world::start(config, disk, world.now));
     world.settle(node);
+}
+
+/// Why a node that was killed cannot start.
+fn refused_start(world: &World, config: &Config, disk: &SimDisk) -> OpenError {
+    let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
+    let refused = open(config, disk, engines, world).unwrap_err();
+    disk.kill_process();
+    refused
 }
 
 fn storage(world: &World, node: NodeId, directory: &str) -> Vec<String> {
@@ -172,21 +186,16 @@ fn d3e_swapped_logs_of_one_node_end_the_start_and_remove_nothing() {
             move_directory(disk, from, to);
         }
     };
-    let (mut config, disk) = kill(&mut world, node);
+    let (config, disk) = kill(&mut world, node);
     swap(&disk);
     for name in ["/a/log.mark", "/b/log.mark"] {
         disk.remove_file(Path::new(name)).unwrap();
     }
-    let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
-    let opened = Node::open(config.clone(), Arc::new(disk.clone()), engines, world.clock());
-    let error = opened.map(drop).unwrap_err();
+    let error = refused_start(&world, &config, &disk);
     let reason = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
     assert!(reason.contains("its storage is in /"), "{error}: {reason}");
-    disk.kill_process();
     swap(&disk);
-    config.seed += 1_000;
-    world.machines.insert(node, world::start(config, disk, world.now));
-    world.settle(node);
+    start_killed(&mut world, config, disk);
     assert_eq!((running(&world, node), storage(&world, node, "/a"), storage(&world, node, "/b")), before);
 }
 
@@ -279,21 +288,14 @@ fn d3j_a_directory_whose_copy_was_used_instead_ends_the_start() {
     disk.create_dir_all(Path::new("/c")).unwrap();
     restore(&disk, &files_of(&disk, Path::new("/b")), "/b", "/c");
     config.data[1] = "/c".into();
-    config.seed += 1;
-    world.machines.insert(node, world::start(config, disk, world.now));
-    world.settle(node);
+    start_killed(&mut world, config, disk);
     world.run(Duration::from_secs(5));
     let (mut config, disk) = kill(&mut world, node);
     config.data[1] = "/b".into();
-    let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
-    let opened = Node::open(config.clone(), Arc::new(disk.clone()), engines, world.clock());
-    let refused = opened.map(drop).unwrap_err().to_string();
+    let refused = refused_start(&world, &config, &disk).to_string();
     assert!(refused.starts_with("/b is older than the node's other directories"), "{refused}");
-    disk.kill_process();
     config.data[1] = "/c".into();
-    config.seed += 1;
-    world.machines.insert(node, world::start(config, disk, world.now));
-    world.settle(node);
+    start_killed(&mut world, config, disk);
     assert_eq!(running(&world, node).len(), 5, "with the copy it goes on");
 }
 
@@ -302,19 +304,15 @@ fn d3j_a_directory_whose_copy_was_used_instead_ends_the_start() {
 fn d3j_a_log_that_cannot_be_noted_ends_the_start() {
     let mut world = World::new(3);
     let node = NodeId(3);
-    let (mut config, disk) = kill(&mut world, node);
+    let (config, disk) = kill(&mut world, node);
     move_directory(&disk, "/data/log", "/log-away");
     disk.fail_opens(Path::new("/data/log/id.tmp"), Some(ENOSPC));
-    let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
-    let error = Node::open(config.clone(), Arc::new(disk.clone()), engines, world.clock()).map(drop).unwrap_err();
+    let error = refused_start(&world, &config, &disk);
     assert!(error.to_string().starts_with("cannot use data directory /data"), "{error}");
-    disk.kill_process();
     disk.fail_opens(Path::new("/data/log/id.tmp"), None);
     disk.remove_dir_all(Path::new("/data/log")).unwrap();
     move_directory(&disk, "/log-away", "/data/log");
-    config.seed += 1_000;
-    world.machines.insert(node, world::start(config, disk, world.now));
-    world.settle(node);
+    start_killed(&mut world, config, disk);
     assert!(running(&world, node).contains_key(&GroupId::META), "as if nothing had been");
 }
 
@@ -394,17 +392,13 @@ fn d3i_a_copied_data_directory_ends_the_start_and_removes_nothing() {
     restore(&disk, &files_of(&disk, Path::new("/a")), "/a", "/c");
     config.data.push("/c".into());
     let before = ["/a/replicas", "/b/replicas", "/c/replicas"].map(|path| files_of(&disk, Path::new(path)));
-    let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
-    let refused = Node::open(config.clone(), Arc::new(disk.clone()), engines, world.clock()).map(drop).unwrap_err();
+    let refused = refused_start(&world, &config, &disk);
     let text = refused.to_string();
     assert!(matches!(refused, OpenError::Copied { .. }) && text.contains("/a") && text.contains("/c"), "{text}");
     let after = ["/a/replicas", "/b/replicas", "/c/replicas"].map(|path| files_of(&disk, Path::new(path)));
     assert_eq!(before, after);
-    disk.kill_process();
     config.data.pop();
-    config.seed += 1;
-    world.machines.insert(NodeId(3), world::start(config, disk, world.now));
-    world.settle(NodeId(3));
+    start_killed(&mut world, config, disk);
     assert_eq!(running(&world, NodeId(3)).len(), 5);
 }
 

@@ -42,7 +42,8 @@ impl Engines for Closed {
     }
 }
 
-fn open(config: &Config, disk: &SimDisk, engines: Arc<dyn Engines>, world: &World) -> Result<(), OpenError> {
+/// Whether a node can start with that.
+pub fn open(config: &Config, disk: &SimDisk, engines: Arc<dyn Engines>, world: &World) -> Result<(), OpenError> {
     Node::open(config.clone(), Arc::new(disk.clone()), engines, world.clock()).map(drop)
 }
 
