@@ -256,11 +256,14 @@ impl Node {
             }
             "throttle_table" => return self.throttle_table(argument, asker, now),
             "throttle_here" => {
-                let answer = self.table_named(argument).map(|table| self.throttle_told_of(table));
+                let answer = self
+                    .table_named(argument)
+                    .map(|table| self.requests.throttle_told_of(&self.view, self.config.node, table));
                 return self.answer_admin(asker, answer);
             }
             "throttle" => {
-                let answer = parse::<Nothing>(argument).map(|Nothing {}| self.throttle_told());
+                let answer = parse::<Nothing>(argument)
+                    .map(|Nothing {}| self.requests.throttle_told(&self.view, self.config.node));
                 return self.answer_admin(asker, answer);
             }
             "status" | "describe" => {
@@ -308,7 +311,7 @@ impl Node {
             | Change::PreferLeader { of, .. } => of,
             _ => return argument.into(),
         };
-        let table = self.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&of.name));
+        let table = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&of.name));
         let named = table.filter(|_| of.id.is_none()).and_then(|table| {
             let mut named: Value = serde_json::from_str(argument).ok()?;
             named["id"] = json!(table.id.0);
@@ -325,7 +328,7 @@ impl Node {
         let mut told = self.requests.told();
         told["node"] = json!(self.config.node.0);
         told["read_index"] = self.read_indexes.counts.to_json();
-        told["waiting"] = json!(self.hosted.values().map(waiting).sum::<usize>());
+        told["waiting"] = json!(self.replicas.hosted.values().map(waiting).sum::<usize>());
         told
     }
 
@@ -359,11 +362,11 @@ impl Node {
             let group = if it.table.is_empty() {
                 GroupId::META
             } else {
-                let catalogue = self.catalogue.as_ref().ok_or(Refusal::NoTable)?;
+                let catalogue = self.view.catalogue.as_ref().ok_or(Refusal::NoTable)?;
                 let table = catalogue.table_by_name(&it.table).ok_or(Refusal::NoTable)?;
                 GroupId { table: table.id, partition: it.partition }
             };
-            let partition = self.catalogue.as_ref().and_then(|catalogue| catalogue.group(group));
+            let partition = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(group));
             let partition = partition.ok_or_else(|| Refusal::Invalid("there is no such partition".into()))?;
             let to = partition.voters().find(|replica| replica.node().0 == it.to_node);
             let to = to.ok_or_else(|| Refusal::Invalid(format!("node {} has no voting replica of it", it.to_node)))?;
@@ -393,7 +396,7 @@ impl Node {
 
     fn table_named(&self, argument: &str) -> Result<&Table, Refusal> {
         let name = parse::<OfTable>(argument)?.name;
-        self.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&name)).ok_or(Refusal::NoTable)
+        self.view.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&name)).ok_or(Refusal::NoTable)
     }
 
     /// Answers a call about a table that this node does not know. That there is none only the metadata's leader can tell; others may
@@ -461,7 +464,7 @@ impl Node {
             }
             Err(refusal) => return self.answer_admin(asker, Err(refusal)),
         };
-        let owners = self.hosted.values().map(Hosted::owner).filter(|owner| owner.group.table == table);
+        let owners = self.replicas.hosted.values().map(Hosted::owner).filter(|owner| owner.group.table == table);
         let owners: BTreeSet<ReplicaKey> = owners.collect();
         let absent: Vec<ReplicaKey> = self.assigned_here(table).filter(|owner| !owners.contains(owner)).collect();
         let call = self.gather(asker, owners.len() + absent.len(), now.instant + CHECKSUM_MAX, Value::Array);
@@ -473,7 +476,7 @@ impl Node {
                 Err(format!("the replica of partition {partition} on node {node} is lost or not made yet")),
             );
         }
-        let at = |owner: ReplicaKey| (call, owner, self.expiry_time(owner.group, now));
+        let at = |owner: ReplicaKey| (call, owner, self.replicas.expiry_time(&self.view, owner.group, now));
         let wanted: Vec<_> = owners.into_iter().map(at).collect();
         self.admin.waiting.extend(wanted);
         self.start_long_reads();
@@ -481,7 +484,7 @@ impl Node {
 
     /// The replicas of a table that this node should have.
     fn assigned_here(&self, table: TableId) -> impl Iterator<Item = ReplicaKey> {
-        let groups = self.catalogue.iter().flat_map(|catalogue| catalogue.groups());
+        let groups = self.view.catalogue.iter().flat_map(|catalogue| catalogue.groups());
         let replicas = groups.filter(move |(group, _)| group.table == table).flat_map(|(group, partition)| {
             partition.replicas.iter().map(move |replica| ReplicaKey { group, replica: replica.id })
         });
@@ -497,8 +500,8 @@ impl Node {
             if !self.admin.gathering.contains_key(&call) {
                 continue;
             }
-            let ticket = self.ticket();
-            let hosted = self.hosted.get_mut(&owner.group).filter(|hosted| hosted.owner() == owner);
+            let ticket = self.replicas.ticket();
+            let hosted = self.replicas.hosted.get_mut(&owner.group).filter(|hosted| hosted.owner() == owner);
             match hosted.ok_or("is gone").and_then(with_storage) {
                 Ok((replica, moment)) => {
                     replica.storage_users += 1;
@@ -519,7 +522,7 @@ impl Node {
     pub(crate) fn handle_read(&mut self, ticket: u64, reply: ReadReply, now: Now) {
         match self.admin.reads.remove(&ticket) {
             Some(of) => self.handle_long_read(of, Ok(reply)),
-            None => self.finish_read_job(ticket, Ok(reply), now),
+            None => self.serving().finish_read_job(ticket, Ok(reply), now),
         }
     }
 
@@ -527,7 +530,7 @@ impl Node {
     pub(crate) fn handle_not_done(&mut self, ticket: u64, reason: String, refusal: Refusal, now: Now) {
         match self.admin.reads.remove(&ticket) {
             Some(of) => self.handle_long_read(of, Err(reason)),
-            None => self.finish_read_job(ticket, Err(refusal), now),
+            None => self.serving().finish_read_job(ticket, Err(refusal), now),
         }
     }
 
@@ -677,7 +680,7 @@ impl Node {
                 Err(refusal) => self.answer_admin_refused(&caller, &refusal),
                 Ok(answer) => {
                     let reply = crate::admin_client::reply_of(caller.method, &answer);
-                    self.answer(&caller, &reply, Reflected::default());
+                    self.serving().answer(&caller, &reply, Reflected::default());
                 }
             },
         }
@@ -686,12 +689,12 @@ impl Node {
     /// Pegasus' admin calls carry their error inside the reply; ours, and callers that can read it, get it in full.
     fn answer_admin_refused(&mut self, caller: &Caller, refusal: &Refusal) {
         if caller.is_extended {
-            return self.answer_refused(caller, refusal);
+            return self.serving().answer_refused(caller, refusal);
         }
         // Most of Pegasus' replies have no room for a reason.
         tracing::info!(method = caller.method.name(), %refusal, "an administrative call of a Pegasus client is refused");
         let reply = Reply::admin_refused(caller.method, refusal);
-        self.answer(caller, &reply, Reflected::default());
+        self.serving().answer(caller, &reply, Reflected::default());
     }
 }
 

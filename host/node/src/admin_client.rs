@@ -34,7 +34,7 @@ impl Node {
         let asker = |caller: Caller| Asker::Client(Box::new(caller));
         match body {
             Body::QueryConfig(query) => match self.query_config(&query, caller.is_extended, now) {
-                Some(reply) => self.answer(&caller, &Reply::QueryConfig(reply), Reflected::default()),
+                Some(reply) => self.serving().answer(&caller, &Reply::QueryConfig(reply), Reflected::default()),
                 None => self.look_for_table(query.app_name.as_str(), caller, now),
             },
             Body::CreateTable(create) => {
@@ -59,35 +59,35 @@ impl Node {
                 Err(refusal) => self.answer_admin(asker(caller), Err(refusal)),
             },
             Body::ListTables(list) => {
-                let infos = self.catalogue.iter().flat_map(|it| it.tables.values()).map(table_info).collect();
+                let infos = self.view.catalogue.iter().flat_map(|it| it.tables.values()).map(table_info).collect();
                 let reply = listed(infos, &list);
-                self.answer(&caller, &Reply::ListTables(reply), Reflected::default());
+                self.serving().answer(&caller, &Reply::ListTables(reply), Reflected::default());
             }
             Body::ListNodes(list) => {
                 let mut infos = self.node_infos(caller.is_extended, now);
                 infos.retain(|info| list.status == 0 || list.status == info.status);
                 let reply = ListNodesReply { err: ErrorName::Ok, infos };
-                self.answer(&caller, &Reply::ListNodes(reply), Reflected::default());
+                self.serving().answer(&caller, &Reply::ListNodes(reply), Reflected::default());
             }
             Body::ClusterInfo(_) => {
                 let reply = self.cluster_info();
-                self.answer(&caller, &Reply::ClusterInfo(reply), Reflected::default());
+                self.serving().answer(&caller, &Reply::ClusterInfo(reply), Reflected::default());
             }
             Body::CommandLine(call) => {
                 let output = Text::from(self.command_line(call.command.as_str(), now));
-                self.answer(&caller, &Reply::CommandLine(CommandLineReply { output }), Reflected::default());
+                self.serving().answer(&caller, &Reply::CommandLine(CommandLineReply { output }), Reflected::default());
             }
             Body::HedgerowAdmin(command) => {
                 self.run_admin(command.command.as_str(), command.argument.as_str(), asker(caller), now);
             }
-            _ => self.answer_refused(&caller, &Refusal::Unknown),
+            _ => self.serving().answer_refused(&caller, &Refusal::Unknown),
         }
     }
 
     /// Where the partitions of a table are; `None` if this node does not know it. Every node answers from its copy of the
     /// catalogue and what it has heard of leaders, so that no node is needed for it.
     fn query_config(&self, query: &QueryConfig, is_extended: bool, now: Now) -> Option<QueryConfigReply> {
-        let Some(catalogue) = &self.catalogue else {
+        let Some(catalogue) = &self.view.catalogue else {
             return Some(unanswered(&Refusal::NotReady("the cluster is being formed".into())));
         };
         let table = catalogue.table_by_name(query.app_name.as_str())?;
@@ -124,7 +124,7 @@ impl Node {
     fn look_for_table(&mut self, name: &str, caller: Caller, now: Now) {
         if name.len() > TABLE_NAME_SIZE_MAX {
             let reply = Reply::QueryConfig(unanswered(&Refusal::NoTable));
-            return self.answer(&caller, &reply, Reflected::default());
+            return self.serving().answer(&caller, &reply, Reflected::default());
         }
         let leader = self.leader_of(GroupId::META).map(|(_, leader)| leader.node());
         let reply = match leader.filter(|leader| self.is_alive(*leader, now)) {
@@ -135,14 +135,14 @@ impl Node {
             }
             Some(_) | None => unanswered(&Refusal::NotReady("the metadata has no leader at the moment".into())),
         };
-        self.answer(&caller, &Reply::QueryConfig(reply), Reflected::default());
+        self.serving().answer(&caller, &Reply::QueryConfig(reply), Reflected::default());
     }
 
     /// What operators say about the places of the nodes that have replicas of `table`.
     fn node_places(&self, table: &Table) -> Vec<NodePlace> {
         let replicas = table.partitions.iter().flat_map(|partition| &partition.replicas);
         let nodes: BTreeSet<NodeId> = replicas.map(|replica| replica.id.node()).collect();
-        let known = self.catalogue.as_ref().map(|catalogue| &catalogue.nodes);
+        let known = self.view.catalogue.as_ref().map(|catalogue| &catalogue.nodes);
         let place = |id: NodeId| {
             let labels = &known?.get(&id)?.labels;
             let labels = labels.iter().map(|(key, value)| Text::from(format!("{key}={value}"))).collect();
@@ -202,7 +202,7 @@ impl Node {
     }
 
     fn wire_address(&self, node: NodeId) -> Address {
-        let text = self.address_text(node);
+        let text = self.view.address_text(node);
         text.and_then(|text| text.as_str().parse().ok()).map_or(Address::NONE, Address::new)
     }
 
@@ -239,18 +239,18 @@ impl Node {
     }
 
     fn host_port(&self, node: NodeId) -> HostPort {
-        let text = self.address_text(node).map_or_else(String::new, |text| text.to_string());
+        let text = self.view.address_text(node).map_or_else(String::new, |text| text.to_string());
         let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
         parts.map_or_else(HostPort::default, |(host, port)| HostPort { host: Text::from(host), port, kind: 1 })
     }
 
     fn cluster_info(&self) -> ClusterInfoReply {
-        let leader = self.leader_of(GroupId::META).and_then(|(_, leader)| self.address_text(leader.node()));
+        let leader = self.leader_of(GroupId::META).and_then(|(_, leader)| self.view.address_text(leader.node()));
         let rows = [
             ("meta_servers", self.meta_addresses()),
             ("primary_meta_server", leader.map_or_else(String::new, |text| text.to_string())),
             ("cluster_id", format!("{:016x}", self.identity.cluster)),
-            ("catalogue_version", self.catalogue.as_ref().map_or(0, |it| it.version).to_string()),
+            ("catalogue_version", self.view.catalogue.as_ref().map_or(0, |it| it.version).to_string()),
         ];
         ClusterInfoReply {
             err: ErrorName::Ok,
@@ -260,7 +260,7 @@ impl Node {
     }
 
     fn meta_addresses(&self) -> String {
-        let addresses = self.config.meta_nodes.iter().filter_map(|node| self.address_text(*node));
+        let addresses = self.config.meta_nodes.iter().filter_map(|node| self.view.address_text(*node));
         addresses.map(|text| text.to_string()).collect::<Vec<_>>().join(",")
     }
 }

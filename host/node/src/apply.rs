@@ -33,32 +33,32 @@ impl Applying {
 impl Node {
     /// A turn begins: whoever was put off goes on, before those that have something to do for another reason.
     pub(crate) fn take_up_applying(&mut self, now: Now) {
-        let Applying { put_off, served, .. } = std::mem::take(&mut self.applying);
+        let Applying { put_off, served, .. } = std::mem::take(&mut self.replicas.applying);
         if put_off.is_empty() && served.is_empty() {
             return;
         }
-        let others = std::mem::take(&mut self.dirty);
+        let others = std::mem::take(&mut self.replicas.dirty);
         for owner in put_off.into_iter().chain(served) {
             if let Some(replica) = self.running_as(owner) {
                 replica.group.take_up(now.instant);
                 replica.is_dirty = true;
-                self.dirty.push(owner.group);
+                self.replicas.dirty.push(owner.group);
             }
         }
-        let first = self.dirty.len();
-        let is_new = |group: &GroupId| !self.dirty[..first].contains(group);
+        let first = self.replicas.dirty.len();
+        let is_new = |group: &GroupId| !self.replicas.dirty[..first].contains(group);
         let others: Vec<GroupId> = others.into_iter().filter(is_new).collect();
-        self.dirty.extend(others);
+        self.replicas.dirty.extend(others);
     }
 
     /// Applies committed entries of a group, as far as this turn may.
     pub(crate) fn apply(&mut self, group: GroupId, entries: &[Entry], now: Now) {
-        let left = self.config.apply_bytes_per_turn.saturating_sub(self.applying.spent);
+        let left = self.config.apply_bytes_per_turn.saturating_sub(self.replicas.applying.spent);
         let Some(replica) = self.running(group) else { return };
         let owner = replica.owner;
         if left == 0 {
             replica.group.put_off();
-            return self.applying.put_off.push(owner);
+            return self.replicas.applying.put_off.push(owner);
         }
         // A membership counts at once, also where storage takes nothing. It is stored with its own entry, which begins a piece.
         let mut first = None;
@@ -85,7 +85,7 @@ impl Node {
         self.finish_apply(group, &piece[..applied], outcomes, now);
         match result {
             Ok(cost) => {
-                self.applying.spent += cost;
+                self.replicas.applying.spent += cost;
                 if applied < entries.len() {
                     self.leave_rest(owner, applied < piece.len(), now);
                 }
@@ -102,7 +102,7 @@ impl Node {
         let Some(replica) = self.running_as(owner) else { return };
         replica.group.put_off();
         if is_for_next_turn {
-            self.applying.served.push(owner);
+            self.replicas.applying.served.push(owner);
         } else {
             replica.group.take_up(now.instant);
         }
@@ -140,11 +140,11 @@ impl Node {
         };
         for other in write.others {
             if let Origin::Client(caller) = other {
-                self.answer_write(&caller, reply.clone(), index, now);
+                self.serving().answer_write(&caller, reply.clone(), index, now);
             }
         }
         match write.origin {
-            Origin::Client(caller) => self.answer_write(&caller, reply, index, now),
+            Origin::Client(caller) => self.serving().answer_write(&caller, reply, index, now),
             Origin::Metadata(ticket) => self.handle_change_written(ticket, &reply, now),
         }
     }

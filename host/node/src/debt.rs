@@ -107,7 +107,7 @@ impl Node {
             return;
         }
         self.room.debts.looked = Some(now.instant);
-        for hosted in self.hosted.values_mut() {
+        for hosted in self.replicas.hosted.values_mut() {
             let Hosted::Running(replica) = hosted else { continue };
             let Some(storage) = &replica.storage else { continue };
             if replica.push_back.own > 0 && !replica.push_back.is_looking && !replica.flush.is_running {

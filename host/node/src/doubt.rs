@@ -88,14 +88,16 @@ impl Node {
     /// Whether a checkpoint of this group may be made as far as doubts go: none of a replica that is known to be damaged; one that is
     /// to be verified has a pause before it, and a node verifies one at a time, so that threads and the disk are left to others.
     pub(crate) fn may_verify_own(&self, group: GroupId, now: Now) -> bool {
-        let owner = self.hosted.get(&group).map(Hosted::owner);
+        let owner = self.replicas.hosted.get(&group).map(Hosted::owner);
         if owner.is_some_and(|owner| self.failures.keeps_damaged(group, owner.replica)) {
             return false;
         }
-        let Some(refused) = self.hosted.get(&group).and_then(doubt_of).and_then(|doubt| doubt.refused.as_ref()) else {
+        let Some(refused) =
+            self.replicas.hosted.get(&group).and_then(doubt_of).and_then(|doubt| doubt.refused.as_ref())
+        else {
             return true;
         };
-        let is_other_verifying = self.hosted.values().filter_map(doubt_of).any(|doubt| doubt.is_verifying);
+        let is_other_verifying = self.replicas.hosted.values().filter_map(doubt_of).any(|doubt| doubt.is_verifying);
         now.instant >= refused.until && !is_other_verifying
     }
 

@@ -52,7 +52,11 @@ impl Node {
             self.apply(group, &ready.committed, now);
         }
         for (ticket, outcome) in ready.reads {
-            self.finish_read(group, ticket, outcome, now);
+            match self.serving().finish_read(group, ticket, outcome, now) {
+                Some((ticket, Ok(()))) => self.load_catalogue(ticket, now),
+                Some((ticket, Err(refusal))) => self.metadata.handle_failed(ticket, &refusal),
+                None => {}
+            }
         }
         if !ready.answers.is_empty() {
             self.gather_read_index_replies(owner, ready.answers);
@@ -73,6 +77,14 @@ impl Node {
         }
         let log = self.running(group).map_or(LogId(0), |replica| replica.log());
         self.outbox.jobs.extend(ready.fetch.into_iter().map(|fetch| Job::Fetch { owner, log, fetch }));
+    }
+
+    /// Refuses every read that waits at `replica`, which will not serve them.
+    fn refuse_waiting_reads(&mut self, group: GroupId, refusal: &Refusal, now: Now) {
+        let Some(replica) = self.running(group) else { return };
+        let reads = std::mem::take(&mut replica.reads);
+        reads.keys().for_each(|ticket| replica.group.cancel_read(*ticket));
+        reads.into_values().for_each(|read| self.refuse(read.origin, refusal, now));
     }
 
     fn persist(&mut self, owner: ReplicaKey, persist: Persist) {
@@ -125,10 +137,10 @@ impl Node {
     /// largest one while the node is above its limit.
     pub(crate) fn tick_storage(&mut self) {
         let limit = UNFLUSHED_FACTOR_MAX.saturating_mul(self.config.flush_node_bytes);
-        let held: u64 = self.hosted.values().map(bytes_held).sum();
+        let held: u64 = self.replicas.hosted.values().map(bytes_held).sum();
         self.note_behind(held > limit);
         let gathered = |(group, hosted): (&GroupId, &Hosted)| (bytes_since(hosted), *group);
-        let mut by_size: Vec<(u64, GroupId)> = self.hosted.iter().map(gathered).collect();
+        let mut by_size: Vec<(u64, GroupId)> = self.replicas.hosted.iter().map(gathered).collect();
         let total: u64 = by_size.iter().map(|(bytes, _)| bytes).sum();
         let largest = by_size.iter().max().copied();
         by_size.retain(|(bytes, _)| *bytes > self.config.flush_replica_bytes);
@@ -136,11 +148,12 @@ impl Node {
         if (total > may_hold || (held > may_hold && total > 0)) && by_size.is_empty() {
             by_size.extend(largest);
         }
-        by_size.extend(self.hosted.iter().filter(|(_, hosted)| self.is_due_on_full_disk(hosted)).map(gathered));
+        by_size
+            .extend(self.replicas.hosted.iter().filter(|(_, hosted)| self.is_due_on_full_disk(hosted)).map(gathered));
         let due: BTreeSet<(u64, GroupId)> = by_size.into_iter().collect();
         let mut running = self.flushes_running();
         for (_, group) in due.into_iter().rev() {
-            let directory = self.hosted.get(&group).map_or(DirectoryId(0), Hosted::directory);
+            let directory = self.replicas.hosted.get(&group).map_or(DirectoryId(0), Hosted::directory);
             let there = running.entry(directory).or_default();
             if *there < FLUSHES_MAX {
                 *there += 1;
@@ -152,7 +165,7 @@ impl Node {
     /// How many flushes run, by data directory.
     fn flushes_running(&self) -> BTreeMap<DirectoryId, usize> {
         let mut running = BTreeMap::new();
-        for hosted in self.hosted.values() {
+        for hosted in self.replicas.hosted.values() {
             let Hosted::Running(replica) = hosted else { continue };
             if replica.flush.is_running && !self.failures.has_flush_waiting(replica.owner) {
                 *running.entry(replica.directory).or_default() += 1;
@@ -162,7 +175,7 @@ impl Node {
     }
 
     fn start_flush(&mut self, group: GroupId) {
-        let is_pressing = self.is_storage_behind || self.is_draining || self.has_full_disk();
+        let is_pressing = self.view.is_storage_behind || self.view.is_draining || self.has_full_disk();
         let Some(replica) = self.running(group) else { return };
         let Some(storage) = &replica.storage else { return };
         let job = Job::Flush {
@@ -184,7 +197,7 @@ impl Node {
             return;
         }
         let id = self.random.next_u64() | 1;
-        let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
+        let Some(Hosted::Running(replica)) = self.replicas.hosted.get_mut(&group) else { return };
         let Some(storage) = &replica.storage else { return };
         let owner = replica.owner;
         replica.sending.note_making(storage.applied().index);
@@ -223,7 +236,7 @@ impl Node {
             replica.storage_users = replica.storage_users.saturating_sub(1);
             self.mark_dirty(owner.group);
         }
-        let is_gone = self.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner);
+        let is_gone = self.replicas.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner);
         let makes_directories = matches!(
             done.kind,
             JobKind::Make | JobKind::Copy | JobKind::Write(_) | JobKind::Verify(_) | JobKind::VerifyOwn
@@ -303,7 +316,7 @@ impl Node {
     /// Stops a replica that cannot go on, being damaged or in a directory that failed; it is reported and will be replaced.
     pub(crate) fn lose(&mut self, group: GroupId, reason: &str, is_damaged: bool, now: Now) {
         self.step_down(group, now);
-        let Some(Hosted::Running(mut replica)) = self.hosted.remove(&group) else { return };
+        let Some(Hosted::Running(mut replica)) = self.replicas.hosted.remove(&group) else { return };
         let (owner, directory) = (replica.owner, replica.directory);
         self.enqueue_removal(replica.take_storage(), Vec::new());
         self.dismiss(*replica, &Refusal::NotReady("the replica is damaged".into()), now);
@@ -314,13 +327,13 @@ impl Node {
 
     /// Lets a replica go; whoever waits for it is told, readers with `refusal`.
     pub(crate) fn dismiss(&mut self, replica: Replica, refusal: &Refusal, now: Now) {
-        replica.wake.map(|at| self.wakes.remove(&(at, replica.owner.group)));
+        replica.wake.map(|at| self.replicas.wakes.remove(&(at, replica.owner.group)));
         replica.reads.into_values().for_each(|read| self.refuse(read.origin, refusal, now));
         self.refuse_writes(replica.writes.into_values(), &Refusal::Unresolved, now);
     }
 
     pub(crate) fn open_partition_of(&self, group: GroupId) -> Option<&Partition> {
-        match self.hosted.get(&group)? {
+        match self.replicas.hosted.get(&group)? {
             Hosted::Running(replica) => replica.storage.as_ref(),
             Hosted::Starting { .. } | Hosted::Lost { .. } => None,
         }

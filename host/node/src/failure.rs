@@ -34,8 +34,6 @@ pub(crate) struct Failures {
     retries: Vec<(Instant, Retry)>,
     /// Failures in a row, by group, and how many of them a lack of something does not explain.
     in_row: BTreeMap<GroupId, (u32, u32)>,
-    /// Replicas whose storage reads have found damaged, and how.
-    pub(crate) damaged: Vec<(GroupId, String)>,
     /// Damaged replicas that are not given up yet.
     kept: BTreeMap<GroupId, Damaged>,
     checked_at: Option<Instant>,
@@ -95,21 +93,21 @@ impl Failures {
     pub(crate) fn has_flush_waiting(&self, owner: ReplicaKey) -> bool {
         self.retries.iter().any(|(_, retry)| matches!(retry, Retry::Flush(of) if *of == owner))
     }
+}
 
-    /// A read of a replica's storage failed; the refusal for whoever asked.
-    pub(crate) fn note_read(&mut self, group: GroupId, error: &EngineError) -> Refusal {
-        let is_device = is_device_failure(error);
-        match error.kind() {
-            FailureKind::Damage => {}
-            FailureKind::Other if is_device => {}
-            FailureKind::NoSpace | FailureKind::NoDescriptors | FailureKind::NoMemory => {
-                return Refusal::NotReady(chain(error));
-            }
-            FailureKind::Other => return crate::node::storage_refusal(error),
+/// A read of a replica's storage failed; the refusal for whoever asked. A replica that the error shows to be damaged is listed in `damaged`.
+pub(crate) fn note_read(damaged: &mut Vec<(GroupId, String)>, group: GroupId, error: &EngineError) -> Refusal {
+    let is_device = is_device_failure(error);
+    match error.kind() {
+        FailureKind::Damage => {}
+        FailureKind::Other if is_device => {}
+        FailureKind::NoSpace | FailureKind::NoDescriptors | FailureKind::NoMemory => {
+            return Refusal::NotReady(chain(error));
         }
-        self.damaged.push((group, chain(error)));
-        Refusal::NotReady("the replica is damaged".into())
+        FailureKind::Other => return crate::node::storage_refusal(error),
     }
+    damaged.push((group, chain(error)));
+    Refusal::NotReady("the replica is damaged".into())
 }
 
 impl Node {
@@ -161,7 +159,7 @@ impl Node {
 
     fn note_apply_resumed(&mut self) {
         let is_held = |hosted: &Hosted| matches!(hosted, Hosted::Running(replica) if replica.group.is_held());
-        if self.failures.is_apply_held && !self.hosted.values().any(is_held) {
+        if self.failures.is_apply_held && !self.replicas.hosted.values().any(is_held) {
             self.failures.is_apply_held = false;
             tracing::info!("storage takes writes again");
         }
@@ -169,7 +167,9 @@ impl Node {
 
     fn retry(&mut self, retry: Retry) {
         match retry {
-            Retry::Job(owner, job) if self.hosted.get(&owner.group).is_some_and(|hosted| hosted.owner() == owner) => {
+            Retry::Job(owner, job)
+                if self.replicas.hosted.get(&owner.group).is_some_and(|hosted| hosted.owner() == owner) =>
+            {
                 self.job(*job);
             }
             // Its replica is gone, and so is what it was made of.
@@ -185,19 +185,19 @@ impl Node {
 
     /// Compactions meet damage that nobody has read yet.
     fn check_engines(&mut self) {
-        for (group, hosted) in &self.hosted {
+        for (group, hosted) in &self.replicas.hosted {
             let Hosted::Running(replica) = hosted else { continue };
             let failure = replica.storage.as_ref().and_then(|storage| storage.engine().background_failure());
             // A device that does not give back a table costs this replica, as with a read, and not those beside it.
             if let Some(failure) = failure.filter(|failure| failure.is_damage() || is_device_failure(failure)) {
-                self.failures.damaged.push((*group, chain(&failure)));
+                self.replicas.damaged.push((*group, chain(&failure)));
             }
         }
     }
 
     /// Gives up the replicas that reads and compactions have found damaged.
     pub(crate) fn lose_damaged(&mut self, now: Now) {
-        for (group, reason) in std::mem::take(&mut self.failures.damaged) {
+        for (group, reason) in std::mem::take(&mut self.replicas.damaged) {
             self.lose_for_good(group, reason, now);
         }
     }
@@ -225,7 +225,7 @@ impl Node {
     /// Damaged replicas that were kept may be spared by now, and should not lead.
     fn reconsider_damaged(&mut self, now: Now) {
         for (group, damaged) in self.failures.kept.clone() {
-            match self.hosted.get(&group) {
+            match self.replicas.hosted.get(&group) {
                 Some(Hosted::Running(replica)) if replica.id() == damaged.replica => {
                     if now.instant.since(damaged.since) < DAMAGE_TOLD || !self.can_be_spared(replica) {
                         self.leave_to_sound(group, now);
@@ -254,7 +254,7 @@ impl Node {
 
     /// Who should lead a group instead, if it is led here.
     fn successor_here(&self, group: GroupId) -> Option<ReplicaId> {
-        match self.hosted.get(&group)? {
+        match self.replicas.hosted.get(&group)? {
             Hosted::Running(replica) if replica.group.role() == Role::Leader => best_successor(self, replica),
             Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => None,
         }
@@ -300,7 +300,7 @@ impl Node {
 
     pub(crate) fn handle_job_failed(&mut self, owner: ReplicaKey, kind: JobKind, failure: JobFailure, now: Now) {
         let reason = &failure.reason;
-        if self.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner) {
+        if self.replicas.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner) {
             tracing::debug!(group = %owner.group, %reason, "a job of a removed replica failed");
             self.enqueue_removal(None, failure.again.map_or_else(Vec::new, |job| job.leavings()));
             if let JobKind::Read(ticket, ..) = kind {
@@ -324,7 +324,7 @@ impl Node {
             JobKind::Send(to) => self.handle_not_read(owner, to, &failure, now),
             JobKind::Verify(id) => {
                 tracing::warn!(group = %owner.group, %reason, "a received checkpoint cannot be used");
-                if self.is_draining || failure.kind.may_pass() {
+                if self.view.is_draining || failure.kind.may_pass() {
                     self.put_off_received(owner, id);
                 } else {
                     self.refuse_received(owner, id);
@@ -367,9 +367,9 @@ impl Node {
             kind = FailureKind::Damage;
         }
         let (failures, has_refused) = self.failures.note_failure(group, kind);
-        let directory = self.hosted.get(&group).map_or(DirectoryId(0), Hosted::directory);
+        let directory = self.replicas.hosted.get(&group).map_or(DirectoryId(0), Hosted::directory);
         match kind {
-            FailureKind::Damage if matches!(self.hosted.get(&group), Some(Hosted::Starting { .. })) => {
+            FailureKind::Damage if matches!(self.replicas.hosted.get(&group), Some(Hosted::Starting { .. })) => {
                 return self.note_lost(owner, directory, &reason);
             }
             FailureKind::Damage if again.is_some() => return self.lose(group, &reason, true, now),
@@ -402,11 +402,11 @@ impl Node {
         tracing::error!(directory = %path.display(), %reason, "a data directory failed; its replicas are given up");
         let lost = format!("data directory {} failed", path.display());
         self.missing.push((path, reason.to_owned()));
-        let there = self.hosted.iter().filter(|(_, hosted)| hosted.directory() == directory);
+        let there = self.replicas.hosted.iter().filter(|(_, hosted)| hosted.directory() == directory);
         let groups: Vec<GroupId> = there.map(|(group, _)| *group).collect();
         for group in groups {
             self.lose(group, &lost, false, now);
-            if let Some(Hosted::Starting { owner, .. }) = self.hosted.get(&group) {
+            if let Some(Hosted::Starting { owner, .. }) = self.replicas.hosted.get(&group) {
                 self.note_lost(*owner, directory, &lost);
             }
         }

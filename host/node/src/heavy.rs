@@ -3,8 +3,8 @@
 //! What waits to be committed is limited by its bytes in the log. Those of such a write say little of what it takes when it is
 //! applied, so that the heavy ones are limited by that too.
 
-use crate::node::Node;
 use crate::replica::Hosted;
+use crate::replicas::Replicas;
 use hedgerow_types::{Index, Refusal};
 use std::collections::VecDeque;
 
@@ -37,7 +37,7 @@ impl HeavyWrites {
     }
 }
 
-impl Node {
+impl Replicas {
     /// Why no write is taken that comes to so many bytes in storage.
     pub(crate) fn why_too_heavy(&self, stored: usize) -> Option<Refusal> {
         if stored < HEAVY {

@@ -44,7 +44,11 @@ impl Node {
         let is_founder = self.identity.founders.iter().any(|one| (one.node, one.incarnation) == own);
         // Once a log has been written to it holds the group, or the group has gone elsewhere since.
         let may_be_new = !self.identity.has_any_log();
-        if !is_founder || !may_be_new || self.catalogue.is_some() || self.hosted.contains_key(&GroupId::META) {
+        if !is_founder
+            || !may_be_new
+            || self.view.catalogue.is_some()
+            || self.replicas.hosted.contains_key(&GroupId::META)
+        {
             return;
         }
         let replicas = founding_replicas(&self.identity.founders);
@@ -56,7 +60,7 @@ impl Node {
 
     /// A catalogue came from the metadata leader.
     pub(crate) fn handle_catalogue(&mut self, push: CataloguePush, now: Now) {
-        let known = self.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
+        let known = self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
         if push.cluster != self.identity.cluster || push.version <= known {
             return;
         }
@@ -76,7 +80,7 @@ impl Node {
 
     /// Makes `catalogue` what this node acts on. It is durable here before anything follows from it.
     pub(crate) fn adopt_catalogue(&mut self, catalogue: Catalogue, now: Now) {
-        if self.catalogue.as_ref().is_some_and(|known| known.version >= catalogue.version) {
+        if self.view.catalogue.as_ref().is_some_and(|known| known.version >= catalogue.version) {
             return;
         }
         if let Err(error) = self.save_catalogue(&catalogue) {
@@ -101,7 +105,7 @@ impl Node {
 
     /// As the metadata leader: acts on the catalogue as it holds it, if that could not be written before.
     pub(crate) fn adopt_current(&mut self, now: Now) {
-        let known = self.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
+        let known = self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
         if let Some(current) = self.metadata.current.as_ref().filter(|current| current.version > known).cloned() {
             self.adopt_catalogue(current, now);
         }
@@ -110,10 +114,10 @@ impl Node {
     /// Acts on a catalogue that is durable here.
     pub(crate) fn act_on_catalogue(&mut self, catalogue: Catalogue, now: Now) {
         let settings = |table: &hedgerow_placement::Table| Settings::from_options(&table.options).unwrap_or_default();
-        self.settings = catalogue.tables.iter().map(|(id, table)| (*id, settings(table))).collect();
+        self.view.settings = catalogue.tables.iter().map(|(id, table)| (*id, settings(table))).collect();
         // A group that began anew counts its terms from the beginning.
         self.forget_leaders(|group, leader| was_removed(&catalogue, group, leader));
-        self.catalogue = Some(catalogue);
+        self.view.catalogue = Some(catalogue);
         self.check_own_life();
         self.refresh_shapes();
         self.reconcile_hosting(now);
@@ -126,7 +130,7 @@ impl Node {
     }
 
     fn reconcile_hosting(&mut self, now: Now) {
-        let Some(catalogue) = &self.catalogue else { return };
+        let Some(catalogue) = &self.view.catalogue else { return };
         let wanted: Vec<Wanted> = catalogue
             .hosted_by(self.config.node)
             .map(|(group, replica)| {
@@ -141,7 +145,7 @@ impl Node {
                 Wanted { owner: ReplicaKey { group, replica: replica.id }, initial, may_create, is_new }
             })
             .collect();
-        let hosted = self.hosted.iter().filter(|(_, hosted)| self.is_gone(hosted.owner()));
+        let hosted = self.replicas.hosted.iter().filter(|(_, hosted)| self.is_gone(hosted.owner()));
         let hosted: Vec<GroupId> = hosted.map(|(group, _)| *group).collect();
         let former = self.former.iter().filter(|(owner, _)| self.is_gone(**owner));
         let former: Vec<(ReplicaKey, DirectoryId)> = former.map(|(owner, directory)| (*owner, *directory)).collect();
@@ -149,7 +153,7 @@ impl Node {
         former.into_iter().for_each(|(owner, directory)| self.remove_former(owner, directory));
         self.keeps_given_up = false;
         for Wanted { owner, initial, may_create, is_new } in wanted {
-            match self.hosted.get(&owner.group) {
+            match self.replicas.hosted.get(&owner.group) {
                 Some(hosted) if hosted.owner() == owner => {}
                 Some(hosted) if may_create && hosted.owner().replica.counter() < owner.replica.counter() => {
                     if self.is_needed(hosted) {
@@ -174,7 +178,7 @@ impl Node {
 
     /// Whether the catalogue says that a replica is none any more. One that it is too old to know is not gone.
     pub(crate) fn is_gone(&self, owner: ReplicaKey) -> bool {
-        self.catalogue.as_ref().is_some_and(|catalogue| {
+        self.view.catalogue.as_ref().is_some_and(|catalogue| {
             catalogue.was_dropped(owner.group) || was_removed(catalogue, owner.group, owner.replica)
         })
     }
@@ -199,7 +203,7 @@ impl Node {
         let directory = self.choose_directory();
         let path = directory_of(self.config.path_of(directory), owner);
         tracing::debug!(group = %owner.group, replica = %owner.replica, "creating a replica");
-        self.hosted.insert(owner.group, Hosted::Starting { owner, directory });
+        self.replicas.hosted.insert(owner.group, Hosted::Starting { owner, directory });
         // What lies there is not set aside any more: it is made anew.
         self.former.remove(&owner);
         let initial = initial.map(|membership| (FIRST_POSITION, membership));
@@ -208,13 +212,13 @@ impl Node {
 
     /// The data directory with the fewest replicas, of those with room if there are any.
     fn choose_directory(&self) -> DirectoryId {
-        let count = |directory| self.hosted.values().filter(|hosted| hosted.directory() == directory).count();
+        let count = |directory| self.replicas.hosted.values().filter(|hosted| hosted.directory() == directory).count();
         let order = |directory: &DirectoryId| (self.room.is_full(*directory), count(*directory));
         self.usable_directories().min_by_key(order).unwrap_or(DirectoryId(0))
     }
 
     pub(crate) fn handle_created(&mut self, owner: ReplicaKey, partition: Box<Partition>, now: Now) {
-        let directory = match self.hosted.get(&owner.group) {
+        let directory = match self.replicas.hosted.get(&owner.group) {
             Some(Hosted::Starting { owner: starting, directory }) if *starting == owner => *directory,
             Some(_) | None => return self.enqueue_removal(Some(partition), Vec::new()),
         };
@@ -229,7 +233,7 @@ impl Node {
             hard_state: Some(hard_state),
         };
         self.log_writes.append(directory.log(), owner, None, append);
-        self.hosted.remove(&owner.group);
+        self.replicas.hosted.remove(&owner.group);
         let recovered = FromLog {
             directory,
             hard_state,
@@ -294,6 +298,7 @@ impl Node {
             storage_users: 0,
             storage: Some(partition),
             takes: self.room.takes(directory),
+            takes_here: self.room.takes(directory),
             is_outpaced: false,
             push_back: PushBack::default(),
             writes: BTreeMap::new(),
@@ -317,7 +322,7 @@ impl Node {
             may_wake: now.instant,
             first_deadline: None,
         };
-        self.hosted.insert(owner.group, Hosted::Running(Box::new(replica)));
+        self.replicas.hosted.insert(owner.group, Hosted::Running(Box::new(replica)));
         self.enqueue_load(owner);
         self.mark_dirty(owner.group);
     }
@@ -334,13 +339,13 @@ impl Node {
 
     pub(crate) fn insert_lost(&mut self, owner: ReplicaKey, directory: DirectoryId, reason: &str, is_damaged: bool) {
         tracing::error!(group = %owner.group, replica = %owner.replica, %reason, "a replica is lost");
-        self.hosted.insert(owner.group, Hosted::Lost { owner, directory, is_damaged });
+        self.replicas.hosted.insert(owner.group, Hosted::Lost { owner, directory, is_damaged });
     }
 
     /// Whether a replica of a new group is the one to campaign at once: the preferred leader, or, where that is on a slow
     /// node, the first that is not.
     fn should_lead_first(&self, owner: ReplicaKey) -> bool {
-        let Some(partition) = self.catalogue.as_ref().and_then(|catalogue| catalogue.group(owner.group)) else {
+        let Some(partition) = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(owner.group)) else {
             return owner.replica.counter() == 1;
         };
         let preferred = partition.preferred_leader;
@@ -353,7 +358,7 @@ impl Node {
         if group == GroupId::META {
             return Some(Shape { kind: TableKind::Ordered, range: (Bytes::new(), None) });
         }
-        let catalogue = self.catalogue.as_ref()?;
+        let catalogue = self.view.catalogue.as_ref()?;
         let kind = match catalogue.tables.get(&group.table)?.kind {
             hedgerow_placement::TableKind::Hash => TableKind::Hash,
             hedgerow_placement::TableKind::Ordered => TableKind::Ordered,
@@ -364,7 +369,7 @@ impl Node {
     /// A replica may be opened before its table is heard of: the catalogue that a node keeps is older than its replicas, perhaps.
     /// And tables are dropped and recalled.
     fn refresh_shapes(&mut self) {
-        let groups: Vec<GroupId> = self.hosted.keys().copied().collect();
+        let groups: Vec<GroupId> = self.replicas.hosted.keys().copied().collect();
         for group in groups {
             let shape = self.shape_of(group);
             let is_dropped = self.is_kept(group);
@@ -376,7 +381,7 @@ impl Node {
 
     /// Whether the group's table is dropped and kept.
     pub(crate) fn is_kept(&self, group: GroupId) -> bool {
-        self.catalogue.as_ref().is_some_and(|catalogue| catalogue.is_kept(group))
+        self.view.catalogue.as_ref().is_some_and(|catalogue| catalogue.is_kept(group))
     }
 
     /// A lost replica makes room for its successor. Its storage stays until that one votes: where others are lost before, its log may be
@@ -389,7 +394,7 @@ impl Node {
     /// Nobody needs what was set aside any more: its storage goes, and what the log there still holds of it.
     pub(crate) fn remove_former(&mut self, owner: ReplicaKey, directory: DirectoryId) {
         self.former.remove(&owner);
-        let is_free = self.hosted.get(&owner.group).is_none_or(|hosted| hosted.directory() != directory);
+        let is_free = self.replicas.hosted.get(&owner.group).is_none_or(|hosted| hosted.directory() != directory);
         if is_free && !self.log_writes.failed.contains(&directory.log()) {
             // Elsewhere the log holds the successor's records instead of its own.
             self.log_writes.remove(directory.log(), owner.group, &mut self.outbox);
@@ -399,7 +404,7 @@ impl Node {
 
     /// The node hosts nothing of `group` any more, and its log knows nothing of it.
     fn end_hosting(&mut self, group: GroupId) -> Option<Hosted> {
-        let hosted = self.hosted.remove(&group)?;
+        let hosted = self.replicas.hosted.remove(&group)?;
         self.forget_creation(group);
         self.log_writes.remove(hosted.directory().log(), group, &mut self.outbox);
         self.failures.note_success(group);
@@ -415,7 +420,7 @@ impl Node {
             // Its callers find another replica with the next map.
             self.dismiss(*replica, &Refusal::NotHosted, now);
         }
-        if self.catalogue.as_ref().is_none_or(|catalogue| catalogue.group(group).is_none()) {
+        if self.view.catalogue.as_ref().is_none_or(|catalogue| catalogue.group(group).is_none()) {
             self.forget_leader(group);
         }
         tracing::debug!(%group, replica = %owner.replica, "removing a replica");
@@ -478,7 +483,7 @@ impl Node {
 
     /// Steps towards the memberships and leaders that the catalogue wants, for the groups that this node leads.
     pub(crate) fn tick_hosting(&mut self, now: Now) {
-        for hosted in self.hosted.values_mut() {
+        for hosted in self.replicas.hosted.values_mut() {
             let Hosted::Running(replica) = hosted else { continue };
             if replica.group.role() == Role::Leader {
                 replica.pace.note(replica.group.last_index(), now.instant);
@@ -486,10 +491,10 @@ impl Node {
                 replica.pace = Pace::default();
             }
         }
-        let Some(catalogue) = &self.catalogue else { return };
+        let Some(catalogue) = &self.view.catalogue else { return };
         let mut changes = Vec::new();
         let mut transfers = Vec::new();
-        for (group, hosted) in &self.hosted {
+        for (group, hosted) in &self.replicas.hosted {
             let Hosted::Running(replica) = hosted else { continue };
             let Some(partition) = catalogue.group(*group) else { continue };
             if replica.group.role() != Role::Leader {
@@ -523,11 +528,11 @@ impl Node {
     /// Gives every group that this node leads to the follower that has most of its log, before the node stops. From now on
     /// replicas that do not lead leave reads to other nodes.
     pub fn hand_over(&mut self, now: Now) {
-        let now = self.agreed(now);
-        self.is_draining = true;
+        let now = self.view.agreed(now);
+        self.view.is_draining = true;
         self.engines.hurry();
         let mut transfers = Vec::new();
-        for (group, hosted) in &self.hosted {
+        for (group, hosted) in &self.replicas.hosted {
             let Hosted::Running(replica) = hosted else { continue };
             if replica.group.role() != Role::Leader {
                 continue;
@@ -549,7 +554,7 @@ impl Node {
             Hosted::Running(replica) => replica.group.role() == Role::Leader,
             Hosted::Starting { .. } | Hosted::Lost { .. } => false,
         };
-        !self.hosted.values().any(leads)
+        !self.replicas.hosted.values().any(leads)
     }
 
     /// The preferred leader, if it could lead at once, is not slow, has room, and this node has led in its place for a while. Not

@@ -43,7 +43,7 @@ impl ReplicaView<'_> {
 impl Node {
     /// Every running replica.
     pub fn replicas_for_inspection(&self) -> impl Iterator<Item = ReplicaView<'_>> {
-        self.hosted.iter().filter_map(|(id, hosted)| match hosted {
+        self.replicas.hosted.iter().filter_map(|(id, hosted)| match hosted {
             Hosted::Running(replica) => Some(ReplicaView {
                 id: *id,
                 replica: replica.id(),

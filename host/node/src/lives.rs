@@ -354,7 +354,7 @@ impl Node {
     /// [`Node::part`].
     pub(crate) fn meet(&mut self, from: NodeId, told: Told<'_>) -> Result<(), Refused> {
         let life = told.life;
-        let met = self.lives.meet(from, told, self.catalogue.as_ref(), self.last_tick);
+        let met = self.lives.meet(from, told, self.view.catalogue.as_ref(), self.last_tick);
         met.map_err(|refused| {
             if self.lives.told.insert(from, life) != Some(life) {
                 let (start, why) = (life.boot, text_of(refused));
@@ -366,7 +366,7 @@ impl Node {
 
     /// Something came on an accepted connection. An error if its process has been replaced meanwhile.
     pub(crate) fn hear(&mut self, from: NodeId, life: Life) -> Result<(), Refused> {
-        let heard = self.lives.hear(from, life, self.catalogue.as_ref(), self.last_tick);
+        let heard = self.lives.hear(from, life, self.view.catalogue.as_ref(), self.last_tick);
         heard.map_err(|refused| Refused { leads: self.leads_metadata(), ..refused })
     }
 
@@ -407,7 +407,7 @@ impl Node {
             return;
         }
         let Some(own) = self.lives.own else { return };
-        let entry = self.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&self.config.node));
+        let entry = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&self.config.node));
         let logs = self.lives.own_logs();
         let ancestors = self.identity.ancestors();
         let said = Said { life: own, logs: &logs, ancestors: &ancestors };

@@ -7,6 +7,7 @@
 use crate::admin::Asker;
 use crate::config::{CREATION_REPEATED_FOR, GONE_AFTER, REPORT_INTERVAL, creation_wait};
 use crate::drive::chain;
+use crate::failure::note_read;
 use crate::node::Node;
 use crate::repair::Losses;
 use crate::replica::{Hosted, Origin};
@@ -192,8 +193,8 @@ impl Node {
     /// what this node has read or written of it is in its own copy too, which waits for the disk.
     pub(crate) fn has_newest_catalogue(&self, now: Now) -> bool {
         let Some(current) = &self.metadata.current else { return false };
-        let is_here = self.catalogue.as_ref().is_some_and(|known| known.version == current.version);
-        match self.hosted.get(&GroupId::META) {
+        let is_here = self.view.catalogue.as_ref().is_some_and(|known| known.version == current.version);
+        match self.replicas.hosted.get(&GroupId::META) {
             Some(Hosted::Running(replica)) => is_here && replica.group.lease_holds(now.instant),
             Some(Hosted::Starting { .. } | Hosted::Lost { .. }) | None => false,
         }
@@ -299,10 +300,10 @@ impl Node {
 
     /// Reads the catalogue like any linearizable read, so that a deposed leader does not act on an old one.
     fn start_loading(&mut self, now: Now) {
-        let ticket = self.ticket();
+        let ticket = self.replicas.ticket();
         self.metadata.step = Step::Reading(ticket);
         let read = Read::Get { key: Bytes::from_static(VERSION_ROW) };
-        match self.begin_metadata_read(ticket, read, now) {
+        match self.replicas.begin_metadata_read(ticket, read, now) {
             Some(true) => self.load_catalogue(ticket, now),
             Some(false) => {}
             None => self.metadata.step = Step::Idle,
@@ -319,7 +320,7 @@ impl Node {
             Ok(rows) => rows,
             Err(error) => {
                 // It is read again, here or by whoever leads then.
-                self.metadata.step = Step::Failed(self.failures.note_read(GroupId::META, &error));
+                self.metadata.step = Step::Failed(note_read(&mut self.replicas.damaged, GroupId::META, &error));
                 return;
             }
         };
@@ -382,9 +383,11 @@ impl Node {
     }
 
     fn write_draft(&mut self, draft: Catalogue, write: Write, now: Now) {
-        let ticket = self.ticket();
+        let ticket = self.replicas.ticket();
         self.metadata.step = Step::Writing(ticket, Box::new(draft));
-        if let Err((refusal, _)) = self.propose(GroupId::META, (ClientId(0), 0), write, Origin::Metadata(ticket), now) {
+        if let Err((refusal, _)) =
+            self.replicas.propose(&self.view, GroupId::META, (ClientId(0), 0), write, Origin::Metadata(ticket), now)
+        {
             self.metadata.handle_failed(ticket, &refusal);
         }
     }

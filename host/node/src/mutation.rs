@@ -1,8 +1,8 @@
 //! Switches that take a safety rule away, so that tests can show that they would notice.
 
-use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::peer::Refused;
+use crate::requests::Serving;
 use crate::requests::cancel::AttemptName;
 use hedgerow_env::Now;
 use hedgerow_types::Instant;
@@ -65,7 +65,7 @@ pub(crate) fn sent_on(mut header: Header) -> Header {
     header
 }
 
-impl Node {
+impl Serving<'_> {
     /// Whom a cancel reaches.
     pub(crate) fn cancelled(&self, connection: ConnectionId, name: AttemptName) -> (ConnectionId, AttemptName) {
         let is_like = |other: &AttemptName| (other.request, other.attempt) == (name.request, name.attempt);

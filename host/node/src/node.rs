@@ -7,9 +7,7 @@
 //! that is not known: each entry point takes it from `clock.rs` first.
 
 use crate::admin::AdminCalls;
-use crate::apply::Applying;
-use crate::clock::no_time;
-use crate::config::{Config, PENDING_WRITES_MAX};
+use crate::config::Config;
 use crate::creations::Creations;
 use crate::failure::Failures;
 use crate::founding::Founding;
@@ -25,22 +23,19 @@ use crate::rate::Limiter;
 use crate::read_indexes::ReadIndexes;
 use crate::removals::Removals;
 use crate::replica::{Hosted, Origin, PendingWrite, Replica};
+use crate::replicas::Replicas;
 use crate::report::Reports;
-use crate::requests::Requests;
+use crate::requests::{Requests, Serving};
 use crate::room::Room;
 use crate::slow::Speeds;
 use crate::strangers::Strangers;
-use bytes::{Bytes, BytesMut};
+use crate::view::View;
+use bytes::Bytes;
 use hedgerow_env::{DirLock, Disk, Now};
-use hedgerow_placement::{Catalogue, Clock, ClockWord, Settings};
-use hedgerow_replication::{ProposeError, Role};
 use hedgerow_storage::Engines;
-use hedgerow_types::log::LogPosition;
-use hedgerow_types::op::{Proposal, Write};
 use hedgerow_types::random::Random;
-use hedgerow_types::{ClientId, GroupId, Instant, NodeId, Refusal, ReplicaId, Sequence, TableId, codec};
+use hedgerow_types::{GroupId, Instant, NodeId, Refusal, ReplicaId};
 use hedgerow_wal::{Append, Round, Submission};
-use hedgerow_wire::Text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,21 +52,15 @@ pub struct Node {
     pub(crate) random: Random,
     pub(crate) identity: Identity,
     pub(crate) founding: Founding,
-    pub(crate) hosted: BTreeMap<GroupId, Hosted>,
-    pub(crate) dirty: Vec<GroupId>,
-    /// What this node acts on: the newest catalogue it has seen.
-    pub(crate) catalogue: Option<Catalogue>,
-    /// The tables' options, by table.
-    pub(crate) settings: BTreeMap<TableId, Settings>,
-    /// Where this node serves, as replies carry it.
-    pub(crate) address: Text,
+    /// What those go by who serve. Only what is not theirs changes it.
+    pub(crate) view: View,
+    pub(crate) requests: Requests,
+    pub(crate) replicas: Replicas,
     pub(crate) metadata: Metadata,
     pub(crate) reports: Reports,
     /// How fast the nodes are.
     pub(crate) speeds: Speeds,
-    pub(crate) clock: Clock,
     pub(crate) admin: AdminCalls,
-    pub(crate) requests: Requests,
     pub(crate) limiter: Limiter,
     pub(crate) log_writes: LogWrites,
     pub(crate) failures: Failures,
@@ -89,16 +78,8 @@ pub struct Node {
     pub(crate) former: BTreeMap<ReplicaKey, DirectoryId>,
     pub(crate) removals: Removals,
     pub(crate) loads: Loads,
-    /// Flushes do not keep up with writes.
-    pub(crate) is_storage_behind: bool,
-    /// The node hands over what it leads and will stop.
-    pub(crate) is_draining: bool,
     pub(crate) read_indexes: ReadIndexes,
-    /// Groups that want to be looked at, by when. See `wake.rs`.
-    pub(crate) wakes: BTreeSet<(Instant, GroupId)>,
-    pub(crate) applying: Applying,
     pub(crate) outbox: Outbox,
-    pub(crate) next_ticket: u64,
     pub(crate) last_tick: Instant,
     /// When it was last looked at which parts of the logs may go.
     pub(crate) retained_at: Instant,
@@ -204,8 +185,9 @@ impl Node {
         let now = self.judge_clock(now);
         let elapsed = now.instant.since(self.last_tick);
         self.last_tick = now.instant;
+        self.view.alive = self.alive_nodes(now);
         self.tick_founding(now);
-        let groups: Vec<GroupId> = self.hosted.keys().copied().collect();
+        let groups: Vec<GroupId> = self.replicas.hosted.keys().copied().collect();
         for group in groups {
             if let Some(replica) = self.running(group) {
                 replica.group.handle_tick(now.instant);
@@ -229,12 +211,21 @@ impl Node {
         self.tick_slow(now);
         self.tick_hosting(now);
         self.tick_admin(now);
+        self.note_leaderless();
         self.requests.tick(now.instant);
+    }
+
+    /// A whole frame came from a client. `now` must have been read after it came.
+    pub(crate) fn handle_client(&mut self, connection: ConnectionId, frame: Bytes, now: Now) {
+        let now = self.view.agreed(now);
+        if let Some((caller, body)) = self.serving().handle_client(connection, frame, now) {
+            self.serve_admin(caller, body, now);
+        }
     }
 
     /// A frame came from another node.
     pub(crate) fn handle_peer(&mut self, from: NodeId, frame: Frame, now: Now) {
-        let now = self.agreed(now);
+        let now = self.view.agreed(now);
         match frame {
             Frame::Replication { group, from, to, message } => {
                 self.handle_replication(ReplicaKey { group, replica: to }, from, message, now);
@@ -249,9 +240,9 @@ impl Node {
             Frame::SnapshotProgress(progress) => self.handle_snapshot_progress(progress, now),
             Frame::ReadIndexRequests(questions) => self.handle_read_index_requests(from, &questions, now),
             Frame::ReadIndexReplies(answers) => self.handle_read_index_replies(from, &answers, now),
-            Frame::Forward(forward) => self.handle_forward(from, forward, now),
-            Frame::Forwarded(forwarded) => self.handle_forwarded(from, forwarded, now),
-            Frame::Began(began) => self.handle_began(from, began, now),
+            Frame::Forward(forward) => self.serving().handle_forward(from, forward, now),
+            Frame::Forwarded(forwarded) => self.serving().handle_forwarded(from, forwarded, now),
+            Frame::Began(began) => self.serving().handle_began(from, began, now),
             Frame::Pulse(pulse) => self.handle_pulse(from, &pulse, now),
             // Comes only from whoever was dialled, and not here: anybody can dial this node.
             Frame::Refused(_) => {}
@@ -260,7 +251,7 @@ impl Node {
 
     /// Log writes are durable, or the log failed.
     pub(crate) fn handle_round(&mut self, log: LogId, round: Round, now: Now) {
-        let now = self.agreed(now);
+        let now = self.view.agreed(now);
         match round {
             Round::Done { tickets, synced } => {
                 self.note_synced(log, synced);
@@ -305,18 +296,18 @@ impl Node {
 
     /// A job has ended.
     pub(crate) fn handle_job(&mut self, done: JobDone, now: Now) {
-        let now = self.agreed(now);
+        let now = self.view.agreed(now);
         self.finish_job(done, now);
     }
 
     /// Serves reads whose turn it is and runs the groups until nothing is left to do. To be called after each batch of
     /// events, with a time read after them, and again while [`Node::has_queued`].
     pub fn drive(&mut self, now: Now) {
-        let now = self.agreed(now);
+        let now = self.view.agreed(now);
         self.take_up_applying(now);
-        self.serve_queued(now);
+        self.serving().serve_queued(now);
         loop {
-            for group in std::mem::take(&mut self.dirty) {
+            for group in std::mem::take(&mut self.replicas.dirty) {
                 if let Some(replica) = self.running(group) {
                     replica.is_dirty = false;
                     self.drive_group(group, now);
@@ -324,7 +315,7 @@ impl Node {
                     self.update_wake(group);
                 }
             }
-            if self.dirty.is_empty() && !self.report_first_leaders(now) {
+            if self.replicas.dirty.is_empty() && !self.report_first_leaders(now) {
                 break;
             }
         }
@@ -336,6 +327,20 @@ impl Node {
             self.speeds.note_log_write(*log, submission.ticket, now.instant);
         }
         self.requests.end_turn();
+    }
+
+    /// Whether reads, or what is to be applied, wait for their turn. [`Node::drive`] has to be called again then, though nothing else happens; what has
+    /// arrived meanwhile should be handed over before.
+    pub fn has_queued(&self) -> bool {
+        self.requests.has_queued() || self.replicas.applying.has_rest()
+    }
+
+    /// The client at `connection` leaves as many of its replies unread as it may: reads that wait here are refused as busy,
+    /// which takes little room. Whoever owns the sockets reads no further requests there meanwhile. Returns whether there were
+    /// any.
+    pub fn refuse_unread(&mut self, connection: ConnectionId, now: Now) -> bool {
+        let now = self.view.agreed(now);
+        self.serving().refuse_unread(connection, now)
     }
 
     /// Whether clients' requests may be handed over before the node is driven: those that came since it was driven last were
@@ -353,47 +358,40 @@ impl Node {
 
     /// Whether the node belongs to a cluster and everything it should host runs.
     pub fn is_serving(&self) -> bool {
-        let Some(catalogue) = &self.catalogue else { return false };
-        let has_none = self.hosted.is_empty() && catalogue.hosted_by(self.config.node).next().is_some();
-        !has_none && self.hosted.values().all(|hosted| !matches!(hosted, Hosted::Starting { .. }))
+        let Some(catalogue) = &self.view.catalogue else { return false };
+        let has_none = self.replicas.hosted.is_empty() && catalogue.hosted_by(self.config.node).next().is_some();
+        !has_none && self.replicas.hosted.values().all(|hosted| !matches!(hosted, Hosted::Starting { .. }))
     }
 
     /// Whether the catalogue has this node with the data that it has now: only then replicas are placed on it.
     pub fn is_registered(&self) -> bool {
-        let known = self.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&self.config.node));
+        let known = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&self.config.node));
         known.is_some_and(|known| known.incarnation == self.identity.incarnation())
     }
 
     /// Whether every partition in the catalogue, those of dropped tables aside, has a leader that this node knows, and there is a catalogue.
     pub fn knows_all_leaders(&self) -> bool {
-        let Some(catalogue) = &self.catalogue else { return false };
+        let Some(catalogue) = &self.view.catalogue else { return false };
         catalogue.groups().all(|(group, _)| catalogue.is_kept(group) || self.leader_of(group).is_some())
     }
 
+    /// Its requests, with what they are served from.
+    pub(crate) fn serving(&mut self) -> Serving<'_> {
+        let Self { config, view, requests, replicas, outbox, random, .. } = self;
+        Serving { config, view, requests, replicas, outbox, random }
+    }
+
     pub(crate) fn mark_dirty(&mut self, group: GroupId) {
-        if let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group)
-            && !replica.is_dirty
-        {
-            replica.is_dirty = true;
-            self.dirty.push(group);
-        }
+        self.replicas.mark_dirty(group);
     }
 
     pub(crate) fn running(&mut self, group: GroupId) -> Option<&mut Replica> {
-        match self.hosted.get_mut(&group)? {
-            Hosted::Running(replica) => Some(replica),
-            Hosted::Starting { .. } | Hosted::Lost { .. } => None,
-        }
+        self.replicas.running(group)
     }
 
     /// The running replica that `owner` names; another replica of the same group is none.
     pub(crate) fn running_as(&mut self, owner: ReplicaKey) -> Option<&mut Replica> {
-        self.running(owner.group).filter(|replica| replica.owner == owner)
-    }
-
-    pub(crate) fn ticket(&mut self) -> u64 {
-        self.next_ticket += 1;
-        self.next_ticket
+        self.replicas.running_as(owner)
     }
 
     pub(crate) fn job(&mut self, job: Job) {
@@ -401,81 +399,13 @@ impl Node {
     }
 
     pub(crate) fn send(&mut self, to: NodeId, frame: &Frame) {
-        if to == self.config.node {
-            return;
-        }
-        crate::peer::put(self.outbox.peer(to), frame);
+        self.outbox.send(self.config.node, to, frame);
     }
 
     /// The same on a connection of its own, for what is large and may wait: nothing else is to queue behind it.
     pub(crate) fn send_bulk(&mut self, to: NodeId, frame: &Frame) {
         if to != self.config.node {
             crate::peer::put(self.outbox.bulk.entry(to).or_default(), frame);
-        }
-    }
-
-    /// Proposes `write` to a group that this node leads.
-    pub(crate) fn propose(
-        &mut self,
-        group: GroupId,
-        (client, sequence): (ClientId, Sequence),
-        write: Write,
-        origin: Origin,
-        now: Now,
-    ) -> Result<LogPosition, (Refusal, Origin)> {
-        // Why a group takes no write is its leader's to say: whoever asks another one is to go there.
-        if let Some(Hosted::Running(replica)) = self.hosted.get(&group)
-            && replica.group.role() != Role::Leader
-        {
-            return Err((not_leader(replica.group.leader()), origin));
-        }
-        if self.is_storage_behind && group != GroupId::META {
-            return Err((Refusal::Busy("the node's disk does not keep up with writes".to_owned()), origin));
-        }
-        if group != GroupId::META
-            && let Some(Hosted::Running(replica)) = self.hosted.get(&group)
-            && let Some(refusal) = self.why_no_room(replica, &write)
-        {
-            return Err((refusal, origin));
-        }
-        if group != GroupId::META && write.looks_up() && self.awaits_time(now) {
-            return Err((no_time(), origin));
-        }
-        let stored = write.stored_size();
-        if group != GroupId::META
-            && let Some(refusal) = self.why_too_heavy(stored)
-        {
-            return Err((refusal, origin));
-        }
-        let expiry_now = self.expiry_time(group, now);
-        let is_agreed = now.unix_micros != 0 && self.clock.word() == ClockWord::Agreed;
-        let Some(replica) = self.running(group) else { return Err((Refusal::NotHosted, origin)) };
-        if replica.is_outpaced && group != GroupId::META {
-            return Err((Refusal::Busy("the disks of most replicas do not keep up with writes".to_owned()), origin));
-        }
-        if group != GroupId::META && replica.push_back.refuses_next() {
-            return Err((Refusal::Busy("compactions of the partition do not keep up with writes".to_owned()), origin));
-        }
-        if replica.writes.len() >= PENDING_WRITES_MAX {
-            let text = format!("{PENDING_WRITES_MAX} writes of the partition wait for their outcome");
-            return Err((Refusal::Busy(text), origin));
-        }
-        let mut data = BytesMut::with_capacity(write_size_hint(&write));
-        let proposal = Proposal { client, sequence, now: expiry_now, is_agreed, write };
-        codec::encode_proposal(&proposal, &mut data);
-        match replica.group.propose(data.freeze(), now.instant) {
-            Ok(position) => {
-                if let Some(deadline) = origin.deadline() {
-                    replica.note_deadline(deadline);
-                }
-                let number = (client, sequence);
-                let write = PendingWrite { term: position.term, number, origin, others: Vec::new() };
-                replica.writes.insert(position.index, write);
-                replica.heavy.note_proposed(position.index, stored);
-                self.mark_dirty(group);
-                Ok(position)
-            }
-            Err(error) => Err((refusal_of(error), origin)),
         }
     }
 
@@ -495,7 +425,7 @@ impl Node {
     /// Tells whoever asked that it will not be.
     pub(crate) fn refuse(&mut self, origin: Origin, refusal: &Refusal, now: Now) {
         match origin {
-            Origin::Client(caller) => self.refuse_client(*caller, refusal, now),
+            Origin::Client(caller) => self.serving().refuse_client(*caller, refusal, now),
             Origin::Metadata(ticket) => self.metadata.handle_failed(ticket, refusal),
         }
     }
@@ -513,23 +443,10 @@ impl Node {
 
     /// A client's connection is gone; its reads are dropped, its writes answered into nothing.
     pub(crate) fn handle_client_closed(&mut self, connection: ConnectionId) {
-        self.forget_waiting(connection);
-        self.drop_reads_of(connection);
+        self.serving().forget_waiting(connection);
+        self.serving().drop_reads_of(connection);
         self.requests.forget_scans_of(connection);
         self.outbox.clients.remove(&connection);
-    }
-}
-
-/// A fair guess of an encoded write's size, so that its buffer rarely grows.
-fn write_size_hint(write: &Write) -> usize {
-    64 + match write {
-        Write::Put { key, value, .. } => key.len() + value.len(),
-        Write::MultiPut { rows, .. } => rows.iter().map(|(key, value)| 8 + key.len() + value.len()).sum(),
-        Write::Nothing
-        | Write::Remove { .. }
-        | Write::MultiRemove { .. }
-        | Write::Incr { .. }
-        | Write::CheckAndMutate { .. } => 192,
     }
 }
 
@@ -539,14 +456,4 @@ pub(crate) fn not_leader(leader: Option<ReplicaId>) -> Refusal {
 
 pub(crate) fn storage_refusal(error: &hedgerow_storage::EngineError) -> Refusal {
     Refusal::Stopping(error.to_string())
-}
-
-fn refusal_of(error: ProposeError) -> Refusal {
-    match error {
-        ProposeError::NotLeader { leader } => not_leader(leader),
-        ProposeError::Busy => Refusal::Busy("too many bytes wait for a majority".into()),
-        ProposeError::Transferring => Refusal::NotReady("leadership is being handed over".into()),
-        ProposeError::ChangeInProgress => Refusal::NotReady("a membership change is under way".into()),
-        ProposeError::Invalid(reason) => Refusal::Invalid(reason.into()),
-    }
 }

@@ -1,7 +1,6 @@
 //! Starting a node: what its directories hold, replica by replica, and which of it is fit to go on.
 
 use crate::admin::AdminCalls;
-use crate::apply::Applying;
 use crate::config::Config;
 use crate::creations::Creations;
 use crate::drive::chain;
@@ -20,19 +19,20 @@ use crate::rate::Limiter;
 use crate::read_indexes::ReadIndexes;
 use crate::removals::Removals;
 use crate::replica::{Hosted, directory_of, owner_of};
+use crate::replicas::Replicas;
 use crate::report::Reports;
 use crate::requests::Requests;
 use crate::room::Room;
 use crate::slow::Speeds;
 use crate::strangers::Strangers;
+use crate::view::View;
 use bytes::Bytes;
 use hedgerow_env::{Disk, Now, read_file};
-use hedgerow_placement::{Catalogue, Clock};
+use hedgerow_placement::Catalogue;
 use hedgerow_storage::Engines;
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, NodeId, ReplicaId};
 use hedgerow_wal::{Log, Recovered};
-use hedgerow_wire::Text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -151,14 +151,13 @@ impl Node {
         let catalogue = read_catalogue(&*disk, &config, identity.cluster)?;
         identity.remember_cluster(catalogue.as_ref().map_or(0, |catalogue| catalogue.cluster));
         let ids = take_up_logs(&*disk, &config, &logs, &mut identity, &mut random)?;
-        let address = Text::from(config.address.as_str());
         let requests = Requests::new(random.next_u64());
         let read_indexes = ReadIndexes::new(random.next_u64());
         let admin = AdminCalls::new(random.next_u64());
         let limiter = Limiter::new(config.snapshot_bytes_per_second);
         let speeds = Speeds::new(&config);
         let room = Room::new(&config);
-        let clock = Clock::new(config.node, config.peers.len(), config.clock_skew_max);
+        let view = View::new(&config);
         let mut node = Node {
             config,
             disk,
@@ -166,17 +165,13 @@ impl Node {
             random,
             identity,
             founding: Founding::default(),
-            hosted: BTreeMap::new(),
-            dirty: Vec::new(),
-            catalogue: None,
-            settings: BTreeMap::new(),
-            address,
+            view,
+            requests,
+            replicas: Replicas::default(),
             metadata: Metadata::default(),
             reports: Reports::default(),
             speeds,
-            clock,
             admin,
-            requests,
             limiter,
             log_writes: LogWrites::default(),
             failures: Failures::default(),
@@ -190,20 +185,15 @@ impl Node {
             former: BTreeMap::new(),
             removals: Removals::default(),
             loads: Loads::default(),
-            is_storage_behind: false,
-            is_draining: false,
             read_indexes,
-            wakes: BTreeSet::new(),
-            applying: Applying::default(),
             outbox: Outbox::default(),
-            next_ticket: 0,
             last_tick: now.instant,
             retained_at: now.instant,
         };
         node.begin_logs(&logs, ids);
         let now = node.judge_clock(now);
         // Replicas start with the tables known, and tables are acted on with the replicas there.
-        node.catalogue = catalogue.clone();
+        node.view.catalogue = catalogue.clone();
         let dropped = node.recover_all(&logs, recovered, now)?;
         node.forget_dropped(&dropped)?;
         if let Some(catalogue) = catalogue {
@@ -228,14 +218,14 @@ impl Node {
 
     /// The replicas of this node that the catalogue lists.
     fn listed(&self) -> impl Iterator<Item = ReplicaKey> {
-        let listed = self.catalogue.iter().flat_map(|catalogue| catalogue.hosted_by(self.config.node));
+        let listed = self.view.catalogue.iter().flat_map(|catalogue| catalogue.hosted_by(self.config.node));
         listed.map(|(group, replica)| ReplicaKey { group, replica: replica.id })
     }
 
     /// Replicas of this node that the catalogue lists and no log knows are lost. Their storage stays until the metadata has them
     /// replaced: where the logs of a majority are away, not mounted perhaps, it is needed again when they are back.
     fn note_without_log(&mut self) {
-        let unknown = self.listed().filter(|owner| !self.hosted.contains_key(&owner.group));
+        let unknown = self.listed().filter(|owner| !self.replicas.hosted.contains_key(&owner.group));
         let unknown: Vec<ReplicaKey> = unknown.collect();
         for owner in unknown {
             let is_there = |data: &PathBuf| self.disk.exists(&directory_of(data, owner));
@@ -249,7 +239,7 @@ impl Node {
     /// checkpoints that were made for others. What the catalogue may be too old to know stays, until a newer one says.
     fn clear_leftovers(&mut self, dropped: &BTreeSet<ReplicaKey>) {
         // Wherever it lies, and whatever else of its group is hosted: what is not where it should be may be put back.
-        let hosted: BTreeSet<ReplicaKey> = self.hosted.values().map(Hosted::owner).collect();
+        let hosted: BTreeSet<ReplicaKey> = self.replicas.hosted.values().map(Hosted::owner).collect();
         for directory in self.config.directories() {
             let data = self.config.path_of(directory).to_owned();
             let below = |name: &str| {
@@ -266,16 +256,17 @@ impl Node {
                     if path != storage && self.disk.exists(&storage) {
                         unused.push(path);
                     }
-                } else if self.is_gone(owner) || self.catalogue.is_some() && dropped.contains(&owner) {
+                } else if self.is_gone(owner) || self.view.catalogue.is_some() && dropped.contains(&owner) {
                     unused.push(path);
                 } else {
                     self.former.insert(owner, directory);
                 }
             }
             // What is received goes on where it stopped, as long as there is somebody to install it.
-            let owners = self.hosted.values().filter(|hosted| hosted.directory() == directory).map(Hosted::owner);
+            let owners =
+                self.replicas.hosted.values().filter(|hosted| hosted.directory() == directory).map(Hosted::owner);
             let received: BTreeSet<PathBuf> = owners.flat_map(|owner| incoming_of(&*self.disk, &data, owner)).collect();
-            let is_forgotten = |path: &PathBuf| self.catalogue.is_some() && !received.contains(path);
+            let is_forgotten = |path: &PathBuf| self.view.catalogue.is_some() && !received.contains(path);
             let forgotten = below("incoming").filter(is_forgotten);
             let paths = unused.into_iter().chain(forgotten).chain(below("checkpoints")).collect();
             self.empty_trash(directory);

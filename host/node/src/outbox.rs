@@ -2,6 +2,7 @@
 
 use crate::ids::LogId;
 use crate::job::Job;
+use crate::peer::Frame;
 use bytes::BytesMut;
 use hedgerow_env::fault;
 use hedgerow_types::NodeId;
@@ -55,6 +56,13 @@ impl Outbox {
     /// The buffer of frames for `node`.
     pub(crate) fn peer(&mut self, node: NodeId) -> &mut BytesMut {
         self.peers.entry(node).or_default()
+    }
+
+    /// Has `frame` sent from node `own` to another one; to itself nothing is sent.
+    pub(crate) fn send(&mut self, own: NodeId, to: NodeId, frame: &Frame) {
+        if to != own {
+            crate::peer::put(self.peer(to), frame);
+        }
     }
 
     /// The buffer of replies for `connection`.

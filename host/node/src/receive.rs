@@ -100,7 +100,7 @@ impl Node {
             Hosted::Running(replica) => replica.receiving.as_ref().is_some_and(is_alive),
             Hosted::Starting { .. } | Hosted::Lost { .. } => false,
         };
-        self.hosted.values().filter(|hosted| receiving(hosted)).count()
+        self.replicas.hosted.values().filter(|hosted| receiving(hosted)).count()
     }
 
     pub(crate) fn handle_snapshot_begin(&mut self, begin: SnapshotBegin, now: Now) {
@@ -108,7 +108,7 @@ impl Node {
         // The metadata is small, and everything else is repaired by it.
         let has_enough = owner.group != GroupId::META && self.receiving_count(now) >= RECEIVING_MAX;
         let is_starting = |hosted: &Hosted| matches!(hosted, Hosted::Starting { owner: new, .. } if *new == owner);
-        if self.hosted.get(&owner.group).is_some_and(is_starting) {
+        if self.replicas.hosted.get(&owner.group).is_some_and(is_starting) {
             return;
         }
         let Some(replica) = self.running_as(owner) else {
@@ -227,7 +227,7 @@ impl Node {
         others: &[PathBuf],
         now: Now,
     ) -> Option<ReplicaId> {
-        let voters = self.catalogue.as_ref()?.group(owner.group)?;
+        let voters = self.view.catalogue.as_ref()?.group(owner.group)?;
         let is_awaited = |former: &ReplicaId| *former != sender && voters.voters().any(|voter| voter == *former);
         let has_tables = |directory: &Path| {
             self.disk.list(directory).unwrap_or_default().iter().any(|name| hedgerow_storage::is_table(name))

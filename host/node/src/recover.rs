@@ -137,7 +137,7 @@ impl Node {
     /// A directory that was away came back with a replica that has been replaced meanwhile, or with what was to replace another
     /// one. Its storage goes with the other leftovers. Both stay while the catalogue lists it and its successor is not the voter yet.
     fn forget_other(&mut self, (id, found): (LogId, Recovered), chosen: ReplicaId) -> Option<ReplicaKey> {
-        let partition = self.catalogue.as_ref().and_then(|catalogue| catalogue.group(found.group));
+        let partition = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(found.group));
         let is_listed = partition.is_some_and(|partition| partition.replica(found.replica).is_some());
         if is_listed && found.replica.counter() < chosen.counter() {
             return None;
@@ -229,7 +229,7 @@ impl Node {
         if is_member(&owner.replica) {
             return None;
         }
-        let mut groups = self.catalogue.as_ref()?.groups();
+        let mut groups = self.view.catalogue.as_ref()?.groups();
         let is_of = |partition: &hedgerow_placement::Partition| partition.replicas.iter().any(|it| is_member(&it.id));
         groups.find(|(group, partition)| *group != owner.group && is_of(partition)).map(|(group, _)| group)
     }

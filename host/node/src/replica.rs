@@ -102,6 +102,8 @@ pub(crate) struct Replica {
     pub(crate) storage: Option<Partition>,
     /// Which writes the disks have room for, here and at a majority.
     pub(crate) takes: Takes,
+    /// The same for the disk here alone.
+    pub(crate) takes_here: Takes,
     /// Most of its voters' nodes do not flush as fast as it is written to.
     pub(crate) is_outpaced: bool,
     /// Writes that are refused because compactions do not keep up.

@@ -8,7 +8,6 @@ use crate::replica::{Hosted, Replica};
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
 use hedgerow_types::{GroupId, Instant, NodeId, ReplicaId, Term};
-use hedgerow_wire::Text;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The newest word of every node.
@@ -24,10 +23,6 @@ pub(crate) struct Reports {
     pub(crate) urgent: BTreeSet<GroupId>,
     /// When the last complete report left; `None` = one is due.
     pub(crate) last_sent: Option<Instant>,
-    /// Where nodes say that they are that have no report to make yet.
-    pub(crate) told: BTreeMap<NodeId, String>,
-    /// Where the nodes were reached last.
-    pub(crate) addresses: BTreeMap<NodeId, Text>,
 }
 
 impl Node {
@@ -39,6 +34,7 @@ impl Node {
         let urgent = std::mem::take(&mut self.reports.urgent);
         let wanted = |group: &GroupId| is_due || urgent.contains(group);
         let replicas = self
+            .replicas
             .hosted
             .iter()
             .filter(|(group, _)| wanted(group))
@@ -47,8 +43,8 @@ impl Node {
         let report = Report {
             incarnation: self.identity.incarnation().0,
             address: self.config.address.clone(),
-            catalogue_version: self.catalogue.as_ref().map_or(0, |catalogue| catalogue.version),
-            next_replica: self.catalogue.as_ref().map_or(0, |catalogue| catalogue.next_replica),
+            catalogue_version: self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version),
+            next_replica: self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.next_replica),
             replicas,
             is_complete: is_due,
             labels: self.config.labels.clone(),
@@ -62,7 +58,7 @@ impl Node {
                 .iter()
                 .map(|(directory, reason)| format!("{}: {reason}", directory.display()))
                 .collect(),
-            is_behind: self.is_storage_behind,
+            is_behind: self.view.is_storage_behind,
         };
         if is_due {
             self.reports.last_sent = Some(now.instant);
@@ -95,16 +91,15 @@ impl Node {
         }
         self.offer_catalogue(from, report.catalogue_version);
         self.repair_from_report(from, &report, now);
-        let known = self.reports.nodes.get(&from).map(|(known, _)| &known.address);
-        if known.is_some_and(|known| *known != report.address) {
+        if self.view.addresses.note_reported(from, &report.address, report.is_complete) {
             self.outbox.moved.insert(from, report.address.clone());
         }
         if report.is_complete {
-            self.reports.told.remove(&from);
             self.reports.nodes.insert(from, (report, now.instant));
+            self.view.alive.insert(from);
         } else if let Some((known, heard)) = self.reports.nodes.get_mut(&from) {
             *heard = now.instant;
-            known.address.clone_from(&report.address);
+            self.view.alive.insert(from);
             for news in report.replicas {
                 match known.place_of(news.group) {
                     Ok(place) => known.replicas[place] = news,
@@ -117,7 +112,7 @@ impl Node {
 
     /// Whether a replica's node can know who leads its group: it is one of the group's as far as the catalogue is known here.
     fn may_tell_leader(&self, replica: &ReplicaReport) -> bool {
-        let group = self.catalogue.as_ref().and_then(|it| it.group(GroupId::from_u64(replica.group)));
+        let group = self.view.catalogue.as_ref().and_then(|it| it.group(GroupId::from_u64(replica.group)));
         group.is_none_or(|group| group.replica(ReplicaId(replica.replica)).is_some())
     }
 
@@ -202,8 +197,7 @@ impl Node {
 
     /// As [`Node::is_alive`] at the last tick, for where no time is at hand.
     pub(crate) fn was_alive(&self, node: NodeId) -> bool {
-        let heard = self.reports.nodes.get(&node).map(|(_, heard)| *heard);
-        node == self.config.node || heard.is_some_and(|heard| self.last_tick.since(heard) < DEAD_AFTER)
+        self.view.alive.contains(&node)
     }
 
     /// The nodes that have been heard of lately, this one included.

@@ -257,7 +257,7 @@ impl Node {
             return;
         }
         self.retained_at = now.instant;
-        let groups: Vec<GroupId> = self.hosted.keys().copied().collect();
+        let groups: Vec<GroupId> = self.replicas.hosted.keys().copied().collect();
         for group in &groups {
             if let Some(replica) = self.running(*group) {
                 replica.note_members(now.instant);
@@ -280,7 +280,7 @@ impl Node {
     }
 
     pub(crate) fn replicas_in(&self, directory: DirectoryId) -> impl Iterator<Item = &Replica> {
-        self.hosted.values().filter_map(move |hosted| match hosted {
+        self.replicas.hosted.values().filter_map(move |hosted| match hosted {
             Hosted::Running(replica) if replica.directory == directory => Some(&**replica),
             Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => None,
         })

@@ -146,7 +146,8 @@ impl Room {
             |wanted: &Takes| has_majority_without(replica, |voter| self.takes_elsewhere(group, *voter) < *wanted);
         let by_majority = [Takes::All, Takes::Deletes].into_iter().find(a_majority_takes).unwrap_or(Takes::Nothing);
         let is_behind = |voter: &ReplicaId| self.behind_elsewhere.contains(&voter.node());
-        replica.takes = self.takes(replica.directory).min(by_majority);
+        replica.takes_here = self.takes(replica.directory);
+        replica.takes = replica.takes_here.min(by_majority);
         replica.is_outpaced = !has_majority_without(replica, is_behind);
         self.update_push_back(replica);
     }
@@ -156,6 +157,22 @@ impl Room {
         let before = self.takes(directory);
         self.directories.get_mut(directory.0).map(change);
         self.takes(directory) != before
+    }
+}
+
+impl Replica {
+    /// Why `write` is refused for want of room.
+    pub(crate) fn why_no_room(&self, write: &Write) -> Option<Refusal> {
+        let needed = if adds_data(write) { Takes::All } else { Takes::Deletes };
+        if self.takes >= needed {
+            return None;
+        }
+        let whose = if self.takes_here < needed { "of the leader" } else { "of most replicas" };
+        let served = if self.takes == Takes::Deletes { "reads and deletes" } else { "reads" };
+        Some(Refusal::DiskFull(format!(
+            "the disk {whose} has no room for it; {served} are served, and a table that is dropped with `--now` frees its \
+             room at once"
+        )))
     }
 }
 
@@ -236,7 +253,7 @@ impl Node {
             }
             Takes::All => tracing::info!(directory = %path, free_mib, "the disk has room again"),
         }
-        let there = self.hosted.iter().filter(|(_, hosted)| hosted.directory() == directory);
+        let there = self.replicas.hosted.iter().filter(|(_, hosted)| hosted.directory() == directory);
         self.reports.urgent.extend(there.map(|(group, _)| *group));
         self.update_stops();
     }
@@ -266,9 +283,9 @@ impl Node {
 
     /// Notes whether flushes keep up with writes; leaders elsewhere hear at once of a change.
     pub(crate) fn note_behind(&mut self, is_behind: bool) {
-        if std::mem::replace(&mut self.is_storage_behind, is_behind) != is_behind {
+        if std::mem::replace(&mut self.view.is_storage_behind, is_behind) != is_behind {
             tracing::debug!(is_behind, "whether flushes are behind has changed");
-            self.reports.urgent.extend(self.hosted.keys().next().copied());
+            self.reports.urgent.extend(self.replicas.hosted.keys().next().copied());
         }
     }
 
@@ -283,13 +300,13 @@ impl Node {
             Hosted::Running(replica) => self.room.parts_refused(replica) == PARTS,
             Hosted::Starting { .. } | Hosted::Lost { .. } => false,
         };
-        self.is_storage_behind || self.hosted.get(&group).is_some_and(has_debt)
+        self.view.is_storage_behind || self.replicas.hosted.get(&group).is_some_and(has_debt)
     }
 
     /// Leaves out of what a leader sent the entries that the end of the log is not for.
     pub(crate) fn keep_what_fits(&self, group: GroupId, message: &mut Message) {
         let is_meant = group != GroupId::META && message.entry_count() > 0;
-        let Some(hosted) = self.hosted.get(&group).filter(|_| is_meant) else { return };
+        let Some(hosted) = self.replicas.hosted.get(&group).filter(|_| is_meant) else { return };
         let Some(left) = self.log_left(hosted.log()) else { return };
         let segment = self.config.wal.segment_size;
         if left < segment / SHORT_SHARE {
@@ -314,7 +331,7 @@ impl Node {
 
     /// Decides for every group that is led here whether it takes more data.
     fn update_stops(&mut self) {
-        for hosted in self.hosted.values_mut() {
+        for hosted in self.replicas.hosted.values_mut() {
             if let Hosted::Running(replica) = hosted {
                 self.room.update_stop(replica);
             }
@@ -323,7 +340,7 @@ impl Node {
 
     /// The same for one group, whose leader or voters have changed.
     pub(crate) fn update_stop(&mut self, group: GroupId) {
-        if let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) {
+        if let Some(Hosted::Running(replica)) = self.replicas.hosted.get_mut(&group) {
             self.room.update_stop(replica);
         }
     }
@@ -339,20 +356,6 @@ impl Node {
         let group = replica.owner.group;
         let is_full = |voter: &ReplicaId| *voter == replica.id() || self.room.is_full_elsewhere(group, *voter);
         self.room.is_full(replica.directory) && has_majority_without(replica, is_full)
-    }
-
-    /// Why `write` is refused for want of room.
-    pub(crate) fn why_no_room(&self, replica: &Replica, write: &Write) -> Option<Refusal> {
-        let needed = if adds_data(write) { Takes::All } else { Takes::Deletes };
-        if replica.takes >= needed {
-            return None;
-        }
-        let whose = if self.room.takes(replica.directory) < needed { "of the leader" } else { "of most replicas" };
-        let served = if replica.takes == Takes::Deletes { "reads and deletes" } else { "reads" };
-        Some(Refusal::DiskFull(format!(
-            "the disk {whose} has no room for it; {served} are served, and a table that is dropped with `--now` frees its \
-             room at once"
-        )))
     }
 
     /// Whether a replica is on a full disk and should be flushed so that its log can go.
@@ -380,7 +383,7 @@ impl Node {
             }
             Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
         };
-        self.hosted.values().map(of).sum()
+        self.replicas.hosted.values().map(of).sum()
     }
 }
 

@@ -228,7 +228,7 @@ impl Node {
             PulseOf { node: u32::from(node.0), micros: measured.map(micros), score: u32::from(*score) }
         };
         let measured: Vec<PulseOf> = row.scores.iter().map(of).collect();
-        let (unix_micros, logs) = (self.clock.own_unix_micros(now.instant), self.logs_now());
+        let (unix_micros, logs) = (self.view.clock.own_unix_micros(now.instant), self.logs_now());
         let mut frames = Vec::new();
         for (node, link) in &mut self.speeds.links {
             if link.unanswered.len() == UNANSWERED_MAX {
@@ -279,7 +279,7 @@ impl Node {
         if may_judge {
             scores.handle_row(from, SlowRow { late, ..row_of(from, &pulse.measured) }, now.instant);
         }
-        let unix_micros = self.clock.own_unix_micros(now.instant);
+        let unix_micros = self.view.clock.own_unix_micros(now.instant);
         let answer = Pulse { echo: pulse.sent, unix_micros, ..Pulse::default() };
         self.send(from, &Frame::Pulse(answer));
     }
@@ -300,7 +300,7 @@ impl Node {
         }
         if node == self.config.node {
             self.speeds.leaving.clear();
-            let groups: Vec<GroupId> = self.hosted.keys().copied().collect();
+            let groups: Vec<GroupId> = self.replicas.hosted.keys().copied().collect();
             for group in groups {
                 if let Some(replica) = self.running(group) {
                     replica.group.set_reluctant(is_slow);
@@ -318,7 +318,7 @@ impl Node {
         }
         let mut led = self.leaders_by_node();
         let mut moves = Vec::new();
-        for (group, hosted) in &self.hosted {
+        for (group, hosted) in &self.replicas.hosted {
             let Hosted::Running(replica) = hosted else { continue };
             let tried = self.speeds.leaving.get(group);
             let is_due = tried.is_none_or(|tried| now.instant.since(*tried) >= LEAVE_AGAIN_AFTER);
@@ -349,7 +349,7 @@ impl Node {
     /// How many groups each node leads, as far as this one has heard.
     fn leaders_by_node(&self) -> BTreeMap<NodeId, usize> {
         let mut led = BTreeMap::new();
-        let groups = self.catalogue.iter().flat_map(hedgerow_placement::Catalogue::groups);
+        let groups = self.view.catalogue.iter().flat_map(hedgerow_placement::Catalogue::groups);
         for (group, _) in groups {
             if let Some((_, leader)) = self.leader_of(group) {
                 *led.entry(leader.node()).or_default() += 1;

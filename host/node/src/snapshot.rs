@@ -276,7 +276,7 @@ impl Node {
     /// Gives the lead to `former`, if it could lead at once: the receiver has part of a checkpoint of it, and can use no file of
     /// anybody else's. Not while somebody else is being sent one from here.
     fn leave_to(&mut self, group: GroupId, former: ReplicaId, now: Now) {
-        let Some(Hosted::Running(replica)) = self.hosted.get(&group) else { return };
+        let Some(Hosted::Running(replica)) = self.replicas.hosted.get(&group) else { return };
         let is_fit = former != replica.id() && self.may_lead(group, former, now) && is_ready_to_lead(replica, former);
         if !is_fit || replica.sending.gets_on() {
             return;
@@ -359,7 +359,7 @@ impl Node {
     /// A checkpoint that nobody has wanted for a while goes: it pins files, and the log after it.
     fn tick_checkpoints(&mut self, elapsed: Duration) {
         let mut unused = Vec::new();
-        for hosted in self.hosted.values_mut() {
+        for hosted in self.replicas.hosted.values_mut() {
             let Hosted::Running(replica) = hosted else { continue };
             let is_used = !replica.sending.transfers.is_empty();
             let Some(checkpoint) = &mut replica.sending.checkpoint else { continue };
@@ -373,7 +373,7 @@ impl Node {
 
     /// Reads the pieces that are wanted, as far as the rate allows.
     fn send_wanted(&mut self, group: GroupId) {
-        let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
+        let Some(Hosted::Running(replica)) = self.replicas.hosted.get_mut(&group) else { return };
         let owner = replica.owner;
         let Some(checkpoint) = &replica.sending.checkpoint else { return };
         for (to, transfer) in &mut replica.sending.transfers {
@@ -426,7 +426,7 @@ impl Node {
     /// Groups whose replicas here make or send checkpoints.
     fn sending_groups(&self) -> Vec<GroupId> {
         let is_busy = |hosted: &Hosted| matches!(hosted, Hosted::Running(replica) if replica.sending.is_busy());
-        self.hosted.iter().filter(|(_, hosted)| is_busy(hosted)).map(|(group, _)| *group).collect()
+        self.replicas.hosted.iter().filter(|(_, hosted)| is_busy(hosted)).map(|(group, _)| *group).collect()
     }
 
     /// The metadata never waits for others: it is small, and everything else is repaired by it.

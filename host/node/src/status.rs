@@ -2,6 +2,7 @@
 
 use crate::node::Node;
 use crate::peer::{DiskReport, PeerReport, ReplicaReport, ReplicaState};
+use crate::replica::Hosted;
 use hedgerow_env::Now;
 use hedgerow_placement::{Catalogue, Replica, ReplicaRole, Table, TableKind, TableState};
 use hedgerow_types::{GroupId, Refusal, ReplicaId, Term};
@@ -13,7 +14,7 @@ const STANDSTILL: u64 = 1 << 10;
 impl Node {
     pub(crate) fn status(&self, command: &str, argument: &str, now: Now) -> Result<Value, Refusal> {
         let catalogue =
-            self.catalogue.as_ref().ok_or_else(|| Refusal::NotReady("the cluster is being formed".into()))?;
+            self.view.catalogue.as_ref().ok_or_else(|| Refusal::NotReady("the cluster is being formed".into()))?;
         let argument: Value = serde_json::from_str(argument).unwrap_or(Value::Null);
         let name = argument.get("table").or(argument.get("name")).and_then(Value::as_str);
         let tables: Vec<&Table> = match (command, name) {
@@ -50,7 +51,7 @@ impl Node {
         let missing = report.map_or(&[][..], |report| &report.missing_directories);
         json!({
             "node": node.0,
-            "address": self.address_text(node).map_or_else(String::new, |text| text.to_string()),
+            "address": self.view.address_text(node).map_or_else(String::new, |text| text.to_string()),
             "state": if self.is_alive(node, now) { "alive" } else { "dead" },
             "replicas": replicas.len(),
             "replicas_max": self.reports.nodes.get(&node).map(|(report, _)| report.replicas_max),
@@ -61,10 +62,10 @@ impl Node {
             "slow_score": slow_score,
             "is_slow": is_slow,
             "disks": report.map(|report| report.disks.iter().map(disk_status).collect::<Vec<_>>()),
-            "clock_ahead_ms": self.clock.ahead_micros(node).map(|micros| micros / 1_000),
-            "is_clock_off": self.clock.is_off(node),
+            "clock_ahead_ms": self.view.clock.ahead_micros(node).map(|micros| micros / 1_000),
+            "is_clock_off": self.view.clock.is_off(node),
             "missing_directories": missing,
-            "labels": self.catalogue.as_ref().and_then(|it| it.nodes.get(&node)).map(|it| &it.labels),
+            "labels": self.view.catalogue.as_ref().and_then(|it| it.nodes.get(&node)).map(|it| &it.labels),
         })
     }
 
@@ -72,7 +73,7 @@ impl Node {
     /// what it writes. What the others say of the leader does not count: reports are a second apart.
     pub(crate) fn confirmed_leader(&self, group: GroupId, now: Now) -> Option<(Term, ReplicaId)> {
         let (term, leader) = self.leader_of(group)?;
-        let voters: Vec<ReplicaId> = self.catalogue.as_ref()?.group(group)?.voters().collect();
+        let voters: Vec<ReplicaId> = self.view.catalogue.as_ref()?.group(group)?.voters().collect();
         let is_up = |replica: ReplicaId| self.is_alive(replica.node(), now) && !self.is_without(group, replica);
         let counts = |voter: &&ReplicaId| is_up(**voter) && !self.needs_checkpoint(group, leader, **voter);
         let up = voters.iter().filter(counts).count();
@@ -94,18 +95,24 @@ impl Node {
             return ReplicaState::from_code(report.state) == Some(ReplicaState::Lost);
         }
         let Some((report, _)) = self.reports.nodes.get(&replica.node()) else { return false };
-        let assigned = self.catalogue.as_ref().and_then(|it| it.group(group)?.replica(replica));
+        let assigned = self.view.catalogue.as_ref().and_then(|it| it.group(group)?.replica(replica));
         let is_of_another_life = assigned.is_some_and(|it| it.incarnation.0 != report.incarnation);
         report.next_replica > replica.counter() || is_of_another_life
     }
 
-    /// What somebody who cannot serve for want of a leader says: how many of the voting replicas are there, on nodes that are up.
-    pub(crate) fn no_leader_text(&self, group: GroupId) -> String {
-        let voters: Vec<ReplicaId> =
-            self.catalogue.as_ref().and_then(|it| it.group(group)).map_or_else(Vec::new, |it| it.voters().collect());
-        let is_up = |voter: ReplicaId| self.was_alive(voter.node()) && !self.is_without(group, voter);
-        let up = voters.iter().filter(|voter| is_up(**voter)).count();
-        format!("no leader: {up} of {} replicas up", voters.len())
+    /// Notes how many of the voting replicas are up of groups here that know no leader.
+    pub(crate) fn note_leaderless(&mut self) {
+        let is_leaderless = |hosted: &Hosted| matches!(hosted, Hosted::Running(it) if it.group.leader().is_none());
+        let leaderless = self.replicas.hosted.iter().filter(|(_, hosted)| is_leaderless(hosted));
+        let leaderless: Vec<GroupId> = leaderless.map(|(group, _)| *group).collect();
+        self.view.leaderless = leaderless.into_iter().map(|group| (group, self.voters_up(group))).collect();
+    }
+
+    /// How many of the voting replicas of a group are there, on nodes that are up.
+    fn voters_up(&self, group: GroupId) -> usize {
+        let partition = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(group));
+        let is_up = |voter: &ReplicaId| self.was_alive(voter.node()) && !self.is_without(group, *voter);
+        partition.map_or(0, |partition| partition.voters().filter(is_up).count())
     }
 
     /// The cluster in a few figures: who only wants to know whether all of it serves need not look further.
@@ -175,12 +182,12 @@ impl Node {
     fn partition_status(&self, group: GroupId, now: Now) -> Value {
         let leader = self.confirmed_leader(group, now);
         let leader_report = leader.and_then(|(_, leader)| self.replica_report(group, leader.0, leader.node()));
-        let replicas = self.catalogue.as_ref().and_then(|it| it.group(group)).map_or(&[][..], |it| &it.replicas);
+        let replicas = self.view.catalogue.as_ref().and_then(|it| it.group(group)).map_or(&[][..], |it| &it.replicas);
         let replicas: Vec<Value> =
             replicas.iter().map(|replica| self.replica_status(group, replica, leader_report, now)).collect();
         json!({
             "index": group.partition,
-            "leader": leader.and_then(|(_, leader)| self.address_text(leader.node())).map(|text| text.to_string()),
+            "leader": leader.and_then(|(_, leader)| self.view.address_text(leader.node())).map(|text| text.to_string()),
             "term": leader.map_or(0, |(term, _)| term),
             "commit": leader_report.map_or(0, |report| report.commit),
             "replicas": replicas,

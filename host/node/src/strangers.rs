@@ -80,7 +80,7 @@ impl Node {
             return;
         }
         // Clients are not sent there.
-        self.reports.addresses.remove(&node);
+        self.view.addresses.forget_reached(node);
         if !is_configured || node == self.config.node || !self.config.peers.contains_key(&node) {
             return;
         }

@@ -30,7 +30,7 @@ impl Node {
     /// When [`crate::Event::Wake`] is due, by the clock that `now` is read from; `None` if nothing is waited for.
     /// Cheap. May change whenever the node is driven.
     pub fn wakes_at(&self) -> Option<Instant> {
-        let group = self.wakes.first().map(|(at, _)| *at);
+        let group = self.replicas.wakes.first().map(|(at, _)| *at);
         let questions =
             self.read_indexes.batchers.values().filter_map(hedgerow_replication::ReadIndexBatcher::wakes_at).min();
         [group, questions, self.requests.wakes_at()].into_iter().flatten().min()
@@ -39,12 +39,13 @@ impl Node {
     /// The time of [`Node::wakes_at`] has come. Early, late and repeated calls are harmless. [`Node::drive`] has to follow, as
     /// after any event.
     pub(crate) fn handle_wake(&mut self, now: Now) {
-        let now = self.agreed(now);
-        self.serve_delayed(now);
-        self.expire_forwards(now);
-        self.expire_read_jobs(now);
-        while let Some((_, group)) = self.wakes.first().copied().filter(|(at, _)| *at <= now.instant) {
-            self.wakes.pop_first();
+        let now = self.view.agreed(now);
+        let mut serving = self.serving();
+        serving.serve_delayed(now);
+        serving.expire_forwards(now);
+        serving.expire_read_jobs(now);
+        while let Some((_, group)) = self.replicas.wakes.first().copied().filter(|(at, _)| *at <= now.instant) {
+            self.replicas.wakes.pop_first();
             if let Some(replica) = self.running(group) {
                 replica.wake = None;
                 replica.may_wake = now.instant + WAKE_MIN;
@@ -57,7 +58,7 @@ impl Node {
 
     /// Lists `group` under the time at which it wants to be looked at, if that has changed.
     pub(crate) fn update_wake(&mut self, group: GroupId) {
-        let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
+        let Some(Hosted::Running(replica)) = self.replicas.hosted.get_mut(&group) else { return };
         // A group without storage is not driven, so that what it wants would not be done.
         let wanted = if replica.storage.is_some() { replica.group.wakes_at() } else { None };
         let wake = match (wanted, replica.first_deadline) {
@@ -69,8 +70,8 @@ impl Node {
             return;
         }
         let before = std::mem::replace(&mut replica.wake, wake);
-        before.map(|at| self.wakes.remove(&(at, group)));
-        self.wakes.extend(wake.map(|at| (at, group)));
+        before.map(|at| self.replicas.wakes.remove(&(at, group)));
+        self.replicas.wakes.extend(wake.map(|at| (at, group)));
     }
 
     /// Answers requests of `group` whose deadline has passed. A write may still take effect; its outcome is then not known.

@@ -13,9 +13,9 @@
 //! from the moment they wait until they are answered: the list is never longer than what waits, and no cancel reaches what
 //! another connection sent (H15, H18, H19).
 
-use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::replica::{Caller, Hosted, Origin, PendingWrite, Replica};
+use crate::requests::Serving;
 use crate::requests::queue::Slot;
 use hedgerow_env::Now;
 use hedgerow_types::{GroupId, Instant};
@@ -152,7 +152,7 @@ impl Replica {
     }
 }
 
-impl Node {
+impl Serving<'_> {
     /// A client wants an attempt's answer no more, or those of all attempts of a request.
     pub(crate) fn handle_cancel(&mut self, connection: ConnectionId, cancel: &Cancel, now: Now) {
         let numbers = cancel.attempt.map_or(1..=ATTEMPTS_MAX, |attempt| attempt..=attempt);
@@ -186,12 +186,12 @@ impl Node {
                 self.requests.ties.unlist(queued.tie.as_deref());
                 queued.caller
             }),
-            WaitsIn::Read(group, ticket) => self.running(group).and_then(|replica| {
+            WaitsIn::Read(group, ticket) => self.replicas.running(group).and_then(|replica| {
                 replica.group.cancel_read(ticket);
                 replica.reads.remove(&ticket).and_then(|read| read.origin.into_caller())
             }),
             WaitsIn::Write(group) => {
-                let origin = self.running(group).and_then(|it| it.forget_writer((connection, sequence_id)));
+                let origin = self.replicas.running(group).and_then(|it| it.forget_writer((connection, sequence_id)));
                 origin.and_then(Origin::into_caller)
             }
             WaitsIn::Aside(ticket) => self.requests.read_jobs.remove(ticket),
@@ -211,7 +211,7 @@ impl Node {
     /// Takes the reads back that wait for an index or a job and came over `connection`.
     pub(crate) fn take_waiting_reads(&mut self, connection: ConnectionId) -> Vec<Caller> {
         let mut taken = self.requests.read_jobs.remove_of(connection);
-        for hosted in self.hosted.values_mut() {
+        for hosted in self.replicas.hosted.values_mut() {
             let Hosted::Running(replica) = hosted else { continue };
             let is_of = |origin: &Origin| matches!(origin, Origin::Client(it) if it.connection == connection);
             let tickets = replica.reads.iter().filter(|(_, read)| is_of(&read.origin)).map(|(ticket, _)| *ticket);

@@ -15,10 +15,10 @@
 //! sent it on does not wait for it to the end: it says after a while that it does not know, and the client asks again.
 
 use crate::config::{FORWARDS_MAX, JOIN_SEARCH_MAX, JOINED_MAX};
-use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::peer::{Forward, Forwarded, Frame};
 use crate::replica::{Caller, Origin};
+use crate::requests::Serving;
 use crate::requests::cancel::WaitsIn;
 use crate::requests::waiting::Waiting;
 use bytes::BytesMut;
@@ -84,7 +84,7 @@ impl Forwards {
     }
 }
 
-impl Node {
+impl Serving<'_> {
     /// Brings an extra attempt of a write to where it belongs: to the write that it repeats, or to the leader's node. What
     /// this leaves over is served as any other write.
     pub(crate) fn place_extra_write(
@@ -99,12 +99,12 @@ impl Node {
         if caller.extra_attempt.is_none() || number.0 == ClientId(0) {
             return Some(caller);
         }
-        let Some(replica) = self.running(group) else { return Some(caller) };
+        let Some(replica) = self.replicas.running(group) else { return Some(caller) };
         if replica.group.role() == Role::Leader {
             return self.join_write(group, number, caller);
         }
         match replica.group.leader().map(ReplicaId::node) {
-            Some(leader) if caller.forwarded_for.is_none() && self.may_send_on(leader, now) => {
+            Some(leader) if caller.forwarded_for.is_none() && self.may_send_on(leader) => {
                 self.send_on(leader, header, body, caller, now);
                 None
             }
@@ -113,7 +113,7 @@ impl Node {
     }
 
     fn join_write(&mut self, group: GroupId, number: (ClientId, Sequence), caller: Caller) -> Option<Caller> {
-        let Some(replica) = self.running(group) else { return Some(caller) };
+        let Some(replica) = self.replicas.running(group) else { return Some(caller) };
         let newest = replica.writes.values_mut().rev().take(JOIN_SEARCH_MAX);
         let Some(write) = newest.into_iter().find(|write| write.number == number && write.others.len() < JOINED_MAX)
         else {
@@ -126,12 +126,14 @@ impl Node {
             self.requests.attempts.list(name, ways, WaitsIn::Write(group));
         }
         self.requests.forwards.joined += 1;
-        self.mark_dirty(group);
+        self.replicas.mark_dirty(group);
         None
     }
 
-    fn may_send_on(&self, leader: NodeId, now: Now) -> bool {
-        leader != self.config.node && self.requests.forwards.waiting.len() < FORWARDS_MAX && self.is_alive(leader, now)
+    fn may_send_on(&self, leader: NodeId) -> bool {
+        leader != self.config.node
+            && self.requests.forwards.waiting.len() < FORWARDS_MAX
+            && self.view.alive.contains(&leader)
     }
 
     fn send_on(&mut self, leader: NodeId, header: &Header, body: &Body, caller: Caller, now: Now) {

@@ -27,12 +27,17 @@ pub(crate) mod throttle;
 pub(crate) mod tie;
 pub(crate) mod waiting;
 
-use crate::outbox::ConnectionId;
+use crate::config::Config;
+use crate::outbox::{ConnectionId, Outbox};
+use crate::peer::Frame;
+use crate::replicas::Replicas;
+use crate::view::View;
 #[cfg(feature = "mutations")]
 use cancel::AttemptName;
 use cancel::Attempts;
 use forward::Forwards;
-use hedgerow_types::Instant;
+use hedgerow_types::random::Random;
+use hedgerow_types::{Instant, NodeId};
 use load::NodeLoad;
 use queue::{Queue, QueueCounts};
 use read_counts::{Lines, ReadCounts};
@@ -63,6 +68,22 @@ pub(crate) struct Requests {
     forwards: Forwards,
     /// Lines about slow requests.
     slow_lines: Lines,
+}
+
+/// Requests with what they are served from. They take notice of the rest of the node only by the view.
+pub(crate) struct Serving<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) view: &'a View,
+    pub(crate) requests: &'a mut Requests,
+    pub(crate) replicas: &'a mut Replicas,
+    pub(crate) outbox: &'a mut Outbox,
+    pub(crate) random: &'a mut Random,
+}
+
+impl Serving<'_> {
+    fn send(&mut self, to: NodeId, frame: &Frame) {
+        self.outbox.send(self.config.node, to, frame);
+    }
 }
 
 impl Requests {

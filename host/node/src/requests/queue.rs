@@ -12,13 +12,13 @@
 //! knows (R1). What is queued is checked again when its turn comes, by the clock of that moment.
 //!
 //! A request is small and its reply may be large, so that bytes bound a turn too, and what its caller's connection has no room for
-//! is refused ([`Node::refuse_unread`]): whoever asks for more than it reads takes no more memory than it was granted.
+//! is refused ([`Serving::refuse_unread`]): whoever asks for more than it reads takes no more memory than it was granted.
 
 use crate::config::{EXTRA_READS_QUEUED_MAX, READS_QUEUED_MAX};
-use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::replica::{Caller, Hosted};
 use crate::requests::Requests;
+use crate::requests::Serving;
 use crate::requests::reads::Terms;
 use crate::requests::tie::Tied;
 use hedgerow_env::Now;
@@ -216,13 +216,7 @@ impl QueueCounts {
     }
 }
 
-impl Node {
-    /// Whether reads, or what is to be applied, wait for their turn. [`Node::drive`] has to be called again then, though nothing else happens; what has
-    /// arrived meanwhile should be handed over before.
-    pub fn has_queued(&self) -> bool {
-        self.requests.queue.total() > 0 || self.requests.read_jobs.has_turn() || self.applying.has_rest()
-    }
-
+impl Serving<'_> {
     /// A client's read has arrived: it is refused, or queued.
     pub(crate) fn enqueue(&mut self, read: Read, header: &Header, caller: Caller, now: Now) {
         let group = caller.group();
@@ -249,12 +243,12 @@ impl Node {
 
     /// The terms of a read, if they, the replica's role and its state allow it as things are.
     fn check_read(&self, group: GroupId, read: &Read, header: &Header) -> Result<Terms, Refusal> {
-        let terms = match self.settings(group.table) {
+        let terms = match self.view.settings(group.table) {
             Some(settings) => Terms::of(header, settings, group),
             None => Terms::of(header, &Settings::default(), group),
         }?;
-        let Some(Hosted::Running(replica)) = self.hosted.get(&group) else { return Err(Refusal::NotHosted) };
-        replica.check_serving(&terms, self.why_not_follow())?;
+        let Some(Hosted::Running(replica)) = self.replicas.hosted.get(&group) else { return Err(Refusal::NotHosted) };
+        replica.check_serving(&terms, self.view.why_not_follow())?;
         // Pegasus' server looks its partition through and finds nothing. That hides no row from a client that computes
         // partitions as all do: a table's partitions never change, and no table gets the id of another.
         match crate::requests::reads::misplaced_read(replica, read).filter(|_| header.extension.is_some()) {
@@ -343,10 +337,8 @@ impl Node {
     }
 
     /// The client at `connection` leaves as many of its replies unread as it may: reads that wait here are refused as busy,
-    /// which takes little room. Whoever owns the sockets reads no further requests there meanwhile. Returns whether there were
-    /// any.
-    pub fn refuse_unread(&mut self, connection: ConnectionId, now: Now) -> bool {
-        let now = self.agreed(now);
+    /// which takes little room. Returns whether there were any.
+    pub(crate) fn refuse_unread(&mut self, connection: ConnectionId, now: Now) -> bool {
         let refusal = Refusal::Busy("so many replies wait to be read".to_owned());
         let queued = self.requests.queue.take_of(connection);
         let waiting = self.take_waiting_reads(connection);
@@ -377,6 +369,11 @@ impl Node {
 }
 
 impl Requests {
+    /// Whether reads wait for their turn, and could have it.
+    pub(crate) fn has_queued(&self) -> bool {
+        self.queue.total() > 0 || self.read_jobs.has_turn()
+    }
+
     /// For the admin command `reads`: who waits, what became of those that did, and of cancels and ties.
     pub(super) fn queue_told(&self) -> Value {
         let mut told = self.queue_counts.to_json();

@@ -19,9 +19,9 @@
 use crate::config::{LONG_READS_MAX, READ_JOBS_BYTES_MAX, READ_JOBS_MAX, SHORT_READS_MAX};
 use crate::ids::{DirectoryId, ReplicaKey};
 use crate::job::Job;
-use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::replica::{Caller, Hosted};
+use crate::requests::Serving;
 use crate::requests::cancel::WaitsIn;
 use crate::requests::queue::{Lane, Queued};
 use crate::requests::reads::Reflected;
@@ -268,7 +268,7 @@ fn list_size(read: &Read) -> usize {
     count * size_of::<Bytes>()
 }
 
-impl Node {
+impl Serving<'_> {
     /// Has a job answer a read that may be served now, and that takes too long for the node's thread; if no place is free, when one
     /// is. Only then it counts as begun.
     pub(crate) fn read_aside(&mut self, queued: Queued, reflected: Reflected, now: Now) {
@@ -281,7 +281,7 @@ impl Node {
     /// now, which knows nothing of what it was judged by before.
     pub(crate) fn serve_waiting(&mut self, now: Now) -> bool {
         let Some((owner, queued)) = self.requests.read_jobs.take_turn() else { return false };
-        if self.running_as(owner).is_some() {
+        if self.replicas.running_as(owner).is_some() {
             self.serve_read(*queued, now);
         } else {
             self.refuse_client(queued.caller, &Refusal::NotHosted, now);
@@ -291,7 +291,7 @@ impl Node {
 
     fn try_aside(&mut self, queued: Queued, reflected: Reflected, now: Now) -> Result<(), (Box<Caller>, Refusal)> {
         let group = queued.caller.group();
-        let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else {
+        let Some(Hosted::Running(replica)) = self.replicas.hosted.get_mut(&group) else {
             return Err((Box::new(queued.caller), Refusal::NotHosted));
         };
         let Some(storage) = &replica.storage else {
@@ -307,14 +307,14 @@ impl Node {
         let moment = match storage.moment() {
             Ok(moment) => moment,
             Err(error) => {
-                let refusal = self.failures.note_read(group, &error);
+                let refusal = crate::failure::note_read(&mut self.replicas.damaged, group, &error);
                 return Err((Box::new(queued.caller), refusal));
             }
         };
         places.running += 1;
         replica.storage_users += 1;
         let index = storage.applied().index;
-        let ticket = self.ticket();
+        let ticket = self.replicas.ticket();
         let Queued { caller, read, terms, tie } = queued;
         let lane = Lane::of(&caller);
         let until = match (terms.level, reflected.staleness) {
@@ -329,8 +329,8 @@ impl Node {
         let reflected = Reflected { index, ..reflected };
         let running = ReadJob::Running { caller, reflected, begun: now.instant, _wish: wish };
         self.requests.read_jobs.reads.insert(ticket, until, connection, running);
-        let seconds = self.expiry_time(owner.group, now);
-        self.job(Job::Read { owner, place: Some(line), moment, ticket, read, now: seconds, wanted });
+        let seconds = self.replicas.expiry_time(self.view, owner.group, now);
+        self.outbox.jobs.push(Job::Read { owner, place: Some(line), moment, ticket, read, now: seconds, wanted });
         self.note_begun(lane, tie.as_deref(), now);
         Ok(())
     }
@@ -360,7 +360,7 @@ impl Node {
                 None => return Err((Box::new(queued.caller), busy)),
             }
         }
-        let ticket = self.ticket();
+        let ticket = self.replicas.ticket();
         self.requests.attempts.list_caller(&queued.caller, WaitsIn::Aside(ticket));
         let (jobs, deadline) = (&mut self.requests.read_jobs, queued.caller.deadline);
         jobs.places.entry(line).or_default().insert(connection, ticket, bytes);
@@ -403,7 +403,7 @@ impl Node {
     /// Its caller waits no longer, or its data would be older than it may be.
     fn let_go(&mut self, caller: Caller, now: Now) {
         self.requests.read_jobs.expired += 1;
-        let refusal = match self.hosted.get(&caller.group()) {
+        let refusal = match self.replicas.hosted.get(&caller.group()) {
             _ if caller.deadline <= now.instant => Refusal::Expired,
             Some(Hosted::Running(replica)) => Refusal::Lagging(replica.group.lag(now.instant)),
             Some(Hosted::Starting { .. } | Hosted::Lost { .. }) | None => Refusal::NotHosted,

@@ -12,13 +12,14 @@
 //! - its node's disk does not keep up with writes (R9; a node whose log cannot be written stops altogether);
 //! - it has just started or joined ([`Replica::tick_settling`]; R11, R12), or waits for or installs a checkpoint (C18).
 //!
-//! **A read is served** in [`Node::serve_read`], or, if it had to wait, in [`Node::finish_read`].
+//! **A read is served** in [`Serving::serve_read`], or, if it had to wait, in [`Serving::finish_read`].
 
 use crate::clock::no_time;
 use crate::config::{PENDING_READS_MAX, READY_TURNS_MAX};
-use crate::failure::Failures;
-use crate::node::{Node, not_leader};
+use crate::node::not_leader;
 use crate::replica::{Caller, Hosted, Origin, PendingRead, Replica};
+use crate::replicas::Replicas;
+use crate::requests::Serving;
 use crate::requests::cancel::WaitsIn;
 use crate::requests::queue::{Lane, Queued};
 use crate::requests::read_counts::level_number;
@@ -143,7 +144,7 @@ impl Reflected {
 }
 
 impl Replica {
-    /// Begins a read. `Some` if it is to be served now; `None` if `ticket` waits for [`Node::finish_read`]. The floor of
+    /// Begins a read. `Some` if it is to be served now; `None` if `ticket` waits for [`Serving::finish_read`]. The floor of
     /// `terms` becomes 0 once nothing but what waits is needed. `ban` says why no replica of this node that does not lead
     /// should serve, if so.
     pub(crate) fn begin_read(
@@ -204,13 +205,13 @@ impl Replica {
         &self,
         read: &Read,
         budget: ReadBudget,
-        failures: &mut Failures,
+        damaged: &mut Vec<(GroupId, String)>,
         expiry_time: u32,
     ) -> Result<Option<(ReadReply, Index)>, Refusal> {
         let storage =
             self.storage.as_ref().ok_or_else(|| Refusal::NotReady("a checkpoint is being installed".into()))?;
         let reply = storage.read_at_once(read, expiry_time, budget);
-        let reply = reply.map_err(|error| failures.note_read(self.owner.group, &error))?;
+        let reply = reply.map_err(|error| crate::failure::note_read(damaged, self.owner.group, &error))?;
         Ok(reply.map(|reply| (reply, storage.applied().index)))
     }
 
@@ -228,17 +229,17 @@ impl Replica {
     }
 }
 
-impl Node {
+impl Serving<'_> {
     /// Reads for a client whose turn it is, at once if the replica is fresh enough as it is.
     pub(crate) fn serve_read(&mut self, mut queued: Queued, now: Now) {
         // Where it lies: it is large, and moving it around costs as much as anything here.
         let Queued { caller, read, terms, tie: _ } = &mut queued;
         caller.queued = now.instant.since(caller.received);
         let (group, lane) = (caller.group(), Lane::of(caller));
-        let (ticket, ban, budget) = (self.ticket(), self.why_not_follow(), self.config.reads_at_once);
-        let expiry_time = self.expiry_time(group, now);
-        let lacks_time = terms.level != ReadLevel::Eventual && self.awaits_time(now);
-        let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else {
+        let (ticket, ban, budget) = (self.replicas.ticket(), self.view.why_not_follow(), self.config.reads_at_once);
+        let expiry_time = self.replicas.expiry_time(self.view, group, now);
+        let lacks_time = terms.level != ReadLevel::Eventual && self.view.awaits_time(now);
+        let Some(Hosted::Running(replica)) = self.replicas.hosted.get_mut(&group) else {
             return self.refuse_client(queued.caller, &Refusal::NotHosted, now);
         };
         let judged_at = now.instant;
@@ -251,11 +252,13 @@ impl Node {
             Ok(Some(_)) if lacks_time => Err(no_time()),
             // `now` was read after the request had arrived, even if it was queued since, and nothing is applied between
             // here and the storage read: what is read is the state at `now`, when the lease held.
-            Ok(Some(served)) => replica.read_storage(read, budget, &mut self.failures, expiry_time).map(|read| {
-                let by = Some((terms.level, role, Basis::AtOnce));
-                let (reply, index) = read.map_or((None, 0), |(reply, index)| (Some(reply), index));
-                (reply, Reflected { index, staleness: served.staleness, waited: caller.queued, served: by })
-            }),
+            Ok(Some(served)) => {
+                replica.read_storage(read, budget, &mut self.replicas.damaged, expiry_time).map(|read| {
+                    let by = Some((terms.level, role, Basis::AtOnce));
+                    let (reply, index) = read.map_or((None, 0), |(reply, index)| (Some(reply), index));
+                    (reply, Reflected { index, staleness: served.staleness, waited: caller.queued, served: by })
+                })
+            }
             Ok(None) => {
                 let has_lease = role == Role::Leader && replica.group.lease_holds(now.instant);
                 let basis = if has_lease { Basis::Applied } else { Basis::Waited };
@@ -265,14 +268,14 @@ impl Node {
                 read.detach();
                 let origin = Origin::Client(Box::new(caller));
                 replica.reads.insert(ticket, PendingRead { read, terms, basis, origin });
-                self.mark_dirty(group);
+                self.replicas.mark_dirty(group);
                 return self.note_begun(lane, tie.as_deref(), now);
             }
             Err(refusal) => Err(refusal),
         };
         if is_told {
             // The group may want to ask its leader now, on behalf of reads to come.
-            self.mark_dirty(group);
+            self.replicas.mark_dirty(group);
         }
         match outcome {
             Ok((Some(reply), reflected)) => {
@@ -293,26 +296,20 @@ impl Node {
         }
     }
 
-    /// Begins a read of the metadata by its leader. `Some(true)` if it can be read now, `Some(false)` if it has to wait.
-    pub(crate) fn begin_metadata_read(&mut self, ticket: u64, read: Read, now: Now) -> Option<bool> {
-        let replica = self.running(GroupId::META)?;
-        let mut terms = Terms::AT_LEADER;
-        let begun = replica.begin_read(ticket, &mut terms, None, now.instant).ok()?;
-        if begun.is_none() {
-            let origin = Origin::Metadata(ticket);
-            replica.reads.insert(ticket, PendingRead { read, terms, basis: Basis::Waited, origin });
-            self.mark_dirty(GroupId::META);
-        }
-        Some(begun.is_some())
-    }
-
-    /// Ends a read that waited.
-    pub(crate) fn finish_read(&mut self, group: GroupId, ticket: u64, outcome: ReadOutcome, now: Now) {
-        let (next, budget, expiry_time) = (self.ticket(), self.config.reads_at_once, self.expiry_time(group, now));
+    /// Ends a read that waited. One of the metadata's leader is handed back: its ticket there, and whether it may read now.
+    pub(crate) fn finish_read(
+        &mut self,
+        group: GroupId,
+        ticket: u64,
+        outcome: ReadOutcome,
+        now: Now,
+    ) -> Option<(u64, Result<(), Refusal>)> {
+        let (next, budget, expiry_time) =
+            (self.replicas.ticket(), self.config.reads_at_once, self.replicas.expiry_time(self.view, group, now));
         let is_too_much = self.requests.reply_bytes >= READY_TURNS_MAX.saturating_mul(self.config.read_bytes_per_turn);
-        let awaits_time = self.awaits_time(now);
-        let Some(Hosted::Running(replica)) = self.hosted.get_mut(&group) else { return };
-        let Some(mut pending) = replica.reads.remove(&ticket) else { return };
+        let awaits_time = self.view.awaits_time(now);
+        let Some(Hosted::Running(replica)) = self.replicas.hosted.get_mut(&group) else { return None };
+        let mut pending = replica.reads.remove(&ticket)?;
         let served = match outcome {
             ReadOutcome::Serve(_) if awaits_time && matches!(pending.origin, Origin::Client(_)) => Err(no_time()),
             ReadOutcome::Serve(_) if is_too_much && matches!(pending.origin, Origin::Client(_)) => {
@@ -329,7 +326,8 @@ impl Node {
                             self.requests.attempts.list_caller(caller, WaitsIn::Read(group, next));
                         }
                         replica.reads.insert(next, pending);
-                        return self.mark_dirty(group);
+                        self.replicas.mark_dirty(group);
+                        return None;
                     }
                     Err(refusal) => Err(refusal),
                 }
@@ -339,7 +337,7 @@ impl Node {
         };
         let role = replica.group.role();
         let reply = served.and_then(|served| {
-            let read = replica.read_storage(&pending.read, budget, &mut self.failures, expiry_time);
+            let read = replica.read_storage(&pending.read, budget, &mut self.replicas.damaged, expiry_time);
             read.map(|read| (read, served.staleness))
         });
         match (reply, pending.origin) {
@@ -358,10 +356,10 @@ impl Node {
                     }
                 }
             }
-            (Ok(_), Origin::Metadata(ticket)) => self.load_catalogue(ticket, now),
             (Err(refusal), Origin::Client(caller)) => self.refuse_client(*caller, &refusal, now),
-            (Err(refusal), origin @ Origin::Metadata(_)) => self.refuse(origin, &refusal, now),
+            (read, Origin::Metadata(ticket)) => return Some((ticket, read.map(|_| ()))),
         }
+        None
     }
 
     /// Tells a client that its request will not be. A page of a scan can be asked for again.
@@ -378,24 +376,20 @@ impl Node {
             self.requests.scans.put_back(number, page.scan, caller.group(), caller.connection, now);
         }
     }
+}
 
-    /// Refuses every read that waits at `replica`, which will not serve them.
-    pub(crate) fn refuse_waiting_reads(&mut self, group: GroupId, refusal: &Refusal, now: Now) {
-        let Some(replica) = self.running(group) else { return };
-        let reads = std::mem::take(&mut replica.reads);
-        reads.keys().for_each(|ticket| replica.group.cancel_read(*ticket));
-        reads.into_values().for_each(|read| self.refuse(read.origin, refusal, now));
-    }
-
-    /// Why replicas of this node that do not lead should leave reads to others, if they should.
-    pub(crate) fn why_not_follow(&self) -> Option<&'static str> {
-        if self.is_draining {
-            Some("the node is about to stop")
-        } else if self.is_storage_behind {
-            Some("the node's disk does not keep up with writes")
-        } else {
-            None
+impl Replicas {
+    /// Begins a read of the metadata by its leader. `Some(true)` if it can be read now, `Some(false)` if it has to wait.
+    pub(crate) fn begin_metadata_read(&mut self, ticket: u64, read: Read, now: Now) -> Option<bool> {
+        let replica = self.running(GroupId::META)?;
+        let mut terms = Terms::AT_LEADER;
+        let begun = replica.begin_read(ticket, &mut terms, None, now.instant).ok()?;
+        if begun.is_none() {
+            let origin = Origin::Metadata(ticket);
+            replica.reads.insert(ticket, PendingRead { read, terms, basis: Basis::Waited, origin });
+            self.mark_dirty(GroupId::META);
         }
+        Some(begun.is_some())
     }
 }
 

@@ -1,16 +1,15 @@
 //! Serving clients: from a frame to an operation on a group, and from its result to a reply.
 //!
-//! **Where a read waits for its turn** is `queue.rs`, **where it is served** `reads.rs`. **Where a write is proposed** is [`Node::serve_write`].
+//! **Where a read waits for its turn** is `queue.rs`, **where it is served** `reads.rs`. **Where a write is proposed** is [`Serving::serve_write`].
 
 use crate::config::WAIT_MAX;
-use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::replica::{Caller, Origin, Page, Replica};
+use crate::requests::Serving;
 use crate::requests::cancel::{AttemptName, WaitsIn};
 use crate::requests::reads::Reflected;
 use bytes::Bytes;
 use hedgerow_env::Now;
-use hedgerow_placement::Settings;
 use hedgerow_placement::option::DenyAnswer;
 use hedgerow_types::op::{Mutation, Read, ReadReply, Write, WriteReply};
 use hedgerow_types::{ClientId, GroupId, Index, Refusal, Sequence, TableId};
@@ -21,12 +20,11 @@ use hedgerow_wire::{
 };
 use std::time::Duration;
 
-impl Node {
-    /// A whole frame came from a client. `now` must have been read after it came.
-    pub(crate) fn handle_client(&mut self, connection: ConnectionId, frame: Bytes, now: Now) {
-        let now = self.agreed(now);
+impl Serving<'_> {
+    /// A whole frame came from a client. Administrative requests are for others to answer, and handed back.
+    pub(crate) fn handle_client(&mut self, connection: ConnectionId, frame: Bytes, now: Now) -> Option<(Caller, Body)> {
         match hedgerow_wire::decode_request(frame) {
-            Ok(request) => self.serve(connection, request, now),
+            Ok(request) => return self.serve(connection, request, now),
             Err(Rejected::Answer { name, sequence_id, error }) => {
                 hedgerow_wire::encode_rejection(self.outbox.client(connection), &name, sequence_id, error);
             }
@@ -39,26 +37,29 @@ impl Node {
                 self.outbox.closed.push(connection);
             }
         }
+        None
     }
 
-    fn serve(&mut self, connection: ConnectionId, request: Request, now: Now) {
+    fn serve(&mut self, connection: ConnectionId, request: Request, now: Now) -> Option<(Caller, Body)> {
         let Request { header, sequence_id, body } = request;
         let caller = Caller::of(connection, &header, sequence_id, body.method(), now);
         self.requests.load.take(caller.is_data());
         match caller.method.class() {
             Class::Read | Class::Scan | Class::Write => self.serve_data(caller, &header, &body, now),
-            Class::Admin => self.serve_admin(caller, body, now),
+            Class::Admin => return Some((caller, body)),
             Class::Connection => self.serve_connection(&caller, body, now),
         }
+        None
     }
 
     /// Serves a read or a write, or whatever of it is left once the table's limit on extra attempts has let it pass.
     pub(crate) fn serve_data(&mut self, mut caller: Caller, header: &Header, body: &Body, now: Now) {
         let (app_id, partition) = (header.app_id as u32, header.partition_index as u32);
         let group = GroupId { table: TableId(app_id), partition };
-        let replica = self.running(group).filter(|it| app_id != 0 && !it.is_dropped);
+        let replica = self.replicas.running(group).filter(|it| app_id != 0 && !it.is_dropped);
         let Some(shape) = replica.and_then(|replica| replica.shape.as_ref()) else {
-            let refusal = self.why_not_hosted(group);
+            let is_starting = self.replicas.hosted.contains_key(&group);
+            let refusal = self.view.why_not_hosted(group, is_starting);
             return self.answer_refused(&caller, &refusal);
         };
         caller.kind = shape.kind;
@@ -107,18 +108,23 @@ impl Node {
         caller: Caller,
         now: Now,
     ) {
-        if let Some(refusal) = self.running(group).and_then(|replica| misplaced_write(replica, &write)) {
+        if let Some(refusal) = self.replicas.running(group).and_then(|replica| misplaced_write(replica, &write)) {
             return self.answer_refused(&caller, &refusal);
         }
-        let default_ttl = self.settings(group.table).map_or(0, |settings| settings.default_ttl_seconds);
+        let default_ttl = self.view.settings(group.table).map_or(0, |settings| settings.default_ttl_seconds);
         if default_ttl > 0 {
-            set_default_expiry(&mut write, self.life_begins(group, now).saturating_add(default_ttl));
+            set_default_expiry(
+                &mut write,
+                self.replicas.life_begins(self.view, group, now).saturating_add(default_ttl),
+            );
         }
         if caller.forwarded_for.is_none() {
             self.requests.attempts.list_caller(&caller, WaitsIn::Write(group));
         }
-        if let Err((refusal, origin)) = self.propose(group, number, write, Origin::Client(Box::new(caller)), now) {
-            self.refuse(origin, &refusal, now);
+        let origin = Origin::Client(Box::new(caller));
+        let proposed = self.replicas.propose(self.view, group, number, write, origin, now);
+        if let Err((refusal, Origin::Client(caller))) = proposed {
+            self.refuse_client(*caller, &refusal, now);
         }
     }
 
@@ -135,28 +141,9 @@ impl Node {
         }
     }
 
-    /// What a request for a group that does not run here is told.
-    fn why_not_hosted(&self, group: GroupId) -> Refusal {
-        let Some(catalogue) = &self.catalogue else {
-            return Refusal::NotReady("the cluster is being formed".into());
-        };
-        match catalogue.tables.get(&group.table) {
-            // Others may know it.
-            None if group.table.0 >= catalogue.next_table => Refusal::NotHosted,
-            None => Refusal::NoTable,
-            Some(table) if table.dropped.is_some() => Refusal::NoTable,
-            Some(_) if self.hosted.contains_key(&group) => Refusal::NotReady("the replica is starting".into()),
-            Some(_) => Refusal::NotHosted,
-        }
-    }
-
-    pub(crate) fn settings(&self, table: TableId) -> Option<&Settings> {
-        self.settings.get(&table)
-    }
-
     /// Whether the table's options refuse the request; it has then got the answer that they want, if any.
     fn is_denied(&mut self, caller: &Caller, table: TableId) -> bool {
-        let Some(deny) = self.settings(table).and_then(|settings| settings.deny) else { return false };
+        let Some(deny) = self.view.settings(table).and_then(|settings| settings.deny) else { return false };
         let is_write = caller.method.class() == Class::Write;
         if !(if is_write { deny.denies_writes } else { deny.denies_reads }) {
             return false;
@@ -213,12 +200,12 @@ impl Node {
             return self.requests.load.forget();
         }
         let leader = match refusal {
-            Refusal::NotLeader { leader: Some(node) } => self.address_text(*node),
+            Refusal::NotLeader { leader: Some(node) } => self.view.address_text(*node),
             _ => None,
         };
         let mut failure = Failure::new(refusal, leader.as_ref());
         if let (Refusal::NotLeader { leader: None }, Some(detail)) = (refusal, &mut failure.detail) {
-            detail.message = Text::from(self.no_leader_text(caller.group()).as_str());
+            detail.message = Text::from(self.view.no_leader_text(caller.group()).as_str());
         }
         self.answer(caller, &Reply::Failed(failure), Reflected::default());
     }
@@ -231,7 +218,7 @@ impl Node {
             self.requests.load.answer(caller.is_data());
         }
         let extension = caller.is_extended.then(|| ReplyExtension {
-            served_by: self.address.clone(),
+            served_by: self.view.addresses.own().clone(),
             index: reflected.index,
             staleness_ms: reflected.staleness_ms(),
             queue_us: i32::try_from(reflected.waited.as_micros()).unwrap_or(i32::MAX),
@@ -256,11 +243,11 @@ impl Node {
 
     fn ident(&self, caller: &Caller) -> Ident<'_> {
         let (app_id, partition_index) = (caller.app_id, caller.partition_index);
-        Ident { app_id, partition_index, server: &self.address, table: caller.kind }
+        Ident { app_id, partition_index, server: self.view.addresses.own(), table: caller.kind }
     }
 
     fn note_slow_request(&mut self, caller: &Caller, now: Now) {
-        let Some(threshold) = self.settings(caller.group().table).and_then(|it| it.slow_query_threshold_ms) else {
+        let Some(threshold) = self.view.settings(caller.group().table).and_then(|it| it.slow_query_threshold_ms) else {
             return;
         };
         let took = now.instant.since(caller.received);

@@ -4,14 +4,15 @@
 //! included), so that no node has to ask another one. First attempts are neither limited nor counted (H20); nor are
 //! retries, which nothing else stands in for. What is beyond the limit is dropped without a reply: a refusal would end the
 //! race in which the first attempt may still win, and Pegasus' clients take the first reply for the answer. Callers with our
-//! extension are told by a note that ends nothing ([`Refusal::Throttled`]); see [`Node::answer_refused`].
+//! extension are told by a note that ends nothing ([`Refusal::Throttled`]); see [`Serving::answer_refused`].
 
 use crate::config::DELAYED_MAX;
-use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::replica::Caller;
 use crate::requests::cancel::WaitsIn;
 use crate::requests::waiting::Waiting;
+use crate::requests::{Requests, Serving};
+use crate::view::View;
 use hedgerow_env::Now;
 use hedgerow_placement::{Catalogue, Delay, Table, Throttling};
 use hedgerow_types::{GroupId, Instant, NodeId, Refusal, TableId};
@@ -159,7 +160,7 @@ impl Throttles {
     }
 }
 
-impl Node {
+impl Serving<'_> {
     /// Lets a request pass, or drops it, or keeps it until later. Everything but extra attempts passes.
     pub(crate) fn throttle(
         &mut self,
@@ -173,8 +174,8 @@ impl Node {
             return Some(caller);
         }
         caller.has_passed = true;
-        let throttling = self.settings.get(&group.table).map(|settings| settings.throttling).unwrap_or_default();
-        let verdict = match &self.catalogue {
+        let throttling = self.view.settings.get(&group.table).map(|settings| settings.throttling).unwrap_or_default();
+        let verdict = match &self.view.catalogue {
             Some(catalogue) if throttling.is_limit() => {
                 self.requests.throttles.judge(group.table, &throttling, catalogue, self.config.node, now.instant)
             }
@@ -231,29 +232,31 @@ impl Node {
             self.requests.attempts.forget(&caller);
         }
     }
+}
 
+impl Requests {
     /// The admin command `throttle`.
-    pub(crate) fn throttle_told(&self) -> Value {
-        let tables = self.catalogue.iter().flat_map(|catalogue| catalogue.tables.values());
+    pub(crate) fn throttle_told(&self, view: &View, node: NodeId) -> Value {
+        let tables = view.catalogue.iter().flat_map(|catalogue| catalogue.tables.values());
         json!({
-            "node": self.config.node.0,
-            "waiting": self.requests.throttles.delayed.len(),
-            "tables": tables.map(|table| self.throttle_told_of(table)).collect::<Vec<Value>>(),
-            "forwards": self.requests.forwards.told(),
+            "node": node.0,
+            "waiting": self.throttles.delayed.len(),
+            "tables": tables.map(|table| self.throttle_told_of(view, node, table)).collect::<Vec<Value>>(),
+            "forwards": self.forwards.told(),
         })
     }
 
     /// What a table's limit is here, and what it did.
-    pub(crate) fn throttle_told_of(&self, table: &Table) -> Value {
-        let share = Share::of(table, self.config.node);
+    pub(crate) fn throttle_told_of(&self, view: &View, node: NodeId, table: &Table) -> Value {
+        let share = Share::of(table, node);
         let group = |partition| GroupId { table: table.id, partition };
-        let counted = || self.requests.throttles.counts.range(group(0)..=group(u32::MAX));
+        let counted = || self.throttles.counts.range(group(0)..=group(u32::MAX));
         let partition = |(group, counts): (&GroupId, &Counts)| counts.to_json(json!({ "partition": group.partition }));
         let partitions: Vec<Value> = counted().map(partition).collect();
         let total = counted().fold(Counts::default(), |total, (_, counts)| total.plus(counts));
-        let throttling = self.settings(table.id).map(|settings| settings.throttling).unwrap_or_default();
+        let throttling = view.settings(table.id).map(|settings| settings.throttling).unwrap_or_default();
         total.to_json(json!({
-            "node": self.config.node.0,
+            "node": node.0,
             "table": table.name,
             "reject_above": throttling.reject_above,
             "delay_above": throttling.delay.map(|delay| delay.above),

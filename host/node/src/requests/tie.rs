@@ -9,9 +9,9 @@
 //! that begin within the message's flight time both run (H16, H17). Nobody waits for the message either: where it is lost, both
 //! run. Only the node that a queued copy names can have it dropped (H19).
 
-use crate::node::Node;
 use crate::peer::{Began, Frame};
 use crate::replica::Caller;
+use crate::requests::Serving;
 use crate::requests::cancel::AttemptName;
 use crate::requests::queue::Slot;
 use hedgerow_env::Now;
@@ -85,12 +85,12 @@ impl Ties {
     }
 }
 
-impl Node {
+impl Serving<'_> {
     /// What `caller`'s request says of the other attempt, if it is tied to one at a node that is known.
     pub(crate) fn tie_of(&self, header: &Header, caller: &Caller) -> Option<Box<Tied>> {
         let tie = header.extension.as_ref()?.tie.clone()?;
         let (name, tie) = (caller.name?, Tie::decode(tie).ok()?);
-        let peer = self.node_at(tie.peer.as_str())?;
+        let peer = self.view.node_at(tie.peer.as_str())?;
         Some(Box::new(Tied { name, peer, other: tie.attempt }))
     }
 

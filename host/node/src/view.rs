@@ -1,0 +1,103 @@
+//! What those go by who serve clients: the rest of the node makes it, and they only read it. It is the same for the whole of a turn.
+
+use crate::address::Addresses;
+use crate::config::Config;
+use hedgerow_env::Now;
+use hedgerow_placement::{Catalogue, Clock, ClockWord, Settings};
+use hedgerow_types::{GroupId, NodeId, Refusal, TableId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is known of the cluster and of the node's own state.
+#[derive(Debug)]
+pub(crate) struct View {
+    /// What this node acts on: the newest catalogue it has seen.
+    pub(crate) catalogue: Option<Catalogue>,
+    /// The tables' options, by table.
+    pub(crate) settings: BTreeMap<TableId, Settings>,
+    /// Where the nodes are.
+    pub(crate) addresses: Addresses,
+    /// What time it is.
+    pub(crate) clock: Clock,
+    /// The nodes that have been heard of lately, this one included.
+    pub(crate) alive: BTreeSet<NodeId>,
+    /// Of groups here that know no leader: how many of the voters are up.
+    pub(crate) leaderless: BTreeMap<GroupId, usize>,
+    /// The node hands over what it leads and will stop.
+    pub(crate) is_draining: bool,
+    /// Flushes do not keep up with writes.
+    pub(crate) is_storage_behind: bool,
+}
+
+impl View {
+    /// Nothing is known but the configuration.
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            catalogue: None,
+            settings: BTreeMap::new(),
+            addresses: Addresses::new(config),
+            clock: Clock::new(config.node, config.peers.len(), config.clock_skew_max),
+            alive: BTreeSet::from([config.node]),
+            leaderless: BTreeMap::new(),
+            is_draining: false,
+            is_storage_behind: false,
+        }
+    }
+
+    pub(crate) fn settings(&self, table: TableId) -> Option<&Settings> {
+        self.settings.get(&table)
+    }
+
+    /// The time that counts, for an event that came when this node's own clocks showed `now`. Wall time 0 = not known.
+    pub(crate) fn agreed(&self, now: Now) -> Now {
+        let agreed = Now { unix_micros: self.clock.unix_micros(now.instant).unwrap_or(0), ..now };
+        #[cfg(feature = "mutations")]
+        let agreed = crate::mutation::agreed(agreed, now);
+        agreed
+    }
+
+    /// Whether this node has just started, or was away, and does not know yet what time it is. Rows that have expired meanwhile,
+    /// which others no longer show, would be alive here.
+    pub(crate) fn awaits_time(&self, now: Now) -> bool {
+        now.unix_micros == 0 && self.clock.is_awaited(now.instant)
+    }
+
+    /// Whether a time that is known is the word of a majority, and not what it was held at.
+    pub(crate) fn is_agreed(&self, now: Now) -> bool {
+        now.unix_micros != 0 && self.clock.word() == ClockWord::Agreed
+    }
+
+    /// Why replicas of this node that do not lead should leave reads to others, if they should.
+    pub(crate) const fn why_not_follow(&self) -> Option<&'static str> {
+        if self.is_draining {
+            Some("the node is about to stop")
+        } else if self.is_storage_behind {
+            Some("the node's disk does not keep up with writes")
+        } else {
+            None
+        }
+    }
+
+    /// What a request is told for a group that does not run here, though it `is_starting` perhaps.
+    pub(crate) fn why_not_hosted(&self, group: GroupId, is_starting: bool) -> Refusal {
+        let Some(catalogue) = &self.catalogue else {
+            return Refusal::NotReady("the cluster is being formed".into());
+        };
+        match catalogue.tables.get(&group.table) {
+            // Others may know it.
+            None if group.table.0 >= catalogue.next_table => Refusal::NotHosted,
+            None => Refusal::NoTable,
+            Some(table) if table.dropped.is_some() => Refusal::NoTable,
+            Some(_) if is_starting => Refusal::NotReady("the replica is starting".into()),
+            Some(_) => Refusal::NotHosted,
+        }
+    }
+
+    /// What somebody is told who cannot be served for want of a leader: how many of the voting replicas are there, on nodes that are up.
+    pub(crate) fn no_leader_text(&self, group: GroupId) -> String {
+        let voters = self.catalogue.as_ref().and_then(|it| it.group(group)).map_or(0, |it| it.voters().count());
+        match self.leaderless.get(&group) {
+            Some(up) => format!("no leader: {up} of {voters} replicas up"),
+            None => "no leader yet".to_owned(),
+        }
+    }
+}
