@@ -499,6 +499,7 @@ const fn apply_bytes_per_turn(seed: u64) -> u64 {
 fn replication(random: &mut Random) -> Settings {
     Settings {
         tick: Duration::from_millis(40),
+        election_ticks: 10,
         clock_rate_error_ppm: CLOCK_RATE_ERROR_PPM,
         message_size_max: 256 << random.below(13),
         inflight_max: 2 << random.below(8),

@@ -759,7 +759,9 @@ fn load(settings: &Settings, start: &Start) -> Result<(Window, Option<LogPositio
     Ok((Window::new(applied, Vec::new(), applied, size)?, Some(applied)))
 }
 
+/// Between the refusal and half as much again: far enough apart for one candidate to be elected before the next one campaigns.
 fn election_timeout(settings: &Settings, random: &mut Random) -> Duration {
     let least = settings.refusal();
-    least + Duration::from_nanos(random.below(u64::try_from(least.as_nanos()).unwrap_or(u64::MAX)))
+    let spread = u64::try_from(least.as_nanos() / 2).unwrap_or(u64::MAX);
+    least + Duration::from_nanos(random.below(spread.max(1)))
 }

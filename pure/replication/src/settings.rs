@@ -22,12 +22,12 @@ const CLOCK_RATE_ERROR_PPM_MAX: u32 = 100_000;
 /// election timeout of its followers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The unit of the periods below; the host calls [`crate::Group::handle_tick`] about this often. Default 100 ms.
+    /// The unit of the periods below; the host calls [`crate::Group::handle_tick`] about this often. Default 50 ms.
     pub tick: Duration,
     /// Ticks without a word of the leader after which a follower may campaign, and for which it refuses to vote for
-    /// anyone else. Default 10.
+    /// anyone else. Default 8: 400 ms.
     pub election_ticks: u32,
-    /// Ticks between two heartbeats of a leader. Default 2.
+    /// Ticks between two heartbeats of a leader. Default 2: three in a row have to be lost before anybody campaigns.
     pub heartbeat_ticks: u32,
     /// How far the rate of a machine's clock may be from the true one, in parts per million: rho of the lease rule.
     /// Default 5,000 (0.5 %), at most 100,000.
@@ -44,8 +44,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            tick: Duration::from_millis(100),
-            election_ticks: 10,
+            tick: Duration::from_millis(50),
+            election_ticks: 8,
             heartbeat_ticks: 2,
             clock_rate_error_ppm: 5_000,
             message_size_max: 1 << 20,

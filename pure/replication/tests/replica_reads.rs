@@ -78,7 +78,9 @@ fn a_cancelled_read_is_forgotten_wherever_it_waits() {
     replica.handle_read_index_reply(LEADER, ReadIndexReply { term: first.term, id: first.id, commit }, now);
     let (ended, _) = polled(&mut world, 2, now);
     assert!(ended.is_empty(), "the index is not there yet: {ended:?}");
-    let later = now + SECOND;
+    // Their patience is over, and their leader has not been silent for long enough to be given up.
+    let patience = Settings::default().refusal() / 2 + Duration::from_millis(1);
+    let later = now + patience;
     group(&mut world, 2).handle_tick(later);
     let (ended, _) = polled(&mut world, 2, later);
     let mut tickets: Vec<_> = ended.iter().map(|&(ticket, _)| ticket).collect();
@@ -87,9 +89,9 @@ fn a_cancelled_read_is_forgotten_wherever_it_waits() {
     assert!(ended.iter().all(|(_, outcome)| matches!(outcome, ReadOutcome::Lagging(_))), "{ended:?}");
     // Cancelled between its end and the report of it.
     assert_eq!(group(&mut world, 2).read(9, ReadNeed::AtLeast(far), later), ReadStart::Wait);
-    group(&mut world, 2).handle_tick(later + SECOND);
+    group(&mut world, 2).handle_tick(later + patience);
     group(&mut world, 2).cancel_read(9);
-    assert_eq!(polled(&mut world, 2, later + SECOND).0, []);
+    assert_eq!(polled(&mut world, 2, later + patience).0, []);
 }
 
 #[test]
@@ -152,7 +154,7 @@ fn questions_that_wait_for_a_majority_are_bounded_and_answered_together() {
     let mut world = world();
     world.post.holds_answers = true;
     world.blocked.extend([(1, 2), (2, 1), (1, 3), (3, 1)]);
-    world.run(950 * MILLI);
+    world.run(Settings::default().lease().as_nanos() as u64 + 20 * MILLI);
     let now = world.local(1);
     let leader = group(&mut world, 1);
     assert!(!leader.lease_holds(now));

@@ -51,7 +51,9 @@ use std::time::Duration;
 type Transfer = fn(&mut Group, ReplicaId, Instant) -> Result<(), ProposeError>;
 
 fn settings() -> Settings {
-    Settings { cache_size_max: 16_384, ..Settings::default() }
+    // The scripts are written for a refusal of a second.
+    let (tick, election_ticks) = (Duration::from_millis(100), 10);
+    Settings { tick, election_ticks, cache_size_max: 16_384, ..Settings::default() }
 }
 
 struct Script {
