@@ -2,14 +2,25 @@
 
 use crate::ids::{DirectoryId, ReplicaKey};
 use crate::node::Node;
+use crate::peer::{Frame, SnapshotProgress};
 use crate::receive::Receiving;
 use hedgerow_env::{Now, OpenMode};
-use hedgerow_types::GroupId;
+use hedgerow_types::{GroupId, Instant};
 use std::path::Path;
 use std::time::Duration;
 
 /// For so long a replica keeps what is in the way of its checkpoint: room may come by itself.
 const ROOM_AWAITED: Duration = Duration::from_secs(30);
+
+/// A checkpoint that has to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoomWait {
+    since: Instant,
+    /// Bytes of it that are not here.
+    missing: u64,
+    /// Bytes that the disk lacked for them when it was asked last.
+    pub(crate) lacking: u64,
+}
 
 impl Node {
     /// Whether `missing` bytes of a checkpoint fit on the disk. The metadata is small and may use what is kept free.
@@ -31,30 +42,50 @@ impl Node {
     /// successor learns in the room of both. It has nothing that they lack, since it takes nothing without the checkpoint.
     ///
     /// What was set aside for a successor goes first: its group has a leader, who sends, and so a majority without it.
-    pub(crate) fn wait_for_room(&mut self, owner: ReplicaKey, directory: DirectoryId, missing: u64, now: Now) {
-        let lacking = self.lacking(owner, directory, missing);
-        let Some(replica) = self.running_as(owner) else { return };
+    ///
+    /// Returns the bytes that are lacking, at least 1.
+    pub(crate) fn wait_for_room(&mut self, owner: ReplicaKey, directory: DirectoryId, missing: u64, now: Now) -> u64 {
+        // On a full disk something is lacking, though it be for others.
+        let lacking = self.lacking(owner, directory, missing).max(1);
+        let Some(replica) = self.running_as(owner) else { return lacking };
         if replica.waits_for_room.is_none() {
             let group = owner.group;
             tracing::warn!(%group, missing, lacking, "a checkpoint has to wait: the disk has no room for it");
         }
-        let since = *replica.waits_for_room.get_or_insert(now.instant);
+        let since = replica.waits_for_room.map_or(now.instant, |wait| wait.since);
+        replica.waits_for_room = Some(RoomWait { since, missing, lacking });
         let path = replica.path.clone();
         if now.instant.since(since) < ROOM_AWAITED {
-            return;
+            return lacking;
         }
         let is_in_the_way = |other: &ReplicaKey, at: DirectoryId| other.group == owner.group && at == directory;
         let former = self.former.iter().filter(|(other, at)| is_in_the_way(other, **at));
         let former: Vec<ReplicaKey> = former.map(|(other, _)| *other).collect();
         if !former.is_empty() {
             tracing::warn!(group = %owner.group, "what is left of a lost replica makes room for its successor's checkpoint");
-            return former.into_iter().for_each(|other| self.remove_former(other, directory));
-        }
-        if lacking <= self.size_of(&path) {
+            former.into_iter().for_each(|other| self.remove_former(other, directory));
+        } else if lacking <= self.size_of(&path) {
             let reason = "its disk has no room for a newer checkpoint beside it";
             if self.give_up(owner.group, reason, now).is_some() {
                 tracing::warn!(group = %owner.group, reason, "a replica is given up once the others are a majority without it");
             }
+        }
+        lacking
+    }
+
+    /// Tells the leader when there is room for a checkpoint that had to wait: it asks seldom by then.
+    pub(crate) fn tick_room_wait(&mut self, group: GroupId) {
+        let Some(replica) = self.running(group) else { return };
+        let (Some(wait), owner, directory) = (replica.waits_for_room, replica.owner, replica.directory) else { return };
+        let leader = replica.group.leader();
+        if !self.has_room_to_receive(owner, directory, wait.missing) {
+            return;
+        }
+        self.running(group).into_iter().for_each(|replica| replica.waits_for_room = None);
+        if let Some(leader) = leader {
+            let (group, from) = (group.to_u64(), owner.replica.0);
+            let progress = SnapshotProgress { group, from, has_room: true, ..SnapshotProgress::default() };
+            self.send(leader.node(), &Frame::SnapshotProgress(progress));
         }
     }
 

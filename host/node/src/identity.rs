@@ -58,7 +58,8 @@ pub(crate) struct Identity {
     /// among them lacks what others were used for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     log_ids: BTreeMap<u64, LogUse>,
-    /// Which processes have used this data, the newest last: its count of starts and its random number.
+    /// Which processes have used this data, the newest last: its count of starts and its random number. Two have the same count where
+    /// directories were away in turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ancestors: Vec<(u64, u64)>,
     /// In files of versions before, instead of `log_ids`: the directories whose log has been written to.
@@ -132,8 +133,7 @@ impl Identity {
         let oldest = uses.get(LOGS_MAX).copied().unwrap_or(0);
         self.log_ids.retain(|_, log| log.used > oldest || log.used == self.used);
         self.ancestors.push((self.boot, start));
-        let surplus = self.ancestors.len().saturating_sub(ANCESTORS_MAX);
-        self.ancestors.drain(..surplus);
+        keep_newest(&mut self.ancestors);
     }
 
     /// Notes that log `id` is written to. Returns whether that is news, which is to be saved.
@@ -218,6 +218,25 @@ pub(crate) struct FoundLog {
     pub(crate) id: Option<u64>,
     /// Whether anything has been written to it.
     pub(crate) is_begun: bool,
+}
+
+/// What the directories remember together: their logs, each with the last use that any of them knows of, and the processes that they
+/// come from. Directories that were away in turn know different ones, and all of them have been.
+fn remembered(found: &[Identity]) -> (BTreeMap<u64, LogUse>, Vec<(u64, u64)>) {
+    let mut log_ids: BTreeMap<u64, LogUse> = BTreeMap::new();
+    for (id, log) in found.iter().flat_map(|one| &one.log_ids) {
+        let known = log_ids.entry(*id).or_insert(*log);
+        *known = LogUse { is_begun: known.is_begun || log.is_begun, used: known.used.max(log.used) };
+    }
+    let ancestors: BTreeSet<(u64, u64)> = found.iter().flat_map(|one| one.ancestors.iter().copied()).collect();
+    let mut ancestors: Vec<(u64, u64)> = ancestors.into_iter().collect();
+    keep_newest(&mut ancestors);
+    (log_ids, ancestors)
+}
+
+fn keep_newest(ancestors: &mut Vec<(u64, u64)>) {
+    let surplus = ancestors.len().saturating_sub(ANCESTORS_MAX);
+    ancestors.drain(..surplus);
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -341,19 +360,14 @@ pub(crate) fn open(
         if let Look::Used(identity, _) = look {
             found_in.insert(directory.clone(), identity.boot);
             found.push(*identity);
+        } else {
+            tracing::info!(directory = %directory.display(), "a data directory is begun: it was not there, or empty");
         }
     }
     let is_whole = found.len() == directories.len()
         && found.iter().all(|one| one.incarnation == found[0].incarnation && one.directories == directories.len());
     let founded = found.iter().find(|identity| identity.cluster != 0).or(found.first());
-    // What was known at the last start that used the logs. One directory that says of a log that it was written to is enough.
-    let used = found.iter().map(|one| one.used).max().unwrap_or(0);
-    let newest = || found.iter().filter(|one| one.used == used);
-    let mut log_ids: BTreeMap<u64, LogUse> = BTreeMap::new();
-    for (id, log) in newest().flat_map(|one| &one.log_ids) {
-        log_ids.entry(*id).and_modify(|known| known.is_begun |= log.is_begun).or_insert(*log);
-    }
-    let ancestors = newest().map(|one| one.ancestors.clone()).max().unwrap_or_default();
+    let (log_ids, ancestors) = remembered(&found);
     let is_mounted =
         |directory: &&PathBuf| !present.contains(directory) || disk.is_on_root(directory).is_ok_and(|it| !it);
     let known: Vec<&PathBuf> = found.iter().flat_map(|one| &one.mounted).collect();
@@ -367,7 +381,7 @@ pub(crate) fn open(
         founders: founded.map_or_else(Vec::new, |identity| identity.founders.clone()),
         mounted: directories.iter().filter(is_known).filter(is_mounted).cloned().collect(),
         boot: found.iter().map(|one| one.boot).max().unwrap_or(0).saturating_add(1),
-        used,
+        used: found.iter().map(|one| one.used).max().unwrap_or(0),
         log_ids,
         ancestors,
         logs: found.iter().flat_map(|one| one.logs.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect(),

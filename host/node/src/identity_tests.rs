@@ -204,22 +204,56 @@ fn d3g_the_logs_are_those_that_were_used_last_and_what_was_written_to_is_there()
     assert!(!identity.has_logs(&of(&[(1, true), (2, false)])), "what was written to it is gone");
 }
 
+/// A start with the directories that are there; log 1 is in `a`, log 2 in `b`.
+fn both(disk: &SimDisk, random: u64) -> Result<Identity, IdentityError> {
+    let mut found = open(disk, &directories(), NodeId(1), random)?;
+    let mut logs = Vec::new();
+    for directory in &found.present {
+        let id = log_id::read(disk, directory).unwrap_or(u64::from(directory.ends_with("b")) + 1);
+        hedgerow_env::create_dir_durably(disk, &directory.join("log")).expect("writable");
+        log_id::write(disk, directory, id).expect("writable");
+        logs.push((id, true));
+    }
+    found.identity.use_logs(random, logs.into_iter());
+    found.identity.save_to_each(disk, &found.present)?;
+    Ok(found.identity)
+}
+
+fn move_directory(disk: &SimDisk, from: &str, to: &str) {
+    disk.rename(Path::new(from), Path::new(to)).expect("there");
+}
+
+/// Each directory has been used without the other. Together they come from every process that used one of them.
+#[test]
+fn d7b_directories_that_were_away_in_turn_are_no_copies() {
+    // Which of the two was used last, and more often, makes no difference.
+    for (without_b, without_a) in [(1, 1), (3, 1), (1, 3)] {
+        let disk = SimDisk::new();
+        both(&disk, 1).expect("it can start");
+        move_directory(&disk, "/b", "/away");
+        for random in 0..without_b {
+            both(&disk, 10 + random).expect("without b");
+        }
+        move_directory(&disk, "/a", "/away-too");
+        move_directory(&disk, "/away", "/b");
+        for random in 0..without_a {
+            both(&disk, 20 + random).expect("without a");
+        }
+        move_directory(&disk, "/away-too", "/a");
+        let identity = both(&disk, 30).expect("with both");
+        let starts: BTreeSet<u64> = identity.ancestors().iter().map(|one| one.start).collect();
+        let all = (0..without_b).map(|it| 10 + it).chain((0..without_a).map(|it| 20 + it)).chain([1]);
+        assert_eq!(starts, all.collect(), "{without_b} starts without b, {without_a} without a");
+        let boots: Vec<u64> = identity.ancestors().iter().map(|one| one.boot).collect();
+        assert!(boots.is_sorted(), "{boots:?}");
+        assert!(identity.log_ids.values().all(|log| log.used == identity.boot()));
+    }
+}
+
 /// A node is started without a directory. What it knows of the log there still tells the directory from a copy of it.
 #[test]
 fn d3j_a_directory_that_is_away_is_told_from_a_copy_from_before() {
     let disk = SimDisk::new();
-    let both = |disk: &SimDisk, random: u64| {
-        let mut found = open(disk, &directories(), NodeId(1), random)?;
-        let mut logs = Vec::new();
-        for directory in &found.present {
-            let id = log_id::read(disk, directory).unwrap_or(u64::from(directory.ends_with("b")) + 1);
-            hedgerow_env::create_dir_durably(disk, &directory.join("log")).expect("writable");
-            log_id::write(disk, directory, id).expect("writable");
-            logs.push((id, true));
-        }
-        found.identity.use_logs(random, logs.into_iter());
-        found.identity.save_to_each(disk, &found.present)
-    };
     both(&disk, 1).expect("it can start");
     let copy = read_file(&disk, Path::new("/a/identity.json")).expect("there");
     both(&disk, 2).expect("it can start");

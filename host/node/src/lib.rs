@@ -6,7 +6,9 @@
 //! | file | idea |
 //! |---|---|
 //! | `event.rs` | what a host tells it |
-//! | `node.rs` | events, proposals |
+//! | `node.rs` | events, and who takes them |
+//! | `view.rs` | what those go by who serve clients |
+//! | `replicas.rs`, `propose.rs` | the replicas here; writes on their way into a log |
 //! | `drive.rs` | carrying out what groups ask for: messages, log writes, checkpoints |
 //! | `apply.rs` | applying what is committed, a piece in each turn |
 //! | `requests/` | who waits for what: every request of a client from its frame to its reply |

@@ -10,10 +10,13 @@
 //!
 //! What each end of a connection does with this is in `greeting.rs`. Where a node has no connections, as in some tests, no life is ever told.
 
+use crate::config::Config;
+use crate::identity::Identity;
 use crate::ids::LogId;
 use crate::node::Node;
+use crate::open::OpenError;
 use crate::peer::{Greeting, LogAt, Refused};
-use hedgerow_placement::{Ancestor, Catalogue, Known, Life, RETIRED_MAX, Said, Verdict, judge};
+use hedgerow_placement::{Ancestor, Catalogue, Known, Life, RETIRED_MAX, Said, Verdict, is_copy, judge};
 use hedgerow_types::{Incarnation, Instant, NodeId};
 use hedgerow_wal::Log;
 use std::collections::BTreeMap;
@@ -196,7 +199,12 @@ impl Lives {
     fn note_refused(&mut self, by: NodeId, refused: Refused, count: usize, now: Instant) -> Option<Refused> {
         self.refusals.retain(|_, refusal| now.since(refusal.last) < REFUSAL_FRESH);
         let known = self.refusals.get(&by);
-        if known.is_none() {
+        if known.is_none() && refused.reason == RefusedFor::Unknown as u32 {
+            tracing::warn!(
+                node = by.0,
+                "a node's configuration does not have this node among its peers: add it there and restart that node"
+            );
+        } else if known.is_none() {
             tracing::error!(node = by.0, why = text_of(refused), "a node does not listen to this process");
         }
         let first = known.map_or(now, |refusal| refusal.first);
@@ -250,11 +258,11 @@ fn text_of(refused: Refused) -> String {
     if is(RefusedFor::Older) {
         format!("start {known} of its node has been seen, which came later")
     } else if is(RefusedFor::Second) {
-        "another process has used its number of a start".into()
+        "another process has had its start number".into()
     } else if is(RefusedFor::Retired) {
         "its data is from before its node began anew".into()
     } else if is(RefusedFor::Beside) {
-        format!("start {known} of its node is there")
+        format!("another process runs as its node (start {known})")
     } else if is(RefusedFor::Stranger) {
         "it belongs to another cluster".into()
     } else if is(RefusedFor::Forgot) {
@@ -264,7 +272,7 @@ fn text_of(refused: Refused) -> String {
     } else if is(RefusedFor::Misdirected) {
         "it looks for another node".into()
     } else if is(RefusedFor::Unknown) {
-        "no node of its number is in that one's configuration: it waits until one is".into()
+        "it is not among the peers in that node's configuration".into()
     } else {
         format!("reason {} of another version", refused.reason)
     }
@@ -418,40 +426,66 @@ impl Node {
     }
 
     fn stop_as_refused(&mut self, refused: Refused) {
-        let (node, boot, known) = (self.config.node.0, self.own_life().boot, refused.known);
-        let directories: Vec<String> = self.config.data.iter().map(|data| data.display().to_string()).collect();
-        let data = directories.join(" and ");
-        let remedy = "if no other process runs with this node's number, remove the data and let the node learn again";
-        self.outbox.fail(if refused.reason == RefusedFor::Older as u32 {
-            format!(
-                "the data in {data} is older than what the cluster has seen of node {node} (start {boot}, known {known}): it \
-                 was put back from a copy or cloned; {remedy}"
-            )
-        } else if refused.reason == RefusedFor::Second as u32 {
-            format!(
-                "the cluster has seen start {boot} of node {node} in another process: the data in {data} was put back from a \
-                 copy or cloned; {remedy}"
-            )
-        } else if refused.reason == RefusedFor::Retired as u32 {
-            format!(
-                "the data in {data} is from before node {node} lost data and began anew: it was put back from a copy; {remedy}"
-            )
-        } else if refused.reason == RefusedFor::Copy as u32 {
-            format!(
-                "the data in {data} lacks what start {known} of node {node} has added to it: it was put back from a copy or cloned; \
-                 {remedy}"
-            )
-        } else if refused.reason == RefusedFor::Forgot as u32 {
-            format!(
-                "a log in {data} holds less than node {node} has told the cluster (known to batch {known}): it was put back \
-                 from a copy or cloned, or has lost its end; {remedy}"
-            )
-        } else {
-            format!(
-                "another process runs as node {node} (start {known}, this one is start {boot}): stop one of them; a clone of a \
-                 node needs an empty data directory and a number of its own"
-            )
-        });
+        self.outbox.fail(stop_text(&self.config, self.own_life().boot, refused));
+    }
+}
+
+/// An error if the data lacks what a process has added to it that the `catalogue` here knows: it is another directory's, of a copy. Nothing is
+/// changed before that is clear.
+pub(crate) fn check_copy(
+    config: &Config,
+    catalogue: Option<&Catalogue>,
+    identity: &Identity,
+    logs: &[u64],
+) -> Result<(), OpenError> {
+    #[cfg(feature = "mutations")]
+    if crate::mutation::listens_to_copies() {
+        return Ok(());
+    }
+    let Some(known) = catalogue.and_then(|catalogue| catalogue.nodes.get(&config.node)) else { return Ok(()) };
+    if !is_copy(known.known(), logs, &identity.ancestors()) {
+        return Ok(());
+    }
+    let refused = refused(RefusedFor::Copy, known.life().boot);
+    Err(OpenError::Refused(stop_text(config, identity.boot(), refused)))
+}
+
+/// Why a process stops that is not listened to, and what to do.
+fn stop_text(config: &Config, boot: u64, refused: Refused) -> String {
+    let (node, known) = (config.node.0, refused.known);
+    let directories: Vec<String> = config.data.iter().map(|data| data.display().to_string()).collect();
+    let data = directories.join(" and ");
+    let remedy = "if no other process runs with this node's number, remove the data and let the node learn again";
+    if refused.reason == RefusedFor::Older as u32 {
+        format!(
+            "the data in {data} is older than what the cluster has seen of node {node} (start {boot}, known {known}): it \
+             was put back from a copy or cloned; {remedy}"
+        )
+    } else if refused.reason == RefusedFor::Second as u32 {
+        format!(
+            "the cluster has seen start {boot} of node {node} in another process: the data in {data} was put back from a \
+             copy or cloned; {remedy}"
+        )
+    } else if refused.reason == RefusedFor::Retired as u32 {
+        format!(
+            "the data in {data} is from before node {node} lost data and began anew: its disk was away meanwhile, not mounted perhaps, or it \
+             was put back from a copy; {remedy}"
+        )
+    } else if refused.reason == RefusedFor::Copy as u32 {
+        format!(
+            "the data in {data} lacks what start {known} of node {node} has added to it: it was put back from a copy or cloned; \
+             {remedy}"
+        )
+    } else if refused.reason == RefusedFor::Forgot as u32 {
+        format!(
+            "a log in {data} holds less than node {node} has told the cluster (known to batch {known}): it was put back \
+             from a copy or cloned, or has lost its end; {remedy}"
+        )
+    } else {
+        format!(
+            "another process runs as node {node} (start {known}, this one is start {boot}): stop one of them; a clone of a \
+             node needs an empty data directory and a number of its own"
+        )
     }
 }
 

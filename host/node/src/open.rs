@@ -10,6 +10,7 @@ use crate::hosting::{cache_path, incoming_of};
 use crate::identity::{self, Found, FoundLog, Identity, IdentityError, Missing};
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::lives::Lives;
+use crate::lives::check_copy;
 use crate::loads::Loads;
 use crate::log_id;
 use crate::metadata::Metadata;
@@ -56,6 +57,9 @@ pub enum OpenError {
     /// The data directories cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// The data is a copy from before the node's newest process, by the catalogue that lies beside it. Nothing of it was changed.
+    #[error("{0}")]
+    Refused(String),
     /// A log cannot be opened.
     #[error("cannot open the log in {}", directory.display())]
     Log {
@@ -150,6 +154,8 @@ impl Node {
         }
         let catalogue = read_catalogue(&*disk, &config, identity.cluster)?;
         identity.remember_cluster(catalogue.as_ref().map_or(0, |catalogue| catalogue.cluster));
+        let found_logs: Vec<u64> = config.data.iter().filter_map(|data| log_id::read(&*disk, data)).collect();
+        check_copy(&config, catalogue.as_ref(), &identity, &found_logs)?;
         let ids = take_up_logs(&*disk, &config, &logs, &mut identity, &mut random)?;
         let requests = Requests::new(random.next_u64());
         let read_indexes = ReadIndexes::new(random.next_u64());
@@ -328,7 +334,9 @@ fn take_up_logs(
     let found: Vec<FoundLog> = config.data.iter().zip(logs).map(own).collect();
     let has_logs = identity.has_logs(&found);
     if !has_logs {
-        tracing::error!("the logs are not those that the node had: what others held is lost");
+        tracing::warn!(
+            "a data directory is away or new since the last start: the replicas in it are learned again from the other nodes"
+        );
     }
     let mut ids: Vec<u64> = Vec::new();
     for ((data, log), own) in config.data.iter().zip(logs).zip(&found) {

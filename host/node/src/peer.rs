@@ -342,6 +342,9 @@ pub struct ReplicaReport {
     /// Whether its log is short of room: it takes no writes of clients at all.
     #[prost(bool, tag = "32")]
     pub is_short: bool,
+    /// Bytes that its disk lacks for a checkpoint that it needs.
+    #[prost(uint64, tag = "33")]
+    pub lacking: u64,
     /// If it leads and somebody lags: the log is to be kept from the entry after this one, as far as the limits go.
     #[prost(uint64, optional, tag = "20")]
     pub log_needed: Option<u64>,
@@ -557,6 +560,12 @@ pub struct SnapshotProgress {
     /// It is busy because it has part of this replica's checkpoint, and waits for it to lead again; 0 = for another reason.
     #[prost(uint64, tag = "9")]
     pub former: u64,
+    /// It is busy because its disk lacks so many bytes for the checkpoint; 0 = for another reason.
+    #[prost(uint64, tag = "10")]
+    pub lacking: u64,
+    /// Its disk lacked room for a checkpoint, and has it now: it says so of itself, and of no checkpoint.
+    #[prost(bool, tag = "11")]
+    pub has_room: bool,
 }
 
 /// Appends a replication frame; `encode` appends the message's own form.

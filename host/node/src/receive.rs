@@ -86,6 +86,17 @@ impl Receiving {
     }
 }
 
+/// Why a checkpoint is not taken now.
+#[derive(Clone, Copy, Debug)]
+enum Busy {
+    /// There are others on their way.
+    Soon,
+    /// This replica is to lead again, whose checkpoint is here in part.
+    AwaitsFormer(ReplicaId),
+    /// The disk lacks so many bytes.
+    Lacks(u64),
+}
+
 /// A piece that waits to be written.
 #[derive(Debug)]
 struct Piece {
@@ -167,7 +178,7 @@ impl Node {
         let mut others = incoming_of(&*self.disk, self.config.path_of(directory), owner);
         others.retain(|other| *other != path);
         if let Some(former) = self.awaited_sender(owner, sender, &others, now) {
-            return self.say_busy(owner, sender, begin.id, former);
+            return self.say_busy(owner, sender, begin.id, Busy::AwaitsFormer(former));
         }
         let goes_on = others.iter().any(|other| sender_of(other) == Some(sender));
         if let Some(replica) = self.running_as(owner) {
@@ -181,8 +192,8 @@ impl Node {
         }
         let missing = missing_bytes(&begin.files, file);
         if missing > 0 && !self.has_room_to_receive(owner, directory, missing) {
-            self.wait_for_room(owner, directory, missing, now);
-            return self.put_off(owner, sender, begin.id);
+            let lacking = self.wait_for_room(owner, directory, missing, now);
+            return self.say_busy(owner, sender, begin.id, Busy::Lacks(lacking));
         }
         let receiving = Receiving {
             from: sender,
@@ -210,12 +221,18 @@ impl Node {
 
     /// Asks a sender to come again later.
     fn put_off(&mut self, owner: ReplicaKey, sender: ReplicaId, id: u64) {
-        self.say_busy(owner, sender, id, ReplicaId(0));
+        self.say_busy(owner, sender, id, Busy::Soon);
     }
 
-    fn say_busy(&mut self, owner: ReplicaKey, sender: ReplicaId, id: u64, former: ReplicaId) {
-        let (group, from, former) = (owner.group.to_u64(), owner.replica.0, former.0);
-        let progress = SnapshotProgress { group, from, id, is_busy: true, former, ..SnapshotProgress::default() };
+    fn say_busy(&mut self, owner: ReplicaKey, sender: ReplicaId, id: u64, why: Busy) {
+        let (former, lacking) = match why {
+            Busy::Soon => (0, 0),
+            Busy::AwaitsFormer(former) => (former.0, 0),
+            Busy::Lacks(bytes) => (0, bytes),
+        };
+        let (group, from) = (owner.group.to_u64(), owner.replica.0);
+        let progress =
+            SnapshotProgress { group, from, id, is_busy: true, former, lacking, ..SnapshotProgress::default() };
         self.send(sender.node(), &Frame::SnapshotProgress(progress));
     }
 
@@ -440,6 +457,7 @@ impl Node {
     }
 
     pub(crate) fn tick_receiving(&mut self, group: GroupId, now: Now) {
+        self.tick_room_wait(group);
         let Some(replica) = self.running(group) else { return };
         let (owner, directory, is_installing) = (replica.owner, replica.directory, replica.group.is_taking_snapshot());
         let is_over = |heard: &mut Instant| now.instant.since(*heard) >= GIVE_UP_AFTER;

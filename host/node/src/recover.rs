@@ -143,7 +143,7 @@ impl Node {
             return None;
         }
         let directory = self.config.path_of(id.directory()).display();
-        tracing::warn!(group = %found.group, replica = %found.replica, %directory, "another replica of a group is removed");
+        tracing::warn!(group = %found.group, replica = %found.replica, %directory, "a replica that was replaced while its directory was away is removed");
         self.log_writes.remove(id, found.group, &mut self.outbox);
         Some(ReplicaKey { group: found.group, replica: found.replica })
     }

@@ -1,5 +1,6 @@
 //! One replica that the node hosts: its group, its storage, and who waits for it.
 
+use crate::checkpoint_room::RoomWait;
 use crate::debt::PushBack;
 use crate::heavy::HeavyWrites;
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
@@ -121,8 +122,8 @@ pub(crate) struct Replica {
     pub(crate) pace: Pace,
     pub(crate) sending: Sending,
     pub(crate) receiving: Option<Receiving>,
-    /// Since when a checkpoint has had no room on the disk.
-    pub(crate) waits_for_room: Option<Instant>,
+    /// A checkpoint has no room on the disk.
+    pub(crate) waits_for_room: Option<RoomWait>,
     /// When somebody last offered it a checkpoint, or it started, if there may be files of one.
     pub(crate) may_have_received: Option<Instant>,
     /// Since when it has put off a new sender for the sake of a former one, without having received anything whole.

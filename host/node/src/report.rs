@@ -236,6 +236,7 @@ fn report_of(hosted: &Hosted, now: Now) -> ReplicaReport {
                 voters: if is_leader { voters_of(replica) } else { Vec::new() },
                 staleness_ms: staleness.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
                 is_settled: replica.is_settled,
+                lacking: replica.waits_for_room.map_or(0, |wait| wait.lacking),
                 log_needed,
                 log_held,
                 ..plain(state)

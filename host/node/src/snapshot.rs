@@ -39,6 +39,9 @@ use std::time::Duration;
 
 /// A receiver that cannot take a checkpoint now is asked again after this.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(3);
+/// One that has no room for it is asked more and more seldom, to this: it says so itself when it has. Each time a checkpoint is made and kept
+/// for [`CHECKPOINT_IDLE_MAX`].
+const ASK_AGAIN_MAX: Duration = Duration::from_secs(600);
 /// A receiver that has heard nothing for this long says again what it wants.
 pub(crate) const REPEAT_AFTER: Duration = Duration::from_secs(1);
 /// A transfer that has not moved for this long is given up.
@@ -60,13 +63,42 @@ pub(crate) struct Sending {
     transfers: BTreeMap<ReplicaId, Transfer>,
     /// While a checkpoint is being made: an index that it will not be below.
     making: Option<Index>,
-    /// When receivers last said that they cannot take it now.
-    put_off: BTreeMap<ReplicaId, Instant>,
+    /// Receivers that cannot take it now.
+    put_off: BTreeMap<ReplicaId, PutOff>,
     /// Whether checkpoints are read before they are sent.
     pub(crate) doubt: Doubt,
 }
 
+/// A receiver that has put off a checkpoint.
+#[derive(Clone, Copy, Debug)]
+struct PutOff {
+    /// Until then it is not asked.
+    until: Instant,
+    /// For so long it was not.
+    pause: Duration,
+    /// Its disk has no room: nothing is kept for it.
+    lacks_room: bool,
+}
+
 impl Sending {
+    /// `to` has put off what it was to be sent; `lacks_room` if its disk has no room for it.
+    fn note_put_off(&mut self, to: ReplicaId, lacks_room: bool, now: Instant) {
+        let before = self.put_off.get(&to).filter(|before| lacks_room && before.lacks_room);
+        let pause = before.map_or(ASK_AGAIN_AFTER, |before| (before.pause * 2).min(ASK_AGAIN_MAX));
+        self.put_off.insert(to, PutOff { until: now + pause, pause, lacks_room });
+        if !lacks_room && let Some(checkpoint) = &mut self.checkpoint {
+            checkpoint.idle = Duration::ZERO;
+        }
+    }
+
+    fn is_put_off(&self, to: ReplicaId, now: Instant) -> bool {
+        self.put_off.get(&to).is_some_and(|put_off| now < put_off.until)
+    }
+
+    fn lacks_room(&self, to: ReplicaId) -> bool {
+        self.put_off.get(&to).is_some_and(|put_off| put_off.lacks_room)
+    }
+
     /// The piece that is being read for `to` comes no more.
     pub(crate) fn end_reading(&mut self, to: ReplicaId) {
         self.transfers.get_mut(&to).into_iter().for_each(|transfer| transfer.is_reading = false);
@@ -191,8 +223,7 @@ impl Node {
         let SnapshotSend { to, meta, message } = send;
         let from = replica.id();
         let is_made = replica.sending.checkpoint.as_ref().is_some_and(|it| it.meta.id == meta.id);
-        let put_off = replica.sending.put_off.get(&to);
-        let is_early = put_off.is_some_and(|at| now.instant.since(*at) < ASK_AGAIN_AFTER);
+        let is_early = replica.sending.is_put_off(to, now.instant);
         if is_made && (is_early || !self.may_send_another(group)) {
             // The group tries again with the next heartbeat.
             let Some(replica) = self.running(group) else { return };
@@ -227,9 +258,8 @@ impl Node {
             progress: Progress::new(total),
             idle: Duration::ZERO,
         };
-        replica.sending.put_off.remove(&to);
         replica.sending.transfers.insert(to, transfer);
-        tracing::info!(%group, %to, index = meta.position.index, bytes = total, "sending a checkpoint");
+        tracing::debug!(%group, %to, index = meta.position.index, bytes = total, "a checkpoint is offered");
         self.send_bulk(to.node(), &begin);
     }
 
@@ -238,13 +268,16 @@ impl Node {
         let to = ReplicaId(progress.from);
         let Some(replica) = self.running(group) else { return };
         let owner = replica.owner;
+        if progress.has_room {
+            replica.sending.put_off.remove(&to);
+            return self.mark_dirty(group);
+        }
         let Some(transfer) = replica.sending.transfers.get_mut(&to).filter(|it| it.id == progress.id) else { return };
         transfer.idle = Duration::ZERO;
         if progress.is_busy {
             // Its place goes to others meanwhile.
             replica.sending.transfers.remove(&to);
-            replica.sending.put_off.insert(to, now.instant);
-            replica.sending.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.idle = Duration::ZERO);
+            replica.sending.note_put_off(to, progress.lacking > 0, now.instant);
             replica.group.handle_snapshot_sent(to, false, now.instant);
             self.mark_dirty(group);
             return self.leave_to(group, ReplicaId(progress.former), now);
@@ -268,7 +301,11 @@ impl Node {
         if !transfer.is_taken || progress.again || transfer.next < written {
             transfer.next = written;
         }
-        transfer.is_taken = true;
+        if !std::mem::replace(&mut transfer.is_taken, true) {
+            tracing::info!(%group, %to, bytes = transfer.progress.total, "sending a checkpoint");
+            replica.sending.put_off.remove(&to);
+        }
+        let Some(transfer) = replica.sending.transfers.get_mut(&to) else { return };
         transfer.progress.done = checkpoint.bytes_before(written).min(transfer.progress.total);
         self.send_wanted(group);
     }
@@ -291,7 +328,7 @@ impl Node {
 
     pub(crate) fn tick_sending(&mut self, elapsed: Duration, now: Now) {
         self.limiter.refill(elapsed);
-        self.tick_checkpoints(elapsed);
+        self.tick_checkpoints(elapsed, now);
         let mut groups: Vec<GroupId> = self.sending_groups();
         self.limiter.turn = self.limiter.turn.wrapping_add(1);
         let first = self.limiter.turn % groups.len().max(1);
@@ -356,19 +393,19 @@ impl Node {
         self.enqueue_removal(None, vec![checkpoint.directory]);
     }
 
-    /// A checkpoint that nobody has wanted for a while goes: it pins files, and the log after it.
-    fn tick_checkpoints(&mut self, elapsed: Duration) {
+    /// A checkpoint that nobody has wanted for a while goes: it pins files, and the log after it. Whoever has no room for it does not count.
+    fn tick_checkpoints(&mut self, elapsed: Duration, now: Now) {
         let mut unused = Vec::new();
         for hosted in self.replicas.hosted.values_mut() {
             let Hosted::Running(replica) = hosted else { continue };
-            let is_used = !replica.sending.transfers.is_empty();
+            let is_used = replica.sending.transfers.keys().any(|to| !replica.sending.lacks_room(*to));
             let Some(checkpoint) = &mut replica.sending.checkpoint else { continue };
             checkpoint.idle = if is_used { Duration::ZERO } else { checkpoint.idle + elapsed };
             if checkpoint.idle >= CHECKPOINT_IDLE_MAX {
                 unused.push(replica.owner);
             }
         }
-        unused.into_iter().for_each(|owner| self.forget_checkpoint(owner));
+        unused.into_iter().for_each(|owner| self.withdraw_checkpoint(owner, now));
     }
 
     /// Reads the pieces that are wanted, as far as the rate allows.
@@ -436,8 +473,21 @@ impl Node {
     }
 
     /// Whether a checkpoint may be made of this group's replica: not while another is made or sent, since whoever is being
-    /// sent one must not begin again.
+    /// sent one must not begin again, and not for those alone that have no room for it.
     pub(crate) fn may_make_checkpoint(&self, group: GroupId, now: Now) -> bool {
-        !self.sending_groups().contains(&group) && self.may_send_another(group) && self.may_verify_own(group, now)
+        !self.sending_groups().contains(&group)
+            && self.may_send_another(group)
+            && self.may_verify_own(group, now)
+            && !self.lacks_takers(group, now)
+    }
+
+    /// Whether all that need a checkpoint of the group lack room for it, and are not to be asked yet.
+    fn lacks_takers(&self, group: GroupId, now: Now) -> bool {
+        let Some(Hosted::Running(replica)) = self.replicas.hosted.get(&group) else { return false };
+        let sending = &replica.sending;
+        let progress = replica.group.progress();
+        let mut needing = progress.iter().filter(|peer| peer.needs_snapshot).map(|peer| peer.replica).peekable();
+        let is_without = |to: ReplicaId| sending.lacks_room(to) && sending.is_put_off(to, now.instant);
+        needing.peek().is_some() && needing.all(is_without)
     }
 }

@@ -203,6 +203,7 @@ impl Node {
         let state = match report.and_then(|report| ReplicaState::from_code(report.state)) {
             _ if !self.is_alive(node, now) => "down",
             Some(_) if report.is_some_and(|report| report.is_damaged) => "damaged",
+            Some(_) if report.is_some_and(|report| report.lacking > 0) => "no room",
             Some(ReplicaState::Follower) if peer.is_some_and(|peer| peer.needs_checkpoint) => "learning",
             Some(ReplicaState::Leader | ReplicaState::Follower) => "ok",
             Some(ReplicaState::Learner)
@@ -236,6 +237,7 @@ impl Node {
                     .filter(|_| transfer.bytes_per_second >= STANDSTILL),
             })),
             "staleness_ms": report.and_then(|report| report.staleness_ms),
+            "lacking_bytes": report.map_or(0, |report| report.lacking),
             "state": state,
         })
     }

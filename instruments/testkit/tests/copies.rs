@@ -136,6 +136,33 @@ fn d7_a_copy_is_refused_however_often_it_is_started_and_whatever_lies_beside_it(
     assert_eq!(count(&cluster), 7, "every write before is there, and those of the refused starts");
 }
 
+/// Two disks that were not mounted in turn, the node started without each and well every time. With both it is the same node, and what is there once
+/// is still there: nobody made a copy.
+#[test]
+fn d7b_directories_that_were_away_in_turn_serve_again() {
+    let mut cluster = start("4");
+    let (first, second) = (cluster.data_directories(VICTIM)[0].clone(), second_directory(&cluster));
+    cluster.terminate(VICTIM).unwrap();
+    run_without(&mut cluster, &second, 2);
+    run_without(&mut cluster, &first, 1);
+    cluster.restart(VICTIM).unwrap();
+    assert_eq!(count(&cluster), 5, "every write is there");
+}
+
+/// Starts and stops the victim while one of its directories is away.
+fn run_without(cluster: &mut Cluster, directory: &Path, starts: usize) {
+    let away = directory.with_extension("away");
+    fs::rename(directory, &away).unwrap();
+    for _ in 0..starts {
+        cluster.restart(VICTIM).unwrap();
+        count(cluster);
+        // Until the catalogue knows this start.
+        std::thread::sleep(Duration::from_secs(3));
+        cluster.terminate(VICTIM).unwrap();
+    }
+    fs::rename(&away, directory).unwrap();
+}
+
 /// The copy has the count of starts with which the node's own data goes on after a crash; its log tells the two apart.
 #[test]
 fn d7_a_data_directory_copied_while_its_node_ran_is_refused() {

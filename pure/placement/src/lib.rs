@@ -33,7 +33,7 @@ pub use catalogue::Catalogue;
 pub use clock::{CLOCK_SKEW_MAX, Clock, ClockRow, ClockWord};
 pub use error::{CatalogueError, RowError};
 pub use learner::Presence;
-pub use life::{Ancestor, Known, Life, RETIRED_MAX, Said, Verdict, judge};
+pub use life::{Ancestor, Known, Life, RETIRED_MAX, Said, Verdict, is_copy, judge};
 pub use model::{Dropped, Node, Partition, Replica, ReplicaRole, Table, TableKind, TableSpec, TableState};
 pub use option::Settings;
 pub use row::VERSION_ROW;

@@ -80,7 +80,7 @@ pub struct Ancestor {
 
 /// Judges a process by what it has `said`, and what is `known` of its node.
 pub fn judge(known: Known<'_>, said: Said<'_>) -> Verdict {
-    let Known { life, logs, retired } = known;
+    let Known { life, retired, .. } = known;
     if retired.contains(&said.life.incarnation) {
         return Verdict::Retired;
     }
@@ -90,11 +90,16 @@ pub fn judge(known: Known<'_>, said: Said<'_>) -> Verdict {
     if said.life.incarnation == life.incarnation && said.life.boot <= life.boot {
         return if said.life.boot < life.boot { Verdict::Older { known: life.boot } } else { Verdict::Second };
     }
+    if is_copy(known, said.logs, said.ancestors) { Verdict::Copy { known: life.boot } } else { Verdict::Accept }
+}
+
+/// Whether data with these logs, which comes from these processes, lacks what the known process has added to one of the logs.
+pub fn is_copy(known: Known<'_>, said_logs: &[u64], ancestors: &[Ancestor]) -> bool {
+    let Known { life, logs, .. } = known;
     // Of what is older than all that it remembers nothing can be said.
-    let remembers = said.ancestors.first().is_some_and(|oldest| oldest.boot <= life.boot);
-    let comes_from_it = !remembers || said.ancestors.contains(&Ancestor { boot: life.boot, start: life.start });
-    let has_its_log = || said.logs.iter().any(|log| logs.contains(log));
-    if comes_from_it || !has_its_log() { Verdict::Accept } else { Verdict::Copy { known: life.boot } }
+    let remembers = ancestors.first().is_some_and(|oldest| oldest.boot <= life.boot);
+    let comes_from_it = !remembers || ancestors.contains(&Ancestor { boot: life.boot, start: life.start });
+    !comes_from_it && said_logs.iter().any(|log| logs.contains(log))
 }
 
 impl Node {

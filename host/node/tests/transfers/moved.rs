@@ -4,6 +4,7 @@ use crate::world::{Key, World, running};
 use crate::{SECOND, Stage};
 use bytes::Bytes;
 use hedgerow_env::Disk;
+use hedgerow_env::sim::SimDisk;
 use hedgerow_node::peer::{Frame, SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress};
 use hedgerow_node::{Event, Job};
 use hedgerow_types::{GroupId, NodeId, ReplicaId};
@@ -337,6 +338,37 @@ fn m2_a_checkpoint_that_does_not_fit_waits_for_room() {
     stage.run_until_whole(stage.leader, 60);
 }
 
+/// It waits for a long time: its leader does not keep a checkpoint, and with it old files and the log, for it, and tells why it is not
+/// whole. As soon as there is room it is asked again.
+#[test]
+fn m2b_nothing_is_kept_for_long_for_a_receiver_without_room() {
+    const MIB: u64 = 1 << 20;
+    let mut stage = Stage::new(|config| {
+        config.wal.segments_max = 3;
+        config.free_disk_min = Some(3 * MIB);
+    });
+    fill(&mut stage);
+    let wiped = stage.wipe();
+    let disk = stage.world.machines[&wiped].disk.clone();
+    disk.set_capacity(Some(7 * MIB));
+    stage.world.run(10 * SECOND);
+    let (made, mut kept) = (stage.checkpoints(), 0);
+    for _ in 0..900 {
+        stage.world.run(SECOND);
+        let disks = stage.world.machines.values().map(|machine| &machine.disk);
+        let are_kept = |disk: &SimDisk| disk.list(Path::new("/data/checkpoints")).is_ok_and(|names| !names.is_empty());
+        kept += u32::from(disks.clone().any(are_kept));
+    }
+    let asked = stage.leader;
+    let replicas = stage.replicas(asked);
+    let is_without = |it: &Value| it["state"] == "no room" && it["lacking_bytes"].as_u64() > Some(0);
+    assert!(replicas.iter().any(|it| it["node"] == wiped.0 && is_without(it)), "{replicas:?}");
+    let made = stage.checkpoints() - made;
+    assert!(made <= 12 && kept < 450, "in 15 minutes {made} checkpoints were made, and kept for {kept} s");
+    disk.set_capacity(None);
+    stage.run_until_whole(asked, 60);
+}
+
 /// A follower lags so far that it needs a checkpoint, for which there is no room beside what it has.
 #[test]
 fn m2_a_checkpoint_that_fits_only_without_what_it_replaces_comes() {
@@ -363,7 +395,7 @@ fn m2_a_checkpoint_that_fits_only_without_what_it_replaces_comes() {
     let asked = stage.leader;
     let replicas = stage.replicas(asked);
     let before = replicas.iter().find(|it| it["node"] == lagging.0).unwrap().clone();
-    assert_eq!((&before["state"], &before["role"]), (&json!("learning"), &json!("voter")), "{replicas:?}");
+    assert_eq!((&before["state"], &before["role"]), (&json!("no room"), &json!("voter")), "{replicas:?}");
     let summary = stage.status(asked)["summary"].clone();
     assert!(summary["in_repair"].as_u64() > Some(0), "{summary}");
     stage.run_until_whole(asked, 90);
