@@ -88,7 +88,7 @@ impl Node {
     /// catalogue and what it has heard of leaders, so that no node is needed for it.
     fn query_config(&self, query: &QueryConfig, is_extended: bool, now: Now) -> Option<QueryConfigReply> {
         let Some(catalogue) = &self.view.catalogue else {
-            return Some(unanswered(&Refusal::NotReady("the cluster is being formed".into())));
+            return Some(unanswered(&self.view.no_catalogue()));
         };
         let table = catalogue.table_by_name(query.app_name.as_str())?;
         if table.state == TableState::Creating {

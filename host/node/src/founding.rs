@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// An answer older than this does not count as a sign that its node is still empty.
 const ANSWER_FRESH: Duration = Duration::from_secs(1);
+/// How often it is said for whom the founding waits.
+const SAY_INTERVAL: Duration = Duration::from_secs(10);
 /// The incarnation in a probe of a node that belongs to no cluster and is not empty either.
 const NOT_EMPTY: u64 = 0;
 
@@ -27,6 +29,8 @@ const NOT_EMPTY: u64 = 0;
 pub(crate) struct Founding {
     answers: BTreeMap<NodeId, (u64, Instant)>,
     last_probe: Option<Instant>,
+    /// When it was last said for whom it waits, or the node started.
+    said: Option<Instant>,
 }
 
 impl Node {
@@ -49,6 +53,31 @@ impl Node {
             self.config.meta_nodes.clone().into_iter().for_each(|node| self.send(node, &probe));
         }
         self.found_if_all_are_empty(now);
+        self.say_for_whom_it_waits(now);
+    }
+
+    /// Tells the operator from time to time, and clients with each refusal, which metadata nodes have not answered.
+    fn say_for_whom_it_waits(&mut self, now: Now) {
+        if self.identity.cluster != 0 || self.is_robbed() {
+            return;
+        }
+        let has_answered = |node: &NodeId| {
+            let heard = self.founding.answers.get(node);
+            *node == self.config.node || heard.is_some_and(|(_, at)| now.instant.since(*at) < ANSWER_FRESH)
+        };
+        let silent = self.config.meta_nodes.iter().filter(|node| !has_answered(node));
+        let silent: Vec<String> = silent.map(|node| node.0.to_string()).collect();
+        if silent.is_empty() {
+            self.view.forming.clear();
+            return;
+        }
+        let waits = format!("waiting to found the cluster: no answer yet from {} of meta_nodes", silent.join(", "));
+        let said = *self.founding.said.get_or_insert(now.instant);
+        if now.instant.since(said) >= SAY_INTERVAL {
+            self.founding.said = Some(now.instant);
+            tracing::info!("{waits}");
+        }
+        self.view.forming = waits;
     }
 
     pub(crate) fn handle_probe(&mut self, from: NodeId, probe: Probe, now: Now) {

@@ -156,6 +156,7 @@ impl Node {
         identity.remember_cluster(catalogue.as_ref().map_or(0, |catalogue| catalogue.cluster));
         let found_logs: Vec<u64> = config.data.iter().filter_map(|data| log_id::read(&*disk, data)).collect();
         check_copy(&config, catalogue.as_ref(), &identity, &found_logs)?;
+        check_meta_nodes(&config, &identity);
         let ids = take_up_logs(&*disk, &config, &logs, &mut identity, &mut random)?;
         let requests = Requests::new(random.next_u64());
         let read_indexes = ReadIndexes::new(random.next_u64());
@@ -316,6 +317,18 @@ fn open_logs(
     match failure {
         Some(failure) if logs.is_empty() => Err(failure),
         Some(_) | None => Ok((logs, recovered)),
+    }
+}
+
+/// Says so where the configuration names other metadata nodes than those that founded the cluster: only the founding asks for them.
+fn check_meta_nodes(config: &Config, identity: &Identity) {
+    let founders: BTreeSet<u32> = identity.founders.iter().map(|founder| founder.node).collect();
+    let configured: BTreeSet<u32> = config.meta_nodes.iter().map(|node| u32::from(node.0)).collect();
+    if !founders.is_empty() && founders != configured {
+        tracing::warn!(
+            ?founders,
+            "meta_nodes counts only when the cluster is founded, and other nodes founded this one"
+        );
     }
 }
 

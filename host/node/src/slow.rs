@@ -291,12 +291,14 @@ impl Node {
 
     fn note_slow(&mut self, node: NodeId, is_slow: bool) {
         let scores = &self.speeds.scores;
-        let (score, round_trip, log_write) = (scores.score(node), scores.round_trip(node), scores.log_write(node));
+        let millis = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e3);
+        let (round_trip_ms, log_write_ms) = (millis(scores.round_trip(node)), millis(scores.log_write(node)));
+        let score = scores.score(node);
         let node_id = node.0;
         if is_slow {
-            tracing::warn!(node = node_id, score, ?round_trip, ?log_write, "a node is slow: it should not lead");
+            tracing::warn!(node = node_id, score, round_trip_ms, log_write_ms, "a node is slow: it should not lead");
         } else {
-            tracing::info!(node = node_id, score, ?round_trip, ?log_write, "a node is no longer slow");
+            tracing::info!(node = node_id, score, round_trip_ms, log_write_ms, "a node is no longer slow");
         }
         if node == self.config.node {
             self.speeds.leaving.clear();

@@ -13,8 +13,7 @@ const STANDSTILL: u64 = 1 << 10;
 
 impl Node {
     pub(crate) fn status(&self, command: &str, argument: &str, now: Now) -> Result<Value, Refusal> {
-        let catalogue =
-            self.view.catalogue.as_ref().ok_or_else(|| Refusal::NotReady("the cluster is being formed".into()))?;
+        let catalogue = self.view.catalogue.as_ref().ok_or_else(|| self.view.no_catalogue())?;
         let argument: Value = serde_json::from_str(argument).unwrap_or(Value::Null);
         let name = argument.get("table").or(argument.get("name")).and_then(Value::as_str);
         let tables: Vec<&Table> = match (command, name) {

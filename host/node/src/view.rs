@@ -22,6 +22,8 @@ pub(crate) struct View {
     pub(crate) alive: BTreeSet<NodeId>,
     /// Of groups here that know no leader: how many of the voters are up.
     pub(crate) leaderless: BTreeMap<GroupId, usize>,
+    /// What the founding of the cluster waits for, if it does.
+    pub(crate) forming: String,
     /// The node hands over what it leads and will stop.
     pub(crate) is_draining: bool,
     /// Flushes do not keep up with writes.
@@ -38,6 +40,7 @@ impl View {
             clock: Clock::new(config.node, config.peers.len(), config.clock_skew_max),
             alive: BTreeSet::from([config.node]),
             leaderless: BTreeMap::new(),
+            forming: String::new(),
             is_draining: false,
             is_storage_behind: false,
         }
@@ -77,10 +80,16 @@ impl View {
         }
     }
 
+    /// What everybody is told who asks for something while the node knows no catalogue.
+    pub(crate) fn no_catalogue(&self) -> Refusal {
+        let is_known = !self.forming.is_empty();
+        Refusal::NotReady(if is_known { self.forming.clone() } else { "the cluster is being formed".to_owned() })
+    }
+
     /// What a request is told for a group that does not run here, though it `is_starting` perhaps.
     pub(crate) fn why_not_hosted(&self, group: GroupId, is_starting: bool) -> Refusal {
         let Some(catalogue) = &self.catalogue else {
-            return Refusal::NotReady("the cluster is being formed".into());
+            return self.no_catalogue();
         };
         match catalogue.tables.get(&group.table) {
             // Others may know it.
