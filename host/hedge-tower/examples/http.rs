@@ -8,7 +8,7 @@ use http_body_util::Empty;
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::client::legacy::{Client, Error, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::net::SocketAddr;
@@ -29,7 +29,11 @@ struct Http;
 
 impl Classify<Request<()>, Response<Incoming>, Error> for Http {
     fn may_hedge(&self, request: &Request<()>) -> bool {
-        [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method())
+        request.method().is_safe()
+    }
+
+    fn clone_request(&self, request: &Request<()>) -> Option<Request<()>> {
+        Some(request.clone())
     }
 
     fn outcome(&self, result: &Result<Response<Incoming>, Error>) -> Outcome {
@@ -70,7 +74,7 @@ fn replica(address: SocketAddr) -> MapRequest<Http1, impl FnMut(Request<()>) -> 
 async fn measure(policy: &str, addresses: [SocketAddr; 2]) {
     let policy: Policy = policy.parse().expect("a policy");
     let shown = policy.to_string();
-    let layer = HedgeLayer::new(policy).with_classify(Http);
+    let layer = HedgeLayer::new(policy, Http);
     let mut service = layer.over(addresses.map(replica));
     let mut tasks = Vec::with_capacity(REQUESTS);
     let mut ticks = tokio::time::interval(INTERVAL);

@@ -2,11 +2,17 @@
 
 use hedgerow_hedge::{Class, Outcome};
 
-/// Knows the requests and replies of a service. Cloned with the service, so keep it small.
+/// Knows the requests and replies of a service. Cloned with the service and for each request, so keep it small.
+///
+/// A function `Fn(&Request) -> bool` is one for requests that are `Clone`: it says which may be hedged.
 pub trait Classify<Request, Response, Error> {
-    /// Whether the request may run more than once, and on another replica. Of an HTTP service: whether its method is
-    /// idempotent. One that may not is passed on as it is.
+    /// Whether the request may run more than once, at the same time, and on another replica. Of an HTTP service: whether
+    /// its method is safe. One that may not is passed on as it is, and its latency counts for nothing.
     fn may_hedge(&self, request: &Request) -> bool;
+
+    /// A copy for a further attempt; `None` if there can be none, for example of a body that is a stream. The request is
+    /// then sent once. Only asked for requests that may be hedged, as long as the policy allows a second attempt.
+    fn clone_request(&self, request: &Request) -> Option<Request>;
 
     /// Which requests have similar latencies; up to 64 classes are told apart. All are alike unless told otherwise.
     fn class(&self, request: &Request) -> Class {
@@ -27,8 +33,26 @@ pub trait Classify<Request, Response, Error> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HedgeAll;
 
-impl<Request, Response, Error> Classify<Request, Response, Error> for HedgeAll {
+impl<Request: Clone, Response, Error> Classify<Request, Response, Error> for HedgeAll {
     fn may_hedge(&self, _: &Request) -> bool {
         true
+    }
+
+    fn clone_request(&self, request: &Request) -> Option<Request> {
+        Some(request.clone())
+    }
+}
+
+impl<MayHedge, Request, Response, Error> Classify<Request, Response, Error> for MayHedge
+where
+    MayHedge: Fn(&Request) -> bool,
+    Request: Clone,
+{
+    fn may_hedge(&self, request: &Request) -> bool {
+        self(request)
+    }
+
+    fn clone_request(&self, request: &Request) -> Option<Request> {
+        Some(request.clone())
     }
 }

@@ -1,38 +1,33 @@
 //! The layer, and the service that it makes.
 
-use crate::classify::{Classify, HedgeAll};
-use crate::future::HedgeFuture;
+use crate::classify::Classify;
+use crate::future::{Extra, HedgeFuture};
+use crate::replicas::{Candidates, Replicas, Spread};
 use crate::shared::Shared;
 use hedgerow_hedge::{Budget, BudgetOptions, Class, Counters, Plan, Policy, Race};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tower::{Layer, Service};
 
 /// Hedges the requests of the services that it is put around. All of them, and all clones of the layer, share latencies,
 /// counters and budget.
 #[derive(Clone, Debug)]
-pub struct HedgeLayer<C = HedgeAll> {
+pub struct HedgeLayer<C> {
     shared: Arc<Shared>,
     classify: C,
 }
 
-impl HedgeLayer {
-    /// With the default budget (5 %, bursts of 20), for requests that may all run twice.
-    pub fn new(policy: Policy) -> Self {
-        Self::with_budget(policy, Arc::new(Budget::new(BudgetOptions::default())))
+impl<C> HedgeLayer<C> {
+    /// With the default budget (5 %, bursts of 20). Which requests may be hedged is for `classify` to say:
+    /// [`HedgeAll`](crate::HedgeAll), a function of the request, or what implements [`Classify`].
+    pub fn new(policy: Policy, classify: C) -> Self {
+        Self::with_budget(policy, classify, Arc::new(Budget::new(BudgetOptions::default())))
     }
 
     /// With a budget that others may share: other layers, and the caller's own retries.
-    pub fn with_budget(policy: Policy, budget: Arc<Budget>) -> Self {
-        Self { shared: Arc::new(Shared::new(policy, budget)), classify: HedgeAll }
-    }
-}
-
-impl<C> HedgeLayer<C> {
-    /// The same with other knowledge of requests and replies.
-    pub fn with_classify<D>(self, classify: D) -> HedgeLayer<D> {
-        HedgeLayer { shared: self.shared, classify }
+    pub fn with_budget(policy: Policy, classify: C, budget: Arc<Budget>) -> Self {
+        Self { shared: Arc::new(Shared::new(policy, budget)), classify }
     }
 
     /// Decides by another policy from the next request on.
@@ -56,7 +51,8 @@ impl<C> HedgeLayer<C> {
         self.shared.hedger().latency(class, percentile)
     }
 
-    /// A service over several replicas: each request begins at the next one, and no two of its attempts go to the same.
+    /// A service over several replicas, of which no two attempts of a request go to the same. Each request begins at the
+    /// next one, in turn for all clones of the service together, or at the first one behind it that is ready.
     ///
     /// # Panics
     /// If there is no replica.
@@ -66,8 +62,17 @@ impl<C> HedgeLayer<C> {
     {
         let replicas: Vec<S> = replicas.into_iter().collect();
         assert!(!replicas.is_empty(), "a service needs a replica");
+        self.service(Replicas::new(replicas, Spread::Distinct))
+    }
+
+    fn service<S>(&self, replicas: Replicas<S>) -> HedgeService<S, C>
+    where
+        C: Clone,
+    {
+        let replicas = Arc::new(replicas);
+        let candidates = Candidates::all(Arc::clone(&replicas));
         let (shared, classify) = (Arc::clone(&self.shared), self.classify.clone());
-        HedgeService { shared, classify, replicas, next: 0, is_replicated: true }
+        HedgeService { shared, classify, replicas, candidates, start: None }
     }
 }
 
@@ -77,63 +82,76 @@ impl<S, C: Clone> Layer<S> for HedgeLayer<C> {
     /// Each attempt goes to a clone of `inner`, which is to find different replicas for them (as a balancer does). For
     /// replicas that are known one by one: [`HedgeLayer::over`].
     fn layer(&self, inner: S) -> Self::Service {
-        let (shared, classify) = (Arc::clone(&self.shared), self.classify.clone());
-        HedgeService { shared, classify, replicas: vec![inner], next: 0, is_replicated: false }
+        self.service(Replicas::new(vec![inner], Spread::Clones))
     }
 }
 
-/// Hedges requests to the service below. Needs a tokio runtime with timers.
-#[derive(Clone, Debug)]
-pub struct HedgeService<S, C = HedgeAll> {
+/// Hedges requests to the services below, which it clones when it needs them. Needs a tokio runtime with timers.
+///
+/// It is ready when one of the replicas is, and the next request goes to that one. A replica whose `poll_ready` fails is
+/// left out by this clone of the service; the error is returned when none is left, and then all are asked again.
+#[derive(Debug)]
+pub struct HedgeService<S, C> {
     shared: Arc<Shared>,
     classify: C,
-    replicas: Vec<S>,
-    /// Where the next request begins.
-    next: usize,
-    /// Each attempt has its own replica.
-    is_replicated: bool,
+    replicas: Arc<Replicas<S>>,
+    /// This clone's own.
+    candidates: Candidates<S>,
+    /// Where the next request begins, from the first `poll_ready` on: the replica that is asked first, or the one that is
+    /// ready.
+    start: Option<usize>,
 }
 
-impl<S: Clone, C> HedgeService<S, C> {
-    /// Where up to `count` further attempts go after one at `first`, last one first.
-    fn spares(&self, first: usize, count: usize) -> Vec<(usize, S)> {
-        let most = if self.is_replicated { self.replicas.len() - 1 } else { count };
-        let index = |step: usize| (first + step) % self.replicas.len();
-        let steps = (1..=count.min(most)).rev();
-        steps.map(|step| (index(step), self.replicas[index(step)].clone())).collect()
+/// The clone is not ready: it has to be asked, and takes no readiness from this one.
+impl<S, C: Clone> Clone for HedgeService<S, C> {
+    fn clone(&self) -> Self {
+        let (shared, classify, replicas) =
+            (Arc::clone(&self.shared), self.classify.clone(), Arc::clone(&self.replicas));
+        let candidates = Candidates::all(Arc::clone(&replicas));
+        Self { shared, classify, replicas, candidates, start: None }
     }
 }
 
 impl<S, C, Request> Service<Request> for HedgeService<S, C>
 where
     S: Service<Request> + Clone,
-    Request: Clone,
     C: Classify<Request, S::Response, S::Error> + Clone,
 {
     type Response = S::Response;
     type Error = S::Error;
     type Future = HedgeFuture<S, C, Request>;
 
-    /// Ready when the service that the first attempt goes to is. What further attempts go to is asked when they are sent.
+    /// Ready when one of the replicas is. Those that further attempts go to are asked when such an attempt is due. Asked
+    /// again before the call, it asks the one that was ready first, and the others if that one no longer is.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.replicas[self.next].poll_ready(context)
+        let start = *self.start.get_or_insert_with(|| self.replicas.next());
+        match ready!(self.candidates.poll_ready(start, context)) {
+            Ok(index) => {
+                self.start = Some(index);
+                Poll::Ready(Ok(()))
+            }
+            Err(error) => {
+                self.candidates = Candidates::all(Arc::clone(&self.replicas));
+                Poll::Ready(Err(error))
+            }
+        }
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let may_hedge = self.classify.may_hedge(&request);
-        let class = self.classify.class(&request);
+        let first = self.start.take().unwrap_or_else(|| self.replicas.next());
         let now = self.shared.now();
-        let plan = self.shared.hedger().begin(class, now);
-        let plan = if may_hedge { plan } else { Plan::default() };
         self.shared.budget.note_first();
+        let class = self.classify.may_hedge(&request).then(|| self.classify.class(&request));
+        let plan = class.map_or_else(Plan::default, |class| self.shared.hedger().begin(class, now));
+        // The copy is made now, as the first attempt uses up the request.
+        let may_repeat = plan.max_executions > 1 && self.replicas.has_second();
+        let copy = if may_repeat { self.classify.clone_request(&request) } else { None };
+        let extra = copy.map(|request| Extra::new(Arc::clone(&self.replicas), first, request));
 
-        let first = self.next;
-        self.next = (self.next + 1) % self.replicas.len();
-        // What further attempts may need, as this one uses up the request and the borrow.
-        let spares = self.spares(first, usize::from(plan.max_executions).saturating_sub(1));
-        let spare = (!spares.is_empty()).then(|| (spares, request.clone()));
-        let running = self.replicas[first].call(request);
+        let mut service = self.candidates.take(first);
+        let running = service.call(request);
+        self.candidates.put_back(first, service);
         let (shared, classify) = (Arc::clone(&self.shared), self.classify.clone());
-        HedgeFuture::new(shared, classify, class, Race::new(plan, now), spare).with_first(first, running)
+        HedgeFuture::new(shared, classify, class, Race::new(plan, now), extra).with_first(first, running)
     }
 }

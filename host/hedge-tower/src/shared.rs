@@ -31,3 +31,29 @@ impl Shared {
         self.origin + time.since(Time(0))
     }
 }
+
+/// A token of the budget for an extra attempt. It goes back when it is dropped, unless the attempt was sent.
+pub(crate) struct Token {
+    budget: Arc<Budget>,
+    is_spent: bool,
+}
+
+impl Token {
+    /// `None` if the budget has none.
+    pub(crate) fn take(budget: &Arc<Budget>) -> Option<Self> {
+        budget.try_take().then(|| Self { budget: Arc::clone(budget), is_spent: false })
+    }
+
+    /// The attempt is sent.
+    pub(crate) fn spend(mut self) {
+        self.is_spent = true;
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        if !self.is_spent {
+            self.budget.give_back();
+        }
+    }
+}

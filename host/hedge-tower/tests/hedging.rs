@@ -1,6 +1,8 @@
 //! Hedged services in paused time: who answers, when, what is cancelled, and what it cost.
 
-use hedgerow_hedge_tower::{Budget, BudgetOptions, Class, Classify, HedgeLayer, HedgeService, Outcome, Policy};
+use hedgerow_hedge_tower::{
+    Budget, BudgetOptions, Class, Classify, HedgeAll, HedgeLayer, HedgeService, Outcome, Policy,
+};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -91,7 +93,7 @@ fn tokio_now() -> tokio::time::Instant {
 #[tokio::test(start_paused = true)]
 async fn the_first_success_wins_and_the_loser_is_dropped() {
     let seen = Arc::new(Seen::default());
-    let layer = HedgeLayer::new(policy("10ms"));
+    let layer = HedgeLayer::new(policy("10ms"), HedgeAll);
     let mut service = layer.over(replicas([500, 3, 3], &seen));
     assert_eq!(timed(ask(&mut service)).await, (Ok(1), 13));
     assert_eq!((seen.running.load(Ordering::SeqCst), seen.finished.load(Ordering::SeqCst)), (0, 1));
@@ -107,13 +109,13 @@ async fn the_first_success_wins_and_the_loser_is_dropped() {
 #[tokio::test(start_paused = true)]
 async fn attempts_go_to_distinct_replicas_and_no_further() {
     let seen = Arc::new(Seen::default());
-    let layer = HedgeLayer::new(policy("10ms x9"));
+    let layer = HedgeLayer::new(policy("10ms x9"), HedgeAll);
     let mut service = layer.over(replicas([500, 500, 500], &seen));
     assert_eq!(timed(ask(&mut service)).await, (Ok(0), 500));
     assert_eq!(*seen.calls.lock().expect("no panic"), [0, 1, 2]);
-    let mut alone = HedgeLayer::new(policy("10ms x9")).over(replicas([500, 0, 0], &seen).into_iter().take(1));
+    let mut alone = HedgeLayer::new(policy("10ms x9"), HedgeAll).over(replicas([500, 0, 0], &seen).into_iter().take(1));
     assert_eq!(timed(ask(&mut alone)).await, (Ok(0), 500), "H3: nobody else to ask");
-    let mut clones = HedgeLayer::new(policy("10ms x4")).layer(replicas([500, 0, 0], &seen).remove(0));
+    let mut clones = HedgeLayer::new(policy("10ms x4"), HedgeAll).layer(replicas([500, 0, 0], &seen).remove(0));
     assert_eq!(timed(ask(&mut clones)).await, (Ok(0), 500));
     assert_eq!(seen.calls.lock().expect("no panic").len(), 3 + 1 + 4, "clones: as many as the policy allows");
 }
@@ -121,7 +123,7 @@ async fn attempts_go_to_distinct_replicas_and_no_further() {
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_another_replicas_chance() {
     let seen = Arc::new(Seen::default());
-    let layer = HedgeLayer::new(policy("100ms x3"));
+    let layer = HedgeLayer::new(policy("100ms x3"), HedgeAll);
     let mut all = replicas([5, 5, 5], &seen);
     all[0].error = Some("busy");
     all[1].error = Some("stopping");
@@ -131,16 +133,20 @@ async fn a_failure_is_another_replicas_chance() {
     // H1: the hedge fails at once, the first attempt is slow and good.
     let mut slow = replicas([500, 0, 0], &seen);
     slow[1].error = Some("nobody here");
-    assert_eq!(timed(ask(&mut HedgeLayer::new(policy("10ms")).over(slow))).await, (Ok(0), 500));
+    assert_eq!(timed(ask(&mut HedgeLayer::new(policy("10ms"), HedgeAll).over(slow))).await, (Ok(0), 500));
 }
 
-/// An error that would be the same everywhere, and requests that must not run twice.
+/// An error that would be the same everywhere, requests that must not run twice, and one that cannot be copied.
 #[derive(Clone, Copy)]
 struct Careful;
 
 impl Classify<&'static str, usize, &'static str> for Careful {
     fn may_hedge(&self, request: &&'static str) -> bool {
         *request != "add one"
+    }
+
+    fn clone_request(&self, request: &&'static str) -> Option<&'static str> {
+        (*request != "a stream").then_some(*request)
     }
 
     fn class(&self, request: &&'static str) -> Class {
@@ -159,23 +165,46 @@ impl Classify<&'static str, usize, &'static str> for Careful {
 #[tokio::test(start_paused = true)]
 async fn what_a_classifier_decides() {
     let seen = Arc::new(Seen::default());
-    let layer = HedgeLayer::new(policy("10ms x3")).with_classify(Careful);
+    let layer = HedgeLayer::new(policy("10ms x3"), Careful);
     let mut all = replicas([50, 5, 5], &seen);
     all[1].error = Some("no such page");
     let mut service = layer.over(all);
     assert_eq!(timed(ask(&mut service)).await, (Err("no such page"), 15));
     assert_eq!(seen.running.load(Ordering::SeqCst), 0);
     seen.calls.lock().expect("no panic").clear();
-    let mut service = layer.over(replicas([50, 5, 5], &seen));
+    let first = layer.counters().first;
+    let mut service = layer.over(replicas([50, 50, 50], &seen));
     let answer = timed(async { service.ready().await?.call("add one").await }).await;
-    assert_eq!((answer, seen.calls.lock().expect("no panic").len()), ((Ok(0), 50), 1));
+    assert_eq!((answer, seen.calls.lock().expect("no panic").len()), ((Ok(0), 50), 1), "it must not run twice");
+    assert_eq!(layer.counters().first, first, "and is none of those that are counted");
+    let answer = timed(async { service.ready().await?.call("a stream").await }).await;
+    assert_eq!((answer, seen.calls.lock().expect("no panic").len()), ((Ok(1), 50), 2), "there is no copy to send");
+    let answer = timed(async { service.ready().await?.call("what?").await }).await;
+    assert_eq!((answer, seen.calls.lock().expect("no panic").len()), ((Ok(2), 50), 5), "and another is sent thrice");
+}
+
+/// Requests that may not be hedged are often those that take longer.
+#[tokio::test(start_paused = true)]
+async fn the_latency_of_what_may_not_be_hedged_moves_no_trigger() {
+    let seen = Arc::new(Seen::default());
+    let reads_only = |request: &&'static str| request.starts_with("read");
+    let layer = HedgeLayer::new(policy("min(99p,1s)"), reads_only);
+    let mut fast = layer.over(replicas([20; 3], &seen));
+    let mut slow = layer.over(replicas([700; 3], &seen));
+    for _ in 0..200 {
+        assert!(fast.ready().await.expect("ready").call("read").await.is_ok());
+        assert!(slow.ready().await.expect("ready").call("write").await.is_ok());
+    }
+    let delay = layer.hedge_delay(Class(0)).expect("a delay").as_millis();
+    assert!((19..=21).contains(&delay), "{delay}");
+    assert_eq!(seen.calls.lock().expect("no panic").len(), 400);
 }
 
 #[tokio::test(start_paused = true)]
 async fn h05_the_budget_binds_while_all_is_slow_but_good() {
     let seen = Arc::new(Seen::default());
     let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.1, burst: 5.0 }));
-    let layer = HedgeLayer::with_budget(policy("10ms"), budget);
+    let layer = HedgeLayer::with_budget(policy("10ms"), HedgeAll, budget);
     let mut service = layer.over(replicas([50, 50, 50], &seen));
     for _ in 0..1_000 {
         assert!(ask(&mut service).await.is_ok());
@@ -190,7 +219,7 @@ async fn h05_the_budget_binds_while_all_is_slow_but_good() {
 async fn h13_latency_beyond_the_range() {
     let seen = Arc::new(Seen::default());
     let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.0, burst: 1_000.0 }));
-    let layer = HedgeLayer::with_budget(policy("min(99p,1s)"), budget);
+    let layer = HedgeLayer::with_budget(policy("min(99p,1s)"), HedgeAll, budget);
     let mut slow = layer.over(replicas([200_000; 3], &seen));
     let mut open = Vec::new();
     for _ in 0..150 {
@@ -210,7 +239,7 @@ async fn h13_latency_beyond_the_range() {
 #[tokio::test(start_paused = true)]
 async fn a_percentile_is_learnt() {
     let seen = Arc::new(Seen::default());
-    let layer = HedgeLayer::new(policy("min(99p,70ms)"));
+    let layer = HedgeLayer::new(policy("min(99p,70ms)"), HedgeAll);
     let mut service = layer.over(replicas([20, 20, 20], &seen));
     for _ in 0..99 {
         ask(&mut service).await.expect("an answer");
@@ -229,7 +258,7 @@ async fn a_percentile_is_learnt() {
 #[tokio::test(start_paused = true)]
 async fn dropping_the_request_cancels_all_attempts() {
     let seen = Arc::new(Seen::default());
-    let layer = HedgeLayer::new(policy("10ms"));
+    let layer = HedgeLayer::new(policy("10ms"), HedgeAll);
     let mut service = layer.over(replicas([500, 500, 500], &seen));
     let given_up = timeout(Duration::from_millis(100), ask(&mut service)).await;
     assert!(given_up.is_err());
@@ -305,7 +334,7 @@ fn slots(count: usize, takes_ms: u64) -> Slots {
 #[tokio::test(start_paused = true)]
 async fn h14_no_slot_is_reserved_for_an_attempt_that_is_not_sent() {
     let inner = slots(2, 5);
-    let mut service = HedgeLayer::new(policy("10ms")).layer(inner.clone());
+    let mut service = HedgeLayer::new(policy("10ms"), HedgeAll).layer(inner.clone());
     for _ in 0..10 {
         service.ready().await.expect("ready").call(()).await.expect("an answer");
     }
@@ -317,7 +346,7 @@ async fn h14_no_slot_is_reserved_for_an_attempt_that_is_not_sent() {
 async fn h14_an_attempt_that_waits_for_a_slot_gives_up_cleanly() {
     let inner = slots(1, 50);
     let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.0, burst: 3.0 }));
-    let layer = HedgeLayer::with_budget(policy("10ms"), Arc::clone(&budget));
+    let layer = HedgeLayer::with_budget(policy("10ms"), HedgeAll, Arc::clone(&budget));
     let mut service = layer.layer(inner.clone());
     let (answer, took) = timed(async { service.ready().await?.call(()).await }).await;
     assert_eq!((answer, took), (Ok(()), 50));
