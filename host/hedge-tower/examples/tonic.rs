@@ -79,7 +79,8 @@ async fn serve(listener: TcpListener, takes: Duration) {
         let codec = ProstCodec::<Answer, Question>::default();
         Ok::<_, Infallible>(tonic::server::Grpc::new(codec).unary(service_fn(greet), request).await)
     });
-    let served = Server::builder().serve_with_incoming(service, TcpIncoming::from(listener)).await;
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let served = Server::builder().serve_with_incoming(service, incoming).await;
     served.expect("the server goes on");
 }
 

@@ -47,6 +47,9 @@ enum State<S: Service<Request>, Request> {
     Ended(Option<Result<S::Response, S::Error>>),
 }
 
+/// How an attempt ended, and its reply.
+type End<S, Request> = (Outcome, Result<<S as Service<Request>>::Response, <S as Service<Request>>::Error>);
+
 /// What further attempts need.
 pub(crate) struct Extra<S, Request> {
     replicas: Arc<Replicas<S>>,
@@ -172,11 +175,7 @@ where
     }
 
     /// Ready once, when it ends. That no replica is left for an attempt ends only that attempt.
-    fn poll_attempt(
-        &mut self,
-        index: usize,
-        context: &mut Context<'_>,
-    ) -> Poll<(Outcome, Result<S::Response, S::Error>)> {
+    fn poll_attempt(&mut self, index: usize, context: &mut Context<'_>) -> Poll<End<S, Request>> {
         if matches!(self.attempts[index].state, State::Waiting(_)) {
             let Some(extra) = &mut self.extra else { return Poll::Pending };
             match ready!(extra.poll_ready(context)) {
