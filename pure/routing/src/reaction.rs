@@ -18,6 +18,11 @@ pub const ATTEMPTS_MAX: u32 = 64;
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(5);
 /// The longest wait after any attempt.
 pub const BACKOFF_MAX: Duration = Duration::from_millis(500);
+/// Attempts whose waits come to a bit more than the time in which a group has another leader: until then they stop growing at
+/// [`BACKOFF_ELECTION`], so that whoever waits for the new leader does not find it half a second late.
+const ELECTION_ATTEMPTS: u32 = 18;
+/// The longest wait after any of these.
+const BACKOFF_ELECTION: Duration = Duration::from_millis(80);
 /// Attempts after which the leader that a refusal names is asked without a wait. Three replicas need two steps.
 const REDIRECTS_AT_ONCE_MAX: u32 = 3;
 /// How an attempt failed.
@@ -58,7 +63,7 @@ pub fn reaction(failure: Failure<'_>, attempt: u32, is_idempotent: bool, random:
     if attempt >= ATTEMPTS_MAX {
         return Reaction::Fail;
     }
-    let mut after = || backoff(attempt, random);
+    let mut after = || backoff(attempt, is_overload(failure), random);
     match failure {
         Failure::Refused(refusal) => match meaning(refusal).next {
             Next::AskLeader if is_leader_named(refusal) && attempt <= REDIRECTS_AT_ONCE_MAX => {
@@ -77,6 +82,11 @@ pub fn reaction(failure: Failure<'_>, attempt: u32, is_idempotent: bool, random:
     }
 }
 
+/// Whether the node has too much to do: it is left alone for longer.
+const fn is_overload(failure: Failure<'_>) -> bool {
+    matches!(failure, Failure::Refused(Refusal::Busy(_) | Refusal::BusyFor { .. }))
+}
+
 const fn is_leader_named(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::NotLeader { leader: Some(_) })
 }
@@ -93,17 +103,22 @@ pub fn replica_reaction(failure: Failure<'_>, attempt: u32, rounds: u32, random:
         (Reaction::RefreshAndRetry { .. }, 0) => Reaction::RefreshAndRetry { after: Duration::ZERO },
         // Where the leader is has no part in it: it was asked too.
         (Reaction::Retry { after } | Reaction::RefreshAndRetry { after }, _) if after.is_zero() => {
-            Reaction::RefreshAndRetry { after: backoff(rounds, random) }
+            Reaction::RefreshAndRetry { after: backoff(rounds, is_overload(failure), random) }
         }
         (later, _) => later,
     }
 }
 
-/// A wait that doubles with every attempt up to [`BACKOFF_MAX`], shortened at random by up to half, so that clients
-/// that failed together do not come back together.
-fn backoff(attempt: u32, random: &mut Random) -> Duration {
-    let doublings = attempt.saturating_sub(1).min(16);
-    let whole = (BACKOFF_FIRST * (1 << doublings)).min(BACKOFF_MAX);
+/// A wait that doubles with every attempt up to [`BACKOFF_MAX`], shortened at random by up to half, so that clients that failed together do
+/// not come back together. Where nobody has too much to do it is [`BACKOFF_ELECTION`] at most for the first [`ELECTION_ATTEMPTS`].
+fn backoff(attempt: u32, is_overload: bool, random: &mut Random) -> Duration {
+    let doubled = |first: Duration, times: u32| first.saturating_mul(1 << times.min(16));
+    let whole = match attempt.checked_sub(ELECTION_ATTEMPTS) {
+        None | Some(0) if !is_overload => doubled(BACKOFF_FIRST, attempt.saturating_sub(1)).min(BACKOFF_ELECTION),
+        Some(later) if !is_overload => doubled(BACKOFF_ELECTION, later),
+        None | Some(_) => doubled(BACKOFF_FIRST, attempt.saturating_sub(1)),
+    };
+    let whole = whole.min(BACKOFF_MAX);
     let half = whole / 2;
     half + Duration::from_nanos(random.below(half.as_nanos() as u64 + 1))
 }

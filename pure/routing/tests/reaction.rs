@@ -81,15 +81,43 @@ fn no_request_is_sent_for_ever() {
 #[test]
 fn waits_double_up_to_a_limit_and_differ_between_clients() {
     let mut random = Random::new(1);
-    let mut wait = |attempt| match reaction(Failure::Unreachable, attempt, true, &mut random) {
-        Reaction::RefreshAndRetry { after } => after,
-        other => panic!("{other:?}"),
+    let mut wait = |failure, attempt| match reaction(failure, attempt, true, &mut random) {
+        Reaction::Retry { after } | Reaction::RefreshAndRetry { after } => after,
+        Reaction::Fail => panic!("it is tried again"),
     };
+    let busy = Refusal::Busy(String::new());
     for attempt in 1..ATTEMPTS_MAX {
-        let whole = (BACKOFF_FIRST * 2u32.pow((attempt - 1).min(10))).min(BACKOFF_MAX);
-        let waits: BTreeSet<Duration> = (0..50).map(|_| wait(attempt)).collect();
-        assert!(waits.len() > 40);
-        assert!(waits.iter().all(|wait| (whole / 2..=whole).contains(wait)), "{attempt} {waits:?}");
-        assert!(waits.last().unwrap() > &(whole * 9 / 10) && waits.first().unwrap() < &(whole * 6 / 10));
+        let doubled = BACKOFF_FIRST * 2u32.pow((attempt - 1).min(10));
+        // Until another leader may be there, nobody waits for long.
+        let until_election = match attempt {
+            ..=18 => doubled.min(Duration::from_millis(80)),
+            _ => Duration::from_millis(80) * 2u32.pow((attempt - 18).min(10)),
+        };
+        for (failure, whole) in [(Failure::Refused(&busy), doubled), (Failure::Unreachable, until_election)] {
+            let whole = whole.min(BACKOFF_MAX);
+            let waits: BTreeSet<Duration> = (0..50).map(|_| wait(failure, attempt)).collect();
+            assert!(waits.len() > 40);
+            assert!(waits.iter().all(|wait| (whole / 2..=whole).contains(wait)), "{attempt} {waits:?}");
+            assert!(waits.last().unwrap() > &(whole * 9 / 10) && waits.first().unwrap() < &(whole * 6 / 10));
+        }
     }
+}
+
+/// As long as a group needs for another leader, and a half more, whoever looks for it asks at least every 80 ms.
+#[test]
+fn a_new_leader_is_found_soon() {
+    let mut random = Random::new(1);
+    let mut waited = Duration::ZERO;
+    for attempt in 1.. {
+        let refusal = Refusal::NotLeader { leader: None };
+        let Reaction::RefreshAndRetry { after } = reaction(Failure::Refused(&refusal), attempt, true, &mut random)
+        else {
+            panic!("it is tried again");
+        };
+        if after > Duration::from_millis(80) {
+            break;
+        }
+        waited += after;
+    }
+    assert!(waited > Duration::from_millis(900), "{waited:?}");
 }
