@@ -16,11 +16,13 @@
 //!   made for want of space or descriptors is no failure: the write waits ([`Halt::Stalled`]).
 //! - [`Reader`]: entries back, while the log goes on.
 //! - [`Rounds`]: group commit, driven by the caller; [`Committer`]: the same on a thread of its own.
-//! - [`inspect`]: a log at rest, without changing it.
+//! - [`inspect()`]: a log at rest, without changing it; [`Follower`]: its records, a segment in memory at a time, and what comes
+//!   after them while a node writes.
 
 mod collect;
 mod commit;
 mod files;
+mod follow;
 pub mod format;
 mod index;
 mod inspect;
@@ -35,8 +37,9 @@ mod write;
 
 pub use collect::Collected;
 pub use commit::{Committer, Round, Stopped};
+pub use follow::{Follower, Seen};
 pub use index::ENTRY_MEMORY;
-pub use inspect::{Inspection, inspect};
+pub use inspect::{Damage, Damaged, End, Inspection, SegmentView, inspect, inspect_as, inspect_running, segment_sizes};
 pub use log::{Append, Durability, Failed, Halt, Log, OpenError, Options, Recovered, Stalled, Stats};
 pub use reader::Reader;
 pub use rounds::{Begun, Rounds, Submission};

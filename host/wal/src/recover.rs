@@ -2,7 +2,7 @@
 
 use crate::files::{Name, noted_epochs, read_mark, segment_path};
 use crate::format::{
-    HeadError, Link, Listed, LogPlace, RecordHead, RecordKind, SegmentHead, State, epoch_of, first_after,
+    HeadError, Link, Listed, LogPlace, Mark, RecordHead, RecordKind, SegmentHead, State, epoch_of, first_after,
 };
 use crate::index::Slot;
 use crate::log::{OpenError, Recovered};
@@ -35,6 +35,10 @@ pub(crate) struct Recovery {
     pub(crate) cut_short: Option<LogPlace>,
     /// Where that file should end.
     pub(crate) made_size: u64,
+    /// A write was cut off there, after the end of the newest segment.
+    pub(crate) torn_at: Option<LogPlace>,
+    /// What the mark says, if it can be used.
+    pub(crate) mark: Option<Mark>,
     /// Why the mark could not be used, if there were segments and it should have been there.
     pub(crate) mark_problem: Option<String>,
 }
@@ -73,11 +77,12 @@ impl Recovery {
     pub(crate) fn read(disk: &dyn Disk, dir: &Path, visit: &mut dyn FnMut(Event<'_>)) -> Result<Self, OpenError> {
         let mut recovery = Self { next_segment: 1, next_batch: 1, ..Self::default() };
         let present = recovery.present(disk, dir)?;
-        let newest = recovery.newest(disk, dir, &present)?;
+        let newest = recovery.newest(disk, dir, &present, visit)?;
         let newest_id = newest.as_ref().map_or(0, |newest| newest.head.id);
         let epoch = recovery.epoch(disk, dir, &present)?;
         let mark = read_mark(disk, dir, epoch)?;
         recovery.mark_problem = mark.as_ref().err().filter(|_| !present.is_empty()).cloned();
+        recovery.mark = mark.as_ref().ok().copied();
         let link = newest.as_ref().and_then(|newest| Link::decode(&newest.bytes, newest_id, newest.head.size));
         let named = link.map(|link| link.next).into_iter().chain(mark.as_ref().ok().map(|mark| mark.segment));
         for id in named.filter(|id| *id > newest_id && !present.contains(id)) {
@@ -97,6 +102,7 @@ impl Recovery {
         });
         recovery.next_batch = scanned.next_batch;
         let id = newest.head.id;
+        recovery.torn_at = scanned.is_torn.then_some(LogPlace { segment: id, offset: scanned.end as u64 });
         // What cannot be read where a torn tail would stand may have been durable. It counts as part of the segment, so that
         // it is missed again if the next segment gets its name and the machine stops before the loss is on record.
         let unreadable = newest.unreadable.iter().map(|lost| lost.end as u64).max().unwrap_or(0);
@@ -128,14 +134,7 @@ impl Recovery {
     }
 
     fn present(&mut self, disk: &dyn Disk, dir: &Path) -> Result<BTreeSet<u64>, OpenError> {
-        let names = disk.list(dir).map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
-        let present: BTreeSet<u64> = names
-            .iter()
-            .filter_map(|name| match Name::parse(name) {
-                Name::Segment(id) => Some(id),
-                Name::Spare | Name::Temporary | Name::Other => None,
-            })
-            .collect();
+        let present = present(disk, dir)?;
         self.next_segment = present.last().map_or(1, |id| id.saturating_add(1));
         Ok(present)
     }
@@ -157,15 +156,23 @@ impl Recovery {
     }
 
     /// The newest segment with a sound head. Ones above it are lost, for a segment has its head before its name.
-    fn newest(&mut self, disk: &dyn Disk, dir: &Path, present: &BTreeSet<u64>) -> Result<Option<Loaded>, OpenError> {
+    fn newest(
+        &mut self,
+        disk: &dyn Disk,
+        dir: &Path,
+        present: &BTreeSet<u64>,
+        visit: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Option<Loaded>, OpenError> {
         for id in present.iter().rev().copied() {
-            match load(disk, dir, id)? {
+            let size = match load(disk, dir, id)? {
                 Some(Read { bytes, unreadable, head: Some(head) }) => {
                     return Ok(Some(Loaded { bytes, unreadable, head, durable: 0 }));
                 }
-                Some(Read { bytes, .. }) => self.lose_segment(id, bytes.len() as u64, Some(bytes.len() as u64)),
-                None => self.lose_segment(id, 0, None),
-            }
+                Some(Read { bytes, .. }) => Some(bytes.len() as u64),
+                None => None,
+            };
+            visit(Event::Unreadable(LogPlace { segment: id, offset: 0 }, size.unwrap_or(0)));
+            self.lose_segment(id, size.unwrap_or(0), size);
         }
         Ok(None)
     }
@@ -387,11 +394,11 @@ struct Loaded {
 }
 
 /// A segment's file.
-struct Read {
-    bytes: Vec<u8>,
+pub(crate) struct Read {
+    pub(crate) bytes: Vec<u8>,
     /// Where the device gives nothing back; zeros there.
     unreadable: Vec<Range<usize>>,
-    head: Option<SegmentHead>,
+    pub(crate) head: Option<SegmentHead>,
 }
 
 impl Loaded {
@@ -436,20 +443,33 @@ fn durable_by_freed(newest: &Loaded, present: &BTreeSet<u64>) -> u64 {
 /// The segments that the newest one says went after it began.
 fn freed_in(newest: &Loaded) -> BTreeSet<u64> {
     let mut freed = BTreeSet::new();
-    newest.scan(&mut |event| {
-        if let Event::Record(_, head, _) = event
-            && head.kind == RecordKind::Freed
-        {
-            // Only listed segments matter, and a list is bounded by its file.
-            let range = head.index..head.index.saturating_add(head.term);
-            freed.extend(newest.head.others.iter().map(|other| other.segment).filter(|id| range.contains(id)));
-        }
-    });
+    newest.scan(&mut |event| freed.extend(freed_by(&newest.head, &event)));
     freed
 }
 
+/// Which of the segments that `head` lists `event` says went. Only listed ones matter, and a list is bounded by its file.
+pub(crate) fn freed_by(head: &SegmentHead, event: &Event<'_>) -> Vec<u64> {
+    let range = match event {
+        Event::Record(_, record, _) if record.kind == RecordKind::Freed => {
+            record.index..record.index.saturating_add(record.term)
+        }
+        _ => return Vec::new(),
+    };
+    head.others.iter().map(|other| other.segment).filter(|id| range.contains(id)).collect()
+}
+
+/// The segments whose files are there.
+pub(crate) fn present(disk: &dyn Disk, dir: &Path) -> Result<BTreeSet<u64>, OpenError> {
+    let names = disk.list(dir).map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
+    let segment = |name: &String| match Name::parse(name) {
+        Name::Segment(id) => Some(id),
+        Name::Spare | Name::Temporary | Name::Other => None,
+    };
+    Ok(names.iter().filter_map(segment).collect())
+}
+
 /// Reads a segment; `None` if the device gives nothing of it back.
-fn load(disk: &dyn Disk, dir: &Path, id: u64) -> Result<Option<Read>, OpenError> {
+pub(crate) fn load(disk: &dyn Disk, dir: &Path, id: u64) -> Result<Option<Read>, OpenError> {
     let path = segment_path(dir, id);
     let (bytes, unreadable) = match read_what_is_readable(disk, &path) {
         Ok(found) => found,

@@ -19,6 +19,19 @@ pub enum Event<'a> {
     Unreadable(LogPlace, u64),
 }
 
+impl Event<'_> {
+    /// Where it is.
+    pub fn place(&self) -> LogPlace {
+        match *self {
+            Self::Batch(place, _)
+            | Self::Record(place, ..)
+            | Self::BadPayload(place, _)
+            | Self::BadHead(place, _)
+            | Self::Unreadable(place, _) => place,
+        }
+    }
+}
+
 /// The bytes of one segment and what is known about them.
 pub(crate) struct Segment<'a> {
     pub(crate) id: u64,

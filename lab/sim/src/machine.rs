@@ -311,10 +311,10 @@ impl Machine {
             }
         };
         let segments = hedgerow_wal::inspect(&self.disk, &directory, &mut note).ok()?.segments;
-        let used = segments.into_iter().find(|used| used.offset > 4_096)?;
-        let last = last.filter(|last| last.segment == used.segment).map_or(used.offset, |last| last.offset);
-        let path = directory.join(format!("{:016x}.seg", used.segment));
-        let offset = self.random.below(last.min(used.offset / 2));
+        let used = segments.into_iter().find(|used| used.end > 4_096)?;
+        let last = last.filter(|last| last.segment == used.id).map_or(used.end, |last| last.offset);
+        let path = directory.join(format!("{:016x}.seg", used.id));
+        let offset = self.random.below(last.min(used.end / 2));
         self.disk.flip_byte(&path, offset).ok()?;
         Some((path, offset))
     }

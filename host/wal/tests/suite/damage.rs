@@ -344,8 +344,8 @@ pub(crate) fn m3_a_segment_that_was_cut_short_is_not_a_torn_tail(layout: &dyn La
 
 /// The newest segment with its end: where its last batch ends.
 fn newest(disk: &SimDisk) -> (PathBuf, u64) {
-    let place = inspect(disk, Path::new(DIR), &mut |_| {}).unwrap().segments.pop().unwrap();
-    (Path::new(DIR).join(format!("{:016x}.seg", place.segment)), place.offset)
+    let newest = inspect(disk, Path::new(DIR), &mut |_| {}).unwrap().segments.pop().unwrap();
+    (Path::new(DIR).join(format!("{:016x}.seg", newest.id)), newest.end)
 }
 
 fn fill_with_zeros(disk: &SimDisk, path: &Path, bytes: std::ops::Range<u64>) {

@@ -1,6 +1,7 @@
 //! What every layout of logs promises. A layout is how a set of logs is opened; each runs every case here.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod at_rest;
 mod cases;
 mod damage;
 mod history;
@@ -61,6 +62,14 @@ macro_rules! suite {
                 damage::d8_a_mark_speaks_of_no_round_that_was_not_synced,
                 damage::damage_is_remembered_until_it_is_dealt_with,
                 damage::a_lost_segment_damages_every_group_that_needs_it,
+                at_rest::the_group_that_holds_the_oldest_segment_is_named,
+                at_rest::a_flipped_byte_is_found_with_its_place_and_its_victim,
+                at_rest::a_torn_tail_is_told_from_damage_and_both_from_a_clean_end,
+                at_rest::a_newest_segment_that_is_cut_short_is_a_loss_where_syncs_count,
+                at_rest::a_follower_shows_what_comes_once_and_in_order,
+                at_rest::a_follower_says_what_was_collected_before_it_looked,
+                at_rest::a_follower_waits_for_what_is_half_written,
+                at_rest::looking_changes_nothing,
                 history::crashes_keep_what_was_synced_and_invent_nothing,
                 history::histories_are_deterministic,
             }
