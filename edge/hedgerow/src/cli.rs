@@ -4,6 +4,7 @@ use crate::command::ClientCommand;
 use crate::command::fault::HogCommand;
 use crate::command::plan::PlanArguments;
 use crate::command::report::ReportArguments;
+use crate::command::wal::WalCommand;
 use crate::demo::DemoArguments;
 use crate::exit::{self, Exit};
 use crate::experiment::ExperimentArguments;
@@ -48,6 +49,11 @@ pub(crate) enum Command {
     Plan(PlanArguments),
     /// Render results folders into one HTML page.
     Report(ReportArguments),
+    /// Read the log of a node, which may run or not, and change nothing.
+    Wal {
+        #[command(subcommand)]
+        command: WalCommand,
+    },
     #[command(flatten)]
     Client(ClientCommand),
     /// Print what a shell needs to complete commands and options.
@@ -78,6 +84,13 @@ pub(crate) fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
         }
         Command::Plan(plan) => command::plan::run(&plan).map_err(|error| (error, Exit::Usage)),
         Command::Report(report) => command::report::run(report).map_err(|error| (error, Exit::Usage)),
+        Command::Wal { command } => {
+            log::to_standard_error("warn");
+            command::wal::run(command).map_err(|error| {
+                let exit = command::wal::exit_of(&error);
+                (error, exit)
+            })
+        }
         Command::Client(client) => {
             log::to_standard_error("warn");
             command::run(client).map_err(|error| {

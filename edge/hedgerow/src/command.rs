@@ -11,6 +11,7 @@ pub(crate) mod report;
 mod status;
 mod table;
 mod verify;
+pub(crate) mod wal;
 
 use crate::bench::{self, BenchArguments};
 use crate::cluster::ClusterArguments;

@@ -97,6 +97,11 @@ fn beside(path: &Path) -> PathBuf {
     name.into()
 }
 
+/// `path` from the root on, without a look at what is there.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).with_context(|| format!("cannot tell where {} is", path.display()))
+}
+
 /// Whether `path` is a directory; an error if there is nothing.
 pub(crate) fn is_directory(path: &Path) -> io::Result<bool> {
     Ok(std::fs::metadata(path)?.is_dir())

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use serde_json::Value;
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, BufWriter, ErrorKind, Stdout, Write as _};
 
 /// The form of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -17,9 +17,31 @@ pub(crate) enum Output {
 /// Prints `line` and a line end to standard output. A reader that went away (as `head` does) ends the process quietly.
 pub(crate) fn print(line: &str) -> Result<()> {
     let mut out = io::stdout().lock();
-    match out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")) {
+    or_end(out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")))
+}
+
+fn or_end(printed: io::Result<()>) -> Result<()> {
+    match printed {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         result => result.context("writing to standard output"),
+    }
+}
+
+/// Prints many lines as [`print`] does, several with one system call.
+pub(crate) struct Lines(BufWriter<Stdout>);
+
+impl Lines {
+    pub(crate) fn new() -> Self {
+        Self(BufWriter::with_capacity(64 << 10, io::stdout()))
+    }
+
+    pub(crate) fn print(&mut self, line: &str) -> Result<()> {
+        or_end(self.0.write_all(line.as_bytes()).and_then(|()| self.0.write_all(b"\n")))
+    }
+
+    /// Everything printed so far is out.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        or_end(self.0.flush())
     }
 }
 

@@ -30,6 +30,7 @@
 //! | `doubt.rs` | what a sender does whose checkpoint was refused as damaged |
 //! | `failure.rs` | what follows when storage fails |
 //! | `room.rs`, `debt.rs` | full disks; compactions that fall behind |
+//! | `at_rest.rs` | what a data directory tells without the node |
 //! | `ids.rs` | what its parts call replicas, data directories and logs |
 //! | `heavy.rs` | writes that become much more in storage than they are in the log |
 //! | `retain.rs`, `pace.rs` | what the log is kept for; when a replica has caught up |
@@ -40,6 +41,7 @@ mod address;
 mod admin;
 mod admin_client;
 mod apply;
+pub mod at_rest;
 mod checkpoint_room;
 mod clock;
 pub mod config;

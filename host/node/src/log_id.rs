@@ -6,8 +6,13 @@ use hedgerow_env::{Disk, read_file, write_file_durably};
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// Where the log of data directory `data` lies.
+pub(crate) fn log_of(data: &Path) -> PathBuf {
+    data.join("log")
+}
+
 fn path_of(data: &Path) -> PathBuf {
-    data.join("log").join("id")
+    log_of(data).join("id")
 }
 
 /// The number of the log in data directory `data`; `None` if it has none that can be read, and so is another one than any that is known.

@@ -299,7 +299,7 @@ fn open_logs(
     let (mut logs, mut recovered, mut failure) = (Vec::new(), Vec::new(), None);
     config.data.clear();
     for data in present {
-        let directory = data.join("log");
+        let directory = log_id::log_of(&data);
         match Log::open(Arc::clone(disk), &directory, config.wal) {
             Ok((log, found)) => {
                 check_owner(&found, config.node, &directory)?;
@@ -446,7 +446,7 @@ fn read_catalogue(disk: &dyn Disk, config: &Config, cluster: u64) -> Result<Opti
 }
 
 /// The file's rows. Replicas are removed by what they say: one wrong digit would do, and still be a catalogue.
-fn parse_catalogue(text: &[u8]) -> Result<Catalogue, String> {
+pub(crate) fn parse_catalogue(text: &[u8]) -> Result<Catalogue, String> {
     let mut rows: BTreeMap<String, String> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     // Files of earlier programs have none.
     if let Some(checksum) = rows.remove(CHECKSUM_ROW)

@@ -188,6 +188,24 @@ pub struct MembershipChange {
     pub remove: Vec<ReplicaId>,
 }
 
+impl MembershipChange {
+    /// What the data of an entry of the kind [`EntryKind::Membership`] change. Names nobody where a joint change ends.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the change cannot be understood.
+    pub fn decode(data: Bytes) -> Result<Self, Malformed> {
+        let mut change = Self::default();
+        for (step, replica) in Change::decode(data)?.steps {
+            match step {
+                Step::AddLearner => change.add_learners.push(replica),
+                Step::Promote => change.promote.push(replica),
+                Step::Remove => change.remove.push(replica),
+            }
+        }
+        Ok(change)
+    }
+}
+
 /// Whether `replica` votes from `entry` on, if that is a change of the membership and is committed.
 ///
 /// # Errors
@@ -376,6 +394,8 @@ mod tests {
         let change = Change::new(&wish, &Membership::of_voters(ids(&[1, 2]))).unwrap();
         assert_eq!(&change.encode()[..], [1, 0, 1, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(&Change::LEAVE.encode()[..], [1, 2, 0, 0, 0, 0]);
+        assert_eq!(MembershipChange::decode(change.encode()), Ok(wish));
+        assert_eq!(MembershipChange::decode(Change::LEAVE.encode()), Ok(MembershipChange::default()));
     }
 
     #[test]

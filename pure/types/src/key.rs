@@ -83,6 +83,19 @@ pub fn full_key_of_storage(storage_key: &Bytes) -> Option<Bytes> {
     (storage_key.len() >= HASH_PREFIX_SIZE + 2).then(|| storage_key.slice(HASH_PREFIX_SIZE..))
 }
 
+/// Hash key and sort key in a storage key that has the form of a hash table's: the hash in front is that of what follows. `None` for
+/// others, which are an ordered table's.
+pub fn split_storage_key(storage_key: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (hash, full_key) = storage_key.split_first_chunk::<HASH_PREFIX_SIZE>()?;
+    let (hash_key, sort_key) = split_full_key(full_key)?;
+    (u64::from_be_bytes(*hash) == partition_hash(hash_key, sort_key).reverse_bits()).then_some((hash_key, sort_key))
+}
+
+/// The hash key in a prefix that [`hash_storage_prefix`] made; `None` for anything else.
+pub fn hash_key_of_prefix(prefix: &[u8]) -> Option<&[u8]> {
+    split_storage_key(prefix).and_then(|(hash_key, rest)| (!hash_key.is_empty() && rest.is_empty()).then_some(hash_key))
+}
+
 /// The smallest key above every key that starts with `prefix`; `None` if there is none (all bytes are 0xFF).
 pub fn prefix_end(prefix: &[u8]) -> Option<Bytes> {
     let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
@@ -140,7 +153,11 @@ mod tests {
             let joined = full_key(&hash, &sort);
             prop_assert_eq!(split_full_key(&joined), Some((&hash[..], &sort[..])));
             let storage = hash_storage_key(&joined).expect("well formed");
+            prop_assert_eq!(split_storage_key(&storage), Some((&hash[..], &sort[..])));
+            prop_assert_eq!(split_storage_key(&storage[1..]), None);
             prop_assert_eq!(full_key_of_storage(&storage), Some(joined));
+            let prefix = hash_storage_prefix(&hash);
+            prop_assert_eq!(hash_key_of_prefix(&prefix), (!hash.is_empty()).then_some(&hash[..]));
         }
 
         #[test]
