@@ -1,4 +1,4 @@
-//! The one binary: `hedgerow dev` and `hedgerow serve` run nodes, everything else talks to them.
+//! The one binary: `hedgerow dev` and `hedgerow serve` run nodes, `hedgerow wal` reads their logs, everything else talks to them.
 
 mod any_table;
 mod bench;

@@ -108,7 +108,9 @@ impl Recovery {
         let unreadable = newest.unreadable.iter().map(|lost| lost.end as u64).max().unwrap_or(0);
         let end = unreadable.max(scanned.end as u64);
         if end > scanned.end as u64 {
-            recovery.lose(LogPlace { segment: id, offset: scanned.end as u64 });
+            let place = LogPlace { segment: id, offset: scanned.end as u64 };
+            recovery.lose(place);
+            visit(Event::Unreadable(place, end - place.offset));
         }
         if (newest.bytes.len() as u64) < newest.head.size {
             recovery.cut_short = Some(LogPlace { segment: id, offset: scanned.end as u64 });

@@ -8,14 +8,19 @@ use hedgerow_testkit::{Cluster, DataPlace, Line, Settings, binary, command_lines
 use hedgerow_types::limit;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Far more than any step needs; only a failing test waits so long.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// How lines begin that are only parsed, and why.
-const ONLY_PARSED: [(&str, &str); 11] = [
+const ONLY_PARSED: [(&str, &str); 12] = [
     ("./x ", "builds, installs, or runs for minutes; `./x test` runs what there is to run"),
     ("hedgerow dev", "listens at fixed ports and runs until it is stopped"),
     ("hedgerow status --watch", "runs until it is stopped"),
+    ("hedgerow wal tail", "runs until it is stopped"),
     ("hedgerow proxy", "listens at fixed ports and runs until it is stopped"),
     ("hedgerow bench get", "measures: on a busy machine the run is VOID, which is an error"),
     ("hedgerow bench put", "measures"),
@@ -108,8 +113,26 @@ impl Stage {
         }
     }
 
+    /// A line that reads the files of a node, with those of node 1, which knows by then which tables there are.
+    fn about_node_1(&self, line: &str) -> String {
+        let data = self.cluster.data_directories(1);
+        let knows_users = |directory: &PathBuf| {
+            fs::read_to_string(directory.join("catalogue.json")).is_ok_and(|text| text.contains("users"))
+        };
+        let end = Instant::now() + LIMIT;
+        while !data.iter().any(knows_users) {
+            assert!(Instant::now() < end, "node 1 keeps no catalogue with the table users");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let config = data[0].parent().unwrap().with_file_name("serve.toml").display().to_string();
+        line.replace("/etc/hedgerow.toml", &config).replace("/var/lib/hedgerow", &data[0].display().to_string())
+    }
+
     /// What stands in `line` for something that differs from cluster to cluster, put in.
     fn filled_in(&mut self, line: &str) -> String {
+        if line.starts_with("hedgerow wal ") {
+            return self.about_node_1(line);
+        }
         let line = line.replace("HOST:PORT,...", &self.cluster.addresses().join(","));
         let line = line.replace("/etc/hedgerow.toml", "hedgerow.toml");
         let line = line.replace("2=4711", &format!("2={}", self.cluster.node(2).unwrap().id()));

@@ -82,8 +82,18 @@ impl Verdict<'_> {
             (counted(self.records, "sound record"), counted(self.inspection.groups.len() as u64, "group"));
         let log = self.place.log.display();
         let mut lines = vec![format!("{log}: {} ({segments}, {records}, {groups})", self.word())];
-        if let End::Torn(at) = self.inspection.end {
-            lines.push(format!("  a write was cut off in segment {}, byte {}", hex(at.segment), at.offset));
+        match self.inspection.end {
+            End::Clean => {}
+            End::Torn(at) => {
+                lines.push(format!("  a write was cut off in segment {}, byte {}", hex(at.segment), at.offset));
+            }
+            End::CutShort(at) => {
+                lines.push(format!(
+                    "  the file of segment {} was cut short: it ends behind byte {}",
+                    hex(at.segment),
+                    at.offset
+                ));
+            }
         }
         let damage = &self.inspection.damage;
         lines.extend(damage.iter().take(SHOWN_MAX).map(|damage| format!("  {}", self.damage_text(damage))));
@@ -142,19 +152,22 @@ impl Verdict<'_> {
         if inspection.is_sound() {
             return advice;
         }
-        if inspection.groups.iter().any(|found| found.is_damaged) {
+        let has_victims = inspection.groups.iter().any(|found| found.is_damaged);
+        if has_victims {
             tell(
                 "a start gives these replicas up, and they are replaced from the others as long as most of their voters are sound",
             );
+        }
+        if inspection.has_unknown_loss {
+            tell("what is lost may have been any group's: a start takes replicas that the log does not know as lost");
+        }
+        if has_victims || inspection.has_unknown_loss {
             tell("leave the directory as it is and start the node; `hedgerow status` shows the repair");
             tell(
                 "where most voters of a group are lost: keep copies of their data directories, see docs/operations.md",
             );
-        } else if !inspection.has_unknown_loss {
+        } else {
             tell("no group needs what stood there: a start loses nothing");
-        }
-        if inspection.has_unknown_loss {
-            tell("what is lost may have been any group's: a start takes replicas that the log does not know as lost");
         }
         tell("damage that comes again points to a disk or memory that fails");
         advice
