@@ -52,6 +52,7 @@ pub fn check(subject: Subject) -> Outcome {
         Subject::Lease(model) => shortest(model, model.hunts, None),
         Subject::Index(model) => shortest(model, model.hunts, None),
         Subject::Group(model) => shortest(model, model.hunts, model.depth),
+        Subject::Quorum(model) => shortest(model, model.hunts, model.depth),
     }
 }
 

@@ -10,6 +10,9 @@ use crate::index::state::{Message, State as IndexState};
 use crate::lease::Lease;
 use crate::lease::action::Action as LeaseAction;
 use crate::lease::state::State as LeaseState;
+use crate::quorum::Quorum;
+use crate::quorum::action::Action as QuorumAction;
+use crate::quorum::state::State as QuorumState;
 use stateright::Model;
 
 /// A model whose paths can be told.
@@ -48,6 +51,17 @@ impl Explain for Group {
         for (number, (action, state)) in self.retrace(states).into_iter().enumerate() {
             lines.push(format!("{:>3}. {}", number + 1, tell_group(action)));
             lines.push(format!("       {}", sum_up_group(self, &state)));
+        }
+        lines
+    }
+}
+
+impl Explain for Quorum {
+    fn explain(&self, states: &[QuorumState]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (number, (action, state)) in self.retrace(states).into_iter().enumerate() {
+            lines.push(format!("{:>3}. {}", number + 1, tell_quorum(action)));
+            lines.push(format!("       {}", sum_up_quorum(self, &state)));
         }
         lines
     }
@@ -179,6 +193,78 @@ fn sum_up_group(model: &Group, state: &GroupState) -> String {
     } else if let Some(holder) = holders.into_iter().find(|&at| state.replicas[at].commit < state.known()) {
         parts.push(told(state.replicas[holder].commit, state.known()));
     }
+    parts.join(" | ")
+}
+
+fn tell_quorum(action: QuorumAction) -> String {
+    match action {
+        QuorumAction::Send { from, to, count } => {
+            format!("{} sends its log up to {count} to {}", voter(from), voter(to))
+        }
+        QuorumAction::Hear { from, at } => format!("{} hears {}", voter(at), voter(from)),
+        QuorumAction::Sync { at } => format!("the log of {} becomes durable", voter(at)),
+        QuorumAction::Commit { at, index } => format!("{} learns that {index} is committed", voter(at)),
+        QuorumAction::Elect { leader, voters: set } => {
+            format!("{} campaigns with the vote of {}, and leads", voter(leader), voters(set))
+        }
+        QuorumAction::Write { at } => format!("{} takes a write of the key", voter(at)),
+        QuorumAction::Propose { at } => format!("{} appends the next change of the membership", voter(at)),
+        QuorumAction::Apply { at } => format!("{} applies a change of the membership", voter(at)),
+        QuorumAction::Cut { at } => format!("{} cuts its log", voter(at)),
+        QuorumAction::Restart { at, is_flushed: true } => format!("{} restarts, with what it had applied", voter(at)),
+        QuorumAction::Restart { at, is_flushed: false } => {
+            format!("{} restarts, and its storage has what it began with", voter(at))
+        }
+        QuorumAction::Arrive { at } => format!("a read arrives at {}, which asks", voter(at)),
+        QuorumAction::Join => "another read takes over the question that has left".to_owned(),
+        QuorumAction::Answer { at, is_by_disk: false } => format!("{} answers", voter(at)),
+        QuorumAction::Answer { at, is_by_disk: true } => format!("{} answers by what is durable", voter(at)),
+        QuorumAction::AnswerForOther { at } => {
+            format!("{} is lost, and a new replica at its node answers for it", voter(at))
+        }
+    }
+}
+
+fn sum_up_quorum(model: &Quorum, state: &QuorumState) -> String {
+    let sum_up = |at: usize| {
+        let replica = &state.replicas[at];
+        let config = state.config(model, at);
+        let (name, last) = (voter(at), replica.log.last());
+        let mut text = format!(
+            "{name}: term {}, log {last}, commit {}, applied {}",
+            replica.term,
+            replica.commit,
+            state.applied(at)
+        );
+        let members = match config.outgoing {
+            0 => format!("voters {}", voters(config.voters)),
+            outgoing => format!("voters {}, until now {}", voters(config.voters), voters(outgoing)),
+        };
+        let marks = [
+            (replica.log.key() > 0, format!("key written at {}", replica.log.key())),
+            (state.durable(at) < last, format!("durable {}", state.durable(at))),
+            (replica.cut > 0, format!("cut {}", replica.cut)),
+            (model.course.configs.len() > 1 && last > 0, members),
+            (replica.leads, "leads".to_owned()),
+        ];
+        for (_, mark) in marks.into_iter().filter(|(is_so, _)| *is_so) {
+            text.push_str(", ");
+            text.push_str(&mark);
+        }
+        text
+    };
+    let mut parts: Vec<_> = (0..model.course.replicas).map(sum_up).collect();
+    if let Some(read) = state.read {
+        parts.push(format!("{} asked after {}, key of {} is due", voter(read.asker.into()), read.after, read.floor));
+        let answers = read.answers.iter().enumerate().filter_map(|(at, answer)| Some((at, (*answer)?)));
+        parts.extend(answers.map(|(at, touched)| match touched {
+            0 => format!("{} says not touched", voter(at)),
+            _ => format!("{} says touched at {touched}", voter(at)),
+        }));
+    }
+    parts.extend(state.stale(model).map(|stale| told(stale.served, stale.floor)));
+    parts.extend(state.is_forked.then(|| "BROKEN: different entries are committed".to_owned()));
+    parts.extend(state.blind_leader(model).map(|at| told(state.replicas[at].commit, state.committed.last())));
     parts.join(" | ")
 }
 

@@ -1,11 +1,13 @@
-//! A replica's log: of each entry its term, and whether it changes the membership.
+//! A replica's log: of each entry its term, and whether it changes the membership or writes the key that is looked at.
 
 /// Entries that a log has room for.
 pub const ENTRIES_MAX: usize = 6;
 /// Marks an entry that changes the membership.
 const CHANGE: u8 = 0x80;
+/// Marks an entry that writes the one key, where a model tells keys apart.
+const KEY: u8 = 0x40;
 
-/// The terms of a log's entries; zero where there is none. An entry is a write of the register: its value is its index.
+/// The terms of a log's entries; zero where there is none. An entry is a write: its value is its index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Log([u8; ENTRIES_MAX]);
 
@@ -19,7 +21,7 @@ impl Log {
     pub fn term(self, index: u8) -> u8 {
         match index {
             0 => 0,
-            _ => self.0[usize::from(index) - 1] & !CHANGE,
+            _ => self.0[usize::from(index) - 1] & !(CHANGE | KEY),
         }
     }
 
@@ -31,6 +33,16 @@ impl Log {
     /// Adds an entry that changes the membership. There must be room.
     pub fn push_change(&mut self, term: u8) {
         self.push(term | CHANGE);
+    }
+
+    /// Adds an entry that writes the key. There must be room.
+    pub fn push_key(&mut self, term: u8) {
+        self.push(term | KEY);
+    }
+
+    /// The index of the last write of the key, which is the key's value; 0 if there is none.
+    pub fn key(self) -> u8 {
+        self.0.iter().rposition(|&entry| entry & KEY != 0).map_or(0, |place| place as u8 + 1)
     }
 
     /// How many entries change the membership.
@@ -49,6 +61,12 @@ impl Log {
         let mut entries = self.0;
         entries[usize::from(count)..].fill(0);
         Self(entries)
+    }
+
+    /// How many entries `other` begins with as this log does.
+    pub fn common(self, other: Self) -> u8 {
+        let differs = |index: &u8| self.0[usize::from(*index)] != other.0[usize::from(*index)];
+        (0..ENTRIES_MAX as u8).find(differs).unwrap_or(ENTRIES_MAX as u8).min(self.last()).min(other.last())
     }
 
     /// Whether `other` begins with this log.
@@ -84,5 +102,18 @@ mod tests {
         assert_eq!((log.last(), log.changes(), log.prefix(3).changes()), (4, 2, 1));
         assert_eq!([0, 1, 2, 3].map(|number| log.index_of_change(number)), [0, 2, 4, 0]);
         assert_eq!([1, 2, 3, 4].map(|index| log.term(index)), [1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn a_write_of_the_key_is_found_by_its_index() {
+        let mut log = Log::default();
+        log.push(1);
+        assert_eq!(log.key(), 0);
+        log.push_key(1);
+        log.push_change(2);
+        assert_eq!((log.key(), log.prefix(1).key(), log.term(2), log.last()), (2, 0, 1, 3));
+        let mut other = log.prefix(2);
+        other.push(2);
+        assert_eq!((log.common(other), log.common(log.prefix(1)), log.common(log)), (2, 1, 3));
     }
 }

@@ -6,6 +6,7 @@ use crate::group::Group;
 use crate::group::course::Course;
 use crate::index::Index;
 use crate::lease::Lease;
+use crate::quorum::Quorum;
 use crate::rule::Rule;
 use core::fmt;
 
@@ -18,6 +19,8 @@ pub enum Subject {
     Index(Index),
     /// Memberships that change, majorities, and reads all the way.
     Group(Group),
+    /// Reads that ask a majority instead of the leader.
+    Quorum(Quorum),
 }
 
 impl Subject {
@@ -27,6 +30,7 @@ impl Subject {
             Self::Lease(_) => "lease",
             Self::Index(_) => "read index",
             Self::Group(_) => "group",
+            Self::Quorum(_) => "quorum",
         }
     }
 }
@@ -37,6 +41,7 @@ impl fmt::Display for Subject {
             Self::Lease(model) => fmt_lease(model, f),
             Self::Index(model) => fmt_index(model, f),
             Self::Group(model) => fmt_group(model, f),
+            Self::Quorum(model) => fmt_quorum(model, f),
         }
     }
 }
@@ -67,6 +72,15 @@ fn fmt_group(model: &Group, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     fmt_count(usize::from(model.transfers), "transfer", f)?;
     f.write_str(if model.reads { ", a read waits" } else { "" })?;
     f.write_str(if model.asks { ", a read asks" } else { "" })?;
+    model.depth.map_or(Ok(()), |depth| write!(f, ", {depth} steps"))
+}
+
+fn fmt_quorum(model: &Quorum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{}, {} terms, {} entries", model.course.name, model.terms, model.entries)?;
+    fmt_count(usize::from(model.writes), "write", f)?;
+    fmt_count(usize::from(model.restarts), "restart", f)?;
+    f.write_str(if model.cuts { ", cuts" } else { "" })?;
+    f.write_str(if model.sends_parts { ", parts" } else { "" })?;
     model.depth.map_or(Ok(()), |depth| write!(f, ", {depth} steps"))
 }
 
@@ -102,6 +116,18 @@ pub fn full() -> Vec<Subject> {
         Subject::Group(Group { depth: Some(13), ..Group::new(Course::SIMPLE, 2, 4) }),
         Subject::Group(Group { depth: Some(14), reads: true, ..Group::new(Course::FIVE, 2, 2) }),
         Subject::Group(Group { depth: Some(11), restarts: 1, transfers: 1, ..Group::new(Course::FIVE, 3, 3) }),
+        Subject::Quorum(Quorum { restarts: 1, cuts: true, ..Quorum::new(Course::TWO, 3, 4) }),
+        Subject::Quorum(Quorum::new(Course::THREE, 3, 4)),
+        Subject::Quorum(Quorum { cuts: true, ..Quorum::new(Course::THREE, 2, 3) }),
+        Subject::Quorum(Quorum { restarts: 1, ..Quorum::new(Course::THREE, 2, 3) }),
+        Subject::Quorum(Quorum { sends_parts: true, ..Quorum::new(Course::THREE, 2, 3) }),
+        Subject::Quorum(Quorum { restarts: 1, cuts: true, ..Quorum::new(Course::MOVED, 3, 6) }),
+        Subject::Quorum(Quorum::new(Course::GROWN, 2, 5)),
+        Subject::Quorum(Quorum::new(Course::SHRUNK, 2, 4)),
+        Subject::Quorum(Quorum::new(Course::PAIR, 2, 5)),
+        Subject::Quorum(Quorum { depth: Some(12), ..Quorum::new(Course::LEARNER, 2, 3) }),
+        Subject::Quorum(Quorum { depth: Some(11), ..Quorum::new(Course::TWO_REPLACED, 2, 4) }),
+        Subject::Quorum(Quorum { depth: Some(11), ..Quorum::new(Course::FIVE, 2, 3) }),
     ]
 }
 
@@ -135,6 +161,9 @@ pub fn quick() -> Vec<Subject> {
         Subject::Group(Group::new(Course::SHRUNK, 2, 4)),
         Subject::Group(Group { depth: Some(9), ..Group::new(Course::REPLACED, 2, 4) }),
         Subject::Group(Group { depth: Some(9), restarts: 1, ..Group::new(Course::FIVE, 2, 2) }),
+        Subject::Quorum(Quorum { restarts: 1, cuts: true, ..Quorum::new(Course::TWO, 2, 3) }),
+        Subject::Quorum(Quorum::new(Course::THREE, 2, 3)),
+        Subject::Quorum(Quorum { cuts: true, ..Quorum::new(Course::MOVED, 2, 5) }),
     ]
 }
 
@@ -146,6 +175,8 @@ pub fn without(rule: Rule) -> Subject {
     let lease = |model: Lease| Subject::Lease(model.without(rule));
     let index = |model: Index| Subject::Index(model.without(rule));
     let group = |model: Group| Subject::Group(model.without(rule));
+    let quorum = |model: Quorum| Subject::Quorum(model.without(rule));
+    let three = Quorum::new(Course::THREE, 2, 3);
     match rule {
         Rule::VoteFence | Rule::LeaseFromSending | Rule::LeaseEnds | Rule::LeaseAllowsForRates => lease(small),
         Rule::RestartFence => lease(Lease { restarts: 1, ..small }),
@@ -165,6 +196,15 @@ pub fn without(rule: Rule) -> Subject {
         Rule::JointElection => group(Group { writes: 1, ..Group::new(Course::MOVED, 2, 5) }),
         Rule::CommitGoesAlong => group(Group { restarts: 1, ..Group::new(Course::MOVED, 3, 6) }),
         Rule::NewId => group(Group { restarts: 1, ..Group::new(Course::THREE, 2, 2) }),
+        Rule::OthersAsked | Rule::OwnLogAsked | Rule::AnswerAfterArrival | Rule::AnswerById | Rule::AppliedOnly => {
+            quorum(three)
+        }
+        Rule::MajorityAsked => quorum(Quorum::new(Course::FIVE, 2, 2)),
+        Rule::LearnerAsksMajority => quorum(Quorum::new(Course::LEARNER, 2, 3)),
+        Rule::CutTouchesAll => quorum(Quorum { cuts: true, ..three }),
+        Rule::SyncedAcknowledgement => quorum(Quorum { restarts: 1, ..three }),
+        Rule::JointOldAsked => quorum(Quorum::new(Course::MOVED, 2, 5)),
+        Rule::ChangeTouchesAll | Rule::ChangeAsksAnew => quorum(Quorum::new(Course::SHRUNK, 1, 4)),
     }
 }
 

@@ -12,6 +12,8 @@ pub enum Part {
     Index,
     /// Memberships that change, majorities, and reads all the way.
     Group,
+    /// Reads that ask a majority instead of the leader.
+    Quorum,
 }
 
 macro_rules! rules {
@@ -103,6 +105,30 @@ rules! {
         "Whatever a replica writes, it writes its commit index with it.";
     NewId, "new-id", Group,
         "A replica that lost its data comes back as another one.";
+    OthersAsked, "others-asked", Quorum,
+        "A quorum read asks others, and does not go by its replica's own log alone.";
+    MajorityAsked, "majority-asked", Quorum,
+        "A quorum read is served by the answers of a majority, not of one replica less.";
+    OwnLogAsked, "own-log-asked", Quorum,
+        "The asking replica counts for the majority only by what its own log says.";
+    LearnerAsksMajority, "learner-asks-majority", Quorum,
+        "A learner that asks does not count for the majority.";
+    JointOldAsked, "joint-old-asked", Quorum,
+        "In a joint membership a quorum read needs a majority of the old voters, too.";
+    AnswerAfterArrival, "answer-after-arrival", Quorum,
+        "An answer counts only for reads that arrived before its question left.";
+    AnswerById, "answer-by-id", Quorum,
+        "An answer counts only if it comes from the replica that the membership names, not from a later one at its node.";
+    CutTouchesAll, "cut-touches-all", Quorum,
+        "A log that is cut above the asked index says that every key may be touched.";
+    ChangeTouchesAll, "change-touches-all", Quorum,
+        "A change of the membership above the asked index touches every key.";
+    ChangeAsksAnew, "change-asks-anew", Quorum,
+        "A read that met a change of the membership is asked again after it, and not served once the change is applied.";
+    AppliedOnly, "applied-only", Quorum,
+        "A quorum read is served with what is applied, whoever has more in a log.";
+    SyncedAcknowledgement, "acknowledge-synced", Quorum,
+        "A replica acknowledges only what is durable in its log.";
 }
 
 impl fmt::Display for Rule {

@@ -47,6 +47,11 @@ fn the_absence_of_each_rule_of_the_group_is_caught() {
     assert_rules_caught(Part::Group);
 }
 
+#[test]
+fn the_absence_of_each_rule_of_quorum_reads_is_caught() {
+    assert_rules_caught(Part::Quorum);
+}
+
 /// The argument that puts the models together is a model too: what either needs is needed there.
 #[test]
 fn the_absence_of_a_rule_of_the_other_models_is_caught_in_that_of_the_group() {

@@ -71,6 +71,11 @@ const E: Set = 16;
 impl Course {
     /// Three voters, no change.
     pub const THREE: Self = Self { name: "3 voters", configs: &[Config::of(A | B | C)], replicas: 3 };
+    /// Two voters, no change.
+    pub const TWO: Self = Self { name: "2 voters", configs: &[Config::of(A | B)], replicas: 2 };
+    /// Three voters and a learner, no change.
+    pub const LEARNER: Self =
+        Self { name: "3 voters, a learner", configs: &[Config::of(A | B | C).with_learners(D)], replicas: 4 };
     /// Five voters, no change.
     pub const FIVE: Self = Self { name: "5 voters", configs: &[Config::of(A | B | C | D | E)], replicas: 5 };
     /// The only voter is replaced: the two memberships have no replica in common.
@@ -150,6 +155,43 @@ impl Course {
         self.configs.iter().take_while(|config| !config.contains(replica)).count() as u8
     }
 
+    /// All ways to rename replicas that have the same part.
+    pub fn orders(&self) -> Vec<[usize; REPLICAS_MAX]> {
+        let mut orders = vec![core::array::from_fn(|at| at)];
+        for at in 0..self.replicas {
+            let with = |order: &[usize; REPLICAS_MAX]| {
+                let mut order = *order;
+                (at..self.replicas)
+                    .filter(|&other| self.is_alike(at, other))
+                    .map(|other| {
+                        order.swap(at, other);
+                        let swapped = order;
+                        order.swap(at, other);
+                        swapped
+                    })
+                    .collect::<Vec<_>>()
+            };
+            orders = orders.iter().flat_map(with).collect();
+        }
+        orders
+    }
+
+    /// The replicas with those of each part in the order of what they are: `is_less` says which of two comes first.
+    pub fn sorted(&self, is_less: impl Fn(usize, usize) -> bool) -> [usize; REPLICAS_MAX] {
+        let mut order: [usize; REPLICAS_MAX] = core::array::from_fn(|at| at);
+        // Few enough to be sorted by hand.
+        for at in 1..self.replicas {
+            let mut place = at;
+            while let Some(before) = (0..place).rev().find(|&before| self.is_alike(order[before], order[place]))
+                && is_less(order[place], order[before])
+            {
+                order.swap(before, place);
+                place = before;
+            }
+        }
+        order
+    }
+
     /// Whether two replicas have the same part in every membership, so that only their names differ.
     pub fn is_alike(&self, one: usize, other: usize) -> bool {
         let part =
@@ -164,8 +206,10 @@ mod tests {
     use hedgerow_replication::Membership;
     use hedgerow_types::ReplicaId;
 
-    const COURSES: [Course; 10] = [
+    const COURSES: [Course; 12] = [
         Course::THREE,
+        Course::TWO,
+        Course::LEARNER,
         Course::FIVE,
         Course::MOVED,
         Course::GROWN,

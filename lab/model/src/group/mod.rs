@@ -77,7 +77,7 @@ impl Group {
     /// How one gets from each of these states to the next, with every replica keeping its name on the way.
     pub fn retrace(&self, states: &[State]) -> Vec<(Action, State)> {
         let named = Self { is_symmetric: false, ..*self };
-        let orders = self.orders();
+        let orders = self.course.orders();
         let mut steps: Vec<(Action, State)> = Vec::new();
         for &target in states.iter().skip(1) {
             let state = steps.last().map_or_else(|| self.start(), |&(_, state)| state);
@@ -86,27 +86,6 @@ impl Group {
             steps.push(step.expect("what the symmetric model can do, the other can do under some names"));
         }
         steps
-    }
-
-    /// All ways to rename replicas that have the same part.
-    fn orders(&self) -> Vec<[usize; REPLICAS_MAX]> {
-        let mut orders = vec![core::array::from_fn(|at| at)];
-        for at in 0..self.course.replicas {
-            let with = |order: &[usize; REPLICAS_MAX]| {
-                let mut order = *order;
-                (at..self.course.replicas)
-                    .filter(|&other| self.course.is_alike(at, other))
-                    .map(|other| {
-                        order.swap(at, other);
-                        let swapped = order;
-                        order.swap(at, other);
-                        swapped
-                    })
-                    .collect::<Vec<_>>()
-            };
-            orders = orders.iter().flat_map(with).collect();
-        }
-        orders
     }
 
     /// Whether no change follows after so many.

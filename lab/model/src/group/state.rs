@@ -286,7 +286,6 @@ impl State {
     /// The same state with replicas that are alike in the order of what they are.
     pub(super) fn sorted(self, model: &Group) -> Self {
         let count = model.course.replicas;
-        let mut order: [usize; REPLICAS_MAX] = core::array::from_fn(|at| at);
         // What is on its way breaks ties between replicas that are alike.
         let key = |at: usize| {
             let mut sent = self.links[at];
@@ -305,16 +304,7 @@ impl State {
             ];
             (self.replicas[at], marks, sent, heard)
         };
-        // Of each kind the least comes first; few enough to be sorted by hand.
-        for at in 1..count {
-            let mut place = at;
-            while let Some(before) = (0..place).rev().find(|&before| model.course.is_alike(order[before], order[place]))
-                && less(&self.replicas, order[place], order[before], &key)
-            {
-                order.swap(before, place);
-                place = before;
-            }
-        }
+        let order = model.course.sorted(|one, other| less(&self.replicas, one, other, &key));
         if order.is_sorted() { self } else { self.renamed(order) }
     }
 
