@@ -118,6 +118,7 @@ pub fn full() -> Vec<Subject> {
         Subject::Group(Group { depth: Some(11), restarts: 1, transfers: 1, ..Group::new(Course::FIVE, 3, 3) }),
         Subject::Quorum(Quorum { restarts: 1, cuts: true, ..Quorum::new(Course::TWO, 3, 4) }),
         Subject::Quorum(Quorum::new(Course::THREE, 3, 4)),
+        Subject::Quorum(Quorum { writes: 2, ..Quorum::new(Course::THREE, 2, 4) }),
         Subject::Quorum(Quorum { cuts: true, ..Quorum::new(Course::THREE, 2, 3) }),
         Subject::Quorum(Quorum { restarts: 1, ..Quorum::new(Course::THREE, 2, 3) }),
         Subject::Quorum(Quorum { sends_parts: true, ..Quorum::new(Course::THREE, 2, 3) }),
@@ -127,7 +128,7 @@ pub fn full() -> Vec<Subject> {
         Subject::Quorum(Quorum::new(Course::PAIR, 2, 5)),
         Subject::Quorum(Quorum { depth: Some(12), ..Quorum::new(Course::LEARNER, 2, 3) }),
         Subject::Quorum(Quorum { depth: Some(11), ..Quorum::new(Course::TWO_REPLACED, 2, 4) }),
-        Subject::Quorum(Quorum { depth: Some(11), ..Quorum::new(Course::FIVE, 2, 3) }),
+        Subject::Quorum(Quorum { depth: Some(13), ..Quorum::new(Course::FIVE, 2, 3) }),
     ]
 }
 

@@ -194,7 +194,7 @@ impl Model for Quorum {
                 leaders > 1 && model.replicas().any(|at| state.serves(model, at, Set::MAX))
             }));
         }
-        if self.course.configs.iter().any(|config| config.outgoing != 0) {
+        if self.depth.is_none() && self.course.configs.iter().any(|config| config.outgoing != 0) {
             properties.push(Property::sometimes("a replica serves in a joint membership", |model, state: &State| {
                 let is_joint = |at: &usize| state.config(model, *at).outgoing != 0;
                 model.replicas().filter(is_joint).any(|at| state.serves(model, at, Set::MAX))

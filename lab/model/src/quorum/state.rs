@@ -151,7 +151,7 @@ impl State {
         (!model.rules.has(Rule::ChangeAsksAnew)).then_some(key.max(change))
     }
 
-    /// What the replicas would answer now to a question of `asker`, and which of them would say that nothing is touched.
+    /// The replicas that would answer `asker` now that the key is not touched after what it has applied.
     fn silent_about_key(&self, model: &Quorum, asker: usize) -> Set {
         let after = self.applied(asker);
         let says_no = |at: &usize| {
