@@ -31,7 +31,8 @@ Exit codes:
   1  the record or the table does not exist
   2  the command line or the input is not right
   3  no node could be reached, or the cluster did not answer in time
-  4  the cluster refused, replicas differ, (status) not everything is served, or a disk is full, or (wal) a log is damaged
+  4  the cluster refused, replicas differ, (status) not everything is served, a disk is full or a data directory is missing, or
+     (wal) a log is damaged
   5  partly done: some lines were bad, or the work was interrupted
   6  a node could not start or could not go on
   7  a measurement is VOID: the load generator was the bottleneck";

@@ -1,4 +1,5 @@
-//! What a cluster says of itself, as types. New versions of it may say more, and what an old one does not say is at its default.
+//! What a cluster says of itself, as types. New versions of it may say more, and what an old one does not say is at its default. What a node
+//! says only once it knows it is `null` before, and an `Option` here.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -32,6 +33,11 @@ impl ClusterStatus {
         self.nodes.iter().filter(|node| node.has_full_disk()).map(|node| node.node).collect()
     }
 
+    /// Nodes that do without one of their data directories.
+    pub fn nodes_without_directory(&self) -> Vec<u16> {
+        self.nodes.iter().filter(|node| !node.missing_directories.is_empty()).map(|node| node.node).collect()
+    }
+
     /// How many replicas of tables do not serve.
     pub fn replicas_not_ok(&self) -> usize {
         self.tables.iter().map(TableStatus::replicas_not_ok).sum()
@@ -42,12 +48,13 @@ impl ClusterStatus {
         self.summary.as_ref().is_none_or(Summary::is_whole) && self.full_nodes().is_empty()
     }
 
-    /// Whether nothing is down, full or in repair either. A moment after replicas were made or lost nobody repairs them yet: they do not
+    /// Whether nothing is down, full, missing or in repair either. A moment after replicas were made or lost nobody repairs them yet: they do not
     /// serve all the same.
     pub fn is_healthy(&self) -> bool {
         let is_calm =
             |summary: &Summary| summary.is_whole() && summary.nodes_up >= summary.nodes && summary.in_repair == 0;
-        self.summary.as_ref().is_some_and(is_calm) && self.full_nodes().is_empty() && self.replicas_not_ok() == 0
+        let has_disks = self.full_nodes().is_empty() && self.nodes_without_directory().is_empty();
+        self.summary.as_ref().is_some_and(is_calm) && has_disks && self.replicas_not_ok() == 0
     }
 }
 
@@ -126,8 +133,8 @@ impl NodeStatus {
 pub struct DiskStatus {
     /// `ok`, `full`, or `stalled` where even the log has no room.
     pub state: String,
-    /// Bytes that are free.
-    pub free_bytes: u64,
+    /// Bytes that are free; `None` while the node has not looked.
+    pub free_bytes: Option<u64>,
     /// Bytes that it has.
     pub total_bytes: u64,
 }
@@ -236,4 +243,36 @@ pub struct Transfer {
     pub bytes_per_second: u64,
     /// Seconds that are left at that rate; `None` while it stands still.
     pub seconds_left: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A second after a cluster started: nodes that were not heard of, one that has not looked at its disk, no leaders.
+    #[test]
+    fn a_status_of_nodes_that_have_not_reported_is_read() {
+        let status = r#"{"cluster":"00000000000000ab","catalogue_version":3,"time":"unknown",
+            "summary":{"nodes":2,"nodes_up":0,"partitions":1,"without_leader":1,"in_repair":0,"metadata_has_leader":false},
+            "metadata":{"index":0,"leader":null,"term":0,"commit":0,"replicas":[]},
+            "nodes":[{"node":1,"address":"","state":"dead","replicas":0,"replicas_max":null,"leaders":0,"log_bytes":null,
+                "log_bytes_max":null,"log_bytes_allowed":null,"slow_score":0,"is_slow":false,"disks":null,
+                "clock_ahead_ms":null,"is_clock_off":false,"missing_directories":[],"labels":null},
+                {"node":2,"address":"b:1","state":"alive","replicas":0,"replicas_max":9,"leaders":0,"log_bytes":[0],
+                "log_bytes_max":1,"log_bytes_allowed":[1],"slow_score":1,"is_slow":false,
+                "disks":[{"state":"ok","free_bytes":null,"total_bytes":0}],"clock_ahead_ms":0,"is_clock_off":false,
+                "missing_directories":[],"labels":{}}],
+            "tables":[{"id":1,"name":"t","kind":"hash","state":"creating","partition_count":1,"replica_count":1,
+                "options":{},"created_unix_seconds":0,"partitions":[{"index":0,"leader":null,"term":0,"commit":0,
+                "replicas":[{"node":1,"replica":"n1.1","role":"voter","matched":0,"applied":0,"lag":0,"transfer":null,
+                "staleness_ms":null,"state":"down"},{"node":2,"replica":"n2.1","role":"voter","matched":0,"applied":0,
+                "lag":0,"transfer":{"bytes_done":0,"bytes_total":1,"bytes_per_second":0,"seconds_left":null},
+                "staleness_ms":null,"state":"learning"}]}]}],
+            "dropped_tables":[]}"#;
+        let status: ClusterStatus = serde_json::from_str(status).unwrap();
+        assert_eq!(status.nodes[0].disks, None);
+        assert_eq!(status.nodes[1].disks.as_ref().unwrap()[0].free_bytes, None);
+        assert!(!status.is_served() && !status.nodes[1].has_full_disk());
+        assert_eq!(status.replicas_not_ok(), 2);
+    }
 }

@@ -36,39 +36,71 @@ pub(crate) struct StatusArguments {
     cluster: ClusterArguments,
 }
 
-/// The state in a few words; `has_full` if a node has a disk that takes no more data, `not_ok` so many replicas do not serve, as far as is
-/// known: a moment after they were made or lost, nobody repairs them yet.
-fn state(summary: &Summary, has_full: bool, not_ok: usize) -> &'static str {
+/// What there is to say of the disks and the replicas of a cluster, beside its summary.
+struct Trouble {
+    /// Nodes with a disk that takes no more data.
+    full: Vec<u16>,
+    /// Nodes that do without a data directory.
+    without_directory: Vec<u16>,
+    /// So many replicas do not serve, as far as is known: a moment after they were made or lost, nobody repairs them yet.
+    not_ok: usize,
+}
+
+impl Trouble {
+    fn of(status: &ClusterStatus) -> Self {
+        let (full, without_directory) = (status.full_nodes(), status.nodes_without_directory());
+        Self { full, without_directory, not_ok: status.replicas_not_ok() }
+    }
+}
+
+/// The state in a few words.
+fn state(summary: &Summary, trouble: &Trouble) -> &'static str {
     if !summary.is_whole() {
         "NOT WHOLE"
     } else if summary.nodes_up < summary.nodes {
         "serving with nodes down"
-    } else if has_full {
+    } else if !trouble.full.is_empty() {
         "serving with full disks"
+    } else if !trouble.without_directory.is_empty() {
+        "serving, with data directories missing"
     } else if summary.in_repair > 0 {
         "serving and repairing"
-    } else if not_ok > 0 {
+    } else if trouble.not_ok > 0 {
         "serving, not all replicas yet"
     } else {
         "healthy"
     }
 }
 
-/// The same with its figures; `full` are the nodes with full disks.
-fn summary_line(summary: &Summary, full: &[String], not_ok: usize) -> String {
+/// The same with its figures, and what is to be done.
+fn summary_line(summary: &Summary, trouble: &Trouble) -> String {
     let Summary { nodes, nodes_up, partitions, without_leader, in_repair, .. } = summary;
-    let state = state(summary, !full.is_empty(), not_ok);
+    let state = state(summary, trouble);
     let metadata = if summary.metadata_has_leader { "" } else { ", the metadata has no leader" };
     let repair = if *in_repair > 0 { format!(", {in_repair} in repair") } else { String::new() };
-    let not_ok = if not_ok > 0 { format!(", {} not ok", counted(not_ok as u64, "replica")) } else { String::new() };
-    let full = match full {
-        [] => String::new(),
-        [one] => format!("; disk full on node {one}"),
-        several => format!("; disk full on nodes {}", several.join(", ")),
+    let not_ok = match trouble.not_ok {
+        0 => String::new(),
+        count => format!(", {} not ok", counted(count as u64, "replica")),
     };
+    let full = on_nodes("disk full", &trouble.full, "");
+    let what_to_do = " (mount it or put an empty directory in its place, and start the node again)";
+    let missing = on_nodes("data directory missing", &trouble.without_directory, what_to_do);
+    let nodes = counted(*nodes, "node");
     format!(
-        "{state}: {nodes_up} of {nodes} nodes up, {without_leader} of {partitions} groups without a leader{repair}{metadata}{not_ok}{full}"
+        "{state}: {nodes_up} of {nodes} up, {without_leader} of {partitions} groups without a leader{repair}{metadata}{not_ok}{full}{missing}"
     )
+}
+
+/// What is so on which nodes; nothing if on none.
+fn on_nodes(what: &str, nodes: &[u16], remark: &str) -> String {
+    match nodes {
+        [] => String::new(),
+        [one] => format!("; {what} on node {one}{remark}"),
+        several => {
+            let several: Vec<String> = several.iter().map(u16::to_string).collect();
+            format!("; {what} on nodes {}{remark}", several.join(", "))
+        }
+    }
 }
 
 /// The log of each data directory, such as `312 (4096)`, in MiB: what it keeps, and what it may keep for others.
@@ -91,7 +123,8 @@ pub(crate) async fn run(arguments: StatusArguments) -> Result<Exit> {
     }
     let (answer, status) = look(&arguments).await?;
     show(&arguments, &answer, &status)?;
-    Ok(if status.is_served() { Exit::Done } else { Exit::Refused })
+    let is_in_order = status.is_served() && status.nodes_without_directory().is_empty();
+    Ok(if is_in_order { Exit::Done } else { Exit::Refused })
 }
 
 /// Shows the status until somebody has seen enough. A cluster that does not answer is asked again.
@@ -164,10 +197,11 @@ fn show(arguments: &StatusArguments, answer: &str, status: &ClusterStatus) -> Re
 fn status_json(answer: &str, status: &ClusterStatus) -> Result<String> {
     let mut value: Value = serde_json::from_str(answer).context("reading the cluster's status")?;
     if let Some(summary) = &status.summary {
-        let (full, not_ok) = (status.full_nodes(), status.replicas_not_ok());
-        value["summary"]["state"] = state(summary, !full.is_empty(), not_ok).into();
-        value["summary"]["replicas_not_ok"] = not_ok.into();
-        value["summary"]["nodes_with_full_disks"] = full.into();
+        let trouble = Trouble::of(status);
+        value["summary"]["state"] = state(summary, &trouble).into();
+        value["summary"]["replicas_not_ok"] = trouble.not_ok.into();
+        value["summary"]["nodes_with_full_disks"] = trouble.full.into();
+        value["summary"]["nodes_without_directory"] = trouble.without_directory.into();
     }
     Ok(value.to_string())
 }
@@ -193,7 +227,8 @@ fn status_text(status: &ClusterStatus, shows_partitions: bool) -> String {
         let missing = node.missing_directories.iter();
         parts.extend(missing.map(|directory| format!("node {} goes without data directory {directory}", node.node)));
     }
-    let tables: Vec<_> = status.tables.iter().map(table_row).collect();
+    let mut tables: Vec<_> = status.tables.iter().map(table_row).collect();
+    tables.sort();
     if !tables.is_empty() {
         let header = ["table", "id", "kind", "state", "partitions", "with leader", "replicas", "not ok", "largest lag"];
         parts.push(columns(&header, &tables));
@@ -214,13 +249,12 @@ fn status_text(status: &ClusterStatus, shows_partitions: bool) -> String {
     if shows_partitions {
         parts.extend(status.tables.iter().map(|table| format!("table {}\n{}", table.name, partitions_text(table))));
     }
-    let full: Vec<String> = status.full_nodes().iter().map(u16::to_string).collect();
-    parts.extend(status.summary.as_ref().map(|summary| summary_line(summary, &full, status.replicas_not_ok())));
+    parts.extend(status.summary.as_ref().map(|summary| summary_line(summary, &Trouble::of(status))));
     parts.join("\n\n")
 }
 
 fn state_text(node: &NodeStatus) -> String {
-    let mut text = node.state.clone();
+    let mut text = up_or_down(&node.state).to_owned();
     for (holds, word) in [(node.is_slow, "slow"), (node.is_clock_off, "clock off"), (node.has_full_disk(), "disk full")]
     {
         if holds {
@@ -229,6 +263,15 @@ fn state_text(node: &NodeStatus) -> String {
         }
     }
     text
+}
+
+/// The word that the rest of the text has for it.
+fn up_or_down(state: &str) -> &str {
+    match state {
+        "alive" => "up",
+        "dead" => "down",
+        other => other,
+    }
 }
 
 /// How far the node's clock is off, with a sign; nothing if that is not known.
@@ -432,6 +475,19 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_with_a_directory_missing_is_not_called_healthy_and_says_what_to_do() {
+        let answer = r#"{"summary":{"nodes":1,"nodes_up":1,"partitions":2,"metadata_has_leader":true},
+            "nodes":[{"node":4,"missing_directories":["/b: it is not there"]}]}"#;
+        let status: ClusterStatus = serde_json::from_str(answer).unwrap();
+        assert!(!status.is_healthy() && status.is_served());
+        let text = status_text(&status, false);
+        assert!(text.contains("serving, with data directories missing: 1 of 1 node up"), "{text}");
+        assert!(text.contains("; data directory missing on node 4 (mount it or put an empty directory"), "{text}");
+        let json: Value = serde_json::from_str(&status_json(answer, &status).unwrap()).unwrap();
+        assert_eq!(json["summary"]["nodes_without_directory"], serde_json::json!([4]));
+    }
+
+    #[test]
     fn n7_a_cluster_in_repair_is_not_called_healthy() {
         let answer = r#"{"summary":{"nodes":3,"nodes_up":3,"partitions":5,"in_repair":2,"metadata_has_leader":true}}"#;
         let text = status_text(&serde_json::from_str(answer).unwrap(), false);
@@ -455,7 +511,7 @@ mod tests {
             "tables":[{"name":"t","partitions":[{"index":0,"leader":null,"replicas":[{"node":1,"state":"down","lag":7}]}]}]}"#;
         let text = status_text(&serde_json::from_str(answer).unwrap(), true);
         assert!(text.contains("a:1") && text.contains("none") && text.contains('7'), "{text}");
-        assert!(text.contains("alive, slow") && text.contains("93"), "{text}");
+        assert!(text.contains("up, slow") && text.contains("93"), "{text}");
         assert!(text.contains("node 1 goes without data directory /b: it is not there"), "{text}");
     }
 
@@ -464,10 +520,7 @@ mod tests {
         let answer = r#"{"time":"held","nodes":[{"node":1,"state":"alive","clock_ahead_ms":-40},
             {"node":2,"state":"alive","clock_ahead_ms":31536000000,"is_clock_off":true}]}"#;
         let text = status_text(&serde_json::from_str(answer).unwrap(), false);
-        assert!(
-            text.contains("alive, clock off") && text.contains("+31536000.0 s") && text.contains("-0.0 s"),
-            "{text}"
-        );
+        assert!(text.contains("up, clock off") && text.contains("+31536000.0 s") && text.contains("-0.0 s"), "{text}");
         assert!(text.contains("the time goes on as it was"), "{text}");
     }
 }
