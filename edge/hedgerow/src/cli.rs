@@ -65,7 +65,10 @@ pub(crate) enum Command {
 /// Runs a command. An error comes with the code that the process exits with.
 pub(crate) fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
     match command {
-        Command::Dev(dev) => nodes(|| serve::dev(&dev)),
+        Command::Dev(dev) => match serve::read_faults(&dev) {
+            Ok(plan) => nodes(|| serve::dev(&dev, plan)),
+            Err(error) => Err((error, Exit::Usage)),
+        },
         Command::Serve(serve) => match serve::read_config(&serve.config) {
             Ok((storage, config)) => nodes(|| serve::serve(storage, config)),
             Err(error) => Err((error, Exit::Usage)),
@@ -115,6 +118,13 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn words_of_other_stores_are_understood() {
+        for command in ["put t h s v", "delete t h s", "mget t h s", "table delete t", "expire t h s 60"] {
+            Arguments::try_parse_from(format!("hedgerow {command}").split(' ')).unwrap();
+        }
     }
 
     #[test]

@@ -107,6 +107,37 @@ pub(crate) fn is_directory(path: &Path) -> io::Result<bool> {
     Ok(std::fs::metadata(path)?.is_dir())
 }
 
+/// What is found where a data directory should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Nothing, or nothing that can be looked at.
+    Missing,
+    /// Something that is no directory.
+    File,
+    /// A directory with nothing in it.
+    Empty,
+    /// A directory with something in it.
+    Used,
+}
+
+/// Looks at `path`.
+pub(crate) fn place(path: &Path) -> Place {
+    match std::fs::metadata(path) {
+        Err(_) => Place::Missing,
+        Ok(found) if !found.is_dir() => Place::File,
+        Ok(_) => match std::fs::read_dir(path).map(|mut entries| entries.next().is_some()) {
+            Ok(true) => Place::Used,
+            Ok(false) => Place::Empty,
+            Err(_) => Place::Missing,
+        },
+    }
+}
+
+/// The one name of `path` that has no links in it; of what is not there, the name as it was given.
+pub(crate) fn canonical(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
 /// Makes the directory `path`, and those above it, unless they are there.
 pub(crate) fn make_directory(path: &Path) -> Result<()> {
     std::fs::create_dir_all(path).with_context(|| format!("making the folder {}", path.display()))

@@ -1,16 +1,17 @@
 //! `hedgerow config`: whether a node could be started with a configuration, and what it would be told. The file is read as `serve` reads
 //! it.
 
-use super::read_config;
+use super::{directories, read_config};
 use crate::exit::Exit;
-use crate::files::is_directory;
 use crate::output::{columns, print};
 use anyhow::Result;
 use clap::Subcommand;
 use hedgerow_node::Config;
 use hedgerow_storage::RocksSettings;
+use hedgerow_types::NodeId;
 use hedgerow_wal::Durability;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What is done with a configuration.
 #[derive(Debug, Subcommand)]
@@ -30,38 +31,60 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// Every setting by its name in the file, with what it is without being given too.
 fn text(file: &Path, storage: &RocksSettings, config: &Config) -> String {
-    let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
-    let numbers =
-        |nodes: &[hedgerow_types::NodeId]| nodes.iter().map(|node| node.0.to_string()).collect::<Vec<_>>().join(", ");
+    let numbers = |nodes: &[NodeId]| nodes.iter().map(|node| node.0.to_string()).collect::<Vec<_>>().join(", ");
     let mut rows = vec![
-        ("node".to_owned(), config.node.0.to_string()),
-        ("address".to_owned(), config.address.clone()),
-        ("listens on".to_owned(), config.listen.clone()),
-        ("metadata on nodes".to_owned(), numbers(&config.meta_nodes)),
+        ("node", config.node.0.to_string()),
+        ("address", config.address.clone()),
+        ("listen", config.listen.clone()),
+        ("meta_nodes", numbers(&config.meta_nodes)),
     ];
-    let peers = config.peers.iter().filter(|(node, _)| **node != config.node);
-    rows.extend(peers.map(|(node, address)| (format!("node {}", node.0), address.clone())));
-    for data in &config.data {
-        let found = if is_directory(data).unwrap_or(false) { "" } else { " (not there yet)" };
-        rows.push(("data directory".to_owned(), format!("{}{found}", data.display())));
+    rows.extend(config.peers.iter().map(|(node, address)| ("peers", format!("node {}: {address}", node.0))));
+    let data = config.data.iter().zip(directories::remarks(&config.data));
+    rows.extend(data.map(|(directory, remark)| ("data", format!("{}{remark}", directory.display()))));
+    match config.labels.is_empty() {
+        true => rows.push(("labels", "none".to_owned())),
+        false => rows.extend(config.labels.iter().map(|(name, value)| ("labels", format!("{name} = {value}")))),
     }
-    rows.extend(config.labels.iter().map(|(name, value)| (format!("label {name}"), value.clone())));
+    rows.extend(disk_and_memory(storage, config));
+    rows.extend(limits(config));
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    format!("{}\n\n{} is right.", columns(&["setting", "value"], &rows), file.display())
+}
+
+fn disk_and_memory(storage: &RocksSettings, config: &Config) -> Vec<(&'static str, String)> {
+    let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
     let durability = match config.wal.durability {
         Durability::Fsync => "fsync: acknowledged writes survive a power failure of all nodes",
         Durability::Os => "os: a power failure of a majority loses what was acknowledged last",
     };
-    rows.extend([
-        ("durability".to_owned(), durability.to_owned()),
-        ("memory for rows not flushed".to_owned(), mib(config.flush_node_bytes)),
-        ("memory for hot rows".to_owned(), mib(storage.hot_rows_size as u64)),
-        ("memory for blocks of tables".to_owned(), mib(storage.cache_size as u64)),
-        ("log kept for others".to_owned(), mib(config.log_retained_bytes)),
-        ("dropped tables are kept for".to_owned(), format!("{} s", config.drop_reserve_seconds)),
-        ("faults on request".to_owned(), if config.may_fault { "allowed" } else { "refused" }.to_owned()),
-    ]);
-    let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name, value]).collect();
-    format!("{}\n\n{} is right.", columns(&["setting", "value"], &rows), file.display())
+    let free = config.free_disk_min.map_or_else(|| "by the size of the disk".to_owned(), mib);
+    vec![
+        ("durability", durability.to_owned()),
+        ("free_disk_min_mib", free),
+        ("memory.block_cache_mib", mib(storage.cache_size as u64)),
+        ("memory.hot_rows_mib", mib(storage.hot_rows_size as u64)),
+        ("memory.write_buffer_mib", mib(config.flush_node_bytes)),
+        ("log.segment_mib", mib(config.wal.segment_size)),
+        ("log.segments_max", config.wal.segments_max.to_string()),
+        ("log.retained_mib", mib(config.log_retained_bytes)),
+        ("flush.mib_per_second", mib(storage.flush_rate)),
+        ("snapshot.mib_per_second", mib(config.snapshot_bytes_per_second)),
+    ]
+}
+
+fn limits(config: &Config) -> Vec<(&'static str, String)> {
+    let ms = |duration: Duration| format!("{} ms", duration.as_millis());
+    vec![
+        ("slow.round_trip_ms", ms(config.slow.round_trip)),
+        ("slow.log_write_ms", ms(config.slow.log_write)),
+        ("slow.factor", config.slow.factor.to_string()),
+        ("clock.skew_max_ms", ms(config.clock_skew_max)),
+        ("drop.reserve_seconds", format!("{} s", config.drop_reserve_seconds)),
+        ("pegasus.host_ports", config.has_host_ports.to_string()),
+        ("faults.allowed", config.may_fault.to_string()),
+    ]
 }
 
 #[cfg(test)]
@@ -82,9 +105,22 @@ mod tests {
     fn a_right_configuration_is_shown() {
         let text = checked("labels = { zone = \"a\" }\nmemory.hot_rows_mib = 7").unwrap();
         for line in
-            ["node 2", "b:34601", "/nowhere/d (not there yet)", "label zone", "7 MiB", "fsync: ", "n1.toml is right."]
+            ["node 2: b:34601", "/nowhere/d (not there yet)", "zone = a", "7 MiB", "fsync: ", "n1.toml is right."]
         {
             assert!(text.contains(line), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn every_setting_of_the_documents_is_shown() {
+        let page = include_str!("../../../../docs/configuration.md");
+        let table = page.split_once("| setting |").unwrap().1.split_once("\n\n").unwrap().0;
+        let settings: Vec<&str> =
+            table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+        assert!(settings.len() > 20, "{settings:?}");
+        let text = checked("").unwrap();
+        for setting in settings {
+            assert!(text.lines().any(|line| line.split_whitespace().next() == Some(setting)), "{setting}: {text}");
         }
     }
 
@@ -95,6 +131,7 @@ mod tests {
             ("labels = { \"a=b\" = \"c\" }", "labels: there can be"),
             ("durabillity = \"os\"", "unknown field `durabillity`"),
             ("log.retained_mib = 1", "log.retained_mib: at least 64 are needed"),
+            ("listen = \"127.0.0.1:0\"", "has port 0"),
         ] {
             let error = format!("{:#}", checked(settings).unwrap_err());
             assert!(error.contains(reason) && error.contains("n1.toml"), "{error}");

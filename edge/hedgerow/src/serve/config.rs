@@ -1,7 +1,7 @@
 //! The configuration file of `hedgerow serve`. Every setting with its reason, range and default is in
 //! docs/configuration.md.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use hedgerow_node::config::{DROP_RESERVE_SECONDS, DROP_RESERVE_SECONDS_MAX, LOG_RETAINED_BYTES};
 use hedgerow_node::{Config, SlowLimits};
 use hedgerow_storage::RocksSettings;
@@ -187,7 +187,25 @@ fn check_address(setting: &str, address: &str) -> anyhow::Result<()> {
     let is_address = address.parse::<SocketAddr>().is_ok()
         || address.rsplit_once(':').is_some_and(|(name, port)| is_name(name) && port.parse::<u16>().is_ok());
     ensure!(is_address, "{setting}: {address:?} is not of the form 10.0.0.1:34601 or node-1.example:34601");
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    ensure!(port != Some(0), "{setting}: {address:?} has port 0, at which nobody is reached: allowed are 1 to 65535");
     Ok(())
+}
+
+/// The nodes and their addresses. No two have one of either.
+fn peers(listed: &[Peer]) -> anyhow::Result<BTreeMap<NodeId, String>> {
+    let mut peers = BTreeMap::new();
+    let mut nodes_by_address = BTreeMap::new();
+    for Peer { node, address } in listed {
+        ensure!(*node > 0, "peers: node numbers begin at 1");
+        check_address("peers.address", address)?;
+        let before = peers.insert(NodeId(*node), address.clone());
+        ensure!(before.is_none(), "peers: node {node} is listed twice");
+        if let Some(before) = nodes_by_address.insert(address, node) {
+            bail!("peers: nodes {before} and {node} have one address, {address}");
+        }
+    }
+    Ok(peers)
 }
 
 impl ServeConfig {
@@ -204,13 +222,7 @@ impl ServeConfig {
 
     /// The node's own configuration; `seed` is where its randomness comes from.
     pub(crate) fn into_node(self, seed: u64) -> anyhow::Result<Config> {
-        let mut peers = BTreeMap::new();
-        for peer in &self.peers {
-            ensure!(peer.node > 0, "peers: node numbers begin at 1");
-            check_address("peers.address", &peer.address)?;
-            let before = peers.insert(NodeId(peer.node), peer.address.clone());
-            ensure!(before.is_none(), "peers: node {} is listed twice", peer.node);
-        }
+        let peers = peers(&self.peers)?;
         ensure!(!self.data.is_empty(), "data: at least one directory is needed");
         ensure!((1..=1_024).contains(&self.log.segment_mib), "log.segment_mib: allowed are 1 to 1024");
         ensure!(self.log.segments_max >= 2, "log.segments_max: at least 2 are needed");
@@ -276,6 +288,21 @@ mod tests {
             let error = config(&format!("listen = {wrong:?}")).unwrap_err().to_string();
             assert!(error.starts_with("listen: ") && error.contains("node-1.example:34601"), "{error}");
         }
+    }
+
+    #[test]
+    fn each_node_has_an_address_of_its_own_at_which_it_can_be_reached() {
+        let refused = |listed: &str| {
+            let config: ServeConfig = toml::from_str(&format!("node = 1\ndata = [\"d\"]\npeers = [{listed}]")).unwrap();
+            config.into_node(1).unwrap_err().to_string()
+        };
+        let error = refused("{ node = 1, address = \"a:1\" }, { node = 2, address = \"a:1\" }");
+        assert_eq!(error, "peers: nodes 1 and 2 have one address, a:1");
+        for address in ["a:0", "127.0.0.1:0", "[::1]:0"] {
+            let error = refused(&format!("{{ node = 1, address = {address:?} }}"));
+            assert!(error.contains("has port 0"), "{error}");
+        }
+        assert!(config("listen = \"a:0\"").unwrap_err().to_string().starts_with("listen: \"a:0\" has port 0"));
     }
 
     #[test]

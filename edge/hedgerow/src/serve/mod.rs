@@ -2,6 +2,8 @@
 
 pub(crate) mod check;
 mod config;
+mod directories;
+mod refused;
 
 use crate::command::fault::read_plan;
 use crate::exit::Exit;
@@ -59,8 +61,7 @@ pub(crate) struct ServeArguments {
 }
 
 /// Runs a cluster in this process until it is told to stop.
-pub(crate) fn dev(arguments: &DevArguments) -> anyhow::Result<Exit> {
-    let plan = arguments.faults.as_deref().map(|plan| plan_without_kills(plan, arguments.fault_seed)).transpose()?;
+pub(crate) fn dev(arguments: &DevArguments, plan: Option<Plan>) -> anyhow::Result<Exit> {
     let (root, temporary) = match &arguments.data {
         Some(root) => (root.clone(), None),
         None => {
@@ -96,6 +97,11 @@ pub(crate) fn dev(arguments: &DevArguments) -> anyhow::Result<Exit> {
     exit
 }
 
+/// The plan that is to be carried out, if there is one.
+pub(crate) fn read_faults(arguments: &DevArguments) -> anyhow::Result<Option<Plan>> {
+    arguments.faults.as_deref().map(|plan| plan_without_kills(plan, arguments.fault_seed)).transpose()
+}
+
 fn data_of(root: &Path, node: u16) -> PathBuf {
     root.join(format!("node{node}"))
 }
@@ -127,11 +133,13 @@ fn start_faults(
 /// A configuration as it stands in a file, and what the storage engine is told.
 pub(crate) fn read_config(path: &Path) -> anyhow::Result<(RocksSettings, Config)> {
     let text = crate::files::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let refused = || format!("{} is not allowed", path.display());
-    let config: ServeConfig = toml::from_str(&text).with_context(refused)?;
+    let wrong = || format!("{} is not right", path.display());
+    let config: ServeConfig =
+        toml::from_str(&text).map_err(|error| anyhow::anyhow!(refused::text(&error))).with_context(wrong)?;
     let storage = config.storage();
-    let config = config.into_node(random_u64()).with_context(refused)?;
-    config.check().map_err(anyhow::Error::msg).with_context(refused)?;
+    let config = config.into_node(random_u64()).with_context(wrong)?;
+    config.check().map_err(anyhow::Error::msg).with_context(wrong)?;
+    directories::check(&config.data).with_context(wrong)?;
     Ok((storage, config))
 }
 
@@ -168,7 +176,15 @@ fn start(config: Config, engines: &Arc<dyn Engines>) -> anyhow::Result<Running> 
         );
     }
     let started = hedgerow_node::os::start(config, Arc::new(OsDisk), Arc::clone(engines));
-    started.with_context(|| format!("node {} cannot start", node.0))
+    started.map_err(anyhow::Error::new).map_err(with_hint).with_context(|| format!("node {} cannot start", node.0))
+}
+
+/// An address that is taken is most often taken by the same node.
+fn with_hint(error: anyhow::Error) -> anyhow::Error {
+    let is_taken = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
+    };
+    if error.chain().any(is_taken) { anyhow::anyhow!("{error:#}: is this node running already?") } else { error }
 }
 
 /// Says when all nodes serve, and stops them all on a signal or when one of them fails.
@@ -229,5 +245,21 @@ fn wait(nodes: Vec<Running>, ready: &str) -> anyhow::Result<Exit> {
             tracing::error!(%reason, "a node could not go on");
             Ok(Exit::NodeFailed)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_is_taken_may_be_the_nodes_own() {
+        let error = |kind| anyhow::Error::new(std::io::Error::from(kind)).context("cannot listen on a:1");
+        let taken = with_hint(error(std::io::ErrorKind::AddrInUse)).to_string();
+        assert!(
+            taken.starts_with("cannot listen on a:1: ") && taken.ends_with("is this node running already?"),
+            "{taken}"
+        );
+        assert!(!format!("{:#}", with_hint(error(std::io::ErrorKind::NotFound))).contains("running already"));
     }
 }

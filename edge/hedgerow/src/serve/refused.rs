@@ -1,0 +1,74 @@
+//! What is said of a file that is no configuration: where, and what would be right, without the words of the program's own types.
+
+/// How the parser names what it expected, and how people do.
+const WORDS: [(&str, &str); 12] = [
+    ("invalid type: ", "not the right kind of value: "),
+    ("invalid value: ", "not an allowed value: "),
+    ("expected u16", "expected a whole number from 0 to 65535"),
+    ("expected u32", "expected a whole number from 0 to 4294967295"),
+    ("expected u64", "expected a whole number from 0 on"),
+    ("expected usize", "expected a whole number from 0 on"),
+    ("expected a sequence", "expected a list in [ ]"),
+    ("expected a map", "expected a table of names and values, such as { zone = \"a\" }"),
+    ("expected a boolean", "expected true or false"),
+    ("expected path string", "expected a text in quotes"),
+    ("expected a string", "expected a text in quotes"),
+    ("unknown variant", "unknown value"),
+];
+/// How a message about a setting of one peer ends that no peer has.
+const OF_A_PEER: &str = ", expected `node` or `address`";
+/// And one about a group of settings.
+const GROUP: &str = "expected struct ";
+
+/// What is wrong with a file, from what the parser says of it.
+pub(super) fn text(error: &toml::de::Error) -> String {
+    let mut text = error.to_string();
+    for (word, plain) in WORDS {
+        text = text.replace(word, plain);
+    }
+    if let Some((before, after)) = text.split_once(GROUP) {
+        let rest = after.trim_start_matches(|c: char| c.is_alphanumeric());
+        text = format!("{before}expected a group of settings, such as slow.factor = 5{rest}");
+    }
+    let text = text.trim_end();
+    if text.ends_with(OF_A_PEER) {
+        return format!("{text} (settings without a heading stand above the first [[peers]])");
+    }
+    text.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::ServeConfig;
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_said_in_the_words_of_the_documents() {
+        let peer = "[[peers]]\nnode = 1\naddress = \"a:1\"\n";
+        for (settings, expected) in [
+            ("node = \"x\"", "expected a whole number from 0 to 65535"),
+            ("node = 70000", "expected a whole number from 0 to 65535"),
+            ("node = 1\ndata = \"/d\"", "expected a list in [ ]"),
+            ("node = 1\nlabels = 3", "expected a table of names and values"),
+            ("node = 1\nlog = 3", "expected a group of settings"),
+            ("node = 1\nfaults.allowed = 3", "expected true or false"),
+            ("node = 1\nlisten = 3", "expected a text in quotes"),
+            ("node = 1\ndurability = \"none\"", "expected `fsync` or `os`"),
+        ] {
+            let error = toml::from_str::<ServeConfig>(&format!("{settings}\n{peer}")).unwrap_err();
+            let said = text(&error);
+            assert!(said.contains(expected) && said.contains("line "), "{settings}: {said}");
+            for word in ["u16", "u32", "sequence", "a map", "struct", "variant"] {
+                assert!(!said.contains(word), "{word}: {said}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_setting_below_the_peers_is_told_where_it_belongs() {
+        let file = "node = 1\ndata = [\"d\"]\n[[peers]]\nnode = 1\naddress = \"a:1\"\ndurability = \"os\"\n";
+        let said = text(&toml::from_str::<ServeConfig>(file).unwrap_err());
+        assert!(said.contains("unknown field `durability`"), "{said}");
+        assert!(said.ends_with("(settings without a heading stand above the first [[peers]])"), "{said}");
+    }
+}
