@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::cluster::{Question, Sort};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::now;
 use crate::status::{ClusterStatus, TableStatus};
 use bytes::Bytes;
@@ -136,7 +136,8 @@ impl Client {
         });
         self.forget(name);
         let timeout = self.admin_timeout() + CREATION_PER_PARTITION * spec.partition_count.min(PARTITION_COUNT_MAX);
-        let answer = self.command_within("create_table", &argument, timeout, sort_if(spec.if_not_exists)).await?;
+        let answer = self.command_within("create_table", &argument, timeout, sort_if(spec.if_not_exists)).await;
+        let answer = answer.map_err(|error| of_table(name, error))?;
         let id = answer["created"].as_u64().unwrap_or(0);
         self.expect(name, id).await?;
         Ok(id)
@@ -151,14 +152,15 @@ impl Client {
         }
         let result = self.command("drop_table", &argument, sort_if(if_exists)).await;
         self.forget(name);
-        let answer = result?;
+        let answer = result.map_err(|error| of_table(name, error))?;
         let kept = |id| Kept { id, until_unix_seconds: answer["kept_until_unix_seconds"].as_u64().unwrap_or(0) };
         Ok(answer["kept"].as_u64().map(kept))
     }
 
     /// Puts a dropped table that is kept back into use, as `name` or under the name that it had. Returns its name.
     pub async fn recall_table(&self, id: u64, name: Option<&str>) -> Result<String> {
-        let answer = self.command("recall_table", &json!({ "id": id, "name": name }), Sort::Once).await?;
+        let answer = self.command("recall_table", &json!({ "id": id, "name": name }), Sort::Once).await;
+        let answer = answer.map_err(|error| of_recall(id, error))?;
         let name = answer["name"].as_str().unwrap_or_default().to_owned();
         self.expect(&name, id).await?;
         Ok(name)
@@ -187,7 +189,7 @@ impl Client {
         } else {
             self.command("set_options", &json!({ "name": table, "options": { option: value } }), Sort::Idempotent).await
         };
-        result.map(|_| ())
+        result.map(|_| ()).map_err(|error| of_table(table, error))
     }
 
     /// All nodes, by address.
@@ -223,7 +225,9 @@ impl Client {
 
     /// As [`Client::describe_table`], as JSON.
     pub async fn describe_table_json(&self, name: &str) -> Result<String> {
-        self.run_command("describe", json!({ "table": name }).to_string(), self.admin_timeout(), Sort::Look).await
+        let argument = json!({ "table": name }).to_string();
+        let answer = self.run_command("describe", argument, self.admin_timeout(), Sort::Look).await;
+        answer.map_err(|error| of_table(name, error))
     }
 
     /// Has some node carry out the admin command `command` with a JSON argument, within `timeout`; the result is JSON. The
@@ -258,6 +262,27 @@ impl Client {
 fn read_json<T: DeserializeOwned>(command: &str, text: &str) -> Result<T> {
     serde_json::from_str(text)
         .map_err(|error| Error::protocol(format!("{command}: the answer cannot be read: {error}")))
+}
+
+/// The cluster does not repeat the name in its answer.
+fn of_table(name: &str, error: Error) -> Error {
+    if error.kind() == ErrorKind::NoTable {
+        error.saying(format!("there is no table {name:?}"))
+    } else if error.kind() == ErrorKind::TableExists {
+        error.saying(format!("there is a table {name:?} already"))
+    } else {
+        error
+    }
+}
+
+fn of_recall(id: u64, error: Error) -> Error {
+    if error.kind() == ErrorKind::NoTable {
+        error.saying(format!("no dropped table has the number {id}, or its time is over"))
+    } else if error.kind() == ErrorKind::TableExists {
+        error.saying(format!("table {id} is in use: there is nothing to recall"))
+    } else {
+        error
+    }
 }
 
 const fn sort_if(is_idempotent: bool) -> Sort {
@@ -306,4 +331,23 @@ fn hex(bytes: &[u8]) -> String {
 
 fn unexpected(operation: &str) -> Error {
     Error::protocol(format!("{operation}: the reply is of another kind than the request"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_about_tables_name_them() {
+        let missing = || Error::new(ErrorKind::NoTable, "the table does not exist");
+        let exists = || Error::new(ErrorKind::TableExists, "the table exists already").with_unknown_outcome(true);
+        assert_eq!(of_table("users", missing()).to_string(), "there is no table \"users\"");
+        let error = of_table("users", exists());
+        assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::TableExists, true));
+        assert_eq!(error.message(), "there is a table \"users\" already");
+        assert!(of_recall(99, missing()).message().starts_with("no dropped table has the number 99"));
+        assert!(of_recall(3, exists()).message().starts_with("table 3 is in use"));
+        let other = Error::new(ErrorKind::Timeout, "late");
+        assert_eq!(of_table("users", other.clone()), other);
+    }
 }

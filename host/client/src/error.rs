@@ -84,6 +84,11 @@ impl Error {
         self
     }
 
+    /// The same error in other words.
+    pub(crate) fn saying(self, message: String) -> Self {
+        Self { message, ..self }
+    }
+
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, message)
     }

@@ -193,6 +193,10 @@ impl Catalogue {
         node: NodeId,
     ) -> Result<bool, CatalogueError> {
         let table = self.table_by_name(name).ok_or_else(|| CatalogueError::NoTable(name.to_owned()))?;
+        let last = table.partitions.len().saturating_sub(1);
+        if partition as usize > last {
+            return Err(CatalogueError::NoPartition { table: name.to_owned(), partition, last });
+        }
         let group = GroupId { table: table.id, partition };
         let partition = self.group_mut(group)?;
         let Some(voter) = partition.voters().find(|voter| voter.node() == node) else {
@@ -334,10 +338,8 @@ fn check_read_replica_count(
     if count as usize <= max {
         return Ok(());
     }
-    let rule = format!(
-        "each replica needs a node of its own, and the cluster has {nodes} nodes for {replica_count} voting replicas, \
-         which leaves 0 to {max}"
-    );
+    let needed = count + replica_count;
+    let rule = format!("needs {needed} nodes: {replica_count} hold voting replicas and the cluster has {nodes}");
     Err(CatalogueError::ReadReplicaCount { count, rule })
 }
 

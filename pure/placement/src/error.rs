@@ -100,11 +100,11 @@ pub enum CatalogueError {
         room: u64,
     },
     /// There cannot be so many read-only replicas in this cluster.
-    #[error("a count of {count} read replicas is not possible: {rule}")]
+    #[error("read_replicas={count} {rule}")]
     ReadReplicaCount {
         /// What was asked for.
         count: u32,
-        /// What is possible.
+        /// What it needs.
         rule: String,
     },
     /// The split keys do not divide the key space into the partitions asked for.
@@ -150,6 +150,16 @@ pub enum CatalogueError {
     /// No partition has this id.
     #[error("group {0} does not exist")]
     NoGroup(GroupId),
+    /// The table has no such partition.
+    #[error("table {table} has partitions 0 to {last}, and no {partition}")]
+    NoPartition {
+        /// The table's name.
+        table: String,
+        /// What was asked for.
+        partition: u32,
+        /// The last one that there is.
+        last: usize,
+    },
     /// The group has no such replica.
     #[error("group {group} has no replica {replica}")]
     NoReplica {
@@ -202,6 +212,7 @@ impl From<CatalogueError> for Refusal {
             | CatalogueError::Node { .. }
             | CatalogueError::MetaNodes(_)
             | CatalogueError::NoGroup(_)
+            | CatalogueError::NoPartition { .. }
             | CatalogueError::NoReplica { .. }
             | CatalogueError::NoVoter { .. }
             | CatalogueError::ReplicaState { .. } => Self::Invalid(error.to_string()),

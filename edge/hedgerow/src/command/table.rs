@@ -1,15 +1,17 @@
 //! `hedgerow table`: create, drop, recall, list, describe, transfer, set-option.
 
+mod transfer;
+
 use crate::cluster::ClusterArguments;
 use crate::command::status;
 use crate::duration::seconds;
 use crate::encoding::Encoding;
 use crate::exit::Exit;
+use crate::number::count;
 use crate::output::{Output, columns, print, print_result, say};
-use crate::runtime;
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
-use clap::{Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use hedgerow_client::{DroppedTable, Kept, Reserve, TableKind, TableSpec};
 use hedgerow_report::rfc3339;
 use serde_json::{Value, json};
@@ -17,10 +19,8 @@ use std::time::Duration;
 
 /// Time for all nodes to say what became of a table's extra attempts.
 const THROTTLED_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time for a partition to be given another preferred leader.
-const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Whether it leads is looked at so often.
-const LOOKED_EVERY: Duration = Duration::from_millis(200);
+/// Partitions of a table if nobody says how many.
+const PARTITIONS: u32 = 8;
 
 /// What to do with tables.
 #[derive(Debug, Subcommand)]
@@ -29,29 +29,11 @@ pub(crate) enum TableCommand {
     Create {
         /// Its name: letters, digits, `_`, `-`, `.`, `:`; at most 128 bytes.
         name: String,
-        /// How its keys are spread over its partitions.
-        #[arg(long, value_enum, default_value_t = Kind::Hash)]
-        kind: Kind,
-        /// How many partitions; a power of two of at least 2 for a hash table.
-        #[arg(long, default_value_t = 8)]
-        partitions: u32,
-        /// How many replicas each partition has [default: 3, or as many as there are nodes].
-        #[arg(long)]
-        replicas: Option<u32>,
-        /// An option of the table; can be repeated.
-        #[arg(long = "option", value_name = "NAME=VALUE", value_parser = name_and_value)]
-        options: Vec<(String, String)>,
-        /// Of an ordered table: where its second and later partitions begin [default: evenly over the first two bytes].
-        #[arg(long, value_name = "KEY,...", value_delimiter = ',')]
-        split: Vec<String>,
-        /// How the keys of --split are written.
-        #[arg(long, value_enum, default_value_t = Encoding::Text)]
-        encoding: Encoding,
-        /// A table of the same name is no error.
-        #[arg(long)]
-        if_not_exists: bool,
+        #[command(flatten)]
+        creation: CreateArguments,
     },
     /// Drop a table. It is kept for a while, so that it can be recalled; its name is free at once.
+    #[command(visible_alias = "delete")]
     Drop {
         /// Its name.
         name: String,
@@ -68,6 +50,7 @@ pub(crate) enum TableCommand {
     /// Put a dropped table back into use, with all its data.
     Recall {
         /// Its number, as `table list --dropped` shows it.
+        #[arg(value_parser = number_of_dropped)]
         id: u64,
         /// Its name from now on [default: the one that it had].
         name: Option<String>,
@@ -88,8 +71,10 @@ pub(crate) enum TableCommand {
         /// The table's name.
         name: String,
         /// The partition's number, as `table describe` shows it.
+        #[arg(value_parser = partition)]
         partition: u32,
         /// The node's number; it has a voting replica of the partition.
+        #[arg(value_parser = node)]
         node: u16,
         /// How long to wait until it leads.
         #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
@@ -104,6 +89,57 @@ pub(crate) enum TableCommand {
         /// Its new value, unless it was given with the name; empty = back to its default.
         value: Option<String>,
     },
+}
+
+/// What a new table should be like.
+#[derive(Args, Debug)]
+pub(crate) struct CreateArguments {
+    /// How its keys are spread over its partitions.
+    #[arg(long, value_enum, default_value_t = Kind::Hash)]
+    kind: Kind,
+    /// How many partitions; a power of two of at least 2 for a hash table [default: 8, or as many as --split makes].
+    #[arg(long, value_parser = count)]
+    partitions: Option<u32>,
+    /// How many replicas each partition has [default: 3, or as many as there are nodes].
+    #[arg(long, value_parser = count)]
+    replicas: Option<u32>,
+    /// An option of the table; can be repeated.
+    #[arg(long = "option", value_name = "NAME=VALUE", value_parser = name_and_value)]
+    options: Vec<(String, String)>,
+    /// Of an ordered table: where its second and later partitions begin [default: evenly over the first two bytes].
+    #[arg(long, value_name = "KEY,...", value_delimiter = ',')]
+    split: Vec<String>,
+    /// How the keys of --split are written.
+    #[arg(long, value_enum, default_value_t = Encoding::Text)]
+    encoding: Encoding,
+    /// A table of the same name is no error.
+    #[arg(long)]
+    if_not_exists: bool,
+}
+
+impl CreateArguments {
+    fn spec(self) -> Result<TableSpec> {
+        let Self { kind, partitions, replicas, options, split, encoding, if_not_exists } = self;
+        let split_key = |key: &String| encoding.decode(key.as_bytes()).map(Bytes::from).context("a key of --split");
+        ensure!(
+            split.is_empty() || kind == Kind::Ordered,
+            "--split says where the partitions of an ordered table begin: add --kind ordered, or leave it out"
+        );
+        let made = split.len() as u32 + 1;
+        ensure!(
+            split.is_empty() || partitions.is_none_or(|count| count == made),
+            "--split {} makes {made} partitions; leave --partitions out",
+            split.join(",")
+        );
+        Ok(TableSpec {
+            kind: kind.into(),
+            partition_count: if split.is_empty() { partitions.unwrap_or(PARTITIONS) } else { made },
+            replica_count: replicas,
+            options: options.into_iter().collect(),
+            if_not_exists,
+            split_keys: split.iter().map(split_key).collect::<Result<_>>()?,
+        })
+    }
 }
 
 /// How keys are spread.
@@ -137,6 +173,18 @@ fn reserve(text: &str) -> Result<u64, String> {
     if seconds == 0 { Err("to keep nothing, say --now".to_owned()) } else { Ok(seconds) }
 }
 
+fn number_of_dropped(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "give the number that `hedgerow table list --dropped` shows".to_owned())
+}
+
+fn partition(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "give the partition's number, from 0, as `hedgerow table describe` shows it".to_owned())
+}
+
+fn node(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| "give the node's number, from 1, as `hedgerow status` shows it".to_owned())
+}
+
 fn name_and_value(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not of the form NAME=VALUE"))?;
     Ok((name.to_owned(), value.to_owned()))
@@ -154,22 +202,8 @@ fn option_and_value(option: String, value: Option<String>) -> Result<(String, St
 pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Result<Exit> {
     let client = cluster.connect().await?;
     match command {
-        TableCommand::Create { name, kind, partitions, replicas, options, split, encoding, if_not_exists } => {
-            let split_key = |key: &String| encoding.decode(key.as_bytes()).map(Bytes::from).context("a key of --split");
-            ensure!(
-                split.is_empty() || kind == Kind::Ordered,
-                "--split says where the partitions of an ordered table begin: add --kind ordered, or leave it out"
-            );
-            let split_keys: Vec<Bytes> = split.iter().map(split_key).collect::<Result<_>>()?;
-            let spec = TableSpec {
-                kind: kind.into(),
-                partition_count: if split_keys.is_empty() { partitions } else { split_keys.len() as u32 + 1 },
-                replica_count: replicas,
-                options: options.into_iter().collect(),
-                if_not_exists,
-                split_keys,
-            };
-            let id = client.create_table(&name, &spec).await?;
+        TableCommand::Create { name, creation } => {
+            let id = client.create_table(&name, &creation.spec()?).await?;
             say(&format!("table {name} is ready"));
             print_result(cluster.output, String::new, || json!({ "name": name, "id": id }))?;
         }
@@ -199,7 +233,7 @@ pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Re
             }
         }
         TableCommand::Transfer { name, partition, node, wait } => {
-            transfer(&client, &name, (partition, node), wait).await?;
+            transfer::run(&client, &name, (partition, node), wait).await?;
             print_result(
                 cluster.output,
                 String::new,
@@ -214,35 +248,6 @@ pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Re
         }
     }
     Ok(Exit::Done)
-}
-
-/// Has a node lead a partition, and waits until it does.
-async fn transfer(
-    client: &hedgerow_client::Client,
-    name: &str,
-    (partition, node): (u32, u16),
-    wait: Duration,
-) -> Result<()> {
-    let argument = json!({ "table": name, "partition": partition, "node": node }).to_string();
-    client.admin("prefer_leader", &argument, TRANSFER_TIMEOUT).await?;
-    say(&format!("node {node} is to lead partition {partition} of table {name} whenever it can"));
-    let until = runtime::now() + wait;
-    loop {
-        let status = client.status().await?;
-        let address = status.nodes.iter().find(|it| it.node == node).map(|it| &it.address);
-        let table = status.tables.iter().find(|it| it.name == name);
-        let leader = table.and_then(|it| it.partitions.get(partition as usize)?.leader.as_ref());
-        if leader.is_some() && leader == address {
-            say(&format!("node {node} leads it"));
-            return Ok(());
-        }
-        ensure!(
-            runtime::now() < until,
-            "node {node} does not lead partition {partition} of table {name} yet: it takes over once it is up, has caught up and is not \
-             slow (`hedgerow table describe {name}`)"
-        );
-        runtime::sleep(LOOKED_EVERY).await;
-    }
 }
 
 /// What became of the table's extra attempts at the nodes that are up; nothing if one of them did not answer.
@@ -343,6 +348,44 @@ async fn list(client: &hedgerow_client::Client, output: Output) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Words {
+        #[command(subcommand)]
+        command: TableCommand,
+    }
+
+    fn parse(words: &str) -> Result<TableCommand, String> {
+        let words = format!("table {words}");
+        Words::try_parse_from(words.split_whitespace()).map(|it| it.command).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn split_keys_say_how_many_partitions_there_are() {
+        let spec = |words: &str| match parse(&format!("create t {words}")) {
+            Ok(TableCommand::Create { creation, .. }) => creation.spec().map_err(|error| error.to_string()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(spec("").unwrap().partition_count, 8);
+        assert_eq!(spec("--kind ordered --split m,t").unwrap().partition_count, 3);
+        assert_eq!(spec("--kind ordered --split m,t --partitions 3").unwrap().partition_count, 3);
+        let refused = "--split m,t makes 3 partitions; leave --partitions out";
+        assert_eq!(spec("--kind ordered --split m,t --partitions 5").unwrap_err(), refused);
+        assert!(spec("--split m").unwrap_err().contains("--kind ordered"));
+    }
+
+    #[test]
+    fn what_is_no_number_is_told_which_number_is_meant() {
+        for (words, expected) in [
+            ("recall t1", "give the number that `hedgerow table list --dropped` shows"),
+            ("transfer t one 2", "give the partition's number, from 0"),
+            ("transfer t 0 n2", "give the node's number, from 1"),
+        ] {
+            let error = parse(words).unwrap_err();
+            assert!(error.contains(expected) && !error.contains("invalid digit"), "{error}");
+        }
+    }
 
     #[test]
     fn p10_a_reserve_is_a_whole_number_with_a_unit() {
