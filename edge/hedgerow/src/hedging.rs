@@ -57,7 +57,49 @@ impl HedgeArguments {
     }
 }
 
+impl HedgeArguments {
+    /// What of it can do nothing for the many reads of a process at `level`.
+    pub(crate) fn remarks(&self, level: Option<ReadLevel>) -> Vec<String> {
+        self.reads.remarks(level)
+    }
+}
+
 impl ReadHedgeArguments {
+    /// What of it can do nothing for reads at `level`; `None` = the table's.
+    pub(crate) fn remarks(&self, level: Option<ReadLevel>) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if let Some(level) = level.filter(|level| self.fallback.is_some() && *level != ReadLevel::Linearizable) {
+            remarks.push(format!("--fallback does nothing here: it is for linearizable reads, and these are {level}"));
+        }
+        let has_policy = self.policy.as_ref().is_some_and(|policy| !policy.is_off());
+        let has_backup = self.backup_delay_ms.is_some_and(|delay| delay > 0);
+        let has_tie = self.tie.is_some_and(|tie| tie != TieMode::Never);
+        let has_extra = has_policy || has_backup || has_tie || self.fallback.is_some() || self.busy_threshold.is_some();
+        if self.hedge_budget.is_some() && !has_extra {
+            remarks.push(
+                "--hedge-budget does nothing here: without --hedge, --tie or --fallback there are no extra requests"
+                    .to_owned(),
+            );
+        }
+        remarks
+    }
+
+    /// The same for the one read of a command, before which nothing was learned.
+    pub(crate) fn remarks_on_one(&self, level: Option<ReadLevel>) -> Vec<String> {
+        let mut remarks = self.remarks(level);
+        if matches!(self.policy, Some(Policy::Percentile { .. } | Policy::Adaptive { .. })) {
+            remarks.push(
+                "--hedge: this policy learns from earlier reads of the process, and here are none: a delay such as 10ms has an effect".to_owned(),
+            );
+        }
+        if self.tie == Some(TieMode::Auto) {
+            remarks.push(
+                "--tie does nothing here: it goes by the queues that earlier reads of the process saw; --tie=always sends both".to_owned(),
+            );
+        }
+        remarks
+    }
+
     /// What the client is told. `wants_trace`: nodes say how they came to their answers.
     pub(crate) fn options(&self, wants_trace: bool) -> HedgeOptions {
         let backup = self.backup_delay_ms.map(|delay| {
@@ -175,6 +217,27 @@ mod tests {
         assert!(options.wants_trace);
         assert_eq!(self::options("--tie=always").tie, TieMode::Always);
         assert_eq!(self::options("--hedge-budget 3%").budget.unwrap().burst, BudgetOptions::default().burst);
+    }
+
+    #[test]
+    fn what_can_do_nothing_is_said() {
+        let bounded = "bounded=1s".parse().ok();
+        for (words, level, expected) in [
+            ("--fallback 20ms:1s", bounded, "--fallback does nothing here: it is for linearizable reads"),
+            ("--hedge-budget 2%", None, "--hedge-budget does nothing here"),
+            ("--hedge-budget 2% --hedge none", None, "--hedge-budget does nothing here"),
+            ("--tie", None, "--tie does nothing here"),
+            ("--hedge adaptive=2%", None, "--hedge: this policy learns"),
+            ("--hedge 99p", None, "--hedge: this policy learns"),
+        ] {
+            let remarks = parse(words).unwrap().hedging.reads.remarks_on_one(level);
+            assert!(remarks.len() == 1 && remarks[0].contains(expected), "{words}: {remarks:?}");
+        }
+        for words in ["", "--fallback 20ms:1s", "--hedge 10ms --hedge-budget 2%", "--tie=always", "--tie=never"] {
+            assert!(parse(words).unwrap().hedging.reads.remarks_on_one(None).is_empty(), "{words}");
+        }
+        let many = parse("--tie --hedge adaptive=2%").unwrap().hedging;
+        assert!(many.remarks(bounded).is_empty(), "where reads are many, there is something to learn from");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::cluster::ClusterArguments;
 use crate::files;
 use crate::hedging::{ReadHedgeArguments, WriteHedgeArguments};
 use crate::output::say;
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use clap::Args;
 use hedgerow_client::{Kind, Labels, Observer, ReadLevel, ReadOptions, ReplicaRead, Served, Session, SessionToken};
 use hedgerow_faults::units;
@@ -50,7 +50,9 @@ impl ReadArguments {
     pub(crate) async fn open(&self, cluster: &ClusterArguments, name: &str) -> Result<(AnyTable, OpenSession)> {
         let client = cluster.connect_near(self.labels.clone().unwrap_or_default()).await?;
         let session = self.session.open()?;
-        let table = AnyTable::open(&client, name).await?.reading(self.options());
+        let options = self.options();
+        self.hedge.remarks_on_one(options.level).iter().for_each(|remark| say(remark));
+        let table = AnyTable::open(&client, name).await?.reading(options);
         let table = table.hedging(self.hedge.options(self.explain));
         Ok((session.enter(table), session))
     }
@@ -107,9 +109,10 @@ impl OpenSession {
 
 fn read_token(path: &Path) -> Result<SessionToken> {
     let Some(bytes) = files::read_if_exists(path)? else { return Ok(SessionToken::default()) };
-    let text = String::from_utf8(bytes).map_err(|_| anyhow!("not text"));
-    let token = text.and_then(|text| text.trim().parse::<SessionToken>().map_err(anyhow::Error::from));
-    token.with_context(|| format!("{} is not the file of a session", path.display()))
+    let token = String::from_utf8(bytes).ok().and_then(|text| text.trim().parse::<SessionToken>().ok());
+    token.with_context(|| {
+        format!("{} is not a session file: name another, which is made if it is not there", path.display())
+    })
 }
 
 fn explanation(served: &Served) -> String {
@@ -193,8 +196,12 @@ mod tests {
         }
         let token = read_token(&path).unwrap();
         assert_eq!((token.floor(group(1)), token.floor(group(2))), (7, 7));
-        files::replace(&path, b"nonsense").unwrap();
-        assert!(read_token(&path).is_err_and(|error| format!("{error:#}").contains("no session token")));
+        for secret in [&b"nonsense"[..], b"\xff", b"a=b\nc=d"] {
+            files::replace(&path, secret).unwrap();
+            let error = format!("{:#}", read_token(&path).unwrap_err());
+            assert!(error.contains("is not a session file: name another"), "{error}");
+            assert!(!error.contains("nonsense") && !error.contains("a=b"), "{error}");
+        }
     }
 
     #[test]

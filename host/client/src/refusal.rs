@@ -29,7 +29,7 @@ pub(crate) fn refusal_of_name(name: ErrorName) -> Refusal {
             Refusal::Busy(name.name().to_owned())
         }
         ErrorName::ServiceNotActive | ErrorName::NotEnoughMember | ErrorName::TryAgain | ErrorName::UnderRecovery => {
-            Refusal::NotReady(name.name().to_owned())
+            Refusal::NotReady(format!("the node cannot do it yet ({})", name.name()))
         }
         ErrorName::ForwardToOthers | ErrorName::ParentPartitionMisused | ErrorName::ChildNotReady => Refusal::NotHosted,
         ErrorName::Timeout => Refusal::Unresolved,

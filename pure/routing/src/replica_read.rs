@@ -65,7 +65,7 @@ impl fmt::Display for ReplicaRead {
 
 /// A text that names no mode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} says not which replicas to read from; there are {forms}", forms = ReplicaRead::FORMS)]
+#[error("{0:?} does not say which replicas to read from; there are {forms}", forms = ReplicaRead::FORMS)]
 pub struct InvalidReplicaRead(String);
 
 impl FromStr for ReplicaRead {

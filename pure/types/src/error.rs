@@ -57,8 +57,9 @@ pub enum Refusal {
         /// The leader, if this replica knows it.
         leader: Option<NodeId>,
     },
-    /// The replica cannot serve yet: starting, learning or without a leader's confirmation. Nothing happened; try again.
-    #[error("the replica is not ready: {0}")]
+    /// The replica or the node cannot do it yet, for the reason that it tells in a whole sentence: starting, learning, without a leader's
+    /// confirmation. Nothing happened; try again.
+    #[error("{0}")]
     NotReady(String),
     /// The replica is too far behind for the read level that was asked for, or cannot know whether it is. Nothing
     /// happened; ask another replica.
