@@ -79,7 +79,9 @@ impl AnyTable {
             (Self::Ordered(_), 1) => Ok(Key { hash_key: Bytes::new(), sort_key: words.pop().unwrap_or_default() }),
             (Self::Hash(table), count) => {
                 let name = table.name();
-                bail!("a record of the hash table {name} has two keys, a hash key and a sort key: {count} given")
+                bail!(
+                    "a record of the hash table {name} has two keys, a hash key and a sort key (which may be empty: \"\"): {count} given"
+                )
             }
             (Self::Ordered(table), count) => {
                 bail!("a record of the ordered table {} has one key: {count} given", table.name())

@@ -11,8 +11,10 @@ use crate::output::{Output, print_result, say};
 use crate::runtime::now;
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
-use hedgerow_bench::{Hedging, Label, Load, ServerWork, Workload, prepare, run as run_load, self_test, worker};
-use hedgerow_report::{Folder, Outcome, Run};
+use hedgerow_bench::{
+    Arrivals, Hedging, Label, Load, ServerWork, Workload, prepare, run as run_load, self_test, worker,
+};
+use hedgerow_report::{Folder, Outcome, Run, Second};
 use options::{BenchOptions, ListedWorkload};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
@@ -96,6 +98,7 @@ async fn check_generator(output: Output) -> Result<Exit> {
 /// Runs the loads of `options` one after the other.
 async fn measure(workload: Workload, options: &BenchOptions, cluster: &ClusterArguments) -> Result<Exit> {
     let loads = options.loads(workload, cluster)?;
+    options.remarks().iter().for_each(|remark| say(remark));
     let first = &loads[0].1;
     if options.no_prepare {
         say("not preparing: the table and its rows must be there");
@@ -146,7 +149,12 @@ async fn measure_one(
     let begin_s = (now() - began + load.warm_up).as_secs_f64();
     let is_hedged = load.hedging != Hedging::default();
     let before = if is_hedged { server_work(cluster).await.ok() } else { None };
-    let mut measurement = run_load(&cluster.cluster, load, stop, |second| say(&print::second(second))).await?;
+    let rate = match load.arrivals {
+        Arrivals::Open { rate, .. } => Some(rate),
+        Arrivals::Closed { .. } => None,
+    };
+    let on_second = |second: &Second| say(&print::second(second, rate));
+    let mut measurement = run_load(&cluster.cluster, load, stop, on_second).await?;
     if let Some(before) = before
         && let Ok(after) = server_work(cluster).await
     {

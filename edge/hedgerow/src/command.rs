@@ -17,7 +17,7 @@ use crate::bench::{self, BenchArguments};
 use crate::cluster::ClusterArguments;
 use crate::exit::Exit;
 use crate::runtime;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Subcommand;
 use counters::{CountersArguments, SlowArguments};
 use dump::DumpArguments;
@@ -42,8 +42,10 @@ pub(crate) enum ClientCommand {
     /// Print a record's value.
     Get(GetArguments),
     /// Set a record.
+    #[command(visible_alias = "put")]
     Set(SetArguments),
     /// Delete a record.
+    #[command(visible_alias = "delete")]
     Del(DelArguments),
     /// Add to a record that holds a decimal number, and print the sum.
     Incr(IncrArguments),
@@ -52,7 +54,15 @@ pub(crate) enum ClientCommand {
     /// Print the rows of a hash key, of a range of an ordered table, or of a whole table.
     Scan(ScanArguments),
     /// Print several records.
+    #[command(visible_alias = "mget")]
     MultiGet(MultiGetArguments),
+    /// There is none: a time to live is set with the value.
+    #[command(hide = true)]
+    Expire {
+        /// What stands behind it.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
     /// Load a file of rows into a table.
     Load(LoadArguments),
     /// Write all rows of a table to a file, in a form that load reads.
@@ -88,6 +98,9 @@ pub(crate) fn run(command: ClientCommand) -> Result<Exit> {
             ClientCommand::Ttl(arguments) => record::ttl(arguments).await,
             ClientCommand::Scan(arguments) => record::scan(arguments).await,
             ClientCommand::MultiGet(arguments) => record::multi_get(arguments).await,
+            ClientCommand::Expire { .. } => {
+                bail!("a time to live is set with the value: `hedgerow set TABLE KEY... VALUE --ttl SECONDS`")
+            }
             ClientCommand::Load(arguments) => load::run(arguments).await,
             ClientCommand::Dump(arguments) => dump::run(arguments).await,
             ClientCommand::Status(arguments) => status::run(arguments).await,

@@ -15,6 +15,7 @@ mod experiment;
 mod files;
 mod hedging;
 mod log;
+mod number;
 mod output;
 #[cfg(feature = "profiling")]
 mod profiling;

@@ -140,6 +140,11 @@ impl BenchOptions {
         self.arrivals().into_iter().map(load).collect()
     }
 
+    /// What was asked for and can do nothing.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        self.hedging.remarks(self.read)
+    }
+
     fn arrivals(&self) -> Vec<(String, Arrivals)> {
         let Some(rates) = &self.rate else {
             let arrivals = Arrivals::Closed { clients: self.clients, in_flight: self.pipeline };

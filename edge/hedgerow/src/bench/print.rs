@@ -4,6 +4,9 @@ use super::options::ListedWorkload;
 use crate::output::columns;
 use hedgerow_report::{Hedging, Latency, Operation, Run, Second};
 
+/// So many standard deviations below the rate, arrivals by chance are no explanation any more.
+const WAITING_DEVIATIONS: f64 = 4.0;
+
 /// Headings of the table of runs.
 const HEADER: [&str; 13] = [
     "variant",
@@ -21,11 +24,19 @@ const HEADER: [&str; 13] = [
     "timeouts",
 ];
 
-/// The line that is said after each second.
-pub(super) fn second(second: &Second) -> String {
+/// The line that is said after each second; `rate` is what an open loop asks per second.
+pub(super) fn second(second: &Second, rate: Option<f64>) -> String {
     let successes = second.count - second.errors;
     let p99 = if second.count == 0 { "n/a".to_owned() } else { format!("{} ms", milliseconds(second.p99_us)) };
-    format!("{:>4} s  {successes} ops/s, p99 {p99}, {} errors", second.second + 1, second.errors)
+    let waiting = rate.and_then(|rate| waiting(second.count, rate)).unwrap_or_default();
+    format!("{:>4} s  {successes} ops/s, p99 {p99}, {} errors{waiting}", second.second + 1, second.errors)
+}
+
+/// What was due in the second and has not ended with it: its latencies are not in the line. How many requests fall due is drawn, so that only
+/// what is far from the rate is told.
+fn waiting(ended: u64, rate: f64) -> Option<String> {
+    let missing = rate - ended as f64;
+    (missing > WAITING_DEVIATIONS * rate.sqrt()).then(|| format!(", about {missing:.0} still waiting"))
 }
 
 /// All runs: latencies by operation, then what else there is to say about each.
@@ -113,9 +124,18 @@ mod tests {
 
     #[test]
     fn a_second_tells_its_successes() {
-        let shown = second(&Second { second: 0, count: 110, errors: 10, p99_us: 2345.0, ..Second::default() });
+        let shown = second(&Second { second: 0, count: 110, errors: 10, p99_us: 2345.0, ..Second::default() }, None);
         assert_eq!(shown, "   1 s  100 ops/s, p99 2.345 ms, 10 errors");
-        assert!(second(&Second::default()).contains("p99 n/a"));
+        assert!(second(&Second::default(), None).contains("p99 n/a"));
+    }
+
+    #[test]
+    fn a_second_with_requests_that_have_not_ended_says_so() {
+        let shown = |count| second(&Second { count, ..Second::default() }, Some(2_500.0));
+        assert!(shown(1_500).ends_with(", 0 errors, about 1000 still waiting"), "{}", shown(1_500));
+        for by_chance in [2_310, 2_500, 2_600] {
+            assert!(shown(by_chance).ends_with("0 errors"), "{}", shown(by_chance));
+        }
     }
 
     #[test]

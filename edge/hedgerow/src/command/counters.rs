@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What is told as it is at the moment. It has no rate.
-const MOMENTARY: [&str; 6] = ["queued", "waiting", "running", "requests_in_flight", "service_us", "open"];
+const MOMENTARY: [&str; 7] = ["queued", "waiting", "running", "listed", "requests_in_flight", "service_us", "open"];
 
 /// Arguments of `counters`.
 #[derive(Args, Debug)]
@@ -41,10 +41,11 @@ type Counted = BTreeMap<String, u64>;
 /// `hedgerow counters`.
 pub(crate) async fn counters(arguments: CountersArguments) -> Result<Exit> {
     let addresses = addresses(&arguments.cluster).await?;
-    let before = ask_all(&addresses, "reads").await?;
+    let before = ask_all(&addresses, "reads", say).await?;
     let begun = runtime::now();
     runtime::sleep(arguments.over).await;
-    let after = ask_all(&addresses, "reads").await?;
+    // Who did not answer was named already.
+    let after = ask_all(&addresses, "reads", |_| ()).await?;
     let minutes = begun.elapsed().as_secs_f64() / 60.0;
     let nodes: Vec<(u16, Counted, Counted)> = after
         .iter()
@@ -64,8 +65,8 @@ async fn addresses(cluster: &ClusterArguments) -> Result<Vec<String>> {
     Ok(nodes.into_iter().map(|node| node.address.to_string()).collect())
 }
 
-/// Asks every node that answers, and says which ones do not. An error if none does.
-async fn ask_all(addresses: &[String], command: &str) -> Result<BTreeMap<u16, Value>> {
+/// Asks every node that answers, and tells which ones do not. An error if none does.
+async fn ask_all(addresses: &[String], command: &str, tell: impl Fn(&str)) -> Result<BTreeMap<u16, Value>> {
     let mut answers = BTreeMap::new();
     for address in addresses {
         match hedgerow_faults::call(address, command, "{}").await {
@@ -74,7 +75,7 @@ async fn ask_all(addresses: &[String], command: &str) -> Result<BTreeMap<u16, Va
                 let number = answer["node"].as_u64().and_then(|number| u16::try_from(number).ok());
                 answers.insert(number.with_context(|| format!("{address} does not say which node it is"))?, answer);
             }
-            Err(error) => say(&format!("{error:#}")),
+            Err(error) => tell(&format!("{error:#}")),
         }
     }
     ensure!(!answers.is_empty(), "no node answered");
@@ -164,7 +165,7 @@ struct Speed {
 
 /// `hedgerow slow`.
 pub(crate) async fn slow(arguments: SlowArguments) -> Result<Exit> {
-    let answers = ask_all(&addresses(&arguments.cluster).await?, "slow").await?;
+    let answers = ask_all(&addresses(&arguments.cluster).await?, "slow", say).await?;
     let mut rows = Vec::new();
     for (by, answer) in &answers {
         let speeds = Speeds::deserialize(answer).context("reading what a node says of others")?;

@@ -52,12 +52,13 @@ pub(crate) async fn run(arguments: DumpArguments) -> Result<Exit> {
     let mut writer =
         Writer::new(output, format, table.shape(), arguments.encoding, arguments.with_ttl).with_context(context)?;
     let progress = progress();
-    let mut pages = start_scans(&table, arguments.with_ttl)?;
-    let mut count: u64 = 0;
+    let mut pages = start_scans(&table)?;
+    let (mut count, mut mortal) = (0_u64, 0_u64);
     while let Some(page) = pages.recv().await {
         let page = page?;
         for row in &page {
             writer.write(row).with_context(context)?;
+            mortal += u64::from(row.ttl_seconds.is_some());
         }
         count += page.len() as u64;
         progress.set_position(count);
@@ -65,15 +66,18 @@ pub(crate) async fn run(arguments: DumpArguments) -> Result<Exit> {
     writer.into_inner().with_context(context)?.finish().with_context(context)?;
     progress.finish_and_clear();
     say(&format!("{} of {} written", counted(count, "row"), table.name()));
+    if mortal > 0 && !arguments.with_ttl {
+        say(&format!("{} had a time to live, which is not in the dump; --with-ttl keeps it", counted(mortal, "row")));
+    }
     Ok(Exit::Done)
 }
 
 type Page = hedgerow_client::Result<Vec<Row>>;
 
 /// Pages of all scans as they come: in the order of the keys for an ordered table, which has one scan.
-fn start_scans(table: &AnyTable, with_time_to_live: bool) -> Result<mpsc::Receiver<Page>> {
+fn start_scans(table: &AnyTable) -> Result<mpsc::Receiver<Page>> {
     let (sender, receiver) = mpsc::channel(2 * SCANNERS_MAX);
-    let options = ScanOptions { page_rows: PAGE_ROWS, with_time_to_live, ..ScanOptions::default() };
+    let options = ScanOptions { page_rows: PAGE_ROWS, with_time_to_live: true, ..ScanOptions::default() };
     for scanner in table.scanners(SCANNERS_MAX, options)? {
         drop(runtime::spawn(send_pages(scanner, sender.clone())));
     }

@@ -19,6 +19,7 @@ use crate::duration::seconds;
 use crate::encoding::Encoding;
 use crate::exit::Exit;
 use crate::files;
+use crate::number::time_to_live;
 use crate::output::{counted, print_result, say};
 use crate::rows::{Format, Item, Reader, Shape};
 use crate::runtime::now;
@@ -59,7 +60,7 @@ pub(crate) struct LoadArguments {
     #[arg(long, value_enum, default_value_t = Encoding::Text)]
     encoding: Encoding,
     /// Let every row without a time to live of its own expire after so many seconds.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = time_to_live)]
     ttl: Option<u64>,
     /// Go on where an interrupted load of the same file ended.
     #[arg(long)]
@@ -200,6 +201,11 @@ impl Loading {
             let more = counts.bad - self.arguments.show_bad;
             say(&format!("not shown: {}", counted(more, "more bad line")));
         }
+        if counts.rows == 0 && counts.bad > 0 && is_guessed(&self.arguments) {
+            say(
+                "standard input was read as TSV, with tabs between the columns: is it something else (--format csv, --format jsonl)?",
+            );
+        }
         let (rows, bad) = (counted(counts.rows, "row"), counted(counts.bad, "bad line"));
         say(&format!("{rows} loaded, {bad}, {seconds:.1} s, {rate:.0} rows/s"));
         let (name, exit) = match &outcome {
@@ -234,6 +240,11 @@ impl Loading {
             Outcome::Finished | Outcome::Interrupted => Ok(exit),
         }
     }
+}
+
+/// Whether nobody said which format the input has.
+fn is_guessed(arguments: &LoadArguments) -> bool {
+    arguments.format.is_none() && files::is_standard(&arguments.file)
 }
 
 /// Where to begin: at the beginning, or with `--resume` where the progress file says.

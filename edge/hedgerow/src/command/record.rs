@@ -5,18 +5,16 @@ use crate::cluster::ClusterArguments;
 use crate::encoding::Encoding;
 use crate::exit::Exit;
 use crate::hedging::WriteHedgeArguments;
+use crate::number::{addend, limit, time_to_live};
 use crate::output::{Output, print, print_result, say};
 use crate::reading::{OpenSession, ReadArguments, SessionArguments};
 use crate::rows::{Row, Shape, TTL_COLUMN, insert_field};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;
 use clap::Args;
-use hedgerow_client::{Life, Range, ScanOptions, SortRow};
+use hedgerow_client::{Error, ErrorKind, Life, Range, ScanOptions, SortRow};
 use serde_json::{Map, Value};
 use std::time::Duration;
-
-/// The longest time to live that is taken, seconds: when a record expires is counted from 2016 in 31 bits.
-const TTL_MAX: u64 = 1_000_000_000;
 
 /// A table and how to reach and show it.
 #[derive(Args, Debug)]
@@ -82,7 +80,7 @@ pub(crate) struct SetArguments {
     #[arg(required = true, num_args = 2..=3, allow_negative_numbers = true)]
     key_and_value: Vec<String>,
     /// Let the record expire after so many seconds, up to 1000000000; without it, or with 0, it never does.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=TTL_MAX))]
+    #[arg(long, value_name = "SECONDS", value_parser = time_to_live)]
     ttl: Option<u64>,
     #[command(flatten)]
     write: WriteArguments,
@@ -109,7 +107,7 @@ pub(crate) struct IncrArguments {
     #[arg(required = true, num_args = 1..=2)]
     key: Vec<String>,
     /// What to add.
-    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(long, default_value = "1", allow_negative_numbers = true, value_parser = addend)]
     by: i64,
     #[command(flatten)]
     write: WriteArguments,
@@ -144,7 +142,7 @@ pub(crate) struct ScanArguments {
     #[arg(long, conflicts_with_all = ["start", "stop"])]
     prefix: Option<String>,
     /// Most rows; 0 = all.
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value = "1000", value_parser = limit)]
     limit: u64,
     /// Leave values out.
     #[arg(long)]
@@ -212,7 +210,14 @@ pub(crate) async fn incr(arguments: IncrArguments) -> Result<Exit> {
     let target = &arguments.target;
     let (table, session) = target.open(&arguments.write).await?;
     let key = table.key(target.decode_all(&arguments.key)?)?;
-    let sum = table.incr(&key, arguments.by).await?;
+    let sum = match table.incr(&key, arguments.by).await {
+        Ok(sum) => sum,
+        Err(error) if error.kind() == ErrorKind::Invalid => {
+            let value = table.get(&key).await.ok().flatten();
+            return Err(error_of_sum(error, value.as_deref(), arguments.by).into());
+        }
+        Err(error) => return Err(error.into()),
+    };
     session.keep()?;
     let json = || {
         let mut json = key_json(&key, table.shape(), target.encoding);
@@ -221,6 +226,19 @@ pub(crate) async fn incr(arguments: IncrArguments) -> Result<Exit> {
     };
     print_result(target.cluster.output, || sum.to_string(), json)?;
     Ok(Exit::Done)
+}
+
+/// The cluster does not say what it did not accept: the record, or the sum.
+fn error_of_sum(error: Error, value: Option<&[u8]>, by: i64) -> Error {
+    let number = value.map(|value| std::str::from_utf8(value).ok()?.parse::<i64>().ok());
+    let message = match number {
+        Some(None) => "the record does not hold a whole number in decimal, so that nothing can be added".to_owned(),
+        Some(Some(number)) if number.checked_add(by).is_none() => {
+            format!("the sum of {number} and {by} is beyond {} to {}", i64::MIN, i64::MAX)
+        }
+        Some(Some(_)) | None => return error,
+    };
+    Error::new(ErrorKind::Invalid, message)
 }
 
 /// `hedgerow ttl`.
@@ -284,6 +302,10 @@ pub(crate) async fn multi_get(arguments: MultiGetArguments) -> Result<Exit> {
     let (rows, asked): (Vec<Row>, &[Bytes]) = match &table {
         AnyTable::Hash(hash) => {
             let (hash_key, sort_keys) = keys.split_first().context("no hash key was given")?;
+            if sort_keys.is_empty() {
+                let (name, key) = (table.name(), &arguments.keys[0]);
+                bail!("no sort key was given: `hedgerow scan {name} {key}` shows all rows of a hash key");
+            }
             let found = hash.multi_get(hash_key, sort_keys.iter().cloned()).await?;
             let row = |row: SortRow| Row {
                 hash_key: hash_key.clone(),
@@ -357,4 +379,22 @@ fn key_json(key: &Key, shape: Shape, encoding: Encoding) -> Value {
         Shape::Ordered => insert_field(&mut object, "key", &key.sort_key, encoding),
     }
     Value::Object(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_increment_that_is_refused_says_whether_the_record_or_the_sum_is_to_blame() {
+        let told = |value: Option<&[u8]>, by| {
+            let error = Error::new(ErrorKind::Invalid, "as the server said it");
+            error_of_sum(error, value, by).message().to_owned()
+        };
+        assert!(told(Some(b"Ada"), 1).contains("does not hold a whole number"));
+        assert!(told(Some(b"\xff"), 1).contains("does not hold a whole number"));
+        assert!(told(Some(b"9223372036854775807"), 1).contains("the sum of 9223372036854775807 and 1 is beyond"));
+        assert_eq!(told(Some(b"7"), 1), "as the server said it");
+        assert_eq!(told(None, 1), "as the server said it");
+    }
 }

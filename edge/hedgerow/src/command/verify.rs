@@ -53,6 +53,14 @@ struct Replica {
     index: u64,
 }
 
+impl Checksums {
+    /// By partition and node: they come as nodes answer.
+    fn sort(&mut self) {
+        self.partitions.sort_by_key(|partition| partition.index);
+        self.partitions.iter_mut().for_each(|partition| partition.replicas.sort_by_key(|replica| replica.node));
+    }
+}
+
 /// What a comparison tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
@@ -74,7 +82,8 @@ pub(crate) async fn run(arguments: VerifyArguments) -> Result<Exit> {
         let result = checksums(&client, &arguments.table, deadline).await;
         let is_over = now() + PAUSE >= deadline;
         match result {
-            Ok(checksums) => {
+            Ok(mut checksums) => {
+                checksums.sort();
                 let verdict = judge(&checksums, replica_count);
                 if verdict != Verdict::NotComparable || is_over {
                     return report(&arguments, &checksums, verdict);
@@ -130,7 +139,7 @@ fn report(arguments: &VerifyArguments, checksums: &Checksums, verdict: Verdict) 
     let row = |(partition, replica): (&Partition, &Replica)| {
         vec![
             partition.index.to_string(),
-            format!("n{}", replica.node),
+            replica.node.to_string(),
             replica.rows.to_string(),
             replica.index.to_string(),
             format!("{:0>16}", replica.checksum),
@@ -179,6 +188,16 @@ mod tests {
             ..Replica::default()
         };
         Partition { index: 0, replicas: replicas.iter().map(replica).collect() }
+    }
+
+    #[test]
+    fn checksums_are_listed_by_partition_and_node() {
+        let replica = |node| Replica { node, ..Replica::default() };
+        let of = |index, nodes: [u16; 2]| Partition { index, replicas: nodes.map(replica).into() };
+        let mut checksums = Checksums { partitions: vec![of(1, [2, 1]), of(0, [3, 1])] };
+        checksums.sort();
+        let listed = |it: &Partition| (it.index, it.replicas.iter().map(|replica| replica.node).collect::<Vec<_>>());
+        assert_eq!(checksums.partitions.iter().map(listed).collect::<Vec<_>>(), [(0, vec![1, 3]), (1, vec![1, 2])]);
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Lane {
                     batch.iter().for_each(|sending| self.tracker.done(sending.chunk));
                     return Ok(());
                 }
-                Err(error) if error.may_retry() && now() < give_up => sleep(RETRY_PAUSE).await,
+                Err(error) if may_be_taken_later(&error) && now() < give_up => sleep(RETRY_PAUSE).await,
                 Err(error) if matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge) => {
                     return self.send_one_by_one(batch, &error).await;
                 }
@@ -156,6 +156,11 @@ impl Lane {
     }
 }
 
+/// Whether a row that was not taken may be taken yet: disks that are full may have room again.
+fn may_be_taken_later(error: &Error) -> bool {
+    error.may_retry() || error.kind() == ErrorKind::DiskFull
+}
+
 /// Takes the first row and those directly behind it that fit into one request with it.
 fn take_batch(waiting: &mut VecDeque<Sending>, table: &AnyTable) -> Vec<Sending> {
     let Some(first) = waiting.pop_front() else { return Vec::new() };
@@ -180,4 +185,22 @@ fn take_batch(waiting: &mut VecDeque<Sending>, table: &AnyTable) -> Vec<Sending>
 
 fn size_of(row: &Row) -> usize {
     row.sort_key.len() + row.value.len() + 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_disks_are_waited_for_and_rows_that_are_wrong_are_not() {
+        for (kind, may) in [
+            (ErrorKind::DiskFull, true),
+            (ErrorKind::Unavailable, true),
+            (ErrorKind::Timeout, true),
+            (ErrorKind::Invalid, false),
+            (ErrorKind::NoTable, false),
+        ] {
+            assert_eq!(may_be_taken_later(&Error::new(kind, "so")), may, "{kind:?}");
+        }
+    }
 }

@@ -1,0 +1,46 @@
+//! Numbers on the command line. What is none is told what would be one.
+
+/// The longest time to live that is taken, seconds: when a record expires is counted from 2016 in 31 bits.
+const TTL_MAX: u64 = 1_000_000_000;
+
+/// A time to live in seconds.
+pub(crate) fn time_to_live(text: &str) -> Result<u64, String> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds <= TTL_MAX);
+    seconds
+        .ok_or_else(|| format!("{text:?} is not a whole number of seconds from 0 to {TTL_MAX}; 0 = it never expires"))
+}
+
+/// What is added to a record.
+pub(crate) fn addend(text: &str) -> Result<i64, String> {
+    text.parse()
+        .map_err(|_| format!("{text:?} is not a whole number, such as 1 or -5, from {} to {}", i64::MIN, i64::MAX))
+}
+
+/// Most rows that are shown.
+pub(crate) fn limit(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("{text:?} is not a whole number of rows; 0 = all"))
+}
+
+/// How many there shall be of something.
+pub(crate) fn count(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("{text:?} is not a whole number, such as 8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_number_is_told_what_is_allowed() {
+        assert_eq!((time_to_live("0"), time_to_live("3600")), (Ok(0), Ok(3_600)));
+        assert_eq!((addend("-5"), limit("0"), count("8")), (Ok(-5), Ok(0), Ok(8)));
+        for wrong in ["1h", "-1", "1000000001", ""] {
+            assert!(time_to_live(wrong).unwrap_err().contains("from 0 to 1000000000"), "{wrong}");
+        }
+        for wrong in ["one", "1.5", "9223372036854775808"] {
+            assert!(addend(wrong).unwrap_err().contains("such as 1 or -5"), "{wrong}");
+        }
+        assert!(limit("all").unwrap_err().contains("0 = all"));
+        assert!(count("-1").unwrap_err().contains("such as 8"));
+    }
+}
