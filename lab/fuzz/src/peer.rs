@@ -127,6 +127,8 @@ one_of_each! {
             again: true,
             is_busy: true,
             former: from().0,
+            lacking: 6,
+            has_room: true,
         }),
         ReadIndexRequests => Frame::ReadIndexRequests(ReadIndexRequests {
             id: 7,
@@ -169,6 +171,7 @@ fn report(group: GroupId, from: ReplicaId, to: ReplicaId) -> Report {
         is_full: true,
         is_damaged: true,
         is_short: true,
+        lacking: 8,
         parts_refused: 3,
         log_needed: Some(4),
         log_held: Some(3),
