@@ -98,9 +98,10 @@ pub(crate) fn run(command: ClientCommand) -> Result<Exit> {
             ClientCommand::Ttl(arguments) => record::ttl(arguments).await,
             ClientCommand::Scan(arguments) => record::scan(arguments).await,
             ClientCommand::MultiGet(arguments) => record::multi_get(arguments).await,
-            ClientCommand::Expire { .. } => {
-                bail!("a time to live is set with the value: `hedgerow set TABLE KEY... VALUE --ttl SECONDS`")
-            }
+            ClientCommand::Expire { words } => bail!(
+                "there is no `expire {}`: a time to live is set with the value, `hedgerow set TABLE KEY... VALUE --ttl SECONDS`",
+                words.join(" ")
+            ),
             ClientCommand::Load(arguments) => load::run(arguments).await,
             ClientCommand::Dump(arguments) => dump::run(arguments).await,
             ClientCommand::Status(arguments) => status::run(arguments).await,

@@ -43,10 +43,10 @@ fn text(file: &Path, storage: &RocksSettings, config: &Config) -> String {
     rows.extend(config.peers.iter().map(|(node, address)| ("peers", format!("node {}: {address}", node.0))));
     let data = config.data.iter().zip(directories::remarks(&config.data));
     rows.extend(data.map(|(directory, remark)| ("data", format!("{}{remark}", directory.display()))));
-    match config.labels.is_empty() {
-        true => rows.push(("labels", "none".to_owned())),
-        false => rows.extend(config.labels.iter().map(|(name, value)| ("labels", format!("{name} = {value}")))),
+    if config.labels.is_empty() {
+        rows.push(("labels", "none".to_owned()));
     }
+    rows.extend(config.labels.iter().map(|(name, value)| ("labels", format!("{name} = {value}"))));
     rows.extend(disk_and_memory(storage, config));
     rows.extend(limits(config));
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();

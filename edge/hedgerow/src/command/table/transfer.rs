@@ -3,7 +3,7 @@
 
 use crate::output::say;
 use crate::runtime;
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use hedgerow_client::{Client, ClusterStatus, Error, ErrorKind};
 use serde_json::json;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(super) async fn run(client: &Client, name: &str, (partition, node): (u32, u1
     let argument = json!({ "table": name, "partition": partition, "node": node }).to_string();
     client.admin("prefer_leader", &argument, TRANSFER_TIMEOUT).await?;
     say(&format!("node {node} is to lead partition {partition} of table {name} whenever it can"));
-    let address = address.with_context(|| format!("nobody knows where node {node} is"))?;
+    let address = address.ok_or_else(|| unavailable(format!("nobody knows where node {node} is")))?;
     let until = runtime::now() + wait;
     loop {
         let asked = ask(&address).await;
@@ -37,15 +37,19 @@ pub(super) async fn run(client: &Client, name: &str, (partition, node): (u32, u1
             return Ok(());
         }
         if runtime::now() >= until {
-            asked.with_context(|| format!("node {node} went down"))?;
-            ensure!(
-                false,
+            asked.map_err(|error| unavailable(format!("node {node} went down: {error:#}")))?;
+            return Err(unavailable(format!(
                 "node {node} does not lead partition {partition} of table {name} yet: it takes over once it is up, has caught up and is \
                  not slow (`hedgerow table describe {name}`)"
-            );
+            ))
+            .into());
         }
         runtime::sleep(LOOKED_EVERY).await;
     }
+}
+
+fn unavailable(message: String) -> Error {
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 /// What the node at `address` says itself.
