@@ -27,7 +27,7 @@ fn or_end(printed: io::Result<()>) -> Result<()> {
     }
 }
 
-/// Prints many lines as [`print`] does, several with one system call.
+/// Prints many lines as [`print()`] does, several with one system call.
 pub(crate) struct Lines(BufWriter<Stdout>);
 
 impl Lines {
