@@ -38,6 +38,18 @@ impl ClusterStatus {
         self.nodes.iter().filter(|node| !node.missing_directories.is_empty()).map(|node| node.node).collect()
     }
 
+    /// Nodes without room for a checkpoint that a replica there needs, each with the most bytes that one of them lacks.
+    pub fn nodes_without_room(&self) -> BTreeMap<u16, u64> {
+        let mut nodes = BTreeMap::new();
+        let partitions = self.tables.iter().flat_map(|table| &table.partitions);
+        for replica in partitions.flat_map(|partition| &partition.replicas).filter(|replica| replica.lacking_bytes > 0)
+        {
+            let most: &mut u64 = nodes.entry(replica.node).or_default();
+            *most = replica.lacking_bytes.max(*most);
+        }
+        nodes
+    }
+
     /// How many replicas of tables do not serve.
     pub fn replicas_not_ok(&self) -> usize {
         self.tables.iter().map(TableStatus::replicas_not_ok).sum()
@@ -216,7 +228,7 @@ pub struct ReplicaStatus {
     pub replica: String,
     /// `voter`, `joining` or `learner`.
     pub role: String,
-    /// `ok`, `learning`, `missing`, `lost`, `damaged` or `down`.
+    /// `ok`, `learning`, `no room`, `missing`, `lost`, `damaged` or `down`.
     pub state: String,
     /// The last log index that its leader knows it to have.
     pub matched: u64,
@@ -224,6 +236,8 @@ pub struct ReplicaStatus {
     pub applied: u64,
     /// How many entries it is behind its leader.
     pub lag: u64,
+    /// Bytes that its disk lacks for the checkpoint that it needs; 0 = none.
+    pub lacking_bytes: u64,
     /// The checkpoint that it is being sent.
     pub transfer: Option<Transfer>,
     /// How old its data is at most, milliseconds; `None` if that is not known.

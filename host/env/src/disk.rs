@@ -120,10 +120,10 @@ pub fn is_unreadable(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::EREMOTEIO | libc::EBADMSG | libc::EUCLEAN | libc::ENODATA))
 }
 
-/// The whole content of a file as far as it can be read. What the device does not give back is zeros, and is listed.
-pub fn read_what_is_readable(disk: &dyn Disk, path: &Path) -> io::Result<(Vec<u8>, Vec<Range<usize>>)> {
+/// The first `most` bytes of a file as far as they can be read. What the device does not give back is zeros, and is listed.
+pub fn read_what_is_readable(disk: &dyn Disk, path: &Path, most: u64) -> io::Result<(Vec<u8>, Vec<Range<usize>>)> {
     let file = disk.open(path, OpenMode::Read)?;
-    let size = usize::try_from(file.len()?).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+    let size = usize::try_from(file.len()?.min(most)).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
     let mut bytes = vec![0; size];
     let mut unreadable = Vec::new();
     let mut at = 0;

@@ -300,6 +300,8 @@ fn open_logs(
     config.data.clear();
     for data in present {
         let directory = log_id::log_of(&data);
+        let files = disk.list(&directory).unwrap_or_default().len();
+        tracing::info!(directory = %directory.display(), files, "reading the log");
         match Log::open(Arc::clone(disk), &directory, config.wal) {
             Ok((log, found)) => {
                 check_owner(&found, config.node, &directory)?;

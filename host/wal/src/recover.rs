@@ -7,7 +7,7 @@ use crate::format::{
 use crate::index::Slot;
 use crate::log::{OpenError, Recovered};
 use crate::scan::{Event, Scanned, Segment};
-use hedgerow_env::{Disk, is_unreadable, read_what_is_readable};
+use hedgerow_env::{Disk, OpenMode, is_unreadable, read_what_is_readable};
 use hedgerow_types::log::{EntryKind, HardState, LogPosition};
 use hedgerow_types::{GroupId, Index, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -167,7 +167,7 @@ impl Recovery {
     ) -> Result<Option<Loaded>, OpenError> {
         for id in present.iter().rev().copied() {
             let size = match load(disk, dir, id)? {
-                Some(Read { bytes, unreadable, head: Some(head) }) => {
+                Some(Read { bytes, unreadable, head: Some(head), .. }) => {
                     return Ok(Some(Loaded { bytes, unreadable, head, durable: 0 }));
                 }
                 Some(Read { bytes, .. }) => Some(bytes.len() as u64),
@@ -192,8 +192,8 @@ impl Recovery {
             self.lose_segment(end.segment, end.offset, None);
             return Ok(());
         }
-        let loaded = load(disk, dir, end.segment)?;
-        let size = loaded.as_ref().map(|read| read.bytes.len() as u64);
+        let loaded = load_until(disk, dir, end.segment, end.offset)?;
+        let size = loaded.as_ref().map(|read| read.size);
         let Some(Read { bytes, head: Some(head), .. }) = loaded else {
             visit(Event::Unreadable(LogPlace { segment: end.segment, offset: 0 }, end.offset));
             self.lose_segment(end.segment, end.offset, size);
@@ -397,6 +397,8 @@ struct Loaded {
 
 /// A segment's file.
 pub(crate) struct Read {
+    /// Of the file; more than there are bytes where not all of it was read.
+    size: u64,
     pub(crate) bytes: Vec<u8>,
     /// Where the device gives nothing back; zeros there.
     unreadable: Vec<Range<usize>>,
@@ -472,16 +474,22 @@ pub(crate) fn present(disk: &dyn Disk, dir: &Path) -> Result<BTreeSet<u64>, Open
 
 /// Reads a segment; `None` if the device gives nothing of it back.
 pub(crate) fn load(disk: &dyn Disk, dir: &Path, id: u64) -> Result<Option<Read>, OpenError> {
+    load_until(disk, dir, id, u64::MAX)
+}
+
+/// The same up to the place where it is known to end: behind it a segment may have room for a thousand times as much.
+fn load_until(disk: &dyn Disk, dir: &Path, id: u64, end: u64) -> Result<Option<Read>, OpenError> {
     let path = segment_path(dir, id);
-    let (bytes, unreadable) = match read_what_is_readable(disk, &path) {
+    let read = || Ok((disk.open(&path, OpenMode::Read)?.len()?, read_what_is_readable(disk, &path, end)?));
+    let (size, (bytes, unreadable)) = match read() {
         Ok(found) => found,
         Err(error) if is_unreadable(&error) => return Ok(None),
         Err(source) => return Err(OpenError::Io { path, source }),
     };
     match SegmentHead::decode(&bytes, id) {
-        Ok(head) => Ok(Some(Read { bytes, unreadable, head: Some(head) })),
+        Ok(head) => Ok(Some(Read { size, bytes, unreadable, head: Some(head) })),
         Err(HeadError::Version(version)) => Err(OpenError::Version { path, version }),
-        Err(HeadError::Damaged) => Ok(Some(Read { bytes, unreadable, head: None })),
+        Err(HeadError::Damaged) => Ok(Some(Read { size, bytes, unreadable, head: None })),
     }
 }
 

@@ -10,6 +10,7 @@ use clap::Args;
 use hedgerow_client::{ClusterStatus, DroppedTableStatus, NodeStatus, PartitionStatus, Summary, TableStatus};
 use hedgerow_report::rfc3339;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ struct Trouble {
     full: Vec<u16>,
     /// Nodes that do without a data directory.
     without_directory: Vec<u16>,
+    /// Nodes without room for a checkpoint, each with the bytes that are lacking.
+    without_room: BTreeMap<u16, u64>,
     /// So many replicas do not serve, as far as is known: a moment after they were made or lost, nobody repairs them yet.
     not_ok: usize,
 }
@@ -49,7 +52,8 @@ struct Trouble {
 impl Trouble {
     fn of(status: &ClusterStatus) -> Self {
         let (full, without_directory) = (status.full_nodes(), status.nodes_without_directory());
-        Self { full, without_directory, not_ok: status.replicas_not_ok() }
+        let without_room = status.nodes_without_room();
+        Self { full, without_directory, without_room, not_ok: status.replicas_not_ok() }
     }
 }
 
@@ -85,9 +89,13 @@ fn summary_line(summary: &Summary, trouble: &Trouble) -> String {
     let full = on_nodes("disk full", &trouble.full, "");
     let what_to_do = " (mount it or put an empty directory in its place, and start the node again)";
     let missing = on_nodes("data directory missing", &trouble.without_directory, what_to_do);
+    let room = |(node, bytes): (&u16, &u64)| {
+        format!("; node {node} lacks {} MiB of disk for a checkpoint", bytes.div_ceil(1 << 20))
+    };
+    let room: String = trouble.without_room.iter().map(room).collect();
     let nodes = counted(*nodes, "node");
     format!(
-        "{state}: {nodes_up} of {nodes} up, {without_leader} of {partitions} groups without a leader{repair}{metadata}{not_ok}{full}{missing}"
+        "{state}: {nodes_up} of {nodes} up, {without_leader} of {partitions} groups without a leader{repair}{metadata}{not_ok}{full}{missing}{room}"
     )
 }
 
@@ -471,6 +479,18 @@ mod tests {
         assert_eq!(
             (&summary["nodes_with_full_disks"], &summary["replicas_not_ok"]),
             (&serde_json::json!([1]), &0.into())
+        );
+    }
+
+    #[test]
+    fn who_has_no_room_for_a_checkpoint_is_named_with_what_it_lacks() {
+        let answer = r#"{"summary":{"nodes":3,"nodes_up":3,"partitions":2,"in_repair":1,"metadata_has_leader":true},
+            "tables":[{"partitions":[{"replicas":[{"node":3,"state":"no room","lacking_bytes":3145729},{"node":1,"state":"ok"}]}]}]}"#;
+        let status: ClusterStatus = serde_json::from_str(answer).unwrap();
+        let text = status_text(&status, false);
+        assert!(
+            text.contains("serving and repairing") && text.ends_with("; node 3 lacks 4 MiB of disk for a checkpoint"),
+            "{text}"
         );
     }
 
