@@ -61,11 +61,7 @@ impl Node {
         if self.identity.cluster != 0 || self.is_robbed() {
             return;
         }
-        let has_answered = |node: &NodeId| {
-            let heard = self.founding.answers.get(node);
-            *node == self.config.node || heard.is_some_and(|(_, at)| now.instant.since(*at) < ANSWER_FRESH)
-        };
-        let silent = self.config.meta_nodes.iter().filter(|node| !has_answered(node));
+        let silent = self.config.meta_nodes.iter().filter(|node| self.answer_of(**node, now).is_none());
         let silent: Vec<String> = silent.map(|node| node.0.to_string()).collect();
         if silent.is_empty() {
             self.view.forming.clear();
@@ -109,6 +105,15 @@ impl Node {
         }
     }
 
+    /// The incarnation in which a node is empty, by its own word of a moment ago.
+    fn answer_of(&self, node: NodeId, now: Now) -> Option<u64> {
+        match self.founding.answers.get(&node) {
+            _ if node == self.config.node => Some(self.identity.incarnation().0),
+            Some((incarnation, at)) if now.instant.since(*at) < ANSWER_FRESH => Some(*incarnation),
+            Some(_) | None => None,
+        }
+    }
+
     /// Whether there are replicas of a cluster whose id is gone.
     fn is_robbed(&self) -> bool {
         self.identity.cluster == 0 && self.identity.has_any_log()
@@ -120,11 +125,7 @@ impl Node {
         }
         let mut founders = Vec::new();
         for node in &self.config.meta_nodes {
-            let incarnation = match self.founding.answers.get(node) {
-                _ if *node == self.config.node => self.identity.incarnation().0,
-                Some((incarnation, at)) if now.instant.since(*at) < ANSWER_FRESH => *incarnation,
-                Some(_) | None => return,
-            };
+            let Some(incarnation) = self.answer_of(*node, now) else { return };
             founders.push(Founder { node: u32::from(node.0), incarnation });
         }
         let cluster = self.random.next_u64() | 1;

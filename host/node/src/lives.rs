@@ -11,7 +11,7 @@
 //! What each end of a connection does with this is in `greeting.rs`. Where a node has no connections, as in some tests, no life is ever told.
 
 use crate::config::Config;
-use crate::identity::Identity;
+use crate::identity::{FoundLog, Identity};
 use crate::ids::LogId;
 use crate::node::Node;
 use crate::open::OpenError;
@@ -436,14 +436,15 @@ pub(crate) fn check_copy(
     config: &Config,
     catalogue: Option<&Catalogue>,
     identity: &Identity,
-    logs: &[u64],
+    logs: &[FoundLog],
 ) -> Result<(), OpenError> {
     #[cfg(feature = "mutations")]
     if crate::mutation::listens_to_copies() {
         return Ok(());
     }
     let Some(known) = catalogue.and_then(|catalogue| catalogue.nodes.get(&config.node)) else { return Ok(()) };
-    if !is_copy(known.known(), logs, &identity.ancestors()) {
+    let logs: Vec<u64> = logs.iter().filter_map(|log| log.id).collect();
+    if !is_copy(known.known(), &logs, &identity.ancestors()) {
         return Ok(());
     }
     let refused = refused(RefusedFor::Copy, known.life().boot);

@@ -154,10 +154,13 @@ impl Node {
         }
         let catalogue = read_catalogue(&*disk, &config, identity.cluster)?;
         identity.remember_cluster(catalogue.as_ref().map_or(0, |catalogue| catalogue.cluster));
-        let found_logs: Vec<u64> = config.data.iter().filter_map(|data| log_id::read(&*disk, data)).collect();
-        check_copy(&config, catalogue.as_ref(), &identity, &found_logs)?;
+        // A segment without a batch says nothing yet.
+        let own =
+            |(data, log): (&PathBuf, &Log)| FoundLog { id: log_id::read(&*disk, data), is_begun: log.synced() > 1 };
+        let found: Vec<FoundLog> = config.data.iter().zip(&logs).map(own).collect();
+        check_copy(&config, catalogue.as_ref(), &identity, &found)?;
         check_meta_nodes(&config, &identity);
-        let ids = take_up_logs(&*disk, &config, &logs, &mut identity, &mut random)?;
+        let ids = take_up_logs(&*disk, &config, (&logs, &found), &mut identity, &mut random)?;
         let requests = Requests::new(random.next_u64());
         let read_indexes = ReadIndexes::new(random.next_u64());
         let admin = AdminCalls::new(random.next_u64());
@@ -340,21 +343,18 @@ fn check_meta_nodes(config: &Config, identity: &Identity) {
 fn take_up_logs(
     disk: &dyn Disk,
     config: &Config,
-    logs: &[Log],
+    (logs, found): (&[Log], &[FoundLog]),
     identity: &mut Identity,
     random: &mut Random,
 ) -> Result<Vec<u64>, IdentityError> {
-    // A segment without a batch says nothing yet.
-    let own = |(data, log): (&PathBuf, &Log)| FoundLog { id: log_id::read(disk, data), is_begun: log.synced() > 1 };
-    let found: Vec<FoundLog> = config.data.iter().zip(logs).map(own).collect();
-    let has_logs = identity.has_logs(&found);
+    let has_logs = identity.has_logs(found);
     if !has_logs {
         tracing::warn!(
             "a data directory is away or new since the last start: the replicas in it are learned again from the other nodes"
         );
     }
     let mut ids: Vec<u64> = Vec::new();
-    for ((data, log), own) in config.data.iter().zip(logs).zip(&found) {
+    for ((data, log), own) in config.data.iter().zip(logs).zip(found) {
         let directory = data.display();
         if log.has_unknown_loss() {
             tracing::error!(%directory, "the log has lost what it held: replicas whose records stood there are lost");

@@ -82,8 +82,10 @@ impl View {
 
     /// What everybody is told who asks for something while the node knows no catalogue.
     pub(crate) fn no_catalogue(&self) -> Refusal {
-        let is_known = !self.forming.is_empty();
-        Refusal::NotReady(if is_known { self.forming.clone() } else { "the cluster is being formed".to_owned() })
+        match self.forming.as_str() {
+            "" => Refusal::NotReady("the cluster is being formed".into()),
+            forming => Refusal::NotReady(forming.to_owned()),
+        }
     }
 
     /// What a request is told for a group that does not run here, though it `is_starting` perhaps.

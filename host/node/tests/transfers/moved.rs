@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
+const MIB: u64 = 1 << 20;
+
 /// What is on its way to whom, as a node knows it.
 pub fn transfers(world: &mut World, asked: NodeId) -> Vec<Value> {
     let status = world.admin(asked, "status", &json!({})).unwrap();
@@ -315,10 +317,8 @@ fn m2_the_status_shows_checkpoints_of_dropped_tables() {
     });
 }
 
-/// A receiver without room takes no checkpoint until it has some, and keeps free what it needs itself.
-#[test]
-fn m2_a_checkpoint_that_does_not_fit_waits_for_room() {
-    const MIB: u64 = 1 << 20;
+/// A node that was wiped, and its disk, on which a checkpoint does not fit beside what is kept free.
+fn without_room() -> (Stage, NodeId, SimDisk) {
     let mut stage = Stage::new(|config| {
         config.wal.segments_max = 3;
         config.free_disk_min = Some(3 * MIB);
@@ -327,6 +327,13 @@ fn m2_a_checkpoint_that_does_not_fit_waits_for_room() {
     let wiped = stage.wipe();
     let disk = stage.world.machines[&wiped].disk.clone();
     disk.set_capacity(Some(7 * MIB));
+    (stage, wiped, disk)
+}
+
+/// A receiver without room takes no checkpoint until it has some, and keeps free what it needs itself.
+#[test]
+fn m2_a_checkpoint_that_does_not_fit_waits_for_room() {
+    let (mut stage, _, disk) = without_room();
     for _ in 0..600 {
         stage.world.run(Duration::from_millis(100));
         let free = disk.free_space(Path::new("/data")).unwrap().free;
@@ -342,15 +349,7 @@ fn m2_a_checkpoint_that_does_not_fit_waits_for_room() {
 /// whole. As soon as there is room it is asked again.
 #[test]
 fn m2b_nothing_is_kept_for_long_for_a_receiver_without_room() {
-    const MIB: u64 = 1 << 20;
-    let mut stage = Stage::new(|config| {
-        config.wal.segments_max = 3;
-        config.free_disk_min = Some(3 * MIB);
-    });
-    fill(&mut stage);
-    let wiped = stage.wipe();
-    let disk = stage.world.machines[&wiped].disk.clone();
-    disk.set_capacity(Some(7 * MIB));
+    let (mut stage, wiped, disk) = without_room();
     stage.world.run(10 * SECOND);
     let (made, mut kept) = (stage.checkpoints(), 0);
     for _ in 0..900 {
@@ -372,7 +371,6 @@ fn m2b_nothing_is_kept_for_long_for_a_receiver_without_room() {
 /// A follower lags so far that it needs a checkpoint, for which there is no room beside what it has.
 #[test]
 fn m2_a_checkpoint_that_fits_only_without_what_it_replaces_comes() {
-    const MIB: u64 = 1 << 20;
     let mut stage = Stage::new(|config| {
         config.wal.segments_max = 3;
         config.log_retained_bytes = 128 << 10;
@@ -407,7 +405,6 @@ fn m2_a_checkpoint_that_fits_only_without_what_it_replaces_comes() {
 /// The log of a follower is gone, and the disk holds what is left of its replicas or their successors' checkpoints, not both.
 #[test]
 fn m2_what_is_left_of_a_lost_replica_makes_room_for_its_successor() {
-    const MIB: u64 = 1 << 20;
     let mut stage = Stage::new(|config| {
         config.wal.segments_max = 3;
         config.free_disk_min = Some(MIB);
