@@ -23,48 +23,43 @@ pub trait Explain: Model {
 
 impl Explain for Lease {
     fn explain(&self, states: &[LeaseState]) -> Vec<String> {
-        let mut lines = Vec::new();
-        for (number, (action, state)) in self.retrace(states).into_iter().enumerate() {
-            lines.push(format!("{:>3}. {}", number + 1, tell_lease(self, action)));
-            lines.push(format!("       {}", sum_up_lease(self, &state)));
-        }
-        lines
+        let steps = self.retrace(states);
+        let told = |(action, state)| (tell_lease(self, action), sum_up_lease(self, &state));
+        lines_of(steps.into_iter().map(told))
     }
 }
 
 impl Explain for Index {
     fn explain(&self, states: &[IndexState]) -> Vec<String> {
-        let mut lines = Vec::new();
-        for (number, step) in states.windows(2).enumerate() {
+        let told = |step: &[IndexState]| {
             let leads_there = |(_, next): &(IndexAction, IndexState)| *next == step[1];
-            let Some((action, state)) = self.next_steps(&step[0]).into_iter().find(leads_there) else { continue };
-            lines.push(format!("{:>3}. {}", number + 1, tell_index(self, action)));
-            lines.push(format!("       {}", sum_up_index(self, &state)));
-        }
-        lines
+            let (action, state) = self.next_steps(&step[0]).into_iter().find(leads_there)?;
+            Some((tell_index(self, action), sum_up_index(self, &state)))
+        };
+        lines_of(states.windows(2).filter_map(told))
     }
 }
 
 impl Explain for Group {
     fn explain(&self, states: &[GroupState]) -> Vec<String> {
-        let mut lines = Vec::new();
-        for (number, (action, state)) in self.retrace(states).into_iter().enumerate() {
-            lines.push(format!("{:>3}. {}", number + 1, tell_group(action)));
-            lines.push(format!("       {}", sum_up_group(self, &state)));
-        }
-        lines
+        let steps = self.retrace(states);
+        let told = |(action, state)| (tell_group(action), sum_up_group(self, &state));
+        lines_of(steps.into_iter().map(told))
     }
 }
 
 impl Explain for Quorum {
     fn explain(&self, states: &[QuorumState]) -> Vec<String> {
-        let mut lines = Vec::new();
-        for (number, (action, state)) in self.retrace(states).into_iter().enumerate() {
-            lines.push(format!("{:>3}. {}", number + 1, tell_quorum(action)));
-            lines.push(format!("       {}", sum_up_quorum(self, &state)));
-        }
-        lines
+        let steps = self.retrace(states);
+        let told = |(action, state)| (tell_quorum(action), sum_up_quorum(self, &state));
+        lines_of(steps.into_iter().map(told))
     }
+}
+
+/// Steps with what happened and what is so after it, numbered.
+fn lines_of(steps: impl Iterator<Item = (String, String)>) -> Vec<String> {
+    let lines = |(number, (happened, is_so))| [format!("{number:>3}. {happened}"), format!("       {is_so}")];
+    (1..).zip(steps).flat_map(lines).collect()
 }
 
 /// The names of the voters.

@@ -15,6 +15,7 @@ pub mod explain;
 pub mod group;
 pub mod index;
 pub mod lease;
+pub mod links;
 pub mod log;
 pub mod plan;
 pub mod product;

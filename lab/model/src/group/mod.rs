@@ -14,11 +14,12 @@ pub mod action;
 pub mod course;
 pub mod state;
 
+use crate::links::Links;
 use crate::log::Log;
 use crate::rule::{Rule, Rules};
 use action::Action;
 use course::{Course, REPLICAS_MAX};
-use state::{Links, Replica, State};
+use state::{Replica, State};
 use stateright::{Model, Property};
 
 /// The model and its bounds.

@@ -17,10 +17,11 @@ pub mod action;
 pub mod state;
 
 use crate::group::course::{Course, REPLICAS_MAX, Set};
+use crate::links::Links;
 use crate::log::Log;
 use crate::rule::{Rule, Rules};
 use action::Action;
-use state::{Links, Replica, State};
+use state::{Replica, State};
 use stateright::{Model, Property};
 
 /// The model and its bounds.

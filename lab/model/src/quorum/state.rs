@@ -3,10 +3,9 @@
 use super::Quorum;
 use crate::group::course::{Config, REPLICAS_MAX, Set};
 use crate::lease::state::Stale;
+use crate::links::Links;
 use crate::log::Log;
 use crate::rule::Rule;
-use core::hash::{Hash, Hasher};
-use core::ops::{Index, IndexMut};
 
 /// A replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,34 +50,6 @@ pub struct Link {
     pub matched: u8,
 }
 
-/// What every leader (first index) knows of every replica.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Links(pub [[Link; REPLICAS_MAX]; REPLICAS_MAX]);
-
-impl Hash for Links {
-    /// Most links are those of replicas that do not lead, with nothing on its way.
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let all = self.0.iter().flatten().enumerate();
-        for named in all.filter(|(_, link)| **link != Link::default()) {
-            named.hash(state);
-        }
-    }
-}
-
-impl Index<usize> for Links {
-    type Output = [Link; REPLICAS_MAX];
-
-    fn index(&self, leader: usize) -> &Self::Output {
-        &self.0[leader]
-    }
-}
-
-impl IndexMut<usize> for Links {
-    fn index_mut(&mut self, leader: usize) -> &mut Self::Output {
-        &mut self.0[leader]
-    }
-}
-
 /// A read of the key that asks a majority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Read {
@@ -100,7 +71,7 @@ pub struct State {
     /// The replicas.
     pub replicas: [Replica; REPLICAS_MAX],
     /// What each leader knows of each replica.
-    pub links: Links,
+    pub links: Links<Link>,
     /// The longest log that anybody ever knew to be committed: acknowledged, perhaps, and shown.
     pub committed: Log,
     /// The read.
