@@ -137,4 +137,8 @@ pub const SEEDS: &[u64] = &[
     50_000_013_574,
     // A turn's length by true time was taken for one by its machine's clock, which was fast by 2 percent: `Machine::end_turn`.
     54_000_085_214,
+    // Short waits used up a read's attempts, of which each round takes several, before there was a leader: `a_read_at_any_replica_waits_` in
+    // hedgerow-routing.
+    60_000_022_223,
+    60_000_022_631,
 ];

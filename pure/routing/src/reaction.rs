@@ -60,10 +60,16 @@ pub enum Reaction {
 /// harmless: reads, and writes that carry a client id and a sequence number. The caller's deadline goes before all of
 /// this; without one, the request ends after [`ATTEMPTS_MAX`] attempts.
 pub fn reaction(failure: Failure<'_>, attempt: u32, is_idempotent: bool, random: &mut Random) -> Reaction {
+    let doubles = is_overload(failure);
+    react(failure, attempt, is_idempotent, |attempt| backoff(attempt, doubles, random))
+}
+
+/// The same with another wait after each attempt.
+fn react(failure: Failure<'_>, attempt: u32, is_idempotent: bool, mut wait: impl FnMut(u32) -> Duration) -> Reaction {
     if attempt >= ATTEMPTS_MAX {
         return Reaction::Fail;
     }
-    let mut after = || backoff(attempt, is_overload(failure), random);
+    let mut after = || wait(attempt);
     match failure {
         Failure::Refused(refusal) => match meaning(refusal).next {
             Next::AskLeader if is_leader_named(refusal) && attempt <= REDIRECTS_AT_ONCE_MAX => {
@@ -97,25 +103,27 @@ pub fn replica_reaction(failure: Failure<'_>, attempt: u32, rounds: u32, random:
     if attempt >= ATTEMPTS_MAX {
         return Reaction::Fail;
     }
-    match (reaction(failure, rounds.max(1), true, random), rounds) {
+    // Each round takes as many of its attempts as there are replicas: short waits would use them up before another leader is there.
+    let mut wait = |rounds| backoff(rounds, true, random);
+    match (react(failure, rounds.max(1), true, &mut wait), rounds) {
         (Reaction::Fail, _) => Reaction::Fail,
         (Reaction::Retry { .. }, 0) => Reaction::Retry { after: Duration::ZERO },
         (Reaction::RefreshAndRetry { .. }, 0) => Reaction::RefreshAndRetry { after: Duration::ZERO },
         // Where the leader is has no part in it: it was asked too.
         (Reaction::Retry { after } | Reaction::RefreshAndRetry { after }, _) if after.is_zero() => {
-            Reaction::RefreshAndRetry { after: backoff(rounds, is_overload(failure), random) }
+            Reaction::RefreshAndRetry { after: wait(rounds) }
         }
         (later, _) => later,
     }
 }
 
 /// A wait that doubles with every attempt up to [`BACKOFF_MAX`], shortened at random by up to half, so that clients that failed together do
-/// not come back together. Where nobody has too much to do it is [`BACKOFF_ELECTION`] at most for the first [`ELECTION_ATTEMPTS`].
-fn backoff(attempt: u32, is_overload: bool, random: &mut Random) -> Duration {
+/// not come back together. Unless it `doubles` from the beginning, it is [`BACKOFF_ELECTION`] at most for the first [`ELECTION_ATTEMPTS`].
+fn backoff(attempt: u32, doubles: bool, random: &mut Random) -> Duration {
     let doubled = |first: Duration, times: u32| first.saturating_mul(1 << times.min(16));
     let whole = match attempt.checked_sub(ELECTION_ATTEMPTS) {
-        None | Some(0) if !is_overload => doubled(BACKOFF_FIRST, attempt.saturating_sub(1)).min(BACKOFF_ELECTION),
-        Some(later) if !is_overload => doubled(BACKOFF_ELECTION, later),
+        None | Some(0) if !doubles => doubled(BACKOFF_FIRST, attempt.saturating_sub(1)).min(BACKOFF_ELECTION),
+        Some(later) if !doubles => doubled(BACKOFF_ELECTION, later),
         None | Some(_) => doubled(BACKOFF_FIRST, attempt.saturating_sub(1)),
     };
     let whole = whole.min(BACKOFF_MAX);

@@ -1,7 +1,7 @@
 //! What follows each failure, and for how long.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use hedgerow_routing::{ATTEMPTS_MAX, BACKOFF_FIRST, BACKOFF_MAX, Failure, Reaction, reaction};
+use hedgerow_routing::{ATTEMPTS_MAX, BACKOFF_FIRST, BACKOFF_MAX, Failure, Reaction, reaction, replica_reaction};
 use hedgerow_types::random::Random;
 use hedgerow_types::{Lag, NodeId, Refusal};
 use std::collections::BTreeSet;
@@ -120,4 +120,22 @@ fn a_new_leader_is_found_soon() {
         waited += after;
     }
     assert!(waited > Duration::from_millis(900), "{waited:?}");
+}
+
+/// A read that any replica may serve asks all of them in each round, and must not have used up its attempts before a group has another
+/// leader.
+#[test]
+fn a_read_at_any_replica_waits_for_a_new_leader() {
+    for replicas in [3, 5] {
+        let (mut random, mut waited) = (Random::new(1), Duration::ZERO);
+        let refusal = Refusal::NotLeader { leader: None };
+        for attempt in 1.. {
+            let rounds = if attempt % replicas == 0 { attempt / replicas } else { 0 };
+            match replica_reaction(Failure::Refused(&refusal), attempt, rounds, &mut random) {
+                Reaction::Retry { after } | Reaction::RefreshAndRetry { after } => waited += after,
+                Reaction::Fail => break,
+            }
+        }
+        assert!(waited > Duration::from_secs(2), "{replicas} replicas: {waited:?}");
+    }
 }
