@@ -16,10 +16,12 @@ pub mod op;
 pub mod random;
 pub mod read;
 pub mod session;
+pub mod span;
 pub mod time;
 
 pub use error::{Refusal, Status};
 pub use id::{ClientId, GroupId, Incarnation, Index, NodeId, PartitionIndex, ReplicaId, Sequence, TableId, Term};
 pub use read::{Lag, ReadLevel};
 pub use session::SessionToken;
+pub use span::Span;
 pub use time::Instant;

@@ -1,0 +1,216 @@
+//! Which keys an operation touches: what a read looks at, and what a write may change.
+//!
+//! Both may name more keys than the operation touches, and never fewer.
+
+use crate::key;
+use crate::op::{MultiGet, Read, Scan, Selection, Write};
+use alloc::vec::Vec;
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// Keys that a read may name one by one. One of more keys names the range from its smallest key to its largest.
+pub const READ_KEYS_MAX: usize = 64;
+/// Keys that a write may name. One of more counts as a write of every key.
+pub const WRITE_KEYS_MAX: usize = 1_024;
+
+/// Storage keys that are next to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// One key.
+    Key(Bytes),
+    /// Those from `start` on and before `end`; `None` = to the last one.
+    Range {
+        /// The first key.
+        start: Bytes,
+        /// The first key behind them.
+        end: Option<Bytes>,
+    },
+}
+
+impl Span {
+    /// Every key that there is.
+    pub const ALL: Self = Self::Range { start: Bytes::new(), end: None };
+
+    /// The bytes of its bounds.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Key(key) => key.len(),
+            Self::Range { start, end } => start.len() + end.as_ref().map_or(0, Bytes::len),
+        }
+    }
+
+    /// The keys that start with `prefix`.
+    fn of_prefix(prefix: &Bytes) -> Self {
+        Self::Range { start: prefix.clone(), end: key::prefix_end(prefix) }
+    }
+
+    /// From `start` to `last`, and that one too; an empty `last` = to `end`.
+    fn through(start: Bytes, last: &[u8], end: Option<Bytes>) -> Self {
+        Self::Range { start, end: if last.is_empty() { end } else { Some(join(last, &[0])) } }
+    }
+
+    /// `keys`, if they are few, or else the range that they lie in.
+    fn of_keys(keys: Vec<Bytes>) -> Vec<Self> {
+        if keys.len() <= READ_KEYS_MAX {
+            return keys.into_iter().map(Self::Key).collect();
+        }
+        let (first, last) = (keys.iter().min().cloned(), keys.iter().max().cloned());
+        Vec::from([Self::Range { start: first.unwrap_or_default(), end: last.map(|last| join(&last, &[0])) }])
+    }
+}
+
+impl Read {
+    /// The keys that it looks at.
+    pub fn spans(&self) -> Vec<Span> {
+        match self {
+            Self::Get { key } | Self::Ttl { key } => Vec::from([Span::Key(key.clone())]),
+            Self::BatchGet { keys } => Span::of_keys(keys.clone()),
+            Self::SortKeyCount { prefix } => Vec::from([Span::of_prefix(prefix)]),
+            Self::MultiGet(MultiGet { prefix, selection, .. }) => match selection {
+                Selection::Suffixes(suffixes) => {
+                    Span::of_keys(suffixes.iter().map(|suffix| join(prefix, suffix)).collect())
+                }
+                Selection::Range { start, stop, .. } => {
+                    let last = if stop.is_empty() { Bytes::new() } else { join(prefix, stop) };
+                    Vec::from([Span::through(join(prefix, start), &last, key::prefix_end(prefix))])
+                }
+            },
+            Self::Scan(Scan { start, stop, .. }) => Vec::from([Span::through(start.clone(), stop, None)]),
+            Self::Checksum => Vec::from([Span::ALL]),
+        }
+    }
+}
+
+impl Write {
+    /// The keys that it may change; `None` = any key. They have buffers of their own.
+    pub fn keys(&self) -> Option<Vec<Bytes>> {
+        let own = |key: &Bytes| Vec::from([Bytes::copy_from_slice(key)]);
+        let below = |prefix: &Bytes, count: usize, suffixes: &mut dyn Iterator<Item = &Bytes>| {
+            (count <= WRITE_KEYS_MAX).then(|| suffixes.map(|suffix| join(prefix, suffix)).collect())
+        };
+        match self {
+            Self::Nothing => Some(Vec::new()),
+            Self::Put { key, .. } | Self::Remove { key } | Self::Incr { key, .. } => Some(own(key)),
+            Self::MultiPut { prefix, rows, .. } => {
+                below(prefix, rows.len(), &mut rows.iter().map(|(suffix, _)| suffix))
+            }
+            Self::MultiRemove { prefix, suffixes } => below(prefix, suffixes.len(), &mut suffixes.iter()),
+            Self::CheckAndMutate { prefix, mutations, .. } => {
+                below(prefix, mutations.len(), &mut mutations.iter().map(|mutation| mutation.suffix()))
+            }
+        }
+    }
+}
+
+fn join(prefix: &[u8], suffix: &[u8]) -> Bytes {
+    let mut key = BytesMut::with_capacity(prefix.len() + suffix.len());
+    key.put_slice(prefix);
+    key.put_slice(suffix);
+    key.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::{Check, Filter, Mutation};
+
+    fn bytes(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+
+    fn holds(span: &Span, key: &str) -> bool {
+        match span {
+            Span::Key(own) => own[..] == *key.as_bytes(),
+            Span::Range { start, end } => {
+                start[..] <= *key.as_bytes() && end.as_ref().is_none_or(|end| *key.as_bytes() < end[..])
+            }
+        }
+    }
+
+    fn multi_get(selection: Selection) -> Read {
+        Read::MultiGet(MultiGet { prefix: bytes("h:"), selection, count_max: 0, size_max: 0, no_value: false })
+    }
+
+    fn range(start: &'static str, stop: &'static str) -> Read {
+        multi_get(Selection::Range {
+            start: bytes(start),
+            start_inclusive: false,
+            stop: bytes(stop),
+            stop_inclusive: true,
+            filter: Filter::default(),
+            reverse: false,
+        })
+    }
+
+    fn scan(start: &'static str, stop: &'static str) -> Read {
+        Read::Scan(Scan {
+            start: bytes(start),
+            start_inclusive: true,
+            stop: bytes(stop),
+            stop_inclusive: true,
+            is_hash_table: false,
+            hash_key_filter: Filter::default(),
+            sort_key_filter: Filter::default(),
+            rows_max: 1,
+            no_value: false,
+            return_expire: false,
+            only_count: false,
+        })
+    }
+
+    #[test]
+    fn a_read_names_every_key_that_it_looks_at() {
+        let many: Vec<Bytes> = (0..200).map(|i| Bytes::from(alloc::format!("{i:03}"))).collect();
+        let reads = [
+            (Read::Get { key: bytes("k") }, "k", "k0"),
+            (Read::Ttl { key: bytes("k") }, "k", "j"),
+            (Read::BatchGet { keys: Vec::from([bytes("a"), bytes("c")]) }, "c", "b"),
+            (Read::BatchGet { keys: many.clone() }, "199", "200"),
+            (Read::SortKeyCount { prefix: bytes("h:") }, "h:x", "h;"),
+            (multi_get(Selection::Suffixes(Vec::from([bytes("a")]))), "h:a", "h:b"),
+            (multi_get(Selection::Suffixes(many)), "h:000", "h:2"),
+            (range("b", "d"), "h:d", "h:d0"),
+            (range("b", ""), "h:zzz", "h;"),
+            (scan("b", "d"), "d", "d0"),
+            (scan("", ""), "z", ""),
+        ];
+        for (read, inside, outside) in reads {
+            let spans = read.spans();
+            assert!(spans.iter().any(|span| holds(span, inside)), "{read:?} {inside}");
+            if !outside.is_empty() {
+                assert!(!spans.iter().any(|span| holds(span, outside)), "{read:?} {outside}");
+            }
+            assert!(spans.len() <= READ_KEYS_MAX && spans.iter().all(|span| span.size() < 20));
+        }
+        assert_eq!(Read::Checksum.spans(), [Span::ALL]);
+    }
+
+    #[test]
+    fn a_write_names_every_key_that_it_may_change() {
+        let check = Check { suffix: bytes("only-read"), kind: 0, operand: Bytes::new() };
+        let mutations = Vec::from([
+            Mutation::Remove { suffix: bytes("a") },
+            Mutation::Put { suffix: bytes("b"), value: bytes("v"), expire_at: 0 },
+        ]);
+        let many = |count| Write::MultiRemove { prefix: bytes("h"), suffixes: alloc::vec![bytes("s"); count] };
+        let (prefix, value) = (bytes("h"), bytes("v"));
+        let writes = [
+            (Write::Nothing, Some(Vec::new())),
+            (Write::Put { key: bytes("k"), value: value.clone(), expire_at: 0 }, Some(Vec::from([bytes("k")]))),
+            (Write::Remove { key: bytes("k") }, Some(Vec::from([bytes("k")]))),
+            (Write::Incr { key: bytes("k"), by: 1, expire_at: 0 }, Some(Vec::from([bytes("k")]))),
+            (
+                Write::MultiPut { prefix: prefix.clone(), rows: Vec::from([(bytes("a"), value)]), expire_at: 0 },
+                Some(Vec::from([bytes("ha")])),
+            ),
+            (
+                Write::CheckAndMutate { prefix, check, mutations, return_check_value: false },
+                Some(Vec::from([bytes("ha"), bytes("hb")])),
+            ),
+            (many(WRITE_KEYS_MAX), Some(alloc::vec![bytes("hs"); WRITE_KEYS_MAX])),
+            (many(WRITE_KEYS_MAX + 1), None),
+        ];
+        for (write, expected) in writes {
+            assert_eq!(write.keys(), expected, "{write:?}");
+        }
+    }
+}
