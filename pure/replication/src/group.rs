@@ -8,6 +8,7 @@ use crate::freshness::Freshness;
 use crate::hold::Hold;
 use crate::membership::{Change, Malformed, Membership, MembershipChange};
 use crate::message::{Message, core_entry};
+use crate::quorum::Quorum;
 use crate::reads::Reads;
 use crate::ready::{
     FIRST, Fetch, PeerProgress, ProposeError, ReadIndexReply, Role, RoleChange, SnapshotMeta, Start, StartError,
@@ -38,6 +39,8 @@ pub struct Group {
     pub(crate) replica: ReplicaId,
     pub(crate) core: RawNode<Window>,
     pub(crate) membership: Membership,
+    /// The entry with which it came into force.
+    pub(crate) membership_at: Index,
     random: Random,
     /// The latest time seen: time never goes back, whatever the caller says.
     clock: Instant,
@@ -67,6 +70,8 @@ pub struct Group {
     pub(crate) answers: Vec<(ReplicaId, ReadIndexReply)>,
     /// Reads that wait for something else.
     pub(crate) waiting: Waiting,
+    /// Of those that wait for the leader's word, and where there is none, those that ask the other voters.
+    pub(crate) quorum: Quorum,
     pub(crate) freshness: Freshness,
     pub(crate) wants_ping: bool,
     announced_commit: Index,
@@ -133,6 +138,7 @@ impl Group {
             core,
             contact: Contact::new(start.replica, settings.refusal(), start.is_restart, now),
             membership: start.membership,
+            membership_at: applied.index,
             random,
             clock: now,
             ticked: now,
@@ -148,6 +154,7 @@ impl Group {
             questions: Reads::default(),
             answers: Vec::new(),
             waiting: Waiting::new(settings.tick, settings.refusal() / 2),
+            quorum: Quorum::new(settings.tick, settings.refusal() / 2),
             freshness: Freshness::default(),
             wants_ping: false,
             announced_commit: 0,
@@ -490,6 +497,7 @@ impl Group {
         if let Ok(state) = self.core.apply_conf_change(&change.to_core()) {
             self.membership = Membership::from_core(&state);
         }
+        self.membership_at = entry.index;
         let (term, has_vote) = (self.core.raft.term, self.core.raft.promotable());
         if self.is_leader() && !has_vote {
             self.core.raft.become_follower(term, 0);

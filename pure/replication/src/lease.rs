@@ -69,6 +69,11 @@ mutation_questions! {
     proves_without_quorum => prove_without_quorum,
     ignores_session_floor => ignore_session_floor,
     ignores_clock_rate => ignore_clock_rate,
+    asks_own_log_only => ask_own_log_only,
+    ignores_touches => ignore_touches,
+    joins_sent_tail_question => join_sent_tail_question,
+    ignores_changes_in_tail => ignore_changes_in_tail,
+    ignores_cut_tail => ignore_cut_tail,
 }
 
 #[cfg(feature = "mutations")]

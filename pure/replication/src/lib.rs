@@ -17,6 +17,9 @@
 //! [`Group::handle_read_index_reply`]); [`ReadIndexBatcher`] says when the questions of many groups leave as one message. Questions and answers may
 //! be lost, doubled, delayed and reordered. Why this is safe is in decision 008.
 //!
+//! Where the leader is silent, or somebody is in a hurry ([`Group::hasten_read`]), the other voters' logs are asked as well
+//! ([`Group::ask_tails`], [`TailIndex::look_up`], [`Group::handle_tail_reply`]): decision 018.
+//!
 //! # Order
 //!
 //! The host may finish writes, applications and fetches late, twice or never: what is no longer of interest is ignored.
@@ -35,11 +38,13 @@ mod message;
 #[cfg(feature = "mutations")]
 mod mutations;
 mod output;
+mod quorum;
 mod reads;
 mod ready;
 mod round_trip;
 mod serve;
 mod settings;
+mod tail;
 mod waiting;
 mod window;
 
@@ -50,8 +55,10 @@ pub use membership::{Malformed, Membership, MembershipChange, makes_voter};
 pub use message::Message;
 #[cfg(feature = "mutations")]
 pub use mutations::Mutations;
+pub use quorum::{QUORUM_READS_MAX, TailQuestion};
 pub use ready::{
-    FIRST, Fetch, PeerProgress, Persist, ProposeError, ReadIndexReply, ReadIndexRequest, ReadNeed, ReadOutcome,
+    FIRST, Fetch, PeerProgress, Persist, Proof, ProposeError, ReadIndexReply, ReadIndexRequest, ReadNeed, ReadOutcome,
     ReadStart, Ready, Role, RoleChange, Served, SnapshotMeta, SnapshotSend, Start, StartError,
 };
 pub use settings::Settings;
+pub use tail::{TailIndex, Touches};

@@ -45,4 +45,14 @@ pub struct Mutations {
     pub ignore_session_floor: bool,
     /// The age of a proof is what the own clock says, as if that ran at the true rate.
     pub ignore_clock_rate: bool,
+    /// A read without its leader is served by this replica's own log.
+    pub ask_own_log_only: bool,
+    /// A read without its leader is served whatever the other logs say of its keys.
+    pub ignore_touches: bool,
+    /// A read without its leader joins a question that has already left.
+    pub join_sent_tail_question: bool,
+    /// A voter does not say that the membership changes in its log's end.
+    pub ignore_changes_in_tail: bool,
+    /// A voter whose log is cut answers by what is left of it.
+    pub ignore_cut_tail: bool,
 }

@@ -74,7 +74,7 @@ impl Group {
             self.core.mut_store().reset(meta.position);
             self.flow.begin_install(meta.position);
             self.hold = Hold::new(meta.position.index);
-            self.membership = meta.membership.clone();
+            (self.membership, self.membership_at) = (meta.membership.clone(), meta.position.index);
             self.contact.update(&self.membership);
             reset = Some(meta.position);
             ready.install = Some(meta);

@@ -147,6 +147,31 @@ pub struct Served {
     /// How old the data may be at most, in true time, by this replica's own proof; zero for a read that needed the latest,
     /// `None` if there is no proof (session and eventual reads do not need one).
     pub staleness: Option<Duration>,
+    /// What else stands behind it.
+    pub by: Proof,
+}
+
+/// Whose word a read is served by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// This replica's own, or its leader's.
+    Leader,
+    /// A majority's whose logs hold nothing that this replica lacks and that touches the keys.
+    Quorum {
+        /// The smallest and the largest leader's time in what these logs hold and this replica may lack, in expiry-epoch seconds; `None` =
+        /// there is none. A row whose life depends on which of them is right must not be shown, nor be called expired.
+        tail_times: Option<(u32, u32)>,
+    },
+}
+
+impl Served {
+    /// A read that needed the latest, by the leader's word.
+    pub const LATEST: Self = Self::aged(Some(Duration::ZERO));
+
+    /// A read of data that is so old.
+    pub const fn aged(staleness: Option<Duration>) -> Self {
+        Self { staleness, by: Proof::Leader }
+    }
 }
 
 /// How a read that waited ends.

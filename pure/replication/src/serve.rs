@@ -5,15 +5,12 @@
 
 use crate::freshness::age;
 use crate::group::Group;
-use crate::ready::{FIRST, ReadIndexReply, ReadIndexRequest, ReadNeed, ReadOutcome, ReadStart, Ready, Served};
-use crate::settings::{LAG_MAX, NUMBER_MAX, QUESTIONS_WAITING_MAX, READS_WAITING_MAX};
+use crate::ready::{FIRST, Proof, ReadIndexReply, ReadIndexRequest, ReadNeed, ReadOutcome, ReadStart, Ready, Served};
+use crate::settings::{HEARTBEATS_MISSED_MAX, LAG_MAX, NUMBER_MAX, QUESTIONS_WAITING_MAX, READS_WAITING_MAX};
 use crate::waiting::End;
 use core::time::Duration;
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::{Index, Instant, Lag, ReplicaId};
-
-/// A leader that was not heard for this many of its heartbeats looks unreachable.
-const HEARTBEATS_MISSED_MAX: u32 = 2;
 
 const TOO_MANY: ReadStart = ReadStart::NotReady("too many reads wait in this group");
 
@@ -35,7 +32,7 @@ impl Group {
             ReadNeed::Latest => self.read_latest_as_follower(ticket, now),
             ReadNeed::AtLeast(index) => self.read_at_least(ticket, index, now),
             ReadNeed::Within(bound) => self.read_within(ticket, bound, now),
-            ReadNeed::Anything => ReadStart::Serve(Served { staleness: self.staleness(now) }),
+            ReadNeed::Anything => ReadStart::Serve(Served::aged(self.staleness(now))),
         }
     }
 
@@ -46,7 +43,7 @@ impl Group {
         let commit = self.commit();
         let has_lease = self.lease_holds(now);
         if has_lease && (commit <= self.applied() || self.skips_apply_wait()) {
-            return ReadStart::Serve(Served { staleness: Some(Duration::ZERO) });
+            return ReadStart::Serve(Served::LATEST);
         }
         self.reads.push(ticket, now, self.has_own_commit().then_some(commit));
         if has_lease {
@@ -59,14 +56,15 @@ impl Group {
     }
 
     fn read_latest_as_follower(&mut self, ticket: u64, now: Instant) -> ReadStart {
-        if self.followed().is_none() {
-            return ReadStart::NotLeader { leader: None };
-        }
         if self.entries_behind() > LAG_MAX {
             return ReadStart::Lagging(self.lag(now));
         }
-        if self.waiting.count() >= READS_WAITING_MAX {
+        if self.waiting.count().max(self.quorum.count()) >= READS_WAITING_MAX {
             return TOO_MANY;
+        }
+        let asks_quorum = self.gather_for_quorum(ticket, now);
+        if self.followed().is_none() {
+            return if asks_quorum { ReadStart::Wait } else { ReadStart::NotLeader { leader: None } };
         }
         if !(self.joins_sent_request() && self.waiting.join_last(ticket)) {
             self.waiting.gather(ticket, now);
@@ -76,7 +74,7 @@ impl Group {
 
     fn read_at_least(&mut self, ticket: u64, index: Index, now: Instant) -> ReadStart {
         if index <= self.applied() || self.ignores_session_floor() {
-            return ReadStart::Serve(Served { staleness: self.staleness(now) });
+            return ReadStart::Serve(Served::aged(self.staleness(now)));
         }
         if !self.leads() && self.followed().is_none() {
             return ReadStart::NotLeader { leader: None };
@@ -101,7 +99,7 @@ impl Group {
         if let Some(staleness) = self.staleness(now)
             && staleness <= bound
         {
-            return ReadStart::Serve(Served { staleness: Some(staleness) });
+            return ReadStart::Serve(Served::aged(Some(staleness)));
         }
         if self.entries_behind() > LAG_MAX || !self.may_prove_within(bound, now) {
             return ReadStart::Lagging(self.lag(now));
@@ -172,6 +170,7 @@ impl Group {
     pub fn cancel_read(&mut self, ticket: u64) {
         self.reads.cancel(&ticket);
         self.waiting.cancel(ticket);
+        self.quorum.cancel(ticket);
     }
 
     /// The leader's node to ask on behalf of reads that wait here, if there is something to ask now. The host gathers the
@@ -279,19 +278,31 @@ impl Group {
     /// The term, the leader or the role is new: what waits is asked anew, or refused.
     pub(crate) fn begin_reads_again(&mut self) {
         let has_leader = self.followed().is_some();
+        self.quorum.is_unanswered = false;
+        if self.is_leader() {
+            // As a leader it answers them in another way, if they come again.
+            let reads = self.quorum.take_all();
+            reads.iter().for_each(|ticket| self.waiting.cancel(*ticket));
+            self.waiting.end(reads, End::Refused);
+        } else if !has_leader {
+            self.ask_quorum_for_all(self.clock());
+        }
         self.is_dirty |= self.waiting.begin_again(has_leader, self.clock());
+        self.waiting.keep_from_ending(End::Refused, |ticket| self.quorum.holds(ticket));
     }
 
     /// When the group wants [`Group::handle_tick`] to be called although no tick is due: a read has waited long enough, or a
     /// proof of freshness is to be renewed.
     pub fn wakes_at(&self) -> Option<Instant> {
         let refresh = self.refresh_at().filter(|_| !self.waiting.wants_question && self.followed().is_some());
-        [self.waiting.expires_at(), refresh].into_iter().flatten().min()
+        [self.waiting.expires_at(), self.quorum.expires_at(), refresh].into_iter().flatten().min()
     }
 
     /// Ends reads that have waited long enough, and makes a refresh that is due something to ask.
     pub(crate) fn tick_reads(&mut self, now: Instant) {
         self.is_dirty |= self.waiting.expire(now);
+        self.waiting.keep_from_ending(End::Lagging, |ticket| self.quorum.holds(ticket));
+        self.tick_quorum(now);
         self.freshness.tick(now);
         // After what expired: a refresh that was given up is due again at once.
         if self.is_refresh_due(now) && self.followed().is_some() {
@@ -301,7 +312,8 @@ impl Group {
 
     /// Whether [`Group::poll_reads`] has anything to look at.
     pub(crate) fn has_reads(&self) -> bool {
-        !(self.reads.is_empty() && self.waiting.is_empty() && self.questions.is_empty() && self.answers.is_empty())
+        let is_waited_for = self.reads.is_empty() && self.waiting.is_empty() && self.quorum.is_empty();
+        !(is_waited_for && self.questions.is_empty() && self.answers.is_empty())
     }
 
     /// Ends reads that waited: those of a lost leadership, and those whose time has come. Answers questions likewise.
@@ -326,9 +338,7 @@ impl Group {
             self.reads.confirm(sent);
         }
         let applied = if self.skips_apply_wait() { u64::MAX } else { self.applied() };
-        self.reads.release(applied, |ticket, _| {
-            ready.reads.push((ticket, ReadOutcome::Serve(Served { staleness: Some(Duration::ZERO) })))
-        });
+        self.reads.release(applied, |ticket, _| ready.reads.push((ticket, ReadOutcome::Serve(Served::LATEST))));
     }
 
     /// Answers the questions whose confirmation has come, and those that a lost leadership leaves behind.
@@ -360,7 +370,7 @@ impl Group {
     /// Ends the reads that wait for an index or a proof.
     fn poll_waiting(&mut self, ready: &mut Ready, now: Instant) {
         let applied = if self.follower_skips_apply_wait() { u64::MAX } else { self.applied() };
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() && self.quorum.is_empty() {
             return;
         }
         let lagging = self.waiting.take_ended(End::Lagging);
@@ -375,14 +385,22 @@ impl Group {
             self.prove_leading(now);
         }
         let staleness = self.staleness(now);
+        let quorum = &mut self.quorum;
         self.waiting.release(applied, |ticket, is_latest| {
-            let staleness = if is_latest { Some(Duration::ZERO) } else { staleness };
-            ready.reads.push((ticket, ReadOutcome::Serve(Served { staleness })));
+            let served = if is_latest { Served::LATEST } else { Served::aged(staleness) };
+            quorum.cancel(ticket);
+            ready.reads.push((ticket, ReadOutcome::Serve(served)));
         });
         if let Some(age) = staleness {
             self.waiting.release_bounded(age, |ticket| {
-                ready.reads.push((ticket, ReadOutcome::Serve(Served { staleness })));
+                ready.reads.push((ticket, ReadOutcome::Serve(Served::aged(staleness))));
             });
+        }
+        for (ticket, tail_times) in self.release_by_quorum() {
+            self.waiting.cancel(ticket);
+            ready
+                .reads
+                .push((ticket, ReadOutcome::Serve(Served { by: Proof::Quorum { tail_times }, ..Served::LATEST })));
         }
     }
 }

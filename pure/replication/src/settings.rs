@@ -13,6 +13,8 @@ pub(crate) const READS_WAITING_MAX: usize = 65_536;
 pub(crate) const QUESTIONS_WAITING_MAX: usize = 1_024;
 /// Committed entries that a replica may be behind and still let reads wait; above it they are sent away at once.
 pub(crate) const LAG_MAX: u64 = 10_000;
+/// A leader that was not heard for this many of its heartbeats looks unreachable.
+pub(crate) const HEARTBEATS_MISSED_MAX: u32 = 2;
 /// Terms and indices from outside stay below this, so that adding to one cannot overflow.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 /// The largest clock rate error that a setting may claim.

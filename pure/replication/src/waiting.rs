@@ -133,6 +133,28 @@ impl Waiting {
         true
     }
 
+    /// Whether the read waits for the leader's word.
+    pub(crate) fn awaits_leader(&self, ticket: u64) -> bool {
+        let is_gathered = self.gathered.iter().any(|(gathered, _)| *gathered == ticket);
+        is_gathered || self.asked.iter().any(|asked| asked.tickets.contains(&ticket))
+    }
+
+    /// Whether any read does.
+    pub(crate) fn is_awaiting_leader(&self) -> bool {
+        self.gathered.len() + self.asked_tickets > 0
+    }
+
+    /// Those that do.
+    pub(crate) fn awaiting_leader(&self) -> Vec<u64> {
+        let gathered = self.gathered.iter().map(|(ticket, _)| *ticket);
+        gathered.chain(self.asked.iter().flat_map(|asked| asked.tickets.iter().copied())).collect()
+    }
+
+    /// Reads that have ended so here and are `kept` wait elsewhere, and go on doing so.
+    pub(crate) fn keep_from_ending(&mut self, end: End, kept: impl Fn(u64) -> bool) {
+        self.ended.retain(|&(ticket, ended)| ended != end || !kept(ticket));
+    }
+
     /// A read waits until `index` is applied.
     pub(crate) fn push_indexed(&mut self, ticket: u64, index: Index, is_latest: bool, now: Instant) {
         if self.indexed.is_empty() {

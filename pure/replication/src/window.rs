@@ -238,6 +238,12 @@ impl Window {
         limited(self.entries.range((low - first) as usize..=(high - first) as usize), size_max)
     }
 
+    /// The entries from `first` on; `None` if they are not all in memory. `takes_rest` = those that are, in any case.
+    pub(crate) fn tail(&self, first: Index, takes_rest: bool) -> Option<impl Iterator<Item = &Entry>> {
+        let skipped = first.checked_sub(self.first_in_memory()).or(takes_rest.then_some(0))?;
+        Some(self.entries.range((skipped as usize).min(self.entries.len())..))
+    }
+
     pub(crate) fn set_checkpoint(&mut self, meta: SnapshotMeta) {
         let asked = self.asked.get_mut();
         (asked.wants_checkpoint, asked.checkpoint_ticks) = (false, 0);

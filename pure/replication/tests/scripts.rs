@@ -20,6 +20,8 @@
 //! read 2 latest / index 7 / within 50 / anything                what the read needs; within milliseconds
 //! hold-answers / pass-answers / answers / release-answer 2      answers to questions are kept, shown, and delivered by hand
 //! lose-questions / pass-questions                               questions are lost
+//! write-other 1        a write of a key that no read looks at   hurry  reads that have to wait ask the voters' logs, too
+//! tails                what voters' logs answered, and how many reads were served by them
 //! lag 2                how far 2 thinks it is behind            mail  questions and answers so far
 //! ```
 //!
@@ -97,6 +99,13 @@ impl Script {
             "pause" => world.pause(number(1), number(2) * MILLI),
             "campaign" => self.campaign(number(1)),
             "write" => out = self.write(number(1)),
+            "write-other" => assert!(world.write_to(number(1), false), "{} takes the write", number(1)),
+            "hurry" => world.hurry = 100,
+            "tails" => {
+                let [nowhere, touched, again] = world.post.tail_answers;
+                let served = world.post.served_by_quorum;
+                out = format!("{nowhere} nowhere, {touched} touched, {again} to be asked again; {served} served");
+            }
             "propose" => assert!(world.write(number(1)), "{} takes the write", number(1)),
             "read" => out = self.read(number(1), need(&words[2..])),
             "hold-answers" => world.post.holds_answers = true,
@@ -334,6 +343,7 @@ fn mutation(name: &str) -> Mutations {
         "prove_without_quorum" => &mut mutations.prove_without_quorum,
         "ignore_session_floor" => &mut mutations.ignore_session_floor,
         "ignore_clock_rate" => &mut mutations.ignore_clock_rate,
+        "ignore_changes_in_tail" => &mut mutations.ignore_changes_in_tail,
         other => panic!("unknown mutation {other}"),
     } = true;
     mutations
@@ -408,6 +418,7 @@ mutated_scripts! {
     c11_notices: c11_pause_past_lease without lease_never_ends,
     c12_notices: c12_lease_restart without skip_restart_fence,
     c13_notices: c13_minority_leader without skip_quorum_check,
+    quorum_change_notices: quorum_asks_anew_after_a_change without ignore_changes_in_tail,
 }
 
 macro_rules! scripts {
@@ -446,6 +457,10 @@ scripts! {
     c13_question_to_minority_leader,
     c14_question_to_deposed_leader,
     c18_before_the_first_snapshot,
+    quorum_asks_anew_after_a_change,
+    quorum_for_a_hurried_read,
+    quorum_waits_for_what_is_touched,
+    quorum_without_the_leader,
     r15_a_late_leader_hands_over,
     r15_a_reluctant_replica_waits,
     r15_what_is_not_sent_is_waited_for,

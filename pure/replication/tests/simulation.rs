@@ -24,7 +24,7 @@ fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
 
 #[test]
 fn every_history_is_safe() {
-    let mut totals = [(0, ""); 19];
+    let mut totals = [(0, ""); 24];
     for seed in seeds(0..1_000) {
         let world = run(seed, Mutations::default());
         if let Some(violation) = &world.check.violation {
@@ -41,6 +41,11 @@ fn every_history_is_safe() {
             (check.served[2], "reads within a bound"),
             (check.served[3], "reads of anything"),
             (world.post.questions, "questions"),
+            (world.post.tail_questions, "questions to logs"),
+            (world.post.tail_answers[0], "logs that hold nothing newer"),
+            (world.post.tail_answers[1], "logs that hold something newer"),
+            (world.post.tail_answers[2], "logs that are to be asked again"),
+            (world.post.served_by_quorum, "reads served by a majority's logs"),
             (check.refused, "reads refused"),
             (check.lagging, "reads lagging"),
             (world.event_count, "events"),
@@ -193,7 +198,8 @@ macro_rules! mutations {
     };
 }
 
-// `keep_reads_across_terms` is so rarely noticed by chance that the script `c05_no_sharing_across_roles` stands for it.
+// `keep_reads_across_terms` is so rarely noticed by chance that the script `c05_no_sharing_across_roles` stands for it, and
+// `quorum_asks_anew_after_a_change` stands for `ignore_changes_in_tail`.
 mutations! {
     a_missing_restart_fence_is_noticed => skip_restart_fence,
     a_missing_vote_fence_is_noticed => skip_vote_fence,
@@ -215,4 +221,8 @@ mutations! {
     a_proof_of_a_leader_alone_is_noticed => prove_without_quorum,
     an_ignored_session_is_noticed => ignore_session_floor,
     an_ignored_clock_rate_is_noticed => ignore_clock_rate,
+    a_log_that_is_asked_alone_is_noticed => ask_own_log_only,
+    an_ignored_touch_is_noticed => ignore_touches,
+    a_read_that_joins_a_sent_question_to_logs_is_noticed => join_sent_tail_question,
+    a_log_that_is_cut_and_asked_is_noticed => ignore_cut_tail,
 }

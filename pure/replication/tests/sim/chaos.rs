@@ -17,7 +17,7 @@ pub fn settings() -> Settings {
     Settings {
         tick: Duration::from_millis(10),
         clock_rate_error_ppm: CLOCK_RATE_ERROR_PPM,
-        message_size_max: 64,
+        message_size_max: 160,
         inflight_max: 8,
         cache_size_max: 4_096,
         ..Settings::default()
@@ -54,6 +54,7 @@ pub fn world_declaring(seed: u64, mutations: Mutations, rate_error_ppm: u32) -> 
     let mut world = World::new(seed, settings, weather, mutations);
     world.read_us = (0, pick(&[0, 500, 20_000]));
     world.post.ask_us = (0, pick(&[0, 300, 3_000]));
+    (world.hurry, world.other_writes) = (pick(&[0, 50]), pick(&[0, 50, 90]));
     world.is_chaotic = true;
     let voters: Vec<u64> = (1..=count).collect();
     for &id in &voters {

@@ -4,7 +4,7 @@
 //! the largest one that anybody knew when it began: from an acknowledged write or from a finished read. It is as fresh as it
 //! says if the index is not below the largest one that anybody knew so long ago, in the world's own time.
 
-use super::readers::Read;
+use super::readers::{Read, data_of, is_of_register};
 use hedgerow_replication::{FIRST, ReadNeed};
 use hedgerow_types::log::Entry;
 use hedgerow_types::{Index, Lag, Term};
@@ -80,11 +80,14 @@ impl Check {
 
     /// At the position that the caller of write `ticket` was told stands that write.
     pub fn acknowledged(&mut self, time: u64, id: u64, ticket: u64, entry: &Entry) {
-        if entry.data[..] != ticket.to_le_bytes() {
+        let is_of_register = is_of_register(&entry.data);
+        if entry.data != data_of(ticket, is_of_register) {
             self.fail(format!("{id} tells the caller of write {ticket} that it is {entry:?}"));
         }
         self.writes += 1;
-        self.raise(time, entry.index);
+        if is_of_register {
+            self.raise(time, entry.index);
+        }
     }
 
     fn raise(&mut self, time: u64, index: Index) {

@@ -17,7 +17,7 @@ use hedgerow_types::log::{Entry, EntryKind};
 use hedgerow_types::random::Random;
 use hedgerow_types::{Instant, ReplicaId};
 use node::{Machine, Node};
-use readers::{Mail, Post, Read};
+use readers::{Mail, Post, Read, data_of, is_of_register};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const MILLI: u64 = 1_000_000;
@@ -89,6 +89,7 @@ pub enum Event {
     ReadArrives { read: Read },
     Mail { from: u64, mail: Mail },
     Ask,
+    AskTails,
     Wake,
     Resume,
     Drive,
@@ -109,6 +110,9 @@ pub struct World {
     pub next_ticket: u64,
     /// How a read that is served at once spends its time before the lease is checked again, microseconds.
     pub read_us: (u64, u64),
+    /// Reads of 100 that are in a hurry, and writes of another key.
+    pub hurry: u64,
+    pub other_writes: u64,
     pub is_chaotic: bool,
     /// Clients do not write before.
     pub writes_from: u64,
@@ -133,6 +137,8 @@ impl World {
             post: Post::default(),
             next_ticket: 1,
             read_us: (0, 0),
+            hurry: 0,
+            other_writes: 0,
             is_chaotic: false,
             writes_from: 0,
             trace: None,
@@ -314,6 +320,7 @@ impl World {
             }
             Event::Mail { from, mail } => self.take_mail(id, from, mail),
             Event::Ask => self.ask(id),
+            Event::AskTails => self.ask_tails(id),
             Event::Wake => {
                 node.wakes_at = None;
                 group.handle_tick(now);
@@ -360,7 +367,7 @@ impl World {
                     self.counts.joint += u64::from(membership.is_joint());
                     machine.membership = membership;
                 }
-                EntryKind::Normal if entry.data.is_empty() => {}
+                EntryKind::Normal if entry.data.is_empty() || !is_of_register(&entry.data) => {}
                 EntryKind::Normal => machine.last_write = entry.index,
             }
             machine.applied = entry.position();
@@ -541,6 +548,12 @@ impl World {
 
     /// A client proposes a write at `id`. Returns whether it was taken.
     pub fn write(&mut self, id: u64) -> bool {
+        let is_other = self.other_writes > 0 && self.random.chance(self.other_writes, 100);
+        self.write_to(id, !is_other)
+    }
+
+    /// Writes the register, or another key.
+    pub fn write_to(&mut self, id: u64, is_of_register: bool) -> bool {
         let ticket = self.next_ticket;
         let Some(node) = self.nodes.get_mut(&id) else { return false };
         let now = node.now(self.time);
@@ -548,8 +561,7 @@ impl World {
             return false;
         }
         let Some(group) = node.group.as_mut() else { return false };
-        let data = Bytes::copy_from_slice(&ticket.to_le_bytes());
-        let Ok(position) = group.propose(data, now) else { return false };
+        let Ok(position) = group.propose(data_of(ticket, is_of_register), now) else { return false };
         self.next_ticket += 1;
         node.proposals.insert(position.index, (position.term, ticket));
         self.poll(id);

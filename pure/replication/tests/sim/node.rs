@@ -2,7 +2,7 @@
 
 use super::Event;
 use super::readers::Read;
-use hedgerow_replication::{FIRST, Group, Membership, Mutations, Persist, Settings, SnapshotMeta, Start};
+use hedgerow_replication::{FIRST, Group, Membership, Mutations, Persist, Settings, SnapshotMeta, Start, TailIndex};
 use hedgerow_types::log::{Entry, HardState, LogPosition};
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Index, Instant, ReplicaId, Term};
@@ -101,6 +101,8 @@ pub struct Node {
     pub reads: BTreeMap<u64, Read>,
     /// Whether a question is planned, and until when the group sleeps, by its own clock.
     pub will_ask: bool,
+    pub will_ask_tails: bool,
+    pub tail: TailIndex,
     pub wakes_at: Option<Instant>,
     /// The log as it is in memory.
     pub log: BTreeMap<Index, Term>,
@@ -131,6 +133,8 @@ impl Node {
             proposals: BTreeMap::new(),
             reads: BTreeMap::new(),
             will_ask: false,
+            will_ask_tails: false,
+            tail: TailIndex::default(),
             wakes_at: None,
             log: BTreeMap::new(),
         }
@@ -206,7 +210,8 @@ impl Node {
         self.received.clear();
         self.proposals.clear();
         self.reads.clear();
-        (self.will_ask, self.wakes_at) = (false, None);
+        (self.will_ask, self.will_ask_tails, self.wakes_at) = (false, false, None);
+        self.tail = TailIndex::default();
     }
 
     pub fn remember(&mut self, persist: &Persist) {

@@ -2,8 +2,32 @@
 
 use super::check::Done;
 use super::{Event, World};
-use hedgerow_replication::{ReadIndexReply, ReadIndexRequest, ReadNeed, ReadOutcome, ReadStart, Role, Served};
-use hedgerow_types::{Index, ReplicaId};
+use bytes::{Bytes, BytesMut};
+use hedgerow_replication::{
+    Proof, ReadIndexReply, ReadIndexRequest, ReadNeed, ReadOutcome, ReadStart, Role, Served, Touches,
+};
+use hedgerow_types::op::{Proposal, Write};
+use hedgerow_types::{ClientId, Index, ReplicaId, Span, codec};
+
+/// The key that is read.
+const REGISTER: Bytes = Bytes::from_static(b"register");
+
+/// The entry of write `ticket`, which is one of the register or of another key, which reads do not see.
+pub fn data_of(ticket: u64, is_of_register: bool) -> Bytes {
+    let key = if is_of_register { REGISTER } else { Bytes::from_static(b"other") };
+    let write = Write::Remove { key };
+    let mut data = BytesMut::new();
+    codec::encode_proposal(
+        &Proposal { client: ClientId(0), sequence: ticket, now: 0, is_agreed: false, write },
+        &mut data,
+    );
+    data.freeze()
+}
+
+/// Whether an entry with this data is one of the register: what cannot be read is.
+pub fn is_of_register(data: &Bytes) -> bool {
+    codec::decode_proposal(data.clone()).map_or(true, |proposal| proposal.write == Write::Remove { key: REGISTER })
+}
 
 /// A read under way.
 #[derive(Clone, Copy, Debug)]
@@ -16,10 +40,12 @@ pub struct Read {
 }
 
 /// What travels for the reads of one replica.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Mail {
     ReadIndexRequest(ReadIndexRequest),
     ReadIndexReply(ReadIndexReply),
+    TailRequest { id: u64, after: Index, count: usize },
+    TailReply { id: u64, touches: Option<Touches> },
 }
 
 /// What the world does with questions and answers beside the weather.
@@ -34,6 +60,10 @@ pub struct Post {
     id_last: u64,
     pub questions: u64,
     pub answers: u64,
+    pub tail_questions: u64,
+    /// What voters said of reads: nowhere, touched, ask again.
+    pub tail_answers: [u64; 3],
+    pub served_by_quorum: u64,
 }
 
 impl World {
@@ -54,6 +84,7 @@ impl World {
     pub fn start_read(&mut self, id: u64, read: Read) -> Option<ReadStart> {
         let ticket = self.next_ticket;
         let read_us = self.draw(self.read_us);
+        let is_hurried = self.hurry > 0 && self.random.chance(self.hurry, 100);
         let node = self.nodes.get_mut(&id)?;
         let now = node.now(self.time);
         let start = node.group.as_mut()?.read(ticket, read.need, now);
@@ -71,6 +102,9 @@ impl World {
             ReadStart::Wait => {
                 self.next_ticket += 1;
                 node.reads.insert(ticket, read);
+                if is_hurried && let Some(group) = &mut node.group {
+                    group.hasten_read(ticket, now);
+                }
             }
             ReadStart::Lagging(lag) => self.check.lagging(lag),
             ReadStart::NotLeader { .. } | ReadStart::NotReady(_) => {}
@@ -84,6 +118,7 @@ impl World {
         match outcome {
             ReadOutcome::Serve(served) => {
                 let done = node.done(read, served);
+                self.post.served_by_quorum += u64::from(served.by != Proof::Leader);
                 self.check.read_done(self.time, done);
             }
             ReadOutcome::Refused => self.check.refused += 1,
@@ -116,6 +151,49 @@ impl World {
             let delay = self.draw(self.post.ask_us);
             self.schedule(id, delay, Event::Ask);
         }
+        self.plan_tails(id);
+    }
+
+    fn plan_tails(&mut self, id: u64) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let asks = node.group.as_ref().is_some_and(|group| group.wants_to_ask_tails());
+        if asks && !std::mem::replace(&mut node.will_ask_tails, true) {
+            let delay = self.draw(self.post.ask_us);
+            self.schedule(id, delay, Event::AskTails);
+        }
+    }
+
+    /// A question to the voters' logs leaves.
+    pub fn ask_tails(&mut self, id: u64) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        node.will_ask_tails = false;
+        let now = node.now(self.time);
+        self.post.id_last += 1;
+        let question_id = self.post.id_last;
+        let Some(group) = node.group.as_mut() else { return };
+        let Some(question) = group.ask_tails(question_id, now) else { return };
+        let (after, count) = (question.after, question.tickets.len());
+        let own = node.tail.look_up(group, after, &vec![vec![Span::Key(REGISTER)]; count]);
+        group.handle_tail_reply(ReplicaId(id), question_id, own, now);
+        self.post.tail_questions += 1;
+        self.log(|_| format!("{id} asks about its tail: {question:?}"));
+        for to in question.voters {
+            let mail = || Mail::TailRequest { id: question_id, after, count };
+            self.deliver(id, to.0, || Event::Mail { from: id, mail: mail() });
+        }
+    }
+
+    fn answer_tail(&mut self, id: u64, to: u64, question_id: u64, after: Index, count: usize) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let Some(group) = &node.group else { return };
+        let touches = node.tail.look_up(group, after, &vec![vec![Span::Key(REGISTER)]; count]);
+        let kind = touches.as_ref().map_or(2, |touches| usize::from(touches.reads.iter().any(|index| *index > 0)));
+        self.post.tail_answers[kind] += 1;
+        self.log(|_| format!("{id} tells {to} of its tail after {after}: {touches:?}"));
+        self.deliver(id, to, || Event::Mail {
+            from: id,
+            mail: Mail::TailReply { id: question_id, touches: touches.clone() },
+        });
     }
 
     /// The question leaves.
@@ -162,6 +240,16 @@ impl World {
                     question = ReadIndexRequest { term: near, id: u64::MAX - near };
                 }
                 group.handle_read_index_request(ReplicaId(from), question, now);
+            }
+            Mail::TailRequest { id: question_id, after, count } => {
+                let after = if is_forged { near } else { after };
+                self.answer_tail(id, from, question_id, after, count);
+            }
+            Mail::TailReply { id: question_id, mut touches } => {
+                if is_forged && let Some(touches) = &mut touches {
+                    touches.reads = vec![near; near as usize % 3];
+                }
+                group.handle_tail_reply(ReplicaId(from), question_id, touches, now);
             }
             Mail::ReadIndexReply(mut answer) => {
                 if let (true, Some(commit)) = (is_forged, &mut answer.commit) {

@@ -1,0 +1,316 @@
+//! Reads of the latest at a replica that does not lead, served without the leader: because a majority of the voters' logs says
+//! that nothing which touches their keys is missing here. Decision 018 has the rules, and why they are safe.
+//!
+//! ```text
+//! gathered --questions leave--> asked --a majority says "nowhere", or an index that is applied here--> served
+//!     ^                           |
+//!     +------ask again------------+
+//! ```
+//!
+//! The leader is asked as well wherever there is one (`waiting.rs`); what comes first serves the read.
+
+use crate::group::Group;
+use crate::ready::FIRST;
+use crate::round_trip::RoundTrip;
+use crate::settings::HEARTBEATS_MISSED_MAX;
+use crate::tail::Touches;
+use crate::waiting::End;
+use core::time::Duration;
+use hedgerow_types::{Index, Instant, ReplicaId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Reads in one question; more of them wait for the next one.
+pub const QUORUM_READS_MAX: usize = 1_024;
+/// Questions of one group that may be unanswered; above it reads wait until one is answered or given up.
+const QUESTIONS_MAX: usize = 64;
+
+/// A question that leaves now: it goes to all of `voters`, and the asking replica answers it itself, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TailQuestion {
+    /// What touches the keys of the reads after this index?
+    pub after: Index,
+    /// Who is asked, besides the asking replica.
+    pub voters: Vec<ReplicaId>,
+    /// The reads, in the order in which the answers are to speak of them.
+    pub tickets: Vec<u64>,
+}
+
+/// A read that waits for answers.
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    ticket: u64,
+    /// When it was first gathered.
+    since: Instant,
+    /// Where the answers speak of it.
+    place: usize,
+}
+
+/// A question that has left.
+#[derive(Debug)]
+struct Asked {
+    id: u64,
+    after: Index,
+    /// Which membership was in force at `after`.
+    membership_at: Index,
+    sent: Instant,
+    voters: Vec<ReplicaId>,
+    /// How many reads it spoke of,
+    count: usize,
+    /// and those of them that wait.
+    reads: Vec<Read>,
+    /// `None` = to be asked again.
+    answers: BTreeMap<ReplicaId, Option<Touches>>,
+}
+
+/// Reads that a majority of the voters may serve.
+#[derive(Debug)]
+pub(crate) struct Quorum {
+    patience: (Duration, Duration),
+    round_trip: RoundTrip,
+    gathered: VecDeque<(u64, Instant)>,
+    /// In the order in which they left.
+    asked: VecDeque<Asked>,
+    /// Nobody answered a question, and nothing has changed since: a replica that is cut off need not wait to find that out again.
+    pub(crate) is_unanswered: bool,
+}
+
+impl Quorum {
+    pub(crate) fn new(patience_min: Duration, patience_max: Duration) -> Self {
+        Self {
+            patience: (patience_min, patience_max),
+            round_trip: RoundTrip::default(),
+            gathered: VecDeque::new(),
+            asked: VecDeque::new(),
+            is_unanswered: false,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.gathered.is_empty() && self.asked.is_empty()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.gathered.len() + self.asked.iter().map(|asked| asked.reads.len()).sum::<usize>()
+    }
+
+    pub(crate) fn holds(&self, ticket: u64) -> bool {
+        let is_asked = |asked: &Asked| asked.reads.iter().any(|read| read.ticket == ticket);
+        self.gathered.iter().any(|(gathered, _)| *gathered == ticket) || self.asked.iter().any(is_asked)
+    }
+
+    fn gather(&mut self, ticket: u64, since: Instant) {
+        self.gathered.push_back((ticket, since));
+    }
+
+    /// A read joins the last question that has left. Never right; for a test.
+    fn join_last(&mut self, ticket: u64, since: Instant) -> bool {
+        let Some(last) = self.asked.back_mut() else { return false };
+        last.reads.push(Read { ticket, since, place: 0 });
+        true
+    }
+
+    pub(crate) fn cancel(&mut self, ticket: u64) {
+        self.gathered.retain(|(gathered, _)| *gathered != ticket);
+        for asked in &mut self.asked {
+            asked.reads.retain(|read| read.ticket != ticket);
+        }
+        self.asked.retain(|asked| !asked.reads.is_empty());
+    }
+
+    fn patience(&self) -> Duration {
+        self.round_trip.patience(self.patience.0, self.patience.1)
+    }
+
+    pub(crate) fn expires_at(&self) -> Option<Instant> {
+        let gathered = self.gathered.iter().map(|&(_, since)| since).min();
+        let asked = self.asked.front().map(|asked| asked.sent);
+        gathered.into_iter().chain(asked).min().map(|since| since + self.patience())
+    }
+
+    /// Takes all reads.
+    pub(crate) fn take_all(&mut self) -> Vec<u64> {
+        let asked = self.asked.drain(..).flat_map(|asked| asked.reads);
+        self.gathered.drain(..).map(|(ticket, _)| ticket).chain(asked.map(|read| read.ticket)).collect()
+    }
+
+    /// Takes the reads that have waited long enough.
+    fn expire(&mut self, now: Instant) -> Vec<u64> {
+        let patience = self.patience();
+        let mut expired = Vec::new();
+        self.gathered.retain(|&(ticket, since)| {
+            let is_over = now >= since + patience;
+            expired.extend(is_over.then_some(ticket));
+            !is_over
+        });
+        while self.asked.front().is_some_and(|asked| now >= asked.sent + patience) {
+            let Some(asked) = self.asked.pop_front() else { break };
+            if asked.answers.keys().all(|voter| !asked.voters.contains(voter)) {
+                self.is_unanswered = true;
+            }
+            expired.extend(asked.reads.into_iter().map(|read| read.ticket));
+        }
+        expired
+    }
+}
+
+impl Group {
+    /// Whether this replica may answer what its log's end touches: not while its log goes with another state than its own.
+    pub(crate) fn answers_for_tail(&self) -> bool {
+        self.applied() >= FIRST.index && !self.is_taking_snapshot()
+    }
+
+    /// Whether a majority of the voters can be asked without the leader that this replica follows, by the membership that was in
+    /// force at the applied index.
+    fn has_other_majority(&self) -> bool {
+        let leader = self.followed();
+        !self.is_leader()
+            && self.answers_for_tail()
+            && self.membership_at <= self.applied()
+            && self.membership.is_majority(|voter| Some(voter) != leader)
+    }
+
+    /// Whether nothing came from the leader for so long that it looks unreachable, or there is none.
+    fn is_leader_silent(&self, now: Instant) -> bool {
+        let beats = self.settings.tick * self.settings.heartbeat_ticks * HEARTBEATS_MISSED_MAX;
+        let heard_at = self.followed().and_then(|leader| self.contact.heard_at(self.term(), leader));
+        heard_at.is_none_or(|heard_at| now.since(heard_at) > beats)
+    }
+
+    /// A read of the latest has come that waits for the leader's word, or would: a majority is asked, too, if the leader is
+    /// silent. Returns whether it is.
+    pub(crate) fn gather_for_quorum(&mut self, ticket: u64, now: Instant) -> bool {
+        let asks = !self.quorum.is_unanswered && self.is_leader_silent(now) && self.has_other_majority();
+        if asks {
+            self.push_for_quorum(ticket, now);
+        }
+        asks
+    }
+
+    fn push_for_quorum(&mut self, ticket: u64, now: Instant) {
+        if !(self.joins_sent_tail_question() && self.quorum.join_last(ticket, now)) {
+            self.quorum.gather(ticket, now);
+        }
+        self.is_dirty = true;
+    }
+
+    /// The read that waits with `ticket` is an extra attempt, somebody waits for it: where it needs the latest and does not have the
+    /// leader's word, the other voters are asked, too, without waiting for the leader to fall silent.
+    pub fn hasten_read(&mut self, ticket: u64, now: Instant) {
+        let now = self.advance(now);
+        if self.waiting.awaits_leader(ticket) && !self.quorum.holds(ticket) && self.has_other_majority() {
+            self.push_for_quorum(ticket, now);
+        }
+    }
+
+    /// The leader has fallen silent, or is gone: everything that waits for its word asks a majority.
+    pub(crate) fn ask_quorum_for_all(&mut self, now: Instant) {
+        if self.quorum.is_unanswered || !self.has_other_majority() {
+            return;
+        }
+        for ticket in self.waiting.awaiting_leader() {
+            if !self.quorum.holds(ticket) {
+                self.push_for_quorum(ticket, now);
+            }
+        }
+    }
+
+    pub(crate) fn tick_quorum(&mut self, now: Instant) {
+        if self.waiting.is_awaiting_leader() && self.is_leader_silent(now) {
+            self.ask_quorum_for_all(now);
+        }
+        if self.quorum.is_empty() {
+            return;
+        }
+        let expired = self.quorum.expire(now);
+        // Those that still wait for the leader end there.
+        let expired = expired.into_iter().filter(|ticket| !self.waiting.awaits_leader(*ticket)).collect();
+        self.waiting.end(expired, End::Lagging);
+        self.is_dirty = true;
+    }
+
+    /// Whether reads wait here for a question to the voters' logs. The host gathers the questions of all groups
+    /// ([`crate::ReadIndexBatcher`]), and makes each by [`Group::ask_tails`] just before they leave.
+    pub fn wants_to_ask_tails(&self) -> bool {
+        !self.quorum.gathered.is_empty() && self.quorum.asked.len() < QUESTIONS_MAX && self.has_other_majority()
+    }
+
+    /// Makes a question, to be sent at once. `id` has never been used at this node. The host answers for this replica at once.
+    pub fn ask_tails(&mut self, id: u64, now: Instant) -> Option<TailQuestion> {
+        let now = self.advance(now);
+        if !self.wants_to_ask_tails() {
+            return None;
+        }
+        let leader = self.followed();
+        let is_asked = |voter: &ReplicaId| *voter != self.replica && Some(*voter) != leader;
+        let voters = self.membership.replicas().into_iter().filter(|it| self.membership.is_voter(*it));
+        let voters: Vec<_> = voters.filter(is_asked).collect();
+        let count = self.quorum.gathered.len().min(QUORUM_READS_MAX);
+        let reads = self.quorum.gathered.drain(..count).enumerate();
+        let reads: Vec<_> = reads.map(|(place, (ticket, since))| Read { ticket, since, place }).collect();
+        let tickets = reads.iter().map(|read| read.ticket).collect();
+        let after = self.applied();
+        self.quorum.asked.push_back(Asked {
+            id,
+            after,
+            membership_at: self.membership_at,
+            sent: now,
+            voters: voters.clone(),
+            count,
+            reads,
+            answers: BTreeMap::new(),
+        });
+        Some(TailQuestion { after, voters, tickets })
+    }
+
+    /// What the log of `from` says, this replica's own included; `None` = it has to be asked again. Returns whether somebody
+    /// had waited for it.
+    pub fn handle_tail_reply(&mut self, from: ReplicaId, id: u64, touches: Option<Touches>, now: Instant) -> bool {
+        let now = self.advance(now);
+        let own = self.replica;
+        let Some(asked) = self.quorum.asked.iter_mut().find(|asked| asked.id == id) else { return false };
+        let is_addressed = from == own || asked.voters.contains(&from);
+        let is_whole = touches.as_ref().is_none_or(|touches| touches.reads.len() == asked.count);
+        if !is_addressed || !is_whole || asked.answers.contains_key(&from) {
+            return false;
+        }
+        asked.answers.insert(from, touches);
+        if from != own {
+            let sent = asked.sent;
+            self.quorum.round_trip.take(now.since(sent));
+            self.quorum.is_unanswered = false;
+        }
+        self.is_dirty = true;
+        true
+    }
+
+    /// Takes the reads that are served now, each with the times of the logs that stand behind it; what has to be asked again is
+    /// gathered.
+    pub(crate) fn release_by_quorum(&mut self) -> Vec<(u64, Option<(u32, u32)>)> {
+        let mut served = Vec::new();
+        let (own, applied, membership_at) = (self.replica, self.applied(), self.membership_at);
+        for mut asked in core::mem::take(&mut self.quorum.asked) {
+            let Asked { after, ref voters, ref answers, .. } = asked;
+            let is_same_membership = asked.membership_at == membership_at;
+            let is_sure = |read: &Read| {
+                let counts = |voter: ReplicaId| {
+                    let touches = answers.get(&voter).and_then(Option::as_ref);
+                    touches.is_some_and(|it| it.reads[read.place] <= applied || self.ignores_touches())
+                };
+                let is_enough = self.asks_own_log_only() && counts(own);
+                is_enough || (is_same_membership && self.membership.is_majority(counts))
+            };
+            let times = answers.values().flatten().map(|touches| touches.times).fold(None, Touches::join);
+            served.extend(asked.reads.extract_if(.., |read| is_sure(read)).map(|read| (read.ticket, times)));
+            let may_count = |voter| (voter == own || voters.contains(&voter)) && answers.get(&voter) != Some(&None);
+            // The same question would get the same answers.
+            let is_in_vain = !is_same_membership || !self.membership.is_majority(may_count);
+            if is_in_vain && applied > after {
+                asked.reads.drain(..).for_each(|read| self.quorum.gather(read.ticket, read.since));
+            }
+            if !asked.reads.is_empty() {
+                self.quorum.asked.push_back(asked);
+            }
+        }
+        served
+    }
+}
