@@ -328,6 +328,7 @@ impl Node {
         let mut told = self.requests.told();
         told["node"] = json!(self.config.node.0);
         told["read_index"] = self.read_indexes.counts.to_json();
+        told["quorum"] = self.read_indexes.tail_counts.to_json();
         told["waiting"] = json!(self.replicas.hosted.values().map(waiting).sum::<usize>());
         told
     }

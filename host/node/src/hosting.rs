@@ -16,7 +16,7 @@ use crate::snapshot::Sending;
 use bytes::Bytes;
 use hedgerow_env::{Now, write_file_durably};
 use hedgerow_placement::{Catalogue, ReplicaRole, Settings};
-use hedgerow_replication::{Group, Membership, MembershipChange, Role, Start};
+use hedgerow_replication::{Group, Membership, MembershipChange, Role, Start, TailIndex};
 use hedgerow_storage::Partition;
 use hedgerow_types::log::{Entry, HardState, LogPosition};
 use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId};
@@ -295,6 +295,7 @@ impl Node {
             shape,
             is_dropped: self.is_kept(owner.group),
             group,
+            tail: TailIndex::default(),
             storage_users: 0,
             storage: Some(partition),
             takes: self.room.takes(directory),

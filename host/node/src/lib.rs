@@ -15,6 +15,7 @@
 //! | `clock.rs` | what time it is, by the word of a majority |
 //! | `slow.rs` | which nodes are slow, and who should lead meanwhile |
 //! | `read_indexes.rs`, `read_index_frame.rs` | replicas that do not lead ask what is committed |
+//! | `tails.rs`, `tail_frame.rs` | replicas ask the other voters' logs instead, where the leader is silent |
 //! | `wake.rs` | deadlines, and what else waits for a time |
 //! | `admin.rs`, `admin_client.rs`, `status.rs` | clients' administrative operations |
 //! | `metadata.rs` | what the leader of the metadata does |
@@ -95,6 +96,8 @@ mod snapshot;
 mod sparse;
 mod status;
 mod strangers;
+pub mod tail_frame;
+mod tails;
 mod view;
 mod wake;
 

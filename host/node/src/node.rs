@@ -240,6 +240,8 @@ impl Node {
             Frame::SnapshotProgress(progress) => self.handle_snapshot_progress(progress, now),
             Frame::ReadIndexRequests(questions) => self.handle_read_index_requests(from, &questions, now),
             Frame::ReadIndexReplies(answers) => self.handle_read_index_replies(from, &answers, now),
+            Frame::TailRequests(requests) => self.handle_tail_requests(from, requests),
+            Frame::TailReplies(replies) => self.handle_tail_replies(from, &replies, now),
             Frame::Forward(forward) => self.serving().handle_forward(from, forward, now),
             Frame::Forwarded(forwarded) => self.serving().handle_forwarded(from, forwarded, now),
             Frame::Began(began) => self.serving().handle_began(from, began, now),
@@ -312,6 +314,7 @@ impl Node {
                     replica.is_dirty = false;
                     self.drive_group(group, now);
                     self.gather_read_index_request(group, now);
+                    self.gather_tail_request(group);
                     self.update_wake(group);
                 }
             }
@@ -322,6 +325,7 @@ impl Node {
         self.lose_damaged(now);
         self.send_read_index_replies();
         self.send_read_index_requests(now);
+        self.send_tail_requests(now);
         self.log_writes.submit_all(&mut self.outbox);
         if let Some((log, submission)) = self.outbox.submissions.first() {
             self.speeds.note_log_write(*log, submission.ticket, now.instant);

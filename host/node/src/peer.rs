@@ -8,6 +8,7 @@
 pub use crate::greeting_frame::{GREETING_HEAD_SIZE, Greeting};
 use crate::read_index_frame::{self, GroupReply, ReadIndexRequests};
 use crate::sparse;
+use crate::tail_frame::{self, TailReplies, TailRequests};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hedgerow_types::{GroupId, ReplicaId};
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 /// The first bytes of a connection between nodes; the byte after them is the version.
 pub const MAGIC: [u8; 4] = *b"HGRW";
 /// Version of everything in this file, and of the entries that are replicated.
-pub const VERSION: u8 = 8;
+pub const VERSION: u8 = 9;
 /// Largest frame, bytes: an entry of the largest write with room for its neighbours, or a snapshot chunk.
 pub const FRAME_SIZE_MAX: usize = 32 << 20;
 /// Bytes of a frame before its kind.
@@ -60,6 +61,10 @@ pub enum Frame {
     ReadIndexRequests(ReadIndexRequests),
     /// What the leaders answer.
     ReadIndexReplies(Vec<GroupReply>),
+    /// Replicas ask the logs of voters what they hold for some keys.
+    TailRequests(TailRequests),
+    /// What the logs hold.
+    TailReplies(TailReplies),
     /// A client's write for the leader, from a node that does not lead.
     Forward(Forward),
     /// The reply to it.
@@ -602,6 +607,8 @@ pub fn put(out: &mut BytesMut, frame: &Frame) {
             put_framed(out, 10, |out| read_index_frame::put_requests(out, questions))
         }
         Frame::ReadIndexReplies(answers) => put_framed(out, 11, |out| read_index_frame::put_replies(out, answers)),
+        Frame::TailRequests(body) => put_body(out, 17, body),
+        Frame::TailReplies(body) => put_body(out, 18, body),
         Frame::Forward(body) => put_body(out, 12, body),
         Frame::Forwarded(body) => put_body(out, 13, body),
         Frame::Began(body) => put_body(out, 14, body),
@@ -670,12 +677,19 @@ fn decode(mut body: Bytes) -> Result<Frame, Malformed> {
         14 => Frame::Began(decode_body(body)?),
         15 => Frame::Pulse(decode_body(body)?),
         16 => Frame::Refused(decode_body(body)?),
+        17 => Frame::TailRequests(decode_tail(body)?),
+        18 => Frame::TailReplies(decode_tail(body)?),
         _ => return Err(Malformed(format!("unknown kind {kind}"))),
     })
 }
 
 fn decode_body<T: prost::Message + Default>(body: Bytes) -> Result<T, Malformed> {
     T::decode(body).map_err(|error| Malformed(error.to_string()))
+}
+
+fn decode_tail<T: prost::Message + Default>(body: Bytes) -> Result<T, Malformed> {
+    tail_frame::check_size(&body)?;
+    decode_body(body)
 }
 
 #[cfg(test)]

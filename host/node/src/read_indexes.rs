@@ -17,6 +17,7 @@ use crate::ids::ReplicaKey;
 use crate::node::Node;
 use crate::peer::Frame;
 use crate::read_index_frame::{GroupReply, GroupRequest, REQUESTS_MAX, ReadIndexRequests};
+use crate::tails::TailCounts;
 use hedgerow_env::Now;
 use hedgerow_replication::{ReadIndexBatcher, ReadIndexReply};
 use hedgerow_types::{GroupId, Instant, NodeId, ReplicaId};
@@ -28,11 +29,14 @@ use std::collections::BTreeMap;
 pub(crate) struct ReadIndexes {
     /// When requests leave, by the node that they go to.
     pub(crate) batchers: BTreeMap<NodeId, ReadIndexBatcher>,
+    /// When questions to voters' logs leave (`tails.rs`): to all nodes at the same time.
+    pub(crate) tails: ReadIndexBatcher,
     /// Replies that leave with the current batch of events, by the node that they go to.
     replies: BTreeMap<NodeId, Vec<GroupReply>>,
     /// The id of the next message with requests.
     next_id: u64,
     pub(crate) counts: ReadIndexCounts,
+    pub(crate) tail_counts: TailCounts,
 }
 
 /// Counts since the node started.
@@ -65,9 +69,11 @@ impl ReadIndexes {
     pub(crate) fn new(random: u64) -> Self {
         Self {
             batchers: BTreeMap::new(),
+            tails: ReadIndexBatcher::default(),
             replies: BTreeMap::new(),
             next_id: random,
             counts: ReadIndexCounts::default(),
+            tail_counts: TailCounts::default(),
         }
     }
 
@@ -82,6 +88,18 @@ impl ReadIndexes {
             }
         }
         due
+    }
+
+    /// The message to voters' logs that may leave now: under which id, with the questions of which groups.
+    pub(crate) fn poll_tails(&mut self, now: Instant) -> Option<(u64, Vec<GroupId>)> {
+        let (id, groups) = (self.next_id, self.tails.poll(self.next_id, now)?);
+        self.next_id = self.next_id.wrapping_add(1);
+        Some((id, groups))
+    }
+
+    /// When a message may leave although nothing else happens.
+    pub(crate) fn wakes_at(&self) -> Option<Instant> {
+        self.batchers.values().chain([&self.tails]).filter_map(ReadIndexBatcher::wakes_at).min()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::retain::Kept;
 use crate::room::Takes;
 use crate::snapshot::Sending;
 use bytes::Bytes;
-use hedgerow_replication::Group;
+use hedgerow_replication::{Group, TailIndex};
 use hedgerow_storage::Partition;
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::op::{Read, Scan};
@@ -99,6 +99,8 @@ pub(crate) struct Replica {
     /// Its table is dropped and kept: it takes part in its group, and serves nobody.
     pub(crate) is_dropped: bool,
     pub(crate) group: Group,
+    /// Which keys its log's end touches, for others that ask.
+    pub(crate) tail: TailIndex,
     /// Absent while a received checkpoint is being put in its place; the group is not driven meanwhile.
     pub(crate) storage: Option<Partition>,
     /// Which writes the disks have room for, here and at a majority.

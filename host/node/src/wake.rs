@@ -31,9 +31,7 @@ impl Node {
     /// Cheap. May change whenever the node is driven.
     pub fn wakes_at(&self) -> Option<Instant> {
         let group = self.replicas.wakes.first().map(|(at, _)| *at);
-        let questions =
-            self.read_indexes.batchers.values().filter_map(hedgerow_replication::ReadIndexBatcher::wakes_at).min();
-        [group, questions, self.requests.wakes_at()].into_iter().flatten().min()
+        [group, self.read_indexes.wakes_at(), self.requests.wakes_at()].into_iter().flatten().min()
     }
 
     /// The time of [`Node::wakes_at`] has come. Early, late and repeated calls are harmless. [`Node::drive`] has to follow, as

@@ -1,5 +1,6 @@
 //! What reads a node has served and refused, and what it cost in messages between nodes: the admin command `reads`.
 
+use crate::requests::reads::Basis;
 use hedgerow_replication::Role;
 use hedgerow_types::{Instant, ReadLevel, Refusal};
 use serde_json::{Value, json};
@@ -17,6 +18,8 @@ const REASONS: [&str; 7] = ["not_leader", "lagging", "not_ready", "not_hosted", 
 pub(crate) struct ReadCounts {
     /// By level and role.
     served: [[u64; ROLES.len()]; LEVELS.len()],
+    /// Of these, by the logs of a majority instead of the leader.
+    served_by_quorum: u64,
     /// By reason.
     refused: [u64; REASONS.len()],
     lines: Lines,
@@ -25,7 +28,8 @@ pub(crate) struct ReadCounts {
 }
 
 impl ReadCounts {
-    pub(crate) fn note_served(&mut self, level: ReadLevel, role: Role) {
+    pub(crate) fn note_served(&mut self, level: ReadLevel, role: Role, basis: Basis) {
+        self.served_by_quorum += u64::from(basis == Basis::Quorum);
         let role = match role {
             Role::Leader => 0,
             Role::Follower | Role::Candidate => 1,
@@ -75,7 +79,7 @@ impl ReadCounts {
         };
         let levels: Value =
             LEVELS.iter().zip(&self.served).map(|(level, roles)| ((*level).to_owned(), by(&ROLES, roles))).collect();
-        json!({ "served": levels, "refused": by(&REASONS, &self.refused) })
+        json!({ "served": levels, "served_by_quorum": self.served_by_quorum, "refused": by(&REASONS, &self.refused) })
     }
 }
 
@@ -172,8 +176,10 @@ mod tests {
     #[test]
     fn what_is_served_is_told_by_level_and_role() {
         let mut counts = ReadCounts::default();
-        counts.note_served(ReadLevel::Bounded(Duration::from_secs(1)), Role::Learner);
+        counts.note_served(ReadLevel::Bounded(Duration::from_secs(1)), Role::Learner, Basis::AtOnce);
+        counts.note_served(ReadLevel::Linearizable, Role::Follower, Basis::Quorum);
         let told = counts.to_json();
+        assert_eq!((&told["served"]["linearizable"]["follower"], &told["served_by_quorum"]), (&json!(1), &json!(1)));
         assert_eq!(told["served"]["bounded"]["learner"], 1);
         assert_eq!(told["served"]["linearizable"]["leader"], 0);
     }

@@ -383,8 +383,8 @@ impl Serving<'_> {
         match result {
             Ok(_) if is_too_old || caller.deadline <= now.instant => self.let_go(*caller, now),
             Ok(reply) => {
-                if let Some((level, role, _)) = reflected.served {
-                    self.requests.read_counts.note_served(level, role);
+                if let Some((level, role, basis)) = reflected.served {
+                    self.requests.read_counts.note_served(level, role, basis);
                 }
                 self.answer_read(*caller, reply, Reflected { staleness, ..reflected }, now);
             }

@@ -28,9 +28,10 @@ use crate::requests::tie::Tied;
 use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_placement::Settings;
-use hedgerow_replication::{ReadNeed, ReadOutcome, ReadStart, Role, Served};
-use hedgerow_storage::ReadBudget;
+use hedgerow_replication::{Proof, ReadNeed, ReadOutcome, ReadStart, Role, Served};
+use hedgerow_storage::{Partition, ReadBudget};
 use hedgerow_types::op::{MultiGet, Read, ReadReply, Selection};
+use hedgerow_types::time::LOG_TIME_AHEAD_MAX;
 use hedgerow_types::{GroupId, Index, Instant, ReadLevel, Refusal, SessionToken};
 use hedgerow_wire::{Extension, Header};
 use std::time::Duration;
@@ -108,6 +109,8 @@ pub(crate) enum Basis {
     Applied,
     /// It waited for a majority, the leader's answer, or an index.
     Waited,
+    /// A majority's logs held nothing newer for its keys.
+    Quorum,
 }
 
 impl Reflected {
@@ -132,7 +135,9 @@ impl Reflected {
         let how = match (level, role, basis) {
             (ReadLevel::Linearizable, Role::Leader, Basis::AtOnce) => "lease".to_owned(),
             (ReadLevel::Linearizable, Role::Leader, Basis::Applied) => "lease and apply".to_owned(),
-            (ReadLevel::Linearizable, Role::Leader, Basis::Waited) => "quorum".to_owned(),
+            (ReadLevel::Linearizable, Role::Leader, Basis::Waited) | (ReadLevel::Linearizable, _, Basis::Quorum) => {
+                "quorum".to_owned()
+            }
             (ReadLevel::Linearizable, ..) => "index".to_owned(),
             (ReadLevel::Session, ..) => "session".to_owned(),
             (ReadLevel::Bounded(_), ..) => format!("proof {} ms", self.staleness_ms().unwrap_or_default()),
@@ -215,6 +220,14 @@ impl Replica {
         Ok(reply.map(|reply| (reply, storage.applied().index)))
     }
 
+    /// Whether it depends on entries that this replica may lack which rows have expired: one that somebody saw expired must not be shown as
+    /// living any more, nor the other way round.
+    fn doubts_expiry(&self, served: Served, expiry_time: u32) -> bool {
+        let Proof::Quorum { tail_times: Some((least, most)) } = served.by else { return false };
+        let own = expiry_time.max(self.storage.as_ref().map_or(0, Partition::log_time));
+        most > own || own.saturating_sub(least) > LOG_TIME_AHEAD_MAX
+    }
+
     /// Looks whether the replica has settled since it started: with a leader for a while and everything applied that it
     /// knows to be committed, or alone for long. Returns whether it has just now.
     pub(crate) fn tick_settling(&mut self, now: Instant) -> bool {
@@ -268,6 +281,9 @@ impl Serving<'_> {
                 read.detach();
                 let origin = Origin::Client(Box::new(caller));
                 replica.reads.insert(ticket, PendingRead { read, terms, basis, origin });
+                if lane == Lane::Extra {
+                    replica.group.hasten_read(ticket, now.instant);
+                }
                 self.replicas.mark_dirty(group);
                 return self.note_begun(lane, tie.as_deref(), now);
             }
@@ -279,7 +295,7 @@ impl Serving<'_> {
         }
         match outcome {
             Ok((Some(reply), reflected)) => {
-                self.requests.read_counts.note_served(terms.level, role);
+                self.requests.read_counts.note_served(terms.level, role, Basis::AtOnce);
                 self.answer_read(queued.caller, reply, reflected, now);
                 self.note_begun(lane, queued.tie.as_deref(), now);
             }
@@ -315,13 +331,18 @@ impl Serving<'_> {
             ReadOutcome::Serve(_) if is_too_much && matches!(pending.origin, Origin::Client(_)) => {
                 Err(Refusal::Busy("too many bytes were asked for at once".to_owned()))
             }
-            ReadOutcome::Serve(served) if pending.terms.floor == 0 => Ok(served),
-            ReadOutcome::Serve(_) => {
-                // The session's floor is reached; what remains is the bound.
+            ReadOutcome::Serve(served) if pending.terms.floor == 0 && !replica.doubts_expiry(served, expiry_time) => {
+                Ok(served)
+            }
+            ReadOutcome::Serve(served) => {
+                // The session's floor is reached; what remains is the bound. Or it has to be asked again.
                 pending.terms.floor = 0;
                 match replica.begin_read(next, &mut pending.terms, None, now.instant) {
                     Ok(Some(served)) => Ok(served),
                     Ok(None) => {
+                        if served.by != Proof::Leader {
+                            replica.group.hasten_read(next, now.instant);
+                        }
                         if let Origin::Client(caller) = &pending.origin {
                             self.requests.attempts.list_caller(caller, WaitsIn::Read(group, next));
                         }
@@ -337,6 +358,9 @@ impl Serving<'_> {
         };
         let role = replica.group.role();
         let reply = served.and_then(|served| {
+            if served.by != Proof::Leader {
+                pending.basis = Basis::Quorum;
+            }
             let read = replica.read_storage(&pending.read, budget, &mut self.replicas.damaged, expiry_time);
             read.map(|read| (read, served.staleness))
         });
@@ -347,7 +371,7 @@ impl Serving<'_> {
                 let reflected = Reflected { index: 0, staleness, waited, served };
                 match reply {
                     Some((reply, index)) => {
-                        self.requests.read_counts.note_served(pending.terms.level, role);
+                        self.requests.read_counts.note_served(pending.terms.level, role, pending.basis);
                         self.answer_read(*caller, reply, Reflected { index, ..reflected }, now);
                     }
                     None => {

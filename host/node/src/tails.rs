@@ -1,0 +1,154 @@
+//! Questions to the logs of other voters, for reads that do not wait for their leader: do you hold anything newer for these keys?
+//!
+//! ```text
+//! node A                                                             nodes B, C
+//!   reads wait in groups 1, 2, which A does not lead
+//!   drive: a message may leave
+//!          Group::ask_tails each, and TailIndex::look_up here
+//!          ── TailRequests(id, 1 2) ──────────────────────────────>  TailIndex::look_up each
+//!   Group::handle_tail_reply each  <─────────────── TailReplies ───
+//!   drive: reads that a majority has nothing newer for are served
+//! ```
+//!
+//! Why that is safe is in decision 018. Nothing is repeated here: what is lost ends with the patience of the read.
+
+use crate::ids::ReplicaKey;
+use crate::node::Node;
+use crate::peer::Frame;
+use crate::replica::{Hosted, Replica};
+use crate::tail_frame::{KeySpan, TailRead, TailReplies, TailReply, TailRequest, TailRequests};
+use hedgerow_env::Now;
+use hedgerow_replication::TailQuestion;
+use hedgerow_types::{GroupId, NodeId, ReplicaId, Span};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Bytes of keys in one message. The reads beyond it ask for every key.
+const KEY_BYTES_MAX: usize = 1 << 20;
+/// Requests in one message: without their keys they are short.
+const REQUESTS_MAX: usize = 8_192;
+
+/// Counts since the node started.
+#[derive(Debug, Default)]
+pub(crate) struct TailCounts {
+    /// Reads that asked.
+    reads_asked: u64,
+    messages_sent: u64,
+    messages_received: u64,
+    /// What other voters said of reads here, one by one.
+    nowhere: u64,
+    touched: u64,
+    ask_again: u64,
+}
+
+impl TailCounts {
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "reads_asked": self.reads_asked,
+            "messages_sent": self.messages_sent,
+            "messages_received": self.messages_received,
+            "nowhere": self.nowhere,
+            "touched": self.touched,
+            "ask_again": self.ask_again,
+        })
+    }
+}
+
+impl Replica {
+    /// The keys of the reads that ask, of which `budget` bytes are left, and what this replica's own log says of them.
+    fn ask_itself(&mut self, id: u64, question: &TailQuestion, budget: &mut usize, now: Now) -> Vec<Vec<Span>> {
+        let spans = |ticket: &u64| {
+            let spans = self.reads.get(ticket).map(|pending| pending.read.spans()).unwrap_or_default();
+            match budget.checked_sub(spans.iter().map(Span::size).sum()) {
+                Some(rest) => {
+                    *budget = rest;
+                    spans
+                }
+                None => vec![Span::ALL],
+            }
+        };
+        let spans: Vec<_> = question.tickets.iter().map(spans).collect();
+        let touches = self.tail.look_up(&self.group, question.after, &spans);
+        self.group.handle_tail_reply(self.owner.replica, id, touches, now.instant);
+        spans
+    }
+}
+
+impl Node {
+    /// Notes that `group` has a question for other voters' logs, if it has one.
+    pub(crate) fn gather_tail_request(&mut self, group: GroupId) {
+        if let Some(Hosted::Running(replica)) = self.replicas.hosted.get(&group)
+            && replica.group.wants_to_ask_tails()
+        {
+            self.read_indexes.tails.handle_wanted(group);
+        }
+    }
+
+    /// Sends the questions whose time has come. Each is made at this moment, so that it covers every read that has arrived.
+    pub(crate) fn send_tail_requests(&mut self, now: Now) {
+        let Some((id, groups)) = self.read_indexes.poll_tails(now.instant) else { return };
+        let mut budget = KEY_BYTES_MAX;
+        let mut gathered: BTreeMap<NodeId, Vec<TailRequest>> = BTreeMap::new();
+        for group in groups {
+            let Some(replica) = self.running(group) else { continue };
+            let from = replica.id();
+            let Some(question) = replica.group.ask_tails(id, now.instant) else { continue };
+            let spans = replica.ask_itself(id, &question, &mut budget, now);
+            self.read_indexes.tail_counts.reads_asked += spans.len() as u64;
+            let of_read = |spans: Vec<Span>| TailRead { spans: spans.into_iter().map(KeySpan::of).collect() };
+            let reads: Vec<_> = spans.into_iter().map(of_read).collect();
+            for to in question.voters {
+                let (group, after) = (group.to_u64(), question.after);
+                let request = TailRequest { group, from: from.0, to: to.0, after, reads: reads.clone() };
+                gathered.entry(to.node()).or_default().push(request);
+            }
+            self.update_wake(group);
+        }
+        if gathered.is_empty() {
+            self.read_indexes.tails.handle_unsent(id);
+        }
+        for (node, requests) in gathered {
+            for part in requests.chunks(REQUESTS_MAX) {
+                self.read_indexes.tail_counts.messages_sent += 1;
+                self.send(node, &Frame::TailRequests(TailRequests { id, requests: part.to_vec() }));
+            }
+        }
+    }
+
+    /// Another node asks; it is told at once.
+    pub(crate) fn handle_tail_requests(&mut self, node: NodeId, requests: TailRequests) {
+        self.read_indexes.tail_counts.messages_received += 1;
+        let mut replies = Vec::with_capacity(requests.requests.len());
+        for TailRequest { group, from, to, after, reads } in requests.requests {
+            let owner = ReplicaKey { group: GroupId::from_u64(group), replica: ReplicaId(to) };
+            // A reply goes to the node of the replica that asks, which is the one that sent the request.
+            if ReplicaId(from).node() != node {
+                continue;
+            }
+            let spans: Vec<_> = reads.iter().map(TailRead::spans).collect();
+            let touches = self.running_as(owner).and_then(|it| it.tail.look_up(&it.group, after, &spans));
+            replies.push(TailReply { group, from: to, to: from, ..TailReply::default() }.say(touches));
+        }
+        self.read_indexes.tail_counts.messages_sent += 1;
+        self.send(node, &Frame::TailReplies(TailReplies { id: requests.id, replies }));
+    }
+
+    /// The answers to a message of this node's.
+    pub(crate) fn handle_tail_replies(&mut self, node: NodeId, replies: &TailReplies, now: Now) {
+        self.read_indexes.tail_counts.messages_received += 1;
+        self.read_indexes.tails.handle_answered(replies.id, now.instant);
+        for one in replies.replies.iter().filter(|one| ReplicaId(one.from).node() == node) {
+            let group = GroupId::from_u64(one.group);
+            let Some(replica) = self.running_as(ReplicaKey { group, replica: ReplicaId(one.to) }) else { continue };
+            let touches = one.touches();
+            if replica.group.handle_tail_reply(ReplicaId(one.from), replies.id, touches, now.instant) {
+                self.mark_dirty(group);
+                let counts = &mut self.read_indexes.tail_counts;
+                let touched = one.touched.iter().filter(|index| **index != 0).count() as u64;
+                counts.ask_again += u64::from(!one.is_known);
+                counts.touched += touched;
+                counts.nowhere += one.touched.len() as u64 - touched;
+            }
+        }
+    }
+}
