@@ -7,10 +7,11 @@ use hedgerow_node::peer::{
     SnapshotChunk, SnapshotFile, SnapshotProgress, TransferReport, put, take,
 };
 use hedgerow_node::read_index_frame::{GroupReply, GroupRequest, ReadIndexRequests};
+use hedgerow_node::tail_frame::{KeySpan, TailRead, TailReplies, TailReply, TailRequest, TailRequests};
 use hedgerow_placement::{Ancestor, Catalogue, Life, Node, TableSpec};
 use hedgerow_replication::{Message, ReadIndexReply};
 use hedgerow_types::log::LogPosition;
-use hedgerow_types::{GroupId, Incarnation, NodeId, ReplicaId};
+use hedgerow_types::{GroupId, Incarnation, NodeId, ReplicaId, Span};
 use std::collections::BTreeMap;
 
 /// Frame after frame until one is broken or incomplete, and what is in them.
@@ -86,6 +87,12 @@ fn answer(commit: Option<LogPosition>) -> GroupReply {
     GroupReply { group: group(), from: from(), to: to(), reply: ReadIndexReply { term: 2, id: 7, commit } }
 }
 
+fn spans() -> Vec<KeySpan> {
+    let key = |text: &'static [u8]| Bytes::from_static(text);
+    let range = |end: Option<&'static [u8]>| Span::Range { start: key(b"a"), end: end.map(key) };
+    [Span::Key(key(b"key")), range(Some(b"b")), range(None)].map(KeySpan::of).to_vec()
+}
+
 one_of_each! {
     fn every_kind() -> Frame {
         Replication => Frame::Replication { group: group(), from: from(), to: to(), message: Bytes::from(append()) },
@@ -135,6 +142,31 @@ one_of_each! {
             requests: vec![GroupRequest { group: group(), from: from(), to: to(), term: 2 }; 2],
         }),
         ReadIndexReplies => Frame::ReadIndexReplies(vec![answer(Some(LogPosition { index: 9, term: 2 })), answer(None)]),
+        TailRequests => Frame::TailRequests(TailRequests {
+            id: 7,
+            requests: vec![TailRequest {
+                group: group().to_u64(),
+                from: from().0,
+                to: to().0,
+                after: 9,
+                reads: vec![TailRead { spans: spans() }, TailRead::default()],
+            }],
+        }),
+        TailReplies => Frame::TailReplies(TailReplies {
+            id: 7,
+            replies: vec![
+                TailReply {
+                    group: group().to_u64(),
+                    from: to().0,
+                    to: from().0,
+                    is_known: true,
+                    touched: vec![0, 11],
+                    time_least: 5,
+                    time_most: 6,
+                },
+                TailReply { group: group().to_u64(), from: to().0, to: from().0, ..TailReply::default() },
+            ],
+        }),
         Forward => Frame::Forward(Forward { id: 1, request: Bytes::from_static(b"request") }),
         Forwarded => Frame::Forwarded(Forwarded { id: 1, reply: Bytes::from_static(b"reply") }),
         Began => Frame::Began(Began { client_id: 77, request_id: 4, attempt: -1 }),
