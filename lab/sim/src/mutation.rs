@@ -4,10 +4,10 @@
 
 use crate::scenario::Scenario;
 use hedgerow_replication::Mutations;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Rules of replication groups that are away now, one bit each.
-static AWAY: AtomicU32 = AtomicU32::new(0);
+static AWAY: AtomicU64 = AtomicU64::new(0);
 
 /// A rule to take away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,11 +72,19 @@ pub enum Mutation {
     AgreedTime,
     /// A node whose data was put back from a copy is listened to.
     CopiesRefused,
+    /// A read without its leader goes by its replica's own log alone.
+    AskMajority,
+    /// A read without its leader does not wait for what other logs say touches its keys.
+    TouchedWaits,
+    /// A read without its leader joins a question to other logs that has already left.
+    AskAfterArrival,
+    /// A log that is cut answers by what is left of it.
+    CutAsksAgain,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 34] = [
         Self::RestartFence,
         Self::ApplyWait,
         Self::Fsync,
@@ -107,6 +115,10 @@ impl Mutation {
         Self::KeptUntilFlushed,
         Self::AgreedTime,
         Self::CopiesRefused,
+        Self::AskMajority,
+        Self::TouchedWaits,
+        Self::AskAfterArrival,
+        Self::CutAsksAgain,
     ];
 
     /// The name on the command line: the rule that is missing.
@@ -142,6 +154,10 @@ impl Mutation {
             Self::KeptUntilFlushed => "kept-until-flushed",
             Self::AgreedTime => "agreed-time",
             Self::CopiesRefused => "copies-refused",
+            Self::AskMajority => "ask-majority",
+            Self::TouchedWaits => "touched-waits",
+            Self::AskAfterArrival => "ask-after-arrival",
+            Self::CutAsksAgain => "cut-asks-again",
         }
     }
 
@@ -183,7 +199,7 @@ impl Mutation {
         }
     }
 
-    const fn bit(self) -> u32 {
+    const fn bit(self) -> u64 {
         1 << self as u32
     }
 }
@@ -217,6 +233,10 @@ pub(crate) fn of_groups() -> Mutations {
         ignore_session_floor: is_away(Mutation::SessionFloor),
         ignore_clock_rate: is_away(Mutation::ClockRate),
         forget_commit: is_away(Mutation::CommitOfChanges),
+        ask_own_log_only: is_away(Mutation::AskMajority),
+        ignore_touches: is_away(Mutation::TouchedWaits),
+        join_sent_tail_question: is_away(Mutation::AskAfterArrival),
+        ignore_cut_tail: is_away(Mutation::CutAsksAgain),
         ..Mutations::default()
     }
 }

@@ -8,7 +8,7 @@
 //! | level | the reply's index is not smaller than |
 //! |---|---|
 //! | all | nothing; but the content is what the log says for that index |
-//! | linearizable | every index that anybody was shown before the attempt was sent |
+//! | linearizable | every index of a write of the record that anybody was shown before the attempt was sent |
 //! | session, and any with a token | what the session was shown |
 //! | bounded | every index that anybody was shown longer ago than the bound when it was served, and than the reply says |
 //!
@@ -303,6 +303,13 @@ impl Truth {
         after.checked_sub(1).and_then(|last| versions[last].1)
     }
 
+    /// The last index at which the record of `key` is as it was at `index`.
+    fn untouched_until(&self, key: u32, index: Index) -> Index {
+        let versions = self.versions.get(&key).map_or(&[][..], Vec::as_slice);
+        let after = versions.partition_point(|version| version.0 <= index);
+        versions.get(after).map_or(self.applied, |next| next.0 - 1).max(index)
+    }
+
     fn judge_read(
         &self,
         (key, level): (u32, ReadLevel),
@@ -322,6 +329,8 @@ impl Truth {
         if level == ReadLevel::Linearizable && self.is_long_over(key, content, seen.served, wall) {
             return Err("it had expired long before".into());
         }
+        // A majority's logs vouch for the record and not for the whole partition (decision 018).
+        let index = if level == ReadLevel::Linearizable { self.untouched_until(key, index) } else { index };
         let (floor, why) = self.floor(level, seen);
         if index < floor {
             return Err(why);

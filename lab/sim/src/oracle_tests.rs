@@ -87,6 +87,16 @@ fn a_linearizable_read_shows_all_that_was_shown_before_it_was_asked_for() {
     assert_eq!(read(level, Some(3), seen(Some(30), 3_500)), Ok(()));
 }
 
+/// What a majority's logs vouch for is the record: index 25 will do until somebody was shown a write of it that comes later.
+#[test]
+fn a_linearizable_read_may_be_served_at_an_older_index_at_which_the_record_was_the_same() {
+    let level = ReadLevel::Linearizable;
+    let with_floor = |index, floor| Seen { floor, staleness: Some(0), ..seen(Some(index), 3_499) };
+    assert_eq!(read(level, Some(2), with_floor(21, 29)), Ok(()));
+    assert!(complaint(level, Some(2), with_floor(21, 30)).contains("its session had been shown index 30"));
+    assert!(complaint(level, Some(1), with_floor(19, 0)).contains("had been shown index 20"));
+}
+
 #[test]
 fn whatever_its_level_a_read_shows_what_its_session_saw() {
     for level in [ReadLevel::Session, ReadLevel::Eventual] {
