@@ -69,7 +69,7 @@ impl ReadIndexes {
     pub(crate) fn new(random: u64) -> Self {
         Self {
             batchers: BTreeMap::new(),
-            tails: ReadIndexBatcher::default(),
+            tails: ReadIndexBatcher::to_many(),
             replies: BTreeMap::new(),
             next_id: random,
             counts: ReadIndexCounts::default(),

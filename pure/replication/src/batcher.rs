@@ -35,8 +35,9 @@ const LOST_AFTER_MAX: Duration = Duration::from_secs(2);
 /// ```
 ///
 /// All questions of one message may have the same id: a question is named by its group and its id.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ReadIndexBatcher {
+    gap_max: Duration,
     wanted: BTreeSet<GroupId>,
     /// The messages that nothing came back for, in the order in which they left.
     unanswered: VecDeque<(u64, Instant)>,
@@ -44,7 +45,25 @@ pub struct ReadIndexBatcher {
     round_trip: RoundTrip,
 }
 
+impl Default for ReadIndexBatcher {
+    fn default() -> Self {
+        Self {
+            gap_max: GAP_MAX,
+            wanted: BTreeSet::new(),
+            unanswered: VecDeque::new(),
+            left_at: Instant::ZERO,
+            round_trip: RoundTrip::default(),
+        }
+    }
+}
+
 impl ReadIndexBatcher {
+    /// Paces messages that go to several nodes at once: one that stands still must not hold up what the others could answer, so that
+    /// the gap is a millisecond however long answers take.
+    pub fn to_many() -> Self {
+        Self { gap_max: GAP_MIN, ..Self::default() }
+    }
+
     /// `group` has a question for this node.
     pub fn handle_wanted(&mut self, group: GroupId) {
         self.wanted.insert(group);
@@ -94,7 +113,7 @@ impl ReadIndexBatcher {
     }
 
     fn gap(&self) -> Duration {
-        self.round_trip.smoothed().map_or(GAP_MIN, |known| (known / GAP_DIVISOR).clamp(GAP_MIN, GAP_MAX))
+        self.round_trip.smoothed().map_or(GAP_MIN, |known| (known / GAP_DIVISOR).clamp(GAP_MIN, self.gap_max))
     }
 
     fn lost_after(&self) -> Duration {
@@ -161,6 +180,20 @@ mod tests {
         asking.handle_wanted(group(2));
         assert_eq!((asking.poll(4, at(1_009)), asking.wakes_at()), (None, Some(at(1_010))));
         assert_eq!(asking.poll(4, at(1_010)), Some(vec![group(2)]));
+    }
+
+    #[test]
+    fn of_many_nodes_one_that_stands_still_holds_nothing_up() {
+        let mut asking = ReadIndexBatcher::to_many();
+        for id in 0..100 {
+            asking.handle_wanted(group(1));
+            assert!(asking.poll(id, at(id)).is_some(), "message {id}");
+        }
+        (0..50).for_each(|id| asking.handle_answered(id, at(150)));
+        asking.handle_wanted(group(1));
+        assert!(asking.poll(100, at(151)).is_some());
+        asking.handle_wanted(group(1));
+        assert_eq!((asking.poll(101, at(151)), asking.wakes_at()), (None, Some(at(152))));
     }
 
     #[test]
