@@ -141,4 +141,6 @@ pub const SEEDS: &[u64] = &[
     // hedgerow-routing.
     60_000_022_223,
     60_000_022_631,
+    // A read that asked other logs again and again waited for ever, as each question had a patience of its own: `Quorum::expire`.
+    60_000_403_000,
 ];

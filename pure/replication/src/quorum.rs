@@ -122,9 +122,11 @@ impl Quorum {
     }
 
     pub(crate) fn expires_at(&self) -> Option<Instant> {
-        let gathered = self.gathered.iter().map(|&(_, since)| since).min();
-        let asked = self.asked.front().map(|asked| asked.sent);
-        gathered.into_iter().chain(asked).min().map(|since| since + self.patience())
+        let patience = self.patience();
+        let gathered = self.gathered.iter().map(|&(_, since)| since + patience);
+        let asked = self.asked.front().map(|asked| asked.sent + patience);
+        let reads = self.asked.iter().flat_map(|asked| &asked.reads).map(|read| read.since + 2 * patience);
+        gathered.chain(asked).chain(reads).min()
     }
 
     /// Takes all reads.
@@ -133,7 +135,8 @@ impl Quorum {
         self.gathered.drain(..).map(|(ticket, _)| ticket).chain(asked.map(|read| read.ticket)).collect()
     }
 
-    /// Takes the reads that have waited long enough.
+    /// Takes the reads that have waited long enough: for their question to leave, for the answers, or, where it was asked again and
+    /// again, for both.
     fn expire(&mut self, now: Instant) -> Vec<u64> {
         let patience = self.patience();
         let mut expired = Vec::new();
@@ -142,13 +145,15 @@ impl Quorum {
             expired.extend(is_over.then_some(ticket));
             !is_over
         });
-        while self.asked.front().is_some_and(|asked| now >= asked.sent + patience) {
-            let Some(asked) = self.asked.pop_front() else { break };
-            if asked.answers.keys().all(|voter| !asked.voters.contains(voter)) {
+        for asked in &mut self.asked {
+            let is_over = now >= asked.sent + patience;
+            if is_over && asked.answers.keys().all(|voter| !asked.voters.contains(voter)) {
                 self.is_unanswered = true;
             }
-            expired.extend(asked.reads.into_iter().map(|read| read.ticket));
+            let over = asked.reads.extract_if(.., |read| is_over || now >= read.since + 2 * patience);
+            expired.extend(over.map(|read| read.ticket));
         }
+        self.asked.retain(|asked| !asked.reads.is_empty());
         expired
     }
 }
@@ -186,9 +191,9 @@ impl Group {
         asks
     }
 
-    fn push_for_quorum(&mut self, ticket: u64, now: Instant) {
-        if !(self.joins_sent_tail_question() && self.quorum.join_last(ticket, now)) {
-            self.quorum.gather(ticket, now);
+    fn push_for_quorum(&mut self, ticket: u64, since: Instant) {
+        if !(self.joins_sent_tail_question() && self.quorum.join_last(ticket, since)) {
+            self.quorum.gather(ticket, since);
         }
         self.is_dirty = true;
     }
@@ -203,27 +208,28 @@ impl Group {
     }
 
     /// The leader has fallen silent, or is gone: everything that waits for its word asks a majority.
-    pub(crate) fn ask_quorum_for_all(&mut self, now: Instant) {
+    pub(crate) fn ask_quorum_for_all(&mut self) {
         if self.quorum.is_unanswered || !self.has_other_majority() {
             return;
         }
-        for ticket in self.waiting.awaiting_leader() {
+        // Their patience goes on: nobody waits longer because there are two ways to be served.
+        for (ticket, since) in self.waiting.awaiting_leader() {
             if !self.quorum.holds(ticket) {
-                self.push_for_quorum(ticket, now);
+                self.push_for_quorum(ticket, since);
             }
         }
     }
 
     pub(crate) fn tick_quorum(&mut self, now: Instant) {
         if self.waiting.is_awaiting_leader() && self.is_leader_silent(now) {
-            self.ask_quorum_for_all(now);
+            self.ask_quorum_for_all();
         }
         if self.quorum.is_empty() {
             return;
         }
         let expired = self.quorum.expire(now);
-        // Those that still wait for the leader end there.
-        let expired = expired.into_iter().filter(|ticket| !self.waiting.awaits_leader(*ticket)).collect();
+        // Those that wait by the leader's word, too, end there.
+        let expired = expired.into_iter().filter(|ticket| !self.waiting.holds(*ticket)).collect();
         self.waiting.end(expired, End::Lagging);
         self.is_dirty = true;
     }

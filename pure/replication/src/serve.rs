@@ -285,7 +285,7 @@ impl Group {
             reads.iter().for_each(|ticket| self.waiting.cancel(*ticket));
             self.waiting.end(reads, End::Refused);
         } else if !has_leader {
-            self.ask_quorum_for_all(self.clock());
+            self.ask_quorum_for_all();
         }
         self.is_dirty |= self.waiting.begin_again(has_leader, self.clock());
         self.waiting.keep_from_ending(End::Refused, |ticket| self.quorum.holds(ticket));

@@ -139,15 +139,21 @@ impl Waiting {
         is_gathered || self.asked.iter().any(|asked| asked.tickets.contains(&ticket))
     }
 
-    /// Whether any read does.
+    /// Whether the read waits here for anything.
+    pub(crate) fn holds(&self, ticket: u64) -> bool {
+        let is_indexed = || self.indexed.keys().any(|&(_, indexed)| indexed == ticket);
+        self.awaits_leader(ticket) || is_indexed()
+    }
+
+    /// Whether any read waits for the leader's word.
     pub(crate) fn is_awaiting_leader(&self) -> bool {
         self.gathered.len() + self.asked_tickets > 0
     }
 
-    /// Those that do.
-    pub(crate) fn awaiting_leader(&self) -> Vec<u64> {
-        let gathered = self.gathered.iter().map(|(ticket, _)| *ticket);
-        gathered.chain(self.asked.iter().flat_map(|asked| asked.tickets.iter().copied())).collect()
+    /// Those that do, each with since when it has waited for its question to leave, or for the answer.
+    pub(crate) fn awaiting_leader(&self) -> Vec<(u64, Instant)> {
+        let of = |asked: &Asked| asked.tickets.iter().map(|ticket| (*ticket, asked.sent)).collect::<Vec<_>>();
+        self.gathered.iter().copied().chain(self.asked.iter().flat_map(of)).collect()
     }
 
     /// Reads that have ended so here and are `kept` wait elsewhere, and go on doing so.

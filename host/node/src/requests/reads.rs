@@ -331,18 +331,16 @@ impl Serving<'_> {
             ReadOutcome::Serve(_) if is_too_much && matches!(pending.origin, Origin::Client(_)) => {
                 Err(Refusal::Busy("too many bytes were asked for at once".to_owned()))
             }
-            ReadOutcome::Serve(served) if pending.terms.floor == 0 && !replica.doubts_expiry(served, expiry_time) => {
-                Ok(served)
+            ReadOutcome::Serve(served) if replica.doubts_expiry(served, expiry_time) => {
+                Err(Refusal::Lagging(replica.group.lag(now.instant)))
             }
-            ReadOutcome::Serve(served) => {
-                // The session's floor is reached; what remains is the bound. Or it has to be asked again.
+            ReadOutcome::Serve(served) if pending.terms.floor == 0 => Ok(served),
+            ReadOutcome::Serve(_) => {
+                // The session's floor is reached; what remains is the bound.
                 pending.terms.floor = 0;
                 match replica.begin_read(next, &mut pending.terms, None, now.instant) {
                     Ok(Some(served)) => Ok(served),
                     Ok(None) => {
-                        if served.by != Proof::Leader {
-                            replica.group.hasten_read(next, now.instant);
-                        }
                         if let Origin::Client(caller) = &pending.origin {
                             self.requests.attempts.list_caller(caller, WaitsIn::Read(group, next));
                         }
