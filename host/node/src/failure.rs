@@ -69,6 +69,11 @@ pub(crate) fn is_device_failure(error: &(dyn std::error::Error + 'static)) -> bo
     false
 }
 
+/// Whether a disk takes no writes: its device fails, or its file system is read-only, as one becomes whose device has failed.
+pub(crate) fn takes_no_writes(error: &io::Error) -> bool {
+    is_device_failure(error) || error.kind() == io::ErrorKind::ReadOnlyFilesystem
+}
+
 impl Failures {
     /// Whether a replica here is damaged, and votes until its group can spare it.
     pub(crate) fn keeps_damaged(&self, group: GroupId, replica: ReplicaId) -> bool {

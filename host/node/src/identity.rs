@@ -14,7 +14,7 @@
 //! node draws a new incarnation too, in the same write that names the others: whichever log it goes on with, nobody begins anew
 //! under an id that may have voted in one that is not there.
 
-use crate::failure::is_device_failure;
+use crate::failure::{is_device_failure, takes_no_writes};
 use crate::log_id;
 use crate::peer::Founder;
 use crate::reserve;
@@ -182,7 +182,7 @@ impl Identity {
             match self.save(disk, std::slice::from_ref(directory)) {
                 Ok(()) => is_saved = true,
                 Err(source) => {
-                    let may_stay = is_device_failure(&source) || source.kind() == io::ErrorKind::ReadOnlyFilesystem;
+                    let may_stay = takes_no_writes(&source);
                     let reason = source.to_string();
                     let error = IdentityError::Io { directory: directory.clone(), source };
                     if !may_stay {
@@ -311,12 +311,30 @@ pub(crate) type Missing = (PathBuf, String);
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) identity: Identity,
+    /// The counts of starts that were found.
+    found_in: BTreeMap<PathBuf, u64>,
     /// In the order in which they are configured.
     pub(crate) present: Vec<PathBuf>,
     /// The others, and why they are left out.
     pub(crate) missing: Vec<Missing>,
+    /// The numbers of the logs in those that have an identity.
+    pub(crate) logs: Vec<u64>,
     /// They keep other processes out.
     pub(crate) locks: Vec<DirLock>,
+}
+
+impl Found {
+    /// Writes the identity to the directories that are present, durably. One whose disk refuses is missing from here on, if another one takes it.
+    pub(crate) fn save(&mut self, disk: &dyn Disk) -> Result<(), IdentityError> {
+        reserve::use_where_full(disk, &self.present);
+        // Where the count is smaller it is raised first: however often a start is interrupted, directories differ by one.
+        let mut by_count = self.present.clone();
+        by_count.sort_by_key(|directory| self.found_in.get(directory).copied().unwrap_or(0));
+        self.identity.save_where_possible(disk, &by_count, &mut self.missing)?;
+        let missing = &self.missing;
+        self.present.retain(|directory| missing.iter().all(|(missing, _)| missing != directory));
+        Ok(())
+    }
 }
 
 /// A data directory before anything is done to it.
@@ -334,8 +352,8 @@ pub(crate) fn is_in(disk: &dyn Disk, directory: &Path) -> bool {
 }
 
 /// Locks `directories` and reads the identity that they share, or draws a new incarnation from `random` where they do not
-/// agree. Counts the start. On a node's first start they are created. The result is durable in all that are present. Nothing is changed
-/// before it is clear that they are this node's.
+/// agree. Counts the start, which [`Found::save`] makes durable: nothing is changed before it is clear that they are this node's, but that
+/// those which are not there are made on a node's first start.
 pub(crate) fn open(
     disk: &dyn Disk,
     directories: &[PathBuf],
@@ -343,7 +361,7 @@ pub(crate) fn open(
     random: u64,
 ) -> Result<Found, IdentityError> {
     let first = look_at_all(disk, directories, node)?;
-    let (mut present, mut missing) = sort_out(disk, directories, first)?;
+    let (present, missing) = sort_out(disk, directories, first)?;
     let mut locks = Vec::new();
     for directory in &present {
         let io_error = |source| IdentityError::Io { directory: directory.clone(), source };
@@ -355,11 +373,12 @@ pub(crate) fn open(
     }
     // Once more, now that nobody else can change it.
     let mut found: Vec<Identity> = Vec::new();
-    let mut found_in = BTreeMap::new();
+    let (mut found_in, mut logs) = (BTreeMap::new(), Vec::new());
     for (directory, look) in present.iter().zip(look_at_all(disk, &present, node)?) {
-        if let Look::Used(identity, _) = look {
+        if let Look::Used(identity, log) = look {
             found_in.insert(directory.clone(), identity.boot);
             found.push(*identity);
+            logs.extend(log);
         } else {
             tracing::info!(directory = %directory.display(), "a data directory is begun: it was not there, or empty");
         }
@@ -387,13 +406,7 @@ pub(crate) fn open(
         logs: found.iter().flat_map(|one| one.logs.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect(),
         crc32c: None,
     };
-    reserve::use_where_full(disk, &present);
-    // Where the count is smaller it is raised first: however often a start is interrupted, directories differ by one.
-    let mut by_count = present.clone();
-    by_count.sort_by_key(|directory| found_in.get(directory).copied().unwrap_or(0));
-    identity.save_where_possible(disk, &by_count, &mut missing)?;
-    present.retain(|directory| missing.iter().all(|(missing, _)| missing != directory));
-    Ok(Found { identity, present, missing, locks })
+    Ok(Found { identity, found_in, present, missing, logs, locks })
 }
 
 /// Looks at every directory and changes nothing. An error if one of them is not this node's.

@@ -1,15 +1,30 @@
 //! Tests of identities: which directories a node uses, and which it leaves alone.
 
 use super::*;
+use crate::config::Config;
+use crate::node::Node;
+use crate::open::write_catalogue;
+use hedgerow_env::Now;
 use hedgerow_env::sim::SimDisk;
+use hedgerow_placement::{Catalogue, Known, Life, is_copy};
+use hedgerow_storage::MemoryEngines;
+use hedgerow_types::Instant;
+use std::sync::Arc;
 
 fn directories() -> Vec<PathBuf> {
     vec![PathBuf::from("/a"), PathBuf::from("/b")]
 }
 
+/// Opens, and counts the start.
+fn open_and_save(disk: &SimDisk, random: u64) -> Result<Found, IdentityError> {
+    let mut found = open(disk, &directories(), NodeId(1), random)?;
+    found.save(disk)?;
+    Ok(found)
+}
+
 /// Opens, uses no log, and closes again; the identity and what is missing.
 fn start(disk: &SimDisk, random: u64) -> (Identity, Vec<PathBuf>) {
-    let mut found = open(disk, &directories(), NodeId(1), random).expect("it can start");
+    let mut found = open_and_save(disk, random).expect("it can start");
     found.identity.use_logs(random, std::iter::empty());
     found.identity.save_to_each(disk, &found.present).expect("writable");
     (found.identity, found.missing.into_iter().map(|(directory, _)| directory).collect())
@@ -69,7 +84,7 @@ fn another_nodes_directory_is_refused() {
 #[test]
 fn n6_a_directory_is_open_once_at_a_time() {
     let disk = SimDisk::new();
-    let found = open(&disk, &directories(), NodeId(1), 10).expect("fresh");
+    let found = open_and_save(&disk, 10).expect("fresh");
     let before = read_file(&disk, Path::new("/a/identity.json")).expect("there");
     let error = open(&disk, &directories(), NodeId(1), 20).expect_err("in use");
     assert!(error.to_string().starts_with("data directory /a is in use by another process"), "{error}");
@@ -127,7 +142,7 @@ fn m3_a_directory_that_is_not_mounted_is_left_out() {
 fn d7_every_start_counts_and_the_count_is_durable_before_it_is_used() {
     let disk = SimDisk::new();
     for boot in 1..4 {
-        let found = open(&disk, &directories(), NodeId(1), 10).expect("it can start");
+        let found = open_and_save(&disk, 10).expect("it can start");
         assert_eq!(found.identity.boot(), boot);
         drop(found);
         disk.crash(&mut hedgerow_types::random::Random::new(boot));
@@ -206,7 +221,7 @@ fn d3g_the_logs_are_those_that_were_used_last_and_what_was_written_to_is_there()
 
 /// A start with the directories that are there; log 1 is in `a`, log 2 in `b`.
 fn both(disk: &SimDisk, random: u64) -> Result<Identity, IdentityError> {
-    let mut found = open(disk, &directories(), NodeId(1), random)?;
+    let mut found = open_and_save(disk, random)?;
     let mut logs = Vec::new();
     for directory in &found.present {
         let id = log_id::read(disk, directory).unwrap_or(u64::from(directory.ends_with("b")) + 1);
@@ -248,6 +263,57 @@ fn d7b_directories_that_were_away_in_turn_are_no_copies() {
         assert!(boots.is_sorted(), "{boots:?}");
         assert!(identity.log_ids.values().all(|log| log.used == identity.boot()));
     }
+}
+
+/// The limit of what is remembered falls between two processes with the same count, of which each used one directory.
+#[test]
+fn d7c_directories_that_were_away_in_turn_are_no_copies_where_the_limit_falls_between_them() {
+    for start_without_a in [50, 500] {
+        let disk = SimDisk::new();
+        both(&disk, 1).expect("it can start");
+        move_directory(&disk, "/b", "/away");
+        for number in 0..ANCESTORS_MAX as u64 {
+            both(&disk, 100 + number).expect("without b");
+        }
+        move_directory(&disk, "/a", "/away-too");
+        move_directory(&disk, "/away", "/b");
+        let known = both(&disk, start_without_a).expect("without a");
+        move_directory(&disk, "/away-too", "/a");
+        let found = open(&disk, &directories(), NodeId(1), 30).expect("with both");
+        let ancestors = found.identity.ancestors();
+        assert_eq!((ancestors.len(), ancestors[0].boot), (ANCESTORS_MAX, known.boot()));
+        let life = Life { incarnation: known.incarnation(), boot: known.boot(), start: start_without_a };
+        let known = Known { life, logs: &[2], retired: &[] };
+        assert!(!is_copy(known, &found.logs, &ancestors), "what start {start_without_a} has used is there");
+    }
+}
+
+/// The catalogue beside the data knows a process that its list lacks.
+#[test]
+fn d7c_data_that_is_refused_as_a_copy_is_not_changed() {
+    let disk = SimDisk::new();
+    let peers = BTreeMap::from([(NodeId(1), "127.0.0.1:34601".to_owned())]);
+    let open = |seed| {
+        let config = Config::new(NodeId(1), peers.clone(), directories(), seed);
+        let engines = MemoryEngines::new(Arc::new(disk.clone()));
+        let now = Now { instant: Instant(1_000_000_000), unix_micros: 1_700_000_000_000_000 };
+        Node::open(config, Arc::new(disk.clone()), Arc::new(engines), now).map(drop)
+    };
+    open(1).expect("a new node");
+    disk.kill_process();
+    let logs = directories().iter().filter_map(|data| log_id::read(&disk, data)).collect();
+    let entry =
+        hedgerow_placement::Node { boot: 2, start: 7, logs, ..hedgerow_placement::Node::new("n:1", Incarnation(9)) };
+    let catalogue = Catalogue::bootstrap(9, &[(NodeId(1), entry)], &[NodeId(1)]).expect("a catalogue");
+    let text = write_catalogue(&catalogue).expect("text");
+    write_file_durably(&disk, Path::new("/a/catalogue.json"), &text).expect("writable");
+    let file = |data: &PathBuf| read_file(&disk, &data.join(FILE_NAME)).expect("there");
+    let files = || directories().iter().map(file).collect::<Vec<_>>();
+    let before = files();
+    let error = open(2).expect_err("a copy").to_string();
+    assert!(error.starts_with("the data in /a and /b lacks what start 2 of node 1 has added to it"), "{error}");
+    disk.kill_process();
+    assert!(files() == before, "it is changed");
 }
 
 /// A node is started without a directory. What it knows of the log there still tells the directory from a copy of it.

@@ -11,7 +11,7 @@
 //! What each end of a connection does with this is in `greeting.rs`. Where a node has no connections, as in some tests, no life is ever told.
 
 use crate::config::Config;
-use crate::identity::{FoundLog, Identity};
+use crate::identity::Found;
 use crate::ids::LogId;
 use crate::node::Node;
 use crate::open::OpenError;
@@ -20,6 +20,7 @@ use hedgerow_placement::{Ancestor, Catalogue, Known, Life, RETIRED_MAX, Said, Ve
 use hedgerow_types::{Incarnation, Instant, NodeId};
 use hedgerow_wal::Log;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A process that has said nothing for so long, though it sends pulses all the time, gives way to the next one. That is how
@@ -426,35 +427,29 @@ impl Node {
     }
 
     fn stop_as_refused(&mut self, refused: Refused) {
-        self.outbox.fail(stop_text(&self.config, self.own_life().boot, refused));
+        self.outbox.fail(stop_text(self.config.node, &self.config.data, self.own_life().boot, refused));
     }
 }
 
-/// An error if the data lacks what a process has added to it that the `catalogue` here knows: it is another directory's, of a copy. Nothing is
-/// changed before that is clear.
-pub(crate) fn check_copy(
-    config: &Config,
-    catalogue: Option<&Catalogue>,
-    identity: &Identity,
-    logs: &[FoundLog],
-) -> Result<(), OpenError> {
+/// An error if the data lacks what a process has added to it that the `catalogue` here knows: it is another directory's, of a copy. Asked
+/// before anything of it is changed.
+pub(crate) fn check_copy(config: &Config, catalogue: Option<&Catalogue>, found: &Found) -> Result<(), OpenError> {
     #[cfg(feature = "mutations")]
     if crate::mutation::listens_to_copies() {
         return Ok(());
     }
     let Some(known) = catalogue.and_then(|catalogue| catalogue.nodes.get(&config.node)) else { return Ok(()) };
-    let logs: Vec<u64> = logs.iter().filter_map(|log| log.id).collect();
-    if !is_copy(known.known(), &logs, &identity.ancestors()) {
+    if !is_copy(known.known(), &found.logs, &found.identity.ancestors()) {
         return Ok(());
     }
     let refused = refused(RefusedFor::Copy, known.life().boot);
-    Err(OpenError::Refused(stop_text(config, identity.boot(), refused)))
+    Err(OpenError::Refused(stop_text(config.node, &found.present, found.identity.boot(), refused)))
 }
 
-/// Why a process stops that is not listened to, and what to do.
-fn stop_text(config: &Config, boot: u64, refused: Refused) -> String {
-    let (node, known) = (config.node.0, refused.known);
-    let directories: Vec<String> = config.data.iter().map(|data| data.display().to_string()).collect();
+/// Why a process of `node` stops that is not listened to, and what to do.
+fn stop_text(NodeId(node): NodeId, data: &[PathBuf], boot: u64, refused: Refused) -> String {
+    let known = refused.known;
+    let directories: Vec<String> = data.iter().map(|data| data.display().to_string()).collect();
     let data = directories.join(" and ");
     let remedy = "if no other process runs with this node's number, remove the data and let the node learn again";
     if refused.reason == RefusedFor::Older as u32 {

@@ -4,7 +4,7 @@ use crate::admin::AdminCalls;
 use crate::config::Config;
 use crate::creations::Creations;
 use crate::drive::chain;
-use crate::failure::{Failures, is_device_failure};
+use crate::failure::{Failures, is_device_failure, takes_no_writes};
 use crate::founding::Founding;
 use crate::hosting::{cache_path, incoming_of};
 use crate::identity::{self, Found, FoundLog, Identity, IdentityError, Missing};
@@ -145,20 +145,21 @@ impl Node {
     ) -> Result<Opened, OpenError> {
         config.check().map_err(OpenError::Config)?;
         let mut random = Random::new(config.seed);
-        let found = identity::open(&*disk, &config.data, config.node, random.next_u64())?;
-        let Found { mut identity, present, mut missing, locks } = found;
+        let mut found = identity::open(&*disk, &config.data, config.node, random.next_u64())?;
+        let catalogue = read_catalogue(&*disk, &found.present, found.identity.cluster)?;
+        check_copy(&config, catalogue.as_ref(), &found)?;
+        found.save(&*disk)?;
+        let Found { mut identity, present, mut missing, locks, .. } = found;
         let (logs, recovered) = open_logs(&disk, &mut config, present, &mut missing)?;
         check_copies(&config, &recovered)?;
         for (directory, reason) in &missing {
             tracing::error!(directory = %directory.display(), %reason, "a data directory is left out");
         }
-        let catalogue = read_catalogue(&*disk, &config, identity.cluster)?;
         identity.remember_cluster(catalogue.as_ref().map_or(0, |catalogue| catalogue.cluster));
         // A segment without a batch says nothing yet.
         let own =
             |(data, log): (&PathBuf, &Log)| FoundLog { id: log_id::read(&*disk, data), is_begun: log.synced() > 1 };
         let found: Vec<FoundLog> = config.data.iter().zip(&logs).map(own).collect();
-        check_copy(&config, catalogue.as_ref(), &identity, &found)?;
         check_meta_nodes(&config, &identity);
         let ids = take_up_logs(&*disk, &config, (&logs, &found), &mut identity, &mut random)?;
         let requests = Requests::new(random.next_u64());
@@ -410,15 +411,14 @@ fn check_copies(config: &Config, recovered: &[(LogId, Recovered)]) -> Result<(),
 
 /// Whether a log's disk fails, or takes no writes as one does that has failed.
 fn is_out_of_use(error: &hedgerow_wal::OpenError) -> bool {
-    let is_read_only = |source: &io::Error| source.kind() == io::ErrorKind::ReadOnlyFilesystem;
-    is_device_failure(error) || matches!(error, hedgerow_wal::OpenError::Io { source, .. } if is_read_only(source))
+    is_device_failure(error) || matches!(error, hedgerow_wal::OpenError::Io { source, .. } if takes_no_writes(source))
 }
 
 /// The catalogue that the node acted on last: the newest of all data directories, since the first one may have been away. A damaged
 /// one is put aside: the metadata leader sends it again, and until then the node goes by its log.
-fn read_catalogue(disk: &dyn Disk, config: &Config, cluster: u64) -> Result<Option<Catalogue>, OpenError> {
+fn read_catalogue(disk: &dyn Disk, data: &[PathBuf], cluster: u64) -> Result<Option<Catalogue>, OpenError> {
     let mut newest: Option<Catalogue> = None;
-    for path in config.data.iter().map(|directory| cache_path(directory)).filter(|path| disk.exists(path)) {
+    for path in data.iter().map(|directory| cache_path(directory)).filter(|path| disk.exists(path)) {
         let failed = |source| OpenError::Catalogue { path: path.clone(), source };
         let text = match read_file(disk, &path) {
             Ok(text) => text,
@@ -440,7 +440,11 @@ fn read_catalogue(disk: &dyn Disk, config: &Config, cluster: u64) -> Result<Opti
                 let aside = path.with_extension("json.damaged");
                 let (file, put) = (path.display(), aside.display());
                 tracing::error!(%file, %reason, aside = %put, "a damaged catalogue is put aside");
-                disk.rename(&path, &aside).map_err(failed)?;
+                match disk.rename(&path, &aside) {
+                    // The directory is left out when it is written to.
+                    Err(error) if takes_no_writes(&error) => {}
+                    put => put.map_err(failed)?,
+                }
             }
         }
     }

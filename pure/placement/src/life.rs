@@ -96,8 +96,9 @@ pub fn judge(known: Known<'_>, said: Said<'_>) -> Verdict {
 /// Whether data with these logs, which comes from these processes, lacks what the known process has added to one of the logs.
 pub fn is_copy(known: Known<'_>, said_logs: &[u64], ancestors: &[Ancestor]) -> bool {
     let Known { life, logs, .. } = known;
-    // Of what is older than all that it remembers nothing can be said.
-    let remembers = ancestors.first().is_some_and(|oldest| oldest.boot <= life.boot);
+    // Of what is older than all that it remembers nothing can be said, nor of what has the oldest one's count: of directories that were
+    // away in turn two have the same, and the limit may fall between them.
+    let remembers = ancestors.first().is_some_and(|oldest| oldest.boot < life.boot);
     let comes_from_it = !remembers || ancestors.contains(&Ancestor { boot: life.boot, start: life.start });
     !comes_from_it && said_logs.iter().any(|log| logs.contains(log))
 }
@@ -183,6 +184,11 @@ mod tests {
             assert_eq!(said(life(3, boot, 1), &[100, 200], &[70, 80, 90]), Verdict::Accept, "nobody saw those between");
             assert_eq!(said(life(3, boot, 1), &[100, 200], &[80, 90]), Verdict::Accept, "it does not remember so much");
             assert_eq!(said(life(3, boot, 1), &[100, 200], &[60, 71, 80]), copy);
+            assert_eq!(
+                said(life(3, boot, 1), &[100, 200], &[71, 80]),
+                Verdict::Accept,
+                "it may have forgotten that one"
+            );
         }
         // With an empty directory beside it, or without one of its own.
         assert_eq!(said(life(4, 2, 1), &[100, 300], &[50]), copy);
