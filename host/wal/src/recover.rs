@@ -192,7 +192,7 @@ impl Recovery {
             self.lose_segment(end.segment, end.offset, None);
             return Ok(());
         }
-        let loaded = load_until(disk, dir, end.segment, end.offset)?;
+        let loaded = load_sealed(disk, dir, end)?;
         let size = loaded.as_ref().map(|read| read.size);
         let Some(Read { bytes, head: Some(head), .. }) = loaded else {
             visit(Event::Unreadable(LogPlace { segment: end.segment, offset: 0 }, end.offset));
@@ -418,8 +418,12 @@ fn scan(
     durable: u64,
     visit: &mut dyn FnMut(Event<'_>),
 ) -> Scanned {
+    segment(head, bytes, end, durable).scan(visit)
+}
+
+fn segment<'a>(head: &SegmentHead, bytes: &'a [u8], end: Option<usize>, durable: u64) -> Segment<'a> {
     let (data_start, has_lists) = (head.data_start(), head.has_lists());
-    Segment { id: head.id, bytes, data_start, has_lists, first_batch: head.first_batch, durable, end }.scan(visit)
+    Segment { id: head.id, bytes, data_start, has_lists, first_batch: head.first_batch, durable, end }
 }
 
 /// Number of the batch after the last one that tells that a segment went which is not there any more. It went only after
@@ -477,7 +481,17 @@ pub(crate) fn load(disk: &dyn Disk, dir: &Path, id: u64) -> Result<Option<Read>,
     load_until(disk, dir, id, u64::MAX)
 }
 
-/// The same up to the place where it is known to end: behind it a segment may have room for a thousand times as much.
+/// The same of a segment that is known to end there: behind that it may have room for a thousand times as much. Of a batch in whose middle
+/// it ends, which was torn, the list is read too: it says whose record it was whose head is bad.
+fn load_sealed(disk: &dyn Disk, dir: &Path, end: LogPlace) -> Result<Option<Read>, OpenError> {
+    let read = load_until(disk, dir, end.segment, end.offset)?;
+    let Some(Read { bytes, head: Some(head), .. }) = &read else { return Ok(read) };
+    let offset = end.offset as usize;
+    let past = segment(head, bytes, Some(offset), 0).end_of_last_list(offset) as u64;
+    if past > end.offset { load_until(disk, dir, end.segment, past) } else { Ok(read) }
+}
+
+/// The same up to a place.
 fn load_until(disk: &dyn Disk, dir: &Path, id: u64, end: u64) -> Result<Option<Read>, OpenError> {
     let path = segment_path(dir, id);
     let read = || Ok((disk.open(&path, OpenMode::Read)?.len()?, read_what_is_readable(disk, &path, end)?));

@@ -79,6 +79,19 @@ impl Segment<'_> {
         Scanned { end: walk.at, next_batch: walk.next_batch, round_start: walk.round.1.min(walk.at), is_torn }
     }
 
+    /// The first byte past the batch that reaches the end which is known, if that is in its middle: its list stands behind it. Where the heads of
+    /// the batches do not lead so far, the list that stands in for one of them may be anywhere.
+    pub(crate) fn end_of_last_list(&self, end: usize) -> usize {
+        let (mut at, mut past, mut number) = (self.data_start, end, self.first_batch);
+        while self.has_lists && at < end {
+            let head = BatchHead::decode(self.bytes, seed(self.id), at).filter(|head| head.number == number);
+            let Some(head) = head else { return usize::MAX };
+            past = head.list_end(at).max(end);
+            (at, number) = (head.list_end(at).next_multiple_of(ALIGNMENT), head.number + 1);
+        }
+        past
+    }
+
     fn place(&self, offset: usize) -> LogPlace {
         LogPlace { segment: self.id, offset: offset as u64 }
     }

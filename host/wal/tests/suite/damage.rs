@@ -66,6 +66,42 @@ pub(crate) fn m3_a_flipped_record_head_names_its_victim_only(layout: &dyn Layout
     }
 }
 
+/// A process was killed in the middle of a round, and the next one went on in another segment. The end of the first is known since, and stands
+/// in the middle of a batch, whose list stands behind it.
+pub(crate) fn m3f_a_flipped_head_in_a_torn_batch_names_its_victim_only(layout: &dyn Layout) {
+    let disk = three_groups(layout);
+    let (mut logs, _) = layout.open(&disk, options()).unwrap();
+    logs.write(&[1, 2, 3].map(|number| append(number, entries(if number == 1 { 13 } else { 14 }, 4, 2)))).unwrap();
+    drop(logs);
+    let (path, torn) = record_of(&disk, 3, 17);
+    disk.flip_byte(&path, torn + 50).unwrap();
+    let (mut logs, recovered) = layout.open(&disk, options()).unwrap();
+    assert_eq!(find(&recovered, 3).last, at(2, 16), "the batch is torn");
+    logs.commit(&[append(4, entries(1, 1, 1))]);
+    drop(logs);
+    let (_, record) = record_of(&disk, 1, 15);
+    let mut heads = Vec::new();
+    inspect(&disk, Path::new(DIR), &mut |event| {
+        if let Event::Batch(place, _) = event {
+            heads.push(place.offset);
+        }
+    })
+    .unwrap();
+    let head = heads.into_iter().filter(|head| *head < record).max().unwrap();
+    for (byte, is_damaged) in
+        (record..record + 40).map(|byte| (byte, true)).chain((head..head + 40).map(|byte| (byte, false)))
+    {
+        disk.flip_byte(&path, byte).unwrap();
+        let (logs, recovered) = layout.open(&disk, options()).unwrap();
+        let damaged: Vec<bool> = recovered.iter().map(|found| found.is_damaged).collect();
+        assert_eq!(damaged, [is_damaged, false, false, false], "{byte}");
+        assert!(!logs.has_unknown_loss(), "{byte}");
+        assert_eq!(find(&recovered, 3).last, at(2, 16));
+        drop(logs);
+        disk.flip_byte(&path, byte).unwrap();
+    }
+}
+
 /// Every file of `disk`, on another one.
 fn copy(files: &[(PathBuf, Vec<u8>)]) -> SimDisk {
     let disk = SimDisk::new();

@@ -42,6 +42,7 @@ macro_rules! suite {
                 cases::reading_goes_on_while_collection_moves_entries,
                 damage::a_flipped_byte_of_an_entry_damages_its_group_alone,
                 damage::m3_a_flipped_record_head_names_its_victim_only,
+                damage::m3f_a_flipped_head_in_a_torn_batch_names_its_victim_only,
                 damage::m3_any_flipped_byte_damages_at_most_the_group_that_stood_there,
                 damage::m3_a_flip_in_the_round_that_frees_a_segment_is_no_torn_tail,
                 damage::m3_a_lost_state_leaves_it_open_which_replica_stood_there,
