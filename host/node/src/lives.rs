@@ -363,7 +363,11 @@ impl Node {
     /// [`Node::part`].
     pub(crate) fn meet(&mut self, from: NodeId, told: Told<'_>) -> Result<(), Refused> {
         let life = told.life;
+        let before = self.lives.others.get(&from).map(|seen| seen.life);
         let met = self.lives.meet(from, told, self.view.catalogue.as_ref(), self.last_tick);
+        if met.is_ok() && before != Some(life) {
+            self.forget_put_off(from);
+        }
         met.map_err(|refused| {
             if self.lives.told.insert(from, life) != Some(life) {
                 let (start, why) = (life.boot, text_of(refused));

@@ -32,14 +32,14 @@ use crate::slow::is_ready_to_lead;
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::Now;
 use hedgerow_replication::{SnapshotMeta, SnapshotSend};
-use hedgerow_types::{GroupId, Index, Instant, ReplicaId};
+use hedgerow_types::{GroupId, Index, Instant, NodeId, ReplicaId};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// A receiver that cannot take a checkpoint now is asked again after this.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(3);
-/// One that has no room for it is asked more and more seldom, to this: it says so itself when it has. Each time a checkpoint is made and kept
+/// One that has no room for it is asked more and more seldom, to this: it says so itself when it has, or begins another process. Each time a checkpoint is made and kept
 /// for [`CHECKPOINT_IDLE_MAX`].
 const ASK_AGAIN_MAX: Duration = Duration::from_secs(600);
 /// A receiver that has heard nothing for this long says again what it wants.
@@ -308,6 +308,20 @@ impl Node {
         let Some(transfer) = replica.sending.transfers.get_mut(&to) else { return };
         transfer.progress.done = checkpoint.bytes_before(written).min(transfer.progress.total);
         self.send_wanted(group);
+    }
+
+    /// `node` runs in another process: what the one before it has put off it does not know of, and would not say when it has room.
+    pub(crate) fn forget_put_off(&mut self, node: NodeId) {
+        let mut asked = Vec::new();
+        for hosted in self.replicas.hosted.values_mut() {
+            let Hosted::Running(replica) = hosted else { continue };
+            let before = replica.sending.put_off.len();
+            replica.sending.put_off.retain(|to, _| to.node() != node);
+            if replica.sending.put_off.len() < before {
+                asked.push(replica.owner.group);
+            }
+        }
+        asked.into_iter().for_each(|group| self.mark_dirty(group));
     }
 
     /// Gives the lead to `former`, if it could lead at once: the receiver has part of a checkpoint of it, and can use no file of

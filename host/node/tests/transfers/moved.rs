@@ -368,6 +368,31 @@ fn m2b_nothing_is_kept_for_long_for_a_receiver_without_room() {
     stage.run_until_whole(asked, 60);
 }
 
+/// What it waits for it knows in memory alone. Its next process, which finds room, does not say so, and is asked because it is another one.
+#[test]
+fn m2c_a_receiver_that_starts_anew_with_room_is_asked_at_once() {
+    let (mut stage, wiped, disk) = without_room();
+    let asked = stage.leader;
+    let greet = |stage: &mut Stage| {
+        let node = &mut stage.world.machines.get_mut(&wiped).unwrap().node;
+        node.begin_life();
+        let greeting = node.greeting(asked);
+        let leader = &mut stage.world.machines.get_mut(&asked).unwrap().node;
+        let caller = leader.handle_greeting(&greeting, [127, 0, 0, 3].into()).unwrap();
+        leader.handle_hangup(&caller);
+    };
+    greet(&mut stage);
+    // By then it is asked every few minutes.
+    stage.world.run(300 * SECOND);
+    assert!(!stage.is_whole(asked));
+    let made = stage.checkpoints();
+    disk.set_capacity(None);
+    stage.world.restart(wiped);
+    greet(&mut stage);
+    stage.run_until_whole(asked, 20);
+    assert!(stage.checkpoints() > made);
+}
+
 /// A follower lags so far that it needs a checkpoint, for which there is no room beside what it has.
 #[test]
 fn m2_a_checkpoint_that_fits_only_without_what_it_replaces_comes() {
