@@ -109,6 +109,13 @@ impl Identity {
         before.map(|(boot, start)| Ancestor { boot: *boot, start: *start }).collect()
     }
 
+    /// Whether the data does not come from the process that used one of its logs last. Nothing is concluded of what it may have forgotten.
+    fn lacks(&self, log: &LogUse) -> bool {
+        let has_all = self.ancestors.len() < ANCESTORS_MAX;
+        let remembers = has_all || self.ancestors.first().is_some_and(|(oldest, _)| *oldest < log.used);
+        log.start != 0 && remembers && !self.ancestors.contains(&(log.used, log.start))
+    }
+
     /// Whether any log of the node has been written to.
     pub(crate) fn has_any_log(&self) -> bool {
         self.used_logs().any(|(_, log)| log.is_begun)
@@ -122,24 +129,30 @@ impl Identity {
         }
     }
 
-    /// From now on these are the node's logs, each with whether it has been written to, and the process with the random number `start` uses
-    /// them: to be saved before anything is written to one. Those that are away are remembered, with when they were used last.
-    pub(crate) fn use_logs(&mut self, start: u64, logs: impl Iterator<Item = (u64, bool)>) {
-        self.logs.clear();
-        self.used = self.boot;
-        self.log_ids.extend(logs.map(|(id, is_begun)| (id, LogUse { is_begun, used: self.boot })));
-        let mut uses: Vec<u64> = self.log_ids.values().map(|log| log.used).collect();
-        uses.sort_unstable_by_key(|used| std::cmp::Reverse(*used));
-        let oldest = uses.get(LOGS_MAX).copied().unwrap_or(0);
-        self.log_ids.retain(|_, log| log.used > oldest || log.used == self.used);
+    /// The process with the random number `start` uses the data: to be saved in every directory before one says that it has used a log, so that
+    /// a directory which does not remember it has not been used by it, or is a copy from before.
+    pub(crate) fn begin(&mut self, start: u64) {
         self.ancestors.push((self.boot, start));
         keep_newest(&mut self.ancestors);
     }
 
+    /// From now on these are the node's logs, each with whether it has been written to: to be saved before anything is written to one. Those
+    /// that are away are remembered, with when they were used last.
+    pub(crate) fn use_logs(&mut self, logs: impl Iterator<Item = (u64, bool)>) {
+        let (used, start) = (self.boot, self.start());
+        self.logs.clear();
+        self.used = used;
+        self.log_ids.extend(logs.map(|(id, is_begun)| (id, LogUse { is_begun, used, start })));
+        let mut uses: Vec<u64> = self.log_ids.values().map(|log| log.used).collect();
+        uses.sort_unstable_by_key(|used| std::cmp::Reverse(*used));
+        let oldest = uses.get(LOGS_MAX).copied().unwrap_or(0);
+        self.log_ids.retain(|_, log| log.used > oldest || log.used == self.used);
+    }
+
     /// Notes that log `id` is written to. Returns whether that is news, which is to be saved.
     pub(crate) fn note_log_begun(&mut self, id: u64) -> bool {
-        let used = self.used;
-        self.log_ids.insert(id, LogUse { is_begun: true, used }).is_none_or(|before| !before.is_begun)
+        let (used, start) = (self.used, self.start());
+        self.log_ids.insert(id, LogUse { is_begun: true, used, start }).is_none_or(|before| !before.is_begun)
     }
 
     /// Begins another life, because something of this one is lost. To be saved before anything follows from it.
@@ -209,6 +222,9 @@ struct LogUse {
     is_begun: bool,
     /// The last start that used it.
     used: u64,
+    /// The random number of the process that this was; 0 in files of versions before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    start: u64,
 }
 
 /// A log that lies in a data directory.
@@ -226,7 +242,9 @@ fn remembered(found: &[Identity]) -> (BTreeMap<u64, LogUse>, Vec<(u64, u64)>) {
     let mut log_ids: BTreeMap<u64, LogUse> = BTreeMap::new();
     for (id, log) in found.iter().flat_map(|one| &one.log_ids) {
         let known = log_ids.entry(*id).or_insert(*log);
-        *known = LogUse { is_begun: known.is_begun || log.is_begun, used: known.used.max(log.used) };
+        let is_begun = known.is_begun || log.is_begun;
+        let newest = if (log.used, log.start) > (known.used, known.start) { *log } else { *known };
+        *known = LogUse { is_begun, ..newest };
     }
     let ancestors: BTreeSet<(u64, u64)> = found.iter().flat_map(|one| one.ancestors.iter().copied()).collect();
     let mut ancestors: Vec<(u64, u64)> = ancestors.into_iter().collect();
@@ -294,6 +312,18 @@ pub enum IdentityError {
         /// Its count of starts.
         boot: u64,
         /// The one at which its log was used last.
+        known: u64,
+    },
+    /// The directory is a copy from earlier, and its count does not show it.
+    #[error(
+        "{} lacks what start {known} of the node has added to its log, as another directory of the node says: it was put back from a copy, or \
+         the copy was used instead of it. Empty it and let the node learn again",
+        directory.display()
+    )]
+    Copy {
+        /// Which directory.
+        directory: PathBuf,
+        /// The start at which its log was used last.
         known: u64,
     },
     /// The directories come from different clusters.
@@ -450,6 +480,11 @@ fn check_counts(directories: &[PathBuf], looks: &[Look]) -> Result<(), IdentityE
         if known > identity.boot {
             let (directory, boot) = (directory.to_path_buf(), identity.boot);
             return Err(IdentityError::Older { directory, boot, known });
+        }
+        // By its own word: what the directories remember together may be another one's.
+        let uses = found.iter().filter_map(|(_, other, _)| other.log_ids.get(&(**log)?));
+        if let Some(LogUse { used: known, .. }) = uses.copied().find(|log| identity.lacks(log)) {
+            return Err(IdentityError::Copy { directory: directory.to_path_buf(), known });
         }
     }
     Ok(())

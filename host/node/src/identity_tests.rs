@@ -25,7 +25,8 @@ fn open_and_save(disk: &SimDisk, random: u64) -> Result<Found, IdentityError> {
 /// Opens, uses no log, and closes again; the identity and what is missing.
 fn start(disk: &SimDisk, random: u64) -> (Identity, Vec<PathBuf>) {
     let mut found = open_and_save(disk, random).expect("it can start");
-    found.identity.use_logs(random, std::iter::empty());
+    found.identity.begin(random);
+    found.identity.use_logs(std::iter::empty());
     found.identity.save_to_each(disk, &found.present).expect("writable");
     (found.identity, found.missing.into_iter().map(|(directory, _)| directory).collect())
 }
@@ -201,7 +202,7 @@ fn d3g_the_logs_are_those_that_were_used_last_and_what_was_written_to_is_there()
         logs.iter().map(own).collect::<Vec<_>>()
     };
     assert!(identity.has_logs(&of(&[(1, true), (2, false)])), "nothing is known yet");
-    identity.use_logs(7, [(1, true), (2, false)].into_iter());
+    identity.use_logs([(1, true), (2, false)].into_iter());
     let same: [&[_]; 4] =
         [&[(1, true), (2, false)], &[(2, false), (1, true)], &[(1, true), (2, true)], &[(2, true), (1, true)]];
     assert!(same.iter().all(|logs| identity.has_logs(&of(logs))));
@@ -229,7 +230,9 @@ fn both(disk: &SimDisk, random: u64) -> Result<Identity, IdentityError> {
         log_id::write(disk, directory, id).expect("writable");
         logs.push((id, true));
     }
-    found.identity.use_logs(random, logs.into_iter());
+    found.identity.begin(random);
+    found.identity.save_to_each(disk, &found.present)?;
+    found.identity.use_logs(logs.into_iter());
     found.identity.save_to_each(disk, &found.present)?;
     Ok(found.identity)
 }
@@ -316,6 +319,30 @@ fn d7c_data_that_is_refused_as_a_copy_is_not_changed() {
     assert!(files() == before, "it is changed");
 }
 
+/// A copy of one directory is started alone until its count is the other one's, or a start of it ends before it has used anything. That the
+/// other directory remembers the process that the copy lacks does not make up for it.
+#[test]
+fn d7d_a_copy_is_refused_beside_the_other_directory_whatever_its_count() {
+    for (starts, ends_early) in [(1, false), (1, true), (2, false), (9, false)] {
+        let disk = SimDisk::new();
+        both(&disk, 1).expect("it can start");
+        let copy = read_file(&disk, Path::new("/a/identity.json")).expect("there");
+        both(&disk, 2).expect("it can start");
+        write_file_durably(&disk, Path::new("/a/identity.json"), &copy).expect("writable");
+        move_directory(&disk, "/b", "/away");
+        for number in 0..starts {
+            if ends_early {
+                drop(open_and_save(&disk, 10).expect("alone"));
+            } else {
+                both(&disk, 10 + number).expect("alone");
+            }
+        }
+        move_directory(&disk, "/away", "/b");
+        let error = both(&disk, 30).expect_err("a copy").to_string();
+        assert!(error.starts_with("/a lacks what start 2 of the node has added to its log"), "{error}");
+    }
+}
+
 /// A node is started without a directory. What it knows of the log there still tells the directory from a copy of it.
 #[test]
 fn d3j_a_directory_that_is_away_is_told_from_a_copy_from_before() {
@@ -340,7 +367,8 @@ fn d7_what_is_remembered_is_bounded() {
     let mut identity = start(&SimDisk::new(), 10).0;
     for boot in 2..500 {
         identity.boot = boot;
-        identity.use_logs(boot * 10, [(boot, true), (boot + 1_000, false)].into_iter());
+        identity.begin(boot * 10);
+        identity.use_logs([(boot, true), (boot + 1_000, false)].into_iter());
     }
     assert_eq!(identity.ancestors().len() + 1, ANCESTORS_MAX, "this process is none");
     assert_eq!(identity.ancestors().last(), Some(&Ancestor { boot: 498, start: 4_980 }));

@@ -354,6 +354,9 @@ fn take_up_logs(
             "a data directory is away or new since the last start: the replicas in it are learned again from the other nodes"
         );
     }
+    // Random, from another stream than the node's own.
+    identity.begin(Random::new(!config.seed).next_u64());
+    identity.save_to_each(disk, &config.data)?;
     let mut ids: Vec<u64> = Vec::new();
     for ((data, log), own) in config.data.iter().zip(logs).zip(found) {
         let directory = data.display();
@@ -379,9 +382,7 @@ fn take_up_logs(
     if !has_logs || logs.iter().any(Log::has_unknown_loss) {
         identity.renew(random.next_u64());
     }
-    // Random, from another stream than the node's own.
-    let start = Random::new(!config.seed).next_u64();
-    identity.use_logs(start, ids.iter().copied().zip(found.iter().map(|log| log.is_begun)));
+    identity.use_logs(ids.iter().copied().zip(found.iter().map(|log| log.is_begun)));
     identity.save_to_each(disk, &config.data)?;
     Ok(ids)
 }

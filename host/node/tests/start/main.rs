@@ -8,6 +8,7 @@ mod failing;
 mod founding;
 mod log;
 mod lost;
+mod numbers;
 mod older;
 mod replicas;
 mod told;
