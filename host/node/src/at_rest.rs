@@ -22,7 +22,7 @@ pub fn log_of(data: &Path) -> PathBuf {
 
 /// The number of the log in data directory `data`; `None` if it has none that can be read.
 pub fn log_id(disk: &dyn Disk, data: &Path) -> Option<u64> {
-    log_id::read(disk, data)
+    log_id::read(disk, data).ok().flatten()
 }
 
 /// Whether a node has data directory `data` open. Asks for the lock and gives it back at once.

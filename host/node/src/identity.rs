@@ -98,6 +98,20 @@ impl Identity {
         present.len() == self.used_logs().count() && self.used_logs().all(is_there)
     }
 
+    /// Whether `log`, which lies in `directory`, is one of the node's, if anything has been written to it. Whatever was, was written under a
+    /// number that stands here, but by versions before, which knew no numbers.
+    pub(crate) fn check_log(&self, directory: &Path, log: &FoundLog) -> Result<(), IdentityError> {
+        let knows_numbers = !self.log_ids.is_empty() && self.logs.is_empty();
+        if !log.is_begun || !knows_numbers {
+            return Ok(());
+        }
+        match log.id {
+            Some(id) if self.log_ids.contains_key(&id) => Ok(()),
+            Some(id) => Err(IdentityError::of_log(directory, format!("says {id:016x}, which is no log of the node"))),
+            None => Err(IdentityError::of_log(directory, "is not there".to_owned())),
+        }
+    }
+
     /// The random number of the process that uses the logs.
     pub(crate) fn start(&self) -> u64 {
         self.ancestors.last().map_or(0, |(_, start)| *start)
@@ -130,10 +144,12 @@ impl Identity {
     }
 
     /// The process with the random number `start` uses the data: to be saved in every directory before one says that it has used a log, so that
-    /// a directory which does not remember it has not been used by it, or is a copy from before.
-    pub(crate) fn begin(&mut self, start: u64) {
+    /// a directory which does not remember it was not used by it. Logs that have been written to and get other numbers, `renamed`, are known by
+    /// them, and used by nobody yet.
+    pub(crate) fn begin(&mut self, start: u64, renamed: impl Iterator<Item = u64>) {
         self.ancestors.push((self.boot, start));
         keep_newest(&mut self.ancestors);
+        self.log_ids.extend(renamed.map(|id| (id, LogUse { is_begun: true, used: 0, start: 0 })));
     }
 
     /// From now on these are the node's logs, each with whether it has been written to: to be saved before anything is written to one. Those
@@ -326,12 +342,32 @@ pub enum IdentityError {
         /// The start at which its log was used last.
         known: u64,
     },
+    /// A log that has been written to has no number that the node knows. Nothing of what it holds was used.
+    #[error(
+        "{} {reason}, so that the log there cannot be told from a copy of it: put the file back as it was, or move what is in {} elsewhere, so \
+         that the node learns it again",
+        path.display(), directory.display()
+    )]
+    LogNumber {
+        /// The file with the number.
+        path: PathBuf,
+        /// The data directory.
+        directory: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The directories come from different clusters.
     #[error("{} belongs to another cluster than the directories before it", directory.display())]
     WrongCluster {
         /// Which directory.
         directory: PathBuf,
     },
+}
+
+impl IdentityError {
+    fn of_log(directory: &Path, reason: String) -> Self {
+        Self::LogNumber { path: log_id::path_of(directory), directory: directory.to_path_buf(), reason }
+    }
 }
 
 /// A data directory that is left out, and why.
@@ -497,8 +533,13 @@ fn look_at(disk: &dyn Disk, directory: &Path) -> Result<Look, IdentityError> {
         Err(source) => return Err(IdentityError::Io { directory: directory.to_path_buf(), source }),
         Ok(_) => {}
     }
+    let log = match log_id::read(disk, directory) {
+        Ok(log) => log,
+        Err(error) if is_device_failure(&error) => return Ok(Look::Failed(error)),
+        Err(error) => return Err(IdentityError::of_log(directory, format!("cannot be used ({error})"))),
+    };
     match read(disk, directory) {
-        Ok(Some(identity)) => Ok(Look::Used(Box::new(identity), log_id::read(disk, directory))),
+        Ok(Some(identity)) => Ok(Look::Used(Box::new(identity), log)),
         Ok(None) => Ok(Look::Empty),
         Err(IdentityError::Io { source, .. }) if is_device_failure(&source) => Ok(Look::Failed(source)),
         Err(error) => Err(error),

@@ -25,7 +25,7 @@ fn open_and_save(disk: &SimDisk, random: u64) -> Result<Found, IdentityError> {
 /// Opens, uses no log, and closes again; the identity and what is missing.
 fn start(disk: &SimDisk, random: u64) -> (Identity, Vec<PathBuf>) {
     let mut found = open_and_save(disk, random).expect("it can start");
-    found.identity.begin(random);
+    found.identity.begin(random, std::iter::empty());
     found.identity.use_logs(std::iter::empty());
     found.identity.save_to_each(disk, &found.present).expect("writable");
     (found.identity, found.missing.into_iter().map(|(directory, _)| directory).collect())
@@ -225,12 +225,12 @@ fn both(disk: &SimDisk, random: u64) -> Result<Identity, IdentityError> {
     let mut found = open_and_save(disk, random)?;
     let mut logs = Vec::new();
     for directory in &found.present {
-        let id = log_id::read(disk, directory).unwrap_or(u64::from(directory.ends_with("b")) + 1);
+        let id = log_id::read(disk, directory).expect("readable").unwrap_or(u64::from(directory.ends_with("b")) + 1);
         hedgerow_env::create_dir_durably(disk, &directory.join("log")).expect("writable");
         log_id::write(disk, directory, id).expect("writable");
         logs.push((id, true));
     }
-    found.identity.begin(random);
+    found.identity.begin(random, std::iter::empty());
     found.identity.save_to_each(disk, &found.present)?;
     found.identity.use_logs(logs.into_iter());
     found.identity.save_to_each(disk, &found.present)?;
@@ -304,7 +304,7 @@ fn d7c_data_that_is_refused_as_a_copy_is_not_changed() {
     };
     open(1).expect("a new node");
     disk.kill_process();
-    let logs = directories().iter().filter_map(|data| log_id::read(&disk, data)).collect();
+    let logs = directories().iter().filter_map(|data| log_id::read(&disk, data).expect("readable")).collect();
     let entry =
         hedgerow_placement::Node { boot: 2, start: 7, logs, ..hedgerow_placement::Node::new("n:1", Incarnation(9)) };
     let catalogue = Catalogue::bootstrap(9, &[(NodeId(1), entry)], &[NodeId(1)]).expect("a catalogue");
@@ -367,7 +367,7 @@ fn d7_what_is_remembered_is_bounded() {
     let mut identity = start(&SimDisk::new(), 10).0;
     for boot in 2..500 {
         identity.boot = boot;
-        identity.begin(boot * 10);
+        identity.begin(boot * 10, std::iter::empty());
         identity.use_logs([(boot, true), (boot + 1_000, false)].into_iter());
     }
     assert_eq!(identity.ancestors().len() + 1, ANCESTORS_MAX, "this process is none");

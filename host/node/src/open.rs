@@ -156,10 +156,7 @@ impl Node {
             tracing::error!(directory = %directory.display(), %reason, "a data directory is left out");
         }
         identity.remember_cluster(catalogue.as_ref().map_or(0, |catalogue| catalogue.cluster));
-        // A segment without a batch says nothing yet.
-        let own =
-            |(data, log): (&PathBuf, &Log)| FoundLog { id: log_id::read(&*disk, data), is_begun: log.synced() > 1 };
-        let found: Vec<FoundLog> = config.data.iter().zip(&logs).map(own).collect();
+        let found = find_logs(&*disk, &config, &logs, &identity)?;
         check_meta_nodes(&config, &identity);
         let ids = take_up_logs(&*disk, &config, (&logs, &found), &mut identity, &mut random)?;
         let requests = Requests::new(random.next_u64());
@@ -326,6 +323,23 @@ fn open_logs(
     }
 }
 
+/// The numbers of the logs, and whether they have been written to. An error if one of them may be a copy.
+fn find_logs(
+    disk: &dyn Disk,
+    config: &Config,
+    logs: &[Log],
+    identity: &Identity,
+) -> Result<Vec<FoundLog>, IdentityError> {
+    let find = |(data, log): (&PathBuf, &Log)| {
+        let id = log_id::read(disk, data).map_err(|source| IdentityError::Io { directory: data.clone(), source })?;
+        // A segment without a batch says nothing yet.
+        let found = FoundLog { id, is_begun: log.synced() > 1 };
+        identity.check_log(data, &found)?;
+        Ok(found)
+    };
+    config.data.iter().zip(logs).map(find).collect()
+}
+
 /// Says so where the configuration names other metadata nodes than those that founded the cluster: only the founding asks for them.
 fn check_meta_nodes(config: &Config, identity: &Identity) {
     let founders: BTreeSet<u32> = identity.founders.iter().map(|founder| founder.node).collect();
@@ -354,11 +368,7 @@ fn take_up_logs(
             "a data directory is away or new since the last start: the replicas in it are learned again from the other nodes"
         );
     }
-    // Random, from another stream than the node's own.
-    identity.begin(Random::new(!config.seed).next_u64());
-    identity.save_to_each(disk, &config.data)?;
-    let mut ids: Vec<u64> = Vec::new();
-    for ((data, log), own) in config.data.iter().zip(logs).zip(found) {
+    for (data, log) in config.data.iter().zip(logs) {
         let directory = data.display();
         if log.has_unknown_loss() {
             tracing::error!(%directory, "the log has lost what it held: replicas whose records stood there are lost");
@@ -366,18 +376,16 @@ fn take_up_logs(
         if let Some(reason) = log.mark_problem() {
             tracing::warn!(%directory, reason, "the log's mark cannot be used: a lost end would go unnoticed");
         }
-        // A log that has lost something, or all, is another one from here on: nothing is compared with what is known of it.
-        let is_same = own.is_begun || has_logs;
-        let id = match own.id.filter(|id| is_same && !log.has_unknown_loss() && !ids.contains(id)) {
-            Some(id) => id,
-            None => {
-                let id = random.next_u64();
-                log_id::write(disk, data, id)
-                    .map_err(|source| IdentityError::Io { directory: data.clone(), source })?;
-                id
-            }
-        };
-        ids.push(id);
+    }
+    let ids = numbers_of((logs, found), has_logs, random);
+    let named = config.data.iter().zip(found).zip(ids.iter().copied());
+    let renamed: Vec<((&PathBuf, &FoundLog), u64)> = named.filter(|((_, own), id)| own.id != Some(*id)).collect();
+    let begun = renamed.iter().filter(|((_, own), _)| own.is_begun).map(|(_, id)| *id);
+    // Random, from another stream than the node's own.
+    identity.begin(Random::new(!config.seed).next_u64(), begun);
+    identity.save_to_each(disk, &config.data)?;
+    for ((data, _), id) in renamed {
+        log_id::write(disk, data, id).map_err(|source| IdentityError::Io { directory: data.clone(), source })?;
     }
     if !has_logs || logs.iter().any(Log::has_unknown_loss) {
         identity.renew(random.next_u64());
@@ -385,6 +393,18 @@ fn take_up_logs(
     identity.use_logs(ids.iter().copied().zip(found.iter().map(|log| log.is_begun)));
     identity.save_to_each(disk, &config.data)?;
     Ok(ids)
+}
+
+/// The numbers that logs have from now on. A log that has lost something, or all, is another one from here on: nothing is compared with what
+/// is known of it.
+fn numbers_of((logs, found): (&[Log], &[FoundLog]), has_logs: bool, random: &mut Random) -> Vec<u64> {
+    let mut ids: Vec<u64> = Vec::new();
+    for (log, own) in logs.iter().zip(found) {
+        let is_same = (own.is_begun || has_logs) && !log.has_unknown_loss();
+        let known = own.id.filter(|id| is_same && !ids.contains(id));
+        ids.push(known.unwrap_or_else(|| random.next_u64()));
+    }
+    ids
 }
 
 /// A log knows by the ids of its replicas whose it is. Of another node's log nothing goes on here, and a replica that is not in

@@ -236,17 +236,18 @@ fn d3g_a_log_that_was_used_before_the_last_one_is_not_taken_for_that() {
 fn a_log_is_not_taken_for_the_last_one(moved: Moved) {
     let mut world = World::new(3);
     let node = NodeId(3);
-    let swap = |world: &mut World, out: &'static str, into: &'static str| {
-        start_with(world, node, |disk| {
-            let is_log = |name: &String| name == "log" || moved == Moved::WithNotes && name.starts_with("log.");
-            for (from, to) in [("/data", out), (into, "/data")] {
-                disk.create_dir_all(Path::new(from)).unwrap();
-                disk.create_dir_all(Path::new(to)).unwrap();
-                for name in disk.list(Path::new(from)).unwrap().iter().filter(|name| is_log(name)) {
-                    disk.rename(&Path::new(from).join(name), &Path::new(to).join(name)).unwrap();
-                }
+    let swap_on = |disk: &SimDisk, out: &'static str, into: &'static str| {
+        let is_log = |name: &String| name == "log" || moved == Moved::WithNotes && name.starts_with("log.");
+        for (from, to) in [("/data", out), (into, "/data")] {
+            disk.create_dir_all(Path::new(from)).unwrap();
+            disk.create_dir_all(Path::new(to)).unwrap();
+            for name in disk.list(Path::new(from)).unwrap().iter().filter(|name| is_log(name)) {
+                disk.rename(&Path::new(from).join(name), &Path::new(to).join(name)).unwrap();
             }
-        });
+        }
+    };
+    let swap = |world: &mut World, out: &'static str, into: &'static str| {
+        start_with(world, node, |disk| swap_on(disk, out, into));
         world.run(Duration::from_secs(10));
     };
     if moved == Moved::Directory {
@@ -266,12 +267,18 @@ fn a_log_is_not_taken_for_the_last_one(moved: Moved) {
     let key = key_in(group, 4);
     world.write(&key, node, "value");
     let voter = running(&world, node)[&group];
-    swap(&mut world, "/first", "/other");
-    assert!(!running(&world, node).contains_key(&group), "{:?}", running(&world, node));
-    swap(&mut world, "/other", "/first");
     if moved == Moved::Directory {
-        // What was noted of the former log speaks against it: it is not served, and not removed either.
-        return assert!(!running(&world, node).contains_key(&group));
+        // The node has forgotten that it had that one.
+        let (config, disk) = kill(&mut world, node);
+        swap_on(&disk, "/first", "/other");
+        let refused = refused_start(&world, &config, &disk).to_string();
+        assert!(refused.contains("which is no log of the node"), "{refused}");
+        swap_on(&disk, "/other", "/first");
+        start_killed(&mut world, config, disk);
+    } else {
+        swap(&mut world, "/first", "/other");
+        assert!(!running(&world, node).contains_key(&group), "{:?}", running(&world, node));
+        swap(&mut world, "/other", "/first");
     }
     assert_eq!(running(&world, node)[&group], voter);
     world.run_until(MINUTE, |world| world.get(&key, node, &Ask::default()).is_ok_and(|(value, _)| value == "value"));
