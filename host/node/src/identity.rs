@@ -62,6 +62,9 @@ pub(crate) struct Identity {
     /// directories were away in turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ancestors: Vec<(u64, u64)>,
+    /// A directory whose own identity is gone has a log of the node: others' lists say nothing of which processes used it.
+    #[serde(skip)]
+    is_in_part: bool,
     /// In files of versions before, instead of `log_ids`: the directories whose log has been written to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     logs: Vec<PathBuf>,
@@ -117,9 +120,9 @@ impl Identity {
         self.ancestors.last().map_or(0, |(_, start)| *start)
     }
 
-    /// The processes before this one that have used the data, as far as they are remembered.
+    /// The processes before this one that have used the data, as far as they are remembered. None where a part of the data does not say it.
     pub(crate) fn ancestors(&self) -> Vec<Ancestor> {
-        let before = self.ancestors.iter().filter(|(boot, _)| *boot < self.boot);
+        let before = self.ancestors.iter().filter(|(boot, _)| *boot < self.boot && !self.is_in_part);
         before.map(|(boot, start)| Ancestor { boot: *boot, start: *start }).collect()
     }
 
@@ -407,7 +410,8 @@ impl Found {
 enum Look {
     /// With the number of its log.
     Used(Box<Identity>, Option<u64>),
-    Empty,
+    /// It has no identity.
+    Empty(Option<u64>),
     Absent,
     Failed(io::Error),
 }
@@ -439,14 +443,19 @@ pub(crate) fn open(
     }
     // Once more, now that nobody else can change it.
     let mut found: Vec<Identity> = Vec::new();
-    let (mut found_in, mut logs) = (BTreeMap::new(), Vec::new());
+    let (mut found_in, mut logs, mut nobodys) = (BTreeMap::new(), Vec::new(), Vec::new());
     for (directory, look) in present.iter().zip(look_at_all(disk, &present, node)?) {
-        if let Look::Used(identity, log) = look {
-            found_in.insert(directory.clone(), identity.boot);
-            found.push(*identity);
-            logs.extend(log);
-        } else {
-            tracing::info!(directory = %directory.display(), "a data directory is begun: it was not there, or empty");
+        match look {
+            Look::Used(identity, log) => {
+                found_in.insert(directory.clone(), identity.boot);
+                found.push(*identity);
+                logs.extend(log);
+            }
+            Look::Empty(log) => {
+                tracing::info!(directory = %directory.display(), "a data directory is begun: it was empty, or its identity.json is gone");
+                nobodys.extend(log);
+            }
+            Look::Absent | Look::Failed(_) => {}
         }
     }
     let is_whole = found.len() == directories.len()
@@ -467,6 +476,7 @@ pub(crate) fn open(
         mounted: directories.iter().filter(is_known).filter(is_mounted).cloned().collect(),
         boot: found.iter().map(|one| one.boot).max().unwrap_or(0).saturating_add(1),
         used: found.iter().map(|one| one.used).max().unwrap_or(0),
+        is_in_part: nobodys.iter().any(|log| log_ids.get(log).is_some_and(|log| log.is_begun)),
         log_ids,
         ancestors,
         logs: found.iter().flat_map(|one| one.logs.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect(),
@@ -540,7 +550,7 @@ fn look_at(disk: &dyn Disk, directory: &Path) -> Result<Look, IdentityError> {
     };
     match read(disk, directory) {
         Ok(Some(identity)) => Ok(Look::Used(Box::new(identity), log)),
-        Ok(None) => Ok(Look::Empty),
+        Ok(None) => Ok(Look::Empty(log)),
         Err(IdentityError::Io { source, .. }) if is_device_failure(&source) => Ok(Look::Failed(source)),
         Err(error) => Err(error),
     }
@@ -562,14 +572,14 @@ fn sort_out(
         let was_mounted = known.iter().any(|identity| identity.mounted.contains(directory));
         let reason = match look {
             Look::Used(..) => None,
-            Look::Empty if was_mounted && disk.is_on_root(directory).unwrap_or(false) => {
+            Look::Empty(_) if was_mounted && disk.is_on_root(directory).unwrap_or(false) => {
                 Some("nothing is mounted there, and it was a mount point before".to_owned())
             }
             Look::Absent if had_all => Some(
                 "it is not there, and the node had it before: mount it, or make an empty directory in its place, and start the node again"
                     .to_owned(),
             ),
-            Look::Empty | Look::Absent => None,
+            Look::Empty(_) | Look::Absent => None,
             Look::Failed(source) => {
                 let reason = source.to_string();
                 failure.get_or_insert(IdentityError::Io { directory: directory.clone(), source });

@@ -343,6 +343,28 @@ fn d7d_a_copy_is_refused_beside_the_other_directory_whatever_its_count() {
     }
 }
 
+/// One directory was away while the other one was used, whose identity is gone since: what used it stands nowhere.
+#[test]
+fn d7f_a_directory_without_identity_is_not_judged_by_the_list_of_another_one() {
+    let disk = SimDisk::new();
+    both(&disk, 1).expect("it can start");
+    move_directory(&disk, "/a", "/away");
+    let known = both(&disk, 2).expect("without a");
+    let life = Life { incarnation: known.incarnation(), boot: known.boot(), start: 2 };
+    let known = Known { life, logs: &[2], retired: &[] };
+    move_directory(&disk, "/away", "/a");
+    disk.remove_file(Path::new("/b/identity.json")).expect("there");
+    let found = open(&disk, &directories(), NodeId(1), 3).expect("with both");
+    assert!(!is_copy(known, &found.logs, &found.identity.ancestors()), "by the catalogue beside it");
+    drop(found);
+    let next = both(&disk, 4).expect("with both");
+    assert!(!is_copy(known, &[1, 2], &next.ancestors()), "by what it tells others");
+    // An emptied directory has none of its own to be judged by, and takes nothing away from the other one's list.
+    disk.remove_dir_all(Path::new("/b")).expect("there");
+    disk.create_dir_all(Path::new("/b")).expect("free");
+    assert!(is_copy(known, &[1, 2], &both(&disk, 5).expect("with both").ancestors()));
+}
+
 /// A node is started without a directory. What it knows of the log there still tells the directory from a copy of it.
 #[test]
 fn d3j_a_directory_that_is_away_is_told_from_a_copy_from_before() {
