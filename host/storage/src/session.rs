@@ -37,6 +37,8 @@ const SWEEP_RESULTS_MAX: usize = 8_192;
 const EVICTED_RESULTS_MAX: usize = 64;
 /// How many of the sessions that wrote longest ago are looked for at a time.
 const OLDEST_COUNT: usize = 4_096;
+/// Results behind the newest one among which the next one's place is looked for first: they lie side by side.
+const NEAR_MAX: usize = 32;
 /// What a session counts beside its results, bytes: its place in the map.
 const CLIENT_SIZE: u64 = 128;
 /// What a result counts beside its reply, bytes: its place in its session, and its row's key and header.
@@ -81,8 +83,8 @@ struct Session {
     last: LastWrite,
     /// Results by slot, ascending.
     results: Vec<Held>,
-    /// Where the newest one was put: the next one's place is mostly beside it, which spares each write a search, and so several misses of
-    /// the processor's caches. A guess, since others may have been put before it.
+    /// Where the newest one was put: the next one's place is mostly a little behind it, which spares each write a search, and so several
+    /// misses of the processor's caches. A guess, since others may have been put before it.
     newest: u16,
 }
 
@@ -100,12 +102,20 @@ impl Session {
             return Ok(usize::from(slot_of(sequence)));
         }
         let slot = slot_of(sequence);
-        let slot_at = |position: usize| self.results.get(position).map(|held| slot_of(held.sequence));
+        let slot_at = |held: &Held| slot_of(held.sequence);
         let newest = usize::from(self.newest);
-        if slot_at(newest).is_some_and(|before| before < slot) && slot_at(newest + 1).is_none_or(|after| slot < after) {
-            return Err(newest + 1);
+        let near = self.results.get(newest..).unwrap_or_default();
+        if near.first().is_some_and(|before| slot_at(before) < slot) {
+            let near = &near[..near.len().min(NEAR_MAX)];
+            if let Some(position) = near.iter().position(|held| slot_at(held) >= slot) {
+                let is_held = slot_at(&near[position]) == slot;
+                return if is_held { Ok(newest + position) } else { Err(newest + position) };
+            }
+            if newest + near.len() == self.results.len() {
+                return Err(self.results.len());
+            }
         }
-        self.results.binary_search_by_key(&slot, |held| slot_of(held.sequence))
+        self.results.binary_search_by_key(&slot, slot_at)
     }
 
     fn held(&self, sequence: Sequence) -> Option<Sequence> {
