@@ -20,13 +20,17 @@ use crate::tail_frame::{KeySpan, TailRead, TailReplies, TailReply, TailRequest, 
 use hedgerow_env::Now;
 use hedgerow_replication::TailQuestion;
 use hedgerow_types::{GroupId, NodeId, ReplicaId, Span};
+use prost::Message as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Bytes of keys in one message. The reads beyond it ask for every key.
+/// Bytes of keys in the questions that leave together. The reads beyond it ask for every key.
 const KEY_BYTES_MAX: usize = 1 << 20;
-/// Requests in one message: without their keys they are short.
-const REQUESTS_MAX: usize = 8_192;
+/// What a span counts beside its keys, bytes: its head in the message.
+const SPAN_OVERHEAD: usize = 16;
+/// A message is closed above this, bytes. The answer to it is at most three times as long, which is allowed
+/// ([`crate::tail_frame::TAIL_FRAME_SIZE_MAX`]).
+const MESSAGE_SIZE: usize = 1 << 20;
 
 /// Counts since the node started.
 #[derive(Debug, Default)]
@@ -59,7 +63,7 @@ impl Replica {
     fn ask_itself(&mut self, id: u64, question: &TailQuestion, budget: &mut usize, now: Now) -> Vec<Vec<Span>> {
         let spans = |ticket: &u64| {
             let spans = self.reads.get(ticket).map(|pending| pending.read.spans()).unwrap_or_default();
-            match budget.checked_sub(spans.iter().map(Span::size).sum()) {
+            match budget.checked_sub(spans.iter().map(|span| span.size() + SPAN_OVERHEAD).sum()) {
                 Some(rest) => {
                     *budget = rest;
                     spans
@@ -108,10 +112,23 @@ impl Node {
             self.read_indexes.tails.handle_unsent(id);
         }
         for (node, requests) in gathered {
-            for part in requests.chunks(REQUESTS_MAX) {
-                self.read_indexes.tail_counts.messages_sent += 1;
-                self.send(node, &Frame::TailRequests(TailRequests { id, requests: part.to_vec() }));
+            let (mut part, mut size) = (Vec::new(), 0);
+            for request in requests {
+                size += request.encoded_len();
+                part.push(request);
+                if size > MESSAGE_SIZE {
+                    self.send_tail_part(node, id, std::mem::take(&mut part));
+                    size = 0;
+                }
             }
+            self.send_tail_part(node, id, part);
+        }
+    }
+
+    fn send_tail_part(&mut self, node: NodeId, id: u64, requests: Vec<TailRequest>) {
+        if !requests.is_empty() {
+            self.read_indexes.tail_counts.messages_sent += 1;
+            self.send(node, &Frame::TailRequests(TailRequests { id, requests }));
         }
     }
 

@@ -12,17 +12,20 @@
 use crate::group::Group;
 use crate::ready::FIRST;
 use crate::round_trip::RoundTrip;
-use crate::settings::HEARTBEATS_MISSED_MAX;
+use crate::settings::{HEARTBEATS_MISSED_MAX, Settings};
 use crate::tail::Touches;
 use crate::waiting::End;
 use core::time::Duration;
 use hedgerow_types::{Index, Instant, ReplicaId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Reads in one question; more of them wait for the next one.
 pub const QUORUM_READS_MAX: usize = 1_024;
 /// Questions of one group that may be unanswered; above it reads wait until one is answered or given up.
 const QUESTIONS_MAX: usize = 64;
+
+/// A leader that takes this many usual round trips for an answer, and a tick, is silent.
+const USUAL_ROUND_TRIPS: u32 = 4;
 
 /// A question that leaves now: it goes to all of `voters`, and the asking replica answers it itself, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +59,7 @@ struct Asked {
     voters: Vec<ReplicaId>,
     /// How many reads it spoke of,
     count: usize,
-    /// and those of them that wait.
+    /// and those of them that may still wait.
     reads: Vec<Read>,
     /// `None` = to be asked again.
     answers: BTreeMap<ReplicaId, Option<Touches>>,
@@ -67,6 +70,8 @@ struct Asked {
 pub(crate) struct Quorum {
     patience: (Duration, Duration),
     round_trip: RoundTrip,
+    /// The reads that wait. Others may still stand below, so that to end one costs nothing.
+    tickets: BTreeSet<u64>,
     gathered: VecDeque<(u64, Instant)>,
     /// In the order in which they left.
     asked: VecDeque<Asked>,
@@ -79,6 +84,7 @@ impl Quorum {
         Self {
             patience: (patience_min, patience_max),
             round_trip: RoundTrip::default(),
+            tickets: BTreeSet::new(),
             gathered: VecDeque::new(),
             asked: VecDeque::new(),
             is_unanswered: false,
@@ -86,19 +92,24 @@ impl Quorum {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.gathered.is_empty() && self.asked.is_empty()
+        self.tickets.is_empty()
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.gathered.len() + self.asked.iter().map(|asked| asked.reads.len()).sum::<usize>()
+        self.tickets.len()
     }
 
     pub(crate) fn holds(&self, ticket: u64) -> bool {
-        let is_asked = |asked: &Asked| asked.reads.iter().any(|read| read.ticket == ticket);
-        self.gathered.iter().any(|(gathered, _)| *gathered == ticket) || self.asked.iter().any(is_asked)
+        self.tickets.contains(&ticket)
+    }
+
+    /// The reads that wait.
+    pub(crate) fn tickets(&self) -> impl Iterator<Item = u64> {
+        self.tickets.iter().copied()
     }
 
     fn gather(&mut self, ticket: u64, since: Instant) {
+        self.tickets.insert(ticket);
         self.gathered.push_back((ticket, since));
     }
 
@@ -106,15 +117,13 @@ impl Quorum {
     fn join_last(&mut self, ticket: u64, since: Instant) -> bool {
         let Some(last) = self.asked.back_mut() else { return false };
         last.reads.push(Read { ticket, since, place: 0 });
-        true
+        self.tickets.insert(ticket)
     }
 
+    /// The read waits no more, or never did.
     pub(crate) fn cancel(&mut self, ticket: u64) {
-        self.gathered.retain(|(gathered, _)| *gathered != ticket);
-        for asked in &mut self.asked {
-            asked.reads.retain(|read| read.ticket != ticket);
-        }
-        self.asked.retain(|asked| !asked.reads.is_empty());
+        self.tickets.remove(&ticket);
+        self.forget_ended();
     }
 
     fn patience(&self) -> Duration {
@@ -130,19 +139,20 @@ impl Quorum {
     }
 
     /// Takes all reads.
-    pub(crate) fn take_all(&mut self) -> Vec<u64> {
-        let asked = self.asked.drain(..).flat_map(|asked| asked.reads);
-        self.gathered.drain(..).map(|(ticket, _)| ticket).chain(asked.map(|read| read.ticket)).collect()
+    pub(crate) fn take_all(&mut self) -> BTreeSet<u64> {
+        self.gathered.clear();
+        self.asked.clear();
+        core::mem::take(&mut self.tickets)
     }
 
     /// Takes the reads that have waited long enough: for their question to leave, for the answers, or, where it was asked again and
     /// again, for both.
     fn expire(&mut self, now: Instant) -> Vec<u64> {
         let patience = self.patience();
-        let mut expired = Vec::new();
+        let mut over = Vec::new();
         self.gathered.retain(|&(ticket, since)| {
             let is_over = now >= since + patience;
-            expired.extend(is_over.then_some(ticket));
+            over.extend(is_over.then_some(ticket));
             !is_over
         });
         for asked in &mut self.asked {
@@ -150,11 +160,20 @@ impl Quorum {
             if is_over && asked.answers.keys().all(|voter| !asked.voters.contains(voter)) {
                 self.is_unanswered = true;
             }
-            let over = asked.reads.extract_if(.., |read| is_over || now >= read.since + 2 * patience);
-            expired.extend(over.map(|read| read.ticket));
+            let reads = asked.reads.extract_if(.., |read| is_over || now >= read.since + 2 * patience);
+            over.extend(reads.map(|read| read.ticket));
         }
         self.asked.retain(|asked| !asked.reads.is_empty());
-        expired
+        over.retain(|ticket| self.tickets.remove(ticket));
+        self.forget_ended();
+        over
+    }
+
+    fn forget_ended(&mut self) {
+        if self.tickets.is_empty() {
+            self.gathered.clear();
+            self.asked.clear();
+        }
     }
 }
 
@@ -174,11 +193,15 @@ impl Group {
             && self.membership.is_majority(|voter| Some(voter) != leader)
     }
 
-    /// Whether nothing came from the leader for so long that it looks unreachable, or there is none.
+    /// Whether the leader looks unreachable: nothing came from it for two heartbeats, or it owes an answer for longer than answers take. Or
+    /// there is none.
     fn is_leader_silent(&self, now: Instant) -> bool {
-        let beats = self.settings.tick * self.settings.heartbeat_ticks * HEARTBEATS_MISSED_MAX;
+        let Settings { tick, heartbeat_ticks, .. } = self.settings;
         let heard_at = self.followed().and_then(|leader| self.contact.heard_at(self.term(), leader));
-        heard_at.is_none_or(|heard_at| now.since(heard_at) > beats)
+        let is_unheard = heard_at.is_none_or(|at| now.since(at) > tick * heartbeat_ticks * HEARTBEATS_MISSED_MAX);
+        let usual = self.waiting.round_trip.smoothed().unwrap_or_default() * USUAL_ROUND_TRIPS;
+        let is_owed = self.waiting.first_sent().is_some_and(|sent| now.since(sent) > usual.max(tick));
+        is_unheard || is_owed || self.waiting.is_unanswered
     }
 
     /// A read of the latest has come that waits for the leader's word, or would: a majority is asked, too, if the leader is
@@ -198,11 +221,11 @@ impl Group {
         self.is_dirty = true;
     }
 
-    /// The read that waits with `ticket` is an extra attempt, somebody waits for it: where it needs the latest and does not have the
-    /// leader's word, the other voters are asked, too, without waiting for the leader to fall silent.
+    /// The read with `ticket` needs the latest, has just begun to wait, and is an extra attempt: somebody waits for it. The other voters are
+    /// asked, too, without waiting for the leader to fall silent.
     pub fn hasten_read(&mut self, ticket: u64, now: Instant) {
         let now = self.advance(now);
-        if self.waiting.awaits_leader(ticket) && !self.quorum.holds(ticket) && self.has_other_majority() {
+        if !self.quorum.holds(ticket) && self.has_other_majority() {
             self.push_for_quorum(ticket, now);
         }
     }
@@ -227,11 +250,14 @@ impl Group {
         if self.quorum.is_empty() {
             return;
         }
-        let expired = self.quorum.expire(now);
-        // Those that wait by the leader's word, too, end there.
-        let expired = expired.into_iter().filter(|ticket| !self.waiting.holds(*ticket)).collect();
-        self.waiting.end(expired, End::Lagging);
-        self.is_dirty = true;
+        let mut expired = self.quorum.expire(now);
+        if !expired.is_empty() {
+            // Those that wait by the leader's word, too, end there.
+            let waiting = self.waiting.tickets();
+            expired.retain(|ticket| !waiting.contains(ticket));
+            self.waiting.end(expired, End::Lagging);
+            self.is_dirty = true;
+        }
     }
 
     /// Whether reads wait here for a question to the voters' logs. The host gathers the questions of all groups
@@ -250,9 +276,14 @@ impl Group {
         let is_asked = |voter: &ReplicaId| *voter != self.replica && Some(*voter) != leader;
         let voters = self.membership.replicas().into_iter().filter(|it| self.membership.is_voter(*it));
         let voters: Vec<_> = voters.filter(is_asked).collect();
-        let count = self.quorum.gathered.len().min(QUORUM_READS_MAX);
-        let reads = self.quorum.gathered.drain(..count).enumerate();
+        let Quorum { tickets: waiting, gathered, .. } = &mut self.quorum;
+        gathered.retain(|(ticket, _)| waiting.contains(ticket));
+        let count = gathered.len().min(QUORUM_READS_MAX);
+        let reads = gathered.drain(..count).enumerate();
         let reads: Vec<_> = reads.map(|(place, (ticket, since))| Read { ticket, since, place }).collect();
+        if reads.is_empty() {
+            return None;
+        }
         let tickets = reads.iter().map(|read| read.ticket).collect();
         let after = self.applied();
         self.quorum.asked.push_back(Asked {
@@ -295,6 +326,7 @@ impl Group {
         let mut served = Vec::new();
         let (own, applied, membership_at) = (self.replica, self.applied(), self.membership_at);
         for mut asked in core::mem::take(&mut self.quorum.asked) {
+            asked.reads.retain(|read| self.quorum.tickets.contains(&read.ticket));
             let Asked { after, ref voters, ref answers, .. } = asked;
             let is_same_membership = asked.membership_at == membership_at;
             let is_sure = |read: &Read| {
@@ -317,6 +349,7 @@ impl Group {
                 self.quorum.asked.push_back(asked);
             }
         }
+        served.iter().for_each(|(ticket, _)| self.quorum.cancel(*ticket));
         served
     }
 }

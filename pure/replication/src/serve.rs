@@ -11,6 +11,7 @@ use crate::waiting::End;
 use core::time::Duration;
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::{Index, Instant, Lag, ReplicaId};
+use std::collections::BTreeMap;
 
 const TOO_MANY: ReadStart = ReadStart::NotReady("too many reads wait in this group");
 
@@ -282,13 +283,19 @@ impl Group {
         if self.is_leader() {
             // As a leader it answers them in another way, if they come again.
             let reads = self.quorum.take_all();
-            reads.iter().for_each(|ticket| self.waiting.cancel(*ticket));
-            self.waiting.end(reads, End::Refused);
+            self.waiting.cancel_each(|ticket| reads.contains(&ticket));
+            self.waiting.end(reads.into_iter().collect(), End::Refused);
         } else if !has_leader {
             self.ask_quorum_for_all();
         }
         self.is_dirty |= self.waiting.begin_again(has_leader, self.clock());
         self.waiting.keep_from_ending(End::Refused, |ticket| self.quorum.holds(ticket));
+        if has_leader {
+            // Those that had no leader to ask have one now.
+            let (asked, now) = (self.waiting.tickets(), self.clock());
+            let others = self.quorum.tickets().filter(|ticket| !asked.contains(ticket));
+            others.for_each(|ticket| self.waiting.gather(ticket, now));
+        }
     }
 
     /// When the group wants [`Group::handle_tick`] to be called although no tick is due: a read has waited long enough, or a
@@ -396,11 +403,13 @@ impl Group {
                 ready.reads.push((ticket, ReadOutcome::Serve(Served::aged(staleness))));
             });
         }
-        for (ticket, tail_times) in self.release_by_quorum() {
-            self.waiting.cancel(ticket);
-            ready
-                .reads
-                .push((ticket, ReadOutcome::Serve(Served { by: Proof::Quorum { tail_times }, ..Served::LATEST })));
+        let served: BTreeMap<u64, Option<(u32, u32)>> = self.release_by_quorum().into_iter().collect();
+        if !served.is_empty() {
+            self.waiting.cancel_each(|ticket| served.contains_key(&ticket));
+        }
+        for (ticket, tail_times) in served {
+            let served = Served { by: Proof::Quorum { tail_times }, ..Served::LATEST };
+            ready.reads.push((ticket, ReadOutcome::Serve(served)));
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::round_trip::RoundTrip;
 use core::time::Duration;
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::{Index, Instant, ReplicaId, Term};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Questions of one group that may be unanswered; above it reads stay gathered until one is answered or given up.
 const REQUESTS_MAX: usize = 256;
@@ -133,16 +133,10 @@ impl Waiting {
         true
     }
 
-    /// Whether the read waits for the leader's word.
-    pub(crate) fn awaits_leader(&self, ticket: u64) -> bool {
-        let is_gathered = self.gathered.iter().any(|(gathered, _)| *gathered == ticket);
-        is_gathered || self.asked.iter().any(|asked| asked.tickets.contains(&ticket))
-    }
-
-    /// Whether the read waits here for anything.
-    pub(crate) fn holds(&self, ticket: u64) -> bool {
-        let is_indexed = || self.indexed.keys().any(|&(_, indexed)| indexed == ticket);
-        self.awaits_leader(ticket) || is_indexed()
+    /// The reads that wait here for anything but a proof.
+    pub(crate) fn tickets(&self) -> BTreeSet<u64> {
+        let awaiting = self.awaiting_leader().into_iter().map(|(ticket, _)| ticket);
+        awaiting.chain(self.indexed.keys().map(|&(_, ticket)| ticket)).collect()
     }
 
     /// Whether any read waits for the leader's word.
@@ -179,6 +173,11 @@ impl Waiting {
     /// When the last of the unanswered questions left.
     pub(crate) fn last_sent(&self) -> Option<Instant> {
         self.asked.back().map(|asked| asked.sent)
+    }
+
+    /// When the first of them left.
+    pub(crate) fn first_sent(&self) -> Option<Instant> {
+        self.asked.front().map(|asked| asked.sent)
     }
 
     /// Whether a question may leave for what is gathered or wanted.
@@ -269,17 +268,22 @@ impl Waiting {
 
     /// Forgets a read, wherever it waits.
     pub(crate) fn cancel(&mut self, ticket: u64) {
+        self.cancel_each(|other| other == ticket);
+    }
+
+    /// Forgets these reads, wherever they wait, in one walk.
+    pub(crate) fn cancel_each(&mut self, is_cancelled: impl Fn(u64) -> bool) {
         if self.is_empty() {
             return;
         }
-        self.gathered.retain(|&(waiting, _)| waiting != ticket);
+        self.gathered.retain(|&(waiting, _)| !is_cancelled(waiting));
         for asked in &mut self.asked {
-            asked.tickets.retain(|&waiting| waiting != ticket);
+            asked.tickets.retain(|&waiting| !is_cancelled(waiting));
         }
         self.asked_tickets = self.asked.iter().map(|asked| asked.tickets.len()).sum();
-        self.indexed.retain(|&(_, waiting), _| waiting != ticket);
-        self.bounded.retain(|read| read.ticket != ticket);
-        self.ended.retain(|&(ended, _)| ended != ticket);
+        self.indexed.retain(|&(_, waiting), _| !is_cancelled(waiting));
+        self.bounded.retain(|read| !is_cancelled(read.ticket));
+        self.ended.retain(|&(ended, _)| !is_cancelled(ended));
     }
 
     /// When [`Waiting::expire`] has something to do; not later, perhaps earlier.

@@ -21,6 +21,7 @@
 //! hold-answers / pass-answers / answers / release-answer 2      answers to questions are kept, shown, and delivered by hand
 //! lose-questions / pass-questions                               questions are lost
 //! write-other 1        a write of a key that no read looks at   hurry  reads that have to wait ask the voters' logs, too
+//! lose-tails           questions to voters' logs are lost
 //! tails                what voters' logs answered, and how many reads were served by them
 //! lag 2                how far 2 thinks it is behind            mail  questions and answers so far
 //! ```
@@ -101,6 +102,7 @@ impl Script {
             "write" => out = self.write(number(1)),
             "write-other" => assert!(world.write_to(number(1), false), "{} takes the write", number(1)),
             "hurry" => world.hurry = 100,
+            "lose-tails" => world.post.loses_tail_questions = true,
             "tails" => {
                 let [nowhere, touched, again] = world.post.tail_answers;
                 let served = world.post.served_by_quorum;

@@ -281,7 +281,7 @@ impl Serving<'_> {
                 read.detach();
                 let origin = Origin::Client(Box::new(caller));
                 replica.reads.insert(ticket, PendingRead { read, terms, basis, origin });
-                if lane == Lane::Extra {
+                if lane == Lane::Extra && terms.level == ReadLevel::Linearizable {
                     replica.group.hasten_read(ticket, now.instant);
                 }
                 self.replicas.mark_dirty(group);

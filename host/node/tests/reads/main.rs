@@ -11,6 +11,7 @@
 mod fresh;
 mod learner;
 mod messages;
+mod quorum;
 mod ready;
 mod who;
 #[allow(dead_code, reason = "the tests in other folders use the rest of it")]

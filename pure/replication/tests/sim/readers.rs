@@ -54,6 +54,7 @@ pub struct Post {
     /// Least and additional time from the wish to ask to the question, microseconds.
     pub ask_us: (u64, u64),
     pub loses_questions: bool,
+    pub loses_tail_questions: bool,
     /// Answers are kept until they are released by hand.
     pub holds_answers: bool,
     pub held: Vec<(u64, u64, ReadIndexReply)>,
@@ -102,7 +103,10 @@ impl World {
             ReadStart::Wait => {
                 self.next_ticket += 1;
                 node.reads.insert(ticket, read);
-                if is_hurried && let Some(group) = &mut node.group {
+                if is_hurried
+                    && read.need == ReadNeed::Latest
+                    && let Some(group) = &mut node.group
+                {
                     group.hasten_read(ticket, now);
                 }
             }
@@ -177,7 +181,8 @@ impl World {
         group.handle_tail_reply(ReplicaId(id), question_id, own, now);
         self.post.tail_questions += 1;
         self.log(|_| format!("{id} asks about its tail: {question:?}"));
-        for to in question.voters {
+        let is_lost = self.post.loses_tail_questions;
+        for to in question.voters.into_iter().filter(|_| !is_lost) {
             let mail = || Mail::TailRequest { id: question_id, after, count };
             self.deliver(id, to.0, || Event::Mail { from: id, mail: mail() });
         }

@@ -1,0 +1,114 @@
+//! Linearizable reads without their leader: by the logs of a majority (decision 018).
+
+use crate::world::{Ask, Key, MS, World};
+use hedgerow_types::{NodeId, ReadLevel};
+use hedgerow_wire::Cause;
+use serde_json::{Value, json};
+
+fn world() -> (World, Key, crate::world::Places) {
+    let mut world = World::new(3);
+    let table = world.create_table(2, &json!({}));
+    let key = Key::new(table, 2, "a");
+    let places = world.replicas(key.partition);
+    world.write(&key, places.leader, "first");
+    world.run(500 * MS);
+    (world, key, places)
+}
+
+/// A hedge: somebody waits for it.
+fn hedge() -> Ask {
+    let mut ask = Ask::anywhere(ReadLevel::Linearizable);
+    let extension = ask.extension.get_or_insert_default();
+    extension.cause = Some(Cause::Hedge as i32);
+    (extension.attempt, extension.wants_trace) = (Some(2), true);
+    ask
+}
+
+/// Two nodes do not hear each other.
+fn cut(world: &mut World, one: NodeId, other: NodeId) {
+    world.cut.extend([(one, other), (other, one)]);
+}
+
+fn served_by_quorum(world: &mut World, node: NodeId) -> Value {
+    world.counts(node)["served_by_quorum"].clone()
+}
+
+#[test]
+fn a_hedge_is_answered_without_the_leader_that_stands_still() {
+    let (mut world, key, places) = world();
+    world.cut_off(places.leader);
+    let (at, other) = (places.followers[0], places.followers[1]);
+    let asked = world.now;
+    let (value, extension) = world.get(&key, at, &hedge()).unwrap();
+    assert_eq!((value.as_str(), extension.staleness_ms), ("first", Some(0)));
+    assert!(world.now.since(asked) <= 3 * MS, "a round trip: {:?}", world.now.since(asked));
+    let mode = extension.mode.map(|mode| mode.to_string()).unwrap_or_default();
+    assert!(mode.starts_with("follower quorum"), "{mode}");
+    assert_eq!(served_by_quorum(&mut world, at), 1);
+    let (here, there) = (world.counts(at)["quorum"].clone(), world.counts(other)["quorum"].clone());
+    assert_eq!((&here["reads_asked"], &here["nowhere"], &here["touched"]), (&json!(1), &json!(1), &json!(0)));
+    assert_eq!((&here["messages_sent"], &there["messages_sent"]), (&json!(1), &json!(1)));
+}
+
+/// Others wait until the leader has owed an answer for a tick.
+#[test]
+fn any_read_is_answered_without_a_leader_that_is_silent() {
+    let (mut world, key, places) = world();
+    world.cut_off(places.leader);
+    let at = places.followers[0];
+    let ask = Ask::anywhere(ReadLevel::Linearizable);
+    let asked = world.now;
+    assert_eq!(world.get(&key, at, &ask).unwrap().0, "first");
+    assert!(world.now.since(asked) <= 120 * MS, "{:?}", world.now.since(asked));
+    let asked = world.now;
+    assert_eq!(world.get(&key, at, &ask).unwrap().0, "first");
+    assert!(world.now.since(asked) <= 5 * MS, "now it is known to be silent: {:?}", world.now.since(asked));
+}
+
+/// The leader has committed with the other follower what this one has not heard of: its log names the key.
+#[test]
+fn a_write_that_was_acknowledged_elsewhere_is_never_missed() {
+    let (mut world, key, places) = world();
+    let (at, other) = (places.followers[0], places.followers[1]);
+    cut(&mut world, places.leader, at);
+    world.write(&key, places.leader, "second");
+    cut(&mut world, places.leader, other);
+    let refused = world.get(&key, at, &hedge()).expect_err("it lacks the write");
+    assert!(refused.after <= 700 * MS, "{refused:?}");
+    assert_eq!(served_by_quorum(&mut world, at), 0);
+    assert_eq!(world.counts(at)["quorum"]["touched"], 1);
+    // A key that nobody wrote is read all the same.
+    let rest = (0..).map(|n| Key::new(key.table, 2, &format!("k{n}")));
+    let quiet = rest.into_iter().find(|it| it.partition == key.partition).unwrap();
+    assert_eq!(world.get(&quiet, at, &hedge()).expect_err("there is no such row").name, "status 1");
+}
+
+/// Of two voters both are needed: there is nobody to ask but the leader.
+#[test]
+fn two_voters_ask_nobody() {
+    let mut world = World::new(3);
+    let table = world.create_table_of(2, 2, &json!({}));
+    let key = Key::new(table, 2, "a");
+    let places = world.replicas(key.partition);
+    world.write(&key, places.leader, "first");
+    world.run(500 * MS);
+    world.cut_off(places.leader);
+    let at = places.followers[0];
+    world.get(&key, at, &hedge()).expect_err("the leader is a voter of any majority");
+    assert_eq!(world.counts(at)["quorum"]["reads_asked"], 0);
+}
+
+/// N4: reads that wait cost each other nothing, however many there are, and all end.
+#[test]
+fn n4_a_flood_of_hedges_at_a_replica_that_nobody_answers_ends() {
+    let (mut world, key, places) = world();
+    let at = places.followers[0];
+    world.cut_off(at);
+    let numbers: Vec<i32> = (0..3_000).map(|_| world.send_get(&key, at, &hedge())).collect();
+    let asked = world.now;
+    for number in numbers {
+        world.wait(number);
+    }
+    assert!(world.now.since(asked) <= 2_000 * MS, "{:?}", world.now.since(asked));
+    assert_eq!(world.counts(at)["waiting"], 0);
+}
