@@ -13,8 +13,12 @@ use std::collections::BTreeMap;
 
 /// Entries behind what is asked for that are looked at; of a longer tail it is said that the question has to be asked again.
 const ENTRIES_MAX: u64 = 1_024;
-/// Keys in an index. Above it the index begins anew at what is asked for, and with twice as many nothing can be said.
-const KEYS_MAX: usize = 8_192;
+/// Bytes of an index with which it goes on when somebody asks again; a larger one is made anew, so that groups at rest hold little.
+const KEPT_MAX: usize = 64 << 10;
+/// Bytes of an index. With more nothing can be said.
+const SIZE_MAX: usize = 2 << 20;
+/// What a key counts beside itself, bytes.
+const KEY_OVERHEAD: usize = 64;
 
 /// What a voter's log says of the entries after an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,6 +53,8 @@ pub struct TailIndex {
     /// and the membership.
     change: Index,
     times: Option<(u32, u32)>,
+    /// Bytes that were taken for keys.
+    size: usize,
 }
 
 impl TailIndex {
@@ -61,7 +67,7 @@ impl TailIndex {
         let window = group.core.store();
         let is_same_log = window.known_term(self.through.index) == Some(self.through.term);
         let is_near = (self.begin..=self.through.index).contains(&after) && !self.is_far_behind(window.last());
-        if !is_same_log || !is_near || self.keys.len() > KEYS_MAX {
+        if !is_same_log || !is_near {
             *self = Self { begin: after, through: LogPosition { index: after, term: 0 }, ..Self::default() };
         }
         if window.last() > self.through.index && !self.read_on(group) {
@@ -72,7 +78,11 @@ impl TailIndex {
             return None;
         }
         let reads = reads.iter().map(|spans| self.last_touch(spans)).map(|index| if index > after { index } else { 0 });
-        Some(Touches { reads: reads.collect(), times: self.times })
+        let touches = Touches { reads: reads.collect(), times: self.times };
+        if self.size > KEPT_MAX {
+            *self = Self::default();
+        }
+        Some(touches)
     }
 
     fn is_far_behind(&self, last: Index) -> bool {
@@ -92,7 +102,7 @@ impl TailIndex {
                 EntryKind::Membership => self.change = entry.index,
                 EntryKind::Normal => self.take(entry.index, data_of(entry)),
             }
-            if self.keys.len() > 2 * KEYS_MAX {
+            if self.size > SIZE_MAX {
                 return false;
             }
         }
@@ -109,7 +119,10 @@ impl TailIndex {
             self.times = Touches::join(self.times, Some((now, now)));
         }
         match proposal.and_then(|proposal| proposal.write.keys()) {
-            Some(keys) => self.keys.extend(keys.into_iter().map(|key| (key, index))),
+            Some(keys) => {
+                self.size += keys.iter().map(|key| key.len() + KEY_OVERHEAD).sum::<usize>();
+                self.keys.extend(keys.into_iter().map(|key| (key, index)));
+            }
             None => self.any = index,
         }
     }
