@@ -12,7 +12,6 @@
 use crate::group::Group;
 use crate::ready::FIRST;
 use crate::round_trip::RoundTrip;
-use crate::settings::{HEARTBEATS_MISSED_MAX, Settings};
 use crate::tail::Touches;
 use crate::waiting::End;
 use core::time::Duration;
@@ -196,11 +195,10 @@ impl Group {
     /// Whether the leader looks unreachable: nothing came from it for two heartbeats, or it owes an answer for longer than answers take. Or
     /// there is none.
     fn is_leader_silent(&self, now: Instant) -> bool {
-        let Settings { tick, heartbeat_ticks, .. } = self.settings;
         let heard_at = self.followed().and_then(|leader| self.contact.heard_at(self.term(), leader));
-        let is_unheard = heard_at.is_none_or(|at| now.since(at) > tick * heartbeat_ticks * HEARTBEATS_MISSED_MAX);
+        let is_unheard = heard_at.is_none_or(|at| now.since(at) > self.settings.missed_after());
         let usual = self.waiting.round_trip.smoothed().unwrap_or_default() * USUAL_ROUND_TRIPS;
-        let is_owed = self.waiting.first_sent().is_some_and(|sent| now.since(sent) > usual.max(tick));
+        let is_owed = self.waiting.first_sent().is_some_and(|sent| now.since(sent) > usual.max(self.settings.tick));
         is_unheard || is_owed || self.waiting.is_unanswered
     }
 
@@ -322,8 +320,8 @@ impl Group {
 
     /// Takes the reads that are served now, each with the times of the logs that stand behind it; what has to be asked again is
     /// gathered.
-    pub(crate) fn release_by_quorum(&mut self) -> Vec<(u64, Option<(u32, u32)>)> {
-        let mut served = Vec::new();
+    pub(crate) fn release_by_quorum(&mut self) -> BTreeMap<u64, Option<(u32, u32)>> {
+        let mut served = BTreeMap::new();
         let (own, applied, membership_at) = (self.replica, self.applied(), self.membership_at);
         for mut asked in core::mem::take(&mut self.quorum.asked) {
             asked.reads.retain(|read| self.quorum.tickets.contains(&read.ticket));
@@ -349,7 +347,7 @@ impl Group {
                 self.quorum.asked.push_back(asked);
             }
         }
-        served.iter().for_each(|(ticket, _)| self.quorum.cancel(*ticket));
+        served.keys().for_each(|ticket| self.quorum.cancel(*ticket));
         served
     }
 }

@@ -6,12 +6,11 @@
 use crate::freshness::age;
 use crate::group::Group;
 use crate::ready::{FIRST, Proof, ReadIndexReply, ReadIndexRequest, ReadNeed, ReadOutcome, ReadStart, Ready, Served};
-use crate::settings::{HEARTBEATS_MISSED_MAX, LAG_MAX, NUMBER_MAX, QUESTIONS_WAITING_MAX, READS_WAITING_MAX};
+use crate::settings::{LAG_MAX, NUMBER_MAX, QUESTIONS_WAITING_MAX, READS_WAITING_MAX};
 use crate::waiting::End;
 use core::time::Duration;
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::{Index, Instant, Lag, ReplicaId};
-use std::collections::BTreeMap;
 
 const TOO_MANY: ReadStart = ReadStart::NotReady("too many reads wait in this group");
 
@@ -120,14 +119,15 @@ impl Group {
     /// Whether it makes sense to wait for a proof: a majority, or the leader, was heard lately, questions are answered, and
     /// faster than the bound. Otherwise a read would wait for nothing.
     fn may_prove_within(&self, bound: Duration, now: Instant) -> bool {
-        let beats = self.settings.tick * self.settings.heartbeat_ticks * HEARTBEATS_MISSED_MAX;
         let heard_at = match self.followed() {
             Some(leader) => self.contact.heard_at(self.term(), leader),
             None if self.leads() => self.contact.quorum(),
             None => None,
         };
         let is_fast = self.is_leader() || self.waiting.round_trip.smoothed().is_none_or(|known| known <= bound);
-        is_fast && !self.waiting.is_unanswered && heard_at.is_some_and(|heard_at| now.since(heard_at) <= beats)
+        is_fast
+            && !self.waiting.is_unanswered
+            && heard_at.is_some_and(|heard_at| now.since(heard_at) <= self.settings.missed_after())
     }
 
     /// The leader that this replica follows.
@@ -403,7 +403,7 @@ impl Group {
                 ready.reads.push((ticket, ReadOutcome::Serve(Served::aged(staleness))));
             });
         }
-        let served: BTreeMap<u64, Option<(u32, u32)>> = self.release_by_quorum().into_iter().collect();
+        let served = self.release_by_quorum();
         if !served.is_empty() {
             self.waiting.cancel_each(|ticket| served.contains_key(&ticket));
         }

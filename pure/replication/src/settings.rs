@@ -14,7 +14,7 @@ pub(crate) const QUESTIONS_WAITING_MAX: usize = 1_024;
 /// Committed entries that a replica may be behind and still let reads wait; above it they are sent away at once.
 pub(crate) const LAG_MAX: u64 = 10_000;
 /// A leader that was not heard for this many of its heartbeats looks unreachable.
-pub(crate) const HEARTBEATS_MISSED_MAX: u32 = 2;
+const HEARTBEATS_MISSED_MAX: u32 = 2;
 /// Terms and indices from outside stay below this, so that adding to one cannot overflow.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 /// The largest clock rate error that a setting may claim.
@@ -78,6 +78,11 @@ impl Settings {
     /// Bytes of committed entries that are handed out at a time; one entry may be larger.
     pub(crate) fn committed_size_max(&self) -> u64 {
         self.message_size_max.saturating_mul(4)
+    }
+
+    /// For how long a leader may say nothing before it looks unreachable.
+    pub(crate) fn missed_after(&self) -> Duration {
+        self.tick * self.heartbeat_ticks * HEARTBEATS_MISSED_MAX
     }
 
     /// V: for how long a voter refuses to vote, on its own clock, after it heard its leader.
