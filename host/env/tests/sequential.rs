@@ -77,3 +77,27 @@ fn a_write_elsewhere_keeps_what_stands_before_it() {
     assert!(stored[8_192..9_100].iter().chain(&stored[12_288..16_384]).all(|byte| *byte == 7));
     assert_eq!(stored[9_100..9_200], second);
 }
+
+#[test]
+fn a_write_that_goes_on_where_the_last_one_ended_reads_nothing() {
+    // System calls of this thread that read; looking at them is some as well.
+    let reads = || {
+        let counts = std::fs::read_to_string("/proc/thread-self/io").expect("Linux counts them");
+        let line = counts.lines().find_map(|line| line.strip_prefix("syscr: ")).expect("reads are counted");
+        line.parse::<u64>().expect("a number")
+    };
+    let root = tempfile::tempdir().expect("a directory");
+    let file = OsDisk.open_sequential(&root.path().join("log"), OpenMode::Create).expect("opens");
+    let (before, looking) = (reads(), reads());
+    let mut at: usize = 0;
+    for size in 1..300 {
+        let data = vec![7; size * 31];
+        file.write_at(at as u64, &data).expect("writes");
+        at = (at + data.len()).next_multiple_of(8);
+    }
+    assert_eq!(
+        reads() - looking,
+        looking - before,
+        "records begin at multiples of eight: the gap is known to hold zeros"
+    );
+}

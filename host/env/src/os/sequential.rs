@@ -25,13 +25,13 @@ pub(super) struct SequentialFile {
     tail: Mutex<Tail>,
 }
 
-/// What the last block holds that was not written whole: it is written again together with what follows.
+/// The last block, if what was written ends in its middle: it is written again together with what follows.
 #[derive(Debug, Default)]
 struct Tail {
     /// Where the block begins.
     at: u64,
-    /// How much of it is used.
-    used: usize,
+    /// Whether the buffer begins with all that the block holds, zeros behind what was written included: what follows may leave a gap.
+    is_held: bool,
     buffer: Vec<u8>,
     /// Where the aligned part of the buffer begins.
     start: usize,
@@ -55,7 +55,8 @@ impl Tail {
         let room = self.buffer.len().saturating_sub(self.start);
         let is_lavish = room > CAPACITY_KEPT && size <= CAPACITY_KEPT;
         if room < size || is_lavish {
-            let kept = self.buffer.get(self.start..self.start + self.used).unwrap_or_default().to_vec();
+            let held = if self.is_held { BLOCK } else { 0 };
+            let kept = self.buffer.get(self.start..self.start + held).unwrap_or_default().to_vec();
             self.buffer = vec![0; size.next_power_of_two() + BLOCK];
             self.start = self.buffer.as_ptr().align_offset(BLOCK);
             self.buffer[self.start..self.start + kept.len()].copy_from_slice(&kept);
@@ -68,7 +69,7 @@ impl Tail {
         let before = (offset % BLOCK as u64) as usize;
         let at = offset - before as u64;
         let size = (before + data.len()).next_multiple_of(BLOCK);
-        let is_known = self.at == at && self.used >= before;
+        let is_known = self.is_held && self.at == at;
         let buffer = self.reserve(size);
         if before > 0 && !is_known {
             let count = file.read_at(at, &mut buffer[..before])?;
@@ -82,10 +83,13 @@ impl Tail {
 
     /// Everything up to `end` is written, by a buffer that began at `at`: keeps the last block if it has room.
     fn keep(&mut self, at: u64, end: u64) {
-        self.used = (end % BLOCK as u64) as usize;
-        self.at = end - self.used as u64;
-        let from = self.start + (self.at - at) as usize;
-        self.buffer.copy_within(from..from + self.used, self.start);
+        let used = end % BLOCK as u64;
+        self.at = end - used;
+        self.is_held = used > 0;
+        if self.is_held {
+            let from = self.start + (self.at - at) as usize;
+            self.buffer.copy_within(from..from + BLOCK, self.start);
+        }
     }
 }
 
@@ -98,7 +102,7 @@ impl File for SequentialFile {
         let tail = &mut *self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         if is_aligned(offset, data) {
             // Whole blocks that the device can take from where they are.
-            tail.used = 0;
+            tail.is_held = false;
             return self.direct.write_all_at(data, offset);
         }
         let (at, size) = tail.put(offset, data, &self.cached)?;
