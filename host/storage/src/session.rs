@@ -81,6 +81,8 @@ type LastWrite = (Index, u32);
 #[derive(Debug, Default)]
 struct Session {
     last: LastWrite,
+    /// No result of a write with a larger number is kept: most writes need no look at the results.
+    highest: Sequence,
     /// Results by slot, ascending.
     results: Vec<Held>,
     /// Where the newest one was put: the next one's place is mostly a little behind it, which spares each write a search, and so several
@@ -118,7 +120,11 @@ impl Session {
         self.results.binary_search_by_key(&slot, slot_at)
     }
 
+    /// What is kept in the slot of `sequence`; nothing as well if all that is kept is below it.
     fn held(&self, sequence: Sequence) -> Option<Sequence> {
+        if sequence > self.highest {
+            return None;
+        }
         self.find(sequence).ok().map(|position| self.results[position].sequence)
     }
 
@@ -131,6 +137,7 @@ impl Session {
     /// Puts `held` into its slot and returns what was there.
     fn put(&mut self, held: Held, last: LastWrite) -> Option<Held> {
         self.last = self.last.max(last);
+        self.highest = self.highest.max(held.sequence);
         let found = self.find(held.sequence);
         self.newest = found.unwrap_or_else(|position| position) as u16;
         match found {
