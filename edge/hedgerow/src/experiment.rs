@@ -17,7 +17,7 @@ const LIST: &str = "list";
 /// Arguments of `hedgerow experiment`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ExperimentArguments {
-    /// The experiment; `list` shows what there is, what each needs and how long it takes.
+    /// The experiment, by its name or its short one such as X1; `list` shows what there is, what each needs and how long it takes.
     name: String,
     /// A smoke run of less than a minute. Its figures mean little.
     #[arg(long)]
@@ -121,8 +121,9 @@ fn list_text(entries: &[Entry]) -> String {
     let text = |entry: &Entry| {
         let about = &entry.description;
         format!(
-            "{}: {}\n  needs   {}\n  takes   about {}; with --quick about {}\n  groups  {}",
+            "{}{}: {}\n  needs   {}\n  takes   about {}; with --quick about {}\n  groups  {}",
             about.name,
+            entry.identifier.map_or_else(String::new, |identifier| format!(" ({identifier})")),
             about.question,
             about.needs,
             duration_text(entry.expected),
@@ -136,6 +137,7 @@ fn list_text(entries: &[Entry]) -> String {
 fn entry_json(entry: &Entry) -> Value {
     json!({
         "name": entry.description.name,
+        "identifier": entry.identifier,
         "question": entry.description.question,
         "needs": entry.description.needs,
         "expected_s": entry.expected.as_secs(),

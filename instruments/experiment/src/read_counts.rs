@@ -7,6 +7,12 @@ use serde_json::Value;
 
 /// Messages between nodes per read that a follower or a learner served, among a run's further figures.
 pub(crate) const MESSAGES_PER_READ: &str = "messages_per_read";
+/// Linearizable reads that were served because the logs of a majority held nothing newer, among a run's further figures.
+pub(crate) const SERVED_BY_QUORUM: &str = "served_by_quorum_count";
+/// What other voters' logs said of such reads, one for each read and voter: nothing newer for its keys, or something.
+pub(crate) const LOGS_NOWHERE: &str = "logs_nowhere_count";
+/// The other of the two.
+pub(crate) const LOGS_TOUCHED: &str = "logs_touched_count";
 
 /// Counts of one node, or of several together, since they were started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +23,12 @@ pub(crate) struct ReadCounts {
     pub(crate) messages: u64,
     /// Reads that were refused because the replica lags.
     pub(crate) lagging: u64,
+    /// Linearizable reads that were served without the leader's word.
+    pub(crate) by_quorum: u64,
+    /// Answers of logs that hold nothing newer for a read's keys.
+    pub(crate) nowhere: u64,
+    /// Answers of logs that hold something.
+    pub(crate) touched: u64,
 }
 
 impl ReadCounts {
@@ -30,6 +42,9 @@ impl ReadCounts {
             served: elsewhere.sum(),
             messages: told["read_index"]["messages_sent"].as_u64().context("it does not tell of messages")?,
             lagging: told["refused"]["lagging"].as_u64().context("it does not tell of refusals")?,
+            by_quorum: told["served_by_quorum"].as_u64().context("it does not tell of reads served by a quorum")?,
+            nowhere: told["quorum"]["nowhere"].as_u64().context("it does not tell of a quorum's logs")?,
+            touched: told["quorum"]["touched"].as_u64().context("it does not tell of a quorum's logs")?,
         })
     }
 
@@ -39,6 +54,9 @@ impl ReadCounts {
             served: self.served + other.served,
             messages: self.messages + other.messages,
             lagging: self.lagging + other.lagging,
+            by_quorum: self.by_quorum + other.by_quorum,
+            nowhere: self.nowhere + other.nowhere,
+            touched: self.touched + other.touched,
         }
     }
 
@@ -50,9 +68,17 @@ impl ReadCounts {
         if served > 0 {
             run.extra.insert(MESSAGES_PER_READ.to_owned(), messages as f64 / served as f64);
         }
-        let lagging = after.lagging.saturating_sub(self.lagging);
-        if lagging > 0 {
-            run.extra.insert("refused_lagging_count".to_owned(), lagging as f64);
+        let counted = [
+            ("refused_lagging_count", self.lagging, after.lagging),
+            (SERVED_BY_QUORUM, self.by_quorum, after.by_quorum),
+            (LOGS_NOWHERE, self.nowhere, after.nowhere),
+            (LOGS_TOUCHED, self.touched, after.touched),
+        ];
+        for (name, before, after) in counted {
+            let count = after.saturating_sub(before);
+            if count > 0 {
+                run.extra.insert(name.to_owned(), count as f64);
+            }
         }
     }
 }
@@ -66,16 +92,19 @@ mod tests {
         let told = |served: u64, sent: u64| {
             let text = format!(
                 r#"{{"node": 1, "served": {{"linearizable": {{"leader": 99, "follower": {served}}}, "eventual": {{"learner": 2}}}},
+                   "served_by_quorum": {served}, "quorum": {{"nowhere": {sent}, "touched": 1}},
                    "refused": {{"lagging": 3, "busy": 1}}, "read_index": {{"messages_sent": {sent}, "messages_received": 9}}}}"#
             );
             ReadCounts::parse(&text).unwrap()
         };
         let before = told(7, 0).and(told(0, 5));
-        assert_eq!(before, ReadCounts { served: 11, messages: 5, lagging: 6 });
+        let counted = ReadCounts { served: 11, messages: 5, lagging: 6, by_quorum: 7, nowhere: 5, touched: 2 };
+        assert_eq!(before, counted);
         let mut run = Run::default();
         before.tell(told(97, 10).and(told(10, 5)), &mut run);
         assert_eq!(run.extra[MESSAGES_PER_READ], 0.1);
-        assert!(!run.extra.contains_key("refused_lagging_count"));
+        assert!(!run.extra.contains_key("refused_lagging_count") && !run.extra.contains_key(LOGS_TOUCHED));
+        assert_eq!((run.extra[SERVED_BY_QUORUM], run.extra[LOGS_NOWHERE]), (100.0, 10.0));
         assert!(ReadCounts::parse("{}").is_err());
     }
 }

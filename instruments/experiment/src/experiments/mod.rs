@@ -28,11 +28,24 @@ use std::time::Duration;
 use throughput::Throughput;
 use tied_requests::TiedRequests;
 
+/// Short names, for those that put a published result beside ours. X6 (layouts of the log) and X8 (other stores on the same
+/// machine) are not built.
+const IDENTIFIERS: [(&str, &str); 6] = [
+    ("X1", backup_request::NAME),
+    ("X2", backup_request::NAME_BATCH),
+    ("X3", follower_read::NAME),
+    ("X4", slow_node::NAME),
+    ("X5", tied_requests::NAME),
+    ("X7", hot_partition::NAME),
+];
+
 /// What can be run, and how long it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// What a person wants to know.
     pub description: Description,
+    /// A short name that it has besides.
+    pub identifier: Option<&'static str>,
     /// The groups that `--only` can choose.
     pub groups: Vec<String>,
     /// How long all of it should take with these options.
@@ -65,22 +78,26 @@ fn entry<E: Experiment>(make: impl Fn(&Options) -> E, options: &Options) -> Entr
         make(options).groups().iter().map(|group| group.expected(options.repetitions())).sum::<Duration>()
     };
     let full = make(&of(Size::Full));
+    let description = full.description();
+    let identifier = IDENTIFIERS.iter().find(|(_, name)| *name == description.name).map(|(identifier, _)| *identifier);
     Entry {
-        description: full.description(),
+        description,
+        identifier,
         groups: full.groups().into_iter().map(|group| group.name).collect(),
         expected: expected(&of(Size::Full)),
         expected_quick: expected(&of(Size::Quick)),
     }
 }
 
-/// Runs the experiment `name`; see [`conduct`].
+/// Runs the experiment that `name` or a short name calls; see [`conduct`].
 pub async fn run(
     name: &str,
     options: &Options,
     interrupted: impl Future<Output = ()>,
     listener: impl FnMut(Event),
 ) -> Result<Finished> {
-    match name {
+    let meant = IDENTIFIERS.iter().find(|(identifier, _)| identifier.eq_ignore_ascii_case(name));
+    match meant.map_or(name, |(_, meant)| *meant) {
         throughput::NAME => conduct(Throughput::new(options), options, interrupted, listener).await,
         follower_read::NAME => conduct(FollowerRead::new(options), options, interrupted, listener).await,
         hot_partition::NAME => conduct(HotPartition::new(options), options, interrupted, listener).await,
@@ -93,7 +110,11 @@ pub async fn run(
         repair::NAME => conduct(Repair::new(options), options, interrupted, listener).await,
         scale::NAME => conduct(Scale::new(options), options, interrupted, listener).await,
         _ => {
-            let names: Vec<_> = list(options).into_iter().map(|entry| entry.description.name).collect();
+            let with_short = |entry: Entry| match entry.identifier {
+                Some(identifier) => format!("{} ({identifier})", entry.description.name),
+                None => entry.description.name.to_owned(),
+            };
+            let names: Vec<_> = list(options).into_iter().map(with_short).collect();
             bail!("there is no experiment {name:?}; there are: {}", names.join(", "))
         }
     }
@@ -120,7 +141,19 @@ mod tests {
         let error = run("scael", &options(), std::future::pending(), |_| ()).await.unwrap_err().to_string();
         assert_eq!(
             error,
-            "there is no experiment \"scael\"; there are: throughput, follower-read, hot-partition, backup-request, backup-request-batch, tied-requests, hedging-cost, slow-node, noisy-neighbour, repair, scale"
+            "there is no experiment \"scael\"; there are: throughput, follower-read (X3), hot-partition (X7), backup-request (X1), \
+             backup-request-batch (X2), tied-requests (X5), hedging-cost, slow-node (X4), noisy-neighbour, repair, scale"
         );
+    }
+
+    #[tokio::test]
+    async fn a_short_name_calls_the_same_experiment() {
+        for (identifier, name) in IDENTIFIERS {
+            let options = Options { only: vec!["nothing".to_owned()], ..options() };
+            let error =
+                async |name: &str| run(name, &options, std::future::pending(), |_| ()).await.unwrap_err().to_string();
+            assert_eq!(error(&identifier.to_lowercase()).await, error(name).await);
+            assert_ne!(error(name).await, error("scale").await);
+        }
     }
 }

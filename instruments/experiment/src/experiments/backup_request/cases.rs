@@ -64,10 +64,14 @@ pub(super) enum Variant {
     Off,
     /// One more attempt after the p99.9 of `Off`, data at most a second old: what a client of Pegasus gets here.
     Backup,
-    /// Linearizable within the p99.9 of `Off`, or else at most a second old.
+    /// The same, linearizable: the copy's node asks the logs of a majority.
+    BackupLinearizable,
+    /// As `BackupLinearizable`, and once more after the same time, at most a second old.
     Fallback,
     /// As `Backup`, with the delay that the policy finds.
     Adaptive,
+    /// As `BackupLinearizable`, with the delay that the policy finds.
+    AdaptiveLinearizable,
     /// As `Adaptive`, with the first attempt at any replica: what it hedges is `Selection`.
     AdaptiveAny,
     /// Nothing hedged, at any replica.
@@ -77,14 +81,27 @@ pub(super) enum Variant {
 }
 
 use Length::{Full, Short};
-use Variant::{Adaptive, AdaptiveAny, Backup, Off, Oracle, Selection};
+use Variant::{Adaptive, AdaptiveAny, AdaptiveLinearizable, Backup, BackupLinearizable, Off, Oracle, Selection};
 
 /// The length of a rare stall is that of its run, so that who meets one is always measured in full; the oracle meets none.
-const MAIN: [(Variant, Length); 3] = [(Off, Full), (Backup, Full), (Oracle, Short)];
-const ALL: [(Variant, Length); 6] =
-    [(Off, Full), (Backup, Full), (Adaptive, Full), (Variant::Fallback, Full), (Selection, Full), (Oracle, Short)];
-const OFTEN: [(Variant, Length); 5] =
-    [(Off, Short), (Adaptive, Short), (AdaptiveAny, Short), (Selection, Short), (Oracle, Short)];
+const MAIN: [(Variant, Length); 4] = [(Off, Full), (Backup, Full), (BackupLinearizable, Full), (Oracle, Short)];
+const ALL: [(Variant, Length); 7] = [
+    (Off, Full),
+    (Backup, Full),
+    (BackupLinearizable, Full),
+    (Adaptive, Full),
+    (Variant::Fallback, Full),
+    (Selection, Full),
+    (Oracle, Short),
+];
+const OFTEN: [(Variant, Length); 6] = [
+    (Off, Short),
+    (Adaptive, Short),
+    (AdaptiveLinearizable, Short),
+    (AdaptiveAny, Short),
+    (Selection, Short),
+    (Oracle, Short),
+];
 
 /// The rows of the test with get and set, and one with more stalls.
 pub(super) static SET: [Row; 4] = [
@@ -182,7 +199,9 @@ impl Row {
 impl Variant {
     pub(super) fn reading(self) -> Reading {
         let (level, mode) = match self {
-            Self::Off | Self::Oracle | Self::Fallback => (ReadLevel::Linearizable, ReplicaRead::Leader),
+            Self::Off | Self::Oracle | Self::BackupLinearizable | Self::AdaptiveLinearizable | Self::Fallback => {
+                (ReadLevel::Linearizable, ReplicaRead::Leader)
+            }
             // The first attempt goes to the leader; a copy goes to whoever may answer at the level.
             Self::Backup | Self::Adaptive => (BOUNDED, ReplicaRead::Leader),
             Self::Selection | Self::AdaptiveAny => (BOUNDED, ReplicaRead::LeaderAndFollower),
@@ -195,12 +214,16 @@ impl Variant {
         let budget = Some(offered.budget(BUDGET, CLIENTS, NODE_COUNT));
         let options = match self {
             Self::Off | Self::Selection | Self::Oracle => HedgeOptions::default(),
-            Self::Backup => HedgeOptions { reads: once_after(delay), budget, ..HedgeOptions::default() },
-            Self::Fallback => {
-                let fallback = Some(Fallback { after: delay, bound: BOUND });
-                HedgeOptions { fallback, budget, ..HedgeOptions::default() }
+            Self::Backup | Self::BackupLinearizable => {
+                HedgeOptions { reads: once_after(delay), budget, ..HedgeOptions::default() }
             }
-            Self::Adaptive | Self::AdaptiveAny => adaptive(ADAPTIVE_PERCENT, offered, CLIENTS, NODE_COUNT),
+            Self::Fallback => {
+                let fallback = Some(Fallback { after: delay * 2, bound: BOUND });
+                HedgeOptions { reads: once_after(delay), fallback, budget, ..HedgeOptions::default() }
+            }
+            Self::Adaptive | Self::AdaptiveLinearizable | Self::AdaptiveAny => {
+                adaptive(ADAPTIVE_PERCENT, offered, CLIENTS, NODE_COUNT)
+            }
         };
         Hedging::of(&options)
     }
@@ -216,8 +239,10 @@ impl fmt::Display for Variant {
         f.write_str(match self {
             Self::Off => "off",
             Self::Backup => "backup",
+            Self::BackupLinearizable => "backup-linearizable",
             Self::Fallback => "fallback",
             Self::Adaptive => "adaptive",
+            Self::AdaptiveLinearizable => "adaptive-linearizable",
             Self::AdaptiveAny => "adaptive-any",
             Self::Selection => "selection",
             Self::Oracle => "oracle",

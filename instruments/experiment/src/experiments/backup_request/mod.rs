@@ -8,8 +8,7 @@
 //!
 //! The open loops are about p99.9 and above ([`crate::hedged::JUDGED`]): lower percentiles are left out or told with the lag.
 //!
-//! Hedged linearizable reads are left out: where the leader itself stands still, a follower must ask it for an index before it
-//! may answer, so that no copy helps.
+//! Each row is measured with copies at most a second old, as Pegasus' clients get them, and with linearizable ones.
 
 mod cases;
 mod published;
@@ -206,7 +205,10 @@ impl BackupRequest {
             return stage.run(context, name, load).await;
         }
         let plan = stalls::plan(case.row.stalls, load.duration, load.warm_up, context.seed)?;
-        stage.run_under(context, name, load, &plan).await
+        let before = stage.read_counts().await?;
+        let mut run = stage.run_under(context, name, load, &plan).await?;
+        before.tell(stage.read_counts().await?, &mut run);
+        Ok(run)
     }
 
     /// Closed loops with and without extra attempts, in turns, so that each pair has the same machine.
@@ -402,10 +404,10 @@ mod tests {
     }
 
     #[test]
-    fn both_experiments_take_about_an_hour() {
+    fn both_experiments_take_less_than_an_hour_and_a_half() {
         let groups = both(Size::Full).into_iter().flat_map(|experiment| experiment.groups());
         let expected: Duration = groups.map(|group| group.expected(3)).sum();
-        assert!(expected < Duration::from_secs(4_000), "{expected:?}");
+        assert!(expected < Duration::from_secs(5_400), "{expected:?}");
     }
 
     #[test]

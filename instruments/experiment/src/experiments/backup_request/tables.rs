@@ -5,6 +5,7 @@ use super::published::{self, Figures, Latencies, Published};
 use super::stalls::{MET_SHARE, rare_stall};
 use super::{BackupRequest, Case};
 use crate::hedged;
+use crate::read_counts::{LOGS_NOWHERE, LOGS_TOUCHED, SERVED_BY_QUORUM};
 use crate::summary::{Spread, number, or_na, times};
 use hedgerow_bench::LAG_SHARE_MAX;
 use hedgerow_report::{Hedging, Latency, Run, Table};
@@ -65,32 +66,39 @@ impl<'a> Shown<'a> {
     fn targets(&self) -> Table {
         let columns = [
             "row",
-            "p99.9 backup / off",
-            "p99.99 off / backup",
+            "copies",
+            "p99.9 / off",
+            "p99.99 off /",
             "theirs",
             "extra requests %",
             "extra work of servers %",
-            "closed loop backup / off",
+            "closed loop / off",
             "theirs",
             "targets",
         ];
-        let rows = self.rows(Stalls::Rare).filter_map(|row| self.target_row(row, row.published.as_ref()?)).collect();
+        let mut rows = Vec::new();
+        for (row, theirs) in self.rows(Stalls::Rare).filter_map(|row| Some((row, row.published.as_ref()?))) {
+            let judged = [Variant::Backup, Variant::BackupLinearizable];
+            rows.extend(judged.iter().filter_map(|variant| self.target_row(row, *variant, theirs)));
+        }
         let notes = vec![format!(
             "Reads in the open loop, all repetitions together. Targets: p99.9 not worse (within {:.0} %, what repetitions of the \
              same differ by), p99.99 lower by at least the published factor, extra requests <= {EXTRA_PERCENT_MAX} % of the reads, \
-             throughput of the closed loop >= x{THROUGHPUT_MIN} (median of the pairs that followed each other).",
+             throughput of the closed loop >= x{THROUGHPUT_MIN} (median of the pairs that followed each other, of copies that may be \
+             old).",
             P999_NOISE * 100.0
         )];
         table("Backup requests against the targets", &columns, rows, notes)
     }
 
-    fn target_row(&self, row: &Row, theirs: &Published) -> Option<Vec<String>> {
+    fn target_row(&self, row: &Row, variant: Variant, theirs: &Published) -> Option<Vec<String>> {
         let off = self.side(row, Variant::Off, &row.open_name())?;
-        let backup = self.side(row, Variant::Backup, &row.open_name())?;
+        let backup = self.side(row, variant, &row.open_name())?;
         let p999 = ratio(backup.read.p999, off.read.p999);
         let factor = ratio(off.read.p9999, backup.read.p9999);
         let extra = extra_percent(row, &backup.runs);
-        let throughput = self.closed_ratio(row);
+        let throughput = self.closed_ratio(row).filter(|_| variant == Variant::Backup);
+        let copies = if variant == Variant::Backup { "<= 1 s old" } else { "linearizable" };
         let verdicts = [
             p999.map(|ratio| verdict("p99.9", ratio <= P999_MAX + P999_NOISE)),
             Some(factor.map_or_else(|| "p99.99 n/a".to_owned(), |it| verdict("p99.99", it >= theirs.factor))),
@@ -99,6 +107,7 @@ impl<'a> Shown<'a> {
         ];
         Some(vec![
             label(row),
+            copies.to_owned(),
             times(p999),
             times(factor),
             format!("x{:.1}", theirs.factor),
@@ -144,7 +153,7 @@ impl<'a> Shown<'a> {
             let Some(theirs) = &row.published else { continue };
             let mut ours = Vec::new();
             for (loop_kind, workload) in [("closed", row.closed_name()), ("open", row.open_name())] {
-                for variant in [Variant::Off, Variant::Backup] {
+                for variant in [Variant::Off, Variant::Backup, Variant::BackupLinearizable] {
                     ours.extend(self.side(row, variant, &workload).map(|side| our_row(row, variant, loop_kind, &side)));
                 }
             }
@@ -187,6 +196,8 @@ impl<'a> Shown<'a> {
             "suppressed",
             "cancelled in time",
             "answered weaker %",
+            "served by logs",
+            "logs with newer %",
         ];
         let mut rows = Vec::new();
         for row in self.rows(Stalls::Rare) {
@@ -201,7 +212,7 @@ impl<'a> Shown<'a> {
         let off = off.as_ref().map(|off| &off.read);
         let read = &side.read;
         let sum = |pick: fn(&Hedging) -> u64| sum(&side.runs, pick).map(|count| number(count as f64));
-        let is_delayed = matches!(variant, Variant::Backup | Variant::Fallback);
+        let is_delayed = matches!(variant, Variant::Backup | Variant::BackupLinearizable | Variant::Fallback);
         let delay = || Spread::of_runs(&side.runs, |run| run.extra.get("delay_p999_off_ms").copied());
         Some(vec![
             label(row),
@@ -221,6 +232,8 @@ impl<'a> Shown<'a> {
             or_na(sum(|it| it.kinds.values().map(|kind| kind.suppressed).sum())),
             or_na(sum(|it| it.dropped)),
             or_na(weaker_percent(&side.runs)),
+            number(counted(&side.runs, SERVED_BY_QUORUM)),
+            or_na(touched_percent(&side.runs)),
         ])
     }
 
@@ -228,12 +241,17 @@ impl<'a> Shown<'a> {
         let budget = "Budget of every variant: 2 %, with tokens for all reads of one node in 200 ms.";
         let mut notes = vec![format!(
             "off: linearizable at the leader. backup: one more attempt after the delay, data at most 1 s old, as a client of Pegasus \
-             gets. fallback: linearizable within the delay, else at most 1 s old; the reply says which. adaptive: as backup, at 2 % \
-             extra attempts, delay found by the policy. selection: no extra attempt, any replica, at most 1 s old. oracle: as off, \
+             gets. backup-linearizable: the same, linearizable. fallback: that, and after twice the delay one more that may be 1 s old; \
+             the reply says which. adaptive: as backup, at 2 % extra attempts, delay found by the policy. selection: no extra attempt, any replica, at most 1 s old. oracle: as off, \
              without stalls, in runs of {:.1} s.",
             self.experiment.extent.short.as_secs_f64()
         )];
         notes.push(budget.to_owned());
+        notes.push(
+            "served by logs: linearizable reads that a follower answered because the logs of a majority held nothing newer. logs with \
+             newer: of what other voters' logs said of such reads, how often that there is something."
+                .to_owned(),
+        );
         notes.push(self.lag_note(Stalls::Rare));
         for row in self.rows(Stalls::Rare) {
             let Some(offered) = self.experiment.offered(row) else { continue };
@@ -285,7 +303,8 @@ impl<'a> Shown<'a> {
                 let Some(side) = self.side(row, *variant, &row.open_name()) else { continue };
                 let factor = ratio(off, side.read.p999);
                 let extra = extra_percent(row, &side.runs);
-                let is_judged = matches!(variant, Variant::Adaptive | Variant::AdaptiveAny);
+                let is_judged =
+                    matches!(variant, Variant::Adaptive | Variant::AdaptiveLinearizable | Variant::AdaptiveAny);
                 let target = if is_judged { often_verdict(factor, extra) } else { "none".to_owned() };
                 rows.push(vec![
                     variant.to_string(),
@@ -307,7 +326,8 @@ impl<'a> Shown<'a> {
             "Thirty gets to one set, open loop; every node stands still for 20 to 200 ms every 2 to 8 s. Reads, all repetitions \
              together."
                 .to_owned(),
-            "adaptive: the first attempt goes to the leader, as with off. adaptive-any: it goes to any replica, as with selection, \
+            "adaptive: the first attempt goes to the leader, as with off, and copies are at most 1 s old; adaptive-linearizable: they are \
+             linearizable. adaptive-any: the first attempt goes to any replica, as with selection, \
              which is what it would be without extra attempts."
                 .to_owned(),
             self.lag_note(Stalls::Often),
@@ -390,6 +410,17 @@ fn weaker_percent(runs: &[&Run]) -> Option<String> {
     (all > 0).then(|| precise((all - strong) as f64 * 100.0 / all as f64))
 }
 
+fn counted(runs: &[&Run], name: &str) -> f64 {
+    runs.iter().filter_map(|run| run.extra.get(name)).sum()
+}
+
+/// How often a voter's log held something newer for a read that asked; `None` if none asked.
+fn touched_percent(runs: &[&Run]) -> Option<String> {
+    let (touched, nowhere) = (counted(runs, LOGS_TOUCHED), counted(runs, LOGS_NOWHERE));
+    let all = touched + nowhere;
+    (all > 0.0).then(|| precise(touched * 100.0 / all))
+}
+
 fn reads(row: &Row, runs: &[&Run]) -> f64 {
     let operations = runs.iter().flat_map(|run| &run.operations);
     operations.filter(|it| it.name == row.read.name()).map(|it| it.count).sum::<u64>() as f64
@@ -460,18 +491,27 @@ mod tests {
             run(&folder, row, Variant::Backup, row.open_name(), 10, Some(2_000)),
             run(&folder, row, Variant::Off, row.closed_name(), 1, None),
             run(&folder, row, Variant::Backup, row.closed_name(), 1, Some(0)),
+            run(&folder, row, Variant::BackupLinearizable, row.open_name(), 50, Some(2_000)),
         ];
+        let asked = [(SERVED_BY_QUORUM, 1_500.0), (LOGS_NOWHERE, 1_900.0), (LOGS_TOUCHED, 100.0)];
+        runs[4].extra = asked.map(|(name, count)| (name.to_owned(), count)).into();
         let met = all(&experiment, &runs);
-        assert_eq!(met[0].rows[0][1..4], ["x1.00", "x10.00", "x6.4"]);
-        assert_eq!(met[0].rows[0][6], "0.985");
-        assert_eq!(met[0].rows[0][8], "p99.9 met, p99.99 met, extra met, throughput met");
-        assert_eq!(met[1].rows.len(), 6, "theirs twice, ours in both loops twice");
+        assert_eq!(met[0].rows.len(), 2, "copies that may be old, and linearizable ones");
+        assert_eq!(met[0].rows[0][1..5], ["<= 1 s old", "x1.00", "x10.00", "x6.4"]);
+        assert_eq!(met[0].rows[0][7], "0.985");
+        assert_eq!(met[0].rows[0][9], "p99.9 met, p99.99 met, extra met, throughput met");
+        assert_eq!(met[0].rows[1][1..4], ["linearizable", "x1.00", "x2.00"]);
+        assert_eq!(met[0].rows[1][7], "n/a", "there are no closed loops of it");
+        assert_eq!(met[0].rows[1][9], "p99.9 met, p99.99 MISSED, extra met");
+        assert_eq!(met[1].rows.len(), 7, "theirs twice, ours in both loops twice, linearizable copies in one");
+        let strong = met[2].rows.iter().find(|row| row[1] == "backup-linearizable").unwrap();
+        assert_eq!((strong[17].as_str(), strong[18].as_str()), ("1,500", "5.000"));
         let backup = met[2].rows.iter().find(|row| row[1] == "backup").unwrap();
         assert_eq!((backup[10].as_str(), backup[11].as_str(), backup[16].as_str()), ("x10.00", "0.167", "1.000"));
         runs[1] = run(&folder, row, Variant::Backup, row.open_name(), 20, Some(3_000));
         runs[3].achieved_per_s = 900.0;
         let missed = all(&experiment, &runs);
-        assert_eq!(missed[0].rows[0][8], "p99.9 met, p99.99 MISSED, extra MISSED, throughput MISSED");
+        assert_eq!(missed[0].rows[0][9], "p99.9 met, p99.99 MISSED, extra MISSED, throughput MISSED");
     }
 
     #[test]
