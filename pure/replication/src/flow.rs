@@ -118,9 +118,8 @@ impl Flow {
             installed: reset.map(|position| position.index),
             messages: Vec::new(),
         });
-        // The commit index goes along whenever anything is written. More than a convenience: a replica that holds a
-        // membership change must know after a restart that the one before it is committed, or it could campaign among the
-        // voters of two changes ago.
+        // The commit index goes along whenever anything is written, so that a replica knows after a restart what it may apply. No
+        // safety rests on it: a write may be torn between its entries and its hard state.
         let hard_state = (hard_state != self.written).then_some(hard_state);
         self.written = hard_state.unwrap_or(self.written);
         let persist = Persist { ticket: self.ticket_last, reset, entries, hard_state };

@@ -119,7 +119,8 @@ impl Group {
             return Err(StartError::LogGap { applied: applied.index, log_start: start.log_start.index });
         }
         let (mut window, reset) = load(settings, &start)?;
-        let hard_state = restored(&start.hard_state, applied, window.last());
+        let known = if reset.is_none() { committed_by_changes(&start.entries) } else { 0 };
+        let hard_state = restored(&start.hard_state, applied, known, window.last());
         window.set_initial(core_hard_state(&hard_state), &start.membership);
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let core = RawNode::new(&core_config(settings, start.replica, applied.index), window, &logger)
@@ -738,14 +739,22 @@ fn core_config(settings: &Settings, replica: ReplicaId, applied: Index) -> raft:
     }
 }
 
-/// The hard state to start with: the commit index may have been lost, and what is applied is committed. The term is behind
-/// what is applied only for a replica that has never been in one.
-fn restored(state: &HardState, applied: LogPosition, last: Index) -> HardState {
+/// The hard state to start with: the commit index may have been lost, and what is applied is committed, or `known` to be. The term
+/// is behind what is applied only for a replica that has never been in one.
+fn restored(state: &HardState, applied: LogPosition, known: Index, last: Index) -> HardState {
     HardState {
         term: state.term.max(applied.term),
         vote: state.vote.filter(|_| state.term >= applied.term),
-        commit: state.commit.min(last).max(applied.index),
+        commit: state.commit.max(known).min(last).max(applied.index),
     }
+}
+
+/// The last change of the membership in a log but one: it is committed, since a leader appends a change only after it has applied the one
+/// before. A replica that does not know that after a restart could campaign among the voters of two changes ago. The hard state need not say it:
+/// it is written behind the entries that it goes along with, and a write may be torn between them. 0 = there are not two.
+fn committed_by_changes(entries: &[Entry]) -> Index {
+    let changes = entries.iter().rev().filter(|entry| entry.kind == EntryKind::Membership);
+    changes.map(|entry| entry.index).nth(1).unwrap_or(0)
 }
 
 fn core_hard_state(state: &HardState) -> eraftpb::HardState {

@@ -1,6 +1,6 @@
 //! What becomes of a log whose bytes are not what was written.
 
-use crate::layout::{DIR, Layout, append, at, entries, find, group, options, read_back};
+use crate::layout::{DIR, Layout, append, at, entries, find, group, hard_state, options, read_back};
 use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk as _, OpenMode, read_file};
 use hedgerow_types::log::Entry;
@@ -681,4 +681,35 @@ pub(crate) fn d8_a_mark_speaks_of_no_round_that_was_not_synced(layout: &dyn Layo
         let (logs, recovered) = layout.open(&disk, options).unwrap();
         assert!(!logs.has_unknown_loss() && recovered.iter().all(|found| !found.is_damaged), "seed {seed}");
     }
+}
+
+/// The entries of an append stand before its hard state. A segment that becomes full between the two is synced, and where the disk has no room for
+/// the next one it stays so: who reads the log must not take the commit index for as new as the entries.
+pub(crate) fn d10_an_entry_may_be_durable_without_the_hard_state_behind_it(layout: &dyn Layout) {
+    let mut parted = 0;
+    for fill in 0..60 {
+        let disk = SimDisk::new();
+        let (mut logs, _) = layout.open(&disk, Options { recycle_max: 0, ..options() }).unwrap();
+        logs.commit(&[Append { hard_state: Some(hard_state(1, 3)), ..append(1, entries(1, 5, 1)) }]);
+        disk.set_full(true);
+        let filler = Entry { data: vec![1; 20 * fill].into(), ..entries(1, 1, 1).remove(0) };
+        logs.commit(&[append(2, vec![filler])]);
+        for index in 6.. {
+            let along = Append { hard_state: Some(hard_state(1, index - 1)), ..append(1, entries(index, 1, 1)) };
+            match logs.write(&[along]) {
+                Ok(()) => logs.sync().unwrap(),
+                Err(_) => break,
+            }
+        }
+        drop(logs);
+        disk.set_full(false);
+        disk.crash(&mut Random::new(fill as u64));
+        let (_, recovered) = layout.open(&disk, options()).unwrap();
+        let found = find(&recovered, 1);
+        assert!(!found.is_damaged, "{fill}: {found:?}");
+        let behind = found.last.index - found.hard_state.commit;
+        assert!((1..=2).contains(&behind), "{fill}: {found:?}");
+        parted += usize::from(behind == 2);
+    }
+    assert!(parted > 0, "no segment became full between an entry and its hard state");
 }

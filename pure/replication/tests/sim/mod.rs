@@ -176,6 +176,14 @@ impl World {
         }
     }
 
+    /// As a crash in which the write under way is torn: its entries are there, the hard state behind them is not.
+    pub fn tear(&mut self, id: u64) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.disk.tear();
+        }
+        self.crash(id);
+    }
+
     pub fn restart(&mut self, id: u64) {
         let seed = self.random.next_u64();
         let Some(node) = self.nodes.get_mut(&id) else { return };

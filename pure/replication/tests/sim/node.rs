@@ -40,6 +40,14 @@ impl Disk {
         }
     }
 
+    /// The first write under way is torn behind its entries.
+    pub fn tear(&mut self) {
+        let persist = self.unsynced.pop_front().expect("a write is under way");
+        assert!(!persist.entries.is_empty() && persist.hard_state.is_some(), "{persist:?}");
+        self.unsynced.clear();
+        self.write(Persist { hard_state: None, ..persist });
+    }
+
     fn write(&mut self, persist: Persist) {
         if let Some(position) = persist.reset {
             self.start = position;
@@ -199,6 +207,12 @@ impl Node {
         self.backlog.clear();
         while let Some(persist) = self.disk.unsynced.pop_front() {
             if random.chance(1, 2) {
+                if persist.reset.is_none() && !persist.entries.is_empty() && random.chance(1, 2) {
+                    // It is torn: first the entries are written, then the hard state.
+                    let mut torn = Persist { hard_state: None, ..persist };
+                    torn.entries.truncate(1 + random.below(torn.entries.len() as u64) as usize);
+                    self.disk.write(torn);
+                }
                 break;
             }
             self.disk.write(persist);
