@@ -62,11 +62,12 @@ impl Replica {
     /// The keys of the reads that ask, of which `budget` bytes are left, and what this replica's own log says of them.
     fn ask_itself(&mut self, id: u64, question: &TailQuestion, budget: &mut usize, now: Now) -> Vec<Vec<Span>> {
         let spans = |ticket: &u64| {
-            let spans = self.reads.get(ticket).map(|pending| pending.read.spans()).unwrap_or_default();
-            match budget.checked_sub(spans.iter().map(|span| span.size() + SPAN_OVERHEAD).sum()) {
+            let Some(pending) = self.reads.get(ticket) else { return Vec::new() };
+            let (count, size) = pending.read.spans_size();
+            match budget.checked_sub(size + count * SPAN_OVERHEAD) {
                 Some(rest) => {
                     *budget = rest;
-                    spans
+                    pending.read.spans()
                 }
                 None => vec![Span::ALL],
             }

@@ -48,12 +48,14 @@ impl Span {
         Self::Range { start, end: if last.is_empty() { end } else { Some(join(last, &[0])) } }
     }
 
-    /// `keys`, if they are few, or else the range that they lie in.
-    fn of_keys(keys: Vec<Bytes>) -> Vec<Self> {
-        if keys.len() <= READ_KEYS_MAX {
-            return keys.into_iter().map(Self::Key).collect();
+    /// The keys of these suffixes, if they are few, or else the range that they lie in: many long keys are never put together, since a read of a
+    /// few kilobytes may name more of them than there is memory.
+    fn of_suffixes(prefix: &Bytes, suffixes: &[Bytes]) -> Vec<Self> {
+        let key = |suffix: &Bytes| if prefix.is_empty() { suffix.clone() } else { join(prefix, suffix) };
+        if suffixes.len() <= READ_KEYS_MAX {
+            return suffixes.iter().map(|suffix| Self::Key(key(suffix))).collect();
         }
-        let (first, last) = (keys.iter().min().cloned(), keys.iter().max().cloned());
+        let (first, last) = (suffixes.iter().min().map(key), suffixes.iter().max().map(key));
         Vec::from([Self::Range { start: first.unwrap_or_default(), end: last.map(|last| join(&last, &[0])) }])
     }
 }
@@ -63,12 +65,10 @@ impl Read {
     pub fn spans(&self) -> Vec<Span> {
         match self {
             Self::Get { key } | Self::Ttl { key } => Vec::from([Span::Key(key.clone())]),
-            Self::BatchGet { keys } => Span::of_keys(keys.clone()),
+            Self::BatchGet { keys } => Span::of_suffixes(&Bytes::new(), keys),
             Self::SortKeyCount { prefix } => Vec::from([Span::of_prefix(prefix)]),
             Self::MultiGet(MultiGet { prefix, selection, .. }) => match selection {
-                Selection::Suffixes(suffixes) => {
-                    Span::of_keys(suffixes.iter().map(|suffix| join(prefix, suffix)).collect())
-                }
+                Selection::Suffixes(suffixes) => Span::of_suffixes(prefix, suffixes),
                 Selection::Range { start, stop, .. } => {
                     let last = if stop.is_empty() { Bytes::new() } else { join(prefix, stop) };
                     Vec::from([Span::through(join(prefix, start), &last, key::prefix_end(prefix))])
@@ -76,6 +76,30 @@ impl Read {
             },
             Self::Scan(Scan { start, stop, .. }) => Vec::from([Span::through(start.clone(), stop, None)]),
             Self::Checksum => Vec::from([Span::ALL]),
+        }
+    }
+
+    /// What [`Read::spans`] gives, without giving it: how many, and their bytes together or somewhat more.
+    pub fn spans_size(&self) -> (usize, usize) {
+        let named = |prefix: usize, suffixes: &[Bytes]| {
+            let total = |suffixes: &[Bytes]| suffixes.iter().map(Bytes::len).sum::<usize>();
+            match suffixes.len() {
+                count @ ..=READ_KEYS_MAX => (count, prefix * count + total(suffixes)),
+                _ => (1, 2 * (prefix + suffixes.iter().map(Bytes::len).max().unwrap_or(0)) + 1),
+            }
+        };
+        match self {
+            Self::BatchGet { keys } => named(0, keys),
+            Self::MultiGet(MultiGet { prefix, selection: Selection::Suffixes(suffixes), .. }) => {
+                named(prefix.len(), suffixes)
+            }
+            Self::Get { key } | Self::Ttl { key } => (1, key.len()),
+            Self::SortKeyCount { prefix } => (1, 2 * prefix.len()),
+            Self::MultiGet(MultiGet { prefix, selection: Selection::Range { start, stop, .. }, .. }) => {
+                (1, 2 * prefix.len() + start.len() + stop.len() + 1)
+            }
+            Self::Scan(Scan { start, stop, .. }) => (1, start.len() + stop.len() + 1),
+            Self::Checksum => (1, 0),
         }
     }
 }
@@ -180,8 +204,22 @@ mod tests {
                 assert!(!spans.iter().any(|span| holds(span, outside)), "{read:?} {outside}");
             }
             assert!(spans.len() <= READ_KEYS_MAX && spans.iter().all(|span| span.size() < 20));
+            let (count, size) = read.spans_size();
+            let exact = spans.iter().map(Span::size).sum::<usize>();
+            assert!(count == spans.len() && (exact..exact + 20).contains(&size), "{read:?}: {size} for {exact}");
         }
         assert_eq!(Read::Checksum.spans(), [Span::ALL]);
+    }
+
+    /// Pitfall N4h: ten thousand keys below a hash key of 64 KiB are 655 MB if they are put together.
+    #[test]
+    fn n4h_a_read_of_many_long_keys_names_two_of_them() {
+        let suffixes: Vec<Bytes> = (0..10_000).map(|i| Bytes::from(alloc::format!("{i}"))).collect();
+        let prefix = Bytes::from(alloc::vec![b'h'; 65_000]);
+        let Read::MultiGet(query) = multi_get(Selection::Suffixes(suffixes)) else { unreachable!() };
+        let read = Read::MultiGet(MultiGet { prefix, ..query });
+        let spans = read.spans();
+        assert_eq!((spans.len(), spans[0].size(), read.spans_size()), (1, 130_006, (1, 130_009)));
     }
 
     #[test]
