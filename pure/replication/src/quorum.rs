@@ -23,7 +23,8 @@ pub const QUORUM_READS_MAX: usize = 1_024;
 /// Questions of one group that may be unanswered; above it reads wait until one is answered or given up.
 const QUESTIONS_MAX: usize = 64;
 
-/// A leader that takes this many usual round trips for an answer, and a tick, is silent.
+/// A leader that takes this many usual round trips for an answer, and half a tick, is silent. Half of what a read waits for it at least
+/// ([`RoundTrip::patience`], a tick), so that there is time left to ask others.
 const USUAL_ROUND_TRIPS: u32 = 4;
 
 /// A question that leaves now: it goes to all of `voters`, and the asking replica answers it itself, too.
@@ -74,6 +75,8 @@ pub(crate) struct Quorum {
     gathered: VecDeque<(u64, Instant)>,
     /// In the order in which they left.
     asked: VecDeque<Asked>,
+    /// Everything that waits for the answers to questions which left until then asks a majority, since the leader owes them.
+    owed_until: Option<Instant>,
     /// Nobody answered a question, and nothing has changed since: a replica that is cut off need not wait to find that out again.
     pub(crate) is_unanswered: bool,
 }
@@ -86,6 +89,7 @@ impl Quorum {
             tickets: BTreeSet::new(),
             gathered: VecDeque::new(),
             asked: VecDeque::new(),
+            owed_until: None,
             is_unanswered: false,
         }
     }
@@ -197,9 +201,20 @@ impl Group {
     fn is_leader_silent(&self, now: Instant) -> bool {
         let heard_at = self.followed().and_then(|leader| self.contact.heard_at(self.term(), leader));
         let is_unheard = heard_at.is_none_or(|at| now.since(at) > self.settings.missed_after());
-        let usual = self.waiting.round_trip.smoothed().unwrap_or_default() * USUAL_ROUND_TRIPS;
-        let is_owed = self.waiting.first_sent().is_some_and(|sent| now.since(sent) > usual.max(self.settings.tick));
+        let is_owed = self.waiting.first_sent_after(None).is_some_and(|sent| now.since(sent) >= self.silent_after());
         is_unheard || is_owed || self.waiting.is_unanswered
+    }
+
+    /// A leader that owes an answer for so long is silent.
+    fn silent_after(&self) -> Duration {
+        let usual = self.waiting.round_trip.smoothed().unwrap_or_default() * USUAL_ROUND_TRIPS;
+        usual.max(self.settings.tick / 2)
+    }
+
+    /// When the leader counts as silent to reads that wait for its word; `None` = none does, or they have asked others for that reason.
+    pub(crate) fn silent_at(&self) -> Option<Instant> {
+        let sent = self.waiting.first_sent_after(self.quorum.owed_until)?;
+        self.waiting.is_awaiting_leader().then(|| sent + self.silent_after())
     }
 
     /// A read of the latest has come that waits for the leader's word, or would: a majority is asked, too, if the leader is
@@ -241,10 +256,14 @@ impl Group {
         }
     }
 
-    pub(crate) fn tick_quorum(&mut self, now: Instant) {
+    pub(crate) fn tick_silence(&mut self, now: Instant) {
         if self.waiting.is_awaiting_leader() && self.is_leader_silent(now) {
+            self.quorum.owed_until = self.waiting.last_sent();
             self.ask_quorum_for_all();
         }
+    }
+
+    pub(crate) fn tick_quorum(&mut self, now: Instant) {
         if self.quorum.is_empty() {
             return;
         }

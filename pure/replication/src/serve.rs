@@ -211,7 +211,8 @@ impl Group {
         let Some(commit) = answer.commit else {
             // Whoever leads now will be heard of; until then its predecessor is not asked again and again.
             self.waiting.quiet_until = now + self.waiting.patience();
-            return self.waiting.end(asked.tickets, End::Refused);
+            self.waiting.end(asked.tickets, End::Refused);
+            return self.waiting.keep_from_ending(End::Refused, |ticket| self.quorum.holds(ticket));
         };
         let is_position = (1..=answer.term).contains(&commit.term) && commit.index < NUMBER_MAX;
         let is_sound = answer.term == asked.term && is_position;
@@ -298,15 +299,17 @@ impl Group {
         }
     }
 
-    /// When the group wants [`Group::handle_tick`] to be called although no tick is due: a read has waited long enough, or a
-    /// proof of freshness is to be renewed.
+    /// When the group wants [`Group::handle_tick`] to be called although no tick is due: a read has waited long enough, the leader that it
+    /// waits for has become silent, or a proof of freshness is to be renewed.
     pub fn wakes_at(&self) -> Option<Instant> {
         let refresh = self.refresh_at().filter(|_| !self.waiting.wants_question && self.followed().is_some());
-        [self.waiting.expires_at(), self.quorum.expires_at(), refresh].into_iter().flatten().min()
+        [self.waiting.expires_at(), self.quorum.expires_at(), self.silent_at(), refresh].into_iter().flatten().min()
     }
 
     /// Ends reads that have waited long enough, and makes a refresh that is due something to ask.
     pub(crate) fn tick_reads(&mut self, now: Instant) {
+        // Before anything expires, however late this comes.
+        self.tick_silence(now);
         self.is_dirty |= self.waiting.expire(now);
         self.waiting.keep_from_ending(End::Lagging, |ticket| self.quorum.holds(ticket));
         self.tick_quorum(now);

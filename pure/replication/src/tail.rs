@@ -52,7 +52,8 @@ pub struct TailIndex {
     any: Index,
     /// and the membership.
     change: Index,
-    times: Option<(u32, u32)>,
+    /// The times of leaders in the entries that carry one.
+    times: BTreeMap<Index, u32>,
     /// Bytes that were taken for keys.
     size: usize,
 }
@@ -78,7 +79,8 @@ impl TailIndex {
             return None;
         }
         let reads = reads.iter().map(|spans| self.last_touch(spans)).map(|index| if index > after { index } else { 0 });
-        let touches = Touches { reads: reads.collect(), times: self.times };
+        let of_entries = self.times.range(after.saturating_add(1)..).map(|(_, now)| Some((*now, *now)));
+        let touches = Touches { reads: reads.collect(), times: of_entries.fold(None, Touches::join) };
         if self.size > KEPT_MAX {
             *self = Self::default();
         }
@@ -116,7 +118,8 @@ impl TailIndex {
         // What cannot be read touches everything.
         let proposal = codec::decode_proposal(data.clone()).ok();
         if let Some(now) = proposal.as_ref().map(|proposal| proposal.now).filter(|now| *now != 0) {
-            self.times = Touches::join(self.times, Some((now, now)));
+            self.times.insert(index, now);
+            self.size += KEY_OVERHEAD;
         }
         match proposal.and_then(|proposal| proposal.write.keys()) {
             Some(keys) => {

@@ -175,9 +175,9 @@ impl Waiting {
         self.asked.back().map(|asked| asked.sent)
     }
 
-    /// When the first of them left.
-    pub(crate) fn first_sent(&self) -> Option<Instant> {
-        self.asked.front().map(|asked| asked.sent)
+    /// When the first of them left, of those that left after `since`.
+    pub(crate) fn first_sent_after(&self, since: Option<Instant>) -> Option<Instant> {
+        self.asked.iter().map(|asked| asked.sent).find(|sent| since.is_none_or(|since| *sent > since))
     }
 
     /// Whether a question may leave for what is gathered or wanted.

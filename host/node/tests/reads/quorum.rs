@@ -65,6 +65,36 @@ fn any_read_is_answered_without_a_leader_that_is_silent() {
     assert!(world.now.since(asked) <= 5 * MS, "now it is known to be silent: {:?}", world.now.since(asked));
 }
 
+/// The same at a replica that has asked its leader before and knows how fast it is: what waits when the leader falls silent loses patience soon.
+#[test]
+fn a_read_is_answered_without_a_leader_that_has_just_fallen_silent() {
+    let (mut world, key, places) = world();
+    let (at, ask) = (places.followers[0], Ask::anywhere(ReadLevel::Linearizable));
+    assert_eq!(world.get(&key, at, &ask).unwrap().0, "first");
+    world.cut_off(places.leader);
+    let asked = world.now;
+    assert_eq!(world.get(&key, at, &ask).unwrap().0, "first");
+    assert!(world.now.since(asked) <= 50 * MS, "{:?}", world.now.since(asked));
+}
+
+/// A question in whose way a write stood says nothing of those that come minutes later.
+#[test]
+fn a_key_at_rest_is_read_long_after_a_write_to_another() {
+    let (mut world, key, places) = world();
+    let at = places.followers[0];
+    let rest = (0..).map(|n| Key::new(key.table, 2, &format!("k{n}")));
+    let other = rest.into_iter().find(|it| it.partition == key.partition).unwrap();
+    assert_eq!(world.get(&key, at, &hedge()).unwrap().0, "first");
+    world.write(&other, places.leader, "other");
+    // The write is in the follower's log, which does not know yet that it is committed.
+    assert_eq!(world.get(&key, at, &hedge()).unwrap().0, "first");
+    world.run(6 * 60_000 * MS);
+    world.cut_off(places.leader);
+    let before = served_by_quorum(&mut world, at).as_u64().unwrap();
+    assert_eq!(world.get(&key, at, &hedge()).unwrap().0, "first");
+    assert_eq!(served_by_quorum(&mut world, at), before + 1);
+}
+
 /// The leader has committed with the other follower what this one has not heard of: its log names the key.
 #[test]
 fn a_write_that_was_acknowledged_elsewhere_is_never_missed() {
