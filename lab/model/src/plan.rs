@@ -195,7 +195,7 @@ pub fn without(rule: Rule) -> Subject {
         Rule::LeaderIsNoVoter | Rule::LeaseFollowsMembership => group(Group::new(Course::MOVED, 2, 5)),
         Rule::RefusalOutlivesChange | Rule::OneChangeAtATime => group(Group::new(Course::MOVED, 2, 5)),
         Rule::JointElection => group(Group { writes: 1, ..Group::new(Course::MOVED, 2, 5) }),
-        Rule::CommitGoesAlong => group(Group { restarts: 1, ..Group::new(Course::MOVED, 3, 6) }),
+        Rule::LogTellsChanges => group(Group { restarts: 1, ..Group::new(Course::MOVED, 3, 6) }),
         Rule::NewId => group(Group { restarts: 1, ..Group::new(Course::THREE, 2, 2) }),
         Rule::OthersAsked | Rule::OwnLogAsked | Rule::AnswerAfterArrival | Rule::AnswerById | Rule::AppliedOnly => {
             quorum(three)

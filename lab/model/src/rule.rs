@@ -101,8 +101,8 @@ rules! {
         "A leader appends a change only after it has applied the one before and what it inherited.";
     CampaignAfterApplying, "campaign-after-applying", Group,
         "A replica campaigns only after it has applied the changes that it knows to be committed.";
-    CommitGoesAlong, "commit-goes-along", Group,
-        "Whatever a replica writes, it writes its commit index with it.";
+    LogTellsChanges, "log-tells-changes", Group,
+        "After a restart a replica takes all changes in its log but the last for committed.";
     NewId, "new-id", Group,
         "A replica that lost its data comes back as another one.";
     OthersAsked, "others-asked", Quorum,

@@ -163,7 +163,7 @@ impl Group {
             return;
         }
         actions.push(Action::Restart { at, is_flushed: true });
-        if replica.changes > self.course.joins(at) || replica.kept < replica.commit {
+        if replica.changes > self.course.joins(at) {
             actions.push(Action::Restart { at, is_flushed: false });
         }
         if !self.rules.has(Rule::NewId) {
@@ -288,13 +288,11 @@ impl State {
                 self.writes_left -= 1;
                 let leader = &mut self.replicas[at];
                 leader.log.push(leader.term);
-                self.keep(model, at);
                 self.commit(model, at);
             }
             Action::Propose { at } => {
                 let leader = &mut self.replicas[at];
                 leader.log.push_change(leader.term);
-                self.keep(model, at);
                 self.commit(model, at);
             }
             Action::Apply { at } => self.apply(model, at),
@@ -356,7 +354,6 @@ impl State {
             self.end_leadership(at);
         }
         let replica = &mut self.replicas[at];
-        let before = (replica.term, replica.log);
         replica.term = message.term;
         let is_empty = replica.log.last() == 0;
         replica.log.follow(message.log);
@@ -367,9 +364,6 @@ impl State {
         }
         replica.commit = replica.commit.max(message.index);
         replica.forgot = false;
-        if (replica.term, replica.log) != before {
-            self.keep(model, at);
-        }
         self.note_committed(at);
         let heard = Message { is_heard: true, index: message.log.last(), log: Log::default(), ..message };
         self.links[from][at].message = Some(heard);
@@ -392,9 +386,6 @@ impl State {
         let replica = &mut self.replicas[leader];
         replica.leads = true;
         replica.log.push(term);
-        for at in (0..model.course.replicas).filter(|&at| voters >> at & 1 == 1 || at == leader) {
-            self.keep(model, at);
-        }
         self.commit(model, leader);
     }
 
@@ -421,15 +412,9 @@ impl State {
         let first = model.course.joins(at);
         let replica = &mut self.replicas[at];
         replica.changes = if is_flushed { replica.changes } else { first };
-        replica.commit = replica.kept.max(replica.log.index_of_change(replica.changes));
+        let told = if model.rules.has(Rule::LogTellsChanges) { replica.log.changes().saturating_sub(1) } else { 0 };
+        replica.commit = replica.log.index_of_change(replica.changes.max(told));
         replica.forgot |= !model.rules.has(Rule::RestartFence);
-    }
-
-    /// Something is written to the disk of `at`: the commit index goes along.
-    fn keep(&mut self, model: &Group, at: usize) {
-        if model.rules.has(Rule::CommitGoesAlong) {
-            self.replicas[at].kept = self.replicas[at].commit;
-        }
     }
 
     /// A leader commits what a majority has.

@@ -17,8 +17,6 @@ pub struct Replica {
     pub log: Log,
     /// What it knows to be committed.
     pub commit: u8,
-    /// How much of that its disk knows; 0 if it does not restart any more.
-    pub kept: u8,
     /// How many changes of the membership it has applied: the last decides which membership counts for it.
     pub changes: u8,
     /// Whether it leads, as far as it knows.
@@ -246,9 +244,6 @@ impl State {
                     link.message = None;
                 }
             }
-        }
-        if self.restarts_left == 0 {
-            self.replicas.iter_mut().for_each(|replica| replica.kept = 0);
         }
         let is_late = |handover: Handover| self.replicas[usize::from(handover.to)].term > handover.term;
         self.handover = self.handover.filter(|&handover| !is_late(handover));
