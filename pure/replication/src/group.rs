@@ -172,6 +172,10 @@ impl Group {
     #[cfg(feature = "mutations")]
     pub fn set_mutations(&mut self, mutations: crate::Mutations) {
         self.mutations = mutations;
+        if mutations.forget_commit {
+            // What the log told of it when the replica started.
+            self.core.raft.raft_log.committed = self.core.raft.raft_log.applied;
+        }
     }
 
     /// Time passed. To be called about every [`Settings::tick`]; early, late and missing calls do no harm.

@@ -21,7 +21,7 @@ pub struct Mutations {
     pub skip_own_term_commit: bool,
     /// Messages that must follow a write are sent before it is durable.
     pub send_before_persist: bool,
-    /// The commit index is never written: after a restart a replica asks voters from before a change that is over.
+    /// The commit index is never written, nor told by the log: after a restart a replica may campaign among the voters of two changes ago.
     pub forget_commit: bool,
     /// Waiting reads survive a change of the leader.
     pub keep_reads_across_terms: bool,

@@ -199,8 +199,7 @@ macro_rules! mutations {
 }
 
 // `keep_reads_across_terms` is so rarely noticed by chance that the script `c05_no_sharing_across_roles` stands for it, and
-// `quorum_asks_anew_after_a_change` stands for `ignore_changes_in_tail`. `forget_commit` makes nothing unsafe, see `d10_a_torn_write`: it
-// holds groups up, which the simulation of whole nodes notices.
+// `quorum_asks_anew_after_a_change` stands for `ignore_changes_in_tail`.
 mutations! {
     a_missing_restart_fence_is_noticed => skip_restart_fence,
     a_missing_vote_fence_is_noticed => skip_vote_fence,
@@ -211,6 +210,7 @@ mutations! {
     a_missing_quorum_check_is_noticed => skip_quorum_check,
     a_read_before_the_own_commit_is_noticed => skip_own_term_commit,
     sending_before_persisting_is_noticed => send_before_persist,
+    a_forgotten_commit_index_is_noticed => forget_commit,
     an_unapplied_index_at_a_follower_is_noticed => follower_skip_apply_wait,
     a_read_that_joins_a_sent_question_is_noticed => join_sent_question,
     an_answer_to_another_question_is_noticed => take_any_answer,
