@@ -685,7 +685,7 @@ pub(crate) fn d8_a_mark_speaks_of_no_round_that_was_not_synced(layout: &dyn Layo
 
 /// The entries of an append stand before its hard state. A segment that becomes full between the two is synced, and where the disk has no room for
 /// the next one it stays so: who reads the log must not take the commit index for as new as the entries.
-pub(crate) fn d10_an_entry_may_be_durable_without_the_hard_state_behind_it(layout: &dyn Layout) {
+pub(crate) fn d19_an_entry_may_be_durable_without_the_hard_state_behind_it(layout: &dyn Layout) {
     let mut parted = 0;
     for fill in 0..60 {
         let disk = SimDisk::new();

@@ -48,7 +48,7 @@ macro_rules! suite {
                 damage::m3_a_lost_state_leaves_it_open_which_replica_stood_there,
                 damage::m3_a_block_with_a_head_and_no_list_bounds_what_is_unknown,
                 damage::a_torn_tail_damages_nobody,
-                damage::d10_an_entry_may_be_durable_without_the_hard_state_behind_it,
+                damage::d19_an_entry_may_be_durable_without_the_hard_state_behind_it,
                 damage::every_single_flipped_byte_is_survived,
                 damage::m3_an_unreadable_block_damages_those_whose_records_stood_there,
                 damage::m3_an_unreadable_end_is_not_a_torn_tail,
