@@ -32,6 +32,8 @@ const VERSION: u32 = 1;
 const LOGS_MAX: usize = 64;
 /// Processes that are remembered.
 const ANCESTORS_MAX: usize = 64;
+/// Data that has lost an identity counts on from so far above the last count that is known: more starts than that are not unknown.
+const LOST_STARTS_MAX: u64 = 1_000_000;
 
 /// The content of `identity.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,9 +64,10 @@ pub(crate) struct Identity {
     /// directories were away in turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ancestors: Vec<(u64, u64)>,
-    /// A directory whose own identity is gone has a log of the node: others' lists say nothing of which processes used it.
-    #[serde(skip)]
-    is_in_part: bool,
+    /// Of processes with smaller counts not all are known, and none is told: an identity had been lost, and with it the list of those that
+    /// had used its log. This is the count of the start that found so, which is above all of theirs; 0 = the list is whole.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    whole_since: u64,
     /// In files of versions before, instead of `log_ids`: the directories whose log has been written to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     logs: Vec<PathBuf>,
@@ -120,10 +123,28 @@ impl Identity {
         self.ancestors.last().map_or(0, |(_, start)| *start)
     }
 
-    /// The processes before this one that have used the data, as far as they are remembered. None where a part of the data does not say it.
+    /// The processes before this one that have used the data, as far as they are remembered: from the first one on, all of them.
     pub(crate) fn ancestors(&self) -> Vec<Ancestor> {
-        let before = self.ancestors.iter().filter(|(boot, _)| *boot < self.boot && !self.is_in_part);
+        let before = self.ancestors.iter().filter(|(boot, _)| (self.whole_since..self.boot).contains(boot));
         before.map(|(boot, start)| Ancestor { boot: *boot, start: *start }).collect()
+    }
+
+    /// An identity is lost, and start `known` of the node is known of otherwise. The count goes on above all that may have been: a list
+    /// that lacks those processes says of none of them that the data does not come from it.
+    fn count_on_from(&mut self, known: u64) {
+        self.boot = self.boot.max(known.saturating_add(LOST_STARTS_MAX));
+        self.whole_since = self.boot;
+    }
+
+    /// The catalogue beside the data knows start `known` of the node, which may be one that a lost identity has counted.
+    pub(crate) fn note_known_start(&mut self, known: u64) {
+        if self.whole_since == self.boot {
+            self.count_on_from(known);
+            tracing::warn!(
+                boot = self.boot,
+                "an identity.json is gone: the node's starts are counted on from far above those that are known"
+            );
+        }
     }
 
     /// Whether the data does not come from the process that used one of its logs last. Nothing is concluded of what it may have forgotten.
@@ -466,7 +487,9 @@ pub(crate) fn open(
         |directory: &&PathBuf| !present.contains(directory) || disk.is_on_root(directory).is_ok_and(|it| !it);
     let known: Vec<&PathBuf> = found.iter().flat_map(|one| &one.mounted).collect();
     let is_known = |directory: &&PathBuf| present.contains(directory) || known.contains(directory);
-    let identity = Identity {
+    let is_lost = |log: &u64| found.is_empty() || log_ids.get(log).is_some_and(|log| log.is_begun);
+    let has_lost = nobodys.iter().any(is_lost);
+    let mut identity = Identity {
         version: VERSION,
         node: node.0,
         incarnation: if is_whole && !found.is_empty() { found[0].incarnation } else { random | 1 },
@@ -476,12 +499,15 @@ pub(crate) fn open(
         mounted: directories.iter().filter(is_known).filter(is_mounted).cloned().collect(),
         boot: found.iter().map(|one| one.boot).max().unwrap_or(0).saturating_add(1),
         used: found.iter().map(|one| one.used).max().unwrap_or(0),
-        is_in_part: nobodys.iter().any(|log| log_ids.get(log).is_some_and(|log| log.is_begun)),
+        whole_since: found.iter().map(|one| one.whole_since).max().unwrap_or(0),
         log_ids,
         ancestors,
         logs: found.iter().flat_map(|one| one.logs.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect(),
         crc32c: None,
     };
+    if has_lost {
+        identity.count_on_from(identity.boot);
+    }
     Ok(Found { identity, found_in, present, missing, logs, locks })
 }
 

@@ -295,27 +295,13 @@ fn d7c_directories_that_were_away_in_turn_are_no_copies_where_the_limit_falls_be
 #[test]
 fn d7c_data_that_is_refused_as_a_copy_is_not_changed() {
     let disk = SimDisk::new();
-    let peers = BTreeMap::from([(NodeId(1), "127.0.0.1:34601".to_owned())]);
-    let open = |seed| {
-        let config = Config::new(NodeId(1), peers.clone(), directories(), seed);
-        let engines = MemoryEngines::new(Arc::new(disk.clone()));
-        let now = Now { instant: Instant(1_000_000_000), unix_micros: 1_700_000_000_000_000 };
-        Node::open(config, Arc::new(disk.clone()), Arc::new(engines), now).map(drop)
-    };
-    open(1).expect("a new node");
-    disk.kill_process();
-    let logs = directories().iter().filter_map(|data| log_id::read(&disk, data).expect("readable")).collect();
-    let entry =
-        hedgerow_placement::Node { boot: 2, start: 7, logs, ..hedgerow_placement::Node::new("n:1", Incarnation(9)) };
-    let catalogue = Catalogue::bootstrap(9, &[(NodeId(1), entry)], &[NodeId(1)]).expect("a catalogue");
-    let text = write_catalogue(&catalogue).expect("text");
-    write_file_durably(&disk, Path::new("/a/catalogue.json"), &text).expect("writable");
+    open_node(&disk, 1).expect("a new node");
+    write_known(&disk, Life { incarnation: Incarnation(9), boot: 2, start: 7 });
     let file = |data: &PathBuf| read_file(&disk, &data.join(FILE_NAME)).expect("there");
     let files = || directories().iter().map(file).collect::<Vec<_>>();
     let before = files();
-    let error = open(2).expect_err("a copy").to_string();
+    let error = open_node(&disk, 2).expect_err("a copy").to_string();
     assert!(error.starts_with("the data in /a and /b lacks what start 2 of node 1 has added to it"), "{error}");
-    disk.kill_process();
     assert!(files() == before, "it is changed");
 }
 
@@ -357,12 +343,101 @@ fn d7f_a_directory_without_identity_is_not_judged_by_the_list_of_another_one() {
     let found = open(&disk, &directories(), NodeId(1), 3).expect("with both");
     assert!(!is_copy(known, &found.logs, &found.identity.ancestors()), "by the catalogue beside it");
     drop(found);
-    let next = both(&disk, 4).expect("with both");
-    assert!(!is_copy(known, &[1, 2], &next.ancestors()), "by what it tells others");
-    // An emptied directory has none of its own to be judged by, and takes nothing away from the other one's list.
+    for start in 4..4 + 2 * ANCESTORS_MAX as u64 {
+        let next = both(&disk, start).expect("with both");
+        assert!(!is_copy(known, &[1, 2], &next.ancestors()), "by what it tells others");
+    }
+}
+
+/// It has no list of its own to be judged by, and takes nothing away from the other one's.
+#[test]
+fn d7f_an_emptied_directory_leaves_the_list_of_the_other_one_as_it_is() {
+    let disk = SimDisk::new();
+    both(&disk, 1).expect("it can start");
     disk.remove_dir_all(Path::new("/b")).expect("there");
     disk.create_dir_all(Path::new("/b")).expect("free");
-    assert!(is_copy(known, &[1, 2], &both(&disk, 5).expect("with both").ancestors()));
+    both(&disk, 2).expect("with an empty one");
+    let life = Life { incarnation: Incarnation(9), boot: 2, start: 20 };
+    let next = both(&disk, 3).expect("with both");
+    assert_eq!(next.ancestors(), [(1, 1), (2, 2)].map(|(boot, start)| Ancestor { boot, start }));
+    assert!(is_copy(Known { life, logs: &[1], retired: &[] }, &[1, 2], &next.ancestors()));
+}
+
+fn lose_identities(disk: &SimDisk) {
+    directories().iter().for_each(|data| disk.remove_file(&data.join(FILE_NAME)).expect("there"));
+}
+
+/// The list of what used the data is lost with the identity. Those processes are not held against it, at no start since; those since are.
+#[test]
+fn d7g_what_a_lost_identity_has_counted_is_not_held_against_the_data() {
+    let disk = SimDisk::new();
+    let lives: Vec<Identity> = (1..4).map(|start| both(&disk, start).expect("it can start")).collect();
+    lose_identities(&disk);
+    let is_copy_for = |known: &Identity, said: &Identity| {
+        let life = Life { incarnation: known.incarnation(), boot: known.boot(), start: known.start() };
+        is_copy(Known { life, logs: &[1, 2], retired: &[] }, &[1, 2], &said.ancestors())
+    };
+    // The first of these is a copy for those that the data itself comes from, once it is started again.
+    let first = both(&disk, 10).expect("it begins anew");
+    assert!(first.boot() > LOST_STARTS_MAX && first.ancestors().is_empty());
+    let copy = disk.copy();
+    copy.kill_process();
+    let mut known = first;
+    for start in 11..11 + 2 * ANCESTORS_MAX as u64 {
+        let next = both(&disk, start).expect("it goes on");
+        assert_eq!(next.boot(), known.boot() + 1);
+        assert!(lives.iter().all(|life| !is_copy_for(life, &next)), "start {start}");
+        assert!(!is_copy_for(&known, &next), "start {start}");
+        if start == 12 {
+            both(&copy, 1_000).expect("a copy");
+            let copied = both(&copy, 1_001).expect("a copy");
+            assert!(is_copy_for(&next, &both(&copy, 1_002).expect("a copy")), "it lacks start 12");
+            assert!(!is_copy_for(&copied, &both(&copy, 1_003).expect("a copy")));
+        }
+        known = next;
+    }
+    // What comes from before the loss lacks all of them, in whatever incarnation.
+    assert!(is_copy_for(&known, &lives[2]));
+}
+
+/// Starts a node with what is on `disk`, where it is killed again.
+fn open_node(disk: &SimDisk, seed: u64) -> Result<(), crate::OpenError> {
+    let peers = BTreeMap::from([(NodeId(1), "127.0.0.1:34601".to_owned())]);
+    let config = Config::new(NodeId(1), peers, directories(), seed);
+    let engines = MemoryEngines::new(Arc::new(disk.clone()));
+    let now = Now { instant: Instant(1_000_000_000), unix_micros: 1_700_000_000_000_000 };
+    let opened = Node::open(config, Arc::new(disk.clone()), Arc::new(engines), now).map(drop);
+    disk.kill_process();
+    opened
+}
+
+/// Lays a catalogue beside the data which knows the `life` of the node that uses its logs.
+fn write_known(disk: &SimDisk, life: Life) {
+    let logs = directories().iter().filter_map(|data| log_id::read(disk, data).expect("readable")).collect();
+    let Life { incarnation, boot, start } = life;
+    let entry = hedgerow_placement::Node { boot, start, logs, ..hedgerow_placement::Node::new("n:1", incarnation) };
+    let catalogue = Catalogue::bootstrap(9, &[(NodeId(1), entry)], &[NodeId(1)]).expect("a catalogue");
+    let text = write_catalogue(&catalogue).expect("text");
+    write_file_durably(disk, Path::new("/a/catalogue.json"), &text).expect("writable");
+}
+
+/// The catalogue beside the data says how often the node was started, and nobody registers what begins anew: the others are down.
+#[test]
+fn d7g_a_node_that_begins_anew_is_not_locked_out_by_its_own_catalogue() {
+    let disk = SimDisk::new();
+    open_node(&disk, 1).expect("a new node");
+    let mut seed = 1;
+    // Also one that begins anew again, and one whose catalogue knows more starts than the data has counted.
+    for boot in [3, LOST_STARTS_MAX + 9, 5 * LOST_STARTS_MAX] {
+        write_known(&disk, Life { incarnation: Incarnation(boot), boot, start: 7 });
+        lose_identities(&disk);
+        for _ in 0..3 {
+            seed += 1;
+            open_node(&disk, seed).expect("it begins anew, and goes on");
+        }
+        let identity = read(&disk, Path::new("/a")).expect("readable").expect("there");
+        assert_eq!(identity.boot(), boot + LOST_STARTS_MAX + 2);
+    }
 }
 
 /// A node is started without a directory. What it knows of the log there still tells the directory from a copy of it.

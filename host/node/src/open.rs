@@ -147,6 +147,8 @@ impl Node {
         let mut random = Random::new(config.seed);
         let mut found = identity::open(&*disk, &config.data, config.node, random.next_u64())?;
         let catalogue = read_catalogue(&*disk, &found.present, found.identity.cluster)?;
+        let known = catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&config.node));
+        found.identity.note_known_start(known.map_or(0, |known| known.boot));
         check_copy(&config, catalogue.as_ref(), &found)?;
         found.save(&*disk)?;
         let Found { mut identity, present, mut missing, locks, .. } = found;

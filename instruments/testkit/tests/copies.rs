@@ -136,6 +136,32 @@ fn d7_a_copy_is_refused_however_often_it_is_started_and_whatever_lies_beside_it(
     assert_eq!(count(&cluster), 7, "every write before is there, and those of the refused starts");
 }
 
+/// Its identity is lost, as the message about a damaged one says to do. One node was down meanwhile, and goes by what it knew before: the
+/// process that it knows is not in the new list.
+#[test]
+fn d7g_a_node_that_has_lost_its_identity_goes_on_beside_one_with_an_old_catalogue() {
+    let mut cluster = start("4");
+    cluster.terminate(VICTIM).unwrap();
+    cluster.restart(VICTIM).unwrap();
+    count(&cluster);
+    // Until the catalogue knows this start.
+    std::thread::sleep(Duration::from_secs(3));
+    cluster.terminate(3).unwrap();
+    cluster.terminate(VICTIM).unwrap();
+    for directory in cluster.data_directories(VICTIM) {
+        fs::remove_file(directory.join("identity.json")).unwrap();
+    }
+    for _ in 0..2 {
+        cluster.restart(VICTIM).unwrap();
+        count(&cluster);
+        cluster.terminate(VICTIM).unwrap();
+    }
+    cluster.terminate(1).unwrap();
+    // Nobody else is there to tell it what is newer.
+    cluster.restart_all(&[VICTIM, 3]).unwrap();
+    assert_eq!(count(&cluster), 5);
+}
+
 /// Two disks that were not mounted in turn, the node started without each and well every time. With both it is the same node, and what is there once
 /// is still there: nobody made a copy.
 #[test]

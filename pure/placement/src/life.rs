@@ -7,6 +7,9 @@
 //! A copy can be started until its count is the larger one, and with an empty directory beside it, it begins another incarnation. So the data
 //! also remembers which processes it comes from. Data that does not come from the process that is known, and has a log that
 //! this one used, is a copy from before it, whatever its count and its incarnation.
+//!
+//! Data that has lost what it remembered counts on from far above what is known of it: its list begins with that count, and of processes
+//! with smaller ones it says nothing.
 
 use crate::model::Node;
 use hedgerow_types::Incarnation;
@@ -64,8 +67,8 @@ pub struct Said<'a> {
     pub life: Life,
     /// The numbers of its logs.
     pub logs: &'a [u64],
-    /// The newest of the processes that its data comes from, in their order. Empty where the data does not say it: it is new, or its
-    /// identity is lost.
+    /// The newest of the processes that its data comes from, in their order: from the first one on, all of them. Empty where the data does
+    /// not say it: it is new, or its identity is lost.
     pub ancestors: &'a [Ancestor],
 }
 
@@ -199,6 +202,12 @@ mod tests {
         // An identity that was lost, and a node that lost everything.
         assert_eq!(said(life(4, 1, 1), &[100, 200], &[]), Verdict::Accept);
         assert_eq!(said(life(4, 1, 1), &[1], &[]), Verdict::Accept);
+        // The next start after an identity was lost.
+        assert_eq!(said(life(4, 100_001, 1), &[100, 200], &[1_000_000]), Verdict::Accept);
+        let counted_on = Known { life: life(4, 100_001, 1), logs: &[100, 200], retired: &[Incarnation(3)] };
+        let before = [Ancestor { boot: 6, start: 60 }, Ancestor { boot: 7, start: 70 }];
+        let copy = Said { life: life(5, 8, 80), logs: &[100], ancestors: &before };
+        assert_eq!(super::judge(counted_on, copy), Verdict::Copy { known: 100_001 }, "from before the loss");
     }
 
     #[test]
