@@ -572,7 +572,14 @@ fn look_at(disk: &dyn Disk, directory: &Path) -> Result<Look, IdentityError> {
     let log = match log_id::read(disk, directory) {
         Ok(log) => log,
         Err(error) if is_device_failure(&error) => return Ok(Look::Failed(error)),
-        Err(error) => return Err(IdentityError::of_log(directory, format!("cannot be used ({error})"))),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            return Err(IdentityError::of_log(directory, format!("cannot be used ({error})")));
+        }
+        // It may be whole, and be read the next time.
+        Err(error) => {
+            let source = io::Error::new(error.kind(), format!("{}: {error}", log_id::path_of(directory).display()));
+            return Err(IdentityError::Io { directory: directory.to_path_buf(), source });
+        }
     };
     match read(disk, directory) {
         Ok(Some(identity)) => Ok(Look::Used(Box::new(identity), log)),

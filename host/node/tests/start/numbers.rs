@@ -9,12 +9,16 @@ use hedgerow_storage::MemoryEngines;
 use hedgerow_types::NodeId;
 use hedgerow_types::random::Random;
 use serde_json::{Value, json};
+use std::error::Error as _;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 const NODE: NodeId = NodeId(3);
+const ENOMEM: i32 = 12;
 const EACCES: i32 = 13;
+const EMFILE: i32 = 24;
 
 /// A node with two data directories that was killed, and the world that it is missing in.
 fn killed() -> (World, Config, SimDisk) {
@@ -105,10 +109,6 @@ fn d7e_a_log_without_its_number_ends_the_start() {
         write_file_durably(&copy, path, &whole).unwrap();
         start(&world, &config, &copy).expect("it is put back");
     }
-    disk.fail_opens(path, Some(EACCES));
-    let error = start(&world, &config, &disk).unwrap_err().to_string();
-    assert!(error.starts_with("/b/log/id cannot be used ("), "{error}");
-    disk.fail_opens(path, None);
     // What the message says to do: the node goes on, and has everything again.
     let before = running(&world, NodeId(1)).len();
     disk.rename(Path::new("/b"), Path::new("/aside")).unwrap();
@@ -116,6 +116,23 @@ fn d7e_a_log_without_its_number_ends_the_start() {
     world.machines.insert(NODE, world::start(config, disk, world.now));
     world.settle(NODE);
     world.run_until(Duration::from_secs(60), |world| running(world, NODE).len() == before);
+}
+
+/// It may be whole: nobody is told to move the data away for an owner that is wrong, or because the system was short of something.
+#[test]
+fn d7h_a_number_that_cannot_be_read_is_not_called_a_wrong_one() {
+    let (world, config, disk) = killed();
+    let path = Path::new("/b/log/id");
+    for errno in [EACCES, EMFILE, ENOMEM] {
+        disk.fail_opens(path, Some(errno));
+        let error = start(&world, &config, &disk).unwrap_err();
+        assert_eq!(error.to_string(), "cannot use data directory /b");
+        let why = error.source().unwrap().to_string();
+        let reason = io::Error::from_raw_os_error(errno).to_string();
+        assert_eq!(why, format!("/b/log/id: {reason}"));
+    }
+    disk.fail_opens(path, None);
+    start(&world, &config, &disk).expect("it can be read again");
 }
 
 /// A file of a version before, without a checksum, and an identity of one that knew no numbers.
