@@ -377,9 +377,9 @@ fn d7g_what_a_lost_identity_has_counted_is_not_held_against_the_data() {
         let life = Life { incarnation: known.incarnation(), boot: known.boot(), start: known.start() };
         is_copy(Known { life, logs: &[1, 2], retired: &[] }, &[1, 2], &said.ancestors())
     };
-    // The first of these is a copy for those that the data itself comes from, once it is started again.
     let first = both(&disk, 10).expect("it begins anew");
     assert!(first.boot() > LOST_STARTS_MAX && first.ancestors().is_empty());
+    // Made after the loss, it is started until its count is the larger one.
     let copy = disk.copy();
     copy.kill_process();
     let mut known = first;

@@ -65,6 +65,17 @@ fn d7d_a_start_that_ends_anywhere_makes_no_directory_a_copy() {
     assert_no_start_makes_a_copy(&world, &Config { seed: config.seed + 1_000, ..config.clone() }, &disk);
 }
 
+/// Nor does one that counts on where an identity was lost, with the catalogue beside it.
+#[test]
+fn d7g_a_start_that_ends_anywhere_counts_on_where_an_identity_was_lost() {
+    let (world, config, disk) = killed();
+    let config = Config { seed: config.seed + 1_000, ..config };
+    for lost in ["/b/identity.json", "/a/identity.json"] {
+        disk.remove_file(Path::new(lost)).unwrap();
+        assert_no_start_makes_a_copy(&world, &config, &disk);
+    }
+}
+
 /// A log that has lost something gets another number, under which the node must know it.
 #[test]
 fn d7e_a_start_that_ends_anywhere_knows_a_damaged_log_again() {
