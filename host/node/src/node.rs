@@ -240,7 +240,7 @@ impl Node {
             Frame::SnapshotProgress(progress) => self.handle_snapshot_progress(progress, now),
             Frame::ReadIndexRequests(questions) => self.handle_read_index_requests(from, &questions, now),
             Frame::ReadIndexReplies(answers) => self.handle_read_index_replies(from, &answers, now),
-            Frame::TailRequests(requests) => self.handle_tail_requests(from, requests),
+            Frame::TailRequests(requests) => self.handle_tail_requests(from, requests, now),
             Frame::TailReplies(replies) => self.handle_tail_replies(from, &replies, now),
             Frame::Forward(forward) => self.serving().handle_forward(from, forward, now),
             Frame::Forwarded(forwarded) => self.serving().handle_forwarded(from, forwarded, now),

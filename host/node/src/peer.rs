@@ -677,8 +677,11 @@ fn decode(mut body: Bytes) -> Result<Frame, Malformed> {
         14 => Frame::Began(decode_body(body)?),
         15 => Frame::Pulse(decode_body(body)?),
         16 => Frame::Refused(decode_body(body)?),
-        17 => Frame::TailRequests(decode_tail(body)?),
-        18 => Frame::TailReplies(decode_tail(body)?),
+        17 => Frame::TailRequests(decode_tail_requests(body)?),
+        18 => {
+            tail_frame::check_size(&body)?;
+            Frame::TailReplies(decode_body(body)?)
+        }
         _ => return Err(Malformed(format!("unknown kind {kind}"))),
     })
 }
@@ -687,9 +690,11 @@ fn decode_body<T: prost::Message + Default>(body: Bytes) -> Result<T, Malformed>
     T::decode(body).map_err(|error| Malformed(error.to_string()))
 }
 
-fn decode_tail<T: prost::Message + Default>(body: Bytes) -> Result<T, Malformed> {
-    tail_frame::check_size(&body)?;
-    decode_body(body)
+fn decode_tail_requests(body: Bytes) -> Result<TailRequests, Malformed> {
+    tail_frame::check_requests(&body)?;
+    let requests = decode_body(body)?;
+    tail_frame::check_distinct(&requests)?;
+    Ok(requests)
 }
 
 #[cfg(test)]

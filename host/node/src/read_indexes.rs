@@ -17,7 +17,7 @@ use crate::ids::ReplicaKey;
 use crate::node::Node;
 use crate::peer::Frame;
 use crate::read_index_frame::{GroupReply, GroupRequest, REQUESTS_MAX, ReadIndexRequests};
-use crate::tails::TailCounts;
+use crate::tails::{TailCounts, TailSteps};
 use hedgerow_env::Now;
 use hedgerow_replication::{ReadIndexBatcher, ReadIndexReply};
 use hedgerow_types::{GroupId, Instant, NodeId, ReplicaId};
@@ -37,6 +37,7 @@ pub(crate) struct ReadIndexes {
     next_id: u64,
     pub(crate) counts: ReadIndexCounts,
     pub(crate) tail_counts: TailCounts,
+    pub(crate) tail_steps: TailSteps,
 }
 
 /// Counts since the node started.
@@ -74,6 +75,7 @@ impl ReadIndexes {
             next_id: random,
             counts: ReadIndexCounts::default(),
             tail_counts: TailCounts::default(),
+            tail_steps: TailSteps::default(),
         }
     }
 

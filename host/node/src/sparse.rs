@@ -3,7 +3,8 @@
 //!
 //! An element of a list takes up to 250 bytes in memory, however short it is on the wire: a frame of the largest size with
 //! empty elements would take gigabytes. Elements that nodes really send are longer than [`ELEMENT_SIZE_MIN`]; only short lists
-//! may have shorter ones. So a frame takes at most a small multiple of its length, and a constant.
+//! may have shorter ones. So a frame takes at most a small multiple of its length, and a constant. Elements of lists in lists count together:
+//! thousands of short lists are a long one. What questions to logs may hold is in `tail_frame.rs`.
 
 use crate::peer::{FRAME_SIZE_MAX, LENGTH_SIZE, Malformed};
 use bytes::BytesMut;
@@ -12,6 +13,8 @@ use bytes::BytesMut;
 const SMALL_COUNT_MAX: usize = 4_096;
 /// Longer lists have elements of so many bytes on average, their heads included.
 const ELEMENT_SIZE_MIN: usize = 12;
+/// The same of lists in the elements of a list.
+const NESTED_SIZE_MIN: usize = 5;
 /// Number of the field of a report that holds replicas, which hold lists themselves.
 const REPLICAS: u64 = 4;
 /// The kind of a report's frame.
@@ -47,24 +50,32 @@ pub(crate) fn check(kind: u8, body: &[u8]) -> Result<(), Malformed> {
     if OTHERS.contains(&kind) {
         return Ok(());
     }
-    check_lists(body, (kind == REPORT).then_some(REPLICAS))
-}
-
-/// The same of a message, and of the elements of its list `inner`.
-fn check_lists(body: &[u8], inner: Option<u64>) -> Result<(), Malformed> {
-    let mut count = 0;
+    let (mut count, mut nested) = (0, 0);
     let mut rest = body;
     while let Some((number, element)) = next(&mut rest) {
         let Some(element) = element else { continue };
         count += 1;
-        if inner == Some(number) {
-            check_lists(element, None)?;
+        if kind == REPORT && number == REPLICAS {
+            nested += count_elements(element);
         }
     }
-    if count > SMALL_COUNT_MAX && body.len() / ELEMENT_SIZE_MIN < count {
-        return Err(Malformed(format!("a length of {count} of a list in {} bytes", body.len())));
+    let size_min = count * ELEMENT_SIZE_MIN + nested * NESTED_SIZE_MIN;
+    if count + nested > SMALL_COUNT_MAX && body.len() < size_min {
+        return Err(Malformed(format!("lists of {count} and {nested} elements in {} bytes", body.len())));
     }
     Ok(())
+}
+
+/// What has a length in a message.
+fn count_elements(mut body: &[u8]) -> usize {
+    std::iter::from_fn(|| next(&mut body)).filter(|(_, element)| element.is_some()).count()
+}
+
+/// The elements of a message's list `field`, up to where it is no protobuf.
+pub(crate) fn elements(body: &[u8], field: u64) -> impl Iterator<Item = &[u8]> {
+    let mut rest = body;
+    let fields = std::iter::from_fn(move || next(&mut rest));
+    fields.filter_map(move |(number, element)| element.filter(|_| number == field))
 }
 
 /// Takes a field off the front: its number, and its bytes if it has a length.
@@ -106,7 +117,7 @@ fn varint(rest: &mut &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use crate::peer::{Frame, PulseOf, ReplicaReport, Report, put, take};
+    use crate::peer::{Frame, PeerReport, PulseOf, ReplicaReport, Report, put, take};
     use bytes::{BufMut, BytesMut};
 
     fn frame(kind: u8, body: &[u8]) -> BytesMut {
@@ -126,10 +137,14 @@ mod tests {
             assert!(take(&mut frame(kind, &element.repeat(5_000))).is_err(), "{kind}");
         }
         // Peers in a replica of a report.
-        let peers = [4 << 3 | 2, 0].repeat(5_000);
+        let peers = [8 << 3 | 2, 0].repeat(5_000);
         let mut body = vec![4 << 3 | 2, 0x90, 0x4e];
         body.extend(peers);
         assert!(take(&mut frame(3, &body)).is_err());
+        // A few peers in each of many replicas.
+        let replica = [&[4 << 3 | 2, 100][..], &[8 << 3 | 2, 0].repeat(50)].concat();
+        assert!(take(&mut frame(3, &replica.repeat(80))).is_ok_and(|it| it.is_some()));
+        assert!(take(&mut frame(3, &replica.repeat(100))).is_err());
     }
 
     #[test]
@@ -145,7 +160,10 @@ mod tests {
     #[test]
     fn the_longest_lists_that_nodes_send_are_taken() {
         let replica = ReplicaReport { group: 1 << 32, replica: 1 << 16 | 1, state: 2, ..ReplicaReport::default() };
-        let report = Report { replicas: vec![replica; 100_000], ..Report::default() };
+        let peers = [0, 0, 1].map(|matched| PeerReport { replica: 1 << 16 | 2, matched, ..PeerReport::default() });
+        let leader = ReplicaReport { peers: peers.to_vec(), voters: vec![1 << 16 | 1; 4], ..replica.clone() };
+        let replicas = [vec![replica; 100_000], vec![leader; 10_000]].concat();
+        let report = Report { replicas, ..Report::default() };
         let pulse = PulseOf { node: 1, micros: None, score: 1 };
         let pulse = crate::peer::Pulse { measured: vec![pulse; 4_000], ..crate::peer::Pulse::default() };
         for sent in [Frame::Report(report), Frame::Pulse(pulse)] {

@@ -1,12 +1,19 @@
 //! The form of the questions to voters' logs and of what they say: one frame between two nodes carries those of many groups.
 
 use crate::peer::Malformed;
+use crate::sparse;
 use bytes::Bytes;
-use hedgerow_replication::Touches;
+use hedgerow_replication::{QUORUM_READS_MAX, Touches};
 use hedgerow_types::Span;
+use hedgerow_types::span::READ_KEYS_MAX;
+use std::collections::BTreeSet;
 
 /// Largest body of either frame, bytes: lists in lists take many times their length in memory.
 pub const TAIL_FRAME_SIZE_MAX: usize = 4 << 20;
+/// Reads in a frame of requests: a read of one short key takes 340 bytes in memory and ten on the wire.
+pub const TAIL_READS_MAX: usize = 8_192;
+/// Spans in a frame of requests.
+pub const TAIL_SPANS_MAX: usize = 16_384;
 
 /// What replicas of one node ask those of another.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -150,6 +157,66 @@ pub(crate) fn check_size(body: &Bytes) -> Result<(), Malformed> {
     Ok(())
 }
 
+/// What a frame of requests asks for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked {
+    pub(crate) reads: usize,
+    pub(crate) spans: usize,
+    pub(crate) size: usize,
+}
+
+impl Asked {
+    /// That of one request.
+    pub(crate) fn by(request: &TailRequest) -> Self {
+        let spans = request.reads.iter().map(|read| read.spans.len()).sum();
+        Self { reads: request.reads.len(), spans, size: prost::Message::encoded_len(request) }
+    }
+
+    /// That of both.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        let (reads, spans) = (self.reads + other.reads, self.spans + other.spans);
+        Self { reads, spans, size: self.size + other.size }
+    }
+
+    /// Whether one frame may ask for so many reads and spans.
+    pub(crate) const fn fits(self) -> bool {
+        self.reads <= TAIL_READS_MAX && self.spans <= TAIL_SPANS_MAX
+    }
+}
+
+/// Refuses the body of a frame of requests that asks for more than nodes ask for, before it takes memory.
+pub(crate) fn check_requests(body: &Bytes) -> Result<(), Malformed> {
+    check_size(body)?;
+    let mut all = Asked::default();
+    for request in sparse::elements(body, 2) {
+        let mut reads = 0;
+        for read in sparse::elements(request, 5) {
+            let spans = sparse::elements(read, 1).count();
+            if spans > READ_KEYS_MAX {
+                return Err(Malformed(format!("a question of {spans} spans, of which {READ_KEYS_MAX} are allowed")));
+            }
+            (reads, all.spans) = (reads + 1, all.spans + spans);
+        }
+        if reads > QUORUM_READS_MAX {
+            return Err(Malformed(format!("questions of {reads} reads, of which {QUORUM_READS_MAX} are allowed")));
+        }
+        all.reads += reads;
+    }
+    if !all.fits() {
+        return Err(Malformed(format!("questions of {} reads and {} spans in a frame", all.reads, all.spans)));
+    }
+    Ok(())
+}
+
+/// Refuses requests of which two are for one replica: a node asks it once in a frame, and each may cost much.
+pub(crate) fn check_distinct(requests: &TailRequests) -> Result<(), Malformed> {
+    let mut seen = BTreeSet::new();
+    match requests.requests.iter().find(|request| !seen.insert((request.group, request.to))) {
+        Some(twice) => Err(Malformed(format!("two questions for one replica of group {:x}", twice.group))),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,6 +246,20 @@ mod tests {
         }
     }
 
+    fn of_spans(spans: usize) -> TailRead {
+        TailRead { spans: vec![KeySpan::default(); spans] }
+    }
+
+    fn of_reads(group: u64, reads: Vec<TailRead>) -> TailRequest {
+        TailRequest { group, from: 1, to: 2, after: 3, reads }
+    }
+
+    fn taken(requests: Vec<TailRequest>) -> Result<Option<Frame>, Malformed> {
+        let mut stream = BytesMut::new();
+        put(&mut stream, &Frame::TailRequests(TailRequests { id: 7, requests }));
+        take(&mut stream)
+    }
+
     /// C17: a frame whose lists would take far more memory than it is long closes its connection.
     #[test]
     fn c17_long_questions_are_refused() {
@@ -197,5 +278,22 @@ mod tests {
         let mut stream = BytesMut::new();
         put(&mut stream, &sent);
         assert_eq!(take(&mut stream), Ok(Some(sent)));
+    }
+
+    /// N4m: what no node asks for closes the connection.
+    #[test]
+    fn n4m_questions_that_no_node_asks_are_refused() {
+        let many =
+            |groups: u64, reads, spans| (0..groups).map(move |group| of_reads(group, vec![of_spans(spans); reads]));
+        assert!(taken(many(2, QUORUM_READS_MAX, 1).collect()).is_ok_and(|it| it.is_some()));
+        assert!(taken(many(1, QUORUM_READS_MAX + 1, 1).collect()).is_err(), "reads of one group");
+        assert!(taken(many(8, QUORUM_READS_MAX, 1).collect()).is_ok_and(|it| it.is_some()));
+        assert!(taken(many(9, QUORUM_READS_MAX, 1).collect()).is_err(), "reads of all groups");
+        assert!(taken(many(1, 256, READ_KEYS_MAX).collect()).is_ok_and(|it| it.is_some()));
+        assert!(taken(many(1, 257, READ_KEYS_MAX).collect()).is_err(), "spans");
+        assert!(taken(many(1, 1, READ_KEYS_MAX + 1).collect()).is_err(), "spans of one read");
+        assert!(taken(many(2, 1, 1).chain(many(1, 1, 1)).collect()).is_err(), "one replica twice");
+        let other = TailRequest { to: 4, ..of_reads(1, Vec::new()) };
+        assert!(taken(vec![of_reads(1, Vec::new()), other]).is_ok(), "two replicas of a group");
     }
 }

@@ -16,11 +16,10 @@ use crate::ids::ReplicaKey;
 use crate::node::Node;
 use crate::peer::Frame;
 use crate::replica::{Hosted, Replica};
-use crate::tail_frame::{KeySpan, TailRead, TailReplies, TailReply, TailRequest, TailRequests};
+use crate::tail_frame::{Asked, KeySpan, TAIL_SPANS_MAX, TailRead, TailReplies, TailReply, TailRequest, TailRequests};
 use hedgerow_env::Now;
-use hedgerow_replication::TailQuestion;
-use hedgerow_types::{GroupId, NodeId, ReplicaId, Span};
-use prost::Message as _;
+use hedgerow_replication::{QUORUM_READS_MAX, TailQuestion};
+use hedgerow_types::{GroupId, Instant, NodeId, ReplicaId, Span};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -28,9 +27,47 @@ use std::collections::BTreeMap;
 const KEY_BYTES_MAX: usize = 1 << 20;
 /// What a span counts beside its keys, bytes: its head in the message.
 const SPAN_OVERHEAD: usize = 16;
-/// A message is closed above this, bytes. The answer to it is at most three times as long, which is allowed
+/// Spans of one group's reads in a message. The reads beyond it ask for every key, with one span each.
+const NAMED_SPANS_MAX: usize = TAIL_SPANS_MAX - QUORUM_READS_MAX;
+/// A message has no more than this, bytes, unless one group's questions do. The answer to it is at most three times as long, which is allowed
 /// ([`crate::tail_frame::TAIL_FRAME_SIZE_MAX`]).
 const MESSAGE_SIZE: usize = 1 << 20;
+
+/// Steps that look-ups for others, or for this node's own reads, may take at once: some twenty milliseconds.
+const STEPS_MAX: usize = 1 << 21;
+/// Steps that are added in a microsecond: a third of the thread. What comes beyond it has to be asked again.
+const STEPS_PER_MICRO: usize = 1 << 5;
+
+/// What is left for look-ups in logs, so that many of them leave the thread to others.
+#[derive(Debug)]
+struct Steps {
+    left: usize,
+    filled: Instant,
+}
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self { left: STEPS_MAX, filled: Instant(0) }
+    }
+}
+
+impl Steps {
+    fn fill(&mut self, now: Instant) -> &mut usize {
+        let micros = usize::try_from(now.since(self.filled).as_micros()).unwrap_or(usize::MAX);
+        if micros > 0 {
+            self.left = STEPS_MAX.min(self.left.saturating_add(micros.saturating_mul(STEPS_PER_MICRO)));
+            self.filled = now;
+        }
+        &mut self.left
+    }
+}
+
+/// What is left for this node's own reads, and for other nodes.
+#[derive(Debug, Default)]
+pub(crate) struct TailSteps {
+    own: Steps,
+    others: Steps,
+}
 
 /// Counts since the node started.
 #[derive(Debug, Default)]
@@ -60,20 +97,25 @@ impl TailCounts {
 
 impl Replica {
     /// The keys of the reads that ask, of which `budget` bytes are left, and what this replica's own log says of them.
-    fn ask_itself(&mut self, id: u64, question: &TailQuestion, budget: &mut usize, now: Now) -> Vec<Vec<Span>> {
+    fn ask_itself(
+        &mut self,
+        id: u64,
+        question: &TailQuestion,
+        budget: &mut usize,
+        steps: &mut usize,
+        now: Now,
+    ) -> Vec<Vec<Span>> {
+        let mut named = NAMED_SPANS_MAX;
         let spans = |ticket: &u64| {
             let Some(pending) = self.reads.get(ticket) else { return Vec::new() };
             let (count, size) = pending.read.spans_size();
-            match budget.checked_sub(size + count * SPAN_OVERHEAD) {
-                Some(rest) => {
-                    *budget = rest;
-                    pending.read.spans()
-                }
-                None => vec![Span::ALL],
-            }
+            let bytes = budget.checked_sub(size + count * SPAN_OVERHEAD);
+            let (Some(bytes), Some(rest)) = (bytes, named.checked_sub(count)) else { return vec![Span::ALL] };
+            (*budget, named) = (bytes, rest);
+            pending.read.spans()
         };
         let spans: Vec<_> = question.tickets.iter().map(spans).collect();
-        let touches = self.tail.look_up(&self.group, question.after, &spans);
+        let touches = self.tail.look_up_within(&self.group, question.after, &spans, steps);
         self.group.handle_tail_reply(self.owner.replica, id, touches, now.instant);
         spans
     }
@@ -95,10 +137,11 @@ impl Node {
         let mut budget = KEY_BYTES_MAX;
         let mut gathered: BTreeMap<NodeId, Vec<TailRequest>> = BTreeMap::new();
         for group in groups {
-            let Some(replica) = self.running(group) else { continue };
+            let steps = self.read_indexes.tail_steps.own.fill(now.instant);
+            let Some(replica) = self.replicas.running(group) else { continue };
             let from = replica.id();
             let Some(question) = replica.group.ask_tails(id, now.instant) else { continue };
-            let spans = replica.ask_itself(id, &question, &mut budget, now);
+            let spans = replica.ask_itself(id, &question, &mut budget, steps, now);
             self.read_indexes.tail_counts.reads_asked += spans.len() as u64;
             let of_read = |spans: Vec<Span>| TailRead { spans: spans.into_iter().map(KeySpan::of).collect() };
             let reads: Vec<_> = spans.into_iter().map(of_read).collect();
@@ -113,14 +156,16 @@ impl Node {
             self.read_indexes.tails.handle_unsent(id);
         }
         for (node, requests) in gathered {
-            let (mut part, mut size) = (Vec::new(), 0);
+            let (mut part, mut asked) = (Vec::new(), Asked::default());
             for request in requests {
-                size += request.encoded_len();
-                part.push(request);
-                if size > MESSAGE_SIZE {
+                let (one, all) = (Asked::by(&request), asked.and(Asked::by(&request)));
+                asked = if all.fits() && all.size <= MESSAGE_SIZE {
+                    all
+                } else {
                     self.send_tail_part(node, id, std::mem::take(&mut part));
-                    size = 0;
-                }
+                    one
+                };
+                part.push(request);
             }
             self.send_tail_part(node, id, part);
         }
@@ -133,8 +178,8 @@ impl Node {
         }
     }
 
-    /// Another node asks; it is told at once.
-    pub(crate) fn handle_tail_requests(&mut self, node: NodeId, requests: TailRequests) {
+    /// Another node asks; it is told at once, or that it has to ask again where that takes too long.
+    pub(crate) fn handle_tail_requests(&mut self, node: NodeId, requests: TailRequests, now: Now) {
         self.read_indexes.tail_counts.messages_received += 1;
         let mut replies = Vec::with_capacity(requests.requests.len());
         for TailRequest { group, from, to, after, reads } in requests.requests {
@@ -144,7 +189,9 @@ impl Node {
                 continue;
             }
             let spans: Vec<_> = reads.iter().map(TailRead::spans).collect();
-            let touches = self.running_as(owner).and_then(|it| it.tail.look_up(&it.group, after, &spans));
+            let steps = self.read_indexes.tail_steps.others.fill(now.instant);
+            let replica = self.replicas.running_as(owner);
+            let touches = replica.and_then(|it| it.tail.look_up_within(&it.group, after, &spans, steps));
             replies.push(TailReply { group, from: to, to: from, ..TailReply::default() }.say(touches));
         }
         self.read_indexes.tail_counts.messages_sent += 1;

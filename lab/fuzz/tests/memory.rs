@@ -96,31 +96,112 @@ fn mutated_seeds_take_no_more_memory_than_they_may() {
     }
 }
 
-/// Every kind and every field: those that are lists take elements of nothing.
+/// Kinds of frames between nodes, and numbers of fields in them, with a few that nobody has.
+const KINDS: std::ops::RangeInclusive<u8> = 1..=20;
+const FIELDS: std::ops::RangeInclusive<u8> = 1..=45;
+
+fn key(field: u8, wire: u8) -> Vec<u8> {
+    if field < 16 { vec![field << 3 | wire] } else { vec![(field << 3 | wire) | 128, field >> 4] }
+}
+
+/// A field with a length.
+fn wrapped(field: u8, inside: &[u8]) -> Vec<u8> {
+    let size = inside.len();
+    let length = [0x80 | (size & 127) as u8, 0x80 | (size >> 7 & 127) as u8, (size >> 14) as u8];
+    let length = if size < 128 { &[size as u8][..] } else { &length };
+    [&key(field, 2)[..], length, inside].concat()
+}
+
+fn frame_of(kind: u8, body: &[u8]) -> Vec<u8> {
+    [&(body.len() as u32 + 1).to_le_bytes()[..], &[kind], body].concat()
+}
+
+/// Whether the decoder looks for a message there: the fields of `path`, each in the one before it. Nothing is one, and a field of wire
+/// type 7 is in none.
+fn is_message(kind: u8, path: &[u8]) -> bool {
+    let is_taken = |inside: &[u8]| {
+        let body = path.iter().rev().fold(inside.to_vec(), |inside, field| wrapped(*field, &inside));
+        peer::take(&mut BytesMut::from(&frame_of(kind, &body)[..])).is_ok()
+    };
+    is_taken(&[]) && !is_taken(&[7])
+}
+
+/// Where the decoder looks for messages, up to `depth` in each other; a frame's body is in none.
+fn message_paths(kind: u8, depth: usize) -> Vec<Vec<u8>> {
+    let (mut all, mut from) = (vec![Vec::new()], 0);
+    for _ in 0..depth {
+        let last = all.split_off(from);
+        let further = last.iter().flat_map(|path: &Vec<u8>| FIELDS.map(|field| [&path[..], &[field]].concat()));
+        let further: Vec<_> = further.filter(|path| is_message(kind, path)).collect();
+        all.extend(last);
+        from = all.len();
+        all.extend(further);
+    }
+    all
+}
+
+/// As many of the innermost `element` as `counts` says for each field of the path, from the outermost on, 0 = what makes `size` bytes.
+fn nested(path: &[u8], counts: &[usize], element: &[u8], size: usize) -> Vec<u8> {
+    let levels = path.iter().zip(counts).rev();
+    levels.fold(element.to_vec(), |inside, (field, count)| {
+        let one = wrapped(*field, &inside);
+        one.repeat(if *count == 0 { (size / one.len()).max(1) } else { *count })
+    })
+}
+
+/// Every kind and every field, in every message that a frame may have: those that are lists take elements of nothing.
 #[test]
 fn n4c_frames_of_peers_that_are_lists_of_nothing_take_little() {
-    for (kind, field) in (1..=20_u8).flat_map(|kind| (1..=45_u8).map(move |field| (kind, field))) {
-        let key =
-            |wire: u8| if field < 16 { vec![field << 3 | wire] } else { vec![(field << 3 | wire) | 128, field >> 4] };
-        for element in [[&key(2)[..], &[0]].concat(), [&key(0)[..], &[1]].concat()] {
-            let list = element.repeat(SIZE / element.len());
-            let inside = [
-                &key(2)[..],
-                &[0x80 | (list.len() & 127) as u8, 0x80 | (list.len() >> 7 & 127) as u8],
-                &[(list.len() >> 14) as u8],
-                &list,
-            ];
-            for body in [list.clone(), inside.concat()] {
-                let mut frame = (body.len() as u32 + 1).to_le_bytes().to_vec();
-                frame.push(kind);
-                frame.extend(body);
-                // What is long enough to be all of it is not reserved for.
-                let decoder = Decoder { constant: 2 << 20, ..PEER };
-                decoder.check(frame, &format!("kind {kind}, field {field}"));
+    // What is long enough to be all of it is not reserved for.
+    let decoder = Decoder { constant: 2 << 20, ..PEER };
+    for (kind, path) in KINDS.flat_map(|kind| message_paths(kind, 2).into_iter().map(move |path| (kind, path))) {
+        for field in FIELDS {
+            for element in [[&key(field, 2)[..], &[0]].concat(), [&key(field, 0)[..], &[1]].concat()] {
+                for count in [SIZE / element.len(), 33] {
+                    let mut counts = vec![1; path.len()];
+                    if count == 33 {
+                        counts.iter_mut().take(1).for_each(|count| *count = 0);
+                    }
+                    let body = nested(&path, &counts, &element.repeat(count), SIZE);
+                    let what = format!("{count} of kind {kind}, {path:?}, field {field}");
+                    decoder.check(frame_of(kind, &body), &what);
+                }
             }
         }
     }
     PEER.check(&[0, 0, 0, 2, 8][..], "a length alone");
+}
+
+/// The same of lists in lists in lists, however many elements each of them has.
+#[test]
+fn n4c_frames_of_peers_that_are_lists_in_lists_take_little() {
+    let paths = |kind| message_paths(kind, 3).into_iter().filter(|path| path.len() > 1);
+    let all: Vec<(u8, Vec<u8>)> = KINDS.flat_map(|kind| paths(kind).map(move |path| (kind, path))).collect();
+    for deep in [(3, vec![4, 8, 20]), (17, vec![2, 5, 1])] {
+        assert!(all.contains(&deep), "{deep:?} of {all:?}");
+    }
+    for (kind, path) in all {
+        let few = [1_usize, 33, 1_024];
+        for (fill, number) in
+            (0..path.len()).flat_map(|fill| (0..few.len().pow(path.len() as u32 - 1)).map(move |it| (fill, it)))
+        {
+            let mut rest = number;
+            let count = |level| {
+                let count = few[rest % few.len()];
+                rest /= if level == fill { 1 } else { few.len() };
+                if level == fill { 0 } else { count }
+            };
+            let counts: Vec<usize> = (0..path.len()).map(count).collect();
+            // No more than there is room for.
+            if counts.iter().filter(|count| **count > 0).product::<usize>() > SIZE {
+                continue;
+            }
+            for size in [SIZE, 8 * SIZE] {
+                let body = nested(&path, &counts, &[], size);
+                PEER.check(frame_of(kind, &body), &format!("kind {kind}, {path:?}, {counts:?}"));
+            }
+        }
+    }
 }
 
 /// The same of clients' calls: lists of structs, of strings and of numbers, and maps.

@@ -1,9 +1,17 @@
 //! Linearizable reads without their leader: by the logs of a majority (decision 018).
 
-use crate::world::{Ask, Key, MS, World};
-use hedgerow_types::{NodeId, ReadLevel};
-use hedgerow_wire::Cause;
+use crate::world::{Ask, Key, MS, Meddler, World, running};
+use bytes::{Bytes, BytesMut};
+use hedgerow_node::Event;
+use hedgerow_node::peer::{Frame, take};
+use hedgerow_node::tail_frame::{KeySpan, TailRead, TailReply, TailRequest, TailRequests};
+use hedgerow_replication::QUORUM_READS_MAX;
+use hedgerow_types::{GroupId, NodeId, ReadLevel};
+use hedgerow_wire::message::{KeyValue, MultiPut};
+use hedgerow_wire::{Body, Cause};
 use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::rc::Rc;
 
 fn world() -> (World, Key, crate::world::Places) {
     let mut world = World::new(3);
@@ -111,6 +119,57 @@ fn a_write_that_was_acknowledged_elsewhere_is_never_missed() {
     let rest = (0..).map(|n| Key::new(key.table, 2, &format!("k{n}")));
     let quiet = rest.into_iter().find(|it| it.partition == key.partition).unwrap();
     assert_eq!(world.get(&quiet, at, &hedge()).expect_err("there is no such row").name, "status 1");
+}
+
+/// What logs say, as it leaves.
+#[derive(Clone, Default)]
+struct Listener(Rc<RefCell<Vec<TailReply>>>);
+
+impl Meddler for Listener {
+    fn meddle(&mut self, _: (NodeId, NodeId), frames: BytesMut) -> BytesMut {
+        let mut copy = frames.clone();
+        while let Some(frame) = take(&mut copy).unwrap() {
+            if let Frame::TailReplies(said) = frame {
+                self.0.borrow_mut().extend(said.replies);
+            }
+        }
+        frames
+    }
+}
+
+/// Somebody who speaks as a node asks for more than looks like a question: it has a part of the thread, and is told to ask again.
+#[test]
+fn n4m_questions_that_cost_much_have_to_be_asked_again() {
+    let (mut world, key, places) = world();
+    let (at, from) = (places.leader, places.followers[0]);
+    for part in 0..5 {
+        let row = |number| KeyValue { key: format!("{part:02}{number:04}").into(), ..KeyValue::default() };
+        let kvs = (0..1_000).map(row).collect();
+        let rows = Body::MultiPut(MultiPut { hash_key: key.hash_key.clone().into(), kvs, ..MultiPut::default() });
+        let number = world.send(at, &key.header(&Ask::default()), &rows);
+        world.wait(number);
+    }
+    let group = GroupId::new(key.table as u32, key.partition as u32);
+    let [to, from_replica] = [at, from].map(|node| running(&world, node)[&group]);
+    let replicas = world.machines[&at].node.replicas_for_inspection();
+    let after = replicas.into_iter().find(|it| it.id == group).map_or(0, |it| it.applied()) - 5;
+    let listener = Listener::default();
+    world.meddler = Some(Box::new(listener.clone()));
+    let ask = |world: &mut World, count| {
+        let most = KeySpan { start: Bytes::from_static(&[0]), end: Bytes::new(), kind: 2 };
+        let reads = vec![TailRead { spans: vec![most] }; count];
+        let request = TailRequest { group: group.to_u64(), from: from_replica.0, to: to.0, after, reads };
+        world.handle(at, Event::Peer(from, Frame::TailRequests(TailRequests { id: 1, requests: vec![request] })));
+        world.settle(at);
+        let said = listener.0.borrow_mut().pop().unwrap();
+        said.is_known.then_some(said.touched)
+    };
+    let few = ask(&mut world, 3).expect("few are answered");
+    assert!(few.len() == 3 && few[0] > after, "{few:?}");
+    assert_eq!(ask(&mut world, QUORUM_READS_MAX), None);
+    assert_eq!(ask(&mut world, 3), None, "nothing is left");
+    world.run(100 * MS);
+    assert_eq!(ask(&mut world, 3), Some(few));
 }
 
 /// Of two voters both are needed: there is nobody to ask but the leader.
