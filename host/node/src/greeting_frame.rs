@@ -3,7 +3,7 @@
 use crate::peer::{LogAt, MAGIC, Malformed, VERSION};
 use bytes::{Buf, BufMut};
 use hedgerow_placement::{Ancestor, Life};
-use hedgerow_types::Incarnation;
+use hedgerow_types::{Incarnation, NodeId};
 
 /// What opens a connection between nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +63,12 @@ impl Greeting {
         GREETING_HEAD_SIZE + LOG_AT_SIZE * logs + ANCESTOR_SIZE * ancestors
     }
 
+    /// The version of a greeting that is not this node's, and who sent it by its word: that has its place in every version.
+    pub(crate) fn other_version(bytes: &[u8]) -> Option<(u8, NodeId)> {
+        let [version, low, high] = *bytes.strip_prefix(&MAGIC)?.first_chunk()?;
+        (version != VERSION).then_some((version, NodeId(u16::from_le_bytes([low, high]))))
+    }
+
     /// Reads what [`Greeting::encode`] made.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         if bytes.len() < GREETING_HEAD_SIZE || bytes[..4] != MAGIC || bytes[4] != VERSION {
@@ -104,8 +110,10 @@ mod tests {
         for cut in 0..encoded.len() {
             assert!(Greeting::decode(&encoded[..cut]).is_err(), "{cut}");
         }
+        assert_eq!(Greeting::other_version(&encoded), None);
         let mut other = encoded;
         other[4] = 1;
         assert!(Greeting::decode(&other).is_err());
+        assert_eq!(Greeting::other_version(&other), Some((1, NodeId(7))));
     }
 }

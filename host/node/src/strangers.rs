@@ -1,8 +1,10 @@
-//! Nodes of another cluster. A node stops if, by its own dialling, most of the addresses that it was given belong to another
-//! cluster and none to its own: it has itself been given another cluster's data, which it must not serve to this cluster's
-//! clients. Who dials *this* node proves nothing: one wrong address in another cluster's configuration suffices for that.
+//! Nodes of another cluster or another version, and lines of the log about them. A node stops if, by its own dialling, most of
+//! the addresses that it was given belong to another cluster and none to its own: it has itself been given another cluster's
+//! data, which it must not serve to this cluster's clients. Who dials *this* node proves nothing: one wrong address in another
+//! cluster's configuration suffices for that.
 
 use crate::node::Node;
+use crate::peer::{Greeting, Malformed, VERSION};
 use hedgerow_types::{Instant, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -71,6 +73,26 @@ impl Node {
             tracing::warn!(node = from.0, %address, theirs, ours, "a node of another cluster is not listened to");
         }
         false
+    }
+
+    /// What came from `address` is no greeting that this node reads.
+    pub fn handle_unread_greeting(&mut self, hello: &[u8], address: IpAddr) {
+        if let Some((theirs, node)) = Greeting::other_version(hello)
+            && self.strangers.may_tell(address, self.last_tick)
+        {
+            let node = self.config.peers.contains_key(&node).then_some(node.0);
+            tracing::warn!(
+                node, %address, theirs, ours = VERSION,
+                "a node with another version of the protocol between nodes is not listened to: all have to run the same one"
+            );
+        }
+    }
+
+    /// What `node` sent from `address` ended its connection.
+    pub(crate) fn note_malformed(&mut self, node: NodeId, address: IpAddr, malformed: &Malformed) {
+        if self.strangers.may_tell(address, self.last_tick) {
+            tracing::warn!(node = node.0, %address, error = %malformed, "the connection of a node is closed");
+        }
     }
 
     /// A node of `cluster` answered where `node` was dialled; `is_configured` if the address is the configuration's.

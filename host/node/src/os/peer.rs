@@ -7,7 +7,7 @@ use super::{Host, OsClock};
 use crate::Node;
 use crate::config::PEER_BACKLOG_MAX;
 use crate::greeting::{Answer, Caller};
-use crate::peer::{Frame, Greeting, Refused, put, take};
+use crate::peer::{Frame, Greeting, Malformed, Refused, put, take};
 use crate::sparse::missing;
 use bytes::{Buf, BytesMut};
 use hedgerow_env::Clock;
@@ -224,8 +224,11 @@ pub(crate) async fn receive(host: Rc<Host>, stream: TcpStream, mut buffer: Bytes
 
 async fn receive_frames(host: &Host, stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<()> {
     let hello = buffer.split_to(Greeting::size(buffer).min(buffer.len()));
-    let greeting = Greeting::decode(&hello).map_err(io::Error::other)?;
     let address = stream.peer_addr()?.ip();
+    let greeting = Greeting::decode(&hello).map_err(|error| {
+        host.node.borrow_mut().handle_unread_greeting(&hello, address);
+        io::Error::other(error)
+    })?;
     let met = host.node.borrow_mut().handle_greeting(&greeting, address);
     let caller = match met {
         Ok(caller) => caller,
@@ -233,6 +236,10 @@ async fn receive_frames(host: &Host, stream: &TcpStream, buffer: &mut BytesMut) 
     };
     let ended = take_all_frames(host, stream, &caller, buffer).await;
     host.node.borrow_mut().handle_hangup(&caller);
+    let error = ended.as_ref().err().and_then(io::Error::get_ref);
+    if let Some(malformed) = error.and_then(|error| error.downcast_ref::<Malformed>()) {
+        host.node.borrow_mut().note_malformed(NodeId(greeting.node), address, malformed);
+    }
     match ended? {
         Some(refused) => farewell(stream, buffer, refused).await,
         None => Ok(()),

@@ -13,6 +13,7 @@ mod older;
 mod replicas;
 mod told;
 mod unread;
+mod version;
 #[allow(dead_code, reason = "the tests of reads use the rest of it")]
 #[path = "../reads/world.rs"]
 mod world;

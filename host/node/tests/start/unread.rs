@@ -181,7 +181,7 @@ fn n4_a_leader_that_cannot_apply_lets_another_one_lead() {
 }
 
 /// Keeps what every line says.
-struct Log(Arc<Mutex<Vec<String>>>);
+pub struct Log(pub Arc<Mutex<Vec<String>>>);
 
 impl tracing::Subscriber for Log {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
@@ -206,8 +206,9 @@ struct Text(String);
 
 impl tracing::field::Visit for Text {
     fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "message" {
-            self.0 = format!("{value:?}");
+        match field.name() {
+            "message" => self.0.insert_str(0, &format!("{value:?}")),
+            name => self.0 += &format!(" {name}={value:?}"),
         }
     }
 }
