@@ -32,6 +32,8 @@ pub const LONG_READS_MAX: usize = 2;
 pub const READ_JOBS_MAX: usize = 4_096;
 /// Bytes of keys that those which wait may ask for together; the same beyond it.
 pub const READ_JOBS_BYTES_MAX: usize = 64 << 20;
+/// Default of [`Config::waiting_read_bytes_max`]: one of the largest requests.
+pub const WAITING_READ_BYTES_MAX: usize = 64 << 20;
 /// Default of [`Config::read_bytes_per_turn`]: about a millisecond of large reads.
 pub const READ_BYTES_PER_TURN: usize = 1 << 20;
 /// Default of [`Config::apply_bytes_per_turn`]: one or two milliseconds.
@@ -144,6 +146,9 @@ pub struct Config {
     pub reads_at_once: ReadBudget,
     /// Bytes of replies that may wait for clients to read them. Beyond it the connection on which most wait is closed.
     pub unread_bytes_max: usize,
+    /// Bytes of keys that the node's reads may keep while they wait for an index or a majority; the next one is refused as busy, a small one
+    /// at twice as many.
+    pub waiting_read_bytes_max: usize,
     /// Bytes of clients' frames of which more has to come. Beyond it the connection is closed whose frame comes most slowly.
     pub unfinished_bytes_max: usize,
     /// How long a client may take nothing of what waits for it, or send nothing more of a frame that it has begun. Its system acknowledges, or
@@ -227,6 +232,7 @@ impl Config {
             apply_bytes_per_turn: APPLY_BYTES_PER_TURN,
             reads_at_once: READS_AT_ONCE,
             unread_bytes_max: UNREAD_BYTES_MAX,
+            waiting_read_bytes_max: WAITING_READ_BYTES_MAX,
             unfinished_bytes_max: UNFINISHED_BYTES_MAX,
             unread_for: UNREAD_FOR,
             files_max: 1 << 20,

@@ -8,6 +8,7 @@ use crate::outbox::ConnectionId;
 use crate::pace::Pace;
 use crate::receive::Receiving;
 use crate::requests::cancel::AttemptName;
+use crate::requests::held::Held;
 use crate::requests::reads::{Basis, Terms};
 use crate::retain::Kept;
 use crate::room::Takes;
@@ -188,6 +189,8 @@ pub(crate) struct PendingRead {
     /// What it waits for.
     pub(crate) basis: Basis,
     pub(crate) origin: Origin,
+    /// Room for what it keeps in memory.
+    pub(crate) _held: Held,
 }
 
 /// Who asked.
@@ -263,6 +266,11 @@ impl Caller {
 
     pub(crate) fn group(&self) -> GroupId {
         GroupId::new(self.app_id as u32, self.partition_index as u32)
+    }
+
+    /// Gives what it keeps bytes of its own, as [`Read::detach`] does. Returns how many.
+    pub(crate) fn detach(&mut self) -> usize {
+        self.page.as_mut().map_or(0, |page| page.scan.detach())
     }
 }
 

@@ -11,11 +11,13 @@
 //! | `forward.rs` | writes for a leader elsewhere, and several attempts of one write |
 //! | `waiting.rs` | requests that wait here for a time or another node, and what removes them |
 //! | `reads.rs` | who may be served, and how fresh |
+//! | `held.rs` | what reads that wait for an index keep in memory |
 //! | `read_jobs.rs` | reads that need a disk, or look at much: other threads run them |
 //! | `load.rs`, `read_counts.rs` | what replies and the operator are told of the node's work |
 
 pub(crate) mod cancel;
 pub(crate) mod forward;
+pub(crate) mod held;
 pub(crate) mod load;
 pub(crate) mod queue;
 pub(crate) mod read_counts;
@@ -55,6 +57,8 @@ pub(crate) struct Requests {
     /// Reads that wait for their turn.
     queue: Queue,
     queue_counts: QueueCounts,
+    /// What reads keep that wait at replicas.
+    room: held::Room,
     /// Reads that other threads run.
     read_jobs: ReadJobs,
     /// Bytes of replies to clients since the node was driven last.
@@ -93,6 +97,7 @@ impl Requests {
             scans: Scans::new(random),
             queue: Queue::default(),
             queue_counts: QueueCounts::default(),
+            room: held::Room::default(),
             read_jobs: ReadJobs::default(),
             reply_bytes: 0,
             attempts: Attempts::default(),
@@ -146,6 +151,7 @@ impl Requests {
     pub(crate) fn told(&self) -> Value {
         let mut told = self.read_counts.to_json();
         told["queue"] = self.queue_told();
+        told["waiting_bytes"] = json!({ "kept": self.room.size(), "refused": self.room.refused() });
         told["requests_in_flight"] = json!(self.load.in_flight());
         told["service_us"] = json!(self.load.service_us());
         told

@@ -258,7 +258,7 @@ impl ReadJob {
 }
 
 /// What a list of keys takes beside their bytes.
-fn list_size(read: &Read) -> usize {
+pub(crate) fn list_size(read: &Read) -> usize {
     let count = match read {
         Read::BatchGet { keys } => keys.len(),
         Read::MultiGet(MultiGet { selection: Selection::Suffixes(suffixes), .. }) => suffixes.len(),

@@ -21,8 +21,10 @@ use crate::replica::{Caller, Hosted, Origin, PendingRead, Replica};
 use crate::replicas::Replicas;
 use crate::requests::Serving;
 use crate::requests::cancel::WaitsIn;
+use crate::requests::held::Held;
 use crate::requests::queue::{Lane, Queued};
 use crate::requests::read_counts::level_number;
+use crate::requests::read_jobs::list_size;
 use crate::requests::serve::misplaced;
 use crate::requests::tie::Tied;
 use bytes::Bytes;
@@ -273,14 +275,19 @@ impl Serving<'_> {
                 })
             }
             Ok(None) => {
+                let bytes = caller.detach() + read.detach() + list_size(read);
+                let Some(held) = self.requests.room.take(bytes, self.config.waiting_read_bytes_max) else {
+                    replica.group.cancel_read(ticket);
+                    let text = format!("reads with {} bytes of keys wait", self.requests.room.size());
+                    return self.refuse_client(queued.caller, &Refusal::Busy(text), now);
+                };
                 let has_lease = role == Role::Leader && replica.group.lease_holds(now.instant);
                 let basis = if has_lease { Basis::Applied } else { Basis::Waited };
                 self.requests.attempts.list_caller(caller, WaitsIn::Read(group, ticket));
                 replica.note_deadline(caller.deadline);
-                let Queued { caller, mut read, terms, tie } = queued;
-                read.detach();
+                let Queued { caller, read, terms, tie } = queued;
                 let origin = Origin::Client(Box::new(caller));
-                replica.reads.insert(ticket, PendingRead { read, terms, basis, origin });
+                replica.reads.insert(ticket, PendingRead { read, terms, basis, origin, _held: held });
                 if lane == Lane::Extra && terms.level == ReadLevel::Linearizable {
                     replica.group.hasten_read(ticket, now.instant);
                 }
@@ -408,7 +415,8 @@ impl Replicas {
         let begun = replica.begin_read(ticket, &mut terms, None, now.instant).ok()?;
         if begun.is_none() {
             let origin = Origin::Metadata(ticket);
-            replica.reads.insert(ticket, PendingRead { read, terms, basis: Basis::Waited, origin });
+            let held = Held::default();
+            replica.reads.insert(ticket, PendingRead { read, terms, basis: Basis::Waited, origin, _held: held });
             self.mark_dirty(GroupId::META);
         }
         Some(begun.is_some())
