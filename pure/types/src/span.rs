@@ -211,9 +211,9 @@ mod tests {
         assert_eq!(Read::Checksum.spans(), [Span::ALL]);
     }
 
-    /// Pitfall N4m: ten thousand keys below a hash key of 64 KiB are 655 MB if they are put together.
+    /// Pitfall N4o: ten thousand keys below a hash key of 64 KiB are 655 MB if they are put together.
     #[test]
-    fn n4m_a_read_of_many_long_keys_names_two_of_them() {
+    fn n4o_a_read_of_many_long_keys_names_two_of_them() {
         let suffixes: Vec<Bytes> = (0..10_000).map(|i| Bytes::from(alloc::format!("{i}"))).collect();
         let prefix = Bytes::from(alloc::vec![b'h'; 65_000]);
         let Read::MultiGet(query) = multi_get(Selection::Suffixes(suffixes)) else { unreachable!() };
