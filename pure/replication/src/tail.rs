@@ -19,6 +19,12 @@ const KEPT_MAX: usize = 64 << 10;
 const SIZE_MAX: usize = 2 << 20;
 /// What a key counts beside itself, bytes.
 const KEY_OVERHEAD: usize = 64;
+/// Steps of a look-up by itself: a few milliseconds.
+const STEPS_MAX: usize = 1 << 19;
+/// What a span costs, and an entry and each of its keys when it is taken in, in steps.
+const STEPS_EACH: usize = 16;
+/// Bytes of a write of too many keys that cost a step.
+const BYTES_A_STEP: usize = 16;
 
 /// What a voter's log says of the entries after an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,6 +54,8 @@ pub struct TailIndex {
     through: LogPosition,
     /// The last index that touches a key,
     keys: BTreeMap<Bytes, Index>,
+    /// one of `keys`,
+    latest: Index,
     /// any key,
     any: Index,
     /// and the membership.
@@ -60,8 +68,20 @@ pub struct TailIndex {
 
 impl TailIndex {
     /// What the log of `group` holds after the index `after` that touches the keys of `reads`. `None` = it cannot be said, or
-    /// the membership changes there: whoever asks has to ask again when it has applied more.
+    /// not soon, or the membership changes there: whoever asks has to ask again when it has applied more.
     pub fn look_up(&mut self, group: &Group, after: Index, reads: &[Vec<Span>]) -> Option<Touches> {
+        self.look_up_within(group, after, reads, &mut { STEPS_MAX })
+    }
+
+    /// The same with what is left of a budget of several look-ups. A step is a key that is passed by, about ten nanoseconds. What is taken in
+    /// before it is used up is not lost.
+    pub fn look_up_within(
+        &mut self,
+        group: &Group,
+        after: Index,
+        reads: &[Vec<Span>],
+        steps: &mut usize,
+    ) -> Option<Touches> {
         if !group.answers_for_tail() {
             return None;
         }
@@ -71,38 +91,51 @@ impl TailIndex {
         if !is_same_log || !is_near {
             *self = Self { begin: after, through: LogPosition { index: after, term: 0 }, ..Self::default() };
         }
-        if window.last() > self.through.index && !self.read_on(group) {
+        if window.last() > self.through.index && !self.read_on(group, steps) {
             *self = Self::default();
             return None;
         }
-        if self.change > after && !group.ignores_changes_in_tail() {
+        let has_all = window.last() <= self.through.index;
+        if has_all && self.change > after && !group.ignores_changes_in_tail() {
             return None;
         }
-        let reads = reads.iter().map(|spans| self.last_touch(spans)).map(|index| if index > after { index } else { 0 });
-        let of_entries = self.times.range(after.saturating_add(1)..).map(|(_, now)| Some((*now, *now)));
-        let touches = Touches { reads: reads.collect(), times: of_entries.fold(None, Touches::join) };
+        let mut of_read = |spans: &Vec<Span>| self.last_touch(spans, after, steps);
+        let reads: Option<Vec<Index>> = if has_all { reads.iter().map(&mut of_read).collect() } else { None };
+        let touches = reads.map(|reads| Touches { reads, times: self.times_after(after) });
         if self.size > KEPT_MAX {
             *self = Self::default();
         }
-        Some(touches)
+        touches
+    }
+
+    /// The least and the largest time in the entries after `after`.
+    fn times_after(&self, after: Index) -> Option<(u32, u32)> {
+        let of_entries = self.times.range(after.saturating_add(1)..).map(|(_, now)| Some((*now, *now)));
+        of_entries.fold(None, Touches::join)
     }
 
     fn is_far_behind(&self, last: Index) -> bool {
         last.saturating_sub(self.through.index) > ENTRIES_MAX
     }
 
-    /// Takes in the entries behind those that it knows. Returns whether it could.
-    fn read_on(&mut self, group: &Group) -> bool {
+    /// Takes in the entries behind those that it knows, as far as `steps` go. Returns whether it could.
+    fn read_on(&mut self, group: &Group, steps: &mut usize) -> bool {
         let window = group.core.store();
         if self.is_far_behind(window.last()) {
             return false;
         }
         let Some(entries) = window.tail(self.through.index + 1, group.ignores_cut_tail()) else { return false };
         for entry in entries {
+            if *steps == 0 {
+                break;
+            }
             self.through = LogPosition { index: entry.index, term: entry.term };
             match kind_of(entry) {
                 EntryKind::Membership => self.change = entry.index,
-                EntryKind::Normal => self.take(entry.index, data_of(entry)),
+                EntryKind::Normal => {
+                    let cost = STEPS_EACH + self.take(entry.index, data_of(entry));
+                    *steps = steps.saturating_sub(cost);
+                }
             }
             if self.size > SIZE_MAX {
                 return false;
@@ -111,9 +144,10 @@ impl TailIndex {
         true
     }
 
-    fn take(&mut self, index: Index, data: &Bytes) {
+    /// Returns how many steps that took.
+    fn take(&mut self, index: Index, data: &Bytes) -> usize {
         if data.is_empty() {
-            return;
+            return 0;
         }
         // What cannot be read touches everything.
         let proposal = codec::decode_proposal(data.clone()).ok();
@@ -123,27 +157,50 @@ impl TailIndex {
         }
         match proposal.and_then(|proposal| proposal.write.keys()) {
             Some(keys) => {
+                let cost = keys.len() * STEPS_EACH;
+                self.latest = if keys.is_empty() { self.latest } else { index };
                 self.size += keys.iter().map(|key| key.len() + KEY_OVERHEAD).sum::<usize>();
                 self.keys.extend(keys.into_iter().map(|key| (key, index)));
+                cost
             }
-            None => self.any = index,
+            None => {
+                self.any = index;
+                data.len() / BYTES_A_STEP
+            }
         }
     }
 
-    /// The last index that touches any of `spans`; 0 = none does.
-    fn last_touch(&self, spans: &[Span]) -> Index {
-        let of_span = |span: &Span| match span {
-            Span::Key(key) => self.keys.get(key).copied(),
-            Span::Range { start, end } => {
-                let end = end.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-                let is_empty = matches!(end, Bound::Excluded(end) if end <= start);
-                if is_empty {
-                    None
-                } else {
-                    self.keys.range::<Bytes, _>((Bound::Included(start), end)).map(|it| *it.1).max()
-                }
+    /// The last index after `after` that touches any of `spans`; 0 = none does, `None` = it takes more than `steps`.
+    fn last_touch(&self, spans: &[Span], after: Index, steps: &mut usize) -> Option<Index> {
+        let mut last = self.any;
+        for span in spans {
+            // No other one can be later.
+            if last.max(after) >= self.latest {
+                break;
             }
-        };
-        spans.iter().filter_map(of_span).max().unwrap_or_default().max(self.any)
+            *steps = steps.checked_sub(STEPS_EACH)?;
+            last = last.max(match span {
+                Span::Key(key) => self.keys.get(key).copied().unwrap_or_default(),
+                Span::Range { start, end: None } if start.is_empty() => self.latest,
+                Span::Range { start, end } => self.last_in(start, end.as_ref(), steps)?,
+            });
+        }
+        Some(if last > after { last } else { 0 })
+    }
+
+    fn last_in(&self, start: &Bytes, end: Option<&Bytes>, steps: &mut usize) -> Option<Index> {
+        if end.is_some_and(|end| end <= start) {
+            return Some(0);
+        }
+        let end = end.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut last = 0;
+        for (_, index) in self.keys.range::<Bytes, _>((Bound::Included(start), end)) {
+            *steps = steps.checked_sub(1)?;
+            last = last.max(*index);
+            if last == self.latest {
+                break;
+            }
+        }
+        Some(last)
     }
 }

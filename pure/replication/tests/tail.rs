@@ -82,6 +82,34 @@ fn keys_and_ranges_name_the_last_entry_that_touches_them() {
     assert_eq!(index.look_up(leader(&world), after, &[key("c")]).expect("there").reads, [more]);
 }
 
+/// N4m: a look-up costs its steps, and no more than there are; what was taken in meanwhile is not lost.
+#[test]
+fn n4m_a_look_up_takes_no_more_steps_than_it_may() {
+    let mut world = world();
+    let after = leader(&world).last_index();
+    let keys: Vec<String> = (0..500).map(|number| format!("{number:03}")).collect();
+    let last = keys.iter().map(|key| append(&mut world, remove(key), 0)).last().expect("some");
+    let mut index = TailIndex::default();
+    let mut look_up = |reads: &[Vec<Span>], steps: usize| {
+        let mut left = steps;
+        let touches = index.look_up_within(leader(&world), after, reads, &mut left);
+        (touches.map(|touches| touches.reads), steps - left)
+    };
+    // A hundred entries at a time; each counts as 32 steps.
+    for _ in 0..5 {
+        assert_eq!(look_up(&[key("000")], 3_200), (None, 3_200));
+    }
+    assert_eq!(look_up(&[key("000")], 3_200), (Some(vec![after + 1]), 16));
+    // All but the last key: each is passed by.
+    let most = vec![Span::Range { start: bytes("0"), end: Some(bytes("499")) }];
+    assert_eq!(look_up(&vec![most.clone(); 3], 3_200), (Some(vec![last - 1; 3]), 3 * (16 + 499)));
+    assert_eq!(look_up(&vec![most; 1_024], 3_200).0, None);
+    // Every key, and what is behind all that there is.
+    assert_eq!(look_up(&vec![vec![Span::ALL]; 100], 3_200), (Some(vec![last; 100]), 1_600));
+    let many = vec![vec![Span::ALL; 64]; 100];
+    assert_eq!(look_up(&many, 3_200), (Some(vec![last; 100]), 1_600), "no other span is later");
+}
+
 #[test]
 fn what_cannot_be_read_or_named_touches_every_key() {
     let mut world = world();
