@@ -450,13 +450,10 @@ async fn take_sequence(routes: &Routes, target: Target, deadline: Instant) -> Re
 }
 
 /// A reply that is older than what its session saw when the request left is as good as that of a replica that says so
-/// itself. Levels below that of a session do not make the node look. The latest is never older: where the logs of a majority hold nothing newer for
-/// its keys, its index may be below what was seen of others.
+/// itself. Levels below that of a session do not make the node look.
 pub(crate) fn refuse_older(reply: Reply, extension: Option<&ReplyExtension>, floor: Floor) -> Reply {
     let index = extension.map_or(0, |extension| extension.index);
-    let level = extension.and_then(|extension| extension.read_level_code).map(|code| level_of(code, None, None));
-    let is_latest = level == Some(ReadLevel::Linearizable);
-    if index == 0 || index >= floor.index || is_latest || matches!(reply, Reply::Failed(_)) {
+    if index == 0 || index >= floor.index || matches!(reply, Reply::Failed(_)) {
         return reply;
     }
     Reply::refused(&Refusal::Lagging(Lag { entries: floor.index - index, staleness: None }), None)

@@ -426,23 +426,6 @@ async fn s14_a_session_never_goes_back_at_any_level() {
     }
 }
 
-/// A majority's logs held nothing newer for the key: the replica that answered need not have applied what was written to others.
-#[tokio::test]
-async fn a_session_takes_the_latest_whatever_its_index() {
-    let cluster = Cluster::start().await;
-    cluster.serve(LEADER, 9);
-    for node in [FOLLOWER, OTHER, LEARNER] {
-        let extension = || ReplyExtension { index: 4, read_level_code: Some(0), ..ReplyExtension::default() };
-        cluster.answer(node, move |_| Action::ReplyWith(value(node.to_string().as_bytes()), extension()));
-    }
-    let session = Session::new();
-    let latest = Some(ReadLevel::Linearizable);
-    let table = cluster.reading(ReplicaRead::Follower, latest).await.in_session(&session);
-    table.set("h", "s", "v").await.unwrap();
-    assert_ne!(get(&table).await, LEADER);
-    assert_eq!(session.token().floor(GROUP), 9);
-}
-
 #[tokio::test]
 async fn a_handle_keeps_its_session_when_it_is_read_otherwise() {
     let cluster = Cluster::start().await;
