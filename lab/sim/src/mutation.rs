@@ -64,8 +64,6 @@ pub enum Mutation {
     NumberOfSpeculated,
     /// A client sends hedges at a weaker level than its reads have.
     LevelOfHedge,
-    /// That a change of the membership is over is not written.
-    CommitOfChanges,
     /// A log is cut as far as it is applied, flushed or not.
     KeptUntilFlushed,
     /// Each node goes by its own wall clock.
@@ -84,7 +82,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 33] = [
         Self::RestartFence,
         Self::ApplyWait,
         Self::Fsync,
@@ -111,7 +109,6 @@ impl Mutation {
         Self::BegunStays,
         Self::NumberOfSpeculated,
         Self::LevelOfHedge,
-        Self::CommitOfChanges,
         Self::KeptUntilFlushed,
         Self::AgreedTime,
         Self::CopiesRefused,
@@ -150,7 +147,6 @@ impl Mutation {
             Self::BegunStays => "begun-stays",
             Self::NumberOfSpeculated => "number-of-speculated",
             Self::LevelOfHedge => "level-of-hedge",
-            Self::CommitOfChanges => "commit-of-changes",
             Self::KeptUntilFlushed => "kept-until-flushed",
             Self::AgreedTime => "agreed-time",
             Self::CopiesRefused => "copies-refused",
@@ -173,19 +169,9 @@ impl Mutation {
             Self::CheckAtTurn => Some(Scenario::Tied),
             // A write must be lost that others have long heard of: what a slow disk holds up.
             Self::PersistBeforeSend => Some(Scenario::Disks),
-            // Two losses in a run, and a restart between them.
-            Self::CommitOfChanges => Some(Scenario::Repair),
             // It is planted there most often.
             Self::CopiesRefused => Some(Scenario::Repair),
             _ => None,
-        }
-    }
-
-    /// Seeds that are skipped: a rule that is noticed by one seed in thousands is looked for where it was last noticed.
-    pub const fn skipped(self) -> u64 {
-        match self {
-            Self::CommitOfChanges => 4_000,
-            _ => 0,
         }
     }
 
@@ -240,7 +226,6 @@ pub(crate) fn of_groups() -> Mutations {
         prove_without_quorum: is_away(Mutation::ProofByQuorum),
         ignore_session_floor: is_away(Mutation::SessionFloor),
         ignore_clock_rate: is_away(Mutation::ClockRate),
-        forget_commit: is_away(Mutation::CommitOfChanges),
         ask_own_log_only: is_away(Mutation::AskMajority),
         ignore_touches: is_away(Mutation::TouchedWaits),
         join_sent_tail_question: is_away(Mutation::AskAfterArrival),

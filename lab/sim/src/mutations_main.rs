@@ -35,8 +35,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let mut unnoticed = 0;
     for mutation in Mutation::ALL {
         let request = Request { scenario: mutation.scenario(), ..Request::default() };
-        let batch =
-            Batch { before: &[], start: arguments.start + mutation.skipped(), count: arguments.seeds, request, jobs };
+        let batch = Batch { before: &[], start: arguments.start, count: arguments.seeds, request, jobs };
         match first_failure(mutation, batch)? {
             Some(report) => {
                 let (seed, scenario) = (report.request.seed, report.plan.scenario.name());
