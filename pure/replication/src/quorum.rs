@@ -256,6 +256,7 @@ impl Group {
         }
     }
 
+    /// Has what waits for a leader that has fallen silent ask a majority.
     pub(crate) fn tick_silence(&mut self, now: Instant) {
         if self.waiting.is_awaiting_leader() && self.is_leader_silent(now) {
             self.quorum.owed_until = self.waiting.last_sent();

@@ -23,6 +23,12 @@ fn world() -> (World, Key, crate::world::Places) {
     (world, key, places)
 }
 
+/// Another key of the same partition, which nobody has written.
+fn neighbour(key: &Key) -> Key {
+    let mut keys = (0..).map(|n| Key::new(key.table, 2, &format!("k{n}")));
+    keys.find(|it| it.partition == key.partition).expect("there are many keys")
+}
+
 /// A hedge: somebody waits for it.
 fn hedge() -> Ask {
     let mut ask = Ask::anywhere(ReadLevel::Linearizable);
@@ -90,8 +96,7 @@ fn a_read_is_answered_without_a_leader_that_has_just_fallen_silent() {
 fn a_key_at_rest_is_read_long_after_a_write_to_another() {
     let (mut world, key, places) = world();
     let at = places.followers[0];
-    let rest = (0..).map(|n| Key::new(key.table, 2, &format!("k{n}")));
-    let other = rest.into_iter().find(|it| it.partition == key.partition).unwrap();
+    let other = neighbour(&key);
     assert_eq!(world.get(&key, at, &hedge()).unwrap().0, "first");
     world.write(&other, places.leader, "other");
     // The write is in the follower's log, which does not know yet that it is committed.
@@ -116,8 +121,7 @@ fn a_write_that_was_acknowledged_elsewhere_is_never_missed() {
     assert_eq!(served_by_quorum(&mut world, at), 0);
     assert_eq!(world.counts(at)["quorum"]["touched"], 1);
     // A key that nobody wrote is read all the same.
-    let rest = (0..).map(|n| Key::new(key.table, 2, &format!("k{n}")));
-    let quiet = rest.into_iter().find(|it| it.partition == key.partition).unwrap();
+    let quiet = neighbour(&key);
     assert_eq!(world.get(&quiet, at, &hedge()).expect_err("there is no such row").name, "status 1");
 }
 
