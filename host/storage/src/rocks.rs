@@ -27,7 +27,7 @@ use crate::engine::{
 };
 use bytes::Bytes;
 use failure::classify;
-use hedgerow_env::os::{OsDisk, begin_write_out, random_u64};
+use hedgerow_env::os::{OsDisk, begin_read_in, begin_write_out, random_u64};
 use hedgerow_env::{Disk, OpenMode, create_dir_durably, parent_of};
 use merge::Ended;
 use options::{Shared, SpareFiles};
@@ -239,7 +239,11 @@ impl RocksEngine {
             }
             Ok(())
         })?;
-        table.finish()
+        table.finish()?;
+        // The writer has told the system to forget the file. But what was written last is read first, and compacted soon. Where this
+        // fails the file is read when it is needed.
+        drop(begin_read_in(path));
+        Ok(())
     }
 
     /// Called when a flush has written `fresh` more bytes to the table at `path`.
