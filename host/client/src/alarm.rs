@@ -113,7 +113,7 @@ impl Bell<'_> {
         drop(state);
         task.into_iter().for_each(Waker::wake);
         if !is_task_running {
-            spawn(run(shared.clone()));
+            spawn(run(Running(shared.clone())));
         }
     }
 }
@@ -197,17 +197,17 @@ impl State {
 
 /// The task of a clock. Where the runtime's clock is a test's, the kernel's timer rings at moments that mean nothing, and
 /// the runtime's own timer at the right ones; so both are set, and who rings is asked for the time.
-async fn run(shared: Arc<Shared>) {
-    // If the runtime ends, the next request starts another task, on its own runtime.
-    let _guard = Running(&shared);
+async fn run(running: Running) {
+    let shared = &running.0;
     let timer = fine_timer();
     let mut sleep = sleep_until(now() + Duration::from_secs(3600));
-    poll_fn(|context| poll(&shared, timer.as_ref(), &mut sleep, context)).await;
+    poll_fn(|context| poll(shared, timer.as_ref(), &mut sleep, context)).await;
 }
 
-struct Running<'a>(&'a Shared);
+/// Whatever ends the task, the next request starts another one, on its own runtime.
+struct Running(Arc<Shared>);
 
-impl Drop for Running<'_> {
+impl Drop for Running {
     fn drop(&mut self) {
         let mut state = lock(&self.0.state);
         (state.is_task_running, state.armed, state.task) = (false, None, None);

@@ -274,7 +274,10 @@ impl<'a> Call<'a> {
             is_backup: false,
             extension: Some(extension),
         };
-        self.routes.cluster.pool.submit(address, &Outgoing { header: &header, body: self.body, deadline, give_up_at })
+        self.routes
+            .cluster
+            .pool
+            .submit(address, &Outgoing { header: &header, body: self.body, now, deadline, give_up_at })
     }
 
     /// What follows an attempt that failed: off the common path, so that its state does not burden every operation.

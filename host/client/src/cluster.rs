@@ -93,7 +93,7 @@ impl Cluster {
         Self {
             client_id,
             sequences: AllSequences::of(client_id),
-            pool: Pool::new(options.connections_per_node, options.connect_timeout, random.next_u64()),
+            pool: Pool::new(&options, random.next_u64()),
             selection: Selection::new(options.labels.clone(), random.fork()),
             alarm: Alarm::new(),
             metrics: ClientMetrics::new(options.budget),
@@ -202,7 +202,7 @@ impl Cluster {
             }),
             ..Header::default()
         };
-        let outgoing = Outgoing { header: &header, body: question.body, deadline, give_up_at: deadline };
+        let outgoing = Outgoing { header: &header, body: question.body, now: now(), deadline, give_up_at: deadline };
         let reply = match self.pool.submit(address, &outgoing) {
             Ok(waiting) => waiting.await,
             Err(lost) => Err(lost),

@@ -14,8 +14,10 @@ use hedgerow_wire::message::Cancel;
 use hedgerow_wire::{Body, Header};
 use rustc_hash::FxHashMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Most requests that may wait for a reply on one connection, forgotten ones not counted.
@@ -23,11 +25,16 @@ pub(crate) const IN_FLIGHT_MAX: usize = 65_536;
 /// Bytes that may wait for a peer which does not read. Requests that were given up leave theirs behind, so that their
 /// number alone bounds nothing.
 pub(crate) const OUTGOING_SIZE_MAX: usize = 64 << 20;
+/// How often the driver of a retired connection looks whether anybody still waits for something on it.
+const RETIRED_LOOK: Duration = Duration::from_millis(100);
 
 /// The state that users and driver share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<State>,
+    /// After so long without a word, while somebody waits, it counts as silent.
+    silence_max: Duration,
+    is_silent: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -38,11 +45,17 @@ struct State {
     slots: FxHashMap<i32, Slot>,
     last_id: i32,
     earliest_deadline: Option<Instant>,
+    /// Whether the peer has ever sent anything.
+    has_been_heard: bool,
+    /// Since when a request has waited without anything having come from the peer.
+    unheard_since: Option<Instant>,
     driver: Option<Waker>,
     /// Whether the driver has been woken for what is in `outgoing`.
     is_driver_woken: bool,
     end: Option<Lost>,
     is_released: bool,
+    /// Released as soon as nobody waits for anything.
+    is_retired: bool,
 }
 
 #[derive(Debug)]
@@ -62,7 +75,8 @@ pub(crate) struct Work {
 }
 
 impl Shared {
-    pub(crate) fn new() -> Arc<Self> {
+    /// One that is silent when the peer has said nothing for `silence_max`.
+    pub(crate) fn new(silence_max: Duration) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
                 outgoing: BytesMut::new(),
@@ -70,11 +84,16 @@ impl Shared {
                 slots: FxHashMap::default(),
                 last_id: 0,
                 earliest_deadline: None,
+                has_been_heard: false,
+                unheard_since: None,
                 driver: None,
                 is_driver_woken: false,
                 end: None,
                 is_released: false,
+                is_retired: false,
             }),
+            silence_max,
+            is_silent: AtomicBool::new(false),
         })
     }
 
@@ -94,7 +113,9 @@ impl Shared {
         let is_alone = state.slots.is_empty() && state.outgoing.is_empty();
         let id = state.next_id();
         call::encode_request(&mut state.outgoing, request.header, id, request.body);
-        let Outgoing { deadline, give_up_at, .. } = *request;
+        let Outgoing { now, deadline, give_up_at, .. } = *request;
+        state.unheard_since.get_or_insert(now);
+        self.look_for_silence(&state, now);
         state.slots.insert(id, Slot::Waiting { waker: None, deadline, give_up_at });
         let is_first_to_expire = state.earliest_deadline.is_none_or(|earliest| request.deadline < earliest);
         if is_first_to_expire {
@@ -124,7 +145,37 @@ impl Shared {
             *to = Some(half);
         }
         state.is_driver_woken = false;
-        Work { earliest_deadline: state.earliest_deadline, is_released: state.is_released }
+        let is_drained = state.is_retired && state.slots.is_empty() && sending.is_empty();
+        Work { earliest_deadline: state.earliest_deadline, is_released: state.is_released || is_drained }
+    }
+
+    /// Driver: something has come from the peer.
+    pub(crate) fn note_heard(&self) {
+        let mut state = self.lock();
+        (state.has_been_heard, state.unheard_since) = (true, None);
+        self.is_silent.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether requests have waited for long, and the peer, which was heard before, has said nothing meanwhile. Another connection to
+    /// it is worth a try: a path that has lost this one may take that one.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.is_silent.load(Ordering::Relaxed)
+    }
+
+    fn look_for_silence(&self, state: &State, now: Instant) {
+        let since = state.unheard_since.filter(|_| state.has_been_heard);
+        if since.is_some_and(|since| now.saturating_duration_since(since) >= self.silence_max) {
+            self.is_silent.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Nobody will submit anything any more. The connection ends when nobody waits for anything on it.
+    pub(crate) fn retire(&self, now: Instant) {
+        let mut state = self.lock();
+        (state.is_retired, state.earliest_deadline) = (true, Some(now));
+        let driver = state.driver.take();
+        drop(state);
+        driver.into_iter().for_each(Waker::wake);
     }
 
     /// Driver: a reply has arrived. One that nobody waits for any more is dropped.
@@ -140,7 +191,8 @@ impl Shared {
     pub(crate) fn expire(&self, now: Instant) -> Option<Instant> {
         let mut wakers = Vec::new();
         let mut state = self.lock();
-        let mut earliest: Option<Instant> = None;
+        self.look_for_silence(&state, now);
+        let mut earliest = state.is_retired.then(|| now + RETIRED_LOOK);
         for slot in state.slots.values_mut() {
             let Slot::Waiting { waker, deadline, give_up_at } = slot else { continue };
             if *deadline <= now {
@@ -159,7 +211,7 @@ impl Shared {
         earliest
     }
 
-    /// Driver: the connection has ended; every unanswered and every later request fails with `reason`.
+    /// The connection has ended; every unanswered and every later request fails with `reason`.
     pub(crate) fn end(&self, reason: Lost) {
         let mut wakers = Vec::new();
         let mut state = self.lock();
@@ -207,6 +259,15 @@ impl State {
         if std::mem::replace(&mut self.is_driver_woken, true) { None } else { self.driver.take() }
     }
 
+    /// Forgets a request. If nobody waits any more, nothing is expected from the peer.
+    fn forget(&mut self, id: i32) -> Option<Slot> {
+        let slot = self.slots.remove(&id);
+        if self.slots.is_empty() {
+            self.unheard_since = None;
+        }
+        slot
+    }
+
     /// A positive id that no unanswered request has. Ids come round after two thousand million requests.
     fn next_id(&mut self) -> i32 {
         loop {
@@ -231,6 +292,7 @@ impl State {
 pub(crate) struct Outgoing<'a> {
     pub(crate) header: &'a hedgerow_wire::Header,
     pub(crate) body: &'a Body,
+    pub(crate) now: Instant,
     /// When whoever waits is woken although no reply has come.
     pub(crate) deadline: Instant,
     /// When it is lost; not before `deadline`.
@@ -274,7 +336,7 @@ impl Waiting {
     pub(crate) fn cancel(mut self, cancel: &Cancel) -> Option<Result<ReplyFrame, Lost>> {
         self.is_over = true;
         let mut state = self.shared.lock();
-        match state.slots.remove(&self.id) {
+        match state.forget(self.id) {
             Some(Slot::Filled(result)) => return Some(result),
             Some(Slot::Waiting { .. }) => {}
             None => return None,
@@ -298,7 +360,7 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if !self.is_over {
-            self.shared.lock().slots.remove(&self.id);
+            self.shared.lock().forget(self.id);
         }
     }
 }
@@ -335,7 +397,7 @@ mod tests {
                 }
             }
         });
-        let shared = Shared::new();
+        let shared = Shared::new(Duration::from_secs(60));
         let driver = shared.clone();
         tokio::spawn(async move { driver::run(&driver, address, Duration::from_secs(5)).await });
         let header = Header::default();
@@ -343,7 +405,7 @@ mod tests {
         let deadline = now() + Duration::from_secs(600);
         let mut size_max = 0;
         for index in 0..COUNT {
-            let request = Outgoing { header: &header, body: &body, deadline, give_up_at: deadline };
+            let request = Outgoing { header: &header, body: &body, now: now(), deadline, give_up_at: deadline };
             let waiting = shared.submit(&request).expect("there is room");
             let cancel = Cancel { client_id: 1, request_id: index as u64, ..Cancel::default() };
             assert!(waiting.cancel(&cancel).is_none());
@@ -366,11 +428,12 @@ mod tests {
     /// for is not given again when ids come round. That a request is given up twice cannot be written.
     #[tokio::test]
     async fn h15_cancel_races() {
-        let shared = Shared::new();
+        let shared = Shared::new(Duration::from_secs(60));
         let body = Body::Get(bytes::Bytes::from_static(b"\0\0"));
         let deadline = now() + Duration::from_secs(60);
         let header = Header::default();
-        let submit = || shared.submit(&Outgoing { header: &header, body: &body, deadline, give_up_at: deadline });
+        let submit =
+            || shared.submit(&Outgoing { header: &header, body: &body, now: now(), deadline, give_up_at: deadline });
         let reply = |id| ReplyFrame {
             sequence_id: id,
             method: None,
@@ -395,11 +458,12 @@ mod tests {
     /// A peer that does not read costs a bounded amount of memory, however often requests to it are given up.
     #[tokio::test]
     async fn h18_a_peer_that_does_not_read() {
-        let shared = Shared::new();
+        let shared = Shared::new(Duration::from_secs(60));
         let body = Body::Get(bytes::Bytes::from(vec![0; 1 << 20]));
         let deadline = now() + Duration::from_secs(60);
         let header = Header::default();
-        let submit = || shared.submit(&Outgoing { header: &header, body: &body, deadline, give_up_at: deadline });
+        let submit =
+            || shared.submit(&Outgoing { header: &header, body: &body, now: now(), deadline, give_up_at: deadline });
         let sent = (0..200).take_while(|_| submit().map(|waiting| waiting.cancel(&Cancel::default())).is_ok()).count();
         assert!((60..=65).contains(&sent), "{sent}");
         assert!(shared.lock().slots.is_empty());

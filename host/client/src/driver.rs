@@ -119,7 +119,7 @@ impl Driver<'_> {
             }
             match ready!(self.reader.poll_read(context, &mut self.received)) {
                 Ok(0) => return Poll::Ready(End::Io(io::ErrorKind::UnexpectedEof.into())),
-                Ok(_) => {}
+                Ok(_) => self.shared.note_heard(),
                 Err(error) => return Poll::Ready(End::Io(error)),
             }
             if let Err(what) = self.hand_out() {

@@ -4,6 +4,7 @@ use crate::connection::{Outgoing, Shared, Waiting};
 use crate::driver;
 use crate::lock::lock;
 use crate::lost::Lost;
+use crate::options::ClientOptions;
 use crate::runtime::{now, spawn};
 use hedgerow_types::random::Random;
 use rustc_hash::FxHashMap;
@@ -17,29 +18,42 @@ use tokio::time::Instant;
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 /// The longest pause.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// However short attempts are: a connection is not replaced for a silence that any machine may have at times.
+const SILENCE_MIN: Duration = Duration::from_millis(200);
+/// How soon another one may be: a node may be slow with what it is asked for, and answer nothing for long on a path that is well.
+const REPLACE_PAUSE: Duration = Duration::from_secs(5);
 
 /// All connections of one client.
 #[derive(Debug)]
 pub(crate) struct Pool {
     nodes: Mutex<FxHashMap<SocketAddr, Arc<Node>>>,
     connections_per_node: usize,
-    connect_timeout: Duration,
+    limits: Limits,
     random: Mutex<Random>,
 }
 
+/// How long connections may take.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    connect: Duration,
+    /// How long a peer may be silent while requests wait, before another connection is made.
+    silence: Duration,
+}
+
 impl Pool {
-    pub(crate) fn new(connections_per_node: usize, connect_timeout: Duration, seed: u64) -> Self {
+    pub(crate) fn new(options: &ClientOptions, seed: u64) -> Self {
+        let silence = options.attempt_timeout().max(SILENCE_MIN);
         Self {
             nodes: Mutex::new(FxHashMap::default()),
-            connections_per_node,
-            connect_timeout,
+            connections_per_node: options.connections_per_node,
+            limits: Limits { connect: options.connect_timeout, silence },
             random: Mutex::new(Random::new(seed)),
         }
     }
 
     /// Sends `request` to the node at `address`, connecting first where needed.
     pub(crate) fn submit(&self, address: SocketAddr, request: &Outgoing<'_>) -> Result<Waiting, Lost> {
-        self.node(address).submit(request, self.connect_timeout)
+        self.node(address).submit(request, self.limits)
     }
 
     /// Whether a request to `address` would fail at once because connecting has just failed.
@@ -88,39 +102,47 @@ struct Lane {
     connection: Option<Arc<Shared>>,
     failures: u32,
     rests_until: Option<Instant>,
+    /// When a connection that was silent may be replaced again.
+    keeps_until: Option<Instant>,
 }
 
 impl Node {
-    fn submit(self: &Arc<Self>, request: &Outgoing<'_>, connect_timeout: Duration) -> Result<Waiting, Lost> {
+    fn submit(self: &Arc<Self>, request: &Outgoing<'_>, limits: Limits) -> Result<Waiting, Lost> {
         let index = match self.lanes.len() {
             1 => 0,
             count => self.turn.fetch_add(1, Ordering::Relaxed) % count,
         };
-        let connection = self.connection(index, connect_timeout)?;
+        let connection = self.connection(index, limits)?;
         connection.submit(request)
     }
 
-    fn connection(self: &Arc<Self>, index: usize, connect_timeout: Duration) -> Result<Arc<Shared>, Lost> {
+    fn connection(self: &Arc<Self>, index: usize, limits: Limits) -> Result<Arc<Shared>, Lost> {
         let mut lane = lock(&self.lanes[index]);
         if let Some(connection) = &lane.connection {
-            return Ok(connection.clone());
+            if !connection.is_silent() || lane.keeps_until.is_some_and(|until| now() < until) {
+                return Ok(connection.clone());
+            }
+            // Whoever waits on it may still have an answer.
+            connection.retire(now());
+            lane.keeps_until = Some(now() + REPLACE_PAUSE);
         }
         if lane.rests_until.is_some_and(|until| now() < until) {
             return Err(Lost::NotConnected(format!("connecting to {} failed a moment ago", self.address)));
         }
-        let connection = Shared::new();
+        let connection = Shared::new(limits.silence);
         lane.connection = Some(connection.clone());
         drop(lane);
-        let (node, shared) = (self.clone(), connection.clone());
-        spawn(async move {
-            let was_useful = driver::run(&shared, node.address, connect_timeout).await;
-            node.handle_end(index, was_useful);
-        });
+        let life = Life { node: self.clone(), index, shared: connection.clone(), was_useful: None };
+        spawn(life.run(limits.connect));
         Ok(connection)
     }
 
-    fn handle_end(&self, index: usize, was_useful: bool) {
+    fn handle_end(&self, index: usize, connection: &Arc<Shared>, was_useful: bool) {
         let mut lane = lock(&self.lanes[index]);
+        // One that was silent has been replaced before.
+        if !lane.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
+            return;
+        }
         lane.connection = None;
         if was_useful {
             lane.failures = 0;
@@ -131,5 +153,33 @@ impl Node {
             lane.failures = lane.failures.saturating_add(1);
             lane.rests_until = Some(now() + pause + Duration::from_micros(jitter));
         }
+    }
+}
+
+/// One life of a lane's connection. It ends with its driver, and also if the driver's runtime is dropped: clients may outlive the
+/// runtime that they were first used on.
+struct Life {
+    node: Arc<Node>,
+    index: usize,
+    shared: Arc<Shared>,
+    /// What the driver said when it ended.
+    was_useful: Option<bool>,
+}
+
+impl Life {
+    async fn run(mut self, connect_timeout: Duration) {
+        let was_useful = driver::run(&self.shared, self.node.address, connect_timeout).await;
+        self.was_useful = Some(was_useful);
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if self.was_useful.is_none() {
+            let text = format!("the runtime that the connection to {} was made on has ended", self.node.address);
+            self.shared.end(Lost::Broken(text));
+        }
+        // Whoever uses another runtime connects at once.
+        self.node.handle_end(self.index, &self.shared, self.was_useful.unwrap_or(true));
     }
 }

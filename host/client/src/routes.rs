@@ -218,15 +218,14 @@ impl Routes {
             state.is_refreshing = true;
             let start = state.next_refresh.max(now());
             state.next_refresh = start + REFRESH_INTERVAL_MIN;
-            let routes = self.clone();
-            spawn(async move { routes.run_refresh(start).await });
+            // It ends the refresh also if the runtime drops the task, begun or not.
+            let finish = Finish(self.clone());
+            spawn(async move { finish.0.run_refresh(start).await });
         }
         Refresh { finished, before }
     }
 
     async fn run_refresh(&self, start: Instant) {
-        // The guard ends the refresh also if the runtime drops this task.
-        let _guard = Finish(self);
         if start > now() {
             sleep_until(start).await;
         }
@@ -259,9 +258,9 @@ impl Routes {
     }
 }
 
-struct Finish<'a>(&'a Routes);
+struct Finish(Arc<Routes>);
 
-impl Drop for Finish<'_> {
+impl Drop for Finish {
     fn drop(&mut self) {
         lock(&self.0.state).is_refreshing = false;
         self.0.finished.send_modify(|count| *count += 1);

@@ -19,6 +19,10 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::Instant;
 
+/// How long what was sent on a connection may be without the peer's system having acknowledged it. Longer than most breaks of a
+/// network: another connection is made much sooner.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
+
 /// Starts a background task on the caller's runtime: the driver of a connection, the refresh of a table's map.
 #[allow(clippy::disallowed_methods, reason = "the one place where this crate spawns")]
 pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
@@ -155,6 +159,7 @@ pub(crate) async fn connect(address: SocketAddr) -> io::Result<(Reader, Writer)>
     }
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
+    socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
     let (reader, writer) = stream.into_split();
     Ok((Reader::Tcp(reader), Writer::Tcp(writer)))
 }

@@ -1,0 +1,159 @@
+//! What becomes of requests whose connection has stopped working without having ended.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
+
+mod fake;
+
+use fake::group::{Group, LEADER, LONG, answer, get, ms, pass, patient, settle};
+use fake::{Action, Fake, map, metadata, value};
+use hedgerow_client::{Client, ClientOptions, HedgeOptions, Table};
+use hedgerow_wire::Request;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+fn spawn_get(table: &Table) -> JoinHandle<usize> {
+    let table = table.clone();
+    tokio::spawn(async move { get(&table).await })
+}
+
+/// The leader reads nothing from the connection on which its `count`th request to a partition comes. On others it serves.
+fn stall_at(group: &Group, count: usize) {
+    let asked = AtomicUsize::new(0);
+    group.answer(LEADER, move |_| match asked.fetch_add(1, Ordering::Relaxed) + 1 {
+        asked if asked == count => Action::Stall,
+        _ => Action::Reply(value(b"0")),
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_connection_is_replaced_when_an_attempt_is_late() {
+    let group = Group::start(1).await;
+    stall_at(&group, 2);
+    let options = ClientOptions { attempt_timeout: Some(ms(500)), ..patient() };
+    let (_, table) = group.open_with(HedgeOptions::default(), options).await;
+    assert_eq!(get(&table).await, LEADER);
+    let late = spawn_get(&table);
+    pass(ms(499)).await;
+    assert!(!late.is_finished() && group.nodes[LEADER].connections() == 1);
+    pass(ms(200)).await;
+    assert_eq!(answer(late).await, LEADER);
+    for _ in 0..5 {
+        assert_eq!(get(&table).await, LEADER);
+    }
+    assert_eq!(group.nodes[LEADER].connections(), 2);
+}
+
+/// A node that answers some requests and others not gets a few more connections, and not one for every attempt.
+#[tokio::test(start_paused = true)]
+async fn a_silent_node_is_not_connected_to_again_and_again() {
+    let group = Group::start(1).await;
+    let options = ClientOptions { attempt_timeout: Some(ms(300)), operation_timeout: ms(30_000), ..patient() };
+    let (_, table) = group.open_with(HedgeOptions::default(), options).await;
+    assert_eq!(get(&table).await, LEADER);
+    group.silence(LEADER);
+    let waiting = spawn_get(&table);
+    for _ in 0..100 {
+        pass(ms(200)).await;
+    }
+    assert!(!waiting.is_finished() && group.sent() > 10, "{}", group.sent());
+    // The map is asked for after each, and answered.
+    assert!((2..=6).contains(&group.nodes[LEADER].connections()), "{}", group.nodes[LEADER].connections());
+    group.serve(LEADER);
+    pass(ms(2_000)).await;
+    assert_eq!(answer(waiting).await, LEADER);
+}
+
+/// Requests that are taken back are no reason to expect anything.
+#[tokio::test(start_paused = true)]
+async fn a_connection_on_which_nobody_waits_is_not_silent() {
+    let group = Group::start(1).await;
+    let options = ClientOptions { attempt_timeout: Some(ms(500)), ..patient() };
+    let (_, table) = group.open_with(HedgeOptions::default(), options).await;
+    assert_eq!(get(&table).await, LEADER);
+    group.silence(LEADER);
+    for _ in 0..5 {
+        let given_up = spawn_get(&table);
+        pass(ms(10)).await;
+        given_up.abort();
+        pass(ms(1_000)).await;
+    }
+    group.serve(LEADER);
+    assert_eq!(get(&table).await, LEADER);
+    settle().await;
+    assert_eq!(group.nodes[LEADER].connections(), 1);
+}
+
+/// A runtime on a thread of its own, until it is stopped.
+struct Stoppable {
+    handle: Handle,
+    stop: oneshot::Sender<()>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Stoppable {
+    fn start() -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let (handle, (stop, stopped)) = (runtime.handle().clone(), oneshot::channel());
+        let thread = thread::spawn(move || {
+            let _ = runtime.block_on(stopped);
+        });
+        Self { handle, stop, thread }
+    }
+
+    fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> T {
+        let (sender, receiver) = channel();
+        self.handle.spawn(async move { sender.send(task.await) });
+        receiver.recv_timeout(LONG).unwrap()
+    }
+
+    fn stop(self) {
+        drop(self.stop);
+        self.thread.join().unwrap();
+    }
+}
+
+/// The runtime on which a client connected is gone, and a request of another one waits on that connection.
+#[test]
+fn a_client_outlives_the_runtime_that_it_was_first_used_on() {
+    let (nodes, first, second) = (Stoppable::start(), Stoppable::start(), Stoppable::start());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let address: Arc<OnceLock<SocketAddr>> = Arc::default();
+    let handler = {
+        let (asked, address) = (asked.clone(), address.clone());
+        move |request: &Request| {
+            let address = *address.get().unwrap();
+            metadata(request, || map(&[address; 2], &[address], 1)).unwrap_or_else(|| {
+                // The second one is never answered.
+                match asked.fetch_add(1, Ordering::Relaxed) {
+                    1 => Action::Silence,
+                    _ => Action::Reply(value(b"0")),
+                }
+            })
+        }
+    };
+    let node = Arc::new(nodes.run(Fake::start(handler)));
+    address.set(node.address).unwrap();
+    let seed = node.address.to_string();
+    let options = ClientOptions { operation_timeout: LONG, attempt_timeout: Some(LONG), ..ClientOptions::default() };
+    let table = first.run(async move {
+        let client = Client::connect_with(&[seed], options).await.unwrap();
+        let table = client.open_table("t").await.unwrap();
+        assert_eq!(get(&table).await, 0);
+        table
+    });
+    let (sender, answered) = channel();
+    second.handle.spawn(async move { sender.send(get(&table).await) });
+    while asked.load(Ordering::Relaxed) < 2 {
+        thread::sleep(ms(1));
+    }
+    first.stop();
+    assert_eq!(answered.recv_timeout(LONG / 2), Ok(0), "it does not wait for what nobody serves any more");
+    assert_eq!(node.connections(), 2);
+    second.stop();
+    nodes.stop();
+}
