@@ -85,6 +85,8 @@ pub(crate) enum Over<'a> {
     Success { has_won: bool },
     /// It failed.
     Error(&'a Error),
+    /// No reply came in its time.
+    TimedOut(&'a Error),
     /// It was dropped unrun by its server.
     Dropped(&'a Error),
     /// It was given up.
@@ -230,7 +232,8 @@ impl Hedging {
             Over::Success { has_won: false } => Ended::Late,
             Over::Error(_) => Ended::Failed,
             Over::Dropped(_) => Ended::Dropped,
-            Over::Cancelled => Ended::Cancelled,
+            // How long it takes is not known, but that it takes longer.
+            Over::TimedOut(_) | Over::Cancelled => Ended::Cancelled,
         };
         {
             let mut state = lock(&self.state);
@@ -239,7 +242,7 @@ impl Hedging {
             if let Some(host) = state.host(asked.node) {
                 match over {
                     Over::Success { .. } => host.successes += 1,
-                    Over::Error(_) => host.errors += 1,
+                    Over::Error(_) | Over::TimedOut(_) => host.errors += 1,
                     Over::Dropped(_) | Over::Cancelled => host.cancelled += 1,
                 }
                 host.latency += took;
@@ -249,7 +252,9 @@ impl Hedging {
             asked,
             match over {
                 Over::Success { .. } => AttemptEvent::Success { took },
-                Over::Error(error) | Over::Dropped(error) => AttemptEvent::Error { error, took },
+                Over::Error(error) | Over::TimedOut(error) | Over::Dropped(error) => {
+                    AttemptEvent::Error { error, took }
+                }
                 Over::Cancelled => AttemptEvent::Cancelled { took },
             },
         );

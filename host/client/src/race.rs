@@ -156,8 +156,7 @@ impl<'c, 'a> Racing<'c, 'a> {
                     return Poll::Pending;
                 }
                 Action::Finish { .. } => {
-                    let is_final = field.failed.as_ref().is_some_and(|failed| failed.outcome() == Outcome::Fatal);
-                    if is_final || !field.attempts.is_any_open() {
+                    if field.is_settled() || !field.attempts.is_any_open() {
                         return Poll::Ready(End::Failed(field.take_failure(now)));
                     }
                     *is_round_over = true;
@@ -276,19 +275,27 @@ impl<'c, 'a> Field<'c, 'a> {
             let this = (*estimated_wait_ms, asked.node);
             self.least_busy = Some(self.least_busy.map_or(this, |least| least.min(this)));
         }
-        let outcome = failed.outcome();
         let error = failed.error();
-        let over = if outcome == Outcome::Dropped { Over::Dropped(&error) } else { Over::Error(&error) };
+        let over = match (&failed.what, failed.outcome()) {
+            (What::Lost(Lost::Late), _) => Over::TimedOut(&error),
+            (_, Outcome::Dropped) => Over::Dropped(&error),
+            _ => Over::Error(&error),
+        };
         self.request.hedging.note_over(asked, self.request.sort, over, took, self.request.time(now));
         self.count_failure(race, number, failed);
     }
 
-    /// An attempt has failed, or is so late that it counts as failed for the time being.
+    /// An attempt has failed, or is so late that it counts as failed for the time being. What would end every attempt does not end
+    /// one that is under way, and may have been applied or read before: nothing more is sent, and the others are waited for.
     fn count_failure(&mut self, race: &mut Race, number: Option<u8>, failed: Failed) {
-        let outcome = failed.outcome();
-        // An error says more than a note.
-        if outcome != Outcome::Dropped || self.failed.is_none() {
+        let mut outcome = failed.outcome();
+        let is_settled = self.is_settled();
+        // An error says more than a note, and one that is final most.
+        if !is_settled && (outcome != Outcome::Dropped || self.failed.is_none()) {
             self.failed = Some(failed);
+        }
+        if self.is_settled() {
+            outcome = if self.attempts.is_any_counted() { Outcome::Dropped } else { Outcome::Fatal };
         }
         if let Some(number) = number {
             race.handle_end(number, outcome);
@@ -309,7 +316,7 @@ impl<'c, 'a> Field<'c, 'a> {
 
     /// Whether another attempt is sent; then it is in `next`.
     fn admit(&mut self, kind: Kind, now: Instant) -> bool {
-        if now >= self.call.deadline || self.sent >= ATTEMPTS_MAX {
+        if now >= self.call.deadline || self.sent >= ATTEMPTS_MAX || self.is_settled() {
             return false;
         }
         let is_alone = !self.attempts.is_any_open();
@@ -328,6 +335,11 @@ impl<'c, 'a> Field<'c, 'a> {
         }
         self.next = Some(Next { target, is_extra, any_replica });
         true
+    }
+
+    /// Whether an attempt was refused as every other one would be.
+    fn is_settled(&self) -> bool {
+        self.failed.as_ref().is_some_and(|failed| failed.outcome() == Outcome::Fatal)
     }
 
     fn note_suppressed(&mut self, kind: Kind) {

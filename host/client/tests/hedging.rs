@@ -106,6 +106,54 @@ async fn h01_fast_failing_hedge() {
     }
 }
 
+/// What a hedge is refused for good may be its node's own trouble, and the first may have been served before.
+#[tokio::test(start_paused = true)]
+async fn h01_a_final_refusal_of_the_hedge_does_not_end_the_first() {
+    for refusal in [Refusal::Unknown, Refusal::Invalid("so".into()), Refusal::Expired] {
+        let group = Group::start(3).await;
+        group.slow(LEADER, ms(40));
+        (1..3).for_each(|node| group.refuse(node, refusal.clone()));
+        let reads = Policy::Constant { delay: ms(10), max_executions: 3 };
+        let (_, table) = group.open(HedgeOptions { reads, ..HedgeOptions::default() }).await;
+        let get = spawn_get(&table);
+        pass(ms(40)).await;
+        assert_eq!(answer(get).await, LEADER);
+        assert_eq!(group.sent(), 2, "nobody is asked after a refusal that is final");
+    }
+}
+
+/// It does end it as soon as the first has failed too, and is what is told.
+#[tokio::test(start_paused = true)]
+async fn h01_a_final_refusal_is_what_a_request_ends_with() {
+    let group = Group::start(2).await;
+    let busy = refused(&Refusal::Busy("full".into()));
+    let Action::Reply(busy) = busy else { panic!("a refusal is a reply") };
+    group.answer(LEADER, move |_| Action::ReplyAfter(ms(40), busy.clone()));
+    group.refuse(1, Refusal::Invalid("so".into()));
+    let (_, table) = group.open(after_10_ms()).await;
+    let get = tokio::spawn(async move { table.get("h", "s").await });
+    pass(ms(40)).await;
+    assert_eq!(answer(get).await.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(group.counts(), [1, 1]);
+}
+
+/// How long a request takes that has no reply in its time is not known, but that it takes longer than that.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_answered_in_time_counts_as_slow() {
+    let group = Group::start(1).await;
+    let options = ClientOptions { operation_timeout: ms(100), ..patient() };
+    let (client, table) = group.open_with(after_10_ms(), options).await;
+    for _ in 0..3 {
+        assert_eq!(get(&table).await, LEADER);
+    }
+    group.silence(LEADER);
+    let waiting = tokio::spawn(async move { table.get("h", "s").await });
+    pass(ms(110)).await;
+    assert_eq!(answer(waiting).await.unwrap_err().kind(), ErrorKind::Timeout);
+    let metrics = client.hedge_metrics();
+    assert_eq!((metrics.counters.cancelled, metrics.hosts[0].1.errors), (1, 1));
+}
+
 /// A node that hangs up on the hedge, or cannot be reached, changes nothing either.
 #[tokio::test(start_paused = true)]
 async fn h01_fast_failing_connection() {

@@ -171,7 +171,8 @@ impl<'a> Attempt<'a> {
             }
             Some(Err(lost)) => {
                 sent.into_iter().for_each(|sent| sent.lost(&lost));
-                note_over(Over::Error(&lost_error(&lost)));
+                let error = lost_error(&lost);
+                note_over(if lost == Lost::Late { Over::TimedOut(&error) } else { Over::Error(&error) });
             }
         }
     }
@@ -212,6 +213,11 @@ impl<'a> Attempts<'a> {
 
     pub(super) fn is_any_open(&self) -> bool {
         self.iter().any(|attempt| attempt.waiting.is_some())
+    }
+
+    /// Whether the race counts on any that is open.
+    pub(super) fn is_any_counted(&self) -> bool {
+        self.iter().any(|attempt| attempt.waiting.is_some() && attempt.number.is_some())
     }
 
     /// Those that are over may be asked again.
