@@ -18,6 +18,8 @@ pub const PENDING_READS_MAX: usize = 8_192;
 /// Clients' reads of one node that may wait for their turn. Beyond it the newest extra attempt is refused as busy, and where
 /// there is none, the newest read. About 5 MiB, and at 3 us each a twentieth of a second.
 pub const READS_QUEUED_MAX: usize = 16_384;
+/// Bytes that these may keep in memory together; the same beyond it. One read may be larger.
+pub const READS_QUEUED_BYTES_MAX: usize = 64 << 20;
 /// Of these, extra attempts; the next one is refused as busy.
 pub const EXTRA_READS_QUEUED_MAX: usize = 1_024;
 /// Default of [`Config::reads_per_turn`]: about a millisecond of reads, after which connections and the log are looked at.
@@ -36,6 +38,11 @@ pub const READ_JOBS_BYTES_MAX: usize = 64 << 20;
 pub const WAITING_READ_BYTES_MAX: usize = 64 << 20;
 /// Default of [`Config::read_bytes_per_turn`]: about a millisecond of large reads.
 pub const READ_BYTES_PER_TURN: usize = 1 << 20;
+/// Bytes of clients' requests that are taken before the log and other nodes are looked at: a few milliseconds of lists of empty keys, which
+/// take longest for their size.
+pub const REQUEST_BYTES_PER_TURN: usize = 1 << 20;
+/// What a request counts there beside its bytes.
+pub const FRAME_COST: usize = 256;
 /// Default of [`Config::apply_bytes_per_turn`]: one or two milliseconds.
 pub const APPLY_BYTES_PER_TURN: u64 = 1 << 20;
 /// Default of [`Config::unread_bytes_max`].
@@ -49,8 +56,12 @@ pub const UNREAD_FOR: Duration = Duration::from_secs(30);
 pub const READY_TURNS_MAX: usize = 256;
 /// Extra attempts that a table's limit may hold back on one node at a time; the next is dropped.
 pub const DELAYED_MAX: usize = 4_096;
+/// A larger one is not held back but dropped: what is held back keeps its whole frame in memory.
+pub const DELAYED_FRAME_MAX: usize = 4 << 10;
 /// Writes that one node may have sent on to leaders; the next is told who leads instead.
 pub const FORWARDS_MAX: usize = 8_192;
+/// Bytes of these together; the same beyond it. They share the way to their leader with the log, which is not to wait behind them.
+pub const FORWARDS_BYTES_MAX: usize = 4 << 20;
 /// Attempts that may join one write that waits for its outcome; the next is proposed by itself.
 pub const JOINED_MAX: usize = 8;
 /// Writes of a partition that are looked at, from the newest, for the one that an extra attempt repeats.

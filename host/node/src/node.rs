@@ -347,11 +347,11 @@ impl Node {
         self.serving().refuse_unread(connection, now)
     }
 
-    /// Whether clients' requests may be handed over before the node is driven: those that came since it was driven last were
-    /// answered with fewer bytes than a turn may be. Some requests are answered as they come, maps and reports of the state
-    /// among them, and their answers are large.
+    /// Whether clients' requests may be handed over before the node is driven: those that came since it was driven last took, and were
+    /// answered with, fewer bytes than a turn may be. Some requests are answered as they come, maps and reports of the state
+    /// among them, and their answers are large; others are long to read, and not answered at all.
     pub const fn takes_requests(&self) -> bool {
-        self.requests.reply_bytes() < self.config.read_bytes_per_turn
+        !self.requests.has_had_turn(self.config.read_bytes_per_turn)
     }
 
     /// Handling a batch of events that clients' requests were part of, and carrying out what followed, took so long. For

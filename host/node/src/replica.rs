@@ -221,6 +221,8 @@ impl Origin {
 pub(crate) struct Caller {
     pub(crate) connection: ConnectionId,
     pub(crate) sequence_id: i32,
+    /// Size of the frame that it came in.
+    pub(crate) frame_bytes: usize,
     pub(crate) method: Method,
     pub(crate) app_id: i32,
     pub(crate) partition_index: i32,

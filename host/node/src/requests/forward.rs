@@ -14,7 +14,7 @@
 //! What is sent on, and its answer, may be lost with a connection between the nodes, of which nobody tells. So the node that
 //! sent it on does not wait for it to the end: it says after a while that it does not know, and the client asks again.
 
-use crate::config::{FORWARDS_MAX, JOIN_SEARCH_MAX, JOINED_MAX};
+use crate::config::{FORWARDS_BYTES_MAX, FORWARDS_MAX, JOIN_SEARCH_MAX, JOINED_MAX};
 use crate::outbox::ConnectionId;
 use crate::peer::{Forward, Forwarded, Frame};
 use crate::replica::{Caller, Origin};
@@ -76,6 +76,7 @@ impl Forwards {
     pub(crate) fn told(&self) -> Value {
         json!({
             "waiting": self.waiting.len(),
+            "waiting_bytes": self.waiting.bytes(),
             "sent": self.sent,
             "answered": self.answered,
             "taken": self.taken,
@@ -104,7 +105,7 @@ impl Serving<'_> {
             return self.join_write(group, number, caller);
         }
         match replica.group.leader().map(ReplicaId::node) {
-            Some(leader) if caller.forwarded_for.is_none() && self.may_send_on(leader) => {
+            Some(leader) if caller.forwarded_for.is_none() && self.may_send_on(leader, caller.frame_bytes) => {
                 self.send_on(leader, header, body, caller, now);
                 None
             }
@@ -130,9 +131,11 @@ impl Serving<'_> {
         None
     }
 
-    fn may_send_on(&self, leader: NodeId) -> bool {
+    fn may_send_on(&self, leader: NodeId, bytes: usize) -> bool {
+        let waiting = &self.requests.forwards.waiting;
         leader != self.config.node
-            && self.requests.forwards.waiting.len() < FORWARDS_MAX
+            && waiting.len() < FORWARDS_MAX
+            && waiting.bytes() + bytes <= FORWARDS_BYTES_MAX
             && self.view.alive.contains(&leader)
     }
 
@@ -151,13 +154,14 @@ impl Serving<'_> {
         let mut request = BytesMut::new();
         call::encode_request(&mut request, &header, caller.sequence_id, body);
         self.requests.attempts.list_caller(&caller, WaitsIn::SentOn(id));
-        let (until, connection) = (caller.deadline.min(now.instant + LOST_AFTER), caller.connection);
-        self.requests.forwards.waiting.insert(id, until, connection, SentOn { to: leader, caller });
+        let (until, way) = (caller.deadline.min(now.instant + LOST_AFTER), (caller.connection, caller.frame_bytes));
+        self.requests.forwards.waiting.insert(id, until, way, SentOn { to: leader, caller });
         self.send(leader, &Frame::Forward(Forward { id, request: request.freeze() }));
     }
 
     /// Another node sent a client's write on.
     pub(crate) fn handle_forward(&mut self, from: NodeId, forward: Forward, now: Now) {
+        let frame_bytes = forward.request.len();
         let request = match hedgerow_wire::decode_request(forward.request) {
             Ok(request) if request.body.method().class() == Class::Write => request,
             Ok(_) | Err(_) => return tracing::warn!(%from, "what was sent on is not a write"),
@@ -166,6 +170,7 @@ impl Serving<'_> {
         let request = hedgerow_wire::Request { header: crate::mutation::sent_on(request.header), ..request };
         let method = request.body.method();
         let mut caller = Caller::of(NO_CONNECTION, &request.header, request.sequence_id, method, now);
+        caller.frame_bytes = frame_bytes;
         caller.forwarded_for = Some((from, forward.id));
         // Only the client's own connection takes it back, and that is at the other node.
         caller.name = None;

@@ -29,7 +29,7 @@ pub(crate) mod throttle;
 pub(crate) mod tie;
 pub(crate) mod waiting;
 
-use crate::config::Config;
+use crate::config::{Config, FRAME_COST, REQUEST_BYTES_PER_TURN};
 use crate::outbox::{ConnectionId, Outbox};
 use crate::peer::Frame;
 use crate::replicas::Replicas;
@@ -63,6 +63,8 @@ pub(crate) struct Requests {
     read_jobs: ReadJobs,
     /// Bytes of replies to clients since the node was driven last.
     reply_bytes: usize,
+    /// What their requests have taken since then, in bytes.
+    taken_bytes: usize,
     /// Attempts that can be cancelled.
     attempts: Attempts,
     ties: Ties,
@@ -100,6 +102,7 @@ impl Requests {
             room: held::Room::default(),
             read_jobs: ReadJobs::default(),
             reply_bytes: 0,
+            taken_bytes: 0,
             attempts: Attempts::default(),
             ties: Ties::default(),
             load: NodeLoad::default(),
@@ -124,12 +127,17 @@ impl Requests {
     /// A turn of the node is over.
     pub(crate) fn end_turn(&mut self) {
         self.load.leave();
-        self.reply_bytes = 0;
+        (self.reply_bytes, self.taken_bytes) = (0, 0);
     }
 
-    /// Bytes of replies to clients since the node was driven last.
-    pub(crate) const fn reply_bytes(&self) -> usize {
-        self.reply_bytes
+    /// A client's frame of so many bytes is taken. Its place in the queues is not smaller for being empty.
+    fn note_taken(&mut self, bytes: usize) {
+        self.taken_bytes += bytes + FRAME_COST;
+    }
+
+    /// Whether clients' requests have taken, or were answered with, so many bytes since the node was driven last.
+    pub(crate) const fn has_had_turn(&self, answered_max: usize) -> bool {
+        self.reply_bytes >= answered_max || self.taken_bytes >= REQUEST_BYTES_PER_TURN
     }
 
     /// Handling requests took so long.

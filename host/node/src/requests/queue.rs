@@ -14,11 +14,12 @@
 //! A request is small and its reply may be large, so that bytes bound a turn too, and what its caller's connection has no room for
 //! is refused ([`Serving::refuse_unread`]): whoever asks for more than it reads takes no more memory than it was granted.
 
-use crate::config::{EXTRA_READS_QUEUED_MAX, READS_QUEUED_MAX};
+use crate::config::{EXTRA_READS_QUEUED_MAX, READS_QUEUED_BYTES_MAX, READS_QUEUED_MAX};
 use crate::outbox::ConnectionId;
 use crate::replica::{Caller, Hosted};
 use crate::requests::Requests;
 use crate::requests::Serving;
+use crate::requests::read_jobs::list_size;
 use crate::requests::reads::Terms;
 use crate::requests::tie::Tied;
 use hedgerow_env::Now;
@@ -29,6 +30,8 @@ use hedgerow_wire::Header;
 use serde_json::{Value, json};
 use std::time::Duration;
 
+/// A read in a larger frame does not keep it while it waits.
+const FRAME_KEPT_MAX: usize = 4 << 10;
 /// Reads that have waited for a job's place and are served in one turn, beside others.
 const WAITING_PER_TURN: usize = 32;
 
@@ -40,6 +43,8 @@ pub(crate) struct Queued {
     pub(crate) terms: Terms,
     /// The other attempt, if this one is tied to one.
     pub(crate) tie: Option<Box<Tied>>,
+    /// What it keeps in memory.
+    pub(crate) bytes: usize,
 }
 
 /// Where a read waits.
@@ -70,6 +75,8 @@ pub(crate) struct Queue {
     /// First free place; the others follow by `after`.
     free: u32,
     lanes: [Ends; 2],
+    /// What all keep in memory.
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -89,7 +96,7 @@ struct Ends {
 
 impl Default for Queue {
     fn default() -> Self {
-        Self { places: Vec::new(), free: NONE, lanes: [Ends { oldest: NONE, newest: NONE, count: 0 }; 2] }
+        Self { places: Vec::new(), free: NONE, lanes: [Ends { oldest: NONE, newest: NONE, count: 0 }; 2], bytes: 0 }
     }
 }
 
@@ -102,10 +109,17 @@ impl Queue {
         self.lanes.iter().map(|ends| ends.count).sum()
     }
 
+    /// Whether one more read that keeps so many bytes is too much.
+    fn is_full(&self, bytes: usize) -> bool {
+        let total = self.total();
+        total >= READS_QUEUED_MAX || (total > 0 && self.bytes + bytes > READS_QUEUED_BYTES_MAX)
+    }
+
     /// Adds a read behind all others of its lane.
     #[inline]
     pub(crate) fn push(&mut self, lane: Lane, queued: Queued) -> Slot {
         let before = self.lanes[lane as usize].newest;
+        self.bytes += queued.bytes;
         let at = if self.free == NONE {
             self.places.push(Place { before, after: NONE, lane, queued: Some(queued) });
             self.places.len() as u32 - 1
@@ -159,6 +173,7 @@ impl Queue {
     pub(crate) fn take(&mut self, slot: Slot) -> Option<Queued> {
         let place = self.places.get_mut(slot.0 as usize)?;
         let queued = place.queued.take()?;
+        self.bytes -= queued.bytes;
         let Place { before, after, lane, .. } = *place;
         place.after = std::mem::replace(&mut self.free, slot.0);
         let ends = &mut self.lanes[lane as usize];
@@ -218,7 +233,7 @@ impl QueueCounts {
 
 impl Serving<'_> {
     /// A client's read has arrived: it is refused, or queued.
-    pub(crate) fn enqueue(&mut self, read: Read, header: &Header, caller: Caller, now: Now) {
+    pub(crate) fn enqueue(&mut self, mut read: Read, header: &Header, mut caller: Caller, now: Now) {
         let group = caller.group();
         let terms = match self.check_read(group, &read, header) {
             Ok(terms) => terms,
@@ -228,11 +243,12 @@ impl Serving<'_> {
         if tie.as_ref().is_some_and(|tie| self.requests.ties.take_early(tie, now.instant)) {
             return self.refuse_client(caller, &Refusal::Withdrawn, now);
         }
-        if let Err(refusal) = self.find_room(&caller, header, now) {
+        let bytes = kept_bytes(&mut read, &mut caller);
+        if let Err(refusal) = self.find_room(&caller, header, bytes, now) {
             return self.refuse_client(caller, &refusal, now);
         }
         let (lane, name, ways) = (Lane::of(&caller), caller.name, (caller.connection, caller.sequence_id));
-        let slot = self.requests.queue.push(lane, Queued { caller, read, terms, tie });
+        let slot = self.requests.queue.push(lane, Queued { caller, read, terms, tie, bytes });
         if let Some(name) = name {
             self.requests.attempts.list(name, ways, crate::requests::cancel::WaitsIn::Queued(slot));
             if let Some(tie) = self.requests.queue.get(slot).and_then(|it| it.tie.as_ref()) {
@@ -259,7 +275,7 @@ impl Serving<'_> {
 
     /// Sees to it that one more read can wait, or says why it may not: its caller would not wait so long, or there is no room.
     /// Extra attempts have to go first.
-    fn find_room(&mut self, caller: &Caller, header: &Header, now: Now) -> Result<(), Refusal> {
+    fn find_room(&mut self, caller: &Caller, header: &Header, bytes: usize, now: Now) -> Result<(), Refusal> {
         let lane = Lane::of(caller);
         let threshold = header.extension.as_ref().and_then(|extension| extension.busy_threshold_ms);
         if let Some(threshold) = threshold.and_then(|ms| u64::try_from(ms).ok()) {
@@ -277,14 +293,9 @@ impl Serving<'_> {
         if lane == Lane::Extra && self.requests.queue.count(Lane::Extra) >= EXTRA_READS_QUEUED_MAX {
             self.expire_extra(now);
         }
-        let is_full = match lane {
-            Lane::First => self.requests.queue.total() >= READS_QUEUED_MAX && !self.shed_extra(now),
-            Lane::Extra => {
-                self.requests.queue.total() >= READS_QUEUED_MAX
-                    || self.requests.queue.count(Lane::Extra) >= EXTRA_READS_QUEUED_MAX
-            }
-        };
-        if is_full {
+        while lane == Lane::First && self.requests.queue.is_full(bytes) && self.shed_extra(now) {}
+        let is_full = lane == Lane::Extra && self.requests.queue.count(Lane::Extra) >= EXTRA_READS_QUEUED_MAX;
+        if is_full || self.requests.queue.is_full(bytes) {
             self.requests.queue_counts.shed[lane as usize] += 1;
             return Err(too_many());
         }
@@ -379,6 +390,7 @@ impl Requests {
         let mut told = self.queue_counts.to_json();
         told["first"]["queued"] = json!(self.queue.count(Lane::First));
         told["extra"]["queued"] = json!(self.queue.count(Lane::Extra));
+        told["bytes"] = json!(self.queue.bytes);
         told["aside"] = self.read_jobs.to_json();
         told["cancels"] = self.attempts.to_json();
         told["ties"] = self.ties.to_json();
@@ -386,8 +398,19 @@ impl Requests {
     }
 }
 
+/// What a read keeps in memory while it waits. In a small frame its strings stay where they are.
+fn kept_bytes(read: &mut Read, caller: &mut Caller) -> usize {
+    let strings = match caller.frame_bytes {
+        ..=FRAME_KEPT_MAX => caller.frame_bytes,
+        _ => read.detach() + caller.detach(),
+    };
+    strings + list_size(read)
+}
+
 fn too_many() -> Refusal {
-    Refusal::Busy(format!("{READS_QUEUED_MAX} reads, {EXTRA_READS_QUEUED_MAX} of them extra attempts, may wait"))
+    Refusal::Busy(format!(
+        "{READS_QUEUED_MAX} reads with {READS_QUEUED_BYTES_MAX} bytes, {EXTRA_READS_QUEUED_MAX} of them extra attempts, may wait"
+    ))
 }
 
 #[cfg(test)]

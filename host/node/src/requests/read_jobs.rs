@@ -315,7 +315,7 @@ impl Serving<'_> {
         replica.storage_users += 1;
         let index = storage.applied().index;
         let ticket = self.replicas.ticket();
-        let Queued { caller, read, terms, tie } = queued;
+        let Queued { caller, read, terms, tie, .. } = queued;
         let lane = Lane::of(&caller);
         let until = match (terms.level, reflected.staleness) {
             (ReadLevel::Bounded(bound), Some(age)) => caller.deadline.min(now.instant + bound.saturating_sub(age)),
@@ -328,7 +328,7 @@ impl Serving<'_> {
         let (connection, caller) = (caller.connection, Box::new(caller));
         let reflected = Reflected { index, ..reflected };
         let running = ReadJob::Running { caller, reflected, begun: now.instant, _wish: wish };
-        self.requests.read_jobs.reads.insert(ticket, until, connection, running);
+        self.requests.read_jobs.reads.insert(ticket, until, (connection, 0), running);
         let seconds = self.replicas.expiry_time(self.view, owner.group, now);
         self.outbox.jobs.push(Job::Read { owner, place: Some(line), moment, ticket, read, now: seconds, wanted });
         self.note_begun(lane, tie.as_deref(), now);
@@ -364,7 +364,8 @@ impl Serving<'_> {
         self.requests.attempts.list_caller(&queued.caller, WaitsIn::Aside(ticket));
         let (jobs, deadline) = (&mut self.requests.read_jobs, queued.caller.deadline);
         jobs.places.entry(line).or_default().insert(connection, ticket, bytes);
-        jobs.reads.insert(ticket, deadline, connection, ReadJob::Waiting(line, owner, Box::new(queued), bytes));
+        let way = (connection, bytes);
+        jobs.reads.insert(ticket, deadline, way, ReadJob::Waiting(line, owner, Box::new(queued), bytes));
         Ok(())
     }
 

@@ -248,7 +248,7 @@ impl Serving<'_> {
     /// Reads for a client whose turn it is, at once if the replica is fresh enough as it is.
     pub(crate) fn serve_read(&mut self, mut queued: Queued, now: Now) {
         // Where it lies: it is large, and moving it around costs as much as anything here.
-        let Queued { caller, read, terms, tie: _ } = &mut queued;
+        let Queued { caller, read, terms, .. } = &mut queued;
         caller.queued = now.instant.since(caller.received);
         let (group, lane) = (caller.group(), Lane::of(caller));
         let (ticket, ban, budget) = (self.replicas.ticket(), self.view.why_not_follow(), self.config.reads_at_once);
@@ -285,7 +285,7 @@ impl Serving<'_> {
                 let basis = if has_lease { Basis::Applied } else { Basis::Waited };
                 self.requests.attempts.list_caller(caller, WaitsIn::Read(group, ticket));
                 replica.note_deadline(caller.deadline);
-                let Queued { caller, read, terms, tie } = queued;
+                let Queued { caller, read, terms, tie, .. } = queued;
                 let origin = Origin::Client(Box::new(caller));
                 replica.reads.insert(ticket, PendingRead { read, terms, basis, origin, _held: held });
                 if lane == Lane::Extra && terms.level == ReadLevel::Linearizable {
@@ -381,7 +381,7 @@ impl Serving<'_> {
                     }
                     None => {
                         let (read, terms) = (pending.read, pending.terms);
-                        self.read_aside(Queued { caller: *caller, read, terms, tie: None }, reflected, now);
+                        self.read_aside(Queued { caller: *caller, read, terms, tie: None, bytes: 0 }, reflected, now);
                     }
                 }
             }

@@ -23,8 +23,10 @@ use std::time::Duration;
 impl Serving<'_> {
     /// A whole frame came from a client. Administrative requests are for others to answer, and handed back.
     pub(crate) fn handle_client(&mut self, connection: ConnectionId, frame: Bytes, now: Now) -> Option<(Caller, Body)> {
+        let size = frame.len();
+        self.requests.note_taken(size);
         match hedgerow_wire::decode_request(frame) {
-            Ok(request) => return self.serve(connection, request, now),
+            Ok(request) => return self.serve(connection, request, size, now),
             Err(Rejected::Answer { name, sequence_id, error }) => {
                 hedgerow_wire::encode_rejection(self.outbox.client(connection), &name, sequence_id, error);
             }
@@ -40,9 +42,15 @@ impl Serving<'_> {
         None
     }
 
-    fn serve(&mut self, connection: ConnectionId, request: Request, now: Now) -> Option<(Caller, Body)> {
+    fn serve(
+        &mut self,
+        connection: ConnectionId,
+        request: Request,
+        frame_bytes: usize,
+        now: Now,
+    ) -> Option<(Caller, Body)> {
         let Request { header, sequence_id, body } = request;
-        let caller = Caller::of(connection, &header, sequence_id, body.method(), now);
+        let caller = Caller { frame_bytes, ..Caller::of(connection, &header, sequence_id, body.method(), now) };
         self.requests.load.take(caller.is_data());
         match caller.method.class() {
             Class::Read | Class::Scan | Class::Write => self.serve_data(caller, &header, &body, now),
@@ -266,6 +274,7 @@ impl Caller {
         Self {
             connection,
             sequence_id,
+            frame_bytes: 0,
             method,
             app_id: header.app_id,
             partition_index: header.partition_index,

@@ -6,7 +6,7 @@
 //! race in which the first attempt may still win, and Pegasus' clients take the first reply for the answer. Callers with our
 //! extension are told by a note that ends nothing ([`Refusal::Throttled`]); see [`Serving::answer_refused`].
 
-use crate::config::DELAYED_MAX;
+use crate::config::{DELAYED_FRAME_MAX, DELAYED_MAX};
 use crate::outbox::ConnectionId;
 use crate::replica::Caller;
 use crate::requests::cancel::WaitsIn;
@@ -181,14 +181,14 @@ impl Serving<'_> {
             }
             Some(_) | None => Verdict::Serve,
         };
-        let is_full = self.requests.throttles.delayed.len() >= DELAYED_MAX;
+        let may_wait = self.requests.throttles.delayed.len() < DELAYED_MAX && caller.frame_bytes <= DELAYED_FRAME_MAX;
         let counts = self.requests.throttles.counts.entry(group).or_default();
         match verdict {
             Verdict::Serve => {
                 counts.backup_requests += 1;
                 Some(caller)
             }
-            Verdict::Delay(by) if !is_full => {
+            Verdict::Delay(by) if may_wait => {
                 counts.backup_requests += 1;
                 counts.throttling_delayed_backup_requests += 1;
                 self.delay(header, body, caller, now.instant + by);
@@ -205,11 +205,11 @@ impl Serving<'_> {
     fn delay(&mut self, header: &Header, body: &Body, caller: Caller, until: Instant) {
         let throttles = &mut self.requests.throttles;
         throttles.last_number += 1;
-        let (number, connection) = (throttles.last_number, caller.connection);
+        let (number, way) = (throttles.last_number, (caller.connection, caller.frame_bytes));
         self.requests.attempts.list_caller(&caller, WaitsIn::Delayed(number));
         let until = until.min(caller.deadline);
         let delayed = Delayed { caller, header: header.clone(), body: body.clone() };
-        throttles.delayed.insert(number, until, connection, delayed);
+        throttles.delayed.insert(number, until, way, delayed);
     }
 
     /// Serves what was delayed until now.
@@ -241,6 +241,7 @@ impl Requests {
         json!({
             "node": node.0,
             "waiting": self.throttles.delayed.len(),
+            "waiting_bytes": self.throttles.delayed.bytes(),
             "tables": tables.map(|table| self.throttle_told_of(view, node, table)).collect::<Vec<Value>>(),
             "forwards": self.forwards.told(),
         })

@@ -7,14 +7,24 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Waiting requests, each with what is to be done with it.
 #[derive(Debug)]
 pub(crate) struct Waiting<T> {
-    requests: BTreeMap<u64, (Instant, ConnectionId, T)>,
+    requests: BTreeMap<u64, One<T>>,
     by_time: BTreeSet<(Instant, u64)>,
     by_connection: BTreeSet<(ConnectionId, u64)>,
+    /// Of the frames that they came in.
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct One<T> {
+    until: Instant,
+    connection: ConnectionId,
+    bytes: usize,
+    value: T,
 }
 
 impl<T> Default for Waiting<T> {
     fn default() -> Self {
-        Self { requests: BTreeMap::new(), by_time: BTreeSet::new(), by_connection: BTreeSet::new() }
+        Self { requests: BTreeMap::new(), by_time: BTreeSet::new(), by_connection: BTreeSet::new(), bytes: 0 }
     }
 }
 
@@ -23,23 +33,31 @@ impl<T> Waiting<T> {
         self.requests.len()
     }
 
-    /// `number` must be new.
-    pub(crate) fn insert(&mut self, number: u64, until: Instant, connection: ConnectionId, value: T) {
-        self.requests.insert(number, (until, connection, value));
+    /// Bytes of the frames that they came in.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// `number` must be new; `way` is the connection that it came on, and the size of its frame.
+    pub(crate) fn insert(&mut self, number: u64, until: Instant, way: (ConnectionId, usize), value: T) {
+        let (connection, bytes) = way;
+        self.bytes += bytes;
+        self.requests.insert(number, One { until, connection, bytes, value });
         self.by_time.insert((until, number));
         self.by_connection.insert((connection, number));
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<&T> {
-        self.requests.get(&number).map(|(_, _, value)| value)
+        self.requests.get(&number).map(|one| &one.value)
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
-        self.requests.values().map(|(_, _, value)| value)
+        self.requests.values().map(|one| &one.value)
     }
 
     pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
-        let (until, connection, value) = self.requests.remove(&number)?;
+        let One { until, connection, bytes, value } = self.requests.remove(&number)?;
+        self.bytes -= bytes;
         self.by_time.remove(&(until, number));
         self.by_connection.remove(&(connection, number));
         Some(value)
@@ -81,9 +99,9 @@ mod tests {
     fn what_is_due_comes_in_the_order_of_time() {
         let mut waiting = Waiting::default();
         for (number, until) in [(1, 30), (2, 10), (3, 20)] {
-            waiting.insert(number, Instant(until), ConnectionId(number), until);
+            waiting.insert(number, Instant(until), (ConnectionId(number), 5), until);
         }
-        assert_eq!((waiting.first(), waiting.pop_due(Instant(9))), (Some(Instant(10)), None));
+        assert_eq!((waiting.first(), waiting.pop_due(Instant(9)), waiting.bytes()), (Some(Instant(10)), None, 15));
         assert_eq!((waiting.pop_due(Instant(20)), waiting.pop_due(Instant(20))), (Some(10), Some(20)));
         assert_eq!((waiting.pop_due(Instant(20)), waiting.get(1)), (None, Some(&30)));
     }
@@ -91,10 +109,11 @@ mod tests {
     #[test]
     fn r17_what_leaves_leaves_nothing_behind() {
         let mut waiting = Waiting::default();
-        (0..100).for_each(|number| waiting.insert(number, Instant(number % 7), ConnectionId(number % 3), number));
+        let way = |number: u64| (ConnectionId(number % 3), number as usize);
+        (0..100).for_each(|number| waiting.insert(number, Instant(number % 7), way(number), number));
         assert_eq!(waiting.remove_of(ConnectionId(1)).len(), 33);
         assert_eq!((waiting.remove(0), waiting.remove(0), waiting.remove(1)), (Some(0), None, None));
         assert_eq!(std::iter::from_fn(|| waiting.pop_due(Instant(9))).count(), 66);
-        assert_eq!((waiting.len(), waiting.by_time.len(), waiting.by_connection.len()), (0, 0, 0));
+        assert_eq!((waiting.len(), waiting.by_time.len(), waiting.by_connection.len(), waiting.bytes()), (0, 0, 0, 0));
     }
 }

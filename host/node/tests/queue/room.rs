@@ -4,7 +4,10 @@ use crate::named::{CLIENT, CONNECTION, Small, extra, first, refusal_of};
 use crate::world::{MS, value_of};
 use bytes::Bytes;
 use hedgerow_node::ConnectionId;
-use hedgerow_node::config::{EXTRA_READS_QUEUED_MAX, READS_QUEUED_MAX, READY_TURNS_MAX};
+use hedgerow_node::config::{
+    EXTRA_READS_QUEUED_MAX, FRAME_COST, READS_QUEUED_BYTES_MAX, READS_QUEUED_MAX, READY_TURNS_MAX,
+    REQUEST_BYTES_PER_TURN,
+};
 use hedgerow_types::{NodeId, ReadLevel, Refusal};
 use hedgerow_wire::message::{CheckAndSet, MultiGet, QueryConfig};
 use hedgerow_wire::{Body, Extension, Header, Reply, Text};
@@ -349,4 +352,51 @@ fn n4a_large_answers_that_are_given_at_once_end_a_turn() {
     assert!(taken > 1 && (4_000..8_000).contains(&waiting), "{taken} answers of {waiting} bytes");
     small.world.settle(node);
     assert!(small.world.machines[&node].node.takes_requests());
+}
+
+/// A read that waits for its turn keeps its keys, of which all that wait have so many bytes together.
+#[test]
+fn n12_what_queued_reads_keep_has_a_bound() {
+    let mut small = Small::new();
+    let node = small.places.leader;
+    let sort_keys: Vec<Bytes> = (0..100).map(|_| Bytes::from(vec![b's'; 60_000])).collect();
+    let put = |small: &mut Small, extension: Extension| {
+        let (hash_key, sort_keys) = (small.key.hash_key.clone().into(), sort_keys.clone());
+        let header = small.header(extension);
+        let multi_get = Body::MultiGet(MultiGet { hash_key, sort_keys, ..MultiGet::default() });
+        small.world.put_on(CONNECTION, node, &header, &multi_get)
+    };
+    let extra_one = put(&mut small, extra(1, ReadLevel::Eventual));
+    let fitting = (READS_QUEUED_BYTES_MAX / 6_010_000) as u64;
+    let firsts: Vec<i32> =
+        (0..fitting).map(|request| put(&mut small, first(10 + request, ReadLevel::Eventual))).collect();
+    let kept = small.told(node)["bytes"].as_u64().unwrap();
+    assert!((6_000_000 * fitting..=READS_QUEUED_BYTES_MAX as u64).contains(&kept), "{kept}");
+    let refused = put(&mut small, first(99, ReadLevel::Eventual));
+    let little = small.put(node, first(100, ReadLevel::Eventual));
+    small.world.settle(node);
+    assert!(is_busy(small.refusal(extra_one).as_ref()) && is_busy(small.refusal(refused).as_ref()));
+    assert!(firsts.iter().chain([&little]).all(|number| !is_busy(small.refusal(*number).as_ref())));
+    assert_eq!(small.told(node)["bytes"], 0);
+    small.assert_idle(node);
+}
+
+/// What is long to read, or comes in great numbers, and has no answer: whoever owns the sockets hears when that is enough.
+#[test]
+fn n15_requests_without_answers_end_a_turn() {
+    let mut small = Small::new();
+    let node = small.places.leader;
+    let mut taken = 0;
+    while small.world.machines[&node].node.takes_requests() {
+        small.cancel(CONNECTION, node, CLIENT, 5, Some(1));
+        taken += 1;
+    }
+    assert!((REQUEST_BYTES_PER_TURN / FRAME_COST / 4..REQUEST_BYTES_PER_TURN / FRAME_COST).contains(&taken), "{taken}");
+    small.turn(node);
+    assert!(small.world.machines[&node].node.takes_requests());
+    let header = small.header(first(1, ReadLevel::Eventual));
+    let sort_keys = vec![Bytes::new(); REQUEST_BYTES_PER_TURN / 4];
+    small.world.put_on(CONNECTION, node, &header, &Body::MultiGet(MultiGet { sort_keys, ..MultiGet::default() }));
+    assert!(!small.world.machines[&node].node.takes_requests());
+    small.world.settle(node);
 }

@@ -4,11 +4,12 @@ use crate::world::{Ask, FOREIGN, Key, MS, Places, World};
 use crate::{Client, deliver, frame, in_flight, setting, told};
 use bytes::{Bytes, BytesMut};
 use hedgerow_node::Event;
+use hedgerow_node::config::FORWARDS_BYTES_MAX;
 use hedgerow_node::peer::{self, Forward, Frame};
 use hedgerow_types::random::Random;
 use hedgerow_types::{NodeId, Refusal};
 use hedgerow_wire::call::{self, ReplyFrame};
-use hedgerow_wire::message::{CheckAndSet, Incr, IncrReply};
+use hedgerow_wire::message::{CheckAndSet, Incr, IncrReply, Put};
 use hedgerow_wire::{Body, Cause, Extension, Header, Method, Reply};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -482,6 +483,32 @@ fn only_writes_are_taken_from_other_nodes() {
     assert_eq!(world.replies.len(), before);
     assert_eq!(forwards(&mut world, leader)["taken"], 0);
     nothing_waits(&mut world);
+}
+
+/// Writes that are sent on share the way to their leader with what the log needs: only so many bytes of them are on it.
+#[test]
+fn n14_what_is_sent_on_has_a_bound_in_bytes() {
+    let (mut world, key, Places { leader, followers, .. }) = setting(&json!({}));
+    let follower = followers[0];
+    world.cut.insert((leader, follower));
+    let mut client = Client::new(1);
+    let size = 900_000;
+    let mut put = |world: &mut World| {
+        client.next();
+        let put = Put { key: key.full(), value: Bytes::from(vec![b'v'; size]), expire_ts_seconds: 0 };
+        world.put_on(client.connection, follower, &header(&key, &client, 2, 5_000), &Body::Put(put))
+    };
+    let numbers: Vec<i32> = (0..8).map(|_| put(&mut world)).collect();
+    world.settle(follower);
+    let fitting = FORWARDS_BYTES_MAX / (size + 1_000);
+    assert_eq!(forwards(&mut world, follower)["waiting"], fitting as u64);
+    assert!(forwards(&mut world, follower)["waiting_bytes"] <= FORWARDS_BYTES_MAX as u64);
+    for number in &numbers[fitting..] {
+        assert!(matches!(now(&mut world, *number), Err(Refusal::NotLeader { .. })));
+    }
+    world.cut.clear();
+    world.run(1_000 * MS);
+    assert_eq!(forwards(&mut world, follower)["waiting_bytes"], 0);
 }
 
 /// The limit is asked once: at the node that the client sent it to.

@@ -2,10 +2,11 @@
 
 use crate::world::{Ask, Key, MS, Places, World, value_of};
 use crate::{Client, deliver, frame, in_flight, setting, told};
-use hedgerow_node::config::DELAYED_MAX;
+use bytes::Bytes;
+use hedgerow_node::config::{DELAYED_FRAME_MAX, DELAYED_MAX};
 use hedgerow_node::{ConnectionId, Event};
 use hedgerow_types::{NodeId, ReadLevel, Refusal};
-use hedgerow_wire::message::{UpdateEnvs, env_operation};
+use hedgerow_wire::message::{MultiGet, UpdateEnvs, env_operation};
 use hedgerow_wire::{Body, Cause, ErrorName, Extension, Header, Reply, Text};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -286,6 +287,32 @@ fn r17_what_waits_is_bounded_and_leaves_nothing_behind() {
     assert_eq!((told(&mut world, follower)["waiting"].clone(), in_flight(&mut world, follower)), (json!(0), 0));
     let after = world.replies.iter().filter(|(_, connection, _)| *connection == one.connection).count();
     assert_eq!(after, before, "nobody is answered who took it back or has gone");
+}
+
+/// What is held back keeps its frame in memory, so that a large one is not.
+#[test]
+fn n13_a_large_attempt_is_not_held_back() {
+    let (mut world, key, places) = setting(&json!({ "replica.backup_request_throttling": "3*delay*5000" }));
+    let follower = places.followers[0];
+    let mut client = Client::new(1);
+    let mut send = |world: &mut World, size: usize| {
+        client.next();
+        let header = header(&key, client.attempt(2, Some(Cause::Hedge)));
+        let sort_keys = vec![Bytes::from(vec![b's'; size])];
+        let hash_key = Bytes::from(key.hash_key.clone());
+        let body = Body::MultiGet(MultiGet { hash_key, sort_keys, ..MultiGet::default() });
+        world.send(follower, &header, &body)
+    };
+    let (passes, waits, dropped) =
+        (send(&mut world, 1), send(&mut world, DELAYED_FRAME_MAX / 2), send(&mut world, DELAYED_FRAME_MAX));
+    assert!(world.has_answer(passes) && !world.has_answer(waits));
+    let (_, reply) = world.answer(dropped).unwrap();
+    assert_eq!(value_of(reply).unwrap_err().0, Some(Refusal::Throttled));
+    let kept = told(&mut world, follower)["waiting_bytes"].as_u64().unwrap();
+    assert!((DELAYED_FRAME_MAX as u64 / 2..DELAYED_FRAME_MAX as u64).contains(&kept), "{kept}");
+    world.run(5_000 * MS);
+    assert!(world.has_answer(waits));
+    assert_eq!(told(&mut world, follower)["waiting_bytes"], 0);
 }
 
 /// The limit is for every kind of request, where the flag or the cause says that there is another attempt. The flag on a write

@@ -13,7 +13,7 @@ fn queued(number: i32) -> Queued {
     let header = Header { extension: Some(extension), ..Header::default() };
     let now = Now { instant: Instant(1), unix_micros: 1 };
     let caller = Caller::of(ConnectionId(number as u64 % 3), &header, number, Method::Get, now);
-    Queued { caller, read: Read::Get { key: Bytes::new() }, terms: Terms::AT_LEADER, tie: None }
+    Queued { caller, read: Read::Get { key: Bytes::new() }, terms: Terms::AT_LEADER, tie: None, bytes: 7 }
 }
 
 fn number(queued: Queued) -> i32 {
