@@ -213,8 +213,9 @@ impl Node {
                 self.note_removal_ended();
             }
             match done.result {
-                Ok(JobResult::Space { directory, space, missed }) => {
+                Ok(JobResult::Space { directory, space, missed, is_away }) => {
                     self.handle_space(directory, space);
+                    self.handle_directory_away(directory, is_away, now);
                     self.handle_storage_missed(missed, now);
                 }
                 Ok(_) => {}

@@ -18,7 +18,7 @@ use crate::failure::{is_device_failure, takes_no_writes};
 use crate::log_id;
 use crate::peer::Founder;
 use crate::reserve;
-use hedgerow_env::{DirLock, Disk, read_file, write_file_durably};
+use hedgerow_env::{DirLock, Disk, OpenMode, read_file, write_file_durably};
 use hedgerow_placement::Ancestor;
 use hedgerow_types::{Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
@@ -105,14 +105,15 @@ impl Identity {
     }
 
     /// Whether `log`, which lies in `directory`, is one of the node's, if anything has been written to it. Whatever was, was written under a
-    /// number that stands here, but by versions before, which knew no numbers.
+    /// number that stands here, unless that is lost, but by versions before, which knew no numbers. With neither the number nor what stands
+    /// here nobody could tell how far the log was.
     pub(crate) fn check_log(&self, directory: &Path, log: &FoundLog) -> Result<(), IdentityError> {
-        let knows_numbers = !self.log_ids.is_empty() && self.logs.is_empty();
-        if !log.is_begun || !knows_numbers {
+        let is_of_version_before = !self.logs.is_empty();
+        if !log.is_begun || is_of_version_before {
             return Ok(());
         }
         match log.id {
-            Some(id) if self.log_ids.contains_key(&id) => Ok(()),
+            Some(id) if self.log_ids.is_empty() || self.log_ids.contains_key(&id) => Ok(()),
             Some(id) => Err(IdentityError::of_log(directory, format!("says {id:016x}, which is no log of the node"))),
             None => Err(IdentityError::of_log(directory, "is not there".to_owned())),
         }
@@ -440,6 +441,12 @@ enum Look {
 /// Whether a node's data is in `directory`: the file system that holds it is there.
 pub(crate) fn is_in(disk: &dyn Disk, directory: &Path) -> bool {
     disk.exists(&directory.join(FILE_NAME))
+}
+
+/// Whether it is certain that none is: what cannot be looked at may be there.
+pub(crate) fn is_away(disk: &dyn Disk, directory: &Path) -> bool {
+    let file = disk.open(&directory.join(FILE_NAME), OpenMode::Read);
+    file.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Locks `directories` and reads the identity that they share, or draws a new incarnation from `random` where they do not

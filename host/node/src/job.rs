@@ -341,6 +341,8 @@ pub enum JobResult {
         space: Option<Space>,
         /// Whose storage was not there.
         missed: Vec<ReplicaKey>,
+        /// The node's identity was not there.
+        is_away: bool,
     },
     /// The exactly-once table of a storage.
     Sessions {
@@ -526,7 +528,8 @@ impl Job {
                 }
                 let space = disk.free_space(&path).ok();
                 let missed = storage.into_iter().filter(|(_, storage)| context.engines.is_gone(storage));
-                JobResult::Space { directory, space, missed: missed.map(|(owner, _)| owner).collect() }
+                let missed = missed.map(|(owner, _)| owner).collect();
+                JobResult::Space { directory, space, missed, is_away: crate::identity::is_away(disk, &path) }
             }
             Self::LoadSessions { engine, .. } => {
                 let sessions = Box::new(Sessions::read(&*engine)?);

@@ -87,6 +87,8 @@ struct Directory {
     /// A job does. A file system that does not answer holds up no other.
     is_looking: bool,
     is_full: bool,
+    /// The last look did not find what says that it is the node's.
+    is_away: bool,
     /// Its log waits for a segment.
     is_stalled: bool,
     /// What is left of its log, once the disk refuses that more room.
@@ -98,6 +100,12 @@ struct Directory {
 impl Room {
     pub(crate) fn new(config: &Config) -> Self {
         Self { directories: vec![Directory::default(); config.data.len()], ..Self::default() }
+    }
+
+    /// What the last look at a data directory found. Returns whether it was away at that one and at the one before.
+    pub(crate) fn note_away(&mut self, directory: DirectoryId, is_away: bool) -> bool {
+        let one = self.directories.get_mut(directory.0);
+        one.is_some_and(|one| std::mem::replace(&mut one.is_away, is_away) && is_away)
     }
 
     /// What replicas of a data directory have room for.

@@ -53,6 +53,9 @@ pub struct Machine {
 pub struct World {
     pub now: Instant,
     pub machines: BTreeMap<NodeId, Machine>,
+    /// The node that may end by itself, and what it says then.
+    pub may_end: Option<NodeId>,
+    pub end: Option<String>,
     /// Links that lose everything, one way.
     pub cut: BTreeSet<(NodeId, NodeId)>,
     pub delay: Duration,
@@ -183,6 +186,8 @@ impl World {
         let mut world = Self {
             now: Instant(1_000_000_000),
             machines: BTreeMap::new(),
+            may_end: None,
+            end: None,
             cut: BTreeSet::new(),
             delay: Duration::from_micros(50),
             meddler: None,
@@ -316,6 +321,12 @@ impl World {
                 machine.drive(now);
             }
             let outbox = std::mem::take(machine.node.outbox());
+            if self.may_end == Some(id) && outbox.failure.is_some() {
+                self.end = outbox.failure;
+                machine.disk.kill_process();
+                self.machines.remove(&id);
+                return;
+            }
             assert_eq!(outbox.failure, None);
             if outbox.is_empty() {
                 return;

@@ -1,6 +1,6 @@
 //! Disks and storage that fail at work: what is waited out, what costs a replica, and what nothing happens after.
 
-use crate::world::{Ask, Key, World, files_of, running};
+use crate::world::{self, Ask, Key, World, files_of, running};
 use hedgerow_env::Disk;
 use hedgerow_node::{Config, Job, LogId};
 use hedgerow_types::{GroupId, NodeId};
@@ -385,6 +385,38 @@ fn m3_a_node_starts_without_a_directory_that_is_missing_and_takes_it_back() {
     assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "value");
 }
 
+/// Its files stay open and take what is written, and the next start would find nothing of what was acknowledged.
+#[test]
+fn d20_a_data_directory_that_is_taken_away_under_its_node_takes_nothing_more() {
+    let two = |config: &mut Config| config.data = vec!["/a".into(), "/b".into()];
+    let mut world = World::configured(3, two);
+    let table = world.create_table(2, &json!({}));
+    let key = key_of_first(table);
+    let leader = world.replicas(0).leader;
+    world.write(&key, leader, "value");
+    let node = world.replicas(0).followers[0];
+    let before = running(&world, node);
+    let disk = world.machines[&node].disk.clone();
+    let missing = |world: &mut World| {
+        let status = world.admin(node, "status", &json!({})).unwrap();
+        status["nodes"][usize::from(node.0) - 1]["missing_directories"].clone()
+    };
+    // One look may be wrong.
+    disk.rename(Path::new("/b"), Path::new("/elsewhere")).unwrap();
+    world.run(SECOND);
+    disk.rename(Path::new("/elsewhere"), Path::new("/b")).unwrap();
+    world.run(10 * SECOND);
+    assert_eq!((missing(&mut world), running(&world, node)), (json!([]), before.clone()));
+    disk.rename(Path::new("/b"), Path::new("/elsewhere")).unwrap();
+    world.run(4 * SECOND);
+    let said = missing(&mut world)[0].as_str().unwrap().to_owned();
+    assert!(said.starts_with("/b: its identity.json is not there any more"), "{said}");
+    world.run_until(MINUTE, |world| running(world, node).len() == before.len());
+    assert_ne!(running(&world, node), before, "what was there is learned again in the other one");
+    let leader = world.replicas(0).leader;
+    assert_eq!(world.get(&key, leader, &Ask::default()).unwrap().0, "value");
+}
+
 /// Node 2 of three, whose storage at `path` below its only data directory is removed while it runs, as its own replicas.
 fn with_storage_removed(configure: fn(&mut Config), path: fn(GroupId, u64) -> String) -> (World, Key, u64) {
     let mut world = World::configured(3, configure);
@@ -436,19 +468,25 @@ fn m3_a_flush_into_storage_that_was_removed_costs_the_replica_and_not_the_direct
     assert_is_replaced(world, &key, id);
 }
 
-/// Without its identity a data directory is not there, its file system perhaps, and comes back as it was.
+/// Without its identity a data directory is not there, its file system perhaps. Nothing of it counts as lost: a node with no other ends, and
+/// goes on when it comes back.
 #[test]
 fn m3_storage_is_not_lost_where_the_whole_data_directory_is_away() {
     let mut world = World::new(3);
     let table = world.create_table(2, &json!({}));
-    let before = running(&world, NodeId(2));
-    let disk = world.machines[&NodeId(2)].disk.clone();
+    let node = NodeId(2);
+    let before = running(&world, node);
+    let (config, disk) = (world.machines[&node].config.clone(), world.machines[&node].disk.clone());
     disk.rename(Path::new("/data/replicas"), Path::new("/away")).unwrap();
     disk.rename(Path::new("/data/identity.json"), Path::new("/identity.json")).unwrap();
+    world.may_end = Some(node);
     world.run(30 * SECOND);
-    assert_eq!(running(&world, NodeId(2)), before);
+    let said = world.end.take().unwrap();
+    assert!(said.starts_with("data directory /data failed: its identity.json is not there any more"), "{said}");
     disk.rename(Path::new("/identity.json"), Path::new("/data/identity.json")).unwrap();
     disk.rename(Path::new("/away"), Path::new("/data/replicas")).unwrap();
-    assert_caught_up(&mut world, NodeId(2), &key_of_first(table));
-    assert_eq!(running(&world, NodeId(2)), before);
+    world.machines.insert(node, world::start(Config { seed: config.seed + 1_000, ..config }, disk, world.now));
+    world.settle(node);
+    assert_caught_up(&mut world, node, &key_of_first(table));
+    assert_eq!(running(&world, node), before);
 }

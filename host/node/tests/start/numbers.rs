@@ -129,6 +129,22 @@ fn d7e_a_log_without_its_number_ends_the_start() {
     world.run_until(Duration::from_secs(60), |world| running(world, NODE).len() == before);
 }
 
+/// A copy in which nothing says any more which log it has: the cluster could not tell how far that was, and it would vote again.
+#[test]
+fn d7i_a_log_with_neither_its_number_nor_an_identity_ends_the_start() {
+    let (world, config, disk) = killed();
+    let remove = |disk: &SimDisk, file: &str| {
+        ["/a", "/b"].iter().for_each(|directory| disk.remove_file(&Path::new(directory).join(file)).unwrap());
+    };
+    let without_identity = disk.copy();
+    remove(&without_identity, "identity.json");
+    start(&world, &config, &without_identity).expect("by their numbers others know how far the logs were");
+    remove(&disk, "identity.json");
+    remove(&disk, "log/id");
+    let error = start(&world, &config, &disk).unwrap_err().to_string();
+    assert!(error.starts_with("/a/log/id is not there") && error.contains("move what is in /a elsewhere"), "{error}");
+}
+
 /// It may be whole: nobody is told to move the data away for an owner that is wrong, or because the system was short of something.
 #[test]
 fn d7h_a_number_that_cannot_be_read_is_not_called_a_wrong_one() {
