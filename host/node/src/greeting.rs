@@ -55,7 +55,10 @@ impl Node {
         let met = self.meet(from, Told { life: *life, logs, ancestors });
         #[cfg(feature = "mutations")]
         let met = crate::mutation::listened(met);
-        met.map(|()| Caller { from, life: greeting.life })
+        met.map(|()| {
+            self.note_report_outdated(from);
+            Caller { from, life: greeting.life }
+        })
     }
 
     /// Takes every whole frame off `buffer`. The clock is read after the bytes were, as acknowledgements need it. Returns whether
@@ -83,6 +86,7 @@ impl Node {
     /// A connection that was accepted has ended.
     pub fn handle_hangup(&mut self, caller: &Caller) {
         self.part(caller.from, caller.life);
+        self.note_report_outdated(caller.from);
     }
 
     /// Where `to` was dialled, `refused` came back; `is_configured` if that is the configuration's address.

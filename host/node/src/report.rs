@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Reports {
     /// By node: its last complete report and when a word of it last came.
     pub(crate) nodes: BTreeMap<NodeId, (Report, Instant)>,
+    /// Nodes whose connection has begun or ended since their last complete report: it may be a former process's.
+    outdated: BTreeSet<NodeId>,
     /// The leader of each group in the newest term that anybody told of.
     leaders: BTreeMap<GroupId, (Term, ReplicaId)>,
     /// Groups whose leader, since it was told of, has said itself that it does not lead, and that nobody else is known to lead.
@@ -95,6 +97,7 @@ impl Node {
             self.outbox.moved.insert(from, report.address.clone());
         }
         if report.is_complete {
+            self.reports.outdated.remove(&from);
             self.reports.nodes.insert(from, (report, now.instant));
             self.view.alive.insert(from);
         } else if let Some((known, heard)) = self.reports.nodes.get_mut(&from) {
@@ -198,6 +201,16 @@ impl Node {
     /// As [`Node::is_alive`] at the last tick, for where no time is at hand.
     pub(crate) fn was_alive(&self, node: NodeId) -> bool {
         self.view.alive.contains(&node)
+    }
+
+    /// A connection of `node` to this one has begun or ended: what it has reported may not be true of it any more.
+    pub(crate) fn note_report_outdated(&mut self, node: NodeId) {
+        self.reports.outdated.insert(node);
+    }
+
+    /// Whether `node` has been heard of lately, and by what it has reported since its connection began. This one always has.
+    pub(crate) fn is_up_to_date(&self, node: NodeId, now: Now) -> bool {
+        self.is_alive(node, now) && !self.reports.outdated.contains(&node)
     }
 
     /// The nodes that have been heard of lately, this one included.

@@ -51,7 +51,7 @@ impl Node {
         json!({
             "node": node.0,
             "address": self.view.address_text(node).map_or_else(String::new, |text| text.to_string()),
-            "state": if self.is_alive(node, now) { "alive" } else { "dead" },
+            "state": if self.is_up_to_date(node, now) { "alive" } else { "dead" },
             "replicas": replicas.len(),
             "replicas_max": self.reports.nodes.get(&node).map(|(report, _)| report.replicas_max),
             "leaders": leaders,
@@ -122,7 +122,7 @@ impl Node {
         let in_repair = groups.iter().filter(|group| self.is_in_repair(catalogue, **group, now)).count();
         json!({
             "nodes": self.config.peers.len(),
-            "nodes_up": self.alive_nodes(now).len(),
+            "nodes_up": self.config.peers.keys().filter(|node| self.is_up_to_date(**node, now)).count(),
             "partitions": groups.len(),
             "without_leader": without_leader,
             "in_repair": in_repair,

@@ -393,6 +393,29 @@ fn m2c_a_receiver_that_starts_anew_with_room_is_asked_at_once() {
     assert!(stage.checkpoints() > made);
 }
 
+/// What a process has reported that is gone says nothing of the one in its place, which may have lost everything.
+#[test]
+fn a_node_whose_connection_is_new_is_up_when_it_has_reported() {
+    let mut stage = Stage::new(|_| {});
+    let (asked, other) = (stage.leader, stage.followers[0]);
+    let up = |stage: &mut Stage| stage.status(asked)["summary"]["nodes_up"].as_u64().unwrap();
+    let greet = |stage: &mut Stage| {
+        let greeting = stage.world.machines.get_mut(&other).unwrap().node.greeting(asked);
+        let node = &mut stage.world.machines.get_mut(&asked).unwrap().node;
+        node.handle_greeting(&greeting, [127, 0, 0, 3].into()).unwrap()
+    };
+    assert_eq!(up(&mut stage), 3);
+    let caller = greet(&mut stage);
+    assert_eq!((up(&mut stage), &stage.node(asked, other)["state"]), (2, &json!("dead")));
+    stage.world.run(2 * SECOND);
+    assert_eq!(up(&mut stage), 3);
+    // Nor does it when its connection has ended, and nobody has come in its place yet.
+    stage.world.machines.get_mut(&asked).unwrap().node.handle_hangup(&caller);
+    assert_eq!(up(&mut stage), 2);
+    stage.world.run(2 * SECOND);
+    assert_eq!((up(&mut stage), &stage.node(asked, other)["state"]), (3, &json!("alive")));
+}
+
 /// A follower lags so far that it needs a checkpoint, for which there is no room beside what it has.
 #[test]
 fn m2_a_checkpoint_that_fits_only_without_what_it_replaces_comes() {
