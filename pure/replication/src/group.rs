@@ -120,7 +120,8 @@ impl Group {
         }
         let (mut window, reset) = load(settings, &start)?;
         let known = if reset.is_none() { committed_by_changes(&start.entries) } else { 0 };
-        let hard_state = restored(&start.hard_state, applied, known, window.last());
+        let last = LogPosition { term: window.known_term(window.last()).unwrap_or(0), index: window.last() };
+        let hard_state = restored(&start.hard_state, applied, known, last);
         window.set_initial(core_hard_state(&hard_state), &start.membership);
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let core = RawNode::new(&core_config(settings, start.replica, applied.index), window, &logger)
@@ -744,12 +745,15 @@ fn core_config(settings: &Settings, replica: ReplicaId, applied: Index) -> raft:
 }
 
 /// The hard state to start with: the commit index may have been lost, and what is applied is committed, or `known` to be. The term
-/// is behind what is applied only for a replica that has never been in one.
-fn restored(state: &HardState, applied: LogPosition, known: Index, last: Index) -> HardState {
+/// is behind what is applied only for a replica that has never been in one, and behind the `last` entry only where a write was torn
+/// between that and the hard state behind it: a replica that has entries of a term has been in it. It did not vote in it, or that would
+/// have been durable before it was told.
+fn restored(state: &HardState, applied: LogPosition, known: Index, last: LogPosition) -> HardState {
+    let term = state.term.max(applied.term).max(last.term);
     HardState {
-        term: state.term.max(applied.term),
-        vote: state.vote.filter(|_| state.term >= applied.term),
-        commit: state.commit.max(known).min(last).max(applied.index),
+        term,
+        vote: state.vote.filter(|_| state.term >= term),
+        commit: state.commit.max(known).min(last.index).max(applied.index),
     }
 }
 
@@ -786,3 +790,7 @@ fn election_timeout(settings: &Settings, random: &mut Random) -> Duration {
     let spread = u64::try_from(least.as_nanos() / 2).unwrap_or(u64::MAX);
     least + Duration::from_nanos(random.below(spread.max(1)))
 }
+
+#[cfg(test)]
+#[path = "group_tests.rs"]
+mod tests;
