@@ -9,8 +9,11 @@
 //! A read joins a question only before it leaves, so the index of the answer was taken after the read arrived. A change of
 //! term, leader or role sends everything back to the start: it is gathered again, or refused if there is nobody to ask.
 //! Each stage has its limit, and what exceeds it ends as lagging.
+//!
+//! A read is found by its ticket wherever it waits, so that to cancel one does not cost more where many wait (N11).
 
 use crate::round_trip::RoundTrip;
+use core::ops::Range;
 use core::time::Duration;
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::{Index, Instant, ReplicaId, Term};
@@ -23,10 +26,28 @@ const REQUESTS_MAX: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) id: u64,
-    pub(crate) term: Term,
+    term: Term,
     pub(crate) leader: ReplicaId,
+    sent: Instant,
+    /// The reads that joined it: their numbers in [`Waiting::awaiting`].
+    reads: Range<u64>,
+}
+
+/// A question that is answered, or will not be.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) term: Term,
     pub(crate) sent: Instant,
     pub(crate) tickets: Vec<u64>,
+}
+
+/// Where a read waits, with its key there.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Awaiting(u64),
+    Indexed(Index),
+    Bounded(u64),
+    Ended(u64),
 }
 
 /// A read that waits for its index to be applied.
@@ -56,17 +77,24 @@ pub(crate) enum End {
 pub(crate) struct Waiting {
     /// Limits of the patience with an answer.
     patience: (Duration, Duration),
-    gathered: VecDeque<(u64, Instant)>,
+    /// Where each read is that waits, or has ended.
+    places: BTreeMap<u64, Place>,
+    /// Reads are numbered anew at each stage, so that they stand there in the order in which they came to it.
+    next: u64,
+    /// The reads that wait for the leader's word, each with since when. A question that leaves takes all that are gathered, so
+    /// that those of each stand side by side, and behind the last question's those that are gathered.
+    awaiting: BTreeMap<u64, (u64, Instant)>,
+    /// The first number that belongs to no question.
+    gathered_from: u64,
     /// In the order in which they left.
     asked: VecDeque<Asked>,
-    asked_tickets: usize,
     indexed: BTreeMap<(Index, u64), Indexed>,
     /// No read began to wait for its index earlier.
     indexed_since: Instant,
-    bounded: Vec<Bounded>,
+    bounded: BTreeMap<u64, Bounded>,
     /// No read that waits for a proof has an earlier limit.
     bounded_limit: Instant,
-    ended: Vec<(u64, End)>,
+    ended: BTreeMap<u64, (u64, End)>,
     /// Whether a question is wanted although nothing is gathered: for an index or for a proof.
     pub(crate) wants_question: bool,
     pub(crate) round_trip: RoundTrip,
@@ -84,14 +112,16 @@ impl Waiting {
     pub(crate) fn new(patience_min: Duration, patience_max: Duration) -> Self {
         Self {
             patience: (patience_min, patience_max),
-            gathered: VecDeque::new(),
+            places: BTreeMap::new(),
+            next: 0,
+            awaiting: BTreeMap::new(),
+            gathered_from: 0,
             asked: VecDeque::new(),
-            asked_tickets: 0,
             indexed: BTreeMap::new(),
             indexed_since: Instant::ZERO,
-            bounded: Vec::new(),
+            bounded: BTreeMap::new(),
             bounded_limit: Instant::ZERO,
-            ended: Vec::new(),
+            ended: BTreeMap::new(),
             wants_question: false,
             round_trip: RoundTrip::default(),
             is_unanswered: false,
@@ -103,12 +133,12 @@ impl Waiting {
 
     /// How many reads wait.
     pub(crate) fn count(&self) -> usize {
-        self.gathered.len() + self.asked_tickets + self.indexed.len() + self.bounded.len()
+        self.awaiting.len() + self.indexed.len() + self.bounded.len()
     }
 
     /// Whether nothing waits and nothing has ended.
     pub(crate) fn is_empty(&self) -> bool {
-        self.count() == 0 && self.ended.is_empty()
+        self.places.is_empty()
     }
 
     pub(crate) fn has_bounded(&self) -> bool {
@@ -122,14 +152,30 @@ impl Waiting {
 
     /// A read waits for a question that has not left.
     pub(crate) fn gather(&mut self, ticket: u64, now: Instant) {
-        self.gathered.push_back((ticket, now));
+        let number = self.take_number();
+        self.put(ticket, Place::Awaiting(number));
+        self.awaiting.insert(number, (ticket, now));
+    }
+
+    /// The read comes to `place`, and leaves where it was.
+    fn put(&mut self, ticket: u64, place: Place) {
+        self.cancel(ticket);
+        self.places.insert(ticket, place);
+    }
+
+    const fn take_number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
     }
 
     /// A read joins the last question that has left. Never right; for a test.
     pub(crate) fn join_last(&mut self, ticket: u64) -> bool {
-        let Some(last) = self.asked.back_mut() else { return false };
-        last.tickets.push(ticket);
-        self.asked_tickets += 1;
+        if self.gathered().next().is_some() || self.asked.is_empty() {
+            return false;
+        }
+        self.gather(ticket, Instant::ZERO);
+        self.gathered_from = self.next;
+        self.asked.back_mut().into_iter().for_each(|last| last.reads.end = self.next);
         true
     }
 
@@ -141,18 +187,36 @@ impl Waiting {
 
     /// Whether any read waits for the leader's word.
     pub(crate) fn is_awaiting_leader(&self) -> bool {
-        self.gathered.len() + self.asked_tickets > 0
+        !self.awaiting.is_empty()
+    }
+
+    /// The reads that wait for their question to leave.
+    fn gathered(&self) -> impl Iterator<Item = (u64, Instant)> {
+        self.awaiting.range(self.gathered_from..).map(|(_, read)| *read)
+    }
+
+    /// Takes those that wait for the leader's word under these numbers.
+    fn take_awaiting(&mut self, numbers: Range<u64>) -> Vec<u64> {
+        let taken: Vec<_> = self.awaiting.range(numbers).map(|(number, (ticket, _))| (*number, *ticket)).collect();
+        for (number, ticket) in &taken {
+            self.awaiting.remove(number);
+            self.places.remove(ticket);
+        }
+        taken.into_iter().map(|(_, ticket)| ticket).collect()
     }
 
     /// Those that do, each with since when it has waited for its question to leave, or for the answer.
     pub(crate) fn awaiting_leader(&self) -> Vec<(u64, Instant)> {
-        let of = |asked: &Asked| asked.tickets.iter().map(|ticket| (*ticket, asked.sent)).collect::<Vec<_>>();
-        self.gathered.iter().copied().chain(self.asked.iter().flat_map(of)).collect()
+        let of = |asked: &Asked| {
+            let sent = asked.sent;
+            self.awaiting.range(asked.reads.clone()).map(move |(_, (ticket, _))| (*ticket, sent))
+        };
+        self.gathered().chain(self.asked.iter().flat_map(of)).collect()
     }
 
     /// Reads that have ended so here and are `kept` wait elsewhere, and go on doing so.
     pub(crate) fn keep_from_ending(&mut self, end: End, kept: impl Fn(u64) -> bool) {
-        self.ended.retain(|&(ticket, ended)| ended != end || !kept(ticket));
+        self.remove_ended(|ticket, ended| ended == end && kept(ticket));
     }
 
     /// A read waits until `index` is applied.
@@ -160,6 +224,7 @@ impl Waiting {
         if self.indexed.is_empty() {
             self.indexed_since = now;
         }
+        self.put(ticket, Place::Indexed(index));
         self.indexed.insert((index, ticket), Indexed { since: now, is_latest });
     }
 
@@ -167,7 +232,9 @@ impl Waiting {
     pub(crate) fn push_bounded(&mut self, ticket: u64, bound: Duration, now: Instant) {
         let limit = now + bound.min(self.patience());
         self.bounded_limit = if self.bounded.is_empty() { limit } else { limit.min(self.bounded_limit) };
-        self.bounded.push(Bounded { ticket, bound, limit });
+        let number = self.take_number();
+        self.put(ticket, Place::Bounded(number));
+        self.bounded.insert(number, Bounded { ticket, bound, limit });
     }
 
     /// When the last of the unanswered questions left.
@@ -182,28 +249,31 @@ impl Waiting {
 
     /// Whether a question may leave for what is gathered or wanted.
     pub(crate) fn wants_to_ask(&self) -> bool {
-        (self.wants_question || !self.gathered.is_empty()) && self.asked.len() < REQUESTS_MAX
+        (self.wants_question || self.gathered().next().is_some()) && self.asked.len() < REQUESTS_MAX
     }
 
     /// A question leaves now, for everything that is gathered.
     pub(crate) fn ask(&mut self, id: u64, term: Term, leader: ReplicaId, now: Instant) {
-        let tickets: Vec<_> = self.gathered.drain(..).map(|(ticket, _)| ticket).collect();
         self.wants_question = false;
-        self.asked_tickets += tickets.len();
-        self.asked.push_back(Asked { id, term, leader, sent: now, tickets });
+        let reads = self.gathered_from..self.next;
+        self.gathered_from = self.next;
+        self.asked.push_back(Asked { id, term, leader, sent: now, reads });
     }
 
     /// Takes the question that `matches`.
-    pub(crate) fn take_asked(&mut self, matches: impl Fn(&Asked) -> bool) -> Option<Asked> {
+    pub(crate) fn take_asked(&mut self, matches: impl Fn(&Asked) -> bool) -> Option<Taken> {
         let position = self.asked.iter().rposition(matches)?;
-        let asked = self.asked.remove(position)?;
-        self.asked_tickets -= asked.tickets.len();
-        Some(asked)
+        let Asked { term, sent, reads, .. } = self.asked.remove(position)?;
+        Some(Taken { term, sent, tickets: self.take_awaiting(reads) })
     }
 
     /// These reads end.
     pub(crate) fn end(&mut self, tickets: Vec<u64>, end: End) {
-        self.ended.extend(tickets.into_iter().map(|ticket| (ticket, end)));
+        for ticket in tickets {
+            let number = self.take_number();
+            self.put(ticket, Place::Ended(number));
+            self.ended.insert(number, (ticket, end));
+        }
     }
 
     /// The term, leader or role changed: nothing that was asked or answered before counts for what waits. Returns whether
@@ -215,9 +285,9 @@ impl Waiting {
             self.wants_question = false;
             return false;
         }
-        let mut latest: Vec<u64> = self.gathered.drain(..).map(|(ticket, _)| ticket).collect();
-        latest.extend(self.asked.drain(..).flat_map(|asked| asked.tickets));
-        self.asked_tickets = 0;
+        let mut latest = self.take_awaiting(self.gathered_from..self.next);
+        latest.extend(self.take_awaiting(0..self.gathered_from));
+        self.asked.clear();
         let (mut kept, mut others) = (BTreeMap::new(), Vec::new());
         for ((index, ticket), indexed) in core::mem::take(&mut self.indexed) {
             match (indexed.is_latest, has_leader) {
@@ -229,11 +299,11 @@ impl Waiting {
         self.indexed = kept;
         if has_leader {
             self.wants_question = true;
-            self.gathered.extend(latest.into_iter().map(|ticket| (ticket, now)));
+            latest.into_iter().for_each(|ticket| self.gather(ticket, now));
             return false;
         }
         self.wants_question = false;
-        others.extend(self.bounded.drain(..).map(|read| read.ticket));
+        others.extend(core::mem::take(&mut self.bounded).into_values().map(|read| read.ticket));
         self.end(latest, End::Refused);
         self.end(others, End::Refused);
         !self.ended.is_empty()
@@ -245,14 +315,16 @@ impl Waiting {
             && entry.key().0 <= applied
         {
             let ((_, ticket), indexed) = entry.remove_entry();
+            self.places.remove(&ticket);
             serve(ticket, indexed.is_latest);
         }
     }
 
     /// Serves what allows data of this age.
     pub(crate) fn release_bounded(&mut self, age: Duration, mut serve: impl FnMut(u64)) {
-        self.bounded.retain(|read| {
+        self.bounded.retain(|_, read| {
             if age <= read.bound {
+                self.places.remove(&read.ticket);
                 serve(read.ticket);
             }
             age > read.bound
@@ -261,35 +333,43 @@ impl Waiting {
 
     /// Takes the reads that ended in this way.
     pub(crate) fn take_ended(&mut self, wanted: End) -> Vec<u64> {
-        let taken = self.ended.iter().filter(|(_, end)| *end == wanted).map(|&(ticket, _)| ticket).collect();
-        self.ended.retain(|(_, end)| *end != wanted);
-        taken
+        self.remove_ended(|_, end| end == wanted)
+    }
+
+    fn remove_ended(&mut self, is_removed: impl Fn(u64, End) -> bool) -> Vec<u64> {
+        let mut removed = Vec::new();
+        self.ended.retain(|_, &mut (ticket, end)| {
+            let is_removed = is_removed(ticket, end);
+            removed.extend(is_removed.then_some(ticket));
+            !is_removed
+        });
+        for ticket in &removed {
+            self.places.remove(ticket);
+        }
+        removed
     }
 
     /// Forgets a read, wherever it waits.
     pub(crate) fn cancel(&mut self, ticket: u64) {
-        self.cancel_each(|other| other == ticket);
+        match self.places.remove(&ticket) {
+            Some(Place::Awaiting(number)) => drop(self.awaiting.remove(&number)),
+            Some(Place::Indexed(index)) => drop(self.indexed.remove(&(index, ticket))),
+            Some(Place::Bounded(number)) => drop(self.bounded.remove(&number)),
+            Some(Place::Ended(number)) => drop(self.ended.remove(&number)),
+            None => {}
+        }
     }
 
     /// Forgets these reads, wherever they wait, in one walk.
     pub(crate) fn cancel_each(&mut self, is_cancelled: impl Fn(u64) -> bool) {
-        if self.is_empty() {
-            return;
-        }
-        self.gathered.retain(|&(waiting, _)| !is_cancelled(waiting));
-        for asked in &mut self.asked {
-            asked.tickets.retain(|&waiting| !is_cancelled(waiting));
-        }
-        self.asked_tickets = self.asked.iter().map(|asked| asked.tickets.len()).sum();
-        self.indexed.retain(|&(_, waiting), _| !is_cancelled(waiting));
-        self.bounded.retain(|read| !is_cancelled(read.ticket));
-        self.ended.retain(|&(ended, _)| !is_cancelled(ended));
+        let cancelled: Vec<u64> = self.places.keys().copied().filter(|ticket| is_cancelled(*ticket)).collect();
+        cancelled.into_iter().for_each(|ticket| self.cancel(ticket));
     }
 
     /// When [`Waiting::expire`] has something to do; not later, perhaps earlier.
     pub(crate) fn expires_at(&self) -> Option<Instant> {
         let patience = self.patience();
-        let gathered = self.gathered.front().map(|&(_, since)| since + patience);
+        let gathered = self.gathered().next().map(|(_, since)| since + patience);
         let asked = self.asked.front().map(|asked| asked.sent + patience);
         let indexed = (!self.indexed.is_empty()).then(|| self.indexed_since + patience);
         let bounded = (!self.bounded.is_empty()).then_some(self.bounded_limit);
@@ -299,22 +379,19 @@ impl Waiting {
     /// Ends what has waited long enough. Returns whether any read ended.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
         let patience = self.patience();
-        while self.gathered.front().is_some_and(|&(_, since)| now >= since + patience) {
-            self.ended.extend(self.gathered.pop_front().map(|(ticket, _)| (ticket, End::Lagging)));
-        }
+        let mut over: Vec<u64> =
+            self.gathered().take_while(|(_, since)| now >= *since + patience).map(|it| it.0).collect();
         while self.asked.front().is_some_and(|asked| now >= asked.sent + patience) {
             let Some(asked) = self.asked.pop_front() else { break };
             self.is_unanswered = true;
-            self.asked_tickets -= asked.tickets.len();
-            self.end(asked.tickets, End::Lagging);
+            over.extend(self.take_awaiting(asked.reads));
         }
-        let ended = &mut self.ended;
         if !self.indexed.is_empty() && now >= self.indexed_since + patience {
             let mut oldest = now;
             self.indexed.retain(|&(_, ticket), indexed| {
                 let is_over = now >= indexed.since + patience;
                 if is_over {
-                    ended.push((ticket, End::Lagging));
+                    over.push(ticket);
                 } else {
                     oldest = oldest.min(indexed.since);
                 }
@@ -324,10 +401,10 @@ impl Waiting {
         }
         if !self.bounded.is_empty() && now >= self.bounded_limit {
             let mut earliest = Instant(u64::MAX);
-            self.bounded.retain(|read| {
+            self.bounded.retain(|_, read| {
                 let is_over = now >= read.limit;
                 if is_over {
-                    ended.push((read.ticket, End::Lagging));
+                    over.push(read.ticket);
                 } else {
                     earliest = earliest.min(read.limit);
                 }
@@ -335,6 +412,11 @@ impl Waiting {
             });
             self.bounded_limit = earliest;
         }
+        self.end(over, End::Lagging);
         !self.ended.is_empty()
     }
 }
+
+#[cfg(test)]
+#[path = "waiting_tests.rs"]
+mod tests;

@@ -21,15 +21,15 @@ use hedgerow_env::Now;
 use hedgerow_types::{GroupId, Instant};
 use hedgerow_wire::Extension;
 use hedgerow_wire::message::Cancel;
-use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
-use std::collections::hash_map::Entry;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// A cancel that names no attempt means those up to this number.
 const ATTEMPTS_MAX: i32 = 16;
 
 /// An attempt as its client names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AttemptName {
     pub(crate) client: u64,
     pub(crate) request: u64,
@@ -64,8 +64,9 @@ pub(crate) enum WaitsIn {
 /// The attempts that wait and have names, and what cancels did.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
-    /// With the number of the request on its connection: a client that gives a name twice can cancel the first only.
-    places: FxHashMap<(ConnectionId, AttemptName), (i32, WaitsIn)>,
+    /// With the number of the request on its connection: a client that gives a name twice can cancel the first only. A tree, since
+    /// clients choose the names and could have all of them collide in a hash map (N9).
+    places: BTreeMap<(ConnectionId, AttemptName), (i32, WaitsIn)>,
     queued: u64,
     reads: u64,
     writes: u64,
@@ -236,5 +237,39 @@ impl Serving<'_> {
             self.requests.load.forget();
             self.requests.attempts.forget(&caller);
         }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Names of attempts that clients can choose, all of which `rustc_hash` sends to the same place of a hash map: it multiplies
+    /// a request's number twice by a constant, and these numbers are multiples of the inverse of its square.
+    pub(crate) fn colliding_names(count: u64) -> impl Iterator<Item = AttemptName> {
+        const MULTIPLIER: u64 = 0xf135_7aea_2e62_a9c5;
+        // Each step doubles the number of right bits, of which there are three at first.
+        let inverse = (0..5)
+            .fold(MULTIPLIER, |inverse, _| inverse.wrapping_mul(2_u64.wrapping_sub(MULTIPLIER.wrapping_mul(inverse))));
+        assert_eq!(inverse.wrapping_mul(MULTIPLIER), 1);
+        let request = move |number: u64| number.wrapping_mul(inverse).wrapping_mul(inverse);
+        (0..count).map(move |number| AttemptName { client: 7, request: request(number), attempt: 2 })
+    }
+
+    /// A hash map compared each of these names with all others. No clock is looked at: with such a map this test takes
+    /// minutes.
+    #[test]
+    fn n9_names_that_collide_under_a_known_hash_are_listed_as_fast_as_others() {
+        const COUNT: u64 = 300_000;
+        let mut attempts = Attempts::default();
+        for name in colliding_names(COUNT) {
+            attempts.list(name, (ConnectionId(1), 5), WaitsIn::Aside(3));
+        }
+        assert_eq!(attempts.to_json()["listed"], COUNT);
+        for name in colliding_names(COUNT) {
+            attempts.list(name, (ConnectionId(1), 5), WaitsIn::Aside(4));
+        }
+        assert_eq!(attempts.to_json()["listed"], COUNT);
+        assert!(attempts.places.values().all(|place| *place == (5, WaitsIn::Aside(4))));
     }
 }

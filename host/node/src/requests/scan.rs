@@ -4,12 +4,14 @@ use crate::config::{OPEN_SCANS_BYTES_MAX, OPEN_SCANS_MAX, SCAN_IDLE};
 use crate::outbox::ConnectionId;
 use hedgerow_types::op::Scan;
 use hedgerow_types::{GroupId, Instant};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The open scans of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Scans {
     open: BTreeMap<i64, Open>,
+    /// The same by connection, so that one that closes costs no more than it had (N10).
+    by_connection: BTreeSet<(ConnectionId, i64)>,
     /// What they hold.
     bytes: usize,
     last: i64,
@@ -42,18 +44,25 @@ impl Scans {
         scan.detach();
         self.insert(self.last, Open { scan, group, connection, used: now });
         while (self.open.len() > OPEN_SCANS_MAX || self.bytes > OPEN_SCANS_BYTES_MAX)
-            && let Some((_, oldest)) = self.open.pop_first()
+            && let Some((&oldest, _)) = self.open.first_key_value()
         {
-            self.bytes -= oldest.bytes();
+            self.remove(oldest);
         }
         self.last
     }
 
     fn insert(&mut self, number: i64, open: Open) {
+        self.remove(number);
         self.bytes += open.bytes();
-        if let Some(former) = self.open.insert(number, open) {
-            self.bytes -= former.bytes();
-        }
+        self.by_connection.insert((open.connection, number));
+        self.open.insert(number, open);
+    }
+
+    fn remove(&mut self, number: i64) -> Option<Open> {
+        let open = self.open.remove(&number)?;
+        self.by_connection.remove(&(open.connection, number));
+        self.bytes -= open.bytes();
+        Some(open)
     }
 
     /// Takes the scan out, if it belongs to `group` and `connection`.
@@ -62,9 +71,7 @@ impl Scans {
         if open.group != group || open.connection != connection {
             return None;
         }
-        let open = self.open.remove(&number)?;
-        self.bytes -= open.bytes();
-        Some(open.scan)
+        self.remove(number).map(|open| open.scan)
     }
 
     /// Puts a scan back that was taken out and not read.
@@ -74,21 +81,17 @@ impl Scans {
 
     pub(crate) fn forget_idle(&mut self, now: Instant) {
         // Numbers rise, so that the oldest come first.
-        while let Some(first) = self.open.first_entry() {
-            if now.since(first.get().used) < SCAN_IDLE {
-                return;
-            }
-            self.bytes -= first.remove().bytes();
+        while let Some((&number, first)) = self.open.first_key_value()
+            && now.since(first.used) >= SCAN_IDLE
+        {
+            self.remove(number);
         }
     }
 
     pub(crate) fn forget_connection(&mut self, connection: ConnectionId) {
-        let bytes = &mut self.bytes;
-        self.open.retain(|_, open| {
-            let is_gone = open.connection == connection;
-            *bytes -= if is_gone { open.bytes() } else { 0 };
-            !is_gone
-        });
+        let of_connection = self.by_connection.range((connection, i64::MIN)..=(connection, i64::MAX));
+        let numbers: Vec<i64> = of_connection.map(|&(_, number)| number).collect();
+        numbers.into_iter().for_each(|number| drop(self.remove(number)));
     }
 }
 
@@ -145,6 +148,33 @@ mod tests {
         scans.forget_connection(CONNECTION);
         large(&mut scans);
         scans.forget_idle(Instant(0) + SCAN_IDLE);
-        assert_eq!((scans.bytes, scans.open.len()), (0, 0));
+        assert_eq!((scans.bytes, scans.open.len(), scans.by_connection.len()), (0, 0, 0));
+    }
+
+    /// Each close looked at all scans that were open, 13 billion of them here. No clock is looked at: done so, this test takes
+    /// minutes.
+    #[test]
+    fn n10_a_connection_that_closes_costs_what_it_had() {
+        const CONNECTIONS: u64 = 200_000;
+        let mut scans = Scans::new(7);
+        let scan = || scan(Bytes::from_static(b"stop"));
+        let open = |scans: &mut Scans, connection| scans.keep(scan(), GROUP, ConnectionId(connection), Instant(0));
+        for _ in 0..OPEN_SCANS_MAX - 3 {
+            open(&mut scans, 0);
+        }
+        let pages = open(&mut scans, CONNECTIONS);
+        for connection in 1..CONNECTIONS {
+            let numbers = [open(&mut scans, connection), open(&mut scans, connection)];
+            assert!(scans.open.len() == OPEN_SCANS_MAX && scans.by_connection.len() == OPEN_SCANS_MAX);
+            scans.forget_connection(ConnectionId(connection));
+            assert_eq!(scans.take(numbers[0], GROUP, ConnectionId(connection)), None, "it is forgotten");
+        }
+        assert_eq!(scans.take(pages, GROUP, ConnectionId(CONNECTIONS)), Some(scan()), "others stay");
+        scans.put_back(pages, scan(), GROUP, ConnectionId(CONNECTIONS), Instant(0));
+        scans.forget_connection(ConnectionId(CONNECTIONS));
+        assert_eq!(scans.take(pages, GROUP, ConnectionId(CONNECTIONS)), None, "what was put back goes, too");
+        assert_eq!(scans.open.len(), OPEN_SCANS_MAX - 3);
+        scans.forget_connection(ConnectionId(0));
+        assert_eq!((scans.bytes, scans.open.len(), scans.by_connection.len()), (0, 0, 0));
     }
 }

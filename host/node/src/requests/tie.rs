@@ -17,9 +17,8 @@ use crate::requests::queue::Slot;
 use hedgerow_env::Now;
 use hedgerow_types::{Instant, NodeId, Refusal};
 use hedgerow_wire::{Header, Tie};
-use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// Time for which it is remembered that an attempt began, here or elsewhere. The other copy comes a stagger later, which is
@@ -42,7 +41,8 @@ pub(crate) struct Tied {
 /// The tied attempts that are queued, and those that began lately.
 #[derive(Debug, Default)]
 pub(crate) struct Ties {
-    queued: FxHashMap<AttemptName, Slot>,
+    /// A tree, like that of [`Recent`], since clients choose the names and could have all of them collide in a hash map (N9).
+    queued: BTreeMap<AttemptName, Slot>,
     /// Attempts that need not begin here, with the node that said so: they may be on their way.
     early: Recent,
     /// Attempts that have begun here.
@@ -131,7 +131,7 @@ impl Serving<'_> {
 /// Names of attempts, each with a node, for a while.
 #[derive(Debug, Default)]
 struct Recent {
-    nodes: FxHashMap<AttemptName, (Instant, NodeId)>,
+    nodes: BTreeMap<AttemptName, (Instant, NodeId)>,
     order: VecDeque<(Instant, AttemptName)>,
 }
 
@@ -170,6 +170,13 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outbox::ConnectionId;
+    use crate::requests::cancel::tests::colliding_names;
+    use crate::requests::queue::{Lane, Queue, Queued};
+    use crate::requests::reads::Terms;
+    use bytes::Bytes;
+    use hedgerow_types::op::Read;
+    use hedgerow_wire::Method;
 
     fn name(request: u64) -> AttemptName {
         AttemptName { client: 7, request, attempt: 2 }
@@ -199,7 +206,31 @@ mod tests {
             recent.insert(name(request), NodeId(1), at(request / 100_000));
         }
         assert_eq!((recent.nodes.len(), recent.order.len()), (REMEMBERED_MAX, REMEMBERED_MAX));
-        assert!(recent.nodes.capacity() <= 4 * REMEMBERED_MAX && recent.order.capacity() <= 4 * REMEMBERED_MAX);
+        assert!(recent.order.capacity() <= 4 * REMEMBERED_MAX);
         assert!(recent.take(name(999_999), NodeId(1), at(10)));
+    }
+
+    /// A hash map compared each of these names with all others. No clock is looked at: with such a map this test takes
+    /// minutes.
+    #[test]
+    fn n9_ties_whose_names_collide_under_a_known_hash_cost_no_more_than_others() {
+        const COUNT: u64 = 300_000;
+        let header = Header::default();
+        let now = Now { instant: at(0), unix_micros: 1 };
+        let caller = Caller::of(ConnectionId(1), &header, 1, Method::Get, now);
+        let read = Read::Get { key: Bytes::new() };
+        let queued = Queued { caller, read, terms: Terms::AT_LEADER, tie: None, bytes: 7 };
+        let slot = Queue::default().push(Lane::First, queued);
+        let (mut ties, mut recent) = (Ties::default(), Recent::default());
+        let tied = |name| Tied { name, peer: NodeId(1), other: 1 };
+        for name in colliding_names(COUNT) {
+            ties.list(&tied(name), slot);
+            recent.insert(name, NodeId(1), at(0));
+        }
+        assert_eq!((ties.queued.len() as u64, recent.nodes.len()), (COUNT, REMEMBERED_MAX));
+        colliding_names(COUNT).for_each(|name| ties.unlist(Some(&tied(name))));
+        assert!(ties.queued.is_empty());
+        let taken = colliding_names(COUNT).filter(|name| recent.take(*name, NodeId(1), at(1))).count();
+        assert_eq!((taken, recent.nodes.len()), (REMEMBERED_MAX, 0));
     }
 }
