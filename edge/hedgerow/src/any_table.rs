@@ -134,6 +134,13 @@ impl AnyTable {
     /// Scans the rows of `hash_key` (hash tables; `None` = all rows, then without a range) or of an ordered table.
     pub(crate) fn scan(&self, hash_key: Option<&Bytes>, range: &Range, options: ScanOptions) -> Result<AnyScanner> {
         match (self, hash_key) {
+            (Self::Hash(table), Some(hash_key)) if hash_key.is_empty() => {
+                let name = table.name();
+                bail!(
+                    "rows with an empty hash key are spread over all partitions by their sort keys, so that they cannot be \
+                     scanned by themselves: `hedgerow scan {name}` shows them among all rows"
+                )
+            }
             (Self::Hash(table), Some(hash_key)) => Ok(AnyScanner::Hash(table.scan(hash_key, range, options)?)),
             (Self::Hash(table), None) if *range == Range::default() => Ok(AnyScanner::Hash(table.scan_all(options))),
             (Self::Hash(_), None) => bail!("a range needs a hash key: the rows of a hash table have no other order"),

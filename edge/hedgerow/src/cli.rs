@@ -65,8 +65,8 @@ pub(crate) enum Command {
 /// Runs a command. An error comes with the code that the process exits with.
 pub(crate) fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
     match command {
-        Command::Dev(dev) => match serve::read_faults(&dev) {
-            Ok(plan) => nodes(|| serve::dev(&dev, plan)),
+        Command::Dev(dev) => match serve::dev_peers(&dev).and_then(|peers| Ok((peers, serve::read_faults(&dev)?))) {
+            Ok((peers, plan)) => nodes(|| serve::dev(&dev, &peers, plan)),
             Err(error) => Err((error, Exit::Usage)),
         },
         Command::Serve(serve) => match serve::read_config(&serve.config) {

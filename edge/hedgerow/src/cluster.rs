@@ -45,6 +45,13 @@ impl ClusterArguments {
         self.connect_as(ClientOptions { labels, ..self.options(TIMEOUT) }).await
     }
 
+    /// Connects to the cluster, which takes `limit` at most or a second.
+    pub(crate) async fn connect_within(&self, limit: Duration) -> Result<Client> {
+        let options = self.options(TIMEOUT);
+        let connect_timeout = options.connect_timeout.min(limit);
+        self.connect_as(ClientOptions { connect_timeout, ..options }).await
+    }
+
     /// Connects to the cluster; operations take at most `timeout` unless the command line says otherwise.
     pub(crate) async fn connect_with(&self, timeout: Duration) -> Result<Client> {
         self.connect_as(self.options(timeout)).await

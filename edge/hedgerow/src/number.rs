@@ -6,8 +6,9 @@ const TTL_MAX: u64 = 1_000_000_000;
 /// A time to live in seconds.
 pub(crate) fn time_to_live(text: &str) -> Result<u64, String> {
     let seconds = text.parse().ok().filter(|seconds| *seconds <= TTL_MAX);
-    seconds
-        .ok_or_else(|| format!("{text:?} is not a whole number of seconds from 0 to {TTL_MAX}; 0 = it never expires"))
+    seconds.ok_or_else(|| {
+        format!("{text:?} is not a whole number of seconds from 0 to {TTL_MAX}; 0 = what the table says")
+    })
 }
 
 /// What is added to a record.

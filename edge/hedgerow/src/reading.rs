@@ -51,7 +51,9 @@ impl ReadArguments {
         let client = cluster.connect_near(self.labels.clone().unwrap_or_default()).await?;
         let session = self.session.open()?;
         let options = self.options();
-        self.hedge.remarks_on_one(options.level).iter().for_each(|remark| say(remark));
+        let labels = self.labels.as_ref().filter(|labels| !labels.is_empty());
+        let of_labels = labels.and_then(|_| remark_on_labels(options.mode));
+        self.hedge.remarks_on_one(options.level).iter().chain(&of_labels).for_each(|remark| say(remark));
         let table = AnyTable::open(&client, name).await?.reading(options);
         let table = table.hedging(self.hedge.options(self.explain));
         Ok((session.enter(table), session))
@@ -59,10 +61,30 @@ impl ReadArguments {
 
     fn options(&self) -> ReadOptions {
         let level = self.level.or_else(|| self.session.session.is_some().then_some(ReadLevel::Session));
-        let is_anywhere = level.is_some_and(|level| level != ReadLevel::Linearizable);
-        let default_mode = if is_anywhere { ReplicaRead::ClosestAdaptive } else { ReplicaRead::Leader };
         let observer = self.explain.then(|| Observer::new(|served| say(&explanation(served))));
-        ReadOptions { level, mode: self.replica_read.unwrap_or(default_mode), observer }
+        ReadOptions { level, mode: self.replica_read.unwrap_or(default_mode(level)), observer }
+    }
+}
+
+/// Which replicas are asked for reads at `level` where nobody says it; `None` = the table's level.
+pub(crate) fn default_mode(level: Option<ReadLevel>) -> ReplicaRead {
+    match level {
+        None | Some(ReadLevel::Linearizable) => ReplicaRead::Leader,
+        Some(_) => ReplicaRead::ClosestAdaptive,
+    }
+}
+
+/// What to say of labels that can do nothing with reads in `mode`.
+pub(crate) fn remark_on_labels(mode: ReplicaRead) -> Option<String> {
+    match mode {
+        ReplicaRead::ClosestReplicas | ReplicaRead::ClosestAdaptive => None,
+        ReplicaRead::Leader
+        | ReplicaRead::Follower
+        | ReplicaRead::LeaderAndFollower
+        | ReplicaRead::PreferLeader
+        | ReplicaRead::Learner => Some(format!(
+            "--labels does nothing here: the modes closest-replicas and closest-adaptive go by it, and this is {mode}"
+        )),
     }
 }
 
@@ -181,6 +203,15 @@ mod tests {
         let session = options(None, Some("s"));
         assert_eq!((session.level, session.mode), (Some(ReadLevel::Session), ReplicaRead::ClosestAdaptive));
         assert_eq!(options(Some("linearizable"), Some("s")).level, Some(ReadLevel::Linearizable));
+    }
+
+    #[test]
+    fn labels_are_for_the_modes_that_look_at_them() {
+        for mode in ReplicaRead::ALL {
+            let is_closest = mode.name().starts_with("closest");
+            assert_eq!(remark_on_labels(mode).is_none(), is_closest, "{mode}");
+        }
+        assert!(remark_on_labels(ReplicaRead::Leader).unwrap().ends_with("and this is leader"));
     }
 
     #[test]

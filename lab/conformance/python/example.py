@@ -10,6 +10,13 @@ from twisted.internet import defer, task
 OK = error_types.ERR_OK.value
 
 
+def checked(operation, answer):
+    """What an operation gave. A failed one gives the error alone, or a pair of its code and nothing."""
+    if not isinstance(answer, tuple) or answer[0] != OK:
+        sys.exit("%s failed: %s" % (operation, answer))
+    return answer[1]
+
+
 @defer.inlineCallbacks
 def main(reactor, addresses, table):
     client = Pegasus(addresses.split(","), table)
@@ -17,12 +24,10 @@ def main(reactor, addresses, table):
         sys.exit("cannot open table " + table)
 
     # Keys and values are bytes or text; what is read is bytes. The last argument is the time to live, seconds.
-    code, _ = yield client.set(b"user-17", b"name", b"Ada", 3600)
-    if code != OK:
-        sys.exit("set ended with code %d" % code)
+    checked("set", (yield client.set(b"user-17", b"name", b"Ada", 3600)))
     # Of several records the client takes text only: bytes would be stored as they are printed, as "b'city'".
-    yield client.multi_set("user-17", {"city": "Paris", "lang": "fr"})
-    code, value = yield client.get(b"user-17", b"name")
+    checked("multi_set", (yield client.multi_set("user-17", {"city": "Paris", "lang": "fr"})))
+    value = checked("get", (yield client.get(b"user-17", b"name")))
     print("name", value.decode())
 
     # The client needs both borders of a scan of one hash key. The keys that it gives are text.

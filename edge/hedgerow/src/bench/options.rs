@@ -5,6 +5,7 @@ use crate::cluster::{BULK_TIMEOUT, ClusterArguments};
 use crate::duration::seconds;
 use crate::files::read_text;
 use crate::hedging::HedgeArguments;
+use crate::reading::remark_on_labels;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use hedgerow_bench::{Arrivals, Hedging, IN_FLIGHT_MAX_DEFAULT, Load, Reading, Spacing, Values, Workload};
@@ -142,7 +143,8 @@ impl BenchOptions {
 
     /// What was asked for and can do nothing.
     pub(super) fn remarks(&self) -> Vec<String> {
-        self.hedging.remarks(self.read)
+        let of_labels = (!self.labels.is_empty()).then(|| remark_on_labels(self.replica_read)).flatten();
+        self.hedging.remarks(self.read).into_iter().chain(of_labels).collect()
     }
 
     fn arrivals(&self) -> Vec<(String, Arrivals)> {

@@ -6,11 +6,12 @@ use crate::cluster::{BULK_TIMEOUT, ClusterArguments};
 use crate::encoding::Encoding;
 use crate::exit::Exit;
 use crate::output::{counted, say};
+use crate::reading::default_mode;
 use crate::rows::{Format, Row, Writer};
 use crate::{files, runtime};
 use anyhow::{Context as _, Result};
 use clap::Args;
-use hedgerow_client::ScanOptions;
+use hedgerow_client::{ReadLevel, ReadOptions, ScanOptions};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,6 +39,10 @@ pub(crate) struct DumpArguments {
     /// Write how long each row has to live, as a last column.
     #[arg(long)]
     with_ttl: bool,
+    /// How fresh the rows must be: linearizable, bounded=2s (or another bound from 1ms to 24h), eventual. At eventual the
+    /// replicas that are left serve a partition that has no leader any more [default: the table's option read_level].
+    #[arg(long = "read", value_name = "LEVEL")]
+    level: Option<ReadLevel>,
     #[command(flatten)]
     cluster: ClusterArguments,
 }
@@ -46,7 +51,8 @@ pub(crate) struct DumpArguments {
 pub(crate) async fn run(arguments: DumpArguments) -> Result<Exit> {
     let format = Format::choose(arguments.format, &arguments.file)?;
     let client = arguments.cluster.connect_with(BULK_TIMEOUT).await?;
-    let table = AnyTable::open(&client, &arguments.table).await?;
+    let reading = ReadOptions { level: arguments.level, mode: default_mode(arguments.level), ..ReadOptions::default() };
+    let table = AnyTable::open(&client, &arguments.table).await?.reading(reading);
     let output = files::Output::create(&arguments.file)?;
     let context = || format!("writing {}", arguments.file.display());
     let mut writer =

@@ -59,7 +59,8 @@ pub(crate) struct LoadArguments {
     /// How keys and values are written.
     #[arg(long, value_enum, default_value_t = Encoding::Text)]
     encoding: Encoding,
-    /// Let every row without a time to live of its own expire after so many seconds.
+    /// Let every row without a time to live of its own expire after so many seconds [default: the table's option
+    /// default_ttl].
     #[arg(long, value_name = "SECONDS", value_parser = time_to_live)]
     ttl: Option<u64>,
     /// Go on where an interrupted load of the same file ended.
@@ -68,7 +69,8 @@ pub(crate) struct LoadArguments {
     /// Most requests in flight.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=4096))]
     concurrency: u16,
-    /// How long to go on trying while the cluster does not take rows, in seconds.
+    /// How long to go on trying while the cluster does not take rows, in seconds. The last request may take as long as
+    /// --timeout says beside it, which is no longer than this by default.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     patience: Duration,
     /// Most bad lines to show one by one.
@@ -93,7 +95,7 @@ struct Progress {
 /// `hedgerow load`.
 pub(crate) async fn run(arguments: LoadArguments) -> Result<Exit> {
     let format = Format::choose(arguments.format, &arguments.file)?;
-    let client = arguments.cluster.connect_with(BULK_TIMEOUT).await?;
+    let client = arguments.cluster.connect_with(BULK_TIMEOUT.min(arguments.patience)).await?;
     let table = AnyTable::open(&client, &arguments.table).await?;
     let start = starting_point(&arguments)?;
     let input = files::open(&arguments.file, start.offset)?;

@@ -79,7 +79,8 @@ pub(crate) struct SetArguments {
     /// Whatever stands behind `--` is no option.
     #[arg(required = true, num_args = 2..=3, allow_negative_numbers = true)]
     key_and_value: Vec<String>,
-    /// Let the record expire after so many seconds, up to 1000000000; without it, or with 0, it never does.
+    /// Let the record expire after so many seconds, up to 1000000000. Without it, or with 0, the table's option default_ttl
+    /// says how long the record lives: for ever unless it is set.
     #[arg(long, value_name = "SECONDS", value_parser = time_to_live)]
     ttl: Option<u64>,
     #[command(flatten)]
@@ -302,6 +303,13 @@ pub(crate) async fn multi_get(arguments: MultiGetArguments) -> Result<Exit> {
     let (rows, asked): (Vec<Row>, &[Bytes]) = match &table {
         AnyTable::Hash(hash) => {
             let (hash_key, sort_keys) = keys.split_first().context("no hash key was given")?;
+            if hash_key.is_empty() {
+                bail!(
+                    "rows with an empty hash key are spread over all partitions by their sort keys, so that they cannot be read \
+                     together: `hedgerow get {} \"\" KEY` reads one",
+                    table.name()
+                );
+            }
             if sort_keys.is_empty() {
                 let (name, key) = (table.name(), &arguments.keys[0]);
                 bail!("no sort key was given: `hedgerow scan {name} {key}` shows all rows of a hash key");

@@ -7,7 +7,9 @@ use crate::output::{Output, columns, complain, counted, print};
 use crate::runtime;
 use anyhow::{Context as _, Result};
 use clap::Args;
-use hedgerow_client::{ClusterStatus, DroppedTableStatus, NodeStatus, PartitionStatus, Summary, TableStatus};
+use hedgerow_client::{
+    ClusterStatus, DroppedTableStatus, ErrorKind, NodeStatus, PartitionStatus, Summary, TableStatus,
+};
 use hedgerow_report::rfc3339;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -18,6 +20,8 @@ use std::time::Duration;
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// And given so long to answer at least.
 const LOOK_MIN: Duration = Duration::from_secs(1);
+/// And so long at most.
+const LOOK_MAX: Duration = Duration::from_secs(10);
 /// Puts the terminal's cursor into its first corner and removes what stands there.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
@@ -164,11 +168,11 @@ async fn watch(arguments: &StatusArguments, interval: Duration) -> Result<Exit> 
 /// Waits for a cluster that is healthy.
 async fn wait(arguments: &StatusArguments, time: Duration) -> Result<Exit> {
     let deadline = runtime::now() + time;
+    let mut reason = None;
     loop {
-        // What is asked of a cluster that does not answer takes its own time.
-        let looked = tokio::time::timeout_at(deadline.max(runtime::now() + LOOK_MIN), look(arguments)).await;
-        let looked = looked.context("the cluster did not answer in time").and_then(|looked| looked);
-        let is_over = runtime::now() >= deadline;
+        let left = deadline.saturating_duration_since(runtime::now());
+        let looked = look_within(arguments, left.clamp(LOOK_MIN, LOOK_MAX)).await;
+        let is_over = runtime::now() + LOOK_INTERVAL >= deadline;
         match looked {
             Ok((answer, status)) if status.is_healthy() => {
                 show(arguments, &answer, &status)?;
@@ -179,17 +183,41 @@ async fn wait(arguments: &StatusArguments, time: Duration) -> Result<Exit> {
                 return Ok(Exit::Refused);
             }
             Err(error) if is_over => {
-                complain(&error);
+                complain(&telling(error, reason));
                 return Ok(Exit::Unreachable);
             }
-            Ok(_) | Err(_) => runtime::sleep(LOOK_INTERVAL).await,
+            Ok(_) => reason = None,
+            Err(error) => reason = Some(telling(error, reason)),
         }
+        runtime::sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// The error that says more: the last one, unless that is silence and an earlier one was told by a node.
+fn telling(last: anyhow::Error, earlier: Option<anyhow::Error>) -> anyhow::Error {
+    let is_told = |error: &anyhow::Error| {
+        let error = error.chain().find_map(|cause| cause.downcast_ref::<hedgerow_client::Error>());
+        error.is_some_and(|error| !matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unreachable))
+    };
+    match earlier {
+        Some(earlier) if is_told(&earlier) && !is_told(&last) => earlier,
+        _ => last,
     }
 }
 
 /// What the cluster says, and what that means. With a connection of its own: the cluster may not have been there before.
 async fn look(arguments: &StatusArguments) -> Result<(String, ClusterStatus)> {
-    let answer = arguments.cluster.connect().await?.status_json().await?;
+    read(arguments.cluster.connect().await?.status_json().await?)
+}
+
+/// As [`look`], within about `limit`: a cluster that does not answer is connected to for so long, and asked for so long. What a node
+/// says of why it cannot answer is the error then.
+async fn look_within(arguments: &StatusArguments, limit: Duration) -> Result<(String, ClusterStatus)> {
+    let client = arguments.cluster.connect_within(limit).await?;
+    read(client.admin("status", "{}", limit).await?)
+}
+
+fn read(answer: String) -> Result<(String, ClusterStatus)> {
     let status = serde_json::from_str(&answer).context("reading the cluster's status")?;
     Ok((answer, status))
 }

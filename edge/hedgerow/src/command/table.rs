@@ -12,13 +12,15 @@ use crate::output::{Output, columns, print, print_result, say};
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use clap::{Args, Subcommand, ValueEnum};
-use hedgerow_client::{DroppedTable, Kept, Reserve, TableKind, TableSpec};
+use hedgerow_client::{Client, DroppedTable, Error, ErrorKind, Kept, Reserve, TableKind, TableSpec};
 use hedgerow_report::rfc3339;
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Time for all nodes to say what became of a table's extra attempts.
 const THROTTLED_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time for a node to say why the cluster takes no changes.
+const REASON_TIMEOUT: Duration = Duration::from_secs(1);
 /// Partitions of a table if nobody says how many.
 const PARTITIONS: u32 = 8;
 
@@ -203,7 +205,11 @@ pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Re
     let client = cluster.connect().await?;
     match command {
         TableCommand::Create { name, creation } => {
-            let id = client.create_table(&name, &creation.spec()?).await?;
+            let created = client.create_table(&name, &creation.spec()?).await;
+            let id = match created {
+                Ok(id) => id,
+                Err(error) => return Err(with_reason(&client, error).await.into()),
+            };
             say(&format!("table {name} is ready"));
             print_result(cluster.output, String::new, || json!({ "name": name, "id": id }))?;
         }
@@ -243,7 +249,7 @@ pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Re
         TableCommand::SetOption { name, option, value } => {
             let (option, value) = option_and_value(option, value)?;
             client.set_option(&name, &option, &value).await?;
-            say(&format!("option {option} of table {name} is set"));
+            say(&option_text(&name, &option, &value));
             print_result(cluster.output, String::new, || json!({ "name": name, "option": option, "value": value }))?;
         }
     }
@@ -251,10 +257,30 @@ pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Re
 }
 
 /// What became of the table's extra attempts at the nodes that are up; nothing if one of them did not answer.
-async fn throttled(client: &hedgerow_client::Client, name: &str) -> Option<Value> {
+async fn throttled(client: &Client, name: &str) -> Option<Value> {
     let argument = json!({ "table": name }).to_string();
     let answer = client.admin("throttle_table", &argument, THROTTLED_TIMEOUT).await.ok()?;
     serde_json::from_str(&answer).ok()
+}
+
+/// `error` of a cluster that has no leader for its metadata, as the node that is asked explains it: it may wait to be founded.
+async fn with_reason(client: &Client, error: Error) -> Error {
+    if error.kind() != ErrorKind::Unavailable || error.is_outcome_unknown() {
+        return error;
+    }
+    match client.admin("status", "{}", REASON_TIMEOUT).await {
+        Err(reason) if reason.kind() == ErrorKind::Unavailable => reason,
+        Ok(_) | Err(_) => error,
+    }
+}
+
+/// What became of an option.
+fn option_text(name: &str, option: &str, value: &str) -> String {
+    if value.is_empty() {
+        format!("option {option} of table {name} is removed: its default is in force again")
+    } else {
+        format!("option {option} of table {name} is set")
+    }
 }
 
 /// Of a table that is not kept the cluster does not tell whether it was there.
@@ -276,7 +302,7 @@ const fn kind_name(kind: TableKind) -> &'static str {
     }
 }
 
-async fn list_dropped(client: &hedgerow_client::Client, output: Output) -> Result<()> {
+async fn list_dropped(client: &Client, output: Output) -> Result<()> {
     let tables = client.dropped_tables().await?;
     let text = || {
         let row = |table: &DroppedTable| {
@@ -310,7 +336,7 @@ async fn list_dropped(client: &hedgerow_client::Client, output: Output) -> Resul
     print_result(output, text, json)
 }
 
-async fn list(client: &hedgerow_client::Client, output: Output) -> Result<()> {
+async fn list(client: &Client, output: Output) -> Result<()> {
     let tables = client.list_tables().await?;
     let text = || {
         let row = |table: &hedgerow_client::TableSummary| {

@@ -4,18 +4,28 @@ use crate::cluster::ClusterArguments;
 use crate::duration::seconds;
 use crate::exit::Exit;
 use crate::output::{columns, counted, print_result, say};
-use crate::runtime::now;
-use anyhow::Result;
+use crate::runtime::{now, sleep, spawn};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use hedgerow_client::Client;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 /// How long to wait before asking again.
 const PAUSE: Duration = Duration::from_millis(500);
+/// What a node gets to answer at least.
+const ANSWER_MIN: Duration = Duration::from_secs(5);
+/// How often it is looked whether a node that has not answered yet is down.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// The state of a node that is down.
+const DOWN: &str = "dead";
+/// How people are told.
+const IS_DOWN: &str = "it is down";
+/// What stands between a node's address and why it refuses.
+const REFUSES: &str = " refuses: ";
 
 /// Arguments of `verify`.
 #[derive(Args, Debug)]
@@ -30,27 +40,42 @@ pub(crate) struct VerifyArguments {
 }
 
 /// The checksums of a table's replicas.
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
+#[derive(Debug, Default, Serialize)]
 struct Checksums {
     partitions: Vec<Partition>,
 }
 
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
+#[derive(Debug, Default, Serialize)]
 struct Partition {
     index: u64,
     replicas: Vec<Replica>,
 }
 
 /// One replica's checksum over all its live rows, at a log index.
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
+#[derive(Debug, Default, Serialize)]
 struct Replica {
     node: u16,
     checksum: String,
     rows: u64,
     index: u64,
+}
+
+/// The same, as its node tells it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Part {
+    /// The partition.
+    index: u64,
+    node: u16,
+    checksum: String,
+    rows: u64,
+    applied: u64,
+}
+
+impl From<Part> for Replica {
+    fn from(Part { node, checksum, rows, applied, .. }: Part) -> Self {
+        Self { node, checksum, rows, index: applied }
+    }
 }
 
 impl Checksums {
@@ -72,26 +97,31 @@ enum Verdict {
     Differ,
 }
 
+/// What a look at all replicas of a table found.
+struct Found {
+    checksums: Checksums,
+    /// Why some replica has no checksum here, each with its node.
+    missing: Vec<String>,
+    /// Whether nothing is missing but what was on nodes that are down: they are not waited for.
+    is_all_there_is: bool,
+}
+
 /// `hedgerow verify`.
 pub(crate) async fn run(arguments: VerifyArguments) -> Result<Exit> {
     let client = arguments.cluster.connect().await?;
     let deadline = now() + arguments.wait;
-    let replica_count = replica_count(&client, &arguments.table).await?;
+    let replica_count = client.describe_table(&arguments.table).await?.replica_count as usize;
     let mut says_waiting = true;
     loop {
-        let result = checksums(&client, &arguments.table, deadline).await;
+        let found = look(&client, &arguments.table, deadline).await?;
+        let verdict = match judge(&found.checksums, replica_count) {
+            Verdict::Equal if !found.missing.is_empty() => Verdict::NotComparable,
+            verdict => verdict,
+        };
+        let are_others_equal = judge(&found.checksums, 0) == Verdict::Equal;
         let is_over = now() + PAUSE >= deadline;
-        match result {
-            Ok(mut checksums) => {
-                checksums.sort();
-                let verdict = judge(&checksums, replica_count);
-                if verdict != Verdict::NotComparable || is_over {
-                    return report(&arguments, &checksums, verdict);
-                }
-            }
-            // A replica that is just being rebuilt has no checksum yet.
-            Err(error) if error.may_retry() && !is_over => {}
-            Err(error) => return Err(error.into()),
+        if verdict != Verdict::NotComparable || is_over || (found.is_all_there_is && are_others_equal) {
+            return report(&arguments, &found, verdict);
         }
         if std::mem::take(&mut says_waiting) {
             say("waiting until all replicas stand at the same log index");
@@ -100,16 +130,89 @@ pub(crate) async fn run(arguments: VerifyArguments) -> Result<Exit> {
     }
 }
 
-async fn replica_count(client: &Client, table: &str) -> Result<usize> {
-    Ok(client.describe_table(table).await?.replica_count as usize)
+/// Asks each node with replicas of `table` for their checksums, all at once. A node that is down is not asked.
+async fn look(client: &Client, table: &str, deadline: Instant) -> Result<Found> {
+    let status = client.status().await?;
+    let Some(described) = status.tables.iter().find(|it| it.name == table) else {
+        // Says that there is none, or that the node that was asked has not heard of it.
+        client.describe_table(table).await?;
+        bail!("the table {table} was dropped or made anew meanwhile");
+    };
+    let replicas = described.partitions.iter().flat_map(|partition| &partition.replicas);
+    let hosts: BTreeSet<u16> = replicas.map(|replica| replica.node).collect();
+    let limit = deadline.saturating_duration_since(now()).max(ANSWER_MIN);
+    let mut found = Found { checksums: Checksums::default(), missing: Vec::new(), is_all_there_is: true };
+    let mut asked = Vec::new();
+    for host in hosts {
+        match status.nodes.iter().find(|node| node.node == host) {
+            Some(node) if node.state != DOWN && !node.address.is_empty() => {
+                let asking = checksums_of(client.clone(), node.address.clone(), host, table.to_owned(), limit);
+                asked.push((host, spawn(asking)));
+            }
+            Some(_) | None => found.missing.push(not_answered(host, IS_DOWN)),
+        }
+    }
+    let mut partitions: BTreeMap<u64, Vec<Replica>> = BTreeMap::new();
+    for (host, answer) in asked {
+        match answer.await.context("a question to a node ended")? {
+            Ok(parts) => {
+                for part in parts {
+                    partitions.entry(part.index).or_default().push(part.into());
+                }
+            }
+            Err(reason) => {
+                found.is_all_there_is &= reason == not_answered(host, IS_DOWN);
+                found.missing.push(reason);
+            }
+        }
+    }
+    found.missing.sort();
+    found.checksums.partitions =
+        partitions.into_iter().map(|(index, replicas)| Partition { index, replicas }).collect();
+    found.checksums.sort();
+    Ok(found)
 }
 
-async fn checksums(client: &Client, table: &str, deadline: Instant) -> hedgerow_client::Result<Checksums> {
-    let timeout = deadline.saturating_duration_since(now()).max(Duration::from_secs(5));
-    let answer = client.admin("checksum", &json!({ "table": table }).to_string(), timeout).await?;
-    serde_json::from_str(&answer).map_err(|error| {
-        hedgerow_client::Error::new(hedgerow_client::ErrorKind::Protocol, format!("reading the checksums: {error}"))
-    })
+/// The checksums of the replicas of `table` on one node, or why there are none. A node that goes down meanwhile is not waited for.
+async fn checksums_of(
+    client: Client,
+    address: String,
+    node: u16,
+    table: String,
+    limit: Duration,
+) -> Result<Vec<Part>, String> {
+    let argument = json!({ "table": table }).to_string();
+    let call = tokio::time::timeout(limit, hedgerow_faults::call(&address, "checksum_here", &argument));
+    let answer = tokio::select! {
+        answer = call => answer,
+        () = goes_down(&client, node) => return Err(not_answered(node, IS_DOWN)),
+    };
+    match answer {
+        Ok(Ok(answer)) => {
+            serde_json::from_str(&answer).map_err(|error| format!("node {node} answers with no checksums: {error}"))
+        }
+        // A node that refuses says why, and which of its replicas it is.
+        Ok(Err(error)) => Err(match error.to_string().split_once(REFUSES) {
+            Some((_, reason)) => format!("node {node}: {reason}"),
+            None => not_answered(node, &format!("{error:#}")),
+        }),
+        Err(_) => Err(not_answered(node, "its time is over")),
+    }
+}
+
+/// Waits until the cluster says that `node` is down.
+async fn goes_down(client: &Client, node: u16) {
+    loop {
+        sleep(LOOK_INTERVAL).await;
+        let Ok(status) = client.status().await else { continue };
+        if status.nodes.iter().any(|it| it.node == node && it.state == DOWN) {
+            return;
+        }
+    }
+}
+
+fn not_answered(node: u16, reason: &str) -> String {
+    format!("node {node} did not answer: {reason}")
 }
 
 fn judge(checksums: &Checksums, replica_count: usize) -> Verdict {
@@ -135,7 +238,8 @@ fn judge_partition(partition: &Partition, replica_count: usize) -> Verdict {
     }
 }
 
-fn report(arguments: &VerifyArguments, checksums: &Checksums, verdict: Verdict) -> Result<Exit> {
+fn report(arguments: &VerifyArguments, found: &Found, verdict: Verdict) -> Result<Exit> {
+    let Found { checksums, missing, .. } = found;
     let row = |(partition, replica): (&Partition, &Replica)| {
         vec![
             partition.index.to_string(),
@@ -159,15 +263,22 @@ fn report(arguments: &VerifyArguments, checksums: &Checksums, verdict: Verdict) 
     print_result(
         arguments.cluster.output,
         text,
-        || json!({ "table": arguments.table, "verdict": name, "rows": rows, "partitions": checksums.partitions }),
+        || json!({ "table": arguments.table, "verdict": name, "rows": rows, "partitions": checksums.partitions, "missing": missing }),
     )?;
+    missing.iter().for_each(|reason| say(reason));
     Ok(match verdict {
         Verdict::Equal => {
             say(&format!("all replicas of {} are equal: {}", arguments.table, counted(rows, "row")));
             Exit::Done
         }
         Verdict::NotComparable => {
-            say("the replicas could not be compared: some are missing, or the table is being written");
+            say(match (missing.is_empty(), judge(checksums, 0)) {
+                (false, Verdict::Equal) if !checksums.partitions.is_empty() => {
+                    "not all replicas could be compared: those that could are equal"
+                }
+                (false, _) => "the replicas could not be compared: some are missing",
+                (true, _) => "the replicas could not be compared: some are missing, or the table is being written",
+            });
             Exit::Unreachable
         }
         Verdict::Differ => {

@@ -184,7 +184,7 @@ fn columns_row<'a>(
     if fields.next().is_some() {
         bail!("too many columns");
     }
-    checked(row, shape)
+    Ok(row)
 }
 
 fn parse_ttl(text: &str) -> Result<Option<u64>> {
@@ -232,12 +232,5 @@ fn json_row(line: &[u8], shape: Shape, encoding: Encoding) -> Result<Row> {
         None | Some(Value::Null) => None,
         Some(value) => parse_ttl(&value.to_string())?,
     };
-    checked(row, shape)
-}
-
-fn checked(row: Row, shape: Shape) -> Result<Row> {
-    if shape == Shape::Hash && row.hash_key.is_empty() {
-        bail!("the hash key is empty");
-    }
     Ok(row)
 }

@@ -60,8 +60,25 @@ pub(crate) struct ServeArguments {
     pub(crate) config: PathBuf,
 }
 
-/// Runs a cluster in this process until it is told to stop.
-pub(crate) fn dev(arguments: &DevArguments, plan: Option<Plan>) -> anyhow::Result<Exit> {
+/// Where the nodes of a cluster in this process are; an error where there are not as many ports.
+pub(crate) fn dev_peers(arguments: &DevArguments) -> anyhow::Result<BTreeMap<NodeId, String>> {
+    let (nodes, first) = (arguments.nodes, arguments.listen.port());
+    let address = |number: u16| {
+        let port = first.checked_add(number - 1).with_context(|| {
+            let nodes = counted(nodes.into(), "node");
+            format!("{nodes} with consecutive ports from {first} on go beyond port 65535: --listen takes a lower one")
+        })?;
+        Ok((NodeId(number), SocketAddr::new(arguments.listen.ip(), port).to_string()))
+    };
+    (1..=nodes).map(address).collect()
+}
+
+/// Runs a cluster in this process, with its nodes at `peers`, until it is told to stop.
+pub(crate) fn dev(
+    arguments: &DevArguments,
+    peers: &BTreeMap<NodeId, String>,
+    plan: Option<Plan>,
+) -> anyhow::Result<Exit> {
     let (root, temporary) = match &arguments.data {
         Some(root) => (root.clone(), None),
         None => {
@@ -69,11 +86,6 @@ pub(crate) fn dev(arguments: &DevArguments, plan: Option<Plan>) -> anyhow::Resul
             (directory.path().to_path_buf(), Some(directory))
         }
     };
-    let mut peers = BTreeMap::new();
-    for number in 1..=arguments.nodes {
-        let port = arguments.listen.port().checked_add(number - 1).context("the ports go beyond 65535")?;
-        peers.insert(NodeId(number), SocketAddr::new(arguments.listen.ip(), port).to_string());
-    }
     let files = files_max() / u64::from(arguments.nodes);
     let mut nodes = Vec::new();
     let mut zones = arguments.zones.iter().cycle();
@@ -90,7 +102,7 @@ pub(crate) fn dev(arguments: &DevArguments, plan: Option<Plan>) -> anyhow::Resul
     let kept = if temporary.is_some() { "temporary data in" } else { "data in" };
     let count = counted(nodes.len() as u64, "node");
     let ready = format!("ready: {count} at {}; {kept} {}", addresses.join(","), root.display());
-    let faults = plan.map(|plan| start_faults(&plan, &peers, &root)).transpose()?;
+    let faults = plan.map(|plan| start_faults(&plan, peers, &root)).transpose()?;
     let exit = wait(nodes, &ready);
     // The nodes are gone, so that nothing can be switched off any more, and nobody is interested.
     drop(faults);
@@ -251,6 +263,19 @@ fn wait(nodes: Vec<Running>, ready: &str) -> anyhow::Result<Exit> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cluster_needs_a_port_for_each_node() {
+        let peers = |listen: &str| {
+            let listen = listen.parse().unwrap();
+            let zones = Vec::new();
+            dev_peers(&DevArguments { nodes: 3, data: None, listen, zones, faults: None, fault_seed: None })
+        };
+        let last = peers("127.0.0.1:65533").unwrap().remove(&NodeId(3));
+        assert_eq!(last.as_deref(), Some("127.0.0.1:65535"));
+        let error = peers("127.0.0.1:65534").unwrap_err().to_string();
+        assert!(error.contains("3 nodes") && error.contains("--listen takes a lower one"), "{error}");
+    }
 
     #[test]
     fn an_address_that_is_taken_may_be_the_nodes_own() {

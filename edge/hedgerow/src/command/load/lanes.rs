@@ -61,9 +61,10 @@ impl Lanes {
             match row {
                 Ok(mut row) => {
                     row.ttl_seconds = row.ttl_seconds.or(ttl);
+                    // Rows with an empty hash key have a place each, by their sort keys.
                     let place = match shape {
-                        Shape::Hash => crc64(&row.hash_key),
-                        Shape::Ordered => crc64(&row.sort_key),
+                        Shape::Hash if !row.hash_key.is_empty() => crc64(&row.hash_key),
+                        Shape::Hash | Shape::Ordered => crc64(&row.sort_key),
                     };
                     // The high bits: the low ones decide the partition, and a lane should serve many.
                     let lane = (place >> 32) as usize % self.queues.len();
@@ -167,7 +168,8 @@ fn take_batch(waiting: &mut VecDeque<Sending>, table: &AnyTable) -> Vec<Sending>
     let (hash_key, ttl_seconds) = (first.row.hash_key.clone(), first.row.ttl_seconds);
     let mut size = size_of(&first.row);
     let mut batch = vec![first];
-    let can_grow = matches!(table, AnyTable::Hash(_));
+    // Rows with an empty hash key are spread over all partitions: no request takes several of them.
+    let can_grow = matches!(table, AnyTable::Hash(_)) && !hash_key.is_empty();
     while can_grow && batch.len() < BATCH_ROWS_MAX {
         let fits = |next: &Sending| {
             let is_alike = next.row.hash_key == hash_key && next.row.ttl_seconds == ttl_seconds;

@@ -1,0 +1,53 @@
+//! What commands say where something is not as it should be, and the codes that they end with.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests that start processes")]
+
+use hedgerow_testkit::{Cluster, Settings};
+use std::process::Command;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_hedgerow");
+
+/// A wait that ended told of the time that was over instead of what was waited for.
+#[test]
+fn a_wait_for_a_cluster_that_is_not_founded_ends_with_the_reason() {
+    let mut cluster = Cluster::prepare(Settings::of_binary(BINARY.into(), 3)).unwrap();
+    cluster.spawn(1).unwrap();
+    // The node may not listen yet: another wait begins then.
+    let said = loop {
+        let said = cluster.run(&["status", "--wait", "3"]).unwrap_err().to_string();
+        if !said.contains("refused") {
+            break said;
+        }
+    };
+    assert!(said.contains("no answer yet from 2, 3 of meta_nodes"), "{said}");
+    assert!(said.contains("exit status: 3") && !said.contains("elapsed"), "{said}");
+    let said = cluster.run(&["table", "create", "t"]).unwrap_err().to_string();
+    assert!(said.contains("no answer yet from 2, 3 of meta_nodes") && said.contains("exit status: 3"), "{said}");
+}
+
+#[test]
+fn ports_that_are_not_there_are_a_wrong_command_line() {
+    let output = Command::new(BINARY).args(["dev", "--listen", "127.0.0.1:65535"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("go beyond port 65535"), "{said}");
+}
+
+#[test]
+fn an_option_that_is_removed_is_not_said_to_be_set() {
+    let cluster = Cluster::start_with(Settings::of_binary(BINARY.into(), 1)).unwrap();
+    cluster.run(&["table", "create", "t", "--partitions", "2"]).unwrap();
+    let set = |value: &str| {
+        let addresses = cluster.addresses().join(",");
+        let arguments = ["table", "set-option", "t", "default_ttl", value, "--cluster", &addresses];
+        let output = Command::new(BINARY).args(arguments).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(set("60").contains("option default_ttl of table t is set"));
+    // Without a time to live of its own a record has the table's, and with 0 too.
+    for ttl in [&[][..], &["--ttl", "0"]] {
+        cluster.run(&[&["set", "t", "k", "s", "v"], ttl].concat()).unwrap();
+        assert_ne!(cluster.run(&["ttl", "t", "k", "s"]).unwrap().trim(), "never expires", "{ttl:?}");
+    }
+    assert!(set("").contains("option default_ttl of table t is removed"));
+}
