@@ -10,6 +10,7 @@
 mod address;
 mod client;
 mod fault;
+mod line;
 mod peer;
 mod reading;
 mod unsent;

@@ -1,5 +1,6 @@
 //! Connections from clients (and the first bytes of those from other nodes, which come to the same port).
 
+use super::line::{InLine, Line};
 use super::unsent::Unsent;
 use super::{Host, OsClock, peer};
 use crate::peer::{GREETING_HEAD_SIZE, Greeting};
@@ -58,6 +59,8 @@ pub(crate) struct Clients {
     pub(crate) connections: Cell<u64>,
     /// Those that have not said yet what they are, the oldest first, and what tells them to make room.
     silent: RefCell<BTreeMap<ConnectionId, Rc<Notify>>>,
+    /// Who waits until the node takes requests.
+    line: Line,
 }
 
 /// One connection: what waits to be written, and the means to wake its task.
@@ -71,6 +74,7 @@ struct Connection {
     is_closing: Cell<bool>,
     /// Nothing more is written or read.
     is_cut: Cell<bool>,
+    in_line: InLine,
     /// Wakes the connection's task.
     waker: RefCell<Option<Waker>>,
 }
@@ -126,6 +130,7 @@ impl Clients {
             looked_at: Cell::new(OsClock.now()),
             connections: Cell::new(0),
             silent: RefCell::default(),
+            line: Line::default(),
         }
     }
 
@@ -315,6 +320,7 @@ async fn serve_any(host: &Rc<Host>, stream: TcpStream, id: ConnectionId, room: &
         unfinished: Cell::new(Unfinished { bytes: 0, begun: now, came: now }),
         is_closing: Cell::new(false),
         is_cut: Cell::new(false),
+        in_line: InLine::default(),
         waker: RefCell::new(None),
     });
     host.clients.open.borrow_mut().insert(id, Rc::clone(&connection));
@@ -323,6 +329,7 @@ async fn serve_any(host: &Rc<Host>, stream: TcpStream, id: ConnectionId, room: &
         tracing::debug!(connection = id.0, %error, "a client's connection ended");
     }
     host.clients.open.borrow_mut().remove(&id);
+    host.clients.line.leave(id, &connection.in_line);
     host.faults.forget_client(id);
     host.clients.forget(&connection);
     host.node.borrow_mut().handle(Event::ClientClosed(id), OsClock.read());
@@ -418,12 +425,14 @@ fn poll_connection(
             continue;
         }
         if connection.is_closing.get() || unsent >= UNSENT_MAX {
+            host.clients.line.leave(id, &connection.in_line);
             return Poll::Pending;
         }
         if !host.is_clients_turn() {
+            host.clients.line.leave(id, &connection.in_line);
             return if unsent == 0 { Poll::Ready(Ok(Next::Wait)) } else { Poll::Pending };
         }
-        if !host.node.borrow().takes_requests() {
+        if !host.clients.line.may_go(id, &connection.in_line, host.node.borrow().takes_requests()) {
             return Poll::Ready(Ok(Next::Turn));
         }
         if has_frame(buffer) {
