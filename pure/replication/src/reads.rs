@@ -5,7 +5,7 @@
 //! confirmed are always the first ones. Each keeps the index of its own arrival: a later, smaller answer cannot replace it.
 
 use hedgerow_types::{Index, Instant};
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug)]
 struct Read<K> {
@@ -18,20 +18,24 @@ struct Read<K> {
 /// Reads named by `K`: a ticket, or who asks with which question.
 #[derive(Debug)]
 pub(crate) struct Reads<K> {
-    waiting: VecDeque<Read<K>>,
-    /// How many from the front are known to have arrived while this replica led.
-    confirmed: usize,
+    /// By their numbers, which rise as they come.
+    waiting: BTreeMap<u64, Read<K>>,
+    next: u64,
+    /// Reads with smaller numbers are known to have arrived while this replica led.
+    confirmed_to: u64,
     /// Reads that ended because the leadership did.
-    refused: Vec<K>,
+    refused: BTreeMap<u64, K>,
+    /// The number of each, so that to cancel one does not cost more where many wait (N11).
+    numbers: BTreeMap<K, u64>,
 }
 
 impl<K> Default for Reads<K> {
     fn default() -> Self {
-        Self { waiting: VecDeque::new(), confirmed: 0, refused: Vec::new() }
+        Self { waiting: BTreeMap::new(), next: 0, confirmed_to: 0, refused: BTreeMap::new(), numbers: BTreeMap::new() }
     }
 }
 
-impl<K: Copy + PartialEq> Reads<K> {
+impl<K: Copy + Ord> Reads<K> {
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -41,7 +45,7 @@ impl<K: Copy + PartialEq> Reads<K> {
     }
 
     pub(crate) fn has_unconfirmed(&self) -> bool {
-        self.confirmed < self.waiting.len()
+        self.waiting.last_key_value().is_some_and(|(number, _)| *number >= self.confirmed_to)
     }
 
     pub(crate) fn push(&mut self, key: K, arrived: Instant, index: Option<Index>) {
@@ -49,48 +53,57 @@ impl<K: Copy + PartialEq> Reads<K> {
             // The first commit of the term may have come since the others arrived: those without an index stay the last.
             self.assign(commit);
         }
-        self.waiting.push_back(Read { key, arrived, index });
+        self.waiting.insert(self.next, Read { key, arrived, index });
+        self.numbers.insert(key, self.next);
+        self.next += 1;
     }
 
     pub(crate) fn cancel(&mut self, key: &K) {
-        if let Some(position) = self.waiting.iter().position(|read| read.key == *key) {
-            self.waiting.remove(position);
-            self.confirmed -= usize::from(position < self.confirmed);
+        if let Some(number) = self.numbers.remove(key) {
+            self.waiting.remove(&number);
+            self.refused.remove(&number);
         }
-        self.refused.retain(|refused| refused != key);
     }
 
     /// The leadership is over: nothing that waits may be served.
     pub(crate) fn refuse_all(&mut self) {
-        self.refused.extend(self.waiting.drain(..).map(|read| read.key));
-        self.confirmed = 0;
+        let refused = core::mem::take(&mut self.waiting).into_iter();
+        self.refused.extend(refused.map(|(number, read)| (number, read.key)));
+        self.confirmed_to = self.next;
     }
 
     pub(crate) fn take_refused(&mut self) -> Vec<K> {
-        core::mem::take(&mut self.refused)
+        let refused: Vec<K> = core::mem::take(&mut self.refused).into_values().collect();
+        refused.iter().for_each(|key| self.forget(key));
+        refused
+    }
+
+    fn forget(&mut self, key: &K) {
+        self.numbers.remove(key);
     }
 
     /// The replica led at `time`, so it led when everything until then arrived.
     pub(crate) fn confirm(&mut self, time: Instant) {
-        while self.waiting.get(self.confirmed).is_some_and(|read| read.arrived <= time) {
-            self.confirmed += 1;
+        let unconfirmed = self.waiting.range(self.confirmed_to..);
+        if let Some((number, _)) = unconfirmed.take_while(|(_, read)| read.arrived <= time).last() {
+            self.confirmed_to = number + 1;
         }
     }
 
     /// The leader has committed in its term, `commit` at least: reads without an index need this one.
     pub(crate) fn assign(&mut self, commit: Index) {
-        let unassigned = self.waiting.iter_mut().rev().take_while(|read| read.index.is_none());
+        let unassigned = self.waiting.values_mut().rev().take_while(|read| read.index.is_none());
         unassigned.for_each(|read| read.index = Some(commit));
     }
 
     /// Takes the confirmed reads whose index is applied: `serve(read, index)`.
     pub(crate) fn release(&mut self, applied: Index, mut serve: impl FnMut(K, Index)) {
-        while self.confirmed > 0
-            && let Some(&Read { key, index: Some(index), .. }) = self.waiting.front()
+        while let Some((&number, &Read { key, index: Some(index), .. })) = self.waiting.first_key_value()
+            && number < self.confirmed_to
             && index <= applied
         {
-            self.waiting.pop_front();
-            self.confirmed -= 1;
+            self.waiting.remove(&number);
+            self.forget(&key);
             serve(key, index);
         }
     }
@@ -144,6 +157,24 @@ mod tests {
         reads.confirm(Instant(12));
         assert_eq!(released(&mut reads, 101), [1, 2, 3]);
         assert!(reads.is_empty());
+    }
+
+    /// Each was looked for among all that wait, 20 billion looks here. No clock is looked at: done so, this test takes minutes.
+    #[test]
+    fn n11_to_cancel_a_read_at_a_leader_does_not_cost_more_where_many_wait() {
+        const COUNT: u64 = 200_000;
+        let mut reads = Reads::default();
+        for round in [0, COUNT] {
+            (0..COUNT).for_each(|number| reads.push(round + number, Instant(number), Some(1)));
+            reads.confirm(Instant(COUNT / 2));
+            if round > 0 {
+                reads.refuse_all();
+            }
+            (1..COUNT).rev().for_each(|number| reads.cancel(&(round + number)));
+            assert_eq!(reads.numbers.len(), 1);
+            let left = if round > 0 { reads.take_refused() } else { released(&mut reads, 1) };
+            assert_eq!((left, reads.numbers.len(), reads.is_empty()), (vec![round], 0, true));
+        }
     }
 
     #[test]
