@@ -22,6 +22,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 const LOOK_MIN: Duration = Duration::from_secs(1);
 /// And so long at most.
 const LOOK_MAX: Duration = Duration::from_secs(10);
+/// The state of a node that is down.
+pub(super) const DOWN: &str = "dead";
 /// Puts the terminal's cursor into its first corner and removes what stands there.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
@@ -291,6 +293,10 @@ fn status_text(status: &ClusterStatus, shows_partitions: bool) -> String {
 
 fn state_text(node: &NodeStatus) -> String {
     let mut text = up_or_down(&node.state).to_owned();
+    // What it said of itself is over, and it is slow only in that it does not answer.
+    if node.state == DOWN {
+        return text;
+    }
     for (holds, word) in [(node.is_slow, "slow"), (node.is_clock_off, "clock off"), (node.has_full_disk(), "disk full")]
     {
         if holds {
@@ -305,7 +311,7 @@ fn state_text(node: &NodeStatus) -> String {
 fn up_or_down(state: &str) -> &str {
     match state {
         "alive" => "up",
-        "dead" => "down",
+        DOWN => "down",
         other => other,
     }
 }
@@ -561,6 +567,14 @@ mod tests {
         assert!(text.contains("a:1") && text.contains("none") && text.contains('7'), "{text}");
         assert!(text.contains("up, slow") && text.contains("93"), "{text}");
         assert!(text.contains("node 1 goes without data directory /b: it is not there"), "{text}");
+    }
+
+    #[test]
+    fn a_node_that_is_down_is_nothing_else() {
+        let answer =
+            r#"{"nodes":[{"node":1,"state":"dead","is_slow":true,"is_clock_off":true},{"node":2,"state":"alive"}]}"#;
+        let text = status_text(&serde_json::from_str(answer).unwrap(), false);
+        assert!(text.contains("down ") && !text.contains("down,"), "{text}");
     }
 
     #[test]

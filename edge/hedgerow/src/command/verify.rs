@@ -1,5 +1,6 @@
 //! `hedgerow verify`: compares the replicas of a table by checksum.
 
+use super::status::DOWN;
 use crate::cluster::ClusterArguments;
 use crate::duration::seconds;
 use crate::exit::Exit;
@@ -20,8 +21,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 const ANSWER_MIN: Duration = Duration::from_secs(5);
 /// How often it is looked whether a node that has not answered yet is down.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// The state of a node that is down.
-const DOWN: &str = "dead";
 /// How people are told.
 const IS_DOWN: &str = "it is down";
 /// What stands between a node's address and why it refuses.
