@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::hedging::{Attempt, AttemptEvent, HedgeMetrics, HedgeOptions, HostMetrics};
 use crate::lock::lock;
+use crate::lost::Lost;
 use hedgerow_hedge::{AttemptEnd, Budget, BudgetOptions, Class, Counters, Ended, Hedger, Kind, Plan, Policy, Time};
 use hedgerow_routing::{Address, LARGE_REPLY_SIZE};
 use hedgerow_types::{PartitionIndex, ReadLevel};
@@ -91,6 +92,13 @@ pub(crate) enum Over<'a> {
     Dropped(&'a Error),
     /// It was given up.
     Cancelled,
+}
+
+impl<'a> Over<'a> {
+    /// It was lost so, which is the `error`.
+    pub(crate) fn lost(lost: &Lost, error: &'a Error) -> Self {
+        if *lost == Lost::Late { Self::TimedOut(error) } else { Self::Error(error) }
+    }
 }
 
 impl ClientMetrics {

@@ -276,10 +276,10 @@ impl<'c, 'a> Field<'c, 'a> {
             self.least_busy = Some(self.least_busy.map_or(this, |least| least.min(this)));
         }
         let error = failed.error();
-        let over = match (&failed.what, failed.outcome()) {
-            (What::Lost(Lost::Late), _) => Over::TimedOut(&error),
-            (_, Outcome::Dropped) => Over::Dropped(&error),
-            _ => Over::Error(&error),
+        let over = match &failed.what {
+            What::Lost(lost) => Over::lost(lost, &error),
+            What::Refused(_) if failed.outcome() == Outcome::Dropped => Over::Dropped(&error),
+            What::Refused(_) => Over::Error(&error),
         };
         self.request.hedging.note_over(asked, self.request.sort, over, took, self.request.time(now));
         self.count_failure(race, number, failed);

@@ -171,8 +171,7 @@ impl<'a> Attempt<'a> {
             }
             Some(Err(lost)) => {
                 sent.into_iter().for_each(|sent| sent.lost(&lost));
-                let error = lost_error(&lost);
-                note_over(if lost == Lost::Late { Over::TimedOut(&error) } else { Over::Error(&error) });
+                note_over(Over::lost(&lost, &lost_error(&lost)));
             }
         }
     }

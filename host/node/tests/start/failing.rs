@@ -216,13 +216,17 @@ fn m3_a_log_entry_that_cannot_be_read_sends_its_follower_a_checkpoint() {
     assert_eq!(world.get(&key, places.leader, &Ask::default()).unwrap().0, format!("{:01000}", 59));
 }
 
+/// A world whose nodes have two data directories each, and a key in the first partition of its table.
+fn with_two_directories() -> (World, Key) {
+    let mut world = World::configured(3, |config| config.data = vec!["/a".into(), "/b".into()]);
+    let table = world.create_table(2, &json!({}));
+    (world, key_of_first(table))
+}
+
 /// Two data directories, and the second one's log fails.
 #[test]
 fn m3_a_directory_that_fails_takes_only_its_replicas_along() {
-    let two = |config: &mut Config| config.data = vec!["/a".into(), "/b".into()];
-    let mut world = World::configured(3, two);
-    let table = world.create_table(2, &json!({}));
-    let key = key_of_first(table);
+    let (mut world, key) = with_two_directories();
     let places = world.replicas(0);
     world.write(&key, places.leader, "value");
     let node = places.leader;
@@ -242,10 +246,7 @@ fn m3_a_directory_that_fails_takes_only_its_replicas_along() {
 /// all of them. They stay: meanwhile another one of their groups may be gone.
 #[test]
 fn m3_replicas_that_are_back_before_their_successors_are_made_stay() {
-    let two = |config: &mut Config| config.data = vec!["/a".into(), "/b".into()];
-    let mut world = World::configured(3, two);
-    let table = world.create_table(2, &json!({}));
-    let key = key_of_first(table);
+    let (mut world, key) = with_two_directories();
     let places = world.replicas(0);
     world.write(&key, places.leader, "value");
     let node = places.followers[0];
@@ -333,10 +334,7 @@ fn m3d_a_node_that_is_wiped_again_and_again_costs_no_majority() {
 
 #[test]
 fn m3_a_write_that_a_failed_log_never_ends_does_not_make_its_node_slow() {
-    let two = |config: &mut Config| config.data = vec!["/a".into(), "/b".into()];
-    let mut world = World::configured(3, two);
-    let table = world.create_table(2, &json!({}));
-    let key = key_of_first(table);
+    let (mut world, key) = with_two_directories();
     let places = world.replicas(0);
     let in_second = |node: &NodeId| {
         let names = world.machines[node].disk.list(Path::new("/b/replicas")).unwrap_or_default();
@@ -357,10 +355,7 @@ fn m3_a_write_that_a_failed_log_never_ends_does_not_make_its_node_slow() {
 
 #[test]
 fn m3_a_node_starts_without_a_directory_that_is_missing_and_takes_it_back() {
-    let two = |config: &mut Config| config.data = vec!["/a".into(), "/b".into()];
-    let mut world = World::configured(3, two);
-    let table = world.create_table(2, &json!({}));
-    let key = key_of_first(table);
+    let (mut world, key) = with_two_directories();
     let places = world.replicas(0);
     world.write(&key, places.leader, "value");
     let node = places.followers[0];
@@ -388,10 +383,7 @@ fn m3_a_node_starts_without_a_directory_that_is_missing_and_takes_it_back() {
 /// Its files stay open and take what is written, and the next start would find nothing of what was acknowledged.
 #[test]
 fn d20_a_data_directory_that_is_taken_away_under_its_node_takes_nothing_more() {
-    let two = |config: &mut Config| config.data = vec!["/a".into(), "/b".into()];
-    let mut world = World::configured(3, two);
-    let table = world.create_table(2, &json!({}));
-    let key = key_of_first(table);
+    let (mut world, key) = with_two_directories();
     let leader = world.replicas(0).leader;
     world.write(&key, leader, "value");
     let node = world.replicas(0).followers[0];
