@@ -25,7 +25,7 @@ use crate::ids::ReplicaKey;
 use crate::job::Job;
 use crate::metadata::{Change, Meant};
 use crate::node::Node;
-use crate::peer::{AdminReply, AdminRequest, Frame};
+use crate::passed_on::{PassedOn, only_looks};
 use crate::replica::{Caller, Hosted, Replica};
 use crate::requests::read_jobs::Wanted;
 use crate::requests::reads::Reflected;
@@ -35,8 +35,7 @@ use hedgerow_storage::Moment;
 use hedgerow_types::limit::PARTITION_COUNT_MAX;
 use hedgerow_types::op::{Read, ReadReply};
 use hedgerow_types::{GroupId, Instant, NodeId, Refusal, TableId};
-use hedgerow_wire::reply::{Detail, Failure};
-use hedgerow_wire::{ErrorName, Reply, Text};
+use hedgerow_wire::Reply;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -47,13 +46,11 @@ use std::time::Duration;
 /// into a frame between nodes.
 const ARGUMENT_SIZE_MAX: usize = 2 << 20;
 /// The same of a call that only looks: it names a table, and is kept to be said again.
-const LOOK_SIZE_MAX: usize = 64 << 10;
+pub(crate) const LOOK_SIZE_MAX: usize = 64 << 10;
 /// Calls that may wait for other nodes.
 const CALLS_MAX: usize = 1_024;
 /// Time that comparing a table's replicas may take.
 const CHECKSUM_MAX: Duration = Duration::from_secs(120);
-/// What another node was asked and only looks at something is said again after this, until it is answered.
-const REPEAT_AFTER: Duration = Duration::from_secs(2);
 /// Replicas that are read whole at a time.
 const LONG_READS_MAX: usize = 2;
 
@@ -74,10 +71,7 @@ pub(crate) enum Asker {
 #[derive(Debug, Default)]
 pub(crate) struct AdminCalls {
     last: u64,
-    /// By number.
-    passed_on: BTreeMap<u64, PassedOn>,
-    /// Calls of other nodes that this one is at, and that are said again as long as it is.
-    answering: BTreeSet<(NodeId, u64)>,
+    pub(crate) passed_on: PassedOn,
     gathering: BTreeMap<u64, Gathering>,
     /// Replicas that wait for their turn to be read whole, for which call, and the seconds by which rows have expired.
     waiting: VecDeque<(u64, ReplicaKey, u32)>,
@@ -85,22 +79,16 @@ pub(crate) struct AdminCalls {
     reads: BTreeMap<u64, (u64, ReplicaKey)>,
 }
 
-/// A call that another node was asked to carry out.
-#[derive(Debug)]
-struct PassedOn {
-    asker: Asker,
-    deadline: Instant,
-    to: NodeId,
-    /// What is said again until there is an answer.
-    repeated: Option<AdminRequest>,
-    /// When it was said last.
-    said: Instant,
-}
-
 impl AdminCalls {
     /// Numbers begin at a random place, so that no answer to another life of the node is taken for one to this.
     pub(crate) fn new(random: u64) -> Self {
         Self { last: random >> 1, ..Self::default() }
+    }
+
+    /// Numbers rise.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
     }
 }
 
@@ -552,8 +540,7 @@ impl Node {
     }
 
     fn gather(&mut self, asker: Asker, waiting: usize, deadline: Instant, finish: fn(Vec<Value>) -> Value) -> u64 {
-        self.admin.last += 1;
-        let call = self.admin.last;
+        let call = self.admin.number();
         let gathering = Gathering { asker, waiting, parts: Vec::new(), errors: Vec::new(), deadline, finish };
         self.admin.gathering.insert(call, gathering);
         if waiting == 0 {
@@ -562,7 +549,7 @@ impl Node {
         call
     }
 
-    fn handle_part(&mut self, call: u64, part: Result<Value, String>) {
+    pub(crate) fn handle_part(&mut self, call: u64, part: Result<Value, String>) {
         let Some(gathering) = self.admin.gathering.get_mut(&call) else { return };
         match part {
             Ok(Value::Array(parts)) => gathering.parts.extend(parts),
@@ -585,76 +572,10 @@ impl Node {
         self.answer_admin(gathering.asker, answer);
     }
 
-    fn pass_on(&mut self, to: NodeId, (command, argument): (&str, &str), asker: Asker, now: Now, wait: Duration) {
-        self.admin.last += 1;
-        let id = self.admin.last;
-        let request = AdminRequest { id, command: command.to_owned(), argument: argument.to_owned() };
-        let repeated = only_looks(command).then(|| request.clone());
-        self.send(to, &Frame::AdminRequest(request));
-        let (deadline, said) = (now.instant + wait, now.instant);
-        self.admin.passed_on.insert(id, PassedOn { asker, deadline, to, repeated, said });
-    }
-
-    pub(crate) fn handle_admin_request(&mut self, from: NodeId, request: AdminRequest, now: Now) {
-        let asker = Asker::Peer { node: from, id: request.id };
-        let command = request.command.as_str();
-        if only_looks(command) && !self.admin.answering.insert((from, request.id)) {
-            return;
-        }
-        // What was passed on once is not passed on again.
-        let belongs_here = matches!(command, "checksum_here" | "throttle_here" | "transfer") || self.leads_metadata();
-        if belongs_here {
-            self.run_admin(&request.command, &request.argument, asker, now);
-        } else {
-            let text = "the metadata has no leader at the moment";
-            self.answer_admin(asker, Err(Refusal::NotReady(text.into())));
-        }
-    }
-
-    pub(crate) fn handle_admin_reply(&mut self, reply: AdminReply) {
-        let Some(PassedOn { asker, .. }) = self.admin.passed_on.remove(&reply.id) else { return };
-        let answer = if reply.refusal_kind == 0 {
-            serde_json::from_str(&reply.answer).map_err(|error| Refusal::NotReady(error.to_string()))
-        } else {
-            let detail = Detail {
-                kind: reply.refusal_kind,
-                leader: Text::default(),
-                message: Text::from(reply.answer.as_str()),
-            };
-            let failure = Failure { name: ErrorName::Unknown, detail: Some(detail) };
-            Err(failure.refusal().unwrap_or(Refusal::Unknown))
-        };
-        self.answer_admin(asker, answer);
-    }
-
     pub(crate) fn tick_admin(&mut self, now: Now) {
-        let late = |deadline: &Instant| *deadline <= now.instant;
-        // Of several answers the one that does not come is told by its node, and as soon as that is down.
-        let is_over = |call: &PassedOn| {
-            late(&call.deadline) || (matches!(call.asker, Asker::Gather(_)) && !self.is_alive(call.to, now))
-        };
-        let ids: Vec<u64> = self.admin.passed_on.iter().filter(|(_, call)| is_over(call)).map(|(id, _)| *id).collect();
-        for id in ids {
-            match self.admin.passed_on.remove(&id) {
-                Some(PassedOn { asker: Asker::Gather(call), to, .. }) => {
-                    self.handle_part(call, Err(format!("node {} did not answer", to.0)));
-                }
-                Some(PassedOn { asker, .. }) => self.answer_admin(asker, Err(Refusal::Expired)),
-                None => {}
-            }
-        }
-        let mut again = Vec::new();
-        for call in self.admin.passed_on.values_mut() {
-            if let Some(request) = &call.repeated
-                && now.instant.since(call.said) >= REPEAT_AFTER
-            {
-                call.said = now.instant;
-                again.push((call.to, Frame::AdminRequest(request.clone())));
-            }
-        }
-        again.into_iter().for_each(|(to, request)| self.send(to, &request));
+        self.tick_passed_on(now);
         let calls: Vec<u64> =
-            self.admin.gathering.iter().filter(|(_, it)| late(&it.deadline)).map(|(call, _)| *call).collect();
+            self.admin.gathering.iter().filter(|(_, it)| it.deadline <= now.instant).map(|(call, _)| *call).collect();
         for call in calls {
             self.handle_part(call, Err("not every node answered in time".into()));
             self.finish_gathering(call);
@@ -666,17 +587,7 @@ impl Node {
         match asker {
             Asker::Nobody => {}
             Asker::Gather(call) => self.handle_part(call, answer.map_err(|refusal| refusal.to_string())),
-            Asker::Peer { node, id } => {
-                self.admin.answering.remove(&(node, id));
-                let reply = match answer {
-                    Ok(answer) => AdminReply { id, refusal_kind: 0, answer: answer.to_string() },
-                    Err(refusal) => {
-                        let detail = Failure::new(&refusal, None).detail.unwrap_or_default();
-                        AdminReply { id, refusal_kind: detail.kind, answer: detail.message.to_string() }
-                    }
-                };
-                self.send(node, &Frame::AdminReply(reply));
-            }
+            Asker::Peer { node, id } => self.answer_peer(node, id, answer),
             Asker::Client(caller) => match answer {
                 Err(refusal) => self.answer_admin_refused(&caller, &refusal),
                 Ok(answer) => {
@@ -702,11 +613,6 @@ impl Node {
 pub(crate) fn parse<'a, T: Deserialize<'a>>(argument: &'a str) -> Result<T, Refusal> {
     serde_json::from_str(argument)
         .map_err(|error| Refusal::Invalid(format!("the argument is not allowed: {}", shortened(error.to_string()))))
-}
-
-/// Whether a command for another node may come twice without harm. Others are sent once, and may be lost with a connection.
-fn only_looks(command: &str) -> bool {
-    matches!(command, "checksum" | "checksum_here" | "throttle" | "throttle_here")
 }
 
 fn from_hex(text: &str) -> Result<Vec<u8>, Refusal> {

@@ -75,6 +75,7 @@ mod open;
 pub mod os;
 mod outbox;
 mod pace;
+mod passed_on;
 pub mod peer;
 mod propose;
 mod rate;

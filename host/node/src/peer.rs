@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// The first bytes of a connection between nodes; the byte after them is the version.
 pub const MAGIC: [u8; 4] = *b"HGRW";
 /// Version of everything in this file, and of the entries that are replicated.
-pub const VERSION: u8 = 9;
+pub const VERSION: u8 = 10;
 /// Largest frame, bytes: an entry of the largest write with room for its neighbours, or a snapshot chunk.
 pub const FRAME_SIZE_MAX: usize = 32 << 20;
 /// Bytes of a frame before its kind.
@@ -259,6 +259,9 @@ pub struct Report {
     /// Whether its flushes do not keep up with writes.
     #[prost(bool, tag = "33")]
     pub is_behind: bool,
+    /// The node's process, a random number.
+    #[prost(fixed64, tag = "41")]
+    pub process: u64,
 }
 
 impl Report {
@@ -459,6 +462,12 @@ pub struct AdminRequest {
     /// Its argument, JSON.
     #[prost(string, tag = "3")]
     pub argument: String,
+    /// The sender's process, a random number.
+    #[prost(fixed64, tag = "4")]
+    pub sender: u64,
+    /// Of a repetition: the receiver's process that was to have it first. 0 = it is said for the first time.
+    #[prost(fixed64, tag = "5")]
+    pub repeated_to: u64,
 }
 
 /// See [`Frame::AdminReply`].

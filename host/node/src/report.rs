@@ -61,6 +61,7 @@ impl Node {
                 .map(|(directory, reason)| format!("{}: {reason}", directory.display()))
                 .collect(),
             is_behind: self.view.is_storage_behind,
+            process: self.identity.start(),
         };
         if is_due {
             self.reports.last_sent = Some(now.instant);

@@ -105,7 +105,13 @@ one_of_each! {
         }),
         Report => Frame::Report(report(group(), from(), to())),
         Catalogue => Frame::Catalogue(catalogue()),
-        AdminRequest => Frame::AdminRequest(AdminRequest { id: 1, command: "status".into(), argument: "{}".into() }),
+        AdminRequest => Frame::AdminRequest(AdminRequest {
+            id: 1,
+            command: "status".into(),
+            argument: "{}".into(),
+            sender: 2,
+            repeated_to: 3,
+        }),
         AdminReply => Frame::AdminReply(AdminReply { id: 1, refusal_kind: 2, answer: "{\"a\":1}".into() }),
         SnapshotBegin => Frame::SnapshotBegin(SnapshotBegin {
             group: group().to_u64(),
@@ -223,6 +229,7 @@ fn report(group: GroupId, from: ReplicaId, to: ReplicaId) -> Report {
         log_bytes_allowed: vec![4],
         missing_directories: vec!["/b: it is not there".into()],
         is_behind: true,
+        process: 12,
     }
 }
 

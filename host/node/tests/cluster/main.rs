@@ -109,17 +109,14 @@ fn stop_all(nodes: Vec<Running>) {
     nodes.into_iter().for_each(|node| node.join().unwrap());
 }
 
-/// As clients do: it is asked again while too few nodes are known to be alive, and when nobody has answered: what is passed on to the
-/// metadata's leader is sent once, and may be lost with the connection that it was on.
+/// As clients do: it is asked again while too few nodes are known to be alive.
 fn create_table(any: &mut Connection, partition_count: i32, replica_count: i32) -> i32 {
     let options = CreateOptions { partition_count, replica_count, is_stateful: true, ..CreateOptions::default() };
     let create = Body::CreateTable(CreateTable { app_name: Text::from("t"), options });
     loop {
         match any.call(0, 0, &create) {
             Reply::CreateTable(created) => return created.appid,
-            Reply::Failed(failure) if matches!(failure.name, ErrorName::InvalidState | ErrorName::Timeout) => {
-                std::thread::yield_now();
-            }
+            Reply::Failed(failure) if failure.name == ErrorName::InvalidState => std::thread::yield_now(),
             reply => panic!("{reply:?}"),
         }
     }

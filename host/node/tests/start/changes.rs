@@ -12,20 +12,20 @@ use std::rc::Rc;
 
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
-fn ask(world: &mut World, to: NodeId, command: &str, argument: &Value) -> i32 {
+pub fn ask(world: &mut World, to: NodeId, command: &str, argument: &Value) -> i32 {
     let header = Header { extension: Some(Extension::default()), ..Header::default() };
     let body = AdminCommand { command: Text::from(command), argument: Text::from(argument.to_string()) };
     world.send(to, &header, &Body::HedgerowAdmin(body))
 }
 
 /// Who leads the metadata, by the word of all.
-fn leader(world: &mut World) -> NodeId {
+pub fn leader(world: &mut World) -> NodeId {
     let status = world.admin(NodeId(1), "status", &json!({})).unwrap();
     let address = status["metadata"]["leader"].as_str().unwrap().to_owned();
     NODES.into_iter().find(|node| world.machines[node].config.peers[node] == address).unwrap()
 }
 
-fn others(leader: NodeId) -> Vec<NodeId> {
+pub fn others(leader: NodeId) -> Vec<NodeId> {
     NODES.into_iter().filter(|node| *node != leader).collect()
 }
 
@@ -37,7 +37,7 @@ fn is_there(world: &mut World, name: &str) -> bool {
     world.admin(NodeId(1), "describe", &json!({ "table": name })).is_ok()
 }
 
-fn is_acknowledged(world: &mut World, number: i32) -> bool {
+pub fn is_acknowledged(world: &mut World, number: i32) -> bool {
     world.answer(number).is_some_and(|(_, frame)| matches!(frame.reply, Reply::HedgerowAdmin(_)))
 }
 

@@ -10,6 +10,7 @@ mod log;
 mod lost;
 mod numbers;
 mod older;
+mod passed_on;
 mod replicas;
 mod told;
 mod unread;
