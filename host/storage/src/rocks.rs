@@ -11,6 +11,7 @@
 //! an earlier one, and leftovers are removed when an engine opens.
 
 mod failure;
+mod flushed;
 mod hot;
 mod manifest;
 mod merge;
@@ -27,6 +28,7 @@ use crate::engine::{
 };
 use bytes::Bytes;
 use failure::classify;
+use flushed::Flushed;
 use hedgerow_env::os::{OsDisk, begin_read_in, begin_write_out, random_u64};
 use hedgerow_env::{Disk, OpenMode, create_dir_durably, parent_of};
 use merge::Ended;
@@ -141,6 +143,7 @@ struct State {
     /// Why it is closed, if it could not be opened again after it had stopped.
     db: Result<Arc<DB>, EngineError>,
     unflushed: Unflushed,
+    flushed: Flushed,
 }
 
 impl State {
@@ -172,7 +175,7 @@ impl RocksEngine {
         remove_leftovers(disk, dir).map_err(failed_io)?;
         shared.settle(&db).map_err(|error| classify(error, disk, dir, failed))?;
         Ok(Self {
-            state: RwLock::new(State { db: Ok(db), unflushed: Unflushed::default() }),
+            state: RwLock::new(State { db: Ok(db), unflushed: Unflushed::default(), flushed: Flushed::default() }),
             dir: dir.into(),
             number: shared.next_number(),
             shared: Arc::clone(shared),
@@ -240,8 +243,8 @@ impl RocksEngine {
             Ok(())
         })?;
         table.finish()?;
-        // The writer has told the system to forget the file. But what was written last is read first, and compacted soon. Where this
-        // fails the file is read when it is needed.
+        // The writer may have told the system to forget the file (ours does not, see `build-rocksdb`). But what was written last is
+        // read first, and compacted soon. Where this fails the file is read when it is needed.
         drop(begin_read_in(path));
         Ok(())
     }
@@ -261,21 +264,24 @@ impl RocksEngine {
         // Once more if the last flush failed: its rows first, then what came after them.
         let has_failed_before = self.state().unflushed.is_flushing();
         for _ in 0..1 + usize::from(has_failed_before) {
-            let Some(rows) = self.change_unflushed(Unflushed::begin_flush) else { break };
+            let Some(rows) = self.change_unflushed(|state| state.unflushed.begin_flush()) else { break };
             self.hand_over(&rows)?;
             // Bound first: the rows are dropped without the lock.
-            let flushed = self.change_unflushed(Unflushed::forget_flushed);
-            drop((rows, flushed));
+            let gone = self.change_unflushed(|state| {
+                let (rows, bytes) = state.unflushed.forget_flushed();
+                state.flushed.keep(rows, bytes, self.shared.flushed_room())
+            });
+            drop((rows, gone));
         }
         // What a compaction meets is told by `background_failure`, here as anywhere.
         drop(self.db().map(|db| self.shared.settle(&db)));
         Ok(())
     }
 
-    fn change_unflushed<T>(&self, change: impl FnOnce(&mut Unflushed) -> T) -> T {
+    fn change_unflushed<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state_mut();
         let before = state.unflushed.bytes();
-        let result = change(&mut state.unflushed);
+        let result = change(&mut state);
         self.shared.pacer().note_held(before, state.unflushed.bytes());
         result
     }
@@ -335,9 +341,14 @@ impl RocksEngine {
         if let Some(value) = hot.get(self.number, key) {
             return Ok(Some(value));
         }
-        let db = state.db()?;
-        let value = options.map_or_else(|| db.get(key), |options| db.get_opt(key, options));
-        let value = value.map_err(|error| self.read_failed(error))?.map(Bytes::from);
+        let value = match state.flushed.get(key) {
+            Some(row) => row,
+            None => {
+                let db = state.db()?;
+                let value = options.map_or_else(|| db.get(key), |options| db.get_opt(key, options));
+                value.map_err(|error| self.read_failed(error))?.map(Bytes::from)
+            }
+        };
         if let Some(value) = &value {
             hot.put(self.number, key, value);
         }

@@ -182,11 +182,18 @@ mod tests {
         Ok(())
     }
 
-    /// Rows of four ages: in the database, in a flush that has not ended, and newer ones; and hot copies of all.
+    /// Rows of four ages: in the database, in a flush that has not ended, and newer ones; and copies of those that were read, or of the
+    /// last flushes, for which there is room, or for a few, or for none.
     #[test]
     fn younger_rows_hide_older_ones_in_every_place() {
+        for write_buffer_size in [RocksSettings::default().write_buffer_size, 64 << 10, 0] {
+            young_rows_hide_old_ones(RocksSettings { write_buffer_size, ..RocksSettings::default() });
+        }
+    }
+
+    fn young_rows_hide_old_ones(settings: RocksSettings) {
         let root = tempfile::tempdir().expect("a directory");
-        let engines = RocksEngines::new(&RocksSettings::default()).expect("engines");
+        let engines = RocksEngines::new(&settings).expect("engines");
         let engine = RocksEngine::open(&engines.shared, &OsDisk, &root.path().join("e")).expect("opens");
         let (mut model, mut random) = (Model::new(), Random::new(7));
         for _ in 0..20 {

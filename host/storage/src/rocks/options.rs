@@ -1,5 +1,6 @@
 //! RocksDB's options: many small databases in one process, each of which may grow large.
 
+use super::flushed::Room;
 use super::hot::HotRows;
 use super::pace::Pacer;
 use crate::layout::is_droppable;
@@ -24,6 +25,9 @@ const WRITE_FAIRNESS: i32 = 10;
 /// How fast verifications read, all of a process together, bytes per second: not what a transfer waits for (128 MiB by default).
 const VERIFY_RATE: u64 = 256 << 20;
 
+/// Which part of what unflushed rows should take rows may take that were just flushed.
+const FLUSHED_SHARE: u64 = 4;
+
 /// RocksDB keeps so many descriptors for other files than tables.
 const OTHER_FILES: usize = 10;
 /// Table files that every database may keep open: the fewest that RocksDB permits.
@@ -40,7 +44,8 @@ pub struct RocksSettings {
     pub hot_rows_size: usize,
     /// What a flush usually writes, bytes, from 64 KiB: the sizes of the levels follow from it. Default 16 MiB.
     pub flush_size: usize,
-    /// What the unflushed rows of all databases together should take in memory, bytes. Default 256 MiB.
+    /// What the unflushed rows of all databases together should take in memory, bytes; a quarter as much more for those that the last
+    /// flushes have written. Default 256 MiB.
     pub write_buffer_size: usize,
     /// Bytes per second that all flushes together write while nothing is unflushed; twice as many where unflushed rows take
     /// what they should, without limit from twice as much on. From 1. Default 32 MiB.
@@ -75,6 +80,7 @@ pub(super) struct Shared {
     env: Env,
     cache: Cache,
     hot_rows: HotRows,
+    flushed_room: Room,
     pacer: Pacer,
     verify_pacer: Pacer,
     numbers: AtomicU64,
@@ -123,12 +129,13 @@ impl Shared {
         }
         let cache = Cache::new_lru_cache(settings.cache_size);
         let hot_rows = HotRows::new(settings.hot_rows_size);
+        let flushed_room = Room::new(settings.write_buffer_size as u64 / FLUSHED_SHARE);
         let spare_files = AtomicUsize::new(settings.spare_files);
         let pacer = Pacer::new(settings.flush_rate, settings.write_buffer_size as u64);
         // Nothing is unflushed for it, so that its rate stays what it is.
         let verify_pacer = Pacer::new(VERIFY_RATE, 1);
         let (numbers, settings) = (AtomicU64::new(0), settings.clone());
-        Ok(Self { env, cache, hot_rows, pacer, verify_pacer, numbers, settings, spare_files })
+        Ok(Self { env, cache, hot_rows, flushed_room, pacer, verify_pacer, numbers, settings, spare_files })
     }
 
     pub(super) const fn pacer(&self) -> &Pacer {
@@ -142,6 +149,11 @@ impl Shared {
 
     pub(super) const fn hot_rows(&self) -> &HotRows {
         &self.hot_rows
+    }
+
+    /// Where rows that were just flushed are kept.
+    pub(super) const fn flushed_room(&self) -> &Room {
+        &self.flushed_room
     }
 
     /// Returns when `db` has nothing to compact, if that is asked for.

@@ -292,10 +292,9 @@ impl Unflushed {
         Some(self.flushing.clone()).filter(|rows| !rows.is_empty())
     }
 
-    /// The database has what [`Unflushed::begin_flush`] gave. Returns it, to be dropped where that may take its time.
-    pub(super) fn forget_flushed(&mut self) -> Layers {
-        self.flushing_bytes = 0;
-        std::mem::take(&mut self.flushing)
+    /// The database has what [`Unflushed::begin_flush`] gave. Returns it, with its bytes.
+    pub(super) fn forget_flushed(&mut self) -> (Layers, u64) {
+        (std::mem::take(&mut self.flushing), std::mem::take(&mut self.flushing_bytes))
     }
 
     /// Whether a flush is under way or has failed.

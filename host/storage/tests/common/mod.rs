@@ -64,7 +64,7 @@ pub struct Rocks {
 
 impl Fixture for Rocks {
     fn new() -> Self {
-        let settings = RocksSettings { cache_size: 1 << 20, ..RocksSettings::default() };
+        let settings = RocksSettings { cache_size: 1 << 20, write_buffer_size: 16 << 20, ..RocksSettings::default() };
         let engines = RocksEngines::new(&settings).expect("engines");
         Self { engines, root: temporary_dir(), crashes: 0 }
     }

@@ -91,6 +91,7 @@ impl MirroredEngines {
             cache_size: 1 << 28,
             hot_rows_size: 1 << 18,
             flush_size: 64 << 10,
+            write_buffer_size: 1 << 20,
             waits_for_compactions: true,
             ..RocksSettings::default()
         };
