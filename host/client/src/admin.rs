@@ -136,7 +136,8 @@ impl Client {
         });
         self.forget(name);
         let timeout = self.admin_timeout() + CREATION_PER_PARTITION * spec.partition_count.min(PARTITION_COUNT_MAX);
-        let answer = self.command_within("create_table", &argument, timeout, sort_if(spec.if_not_exists)).await;
+        let sort = if spec.if_not_exists { Sort::Idempotent } else { Sort::Once };
+        let answer = self.command_within("create_table", &argument, timeout, sort).await;
         let answer = answer.map_err(|error| of_table(name, error))?;
         let id = answer["created"].as_u64().unwrap_or(0);
         self.expect(name, id).await?;
@@ -144,13 +145,14 @@ impl Client {
     }
 
     /// Drops a table. With `if_exists` a missing table is no error. It is kept as `reserve` says, and can be recalled
-    /// meanwhile; `None` = it is gone, or there was none.
+    /// meanwhile; `None` = it is gone, or there was none. An error whose outcome is unknown ([`Error::is_outcome_unknown`]) means that
+    /// it may have been dropped: it is not asked for again by itself, since another table may have the name by then.
     pub async fn drop_table(&self, name: &str, if_exists: bool, reserve: Reserve) -> Result<Option<Kept>> {
         let mut argument = json!({ "name": name, "if_exists": if_exists });
         if let Reserve::Seconds(seconds) = reserve {
             argument["reserve_seconds"] = json!(seconds);
         }
-        let result = self.command("drop_table", &argument, sort_if(if_exists)).await;
+        let result = self.command("drop_table", &argument, Sort::Once).await;
         self.forget(name);
         let answer = result.map_err(|error| of_table(name, error))?;
         let kept = |id| Kept { id, until_unix_seconds: answer["kept_until_unix_seconds"].as_u64().unwrap_or(0) };
@@ -182,12 +184,13 @@ impl Client {
         Ok(tables)
     }
 
-    /// Sets options of a table; an empty value takes an option back to its default.
+    /// Sets options of a table; an empty value takes an option back to its default. Where the outcome is unknown
+    /// ([`Error::is_outcome_unknown`]) it is not asked for again by itself: somebody else may have set it since.
     pub async fn set_option(&self, table: &str, option: &str, value: &str) -> Result<()> {
         let result = if value.is_empty() {
-            self.command("delete_options", &json!({ "name": table, "keys": [option] }), Sort::Idempotent).await
+            self.command("delete_options", &json!({ "name": table, "keys": [option] }), Sort::Once).await
         } else {
-            self.command("set_options", &json!({ "name": table, "options": { option: value } }), Sort::Idempotent).await
+            self.command("set_options", &json!({ "name": table, "options": { option: value } }), Sort::Once).await
         };
         result.map(|_| ()).map_err(|error| of_table(table, error))
     }
@@ -283,10 +286,6 @@ fn of_recall(id: u64, error: Error) -> Error {
     } else {
         error
     }
-}
-
-const fn sort_if(is_idempotent: bool) -> Sort {
-    if is_idempotent { Sort::Idempotent } else { Sort::Once }
 }
 
 fn to_dropped(table: &Value) -> DroppedTable {

@@ -556,19 +556,33 @@ async fn batch_get_keeps_the_order_of_its_keys() {
     assert_eq!(texts, [Some("1"), None, Some("2"), Some("3"), Some("4")]);
 }
 
-/// The node that was asked passed the call on, and does not know what became of it.
+/// The node that was asked passed the call on, and does not know what became of it. Asking again might drop a table that another
+/// caller has created since, or undo what he has set.
 #[tokio::test]
-async fn an_administrative_call_that_may_have_run_has_no_known_outcome() {
+async fn d21_an_administrative_call_that_may_have_run_is_not_sent_again() {
     for refusal in [Refusal::Expired, Refusal::Stopping(String::new()), Refusal::Unresolved] {
-        let said = refusal.clone();
+        let (said, count) = (refusal.clone(), Arc::new(AtomicUsize::new(0)));
+        let asked = Arc::clone(&count);
         let node = Fake::start(move |request| match &request.body {
-            Body::HedgerowAdmin(_) => refused(&said),
+            Body::HedgerowAdmin(_) => {
+                asked.fetch_add(1, Ordering::SeqCst);
+                refused(&said)
+            }
             _ => Action::Reply(value(b"")),
         })
         .await;
         let client = Client::connect_with(&[node.address.to_string()], patient()).await.unwrap();
-        let error = client.drop_table("t", false, hedgerow_client::Reserve::Seconds(0)).await.unwrap_err();
-        assert!(error.is_outcome_unknown(), "{refusal:?}: {error}");
+        let drop = |if_exists| client.drop_table("t", if_exists, hedgerow_client::Reserve::Seconds(0));
+        let errors = [
+            drop(false).await.unwrap_err(),
+            drop(true).await.unwrap_err(),
+            client.set_option("t", "business.info", "a").await.unwrap_err(),
+            client.set_option("t", "business.info", "").await.unwrap_err(),
+        ];
+        for (number, error) in errors.iter().enumerate() {
+            assert!(error.is_outcome_unknown(), "call {number}, {refusal:?}: {error}");
+        }
+        assert_eq!(count.load(Ordering::SeqCst), errors.len(), "{refusal:?}");
     }
 }
 
