@@ -10,6 +10,10 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
+/// Flushes that are kept of one database: a key that none of them has is looked for in each. They are many where few rows are written over
+/// and over, and hold little.
+const KEPT_MAX: usize = 8;
+
 /// The rows of one flush, until their room is needed.
 #[derive(Debug)]
 struct Flush(RwLock<Option<Layers>>);
@@ -45,9 +49,13 @@ impl Flushed {
     #[must_use]
     pub(super) fn keep(&mut self, rows: Layers, bytes: u64, room: &Room) -> Vec<Layers> {
         let flush = Arc::new(Flush(RwLock::new(Some(rows))));
-        let gone = room.take(bytes, &flush);
+        let mut gone = room.take(bytes, &flush);
         self.0.push_front(flush);
         self.0.retain(|flush| flush.is_kept());
+        for flush in self.0.drain(KEPT_MAX.min(self.0.len())..) {
+            room.give_back(&flush);
+            gone.extend(flush.give_up());
+        }
         gone
     }
 }
@@ -70,6 +78,15 @@ impl Room {
     /// For `size` bytes.
     pub(super) fn new(size: u64) -> Self {
         Self { size, taken: Mutex::default() }
+    }
+
+    /// `flush` is not kept any more.
+    fn give_back(&self, flush: &Arc<Flush>) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = taken.flushes.iter().position(|(_, kept)| std::ptr::eq(kept.as_ptr(), Arc::as_ptr(flush)));
+        if let Some((bytes, _)) = place.and_then(|place| taken.flushes.remove(place)) {
+            taken.bytes -= bytes;
+        }
     }
 
     /// Makes room for a flush; one that is larger than all the room gives way itself.
@@ -123,6 +140,17 @@ mod tests {
         assert_eq!([value(&other, b"k"), value(&other, &[3])], [None, None]);
         assert!(one.keep(rows(6), 3, &room).is_empty(), "all the room is free again");
         assert_eq!(one.0.len(), 1, "nothing is left of what gave way");
+    }
+
+    #[test]
+    fn few_flushes_are_kept_of_a_database_however_small_they_are() {
+        let room = Room::new(1 << 20);
+        let mut flushed = Flushed::default();
+        let count = KEPT_MAX as u8 + 3;
+        let gone: usize = (1..=count).map(|number| flushed.keep(rows(number), 1, &room).len()).sum();
+        assert_eq!((gone, flushed.0.len()), (3, KEPT_MAX));
+        assert_eq!([value(&flushed, b"k"), value(&flushed, &[3]), value(&flushed, &[4])], [Some(count), None, Some(4)]);
+        assert_eq!(room.taken.lock().expect("sound").bytes, KEPT_MAX as u64, "what is left out takes no room");
     }
 
     #[test]
