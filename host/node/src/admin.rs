@@ -45,10 +45,12 @@ use std::time::Duration;
 /// Bytes that the argument of a call may have: enough for 4,095 split keys of 250 bytes, in hexadecimal, and far below what fits
 /// into a frame between nodes.
 const ARGUMENT_SIZE_MAX: usize = 2 << 20;
-/// The same of a call that only looks: it names a table, and is kept to be said again.
-pub(crate) const LOOK_SIZE_MAX: usize = 64 << 10;
-/// Calls that may wait for other nodes.
+/// The same of a call that only looks: it names a table, and is said again and again.
+const LOOK_SIZE_MAX: usize = 4 << 10;
+/// Calls that may wait for other nodes, and how many of them may be such as only look: what changes something is not to wait for
+/// whoever compares replicas all the time.
 const CALLS_MAX: usize = 1_024;
+const LOOKS_MAX: usize = CALLS_MAX / 2;
 /// Time that comparing a table's replicas may take.
 const CHECKSUM_MAX: Duration = Duration::from_secs(120);
 /// Replicas that are read whole at a time.
@@ -83,6 +85,15 @@ impl AdminCalls {
     /// Numbers begin at a random place, so that no answer to another life of the node is taken for one to this.
     pub(crate) fn new(random: u64) -> Self {
         Self { last: random >> 1, ..Self::default() }
+    }
+
+    /// Whether another call may wait for other nodes, where `most` do at most.
+    fn room_for(&self, most: usize) -> Result<(), Refusal> {
+        let waiting = self.passed_on.len() + self.gathering.len();
+        if waiting < most {
+            return Ok(());
+        }
+        Err(Refusal::Busy(format!("{waiting} administrative calls wait for other nodes")))
     }
 
     /// Numbers rise.
@@ -211,9 +222,14 @@ impl Node {
             let text = format!("the argument has {} bytes, {most} are allowed", argument.len());
             return self.answer_admin(asker, Err(Refusal::TooLarge(text)));
         }
-        if self.admin.passed_on.len() + self.admin.gathering.len() >= CALLS_MAX {
-            let text = format!("{CALLS_MAX} administrative calls wait for other nodes");
-            return self.answer_admin(asker, Err(Refusal::Busy(text)));
+        let most = match command {
+            // This node answers them itself.
+            "status" | "describe" | "reads" | "slow" | "throttle" | "throttle_here" | "fault" => usize::MAX,
+            _ if only_looks(command) => LOOKS_MAX,
+            _ => CALLS_MAX,
+        };
+        if let Err(refusal) = self.admin.room_for(most) {
+            return self.answer_admin(asker, Err(refusal));
         }
         let parsed = || parse::<OfTable>(argument);
         let change = match command {
@@ -397,7 +413,10 @@ impl Node {
         let leader = self.leader_of(GroupId::META).map(|(_, leader)| leader.node());
         let leader = leader.filter(|leader| *leader != self.config.node && self.is_alive(*leader, now));
         match (leader, &asker) {
-            (Some(leader), Asker::Nobody | Asker::Client(_)) => self.pass_on(leader, call, asker, now, wait),
+            (Some(leader), Asker::Nobody | Asker::Client(_)) => match self.admin.room_for(LOOKS_MAX) {
+                Ok(()) => self.pass_on(leader, call, asker, now, wait),
+                Err(refusal) => self.answer_admin(asker, Err(refusal)),
+            },
             (_, _) => {
                 let text = format!("node {} does not know of the table yet", self.config.node.0);
                 self.answer_admin(asker, Err(Refusal::NotReady(text)));

@@ -354,6 +354,11 @@ impl Node {
         !self.requests.has_had_turn(self.config.read_bytes_per_turn)
     }
 
+    /// Bytes that clients' requests have taken and were answered with since the node was driven last.
+    pub const fn turn_bytes(&self) -> usize {
+        self.requests.turn_bytes()
+    }
+
     /// Handling a batch of events that clients' requests were part of, and carrying out what followed, took so long. For
     /// the load that replies tell of.
     pub fn note_work(&mut self, took: Duration, now: Instant) {

@@ -11,7 +11,7 @@
 //!
 //! So a change is carried out by one process at most, and there once.
 
-use crate::admin::{Asker, LOOK_SIZE_MAX};
+use crate::admin::Asker;
 use crate::node::Node;
 use crate::peer::{AdminReply, AdminRequest, Frame};
 use hedgerow_env::Now;
@@ -23,6 +23,8 @@ use std::time::Duration;
 
 /// What has no answer is said again after this.
 const REPEAT_AFTER: Duration = Duration::from_secs(1);
+/// Longer arguments, such as thousands of split keys, are said once: those that wait are many, and kept.
+const REPEATED_SIZE_MAX: usize = 64 << 10;
 /// Answers to changes that are kept of each sender.
 const ANSWERS_MAX: usize = 64;
 
@@ -128,7 +130,7 @@ impl Node {
         let (command, argument) = (command.to_owned(), argument.to_owned());
         let request = AdminRequest { id, command, argument, sender, repeated_to: 0 };
         let receiver = self.reports.nodes.get(&to).map_or(0, |(report, _)| report.process);
-        let may_repeat = request.argument.len() <= LOOK_SIZE_MAX && (receiver != 0 || only_looks(&request.command));
+        let may_repeat = request.argument.len() <= REPEATED_SIZE_MAX && (receiver != 0 || only_looks(&request.command));
         let repetition = may_repeat.then(|| AdminRequest { repeated_to: receiver, ..request.clone() });
         self.send(to, &Frame::AdminRequest(request));
         let (deadline, said) = (now.instant + wait, now.instant);

@@ -12,6 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -24,6 +25,8 @@ use tokio::time::timeout;
 const READ_SIZE: usize = 16 << 10;
 /// Reply bytes that a connection may leave unread before nothing more is read from it.
 const UNSENT_MAX: usize = 16 << 20;
+/// What one connection may take of a turn of the node, or be answered with, where others wait, bytes.
+const SHARE: usize = 64 << 10;
 /// Bytes of replies that one connection is given at a time: a client that reads as fast as they come would have the thread for
 /// itself.
 const SENT_AT_ONCE_MAX: usize = 1 << 20;
@@ -378,7 +381,6 @@ pub(super) fn read_at_most(stream: &TcpStream, buffer: &mut BytesMut, most: usiz
 
 /// Reads and writes as the connection permits, until either end closes it.
 async fn converse(host: &Host, connection: &Connection, id: ConnectionId, mut buffer: BytesMut) -> io::Result<()> {
-    take_frames(host, connection, id, &mut buffer);
     loop {
         let is_held_up = poll_fn(|context| poll_connection(context, host, connection, id, &mut buffer));
         match is_held_up.await? {
@@ -432,6 +434,10 @@ fn poll_connection(
             host.clients.line.leave(id, &connection.in_line);
             return if unsent == 0 { Poll::Ready(Ok(Next::Wait)) } else { Poll::Pending };
         }
+        // What it asked for while it waited would be done for nobody.
+        if connection.in_line.is_waiting() && is_closed_by_client(context, &connection.stream) {
+            return Poll::Ready(Ok(Next::Closed));
+        }
         if !host.clients.line.may_go(id, &connection.in_line, host.node.borrow().takes_requests()) {
             return Poll::Ready(Ok(Next::Turn));
         }
@@ -471,17 +477,25 @@ fn poll_read(context: &mut Context<'_>, stream: &TcpStream, buffer: &mut BytesMu
     }
 }
 
-/// Whether the last turn ended before all that was read was taken.
-fn has_frame(buffer: &BytesMut) -> bool {
-    hedgerow_wire::frame_size(buffer).is_ok_and(|size| size.is_some_and(|size| buffer.len() >= size))
+/// Whether the client has closed its end, whatever is still unread of what it sent before.
+fn is_closed_by_client(context: &mut Context<'_>, stream: &TcpStream) -> bool {
+    let ready = pin!(stream.ready(Interest::READABLE)).poll(context);
+    matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
 }
 
-/// Hands every whole frame to the node, unless it has answered enough for this turn. The clock is read after the bytes were, as reads need it.
+/// Whether there is a whole frame, or what is none. The last turn may have ended before all that was read was taken.
+fn has_frame(buffer: &BytesMut) -> bool {
+    hedgerow_wire::frame_size(buffer).map_or(true, |size| size.is_some_and(|size| buffer.len() >= size))
+}
+
+/// Hands every whole frame to the node, unless it has answered enough for this turn, or for this connection's share of it where others
+/// wait. The clock is read after the bytes were, as reads need it.
 fn take_frames(host: &Host, connection: &Connection, id: ConnectionId, buffer: &mut BytesMut) {
     let now = OsClock.read();
     let mut node = host.node.borrow_mut();
     let (mut has_any, mut has_large) = (false, false);
-    while node.takes_requests() {
+    let begun = node.turn_bytes();
+    while node.takes_requests() && (node.turn_bytes() - begun < SHARE || host.clients.line.is_empty()) {
         match hedgerow_wire::frame_size(buffer) {
             Ok(Some(size)) if buffer.len() >= size => {
                 has_large |= size > KEPT_MAX;

@@ -1,5 +1,5 @@
 //! Whose turn it is to hand requests over, where the node does not take those of all connections before it is driven: who had to wait comes
-//! before who has had a turn. Tasks are run in the same order again and again, so that without it the first ones alone would be served.
+//! before who has had a turn, and has a share of the next one. Tasks are run in the same order again and again, so that without it the first ones alone would be served.
 
 use crate::ConnectionId;
 use std::cell::{Cell, RefCell};
@@ -14,6 +14,12 @@ pub(super) struct Line {
 /// Whether a connection stands in the line.
 #[derive(Debug, Default)]
 pub(super) struct InLine(Cell<bool>);
+
+impl InLine {
+    pub(super) const fn is_waiting(&self) -> bool {
+        self.0.get()
+    }
+}
 
 impl Line {
     /// Whether `connection` may hand requests over; `takes` says whether the node takes any at present. Who may not stands in the line
@@ -31,6 +37,11 @@ impl Line {
             waiting.push_back(connection);
         }
         false
+    }
+
+    /// Whether nobody waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.borrow().is_empty()
     }
 
     /// `connection` has nothing to hand over, or is gone: nobody waits for it.

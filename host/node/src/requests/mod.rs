@@ -140,6 +140,11 @@ impl Requests {
         self.reply_bytes >= answered_max || self.taken_bytes >= REQUEST_BYTES_PER_TURN
     }
 
+    /// As [`Node::turn_bytes`].
+    pub(crate) const fn turn_bytes(&self) -> usize {
+        self.reply_bytes + self.taken_bytes
+    }
+
     /// Handling requests took so long.
     pub(crate) fn note_work(&mut self, took: Duration, now: Instant) {
         self.load.note_work(took, now);

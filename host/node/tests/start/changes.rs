@@ -208,3 +208,24 @@ fn n4d_few_calls_wait_for_other_nodes() {
     // Each one that is not waits for all nodes.
     assert!((500..1_000).contains(&refused), "{refused} were refused at once");
 }
+
+/// Somebody compares replicas all the time. Whoever looks at the cluster, or changes something, is answered all the same.
+#[test]
+fn n16_calls_that_only_look_leave_room_for_the_others() {
+    let mut world = World::new(3);
+    world.create_table(2, &json!({}));
+    let leader = leader(&mut world);
+    for other in others(leader) {
+        world.late.insert(other, 100 * MS);
+    }
+    let looks: Vec<i32> = (0..1_200).map(|_| ask(&mut world, leader, "checksum", &json!({ "name": "t" }))).collect();
+    world.run(10 * MS);
+    let status = ask(&mut world, leader, "status", &json!({}));
+    let change = ask(&mut world, leader, "set_options", &json!({ "name": "t", "options": { "business.info": "a" } }));
+    world.run(10 * MS);
+    assert!(is_acknowledged(&mut world, status));
+    let refused = looks.iter().filter(|number| world.answer(**number).is_some()).count();
+    assert!(refused > 600, "{refused} calls were refused");
+    world.run(2_000 * MS);
+    assert!(is_acknowledged(&mut world, change));
+}
