@@ -365,18 +365,29 @@ async fn read_until(stream: &TcpStream, buffer: &mut BytesMut, size: usize) -> i
 
 /// Reads what is there; an error at the end of the stream.
 pub(super) fn read(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<()> {
-    read_at_most(stream, buffer, usize::MAX)
+    read_at_most(stream, buffer, usize::MAX).map(drop)
 }
 
-/// The same, of so many bytes.
-pub(super) fn read_at_most(stream: &TcpStream, buffer: &mut BytesMut, most: usize) -> io::Result<()> {
+/// The same, of so many bytes. Returns how many there were.
+pub(super) fn read_at_most(stream: &TcpStream, buffer: &mut BytesMut, most: usize) -> io::Result<usize> {
     buffer.reserve(READ_SIZE);
-    match stream.try_read_buf(&mut buffer.limit(most)) {
+    let room = most.min(buffer.capacity() - buffer.len());
+    match try_read(stream, buffer, room) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-        Err(error) => Err(error),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        result => result,
     }
+}
+
+/// Reads at most `room` bytes, without waiting; 0 are the end of the stream. A read that leaves room has emptied the socket, which
+/// spares asking it again.
+fn try_read(stream: &TcpStream, buffer: &mut BytesMut, room: usize) -> io::Result<usize> {
+    let count = stream.try_read_buf(&mut buffer.limit(room))?;
+    if count < room {
+        // Forgets that the socket was readable until the system says so again.
+        let _ = stream.try_io(Interest::READABLE, || io::Result::<()>::Err(io::ErrorKind::WouldBlock.into()));
+    }
+    Ok(count)
 }
 
 /// Reads and writes as the connection permits, until either end closes it.
@@ -454,25 +465,16 @@ fn poll_connection(
     }
 }
 
-/// Reads into the buffer's free room; 0 bytes are the end of the stream. A read that leaves room has emptied the socket,
-/// which spares asking it again. However much room a large frame has left, no more is read at once than that frame needs, or
-/// [`READ_SIZE`]: what small requests ask for may be much.
+/// Reads into the buffer's free room; 0 bytes are the end of the stream. However much room a large frame has left, no more is read at
+/// once than that frame needs, or [`READ_SIZE`]: what small requests ask for may be much.
 fn poll_read(context: &mut Context<'_>, stream: &TcpStream, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
     let missing = hedgerow_wire::frame_size(buffer).ok().flatten().map_or(0, |size| size.saturating_sub(buffer.len()));
     let room = missing.max(READ_SIZE).min(buffer.capacity() - buffer.len());
     loop {
         ready!(stream.poll_read_ready(context))?;
-        match stream.try_read_buf(&mut (&mut *buffer).limit(room)) {
-            Ok(count) => {
-                if count < room {
-                    // Forgets that the socket was readable until the system says so again.
-                    let _ =
-                        stream.try_io(Interest::READABLE, || io::Result::<()>::Err(io::ErrorKind::WouldBlock.into()));
-                }
-                return Poll::Ready(Ok(count));
-            }
+        match try_read(stream, buffer, room) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Poll::Ready(Err(error)),
+            result => return Poll::Ready(result),
         }
     }
 }

@@ -253,12 +253,17 @@ async fn take_all_frames(
     caller: &Caller,
     buffer: &mut BytesMut,
 ) -> io::Result<Option<Refused>> {
+    let mut taken = 0;
     loop {
         if let Err(refused) = take_frames(host, caller, buffer)? {
             return Ok(Some(refused));
         }
-        // Who sends without a pause does not make this task wait, and has the thread for one read at a time.
-        yield_now().await;
+        // Who sends without a pause does not make this task wait, and has the thread for so much at a time. Not after each read: the
+        // node would be driven for each, and write its log for each.
+        if taken >= KEPT_MAX {
+            taken = 0;
+            yield_now().await;
+        }
         if buffer.is_empty() {
             if buffer.capacity() > KEPT_MAX {
                 *buffer = BytesMut::new();
@@ -269,7 +274,7 @@ async fn take_all_frames(
         }
         // What the frame that has begun still needs, however much room there is: small frames may be many.
         let most = missing(buffer).max(KEPT_MAX);
-        read_at_most(stream, buffer, most)?;
+        taken += read_at_most(stream, buffer, most)?;
     }
 }
 
