@@ -15,6 +15,7 @@ mod experiment;
 mod files;
 mod hedging;
 mod log;
+mod memory;
 mod number;
 mod output;
 #[cfg(feature = "profiling")]
@@ -29,16 +30,8 @@ use clap::Parser as _;
 use cli::Arguments;
 use std::process::ExitCode;
 
-/// Requests allocate and free small buffers on several threads, which the system's allocator is slow at.
-#[cfg(not(feature = "profiling"))]
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-#[cfg(feature = "profiling")]
-#[global_allocator]
-static ALLOCATOR: profiling::CountingAllocator = profiling::CountingAllocator;
-
 fn main() -> ExitCode {
+    memory::set_up();
     let arguments = Arguments::parse();
     #[cfg(feature = "profiling")]
     if let Err(error) = profiling::listen() {
