@@ -120,7 +120,9 @@ pub struct NodeSummary {
 }
 
 impl Client {
-    /// Creates a table and waits until it can be opened. Returns its id.
+    /// Creates a table and waits until it can be opened. Returns its id. With `if_not_exists` it is asked for again where the outcome is not
+    /// known, also if somebody else has dropped the table of the name in between; without, such an error ends it
+    /// ([`Error::is_outcome_unknown`]).
     pub async fn create_table(&self, name: &str, spec: &TableSpec) -> Result<u64> {
         let argument = json!({
             "name": name,
@@ -237,6 +239,11 @@ impl Client {
     /// command must be harmless to repeat.
     pub async fn admin(&self, command: &str, argument: &str, timeout: Duration) -> Result<String> {
         self.run_command(command, argument.to_owned(), timeout, Sort::Idempotent).await
+    }
+
+    /// As [`Client::admin`], for a command that is not asked for again where its outcome is not known ([`Error::is_outcome_unknown`]).
+    pub async fn admin_once(&self, command: &str, argument: &str, timeout: Duration) -> Result<String> {
+        self.run_command(command, argument.to_owned(), timeout, Sort::Once).await
     }
 
     async fn command(&self, command: &str, argument: &Value, sort: Sort) -> Result<Value> {

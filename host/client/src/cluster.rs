@@ -331,7 +331,8 @@ fn error_of(reply: &Reply) -> Option<(ErrorName, Option<String>)> {
 fn refused(refusal: &Refusal) -> Step {
     let kind = ErrorKind::from(refusal);
     let error = Error::new(kind, refusal.to_string());
-    let may_have_run = meaning(refusal).effect == Effect::Unknown;
+    // A table that is still being created when its time is over is there.
+    let may_have_run = meaning(refusal).effect == Effect::Unknown || *refusal == Refusal::Creating;
     if kind == ErrorKind::Unavailable || may_have_run {
         Step::Next { error, pause: None, may_have_run }
     } else {

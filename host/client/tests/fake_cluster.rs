@@ -560,7 +560,7 @@ async fn batch_get_keeps_the_order_of_its_keys() {
 /// caller has created since, or undo what he has set.
 #[tokio::test]
 async fn d21_an_administrative_call_that_may_have_run_is_not_sent_again() {
-    for refusal in [Refusal::Expired, Refusal::Stopping(String::new()), Refusal::Unresolved] {
+    for refusal in [Refusal::Expired, Refusal::Stopping(String::new()), Refusal::Unresolved, Refusal::Creating] {
         let (said, count) = (refusal.clone(), Arc::new(AtomicUsize::new(0)));
         let asked = Arc::clone(&count);
         let node = Fake::start(move |request| match &request.body {
@@ -573,11 +573,14 @@ async fn d21_an_administrative_call_that_may_have_run_is_not_sent_again() {
         .await;
         let client = Client::connect_with(&[node.address.to_string()], patient()).await.unwrap();
         let drop = |if_exists| client.drop_table("t", if_exists, hedgerow_client::Reserve::Seconds(0));
+        let prefer = client.admin_once("prefer_leader", "{}", Duration::from_secs(1));
         let errors = [
             drop(false).await.unwrap_err(),
             drop(true).await.unwrap_err(),
             client.set_option("t", "business.info", "a").await.unwrap_err(),
             client.set_option("t", "business.info", "").await.unwrap_err(),
+            client.create_table("t", &TableSpec::default()).await.unwrap_err(),
+            prefer.await.unwrap_err(),
         ];
         for (number, error) in errors.iter().enumerate() {
             assert!(error.is_outcome_unknown(), "call {number}, {refusal:?}: {error}");

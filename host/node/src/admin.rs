@@ -37,7 +37,7 @@ use hedgerow_types::op::{Read, ReadReply};
 use hedgerow_types::{GroupId, Instant, NodeId, Refusal, TableId};
 use hedgerow_wire::Reply;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -317,9 +317,9 @@ impl Node {
         };
         let table = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&of.name));
         let named = table.filter(|_| of.id.is_none()).and_then(|table| {
-            let mut named: Value = serde_json::from_str(argument).ok()?;
-            named["id"] = json!(table.id.0);
-            Some(named.to_string())
+            let mut named: Map<String, Value> = serde_json::from_str(argument).ok()?;
+            named.insert("id".to_owned(), json!(table.id.0));
+            serde_json::to_string(&named).ok()
         });
         named.map_or(argument.into(), Cow::Owned)
     }
@@ -630,6 +630,10 @@ impl Node {
 }
 
 pub(crate) fn parse<'a, T: Deserialize<'a>>(argument: &'a str) -> Result<T, Refusal> {
+    // An array would be read as well, each field by its place.
+    if !argument.trim_start().starts_with('{') {
+        return Err(Refusal::Invalid("the argument is not allowed: it has to be a JSON object".into()));
+    }
     serde_json::from_str(argument)
         .map_err(|error| Refusal::Invalid(format!("the argument is not allowed: {}", shortened(error.to_string()))))
 }

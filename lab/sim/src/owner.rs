@@ -486,6 +486,8 @@ impl Life {
             | ErrorKind::Forgotten
             | ErrorKind::DiskFull
             | ErrorKind::Storage => self.pause().await,
+            // A node that is late has passed on the call for a former table of the name, which its owner knows to be gone.
+            ErrorKind::Invalid if error.message().contains("ask again if the new one is meant") => self.pause().await,
             ErrorKind::Invalid
             | ErrorKind::TooLarge
             | ErrorKind::NoTable

@@ -16,7 +16,7 @@ pub enum CatalogueError {
     #[error("table {0:?} does not exist")]
     NoTable(String),
     /// The call meant a former table of the name. It may be late, or have come by way of a node that is.
-    #[error("table {name:?} is table {} by now, and table {} was meant", id.0, meant.0)]
+    #[error("table {name:?} is table {} by now, and table {} was meant: nothing was changed; ask again if the new one is meant", id.0, meant.0)]
     OtherTable {
         /// The name.
         name: String,
@@ -195,8 +195,10 @@ impl From<CatalogueError> for Refusal {
         match error {
             CatalogueError::NoTable(_) | CatalogueError::NotKept(_) => Self::NoTable,
             CatalogueError::TableExists(_) => Self::TableExists,
-            CatalogueError::TooFewAlive { .. } | CatalogueError::OtherTable { .. } => Self::NotReady(error.to_string()),
-            CatalogueError::TableName(_)
+            CatalogueError::TooFewAlive { .. } => Self::NotReady(error.to_string()),
+            // Whoever asks decides whether the other one is meant, too: nobody repeats it by himself.
+            CatalogueError::OtherTable { .. }
+            | CatalogueError::TableName(_)
             | CatalogueError::TableDiffers { .. }
             | CatalogueError::NameTaken { .. }
             | CatalogueError::TooManyTables(_)

@@ -66,9 +66,38 @@ fn d15_a_late_call_does_not_reach_a_later_table_of_the_name() {
     world.late.clear();
     let table = world.admin(leader, "describe", &json!({ "table": "t" })).unwrap();
     assert_eq!((&table["id"], &table["options"]["business.info"]), (&created["created"], &json!("new")));
-    assert!(late.into_iter().all(|number| !is_acknowledged(&mut world, number)));
+    // It is said in a way that no client takes for "ask again": it would ask by the name.
+    for number in late {
+        let (_, answer) = world.answer(number).unwrap();
+        let said = ErrorName::InvalidParameters;
+        assert!(matches!(&answer.reply, Reply::Failed(failure) if failure.name == said), "{answer:?}");
+    }
     // A node that knows the newer one passes on what is meant for it.
     world.admin(other, "set_options", &json!({ "name": "t", "options": { "business.info": "newer" } })).unwrap();
+}
+
+/// What is passed on gets the number of its table written in, which an array has no place for.
+#[test]
+fn n17_an_argument_that_is_no_object_is_refused_by_every_node() {
+    let mut world = World::new(3);
+    world.create_table(2, &json!({}));
+    let arguments = [json!(["t"]), json!(["t", null, 0, 2]), json!("t"), json!(null)];
+    for node in 1..=3 {
+        for command in [
+            "drop_table",
+            "set_options",
+            "delete_options",
+            "clear_options",
+            "prefer_leader",
+            "create_table",
+            "recall_table",
+        ] {
+            for argument in &arguments {
+                let refusal = world.admin(NodeId(node), command, argument).unwrap_err();
+                assert!(format!("{refusal:?}").contains("JSON object"), "{command} {argument}: {refusal:?}");
+            }
+        }
+    }
 }
 
 /// A table is recalled at the next leader; the one before it, which is cut off and does not know, has nothing to drop.

@@ -26,7 +26,7 @@ pub(super) async fn run(client: &Client, name: &str, (partition, node): (u32, u1
         silent.with_context(|| format!("node {node} is not up, and nothing was changed"))?;
     }
     let argument = json!({ "table": name, "partition": partition, "node": node }).to_string();
-    client.admin("prefer_leader", &argument, TRANSFER_TIMEOUT).await?;
+    client.admin_once("prefer_leader", &argument, TRANSFER_TIMEOUT).await?;
     say(&format!("node {node} is to lead partition {partition} of table {name} whenever it can"));
     let address = address.ok_or_else(|| unavailable(format!("nobody knows where node {node} is")))?;
     let until = runtime::now() + wait;
