@@ -42,9 +42,11 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Bytes that the argument of a call may have: enough for 4,095 split keys of 250 bytes, in hexadecimal, and far below what fits
+/// Bytes that the argument of a creation may have: enough for 4,095 split keys of 250 bytes, in hexadecimal, and far below what fits
 /// into a frame between nodes.
-const ARGUMENT_SIZE_MAX: usize = 2 << 20;
+const CREATION_SIZE_MAX: usize = 2 << 20;
+/// The same of any other change: enough for every option of a table, and read in some milliseconds however many they are.
+const CHANGE_SIZE_MAX: usize = 256 << 10;
 /// The same of a call that only looks: it names a table, and is said again and again.
 const LOOK_SIZE_MAX: usize = 4 << 10;
 /// Calls that may wait for other nodes, and how many of them may be such as only look: what changes something is not to wait for
@@ -217,7 +219,11 @@ fn with_storage(hosted: &mut Hosted) -> Result<(&mut Replica, Moment), &'static 
 impl Node {
     /// Runs `command`, here or where it belongs, and answers `asker`.
     pub(crate) fn run_admin(&mut self, command: &str, argument: &str, asker: Asker, now: Now) {
-        let most = if only_looks(command) { LOOK_SIZE_MAX } else { ARGUMENT_SIZE_MAX };
+        let most = match command {
+            "create_table" => CREATION_SIZE_MAX,
+            _ if only_looks(command) => LOOK_SIZE_MAX,
+            _ => CHANGE_SIZE_MAX,
+        };
         if argument.len() > most {
             let text = format!("the argument has {} bytes, {most} are allowed", argument.len());
             return self.answer_admin(asker, Err(Refusal::TooLarge(text)));
@@ -603,6 +609,7 @@ impl Node {
 
     /// Tells `asker` how its call went.
     pub(crate) fn answer_admin(&mut self, asker: Asker, answer: Result<Value, Refusal>) {
+        let answer = answer.map_err(brief);
         match asker {
             Asker::Nobody => {}
             Asker::Gather(call) => self.handle_part(call, answer.map_err(|refusal| refusal.to_string())),
@@ -636,6 +643,19 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(argument: &'a str) -> Result<T, Refu
     }
     serde_json::from_str(argument)
         .map_err(|error| Refusal::Invalid(format!("the argument is not allowed: {}", shortened(error.to_string()))))
+}
+
+/// A refusal that quotes no more than the beginning of what was asked for: it is kept, and sent on.
+fn brief(refusal: Refusal) -> Refusal {
+    match refusal {
+        Refusal::NotReady(why) => Refusal::NotReady(shortened(why)),
+        Refusal::Busy(why) => Refusal::Busy(shortened(why)),
+        Refusal::Invalid(why) => Refusal::Invalid(shortened(why)),
+        Refusal::TooLarge(why) => Refusal::TooLarge(shortened(why)),
+        Refusal::Stopping(why) => Refusal::Stopping(shortened(why)),
+        Refusal::DiskFull(why) => Refusal::DiskFull(shortened(why)),
+        short => short,
+    }
 }
 
 fn from_hex(text: &str) -> Result<Vec<u8>, Refusal> {

@@ -5,6 +5,7 @@
 //! changes that are waiting go into one write. Everything asked for is answered after the write is applied.
 
 use crate::admin::Asker;
+use crate::admin_client::shortened;
 use crate::config::{CREATION_REPEATED_FOR, GONE_AFTER, REPORT_INTERVAL, creation_wait};
 use crate::drive::chain;
 use crate::failure::note_read;
@@ -420,7 +421,7 @@ impl Node {
             let told = is_told.then(|| change.clone());
             let made = make(&mut draft, change, &presence, is_led, now.unix_micros / 1_000_000);
             if let Some(change) = told.filter(|_| draft.version > version) {
-                tracing::info!(?change, "the catalogue changes");
+                tracing::info!(change = shortened(format!("{change:?}")), "the catalogue changes");
             }
             if made.is_ok() && may_repeat && draft.next_table > next {
                 self.metadata.repeatable.insert(TableId(next), (BTreeSet::from([way]), now.instant));

@@ -135,6 +135,11 @@ impl Requests {
         self.taken_bytes += bytes + FRAME_COST;
     }
 
+    /// No more is taken before the node is driven.
+    fn fill_turn(&mut self) {
+        self.taken_bytes = self.taken_bytes.max(REQUEST_BYTES_PER_TURN);
+    }
+
     /// Whether clients' requests have taken, or were answered with, so many bytes since the node was driven last.
     pub(crate) const fn has_had_turn(&self, answered_max: usize) -> bool {
         self.reply_bytes >= answered_max || self.taken_bytes >= REQUEST_BYTES_PER_TURN

@@ -165,9 +165,6 @@ impl Replica {
         if self.storage.is_none() {
             return Err(Refusal::NotReady("a checkpoint is being installed".into()));
         }
-        if self.reads.len() >= PENDING_READS_MAX {
-            return Err(Refusal::Busy(format!("{PENDING_READS_MAX} reads of the partition wait")));
-        }
         let (need, is_all) = terms.need(self.group.applied());
         if is_all {
             terms.floor = 0;
@@ -177,6 +174,11 @@ impl Replica {
             ReadStart::Serve(_) => {
                 terms.floor = 0;
                 self.begin_read(ticket, terms, ban, now)
+            }
+            // Those that need not wait are served, however many do.
+            ReadStart::Wait if self.reads.len() >= PENDING_READS_MAX => {
+                self.group.cancel_read(ticket);
+                Err(Refusal::Busy(format!("{PENDING_READS_MAX} reads of the partition wait")))
             }
             ReadStart::Wait => Ok(None),
             ReadStart::NotLeader { leader } => Err(not_leader(leader)),

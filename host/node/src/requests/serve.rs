@@ -54,7 +54,13 @@ impl Serving<'_> {
         self.requests.load.take(caller.is_data());
         match caller.method.class() {
             Class::Read | Class::Scan | Class::Write => self.serve_data(caller, &header, &body, now),
-            Class::Admin => return Some((caller, body)),
+            Class::Admin => {
+                // What an answer takes grows with the cluster, however short it is. Maps, which clients ask for at any time, are cheap.
+                if !matches!(body, Body::QueryConfig(_)) {
+                    self.requests.fill_turn();
+                }
+                return Some((caller, body));
+            }
             Class::Connection => self.serve_connection(&caller, body, now),
         }
         None

@@ -9,7 +9,7 @@ use hedgerow_node::config::{
     REQUEST_BYTES_PER_TURN,
 };
 use hedgerow_types::{NodeId, ReadLevel, Refusal};
-use hedgerow_wire::message::{CheckAndSet, MultiGet, QueryConfig};
+use hedgerow_wire::message::{CheckAndSet, CommandLine, MultiGet, QueryConfig};
 use hedgerow_wire::{Body, Extension, Header, Reply, Text};
 use serde_json::json;
 use std::sync::Arc;
@@ -399,4 +399,20 @@ fn n15_requests_without_answers_end_a_turn() {
     small.world.put_on(CONNECTION, node, &header, &Body::MultiGet(MultiGet { sort_keys, ..MultiGet::default() }));
     assert!(!small.world.machines[&node].node.takes_requests());
     small.world.settle(node);
+}
+
+/// Its answer is short, and what it takes grows with the cluster.
+#[test]
+fn n15_an_administrative_call_ends_a_turn() {
+    let mut small = Small::new();
+    let node = small.places.leader;
+    let query = Body::QueryConfig(QueryConfig { app_name: Text::from("t"), ..QueryConfig::default() });
+    let status = CommandLine { command: Text::from("status"), ..CommandLine::default() };
+    let is_taken = |small: &Small| small.world.machines[&node].node.takes_requests();
+    small.world.put_on(CONNECTION, node, &Header::default(), &query);
+    assert!(is_taken(&small), "clients ask for maps at any time");
+    small.world.put_on(CONNECTION, node, &Header::default(), &Body::CommandLine(status));
+    assert!(!is_taken(&small));
+    small.turn(node);
+    assert!(is_taken(&small));
 }

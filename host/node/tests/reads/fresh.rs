@@ -1,6 +1,7 @@
 //! How fresh what is read is: indices, tokens, proofs, and what is done where there is none.
 
 use crate::world::{Ask, Key, MS, World, bounded};
+use hedgerow_node::config::PENDING_READS_MAX;
 use hedgerow_types::{GroupId, ReadLevel, Refusal, SessionToken};
 use serde_json::json;
 use std::time::Duration;
@@ -51,6 +52,26 @@ fn s14_a_session_never_goes_back_whichever_replica_it_reads_from() {
                 index = extension.index;
             }
         }
+    }
+}
+
+/// As many reads wait for an index as may: those that have to wait are refused, and no others.
+#[test]
+fn n4p_reads_that_wait_keep_nobody_from_reads_that_need_not() {
+    let (mut world, key, places) = world();
+    let index = world.write(&key, places.leader, "0");
+    world.run(500 * MS);
+    let ahead = Ask::anywhere(ReadLevel::Session).with_token(&token(&key, index + 1_000));
+    for node in [places.leader, places.followers[0]] {
+        let waiting: Vec<i32> = (0..PENDING_READS_MAX).map(|_| world.send_get(&key, node, &ahead)).collect();
+        let refused = world.get(&key, node, &ahead).unwrap_err();
+        assert!(format!("{refused:?}").contains("reads of the partition wait"), "{refused:?}");
+        for level in [ReadLevel::Eventual, ReadLevel::Linearizable] {
+            // A follower has to ask its leader first.
+            let level = if node == places.leader { level } else { ReadLevel::Eventual };
+            assert_eq!(world.get(&key, node, &Ask::anywhere(level)).unwrap().0, "0", "{level} at {node}");
+        }
+        assert!(waiting.iter().all(|number| !world.has_answer(*number)));
     }
 }
 

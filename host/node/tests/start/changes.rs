@@ -100,6 +100,30 @@ fn n17_an_argument_that_is_no_object_is_refused_by_every_node() {
     }
 }
 
+/// What is refused is quoted: no more than its beginning, since answers to changes are kept at their leader.
+#[test]
+fn n4l_a_refusal_quotes_no_more_than_a_beginning() {
+    let mut world = World::new(3);
+    world.create_table(2, &json!({}));
+    let long = "\u{7f}".repeat(200_000);
+    let calls = [
+        ("set_options", json!({ "name": "t", "options": { long.as_str(): "a" } })),
+        ("set_options", json!({ "name": "t", "options": { "read_level": long } })),
+        ("delete_options", json!({ "name": "t", "keys": [long] })),
+        ("recall_table", json!({ "id": 99, "name": long })),
+    ];
+    for node in NODES {
+        for (command, argument) in &calls {
+            let refusal = format!("{:?}", world.admin(node, command, argument).unwrap_err());
+            assert!(refusal.len() < 1_500, "{command} at {node}: {} bytes", refusal.len());
+        }
+    }
+    // Nobody has so many options: it is refused before they are read.
+    let many: String = (0..30_000).map(|number| format!("\"a{number}\":\"\",")).collect();
+    let refusal = world.admin(NODES[0], "set_options", &json!({ "name": "t", "options": many })).unwrap_err();
+    assert!(format!("{refusal:?}").contains("262144 are allowed"), "{refusal:?}");
+}
+
 /// A table is recalled at the next leader; the one before it, which is cut off and does not know, has nothing to drop.
 #[test]
 fn d11_a_deposed_leader_does_not_say_that_there_is_nothing_to_change() {
