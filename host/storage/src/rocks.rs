@@ -266,10 +266,11 @@ impl RocksEngine {
         for _ in 0..1 + usize::from(has_failed_before) {
             let Some(rows) = self.change_unflushed(|state| state.unflushed.begin_flush()) else { break };
             self.hand_over(&rows)?;
-            // Bound first: the rows are dropped without the lock.
+            // Bound first: rows are laid together, and dropped, without the lock.
+            let kept = rows.together();
             let gone = self.change_unflushed(|state| {
-                let (rows, bytes) = state.unflushed.forget_flushed();
-                state.flushed.keep(rows, bytes, self.shared.flushed_room())
+                let bytes = state.unflushed.forget_flushed();
+                state.flushed.keep(kept, bytes, self.shared.flushed_room())
             });
             drop((rows, gone));
         }

@@ -20,11 +20,12 @@ use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Range;
+use std::convert::Infallible;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Layers of up to so many rows together become one.
-const LAYER_ROWS_MAX: usize = 4_096;
+/// Layers of up to so many rows together become one, which takes some milliseconds at most. A key is looked for in each layer.
+const LAYER_ROWS_MAX: usize = 32_768;
 /// What a row takes in memory beside its key and value, bytes: keys, lengths and its share of the tree's nodes.
 const ROW_OVERHEAD: u64 = 112;
 
@@ -183,6 +184,19 @@ impl Layers {
         Ok(())
     }
 
+    /// The same rows in one layer, for those that are looked at for long. Takes its time if there are several.
+    pub(super) fn together(&self) -> Self {
+        if self.0.len() <= 1 {
+            return self.clone();
+        }
+        let mut rows = Vec::with_capacity(self.count());
+        let Ok(()) = self.for_each(|key, value| {
+            rows.push((key.clone(), value.cloned()));
+            Ok::<(), Infallible>(())
+        });
+        Self(vec![Arc::new(rows.into_iter().collect())])
+    }
+
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -292,9 +306,10 @@ impl Unflushed {
         Some(self.flushing.clone()).filter(|rows| !rows.is_empty())
     }
 
-    /// The database has what [`Unflushed::begin_flush`] gave. Returns it, with its bytes.
-    pub(super) fn forget_flushed(&mut self) -> (Layers, u64) {
-        (std::mem::take(&mut self.flushing), std::mem::take(&mut self.flushing_bytes))
+    /// The database has what [`Unflushed::begin_flush`] gave. Returns its bytes.
+    pub(super) fn forget_flushed(&mut self) -> u64 {
+        self.flushing = Layers::default();
+        std::mem::take(&mut self.flushing_bytes)
     }
 
     /// Whether a flush is under way or has failed.
@@ -396,6 +411,41 @@ mod tests {
         assert_eq!(seen.len(), 700);
         assert!(seen.is_sorted_by(|one, other| one.0 < other.0));
         assert!(seen.iter().all(|(key, row)| all.get(key) == Some(row.as_ref())));
+    }
+
+    /// Somebody writes some thousand rows, has a snapshot taken, and again: a key is looked for in few trees all the same, and in one of
+    /// those that are kept after the flush.
+    #[test]
+    fn n4q_snapshots_between_many_rows_leave_few_layers() {
+        const ROUNDS: u64 = 120;
+        const EACH: u64 = 2_100;
+        let mut unflushed = Unflushed::default();
+        for round in 0..ROUNDS {
+            let mut batch = Batch::new();
+            for key in 0..EACH {
+                // A tenth of them replaces a row of the round before.
+                let key = round * EACH + key - if key < EACH / 10 && round > 0 { EACH } else { 0 };
+                batch.put(&[&key.to_be_bytes()], &[&round.to_be_bytes()]);
+            }
+            unflushed.write(&batch);
+            drop(unflushed.snapshot());
+        }
+        let layers = unflushed.begin_flush().expect("rows");
+        assert!(layers.0.len() <= 24, "{} layers", layers.0.len());
+        let together = layers.together();
+        assert_eq!(together.0.len(), 1);
+        for key in (0..ROUNDS * EACH).step_by(97) {
+            assert_eq!(together.get(&key.to_be_bytes()), layers.get(&key.to_be_bytes()), "key {key}");
+        }
+        let count = |layers: &Layers| {
+            let mut count = 0;
+            let Ok(()) = layers.for_each(|_, _| {
+                count += 1;
+                Ok::<(), Infallible>(())
+            });
+            count
+        };
+        assert_eq!((count(&together), together.count()), (count(&layers), count(&layers)));
     }
 
     #[test]
