@@ -20,7 +20,7 @@ pub(crate) struct ReadArguments {
     #[arg(long = "read", value_name = "LEVEL")]
     level: Option<ReadLevel>,
     /// Which replicas are asked: leader, follower, leader-and-follower, prefer-leader, closest-replicas, closest-adaptive,
-    /// learner [default: closest-adaptive at the levels session, bounded and eventual, otherwise leader]
+    /// learner [default: closest-adaptive where --read or --session says session, bounded or eventual, otherwise leader]
     #[arg(long, value_name = "MODE")]
     replica_read: Option<ReplicaRead>,
     /// Where this client is, such as zone=a,region=eu: replicas with the most equal labels are the closest.

@@ -21,11 +21,12 @@ use fault::Faults;
 use hedgerow_env::os::{OsClock, give_way, spawn_thread};
 use hedgerow_env::{Clock, Disk};
 use hedgerow_storage::Engines;
-use hedgerow_types::Instant;
+use hedgerow_types::{GroupId, Instant, TableId};
 use hedgerow_wal::Committer;
 use peer::{Lane, Peers};
 use reading::Readers;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -43,6 +44,9 @@ const JOBS_MAX: usize = 12;
 const BACKLOG: u32 = 1_024;
 /// Time after which a silent connection's other end is asked whether it is there.
 const IDLE_MAX: Duration = Duration::from_secs(60);
+/// How often a starting node says which partitions it waits for, and how many of them at most.
+const WAITING_TOLD_EVERY: Duration = Duration::from_secs(10);
+const LEADERLESS_TOLD_MAX: usize = 5;
 /// Time that a stopping node gives its leaderships to move.
 const HAND_OVER_MAX: Duration = Duration::from_secs(2);
 
@@ -306,6 +310,7 @@ async fn drive(
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut stop_by: Option<tokio::time::Instant> = None;
     let mut alarm = Alarm::new();
+    let mut told_at = OsClock.now();
     loop {
         tokio::select! {
             () = host.wake.notified() => {}
@@ -313,7 +318,7 @@ async fn drive(
             _ = tick.tick() => {
                 host.node.borrow_mut().handle(Event::Tick, OsClock.read());
                 host.clients.close_stuck(OsClock.now());
-                note_state(host, state);
+                note_state(host, state, &mut told_at);
                 let is_done = stop_by.is_some_and(|by| tokio::time::Instant::now() >= by)
                     || (stop_by.is_some() && host.node.borrow().leads_nothing());
                 if is_done {
@@ -380,11 +385,22 @@ impl Alarm {
     }
 }
 
-fn note_state(host: &Host, state: &watch::Sender<State>) {
+fn note_state(host: &Host, state: &watch::Sender<State>, told_at: &mut Instant) {
     let node = host.node.borrow();
-    let is_serving = || node.is_serving() && node.is_registered() && node.knows_all_leaders();
-    if *state.borrow() == State::Starting && is_serving() {
+    if *state.borrow() != State::Starting || !node.is_serving() || !node.is_registered() {
+        return;
+    }
+    if node.knows_all_leaders() {
         state.send_replace(State::Serving);
+    } else if OsClock.now().since(*told_at) >= WAITING_TOLD_EVERY {
+        *told_at = OsClock.now();
+        let count = node.leaderless().count();
+        let tables = node.view.catalogue.iter().flat_map(|it| &it.tables);
+        let names: BTreeMap<TableId, &str> = tables.map(|(id, table)| (*id, table.name.as_str())).collect();
+        let named = |group: GroupId| format!("{}.{}", names.get(&group.table).unwrap_or(&""), group.partition);
+        let first: Vec<String> = node.leaderless().take(LEADERLESS_TOLD_MAX).map(named).collect();
+        let text = "this node serves, but is not ready: partitions have no leader (`hedgerow status` says why)";
+        tracing::warn!(count, first = first.join(", "), "{text}");
     }
 }
 
