@@ -380,11 +380,11 @@ impl Node {
 
     /// Whether every partition in the catalogue, those of dropped tables aside, has a leader that this node knows, and there is a catalogue.
     pub fn knows_all_leaders(&self) -> bool {
-        self.view.catalogue.is_some() && self.leaderless().next().is_none()
+        self.view.catalogue.is_some() && self.without_leader().next().is_none()
     }
 
     /// The partitions in the catalogue, those of dropped tables aside, that have no leader that this node knows.
-    pub(crate) fn leaderless(&self) -> impl Iterator<Item = GroupId> {
+    pub(crate) fn without_leader(&self) -> impl Iterator<Item = GroupId> {
         let catalogue = self.view.catalogue.as_ref();
         let groups = catalogue.into_iter().flat_map(|it| it.groups().map(move |(group, _)| (it, group)));
         groups.filter(|(it, group)| !it.is_kept(*group) && self.leader_of(*group).is_none()).map(|(_, group)| group)

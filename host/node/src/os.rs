@@ -21,12 +21,11 @@ use fault::Faults;
 use hedgerow_env::os::{OsClock, give_way, spawn_thread};
 use hedgerow_env::{Clock, Disk};
 use hedgerow_storage::Engines;
-use hedgerow_types::{GroupId, Instant, TableId};
+use hedgerow_types::{GroupId, Instant};
 use hedgerow_wal::Committer;
 use peer::{Lane, Peers};
 use reading::Readers;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -394,11 +393,13 @@ fn note_state(host: &Host, state: &watch::Sender<State>, told_at: &mut Instant) 
         state.send_replace(State::Serving);
     } else if OsClock.now().since(*told_at) >= WAITING_TOLD_EVERY {
         *told_at = OsClock.now();
-        let count = node.leaderless().count();
-        let tables = node.view.catalogue.iter().flat_map(|it| &it.tables);
-        let names: BTreeMap<TableId, &str> = tables.map(|(id, table)| (*id, table.name.as_str())).collect();
-        let named = |group: GroupId| format!("{}.{}", names.get(&group.table).unwrap_or(&""), group.partition);
-        let first: Vec<String> = node.leaderless().take(LEADERLESS_TOLD_MAX).map(named).collect();
+        let table = |group: GroupId| node.view.catalogue.as_ref()?.tables.get(&group.table);
+        let named = |group: GroupId| {
+            let name = table(group).map_or("", |table| &table.name);
+            format!("{name}.{}", group.partition)
+        };
+        let count = node.without_leader().count();
+        let first: Vec<String> = node.without_leader().take(LEADERLESS_TOLD_MAX).map(named).collect();
         let text = "this node serves, but is not ready: partitions have no leader (`hedgerow status` says why)";
         tracing::warn!(count, first = first.join(", "), "{text}");
     }

@@ -1,5 +1,5 @@
 //! Rows that the last flushes have written, kept as they were in memory: what was written lately is read next, and the table that has it is
-//! not in the block cache yet. Nothing is copied for it.
+//! not in the block cache yet. Nothing is copied for it, unless snapshots have cut the rows into layers, which are laid together first.
 //!
 //! *Invariant.* What a database keeps is its newest flushes without a gap, so that the newest of them that has a key has what the database
 //! has. The room is shared by all databases of a process, and whoever needs it takes it from the oldest flush of all: of one
