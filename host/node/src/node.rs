@@ -263,8 +263,9 @@ impl Node {
                 }
                 for ticket in tickets {
                     self.speeds.note_durable(ticket, now.instant);
-                    let done = self.log_writes.under_way.remove(&(log, ticket));
-                    for (owner, ticket) in done.into_iter().flat_map(|done| done.waiting) {
+                    let Some(done) = self.log_writes.under_way.remove(&(log, ticket)) else { continue };
+                    self.room.note_written(log.directory(), done.bytes);
+                    for (owner, ticket) in done.waiting {
                         if let Some(replica) = self.running_as(owner) {
                             replica.group.handle_persisted(ticket, now.instant);
                             self.mark_dirty(owner.group);

@@ -1,9 +1,9 @@
 //! Room for what is written: which disks are full, and whose writes are refused because of that.
 //!
-//! A job for each data directory looks at its file system about once a second. Below the watermark of a data directory the replicas there take no
-//! more data: leaders refuse writes that add some, and followers tell their leaders, which go on as long as a majority has
-//! room. What is below the watermark is for what the node needs itself: flushes, compactions, the metadata, and deletes,
-//! which make room.
+//! A job for each data directory looks at its file system about once a second, and sooner where writes take a good part of what it
+//! found. Below the watermark of a data directory the replicas there take no more data: leaders refuse writes that add some, and
+//! followers tell their leaders, which go on as long as a majority has room. What is below the watermark is for what the node needs
+//! itself: flushes, compactions, the metadata, and deletes, which make room.
 //!
 //! The log has a reserve of its own, the segment that it has made ready; once the disk refuses another, the log tells after
 //! each round how much of it is left. Below half a segment clients' writes are refused, deletes too: by leaders there, and by
@@ -32,6 +32,11 @@ use std::time::Duration;
 
 /// How often the file systems are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1_000);
+/// How often at most: one is looked at again when its log has taken this share of what was free above the watermark. As much goes into
+/// tables, and compactions may need it once more. Otherwise writes could take, between two looks, all of a small disk and the log's
+/// reserve, without which deletes are refused as well.
+const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(20);
+const LOOK_SHARE: u64 = 8;
 /// How often it is made sure that the storage of replicas is still there.
 const STORAGE_INTERVAL: Duration = Duration::from_secs(10);
 /// The watermark where the configuration names none: this share of the file system, at most so much, and at least what the
@@ -86,6 +91,9 @@ struct Directory {
     looked_for_storage: Option<Instant>,
     /// A job does. A file system that does not answer holds up no other.
     is_looking: bool,
+    /// Bytes of entries that its log took since the last look, and of how many another one is due.
+    written: u64,
+    written_max: u64,
     is_full: bool,
     /// The last look did not find what says that it is the node's.
     is_away: bool,
@@ -106,6 +114,13 @@ impl Room {
     pub(crate) fn note_away(&mut self, directory: DirectoryId, is_away: bool) -> bool {
         let one = self.directories.get_mut(directory.0);
         one.is_some_and(|one| std::mem::replace(&mut one.is_away, is_away) && is_away)
+    }
+
+    /// The log of a data directory has taken so many bytes.
+    pub(crate) fn note_written(&mut self, directory: DirectoryId, bytes: u64) {
+        if let Some(one) = self.directories.get_mut(directory.0) {
+            one.written = one.written.saturating_add(bytes);
+        }
     }
 
     /// What replicas of a data directory have room for.
@@ -197,9 +212,10 @@ impl Node {
     pub(crate) fn tick_room(&mut self, now: Now) {
         for directory in self.config.directories() {
             let one = &mut self.room.directories[directory.0];
-            let is_due = one.looked.is_none_or(|looked| now.instant.since(looked) >= LOOK_INTERVAL);
+            let interval = if one.written > one.written_max { LOOK_INTERVAL_MIN } else { LOOK_INTERVAL };
+            let is_due = one.looked.is_none_or(|looked| now.instant.since(looked) >= interval);
             if is_due && !one.is_looking {
-                (one.looked, one.is_looking) = (Some(now.instant), true);
+                (one.looked, one.is_looking, one.written) = (Some(now.instant), true, 0);
                 let has_room = one.space.is_some() && !one.is_full && !one.is_stalled;
                 let looks_for_storage =
                     one.looked_for_storage.is_none_or(|looked| now.instant.since(looked) >= STORAGE_INTERVAL);
@@ -228,6 +244,7 @@ impl Node {
             one.space = Some(space);
             let limit = if one.is_full { mark.saturating_mul(RETURN_SIXTEENTHS) / 16 } else { mark };
             one.is_full = free < limit;
+            one.written_max = free.saturating_sub(mark) / LOOK_SHARE;
         });
         if has_changed {
             self.note_room(directory);

@@ -65,14 +65,18 @@ impl Cluster {
 
     /// Writes rows of 64 KiB until one is refused, and checks how.
     fn fill(&mut self) {
-        let limit = self.written + 1_000;
+        self.fill_every(20 * MS);
+    }
+
+    fn fill_every(&mut self, pause: Duration) {
+        let limit = self.written + 2_000;
         while self.written < limit {
             if let Err((name, refusal)) = self.write(64 << 10) {
                 assert_eq!(name, "ERR_DISK_INSUFFICIENT");
                 assert!(matches!(refusal, Some(Refusal::DiskFull(_))), "{refusal:?}");
                 return;
             }
-            self.world.run(20 * MS);
+            self.world.run(pause);
         }
         panic!("nothing was refused");
     }
@@ -142,7 +146,8 @@ fn n1_full_disks_refuse_data_and_take_it_again_when_there_is_space() {
     cluster.fill();
     assert!(cluster.written > 20, "{}", cluster.written);
     cluster.world.run(Duration::from_secs(3));
-    assert_eq!(cluster.disk_states(), ["full"; 3]);
+    let full = cluster.disk_states().iter().filter(|state| **state == "full").count();
+    assert!(full >= 2, "data is refused when a majority has no room: {full}");
     cluster.read_all(0);
     cluster.remove(0);
     for node in NODES {
@@ -157,6 +162,18 @@ fn n1_full_disks_refuse_data_and_take_it_again_when_there_is_space() {
     assert_eq!(cluster.disk_states(), ["ok"; 3]);
     cluster.write(64 << 10).unwrap();
     cluster.read_all(2);
+}
+
+/// Writes take within a second what is left above the watermark and what is below it: data is refused before the log's reserve is needed, wherever
+/// between two looks that begins.
+#[test]
+fn n1_a_disk_that_fills_within_a_second_takes_deletes() {
+    for more in 0..6 {
+        let mut cluster = Cluster::new(configure);
+        cluster.set_capacity(Some(3 * CAPACITY + more * 4 * MIB), &NODES);
+        cluster.fill_every(2 * MS);
+        cluster.remove(0);
+    }
 }
 
 /// Others have filled the disks to the last byte, and every node has to start on them.
