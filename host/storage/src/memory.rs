@@ -10,7 +10,8 @@ use crate::engine::{Direction, Engine, EngineError, EngineStats, Engines, KeyRan
 use crate::layout::is_droppable;
 use bytes::{Buf, Bytes};
 use hedgerow_env::{Disk, create_dir_durably, parent_of, read_file, write_file_durably};
-use std::collections::{BTreeMap, BTreeSet};
+use rpds::RedBlackTreeMapSync;
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::{Bound, ControlFlow};
 use std::path::{Path, PathBuf};
@@ -77,12 +78,12 @@ pub struct MemoryEngine {
     cold_interval: Option<u32>,
 }
 
-type Map = BTreeMap<Bytes, Bytes>;
+type Map = RedBlackTreeMapSync<Bytes, Bytes>;
 
 #[derive(Debug, Default)]
 struct Rows {
-    /// Copied when it is written to while a snapshot holds it.
-    map: Arc<Map>,
+    /// A snapshot shares its nodes, so that neither to take one nor to write beside one copies the rows.
+    map: Map,
     /// Rows that were written since the last flush began.
     changed: BTreeSet<Bytes>,
     /// Bytes of batches since the last flush.
@@ -118,7 +119,7 @@ impl MemoryEngine {
         match read_file(&*disk, &dir.join(FILE_NAME)) {
             Ok(file) => {
                 files.all_bytes = file.len() as u64;
-                let map = Arc::make_mut(&mut rows.map);
+                let map = &mut rows.map;
                 files.last_generation = decode(file.into(), map)?;
                 files.generation = Some(files.last_generation);
                 read_more(&*disk, dir, &mut files, map)?;
@@ -188,8 +189,10 @@ impl MemoryEngine {
         let floor = self.expire_floor.load(Ordering::Acquire);
         let (changed, file, unflushed_bytes) = {
             let mut rows = self.rows_mut();
-            if rows.map.iter().any(|(key, value)| is_droppable(key, value, floor)) {
-                Arc::make_mut(&mut rows.map).retain(|key, value| !is_droppable(key, value, floor));
+            let is_dropped = |(key, value): &(&Bytes, &Bytes)| is_droppable(key, value, floor);
+            let dropped: Vec<Bytes> = rows.map.iter().filter(is_dropped).map(|(key, _)| key.clone()).collect();
+            for key in &dropped {
+                rows.map.remove_mut(key);
             }
             (std::mem::take(&mut rows.changed), encode_all(generation, &rows.map), rows.unflushed_bytes)
         };
@@ -244,20 +247,19 @@ impl Engine for MemoryEngine {
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>, EngineError> {
-        Ok(Arc::new(MemorySnapshot(Arc::clone(&self.rows().map))))
+        Ok(Arc::new(MemorySnapshot(self.rows().map.clone())))
     }
 
     fn write(&self, batch: &Batch) -> Result<(), EngineError> {
         let mut rows = self.rows_mut();
         let Rows { map, changed, .. } = &mut *rows;
-        let map = Arc::make_mut(map);
         for (key, value) in batch.iter() {
             let key = Bytes::copy_from_slice(key);
             changed.insert(key.clone());
             match value {
-                Some(value) => map.insert(key, Bytes::copy_from_slice(value)),
-                None => map.remove(&key),
-            };
+                Some(value) => map.insert_mut(key, Bytes::copy_from_slice(value)),
+                None => drop(map.remove_mut(&key)),
+            }
         }
         rows.unflushed_bytes += batch.size() as u64;
         Ok(())
@@ -297,13 +299,13 @@ impl Engine for MemoryEngine {
 
     fn stats(&self) -> EngineStats {
         let rows = self.rows();
-        EngineStats { rows: rows.map.len() as u64, disk_bytes: rows.disk_bytes, unflushed_bytes: rows.unflushed_bytes }
+        EngineStats { rows: rows.map.size() as u64, disk_bytes: rows.disk_bytes, unflushed_bytes: rows.unflushed_bytes }
     }
 }
 
 /// What an engine held once.
 #[derive(Debug)]
-struct MemorySnapshot(Arc<Map>);
+struct MemorySnapshot(Map);
 
 impl Snapshot for MemorySnapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
@@ -362,8 +364,9 @@ fn encode_all(generation: u64, rows: &Map) -> Vec<u8> {
     encode(generation, rows.iter().map(|(key, value)| (key, Some(value))))
 }
 
-fn encode<'a>(generation: u64, rows: impl ExactSizeIterator<Item = (&'a Bytes, Option<&'a Bytes>)> + Clone) -> Vec<u8> {
-    let size: usize = rows.clone().map(|(key, value)| 8 + key.len() + value.map_or(0, Bytes::len)).sum();
+fn encode<'a>(generation: u64, rows: impl Iterator<Item = (&'a Bytes, Option<&'a Bytes>)>) -> Vec<u8> {
+    let rows: Vec<_> = rows.collect();
+    let size: usize = rows.iter().map(|(key, value)| 8 + key.len() + value.map_or(0, Bytes::len)).sum();
     let mut out = Vec::with_capacity(HEADER_SIZE + size + CHECKSUM_SIZE);
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&VERSION.to_le_bytes());
@@ -404,10 +407,10 @@ fn decode(mut file: Bytes, rows: &mut Map) -> Result<u64, EngineError> {
         }
         let (key, value) = (file.split_to(key_size), file.split_to(size));
         if value_size == GONE {
-            rows.remove(&key)
+            rows.remove_mut(&key);
         } else {
-            rows.insert(key, value)
-        };
+            rows.insert_mut(key, value);
+        }
     }
     if file.is_empty() { Ok(generation) } else { Err(damaged()) }
 }
