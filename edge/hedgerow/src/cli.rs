@@ -1,6 +1,7 @@
 //! The command line: what can be asked of the program, and which file does it.
 
 use crate::command::ClientCommand;
+use crate::command::certificate::CertificateCommand;
 use crate::command::fault::HogCommand;
 use crate::command::plan::PlanArguments;
 use crate::command::report::ReportArguments;
@@ -34,6 +35,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// Make the certificates with which nodes and clients know each other.
+    Certificate {
+        #[command(subcommand)]
+        command: CertificateCommand,
+    },
     /// Show a cluster of three processes with real data: a node killed under load, one that stalls with hedging off and on, and
     /// every row checked at the end.
     Demo(DemoArguments),
@@ -55,7 +61,7 @@ pub(crate) enum Command {
         command: WalCommand,
     },
     #[command(flatten)]
-    Client(ClientCommand),
+    Client(Box<ClientCommand>),
     /// Print what a shell needs to complete commands and options.
     Completions(CompletionsArguments),
     /// Write manual pages, one for each command.
@@ -74,6 +80,7 @@ pub(crate) fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
             Err(error) => Err((error, Exit::Usage)),
         },
         Command::Config { command } => serve::check::run(&command).map_err(|error| (error, Exit::Usage)),
+        Command::Certificate { command } => command::certificate::run(&command).map_err(|error| (error, Exit::Usage)),
         Command::Completions(arguments) => shell::completions(&arguments).map_err(|error| (error, Exit::Usage)),
         Command::Man(arguments) => shell::man(&arguments).map_err(|error| (error, Exit::Usage)),
         Command::Demo(demo) => {
@@ -96,7 +103,7 @@ pub(crate) fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
         }
         Command::Client(client) => {
             log::to_standard_error("warn");
-            command::run(client).map_err(|error| {
+            command::run(*client).map_err(|error| {
                 let exit = Exit::of(&error);
                 (error, exit)
             })

@@ -2,9 +2,10 @@
 
 use crate::duration::seconds;
 use crate::output::Output;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use hedgerow_client::{Client, ClientOptions, Labels};
+use hedgerow_client::{Client, ClientOptions, ClientTls, ClientTlsFiles, ClusterName, Labels};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The operation timeout of commands for people.
@@ -32,6 +33,44 @@ pub(crate) struct ClusterArguments {
     /// tables and status, has 10 at least.
     #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
+    #[command(flatten)]
+    tls: TlsArguments,
+}
+
+/// What connections are encrypted with.
+#[derive(Args, Clone, Debug)]
+struct TlsArguments {
+    /// Encrypts connections, with nodes that this authority has issued certificates for, PEM.
+    #[arg(long, global = true, env = "HEDGEROW_TLS_CA", value_name = "FILE", hide_env_values = true)]
+    tls_ca: Option<PathBuf>,
+    /// This client's certificate, PEM; --tls-key has its key.
+    #[arg(long, global = true, env = "HEDGEROW_TLS_CERTIFICATE", value_name = "FILE", hide_env_values = true)]
+    tls_certificate: Option<PathBuf>,
+    /// The private key of --tls-certificate, PEM; nobody but its owner may read it.
+    #[arg(long, global = true, env = "HEDGEROW_TLS_KEY", value_name = "FILE", hide_env_values = true)]
+    tls_key: Option<PathBuf>,
+    /// What certificates call the cluster, where the authority's own does not say it (`hedgerow certificate` makes such that do).
+    #[arg(long, global = true, env = "HEDGEROW_TLS_CLUSTER", value_name = "NAME", hide_env_values = true)]
+    tls_cluster: Option<String>,
+}
+
+impl TlsArguments {
+    fn files(&self) -> Result<Option<ClientTlsFiles>> {
+        let identity = match (&self.tls_certificate, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+            (None, None) => None,
+            _ => bail!("--tls-certificate and --tls-key go together"),
+        };
+        let Some(ca) = self.tls_ca.clone() else {
+            ensure!(identity.is_none() && self.tls_cluster.is_none(), "with TLS, --tls-ca says who is believed");
+            return Ok(None);
+        };
+        let cluster = match &self.tls_cluster {
+            Some(name) => ClusterName::new(name).context("--tls-cluster")?,
+            None => ClusterName::of_authority(&ca).context("--tls-ca without --tls-cluster")?,
+        };
+        Ok(Some(ClientTlsFiles { cluster, ca, identity }))
+    }
 }
 
 impl ClusterArguments {
@@ -57,12 +96,23 @@ impl ClusterArguments {
         self.connect_as(self.options(timeout)).await
     }
 
+    /// What connections are encrypted with, if they are.
+    pub(crate) fn tls(&self) -> Result<Option<ClientTls>> {
+        Ok(self.tls_files()?.as_ref().map(ClientTls::load).transpose()?)
+    }
+
+    /// Where that is read from.
+    pub(crate) fn tls_files(&self) -> Result<Option<ClientTlsFiles>> {
+        self.tls.files()
+    }
+
     fn options(&self, timeout: Duration) -> ClientOptions {
         ClientOptions { operation_timeout: self.timeout.unwrap_or(timeout), ..ClientOptions::default() }
     }
 
     async fn connect_as(&self, options: ClientOptions) -> Result<Client> {
         let addresses = &self.cluster;
+        let options = ClientOptions { tls: self.tls()?, ..options };
         Client::connect_with(addresses, options)
             .await
             .with_context(|| format!("cannot connect to the cluster at {}", addresses.join(",")))

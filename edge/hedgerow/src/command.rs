@@ -1,5 +1,6 @@
 //! Commands that talk to a cluster, or need none, one file each.
 
+pub(crate) mod certificate;
 mod counters;
 mod dump;
 pub(crate) mod fault;

@@ -4,6 +4,7 @@
 use anyhow::{Context as _, Result};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// An opened input.
@@ -170,6 +171,22 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let context = || format!("writing {}", path.display());
     std::fs::write(&temporary, bytes).with_context(context)?;
     std::fs::rename(&temporary, path).with_context(context)
+}
+
+/// As [`replace`], for what only its owner may read.
+pub(crate) fn replace_private(path: &Path, bytes: &[u8]) -> Result<()> {
+    let temporary = beside(path);
+    let context = || format!("writing {}", path.display());
+    remove(&temporary)?;
+    let file = File::options().write(true).create_new(true).mode(0o600).open(&temporary);
+    file.and_then(|mut file| file.write_all(bytes)).with_context(context)?;
+    std::fs::rename(&temporary, path).with_context(context)
+}
+
+/// Who may do what with a file.
+#[cfg(test)]
+pub(crate) fn mode(path: &Path) -> io::Result<u32> {
+    Ok(std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path)?.permissions()))
 }
 
 /// Removes `path`; that it does not exist is no error.

@@ -229,6 +229,11 @@ impl Shared {
         wakers.into_iter().for_each(Waker::wake);
     }
 
+    /// Why it has ended, once it has.
+    pub(crate) fn ended_by(&self) -> Option<Lost> {
+        self.lock().end.clone()
+    }
+
     /// Tells the driver that nobody will use the connection again.
     pub(crate) fn release(&self) {
         let mut state = self.lock();
@@ -245,13 +250,14 @@ impl State {
     /// Writes all of `outgoing` if the socket takes it now; what it does not take is left for the driver.
     fn write(&mut self) -> bool {
         let Some(writer) = &self.writer else { return false };
-        match writer.try_write(&self.outgoing) {
-            Ok(count) if count == self.outgoing.len() => self.outgoing.clear(),
-            Ok(count) => self.outgoing.advance(count),
-            // The driver meets the same error and ends the connection.
-            Err(_) => {}
+        // The driver meets the same error and ends the connection.
+        let Ok((count, has_left)) = writer.try_write(&self.outgoing) else { return false };
+        if count == self.outgoing.len() {
+            self.outgoing.clear();
+        } else {
+            self.outgoing.advance(count);
         }
-        self.outgoing.is_empty()
+        has_left && self.outgoing.is_empty()
     }
 
     /// Whom to wake so that the driver takes a turn; nobody if that has been done since its last.
@@ -399,7 +405,7 @@ mod tests {
         });
         let shared = Shared::new(Duration::from_secs(60));
         let driver = shared.clone();
-        tokio::spawn(async move { driver::run(&driver, address, Duration::from_secs(5)).await });
+        tokio::spawn(async move { driver::run(&driver, address, Duration::from_secs(5), None).await });
         let header = Header::default();
         let body = Body::Get(bytes::Bytes::from_static(b"\0\0"));
         let deadline = now() + Duration::from_secs(600);

@@ -4,6 +4,7 @@ use crate::connection::{Shared, Work};
 use crate::lost::Lost;
 use crate::runtime::{Reader, Sleep, Writer, connect, now, sleep_until, timeout};
 use bytes::BytesMut;
+use hedgerow_tls::ClientTls;
 use hedgerow_wire::call;
 use std::future::poll_fn;
 use std::io;
@@ -23,11 +24,21 @@ const EXPIRY_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Connects to `address` and serves `shared` until the connection ends or is released. Tells whether the peer ever
 /// answered: if not, connecting again at once would be a waste.
-pub(crate) async fn run(shared: &Shared, address: SocketAddr, connect_timeout: Duration) -> bool {
-    let (end, has_replied) = match timeout(connect_timeout, connect(address)).await {
+pub(crate) async fn run(
+    shared: &Shared,
+    address: SocketAddr,
+    connect_timeout: Duration,
+    tls: Option<&ClientTls>,
+) -> bool {
+    let (end, has_replied) = match timeout(connect_timeout, connect(address, tls)).await {
         Err(_) => (Lost::NotConnected(format!("connecting to {address} took longer than {connect_timeout:?}")), false),
         Ok(Err(error)) => (Lost::NotConnected(format!("connecting to {address}: {error}")), false),
-        Ok(Ok((reader, writer))) => serve(shared, reader, writer, address).await,
+        Ok(Ok((reader, writer))) => match serve(shared, reader, writer, address).await {
+            (Lost::Broken(text), false) if tls.is_none() => {
+                (Lost::Broken(format!("{text}; it answered nothing before: does it want TLS?")), false)
+            }
+            ended => ended,
+        },
     };
     tracing::debug!(%address, ?end, "connection ended");
     shared.end(end);
@@ -78,6 +89,9 @@ impl Driver<'_> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), End>> {
         let mut work = self.shared.exchange(context, &mut self.sending, &mut self.writer);
         if let Poll::Ready(error) = self.poll_write(context, &mut work) {
+            return Poll::Ready(Err(End::Io(error)));
+        }
+        if let Poll::Ready(error) = self.reader.poll_flush(context) {
             return Poll::Ready(Err(End::Io(error)));
         }
         if work.is_released {

@@ -180,6 +180,7 @@ pub use hedgerow_hedge::{
     BudgetOptions, Counters, InvalidBudget, InvalidPolicy, Kind, Latencies, Plan, Policy, SpeculativeExecutionPolicy,
 };
 pub use hedgerow_routing::{Address, InvalidLabels, InvalidReplicaRead, Labels, ReplicaRead, TableKind};
+pub use hedgerow_tls::{ClientTls, ClientTlsFiles, ClusterName, FileError, NameError};
 pub use hedgerow_types::op::{Filter, FilterKind};
 pub use hedgerow_types::{Index, PartitionIndex, ReadLevel, SessionToken};
 pub use hedging::{

@@ -3,6 +3,7 @@
 use crate::reading::ReadOptions;
 use hedgerow_hedge::BudgetOptions;
 use hedgerow_routing::Labels;
+use hedgerow_tls::ClientTls;
 use std::time::Duration;
 
 /// Settings of a [`crate::Client`]. Every field has a default, so name only what differs:
@@ -39,6 +40,9 @@ pub struct ClientOptions {
     /// Where this client stands, in the words of the nodes' own labels, for modes that prefer near replicas. Default:
     /// none.
     pub labels: Labels,
+    /// What connections are encrypted with, for clusters that want it: [`ClientTls::load`] reads it from files. `None` (default): they
+    /// are not encrypted.
+    pub tls: Option<ClientTls>,
 }
 
 impl Default for ClientOptions {
@@ -52,6 +56,7 @@ impl Default for ClientOptions {
             read: ReadOptions::default(),
             budget: BudgetOptions::default(),
             labels: Labels::default(),
+            tls: None,
         }
     }
 }

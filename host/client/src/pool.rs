@@ -3,9 +3,10 @@
 use crate::connection::{Outgoing, Shared, Waiting};
 use crate::driver;
 use crate::lock::lock;
-use crate::lost::Lost;
+use crate::lost::{Lost, lost_error};
 use crate::options::ClientOptions;
 use crate::runtime::{now, spawn};
+use hedgerow_tls::ClientTls;
 use hedgerow_types::random::Random;
 use rustc_hash::FxHashMap;
 use std::net::SocketAddr;
@@ -29,6 +30,7 @@ pub(crate) struct Pool {
     nodes: Mutex<FxHashMap<SocketAddr, Arc<Node>>>,
     connections_per_node: usize,
     limits: Limits,
+    tls: Option<ClientTls>,
     random: Mutex<Random>,
 }
 
@@ -47,6 +49,7 @@ impl Pool {
             nodes: Mutex::new(FxHashMap::default()),
             connections_per_node: options.connections_per_node,
             limits: Limits { connect: options.connect_timeout, silence },
+            tls: options.tls.clone(),
             random: Mutex::new(Random::new(seed)),
         }
     }
@@ -67,6 +70,7 @@ impl Pool {
         let node = nodes.entry(address).or_insert_with(|| {
             Arc::new(Node {
                 address,
+                tls: self.tls.clone(),
                 lanes: (0..self.connections_per_node).map(|_| Mutex::new(Lane::default())).collect(),
                 turn: AtomicUsize::new(0),
                 random: Mutex::new(lock(&self.random).fork()),
@@ -91,6 +95,7 @@ impl Drop for Pool {
 #[derive(Debug)]
 struct Node {
     address: SocketAddr,
+    tls: Option<ClientTls>,
     lanes: Vec<Mutex<Lane>>,
     turn: AtomicUsize,
     random: Mutex<Random>,
@@ -102,6 +107,8 @@ struct Lane {
     connection: Option<Arc<Shared>>,
     failures: u32,
     rests_until: Option<Instant>,
+    /// Why the last connection was of no use.
+    failed_by: Option<Lost>,
     /// When a connection that was silent may be replaced again.
     keeps_until: Option<Instant>,
 }
@@ -127,7 +134,8 @@ impl Node {
             lane.keeps_until = Some(now() + REPLACE_PAUSE);
         }
         if lane.rests_until.is_some_and(|until| now() < until) {
-            return Err(Lost::NotConnected(format!("connecting to {} failed a moment ago", self.address)));
+            let why = lane.failed_by.as_ref().map(|lost| lost_error(lost).message().to_owned()).unwrap_or_default();
+            return Err(Lost::NotConnected(format!("{why} (a moment ago)")));
         }
         let connection = Shared::new(limits.silence);
         lane.connection = Some(connection.clone());
@@ -151,6 +159,7 @@ impl Node {
             let pause = BACKOFF_MIN.saturating_mul(1 << lane.failures.min(10)).min(BACKOFF_MAX);
             let jitter = lock(&self.random).below(pause.as_micros() as u64 / 4 + 1);
             lane.failures = lane.failures.saturating_add(1);
+            lane.failed_by = connection.ended_by();
             lane.rests_until = Some(now() + pause + Duration::from_micros(jitter));
         }
     }
@@ -168,7 +177,7 @@ struct Life {
 
 impl Life {
     async fn run(mut self, connect_timeout: Duration) {
-        let was_useful = driver::run(&self.shared, self.node.address, connect_timeout).await;
+        let was_useful = driver::run(&self.shared, self.node.address, connect_timeout, self.node.tls.as_ref()).await;
         self.was_useful = Some(was_useful);
     }
 }

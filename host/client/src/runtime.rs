@@ -6,17 +6,15 @@ use crate::world::{self, Pipe};
 use bytes::BytesMut;
 use hedgerow_env::timer::AsyncTimer;
 use hedgerow_env::{Clock, os, os::OsClock};
+use hedgerow_tls::{ClientTls, Stream};
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-#[cfg(feature = "simulation")]
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::Instant;
 
 /// How long what was sent on a connection may be without the peer's system having acknowledged it. Longer than most breaks of a
@@ -150,24 +148,28 @@ pub(crate) async fn timeout_at<T>(deadline: Instant, task: impl Future<Output = 
     .await
 }
 
-/// Connects to `address`.
-pub(crate) async fn connect(address: SocketAddr) -> io::Result<(Reader, Writer)> {
+/// Connects to `address`, with TLS if that is given.
+pub(crate) async fn connect(address: SocketAddr, tls: Option<&ClientTls>) -> io::Result<(Reader, Writer)> {
     #[cfg(feature = "simulation")]
     if world::entered().is_some() {
         let pipe = world::connect(address).await?;
         return Ok((Reader::Simulated(pipe.clone()), Writer::Simulated(pipe)));
     }
-    let stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
-    socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
-    let (reader, writer) = stream.into_split();
-    Ok((Reader::Tcp(reader), Writer::Tcp(writer)))
+    let tcp = TcpStream::connect(address).await?;
+    tcp.set_nodelay(true)?;
+    socket2::SockRef::from(&tcp).set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
+    let stream = match tls {
+        Some(tls) => tls.connect(tcp).await?,
+        None => Stream::plain(tcp),
+    };
+    let stream = Arc::new(stream);
+    Ok((Reader::Real(Arc::clone(&stream)), Writer::Real(stream)))
 }
 
 /// The reading half of a connection.
 #[derive(Debug)]
 pub(crate) enum Reader {
-    Tcp(OwnedReadHalf),
+    Real(Arc<Stream>),
     #[cfg(feature = "simulation")]
     Simulated(Arc<Pipe>),
 }
@@ -175,7 +177,7 @@ pub(crate) enum Reader {
 /// The writing half.
 #[derive(Debug)]
 pub(crate) enum Writer {
-    Tcp(OwnedWriteHalf),
+    Real(Arc<Stream>),
     #[cfg(feature = "simulation")]
     Simulated(Arc<Pipe>),
 }
@@ -184,9 +186,33 @@ impl Reader {
     /// Adds what has come to `buffer`; 0 bytes = the peer has closed.
     pub(crate) fn poll_read(&mut self, context: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
         match self {
-            Self::Tcp(reader) => pin!(reader.read_buf(buffer)).poll(context),
+            Self::Real(stream) => loop {
+                ready!(stream.poll_read_ready(context))?;
+                match stream.try_read(buffer, buffer.capacity() - buffer.len()) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    result => return Poll::Ready(result),
+                }
+            },
             #[cfg(feature = "simulation")]
             Self::Simulated(pipe) => pipe.poll_read(context, buffer),
+        }
+    }
+
+    /// Sends what was written and has not left yet: TLS keeps some where the socket is full. Ready only with an error.
+    pub(crate) fn poll_flush(&self, context: &mut Context<'_>) -> Poll<io::Error> {
+        match self {
+            Self::Real(stream) => {
+                while stream.has_unsent() {
+                    let flushed = ready!(stream.poll_write_ready(context)).and_then(|()| stream.try_write(&[]));
+                    match flushed {
+                        Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Poll::Ready(error),
+                        Ok(_) | Err(_) => {}
+                    }
+                }
+                Poll::Pending
+            }
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => Poll::Pending,
         }
     }
 }
@@ -195,18 +221,26 @@ impl Writer {
     /// Writes what the connection takes now.
     pub(crate) fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
-            Self::Tcp(writer) => Pin::new(writer).poll_write(context, bytes),
+            Self::Real(stream) => loop {
+                ready!(stream.poll_write_ready(context))?;
+                match stream.try_write(bytes) {
+                    // Only what had waited in it was sent.
+                    Ok(0) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    result => return Poll::Ready(result),
+                }
+            },
             #[cfg(feature = "simulation")]
             Self::Simulated(pipe) => Poll::Ready(pipe.write(bytes)),
         }
     }
 
-    /// The same for who does not wait for more room.
-    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+    /// The same for who does not wait for more room. Says also whether all that was written has left.
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<(usize, bool)> {
         match self {
-            Self::Tcp(writer) => writer.try_write(bytes),
+            Self::Real(stream) => stream.try_write(bytes).map(|count| (count, !stream.has_unsent())),
             #[cfg(feature = "simulation")]
-            Self::Simulated(pipe) => pipe.write(bytes),
+            Self::Simulated(pipe) => pipe.write(bytes).map(|count| (count, true)),
         }
     }
 }

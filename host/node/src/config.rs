@@ -5,10 +5,12 @@ use hedgerow_placement::limit::{LABEL_COUNT_MAX, LABEL_SIZE_MAX};
 use hedgerow_placement::{CLOCK_SKEW_MAX, SlowLimits};
 use hedgerow_replication::Settings;
 use hedgerow_storage::ReadBudget;
+use hedgerow_tls::NodeTls;
 use hedgerow_types::NodeId;
 use hedgerow_types::limit::{CREATION_PER_PARTITION, SESSION_BYTES_MAX};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Writes of one partition that may wait for their outcome; the next is refused as busy.
@@ -172,6 +174,8 @@ pub struct Config {
     pub has_host_ports: bool,
     /// Whether the node takes the admin command `fault`, which makes it slow or stand still.
     pub may_fault: bool,
+    /// What connections are encrypted with; `None`: they are not, and everybody who connects is believed.
+    pub tls: Option<Arc<NodeTls>>,
     /// What counts as slow; slow nodes should not lead.
     pub slow: SlowLimits,
     /// How far the nodes' wall clocks may differ; from 100 ms to a minute. A clock that is further off does not count.
@@ -249,6 +253,7 @@ impl Config {
             files_max: 1 << 20,
             has_host_ports: false,
             may_fault: false,
+            tls: None,
             slow: SlowLimits::default(),
             clock_skew_max: CLOCK_SKEW_MAX,
             drop_reserve_seconds: DROP_RESERVE_SECONDS,

@@ -13,6 +13,7 @@ mod fault;
 mod line;
 mod peer;
 mod reading;
+mod security;
 mod unsent;
 
 use crate::{Config, ConnectionId, Event, JobContext, LogId, Node, OpenError, Opened, ReadSize};
@@ -25,6 +26,7 @@ use hedgerow_types::{GroupId, Instant};
 use hedgerow_wal::Committer;
 use peer::{Lane, Peers};
 use reading::Readers;
+use security::Security;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
@@ -186,6 +188,7 @@ pub(crate) struct Host {
     pub(crate) clients: Clients,
     pub(crate) peers: Peers,
     pub(crate) faults: Faults,
+    pub(crate) security: Security,
     /// Wakes the driving task.
     pub(crate) wake: Notify,
     /// Time spent on clients' requests since the node was driven last.
@@ -260,9 +263,11 @@ fn run(
         let peers = Peers::new(&node);
         let faults = Faults::new(node.config.may_fault).map_err(|error| format!("cannot make faults: {error}"))?;
         let clients = Clients::new(&node.config);
+        let security =
+            Security::start(node.config.tls.clone()).map_err(|error| format!("cannot start a thread: {error}"))?;
         let (wake, busy) = (Notify::new(), Cell::default());
         let node = RefCell::new(node);
-        let host = Rc::new(Host { node, clients, peers, faults, wake, busy, arrivals: arrivals.clone() });
+        let host = Rc::new(Host { node, clients, peers, faults, security, wake, busy, arrivals: arrivals.clone() });
         fault::start(&host);
         host.spawn("the task that accepts connections", accept(Rc::clone(&host), listener));
         peer::start(&host);

@@ -10,7 +10,7 @@ use crate::workload::Kind;
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use hedgerow_client::{
-    Client, ClientOptions, Error, Expiry, OrderedTable, Range, ReadLevel, ScanOptions, Select, Table,
+    Client, ClientOptions, ClientTls, Error, Expiry, OrderedTable, Range, ReadLevel, ScanOptions, Select, Table,
 };
 use hedgerow_types::limit::SCAN_PAGE_ROWS_MAX;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ enum Handle {
 /// Connects to the cluster at `addresses`.
 pub(crate) async fn connect(addresses: &[String], load: &Load) -> Result<Client> {
     let labels = load.reading.labels.clone();
-    let options = ClientOptions { operation_timeout: load.timeout, labels, ..ClientOptions::default() };
+    let tls = load.tls.as_ref().map(ClientTls::load).transpose()?;
+    let options = ClientOptions { operation_timeout: load.timeout, labels, tls, ..ClientOptions::default() };
     let client = Client::connect_with(addresses, options).await;
     client.with_context(|| format!("cannot connect to the cluster at {}", addresses.join(",")))
 }

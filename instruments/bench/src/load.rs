@@ -5,6 +5,7 @@ use crate::hedging::Hedging;
 use crate::reading::Reading;
 use crate::workload::Workload;
 use anyhow::{Result, ensure};
+use hedgerow_client::ClientTlsFiles;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -63,6 +64,8 @@ pub struct Load {
     pub server_processes: BTreeMap<String, u32>,
     /// The binary of further generator processes, which must answer `hedgerow bench worker`. `None` = this one.
     pub program: Option<PathBuf>,
+    /// What connections are encrypted with; default: they are not.
+    pub tls: Option<ClientTlsFiles>,
 }
 
 impl Load {
@@ -85,6 +88,7 @@ impl Load {
             judged: JUDGED_DEFAULT,
             server_processes: BTreeMap::new(),
             program: None,
+            tls: None,
         }
     }
 

@@ -6,7 +6,7 @@ use crate::experiment::Context;
 use crate::read_counts::ReadCounts;
 use anyhow::{Context as _, Result, ensure};
 use hedgerow_bench::{Hedging, Label, Load, Measurement, ServerWork, cpu, prepare_with_rows};
-use hedgerow_client::Client;
+use hedgerow_client::{Client, ClientOptions, ClientTls};
 use hedgerow_env::fault::{Action, Command};
 use hedgerow_faults::{Plan, Target as _, switches};
 use hedgerow_report::Run;
@@ -108,14 +108,16 @@ impl Stage {
 
     /// Makes the table of `load` with its rows; `what` names it where that fails.
     pub(crate) async fn write_rows(&self, load: &Load, what: impl Display) -> Result<()> {
-        let written = prepare_with_rows(&self.addresses(), load, |_| ()).await;
+        let load = Load { tls: self.cluster.client_tls(), ..load.clone() };
+        let written = prepare_with_rows(&self.addresses(), &load, |_| ()).await;
         written.with_context(|| format!("writing the rows of {what}; the nodes printed:\n{}", self.output()))
     }
 
     /// One run of `load` as `variant`, with the CPU time of the nodes and the turn's seed; its histograms go into the
     /// turn's folder.
     pub(crate) async fn run(&mut self, context: &Context<'_>, variant: String, load: Load) -> Result<Run> {
-        let load = Load { seed: context.seed, server_processes: self.processes()?, ..load };
+        let tls = self.cluster.client_tls();
+        let load = Load { seed: context.seed, server_processes: self.processes()?, tls, ..load };
         let begin_s = context.elapsed_s() + load.warm_up.as_secs_f64();
         let before = self.server_work(&load).await?;
         let measured = hedgerow_bench::run(&self.addresses(), &load, pending(), |_| ()).await;
@@ -148,7 +150,8 @@ impl Stage {
 
     /// One run of `load` of which nothing is kept.
     pub(crate) async fn measure(&mut self, context: &Context<'_>, load: Load) -> Result<Measurement> {
-        let load = Load { seed: context.seed, server_processes: self.processes()?, ..load };
+        let tls = self.cluster.client_tls();
+        let load = Load { seed: context.seed, server_processes: self.processes()?, tls, ..load };
         let measured = hedgerow_bench::run(&self.addresses(), &load, pending(), |_| ()).await;
         measured.with_context(|| format!("a trial; the nodes printed:\n{}", self.output()))
     }
@@ -160,7 +163,7 @@ impl Stage {
         }
         let mut work = ServerWork::default();
         for address in self.addresses() {
-            let answer = hedgerow_faults::call(&address, "reads", "{}").await?;
+            let answer = hedgerow_faults::call(&address, "reads", "{}", None).await?;
             let told = ServerWork::parse(&answer).with_context(|| format!("what {address} says of reads"))?;
             work = work.and(&told);
         }
@@ -169,7 +172,10 @@ impl Stage {
 
     /// A client of the cluster.
     pub(crate) async fn client(&self) -> Result<Client> {
-        Client::connect(&self.addresses()).await.context("connecting to a cluster that is ready")
+        let tls = self.cluster.client_tls().as_ref().map(ClientTls::load).transpose()?;
+        let options = ClientOptions { tls, ..ClientOptions::default() };
+        let client = Client::connect_with(&self.addresses(), options).await;
+        client.context("connecting to a cluster that is ready")
     }
 
     /// The numbers of the nodes with a partition's replicas: who leads, and who follows or learns. Waits until the node that
@@ -228,7 +234,7 @@ impl Stage {
     pub(crate) async fn read_counts(&self) -> Result<ReadCounts> {
         let mut counts = ReadCounts::default();
         for address in self.addresses() {
-            let answer = hedgerow_faults::call(&address, "reads", "{}").await?;
+            let answer = hedgerow_faults::call(&address, "reads", "{}", None).await?;
             counts = counts.and(ReadCounts::parse(&answer).with_context(|| format!("what {address} says of reads"))?);
         }
         Ok(counts)

@@ -3,39 +3,46 @@
 
 use anyhow::{Context as _, Result, bail};
 use bytes::BytesMut;
+use hedgerow_tls::{ClientTls, Stream};
 use hedgerow_wire::call::{decode_reply, encode_request, reply_frame_size};
 use hedgerow_wire::message::AdminCommand;
 use hedgerow_wire::{Body, ErrorName, Extension, Header, Reply, Text};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 /// Time that a node may take to answer: the longest stall, and some more.
 const ANSWER_MAX: Duration = Duration::from_secs(75);
+/// Time that agreeing on a connection may take.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Time that a node that was started again may take until it answers.
 const RETURN_MAX: Duration = Duration::from_secs(60);
 /// Time between two looks whether it does.
 const RETURN_LOOK: Duration = Duration::from_millis(20);
 
 /// Has the node at `address`, and no other, carry out the admin command `command`; its answer, which is JSON.
-pub async fn call(address: &str, command: &str, argument: &str) -> Result<String> {
-    let answer = timeout(ANSWER_MAX, exchange(address, command, argument)).await;
+pub async fn call(address: &str, command: &str, argument: &str, tls: Option<&ClientTls>) -> Result<String> {
+    let answer = timeout(ANSWER_MAX, exchange(address, command, argument, tls)).await;
     answer.with_context(|| format!("{address} did not answer in time"))?
 }
 
 /// Waits until the node at `address` answers.
 pub(crate) async fn wait_until_it_answers(address: &str) -> Result<()> {
     let answered = timeout(RETURN_MAX, async {
-        while exchange(address, "status", "{}").await.is_err() {
+        while exchange(address, "status", "{}", None).await.is_err() {
             sleep(RETURN_LOOK).await;
         }
     });
     answered.await.with_context(|| format!("the node at {address} did not come back within {RETURN_MAX:?}"))
 }
 
-async fn exchange(address: &str, command: &str, argument: &str) -> Result<String> {
-    let mut stream = TcpStream::connect(address).await.with_context(|| format!("connecting to {address}"))?;
+async fn exchange(address: &str, command: &str, argument: &str, tls: Option<&ClientTls>) -> Result<String> {
+    let connecting = || format!("connecting to {address}");
+    let tcp = TcpStream::connect(address).await.with_context(connecting)?;
+    let stream = match tls {
+        Some(tls) => timeout(CONNECT_MAX, tls.connect(tcp)).await.with_context(connecting)?.with_context(connecting)?,
+        None => Stream::plain(tcp),
+    };
     let deadline_ms = i64::try_from(ANSWER_MAX.as_millis()).ok();
     // A caller with fields of our own is told in full why it is refused.
     let header = Header { extension: Some(Extension { deadline_ms, ..Extension::default() }), ..Header::default() };
@@ -50,7 +57,7 @@ async fn exchange(address: &str, command: &str, argument: &str) -> Result<String
             Some(size) if bytes.len() >= size => break bytes.split_to(size).freeze(),
             _ => {}
         }
-        if stream.read_buf(&mut bytes).await.with_context(context)? == 0 {
+        if stream.read(&mut bytes).await.with_context(context)? == 0 {
             bail!("{address} closed the connection instead of an answer");
         }
     };

@@ -113,7 +113,7 @@ impl Target for Cluster {
     async fn command(&self, command: &Command) -> Result<()> {
         let address = self.address(command.node)?;
         let argument = serde_json::to_string(command).context("writing the command")?;
-        control::call(address, "fault", &argument).await?;
+        control::call(address, "fault", &argument, None).await?;
         Ok(())
     }
 

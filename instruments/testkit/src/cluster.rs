@@ -4,7 +4,9 @@ use crate::node::{Node, Watch};
 use crate::port::{Port, reserve_port};
 use crate::settings::{DataPlace, Settings};
 use crate::system;
+use crate::tls::Certificates;
 use anyhow::{Context, Result, ensure};
+use hedgerow_tls::ClientTlsFiles;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -24,6 +26,7 @@ const EXIT_WITHIN: Duration = Duration::from_secs(60);
 pub struct Cluster {
     settings: Settings,
     members: Vec<Member>,
+    certificates: Option<Certificates>,
     // Dropped last: the nodes must be gone before their data is.
     folder: TempDir,
 }
@@ -71,7 +74,10 @@ impl Cluster {
             let address = format!("127.0.0.1:{}", port.number);
             members.push(Member { address, _port: port, front: None, place: *place, node: None });
         }
-        let cluster = Self { settings, members, folder };
+        let tls = folder.path().join("tls");
+        let count = u16::try_from(members.len()).context("too many nodes")?;
+        let certificates = settings.has_tls.then(|| Certificates::make(tls, count)).transpose()?;
+        let cluster = Self { settings, members, certificates, folder };
         for number in cluster.numbers() {
             for directory in cluster.data_directories(number) {
                 fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
@@ -203,10 +209,18 @@ impl Cluster {
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.settings.binary);
         command.args(arguments).arg("--cluster").arg(self.addresses().join(","));
+        if let Some(certificates) = &self.certificates {
+            command.envs(certificates.environment());
+        }
         let output = command.output().with_context(|| format!("running {command:?}"))?;
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         ensure!(output.status.success(), "{command:?} ended with {}:\n{out}{err}", output.status);
         Ok(out.into_owned())
+    }
+
+    /// What a client needs to be listened to, where the nodes have certificates.
+    pub fn client_tls(&self) -> Option<ClientTlsFiles> {
+        self.certificates.as_ref().map(Certificates::client)
     }
 
     /// What every node has printed so far, for the message of a failed test.
@@ -241,6 +255,9 @@ impl Cluster {
         text += &format!("data = [{}]\ndurability = {:?}\n", data.join(", "), self.settings.durability.name());
         for (index, member) in self.members.iter().enumerate() {
             text += &format!("\n[[peers]]\nnode = {}\naddress = {:?}\n", index + 1, member.reached_at());
+        }
+        if let Some(certificates) = &self.certificates {
+            text += &certificates.config(number);
         }
         text += "\n";
         text += &self.settings.further_config;

@@ -22,6 +22,7 @@ mod node;
 mod port;
 mod settings;
 mod system;
+mod tls;
 
 pub use binary::binary;
 pub use cluster::{Cluster, Readiness};

@@ -56,6 +56,8 @@ pub struct Settings {
     pub further_config: String,
     /// What nodes log (`HEDGEROW_LOG`); their default if it is `None`.
     pub log: Option<String>,
+    /// Whether the nodes and [`crate::Cluster::run`] have certificates, and speak with nobody else.
+    pub has_tls: bool,
     /// Whether each node is in a process group of its own, so that Ctrl-C in a terminal ends only who started it.
     pub has_own_group: bool,
 }
@@ -78,6 +80,7 @@ impl Settings {
             durability: Durability::Fsync,
             further_config: String::new(),
             log: Some("error".to_owned()),
+            has_tls: false,
             has_own_group: false,
         }
     }

@@ -82,7 +82,13 @@ impl Stage {
         let plan = "name = \"short\"\nseed = 1\n[[fault]]\nkind = \"slow\"\ndelay = \"1ms\"\n";
         file("plan.toml", plan);
         file("my.toml", plan);
-        file("hedgerow.toml", &configuration());
+        let etc = format!("{}/", folder.path().join("etc").display());
+        file("hedgerow.toml", &configuration().replace("/etc/hedgerow/", &etc));
+        for words in ["authority --cluster prod", "node 1"] {
+            let mut command = Command::new(binary().unwrap());
+            let made = command.arg("certificate").args(words.split(' ')).args(["--directory", &etc]).output().unwrap();
+            assert!(made.status.success(), "{made:?}");
+        }
         let latencies: Vec<String> = (0..120_000_u32).map(|number| (1 + number % 97).to_string()).collect();
         file("latencies.txt", &latencies.join("\n"));
         fs::create_dir(folder.path().join("bin")).unwrap();

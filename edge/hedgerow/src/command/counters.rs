@@ -7,6 +7,7 @@ use crate::output::{columns, print_result, say};
 use crate::runtime;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
+use hedgerow_client::ClientTls;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,11 +42,12 @@ type Counted = BTreeMap<String, u64>;
 /// `hedgerow counters`.
 pub(crate) async fn counters(arguments: CountersArguments) -> Result<Exit> {
     let addresses = addresses(&arguments.cluster).await?;
-    let before = ask_all(&addresses, "reads", say).await?;
+    let tls = arguments.cluster.tls()?;
+    let before = ask_all(&addresses, "reads", tls.as_ref(), say).await?;
     let begun = runtime::now();
     runtime::sleep(arguments.over).await;
     // Who did not answer was named already.
-    let after = ask_all(&addresses, "reads", |_| ()).await?;
+    let after = ask_all(&addresses, "reads", tls.as_ref(), |_| ()).await?;
     let minutes = begun.elapsed().as_secs_f64() / 60.0;
     let nodes: Vec<(u16, Counted, Counted)> = after
         .iter()
@@ -66,10 +68,15 @@ async fn addresses(cluster: &ClusterArguments) -> Result<Vec<String>> {
 }
 
 /// Asks every node that answers, and tells which ones do not. An error if none does.
-async fn ask_all(addresses: &[String], command: &str, tell: impl Fn(&str)) -> Result<BTreeMap<u16, Value>> {
+async fn ask_all(
+    addresses: &[String],
+    command: &str,
+    tls: Option<&ClientTls>,
+    tell: impl Fn(&str),
+) -> Result<BTreeMap<u16, Value>> {
     let mut answers = BTreeMap::new();
     for address in addresses {
-        match hedgerow_faults::call(address, command, "{}").await {
+        match hedgerow_faults::call(address, command, "{}", tls).await {
             Ok(answer) => {
                 let answer: Value = serde_json::from_str(&answer).with_context(|| format!("what {address} says"))?;
                 let number = answer["node"].as_u64().and_then(|number| u16::try_from(number).ok());
@@ -165,7 +172,8 @@ struct Speed {
 
 /// `hedgerow slow`.
 pub(crate) async fn slow(arguments: SlowArguments) -> Result<Exit> {
-    let answers = ask_all(&addresses(&arguments.cluster).await?, "slow", say).await?;
+    let tls = arguments.cluster.tls()?;
+    let answers = ask_all(&addresses(&arguments.cluster).await?, "slow", tls.as_ref(), say).await?;
     let mut rows = Vec::new();
     for (by, answer) in &answers {
         let speeds = Speeds::deserialize(answer).context("reading what a node says of others")?;

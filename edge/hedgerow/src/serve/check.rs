@@ -3,11 +3,14 @@
 
 use super::{directories, read_config};
 use crate::exit::Exit;
-use crate::output::{columns, print};
+use crate::output::{columns, counted, print};
 use anyhow::Result;
 use clap::Subcommand;
+use hedgerow_env::Clock as _;
+use hedgerow_env::os::OsClock;
 use hedgerow_node::Config;
 use hedgerow_storage::RocksSettings;
+use hedgerow_tls::Mode;
 use hedgerow_types::NodeId;
 use hedgerow_wal::Durability;
 use std::path::{Path, PathBuf};
@@ -49,6 +52,7 @@ fn text(file: &Path, storage: &RocksSettings, config: &Config) -> String {
     rows.extend(config.labels.iter().map(|(name, value)| ("labels", format!("{name} = {value}"))));
     rows.extend(disk_and_memory(storage, config));
     rows.extend(limits(config));
+    rows.extend(security(config));
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     format!("{}\n\n{} is right.", columns(&["setting", "value"], &rows), file.display())
 }
@@ -84,6 +88,35 @@ fn limits(config: &Config) -> Vec<(&'static str, String)> {
         ("drop.reserve_seconds", format!("{} s", config.drop_reserve_seconds)),
         ("pegasus.host_ports", config.has_host_ports.to_string()),
         ("faults.allowed", config.may_fault.to_string()),
+    ]
+}
+
+fn security(config: &Config) -> Vec<(&'static str, String)> {
+    let Some(tls) = &config.tls else {
+        let none = |name| (name, "none".to_owned());
+        let mut rows = vec![
+            ("security.insecure", "whoever reaches the node can read, change and remove everything".to_owned()),
+            ("tls.mode", "none: nothing is encrypted".to_owned()),
+        ];
+        rows.extend(["tls.cluster", "tls.ca", "tls.certificate", "tls.key", "tls.client_certificates"].map(none));
+        return rows;
+    };
+    let mode = match tls.mode() {
+        Mode::Required => "required",
+        Mode::Permissive => "permissive: connections without TLS are accepted",
+    };
+    let days = (tls.expires_at() - (OsClock.unix_micros() / 1_000_000) as i64) / 86_400;
+    let files = tls.files();
+    vec![
+        ("tls.mode", mode.to_owned()),
+        ("tls.cluster", files.cluster.to_string()),
+        ("tls.ca", files.ca.display().to_string()),
+        (
+            "tls.certificate",
+            format!("{} (expires in {})", files.certificate.display(), counted(days.max(0) as u64, "day")),
+        ),
+        ("tls.key", files.key.display().to_string()),
+        ("tls.client_certificates", tls.has_client_certificates().to_string()),
     ]
 }
 

@@ -5,12 +5,14 @@ use anyhow::{Context, bail, ensure};
 use hedgerow_node::config::{DROP_RESERVE_SECONDS, DROP_RESERVE_SECONDS_MAX, LOG_RETAINED_BYTES};
 use hedgerow_node::{Config, SlowLimits};
 use hedgerow_storage::RocksSettings;
+use hedgerow_tls::{ClusterName, Mode, NodeTls, NodeTlsFiles};
 use hedgerow_types::NodeId;
 use hedgerow_wal::Durability;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The file as it is written.
@@ -47,6 +49,9 @@ pub(crate) struct ServeConfig {
     pegasus: Pegasus,
     #[serde(default)]
     faults: Faults,
+    #[serde(default)]
+    security: Security,
+    tls: Option<Tls>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -181,6 +186,59 @@ struct Faults {
     allowed: bool,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Security {
+    insecure: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tls {
+    #[serde(default)]
+    mode: TlsMode,
+    cluster: Option<String>,
+    ca: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
+    #[serde(default = "always")]
+    client_certificates: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum TlsMode {
+    Permissive,
+    #[default]
+    Required,
+}
+
+const fn always() -> bool {
+    true
+}
+
+impl Tls {
+    fn load(self, node: u16) -> anyhow::Result<NodeTls> {
+        let cluster = match &self.cluster {
+            Some(name) => ClusterName::new(name).context("tls.cluster")?,
+            None => ClusterName::of_authority(&self.ca).context("tls.ca without tls.cluster")?,
+        };
+        let mode = match self.mode {
+            TlsMode::Permissive => Mode::Permissive,
+            TlsMode::Required => Mode::Required,
+        };
+        let Self { ca, certificate, key, client_certificates, .. } = self;
+        let files = NodeTlsFiles { cluster, node, ca, certificate, key };
+        NodeTls::load(files, mode, client_certificates).context("tls")
+    }
+}
+
+/// Whether only programs of this machine reach an address.
+fn is_local(address: &str) -> bool {
+    let name = address.rsplit_once(':').map_or(address, |(name, _)| name);
+    address.parse::<SocketAddr>().map_or(name == "localhost", |address| address.ip().is_loopback())
+}
+
 /// An address is `ip:port`, or `name:port`, which is looked up when it is needed.
 fn check_address(setting: &str, address: &str) -> anyhow::Result<()> {
     let is_name = |name: &str| !name.is_empty() && !name.contains([':', '/', ' ']);
@@ -242,7 +300,17 @@ impl ServeConfig {
         let own = peers.get(&node).with_context(|| format!("peers: node {} itself is not listed", self.node))?;
         self.listen.iter().try_for_each(|listen| check_address("listen", listen))?;
         let address = self.listen.unwrap_or_else(|| own.clone());
+        ensure!(
+            self.tls.is_some() || self.security.insecure || is_local(&address),
+            "tls: without it everybody who reaches {address} can read, change and remove everything. `hedgerow certificate` makes what \
+             it needs. In a network where nobody else is, security.insecure = true allows it"
+        );
+        ensure!(
+            self.tls.is_none() || !self.faults.allowed,
+            "faults.allowed: not with tls, since every client can make faults then"
+        );
         let mut config = Config::new(node, peers, self.data, seed);
+        config.tls = self.tls.map(|tls| tls.load(self.node)).transpose()?.map(Arc::new);
         config.listen = address;
         config.labels = self.labels;
         if !self.meta_nodes.is_empty() {
@@ -335,6 +403,27 @@ mod tests {
         assert_eq!((set.flush_rate, set.write_buffer_size), (7 << 20, 64 << 20));
         let refused = config("flush.mib_per_second = 0").unwrap_err().to_string();
         assert_eq!(refused, "flush.mib_per_second: at least 1 is needed");
+    }
+
+    #[test]
+    fn who_can_be_reached_by_others_says_how_it_is_protected() {
+        let others = |settings: &str| {
+            let peers = "peers = [{ node = 1, address = \"10.0.0.1:1\" }]";
+            let config: ServeConfig =
+                toml::from_str(&format!("node = 1\ndata = [\"d\"]\n{peers}\n{settings}")).unwrap();
+            config.into_node(1).map_err(|error| format!("{error:#}"))
+        };
+        let error = others("").unwrap_err();
+        assert!(error.starts_with("tls: without it everybody who reaches 10.0.0.1:1 can"), "{error}");
+        assert!(others("security.insecure = true").unwrap().tls.is_none());
+        assert!(config("listen = \"localhost:1\"").is_ok() && config("listen = \"0.0.0.0:1\"").is_err());
+        let files = "tls = { ca = \"none.pem\", certificate = \"c.pem\", key = \"k.pem\"";
+        let error = others(&format!("{files} }}")).unwrap_err();
+        assert!(error.contains("cannot read none.pem"), "{error}");
+        let error = others(&format!("{files}, cluster = \"A\" }}")).unwrap_err();
+        assert!(error.starts_with("tls.cluster: \"A\" is no name"), "{error}");
+        let error = others(&format!("{files} }}\nfaults.allowed = true")).unwrap_err();
+        assert!(error.starts_with("faults.allowed: not with tls"), "{error}");
     }
 
     #[test]

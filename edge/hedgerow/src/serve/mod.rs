@@ -11,11 +11,13 @@ use crate::output::counted;
 use anyhow::{Context, ensure};
 use clap::Args;
 use config::ServeConfig;
-use hedgerow_env::os::{OsDisk, raise_file_limit, random_u64, survive_file_size_limit};
+use hedgerow_env::Clock as _;
+use hedgerow_env::os::{OsClock, OsDisk, raise_file_limit, random_u64, survive_file_size_limit};
 use hedgerow_faults::{Cluster, Plan};
 use hedgerow_node::Config;
 use hedgerow_node::os::{Running, State};
 use hedgerow_storage::{Engines, RocksEngines, RocksSettings};
+use hedgerow_tls::NodeTls;
 use hedgerow_types::NodeId;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -27,6 +29,8 @@ use tokio::signal::unix::{SignalKind, signal};
 const FILES_USUAL: u64 = 1_024;
 /// Below so many replicas a node says that its limit of open files is low.
 const REPLICAS_FEW: u64 = 100;
+/// A certificate that is valid for fewer days than this is mentioned.
+const EXPIRY_TOLD_DAYS: i64 = 30;
 
 /// Arguments of `hedgerow dev`.
 #[derive(Args, Clone, Debug)]
@@ -63,6 +67,12 @@ pub(crate) struct ServeArguments {
 /// Where the nodes of a cluster in this process are; an error where there are not as many ports.
 pub(crate) fn dev_peers(arguments: &DevArguments) -> anyhow::Result<BTreeMap<NodeId, String>> {
     let (nodes, first) = (arguments.nodes, arguments.listen.port());
+    ensure!(
+        arguments.listen.ip().is_loopback(),
+        "--listen {}: `hedgerow dev` asks nobody who they are, and listens on this machine only, such as at 127.0.0.1:{first}. \
+         `hedgerow serve` with [tls] is for others",
+        arguments.listen
+    );
     let address = |number: u16| {
         let port = first.checked_add(number - 1).with_context(|| {
             let nodes = counted(nodes.into(), "node");
@@ -103,7 +113,7 @@ pub(crate) fn dev(
     let count = counted(nodes.len() as u64, "node");
     let ready = format!("ready: {count} at {}; {kept} {}", addresses.join(","), root.display());
     let faults = plan.map(|plan| start_faults(&plan, peers, &root)).transpose()?;
-    let exit = wait(nodes, &ready);
+    let exit = wait(nodes, &ready, None);
     // The nodes are gone, so that nothing can be switched off any more, and nobody is interested.
     drop(faults);
     exit
@@ -160,8 +170,41 @@ pub(crate) fn serve(storage: RocksSettings, mut config: Config) -> anyhow::Resul
     config.files_max = files_max();
     let engines = engines(storage, &config)?;
     let ready = format!("ready: node {} at {}", config.node.0, config.address);
+    let tls = config.tls.clone();
+    match &tls {
+        Some(tls) => note_expiry(tls),
+        None => tracing::warn!(
+            "nothing is encrypted, and everybody who reaches this node can do everything (docs/configuration.md, TLS)"
+        ),
+    }
     let node = start(config, &engines)?;
-    wait(vec![node], &ready)
+    wait(vec![node], &ready, tls.as_deref())
+}
+
+/// Certificates are to be replaced before nobody believes them any more.
+fn note_expiry(tls: &NodeTls) {
+    let days = (tls.expires_at() - (OsClock.unix_micros() / 1_000_000) as i64) / 86_400;
+    if days < EXPIRY_TOLD_DAYS {
+        tracing::warn!(days, certificate = %tls.files().certificate.display(), "the certificate expires soon");
+    }
+}
+
+/// Reads certificates anew whenever SIGHUP comes.
+async fn reload(tls: &NodeTls) -> std::io::Result<()> {
+    let mut hung_up = signal(SignalKind::hangup())?;
+    while hung_up.recv().await.is_some() {
+        match tls.reload() {
+            Ok(()) => {
+                tracing::info!("certificates were read anew, for connections that are made from now on");
+                note_expiry(tls);
+            }
+            Err(error) => {
+                let error = anyhow::Error::new(error);
+                tracing::error!(error = format!("{error:#}"), "certificates stay as they were");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Raises this process' limit of open files as far as it may; how many it may have open then.
@@ -191,16 +234,20 @@ fn start(config: Config, engines: &Arc<dyn Engines>) -> anyhow::Result<Running> 
     started.map_err(anyhow::Error::new).map_err(with_hint).with_context(|| format!("node {} cannot start", node.0))
 }
 
-/// An address that is taken is most often taken by the same node.
+/// An address that is taken is most often taken by the same node, or by another cluster of the same machine.
 fn with_hint(error: anyhow::Error) -> anyhow::Error {
     let is_taken = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
     };
-    if error.chain().any(is_taken) { anyhow::anyhow!("{error:#}: is this node running already?") } else { error }
+    if error.chain().any(is_taken) {
+        anyhow::anyhow!("{error:#}: is this node running already, or does another program have the address?")
+    } else {
+        error
+    }
 }
 
 /// Says when all nodes serve, and stops them all on a signal or when one of them fails.
-fn wait(nodes: Vec<Running>, ready: &str) -> anyhow::Result<Exit> {
+fn wait(nodes: Vec<Running>, ready: &str, tls: Option<&NodeTls>) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut interrupted = signal(SignalKind::interrupt())?;
@@ -221,10 +268,16 @@ fn wait(nodes: Vec<Running>, ready: &str) -> anyhow::Result<Exit> {
             }
             waiting.join_next().await;
         };
+        let reloading = async {
+            match tls {
+                Some(tls) => reload(tls).await,
+                None => std::future::pending().await,
+            }
+        };
         let local = tokio::task::LocalSet::new();
         local
             .run_until(async {
-                tokio::pin!(serving, stopped);
+                tokio::pin!(serving, stopped, reloading);
                 let mut is_ready = false;
                 loop {
                     tokio::select! {
@@ -235,13 +288,14 @@ fn wait(nodes: Vec<Running>, ready: &str) -> anyhow::Result<Exit> {
                             }
                         }
                         () = &mut stopped => break,
+                        ended = &mut reloading => ended?,
                         _ = interrupted.recv() => break,
                         _ = terminated.recv() => break,
                     }
                 }
+                anyhow::Ok(())
             })
-            .await;
-        anyhow::Ok(())
+            .await
     })?;
     tracing::info!("stopping");
     nodes.iter().for_each(Running::stop);
@@ -273,6 +327,8 @@ mod tests {
         };
         let last = peers("127.0.0.1:65533").unwrap().remove(&NodeId(3));
         assert_eq!(last.as_deref(), Some("127.0.0.1:65535"));
+        let error = peers("0.0.0.0:34601").unwrap_err().to_string();
+        assert!(error.contains("listens on this machine only"), "{error}");
         let error = peers("127.0.0.1:65534").unwrap_err().to_string();
         assert!(error.contains("3 nodes") && error.contains("--listen takes a lower one"), "{error}");
     }
@@ -282,7 +338,8 @@ mod tests {
         let error = |kind| anyhow::Error::new(std::io::Error::from(kind)).context("cannot listen on a:1");
         let taken = with_hint(error(std::io::ErrorKind::AddrInUse)).to_string();
         assert!(
-            taken.starts_with("cannot listen on a:1: ") && taken.ends_with("is this node running already?"),
+            taken.starts_with("cannot listen on a:1: ")
+                && taken.ends_with("is this node running already, or does another program have the address?"),
             "{taken}"
         );
         assert!(!format!("{:#}", with_hint(error(std::io::ErrorKind::NotFound))).contains("running already"));

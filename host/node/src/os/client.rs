@@ -5,8 +5,9 @@ use super::unsent::Unsent;
 use super::{Host, OsClock, peer};
 use crate::peer::{GREETING_HEAD_SIZE, Greeting};
 use crate::{Config, ConnectionId, Event};
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::{Buf, BytesMut};
 use hedgerow_env::Clock;
+use hedgerow_tls::Stream;
 use hedgerow_types::Instant;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -68,7 +69,7 @@ pub(crate) struct Clients {
 
 /// One connection: what waits to be written, and the means to wake its task.
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     unsent: RefCell<Unsent>,
     /// When the client last took something, or first had something to take.
     taken_at: Cell<Instant>,
@@ -182,7 +183,7 @@ impl Clients {
         }
         self.looked_at.set(now);
         for (id, connection) in &*self.open.borrow() {
-            let count = connection.unsent.borrow().len();
+            let count = connection.unsent.borrow().len() + usize::from(connection.stream.has_unsent());
             let Unfinished { bytes, came, .. } = connection.unfinished.get();
             if count > 0 && now.since(connection.taken_at.get()) > self.unread_for {
                 tracing::debug!(connection = id.0, unread_bytes = count, "a client is disconnected: it does not read");
@@ -261,7 +262,12 @@ impl Clients {
                 Err(_) => break,
             }
         }
-        if !bytes.is_empty() {
+        if bytes.is_empty() {
+            if connection.stream.has_unsent() {
+                connection.taken_at.set(OsClock.now());
+                connection.wake();
+            }
+        } else {
             let now = OsClock.now();
             if unsent.is_empty() {
                 connection.taken_at.set(now);
@@ -283,38 +289,38 @@ impl Clients {
 }
 
 /// Serves a connection until either end closes it. It counts from now on, before its task first runs.
-pub(crate) fn serve(host: Rc<Host>, stream: TcpStream, id: ConnectionId) -> impl Future<Output = ()> {
+pub(crate) fn serve(host: Rc<Host>, tcp: TcpStream, id: ConnectionId) -> impl Future<Output = ()> {
     let room = Rc::new(Notify::new());
     let count = &host.clients.connections;
     count.set(count.get() + 1);
     host.clients.silent.borrow_mut().insert(id, Rc::clone(&room));
     async move {
-        serve_any(&host, stream, id, &room).await;
+        serve_any(&host, tcp, id, &room).await;
         let count = &host.clients.connections;
         count.set(count.get() - 1);
     }
 }
 
-async fn serve_any(host: &Rc<Host>, stream: TcpStream, id: ConnectionId, room: &Notify) {
-    let mut buffer = BytesMut::with_capacity(READ_SIZE);
-    let first = tokio::select! {
+async fn serve_any(host: &Rc<Host>, tcp: TcpStream, id: ConnectionId, room: &Notify) {
+    let Ok(from) = tcp.peer_addr().map(|address| address.ip()) else { return };
+    let opened = tokio::select! {
         biased;
         // Who has said something by now stays.
-        first = first_bytes(&stream, &mut buffer) => first,
+        opened = open(host, tcp) => opened,
         () = room.notified() => Err(io::ErrorKind::TimedOut.into()),
     };
     host.clients.silent.borrow_mut().remove(&id);
-    match first {
-        Ok(true) => return peer::receive(Rc::clone(host), stream, buffer).await,
-        Ok(false) if !host.has_room_for_client() => {
-            return tracing::debug!(
-                "a client's connection is closed: there are as many as the limit of open files allows"
-            );
-        }
-        Ok(false) => {}
-        Err(_) => return,
+    let Ok(Opened { stream, buffer, is_node }) = opened else { return };
+    if is_node {
+        return peer::receive(Rc::clone(host), stream, buffer).await;
     }
-    host.faults.note_client(id, &stream);
+    if !host.security.may_be_client(&stream, from) {
+        return;
+    }
+    if !host.has_room_for_client() {
+        return tracing::debug!("a client's connection is closed: there are as many as the limit of open files allows");
+    }
+    host.faults.note_client(id, stream.tcp());
     let now = OsClock.now();
     let connection = Rc::new(Connection {
         stream,
@@ -331,6 +337,7 @@ async fn serve_any(host: &Rc<Host>, stream: TcpStream, id: ConnectionId, room: &
     if let Err(error) = converse(host, &connection, id, buffer).await {
         tracing::debug!(connection = id.0, %error, "a client's connection ended");
     }
+    connection.stream.say_end();
     host.clients.open.borrow_mut().remove(&id);
     host.clients.line.leave(id, &connection.in_line);
     host.faults.forget_client(id);
@@ -338,8 +345,24 @@ async fn serve_any(host: &Rc<Host>, stream: TcpStream, id: ConnectionId, room: &
     host.node.borrow_mut().handle(Event::ClientClosed(id), OsClock.read());
 }
 
+/// A connection of which it is known whose it may be.
+struct Opened {
+    stream: Stream,
+    /// What has come.
+    buffer: BytesMut,
+    /// Whether it begins with a node's greeting, which is in `buffer` as a whole then.
+    is_node: bool,
+}
+
+async fn open(host: &Host, tcp: TcpStream) -> io::Result<Opened> {
+    let stream = host.security.open(tcp, SILENCE_MAX).await?;
+    let mut buffer = BytesMut::with_capacity(READ_SIZE);
+    let is_node = first_bytes(&stream, &mut buffer).await?;
+    Ok(Opened { stream, buffer, is_node })
+}
+
 /// Reads until it can be told whether the other end is a node, and if it is, until it has said which.
-async fn first_bytes(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<bool> {
+async fn first_bytes(stream: &Stream, buffer: &mut BytesMut) -> io::Result<bool> {
     timeout(SILENCE_MAX, read_until(stream, buffer, 1)).await??;
     let magic = &crate::peer::MAGIC;
     let rest = async {
@@ -355,7 +378,7 @@ async fn first_bytes(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<bo
     timeout(GREETING_MAX, rest).await?
 }
 
-async fn read_until(stream: &TcpStream, buffer: &mut BytesMut, size: usize) -> io::Result<()> {
+async fn read_until(stream: &Stream, buffer: &mut BytesMut, size: usize) -> io::Result<()> {
     while buffer.len() < size {
         stream.readable().await?;
         read(stream, buffer)?;
@@ -364,30 +387,19 @@ async fn read_until(stream: &TcpStream, buffer: &mut BytesMut, size: usize) -> i
 }
 
 /// Reads what is there; an error at the end of the stream.
-pub(super) fn read(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<()> {
+pub(super) fn read(stream: &Stream, buffer: &mut BytesMut) -> io::Result<()> {
     read_at_most(stream, buffer, usize::MAX).map(drop)
 }
 
 /// The same, of so many bytes. Returns how many there were.
-pub(super) fn read_at_most(stream: &TcpStream, buffer: &mut BytesMut, most: usize) -> io::Result<usize> {
+pub(super) fn read_at_most(stream: &Stream, buffer: &mut BytesMut, most: usize) -> io::Result<usize> {
     buffer.reserve(READ_SIZE);
     let room = most.min(buffer.capacity() - buffer.len());
-    match try_read(stream, buffer, room) {
+    match stream.try_read(buffer, room) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
         result => result,
     }
-}
-
-/// Reads at most `room` bytes, without waiting; 0 are the end of the stream. A read that leaves room has emptied the socket, which
-/// spares asking it again.
-fn try_read(stream: &TcpStream, buffer: &mut BytesMut, room: usize) -> io::Result<usize> {
-    let count = stream.try_read_buf(&mut buffer.limit(room))?;
-    if count < room {
-        // Forgets that the socket was readable until the system says so again.
-        let _ = stream.try_io(Interest::READABLE, || io::Result::<()>::Err(io::ErrorKind::WouldBlock.into()));
-    }
-    Ok(count)
 }
 
 /// Reads and writes as the connection permits, until either end closes it.
@@ -427,10 +439,11 @@ fn poll_connection(
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
         }
         let unsent = connection.unsent.borrow().len();
-        if unsent == 0 && connection.is_closing.get() {
+        let has_unsent = unsent > 0 || connection.stream.has_unsent();
+        if !has_unsent && connection.is_closing.get() {
             return Poll::Ready(Ok(Next::Closed));
         }
-        if unsent > 0 && connection.stream.poll_write_ready(context)?.is_ready() {
+        if has_unsent && connection.stream.poll_write_ready(context)?.is_ready() {
             sent += write(host, connection)?;
             if sent >= SENT_AT_ONCE_MAX {
                 return Poll::Ready(Ok(Next::Turn));
@@ -446,7 +459,7 @@ fn poll_connection(
             return if unsent == 0 { Poll::Ready(Ok(Next::Wait)) } else { Poll::Pending };
         }
         // What it asked for while it waited would be done for nobody.
-        if connection.in_line.is_waiting() && is_closed_by_client(context, &connection.stream) {
+        if connection.in_line.is_waiting() && is_closed_by_client(context, connection.stream.tcp()) {
             return Poll::Ready(Ok(Next::Closed));
         }
         if !host.clients.line.may_go(id, &connection.in_line, host.node.borrow().takes_requests()) {
@@ -467,12 +480,12 @@ fn poll_connection(
 
 /// Reads into the buffer's free room; 0 bytes are the end of the stream. However much room a large frame has left, no more is read at
 /// once than that frame needs, or [`READ_SIZE`]: what small requests ask for may be much.
-fn poll_read(context: &mut Context<'_>, stream: &TcpStream, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
+fn poll_read(context: &mut Context<'_>, stream: &Stream, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
     let missing = hedgerow_wire::frame_size(buffer).ok().flatten().map_or(0, |size| size.saturating_sub(buffer.len()));
     let room = missing.max(READ_SIZE).min(buffer.capacity() - buffer.len());
     loop {
         ready!(stream.poll_read_ready(context))?;
-        match try_read(stream, buffer, room) {
+        match stream.try_read(buffer, room) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             result => return Poll::Ready(result),
         }
@@ -480,8 +493,8 @@ fn poll_read(context: &mut Context<'_>, stream: &TcpStream, buffer: &mut BytesMu
 }
 
 /// Whether the client has closed its end, whatever is still unread of what it sent before.
-fn is_closed_by_client(context: &mut Context<'_>, stream: &TcpStream) -> bool {
-    let ready = pin!(stream.ready(Interest::READABLE)).poll(context);
+fn is_closed_by_client(context: &mut Context<'_>, tcp: &TcpStream) -> bool {
+    let ready = pin!(tcp.ready(Interest::READABLE)).poll(context);
     matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
 }
 

@@ -1,7 +1,7 @@
 //! Connections between nodes: each node dials every other one and sends on that connection; what it receives comes on
 //! those that the others dialled. The one answer that there is on a connection is that its dialler is not listened to.
 
-use super::address::{connect, resolve};
+use super::address::resolve;
 use super::client::{KEPT_MAX, read, read_at_most};
 use super::{Host, OsClock};
 use crate::Node;
@@ -11,13 +11,13 @@ use crate::peer::{Frame, Greeting, Malformed, Refused, put, take};
 use crate::sparse::missing;
 use bytes::{Buf, BytesMut};
 use hedgerow_env::Clock;
+use hedgerow_tls::{Stream, is_disbelief};
 use hedgerow_types::NodeId;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::timeout;
@@ -52,6 +52,8 @@ struct Link {
     dialled: RefCell<String>,
     /// Where the node says it is now, until that was tried.
     moved: RefCell<Option<String>>,
+    /// What the log said last of why one of the two ends does not believe the other.
+    unbelieved: RefCell<String>,
     wake: Notify,
 }
 
@@ -59,7 +61,18 @@ struct Link {
 struct LinkState {
     unsent: BytesMut,
     /// The connection, once there is one. What is sent before is lost, as it would be on a broken one.
-    stream: Option<Rc<TcpStream>>,
+    stream: Option<Rc<Stream>>,
+}
+
+impl Link {
+    /// Where one of the two ends does not believe the other, the log says so, once.
+    fn note_failed(&self, peer: NodeId, address: &str, error: &io::Error) {
+        let text = error.to_string();
+        if is_disbelief(error) && *self.unbelieved.borrow() != text {
+            tracing::warn!(node = peer.0, address, error = text, "TLS with a node fails");
+            *self.unbelieved.borrow_mut() = text;
+        }
+    }
 }
 
 impl Peers {
@@ -93,8 +106,8 @@ impl Peers {
                 Err(_) => break,
             }
         }
-        if !bytes.is_empty() {
-            state.unsent.extend_from_slice(&bytes);
+        state.unsent.extend_from_slice(&bytes);
+        if !state.unsent.is_empty() || stream.has_unsent() {
             link.wake.notify_one();
         }
         if state.unsent.len() > PEER_BACKLOG_MAX {
@@ -118,7 +131,7 @@ async fn keep_connected(host: Rc<Host>, peer: NodeId, link: Rc<Link>) {
     let mut wrong: BTreeSet<String> = BTreeSet::new();
     loop {
         let moved = link.moved.take();
-        if let Some((stream, address)) = dial(&host, peer, moved, &mut wrong).await {
+        if let Some((stream, address)) = dial(&host, peer, &link, moved, &mut wrong).await {
             pause = RECONNECT.0;
             if link.moved.borrow().as_ref().is_some_and(|moved| *moved != address) {
                 continue;
@@ -126,6 +139,7 @@ async fn keep_connected(host: Rc<Host>, peer: NodeId, link: Rc<Link>) {
             let mut answer = BytesMut::new();
             *link.dialled.borrow_mut() = address;
             let error = transmit(&host, peer, &link, stream, &mut answer).await;
+            error.as_ref().err().into_iter().for_each(|error| link.note_failed(peer, &link.dialled.borrow(), error));
             *link.state.borrow_mut() = LinkState::default();
             if let Ok(Some(Frame::Refused(refused))) = take(&mut answer) {
                 let mut node = host.node.borrow_mut();
@@ -151,9 +165,10 @@ async fn keep_connected(host: Rc<Host>, peer: NodeId, link: Rc<Link>) {
 async fn dial(
     host: &Host,
     peer: NodeId,
+    link: &Link,
     moved: Option<String>,
     wrong: &mut BTreeSet<String>,
-) -> Option<(TcpStream, String)> {
+) -> Option<(Stream, String)> {
     let mut addresses = host.node.borrow().view.addresses_of(peer);
     addresses.sort_by_key(|address| moved.as_ref() != Some(address));
     addresses.retain(|address| !wrong.contains(address));
@@ -166,9 +181,13 @@ async fn dial(
             }
         };
         for socket in found {
-            if let Ok(Ok(stream)) = timeout(CONNECT_MAX, connect(socket)).await {
-                host.node.borrow_mut().note_address(peer, socket);
-                return Some((stream, address));
+            match timeout(CONNECT_MAX, host.security.dial(peer, socket)).await {
+                Ok(Ok(stream)) => {
+                    host.node.borrow_mut().note_address(peer, socket);
+                    return Some((stream, address));
+                }
+                Ok(Err(error)) => link.note_failed(peer, &address, &error),
+                Err(_) => {}
             }
         }
     }
@@ -177,7 +196,7 @@ async fn dial(
 }
 
 /// Greets, then writes what could not be written at once, until the connection breaks. What comes back is left in `answer`.
-async fn transmit(host: &Host, peer: NodeId, link: &Link, stream: TcpStream, answer: &mut BytesMut) -> io::Result<()> {
+async fn transmit(host: &Host, peer: NodeId, link: &Link, stream: Stream, answer: &mut BytesMut) -> io::Result<()> {
     let stream = Rc::new(stream);
     let hello = host.node.borrow().greeting(peer).encode();
     let mut state = LinkState { unsent: BytesMut::from(&hello[..]), stream: Some(Rc::clone(&stream)) };
@@ -188,7 +207,7 @@ async fn transmit(host: &Host, peer: NodeId, link: &Link, stream: TcpStream, ans
             if state.stream.as_ref().is_none_or(|current| !Rc::ptr_eq(current, &stream)) {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            !state.unsent.is_empty()
+            !state.unsent.is_empty() || stream.has_unsent()
         };
         tokio::select! {
             ready = stream.writable(), if has_unsent => {
@@ -216,19 +235,22 @@ async fn transmit(host: &Host, peer: NodeId, link: &Link, stream: TcpStream, ans
 }
 
 /// Takes what another node sends, first its greeting, which is in `buffer`, until the connection ends or something malformed comes.
-pub(crate) async fn receive(host: Rc<Host>, stream: TcpStream, mut buffer: BytesMut) {
+pub(crate) async fn receive(host: Rc<Host>, stream: Stream, mut buffer: BytesMut) {
     if let Err(error) = receive_frames(&host, &stream, &mut buffer).await {
         tracing::debug!(%error, "a connection from a node ended");
     }
 }
 
-async fn receive_frames(host: &Host, stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<()> {
+async fn receive_frames(host: &Host, stream: &Stream, buffer: &mut BytesMut) -> io::Result<()> {
     let hello = buffer.split_to(Greeting::size(buffer).min(buffer.len()));
-    let address = stream.peer_addr()?.ip();
+    let address = stream.tcp().peer_addr()?.ip();
     let greeting = Greeting::decode(&hello).map_err(|error| {
         host.node.borrow_mut().handle_unread_greeting(&hello, address);
         io::Error::other(error)
     })?;
+    if !host.security.may_be_node(stream, NodeId(greeting.node), address) {
+        return Ok(());
+    }
     let met = host.node.borrow_mut().handle_greeting(&greeting, address);
     let caller = match met {
         Ok(caller) => caller,
@@ -249,7 +271,7 @@ async fn receive_frames(host: &Host, stream: &TcpStream, buffer: &mut BytesMut) 
 /// Ends without an error when the process at the other end is not listened to any more.
 async fn take_all_frames(
     host: &Host,
-    stream: &TcpStream,
+    stream: &Stream,
     caller: &Caller,
     buffer: &mut BytesMut,
 ) -> io::Result<Option<Refused>> {
@@ -280,12 +302,13 @@ async fn take_all_frames(
 
 /// Says why the other end is not listened to, and waits until it has closed the connection: what is closed with something
 /// unread is reset, and the answer lost.
-async fn farewell(stream: &TcpStream, buffer: &mut BytesMut, refused: Refused) -> io::Result<()> {
+async fn farewell(stream: &Stream, buffer: &mut BytesMut, refused: Refused) -> io::Result<()> {
     buffer.clear();
     put(buffer, &Frame::Refused(refused));
     // An answer is smaller than any socket's buffer.
     stream.try_write(buffer)?;
-    socket2::SockRef::from(stream).shutdown(std::net::Shutdown::Write)?;
+    stream.say_end();
+    socket2::SockRef::from(stream.tcp()).shutdown(std::net::Shutdown::Write)?;
     let drain = async {
         loop {
             stream.readable().await?;

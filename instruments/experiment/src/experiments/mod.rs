@@ -7,6 +7,7 @@ mod hot_partition;
 mod noisy_neighbour;
 mod repair;
 mod scale;
+mod secure;
 mod slow_node;
 mod throughput;
 mod tied_requests;
@@ -23,6 +24,7 @@ use hot_partition::HotPartition;
 use noisy_neighbour::NoisyNeighbour;
 use repair::Repair;
 use scale::Scale;
+use secure::Secure;
 use slow_node::SlowNode;
 use std::time::Duration;
 use throughput::Throughput;
@@ -68,6 +70,7 @@ pub fn list(options: &Options) -> Vec<Entry> {
         entry(SlowNode::new, options),
         entry(NoisyNeighbour::new, options),
         entry(Repair::new, options),
+        entry(Secure::new, options),
         entry(Scale::new, options),
     ]
 }
@@ -108,6 +111,7 @@ pub async fn run(
         slow_node::NAME => conduct(SlowNode::new(options), options, interrupted, listener).await,
         noisy_neighbour::NAME => conduct(NoisyNeighbour::new(options), options, interrupted, listener).await,
         repair::NAME => conduct(Repair::new(options), options, interrupted, listener).await,
+        secure::NAME => conduct(Secure::new(options), options, interrupted, listener).await,
         scale::NAME => conduct(Scale::new(options), options, interrupted, listener).await,
         _ => {
             let with_short = |entry: Entry| match entry.identifier {
@@ -142,7 +146,7 @@ mod tests {
         assert_eq!(
             error,
             "there is no experiment \"scael\"; there are: throughput, follower-read (X3), hot-partition (X7), backup-request (X1), \
-             backup-request-batch (X2), tied-requests (X5), hedging-cost, slow-node (X4), noisy-neighbour, repair, scale"
+             backup-request-batch (X2), tied-requests (X5), hedging-cost, slow-node (X4), noisy-neighbour, repair, secure, scale"
         );
     }
 

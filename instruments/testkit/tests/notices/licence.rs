@@ -1,14 +1,15 @@
 //! Licences: which of those that are offered is taken, which one a text is, and whose work it names.
 
 /// The licences that the binary's parts are used under, the first of those that a crate offers. What is not here needs a decision.
-const TAKEN: [&str; 6] = ["Apache-2.0", "MIT", "BSD-3-Clause", "BSD-2-Clause", "Zlib", "Unicode-3.0"];
+const TAKEN: [&str; 7] = ["Apache-2.0", "MIT", "BSD-3-Clause", "BSD-2-Clause", "ISC", "Zlib", "Unicode-3.0"];
 
 /// What the licence of [`TAKEN`] says and no other one does. The first that is found counts.
-const SAYS: [(&str, &str); 6] = [
+const SAYS: [(&str, &str); 7] = [
     ("Apache License Version 2.0, January 2004", "Apache-2.0"),
     ("Permission is hereby granted, free of charge, to any person obtaining a copy of this software", "MIT"),
     ("Neither the name of", "BSD-3-Clause"),
     ("Redistribution and use in source and binary forms", "BSD-2-Clause"),
+    ("Permission to use, copy, modify, and/or distribute this software for any purpose with or without fee", "ISC"),
     ("This software is provided 'as-is'", "Zlib"),
     ("UNICODE LICENSE V3", "Unicode-3.0"),
 ];

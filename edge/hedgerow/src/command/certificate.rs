@@ -1,0 +1,167 @@
+//! `hedgerow certificate`: makes certificates, for clusters that have no other authority.
+
+use crate::exit::Exit;
+use crate::files;
+use crate::output::print;
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, Subcommand};
+use hedgerow_env::Clock as _;
+use hedgerow_env::os::OsClock;
+use hedgerow_tls::{Authority, ClusterName, Issued};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// What is made. Private keys are written so that only their owner may read them.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CertificateCommand {
+    /// Make the authority of a cluster: `ca.pem`, which every node and client needs, and `ca-key.pem`, which nobody needs but who makes
+    /// certificates. Keep that one away from the nodes.
+    Authority {
+        /// What certificates call the cluster: 1 to 56 of a-z, 0-9 and `-`.
+        #[arg(long, value_name = "NAME")]
+        cluster: String,
+        #[command(flatten)]
+        place: Place,
+        /// For how many days it is valid.
+        #[arg(long, default_value_t = 3_650, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+        days: u32,
+    },
+    /// Make certificates of nodes: `node-N.pem` and `node-N-key.pem`.
+    Node {
+        /// The nodes' numbers.
+        #[arg(required = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+        nodes: Vec<u16>,
+        /// Names and addresses that the certificates are for as well. Hedgerow's own programs do not need them: they ask for a node of the
+        /// cluster, wherever it is.
+        #[arg(long = "host", value_name = "HOST,...", value_delimiter = ',')]
+        hosts: Vec<String>,
+        #[command(flatten)]
+        made: Made,
+    },
+    /// Make a client's certificate: `client-NAME.pem` and `client-NAME-key.pem`.
+    Client {
+        /// What the client is called: 1 to 56 of a-z, 0-9 and `-`.
+        name: String,
+        #[command(flatten)]
+        made: Made,
+    },
+}
+
+/// Where the files are.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Place {
+    /// The folder of the authority and of what it makes. It is made if it is not there.
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    directory: PathBuf,
+}
+
+/// How certificates are made.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Made {
+    #[command(flatten)]
+    place: Place,
+    /// For how many days they are valid.
+    #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    days: u32,
+    /// Replace certificates that are there, which a node takes over with SIGHUP.
+    #[arg(long)]
+    replace: bool,
+}
+
+/// `hedgerow certificate`.
+pub(crate) fn run(command: &CertificateCommand) -> Result<Exit> {
+    let now = SystemTime::UNIX_EPOCH + Duration::from_micros(OsClock.unix_micros());
+    match command {
+        CertificateCommand::Authority { cluster, place, days } => {
+            let (_, issued) = Authority::create(&ClusterName::new(cluster)?, *days, now)?;
+            write(&place.directory, "ca", &issued, false)?;
+        }
+        CertificateCommand::Node { nodes, hosts, made } => {
+            let authority = open(&made.place.directory)?;
+            for node in nodes {
+                let issued = authority.node(*node, hosts, made.days, now)?;
+                write(&made.place.directory, &format!("node-{node}"), &issued, made.replace)?;
+            }
+        }
+        CertificateCommand::Client { name, made } => {
+            let issued = open(&made.place.directory)?.client(name, made.days, now)?;
+            write(&made.place.directory, &format!("client-{name}"), &issued, made.replace)?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn paths(directory: &Path, name: &str) -> (PathBuf, PathBuf) {
+    (directory.join(format!("{name}.pem")), directory.join(format!("{name}-key.pem")))
+}
+
+fn open(directory: &Path) -> Result<Authority> {
+    let (certificate, key) = paths(directory, "ca");
+    let read = |path: &Path| {
+        let hint = "`hedgerow certificate authority` makes one";
+        files::read_text(path).with_context(|| format!("cannot read the authority's {}: {hint}", path.display()))
+    };
+    let issued = Issued { certificate: read(&certificate)?, key: read(&key)? };
+    Authority::open(&issued).with_context(|| format!("{} and {}", certificate.display(), key.display()))
+}
+
+fn write(directory: &Path, name: &str, issued: &Issued, replace: bool) -> Result<()> {
+    files::make_directory(directory)?;
+    let (certificate, key) = paths(directory, name);
+    for path in [&certificate, &key] {
+        if !replace && files::read_if_exists(path)?.is_some() {
+            bail!("{} is there already, and nothing was made", path.display());
+        }
+    }
+    files::replace_private(&key, issued.key.as_bytes())?;
+    files::replace(&certificate, issued.certificate.as_bytes())?;
+    print(&format!("made {} and {}", certificate.display(), key.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(subcommand)]
+        command: CertificateCommand,
+    }
+
+    fn said(line: &str, directory: &Path) -> Result<Exit> {
+        let words = format!("certificate {line} --directory {}", directory.display());
+        run(&Line::try_parse_from(words.split(' '))?.command)
+    }
+
+    #[test]
+    fn certificates_are_made_once_and_keys_are_their_owners() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = format!("{:#}", said("node 1", folder.path()).unwrap_err());
+        assert!(error.contains("`hedgerow certificate authority` makes one"), "{error}");
+        for line in ["authority --cluster prod", "node 1 2 --host 10.0.0.1,db.example", "client app"] {
+            said(line, folder.path()).unwrap();
+            let error = said(line, folder.path()).unwrap_err().to_string();
+            assert!(error.contains("is there already"), "{error}");
+        }
+        said("node 1 --replace", folder.path()).unwrap();
+        assert!(said("authority --cluster Prod", folder.path()).is_err());
+        for name in ["ca", "node-1", "node-2", "client-app"] {
+            let (certificate, key) = paths(folder.path(), name);
+            assert!(files::read_text(&certificate).unwrap().starts_with("-----BEGIN CERTIFICATE"));
+            assert_eq!(files::mode(&key).unwrap() & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn an_authority_with_another_ones_key_makes_nothing() {
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for folder in [&folder, &other] {
+            said("authority --cluster prod", folder.path()).unwrap();
+        }
+        let key = files::read_text(&other.path().join("ca-key.pem")).unwrap();
+        files::replace_private(&folder.path().join("ca-key.pem"), key.as_bytes()).unwrap();
+        let error = format!("{:#}", said("node 1", folder.path()).unwrap_err());
+        assert!(error.contains("the key is another certificate's"), "{error}");
+    }
+}

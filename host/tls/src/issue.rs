@@ -1,0 +1,129 @@
+//! Makes certificates, for clusters that have no other authority: ECDSA on P-256, in PEM.
+
+use crate::names::{ClusterName, NameError};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use std::time::{Duration, SystemTime};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// How long before it is made a certificate is valid: clocks differ.
+const BEFORE: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// Why no certificate could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum IssueError {
+    /// A name is not allowed.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The authority's files are not an authority's.
+    #[error("this is no authority of a cluster: {0}")]
+    Authority(String),
+    /// What is asked for cannot be made.
+    #[error("the certificate cannot be made: {0}")]
+    Made(#[from] rcgen::Error),
+}
+
+/// A certificate and its private key, both PEM.
+#[derive(Clone)]
+pub struct Issued {
+    /// The certificate.
+    pub certificate: String,
+    /// The key.
+    pub key: String,
+}
+
+/// Who issues the certificates of one cluster.
+pub struct Authority {
+    cluster: ClusterName,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// A new one, whose certificate is valid for so many days from `now` on.
+    pub fn create(cluster: &ClusterName, days: u32, now: SystemTime) -> Result<(Self, Issued), IssueError> {
+        let mut params = params(Vec::new(), &format!("Hedgerow cluster {cluster}"), days, now)?;
+        params.distinguished_name.push(DnType::OrganizationalUnitName, cluster.to_string());
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate()?;
+        let issued = Issued { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() };
+        Ok((Self { cluster: cluster.clone(), issuer: Issuer::new(params, key) }, issued))
+    }
+
+    /// The one whose files these are.
+    pub fn open(issued: &Issued) -> Result<Self, IssueError> {
+        let wrong = |error: &dyn std::fmt::Display| IssueError::Authority(error.to_string());
+        let key = KeyPair::from_pem(&issued.key).map_err(|error| wrong(&error))?;
+        let der = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).map_err(|error| wrong(&error))?;
+        let (_, parsed) = X509Certificate::from_der(&der).map_err(|error| wrong(&error))?;
+        let cluster = cluster_of(&der).ok_or_else(|| wrong(&"its certificate names no cluster"))?;
+        if parsed.public_key().subject_public_key.data != key.public_key_raw() {
+            return Err(wrong(&"the key is another certificate's"));
+        }
+        let issuer = Issuer::from_ca_cert_der(&der, key).map_err(|error| wrong(&error))?;
+        Ok(Self { cluster, issuer })
+    }
+
+    /// The cluster.
+    pub const fn cluster(&self) -> &ClusterName {
+        &self.cluster
+    }
+
+    /// A node's certificate. `hosts` are names and addresses by which programs that know nothing of Hedgerow's own names may ask for it.
+    pub fn node(&self, number: u16, hosts: &[String], days: u32, now: SystemTime) -> Result<Issued, IssueError> {
+        let mut names = vec![self.cluster.any_node(), self.cluster.node(number)];
+        names.extend_from_slice(hosts);
+        let uses = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(names, &format!("node {number} of {}", self.cluster), &uses, days, now)
+    }
+
+    /// A client's certificate.
+    pub fn client(&self, name: &str, days: u32, now: SystemTime) -> Result<Issued, IssueError> {
+        let names = vec![self.cluster.client(name)?];
+        let text = format!("client {name} of {}", self.cluster);
+        self.issue(names, &text, &[ExtendedKeyUsagePurpose::ClientAuth], days, now)
+    }
+
+    fn issue(
+        &self,
+        names: Vec<String>,
+        text: &str,
+        uses: &[ExtendedKeyUsagePurpose],
+        days: u32,
+        now: SystemTime,
+    ) -> Result<Issued, IssueError> {
+        let mut params = params(names, text, days, now)?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = uses.to_vec();
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+}
+
+fn params(names: Vec<String>, text: &str, days: u32, now: SystemTime) -> Result<CertificateParams, IssueError> {
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, text);
+    params.not_before = (now - BEFORE).into();
+    params.not_after = (now + DAY * days).into();
+    Ok(params)
+}
+
+/// The cluster that an authority's certificate names.
+pub(crate) fn cluster_of(certificate: &CertificateDer<'_>) -> Option<ClusterName> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    let unit = parsed.subject().iter_organizational_unit().next()?;
+    ClusterName::new(unit.as_str().ok()?).ok()
+}
+
+/// When a certificate expires, seconds since 1970.
+pub(crate) fn expires_at(certificate: &CertificateDer<'_>) -> Option<i64> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    Some(parsed.validity().not_after.timestamp())
+}

@@ -1,0 +1,44 @@
+//! Encrypted connections, and who is at their other end.
+//!
+//! - `names`: what certificates call nodes, clients and clusters.
+//! - `files`: certificates and keys as they lie on a disk.
+//! - `node`, `client`: what each of the two needs to accept or make a connection.
+//! - `handshake`: a connection that is being agreed on. Its costly steps can run elsewhere than its waiting.
+//! - `stream`: a connection, encrypted or not, that is read and written without waiting.
+//! - `issue`: makes certificates, for clusters that have no other authority.
+//!
+//! TLS 1.3 alone, by rustls. Nothing is resumed: each connection shows its certificate, so that one that has expired or was issued by another
+//! authority opens none.
+
+mod client;
+mod files;
+mod handshake;
+mod issue;
+mod names;
+mod node;
+mod stream;
+
+pub use client::{ClientTls, ClientTlsFiles};
+pub use files::FileError;
+pub use handshake::Handshake;
+pub use issue::{Authority, IssueError, Issued};
+pub use names::{CLUSTER_NAME_MAX, ClusterName, NameError};
+pub use node::{Mode, NodeTls, NodeTlsFiles};
+pub use stream::Stream;
+
+use rustls::crypto::{CryptoProvider, ring};
+use std::sync::Arc;
+
+/// What encrypts. AES with keys of 128 bits first: it is the cheapest that TLS 1.3 has, and no weaker here than a certificate on P-256.
+fn provider() -> Arc<CryptoProvider> {
+    use rustls::crypto::ring::cipher_suite::{
+        TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
+    };
+    let cipher_suites = vec![TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256];
+    Arc::new(CryptoProvider { cipher_suites, ..ring::default_provider() })
+}
+
+/// Whether an error says that one end does not believe the other, or that what came is no TLS.
+pub fn is_disbelief(error: &std::io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<rustls::Error>())
+}

@@ -1,0 +1,174 @@
+//! What a node needs for encrypted connections: its certificate, which says which node it is, and the authority that all nodes and clients are of.
+
+use crate::files::{self, FileError, unfit};
+use crate::handshake::Handshake;
+use crate::names::{ClusterName, asked};
+use crate::provider;
+use crate::stream::Stream;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, ServerConfig, ServerConnection};
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::net::TcpStream;
+
+/// Whether connections have to be encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Both kinds are accepted, and other nodes are dialled with TLS first and then without: for the time in which a running cluster
+    /// changes over. Protects against nothing.
+    Permissive,
+    /// Nothing is said on a connection that is not encrypted.
+    Required,
+}
+
+/// Where a node's files are, and what for.
+#[derive(Clone, Debug)]
+pub struct NodeTlsFiles {
+    /// What the certificates call the cluster.
+    pub cluster: ClusterName,
+    /// The number that the certificate must be for.
+    pub node: u16,
+    /// Certificates of the authorities by which nodes and clients are known.
+    pub ca: PathBuf,
+    /// The node's certificate, with those between it and the authority.
+    pub certificate: PathBuf,
+    /// Its private key; nobody but the owner may read it.
+    pub key: PathBuf,
+}
+
+/// What a node accepts and makes connections with.
+pub struct NodeTls {
+    files: NodeTlsFiles,
+    mode: Mode,
+    has_client_certificates: bool,
+    loaded: RwLock<Arc<Loaded>>,
+}
+
+struct Loaded {
+    accepting: Arc<ServerConfig>,
+    dialling: Arc<ClientConfig>,
+    nodes: Arc<WebPkiServerVerifier>,
+    expires_at: i64,
+}
+
+impl fmt::Debug for NodeTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Whatever the library's types print, no key is part of it.
+        let Self { files, mode, has_client_certificates, .. } = self;
+        write!(f, "NodeTls({files:?}, {mode:?}, client certificates: {has_client_certificates})")
+    }
+}
+
+impl NodeTls {
+    /// Reads the files. `has_client_certificates`: whether clients must show a certificate too; nodes always must.
+    pub fn load(files: NodeTlsFiles, mode: Mode, has_client_certificates: bool) -> Result<Self, FileError> {
+        let loaded = RwLock::new(Arc::new(load(&files, has_client_certificates)?));
+        Ok(Self { files, mode, has_client_certificates, loaded })
+    }
+
+    /// Reads the files anew, for connections that are made from now on. Where they are not right, what was read before stays.
+    pub fn reload(&self) -> Result<(), FileError> {
+        let loaded = Arc::new(load(&self.files, self.has_client_certificates)?);
+        *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+        Ok(())
+    }
+
+    /// Whether connections have to be encrypted.
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Whether clients have to show a certificate.
+    pub const fn has_client_certificates(&self) -> bool {
+        self.has_client_certificates
+    }
+
+    /// When the node's certificate expires, seconds since 1970.
+    pub fn expires_at(&self) -> i64 {
+        self.loaded().expires_at
+    }
+
+    /// The files, and what they are for.
+    pub const fn files(&self) -> &NodeTlsFiles {
+        &self.files
+    }
+
+    fn loaded(&self) -> Arc<Loaded> {
+        Arc::clone(&self.loaded.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Begins to agree on a connection that somebody else made.
+    pub fn accept(&self, tcp: TcpStream) -> io::Result<Handshake> {
+        let connection = ServerConnection::new(Arc::clone(&self.loaded().accepting)).map_err(io::Error::other)?;
+        Ok(Handshake::new(tcp, connection.into()))
+    }
+
+    /// Begins to agree on a connection that was made to node `node`, which has to show that it is that one.
+    pub fn dial(&self, tcp: TcpStream, node: u16) -> io::Result<Handshake> {
+        Handshake::dial(tcp, &self.loaded().dialling, asked(self.files.cluster.node(node)))
+    }
+
+    /// Whether the other end has shown the certificate of node `node`.
+    pub fn is_node(&self, stream: &Stream, node: u16) -> bool {
+        let shown = stream.certificates();
+        let Some((first, rest)) = shown.split_first() else { return false };
+        is_for(&self.loaded().nodes, first, rest, self.files.cluster.node(node)).is_ok()
+    }
+}
+
+fn is_for(
+    verifier: &WebPkiServerVerifier,
+    first: &CertificateDer<'_>,
+    rest: &[CertificateDer<'_>],
+    name: String,
+) -> Result<(), rustls::Error> {
+    verifier.verify_server_cert(first, rest, &asked(name), &[], UnixTime::now()).map(drop)
+}
+
+fn load(files: &NodeTlsFiles, has_client_certificates: bool) -> Result<Loaded, FileError> {
+    let roots = files::authorities(&files.ca)?;
+    let chain = files::certificates(&files.certificate)?;
+    let provider = provider();
+    let wrong_ca = |error: &dyn fmt::Display| FileError::Unfit {
+        path: files.ca.clone(),
+        reason: format!("cannot be used: {error}"),
+    };
+    let nodes = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+        .build()
+        .map_err(|error| wrong_ca(&error))?;
+    let wrong_certificate = |error: rustls::Error| unfit(&files.certificate, &error);
+    for name in [files.cluster.any_node(), files.cluster.node(files.node)] {
+        is_for(&nodes, &chain[0], &chain[1..], name).map_err(wrong_certificate)?;
+    }
+    let callers = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
+    // Who shows none is not taken for a node, in any case.
+    let callers = if has_client_certificates { callers } else { callers.allow_unauthenticated() };
+    let callers = callers.build().map_err(|error| wrong_ca(&error))?;
+    callers.verify_client_cert(&chain[0], &chain[1..], UnixTime::now()).map_err(wrong_certificate)?;
+    let versions = &[&TLS13];
+    let mut accepting = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(versions)
+        .map_err(wrong_certificate)?
+        .with_client_cert_verifier(callers)
+        .with_single_cert(chain.clone(), files::key(&files.key)?)
+        .map_err(wrong_certificate)?;
+    accepting.session_storage = Arc::new(NoServerSessionStorage {});
+    accepting.send_tls13_tickets = 0;
+    let dialling = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .map_err(wrong_certificate)?
+        .with_webpki_verifier(Arc::clone(&nodes))
+        .with_client_auth_cert(chain.clone(), files::key(&files.key)?)
+        .map_err(wrong_certificate)?;
+    let expires_at = crate::issue::expires_at(&chain[0]).ok_or_else(|| FileError::Holds {
+        path: files.certificate.clone(),
+        expected: "certificate that says until when it is valid",
+    })?;
+    Ok(Loaded { accepting: Arc::new(accepting), dialling: Arc::new(dialling), nodes, expires_at })
+}

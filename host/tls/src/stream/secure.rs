@@ -1,0 +1,167 @@
+//! The encrypted side of a connection: what has come and is not decrypted yet, what is decrypted and not taken yet, and what is encrypted and not sent
+//! yet. Each of the three is bounded.
+
+use bytes::{Buf as _, BytesMut};
+use rustls::Connection;
+use rustls::pki_types::CertificateDer;
+use std::io::{self, BufRead as _, Write as _};
+use tokio::net::TcpStream;
+
+/// Bytes that are read from a socket at a time: a few records.
+const READ_SIZE: usize = 64 << 10;
+/// Bytes that are encrypted before the socket has taken those before: what a connection keeps whose other end does not read.
+const WRITE_SIZE: usize = 64 << 10;
+
+/// One end of an encrypted connection, without its socket.
+#[derive(Debug)]
+pub(crate) struct Secure {
+    connection: Connection,
+    /// What has come and was not looked at.
+    incoming: BytesMut,
+    /// Decrypted bytes that `connection` holds.
+    plain: usize,
+    is_at_end: bool,
+}
+
+/// A socket that is written without waiting.
+struct Socket<'a>(&'a TcpStream);
+
+impl io::Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_write_vectored(slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Secure {
+    pub(crate) fn new(mut connection: Connection) -> Self {
+        // Records add a little to what they hold.
+        connection.set_buffer_limit(Some(2 * WRITE_SIZE));
+        Self { connection, incoming: BytesMut::new(), plain: 0, is_at_end: false }
+    }
+
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    pub(crate) fn certificates(&self) -> Vec<CertificateDer<'static>> {
+        self.connection.peer_certificates().unwrap_or_default().to_vec()
+    }
+
+    /// Whether something is encrypted that the socket has not taken.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.connection.wants_write()
+    }
+
+    /// Whether there is something to be read without asking the socket.
+    pub(crate) fn has_received(&self) -> bool {
+        self.plain > 0 || !self.incoming.is_empty() || self.is_at_end
+    }
+
+    /// Sends what is encrypted. An error that it would block means that the socket took none of it.
+    pub(crate) fn flush(&mut self, tcp: &TcpStream) -> io::Result<()> {
+        let mut has_sent = false;
+        while self.connection.wants_write() {
+            match self.connection.write_tls(&mut Socket(tcp)) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(_) => has_sent = true,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && has_sent => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads from the socket what is there; 0 bytes are its end.
+    pub(crate) fn receive(&mut self, tcp: &TcpStream) -> io::Result<usize> {
+        if self.incoming.is_empty() {
+            self.incoming.reserve(READ_SIZE);
+        }
+        let room = self.incoming.capacity() - self.incoming.len();
+        super::try_read(tcp, &mut self.incoming, room)
+    }
+
+    /// Has a part of what has come decrypted.
+    pub(crate) fn process(&mut self) -> io::Result<()> {
+        while !self.incoming.is_empty() && self.plain == 0 {
+            let count = self.connection.read_tls(&mut &self.incoming[..])?;
+            if count == 0 {
+                // The other end has said that nothing more will come.
+                (self.is_at_end, self.incoming) = (true, BytesMut::new());
+            }
+            self.incoming.advance(count);
+            let state = self.connection.process_new_packets();
+            let state = state.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            self.plain = state.plaintext_bytes_to_read();
+            self.is_at_end |= state.peer_has_closed();
+        }
+        if self.incoming.is_empty() {
+            // Most connections are idle most of the time.
+            self.incoming = BytesMut::new();
+        }
+        Ok(())
+    }
+
+    /// Puts at most `room` bytes to `buffer`, without waiting; 0 are the end of the stream.
+    pub(crate) fn read(&mut self, tcp: &TcpStream, buffer: &mut BytesMut, room: usize) -> io::Result<usize> {
+        let mut count = 0;
+        loop {
+            while self.plain > 0 && count < room {
+                let mut reader = self.connection.reader();
+                let part = reader.fill_buf()?;
+                let size = part.len().min(room - count);
+                buffer.extend_from_slice(&part[..size]);
+                reader.consume(size);
+                self.plain -= size;
+                count += size;
+            }
+            if count == room || (self.is_at_end && self.incoming.is_empty()) {
+                return Ok(count);
+            }
+            if self.incoming.is_empty() {
+                match self.receive(tcp) {
+                    Ok(0) => self.is_at_end = true,
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock && count > 0 => return Ok(count),
+                    Err(error) => return Err(error),
+                }
+            }
+            let processed = self.process();
+            // An alert, or the answer to a change of keys. What the socket does not take leaves with the next bytes.
+            match self.flush(tcp) {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                Ok(()) | Err(_) => processed?,
+            }
+        }
+    }
+
+    /// Encrypts what the socket takes now, and some 64 KiB more at most. Returns how many of `bytes` that was.
+    pub(crate) fn write(&mut self, tcp: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+        let mut count = 0;
+        loop {
+            match self.flush(tcp) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && count > 0 => return Ok(count),
+                flushed => flushed?,
+            }
+            if count == bytes.len() || self.has_unsent() {
+                return Ok(count);
+            }
+            let part = &bytes[count..bytes.len().min(count + WRITE_SIZE)];
+            count += self.connection.writer().write(part)?;
+        }
+    }
+
+    /// Says that nothing more will be sent.
+    pub(crate) fn close(&mut self, tcp: &TcpStream) {
+        self.connection.send_close_notify();
+        // It is closed next, whether it takes this or not.
+        let _ = self.flush(tcp);
+    }
+}

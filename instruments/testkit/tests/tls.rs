@@ -1,0 +1,102 @@
+//! The program as it ships, with certificates: every kind of command gets through, and nobody without one.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that runs processes")]
+
+use hedgerow_testkit::{Cluster, DataPlace, Settings, binary};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn start() -> Cluster {
+    let mut settings = Settings::under_test(&[DataPlace::Folder; 3]).unwrap();
+    settings.has_tls = true;
+    Cluster::start_with(settings).unwrap()
+}
+
+fn run_without_certificate(cluster: &Cluster, words: &[&str]) -> Output {
+    let mut command = Command::new(binary().unwrap());
+    command.args(words).args(["--timeout", "2", "--cluster", &cluster.addresses().join(",")]).output().unwrap()
+}
+
+fn certificate(words: &[&str], folder: &Path) {
+    let made = Command::new(binary().unwrap()).arg("certificate").args(words).arg("--directory").arg(folder).output();
+    let made = made.unwrap();
+    assert!(made.status.success(), "{made:?}");
+}
+
+#[test]
+fn every_command_gets_through_with_a_certificate_and_none_without() {
+    let mut cluster = start();
+    for words in [
+        "table create t --partitions 4",
+        "set t h s v",
+        "get t h s --hedge 1ms",
+        "scan t",
+        "table transfer t 0 2",
+        "verify t",
+        "counters --over 0.1",
+        "slow",
+        "status",
+    ] {
+        cluster.run(&words.split(' ').collect::<Vec<_>>()).unwrap_or_else(|error| panic!("{words}: {error:#}"));
+    }
+    assert_eq!(cluster.run(&["get", "t", "h", "s"]).unwrap().trim(), "v");
+    let turned_away = run_without_certificate(&cluster, &["get", "t", "h", "s"]);
+    let said = String::from_utf8_lossy(&turned_away.stderr).into_owned();
+    assert_eq!(turned_away.status.code(), Some(3), "{said}");
+    assert!(said.contains("does it want TLS?"), "{said}");
+
+    // Read anew, while the node serves.
+    let files = cluster.client_tls().unwrap();
+    let folder = files.ca.parent().unwrap().to_owned();
+    certificate(&["node", "1", "2", "3", "--replace"], &folder);
+    for number in 1..=3 {
+        let id = cluster.node(number).unwrap().id();
+        assert!(Command::new("kill").args(["-HUP", &id.to_string()]).status().unwrap().success());
+        assert_eq!(cluster.run(&["get", "t", "h", "s"]).unwrap().trim(), "v");
+    }
+    // One that is for nobody is not taken, and the node goes on.
+    fs::write(folder.join("node-1.pem"), "nothing").unwrap();
+    let id = cluster.node(1).unwrap().id();
+    assert!(Command::new("kill").args(["-HUP", &id.to_string()]).status().unwrap().success());
+    assert_eq!(cluster.run(&["get", "t", "h", "s"]).unwrap().trim(), "v");
+    certificate(&["node", "1", "--replace"], &folder);
+
+    cluster.terminate(2).unwrap();
+    cluster.restart(2).unwrap();
+    cluster.run(&["status", "--wait", "60"]).unwrap();
+    cluster.stop().unwrap();
+}
+
+#[test]
+fn a_node_that_others_reach_does_not_start_without_being_told_how_it_is_protected() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("n.toml");
+    let config = |rest: &str| {
+        let text =
+            "node = 1\nlisten = \"0.0.0.0:1\"\ndata = [\"d\"]\npeers = [{ node = 1, address = \"127.0.0.1:1\" }]\n";
+        fs::write(&path, format!("{text}{rest}")).unwrap();
+        let checked = Command::new(binary().unwrap()).args(["config", "check"]).arg(&path).output().unwrap();
+        let said = String::from_utf8([checked.stdout, checked.stderr].concat()).unwrap();
+        (checked.status.code().unwrap(), said)
+    };
+    let (code, said) = config("");
+    assert!(code == 2 && said.contains("`hedgerow certificate` makes what it needs"), "{said}");
+    let (code, said) = config("security.insecure = true\n");
+    assert!(code == 0 && said.contains("can read, change and remove everything"), "{said}");
+    certificate(&["authority", "--cluster", "prod"], folder.path());
+    certificate(&["node", "1", "2"], folder.path());
+    let tls = |node: &str| {
+        let file = |name: &str| folder.path().join(format!("{name}.pem")).display().to_string();
+        let (certificate, key) = (file(node), file(&format!("{node}-key")));
+        format!("[tls]\nca = {:?}\ncertificate = {certificate:?}\nkey = {key:?}\n", file("ca"))
+    };
+    let (code, said) = config(&tls("node-1"));
+    assert!(code == 0 && said.contains("(expires in 36") && said.contains("prod"), "{said}");
+    let (code, said) = config(&tls("node-2"));
+    assert!(code == 2 && said.contains("not for node-1.prod.hedgerow.internal"), "{said}");
+    let open = fs::Permissions::from_mode(0o644);
+    fs::set_permissions(folder.path().join("node-1-key.pem"), open).unwrap();
+    let (code, said) = config(&tls("node-1"));
+    assert!(code == 2 && said.contains("(mode 644): allowed is 600"), "{said}");
+}
