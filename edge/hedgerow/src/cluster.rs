@@ -67,7 +67,7 @@ impl TlsArguments {
         };
         let cluster = match &self.tls_cluster {
             Some(name) => ClusterName::new(name).context("--tls-cluster")?,
-            None => ClusterName::of_authority(&ca).context("--tls-ca without --tls-cluster")?,
+            None => ClusterName::of_authority(&ca).context("--tls-ca")?,
         };
         Ok(Some(ClientTlsFiles { cluster, ca, identity }))
     }

@@ -322,6 +322,7 @@ async fn drive(
             _ = tick.tick() => {
                 host.node.borrow_mut().handle(Event::Tick, OsClock.read());
                 host.clients.close_stuck(OsClock.now());
+                host.security.tell_unencrypted(OsClock.now());
                 note_state(host, state, &mut told_at);
                 let is_done = stop_by.is_some_and(|by| tokio::time::Instant::now() >= by)
                     || (stop_by.is_some() && host.node.borrow().leads_nothing());

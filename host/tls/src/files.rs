@@ -1,8 +1,9 @@
 //! Certificates and keys as they lie on a disk: PEM, as all tools write it.
 #![allow(clippy::disallowed_methods, reason = "these files are an operator's, not the store's")]
 
+use crate::issue;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::{CertificateError, RootCertStore};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -24,7 +25,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// Others than its owner may read a key.
-    #[error("{} holds a private key, and others than its owner may read it (mode {mode:o}): allowed is 600", path.display())]
+    #[error("{} holds a private key, and others than its owner may read it (mode {mode:o}): allowed are no rights for group and others, as with 600", path.display())]
     Open {
         /// The file.
         path: PathBuf,
@@ -72,17 +73,34 @@ pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, FileError> {
     if mode & 0o077 != 0 {
         return Err(FileError::Open { path: path.to_path_buf(), mode });
     }
-    let found = PrivateKeyDer::from_pem_slice(&read(path)?);
-    found.map_err(|_| FileError::Holds { path: path.to_path_buf(), expected: "private key" })
+    let text = read(path)?;
+    let is_locked = text.windows(9).any(|word| word == b"ENCRYPTED");
+    let expected = if is_locked { "private key without a passphrase" } else { "private key" };
+    PrivateKeyDer::from_pem_slice(&text).map_err(|_| FileError::Holds { path: path.to_path_buf(), expected })
 }
 
 /// The authorities in a file.
 pub(crate) fn authorities(path: &Path) -> Result<Arc<RootCertStore>, FileError> {
     let mut roots = RootCertStore::empty();
+    let now = UnixTime::now().as_secs();
     for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|error| unfit(path, &error))?;
+        // Nobody looks at an authority's dates later.
+        let is_over = issue::expires_at(&certificate).is_some_and(|at| u64::try_from(at).unwrap_or(0) < now);
+        if !is_over {
+            roots.add(certificate).map_err(|error| unfit(path, &error))?;
+        }
+    }
+    if roots.is_empty() {
+        return Err(unfit(path, &rustls::Error::InvalidCertificate(CertificateError::Expired)));
     }
     Ok(Arc::new(roots))
+}
+
+/// When the first of the authorities in a file expires that has not expired yet, seconds since 1970.
+pub(crate) fn authorities_expire_at(path: &Path) -> Result<Option<i64>, FileError> {
+    let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
+    let dates = certificates(path)?;
+    Ok(dates.iter().filter_map(issue::expires_at).filter(|at| *at >= now).min())
 }
 
 /// Why a file does not fit, in words for who keeps it.
@@ -105,8 +123,17 @@ fn wrong(error: &CertificateError) -> String {
             "was not issued by the authority that is given".to_owned()
         }
         CertificateError::NotValidForNameContext { expected, presented } => {
-            format!("is for {}, not for {}", presented.join(", "), expected.to_str())
+            let names: Vec<&str> = presented.iter().map(|name| bare(name)).collect();
+            format!("is for {}, not for {}", names.join(", "), expected.to_str())
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "is not a node's, which is good for a server and for a client: is it a client's?".to_owned()
         }
         other => format!("is not right: {other}"),
     }
+}
+
+/// A name as it stands in a certificate, of which the library says the kind too: `DnsName("a")`.
+fn bare(name: &str) -> &str {
+    name.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"')).map_or(name, |(name, _)| name)
 }

@@ -45,7 +45,10 @@ impl Handshake {
             }
             self.tcp.readable().await?;
             match self.secure.receive(&self.tcp) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(0) => {
+                    let text = "the other end has closed the connection instead of agreeing on TLS: does it speak TLS?";
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 received => return received.map(drop),
             }

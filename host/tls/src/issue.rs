@@ -40,18 +40,24 @@ pub struct Issued {
 pub struct Authority {
     cluster: ClusterName,
     issuer: Issuer<'static, KeyPair>,
+    /// When it expires, and with it what it has issued.
+    until: SystemTime,
 }
 
 impl Authority {
     /// A new one, whose certificate is valid for so many days from `now` on.
     pub fn create(cluster: &ClusterName, days: u32, now: SystemTime) -> Result<(Self, Issued), IssueError> {
-        let mut params = params(Vec::new(), &format!("Hedgerow cluster {cluster}"), days, now)?;
+        let key = KeyPair::generate()?;
+        // Two authorities of one cluster are two to whoever has both.
+        let number = key.public_key_raw().iter().skip(1).take(4).fold(0, |number, byte| number << 8 | u32::from(*byte));
+        let mut params =
+            params(Vec::new(), &format!("Hedgerow cluster {cluster} {number:08x}"), now, now + DAY * days)?;
         params.distinguished_name.push(DnType::OrganizationalUnitName, cluster.to_string());
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let key = KeyPair::generate()?;
         let issued = Issued { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() };
-        Ok((Self { cluster: cluster.clone(), issuer: Issuer::new(params, key) }, issued))
+        let until = now + DAY * days;
+        Ok((Self { cluster: cluster.clone(), issuer: Issuer::new(params, key), until }, issued))
     }
 
     /// The one whose files these are.
@@ -64,8 +70,10 @@ impl Authority {
         if parsed.public_key().subject_public_key.data != key.public_key_raw() {
             return Err(wrong(&"the key is another certificate's"));
         }
+        let seconds = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0);
+        let until = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let issuer = Issuer::from_ca_cert_der(&der, key).map_err(|error| wrong(&error))?;
-        Ok(Self { cluster, issuer })
+        Ok(Self { cluster, issuer, until })
     }
 
     /// The cluster.
@@ -73,7 +81,7 @@ impl Authority {
         &self.cluster
     }
 
-    /// A node's certificate. `hosts` are names and addresses by which programs that know nothing of Hedgerow's own names may ask for it.
+    /// A node's certificate, valid for so many days or as long as the authority. `hosts` are names and addresses by which programs that know nothing of Hedgerow's own names may ask for it.
     pub fn node(&self, number: u16, hosts: &[String], days: u32, now: SystemTime) -> Result<Issued, IssueError> {
         let mut names = vec![self.cluster.any_node(), self.cluster.node(number)];
         names.extend_from_slice(hosts);
@@ -96,7 +104,10 @@ impl Authority {
         days: u32,
         now: SystemTime,
     ) -> Result<Issued, IssueError> {
-        let mut params = params(names, text, days, now)?;
+        if self.until <= now {
+            return Err(IssueError::Authority("it has expired".to_owned()));
+        }
+        let mut params = params(names, text, now, self.until.min(now + DAY * days))?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = uses.to_vec();
         params.use_authority_key_identifier_extension = true;
@@ -106,12 +117,12 @@ impl Authority {
     }
 }
 
-fn params(names: Vec<String>, text: &str, days: u32, now: SystemTime) -> Result<CertificateParams, IssueError> {
+fn params(names: Vec<String>, text: &str, now: SystemTime, until: SystemTime) -> Result<CertificateParams, IssueError> {
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, text);
     params.not_before = (now - BEFORE).into();
-    params.not_after = (now + DAY * days).into();
+    params.not_after = until.into();
     Ok(params)
 }
 

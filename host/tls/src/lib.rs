@@ -3,6 +3,7 @@
 //! - `names`: what certificates call nodes, clients and clusters.
 //! - `files`: certificates and keys as they lie on a disk.
 //! - `node`, `client`: what each of the two needs to accept or make a connection.
+//! - `disbelief`: why two ends do not agree, in words for people.
 //! - `handshake`: a connection that is being agreed on. Its costly steps can run elsewhere than its waiting.
 //! - `stream`: a connection, encrypted or not, that is read and written without waiting.
 //! - `issue`: makes certificates, for clusters that have no other authority.
@@ -11,6 +12,7 @@
 //! authority opens none.
 
 mod client;
+mod disbelief;
 mod files;
 mod handshake;
 mod issue;
@@ -40,5 +42,5 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// Whether an error says that one end does not believe the other, or that what came is no TLS.
 pub fn is_disbelief(error: &std::io::Error) -> bool {
-    error.get_ref().is_some_and(|error| error.is::<rustls::Error>())
+    error.get_ref().is_some_and(|error| error.is::<disbelief::Disbelief>())
 }

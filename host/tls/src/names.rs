@@ -40,7 +40,7 @@ impl ClusterName {
     /// The one whose authority this is, if [`crate::Authority`] made it.
     pub fn of_authority(ca: &Path) -> Result<Self, FileError> {
         let certificates = files::certificates(ca)?;
-        let reason = "does not say which cluster it is for";
+        let reason = "does not say which cluster it is for: give tls.cluster, or --tls-cluster";
         issue::cluster_of(&certificates[0])
             .ok_or_else(|| FileError::Unfit { path: ca.to_path_buf(), reason: reason.to_owned() })
     }

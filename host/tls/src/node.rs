@@ -2,6 +2,7 @@
 
 use crate::files::{self, FileError, unfit};
 use crate::handshake::Handshake;
+use crate::issue;
 use crate::names::{ClusterName, asked};
 use crate::provider;
 use crate::stream::Stream;
@@ -55,6 +56,7 @@ struct Loaded {
     dialling: Arc<ClientConfig>,
     nodes: Arc<WebPkiServerVerifier>,
     expires_at: i64,
+    authority_expires_at: i64,
 }
 
 impl fmt::Debug for NodeTls {
@@ -92,6 +94,11 @@ impl NodeTls {
     /// When the node's certificate expires, seconds since 1970.
     pub fn expires_at(&self) -> i64 {
         self.loaded().expires_at
+    }
+
+    /// When the first of the authorities expires, seconds since 1970.
+    pub fn authority_expires_at(&self) -> i64 {
+        self.loaded().authority_expires_at
     }
 
     /// The files, and what they are for.
@@ -166,9 +173,10 @@ fn load(files: &NodeTlsFiles, has_client_certificates: bool) -> Result<Loaded, F
         .with_webpki_verifier(Arc::clone(&nodes))
         .with_client_auth_cert(chain.clone(), files::key(&files.key)?)
         .map_err(wrong_certificate)?;
-    let expires_at = crate::issue::expires_at(&chain[0]).ok_or_else(|| FileError::Holds {
+    let expires_at = issue::expires_at(&chain[0]).ok_or_else(|| FileError::Holds {
         path: files.certificate.clone(),
         expected: "certificate that says until when it is valid",
     })?;
-    Ok(Loaded { accepting: Arc::new(accepting), dialling: Arc::new(dialling), nodes, expires_at })
+    let authority_expires_at = files::authorities_expire_at(&files.ca)?.unwrap_or(expires_at);
+    Ok(Loaded { accepting: Arc::new(accepting), dialling: Arc::new(dialling), nodes, expires_at, authority_expires_at })
 }

@@ -69,6 +69,17 @@ fn every_command_gets_through_with_a_certificate_and_none_without() {
 }
 
 #[test]
+fn a_hangup_ends_no_node_without_certificates() {
+    let mut cluster = Cluster::start(1).unwrap();
+    let id = cluster.node(1).unwrap().id();
+    for _ in 0..3 {
+        assert!(Command::new("kill").args(["-HUP", &id.to_string()]).status().unwrap().success());
+        cluster.run(&["status"]).unwrap();
+    }
+    cluster.stop().unwrap();
+}
+
+#[test]
 fn a_node_that_others_reach_does_not_start_without_being_told_how_it_is_protected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("n.toml");
@@ -98,5 +109,5 @@ fn a_node_that_others_reach_does_not_start_without_being_told_how_it_is_protecte
     let open = fs::Permissions::from_mode(0o644);
     fs::set_permissions(folder.path().join("node-1-key.pem"), open).unwrap();
     let (code, said) = config(&tls("node-1"));
-    assert!(code == 2 && said.contains("(mode 644): allowed is 600"), "{said}");
+    assert!(code == 2 && said.contains("(mode 644): allowed are no rights for group and others"), "{said}");
 }

@@ -1,13 +1,11 @@
 //! `hedgerow config`: whether a node could be started with a configuration, and what it would be told. The file is read as `serve` reads
 //! it.
 
-use super::{directories, read_config};
+use super::{days_until, directories, read_config};
 use crate::exit::Exit;
 use crate::output::{columns, counted, print};
 use anyhow::Result;
 use clap::Subcommand;
-use hedgerow_env::Clock as _;
-use hedgerow_env::os::OsClock;
 use hedgerow_node::Config;
 use hedgerow_storage::RocksSettings;
 use hedgerow_tls::Mode;
@@ -105,16 +103,14 @@ fn security(config: &Config) -> Vec<(&'static str, String)> {
         Mode::Required => "required",
         Mode::Permissive => "permissive: connections without TLS are accepted",
     };
-    let days = (tls.expires_at() - (OsClock.unix_micros() / 1_000_000) as i64) / 86_400;
+    let expiring =
+        |file: &Path, at: i64| format!("{} (expires in {})", file.display(), counted(days_until(at) as u64, "day"));
     let files = tls.files();
     vec![
         ("tls.mode", mode.to_owned()),
         ("tls.cluster", files.cluster.to_string()),
-        ("tls.ca", files.ca.display().to_string()),
-        (
-            "tls.certificate",
-            format!("{} (expires in {})", files.certificate.display(), counted(days.max(0) as u64, "day")),
-        ),
+        ("tls.ca", expiring(&files.ca, tls.authority_expires_at())),
+        ("tls.certificate", expiring(&files.certificate, tls.expires_at())),
         ("tls.key", files.key.display().to_string()),
         ("tls.client_certificates", tls.has_client_certificates().to_string()),
     ]

@@ -218,10 +218,14 @@ const fn always() -> bool {
 }
 
 impl Tls {
+    fn is_required(&self) -> bool {
+        matches!(self.mode, TlsMode::Required)
+    }
+
     fn load(self, node: u16) -> anyhow::Result<NodeTls> {
         let cluster = match &self.cluster {
             Some(name) => ClusterName::new(name).context("tls.cluster")?,
-            None => ClusterName::of_authority(&self.ca).context("tls.ca without tls.cluster")?,
+            None => ClusterName::of_authority(&self.ca).context("tls.ca")?,
         };
         let mode = match self.mode {
             TlsMode::Permissive => Mode::Permissive,
@@ -301,13 +305,13 @@ impl ServeConfig {
         self.listen.iter().try_for_each(|listen| check_address("listen", listen))?;
         let address = self.listen.unwrap_or_else(|| own.clone());
         ensure!(
-            self.tls.is_some() || self.security.insecure || is_local(&address),
-            "tls: without it everybody who reaches {address} can read, change and remove everything. `hedgerow certificate` makes what \
+            self.tls.as_ref().is_some_and(Tls::is_required) || self.security.insecure || is_local(&address),
+            "tls.mode: unless it is required, everybody who reaches {address} can read, change and remove everything. `hedgerow certificate` makes what \
              it needs. In a network where nobody else is, security.insecure = true allows it"
         );
         ensure!(
             self.tls.is_none() || !self.faults.allowed,
-            "faults.allowed: not with tls, since every client can make faults then"
+            "faults.allowed: not with tls: faults are for experiments, and every client can make them"
         );
         let mut config = Config::new(node, peers, self.data, seed);
         config.tls = self.tls.map(|tls| tls.load(self.node)).transpose()?.map(Arc::new);
@@ -414,7 +418,7 @@ mod tests {
             config.into_node(1).map_err(|error| format!("{error:#}"))
         };
         let error = others("").unwrap_err();
-        assert!(error.starts_with("tls: without it everybody who reaches 10.0.0.1:1 can"), "{error}");
+        assert!(error.starts_with("tls.mode: unless it is required, everybody who reaches 10.0.0.1:1 can"), "{error}");
         assert!(others("security.insecure = true").unwrap().tls.is_none());
         assert!(config("listen = \"localhost:1\"").is_ok() && config("listen = \"0.0.0.0:1\"").is_err());
         let files = "tls = { ca = \"none.pem\", certificate = \"c.pem\", key = \"k.pem\"";

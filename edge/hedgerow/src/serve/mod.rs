@@ -17,13 +17,14 @@ use hedgerow_faults::{Cluster, Plan};
 use hedgerow_node::Config;
 use hedgerow_node::os::{Running, State};
 use hedgerow_storage::{Engines, RocksEngines, RocksSettings};
-use hedgerow_tls::NodeTls;
+use hedgerow_tls::{Mode, NodeTls};
 use hedgerow_types::NodeId;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What a process may open where nobody raised it.
 const FILES_USUAL: u64 = 1_024;
@@ -113,7 +114,7 @@ pub(crate) fn dev(
     let count = counted(nodes.len() as u64, "node");
     let ready = format!("ready: {count} at {}; {kept} {}", addresses.join(","), root.display());
     let faults = plan.map(|plan| start_faults(&plan, peers, &root)).transpose()?;
-    let exit = wait(nodes, &ready, None);
+    let exit = wait(&new_runtime()?, nodes, &ready, std::future::pending());
     // The nodes are gone, so that nothing can be switched off any more, and nobody is interested.
     drop(faults);
     exit
@@ -171,40 +172,74 @@ pub(crate) fn serve(storage: RocksSettings, mut config: Config) -> anyhow::Resul
     let engines = engines(storage, &config)?;
     let ready = format!("ready: node {} at {}", config.node.0, config.address);
     let tls = config.tls.clone();
-    match &tls {
-        Some(tls) => note_expiry(tls),
-        None => tracing::warn!(
-            "nothing is encrypted, and everybody who reaches this node can do everything (docs/configuration.md, TLS)"
-        ),
-    }
+    warn_of_openness(tls.as_deref());
+    // From now on SIGHUP ends nothing.
+    let runtime = new_runtime()?;
+    let hung_up = {
+        let _entered = runtime.enter();
+        signal(SignalKind::hangup())?
+    };
     let node = start(config, &engines)?;
-    wait(vec![node], &ready, tls.as_deref())
+    wait(&runtime, vec![node], &ready, reload(hung_up, tls.as_deref()))
+}
+
+/// The log says at each start who may do what they like.
+fn warn_of_openness(tls: Option<&NodeTls>) {
+    let Some(tls) = tls else {
+        return tracing::warn!(
+            "nothing is encrypted, and everybody who reaches this node can do everything (docs/configuration.md, TLS)"
+        );
+    };
+    if tls.mode() == Mode::Permissive {
+        tracing::warn!("tls.mode is permissive: everybody who reaches this node can do everything, without TLS");
+    } else if !tls.has_client_certificates() {
+        tracing::warn!(
+            "tls.client_certificates is false: everybody who reaches this node can do everything that clients can"
+        );
+    }
+    warn_of_expiry(tls);
 }
 
 /// Certificates are to be replaced before nobody believes them any more.
-fn note_expiry(tls: &NodeTls) {
-    let days = (tls.expires_at() - (OsClock.unix_micros() / 1_000_000) as i64) / 86_400;
-    if days < EXPIRY_TOLD_DAYS {
-        tracing::warn!(days, certificate = %tls.files().certificate.display(), "the certificate expires soon");
+fn warn_of_expiry(tls: &NodeTls) {
+    let files = tls.files();
+    for (at, file) in [(tls.expires_at(), &files.certificate), (tls.authority_expires_at(), &files.ca)] {
+        let days = days_until(at);
+        if days < EXPIRY_TOLD_DAYS {
+            tracing::warn!(days, file = %file.display(), "a certificate expires soon");
+        }
     }
 }
 
+/// Whole days until then, seconds since 1970.
+fn days_until(at: i64) -> i64 {
+    let now = i64::try_from(OsClock.unix_micros() / 1_000_000).unwrap_or(i64::MAX);
+    (at - now).max(0) / 86_400
+}
+
 /// Reads certificates anew whenever SIGHUP comes.
-async fn reload(tls: &NodeTls) -> std::io::Result<()> {
-    let mut hung_up = signal(SignalKind::hangup())?;
+async fn reload(mut hung_up: Signal, tls: Option<&NodeTls>) {
     while hung_up.recv().await.is_some() {
-        match tls.reload() {
-            Ok(()) => {
-                tracing::info!("certificates were read anew, for connections that are made from now on");
-                note_expiry(tls);
+        match tls.map(NodeTls::reload) {
+            None => tracing::info!(
+                "SIGHUP: this node has no certificates to read anew, and settings are read at a start only"
+            ),
+            Some(Ok(())) => {
+                tracing::info!(
+                    "certificates were read anew from the files named at the start, for connections that are made from now on"
+                );
+                tls.into_iter().for_each(warn_of_expiry);
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 let error = anyhow::Error::new(error);
                 tracing::error!(error = format!("{error:#}"), "certificates stay as they were");
             }
         }
     }
-    Ok(())
+}
+
+fn new_runtime() -> anyhow::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")
 }
 
 /// Raises this process' limit of open files as far as it may; how many it may have open then.
@@ -247,8 +282,12 @@ fn with_hint(error: anyhow::Error) -> anyhow::Error {
 }
 
 /// Says when all nodes serve, and stops them all on a signal or when one of them fails.
-fn wait(nodes: Vec<Running>, ready: &str, tls: Option<&NodeTls>) -> anyhow::Result<Exit> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+fn wait(
+    runtime: &Runtime,
+    nodes: Vec<Running>,
+    ready: &str,
+    reloading: impl Future<Output = ()>,
+) -> anyhow::Result<Exit> {
     runtime.block_on(async {
         let mut interrupted = signal(SignalKind::interrupt())?;
         let mut terminated = signal(SignalKind::terminate())?;
@@ -268,12 +307,6 @@ fn wait(nodes: Vec<Running>, ready: &str, tls: Option<&NodeTls>) -> anyhow::Resu
             }
             waiting.join_next().await;
         };
-        let reloading = async {
-            match tls {
-                Some(tls) => reload(tls).await,
-                None => std::future::pending().await,
-            }
-        };
         let local = tokio::task::LocalSet::new();
         local
             .run_until(async {
@@ -288,7 +321,7 @@ fn wait(nodes: Vec<Running>, ready: &str, tls: Option<&NodeTls>) -> anyhow::Resu
                             }
                         }
                         () = &mut stopped => break,
-                        ended = &mut reloading => ended?,
+                        () = &mut reloading => break,
                         _ = interrupted.recv() => break,
                         _ = terminated.recv() => break,
                     }

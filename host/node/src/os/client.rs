@@ -314,9 +314,7 @@ async fn serve_any(host: &Rc<Host>, tcp: TcpStream, id: ConnectionId, room: &Not
     if is_node {
         return peer::receive(Rc::clone(host), stream, buffer).await;
     }
-    if !host.security.may_be_client(&stream, from) {
-        return;
-    }
+    let Some(_admitted) = host.security.admit_client(&stream, from) else { return };
     if !host.has_room_for_client() {
         return tracing::debug!("a client's connection is closed: there are as many as the limit of open files allows");
     }

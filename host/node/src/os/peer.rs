@@ -13,7 +13,7 @@ use bytes::{Buf, BytesMut};
 use hedgerow_env::Clock;
 use hedgerow_tls::{Stream, is_disbelief};
 use hedgerow_types::NodeId;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::rc::Rc;
@@ -24,6 +24,9 @@ use tokio::time::timeout;
 
 /// Time between two attempts to reach a node, rising to the second.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// A connection that has ended sooner than this has ended at once, and after so many in a row the log asks why.
+const AT_ONCE: Duration = Duration::from_secs(1);
+const ENDED_AT_ONCE_TOLD: u32 = 10;
 /// Time that connecting may take.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// Time that a refused process has to read why.
@@ -52,6 +55,8 @@ struct Link {
     dialled: RefCell<String>,
     /// Where the node says it is now, until that was tried.
     moved: RefCell<Option<String>>,
+    /// How often in a row it was connected and ended at once.
+    ended_at_once: Cell<u32>,
     /// What the log said last of why one of the two ends does not believe the other.
     unbelieved: RefCell<String>,
     wake: Notify,
@@ -65,6 +70,18 @@ struct LinkState {
 }
 
 impl Link {
+    /// A node that wants TLS ends each connection without it, and says nothing there.
+    fn note_ended(&self, peer: NodeId, after: Duration) {
+        let count = if after < AT_ONCE { self.ended_at_once.get() + 1 } else { 0 };
+        self.ended_at_once.set(count);
+        if count == ENDED_AT_ONCE_TOLD {
+            tracing::warn!(
+                node = peer.0,
+                "a node ends every connection at once: does it want TLS ([tls] in the configuration)?"
+            );
+        }
+    }
+
     /// Where one of the two ends does not believe the other, the log says so, once.
     fn note_failed(&self, peer: NodeId, address: &str, error: &io::Error) {
         let text = error.to_string();
@@ -138,8 +155,12 @@ async fn keep_connected(host: Rc<Host>, peer: NodeId, link: Rc<Link>) {
             }
             let mut answer = BytesMut::new();
             *link.dialled.borrow_mut() = address;
+            let connected_at = OsClock.now();
             let error = transmit(&host, peer, &link, stream, &mut answer).await;
             error.as_ref().err().into_iter().for_each(|error| link.note_failed(peer, &link.dialled.borrow(), error));
+            if !host.security.has_tls() {
+                link.note_ended(peer, OsClock.now().since(connected_at));
+            }
             *link.state.borrow_mut() = LinkState::default();
             if let Ok(Some(Frame::Refused(refused))) = take(&mut answer) {
                 let mut node = host.node.borrow_mut();
@@ -248,9 +269,7 @@ async fn receive_frames(host: &Host, stream: &Stream, buffer: &mut BytesMut) -> 
         host.node.borrow_mut().handle_unread_greeting(&hello, address);
         io::Error::other(error)
     })?;
-    if !host.security.may_be_node(stream, NodeId(greeting.node), address) {
-        return Ok(());
-    }
+    let Some(_admitted) = host.security.admit_node(stream, NodeId(greeting.node), address) else { return Ok(()) };
     let met = host.node.borrow_mut().handle_greeting(&greeting, address);
     let caller = match met {
         Ok(caller) => caller,

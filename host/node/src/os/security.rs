@@ -10,6 +10,7 @@ use hedgerow_types::{Instant, NodeId};
 use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -24,8 +25,9 @@ const HANDSHAKE: u8 = 0x16;
 const THREADS: usize = 2;
 /// Time from the first byte of a handshake to its last.
 const AGREEING_MAX: Duration = Duration::from_secs(10);
-/// How often it is told who was refused.
+/// How often it is told who was refused, and that connections are open that will be.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
+const UNENCRYPTED_TOLD_EVERY: Duration = Duration::from_secs(30);
 
 /// What decides who may connect.
 pub(crate) struct Security(Option<Enabled>);
@@ -36,6 +38,7 @@ struct Enabled {
     work: Option<Sender<Work>>,
     threads: Vec<JoinHandle<()>>,
     told: Told,
+    unencrypted: Unencrypted,
 }
 
 /// A step of a handshake, and where it goes back to.
@@ -44,11 +47,37 @@ struct Work {
     done: oneshot::Sender<io::Result<Box<Handshake>>>,
 }
 
-/// What was said in the log of those who were refused: few lines, however many they are.
+/// What the log says of connections: few lines of each kind, however many there are.
 #[derive(Default)]
 struct Told {
-    count: Cell<u64>,
+    not_agreed: Lines,
+    no_node: Lines,
+    no_client: Lines,
+}
+
+#[derive(Default)]
+struct Lines {
+    since_last: Cell<u64>,
     at: Cell<Option<Instant>>,
+}
+
+/// Connections without TLS that are open, where they are accepted.
+#[derive(Default)]
+struct Unencrypted {
+    count: Rc<Cell<u64>>,
+    last_from: Cell<Option<IpAddr>>,
+    told_at: Cell<Option<Instant>>,
+}
+
+/// Who may stay connected. Counts as open without TLS, if it is, until it is dropped.
+pub(crate) struct Admitted(Option<Rc<Cell<u64>>>);
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        if let Some(count) = &self.0 {
+            count.set(count.get() - 1);
+        }
+    }
 }
 
 impl Security {
@@ -62,7 +91,13 @@ impl Security {
             spawn_thread("handshake", move || compute_all(&inbox))
         };
         let threads = (0..THREADS).map(thread).collect::<io::Result<_>>()?;
-        Ok(Self(Some(Enabled { tls, work: Some(work), threads, told: Told::default() })))
+        Ok(Self(Some(Enabled {
+            tls,
+            work: Some(work),
+            threads,
+            told: Told::default(),
+            unencrypted: Unencrypted::default(),
+        })))
     }
 
     /// Waits for the first byte of a connection that somebody made, `silence_max` at most, and if that begins one with TLS, agrees on it.
@@ -75,8 +110,9 @@ impl Security {
         }
         let from = tcp.peer_addr()?.ip();
         let agreed = timeout(AGREEING_MAX, enabled.agree(enabled.tls.accept(tcp)?)).await?;
-        agreed
-            .inspect_err(|error| enabled.told.tell(from, "an encrypted connection could not be agreed on", Some(error)))
+        agreed.inspect_err(|error| {
+            enabled.told.not_agreed.tell(from, "an encrypted connection could not be agreed on", Some(error))
+        })
     }
 
     /// Connects to node `peer` at `address`, which has to show that it is that node, where TLS is set.
@@ -93,43 +129,59 @@ impl Security {
     }
 
     /// Whether who is at the other end may speak as node `peer`.
-    pub(crate) fn may_be_node(&self, stream: &Stream, peer: NodeId, from: IpAddr) -> bool {
-        let Some(enabled) = &self.0 else { return true };
-        let may_be = match enabled.tls.mode() {
-            Mode::Permissive if !stream.is_secure() => return enabled.note_plain(from),
-            Mode::Permissive | Mode::Required => enabled.tls.is_node(stream, peer.0),
-        };
-        if !may_be {
-            let shown = if stream.is_secure() { "without that node's certificate" } else { "without TLS" };
-            enabled.told.tell(
-                from,
-                &format!("a connection that says it is node {}'s, {shown}, is refused", peer.0),
-                None,
-            );
+    pub(crate) fn admit_node(&self, stream: &Stream, peer: NodeId, from: IpAddr) -> Option<Admitted> {
+        let Some(enabled) = &self.0 else { return Some(Admitted(None)) };
+        if !stream.is_secure() && enabled.tls.mode() == Mode::Permissive {
+            return Some(enabled.unencrypted.admit(from));
         }
-        may_be
+        if enabled.tls.is_node(stream, peer.0) {
+            return Some(Admitted(None));
+        }
+        let shown = if stream.is_secure() { "without that node's certificate" } else { "without TLS" };
+        let what = format!("a connection that says it is node {}'s, {shown}, is refused", peer.0);
+        enabled.told.no_node.tell(from, &what, None);
+        None
     }
 
     /// Whether who is at the other end may speak as a client.
-    pub(crate) fn may_be_client(&self, stream: &Stream, from: IpAddr) -> bool {
-        let Some(enabled) = &self.0 else { return true };
+    pub(crate) fn admit_client(&self, stream: &Stream, from: IpAddr) -> Option<Admitted> {
+        let Some(enabled) = &self.0 else { return Some(Admitted(None)) };
         match enabled.tls.mode() {
-            _ if stream.is_secure() => true,
-            Mode::Permissive => enabled.note_plain(from),
+            _ if stream.is_secure() => Some(Admitted(None)),
+            Mode::Permissive => Some(enabled.unencrypted.admit(from)),
             Mode::Required => {
-                enabled.told.tell(from, "a client's connection without TLS is refused", None);
-                false
+                enabled.told.no_client.tell(from, "a client's connection without TLS is refused", None);
+                None
             }
         }
+    }
+
+    /// The log says, now and then, that connections without TLS are open: before `required` there must be none.
+    pub(crate) fn tell_unencrypted(&self, now: Instant) {
+        let Some(Enabled { unencrypted, .. }) = &self.0 else { return };
+        let is_time = unencrypted.told_at.get().is_none_or(|at| now.since(at) >= UNENCRYPTED_TOLD_EVERY);
+        if is_time && unencrypted.count.get() > 0 {
+            unencrypted.told_at.set(Some(now));
+            let last_from = unencrypted.last_from.get().map(tracing::field::display);
+            tracing::warn!(open = unencrypted.count.get(), last_from, "connections without TLS are open");
+        }
+    }
+
+    /// Whether connections may be encrypted at all.
+    pub(crate) const fn has_tls(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+impl Unencrypted {
+    fn admit(&self, from: IpAddr) -> Admitted {
+        self.count.set(self.count.get() + 1);
+        self.last_from.set(Some(from));
+        Admitted(Some(Rc::clone(&self.count)))
     }
 }
 
 impl Enabled {
-    fn note_plain(&self, from: IpAddr) -> bool {
-        self.told.tell(from, "a connection without TLS is accepted, as tls.mode = \"permissive\" says", None);
-        true
-    }
-
     /// Agrees on a connection. Signatures are made and checked on the threads.
     async fn agree(&self, handshake: Handshake) -> io::Result<Stream> {
         let mut handshake = Box::new(handshake);
@@ -156,16 +208,16 @@ impl Drop for Enabled {
     }
 }
 
-impl Told {
+impl Lines {
     fn tell(&self, from: IpAddr, what: &str, error: Option<&io::Error>) {
-        self.count.set(self.count.get() + 1);
+        self.since_last.set(self.since_last.get() + 1);
         let now = OsClock.now();
         if self.at.get().is_some_and(|at| now.since(at) < TOLD_EVERY) {
             return;
         }
         self.at.set(Some(now));
         let error = error.map(tracing::field::display);
-        tracing::warn!(%from, error, connections = self.count.replace(0), "{what}");
+        tracing::warn!(%from, error, since_last_line = self.since_last.replace(0), "{what}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The encrypted side of a connection: what has come and is not decrypted yet, what is decrypted and not taken yet, and what is encrypted and not sent
 //! yet. Each of the three is bounded.
 
+use crate::disbelief::Disbelief;
 use bytes::{Buf as _, BytesMut};
 use rustls::Connection;
 use rustls::pki_types::CertificateDer;
@@ -98,7 +99,7 @@ impl Secure {
             }
             self.incoming.advance(count);
             let state = self.connection.process_new_packets();
-            let state = state.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            let state = state.map_err(|error| Disbelief(error).into_io())?;
             self.plain = state.plaintext_bytes_to_read();
             self.is_at_end |= state.peer_has_closed();
         }
