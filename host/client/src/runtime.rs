@@ -190,6 +190,10 @@ impl Reader {
                 ready!(stream.poll_read_ready(context))?;
                 match stream.try_read(buffer, buffer.capacity() - buffer.len()) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                        context.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
                     result => return Poll::Ready(result),
                 }
             },

@@ -6,6 +6,7 @@ use crate::names::{ClusterName, asked};
 use crate::provider;
 use crate::stream::Stream;
 use rustls::ClientConfig;
+use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use rustls::version::TLS13;
 use serde::{Deserialize, Serialize};
@@ -46,12 +47,13 @@ impl ClientTls {
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| unfit(&files.ca, &error))?
             .with_root_certificates(files::authorities(&files.ca)?);
-        let config = match &files.identity {
+        let mut config = match &files.identity {
             Some((certificate, key)) => builder
                 .with_client_auth_cert(files::certificates(certificate)?, files::key(key)?)
                 .map_err(|error| unfit(certificate, &error))?,
             None => builder.with_no_client_auth(),
         };
+        config.resumption = Resumption::disabled();
         Ok(Self { config: Arc::new(config), node: asked(files.cluster.any_node()) })
     }
 

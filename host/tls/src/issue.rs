@@ -7,7 +7,7 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use std::time::{Duration, SystemTime};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
+use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 /// How long before it is made a certificate is valid: clocks differ.
 const BEFORE: Duration = Duration::from_secs(3_600);
@@ -19,6 +19,9 @@ pub enum IssueError {
     /// A name is not allowed.
     #[error(transparent)]
     Name(#[from] NameError),
+    /// It would be another node's too.
+    #[error("host {0:?}: names below hedgerow.internal say which node it is, and are in the certificate already")]
+    Host(String),
     /// The authority's files are not an authority's.
     #[error("this is no authority of a cluster: {0}")]
     Authority(String),
@@ -84,6 +87,9 @@ impl Authority {
     /// A node's certificate, valid for so many days or as long as the authority. `hosts` are names and addresses by which programs that know nothing of Hedgerow's own names may ask for it.
     pub fn node(&self, number: u16, hosts: &[String], days: u32, now: SystemTime) -> Result<Issued, IssueError> {
         let mut names = vec![self.cluster.any_node(), self.cluster.node(number)];
+        if let Some(host) = hosts.iter().find(|host| host.to_ascii_lowercase().ends_with("hedgerow.internal")) {
+            return Err(IssueError::Host(host.clone()));
+        }
         names.extend_from_slice(hosts);
         let uses = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         self.issue(names, &format!("node {number} of {}", self.cluster), &uses, days, now)
@@ -124,6 +130,17 @@ fn params(names: Vec<String>, text: &str, now: SystemTime, until: SystemTime) ->
     params.not_before = (now - BEFORE).into();
     params.not_after = until.into();
     Ok(params)
+}
+
+/// The DNS names in a certificate.
+pub(crate) fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return Vec::new() };
+    let Ok(Some(alternative)) = parsed.subject_alternative_name() else { return Vec::new() };
+    let dns = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        _ => None,
+    };
+    alternative.value.general_names.iter().filter_map(dns).collect()
 }
 
 /// The cluster that an authority's certificate names.

@@ -26,7 +26,7 @@ pub use handshake::Handshake;
 pub use issue::{Authority, IssueError, Issued};
 pub use names::{CLUSTER_NAME_MAX, ClusterName, NameError};
 pub use node::{Mode, NodeTls, NodeTlsFiles};
-pub use stream::Stream;
+pub use stream::{Stream, is_nothing_yet};
 
 use rustls::crypto::{CryptoProvider, ring};
 use std::sync::Arc;
@@ -36,8 +36,10 @@ fn provider() -> Arc<CryptoProvider> {
     use rustls::crypto::ring::cipher_suite::{
         TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
     };
+    // Where somebody asks for a larger one, it costs this end ten times as much.
+    let kx_groups = vec![ring::kx_group::X25519, ring::kx_group::SECP256R1];
     let cipher_suites = vec![TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256];
-    Arc::new(CryptoProvider { cipher_suites, ..ring::default_provider() })
+    Arc::new(CryptoProvider { cipher_suites, kx_groups, ..ring::default_provider() })
 }
 
 /// Whether an error says that one end does not believe the other, or that what came is no TLS.

@@ -55,6 +55,12 @@ impl ClusterName {
         format!("node-{number}.{}.hedgerow.internal", self.0)
     }
 
+    /// Whether `name`, which stands in a certificate, is one of this cluster's.
+    pub(crate) fn is_of(&self, name: &str) -> bool {
+        let any = self.any_node();
+        name.strip_suffix(&any).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    }
+
     /// What a client's certificate says.
     pub fn client(&self, name: &str) -> Result<String, NameError> {
         check(name).map(|()| format!("client-{name}.{}.hedgerow.internal", self.0))
@@ -90,6 +96,15 @@ pub(crate) fn asked(name: String) -> ServerName<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_other_clusters_are_told_from_ones_own() {
+        let (own, other) = (ClusterName::new("prod").unwrap(), ClusterName::new("pre-prod").unwrap());
+        for name in [own.any_node(), own.node(7), own.client("app").unwrap()] {
+            assert!(own.is_of(&name) && !other.is_of(&name), "{name}");
+        }
+        assert!(!own.is_of(&other.any_node()) && !own.is_of("example.com") && !own.is_of(""));
+    }
 
     #[test]
     fn names_are_what_dns_allows() {

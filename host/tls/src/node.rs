@@ -6,8 +6,8 @@ use crate::issue;
 use crate::names::{ClusterName, asked};
 use crate::provider;
 use crate::stream::Stream;
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::TLS13;
@@ -121,6 +121,16 @@ impl NodeTls {
         Handshake::dial(tcp, &self.loaded().dialling, asked(self.files.cluster.node(node)))
     }
 
+    /// Whether the other end may be a client: it has shown a certificate of this cluster, a client's or a node's, or need not.
+    pub fn is_client(&self, stream: &Stream) -> bool {
+        let is_of_cluster = |name: &str| self.files.cluster.is_of(name);
+        !self.has_client_certificates
+            || stream
+                .certificates()
+                .first()
+                .is_some_and(|shown| issue::names(shown).iter().any(|name| is_of_cluster(name)))
+    }
+
     /// Whether the other end has shown the certificate of node `node`.
     pub fn is_node(&self, stream: &Stream, node: u16) -> bool {
         let shown = stream.certificates();
@@ -167,12 +177,13 @@ fn load(files: &NodeTlsFiles, has_client_certificates: bool) -> Result<Loaded, F
         .map_err(wrong_certificate)?;
     accepting.session_storage = Arc::new(NoServerSessionStorage {});
     accepting.send_tls13_tickets = 0;
-    let dialling = ClientConfig::builder_with_provider(provider)
+    let mut dialling = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)
         .map_err(wrong_certificate)?
         .with_webpki_verifier(Arc::clone(&nodes))
         .with_client_auth_cert(chain.clone(), files::key(&files.key)?)
         .map_err(wrong_certificate)?;
+    dialling.resumption = Resumption::disabled();
     let expires_at = issue::expires_at(&chain[0]).ok_or_else(|| FileError::Holds {
         path: files.certificate.clone(),
         expected: "certificate that says until when it is valid",

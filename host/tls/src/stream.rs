@@ -36,7 +36,7 @@ impl Stream {
         Self { tcp, secure: Some(Box::new(Mutex::new(secure))) }
     }
 
-    fn lock(&self) -> Option<MutexGuard<'_, Secure>> {
+    pub(crate) fn lock(&self) -> Option<MutexGuard<'_, Secure>> {
         self.secure.as_ref().map(|secure| secure.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -55,7 +55,8 @@ impl Stream {
         self.lock().map(|secure| secure.certificates()).unwrap_or_default()
     }
 
-    /// Puts at most `room` bytes to `buffer`; 0 are the end of the stream. One that leaves room has taken all that there was.
+    /// Puts at most `room` bytes to `buffer`; 0 are the end of the stream. [`io::ErrorKind::Interrupted`]: something came, and there was nothing
+    /// in it. Who has other things to do does them before asking again.
     pub fn try_read(&self, buffer: &mut BytesMut, room: usize) -> io::Result<usize> {
         match self.lock() {
             None => try_read(&self.tcp, buffer, room),
@@ -118,7 +119,7 @@ impl Stream {
             self.readable().await?;
             buffer.reserve(READ_SIZE);
             match self.try_read(buffer, READ_SIZE) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if is_nothing_yet(&error) => tokio::task::yield_now().await,
                 result => return result,
             }
         }
@@ -130,6 +131,11 @@ impl Stream {
             secure.close(&self.tcp);
         }
     }
+}
+
+/// Whether a read has brought nothing, and a later one may.
+pub fn is_nothing_yet(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 /// Reads at most `room` bytes, without waiting; 0 are the end of the stream. A read that leaves room has emptied the socket, which

@@ -5,6 +5,7 @@
 use bytes::BytesMut;
 use hedgerow_tls::{
     Authority, ClientTls, ClientTlsFiles, ClusterName, Mode, NodeTls, NodeTlsFiles, Stream, is_disbelief,
+    is_nothing_yet,
 };
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -68,7 +69,7 @@ async fn read(stream: &Stream, size: usize, at_a_time: usize) -> BytesMut {
         stream.readable().await.unwrap();
         match stream.try_read(&mut read, at_a_time) {
             Ok(0) => panic!("it ended after {} bytes", read.len()),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if is_nothing_yet(&error) => {}
             result => assert!(result.unwrap() <= at_a_time),
         }
     }

@@ -7,7 +7,7 @@ use crate::peer::{GREETING_HEAD_SIZE, Greeting};
 use crate::{Config, ConnectionId, Event};
 use bytes::{Buf, BytesMut};
 use hedgerow_env::Clock;
-use hedgerow_tls::Stream;
+use hedgerow_tls::{Stream, is_nothing_yet};
 use hedgerow_types::Instant;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -20,6 +20,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 /// Bytes that are made room for before each read.
@@ -31,6 +32,8 @@ const SHARE: usize = 64 << 10;
 /// Bytes of replies that one connection is given at a time: a client that reads as fast as they come would have the thread for
 /// itself.
 const SENT_AT_ONCE_MAX: usize = 1 << 20;
+/// Times that an encrypted connection is read before others have their turn.
+const SECURE_READS_AT_ONCE_MAX: u32 = 4;
 /// Reply bytes that a connection may leave unread before its reads that wait in the node are refused.
 const UNREAD_MAX: usize = 64 << 20;
 /// Room that a connection keeps for what comes next. What was larger was for one large frame.
@@ -58,6 +61,8 @@ pub(crate) struct Clients {
     unfinished: Cell<usize>,
     unfinished_max: usize,
     unread_for: Duration,
+    /// Whether some may wait inside of encrypted connections.
+    has_tls: bool,
     looked_at: Cell<Instant>,
     /// All connections that others opened, those of nodes and those that have not said what they are included.
     pub(crate) connections: Cell<u64>,
@@ -131,6 +136,7 @@ impl Clients {
             unfinished: Cell::new(0),
             unfinished_max: config.unfinished_bytes_max,
             unread_for: config.unread_for,
+            has_tls: config.tls.is_some(),
             looked_at: Cell::new(OsClock.now()),
             connections: Cell::new(0),
             silent: RefCell::default(),
@@ -178,7 +184,8 @@ impl Clients {
 
     /// Closes the connections whose clients have long taken nothing, or sent nothing more of a frame.
     pub(crate) fn close_stuck(&self, now: Instant) {
-        if self.unsent.get() + self.unfinished.get() == 0 || now.since(self.looked_at.get()) < LOOK_INTERVAL {
+        let has_none = self.unsent.get() + self.unfinished.get() == 0 && !self.has_tls;
+        if has_none || now.since(self.looked_at.get()) < LOOK_INTERVAL {
             return;
         }
         self.looked_at.set(now);
@@ -379,7 +386,9 @@ async fn first_bytes(stream: &Stream, buffer: &mut BytesMut) -> io::Result<bool>
 async fn read_until(stream: &Stream, buffer: &mut BytesMut, size: usize) -> io::Result<()> {
     while buffer.len() < size {
         stream.readable().await?;
-        read(stream, buffer)?;
+        if read_at_most(stream, buffer, usize::MAX)? == 0 {
+            yield_now().await;
+        }
     }
     Ok(())
 }
@@ -395,7 +404,7 @@ pub(super) fn read_at_most(stream: &Stream, buffer: &mut BytesMut, most: usize) 
     let room = most.min(buffer.capacity() - buffer.len());
     match stream.try_read(buffer, room) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        Err(error) if is_nothing_yet(&error) => Ok(0),
         result => result,
     }
 }
@@ -408,7 +417,7 @@ async fn converse(host: &Host, connection: &Connection, id: ConnectionId, mut bu
             Next::Closed => return Ok(()),
             // Others have to be written first.
             Next::Wait => tokio::time::sleep(super::TICK).await,
-            Next::Turn => tokio::task::yield_now().await,
+            Next::Turn => yield_now().await,
         }
     }
 }
@@ -430,7 +439,7 @@ fn poll_connection(
     buffer: &mut BytesMut,
 ) -> Poll<io::Result<Next>> {
     connection.remember(context);
-    let mut sent = 0;
+    let (mut sent, mut reads) = (0, 0);
     loop {
         if connection.is_cut.get() {
             let why = "its client did not read what was sent, or did not finish a request";
@@ -473,6 +482,11 @@ fn poll_connection(
             Poll::Ready(_) => take_frames(host, connection, id, buffer),
             Poll::Pending => return Poll::Pending,
         }
+        // Small records cost much more than what is in them.
+        reads += u32::from(connection.stream.is_secure());
+        if reads >= SECURE_READS_AT_ONCE_MAX {
+            return Poll::Ready(Ok(Next::Turn));
+        }
     }
 }
 
@@ -485,6 +499,11 @@ fn poll_read(context: &mut Context<'_>, stream: &Stream, buffer: &mut BytesMut) 
         ready!(stream.poll_read_ready(context))?;
         match stream.try_read(buffer, room) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                // Others first.
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             result => return Poll::Ready(result),
         }
     }

@@ -246,6 +246,7 @@ async fn transmit(host: &Host, peer: NodeId, link: &Link, stream: Stream, answer
             ready = stream.readable() => {
                 ready?;
                 read(&stream, answer)?;
+                yield_now().await;
                 if answer.len() > ANSWER_SIZE_MAX {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
@@ -265,6 +266,9 @@ pub(crate) async fn receive(host: Rc<Host>, stream: Stream, mut buffer: BytesMut
 async fn receive_frames(host: &Host, stream: &Stream, buffer: &mut BytesMut) -> io::Result<()> {
     let hello = buffer.split_to(Greeting::size(buffer).min(buffer.len()));
     let address = stream.tcp().peer_addr()?.ip();
+    if !host.security.may_greet(stream, address) {
+        return Ok(());
+    }
     let greeting = Greeting::decode(&hello).map_err(|error| {
         host.node.borrow_mut().handle_unread_greeting(&hello, address);
         io::Error::other(error)
@@ -315,7 +319,11 @@ async fn take_all_frames(
         }
         // What the frame that has begun still needs, however much room there is: small frames may be many.
         let most = missing(buffer).max(KEPT_MAX);
-        taken += read_at_most(stream, buffer, most)?;
+        let count = read_at_most(stream, buffer, most)?;
+        taken += count;
+        if count == 0 {
+            yield_now().await;
+        }
     }
 }
 

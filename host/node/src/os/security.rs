@@ -16,13 +16,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
 /// The first byte of a connection with TLS. Neither a node's greeting nor a client's frame begins with it.
 const HANDSHAKE: u8 = 0x16;
 /// Threads that compute for handshakes. Each does a few thousand a second.
 const THREADS: usize = 2;
+/// Handshakes that wait for the threads: of those who dial this node, and of those whom it dials.
+const ACCEPTED_MAX: usize = 32;
+const DIALLED_MAX: usize = 8;
 /// Time from the first byte of a handshake to its last.
 const AGREEING_MAX: Duration = Duration::from_secs(10);
 /// How often it is told who was refused, and that connections are open that will be.
@@ -36,6 +39,9 @@ struct Enabled {
     tls: Arc<NodeTls>,
     /// `None` only while it is dropped.
     work: Option<Sender<Work>>,
+    /// Places before the threads, for those who dial this node and for those whom it dials. Who has none waits with its task, and ends with it.
+    accepted: Arc<Semaphore>,
+    dialled: Arc<Semaphore>,
     threads: Vec<JoinHandle<()>>,
     told: Told,
     unencrypted: Unencrypted,
@@ -45,6 +51,8 @@ struct Enabled {
 struct Work {
     handshake: Box<Handshake>,
     done: oneshot::Sender<io::Result<Box<Handshake>>>,
+    /// Held until it is computed, or thrown away.
+    _place: OwnedSemaphorePermit,
 }
 
 /// What the log says of connections: few lines of each kind, however many there are.
@@ -94,6 +102,8 @@ impl Security {
         Ok(Self(Some(Enabled {
             tls,
             work: Some(work),
+            accepted: places(ACCEPTED_MAX),
+            dialled: places(DIALLED_MAX),
             threads,
             told: Told::default(),
             unencrypted: Unencrypted::default(),
@@ -109,7 +119,7 @@ impl Security {
             return Ok(Stream::plain(tcp));
         }
         let from = tcp.peer_addr()?.ip();
-        let agreed = timeout(AGREEING_MAX, enabled.agree(enabled.tls.accept(tcp)?)).await?;
+        let agreed = timeout(AGREEING_MAX, enabled.agree(enabled.tls.accept(tcp)?, &enabled.accepted)).await?;
         agreed.inspect_err(|error| {
             enabled.told.not_agreed.tell(from, "an encrypted connection could not be agreed on", Some(error))
         })
@@ -119,13 +129,27 @@ impl Security {
     pub(crate) async fn dial(&self, peer: NodeId, address: SocketAddr) -> io::Result<Stream> {
         let tcp = connect(address).await?;
         let Some(enabled) = &self.0 else { return Ok(Stream::plain(tcp)) };
-        match (enabled.agree(enabled.tls.dial(tcp, peer.0)?).await, enabled.tls.mode()) {
+        match (enabled.agree(enabled.tls.dial(tcp, peer.0)?, &enabled.dialled).await, enabled.tls.mode()) {
             (Err(error), Mode::Permissive) => {
                 tracing::debug!(node = peer.0, %address, %error, "a node is spoken with without TLS");
                 Ok(Stream::plain(connect(address).await?))
             }
             (agreed, Mode::Permissive | Mode::Required) => agreed,
         }
+    }
+
+    /// Whether a greeting on this connection is read at all.
+    pub(crate) fn may_greet(&self, stream: &Stream, from: IpAddr) -> bool {
+        let Some(enabled) = &self.0 else { return true };
+        let may_greet = enabled.tls.mode() == Mode::Permissive || !stream.certificates().is_empty();
+        if !may_greet {
+            enabled.told.no_node.tell(
+                from,
+                "a connection that speaks as a node's, without a certificate, is refused",
+                None,
+            );
+        }
+        may_greet
     }
 
     /// Whether who is at the other end may speak as node `peer`.
@@ -147,7 +171,15 @@ impl Security {
     pub(crate) fn admit_client(&self, stream: &Stream, from: IpAddr) -> Option<Admitted> {
         let Some(enabled) = &self.0 else { return Some(Admitted(None)) };
         match enabled.tls.mode() {
-            _ if stream.is_secure() => Some(Admitted(None)),
+            _ if stream.is_secure() && enabled.tls.is_client(stream) => Some(Admitted(None)),
+            _ if stream.is_secure() => {
+                enabled.told.no_client.tell(
+                    from,
+                    "a client's connection with another cluster's certificate is refused",
+                    None,
+                );
+                None
+            }
             Mode::Permissive => Some(enabled.unencrypted.admit(from)),
             Mode::Required => {
                 enabled.told.no_client.tell(from, "a client's connection without TLS is refused", None);
@@ -183,12 +215,13 @@ impl Unencrypted {
 
 impl Enabled {
     /// Agrees on a connection. Signatures are made and checked on the threads.
-    async fn agree(&self, handshake: Handshake) -> io::Result<Stream> {
+    async fn agree(&self, handshake: Handshake, places: &Arc<Semaphore>) -> io::Result<Stream> {
         let mut handshake = Box::new(handshake);
         while !handshake.is_over() {
             handshake.receive().await?;
+            let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
             let (done, wait) = oneshot::channel();
-            let work = Work { handshake, done };
+            let work = Work { handshake, done, _place: place };
             if let Some(threads) = &self.work {
                 // They live as long as this does.
                 drop(threads.send(work));
@@ -221,10 +254,17 @@ impl Lines {
     }
 }
 
+fn places(count: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(count))
+}
+
 fn compute_all(inbox: &Mutex<Receiver<Work>>) {
     loop {
         let next = inbox.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Work { mut handshake, done }) = next else { return };
+        let Ok(Work { mut handshake, done, _place }) = next else { return };
+        if done.is_closed() {
+            continue;
+        }
         let computed = handshake.compute();
         // Nobody waits for it any more where it took too long.
         drop(done.send(computed.map(|()| handshake)));

@@ -161,11 +161,8 @@ async fn said_before_closing(stream: &Stream, bytes: &[u8]) -> io::Result<BytesM
     assert_eq!(stream.try_write(bytes)?, bytes.len());
     let mut said = BytesMut::new();
     loop {
-        stream.readable().await?;
-        match stream.try_read(&mut said, 4_096) {
-            Ok(0) => return Ok(said),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            read => drop(read?),
+        if stream.read(&mut said).await? == 0 {
+            return Ok(said);
         }
     }
 }
@@ -275,6 +272,30 @@ async fn forgers_get_nowhere() {
 }
 
 #[tokio::test]
+async fn another_clusters_certificates_are_none_of_ours_whoever_issued_them() {
+    let stage = Stage::started(Some(Mode::Required));
+    stage.wait_until_serving().await;
+    let table = stage.table(Some(stage.client_files(Some("client")))).await;
+    let now = SystemTime::now();
+    let (elsewhere, issued) = Authority::create(&ClusterName::new("elsewhere").unwrap(), DAYS, now).unwrap();
+    // Both authorities are believed, as where two clusters have one.
+    let ca = stage.folder.path().join("ca.pem");
+    let both = std::fs::read_to_string(&ca).unwrap() + &issued.certificate;
+    std::fs::write(&ca, both).unwrap();
+    stage.nodes.values().for_each(|(_, tls)| tls.as_ref().unwrap().reload().unwrap());
+    stage.write("client-of-others", &elsewhere.client("app", DAYS, now).unwrap());
+    assert!(stage.client(Some(stage.client_files(Some("client-of-others")))).await.is_err());
+    stage.write("node-of-others", &elsewhere.node(2, &[], DAYS, now).unwrap());
+    let (certificate, key) = pair(stage.folder.path(), "node-of-others");
+    let named = ClusterName::new("elsewhere").unwrap();
+    let files = NodeTlsFiles { cluster: named, node: 2, ca, certificate, key };
+    let other = NodeTls::load(files, Mode::Required, true).unwrap();
+    assert_turned_away(stage.dial(&other).await, &greeting()).await;
+    assert_served(&table, "own ones").await;
+    stage.end();
+}
+
+#[tokio::test]
 async fn a_running_cluster_changes_over_to_tls_and_back() {
     let mut stage = Stage::started(None);
     stage.wait_until_serving().await;
@@ -324,6 +345,21 @@ async fn certificates_change_without_a_failed_request() {
     stage.end();
 }
 
+/// What a client says first.
+async fn client_hello(stage: &Stage) -> Vec<u8> {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (accepted, _) = listener.accept().await.unwrap();
+    let client = stage.client_files(Some("client"));
+    let mut hello = BytesMut::new();
+    let heard = Stream::plain(accepted);
+    tokio::select! {
+        _ = client.connect(tcp) => panic!("nobody answered"),
+        read = heard.read(&mut hello) => drop(read.unwrap()),
+    }
+    hello.to_vec()
+}
+
 #[tokio::test]
 async fn handshakes_that_never_end_hold_nobody_up() {
     let stage = Stage::started(Some(Mode::Required));
@@ -339,6 +375,15 @@ async fn handshakes_that_never_end_hold_nobody_up() {
     let table = stage.table(Some(stage.client_files(Some("client")))).await;
     for number in 0..50 {
         assert_served(&table, &format!("value{number}")).await;
+    }
+    // Nor do those that are begun and given up, a hundred at a time.
+    let hello = client_hello(&stage).await;
+    for number in 0..2_000 {
+        let stream = TcpStream::connect(&stage.peers[&NodeId(1)]).await.unwrap();
+        let _ = stream.try_write(&hello);
+        if number % 100 == 0 {
+            assert_served(&table, &format!("after {number}")).await;
+        }
     }
     drop(held);
     stage.end();

@@ -86,7 +86,12 @@ impl Secure {
             self.incoming.reserve(READ_SIZE);
         }
         let room = self.incoming.capacity() - self.incoming.len();
-        super::try_read(tcp, &mut self.incoming, room)
+        let received = super::try_read(tcp, &mut self.incoming, room);
+        if self.incoming.is_empty() {
+            // Most connections are idle most of the time.
+            self.incoming = BytesMut::new();
+        }
+        received
     }
 
     /// Has a part of what has come decrypted.
@@ -104,15 +109,15 @@ impl Secure {
             self.is_at_end |= state.peer_has_closed();
         }
         if self.incoming.is_empty() {
-            // Most connections are idle most of the time.
             self.incoming = BytesMut::new();
         }
         Ok(())
     }
 
-    /// Puts at most `room` bytes to `buffer`, without waiting; 0 are the end of the stream.
+    /// Puts at most `room` bytes to `buffer`, without waiting; 0 are the end of the stream. The socket is read once: what one end can send
+    /// without end, such as records with nothing in them, has the other one's thread for so long only.
     pub(crate) fn read(&mut self, tcp: &TcpStream, buffer: &mut BytesMut, room: usize) -> io::Result<usize> {
-        let mut count = 0;
+        let (mut count, mut has_received) = (0, false);
         loop {
             while self.plain > 0 && count < room {
                 let mut reader = self.connection.reader();
@@ -127,12 +132,14 @@ impl Secure {
                 return Ok(count);
             }
             if self.incoming.is_empty() {
-                match self.receive(tcp) {
-                    Ok(0) => self.is_at_end = true,
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock && count > 0 => return Ok(count),
-                    Err(error) => return Err(error),
+                if count > 0 {
+                    return Ok(count);
                 }
+                if has_received {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+                has_received = true;
+                self.is_at_end = self.receive(tcp)? == 0;
             }
             let processed = self.process();
             // An alert, or the answer to a change of keys. What the socket does not take leaves with the next bytes.
@@ -164,5 +171,63 @@ impl Secure {
         self.connection.send_close_notify();
         // It is closed next, whether it takes this or not.
         let _ = self.flush(tcp);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a test writes an operator's files and talks to the network by itself")]
+mod tests {
+    use super::*;
+    use crate::{Authority, ClientTls, ClientTlsFiles, ClusterName, Mode, NodeTls, NodeTlsFiles, Stream};
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::time::SystemTime;
+    use tokio::net::TcpListener;
+
+    async fn connected() -> (Stream, Stream) {
+        let folder = tempfile::tempdir().unwrap();
+        let (cluster, now) = (ClusterName::new("test").unwrap(), SystemTime::now());
+        let (authority, issued) = Authority::create(&cluster, 1, now).unwrap();
+        let own = authority.node(1, &[], 1, now).unwrap();
+        let texts = [("ca", &issued.certificate), ("node", &own.certificate), ("key", &own.key)];
+        let [ca, certificate, key] = texts.map(|(name, text)| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+            path
+        });
+        let files = ClientTlsFiles { cluster: cluster.clone(), ca: ca.clone(), identity: None };
+        let client = ClientTls::load(&files).unwrap();
+        let files = NodeTlsFiles { cluster, node: 1, ca, certificate, key };
+        let node = NodeTls::load(files, Mode::Required, false).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        let (client, node) = tokio::join!(client.connect(tcp), node.accept(accepted).unwrap().finish());
+        (client.unwrap(), node.unwrap())
+    }
+
+    #[tokio::test]
+    async fn records_with_nothing_in_them_are_read_a_few_at_a_time() {
+        let (client, node) = connected().await;
+        for _ in 0..20 {
+            let mut secure = client.lock().unwrap();
+            secure.connection.refresh_traffic_keys().unwrap();
+            secure.flush(client.tcp()).unwrap();
+        }
+        node.readable().await.unwrap();
+        let mut buffer = BytesMut::new();
+        let error = node.try_read(&mut buffer, 100).unwrap_err();
+        assert_eq!((error.kind(), buffer.len()), (io::ErrorKind::Interrupted, 0));
+        client.write_all(b"something").await.unwrap();
+        assert_eq!(node.read(&mut buffer).await.unwrap(), 9);
+    }
+
+    #[tokio::test]
+    async fn who_is_idle_keeps_no_buffer() {
+        let (client, node) = connected().await;
+        client.write_all(b"something").await.unwrap();
+        assert_eq!(node.read(&mut BytesMut::new()).await.unwrap(), 9);
+        assert_eq!(node.try_read(&mut BytesMut::new(), 100).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(node.lock().unwrap().incoming.capacity(), 0);
     }
 }
