@@ -10,6 +10,8 @@ use tokio::net::TcpStream;
 
 /// Bytes that are read from a socket at a time: a few records.
 const READ_SIZE: usize = 64 << 10;
+/// The same while who is at the other end is not known: thousands of them may wait to be looked at.
+const HANDSHAKE_READ_SIZE: usize = 2 << 10;
 /// Bytes that are encrypted before the socket has taken those before: what a connection keeps whose other end does not read.
 const WRITE_SIZE: usize = 64 << 10;
 
@@ -83,7 +85,8 @@ impl Secure {
     /// Reads from the socket what is there; 0 bytes are its end.
     pub(crate) fn receive(&mut self, tcp: &TcpStream) -> io::Result<usize> {
         if self.incoming.is_empty() {
-            self.incoming.reserve(READ_SIZE);
+            let is_handshaking = self.connection.is_handshaking();
+            self.incoming.reserve(if is_handshaking { HANDSHAKE_READ_SIZE } else { READ_SIZE });
         }
         let room = self.incoming.capacity() - self.incoming.len();
         let received = super::try_read(tcp, &mut self.incoming, room);
