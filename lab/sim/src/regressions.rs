@@ -143,4 +143,6 @@ pub const SEEDS: &[u64] = &[
     60_000_022_631,
     // A read that asked other logs again and again waited for ever, as each question had a patience of its own: `Quorum::expire`.
     60_000_403_000,
+    // A copy that its own data turned away was started again and again, on a machine whose disk had faults before: `World::start_machine`.
+    60_001_045_743,
 ];

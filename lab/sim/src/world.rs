@@ -261,13 +261,13 @@ impl World {
                 self.dial_all(machine);
                 self.dispatch(machine, now);
             }
-            Err(why) if self.machines[machine].may_fail => {
-                self.trace(|| format!("m{} cannot start: {why}", machine + 1));
-            }
             // Its catalogue may tell, which the one before it has had from the others.
             Err(why) if self.machines[machine].is_copy && why.contains("put back from a copy") => {
                 self.trace(|| format!("m{} is turned away by its own data: {why}", machine + 1));
                 self.remove_copy(machine);
+            }
+            Err(why) if self.machines[machine].may_fail => {
+                self.trace(|| format!("m{} cannot start: {why}", machine + 1));
             }
             Err(why) => self.fail(format!("m{} cannot start: {why}", machine + 1)),
         }
