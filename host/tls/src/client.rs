@@ -46,7 +46,7 @@ impl ClientTls {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| unfit(&files.ca, &error))?
-            .with_root_certificates(files::authorities(&files.ca)?);
+            .with_root_certificates(files::authorities(&files.ca)?.roots);
         let mut config = match &files.identity {
             Some((certificate, key)) => builder
                 .with_client_auth_cert(files::certificates(certificate)?, files::key(key)?)

@@ -79,28 +79,30 @@ pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, FileError> {
     PrivateKeyDer::from_pem_slice(&text).map_err(|_| FileError::Holds { path: path.to_path_buf(), expected })
 }
 
-/// The authorities in a file.
-pub(crate) fn authorities(path: &Path) -> Result<Arc<RootCertStore>, FileError> {
+/// The authorities in a file that have not expired.
+pub(crate) struct Authorities {
+    pub(crate) roots: Arc<RootCertStore>,
+    /// When the first of them expires, seconds since 1970; `None` if none says it.
+    pub(crate) expire_at: Option<i64>,
+}
+
+/// Reads the authorities in a file.
+pub(crate) fn authorities(path: &Path) -> Result<Authorities, FileError> {
     let mut roots = RootCertStore::empty();
-    let now = UnixTime::now().as_secs();
+    let mut expire_at: Option<i64> = None;
+    let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
     for certificate in certificates(path)? {
+        let at = issue::expires_at(&certificate);
         // Nobody looks at an authority's dates later.
-        let is_over = issue::expires_at(&certificate).is_some_and(|at| u64::try_from(at).unwrap_or(0) < now);
-        if !is_over {
+        if at.is_none_or(|at| at >= now) {
             roots.add(certificate).map_err(|error| unfit(path, &error))?;
+            expire_at = expire_at.into_iter().chain(at).min();
         }
     }
     if roots.is_empty() {
         return Err(unfit(path, &rustls::Error::InvalidCertificate(CertificateError::Expired)));
     }
-    Ok(Arc::new(roots))
-}
-
-/// When the first of the authorities in a file expires that has not expired yet, seconds since 1970.
-pub(crate) fn authorities_expire_at(path: &Path) -> Result<Option<i64>, FileError> {
-    let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
-    let dates = certificates(path)?;
-    Ok(dates.iter().filter_map(issue::expires_at).filter(|at| *at >= now).min())
+    Ok(Authorities { roots: Arc::new(roots), expire_at })
 }
 
 /// Why a file does not fit, in words for who keeps it.

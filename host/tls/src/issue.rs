@@ -79,11 +79,6 @@ impl Authority {
         Ok(Self { cluster, issuer, until })
     }
 
-    /// The cluster.
-    pub const fn cluster(&self) -> &ClusterName {
-        &self.cluster
-    }
-
     /// A node's certificate, valid for so many days or as long as the authority. `hosts` are names and addresses by which programs that know nothing of Hedgerow's own names may ask for it.
     pub fn node(&self, number: u16, hosts: &[String], days: u32, now: SystemTime) -> Result<Issued, IssueError> {
         let mut names = vec![self.cluster.any_node(), self.cluster.node(number)];

@@ -1,6 +1,6 @@
 //! What a node needs for encrypted connections: its certificate, which says which node it is, and the authority that all nodes and clients are of.
 
-use crate::files::{self, FileError, unfit};
+use crate::files::{self, Authorities, FileError, unfit};
 use crate::handshake::Handshake;
 use crate::issue;
 use crate::names::{ClusterName, asked};
@@ -149,7 +149,7 @@ fn is_for(
 }
 
 fn load(files: &NodeTlsFiles, has_client_certificates: bool) -> Result<Loaded, FileError> {
-    let roots = files::authorities(&files.ca)?;
+    let Authorities { roots, expire_at: authority_expires_at } = files::authorities(&files.ca)?;
     let chain = files::certificates(&files.certificate)?;
     let provider = provider();
     let wrong_ca = |error: &dyn fmt::Display| FileError::Unfit {
@@ -168,12 +168,13 @@ fn load(files: &NodeTlsFiles, has_client_certificates: bool) -> Result<Loaded, F
     let callers = if has_client_certificates { callers } else { callers.allow_unauthenticated() };
     let callers = callers.build().map_err(|error| wrong_ca(&error))?;
     callers.verify_client_cert(&chain[0], &chain[1..], UnixTime::now()).map_err(wrong_certificate)?;
+    let key = files::key(&files.key)?;
     let versions = &[&TLS13];
     let mut accepting = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions)
         .map_err(wrong_certificate)?
         .with_client_cert_verifier(callers)
-        .with_single_cert(chain.clone(), files::key(&files.key)?)
+        .with_single_cert(chain.clone(), key.clone_key())
         .map_err(wrong_certificate)?;
     accepting.session_storage = Arc::new(NoServerSessionStorage {});
     accepting.send_tls13_tickets = 0;
@@ -181,13 +182,13 @@ fn load(files: &NodeTlsFiles, has_client_certificates: bool) -> Result<Loaded, F
         .with_protocol_versions(versions)
         .map_err(wrong_certificate)?
         .with_webpki_verifier(Arc::clone(&nodes))
-        .with_client_auth_cert(chain.clone(), files::key(&files.key)?)
+        .with_client_auth_cert(chain.clone(), key)
         .map_err(wrong_certificate)?;
     dialling.resumption = Resumption::disabled();
     let expires_at = issue::expires_at(&chain[0]).ok_or_else(|| FileError::Holds {
         path: files.certificate.clone(),
         expected: "certificate that says until when it is valid",
     })?;
-    let authority_expires_at = files::authorities_expire_at(&files.ca)?.unwrap_or(expires_at);
+    let authority_expires_at = authority_expires_at.unwrap_or(expires_at);
     Ok(Loaded { accepting: Arc::new(accepting), dialling: Arc::new(dialling), nodes, expires_at, authority_expires_at })
 }

@@ -161,8 +161,8 @@ impl Security {
         if enabled.tls.is_node(stream, peer.0) {
             return Some(Admitted(None));
         }
-        let shown = if stream.is_secure() { "without that node's certificate" } else { "without TLS" };
-        let what = format!("a connection that says it is node {}'s, {shown}, is refused", peer.0);
+        let what =
+            format!("a connection that says it is node {}'s, without that node's certificate, is refused", peer.0);
         enabled.told.no_node.tell(from, &what, None);
         None
     }
