@@ -7,7 +7,7 @@
 //! | level | T |
 //! |---|---|
 //! | bounded | the read's beginning less the bound |
-//! | any, in a session | the latest beginning of what the session saw of the partition before: its writes, and the writes whose values it read. Each is behind everything that was acknowledged before it began |
+//! | any, in a session | the latest beginning of what the session saw of the partition before: its writes, and the writes whose values it read. Each is behind everything that was acknowledged before it began. A linearizable read says that of its own record only, since a majority may have vouched for no more (`docs/decisions/018-reads-from-a-majority.md`) |
 //! | eventual | none; but the value was written, and not after the read |
 //!
 //! All times are readings of one steady clock of one machine, the nodes' too, so that no error of clocks is allowed for.
@@ -57,6 +57,8 @@ struct Key {
 struct Seen {
     /// By partition: nothing from before may be missing.
     since: BTreeMap<u32, Time>,
+    /// By key: nothing of it from before may be missing either.
+    checked: BTreeMap<u32, Time>,
     /// By key: when the latest write of it began that the session made or read.
     latest: BTreeMap<u32, Time>,
     /// By counter: the increments that the session was shown.
@@ -111,8 +113,9 @@ fn judge_in_session(record: &Record, content: Content, key: &Key, seen: &Seen) -
     {
         return Err(format!("it is at index {:?}, its session saw {}", told.index, told.floor));
     }
-    let since = seen.since.get(partition).copied().unwrap_or(0);
-    let latest = seen.latest.get(&operation.key).copied().unwrap_or(0);
+    let at = |times: &BTreeMap<u32, Time>, number| times.get(number).copied().unwrap_or(0);
+    let since = at(&seen.since, partition).max(at(&seen.checked, &operation.key));
+    let latest = at(&seen.latest, &operation.key);
     key.judge_since(operation, content, since, latest)?;
     let shown = seen.sums.get(&operation.key).copied().unwrap_or(0);
     if is_counter(operation.key) && content.unwrap_or(0) & shown != shown {
@@ -218,23 +221,28 @@ impl Seen {
                 // Absence may be any of several removals.
                 let write = content.and_then(|_| key.candidates.get(&content)?.first()).map_or(0, |write| write.start);
                 let since = match level {
-                    ReadLevel::Linearizable => start,
                     ReadLevel::Bounded(bound) => start.saturating_sub(bound.as_nanos() as Time),
-                    ReadLevel::Session | ReadLevel::Eventual => 0,
+                    ReadLevel::Linearizable | ReadLevel::Session | ReadLevel::Eventual => 0,
                 };
+                if level == ReadLevel::Linearizable {
+                    raise(&mut self.checked, operation.key, start);
+                }
                 (since.max(write), write)
             }
             (Call::Swap { .. }, Answer::Swapped { is_applied: false, .. }) | (Call::Get(_), _) => (start, 0),
             (Call::Put(_) | Call::Remove | Call::Incr(_) | Call::Swap { .. }, _) => (start, start),
         };
-        let known = self.since.entry(partition).or_default();
-        *known = since.max(*known);
-        let known = self.latest.entry(operation.key).or_default();
-        *known = latest.max(*known);
+        raise(&mut self.since, partition, since);
+        raise(&mut self.latest, operation.key, latest);
         if let Answer::Sum(sum) | Answer::Content(Some(sum)) = answer {
             *self.sums.entry(operation.key).or_default() |= sum;
         }
     }
+}
+
+fn raise(times: &mut BTreeMap<u32, Time>, number: u32, to: Time) {
+    let known = times.entry(number).or_default();
+    *known = to.max(*known);
 }
 
 /// What each increment of `sum` added, and how often.

@@ -116,9 +116,17 @@ fn a_session_sees_of_a_partition_what_was_there_before_its_own_write() {
     check(&with(Record { partition: 1, ..own })).unwrap();
     check(&with(Record { is_in_session: false, ..own })).unwrap();
     check(&with(of(KEY + 1, put(2, (39, 45), 9)))).unwrap();
-    // A linearizable read says as much as a write.
-    assert_wrong(&with(of(KEY + 1, read(2, (41, 45), ReadLevel::Linearizable, None))), "a session went back");
     check(&with(of(KEY + 1, read(2, (41, 45), BOUNDED, None)))).unwrap();
+}
+
+#[test]
+fn a_linearizable_read_vouches_in_its_session_for_its_own_record_only() {
+    let writes = [put(1, (10, 20), 1), remove(1, (30, 40))];
+    let after = |first| [&writes[..], &[first, read(2, (50, 60), ReadLevel::Session, Some(1))]].concat();
+    assert_wrong(&after(read(2, (41, 45), ReadLevel::Linearizable, None)), "a session went back");
+    check(&after(of(KEY + 1, read(2, (41, 45), ReadLevel::Linearizable, None)))).unwrap();
+    // The absence that it saw may be the one of the beginning.
+    check(&after(read(2, (41, 45), ReadLevel::Eventual, None))).unwrap();
 }
 
 #[test]
