@@ -3,6 +3,7 @@
 use crate::connection::{Outgoing, Waiting};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lost::{Lost, lost_error};
+use crate::options::Timeouts;
 use crate::reading::Reading;
 use crate::refusal::partition_refusal_of;
 use crate::routes::{Destination, Routes, Target, Want};
@@ -39,6 +40,8 @@ pub(crate) struct Call<'a> {
     pub(crate) body: &'a Body,
     pub(crate) start: Instant,
     pub(crate) deadline: Instant,
+    /// How long one attempt may take.
+    attempt_timeout: Duration,
     /// The number of a write, the same in all its attempts in a partition.
     held: Option<Held>,
     pub(crate) attempt: u32,
@@ -86,6 +89,7 @@ impl<'a> Call<'a> {
     pub(crate) fn new(
         routes: &'a Arc<Routes>,
         reading: Option<&'a Reading>,
+        timeouts: Timeouts,
         place: Destination<'a>,
         body: &'a Body,
     ) -> Self {
@@ -98,7 +102,8 @@ impl<'a> Call<'a> {
             place,
             body,
             start,
-            deadline: start + routes.cluster.options.operation_timeout,
+            deadline: start + timeouts.operation,
+            attempt_timeout: timeouts.attempt,
             held: None,
             attempt: 1,
             is_outcome_unknown: false,
@@ -173,6 +178,7 @@ impl<'a> Call<'a> {
 
     /// Sends the request to `address` and waits for the reply, for as long as one attempt may take.
     async fn try_at(&self, target: Target, address: Address) -> Result<Reply, Lost> {
+        tracing::debug!(node = %address, attempt = self.attempt, "sends");
         match self.reading {
             None => Ok(self.send(target, address, Floor::default())?.await?.reply),
             Some(reading) => self.try_reading(reading, target, address).await,
@@ -235,8 +241,13 @@ impl<'a> Call<'a> {
 
     fn send(&self, target: Target, address: Address, floor: Floor) -> Result<Waiting, Lost> {
         let now = now();
-        let deadline = self.deadline.min(now + self.routes.cluster.options.attempt_timeout());
+        let deadline = self.late_at(now);
         self.submit(target, address, self.extension(target, floor, now), Limits { now, deadline, give_up_at: deadline })
+    }
+
+    /// When an attempt that is sent `now` is late.
+    pub(crate) fn late_at(&self, now: Instant) -> Instant {
+        self.deadline.min(now + self.attempt_timeout)
     }
 
     /// What an attempt says that differs in nothing from the others of its request but in its number.

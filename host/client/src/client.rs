@@ -7,12 +7,12 @@ use crate::hedging::{HedgeMetrics, TableOptions};
 use crate::lock::lock;
 use crate::options::ClientOptions;
 use crate::ordered::{OrderedTable, wrong_kind};
-use crate::resolve::resolve;
+use crate::resolve::{check_form, resolve};
 use crate::routes::Routes;
 use crate::runtime::now;
 use crate::session::Session;
 use crate::table::Table;
-use hedgerow_routing::TableKind;
+use hedgerow_routing::{Address, TableKind};
 use hedgerow_wire::Body;
 use hedgerow_wire::message::ClusterInfo;
 use std::collections::BTreeMap;
@@ -43,11 +43,23 @@ impl Client {
     /// As [`Client::connect`], with settings.
     pub async fn connect_with<A: AsRef<str>>(addresses: &[A], options: ClientOptions) -> Result<Self> {
         let seeds = resolve(addresses, options.connect_timeout).await?;
-        let names = addresses.iter().map(|address| address.as_ref().trim().to_owned()).collect();
-        let cluster = Arc::new(Cluster::new(seeds, options).with_names(names));
-        let client = Self { cluster, tables: Arc::new(Mutex::new(BTreeMap::new())) };
+        let client = Self::of(seeds, addresses, options);
         client.ping().await?;
         Ok(client)
+    }
+
+    /// As [`Client::connect_with`], without a word to anybody yet: names are looked up, and connections made, when something is asked for.
+    /// Fails with [`ErrorKind::Invalid`] if an address is not of the form host:port.
+    pub fn lazy<A: AsRef<str>>(addresses: &[A], options: ClientOptions) -> Result<Self> {
+        check_form(addresses)?;
+        let seeds = addresses.iter().filter_map(|address| address.as_ref().trim().parse().ok()).collect();
+        Ok(Self::of(seeds, addresses, options))
+    }
+
+    fn of<A: AsRef<str>>(seeds: Vec<Address>, addresses: &[A], options: ClientOptions) -> Self {
+        let names = addresses.iter().map(|address| address.as_ref().trim().to_owned()).collect();
+        let cluster = Arc::new(Cluster::new(seeds, options).with_names(names));
+        Self { cluster, tables: Arc::new(Mutex::new(BTreeMap::new())) }
     }
 
     /// Opens the hash table `name`. Fails with [`ErrorKind::NoTable`] if there is none, with [`ErrorKind::Invalid`] if it
@@ -55,7 +67,7 @@ impl Client {
     pub async fn open_table(&self, name: &str) -> Result<Table> {
         let routes = self.routes(name).await?;
         match routes.with_map(|map| map.kind()) {
-            TableKind::Hash => Ok(Table { handle: self.handle(routes) }),
+            TableKind::Hash => Ok(Table { handle: Handle::new(routes) }),
             TableKind::Ordered => Err(wrong_kind(name, true)),
         }
     }
@@ -65,7 +77,7 @@ impl Client {
     pub async fn open_ordered_table(&self, name: &str) -> Result<OrderedTable> {
         let routes = self.routes(name).await?;
         match routes.with_map(|map| map.kind()) {
-            TableKind::Ordered => Ok(OrderedTable { handle: self.handle(routes) }),
+            TableKind::Ordered => Ok(OrderedTable { handle: Handle::new(routes) }),
             TableKind::Hash => Err(wrong_kind(name, false)),
         }
     }
@@ -79,6 +91,12 @@ impl Client {
     /// As [`Client::open_ordered_table`], with settings; see [`Client::open_table_with`].
     pub async fn open_ordered_table_with(&self, name: &str, options: impl Into<TableOptions>) -> Result<OrderedTable> {
         Ok(OrderedTable { handle: self.open_ordered_table(name).await?.handle.opened_with(options.into()) })
+    }
+
+    /// Ends the client in order: later requests are refused as [`ErrorKind::Invalid`], those under way have `patience` to end, and then the
+    /// connections are closed. Returns whether nothing was under way any more. Clients that are dropped close their connections at once.
+    pub async fn close(&self, patience: Duration) -> bool {
+        self.cluster.close(patience).await
     }
 
     /// What this client's hedged tables have done so far, those included whose handles are gone.
@@ -117,10 +135,6 @@ impl Client {
                 | ErrorKind::Protocol => Ok(()),
             },
         }
-    }
-
-    fn handle(&self, routes: Arc<Routes>) -> Handle {
-        Handle { routes, reading: self.cluster.reading.clone(), hedging: None }
     }
 
     /// The number by which the cluster knows this client's writes.

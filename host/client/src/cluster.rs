@@ -20,7 +20,7 @@ use hedgerow_routing::{Address, Effect, Failure, Reaction, meaning, reaction, re
 use hedgerow_types::Refusal;
 use hedgerow_types::random::Random;
 use hedgerow_wire::{ErrorName, Extension, Header, Reply, request::Body};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -31,6 +31,8 @@ pub(crate) const ANY_NODE_PATIENCE: Duration = Duration::from_millis(500);
 const ADDRESSES_MAX: usize = 1_024;
 /// How long looking up one name again may take.
 const LOOK_UP_MAX: Duration = Duration::from_millis(500);
+/// How often a client that is being closed looks whether requests are under way.
+const CLOSING_LOOK: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(crate) struct Cluster {
@@ -54,6 +56,8 @@ pub(crate) struct Cluster {
     nodes: Mutex<Nodes>,
     /// The seeds that were given by name: what they stand for may change.
     names: Vec<String>,
+    /// No request begins any more.
+    is_closed: AtomicBool,
 }
 
 /// The known nodes, and which of them is asked next.
@@ -105,6 +109,7 @@ impl Cluster {
             random: Mutex::new(random),
             nodes: Mutex::new(Nodes { addresses: seeds, turn }),
             names: Vec::new(),
+            is_closed: AtomicBool::new(false),
         }
     }
 
@@ -124,6 +129,32 @@ impl Cluster {
     pub(crate) fn hedging(&self, options: HedgeOptions) -> Option<Arc<Hedging>> {
         let seed = lock(&self.random).next_u64();
         self.metrics.open(options, seed)
+    }
+
+    /// What requests share that nothing hedges yet.
+    pub(crate) fn hedging_base(&self) -> Arc<Hedging> {
+        let seed = lock(&self.random).next_u64();
+        self.metrics.base(seed)
+    }
+
+    /// Has every later request refused, and waits until those under way have ended, for `patience` at most. Returns whether they had.
+    pub(crate) async fn close(&self, patience: Duration) -> bool {
+        self.is_closed.store(true, Ordering::Relaxed);
+        let until = now() + patience;
+        while !self.pool.is_idle() && now() < until {
+            sleep(CLOSING_LOOK).await;
+        }
+        let is_idle = self.pool.is_idle();
+        self.pool.release();
+        is_idle
+    }
+
+    /// Fails if the client was closed.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Err(Error::invalid("the client was closed"));
+        }
+        Ok(())
     }
 
     /// Remembers nodes that were heard of.
@@ -146,6 +177,8 @@ impl Cluster {
 
     /// Asks one node after the other until one answers for the cluster: neither refuses nor points elsewhere.
     pub(crate) async fn ask(&self, question: Question<'_>) -> Result<Reply> {
+        self.check_open()?;
+        self.look_up_first().await?;
         let mut attempt = 0;
         let mut hint = None;
         let mut is_outcome_unknown = false;
@@ -211,6 +244,15 @@ impl Cluster {
             Ok(frame) => judge(frame.reply),
             Err(lost) => Step::Next { error: lost_error(&lost), pause: None, may_have_run: lost.may_have_run() },
         }
+    }
+
+    /// A client that was made without connecting may know nothing but names.
+    async fn look_up_first(&self) -> Result<()> {
+        if lock(&self.nodes).addresses.is_empty() {
+            let found = resolve(&self.names, LOOK_UP_MAX).await?;
+            self.note_nodes(found.into_iter());
+        }
+        Ok(())
     }
 
     /// What names stand for may have changed if no node answers at what they stood for: asks again, lap by lap less often.

@@ -169,6 +169,11 @@ impl Shared {
         }
     }
 
+    /// Whether nobody waits for an answer.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.lock().slots.is_empty()
+    }
+
     /// Nobody will submit anything any more. The connection ends when nobody waits for anything on it.
     pub(crate) fn retire(&self, now: Instant) {
         let mut state = self.lock();

@@ -119,7 +119,8 @@ impl From<HedgeOptions> for TableOptions {
 }
 
 /// A function that is called for each attempt of a request, when it starts and when it ends. It runs in the task of the
-/// request and should be quick.
+/// request and should be quick. A table of [`HedgeOptions`] with an observer and without a policy sends one attempt at a time, as a
+/// plain one, and tells of each.
 #[derive(Clone)]
 pub struct AttemptObserver(Arc<dyn Fn(&Attempt<'_>) + Send + Sync>);
 
@@ -143,6 +144,10 @@ impl fmt::Debug for AttemptObserver {
 /// What an observer is told.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
+    /// The number of its request among those of this client that are observed or hedged.
+    pub request: u64,
+    /// What the request is to do, as the protocol names it: `GET`, `PUT`, `MULTI_GET`, ...
+    pub operation: &'static str,
     /// Its number within its request, from 1.
     pub number: u32,
     /// Why it was sent.

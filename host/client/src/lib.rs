@@ -110,6 +110,39 @@
 //! - [`Client::hedge_metrics`] counts by kind and by node. When nothing is slow, hedging costs a request two short locks and
 //!   one small allocation; `cargo run --release -p hedgerow-client --example hedging_cost` measures it.
 //!
+//! # How one request differs
+//!
+//! A handle is cheap to make of another one, for a single request too: what is known of latencies, and the budget, are shared.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use hedgerow_client::{Client, ClientOptions, Profile, ReadLevel, Row};
+//! use std::collections::BTreeMap;
+//! use std::time::Duration;
+//!
+//! // Named once, as execution profiles are in Cassandra's drivers ...
+//! let page = Profile::default().within(Duration::from_millis(50)).hedge("99p".parse()?);
+//! let profiles = BTreeMap::from([("page".to_owned(), page)]);
+//! let client = Client::lazy(&["127.0.0.1:34601"], ClientOptions { profiles, ..ClientOptions::default() })?;
+//! let users = client.open_table("users").await?;
+//! println!("{:?}", users.profile("page")?.get("user-17", "name").await?);
+//!
+//! // ... or said where they are made.
+//! let bound = ReadLevel::Bounded(Duration::from_secs(2));
+//! println!("{:?}", users.within(Duration::from_millis(20)).level(bound).get("user-17", "name").await?);
+//! println!("{:?}", users.replicas_of("user-17", "name"));
+//!
+//! // Many writes at a time, each by itself.
+//! let rows = (0..1_000).map(|number| Row::new(format!("user-{number}"), "name", "Ada"));
+//! assert!(users.batch_set(rows).await.iter().all(Result::is_ok));
+//! assert!(client.close(Duration::from_secs(5)).await);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Scans are streams ([`Scanner::into_stream`]). With a subscriber of `tracing` at `DEBUG`, each request is a span, with an event for each
+//! of its attempts.
+//!
 //! # How a request travels
 //!
 //! ```text
@@ -120,6 +153,7 @@
 //!       alarm               when the next attempt is due
 //!   call                    attempts, deadline, what a failure teaches       [hedgerow_routing::reaction]
 //!     routes                which partition, which node, the table's map     [hedgerow_routing::TableMap]
+//!     profile               what differs for one request
 //!     reading, session      level, mode and token of reads that are not made by default
 //!     selection             which replica, where it need not be the leader   [hedgerow_routing::Selector]
 //!     sequences             the write's number, the same in every attempt
@@ -152,6 +186,7 @@ mod options;
 mod ordered;
 mod pages;
 mod pool;
+mod profile;
 mod race;
 mod reading;
 mod record;
@@ -189,6 +224,7 @@ pub use hedging::{
 };
 pub use options::ClientOptions;
 pub use ordered::{OrderedScanner, OrderedTable};
+pub use profile::Profile;
 pub use reading::{Observer, ReadOptions};
 pub use scan::Scanner;
 pub use served::{Role, Served};

@@ -18,11 +18,18 @@ const HOSTS_MAX: usize = 1_024;
 /// How many classes of requests are told apart.
 const CLASSES: usize = 64;
 
-/// What all requests of one hedging handle and its clones share.
+/// How a handle's requests are hedged, and what they are decided by.
 #[derive(Debug)]
 pub(crate) struct Hedging {
     pub(crate) options: HedgeOptions,
     pub(crate) budget: Arc<Budget>,
+    learned: Arc<Learned>,
+}
+
+/// What is known of latencies, and what was done: shared by a hedging handle, its clones, and the handles that profiles make
+/// of them.
+#[derive(Debug)]
+pub(crate) struct Learned {
     state: Mutex<State>,
     metrics: Arc<ClientMetrics>,
 }
@@ -51,7 +58,7 @@ pub(crate) struct ClientMetrics {
 
 #[derive(Debug, Default)]
 struct Entries {
-    handles: Vec<Weak<Hedging>>,
+    learned: Vec<Weak<Learned>>,
     /// What handles did that are gone.
     past: Totals,
 }
@@ -65,6 +72,8 @@ struct Totals {
 /// Who an attempt asks, and as what.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
+    pub(crate) request: u64,
+    pub(crate) operation: &'static str,
     /// Its number within its request, from 1.
     pub(crate) number: u32,
     pub(crate) kind: Kind,
@@ -112,30 +121,40 @@ impl ClientMetrics {
             return None;
         }
         let budget = options.budget.map_or_else(|| self.budget.clone(), |own| Arc::new(Budget::new(own)));
-        let hedger = |policy: &Policy, seed| Hedger::new(policy.clone(), seed);
+        Some(Arc::new(Hedging { options, budget, learned: self.learn(seed) }))
+    }
+
+    /// A share that asks for nothing, for others to be made [`Hedging::with`] it.
+    pub(crate) fn base(self: &Arc<Self>, seed: u64) -> Arc<Hedging> {
+        let (options, budget) = (HedgeOptions::default(), self.budget.clone());
+        Arc::new(Hedging { options, budget, learned: self.learn(seed) })
+    }
+
+    /// Statistics that begin now.
+    fn learn(self: &Arc<Self>, seed: u64) -> Arc<Learned> {
         let state = State {
-            reads: hedger(&options.reads, seed),
-            writes: hedger(&options.writes, !seed),
+            reads: Hedger::new(Policy::None, seed),
+            writes: Hedger::new(Policy::None, !seed),
             hosts: FxHashMap::default(),
             plans: [LastPlan::default(); CLASSES],
         };
-        let hedging = Arc::new(Hedging { options, budget, state: Mutex::new(state), metrics: self.clone() });
+        let learned = Arc::new(Learned { state: Mutex::new(state), metrics: self.clone() });
         let mut entries = lock(&self.state);
-        entries.handles.retain(|handle| handle.strong_count() > 0);
-        entries.handles.push(Arc::downgrade(&hedging));
-        Some(hedging)
+        entries.learned.retain(|learned| learned.strong_count() > 0);
+        entries.learned.push(Arc::downgrade(&learned));
+        learned
     }
 
     pub(crate) fn metrics(&self) -> HedgeMetrics {
         let entries = lock(&self.state);
-        let handles: Vec<_> = entries.handles.iter().filter_map(Weak::upgrade).collect();
+        let learned: Vec<_> = entries.learned.iter().filter_map(Weak::upgrade).collect();
         let mut totals = Totals::default();
         totals.add(&entries.past.counters, &mut entries.past.hosts.iter());
         // A handle that is dropped here, last, enters what it did.
         drop(entries);
         let mut most = LastPlan::default();
-        for handle in &handles {
-            let state = lock(&handle.state);
+        for learned in &learned {
+            let state = lock(&learned.state);
             state.add_to(&mut totals);
             most = state
                 .plans
@@ -195,11 +214,18 @@ impl Totals {
 }
 
 impl Hedging {
+    /// Of the same statistics and budget, with other options; `None` if these ask for nothing.
+    pub(crate) fn with(&self, options: HedgeOptions) -> Option<Arc<Self>> {
+        let Self { budget, learned, .. } = self;
+        (!options.is_off()).then(|| Arc::new(Self { options, budget: budget.clone(), learned: learned.clone() }))
+    }
+
     /// A request starts, which will ask `first` first.
     pub(crate) fn begin(&self, sort: Sort, first: Option<Address>, now: Time) -> Plan {
+        let policy = if sort.is_write { &self.options.writes } else { &self.options.reads };
         let plan = {
-            let mut state = lock(&self.state);
-            let plan = state.hedger(sort.is_write).begin(sort.class, now);
+            let mut state = lock(&self.learned.state);
+            let plan = state.hedger(sort.is_write).begin_by(policy, sort.class, now);
             let last = &mut state.plans[usize::from(sort.class.0) % CLASSES];
             *last = LastPlan { requests: last.requests + 1, delay: plan.delay };
             if let Some(host) = first.and_then(|address| state.host(address)) {
@@ -213,7 +239,7 @@ impl Hedging {
 
     /// An attempt that is not its request's first is sent. With a token it is an extra one.
     pub(crate) fn note_sent(&self, asked: Asked, is_write: bool, is_extra: bool) {
-        let mut state = lock(&self.state);
+        let mut state = lock(&self.learned.state);
         if is_extra {
             state.hedger(is_write).note_extra(asked.kind, true);
         }
@@ -225,7 +251,7 @@ impl Hedging {
 
     /// An attempt would have been sent if there were a token.
     pub(crate) fn note_suppressed(&self, kind: Kind, is_write: bool) {
-        lock(&self.state).hedger(is_write).note_extra(kind, false);
+        lock(&self.learned.state).hedger(is_write).note_extra(kind, false);
     }
 
     /// Tells the observer that an attempt is sent.
@@ -244,7 +270,7 @@ impl Hedging {
             Over::TimedOut(_) | Over::Cancelled => Ended::Cancelled,
         };
         {
-            let mut state = lock(&self.state);
+            let mut state = lock(&self.learned.state);
             let end = AttemptEnd { class: sort.class, replica: replica(asked.node), kind: asked.kind, ended, took };
             state.hedger(sort.is_write).note_attempt(end, now);
             if let Some(host) = state.host(asked.node) {
@@ -270,13 +296,13 @@ impl Hedging {
 
     fn tell(&self, asked: Asked, event: AttemptEvent<'_>) {
         if let Some(observer) = &self.options.observer {
-            let Asked { number, kind, node, partition } = asked;
-            observer.tell(&Attempt { number, kind, node, partition, event });
+            let Asked { request, operation, number, kind, node, partition } = asked;
+            observer.tell(&Attempt { request, operation, number, kind, node, partition, event });
         }
     }
 }
 
-impl Drop for Hedging {
+impl Drop for Learned {
     fn drop(&mut self) {
         let state = lock(&self.state);
         state.add_to(&mut lock(&self.metrics.state).past);

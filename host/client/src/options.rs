@@ -1,10 +1,15 @@
 //! What a caller may set about a client; the defaults suit a cluster within one building.
 
+use crate::profile::Profile;
 use crate::reading::ReadOptions;
 use hedgerow_hedge::BudgetOptions;
 use hedgerow_routing::Labels;
 use hedgerow_tls::ClientTls;
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// The shortest operation timeout.
+const OPERATION_TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
 /// Settings of a [`crate::Client`]. Every field has a default, so name only what differs:
 ///
@@ -37,6 +42,8 @@ pub struct ClientOptions {
     /// may still be under way. A table may have a budget of its own ([`crate::HedgeOptions::budget`]). Plain tables, which
     /// are not hedged, neither add to it nor take from it. Default: 5 extra attempts for 100 requests, and 20 at once.
     pub budget: BudgetOptions,
+    /// Ways to make requests that differ from these settings, by name: [`crate::Table::profile`]. Default: none.
+    pub profiles: BTreeMap<String, Profile>,
     /// Where this client stands, in the words of the nodes' own labels, for modes that prefer near replicas. Default:
     /// none.
     pub labels: Labels,
@@ -55,6 +62,7 @@ impl Default for ClientOptions {
             client_id: None,
             read: ReadOptions::default(),
             budget: BudgetOptions::default(),
+            profiles: BTreeMap::new(),
             labels: Labels::default(),
             tls: None,
         }
@@ -69,7 +77,7 @@ impl ClientOptions {
 
     /// The settings with every value moved into its range.
     pub(crate) fn clamped(mut self) -> Self {
-        let least = Duration::from_millis(1);
+        let least = OPERATION_TIMEOUT_MIN;
         self.operation_timeout = self.operation_timeout.clamp(least, Self::OPERATION_TIMEOUT_MAX);
         self.attempt_timeout = self.attempt_timeout.map(|timeout| timeout.clamp(least, self.operation_timeout));
         self.connections_per_node = self.connections_per_node.clamp(1, Self::CONNECTIONS_PER_NODE_MAX);
@@ -77,7 +85,23 @@ impl ClientOptions {
         self
     }
 
-    pub(crate) fn attempt_timeout(&self) -> Duration {
-        self.attempt_timeout.unwrap_or(self.operation_timeout / 2)
+    pub(crate) fn timeouts(&self) -> Timeouts {
+        let operation = self.operation_timeout;
+        Timeouts { operation, attempt: self.attempt_timeout.unwrap_or(operation / 2) }
+    }
+}
+
+/// How long an operation, and one attempt of it, may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    pub(crate) operation: Duration,
+    pub(crate) attempt: Duration,
+}
+
+impl Timeouts {
+    /// Those of an operation that may take `timeout` instead.
+    pub(crate) fn within(self, timeout: Duration) -> Self {
+        let operation = timeout.clamp(OPERATION_TIMEOUT_MIN, ClientOptions::OPERATION_TIMEOUT_MAX);
+        Self { operation, attempt: self.attempt.min(operation / 2) }
     }
 }

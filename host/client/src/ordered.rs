@@ -1,16 +1,16 @@
 //! An ordered table: records with one key, in ranges of partitions.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::handle::Handle;
-use crate::hedging::HedgeOptions;
+use crate::handle::{Handle, table_handle};
 use crate::pages::{Leg, PARTITION_END, Pages};
-use crate::reading::ReadOptions;
 use crate::record::{check_size, incr_body, read_checked, read_get, read_incr, read_ttl, read_update};
 use crate::routes::Destination;
-use crate::session::Session;
+use crate::served::Role;
 use crate::time::{expire_at, time_to_live};
 use crate::types::{Checked, Condition, Expiry, Life, OrderedRow, Range, ScanOptions};
 use bytes::Bytes;
+use futures_util::stream::{Stream, try_unfold};
+use hedgerow_routing::Address;
 use hedgerow_types::key;
 use hedgerow_types::limit::SORT_KEY_SIZE_MAX;
 use hedgerow_wire::Body;
@@ -27,36 +27,12 @@ pub struct OrderedTable {
     pub(crate) handle: Handle,
 }
 
+table_handle!(OrderedTable);
+
 impl OrderedTable {
-    /// The table's name.
-    pub fn name(&self) -> &str {
-        self.handle.routes.name()
-    }
-
-    /// How many partitions it has.
-    pub fn partition_count(&self) -> u32 {
-        self.handle.routes.with_map(|map| map.partition_count())
-    }
-
-    /// The same table, read as `options` say. What it was read by before is replaced, but for its session.
-    #[must_use]
-    pub fn reading(&self, options: ReadOptions) -> Self {
-        Self { handle: self.handle.reading(options) }
-    }
-
-    /// The same table, with requests hedged as `options` say, instead of as before. Handles of the same options made by one
-    /// call share what they learn of latencies; so keep the handle rather than making one for each request.
-    #[must_use]
-    pub fn hedging(&self, options: HedgeOptions) -> Self {
-        Self { handle: self.handle.hedging(options) }
-    }
-
-    /// The same table within `session`: no read shows less than the session has seen, and all that is read and written
-    /// is added to what it has seen. At the levels below [`crate::ReadLevel::Session`] an older reply counts as a
-    /// replica that lags, and the next one is asked.
-    #[must_use]
-    pub fn in_session(&self, session: &Session) -> Self {
-        Self { handle: self.handle.in_session(session) }
+    /// The nodes that have a replica of a record, the leader first; see [`crate::Table::replicas_of`].
+    pub fn replicas_of(&self, key: impl AsRef<[u8]>) -> Vec<(Address, Role)> {
+        self.handle.routes.replicas(Destination::Key(key.as_ref()))
     }
 
     /// The value of a record, if there is one.
@@ -203,6 +179,11 @@ impl OrderedScanner {
             self.rows = page.into();
         }
         Ok(self.rows.pop_front())
+    }
+
+    /// The rows as a stream, which ends after the last one, and after the first error.
+    pub fn into_stream(self) -> impl Stream<Item = Result<OrderedRow>> + Send {
+        try_unfold(self, |mut scanner| async move { Ok(scanner.next().await?.map(|row| (row, scanner))) })
     }
 }
 

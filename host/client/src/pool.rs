@@ -44,7 +44,7 @@ struct Limits {
 
 impl Pool {
     pub(crate) fn new(options: &ClientOptions, seed: u64) -> Self {
-        let silence = options.attempt_timeout().max(SILENCE_MIN);
+        let silence = options.timeouts().attempt.max(SILENCE_MIN);
         Self {
             nodes: Mutex::new(FxHashMap::default()),
             connections_per_node: options.connections_per_node,
@@ -65,6 +65,23 @@ impl Pool {
         node.is_some_and(|node| node.lanes.iter().all(|lane| lock(lane).rests_until.is_some_and(|until| now() < until)))
     }
 
+    /// Whether nobody waits for an answer.
+    pub(crate) fn is_idle(&self) -> bool {
+        let is_idle = |lane: &Mutex<Lane>| lock(lane).connection.as_ref().is_none_or(|connection| connection.is_idle());
+        lock(&self.nodes).values().all(|node| node.lanes.iter().all(is_idle))
+    }
+
+    /// Ends all connections.
+    pub(crate) fn release(&self) {
+        for node in lock(&self.nodes).values() {
+            for lane in &node.lanes {
+                if let Some(connection) = lock(lane).connection.take() {
+                    connection.release();
+                }
+            }
+        }
+    }
+
     fn node(&self, address: SocketAddr) -> Arc<Node> {
         let mut nodes = lock(&self.nodes);
         let node = nodes.entry(address).or_insert_with(|| {
@@ -82,13 +99,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        for node in lock(&self.nodes).values() {
-            for lane in &node.lanes {
-                if let Some(connection) = lock(lane).connection.take() {
-                    connection.release();
-                }
-            }
-        }
+        self.release();
     }
 }
 

@@ -413,7 +413,7 @@ impl<'c, 'a> Field<'c, 'a> {
             return;
         };
         self.is_fallback_sent |= kind == Kind::Fallback;
-        let asked = Asked { number: self.sent, kind, node, partition: target.partition };
+        let asked = self.request.asked(self.sent, kind, node, target);
         let part = Part { asked, tie: self.tie(kind), has_threshold: self.has_threshold };
         let next = Next { target, is_extra, any_replica };
         let (mut attempt, lost) = Attempt::send(self.request, self.call, next, part, now);

@@ -3,6 +3,7 @@
 use crate::cluster::{ANY_NODE_PATIENCE, Cluster, Question, Sort};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
+use crate::metrics::Hedging;
 use crate::runtime::{now, sleep, sleep_until, spawn};
 use crate::sequences::Sequences;
 use crate::served::Role;
@@ -13,7 +14,7 @@ use hedgerow_types::{GroupId, PartitionIndex, TableId};
 use hedgerow_wire::message::{NodePlace, QueryConfig, QueryConfigReply};
 use hedgerow_wire::{Body, Reply, Text};
 use rustc_hash::FxHashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -34,6 +35,8 @@ pub(crate) struct Routes {
     pub(crate) cluster: Arc<Cluster>,
     name: String,
     state: Mutex<State>,
+    /// What plain handles share that profiles hedge.
+    profiled: OnceLock<Arc<Hedging>>,
     /// Counts finished refreshes.
     finished: watch::Sender<u64>,
 }
@@ -122,12 +125,18 @@ impl Routes {
                 outdated_at: now() + MAP_AGE_MAX,
                 sequences: FxHashMap::default(),
             }),
+            profiled: OnceLock::new(),
             finished: watch::Sender::new(0),
         }
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What plain handles of this table share that profiles hedge.
+    pub(crate) fn profiled(&self) -> &Arc<Hedging> {
+        self.profiled.get_or_init(|| self.cluster.hedging_base())
     }
 
     /// The table that has the name, as far as known.
@@ -185,6 +194,18 @@ impl Routes {
             // Who led by the map and leads no more by a replica's word still votes.
             route.replicas().any(|replica| replica == address).then_some(Role::Follower)
         }
+    }
+
+    /// The replicas of the partition at `place`, the leader first.
+    pub(crate) fn replicas(&self, place: Destination<'_>) -> Vec<(Address, Role)> {
+        let state = lock(&self.state);
+        let partition = state.partition(place);
+        let leader = state.map.leader(partition);
+        let Some(route) = state.map.route(partition) else { return Vec::new() };
+        let role_of = |address| if route.learners.contains(&address) { Role::Learner } else { Role::Follower };
+        let others = route.replicas().filter(|address| Some(*address) != leader);
+        let others = others.map(|address| (address, role_of(address)));
+        leader.map(|leader| (leader, Role::Leader)).into_iter().chain(others).collect()
     }
 
     /// The sequence numbers of writes to a partition, the client's, kept here so that a write takes no lock of the whole client.

@@ -3,15 +3,14 @@
 mod multi;
 
 use crate::error::Result;
-use crate::handle::Handle;
-use crate::hedging::HedgeOptions;
-use crate::reading::ReadOptions;
+use crate::handle::{Handle, table_handle};
 use crate::record::{check_size, incr_body, read_get, read_incr, read_ttl, read_update};
 use crate::routes::Destination;
-use crate::session::Session;
+use crate::served::Role;
 use crate::time::expire_at;
 use crate::types::{Expiry, Life};
 use bytes::Bytes;
+use hedgerow_routing::Address;
 use hedgerow_types::key;
 use hedgerow_types::limit::{HASH_KEY_SIZE_MAX, SORT_KEY_SIZE_MAX};
 use hedgerow_wire::Body;
@@ -30,36 +29,14 @@ pub struct Table {
     pub(crate) handle: Handle,
 }
 
+table_handle!(Table);
+
 impl Table {
-    /// The table's name.
-    pub fn name(&self) -> &str {
-        self.handle.routes.name()
-    }
-
-    /// How many partitions it has.
-    pub fn partition_count(&self) -> u32 {
-        self.handle.routes.with_map(|map| map.partition_count())
-    }
-
-    /// The same table, read as `options` say. What it was read by before is replaced, but for its session.
-    #[must_use]
-    pub fn reading(&self, options: ReadOptions) -> Self {
-        Self { handle: self.handle.reading(options) }
-    }
-
-    /// The same table, with requests hedged as `options` say, instead of as before. Handles of the same options made by one
-    /// call share what they learn of latencies; so keep the handle rather than making one for each request.
-    #[must_use]
-    pub fn hedging(&self, options: HedgeOptions) -> Self {
-        Self { handle: self.handle.hedging(options) }
-    }
-
-    /// The same table within `session`: no read shows less than the session has seen, and all that is read and written
-    /// is added to what it has seen. At the levels below [`crate::ReadLevel::Session`] an older reply counts as a
-    /// replica that lags, and the next one is asked.
-    #[must_use]
-    pub fn in_session(&self, session: &Session) -> Self {
-        Self { handle: self.handle.in_session(session) }
+    /// The nodes that have a replica of a record, the leader first, as far as this client knows; for example to work near the data.
+    /// What it knows is at most some seconds old, or older than the last refusal.
+    pub fn replicas_of(&self, hash_key: impl AsRef<[u8]>, sort_key: impl AsRef<[u8]>) -> Vec<(Address, Role)> {
+        let hash = key::partition_hash(hash_key.as_ref(), sort_key.as_ref());
+        self.handle.routes.replicas(Destination::Hash(hash))
     }
 
     /// The value of a record, if there is one.

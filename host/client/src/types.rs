@@ -17,6 +17,13 @@ pub struct Row {
     pub time_to_live: Option<Duration>,
 }
 
+impl Row {
+    /// A row without expiry.
+    pub fn new(hash_key: impl Into<Bytes>, sort_key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
+        Self { hash_key: hash_key.into(), sort_key: sort_key.into(), value: value.into(), time_to_live: None }
+    }
+}
+
 /// A sort key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortRow {

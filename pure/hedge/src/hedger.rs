@@ -113,8 +113,16 @@ impl Hedger {
     /// A request of `class` starts. Policies that measure need 100 first attempts of the class that completed; before,
     /// [`Policy::Percentile`] waits for its longest delay, and [`Policy::Adaptive`] sends no second attempt.
     pub fn begin(&mut self, class: Class, now: Time) -> Plan {
+        let policy = core::mem::take(&mut self.policy);
+        let plan = self.begin_by(&policy, class, now);
+        self.policy = policy;
+        plan
+    }
+
+    /// As [`Hedger::begin`], for one request that is decided by a policy of its own, with all that is known of latencies.
+    pub fn begin_by(&mut self, policy: &Policy, class: Class, now: Time) -> Plan {
         self.counters.first += 1;
-        if let Policy::Adaptive { max_extra_load, .. } = self.policy {
+        if let Policy::Adaptive { max_extra_load, .. } = policy {
             self.adaptive_left = (self.adaptive_left + max_extra_load).min(ADAPTIVE_BURST);
             // The solution is a promise about the average. When latency changes, what was sent counts.
             if self.adaptive_left < 0.0 {
@@ -125,7 +133,7 @@ impl Hedger {
         let index = self.class_index(class, now);
         let recent = &mut self.classes[index].1;
         recent.refresh(now);
-        self.policy.plan(&**recent, draw)
+        policy.plan(&**recent, draw)
     }
 
     /// An extra attempt is sent, or not, for want of budget.

@@ -47,6 +47,11 @@ macro_rules! methods {
                 match self { $(Self::$variant => $name,)* }
             }
 
+            /// The same without what all names of calls on records begin with.
+            pub fn short_name(self) -> &'static str {
+                self.name().trim_start_matches("RPC_RRDB_RRDB_")
+            }
+
             /// The name that its reply carries.
             pub const fn reply_name(self) -> &'static str {
                 match self { $(Self::$variant => concat!($name, "_ACK"),)* }

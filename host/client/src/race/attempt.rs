@@ -79,6 +79,7 @@ impl<'a> Attempt<'a> {
         now: Instant,
     ) -> (Self, Option<Lost>) {
         let Part { asked, tie, .. } = part;
+        tracing::debug!(node = %asked.node, attempt = asked.number, kind = ?asked.kind, "sends");
         let target = next.target;
         let floor = match call.reading {
             Some(reading) if !request.sort.is_write => reading.floor(target.group()),
@@ -90,7 +91,7 @@ impl<'a> Attempt<'a> {
         let level = complete(request, &mut extension, next, part, floor);
         let client = call.client_id();
         extension.client_id = Some(client);
-        let late_at = call.deadline.min(now + request.cluster.options.attempt_timeout());
+        let late_at = call.late_at(now);
         let limits = Limits { now, deadline: late_at, give_up_at: call.deadline };
         let submitted = call.submit(target, asked.node, extension, limits);
         request.hedging.tell_start(asked);
@@ -146,6 +147,7 @@ impl<'a> Attempt<'a> {
     /// Takes it back if it is open, and tells those who keep account how long it was waited for.
     pub(super) fn cancel(&mut self, now: Instant) {
         let Some(waiting) = self.waiting.take() else { return };
+        tracing::debug!(node = %self.asked.node, attempt = self.asked.number, "takes back");
         let Request { hedging, sort, id, .. } = self.request;
         let cancel = Cancel {
             client_id: self.client,

@@ -6,7 +6,6 @@ use super::request::{Planned, Request};
 use crate::alarm::Bell;
 use crate::call::{Answer, Call};
 use crate::lost::Lost;
-use crate::metrics::Asked;
 use crate::routes::Target;
 use crate::runtime::now;
 use hedgerow_hedge::{Kind, Race};
@@ -36,7 +35,7 @@ impl<'a> First<'a> {
         let mut race = Race::new(planned.plan, request.time(call.start));
         let _ = race.poll(request.time(call.start), |_| false);
         let due_at = race.next_at().map(|at| request.moment(at));
-        let asked = Asked { number: 1, kind: Kind::First, node, partition: target.partition };
+        let asked = request.asked(1, Kind::First, node, target);
         let part = Part { asked, tie: planned.tied.map(|second| (second, 2)), has_threshold: true };
         let next = Next { target, is_extra: false, any_replica: false };
         let (attempt, lost) = Attempt::send(request, call, next, part, call.start);

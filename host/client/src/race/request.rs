@@ -4,10 +4,10 @@ use crate::alarm::Bell;
 use crate::call::Call;
 use crate::cluster::Cluster;
 use crate::hedging::TieMode;
-use crate::metrics::{Hedging, Sort};
+use crate::metrics::{Asked, Hedging, Sort};
 use crate::routes::{Target, Want};
 use crate::selection::size_hint;
-use hedgerow_hedge::{Plan, TieRule, Time};
+use hedgerow_hedge::{Kind, Plan, TieRule, Time};
 use hedgerow_routing::{Address, ReplicaRead};
 use hedgerow_types::ReadLevel;
 use std::time::Duration;
@@ -32,6 +32,7 @@ pub(super) struct Request<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) hedging: &'a Hedging,
     pub(super) sort: Sort,
+    operation: &'static str,
     /// What servers take its attempts back by.
     pub(super) id: u64,
 }
@@ -49,7 +50,7 @@ impl<'a> Request<'a> {
         let level = call.reading.and_then(|reading| reading.options.level);
         let cluster = &call.routes.cluster;
         let sort = Sort::of(call.body, level, size_hint(call.body));
-        Self { cluster, hedging, sort, id: cluster.next_request_id() }
+        Self { cluster, hedging, sort, operation: call.body.method().short_name(), id: cluster.next_request_id() }
     }
 
     /// By the policy, and by what is not the policy's to decide. The first attempt goes to `target`.
@@ -98,6 +99,11 @@ impl<'a> Request<'a> {
     pub(super) fn is_told_to_selector(self, call: &Call<'a>, is_first: bool) -> bool {
         let is_asked_for = call.replicas.is_some() || self.hedging.options.tie != TieMode::Never || !is_first;
         is_asked_for && !self.sort.is_write
+    }
+
+    /// An attempt of it that asks `node`.
+    pub(super) fn asked(self, number: u32, kind: Kind, node: Address, target: Target) -> Asked {
+        Asked { request: self.id, operation: self.operation, number, kind, node, partition: target.partition }
     }
 
     pub(super) fn bell(self) -> Bell<'a> {

@@ -5,8 +5,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::record::{check_size, mismatch, read_checked, read_update};
 use crate::routes::Destination;
 use crate::time::expire_at;
-use crate::types::{Check, Checked, Mutation, Select, SortRow, SortRows};
+use crate::types::{Check, Checked, Mutation, Row, Select, SortRow, SortRows};
 use bytes::Bytes;
+use futures_util::future::join_all;
+use futures_util::stream::{StreamExt as _, iter};
 use hedgerow_types::limit::{BATCH_READ_COUNT_MAX, HASH_KEY_SIZE_MAX, MULTI_WRITE_COUNT_MAX};
 use hedgerow_types::{Status, key};
 use hedgerow_wire::message::{
@@ -18,6 +20,8 @@ use std::time::Duration;
 
 /// How often the keys of a batch are grouped anew because another table got the name meanwhile.
 const REGROUPINGS_MAX: usize = 4;
+/// Writes of one batch that are under way at a time.
+const BATCH_IN_FLIGHT: usize = 256;
 
 impl Table {
     /// The rows of `hash_key` with these sort keys, in this order; absent ones are left out.
@@ -137,20 +141,8 @@ impl Table {
             parts.entry(self.handle.routes.target(*place).partition).or_default().push((index, key.clone()));
         }
         let mut values = vec![None; keys.len()];
-        let mut pending: Vec<_> = parts.into_values().map(|part| Box::pin(self.batch_get_part(part))).collect();
         // Each request is on its way before the first reply is waited for.
-        let mut results = Vec::with_capacity(pending.len());
-        std::future::poll_fn(|context| {
-            pending.retain_mut(|part| match part.as_mut().poll(context) {
-                std::task::Poll::Ready(result) => {
-                    results.push(result);
-                    false
-                }
-                std::task::Poll::Pending => true,
-            });
-            if pending.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-        })
-        .await;
+        let results = join_all(parts.into_values().map(|part| self.batch_get_part(part))).await;
         for result in results {
             for (index, value) in result? {
                 values[index] = Some(value);
@@ -173,6 +165,29 @@ impl Table {
         let value_of =
             |(index, key): (usize, FullKey)| Some((index, found.get(&(key.hash_key, key.sort_key))?.clone()));
         Ok(keys.into_iter().filter_map(value_of).collect())
+    }
+
+    /// Sets many records, of any hash keys. Each by itself, in no order, 256 of them at a time: this is no transaction. What came of
+    /// each, in the order of `rows`.
+    pub async fn batch_set(&self, rows: impl IntoIterator<Item = Row>) -> Vec<Result<()>> {
+        let set = |row: Row| async move {
+            let Row { hash_key, sort_key, value, time_to_live } = row;
+            match time_to_live {
+                None => self.set(hash_key, sort_key, value).await,
+                Some(time_to_live) => self.set_with_ttl(hash_key, sort_key, value, time_to_live).await,
+            }
+        };
+        iter(rows.into_iter().map(set)).buffered(BATCH_IN_FLIGHT).collect().await
+    }
+
+    /// Deletes many records by their hash and sort keys. Each by itself, in no order, 256 of them at a time: this is no transaction.
+    /// What came of each, in the order of `keys`; that a record did not exist is no error.
+    pub async fn batch_del(
+        &self,
+        keys: impl IntoIterator<Item = (impl AsRef<[u8]>, impl AsRef<[u8]>)>,
+    ) -> Vec<Result<()>> {
+        let del = |(hash_key, sort_key)| async move { self.del(hash_key, sort_key).await };
+        iter(keys.into_iter().map(del)).buffered(BATCH_IN_FLIGHT).collect().await
     }
 
     /// Sets the row `sort_key` if `check` holds of a row of the same hash key, as one atomic step.

@@ -1,0 +1,99 @@
+//! How requests are made where that differs from their handle: for one request, or under a name for many.
+
+use crate::hedging::HedgeOptions;
+use crate::reading::ReadOptions;
+use hedgerow_hedge::Policy;
+use hedgerow_routing::ReplicaRead;
+use hedgerow_types::ReadLevel;
+use std::time::Duration;
+
+/// What differs from how a handle makes requests; what is `None` stays as it is. What Cassandra's drivers call an execution profile.
+///
+/// ```
+/// use hedgerow_client::{Profile, ReadLevel};
+/// use std::time::Duration;
+///
+/// let fast = Profile::default()
+///     .within(Duration::from_millis(20))
+///     .level(ReadLevel::Bounded(Duration::from_secs(2)))
+///     .hedge("5ms".parse()?);
+/// assert_eq!(fast.timeout, Some(Duration::from_millis(20)));
+/// # Ok::<(), hedgerow_client::InvalidPolicy>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    /// How long one operation may take, retries included: see [`crate::ClientOptions::operation_timeout`]. One attempt may take half of it,
+    /// and no longer than the client's options say.
+    pub timeout: Option<Duration>,
+    /// How fresh reads must be.
+    pub level: Option<ReadLevel>,
+    /// Which replicas are asked.
+    pub mode: Option<ReplicaRead>,
+    /// When reads get further attempts. What is known of latencies is that of the handle.
+    pub reads: Option<Policy>,
+    /// When writes do.
+    pub writes: Option<Policy>,
+    /// `Some(false)`: never two copies under way, nor one after another that may have run.
+    pub is_idempotent: Option<bool>,
+}
+
+impl Profile {
+    /// One operation may take so long, retries included.
+    #[must_use]
+    pub fn within(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
+    }
+
+    /// Reads are as fresh as `level` says.
+    #[must_use]
+    pub fn level(self, level: ReadLevel) -> Self {
+        Self { level: Some(level), ..self }
+    }
+
+    /// Reads ask these replicas.
+    #[must_use]
+    pub fn replicas(self, mode: ReplicaRead) -> Self {
+        Self { mode: Some(mode), ..self }
+    }
+
+    /// Reads get further attempts as `policy` says.
+    #[must_use]
+    pub fn hedge(self, policy: Policy) -> Self {
+        Self { reads: Some(policy), ..self }
+    }
+
+    /// Writes get further attempts as `policy` says; each is applied once.
+    #[must_use]
+    pub fn hedge_writes(self, policy: Policy) -> Self {
+        Self { writes: Some(policy), ..self }
+    }
+
+    /// Whether requests may have two copies under way.
+    #[must_use]
+    pub fn idempotent(self, is_idempotent: bool) -> Self {
+        Self { is_idempotent: Some(is_idempotent), ..self }
+    }
+
+    /// What reads become that were made as `options` say; `None` if nothing differs.
+    pub(crate) fn reading(&self, options: impl FnOnce() -> ReadOptions) -> Option<ReadOptions> {
+        let Self { level, mode, .. } = self;
+        if level.is_none() && mode.is_none() {
+            return None;
+        }
+        let options = options();
+        Some(ReadOptions { level: level.or(options.level), mode: mode.unwrap_or(options.mode), ..options })
+    }
+
+    /// What becomes of requests that were hedged as `options` say; `None` if nothing differs.
+    pub(crate) fn hedging(&self, options: impl FnOnce() -> HedgeOptions) -> Option<HedgeOptions> {
+        let Self { reads, writes, is_idempotent, .. } = self;
+        if reads.is_none() && writes.is_none() && is_idempotent.is_none() {
+            return None;
+        }
+        let mut options = options();
+        reads.iter().for_each(|policy| options.reads = policy.clone());
+        writes.iter().for_each(|policy| options.writes = policy.clone());
+        options.is_idempotent = is_idempotent.or(options.is_idempotent);
+        Some(options)
+    }
+}
