@@ -422,6 +422,9 @@ impl<'a> Call<'a> {
                 after
             }
         };
+        if self.routes.cluster.pool.is_released() {
+            return Some(error);
+        }
         let left = self.deadline.saturating_duration_since(now());
         if left <= after {
             return Some(timed_out(&error));

@@ -20,7 +20,7 @@ use hedgerow_routing::{Address, Effect, Failure, Reaction, meaning, reaction, re
 use hedgerow_types::Refusal;
 use hedgerow_types::random::Random;
 use hedgerow_wire::{ErrorName, Extension, Header, Reply, request::Body};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -31,6 +31,8 @@ pub(crate) const ANY_NODE_PATIENCE: Duration = Duration::from_millis(500);
 const ADDRESSES_MAX: usize = 1_024;
 /// How long looking up one name again may take.
 const LOOK_UP_MAX: Duration = Duration::from_millis(500);
+/// Before names are looked up again of which none was found.
+const LOOK_UP_PAUSE: Duration = Duration::from_millis(100);
 /// How often a client that is being closed looks whether requests are under way.
 const CLOSING_LOOK: Duration = Duration::from_millis(1);
 
@@ -56,8 +58,10 @@ pub(crate) struct Cluster {
     nodes: Mutex<Nodes>,
     /// The seeds that were given by name: what they stand for may change.
     names: Vec<String>,
-    /// No request begins any more.
+    /// No operation begins any more.
     is_closed: AtomicBool,
+    /// Operations under way.
+    operations: AtomicUsize,
 }
 
 /// The known nodes, and which of them is asked next.
@@ -110,6 +114,7 @@ impl Cluster {
             nodes: Mutex::new(Nodes { addresses: seeds, turn }),
             names: Vec::new(),
             is_closed: AtomicBool::new(false),
+            operations: AtomicUsize::new(0),
         }
     }
 
@@ -137,24 +142,25 @@ impl Cluster {
         self.metrics.base(seed)
     }
 
-    /// Has every later request refused, and waits until those under way have ended, for `patience` at most. Returns whether they had.
+    /// Has every later operation refused, and waits until those under way have ended, for `patience` at most. Returns whether they had.
     pub(crate) async fn close(&self, patience: Duration) -> bool {
-        self.is_closed.store(true, Ordering::Relaxed);
-        let until = now() + patience;
-        while !self.pool.is_idle() && now() < until {
+        self.is_closed.store(true, Ordering::SeqCst);
+        let until = now().checked_add(patience);
+        let is_idle = || self.operations.load(Ordering::SeqCst) == 0;
+        while !is_idle() && until.is_none_or(|until| now() < until) {
             sleep(CLOSING_LOOK).await;
         }
-        let is_idle = self.pool.is_idle();
+        let is_idle = is_idle();
         self.pool.release();
         is_idle
     }
 
-    /// Fails if the client was closed.
-    pub(crate) fn check_open(&self) -> Result<()> {
-        if self.is_closed.load(Ordering::Relaxed) {
-            return Err(Error::invalid("the client was closed"));
-        }
-        Ok(())
+    /// An operation begins, which ends with what this returns. Fails if the client was closed.
+    pub(crate) fn begin(&self) -> Result<UnderWay<'_>> {
+        // Counted before it is looked: whoever closes the client sees it, or it sees that.
+        self.operations.fetch_add(1, Ordering::SeqCst);
+        let under_way = UnderWay(self);
+        if self.is_closed.load(Ordering::SeqCst) { Err(Error::invalid("the client was closed")) } else { Ok(under_way) }
     }
 
     /// Remembers nodes that were heard of.
@@ -177,8 +183,8 @@ impl Cluster {
 
     /// Asks one node after the other until one answers for the cluster: neither refuses nor points elsewhere.
     pub(crate) async fn ask(&self, question: Question<'_>) -> Result<Reply> {
-        self.check_open()?;
-        self.look_up_first().await?;
+        let _under_way = self.begin()?;
+        self.look_up_first(question.deadline).await?;
         let mut attempt = 0;
         let mut hint = None;
         let mut is_outcome_unknown = false;
@@ -209,7 +215,7 @@ impl Cluster {
             let pause = pause.or_else(|| (attempt % nodes == 0).then(|| self.pause(attempt / nodes)));
             let pause = pause.unwrap_or_default();
             let is_silent = matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Timeout);
-            if now() + pause >= question.deadline {
+            if now() + pause >= question.deadline || self.pool.is_released() {
                 return Err(told.filter(|_| is_silent).unwrap_or(error).with_unknown_outcome(is_outcome_unknown));
             }
             if !is_silent {
@@ -247,10 +253,13 @@ impl Cluster {
     }
 
     /// A client that was made without connecting may know nothing but names.
-    async fn look_up_first(&self) -> Result<()> {
-        if lock(&self.nodes).addresses.is_empty() {
-            let found = resolve(&self.names, LOOK_UP_MAX).await?;
-            self.note_nodes(found.into_iter());
+    async fn look_up_first(&self, deadline: Instant) -> Result<()> {
+        while lock(&self.nodes).addresses.is_empty() {
+            match resolve(&self.names, LOOK_UP_MAX).await {
+                Ok(found) => self.note_nodes(found.into_iter()),
+                Err(error) if now() + LOOK_UP_PAUSE >= deadline || self.pool.is_released() => return Err(error),
+                Err(_) => sleep(LOOK_UP_PAUSE).await,
+            }
         }
         Ok(())
     }
@@ -291,6 +300,15 @@ impl Cluster {
     fn pause(&self, lap: u32) -> Duration {
         let whole = Duration::from_millis(10) * (1 << lap.min(6));
         whole / 2 + Duration::from_micros(lock(&self.random).below(whole.as_micros() as u64 / 2))
+    }
+}
+
+/// An operation under way.
+pub(crate) struct UnderWay<'a>(&'a Cluster);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.operations.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

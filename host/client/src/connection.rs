@@ -134,9 +134,7 @@ impl Shared {
     /// `writer` exactly as long as it has something to send.
     pub(crate) fn exchange(&self, context: &Context<'_>, sending: &mut BytesMut, writer: &mut Option<Writer>) -> Work {
         let mut state = self.lock();
-        if !state.driver.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-            state.driver = Some(context.waker().clone());
-        }
+        state.attend(context);
         if sending.is_empty() {
             std::mem::swap(sending, &mut state.outgoing);
         }
@@ -144,9 +142,23 @@ impl Shared {
         if let Some(half) = from.take() {
             *to = Some(half);
         }
-        state.is_driver_woken = false;
         let is_drained = state.is_retired && state.slots.is_empty() && sending.is_empty();
         Work { earliest_deadline: state.earliest_deadline, is_released: state.is_released || is_drained }
+    }
+
+    /// Driver, while it connects: remembers whom to wake.
+    pub(crate) fn attend(&self, context: &Context<'_>) -> Work {
+        let mut state = self.lock();
+        state.attend(context);
+        Work { earliest_deadline: state.earliest_deadline, is_released: state.is_released }
+    }
+
+    /// Driver, while it connects: nobody waits for anything that was encoded, so that it need not run later.
+    pub(crate) fn drop_abandoned(&self) {
+        let mut state = self.lock();
+        if !state.slots.values().any(|slot| matches!(slot, Slot::Waiting { .. })) {
+            state.outgoing.clear();
+        }
     }
 
     /// Driver: something has come from the peer.
@@ -167,11 +179,6 @@ impl Shared {
         if since.is_some_and(|since| now.saturating_duration_since(since) >= self.silence_max) {
             self.is_silent.store(true, Ordering::Relaxed);
         }
-    }
-
-    /// Whether nobody waits for an answer.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.lock().slots.is_empty()
     }
 
     /// Nobody will submit anything any more. The connection ends when nobody waits for anything on it.
@@ -252,6 +259,14 @@ impl Shared {
 }
 
 impl State {
+    /// The driver takes its turn.
+    fn attend(&mut self, context: &Context<'_>) {
+        if !self.driver.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            self.driver = Some(context.waker().clone());
+        }
+        self.is_driver_woken = false;
+    }
+
     /// Writes all of `outgoing` if the socket takes it now; what it does not take is left for the driver.
     fn write(&mut self) -> bool {
         let Some(writer) = &self.writer else { return false };

@@ -9,10 +9,13 @@ use hedgerow_wire::call;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Why a connection ends that nobody needs.
+const CLOSED: &str = "the client was closed";
 /// Size of the buffer that replies are read into.
 const READ_SIZE: usize = 32 << 10;
 /// Least free space offered to a read.
@@ -30,10 +33,16 @@ pub(crate) async fn run(
     connect_timeout: Duration,
     tls: Option<&ClientTls>,
 ) -> bool {
-    let (end, has_replied) = match timeout(connect_timeout, connect(address, tls)).await {
+    let mut expiry = Expiry { timer: sleep_until(now() + Duration::from_secs(3600)), armed: None };
+    let connecting = while_expiring(shared, &mut expiry, timeout(connect_timeout, connect(address, tls)));
+    let Some(connected) = connecting.await else {
+        shared.end(Lost::NotConnected(CLOSED.to_owned()));
+        return false;
+    };
+    let (end, has_replied) = match connected {
         Err(_) => (Lost::NotConnected(format!("connecting to {address} took longer than {connect_timeout:?}")), false),
         Ok(Err(error)) => (Lost::NotConnected(format!("connecting to {address}: {error}")), false),
-        Ok(Ok((reader, writer))) => match serve(shared, reader, writer, address).await {
+        Ok(Ok((reader, writer))) => match serve(shared, reader, writer, address, expiry).await {
             (Lost::Broken(text), false) if tls.is_none() => {
                 (Lost::Broken(format!("{text}; it answered nothing before: does it want TLS?")), false)
             }
@@ -45,7 +54,26 @@ pub(crate) async fn run(
     has_replied
 }
 
-async fn serve(shared: &Shared, reader: Reader, writer: Writer, address: SocketAddr) -> (Lost, bool) {
+/// Waits for `connecting` while requests that are late end; `None` if the connection is released meanwhile.
+async fn while_expiring<T>(shared: &Shared, expiry: &mut Expiry, connecting: impl Future<Output = T>) -> Option<T> {
+    let mut connecting = pin!(connecting);
+    poll_fn(|context| {
+        let work = shared.attend(context);
+        if work.is_released {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(connected) = connecting.as_mut().poll(context) {
+            return Poll::Ready(Some(connected));
+        }
+        if expiry.poll(shared, work.earliest_deadline, context) {
+            shared.drop_abandoned();
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+async fn serve(shared: &Shared, reader: Reader, writer: Writer, address: SocketAddr, expiry: Expiry) -> (Lost, bool) {
     let mut driver = Driver {
         shared,
         reader,
@@ -53,11 +81,11 @@ async fn serve(shared: &Shared, reader: Reader, writer: Writer, address: SocketA
         sending: BytesMut::new(),
         sent: 0,
         received: BytesMut::with_capacity(READ_SIZE),
-        expiry: Expiry { timer: sleep_until(now() + Duration::from_secs(3600)), armed: None },
+        expiry,
         has_replied: false,
     };
     let end = match poll_fn(|context| driver.poll(context)).await {
-        Ok(()) => Lost::Broken("the client was closed".to_owned()),
+        Ok(()) => Lost::Broken(CLOSED.to_owned()),
         Err(End::Io(error)) => Lost::Broken(format!("connection to {address}: {error}")),
         Err(End::Malformed(what)) => Lost::Malformed(format!("malformed reply from {address}: {what}")),
     };
@@ -164,18 +192,22 @@ struct Expiry {
 }
 
 impl Expiry {
-    fn poll(&mut self, shared: &Shared, earliest: Option<Instant>, context: &mut Context<'_>) {
-        let Some(earliest) = earliest else { return };
+    /// Returns whether it was looked for late requests.
+    fn poll(&mut self, shared: &Shared, earliest: Option<Instant>, context: &mut Context<'_>) -> bool {
+        let Some(earliest) = earliest else { return false };
+        let mut has_looked = false;
         if self.armed.is_none_or(|armed| earliest < armed) {
             self.timer.reset(earliest);
             self.armed = Some(earliest);
         }
         while self.armed.is_some() && self.timer.poll(context).is_ready() {
             let now = now();
+            has_looked = true;
             self.armed = shared.expire(now).map(|next| next.max(now + EXPIRY_INTERVAL));
             if let Some(next) = self.armed {
                 self.timer.reset(next);
             }
         }
+        has_looked
     }
 }

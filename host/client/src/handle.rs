@@ -13,7 +13,7 @@ use crate::session::Session;
 use hedgerow_routing::Address;
 use hedgerow_wire::{Body, Reply};
 use std::sync::Arc;
-use tracing::{Instrument as _, Level, debug, debug_span, enabled};
+use tracing::{Instrument as _, Level, Span, debug, debug_span, enabled};
 
 /// What every table handle holds: the table, and how it is read.
 #[derive(Clone, Debug)]
@@ -58,10 +58,11 @@ impl Handle {
     pub(crate) fn with(&self, profile: &Profile) -> Self {
         let read = profile.reading(|| self.read_options()).map_or_else(|| self.clone(), |read| self.reading(read));
         let hedging = match profile.hedging(|| self.hedging.as_ref().map(|it| it.options.clone()).unwrap_or_default()) {
-            Some(options) => self.hedging.as_ref().unwrap_or_else(|| self.routes.profiled()).with(options),
+            Some(options) => Some(self.hedging.as_ref().unwrap_or_else(|| self.routes.profiled()).with(options)),
             None => read.hedging,
         };
-        let timeouts = profile.timeout.map_or(self.timeouts, |timeout| self.timeouts.within(timeout));
+        let options = &self.routes.cluster.options;
+        let timeouts = profile.within.map_or(self.timeouts, |timeout| options.timeouts_within(timeout));
         Self { hedging, timeouts, ..read }
     }
 
@@ -87,14 +88,10 @@ impl Handle {
 
     /// As [`Handle::call`], and says who answered.
     pub(crate) async fn answer(&self, place: Destination<'_>, body: &Body) -> Result<Answer> {
-        self.routes.cluster.check_open()?;
-        if enabled!(Level::DEBUG) { Box::pin(self.traced(place, body)).await } else { self.run(place, body).await }
-    }
-
-    async fn traced(&self, place: Destination<'_>, body: &Body) -> Result<Answer> {
-        let partition = self.routes.target(place).partition;
-        let operation = body.method().short_name();
-        let span = debug_span!("request", table = self.routes.name(), partition, operation);
+        let _under_way = self.routes.cluster.begin()?;
+        if !enabled!(Level::DEBUG) {
+            return self.run(place, body).await;
+        }
         let run = async {
             let result = self.run(place, body).await;
             match &result {
@@ -103,14 +100,19 @@ impl Handle {
             }
             result
         };
-        run.instrument(span).await
+        Box::pin(run.instrument(self.span(place, body))).await
+    }
+
+    fn span(&self, place: Destination<'_>, body: &Body) -> Span {
+        let partition = self.routes.target(place).partition;
+        debug_span!("request", table = self.routes.name(), partition, operation = body.method().short_name())
     }
 
     async fn run(&self, place: Destination<'_>, body: &Body) -> Result<Answer> {
         let mut call = self.new_call(place, body);
         let target = call.begin().await?;
         // A scan's next page is where the scan is, and nowhere else.
-        match self.hedging.as_deref().filter(|_| !matches!(body, Body::Scan(_))) {
+        match self.hedging.as_deref().filter(|hedging| !hedging.is_off && !matches!(body, Body::Scan(_))) {
             Some(hedging) => race::run(&mut call, hedging, target).await,
             None => call.run(target).await,
         }
@@ -118,7 +120,12 @@ impl Handle {
 
     /// Runs `body` once, at the replica at `address`; `None` if that one does not serve it.
     pub(crate) async fn answer_at(&self, place: Destination<'_>, body: &Body, address: Address) -> Option<Answer> {
-        self.new_call(place, body).run_at(address).await
+        let _under_way = self.routes.cluster.begin().ok()?;
+        if !enabled!(Level::DEBUG) {
+            return self.new_call(place, body).run_at(address).await;
+        }
+        let span = self.span(place, body);
+        Box::pin(async { self.new_call(place, body).run_at(address).await }.instrument(span)).await
     }
 
     fn new_call<'a>(&'a self, place: Destination<'a>, body: &'a Body) -> Call<'a> {
@@ -146,8 +153,8 @@ macro_rules! table_handle {
                 Self { handle: self.handle.reading(options) }
             }
 
-            /// The same table, with requests hedged as `options` say, instead of as before. Handles of the same options made by one
-            /// call share what they learn of latencies; so keep the handle rather than making one for each request.
+            /// The same table, with requests hedged as `options` say, instead of as before. The handle and its clones learn of latencies
+            /// by themselves, beginning with nothing, and may have a budget of their own: keep it. For one request there is [`Self::hedge`].
             #[must_use]
             pub fn hedging(&self, options: crate::HedgeOptions) -> Self {
                 Self { handle: self.handle.hedging(options) }
@@ -186,7 +193,7 @@ macro_rules! table_handle {
                 Ok(Self { handle: self.handle.profile(name)? })
             }
 
-            /// The same table, where one operation may take so long, retries included; see [`crate::Profile::timeout`].
+            /// The same table, where one operation may take so long, retries included; see [`crate::Profile::within`].
             #[must_use]
             pub fn within(&self, timeout: std::time::Duration) -> Self {
                 self.with(&crate::Profile::default().within(timeout))
@@ -204,7 +211,7 @@ macro_rules! table_handle {
                 self.with(&crate::Profile::default().replicas(mode))
             }
 
-            /// The same table, whose reads get further attempts as `policy` says.
+            /// The same table, whose reads get further attempts as `policy` says; what is known of latencies and the budget stay.
             #[must_use]
             pub fn hedge(&self, policy: crate::Policy) -> Self {
                 self.with(&crate::Profile::default().hedge(policy))

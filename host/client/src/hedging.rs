@@ -119,8 +119,8 @@ impl From<HedgeOptions> for TableOptions {
 }
 
 /// A function that is called for each attempt of a request, when it starts and when it ends. It runs in the task of the
-/// request and should be quick. A table of [`HedgeOptions`] with an observer and without a policy sends one attempt at a time, as a
-/// plain one, and tells of each.
+/// request and should be quick. A table of [`HedgeOptions`] with an observer and without a policy sends further attempts only where one
+/// fails or is late. Of a scan the first page of each partition is told.
 #[derive(Clone)]
 pub struct AttemptObserver(Arc<dyn Fn(&Attempt<'_>) + Send + Sync>);
 
@@ -210,6 +210,6 @@ pub struct HedgeMetrics {
     pub hosts: Vec<(Address, HostMetrics)>,
     /// Extra attempts that the client's budget would allow now.
     pub budget_tokens: f64,
-    /// The delay after which the next request of the most frequent class would be hedged, if that is known.
+    /// The delay after which the last request of the most frequent class was to be hedged, if it was.
     pub hedge_delay: Option<Duration>,
 }

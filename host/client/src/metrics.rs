@@ -22,6 +22,8 @@ const CLASSES: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Hedging {
     pub(crate) options: HedgeOptions,
+    /// Whether requests are plain ones.
+    pub(crate) is_off: bool,
     pub(crate) budget: Arc<Budget>,
     learned: Arc<Learned>,
 }
@@ -117,17 +119,17 @@ impl ClientMetrics {
 
     /// A handle's share; `None` if `options` ask for nothing, so that its requests cost what plain ones do.
     pub(crate) fn open(self: &Arc<Self>, options: HedgeOptions, seed: u64) -> Option<Arc<Hedging>> {
-        if options.is_off() {
+        // A budget of its own does nothing by itself, but counts for what profiles make of the handle.
+        if options.is_off() && options.budget.is_none() {
             return None;
         }
         let budget = options.budget.map_or_else(|| self.budget.clone(), |own| Arc::new(Budget::new(own)));
-        Some(Arc::new(Hedging { options, budget, learned: self.learn(seed) }))
+        Some(Hedging::new(options, budget, self.learn(seed)))
     }
 
     /// A share that asks for nothing, for others to be made [`Hedging::with`] it.
     pub(crate) fn base(self: &Arc<Self>, seed: u64) -> Arc<Hedging> {
-        let (options, budget) = (HedgeOptions::default(), self.budget.clone());
-        Arc::new(Hedging { options, budget, learned: self.learn(seed) })
+        Hedging::new(HedgeOptions::default(), self.budget.clone(), self.learn(seed))
     }
 
     /// Statistics that begin now.
@@ -214,18 +216,24 @@ impl Totals {
 }
 
 impl Hedging {
-    /// Of the same statistics and budget, with other options; `None` if these ask for nothing.
-    pub(crate) fn with(&self, options: HedgeOptions) -> Option<Arc<Self>> {
-        let Self { budget, learned, .. } = self;
-        (!options.is_off()).then(|| Arc::new(Self { options, budget: budget.clone(), learned: learned.clone() }))
+    fn new(options: HedgeOptions, budget: Arc<Budget>, learned: Arc<Learned>) -> Arc<Self> {
+        Arc::new(Self { is_off: options.is_off(), options, budget, learned })
+    }
+
+    /// Of the same statistics and budget, with other options.
+    pub(crate) fn with(&self, options: HedgeOptions) -> Arc<Self> {
+        Self::new(options, self.budget.clone(), self.learned.clone())
+    }
+
+    fn policy(&self, is_write: bool) -> &Policy {
+        if is_write { &self.options.writes } else { &self.options.reads }
     }
 
     /// A request starts, which will ask `first` first.
     pub(crate) fn begin(&self, sort: Sort, first: Option<Address>, now: Time) -> Plan {
-        let policy = if sort.is_write { &self.options.writes } else { &self.options.reads };
         let plan = {
             let mut state = lock(&self.learned.state);
-            let plan = state.hedger(sort.is_write).begin_by(policy, sort.class, now);
+            let plan = state.hedger(sort.is_write).begin_by(self.policy(sort.is_write), sort.class, now);
             let last = &mut state.plans[usize::from(sort.class.0) % CLASSES];
             *last = LastPlan { requests: last.requests + 1, delay: plan.delay };
             if let Some(host) = first.and_then(|address| state.host(address)) {
@@ -241,7 +249,7 @@ impl Hedging {
     pub(crate) fn note_sent(&self, asked: Asked, is_write: bool, is_extra: bool) {
         let mut state = lock(&self.learned.state);
         if is_extra {
-            state.hedger(is_write).note_extra(asked.kind, true);
+            state.hedger(is_write).note_extra_by(self.policy(is_write), asked.kind, true);
         }
         if let Some(host) = state.host(asked.node) {
             host.attempts += 1;
@@ -251,7 +259,7 @@ impl Hedging {
 
     /// An attempt would have been sent if there were a token.
     pub(crate) fn note_suppressed(&self, kind: Kind, is_write: bool) {
-        lock(&self.learned.state).hedger(is_write).note_extra(kind, false);
+        lock(&self.learned.state).hedger(is_write).note_extra_by(self.policy(is_write), kind, false);
     }
 
     /// Tells the observer that an attempt is sent.

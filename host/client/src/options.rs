@@ -89,6 +89,13 @@ impl ClientOptions {
         let operation = self.operation_timeout;
         Timeouts { operation, attempt: self.attempt_timeout.unwrap_or(operation / 2) }
     }
+
+    /// Those of an operation that may take `timeout` instead.
+    pub(crate) fn timeouts_within(&self, timeout: Duration) -> Timeouts {
+        let operation = timeout.clamp(OPERATION_TIMEOUT_MIN, Self::OPERATION_TIMEOUT_MAX);
+        let half = operation / 2;
+        Timeouts { operation, attempt: self.attempt_timeout.map_or(half, |attempt| attempt.min(half)) }
+    }
 }
 
 /// How long an operation, and one attempt of it, may take.
@@ -96,12 +103,4 @@ impl ClientOptions {
 pub(crate) struct Timeouts {
     pub(crate) operation: Duration,
     pub(crate) attempt: Duration,
-}
-
-impl Timeouts {
-    /// Those of an operation that may take `timeout` instead.
-    pub(crate) fn within(self, timeout: Duration) -> Self {
-        let operation = timeout.clamp(OPERATION_TIMEOUT_MIN, ClientOptions::OPERATION_TIMEOUT_MAX);
-        Self { operation, attempt: self.attempt.min(operation / 2) }
-    }
 }

@@ -9,7 +9,7 @@ use crate::served::Role;
 use crate::time::{expire_at, time_to_live};
 use crate::types::{Checked, Condition, Expiry, Life, OrderedRow, Range, ScanOptions};
 use bytes::Bytes;
-use futures_util::stream::{Stream, try_unfold};
+use futures_util::stream::{BoxStream, StreamExt as _, try_unfold};
 use hedgerow_routing::Address;
 use hedgerow_types::key;
 use hedgerow_types::limit::SORT_KEY_SIZE_MAX;
@@ -181,9 +181,9 @@ impl OrderedScanner {
         Ok(self.rows.pop_front())
     }
 
-    /// The rows as a stream, which ends after the last one, and after the first error.
-    pub fn into_stream(self) -> impl Stream<Item = Result<OrderedRow>> + Send {
-        try_unfold(self, |mut scanner| async move { Ok(scanner.next().await?.map(|row| (row, scanner))) })
+    /// The rows as a stream, which ends after the last one, and after the first error; to go on after an error, ask a scanner instead.
+    pub fn into_stream(self) -> BoxStream<'static, Result<OrderedRow>> {
+        try_unfold(self, |mut scanner| async move { Ok(scanner.next().await?.map(|row| (row, scanner))) }).boxed()
     }
 }
 

@@ -10,7 +10,7 @@ use hedgerow_tls::ClientTls;
 use hedgerow_types::random::Random;
 use rustc_hash::FxHashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -32,6 +32,7 @@ pub(crate) struct Pool {
     limits: Limits,
     tls: Option<ClientTls>,
     random: Mutex<Random>,
+    is_released: Arc<AtomicBool>,
 }
 
 /// How long connections may take.
@@ -51,6 +52,7 @@ impl Pool {
             limits: Limits { connect: options.connect_timeout, silence },
             tls: options.tls.clone(),
             random: Mutex::new(Random::new(seed)),
+            is_released: Arc::default(),
         }
     }
 
@@ -65,14 +67,15 @@ impl Pool {
         node.is_some_and(|node| node.lanes.iter().all(|lane| lock(lane).rests_until.is_some_and(|until| now() < until)))
     }
 
-    /// Whether nobody waits for an answer.
-    pub(crate) fn is_idle(&self) -> bool {
-        let is_idle = |lane: &Mutex<Lane>| lock(lane).connection.as_ref().is_none_or(|connection| connection.is_idle());
-        lock(&self.nodes).values().all(|node| node.lanes.iter().all(is_idle))
+    /// Whether no connection is made any more.
+    pub(crate) fn is_released(&self) -> bool {
+        self.is_released.load(Ordering::Relaxed)
     }
 
-    /// Ends all connections.
+    /// Ends all connections, for good.
     pub(crate) fn release(&self) {
+        // Whoever has a lane's lock after this sees it, and whoever had it before has left the connection there.
+        self.is_released.store(true, Ordering::SeqCst);
         for node in lock(&self.nodes).values() {
             for lane in &node.lanes {
                 if let Some(connection) = lock(lane).connection.take() {
@@ -91,6 +94,7 @@ impl Pool {
                 lanes: (0..self.connections_per_node).map(|_| Mutex::new(Lane::default())).collect(),
                 turn: AtomicUsize::new(0),
                 random: Mutex::new(lock(&self.random).fork()),
+                is_released: self.is_released.clone(),
             })
         });
         node.clone()
@@ -110,6 +114,8 @@ struct Node {
     lanes: Vec<Mutex<Lane>>,
     turn: AtomicUsize,
     random: Mutex<Random>,
+    /// The client's.
+    is_released: Arc<AtomicBool>,
 }
 
 /// One of the connections to a node, over its successive lives.
@@ -147,6 +153,9 @@ impl Node {
         if lane.rests_until.is_some_and(|until| now() < until) {
             let why = lane.failed_by.as_ref().map(|lost| lost_error(lost).message().to_owned()).unwrap_or_default();
             return Err(Lost::NotConnected(format!("{why} (a moment ago)")));
+        }
+        if self.is_released.load(Ordering::SeqCst) {
+            return Err(Lost::NotConnected("the client was closed".to_owned()));
         }
         let connection = Shared::new(limits.silence);
         lane.connection = Some(connection.clone());

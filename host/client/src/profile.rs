@@ -17,22 +17,22 @@ use std::time::Duration;
 ///     .within(Duration::from_millis(20))
 ///     .level(ReadLevel::Bounded(Duration::from_secs(2)))
 ///     .hedge("5ms".parse()?);
-/// assert_eq!(fast.timeout, Some(Duration::from_millis(20)));
+/// assert_eq!(fast.within, Some(Duration::from_millis(20)));
 /// # Ok::<(), hedgerow_client::InvalidPolicy>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     /// How long one operation may take, retries included: see [`crate::ClientOptions::operation_timeout`]. One attempt may take half of it,
     /// and no longer than the client's options say.
-    pub timeout: Option<Duration>,
+    pub within: Option<Duration>,
     /// How fresh reads must be.
     pub level: Option<ReadLevel>,
     /// Which replicas are asked.
-    pub mode: Option<ReplicaRead>,
+    pub replicas: Option<ReplicaRead>,
     /// When reads get further attempts. What is known of latencies is that of the handle.
-    pub reads: Option<Policy>,
+    pub hedge: Option<Policy>,
     /// When writes do.
-    pub writes: Option<Policy>,
+    pub hedge_writes: Option<Policy>,
     /// `Some(false)`: never two copies under way, nor one after another that may have run.
     pub is_idempotent: Option<bool>,
 }
@@ -41,7 +41,7 @@ impl Profile {
     /// One operation may take so long, retries included.
     #[must_use]
     pub fn within(self, timeout: Duration) -> Self {
-        Self { timeout: Some(timeout), ..self }
+        Self { within: Some(timeout), ..self }
     }
 
     /// Reads are as fresh as `level` says.
@@ -53,19 +53,19 @@ impl Profile {
     /// Reads ask these replicas.
     #[must_use]
     pub fn replicas(self, mode: ReplicaRead) -> Self {
-        Self { mode: Some(mode), ..self }
+        Self { replicas: Some(mode), ..self }
     }
 
     /// Reads get further attempts as `policy` says.
     #[must_use]
     pub fn hedge(self, policy: Policy) -> Self {
-        Self { reads: Some(policy), ..self }
+        Self { hedge: Some(policy), ..self }
     }
 
     /// Writes get further attempts as `policy` says; each is applied once.
     #[must_use]
     pub fn hedge_writes(self, policy: Policy) -> Self {
-        Self { writes: Some(policy), ..self }
+        Self { hedge_writes: Some(policy), ..self }
     }
 
     /// Whether requests may have two copies under way.
@@ -76,23 +76,23 @@ impl Profile {
 
     /// What reads become that were made as `options` say; `None` if nothing differs.
     pub(crate) fn reading(&self, options: impl FnOnce() -> ReadOptions) -> Option<ReadOptions> {
-        let Self { level, mode, .. } = self;
-        if level.is_none() && mode.is_none() {
+        let Self { level, replicas, .. } = self;
+        if level.is_none() && replicas.is_none() {
             return None;
         }
         let options = options();
-        Some(ReadOptions { level: level.or(options.level), mode: mode.unwrap_or(options.mode), ..options })
+        Some(ReadOptions { level: level.or(options.level), mode: replicas.unwrap_or(options.mode), ..options })
     }
 
     /// What becomes of requests that were hedged as `options` say; `None` if nothing differs.
     pub(crate) fn hedging(&self, options: impl FnOnce() -> HedgeOptions) -> Option<HedgeOptions> {
-        let Self { reads, writes, is_idempotent, .. } = self;
-        if reads.is_none() && writes.is_none() && is_idempotent.is_none() {
+        let Self { hedge, hedge_writes, is_idempotent, .. } = self;
+        if hedge.is_none() && hedge_writes.is_none() && is_idempotent.is_none() {
             return None;
         }
         let mut options = options();
-        reads.iter().for_each(|policy| options.reads = policy.clone());
-        writes.iter().for_each(|policy| options.writes = policy.clone());
+        hedge.iter().for_each(|policy| options.reads = policy.clone());
+        hedge_writes.iter().for_each(|policy| options.writes = policy.clone());
         options.is_idempotent = is_idempotent.or(options.is_idempotent);
         Some(options)
     }

@@ -197,7 +197,11 @@ impl Routes {
     }
 
     /// The replicas of the partition at `place`, the leader first.
-    pub(crate) fn replicas(&self, place: Destination<'_>) -> Vec<(Address, Role)> {
+    pub(crate) fn replicas(self: &Arc<Self>, place: Destination<'_>) -> Vec<(Address, Role)> {
+        let is_outdated = |state: &State| state.outdated_at <= now() && !state.is_refreshing;
+        if is_outdated(&lock(&self.state)) {
+            drop(self.refresh());
+        }
         let state = lock(&self.state);
         let partition = state.partition(place);
         let leader = state.map.leader(partition);

@@ -8,7 +8,7 @@ use crate::table::Table;
 use crate::time::time_to_live;
 use crate::types::{Range, Row, ScanOptions};
 use bytes::Bytes;
-use futures_util::stream::{Stream, try_unfold};
+use futures_util::stream::{BoxStream, StreamExt as _, try_unfold};
 use hedgerow_types::limit::HASH_KEY_SIZE_MAX;
 use hedgerow_types::{PartitionIndex, key};
 use hedgerow_wire::message::KeyValue;
@@ -99,9 +99,9 @@ impl Scanner {
         Ok(self.rows.pop_front())
     }
 
-    /// The rows as a stream, which ends after the last one, and after the first error.
-    pub fn into_stream(self) -> impl Stream<Item = Result<Row>> + Send {
-        try_unfold(self, |mut scanner| async move { Ok(scanner.next().await?.map(|row| (row, scanner))) })
+    /// The rows as a stream, which ends after the last one, and after the first error; to go on after an error, ask a scanner instead.
+    pub fn into_stream(self) -> BoxStream<'static, Result<Row>> {
+        try_unfold(self, |mut scanner| async move { Ok(scanner.next().await?.map(|row| (row, scanner))) }).boxed()
     }
 }
 

@@ -33,7 +33,7 @@ table_handle!(Table);
 
 impl Table {
     /// The nodes that have a replica of a record, the leader first, as far as this client knows; for example to work near the data.
-    /// What it knows is at most some seconds old, or older than the last refusal.
+    /// What is older than some seconds is asked for again in the background.
     pub fn replicas_of(&self, hash_key: impl AsRef<[u8]>, sort_key: impl AsRef<[u8]>) -> Vec<(Address, Role)> {
         let hash = key::partition_hash(hash_key.as_ref(), sort_key.as_ref());
         self.handle.routes.replicas(Destination::Hash(hash))

@@ -4,17 +4,21 @@
 mod fake;
 
 use bytes::Bytes;
-use fake::group::{Group, LEADER, answer, get, ms, pass, patient, settle};
-use fake::{Action, Fake, Records, done, map, metadata, page};
+use fake::group::{Group, LEADER, LONG, answer, get, ms, pass, patient, settle};
+use fake::{Action, Fake, Records, done, map, metadata, page, refused};
 use futures_util::TryStreamExt as _;
 use hedgerow_client::{
-    AttemptEvent, AttemptObserver, Client, ClientOptions, ErrorKind, HedgeOptions, Kind, Profile, Range, ReadLevel,
-    ReplicaRead, Role, Row, ScanOptions, Table,
+    AttemptEvent, AttemptObserver, BudgetOptions, Client, ClientOptions, ErrorKind, HedgeOptions, Kind, Profile, Range,
+    ReadLevel, ReplicaRead, Role, Row, ScanOptions, Table,
 };
+use hedgerow_types::Refusal;
 use hedgerow_types::limit::SORT_KEY_SIZE_MAX;
 use hedgerow_wire::message::SCAN_DONE;
 use hedgerow_wire::{Body, Request};
+use socket2::{Domain, Socket, Type};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -93,6 +97,65 @@ async fn handles_of_single_requests_share_what_they_learn() {
     assert_ne!(answer(hedged).await, LEADER);
     assert!(!once.is_finished());
     assert_eq!(client.hedge_metrics().counters.sent[Kind::Hedge.index()], 1);
+}
+
+/// Somebody who takes no connection: the queue of those to be taken is full.
+fn full_listener() -> (Vec<Socket>, SocketAddr) {
+    let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let listener = socket();
+    listener.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut sockets = vec![listener];
+    for _ in 0..4 {
+        let waiting = socket();
+        waiting.set_nonblocking(true).unwrap();
+        // It is under way, and stays so.
+        let _ = waiting.connect(&address);
+        sockets.push(waiting);
+    }
+    (sockets, address.as_socket().unwrap())
+}
+
+/// A connection that is not made keeps nobody longer than the request may take.
+#[tokio::test(start_paused = true)]
+async fn a_request_ends_in_time_while_its_connection_is_being_made() {
+    let group = Group::start(3).await;
+    (0..3).for_each(|node| group.silence(node));
+    let (_full, address) = full_listener();
+    group.move_to(LEADER, address);
+    let client = group.nodes[1].address.to_string();
+    let client = Client::connect_with(&[client], ClientOptions { connect_timeout: LONG, ..patient() }).await.unwrap();
+    let moved = client.open_table("t").await.unwrap().within(ms(20));
+    let write = tokio::spawn(async move { moved.set("h", "s", "v").await.unwrap_err() });
+    pass(ms(30)).await;
+    assert_eq!(answer(write).await.kind(), ErrorKind::Timeout);
+}
+
+/// Time that grows again gives attempts more time again.
+#[tokio::test(start_paused = true)]
+async fn the_last_word_on_time_counts() {
+    let group = Group::start(1).await;
+    group.slow(LEADER, ms(15));
+    let options = ClientOptions { operation_timeout: LONG, ..ClientOptions::default() };
+    let table = group.client(options).await.open_table("t").await.unwrap();
+    let get = spawn_get(table.within(ms(20)).within(LONG));
+    pass(ms(15)).await;
+    assert_eq!(answer(get).await, LEADER);
+    assert_eq!(group.sent(), 1);
+}
+
+/// A table's own budget holds for what is made of it, also of a table that is not hedged.
+#[tokio::test(start_paused = true)]
+async fn a_budget_holds_for_handles_that_are_made_of_its_table() {
+    let group = Group::start(3).await;
+    group.silence(LEADER);
+    let budget = Some(BudgetOptions { ratio: 0.0, burst: 1.0 });
+    let (client, table) = group.open(HedgeOptions { budget, ..HedgeOptions::default() }).await;
+    let gets: Vec<_> = (0..3).map(|_| spawn_get(table.hedge("5ms".parse().unwrap()))).collect();
+    pass(ms(10)).await;
+    assert_eq!(gets.iter().filter(|get| get.is_finished()).count(), 1);
+    assert_eq!(client.hedge_metrics().counters.suppressed[Kind::Hedge.index()], 2);
 }
 
 #[tokio::test]
@@ -224,6 +287,32 @@ async fn a_client_is_closed_when_what_is_under_way_has_ended() {
     assert!(error.kind() == ErrorKind::Invalid && error.message().contains("closed"), "{error}");
     assert_eq!(client.open_table("other").await.unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(node.requests().len(), 1);
+}
+
+/// What has no answer yet and waits to be sent again is under way, too; and when the patience is over, nothing is sent any more.
+#[tokio::test]
+async fn a_request_between_two_attempts_is_under_way() {
+    let is_refusing = Arc::new(AtomicBool::new(true));
+    let refuses = is_refusing.clone();
+    let answer = move |_: &Request| match refuses.load(Ordering::Relaxed) {
+        true => refused(&Refusal::NotReady("it starts".to_owned())),
+        false => Action::Reply(done()),
+    };
+    let (node, client) = node(answer, patient()).await;
+    let table = client.open_table("t").await.unwrap();
+    let writer = table.clone();
+    let write = tokio::spawn(async move { writer.set("h", "s", "v").await });
+    while node.requests().is_empty() {
+        tokio::time::sleep(ms(1)).await;
+    }
+    assert!(!client.close(ms(50)).await, "it waits to be sent again");
+    is_refusing.store(false, Ordering::Relaxed);
+    let error = write.await.unwrap().unwrap_err();
+    assert_ne!(error.kind(), ErrorKind::Timeout, "{error}");
+    let sent = node.requests().len();
+    tokio::time::sleep(ms(50)).await;
+    assert_eq!(node.requests().len(), sent);
+    assert!(client.close(Duration::MAX).await);
 }
 
 #[tokio::test]

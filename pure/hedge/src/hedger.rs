@@ -138,9 +138,16 @@ impl Hedger {
 
     /// An extra attempt is sent, or not, for want of budget.
     pub fn note_extra(&mut self, kind: Kind, is_sent: bool) {
+        let policy = core::mem::take(&mut self.policy);
+        self.note_extra_by(&policy, kind, is_sent);
+        self.policy = policy;
+    }
+
+    /// As [`Hedger::note_extra`], of a request that [`Hedger::begin_by`] decided: only what an adaptive policy sends uses up its share.
+    pub fn note_extra_by(&mut self, policy: &Policy, kind: Kind, is_sent: bool) {
         let counter = if is_sent { &mut self.counters.sent } else { &mut self.counters.suppressed };
         counter[kind.index()] += 1;
-        if is_sent && kind == Kind::Hedge {
+        if is_sent && kind == Kind::Hedge && matches!(policy, Policy::Adaptive { .. }) {
             self.adaptive_left -= 1.0;
         }
     }

@@ -169,25 +169,28 @@ impl Table {
 
     /// Sets many records, of any hash keys. Each by itself, in no order, 256 of them at a time: this is no transaction. What came of
     /// each, in the order of `rows`.
+    #[must_use = "each write may have failed by itself"]
     pub async fn batch_set(&self, rows: impl IntoIterator<Item = Row>) -> Vec<Result<()>> {
-        let set = |row: Row| async move {
+        let set = |(index, row): (usize, Row)| async move {
             let Row { hash_key, sort_key, value, time_to_live } = row;
-            match time_to_live {
+            let result = match time_to_live {
                 None => self.set(hash_key, sort_key, value).await,
                 Some(time_to_live) => self.set_with_ttl(hash_key, sort_key, value, time_to_live).await,
-            }
+            };
+            (index, result)
         };
-        iter(rows.into_iter().map(set)).buffered(BATCH_IN_FLIGHT).collect().await
+        run_all(rows.into_iter().enumerate().map(set)).await
     }
 
     /// Deletes many records by their hash and sort keys. Each by itself, in no order, 256 of them at a time: this is no transaction.
     /// What came of each, in the order of `keys`; that a record did not exist is no error.
+    #[must_use = "each deletion may have failed by itself"]
     pub async fn batch_del(
         &self,
         keys: impl IntoIterator<Item = (impl AsRef<[u8]>, impl AsRef<[u8]>)>,
     ) -> Vec<Result<()>> {
-        let del = |(hash_key, sort_key)| async move { self.del(hash_key, sort_key).await };
-        iter(keys.into_iter().map(del)).buffered(BATCH_IN_FLIGHT).collect().await
+        let del = |(index, (hash_key, sort_key))| async move { (index, self.del(hash_key, sort_key).await) };
+        run_all(keys.into_iter().enumerate().map(del)).await
     }
 
     /// Sets the row `sort_key` if `check` holds of a row of the same hash key, as one atomic step.
@@ -240,6 +243,13 @@ impl Table {
         });
         read_checked(self.handle.call(place, &body).await?, "check_and_mutate")
     }
+}
+
+/// What comes of each of `writes`, by their numbers. One that takes long does not keep others from beginning.
+async fn run_all(writes: impl Iterator<Item = impl Future<Output = (usize, Result<()>)>>) -> Vec<Result<()>> {
+    let mut results: Vec<_> = iter(writes).buffer_unordered(BATCH_IN_FLIGHT).collect().await;
+    results.sort_unstable_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 fn to_wire(mutation: Mutation) -> Mutate {
