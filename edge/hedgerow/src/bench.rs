@@ -103,6 +103,7 @@ async fn measure(workload: Workload, options: &BenchOptions, cluster: &ClusterAr
     if options.no_prepare {
         say("not preparing: the table and its rows must be there");
     } else {
+        options.check_table(&cluster.connect().await?).await?;
         prepare(&cluster.cluster, first, say).await?;
     }
     let folder = options.folder(&first.workload.name)?;

@@ -72,11 +72,11 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
     match command {
         Command::Dev(dev) => match serve::dev_peers(&dev).and_then(|peers| Ok((peers, serve::read_faults(&dev)?))) {
-            Ok((peers, plan)) => nodes(|| serve::dev(&dev, &peers, plan)),
+            Ok((peers, plan)) => nodes("warn", || serve::dev(&dev, &peers, plan)),
             Err(error) => Err((error, Exit::Usage)),
         },
         Command::Serve(serve) => match serve::read_config(&serve.config) {
-            Ok((storage, config)) => nodes(|| serve::serve(storage, config)),
+            Ok((storage, config)) => nodes("info", || serve::serve(storage, config)),
             Err(error) => Err((error, Exit::Usage)),
         },
         Command::Config { command } => serve::check::run(&command).map_err(|error| (error, Exit::Usage)),
@@ -111,9 +111,9 @@ pub(crate) fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
     }
 }
 
-/// Runs nodes in this process until `run` ends.
-fn nodes(run: impl FnOnce() -> anyhow::Result<Exit>) -> Result<Exit, (anyhow::Error, Exit)> {
-    let is_logging = log::through_sinks("info").context("starting the log's threads");
+/// Runs nodes in this process until `run` ends. They log from `level` on.
+fn nodes(level: &str, run: impl FnOnce() -> anyhow::Result<Exit>) -> Result<Exit, (anyhow::Error, Exit)> {
+    let is_logging = log::through_sinks(level).context("starting the log's threads");
     is_logging.and_then(|()| run()).map_err(|error| (error, Exit::NodeFailed))
 }
 

@@ -8,6 +8,8 @@ use hedgerow_client::{Client, ClientOptions, ClientTls, ClientTlsFiles, ClusterN
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Where the nodes are if nobody says so: where `hedgerow dev` has them.
+pub(crate) const CLUSTER_DEFAULT: &str = "127.0.0.1:34601,127.0.0.1:34602,127.0.0.1:34603";
 /// The operation timeout of commands for people.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The operation timeout of commands that keep the cluster busy.
@@ -23,7 +25,7 @@ pub(crate) struct ClusterArguments {
         env = "HEDGEROW_CLUSTER",
         value_name = "HOST:PORT,...",
         value_delimiter = ',',
-        default_value = "127.0.0.1:34601,127.0.0.1:34602,127.0.0.1:34603"
+        default_value = CLUSTER_DEFAULT
     )]
     pub(crate) cluster: Vec<String>,
     /// How results are printed.

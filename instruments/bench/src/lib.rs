@@ -56,7 +56,7 @@ pub use hedging::Hedging;
 pub use load::Load;
 pub use measurement::{LAG_SHARE_MAX, Label, Measurement};
 pub use operation::Operation;
-pub use prepare::{prepare, prepare_with_rows};
+pub use prepare::{TABLE_COMMENT, prepare, prepare_with_rows};
 pub use processes::worker;
 pub use reading::Reading;
 pub use run::run;

@@ -6,20 +6,25 @@ use crate::duration::seconds;
 use crate::files::read_text;
 use crate::hedging::HedgeArguments;
 use crate::reading::remark_on_labels;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use hedgerow_bench::{Arrivals, Hedging, IN_FLIGHT_MAX_DEFAULT, Load, Reading, Spacing, Values, Workload};
-use hedgerow_client::{Labels, ReadLevel, ReplicaRead};
+use hedgerow_bench::{
+    Arrivals, Hedging, IN_FLIGHT_MAX_DEFAULT, Load, Reading, Spacing, TABLE_COMMENT, Values, Workload,
+};
+use hedgerow_client::{Client, Labels, ReadLevel, ReplicaRead};
 use hedgerow_report::Folder;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The table that is bench's own whoever made it.
+const OWN_TABLE: &str = "bench";
+
 /// How much, how fast, how long.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BenchOptions {
     /// The table; created if it does not exist.
-    #[arg(long, default_value = "bench")]
+    #[arg(long, default_value = OWN_TABLE)]
     table: String,
     /// Partitions of a table that is created [default: the workload's].
     #[arg(long)]
@@ -77,6 +82,9 @@ pub(crate) struct BenchOptions {
     /// How long to run before measuring, in seconds; 0 = not at all.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     warm_up: f64,
+    /// The table may be one that bench did not make: it writes rows of its own into it, beside those that are there.
+    #[arg(long)]
+    into_existing: bool,
     /// Neither create the table nor write the rows that the workload reads.
     #[arg(long)]
     pub(super) no_prepare: bool,
@@ -147,6 +155,21 @@ impl BenchOptions {
     pub(super) fn remarks(&self) -> Vec<String> {
         let of_labels = (!self.labels.is_empty()).then(|| remark_on_labels(self.replica_read)).flatten();
         self.hedging.remarks(self.read).into_iter().chain(of_labels).collect()
+    }
+
+    /// Fails if the rows would go into a table that somebody has for other things.
+    pub(super) async fn check_table(&self, client: &Client) -> Result<()> {
+        if self.into_existing || self.table == OWN_TABLE {
+            return Ok(());
+        }
+        let tables = client.list_tables().await.context("looking for the table")?;
+        let Some(table) = tables.iter().find(|table| table.name == self.table) else { return Ok(()) };
+        ensure!(
+            table.options.get("comment").is_some_and(|comment| comment == TABLE_COMMENT),
+            "table {} was not made by bench, which would write rows of its own into it: name another table, or say --into-existing",
+            self.table
+        );
+        Ok(())
     }
 
     fn arrivals(&self) -> Vec<(String, Arrivals)> {

@@ -211,6 +211,9 @@ pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Re
                 Err(error) => return Err(with_reason(&client, error).await.into()),
             };
             say(&format!("table {name} is ready"));
+            let tables = client.list_tables().await.unwrap_or_default();
+            let made = tables.iter().find(|table| table.id == id);
+            made.and_then(|table| remark_on_replicas(table.replica_count)).into_iter().for_each(say);
             print_result(cluster.output, String::new, || json!({ "name": name, "id": id }))?;
         }
         TableCommand::Drop { name, if_exists, reserve, now } => {
@@ -271,6 +274,19 @@ async fn with_reason(client: &Client, error: Error) -> Error {
     match client.admin("status", "{}", REASON_TIMEOUT).await {
         Err(reason) if reason.kind() == ErrorKind::Unavailable => reason,
         Ok(_) | Err(_) => error,
+    }
+}
+
+/// What one should know of a table of so few replicas.
+fn remark_on_replicas(count: u64) -> Option<&'static str> {
+    match count {
+        1 => Some(
+            "with 1 replica each row is on one node: while that is down its rows are neither read nor written, and its disk is all there is",
+        ),
+        2 => Some(
+            "with 2 replicas no node may be down, as both must confirm each write: 3 replicas bear the loss of one node",
+        ),
+        _ => None,
     }
 }
 

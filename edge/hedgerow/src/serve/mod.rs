@@ -5,6 +5,7 @@ mod config;
 mod directories;
 mod refused;
 
+use crate::cluster::CLUSTER_DEFAULT;
 use crate::command::fault::read_plan;
 use crate::exit::Exit;
 use crate::output::counted;
@@ -112,7 +113,13 @@ pub(crate) fn dev(
     let addresses: Vec<&str> = peers.values().map(String::as_str).collect();
     let kept = if temporary.is_some() { "temporary data in" } else { "data in" };
     let count = counted(nodes.len() as u64, "node");
-    let ready = format!("ready: {count} at {}; {kept} {}", addresses.join(","), root.display());
+    let (cluster, addresses) = (cluster_option(&addresses), addresses.join(","));
+    let ready = format!(
+        "ready: {count} at {addresses}; {kept} {}\n\
+         next, in another terminal: hedgerow table create{cluster} users; hedgerow set{cluster} users user-17 name Ada; hedgerow \
+         get{cluster} users user-17 name. Ctrl-C here ends the cluster",
+        root.display()
+    );
     let faults = plan.map(|plan| start_faults(&plan, peers, &root)).transpose()?;
     let exit = wait(&new_runtime()?, nodes, &ready, std::future::pending());
     // The nodes are gone, so that nothing can be switched off any more, and nobody is interested.
@@ -123,6 +130,12 @@ pub(crate) fn dev(
 /// The plan that is to be carried out, if there is one.
 pub(crate) fn read_faults(arguments: &DevArguments) -> anyhow::Result<Option<Plan>> {
     arguments.faults.as_deref().map(|plan| plan_without_kills(plan, arguments.fault_seed)).transpose()
+}
+
+/// What a command needs to find the nodes at `addresses`, if not nothing.
+fn cluster_option(addresses: &[&str]) -> String {
+    let is_known = CLUSTER_DEFAULT.split(',').any(|known| addresses.contains(&known));
+    if is_known { String::new() } else { format!(" --cluster {}", addresses[0]) }
 }
 
 fn data_of(root: &Path, node: u16) -> PathBuf {
