@@ -51,6 +51,35 @@ fn a_sum_that_is_refused_and_keys_that_are_missing_are_told() {
     assert_eq!(cluster.run(&["dump", "t"]).unwrap().trim(), "k\tname\tAda");
 }
 
+/// A name that was mistyped, or one in a command of somebody else, does not fill a table with rows of bench.
+#[test]
+fn bench_writes_only_into_tables_that_it_made() {
+    let cluster = Cluster::start(1).unwrap();
+    cluster.run(&["table", "create", "users", "--partitions", "2"]).unwrap();
+    let bench = |table: &str, further: &[&str]| {
+        let common = [
+            "bench",
+            "put",
+            "--table",
+            table,
+            "--partitions",
+            "2",
+            "--rows",
+            "10",
+            "--operations",
+            "5",
+            "--no-results",
+        ];
+        cluster.run(&[&common, further].concat())
+    };
+    let error = bench("users", &[]).unwrap_err().to_string();
+    assert!(error.contains("table users was not made by bench") && error.contains("--into-existing"), "{error}");
+    assert_eq!(cluster.run(&["dump", "users"]).unwrap(), "");
+    bench("users", &["--into-existing"]).unwrap();
+    assert!(!cluster.run(&["dump", "users"]).unwrap().is_empty());
+    (0..2).for_each(|_| drop(bench("mine", &[]).unwrap()));
+}
+
 /// The names of all fields of a JSON text.
 fn fields(json: &str) -> BTreeSet<&str> {
     let words: Vec<&str> = json.split('"').collect();
