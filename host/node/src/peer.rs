@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// The first bytes of a connection between nodes; the byte after them is the version.
 pub const MAGIC: [u8; 4] = *b"HGRW";
 /// Version of everything in this file, and of the entries that are replicated.
-pub const VERSION: u8 = 10;
+pub const VERSION: u8 = 11;
 /// Largest frame, bytes: an entry of the largest write with room for its neighbours, or a snapshot chunk.
 pub const FRAME_SIZE_MAX: usize = 32 << 20;
 /// Bytes of a frame before its kind.

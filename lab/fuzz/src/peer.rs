@@ -248,7 +248,7 @@ fn catalogue() -> CataloguePush {
 
 /// `version | kind | flags | from | to | term | stamp | echo`, and then what the kind has.
 fn message(kind: u8, flags: u8, body: &[u64]) -> Vec<u8> {
-    let mut out = vec![1, kind, flags];
+    let mut out = vec![2, kind, flags];
     let head = [5_u64 << 16 | 1, 6 << 16 | 2, 2, 1_000, 900];
     head.iter().chain(body).for_each(|number| out.extend(number.to_le_bytes()));
     out
@@ -282,7 +282,7 @@ fn messages() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
         ("vote_response", message(4, 1, &[0, 0, 7, 2])),
         ("pre_vote", message(5, 0, &[8, 2, 7, 2])),
         ("pre_vote_response", message(6, 0, &[0, 0, 7, 2])),
-        ("heartbeat", message(7, 0, &[7])),
+        ("heartbeat", message(7, 0, &[7, 7])),
         ("heartbeat_response", message(8, 0, &[7])),
         ("timeout_now", message(10, 0, &[])),
         ("snapshot", snapshot),

@@ -25,6 +25,8 @@ pub(crate) struct Contact {
     heard: Option<(Term, ReplicaId, u64)>,
     /// As a leader: the latest stamp of this term that each replica echoed.
     echoed: Vec<(ReplicaId, Instant)>,
+    /// As a leader: the stamp of the latest response of this term that each replica sent, by its own clock.
+    stamps: Vec<(ReplicaId, u64)>,
     /// As a leader: the latest time at or after which a majority was in the leader's term. `None` if there is none yet.
     quorum: Option<Instant>,
 }
@@ -38,6 +40,7 @@ impl Contact {
             refuse_since_heard: Instant::ZERO,
             heard: None,
             echoed: Vec::new(),
+            stamps: Vec::new(),
             quorum: None,
         }
     }
@@ -80,6 +83,7 @@ impl Contact {
     /// A new leader has heard nobody in its term.
     pub(crate) fn begin_leading(&mut self, membership: &Membership) {
         self.echoed.clear();
+        self.stamps.clear();
         self.update(membership);
     }
 
@@ -94,9 +98,25 @@ impl Contact {
         self.update(membership);
     }
 
+    /// The leader got a response that `from` sent in its term, at `stamp` of its own clock. The latest to come counts, not the largest: another
+    /// process of that replica may have another clock.
+    pub(crate) fn take_stamp(&mut self, from: ReplicaId, stamp: u64, membership: &Membership) {
+        match self.stamps.iter_mut().find(|(replica, _)| *replica == from) {
+            Some((_, known)) => *known = stamp,
+            None if membership.contains(from) => self.stamps.push((from, stamp)),
+            None => {}
+        }
+    }
+
+    /// The stamp of the latest response of `to` in the leader's term; 0 if there was none.
+    pub(crate) fn stamp_of(&self, to: ReplicaId) -> u64 {
+        self.stamps.iter().find(|(replica, _)| *replica == to).map_or(0, |(_, stamp)| *stamp)
+    }
+
     /// Computes the quorum contact again, after an echo or a change of the membership.
     pub(crate) fn update(&mut self, membership: &Membership) {
         self.echoed.retain(|&(replica, _)| membership.contains(replica));
+        self.stamps.retain(|&(replica, _)| membership.contains(replica));
         let voters = self.majority(&membership.voters);
         self.quorum =
             if membership.is_joint() { voters.min(self.majority(&membership.voters_outgoing)) } else { voters };

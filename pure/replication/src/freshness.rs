@@ -8,7 +8,7 @@
 //!
 //! The index covers everything acknowledged before q, and it was committed for ever, so the proof never becomes wrong: it
 //! outlives leaders and terms and only grows old. It counts from the asking, not from the answer: what was acknowledged
-//! while the answer travelled is not in it.
+//! while the answer travelled is not in it. A response to a heartbeat is such a question, and a later heartbeat its answer.
 
 use core::time::Duration;
 use hedgerow_types::{Index, Instant};
@@ -21,6 +21,11 @@ const UNAPPLIED_MAX: usize = 64;
 /// would have to ask exactly that leader.
 const DEMAND_BOUNDS: u32 = 600;
 const DEMAND_MIN: Duration = Duration::from_secs(2);
+/// Responses to heartbeats that a heartbeat may be the answer to,
+const STAMPS_MAX: usize = 16;
+/// and how far they are apart at least, so that they are those of 0.6 s and more: a response that follows another one sooner
+/// carries its stamp.
+const STAMP_GAP_MIN: Duration = Duration::from_millis(40);
 /// The proof is not renewed more often than this.
 const REFRESH_MIN: Duration = Duration::from_millis(5);
 
@@ -34,6 +39,8 @@ pub(crate) struct Freshness {
     /// The latest time in either.
     newest: Instant,
     demand: Option<Demand>,
+    /// When the last responses to heartbeats left, oldest first: what a leader gives back has to be one of them.
+    stamps: VecDeque<Instant>,
 }
 
 /// Somebody reads with this bound.
@@ -65,6 +72,25 @@ impl Freshness {
             });
         }
         self.apply(applied);
+    }
+
+    /// A response to a heartbeat leaves. Returns the stamp that it is to carry.
+    pub(crate) fn stamp(&mut self, now: Instant) -> Instant {
+        if let Some(last) = self.stamps.back()
+            && now.since(*last) < STAMP_GAP_MIN
+        {
+            return *last;
+        }
+        self.stamps.push_back(now);
+        if self.stamps.len() > STAMPS_MAX {
+            self.stamps.pop_front();
+        }
+        now
+    }
+
+    /// Whether this process sent a response with this stamp lately. A clock may begin anew with another process, whose stamps say nothing here.
+    pub(crate) fn has_stamp(&self, stamp: Instant) -> bool {
+        self.stamps.contains(&stamp)
     }
 
     /// Everything up to `applied` is in the storage. Only then does a proof count (S1).
@@ -183,6 +209,18 @@ mod tests {
         assert!(!freshness.has_demand());
         freshness.note_demand(ms(1_000), at(2_200));
         assert_eq!(freshness.refresh_at(), Some(at(2_597)));
+    }
+
+    #[test]
+    fn only_stamps_that_left_lately_are_answered() {
+        let mut freshness = Freshness::default();
+        assert!(!freshness.has_stamp(at(5)), "of another process, or invented");
+        for i in 0..20 {
+            assert_eq!(freshness.stamp(at(100 * i)), at(100 * i));
+            assert_eq!(freshness.stamp(at(100 * i + 39)), at(100 * i), "many responses at once are one question");
+        }
+        assert!(!freshness.has_stamp(at(300)) && freshness.has_stamp(at(400)) && freshness.has_stamp(at(1_900)));
+        assert_eq!(freshness.stamps.len(), STAMPS_MAX);
     }
 
     #[test]

@@ -244,7 +244,7 @@ impl Group {
             return;
         }
         let Message { core, stamp, echo } = message;
-        let (kind, term, commit) = (core.get_msg_type(), core.term, core.commit);
+        let (kind, term, commit, index) = (core.get_msg_type(), core.term, core.commit, core.index);
         self.is_dirty = true;
         self.is_asked_in_vain |= self.cannot_elect(&core);
         #[cfg(feature = "mutations")]
@@ -264,11 +264,19 @@ impl Group {
                 self.election_since = now;
                 self.is_asked_in_vain = false;
                 self.waiting.leader_commit = self.waiting.leader_commit.max(commit);
+                if kind == MessageType::MsgHeartbeat {
+                    self.take_proof(Instant(echo), index, now);
+                }
                 self.carry_commit();
             }
-            MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse if self.is_leader() && echo != 0 => {
-                let echo = if self.lease_from_receipt() { now } else { Instant(echo).min(now) };
-                self.contact.take_echo(from, echo, &self.membership);
+            MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse if self.is_leader() => {
+                if kind == MessageType::MsgHeartbeatResponse {
+                    self.contact.take_stamp(from, stamp, &self.membership);
+                }
+                if echo != 0 {
+                    let echo = if self.lease_from_receipt() { now } else { Instant(echo).min(now) };
+                    self.contact.take_echo(from, echo, &self.membership);
+                }
             }
             _ => {}
         }

@@ -8,13 +8,15 @@
 //! append             index 8 | log term 8 | commit 8 | count 4 | count x (term 8 | kind 1 | length 4 | data)
 //! append response    index 8 | log term 8 | commit 8 | hint 8
 //! vote, pre-vote     index 8 | log term 8 | commit 8 | commit term 8        and their responses
-//! heartbeat          commit 8                                                and its response
+//! heartbeat          commit 8 | index 8
+//! heartbeat response commit 8
 //! snapshot           index 8 | term 8 | id 8 | membership
 //! time out now       nothing
 //! ```
 //!
-//! `stamp` is the sending leader's clock when it sent; `echo` is the latest stamp that the sender of a response got from
-//! the leader it answers, in the term it answers in. Indices of entries are not sent, they follow `index`.
+//! `stamp` is the sender's clock when it sent: of a leader in whatever it sends to followers, of a follower in its response to a heartbeat. `echo`
+//! is the latest stamp that the sender of a response got from the leader it answers, in the term it answers in. In a heartbeat it is the stamp
+//! of the receiver's latest response, and `index` is the leader's commit index afterwards; both are 0 if the leader is not sure that it leads. Indices of entries are not sent, they follow `index`.
 
 use crate::membership::{Malformed, Membership};
 use crate::ready::SnapshotMeta;
@@ -26,7 +28,7 @@ use hedgerow_types::{Index, ReplicaId, Term};
 use raft::eraftpb::{self, EntryType, MessageType};
 use raft::prelude::Snapshot;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HEADER_SIZE: usize = 43;
 const ENTRY_HEADER_SIZE: usize = 13;
 
@@ -41,9 +43,9 @@ pub(crate) const TRANSFER_CONTEXT: &[u8] = b"CampaignTransfer";
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
     pub(crate) core: eraftpb::Message,
-    /// Clock of the sending leader; 0 if a leader did not send it.
+    /// Clock of the sender, of a leader or of who answers a heartbeat; otherwise 0.
     pub(crate) stamp: u64,
-    /// The latest stamp heard from the leader that this answers; 0 if none.
+    /// The latest stamp heard from the one that this is for; 0 if none.
     pub(crate) echo: u64,
 }
 
@@ -159,7 +161,8 @@ impl Message {
                     let lists = [&state.voters, &state.learners, &state.voters_outgoing, &state.learners_next];
                     24 + 2 + lists.iter().map(|list| 4 + 8 * list.len()).sum::<usize>()
                 }
-                MessageType::MsgHeartbeat | MessageType::MsgHeartbeatResponse => 8,
+                MessageType::MsgHeartbeat => 16,
+                MessageType::MsgHeartbeatResponse => 8,
                 MessageType::MsgTimeoutNow => 0,
                 _ => 32,
             }
@@ -179,7 +182,8 @@ impl Message {
         match self.kind() {
             MessageType::MsgAppend => self.encode_append(out),
             MessageType::MsgAppendResponse => put_all(out, [core.index, core.log_term, core.commit, core.reject_hint]),
-            MessageType::MsgHeartbeat | MessageType::MsgHeartbeatResponse => out.put_u64_le(core.commit),
+            MessageType::MsgHeartbeat => put_all(out, [core.commit, core.index]),
+            MessageType::MsgHeartbeatResponse => out.put_u64_le(core.commit),
             MessageType::MsgSnapshot => {
                 let meta = meta_of(core.get_snapshot());
                 put_all(out, [meta.position.index, meta.position.term, meta.id]);
@@ -230,7 +234,8 @@ impl Message {
                 (core.index, core.log_term) = (input.number()?, input.number()?);
                 (core.commit, core.reject_hint) = (input.number()?, input.number()?);
             }
-            MessageType::MsgHeartbeat | MessageType::MsgHeartbeatResponse => core.commit = input.number()?,
+            MessageType::MsgHeartbeat => (core.commit, core.index) = (input.number()?, input.number()?),
+            MessageType::MsgHeartbeatResponse => core.commit = input.number()?,
             MessageType::MsgSnapshot => decode_snapshot(&mut input, &mut core)?,
             MessageType::MsgTimeoutNow => {}
             _ => {

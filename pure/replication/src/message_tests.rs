@@ -69,7 +69,8 @@ prop_compose! {
                 (core.index, core.log_term, core.commit) = (numbers[1], numbers[2], numbers[3]);
                 core.reject_hint = numbers[4];
             }
-            MessageType::MsgHeartbeat | MessageType::MsgHeartbeatResponse => core.commit = numbers[1],
+            MessageType::MsgHeartbeat => (core.commit, core.index) = (numbers[1], numbers[2]),
+            MessageType::MsgHeartbeatResponse => core.commit = numbers[1],
             MessageType::MsgTimeoutNow => {}
             _ => {
                 (core.index, core.log_term, core.commit) = (numbers[1], numbers[2], numbers[3]);
@@ -118,7 +119,7 @@ proptest! {
 fn the_form_on_the_wire_is_fixed() {
     let message = append(&[(3, EntryKind::Normal, b"ab"), (9, EntryKind::Membership, b"c")]);
     let expected: Vec<u8> = [
-        &[1, 1, 0][..],
+        &[VERSION, 1, 0][..],
         &[1, 0, 0, 0, 0, 0, 0, 0],
         &[2, 0, 0, 0, 0, 0, 0, 0],
         &[9, 0, 0, 0, 0, 0, 0, 0],
@@ -140,7 +141,7 @@ fn the_form_on_the_wire_is_fixed() {
     (core.log_term, core.commit, core.commit_term) = (6, 7, 8);
     core.context = Bytes::from_static(TRANSFER_CONTEXT);
     let expected: Vec<u8> = [
-        &[1, 3, 2][..],
+        &[VERSION, 3, 2][..],
         &[2, 0, 1, 0, 0, 0, 0, 0],
         &[3, 0, 0, 0, 0, 0, 0, 0],
         &[4, 0, 0, 0, 0, 0, 0, 0],

@@ -120,7 +120,7 @@ impl Group {
     }
 
     /// Puts a message into `ready`, stamped with the time at which it leaves.
-    fn send(&self, ready: &mut Ready, to: ReplicaId, mut message: Message, now: Instant) {
+    fn send(&mut self, ready: &mut Ready, to: ReplicaId, mut message: Message, now: Instant) {
         match message.kind() {
             MessageType::MsgSnapshot => {
                 message.stamp = now.0;
@@ -137,6 +137,15 @@ impl Group {
             }
             MessageType::MsgHeartbeat => {
                 message.stamp = now.0;
+                if message.term() == self.term()
+                    && let Some((stamp, index)) = self.proof_for(to, now)
+                {
+                    (message.echo, message.core.index) = (stamp, index);
+                }
+                ready.messages.push((to, message));
+            }
+            MessageType::MsgHeartbeatResponse => {
+                message.stamp = self.freshness.stamp(now).0;
                 ready.messages.push((to, message));
             }
             _ => ready.messages.push((to, message)),

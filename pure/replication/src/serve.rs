@@ -228,6 +228,34 @@ impl Group {
         for ticket in asked.tickets {
             self.waiting.push_indexed(ticket, commit.index, true, now);
         }
+        self.learn_commit(commit);
+    }
+
+    /// What a heartbeat to `to` proves there: a response to an earlier one is a question, and this is its answer. It arrived before now, and the commit
+    /// index of a leader that holds its lease now covers whatever was acknowledged until then.
+    pub(crate) fn proof_for(&self, to: ReplicaId, now: Instant) -> Option<(u64, Index)> {
+        let stamp = self.contact.stamp_of(to);
+        let has_own_commit = self.has_own_commit() || self.answers_before_own_commit();
+        let is_sure = has_own_commit && (self.lease_runs(now) || self.answers_unconfirmed());
+        (stamp != 0 && self.is_leader() && is_sure).then(|| (stamp, self.commit()))
+    }
+
+    /// A heartbeat gave back the stamp of a response: everything acknowledged before that left is in the log up to `index`.
+    pub(crate) fn take_proof(&mut self, stamp: Instant, index: Index, now: Instant) {
+        if !self.freshness.has_stamp(stamp) {
+            return;
+        }
+        let complete_at = if self.proves_from_receipt() { now } else { stamp };
+        let applied = if self.proves_before_apply() { index } else { self.applied() };
+        self.freshness.prove(complete_at, index, applied);
+        // A response and a heartbeat have arrived as a question and its answer would.
+        self.waiting.is_unanswered = false;
+        // The leader has committed an entry of its own term, so that what stands at its commit index is of that term, too.
+        self.learn_commit(LogPosition { index, term: self.term() });
+    }
+
+    /// The leader's log is committed up to there.
+    fn learn_commit(&mut self, commit: LogPosition) {
         if commit.index > self.commit() && self.waiting.commit.is_none_or(|known| known.index < commit.index) {
             self.waiting.commit = Some(commit);
             self.carry_commit();

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 const LEADER: ReplicaId = ReplicaId(1);
 const SECOND: Duration = Duration::from_secs(1);
+/// A bound that is shorter than what heartbeats prove.
+const SHORT: Duration = Duration::from_millis(50);
 
 /// Three voters, 1 leads, one write; everything at rest.
 fn world() -> World {
@@ -49,12 +51,28 @@ fn an_idle_replica_asks_nothing_and_wants_nothing() {
         assert_eq!(group.ask(1, now), None);
     }
     // Bounded reads make it ask for a while; afterwards it is silent again.
-    assert_eq!(world.read(2, ReadNeed::Within(SECOND)), Some(ReadStart::Wait));
-    world.run(650_000 * MILLI);
+    assert_eq!(world.read(2, ReadNeed::Within(SHORT)), Some(ReadStart::Wait));
+    world.run(40_000 * MILLI);
     let now = world.local(2);
     // One for each half of the bound, for six hundred bounds.
     assert!((1_000..1_300).contains(&world.post.questions), "{}", world.post.questions);
     assert_eq!((group(&mut world, 2).wakes_at(), group(&mut world, 2).wants_to_ask(now)), (None, None));
+}
+
+/// Heartbeats and their responses prove how old a follower's data is, without a message more.
+#[test]
+fn a_follower_that_nobody_has_asked_has_a_proof() {
+    let mut world = world();
+    for id in [2, 3] {
+        let start = world.read(id, ReadNeed::Within(SECOND));
+        assert!(matches!(start, Some(ReadStart::Serve(served)) if served.staleness < Some(SECOND / 2)), "{start:?}");
+    }
+    assert_eq!(world.post.questions, 0);
+    // Without its leader it has none that is newer, and what it has grows old.
+    world.blocked = [(1, 2), (2, 1)].into();
+    world.run(1_100 * MILLI);
+    let start = world.read(2, ReadNeed::Within(SECOND));
+    assert!(!matches!(start, Some(ReadStart::Serve(_))), "{start:?}");
 }
 
 #[test]
@@ -71,7 +89,7 @@ fn a_cancelled_read_is_forgotten_wherever_it_waits() {
     for ticket in [3, 4] {
         assert_eq!(replica.read(ticket, ReadNeed::Latest, now), ReadStart::Wait);
         assert_eq!(replica.read(ticket + 2, ReadNeed::AtLeast(far), now), ReadStart::Wait);
-        assert_eq!(replica.read(ticket + 4, ReadNeed::Within(SECOND), now), ReadStart::Wait);
+        assert_eq!(replica.read(ticket + 4, ReadNeed::Within(SHORT), now), ReadStart::Wait);
     }
     [1, 3, 5, 7, 99].into_iter().for_each(|ticket| replica.cancel_read(ticket));
     let commit = Some(LogPosition { term: replica.term(), index: far });
@@ -179,7 +197,7 @@ fn reads_that_wait_are_bounded() {
     let starts = (0..70_000).map(|ticket| replica.read(ticket, ReadNeed::Latest, now));
     assert_eq!(starts.filter(|start| *start == ReadStart::Wait).count(), 65_536);
     assert!(matches!(replica.read(70_000, ReadNeed::AtLeast(99), now), ReadStart::NotReady(_)));
-    assert!(matches!(replica.read(70_000, ReadNeed::Within(SECOND), now), ReadStart::NotReady(_)));
+    assert!(matches!(replica.read(70_000, ReadNeed::Within(SHORT), now), ReadStart::NotReady(_)));
     assert!(matches!(replica.read(70_000, ReadNeed::Anything, now), ReadStart::Serve(_)));
 }
 

@@ -469,6 +469,7 @@ scripts! {
     r15_what_is_not_sent_is_waited_for,
     clock_rate_at_the_bound,
     d19_a_torn_write,
+    commit_by_heartbeat,
     commit_carried_forward,
     first_commit_between_reads,
     d16_the_end_of_a_joint_membership_overtakes_no_proposal,

@@ -75,6 +75,20 @@ fn n4p_reads_that_wait_keep_nobody_from_reads_that_need_not() {
     }
 }
 
+/// Nobody has read with a bound here, and a follower serves such a read at once: heartbeats have told it how fresh it is.
+#[test]
+fn a_follower_that_nobody_has_asked_has_a_proof() {
+    let (mut world, key, places) = world();
+    world.write(&key, places.leader, "0");
+    world.run(1_000 * MS);
+    for follower in &places.followers {
+        let asked = world.now;
+        let (value, extension) = world.get(&key, *follower, &Ask::anywhere(bounded(300))).unwrap();
+        assert_eq!((value.as_str(), world.now), ("0", asked), "at {follower}");
+        assert!(extension.staleness_ms.is_some_and(|ms| ms <= 250), "{extension:?}");
+    }
+}
+
 /// A replica that has what the session saw may still be older than the bound.
 #[test]
 fn s14_a_bounded_read_of_a_session_waits_for_its_floor_and_for_its_bound() {
@@ -133,6 +147,8 @@ fn s08_a_cut_off_follower_refuses_at_once_with_its_lag() {
     let (mut world, key, places) = world();
     world.write(&key, places.leader, "0");
     let follower = places.followers[0];
+    // What is 200 ms old would do, too.
+    world.run(300 * MS);
     let ask = Ask::anywhere(bounded(1_000)).with_deadline(5_000 * MS);
     let (_, extension) = world.get(&key, follower, &ask).unwrap();
     assert!(extension.staleness_ms.is_some_and(|ms| ms <= 1_000), "{extension:?}");

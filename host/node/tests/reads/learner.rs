@@ -131,7 +131,7 @@ fn r20_a_learner_that_has_not_caught_up_is_neither_named_nor_serves() {
     assert_eq!(world.get(&key, fourth, &Ask::anywhere(ReadLevel::Linearizable)).unwrap().0, "1");
     world.run(2_500 * MS);
     let staleness = learner_status(&mut world, &key).unwrap()["staleness_ms"].as_u64();
-    assert!(staleness.is_some_and(|ms| (1_000..=2_600).contains(&ms)), "it tells how old its proof is: {staleness:?}");
+    assert!(staleness.is_some_and(|ms| (1..=250).contains(&ms)), "heartbeats tell it how fresh it is: {staleness:?}");
 }
 
 /// A learner has all of a checkpoint and is about to install it when the leader offers another one, in the same batch of
