@@ -264,6 +264,7 @@ impl Client {
     }
 
     async fn ask(&self, body: &Body, timeout: Duration, sort: Sort) -> Result<Reply> {
+        let _under_way = self.cluster.begin()?;
         let patience = ADMIN_PATIENCE_MIN.max(timeout.saturating_sub(ADMIN_PATIENCE_MIN));
         self.cluster.ask(Question { body, deadline: now() + timeout, patience, sort }).await
     }

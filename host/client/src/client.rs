@@ -48,8 +48,8 @@ impl Client {
         Ok(client)
     }
 
-    /// As [`Client::connect_with`], without a word to anybody yet: names are looked up, and connections made, when something is asked for.
-    /// Fails with [`ErrorKind::Invalid`] if an address is not of the form host:port.
+    /// As [`Client::connect_with`], and asks nobody yet: names are looked up, and connections made, when a table is opened or something else
+    /// is asked for. To open a table waits up to ten seconds for a node that answers, and may be tried again. Fails with [`ErrorKind::Invalid`] if an address is not of the form host:port.
     pub fn lazy<A: AsRef<str>>(addresses: &[A], options: ClientOptions) -> Result<Self> {
         check_form(addresses)?;
         let seeds = addresses.iter().filter_map(|address| address.as_ref().trim().parse().ok()).collect();
@@ -93,8 +93,11 @@ impl Client {
         Ok(OrderedTable { handle: self.open_ordered_table(name).await?.handle.opened_with(options.into()) })
     }
 
-    /// Ends the client in order: later requests are refused as [`ErrorKind::Invalid`], those under way have `patience` to end, and then the
-    /// connections are closed. Returns whether nothing was under way any more. Clients that are dropped close their connections at once.
+    /// Ends this client and its clones in order: later requests are refused as [`ErrorKind::Invalid`], those under way have `patience` to end,
+    /// and then the connections are closed. What has not ended by then fails, a write with an outcome that is not known; of a batch, what
+    /// had not begun fails as a later request does. Returns whether nothing was under way any more.
+    ///
+    /// Clients that are dropped, with their last table, close their connections at once.
     pub async fn close(&self, patience: Duration) -> bool {
         self.cluster.close(patience).await
     }
@@ -145,6 +148,7 @@ impl Client {
     /// The table's routes, shared by all who open it. A known table is looked up again if its map could not be fetched
     /// lately: it may have been dropped and created anew.
     async fn routes(&self, name: &str) -> Result<Arc<Routes>> {
+        let _under_way = self.cluster.begin()?;
         let known = lock(&self.tables).get(name).cloned();
         if let Some(routes) = known.filter(|routes| routes.failure().is_none()) {
             return Ok(routes);

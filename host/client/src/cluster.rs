@@ -158,9 +158,14 @@ impl Cluster {
     /// An operation begins, which ends with what this returns. Fails if the client was closed.
     pub(crate) fn begin(&self) -> Result<UnderWay<'_>> {
         // Counted before it is looked: whoever closes the client sees it, or it sees that.
-        self.operations.fetch_add(1, Ordering::SeqCst);
-        let under_way = UnderWay(self);
+        let under_way = self.count();
         if self.is_closed.load(Ordering::SeqCst) { Err(Error::invalid("the client was closed")) } else { Ok(under_way) }
+    }
+
+    /// Something is under way, perhaps as a part of an operation.
+    fn count(&self) -> UnderWay<'_> {
+        self.operations.fetch_add(1, Ordering::SeqCst);
+        UnderWay(self)
     }
 
     /// Remembers nodes that were heard of.
@@ -183,7 +188,7 @@ impl Cluster {
 
     /// Asks one node after the other until one answers for the cluster: neither refuses nor points elsewhere.
     pub(crate) async fn ask(&self, question: Question<'_>) -> Result<Reply> {
-        let _under_way = self.begin()?;
+        let _under_way = self.count();
         self.look_up_first(question.deadline).await?;
         let mut attempt = 0;
         let mut hint = None;

@@ -174,10 +174,10 @@ macro_rules! table_handle {
             /// ```no_run
             #[doc = concat!("# async fn example(users: hedgerow_client::", stringify!($table), ") -> Result<(), Box<dyn std::error::Error>> {")]
             /// # use std::time::Duration;
-            /// use hedgerow_client::{Profile, ReadLevel};
+            /// use hedgerow_client::{Profile, ReadLevel, ReplicaRead};
             ///
             /// let page = users.with(&Profile::default().within(Duration::from_millis(20)).hedge("99p".parse()?));
-            /// let stale = page.level(ReadLevel::Bounded(Duration::from_secs(2)));
+            /// let stale = page.level(ReadLevel::Bounded(Duration::from_secs(2))).replicas(ReplicaRead::ClosestAdaptive);
             /// # drop(stale);
             /// # Ok(())
             /// # }
@@ -199,7 +199,7 @@ macro_rules! table_handle {
                 self.with(&crate::Profile::default().within(timeout))
             }
 
-            /// The same table, read as fresh as `level` says.
+            /// The same table, read as fresh as `level` says, at the leader unless [`Self::replicas`] says otherwise.
             #[must_use]
             pub fn level(&self, level: crate::ReadLevel) -> Self {
                 self.with(&crate::Profile::default().level(level))

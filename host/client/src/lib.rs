@@ -106,7 +106,7 @@
 //! - *Distinct replicas.* No two attempts of a round go to one node; without another replica there is no hedge.
 //! - *Losers* are cancelled on the wire, and the time that they were waited for counts in what is known of their replicas.
 //! - *Little traffic.* 5 % of a few requests are less than one: the first 20 extra attempts come from what there is at
-//!   first. Policies that measure need about 100 requests before they hedge.
+//!   first. Policies that measure need about 100 requests: before, `adaptive` sends nothing, and `99p` waits for its longest delay, 1 s.
 //! - [`Client::hedge_metrics`] counts by kind and by node. When nothing is slow, hedging costs a request two short locks and
 //!   one small allocation; `cargo run --release -p hedgerow-client --example hedging_cost` measures it.
 //!
@@ -116,7 +116,7 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use hedgerow_client::{Client, ClientOptions, Profile, ReadLevel, Row};
+//! use hedgerow_client::{Client, ClientOptions, Profile, ReadLevel, ReplicaRead, Row};
 //! use std::collections::BTreeMap;
 //! use std::time::Duration;
 //!
@@ -127,9 +127,10 @@
 //! let users = client.open_table("users").await?;
 //! println!("{:?}", users.profile("page")?.get("user-17", "name").await?);
 //!
-//! // ... or said where they are made.
-//! let bound = ReadLevel::Bounded(Duration::from_secs(2));
-//! println!("{:?}", users.within(Duration::from_millis(20)).level(bound).get("user-17", "name").await?);
+//! // ... or said where they are made: from any replica, at most two seconds old, with a second attempt after 5 ms and an end after 20.
+//! let stale = users.level(ReadLevel::Bounded(Duration::from_secs(2))).replicas(ReplicaRead::ClosestAdaptive);
+//! let read = stale.hedge("5ms".parse()?).within(Duration::from_millis(20));
+//! println!("{:?}", read.get("user-17", "name").await?);
 //! println!("{:?}", users.replicas_of("user-17", "name"));
 //!
 //! // Many writes at a time, each by itself.
@@ -140,7 +141,7 @@
 //! # }
 //! ```
 //!
-//! Scans are streams ([`Scanner::into_stream`]). With a subscriber of `tracing` at `DEBUG`, each request is a span, with an event for each
+//! The level does not change who is asked: [`Table::replicas`] does, and hedges ask any replica. Scans are streams ([`Scanner::into_stream`]). With a subscriber of `tracing` at `DEBUG`, each request is a span, with an event for each
 //! of its attempts.
 //!
 //! # How a request travels

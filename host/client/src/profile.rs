@@ -25,7 +25,7 @@ pub struct Profile {
     /// How long one operation may take, retries included: see [`crate::ClientOptions::operation_timeout`]. One attempt may take half of it,
     /// and no longer than the client's options say.
     pub within: Option<Duration>,
-    /// How fresh reads must be.
+    /// How fresh reads must be. It does not change who is asked, which is the leader unless `replicas` says otherwise.
     pub level: Option<ReadLevel>,
     /// Which replicas are asked.
     pub replicas: Option<ReplicaRead>,
@@ -33,7 +33,8 @@ pub struct Profile {
     pub hedge: Option<Policy>,
     /// When writes do.
     pub hedge_writes: Option<Policy>,
-    /// `Some(false)`: never two copies under way, nor one after another that may have run.
+    /// `Some(false)`: never two copies under way, nor one after another that may have run. `Some(true)` is the default: reads change nothing,
+    /// and each write is applied once, however often it is sent.
     pub is_idempotent: Option<bool>,
 }
 
@@ -44,7 +45,7 @@ impl Profile {
         Self { within: Some(timeout), ..self }
     }
 
-    /// Reads are as fresh as `level` says.
+    /// Reads are as fresh as `level` says, at the leader unless [`Profile::replicas`] says otherwise.
     #[must_use]
     pub fn level(self, level: ReadLevel) -> Self {
         Self { level: Some(level), ..self }

@@ -5,7 +5,7 @@ use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
 
-/// Which replica a read prefers. Whatever is preferred, every replica is a candidate before the read fails, and the
+/// Which replica a read prefers. Every replica is a candidate before the read fails, but with [`ReplicaRead::Leader`], and the
 /// leader is the last one where it is not among the first; the mode never changes how fresh the read is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ReplicaRead {

@@ -1,4 +1,4 @@
-//! Operations on several rows: of one hash key (atomic), or of many (one request per partition).
+//! Operations on several rows: of one hash key (atomic), or of many (a request for each partition to read, for each row to write).
 
 use super::{Table, locate};
 use crate::error::{Error, ErrorKind, Result};
@@ -167,8 +167,9 @@ impl Table {
         Ok(keys.into_iter().filter_map(value_of).collect())
     }
 
-    /// Sets many records, of any hash keys. Each by itself, in no order, 256 of them at a time: this is no transaction. What came of
-    /// each, in the order of `rows`.
+    /// Sets many records, of any hash keys. Each is a request by itself, with the time that a request has, in no order, 256 of them at a
+    /// time: this is no transaction, and of two rows with one key either may be the last. What came of each, in the order of `rows`; one
+    /// that failed may have been written, see [`Error::is_outcome_unknown`].
     #[must_use = "each write may have failed by itself"]
     pub async fn batch_set(&self, rows: impl IntoIterator<Item = Row>) -> Vec<Result<()>> {
         let set = |(index, row): (usize, Row)| async move {
@@ -182,8 +183,7 @@ impl Table {
         run_all(rows.into_iter().enumerate().map(set)).await
     }
 
-    /// Deletes many records by their hash and sort keys. Each by itself, in no order, 256 of them at a time: this is no transaction.
-    /// What came of each, in the order of `keys`; that a record did not exist is no error.
+    /// Deletes many records by their hash and sort keys, as [`Table::batch_set`] sets them. That a record did not exist is no error.
     #[must_use = "each deletion may have failed by itself"]
     pub async fn batch_del(
         &self,
