@@ -269,14 +269,10 @@ impl Group {
                 }
                 self.carry_commit();
             }
-            MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse if self.is_leader() => {
-                if kind == MessageType::MsgHeartbeatResponse {
-                    self.contact.take_stamp(from, stamp, &self.membership);
-                }
-                if echo != 0 {
-                    let echo = if self.lease_from_receipt() { now } else { Instant(echo).min(now) };
-                    self.contact.take_echo(from, echo, &self.membership);
-                }
+            MessageType::MsgAppendResponse if self.is_leader() => self.take_echo(from, echo, now),
+            MessageType::MsgHeartbeatResponse if self.is_leader() => {
+                self.contact.take_stamp(from, stamp, &self.membership);
+                self.take_echo(from, echo, now);
             }
             _ => {}
         }

@@ -2,7 +2,7 @@
 //! `serve.rs`.
 
 use crate::group::Group;
-use hedgerow_types::Instant;
+use hedgerow_types::{Instant, ReplicaId};
 
 impl Group {
     /// Whether no other replica can have been elected at `now`, so that everything committed anywhere until then is known
@@ -16,6 +16,14 @@ impl Group {
         self.is_leader()
             && (!self.is_transfer_begun || self.lease_ignores_transfer())
             && (self.lease_never_ends() || self.contact.quorum().is_some_and(|sent| now < sent + self.lease))
+    }
+
+    /// A response of the leader's term gives back the stamp of something that the leader had sent; 0 = nothing yet.
+    pub(crate) fn take_echo(&mut self, from: ReplicaId, echo: u64, now: Instant) {
+        if echo != 0 {
+            let echo = if self.lease_from_receipt() { now } else { Instant(echo).min(now) };
+            self.contact.take_echo(from, echo, &self.membership);
+        }
     }
 
     /// Whether the replica must not help to elect anyone, itself included: its leader may hold a lease that counts on it.
