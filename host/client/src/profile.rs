@@ -1,6 +1,6 @@
 //! How requests are made where that differs from their handle: for one request, or under a name for many.
 
-use crate::hedging::HedgeOptions;
+use crate::hedging::{Fallback, HedgeOptions};
 use crate::reading::ReadOptions;
 use hedgerow_hedge::Policy;
 use hedgerow_routing::ReplicaRead;
@@ -33,6 +33,8 @@ pub struct Profile {
     pub hedge: Option<Policy>,
     /// When writes do.
     pub hedge_writes: Option<Policy>,
+    /// Linearizable reads that take too long may be answered with less.
+    pub fallback: Option<Fallback>,
     /// `Some(false)`: never two copies under way, nor one after another that may have run. `Some(true)` is the default: reads change nothing,
     /// and each write is applied once, however often it is sent.
     pub is_idempotent: Option<bool>,
@@ -69,6 +71,13 @@ impl Profile {
         Self { hedge_writes: Some(policy), ..self }
     }
 
+    /// A linearizable read that has no answer `after` its start may be answered with what is at most `bound` old; [`crate::Served::level`]
+    /// says which it was.
+    #[must_use]
+    pub fn fallback(self, after: Duration, bound: Duration) -> Self {
+        Self { fallback: Some(Fallback { after, bound }), ..self }
+    }
+
     /// Whether requests may have two copies under way.
     #[must_use]
     pub fn idempotent(self, is_idempotent: bool) -> Self {
@@ -87,13 +96,14 @@ impl Profile {
 
     /// What becomes of requests that were hedged as `options` say; `None` if nothing differs.
     pub(crate) fn hedging(&self, options: impl FnOnce() -> HedgeOptions) -> Option<HedgeOptions> {
-        let Self { hedge, hedge_writes, is_idempotent, .. } = self;
-        if hedge.is_none() && hedge_writes.is_none() && is_idempotent.is_none() {
+        let Self { hedge, hedge_writes, fallback, is_idempotent, .. } = self;
+        if hedge.is_none() && hedge_writes.is_none() && fallback.is_none() && is_idempotent.is_none() {
             return None;
         }
         let mut options = options();
         hedge.iter().for_each(|policy| options.reads = policy.clone());
         hedge_writes.iter().for_each(|policy| options.writes = policy.clone());
+        options.fallback = fallback.or(options.fallback);
         options.is_idempotent = is_idempotent.or(options.is_idempotent);
         Some(options)
     }

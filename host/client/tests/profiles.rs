@@ -145,6 +145,22 @@ async fn the_last_word_on_time_counts() {
     assert_eq!(group.sent(), 1);
 }
 
+/// Linearizable within a time, or else bounded, for one request.
+#[tokio::test(start_paused = true)]
+async fn a_request_may_fall_back_by_itself() {
+    let group = Group::start(3).await;
+    group.silence(LEADER);
+    let table = group.client(patient()).await.open_table("t").await.unwrap();
+    let profile = Profile::default().fallback(ms(5), Duration::from_secs(1));
+    let get = spawn_get(table.with(&profile));
+    pass(ms(4)).await;
+    assert!(!get.is_finished());
+    pass(ms(2)).await;
+    assert_ne!(answer(get).await, LEADER);
+    let bounded = group.extensions().into_iter().filter(|(_, extension)| extension.read_level_code.is_some());
+    assert_eq!(bounded.count(), 1);
+}
+
 /// A table's own budget holds for what is made of it, also of a table that is not hedged.
 #[tokio::test(start_paused = true)]
 async fn a_budget_holds_for_handles_that_are_made_of_its_table() {

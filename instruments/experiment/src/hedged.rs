@@ -6,7 +6,7 @@ use crate::stage::Stage;
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use hedgerow_bench::{Arrivals, Load, Measurement, Operation};
-use hedgerow_client::{BudgetOptions, HedgeOptions, Policy, ReadLevel, ReplicaRead};
+use hedgerow_client::{BudgetOptions, HedgeOptions, Policy, ReadLevel};
 use hedgerow_report::{Latency, Run, merge_histograms, read_histogram};
 use std::path::Path;
 use std::time::Duration;
@@ -139,18 +139,6 @@ pub(crate) fn adaptive(percent: f64, offered: Offered, clients: u32, nodes: usiz
         budget: Some(offered.budget(percent / 100.0, clients, nodes)),
         ..HedgeOptions::default()
     }
-}
-
-/// A short load of bounded reads at all replicas: from then on each of them keeps its proof of freshness for ten minutes, whether
-/// or not anybody asks it for bounded reads in the next run.
-pub(crate) fn wake_replicas(load: Load) -> Load {
-    let reading = hedgerow_bench::Reading {
-        level: Some(BOUNDED),
-        mode: ReplicaRead::LeaderAndFollower,
-        ..hedgerow_bench::Reading::default()
-    };
-    let hedging = hedgerow_bench::Hedging::default();
-    Load { reading, hedging, arrivals: Arrivals::clients(8), ..load }
 }
 
 #[cfg(test)]

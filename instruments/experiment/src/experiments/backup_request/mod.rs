@@ -16,7 +16,7 @@ mod stalls;
 mod tables;
 
 use crate::experiment::{Context, Description, Experiment, Group, Size, Variant as Turns};
-use crate::hedged::{Offered, p999_of, wake_replicas};
+use crate::hedged::{Offered, p999_of};
 use crate::options::Options;
 use crate::stage::Stage;
 use anyhow::{Context as _, Result};
@@ -55,7 +55,6 @@ struct Extent {
     closed: Duration,
     /// Of the closed loop that says how much the machine bears.
     probe: Duration,
-    wake: Duration,
 }
 
 const FULL: Extent = Extent {
@@ -66,7 +65,6 @@ const FULL: Extent = Extent {
     short: Duration::from_secs(20),
     closed: Duration::from_secs(1),
     probe: Duration::from_secs(2),
-    wake: Duration::from_millis(200),
 };
 
 const QUICK: Extent = Extent {
@@ -77,7 +75,6 @@ const QUICK: Extent = Extent {
     short: Duration::from_millis(300),
     closed: Duration::from_millis(150),
     probe: Duration::from_millis(200),
-    wake: Duration::from_millis(100),
 };
 
 /// One variant of a row.
@@ -197,9 +194,7 @@ impl BackupRequest {
     async fn run_open(&mut self, context: &Context<'_>, case: &Case) -> Result<Run> {
         let offered = self.offered(case.row).context("the row is calibrated before its first turn")?;
         let load = self.open(case, offered)?;
-        let wake = Load { duration: self.extent.wake, warm_up: Duration::ZERO, ..self.closed(case.row, case.variant) };
         let stage = self.stage.as_mut().context("the cluster is started before the first turn")?;
-        stage.measure(context, wake_replicas(wake)).await?;
         let name = case.variant.to_string();
         if !case.variant.meets_stalls() {
             return stage.run(context, name, load).await;
@@ -262,7 +257,7 @@ impl Experiment for BackupRequest {
                 Turns {
                     name: variant.to_string(),
                     prepare_expected: std::mem::take(&mut prepare),
-                    measure_expected: open + self.extent.warm_up + self.extent.wake + all_closed,
+                    measure_expected: open + self.extent.warm_up + all_closed,
                     case,
                 }
             };

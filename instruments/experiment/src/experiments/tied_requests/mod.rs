@@ -8,7 +8,7 @@
 mod tables;
 
 use crate::experiment::{Context, Description, Experiment, Group, Size, Variant as Turns};
-use crate::hedged::{BOUNDED, Offered, Trials, adaptive, calibrate, wake_replicas};
+use crate::hedged::{BOUNDED, Offered, Trials, adaptive, calibrate};
 use crate::options::Options;
 use crate::stage::Stage;
 use anyhow::{Context as _, Result};
@@ -250,7 +250,6 @@ impl Experiment for TiedRequests {
         stage.write_rows(&load, "the table").await?;
         stage.settle().await?;
         stage.rest().await?;
-        stage.measure(context, wake_replicas(load.clone())).await?;
         let trials = Trials {
             shares: &SHARES_TRIED,
             duration: self.extent.probe,
@@ -269,9 +268,7 @@ impl Experiment for TiedRequests {
     async fn measure(&mut self, context: &Context<'_>, case: &Case) -> Result<Vec<Run>> {
         let offered = self.offered.context("the rate is found before the first turn")?;
         let (load, plan) = (self.load(*case, offered)?, Plan::parse(&self.plan(context.seed))?);
-        let wake = wake_replicas(Load { duration: self.extent.probe / 4, warm_up: Duration::ZERO, ..self.closed() });
         let stage = self.stage.as_mut().context("the cluster is started before the first turn")?;
-        stage.measure(context, wake).await?;
         let name = case.way.to_string();
         let run = if case.has_job {
             stage.run_under(context, name, load, &plan).await?
