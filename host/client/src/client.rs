@@ -49,7 +49,8 @@ impl Client {
     }
 
     /// As [`Client::connect_with`], and asks nobody yet: names are looked up, and connections made, when a table is opened or something else
-    /// is asked for. To open a table waits up to ten seconds for a node that answers, and may be tried again. Fails with [`ErrorKind::Invalid`] if an address is not of the form host:port.
+    /// is asked for. To open a table waits up to ten seconds for a node that answers, and may be tried again. Fails with
+    /// [`ErrorKind::Invalid`] if an address is not of the form host:port.
     pub fn lazy<A: AsRef<str>>(addresses: &[A], options: ClientOptions) -> Result<Self> {
         check_form(addresses)?;
         let seeds = addresses.iter().filter_map(|address| address.as_ref().trim().parse().ok()).collect();

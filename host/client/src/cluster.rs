@@ -5,7 +5,7 @@ use crate::connection::Outgoing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hedging::HedgeOptions;
 use crate::lock::lock;
-use crate::lost::lost_error;
+use crate::lost::{CLOSED, lost_error};
 use crate::metrics::{ClientMetrics, Hedging};
 use crate::options::ClientOptions;
 use crate::pool::Pool;
@@ -159,7 +159,7 @@ impl Cluster {
     pub(crate) fn begin(&self) -> Result<UnderWay<'_>> {
         // Counted before it is looked: whoever closes the client sees it, or it sees that.
         let under_way = self.count();
-        if self.is_closed.load(Ordering::SeqCst) { Err(Error::invalid("the client was closed")) } else { Ok(under_way) }
+        if self.is_closed.load(Ordering::SeqCst) { Err(Error::invalid(CLOSED)) } else { Ok(under_way) }
     }
 
     /// Something is under way, perhaps as a part of an operation.

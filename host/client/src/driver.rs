@@ -1,7 +1,7 @@
 //! The one task behind a connection: connects, writes what was encoded, hands out replies, and ends what is late.
 
 use crate::connection::{Shared, Work};
-use crate::lost::Lost;
+use crate::lost::{CLOSED, Lost};
 use crate::runtime::{Reader, Sleep, Writer, connect, now, sleep_until, timeout};
 use bytes::BytesMut;
 use hedgerow_tls::ClientTls;
@@ -14,8 +14,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Why a connection ends that nobody needs.
-const CLOSED: &str = "the client was closed";
 /// Size of the buffer that replies are read into.
 const READ_SIZE: usize = 32 << 10;
 /// Least free space offered to a read.

@@ -141,8 +141,8 @@
 //! # }
 //! ```
 //!
-//! The level does not change who is asked: [`Table::replicas`] does, and hedges ask any replica. Scans are streams ([`Scanner::into_stream`]). With a subscriber of `tracing` at `DEBUG`, each request is a span, with an event for each
-//! of its attempts.
+//! The level does not change who is asked: [`Table::replicas`] does, and hedges ask any replica. Scans are streams
+//! ([`Scanner::into_stream`]). With a subscriber of `tracing` at `DEBUG`, each request is a span, with an event for each of its attempts.
 //!
 //! # How a request travels
 //!

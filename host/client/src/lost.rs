@@ -4,6 +4,9 @@ use crate::error::{Error, ErrorKind};
 use hedgerow_routing::Failure;
 use hedgerow_types::Refusal;
 
+/// Why nothing is sent any more.
+pub(crate) const CLOSED: &str = "the client was closed";
+
 /// Why a request has no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {

@@ -3,7 +3,7 @@
 use crate::connection::{Outgoing, Shared, Waiting};
 use crate::driver;
 use crate::lock::lock;
-use crate::lost::{Lost, lost_error};
+use crate::lost::{CLOSED, Lost, lost_error};
 use crate::options::ClientOptions;
 use crate::runtime::{now, spawn};
 use hedgerow_tls::ClientTls;
@@ -155,7 +155,7 @@ impl Node {
             return Err(Lost::NotConnected(format!("{why} (a moment ago)")));
         }
         if self.is_released.load(Ordering::SeqCst) {
-            return Err(Lost::NotConnected("the client was closed".to_owned()));
+            return Err(Lost::NotConnected(CLOSED.to_owned()));
         }
         let connection = Shared::new(limits.silence);
         lane.connection = Some(connection.clone());

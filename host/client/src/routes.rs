@@ -83,6 +83,11 @@ pub(crate) struct Want<'a> {
 }
 
 impl State {
+    /// Whether the map is to be fetched again, and nobody does.
+    fn is_outdated(&self, now: Instant) -> bool {
+        self.outdated_at <= now && !self.is_refreshing
+    }
+
     fn partition(&self, place: Destination<'_>) -> PartitionIndex {
         match place {
             Destination::Hash(hash) => partition_of_hash(hash, self.map.partition_count()),
@@ -167,7 +172,7 @@ impl Routes {
             let choice = Choice { group, route, leader: state.map.leader(partition), mode, tried, size_hint };
             self.cluster.selection.choose(&choice, now)
         });
-        let is_outdated = state.outdated_at <= now && !state.is_refreshing;
+        let is_outdated = state.is_outdated(now);
         drop(state);
         if is_outdated {
             drop(self.refresh());
@@ -198,8 +203,8 @@ impl Routes {
 
     /// The replicas of the partition at `place`, the leader first.
     pub(crate) fn replicas(self: &Arc<Self>, place: Destination<'_>) -> Vec<(Address, Role)> {
-        let is_outdated = |state: &State| state.outdated_at <= now() && !state.is_refreshing;
-        if is_outdated(&lock(&self.state)) {
+        let is_outdated = lock(&self.state).is_outdated(now());
+        if is_outdated {
             drop(self.refresh());
         }
         let state = lock(&self.state);

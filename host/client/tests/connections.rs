@@ -3,9 +3,9 @@
 
 mod fake;
 
-use fake::group::{Group, LEADER, LONG, answer, get, ms, pass, patient, settle};
+use fake::group::{Group, LEADER, LONG, answer, get, ms, pass, patient, settle, spawn_get};
 use fake::{Action, Fake, map, metadata, value};
-use hedgerow_client::{Client, ClientOptions, HedgeOptions, Table};
+use hedgerow_client::{Client, ClientOptions, HedgeOptions};
 use hedgerow_wire::Request;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,12 +14,6 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-
-fn spawn_get(table: &Table) -> JoinHandle<usize> {
-    let table = table.clone();
-    tokio::spawn(async move { get(&table).await })
-}
 
 /// The leader reads nothing from the connection on which its `count`th request to a partition comes. On others it serves.
 fn stall_at(group: &Group, count: usize) {

@@ -7,19 +7,13 @@
 
 mod fake;
 
-use fake::group::{Group, LEADER, after_10_ms, answer, get, ms, pass, patient, settle};
+use fake::group::{Group, LEADER, after_10_ms, answer, get, ms, pass, patient, settle, spawn_get};
 use fake::{Action, refused, value};
 use hedgerow_client::{
-    BudgetOptions, ClientOptions, ErrorKind, HedgeOptions, Kind, Policy, ReadOptions, ReplicaRead, RetryPolicy, Table,
+    BudgetOptions, ClientOptions, ErrorKind, HedgeOptions, Kind, Policy, ReadOptions, ReplicaRead, RetryPolicy,
 };
 use hedgerow_types::Refusal;
 use std::time::Duration;
-use tokio::task::JoinHandle;
-
-fn spawn_get(table: &Table) -> JoinHandle<usize> {
-    let table = table.clone();
-    tokio::spawn(async move { get(&table).await })
-}
 
 fn no_budget() -> Option<BudgetOptions> {
     Some(BudgetOptions { ratio: 0.0, burst: 0.0 })

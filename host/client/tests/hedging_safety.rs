@@ -8,27 +8,23 @@
 
 mod fake;
 
-use fake::group::{Group, LEADER, LONG, after_10_ms, answer, get, ms, pass, patient, settle, writes_after_10_ms};
+use fake::group::{
+    Group, LEADER, LONG, after_10_ms, answer, get, ms, pass, patient, settle, spawn_get, writes_after_10_ms,
+};
 use fake::{Action, done, refused, value};
 use hedgerow_client::{
     Attempt, AttemptEvent, AttemptObserver, BudgetOptions, Check, ClientOptions, Condition, ErrorKind, Expiry,
     Fallback, HedgeOptions, Kind, Mutation, Observer, Policy, ReadLevel, ReadOptions, ReplicaRead, Served, Session,
-    SessionToken, Table, TieMode,
+    SessionToken, TieMode,
 };
 use hedgerow_types::{GroupId, Refusal};
 use hedgerow_wire::{Body, ReplyExtension, Text, Tie};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::task::JoinHandle;
 
 /// The partition of the hash key `h`.
 const GROUP: GroupId = GroupId::new(1, 0);
-
-fn spawn_get(table: &Table) -> JoinHandle<usize> {
-    let table = table.clone();
-    tokio::spawn(async move { get(&table).await })
-}
 
 /// Runs an operation on a clone of a table beside the test.
 macro_rules! spawn {

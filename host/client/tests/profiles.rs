@@ -4,12 +4,12 @@
 mod fake;
 
 use bytes::Bytes;
-use fake::group::{Group, LEADER, LONG, answer, get, ms, pass, patient, settle};
+use fake::group::{Group, LEADER, LONG, answer, get, ms, pass, patient, settle, spawn_get};
 use fake::{Action, Fake, Records, done, map, metadata, page, refused};
 use futures_util::TryStreamExt as _;
 use hedgerow_client::{
     AttemptEvent, AttemptObserver, BudgetOptions, Client, ClientOptions, ErrorKind, HedgeOptions, Kind, Profile, Range,
-    ReadLevel, ReplicaRead, Role, Row, ScanOptions, Table,
+    ReadLevel, ReplicaRead, Role, Row, ScanOptions,
 };
 use hedgerow_types::Refusal;
 use hedgerow_types::limit::SORT_KEY_SIZE_MAX;
@@ -22,11 +22,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
-
-fn spawn_get(table: Table) -> JoinHandle<usize> {
-    tokio::spawn(async move { get(&table).await })
-}
 
 /// A node that leads one partition, and a client of it.
 async fn node(handler: impl Fn(&Request) -> Action + Send + Sync + 'static, options: ClientOptions) -> (Fake, Client) {
@@ -37,6 +32,13 @@ async fn node(handler: impl Fn(&Request) -> Action + Send + Sync + 'static, opti
     });
     let client = Client::connect_with(&[address.to_string()], options).await.unwrap();
     (fake, client)
+}
+
+/// Until the first request to a partition has come.
+async fn until_asked(node: &Fake) {
+    while node.requests().is_empty() {
+        tokio::time::sleep(ms(1)).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,9 +67,9 @@ async fn a_request_may_have_a_level_and_replicas_of_its_own() {
     let table = group.client(patient()).await.open_table("t").await.unwrap();
     let bound = ReadLevel::Bounded(Duration::from_secs(2));
     let stale = table.level(bound).replicas(ReplicaRead::Follower);
-    assert_ne!(answer(spawn_get(stale.clone())).await, LEADER);
-    assert_eq!(answer(spawn_get(table)).await, LEADER);
-    assert_eq!(answer(spawn_get(stale.replicas(ReplicaRead::Leader))).await, LEADER);
+    assert_ne!(answer(spawn_get(&stale.clone())).await, LEADER);
+    assert_eq!(answer(spawn_get(&table)).await, LEADER);
+    assert_eq!(answer(spawn_get(&stale.replicas(ReplicaRead::Leader))).await, LEADER);
     let levels: Vec<_> = group.extensions().into_iter().map(|(_, extension)| extension.read_level_code).collect();
     // Two at the leader, and one at a follower.
     assert!(levels[0].is_none() && levels[1].is_some() && levels[1] == levels[2], "{levels:?}");
@@ -81,7 +83,7 @@ async fn handles_of_single_requests_share_what_they_learn() {
     let client = group.client(patient()).await;
     let table = client.open_table("t").await.unwrap();
     for _ in 0..120 {
-        let get = spawn_get(table.hedge("99p".parse().unwrap()));
+        let get = spawn_get(&table.hedge("99p".parse().unwrap()));
         pass(ms(5)).await;
         assert_eq!(answer(get).await, LEADER);
     }
@@ -92,7 +94,7 @@ async fn handles_of_single_requests_share_what_they_learn() {
     // What may not have two copies has none.
     group.silence(LEADER);
     let (once, hedged) = (table.hedge("5ms".parse().unwrap()).idempotent(false), table.hedge("99p".parse().unwrap()));
-    let (once, hedged) = (spawn_get(once), spawn_get(hedged));
+    let (once, hedged) = (spawn_get(&once), spawn_get(&hedged));
     pass(delay + ms(1)).await;
     assert_ne!(answer(hedged).await, LEADER);
     assert!(!once.is_finished());
@@ -139,7 +141,7 @@ async fn the_last_word_on_time_counts() {
     group.slow(LEADER, ms(15));
     let options = ClientOptions { operation_timeout: LONG, ..ClientOptions::default() };
     let table = group.client(options).await.open_table("t").await.unwrap();
-    let get = spawn_get(table.within(ms(20)).within(LONG));
+    let get = spawn_get(&table.within(ms(20)).within(LONG));
     pass(ms(15)).await;
     assert_eq!(answer(get).await, LEADER);
     assert_eq!(group.sent(), 1);
@@ -152,7 +154,7 @@ async fn a_request_may_fall_back_by_itself() {
     group.silence(LEADER);
     let table = group.client(patient()).await.open_table("t").await.unwrap();
     let profile = Profile::default().fallback(ms(5), Duration::from_secs(1));
-    let get = spawn_get(table.with(&profile));
+    let get = spawn_get(&table.with(&profile));
     pass(ms(4)).await;
     assert!(!get.is_finished());
     pass(ms(2)).await;
@@ -168,7 +170,7 @@ async fn a_budget_holds_for_handles_that_are_made_of_its_table() {
     group.silence(LEADER);
     let budget = Some(BudgetOptions { ratio: 0.0, burst: 1.0 });
     let (client, table) = group.open(HedgeOptions { budget, ..HedgeOptions::default() }).await;
-    let gets: Vec<_> = (0..3).map(|_| spawn_get(table.hedge("5ms".parse().unwrap()))).collect();
+    let gets: Vec<_> = (0..3).map(|_| spawn_get(&table.hedge("5ms".parse().unwrap()))).collect();
     pass(ms(10)).await;
     assert_eq!(gets.iter().filter(|get| get.is_finished()).count(), 1);
     assert_eq!(client.hedge_metrics().counters.suppressed[Kind::Hedge.index()], 2);
@@ -294,9 +296,7 @@ async fn a_client_is_closed_when_what_is_under_way_has_ended() {
     let table = client.open_table("t").await.unwrap();
     let writer = table.clone();
     let write = tokio::spawn(async move { writer.set("h", "s", "v").await });
-    while node.requests().is_empty() {
-        tokio::time::sleep(ms(1)).await;
-    }
+    until_asked(&node).await;
     assert!(client.close(Duration::from_secs(60)).await);
     write.await.unwrap().unwrap();
     let error = table.set("h", "s", "v").await.unwrap_err();
@@ -318,9 +318,7 @@ async fn a_request_between_two_attempts_is_under_way() {
     let table = client.open_table("t").await.unwrap();
     let writer = table.clone();
     let write = tokio::spawn(async move { writer.set("h", "s", "v").await });
-    while node.requests().is_empty() {
-        tokio::time::sleep(ms(1)).await;
-    }
+    until_asked(&node).await;
     assert!(!client.close(ms(50)).await, "it waits to be sent again");
     is_refusing.store(false, Ordering::Relaxed);
     let error = write.await.unwrap().unwrap_err();
@@ -337,9 +335,7 @@ async fn closing_waits_no_longer_than_it_may() {
         node(|_| Action::Silence, ClientOptions { operation_timeout: Duration::from_secs(60), ..patient() }).await;
     let table = client.open_table("t").await.unwrap();
     let read = tokio::spawn(async move { table.get("h", "s").await });
-    while node.requests().is_empty() {
-        tokio::time::sleep(ms(1)).await;
-    }
+    until_asked(&node).await;
     assert!(!client.close(ms(20)).await);
     read.abort();
 }

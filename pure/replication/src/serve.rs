@@ -235,9 +235,7 @@ impl Group {
     /// index of a leader that holds its lease now covers whatever was acknowledged until then.
     pub(crate) fn proof_for(&self, to: ReplicaId, now: Instant) -> Option<(u64, Index)> {
         let stamp = self.contact.stamp_of(to);
-        let has_own_commit = self.has_own_commit() || self.answers_before_own_commit();
-        let is_sure = has_own_commit && (self.lease_runs(now) || self.answers_unconfirmed());
-        (stamp != 0 && self.is_leader() && is_sure).then(|| (stamp, self.commit()))
+        (stamp != 0 && self.is_leader() && self.may_answer(now)).then(|| (stamp, self.commit()))
     }
 
     /// A heartbeat gave back the stamp of a response: everything acknowledged before that left is in the log up to `index`.
@@ -285,12 +283,21 @@ impl Group {
             return self.answer(from, question.id, None);
         }
         let commit = self.commit();
-        let has_own_commit = self.has_own_commit() || self.answers_before_own_commit();
-        if has_own_commit && (self.lease_runs(now) || self.answers_unconfirmed()) {
+        if self.may_answer(now) {
             return self.answer(from, question.id, Some(commit));
         }
-        self.questions.push((from, question.id), now, has_own_commit.then_some(commit));
+        self.questions.push((from, question.id), now, self.covers_all().then_some(commit));
         self.wants_ping = true;
+    }
+
+    /// Whether a leader's commit index covers whatever was committed before its term.
+    fn covers_all(&self) -> bool {
+        self.has_own_commit() || self.answers_before_own_commit()
+    }
+
+    /// Whether a leader may say at once what is committed.
+    fn may_answer(&self, now: Instant) -> bool {
+        self.covers_all() && (self.lease_runs(now) || self.answers_unconfirmed())
     }
 
     fn answer(&mut self, to: ReplicaId, id: u64, commit: Option<Index>) {

@@ -211,3 +211,9 @@ pub(crate) async fn get(table: &Table) -> usize {
     let value = table.get("h", "s").await.unwrap().unwrap();
     std::str::from_utf8(&value).unwrap().parse().unwrap()
 }
+
+/// [`get`] as a task.
+pub(crate) fn spawn_get(table: &Table) -> JoinHandle<usize> {
+    let table = table.clone();
+    tokio::spawn(async move { get(&table).await })
+}
