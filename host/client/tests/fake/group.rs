@@ -172,24 +172,27 @@ pub(crate) fn ms(ms: u64) -> Duration {
 
 /// Lets everything happen that can happen without time passing.
 pub(crate) async fn settle() {
-    for _ in 0..300 {
-        turn().await;
-    }
+    turns(300).await;
 }
 
-/// Everybody else's turn, the kernel's included, which carries the bytes.
-async fn turn() {
-    std::thread::yield_now();
-    tokio::task::yield_now().await;
+/// Everybody else's turns, the kernel's included. It carries the bytes, on a thread of its own where this machine has much to do,
+/// and that one gets a core only when this thread sleeps.
+async fn turns(count: usize) {
+    for turn in 0..count {
+        if turn % 32 == 0 {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 /// What a task gives that needs no more time to pass.
 pub(crate) async fn answer<T>(task: JoinHandle<T>) -> T {
-    for _ in 0..100_000 {
+    for _ in 0..1_000 {
         if task.is_finished() {
             return task.await.unwrap();
         }
-        turn().await;
+        turns(100).await;
     }
     panic!("there is no answer yet");
 }
@@ -199,9 +202,7 @@ pub(crate) async fn pass(time: Duration) {
     settle().await;
     for _ in 0..time.as_millis() {
         tokio::time::advance(ms(1)).await;
-        for _ in 0..100 {
-            turn().await;
-        }
+        turns(100).await;
     }
     settle().await;
 }
