@@ -4,7 +4,7 @@ use crate::admin::Asker;
 use crate::metadata::Change;
 use crate::node::Node;
 use crate::peer::ReplicaState;
-use crate::replica::Caller;
+use crate::requests::caller::Caller;
 use crate::requests::reads::Reflected;
 use hedgerow_env::Now;
 use hedgerow_placement::{Partition, Table, TableKind, TableState};

@@ -139,12 +139,12 @@ impl Node {
             Err(refusal) => return self.refuse_writes([write], &refusal, now),
         };
         for other in write.others {
-            if let Origin::Client(caller) = other {
-                self.serving().answer_write(&caller, reply.clone(), index, now);
+            if let Origin::Client { id, .. } = other {
+                self.serving().answer_write(id, reply.clone(), index, now);
             }
         }
         match write.origin {
-            Origin::Client(caller) => self.serving().answer_write(&caller, reply, index, now),
+            Origin::Client { id, .. } => self.serving().answer_write(id, reply, index, now),
             Origin::Metadata(ticket) => self.handle_change_written(ticket, &reply, now),
         }
     }

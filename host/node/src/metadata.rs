@@ -386,9 +386,8 @@ impl Node {
     fn write_draft(&mut self, draft: Catalogue, write: Write, now: Now) {
         let ticket = self.replicas.ticket();
         self.metadata.step = Step::Writing(ticket, Box::new(draft));
-        if let Err((refusal, _)) =
-            self.replicas.propose(&self.view, GroupId::META, (ClientId(0), 0), write, Origin::Metadata(ticket), now)
-        {
+        let origin = Origin::Metadata(ticket);
+        if let Err(refusal) = self.replicas.propose(&self.view, GroupId::META, (ClientId(0), 0), write, origin, now) {
             self.metadata.handle_failed(ticket, &refusal);
         }
     }

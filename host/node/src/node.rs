@@ -441,7 +441,7 @@ impl Node {
     /// Tells whoever asked that it will not be.
     pub(crate) fn refuse(&mut self, origin: Origin, refusal: &Refusal, now: Now) {
         match origin {
-            Origin::Client(caller) => self.serving().refuse_client(*caller, refusal, now),
+            Origin::Client { id, .. } => self.serving().refuse_waiting(id, refusal, now),
             Origin::Metadata(ticket) => self.metadata.handle_failed(ticket, refusal),
         }
     }
@@ -459,8 +459,7 @@ impl Node {
 
     /// A client's connection is gone; its reads are dropped, its writes answered into nothing.
     pub(crate) fn handle_client_closed(&mut self, connection: ConnectionId) {
-        self.serving().forget_waiting(connection);
-        self.serving().drop_reads_of(connection);
+        self.serving().drop_requests_of(connection);
         self.requests.forget_scans_of(connection);
         self.outbox.clients.remove(&connection);
     }

@@ -23,43 +23,43 @@ impl Replicas {
         write: Write,
         origin: Origin,
         now: Now,
-    ) -> Result<LogPosition, (Refusal, Origin)> {
+    ) -> Result<LogPosition, Refusal> {
         // Why a group takes no write is its leader's to say: whoever asks another one is to go there.
         if let Some(Hosted::Running(replica)) = self.hosted.get(&group)
             && replica.group.role() != Role::Leader
         {
-            return Err((not_leader(replica.group.leader()), origin));
+            return Err(not_leader(replica.group.leader()));
         }
         if view.is_storage_behind && group != GroupId::META {
-            return Err((Refusal::Busy("the node's disk does not keep up with writes".to_owned()), origin));
+            return Err(Refusal::Busy("the node's disk does not keep up with writes".to_owned()));
         }
         if group != GroupId::META
             && let Some(Hosted::Running(replica)) = self.hosted.get(&group)
             && let Some(refusal) = replica.why_no_room(&write)
         {
-            return Err((refusal, origin));
+            return Err(refusal);
         }
         if group != GroupId::META && write.looks_up() && view.awaits_time(now) {
-            return Err((no_time(), origin));
+            return Err(no_time());
         }
         let stored = write.stored_size();
         if group != GroupId::META
             && let Some(refusal) = self.why_too_heavy(stored)
         {
-            return Err((refusal, origin));
+            return Err(refusal);
         }
         let expiry_now = self.expiry_time(view, group, now);
         let is_agreed = view.is_agreed(now);
-        let Some(replica) = self.running(group) else { return Err((Refusal::NotHosted, origin)) };
+        let Some(replica) = self.running(group) else { return Err(Refusal::NotHosted) };
         if replica.is_outpaced && group != GroupId::META {
-            return Err((Refusal::Busy("the disks of most replicas do not keep up with writes".to_owned()), origin));
+            return Err(Refusal::Busy("the disks of most replicas do not keep up with writes".to_owned()));
         }
         if group != GroupId::META && replica.push_back.refuses_next() {
-            return Err((Refusal::Busy("compactions of the partition do not keep up with writes".to_owned()), origin));
+            return Err(Refusal::Busy("compactions of the partition do not keep up with writes".to_owned()));
         }
         if replica.writes.len() >= PENDING_WRITES_MAX {
             let text = format!("{PENDING_WRITES_MAX} writes of the partition wait for their outcome");
-            return Err((Refusal::Busy(text), origin));
+            return Err(Refusal::Busy(text));
         }
         let mut data = BytesMut::with_capacity(write_size_hint(&write));
         let proposal = Proposal { client, sequence, now: expiry_now, is_agreed, write };
@@ -76,7 +76,7 @@ impl Replicas {
                 self.mark_dirty(group);
                 Ok(position)
             }
-            Err(error) => Err((refusal_of(error), origin)),
+            Err(error) => Err(refusal_of(error)),
         }
     }
 }

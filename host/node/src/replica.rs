@@ -4,10 +4,9 @@ use crate::checkpoint_room::RoomWait;
 use crate::debt::PushBack;
 use crate::heavy::HeavyWrites;
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
-use crate::outbox::ConnectionId;
 use crate::pace::Pace;
 use crate::receive::Receiving;
-use crate::requests::cancel::AttemptName;
+use crate::requests::callers::RequestId;
 use crate::requests::held::Held;
 use crate::requests::reads::{Basis, Terms};
 use crate::retain::Kept;
@@ -17,13 +16,11 @@ use bytes::Bytes;
 use hedgerow_replication::{Group, TailIndex};
 use hedgerow_storage::Partition;
 use hedgerow_types::log::LogPosition;
-use hedgerow_types::op::{Read, Scan};
-use hedgerow_types::{ClientId, GroupId, Index, Instant, NodeId, ReplicaId, Sequence, Term};
+use hedgerow_types::op::Read;
+use hedgerow_types::{ClientId, GroupId, Index, Instant, ReplicaId, Sequence, Term};
 use hedgerow_wire::serve::TableKind;
-use hedgerow_wire::{Class, Method};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// What the node has under a group's name.
 #[derive(Debug)]
@@ -194,10 +191,15 @@ pub(crate) struct PendingRead {
 }
 
 /// Who asked.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A client.
-    Client(Box<Caller>),
+    Client {
+        /// Its request.
+        id: RequestId,
+        /// When that has to be answered.
+        deadline: Instant,
+    },
     /// The metadata leader itself, with this ticket.
     Metadata(u64),
 }
@@ -206,73 +208,13 @@ impl Origin {
     /// When it has to be answered.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self {
-            Self::Client(caller) => Some(caller.deadline),
+            Self::Client { deadline, .. } => Some(*deadline),
             Self::Metadata(_) => None,
         }
     }
 
     pub(crate) fn is_late(&self, now: Instant) -> bool {
         self.deadline().is_some_and(|deadline| deadline <= now)
-    }
-}
-
-/// A client's request that has no answer yet.
-#[derive(Debug)]
-pub(crate) struct Caller {
-    pub(crate) connection: ConnectionId,
-    pub(crate) sequence_id: i32,
-    /// Size of the frame that it came in.
-    pub(crate) frame_bytes: usize,
-    pub(crate) method: Method,
-    pub(crate) app_id: i32,
-    pub(crate) partition_index: i32,
-    /// Whether the caller speaks our extension and may be sent our fields.
-    pub(crate) is_extended: bool,
-    /// Number of this attempt within its request, if it is an extra one.
-    pub(crate) extra_attempt: Option<i32>,
-    /// Whether other attempts of the request are under way, by our extension or by Pegasus' backup flag.
-    pub(crate) is_extra: bool,
-    /// What cancels call it, if it can be cancelled.
-    pub(crate) name: Option<AttemptName>,
-    /// Whether it knows of read levels and is told at which its read was served.
-    pub(crate) wants_level: bool,
-    pub(crate) wants_trace: bool,
-    pub(crate) received: Instant,
-    /// How long it waited for its turn.
-    pub(crate) queued: Duration,
-    pub(crate) deadline: Instant,
-    /// How the table's keys are made.
-    pub(crate) kind: TableKind,
-    /// The page that is being read, for a scan.
-    pub(crate) page: Option<Box<Page>>,
-    /// It is an extra attempt, and the table's limit on these has let it pass (`throttle.rs`).
-    pub(crate) has_passed: bool,
-    /// The node that took it from its client, and that node's number for it (`forward.rs`).
-    pub(crate) forwarded_for: Option<(NodeId, u64)>,
-}
-
-/// A page of a scan.
-#[derive(Debug)]
-pub(crate) struct Page {
-    /// The page and what comes after it.
-    pub(crate) scan: Scan,
-    /// The number under which the scan was kept; none for its first page.
-    pub(crate) number: Option<i64>,
-}
-
-impl Caller {
-    /// Whether it reads or writes data.
-    pub(crate) fn is_data(&self) -> bool {
-        matches!(self.method.class(), Class::Read | Class::Scan | Class::Write)
-    }
-
-    pub(crate) fn group(&self) -> GroupId {
-        GroupId::new(self.app_id as u32, self.partition_index as u32)
-    }
-
-    /// Gives what it keeps bytes of its own, as [`Read::detach`] does. Returns how many.
-    pub(crate) fn detach(&mut self) -> usize {
-        self.page.as_mut().map_or(0, |page| page.scan.detach())
     }
 }
 

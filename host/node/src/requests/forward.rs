@@ -17,9 +17,10 @@
 use crate::config::{FORWARDS_BYTES_MAX, FORWARDS_MAX, JOIN_SEARCH_MAX, JOINED_MAX};
 use crate::outbox::ConnectionId;
 use crate::peer::{Forward, Forwarded, Frame};
-use crate::replica::{Caller, Origin};
+use crate::replica::{Origin, PendingWrite};
 use crate::requests::Serving;
-use crate::requests::cancel::WaitsIn;
+use crate::requests::caller::Caller;
+use crate::requests::callers::{RequestId, WaitsIn};
 use crate::requests::waiting::Waiting;
 use bytes::BytesMut;
 use hedgerow_env::Now;
@@ -52,7 +53,7 @@ pub(crate) struct Forwards {
 #[derive(Debug)]
 struct SentOn {
     to: NodeId,
-    caller: Caller,
+    id: RequestId,
 }
 
 impl Forwards {
@@ -62,13 +63,8 @@ impl Forwards {
     }
 
     /// Takes a write back that was sent on. It may still take effect.
-    pub(crate) fn remove(&mut self, id: u64) -> Option<Caller> {
-        self.waiting.remove(id).map(|sent| sent.caller)
-    }
-
-    /// The same for all that came on a connection.
-    pub(crate) fn remove_of(&mut self, connection: ConnectionId) -> impl Iterator<Item = Caller> {
-        self.waiting.remove_of(connection).into_iter().map(|sent| sent.caller)
+    pub(crate) fn remove(&mut self, number: u64) {
+        self.waiting.remove(number);
     }
 
     /// What the operator is told: writes that wait for another node, were sent to one, came back, were taken from one, and
@@ -115,17 +111,16 @@ impl Serving<'_> {
 
     fn join_write(&mut self, group: GroupId, number: (ClientId, Sequence), caller: Caller) -> Option<Caller> {
         let Some(replica) = self.replicas.running(group) else { return Some(caller) };
-        let newest = replica.writes.values_mut().rev().take(JOIN_SEARCH_MAX);
-        let Some(write) = newest.into_iter().find(|write| write.number == number && write.others.len() < JOINED_MAX)
-        else {
+        let newest = replica.writes.iter_mut().rev().take(JOIN_SEARCH_MAX);
+        let is_repeated = |write: &PendingWrite| write.number == number && write.others.len() < JOINED_MAX;
+        let Some((index, write)) = newest.into_iter().find(|(_, write)| is_repeated(write)) else {
             return Some(caller);
         };
-        let (name, ways, deadline) = (caller.name, (caller.connection, caller.sequence_id), caller.deadline);
-        write.others.push(Origin::Client(Box::new(caller)));
+        let deadline = caller.deadline;
+        let id = self.requests.callers.insert(caller);
+        self.requests.callers.note(id, WaitsIn::Write(group, *index));
+        write.others.push(Origin::Client { id, deadline });
         replica.note_deadline(deadline);
-        if let Some(name) = name {
-            self.requests.attempts.list(name, ways, WaitsIn::Write(group));
-        }
         self.requests.forwards.joined += 1;
         self.replicas.mark_dirty(group);
         None
@@ -145,7 +140,7 @@ impl Serving<'_> {
         }
         self.requests.forwards.last += 1;
         self.requests.forwards.sent += 1;
-        let id = self.requests.forwards.last;
+        let number = self.requests.forwards.last;
         let mut header = header.clone();
         if let Some(extension) = &mut header.extension {
             let left = caller.deadline.since(now.instant);
@@ -153,10 +148,11 @@ impl Serving<'_> {
         }
         let mut request = BytesMut::new();
         call::encode_request(&mut request, &header, caller.sequence_id, body);
-        self.requests.attempts.list_caller(&caller, WaitsIn::SentOn(id));
-        let (until, way) = (caller.deadline.min(now.instant + LOST_AFTER), (caller.connection, caller.frame_bytes));
-        self.requests.forwards.waiting.insert(id, until, way, SentOn { to: leader, caller });
-        self.send(leader, &Frame::Forward(Forward { id, request: request.freeze() }));
+        let (until, bytes) = (caller.deadline.min(now.instant + LOST_AFTER), caller.frame_bytes);
+        let id = self.requests.callers.insert(caller);
+        self.requests.callers.note(id, WaitsIn::SentOn(number));
+        self.requests.forwards.waiting.insert(number, until, bytes, SentOn { to: leader, id });
+        self.send(leader, &Frame::Forward(Forward { id: number, request: request.freeze() }));
     }
 
     /// Another node sent a client's write on.
@@ -189,11 +185,12 @@ impl Serving<'_> {
 
     /// The answer to a write that was sent on. One that nobody waits for any more is dropped.
     pub(crate) fn handle_forwarded(&mut self, from: NodeId, forwarded: Forwarded, _now: Now) {
-        let Forwarded { id, reply } = forwarded;
-        if self.requests.forwards.waiting.get(id).is_none_or(|sent| sent.to != from) {
+        let Forwarded { id: number, reply } = forwarded;
+        if self.requests.forwards.waiting.get(number).is_none_or(|sent| sent.to != from) {
             return;
         }
-        let Some(SentOn { caller, .. }) = self.requests.forwards.waiting.remove(id) else { return };
+        let sent = self.requests.forwards.waiting.remove(number);
+        let Some(caller) = sent.and_then(|sent| self.requests.callers.remove(sent.id)) else { return };
         // Anything but one whole reply to this very request would garble the client's connection.
         let is_its_own = |frame: &call::ReplyFrame| frame.sequence_id == caller.sequence_id;
         let Some(frame) = call::decode_reply(reply.clone()).ok().filter(is_its_own) else {
@@ -201,7 +198,6 @@ impl Serving<'_> {
             return self.answer_refused(&caller, &Refusal::Unresolved);
         };
         self.requests.forwards.answered += 1;
-        self.requests.attempts.forget(&caller);
         match frame.reply {
             Reply::Failed(_) => self.requests.load.refuse(caller.is_data()),
             _ => self.requests.load.answer(caller.is_data()),
@@ -215,7 +211,8 @@ impl Serving<'_> {
     /// Answers those whose deadline has come, and those for whom nothing has come back for so long that it counts as lost.
     /// Their writes may still take effect.
     pub(crate) fn expire_forwards(&mut self, now: Now) {
-        while let Some(SentOn { caller, .. }) = self.requests.forwards.waiting.pop_due(now.instant) {
+        while let Some(SentOn { id, .. }) = self.requests.forwards.waiting.pop_due(now.instant) {
+            let Some(caller) = self.requests.callers.remove(id) else { continue };
             let is_late = caller.deadline <= now.instant;
             let refusal = if is_late { Refusal::Expired } else { Refusal::Unresolved };
             self.refuse_client(caller, &refusal, now);

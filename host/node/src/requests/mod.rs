@@ -3,18 +3,21 @@
 //!
 //! | file | idea |
 //! |---|---|
+//! | `caller.rs`, `callers.rs` | who asked; all requests that wait, and where each does |
 //! | `serve.rs`, `scan.rs` | clients' data operations |
-//! | `queue.rs` | reads that wait for their turn: extra attempts behind first ones, deadlines |
+//! | `queue.rs` | reads that wait for their turn: extra attempts behind first ones, connections in turn, deadlines |
 //! | `cancel.rs` | attempts that are taken back |
 //! | `tie.rs` | two attempts that know of each other: whoever begins tells the other |
 //! | `throttle.rs` | the table's limit on extra attempts |
 //! | `forward.rs` | writes for a leader elsewhere, and several attempts of one write |
-//! | `waiting.rs` | requests that wait here for a time or another node, and what removes them |
+//! | `waiting.rs` | what waits here for a time or another node |
 //! | `reads.rs` | who may be served, and how fresh |
 //! | `held.rs` | what reads that wait for an index keep in memory |
 //! | `read_jobs.rs` | reads that need a disk, or look at much: other threads run them |
 //! | `load.rs`, `read_counts.rs` | what replies and the operator are told of the node's work |
 
+pub(crate) mod caller;
+pub(crate) mod callers;
 pub(crate) mod cancel;
 pub(crate) mod forward;
 pub(crate) mod held;
@@ -34,9 +37,10 @@ use crate::outbox::{ConnectionId, Outbox};
 use crate::peer::Frame;
 use crate::replicas::Replicas;
 use crate::view::View;
+use callers::Callers;
 #[cfg(feature = "mutations")]
 use cancel::AttemptName;
-use cancel::Attempts;
+use cancel::CancelCounts;
 use forward::Forwards;
 use hedgerow_types::random::Random;
 use hedgerow_types::{Instant, NodeId};
@@ -65,8 +69,8 @@ pub(crate) struct Requests {
     reply_bytes: usize,
     /// What their requests have taken since then, in bytes.
     taken_bytes: usize,
-    /// Attempts that can be cancelled.
-    attempts: Attempts,
+    callers: Callers,
+    cancels: CancelCounts,
     ties: Ties,
     load: NodeLoad,
     read_counts: ReadCounts,
@@ -103,7 +107,8 @@ impl Requests {
             read_jobs: ReadJobs::default(),
             reply_bytes: 0,
             taken_bytes: 0,
-            attempts: Attempts::default(),
+            callers: Callers::default(),
+            cancels: CancelCounts::default(),
             ties: Ties::default(),
             load: NodeLoad::default(),
             read_counts: ReadCounts::default(),
@@ -177,13 +182,14 @@ impl Requests {
 
     /// The reads that wait for their turn or for a job: the connection of each, and its number on it. In no order.
     pub(crate) fn queued(&self) -> impl Iterator<Item = (ConnectionId, i32)> {
-        let queued = self.queue.iter().map(|queued| (queued.caller.connection, queued.caller.sequence_id));
-        queued.chain(self.read_jobs.questions())
+        let ids = self.queue.iter().map(|queued| queued.id).chain(self.read_jobs.ids());
+        let callers = ids.filter_map(|id| self.callers.get(id));
+        callers.map(|caller| (caller.connection, caller.sequence_id))
     }
 
     /// The attempts that can be cancelled.
     #[cfg(feature = "mutations")]
     pub(crate) fn attempts(&self) -> impl Iterator<Item = (ConnectionId, AttemptName)> {
-        self.attempts.names()
+        self.callers.names()
     }
 }

@@ -14,19 +14,23 @@
 //! A request is small and its reply may be large, so that bytes bound a turn too, and what its caller's connection has no room for
 //! is refused ([`Serving::refuse_unread`]): whoever asks for more than it reads takes no more memory than it was granted.
 
+mod lines;
+
 use crate::config::{EXTRA_READS_QUEUED_MAX, READS_QUEUED_BYTES_MAX, READS_QUEUED_MAX};
 use crate::outbox::ConnectionId;
-use crate::replica::{Caller, Hosted};
-use crate::requests::Requests;
-use crate::requests::Serving;
+use crate::replica::Hosted;
+use crate::requests::caller::Caller;
+use crate::requests::callers::{RequestId, WaitsIn};
 use crate::requests::read_jobs::list_size;
 use crate::requests::reads::Terms;
 use crate::requests::tie::Tied;
+use crate::requests::{Requests, Serving};
 use hedgerow_env::Now;
 use hedgerow_placement::Settings;
 use hedgerow_types::op::Read;
 use hedgerow_types::{GroupId, Refusal};
 use hedgerow_wire::Header;
+use lines::Lines;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -38,7 +42,7 @@ const WAITING_PER_TURN: usize = 32;
 /// A read that waits for its turn.
 #[derive(Debug)]
 pub(crate) struct Queued {
-    pub(crate) caller: Caller,
+    pub(crate) id: RequestId,
     pub(crate) read: Read,
     pub(crate) terms: Terms,
     /// The other attempt, if this one is tied to one.
@@ -68,25 +72,38 @@ pub(crate) struct Slot(u32);
 
 const NONE: u32 = u32::MAX;
 
-/// Two lanes over common places. A read can leave from the middle; its place is free at once.
-#[derive(Debug)]
+/// Two lanes. In each, connections have their turns one after the other, and of one connection the oldest read comes first. A read
+/// can leave from the middle; its place is free at once.
+#[derive(Debug, Default)]
 pub(crate) struct Queue {
     places: Vec<Place>,
-    /// First free place; the others follow by `after`.
-    free: u32,
+    /// Places without a read.
+    free: Vec<u32>,
+    /// The reads of each lane as they came.
     lanes: [Ends; 2],
+    /// The same by connection.
+    lines: [Lines; 2],
     /// What all keep in memory.
     bytes: usize,
 }
 
 #[derive(Debug)]
 struct Place {
-    before: u32,
-    after: u32,
     lane: Lane,
+    /// In which line of its lane.
+    line: u32,
+    /// In its lane, and in its line.
+    neighbours: [Neighbours; 2],
     queued: Option<Queued>,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Neighbours {
+    before: u32,
+    after: u32,
+}
+
+/// The ends of a list of places.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     oldest: u32,
@@ -94,9 +111,46 @@ struct Ends {
     count: usize,
 }
 
-impl Default for Queue {
+impl Default for Ends {
     fn default() -> Self {
-        Self { places: Vec::new(), free: NONE, lanes: [Ends { oldest: NONE, newest: NONE, count: 0 }; 2], bytes: 0 }
+        Self { oldest: NONE, newest: NONE, count: 0 }
+    }
+}
+
+/// Which neighbours of a place.
+const IN_LANE: usize = 0;
+const IN_LINE: usize = 1;
+
+impl Ends {
+    /// Puts place `at` behind all others.
+    #[inline]
+    fn push(&mut self, places: &mut [Place], which: usize, at: u32) {
+        let before = std::mem::replace(&mut self.newest, at);
+        self.count += 1;
+        places[at as usize].neighbours[which] = Neighbours { before, after: NONE };
+        match places.get_mut(before as usize) {
+            Some(before) => before.neighbours[which].after = at,
+            None => self.oldest = at,
+        }
+    }
+
+    /// Takes place `at` out.
+    #[inline]
+    fn unlink(&mut self, places: &mut [Place], which: usize, at: u32) {
+        let Neighbours { before, after } = places[at as usize].neighbours[which];
+        self.count -= 1;
+        match places.get_mut(before as usize) {
+            Some(before) => before.neighbours[which].after = after,
+            None => self.oldest = after,
+        }
+        match places.get_mut(after as usize) {
+            Some(after) => after.neighbours[which].before = before,
+            None => self.newest = before,
+        }
+    }
+
+    fn slot(end: u32) -> Option<Slot> {
+        Some(end).filter(|end| *end != NONE).map(Slot)
     }
 }
 
@@ -115,48 +169,57 @@ impl Queue {
         total >= READS_QUEUED_MAX || (total > 0 && self.bytes + bytes > READS_QUEUED_BYTES_MAX)
     }
 
-    /// Adds a read behind all others of its lane.
+    /// Adds a read behind all others of its lane and connection.
     #[inline]
-    pub(crate) fn push(&mut self, lane: Lane, queued: Queued) -> Slot {
-        let before = self.lanes[lane as usize].newest;
+    pub(crate) fn push(&mut self, lane: Lane, connection: ConnectionId, queued: Queued) -> Slot {
         self.bytes += queued.bytes;
-        let at = if self.free == NONE {
-            self.places.push(Place { before, after: NONE, lane, queued: Some(queued) });
-            self.places.len() as u32 - 1
-        } else {
-            let at = self.free;
-            let place = &mut self.places[at as usize];
-            self.free = place.after;
-            (place.before, place.after, place.lane) = (before, NONE, lane);
-            place.queued = Some(queued);
-            at
-        };
-        let ends = &mut self.lanes[lane as usize];
-        ends.newest = at;
-        ends.count += 1;
-        if before == NONE {
-            ends.oldest = at;
-        } else {
-            self.places[before as usize].after = at;
+        let (line, ends) = self.lines[lane as usize].join(connection, weight(queued.bytes));
+        let neighbours = [Neighbours { before: NONE, after: NONE }; 2];
+        let place = Place { lane, line, neighbours, queued: Some(queued) };
+        let at = self.free.pop().unwrap_or(self.places.len() as u32);
+        match self.places.get_mut(at as usize) {
+            Some(free) => *free = place,
+            None => self.places.push(place),
         }
+        ends.push(&mut self.places, IN_LINE, at);
+        self.lanes[lane as usize].push(&mut self.places, IN_LANE, at);
         Slot(at)
     }
 
     /// Takes the read whose turn it is.
     #[inline]
     fn pop(&mut self) -> Option<Queued> {
-        let oldest = self.lanes.iter().map(|ends| ends.oldest).find(|oldest| *oldest != NONE)?;
-        self.take(Slot(oldest))
+        let slot = self.lines.iter_mut().find_map(Lines::next)?;
+        self.take(slot)
     }
 
     /// The read that came last to `lane`.
     fn newest(&self, lane: Lane) -> Option<Slot> {
-        Some(self.lanes[lane as usize].newest).filter(|newest| *newest != NONE).map(Slot)
+        Ends::slot(self.lanes[lane as usize].newest)
     }
 
     /// The read that has waited longest in `lane`.
     fn oldest(&self, lane: Lane) -> Option<Slot> {
-        Some(self.lanes[lane as usize].oldest).filter(|oldest| *oldest != NONE).map(Slot)
+        Ends::slot(self.lanes[lane as usize].oldest)
+    }
+
+    /// The read in the first lane that gives room to one of `newcomer` that keeps so many bytes, if somebody has more than it would have.
+    fn heavy(&mut self, newcomer: ConnectionId, bytes: usize) -> Option<Slot> {
+        self.lines[Lane::First as usize].newest_of_heavy(newcomer, weight(bytes))
+    }
+
+    /// How many reads have their turn before another one of `connection`, at most.
+    fn ahead_of(&self, lane: Lane, connection: ConnectionId) -> usize {
+        let in_lane = self.lines[lane as usize].ahead_of(connection, self.count(lane));
+        match lane {
+            Lane::First => in_lane,
+            Lane::Extra => self.count(Lane::First) + in_lane,
+        }
+    }
+
+    /// The reads of `connection` in `lane` cost so many bytes more of its turn.
+    fn note_served(&mut self, lane: Lane, connection: ConnectionId, bytes: usize) {
+        self.lines[lane as usize].note_served(connection, bytes);
     }
 
     /// Every read, in no order.
@@ -173,32 +236,20 @@ impl Queue {
     pub(crate) fn take(&mut self, slot: Slot) -> Option<Queued> {
         let place = self.places.get_mut(slot.0 as usize)?;
         let queued = place.queued.take()?;
+        let (lane, line) = (place.lane as usize, place.line);
         self.bytes -= queued.bytes;
-        let Place { before, after, lane, .. } = *place;
-        place.after = std::mem::replace(&mut self.free, slot.0);
-        let ends = &mut self.lanes[lane as usize];
-        ends.count -= 1;
-        match before {
-            NONE => ends.oldest = after,
-            before => self.places[before as usize].after = after,
-        }
-        match after {
-            NONE => self.lanes[lane as usize].newest = before,
-            after => self.places[after as usize].before = before,
-        }
+        self.lanes[lane].unlink(&mut self.places, IN_LANE, slot.0);
+        let lines = &mut self.lines[lane];
+        lines.leave(line, weight(queued.bytes)).unlink(&mut self.places, IN_LINE, slot.0);
+        lines.end_if_empty(line);
+        self.free.push(slot.0);
         Some(queued)
     }
+}
 
-    /// Takes everything out that came over `connection`.
-    pub(crate) fn take_of(&mut self, connection: ConnectionId) -> Vec<Queued> {
-        if self.total() == 0 {
-            return Vec::new();
-        }
-        let is_of = |place: &Place| place.queued.as_ref().is_some_and(|it| it.caller.connection == connection);
-        let slots = (0..).zip(&self.places).filter(|(_, place)| is_of(place)).map(|(at, _)| Slot(at));
-        let slots: Vec<Slot> = slots.collect();
-        slots.into_iter().filter_map(|slot| self.take(slot)).collect()
-    }
+/// By what it is judged which connection has most of the queue: what a read keeps and that it is one, in the relation of their limits.
+fn weight(bytes: usize) -> usize {
+    bytes + READS_QUEUED_BYTES_MAX / READS_QUEUED_MAX
 }
 
 /// What became of reads that waited for their turn, since the node started. By lane.
@@ -247,13 +298,12 @@ impl Serving<'_> {
         if let Err(refusal) = self.find_room(&caller, header, bytes, now) {
             return self.refuse_client(caller, &refusal, now);
         }
-        let (lane, name, ways) = (Lane::of(&caller), caller.name, (caller.connection, caller.sequence_id));
-        let slot = self.requests.queue.push(lane, Queued { caller, read, terms, tie, bytes });
-        if let Some(name) = name {
-            self.requests.attempts.list(name, ways, crate::requests::cancel::WaitsIn::Queued(slot));
-            if let Some(tie) = self.requests.queue.get(slot).and_then(|it| it.tie.as_ref()) {
-                self.requests.ties.list(tie, slot);
-            }
+        let (lane, connection) = (Lane::of(&caller), caller.connection);
+        let id = self.requests.callers.insert(caller);
+        let slot = self.requests.queue.push(lane, connection, Queued { id, read, terms, tie, bytes });
+        self.requests.callers.note(id, WaitsIn::Queued(slot));
+        if let Some(tie) = self.requests.queue.get(slot).and_then(|it| it.tie.as_ref()) {
+            self.requests.ties.list(tie, slot);
         }
     }
 
@@ -279,11 +329,8 @@ impl Serving<'_> {
         let lane = Lane::of(caller);
         let threshold = header.extension.as_ref().and_then(|extension| extension.busy_threshold_ms);
         if let Some(threshold) = threshold.and_then(|ms| u64::try_from(ms).ok()) {
-            let ahead = match lane {
-                Lane::First => self.requests.queue.count(Lane::First),
-                Lane::Extra => self.requests.queue.total(),
-            };
-            let wait = self.requests.load.wait_behind(ahead, now.instant);
+            let wait =
+                self.requests.load.wait_behind(self.requests.queue.ahead_of(lane, caller.connection), now.instant);
             if wait > Duration::from_millis(threshold) {
                 self.requests.queue_counts.busy_for[lane as usize] += 1;
                 let estimated_wait_ms = u32::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
@@ -293,7 +340,7 @@ impl Serving<'_> {
         if lane == Lane::Extra && self.requests.queue.count(Lane::Extra) >= EXTRA_READS_QUEUED_MAX {
             self.expire_extra(now);
         }
-        while lane == Lane::First && self.requests.queue.is_full(bytes) && self.shed_extra(now) {}
+        while lane == Lane::First && self.requests.queue.is_full(bytes) && self.shed(caller.connection, bytes, now) {}
         let is_full = lane == Lane::Extra && self.requests.queue.count(Lane::Extra) >= EXTRA_READS_QUEUED_MAX;
         if is_full || self.requests.queue.is_full(bytes) {
             self.requests.queue_counts.shed[lane as usize] += 1;
@@ -302,13 +349,16 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// Refuses the newest extra attempt, if there is one.
-    fn shed_extra(&mut self, now: Now) -> bool {
-        let Some(queued) = self.requests.queue.newest(Lane::Extra).and_then(|slot| self.requests.queue.take(slot))
-        else {
-            return false;
+    /// Refuses a read for the sake of a first attempt: the newest extra one, or else the newest of a connection that has more than most.
+    /// Returns whether there was one.
+    fn shed(&mut self, newcomer: ConnectionId, bytes: usize, now: Now) -> bool {
+        let queue = &mut self.requests.queue;
+        let (lane, slot) = match queue.newest(Lane::Extra) {
+            Some(extra) => (Lane::Extra, Some(extra)),
+            None => (Lane::First, queue.heavy(newcomer, bytes)),
         };
-        self.requests.queue_counts.shed[Lane::Extra as usize] += 1;
+        let Some(queued) = slot.and_then(|slot| queue.take(slot)) else { return false };
+        self.requests.queue_counts.shed[lane as usize] += 1;
         self.refuse_queued(queued, &too_many(), now);
         true
     }
@@ -316,10 +366,10 @@ impl Serving<'_> {
     /// Refuses the oldest extra attempts whose deadline has passed: their turn may be far away.
     fn expire_extra(&mut self, now: Now) {
         while let Some(slot) = self.requests.queue.oldest(Lane::Extra)
-            && self.requests.queue.get(slot).is_some_and(|queued| queued.caller.deadline <= now.instant)
+            && self.is_late(slot, now)
         {
             let Some(queued) = self.requests.queue.take(slot) else { return };
-            self.refuse_late(queued, now);
+            self.refuse_late(Lane::Extra, queued, now);
         }
     }
 
@@ -337,12 +387,17 @@ impl Serving<'_> {
                 break;
             }
             let Some(queued) = self.requests.queue.pop() else { return };
-            if queued.caller.deadline <= now.instant {
-                self.refuse_late(queued, now);
+            let Some(caller) = self.requests.callers.get(queued.id) else { continue };
+            let (lane, connection) = (Lane::of(caller), caller.connection);
+            if caller.deadline <= now.instant {
+                self.refuse_late(lane, queued, now);
                 continue;
             }
             self.requests.ties.unlist(queued.tie.as_deref());
+            let before = self.requests.reply_bytes;
             self.serve_read(queued, now);
+            let replied = self.requests.reply_bytes - before;
+            self.requests.queue.note_served(lane, connection, replied);
         }
         self.expire_extra(now);
     }
@@ -351,23 +406,26 @@ impl Serving<'_> {
     /// which takes little room. Returns whether there were any.
     pub(crate) fn refuse_unread(&mut self, connection: ConnectionId, now: Now) -> bool {
         let refusal = Refusal::Busy("so many replies wait to be read".to_owned());
-        let queued = self.requests.queue.take_of(connection);
-        let waiting = self.take_waiting_reads(connection);
-        let has_any = !queued.is_empty() || !waiting.is_empty();
-        queued.into_iter().for_each(|queued| self.refuse_queued(queued, &refusal, now));
-        waiting.into_iter().for_each(|caller| self.refuse_client(caller, &refusal, now));
+        let reads = self.take_reads_of(connection);
+        let has_any = !reads.is_empty();
+        reads.into_iter().for_each(|caller| self.refuse_client(caller, &refusal, now));
         has_any
     }
 
-    fn refuse_late(&mut self, queued: Queued, now: Now) {
-        self.requests.queue_counts.expired[Lane::of(&queued.caller) as usize] += 1;
+    fn is_late(&self, slot: Slot, now: Now) -> bool {
+        let caller = self.requests.queue.get(slot).and_then(|queued| self.requests.callers.get(queued.id));
+        caller.is_some_and(|caller| caller.deadline <= now.instant)
+    }
+
+    fn refuse_late(&mut self, lane: Lane, queued: Queued, now: Now) {
+        self.requests.queue_counts.expired[lane as usize] += 1;
         self.refuse_queued(queued, &Refusal::Expired, now);
     }
 
     /// Refuses a read that was queued.
     pub(crate) fn refuse_queued(&mut self, queued: Queued, refusal: &Refusal, now: Now) {
         self.requests.ties.unlist(queued.tie.as_deref());
-        self.refuse_client(queued.caller, refusal, now);
+        self.refuse_waiting(queued.id, refusal, now);
     }
 
     /// A read's turn came, and nothing was in its way.
@@ -392,7 +450,7 @@ impl Requests {
         told["extra"]["queued"] = json!(self.queue.count(Lane::Extra));
         told["bytes"] = json!(self.queue.bytes);
         told["aside"] = self.read_jobs.to_json();
-        told["cancels"] = self.attempts.to_json();
+        told["cancels"] = self.cancels.to_json(self.callers.named_count());
         told["ties"] = self.ties.to_json();
         told
     }

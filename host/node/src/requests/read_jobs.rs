@@ -20,9 +20,9 @@ use crate::config::{LONG_READS_MAX, READ_JOBS_BYTES_MAX, READ_JOBS_MAX, SHORT_RE
 use crate::ids::{DirectoryId, ReplicaKey};
 use crate::job::Job;
 use crate::outbox::ConnectionId;
-use crate::replica::{Caller, Hosted};
+use crate::replica::Hosted;
 use crate::requests::Serving;
-use crate::requests::cancel::WaitsIn;
+use crate::requests::callers::{RequestId, WaitsIn};
 use crate::requests::queue::{Lane, Queued};
 use crate::requests::reads::Reflected;
 use crate::requests::waiting::Waiting;
@@ -100,10 +100,18 @@ pub(crate) type Line = (DirectoryId, ReadSize);
 /// Where a read is.
 #[derive(Debug)]
 enum ReadJob {
-    /// Of which replica, and with the bytes that it keeps in memory.
-    Waiting(Line, ReplicaKey, Box<Queued>, usize),
+    /// For a place.
+    Waiting {
+        line: Line,
+        connection: ConnectionId,
+        /// Of which replica.
+        owner: ReplicaKey,
+        queued: Box<Queued>,
+        /// What it keeps in memory.
+        bytes: usize,
+    },
     Running {
-        caller: Box<Caller>,
+        id: RequestId,
         reflected: Reflected,
         begun: Instant,
         _wish: Wish,
@@ -172,10 +180,10 @@ impl ReadJobs {
     }
 
     fn note_removed(&mut self, read: &ReadJob, ticket: u64) {
-        if let ReadJob::Waiting(line, _, queued, bytes) = read
+        if let ReadJob::Waiting { line, connection, bytes, .. } = read
             && let Some(places) = self.places.get_mut(line)
         {
-            places.remove(queued.caller.connection, ticket, *bytes);
+            places.remove(*connection, ticket, *bytes);
         }
     }
 
@@ -186,14 +194,8 @@ impl ReadJobs {
     }
 
     /// Takes a read back. What runs of it ends soon, and nobody hears of it.
-    pub(crate) fn remove(&mut self, ticket: u64) -> Option<Caller> {
-        self.take(ticket).map(ReadJob::into_caller)
-    }
-
-    /// The same for all that came on a connection.
-    pub(crate) fn remove_of(&mut self, connection: ConnectionId) -> Vec<Caller> {
-        let tickets = self.reads.numbers_of(connection);
-        tickets.into_iter().filter_map(|ticket| self.remove(ticket)).collect()
+    pub(crate) fn remove(&mut self, ticket: u64) {
+        drop(self.take(ticket));
     }
 
     /// A job has ended: its place is for another read.
@@ -214,17 +216,14 @@ impl ReadJobs {
         let has_place = |((_, size), places): &(&Line, &mut Places)| places.count > 0 && places.running < size.places();
         let (_, ticket) = self.places.iter_mut().find(has_place)?.1.next()?;
         match self.take(ticket)? {
-            ReadJob::Waiting(_, owner, queued, _) => Some((owner, queued)),
+            ReadJob::Waiting { owner, queued, .. } => Some((owner, queued)),
             ReadJob::Running { .. } => None,
         }
     }
 
-    /// The connection and the number of each.
-    pub(crate) fn questions(&self) -> impl Iterator<Item = (ConnectionId, i32)> {
-        self.reads.values().map(|read| {
-            let caller = read.caller();
-            (caller.connection, caller.sequence_id)
-        })
+    /// The requests.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = RequestId> {
+        self.reads.values().map(ReadJob::id)
     }
 
     /// What the operator is told.
@@ -242,17 +241,10 @@ impl ReadJobs {
 }
 
 impl ReadJob {
-    fn caller(&self) -> &Caller {
+    fn id(&self) -> RequestId {
         match self {
-            Self::Waiting(_, _, queued, _) => &queued.caller,
-            Self::Running { caller, .. } => caller,
-        }
-    }
-
-    fn into_caller(self) -> Caller {
-        match self {
-            Self::Waiting(_, _, queued, _) => queued.caller,
-            Self::Running { caller, .. } => *caller,
+            Self::Waiting { queued, .. } => queued.id,
+            Self::Running { id, .. } => *id,
         }
     }
 }
@@ -272,8 +264,9 @@ impl Serving<'_> {
     /// Has a job answer a read that may be served now, and that takes too long for the node's thread; if no place is free, when one
     /// is. Only then it counts as begun.
     pub(crate) fn read_aside(&mut self, queued: Queued, reflected: Reflected, now: Now) {
-        if let Err((caller, refusal)) = self.try_aside(queued, reflected, now) {
-            self.refuse_client(*caller, &refusal, now);
+        let id = queued.id;
+        if let Err(refusal) = self.try_aside(queued, reflected, now) {
+            self.refuse_waiting(id, &refusal, now);
         }
     }
 
@@ -284,19 +277,19 @@ impl Serving<'_> {
         if self.replicas.running_as(owner).is_some() {
             self.serve_read(*queued, now);
         } else {
-            self.refuse_client(queued.caller, &Refusal::NotHosted, now);
+            self.refuse_waiting(queued.id, &Refusal::NotHosted, now);
         }
         true
     }
 
-    fn try_aside(&mut self, queued: Queued, reflected: Reflected, now: Now) -> Result<(), (Box<Caller>, Refusal)> {
-        let group = queued.caller.group();
+    fn try_aside(&mut self, queued: Queued, reflected: Reflected, now: Now) -> Result<(), Refusal> {
+        let Some(caller) = self.requests.callers.get(queued.id) else { return Ok(()) };
+        let (group, lane, deadline) = (caller.group(), Lane::of(caller), caller.deadline);
         let Some(Hosted::Running(replica)) = self.replicas.hosted.get_mut(&group) else {
-            return Err((Box::new(queued.caller), Refusal::NotHosted));
+            return Err(Refusal::NotHosted);
         };
         let Some(storage) = &replica.storage else {
-            let refusal = Refusal::NotReady("a checkpoint is being installed".into());
-            return Err((Box::new(queued.caller), refusal));
+            return Err(Refusal::NotReady("a checkpoint is being installed".into()));
         };
         let size = ReadSize::of(&queued.read, self.config.reads_at_once);
         let (line, owner) = ((replica.directory, size), replica.owner);
@@ -304,31 +297,24 @@ impl Serving<'_> {
         if places.running >= size.places() {
             return self.wait_for_place(line, owner, queued, now);
         }
-        let moment = match storage.moment() {
-            Ok(moment) => moment,
-            Err(error) => {
-                let refusal = crate::failure::note_read(&mut self.replicas.damaged, group, &error);
-                return Err((Box::new(queued.caller), refusal));
-            }
-        };
+        let moment = storage.moment();
+        let moment = moment.map_err(|error| crate::failure::note_read(&mut self.replicas.damaged, group, &error))?;
         places.running += 1;
         replica.storage_users += 1;
         let index = storage.applied().index;
         let ticket = self.replicas.ticket();
-        let Queued { caller, read, terms, tie, .. } = queued;
-        let lane = Lane::of(&caller);
+        let Queued { id, read, terms, tie, .. } = queued;
         let until = match (terms.level, reflected.staleness) {
-            (ReadLevel::Bounded(bound), Some(age)) => caller.deadline.min(now.instant + bound.saturating_sub(age)),
-            _ => caller.deadline,
+            (ReadLevel::Bounded(bound), Some(age)) => deadline.min(now.instant + bound.saturating_sub(age)),
+            _ => deadline,
         };
-        self.requests.attempts.list_caller(&caller, WaitsIn::Aside(ticket));
+        self.requests.callers.note(id, WaitsIn::Aside(ticket));
         let wish = Wish::default();
         let wanted = Wanted(Arc::clone(&wish.0));
         self.requests.read_jobs.run[size as usize] += 1;
-        let (connection, caller) = (caller.connection, Box::new(caller));
         let reflected = Reflected { index, ..reflected };
-        let running = ReadJob::Running { caller, reflected, begun: now.instant, _wish: wish };
-        self.requests.read_jobs.reads.insert(ticket, until, (connection, 0), running);
+        let running = ReadJob::Running { id, reflected, begun: now.instant, _wish: wish };
+        self.requests.read_jobs.reads.insert(ticket, until, 0, running);
         let seconds = self.replicas.expiry_time(self.view, owner.group, now);
         self.outbox.jobs.push(Job::Read { owner, place: Some(line), moment, ticket, read, now: seconds, wanted });
         self.note_begun(lane, tie.as_deref(), now);
@@ -336,17 +322,11 @@ impl Serving<'_> {
     }
 
     /// Where no more may wait, the newest read of the connection that has most goes. Extra attempts may be fewer.
-    fn wait_for_place(
-        &mut self,
-        line: Line,
-        owner: ReplicaKey,
-        mut queued: Queued,
-        now: Now,
-    ) -> Result<(), (Box<Caller>, Refusal)> {
+    fn wait_for_place(&mut self, line: Line, owner: ReplicaKey, mut queued: Queued, now: Now) -> Result<(), Refusal> {
+        let Some(caller) = self.requests.callers.get(queued.id) else { return Ok(()) };
+        let (connection, deadline, is_extra) = (caller.connection, caller.deadline, caller.is_extra);
         let bytes = queued.read.detach() + list_size(&queued.read);
-        let connection = queued.caller.connection;
         let places = self.requests.read_jobs.places.entry(line).or_default();
-        let is_extra = Lane::of(&queued.caller) == Lane::Extra;
         let has_room = if is_extra { places.count < READ_JOBS_MAX / 4 } else { places.count < READ_JOBS_MAX };
         let has_bytes = bytes <= SMALL_READ || places.bytes + bytes <= READ_JOBS_BYTES_MAX;
         if !has_room || !has_bytes {
@@ -355,25 +335,24 @@ impl Serving<'_> {
             let own = places.waiting.get(&connection).map_or(0, BTreeSet::len);
             let other = if is_extra { None } else { places.newest_of_heaviest(own) };
             self.requests.read_jobs.shed += 1;
-            match other.and_then(|ticket| self.requests.read_jobs.remove(ticket)) {
-                Some(other) => self.refuse_client(other, &busy, now),
-                None => return Err((Box::new(queued.caller), busy)),
-            }
+            let other = other.and_then(|ticket| self.requests.read_jobs.take(ticket));
+            self.refuse_waiting(other.ok_or_else(|| busy.clone())?.id(), &busy, now);
         }
         let ticket = self.replicas.ticket();
-        self.requests.attempts.list_caller(&queued.caller, WaitsIn::Aside(ticket));
-        let (jobs, deadline) = (&mut self.requests.read_jobs, queued.caller.deadline);
+        self.requests.callers.note(queued.id, WaitsIn::Aside(ticket));
+        let jobs = &mut self.requests.read_jobs;
         jobs.places.entry(line).or_default().insert(connection, ticket, bytes);
-        let way = (connection, bytes);
-        jobs.reads.insert(ticket, deadline, way, ReadJob::Waiting(line, owner, Box::new(queued), bytes));
+        let waiting = ReadJob::Waiting { line, connection, owner, queued: Box::new(queued), bytes };
+        jobs.reads.insert(ticket, deadline, bytes, waiting);
         Ok(())
     }
 
     /// What a job has read for a client, unless nobody waits for it any more.
     pub(crate) fn finish_read_job(&mut self, ticket: u64, result: Result<ReadReply, Refusal>, now: Now) {
-        let Some(ReadJob::Running { caller, reflected, begun, .. }) = self.requests.read_jobs.take(ticket) else {
+        let Some(ReadJob::Running { id, reflected, begun, .. }) = self.requests.read_jobs.take(ticket) else {
             return;
         };
+        let Some(caller) = self.requests.callers.get(id) else { return };
         // By a clock that may be slow.
         let took = age(begun, now.instant, self.config.replication.clock_rate_error_ppm);
         let staleness = reflected.staleness.map(|age| age + took);
@@ -382,14 +361,14 @@ impl Serving<'_> {
             Some(_) | None => false,
         };
         match result {
-            Ok(_) if is_too_old || caller.deadline <= now.instant => self.let_go(*caller, now),
+            Ok(_) if is_too_old || caller.deadline <= now.instant => self.let_go(id, now),
             Ok(reply) => {
                 if let Some((level, role, basis)) = reflected.served {
                     self.requests.read_counts.note_served(level, role, basis);
                 }
-                self.answer_read(*caller, reply, Reflected { staleness, ..reflected }, now);
+                self.answer_read(id, reply, Reflected { staleness, ..reflected }, now);
             }
-            Err(refusal) => self.refuse_client(*caller, &refusal, now),
+            Err(refusal) => self.refuse_waiting(id, &refusal, now),
         }
     }
 
@@ -397,13 +376,14 @@ impl Serving<'_> {
     pub(crate) fn expire_read_jobs(&mut self, now: Now) {
         while let Some((ticket, read)) = self.requests.read_jobs.reads.pop_due_with(now.instant) {
             self.requests.read_jobs.note_removed(&read, ticket);
-            self.let_go(read.into_caller(), now);
+            self.let_go(read.id(), now);
         }
     }
 
     /// Its caller waits no longer, or its data would be older than it may be.
-    fn let_go(&mut self, caller: Caller, now: Now) {
+    fn let_go(&mut self, id: RequestId, now: Now) {
         self.requests.read_jobs.expired += 1;
+        let Some(caller) = self.requests.callers.remove(id) else { return };
         let refusal = match self.replicas.hosted.get(&caller.group()) {
             _ if caller.deadline <= now.instant => Refusal::Expired,
             Some(Hosted::Running(replica)) => Refusal::Lagging(replica.group.lag(now.instant)),

@@ -17,10 +17,11 @@
 use crate::clock::no_time;
 use crate::config::{PENDING_READS_MAX, READY_TURNS_MAX};
 use crate::node::not_leader;
-use crate::replica::{Caller, Hosted, Origin, PendingRead, Replica};
+use crate::replica::{Hosted, Origin, PendingRead, Replica};
 use crate::replicas::Replicas;
 use crate::requests::Serving;
-use crate::requests::cancel::WaitsIn;
+use crate::requests::caller::Caller;
+use crate::requests::callers::{RequestId, WaitsIn};
 use crate::requests::held::Held;
 use crate::requests::queue::{Lane, Queued};
 use crate::requests::read_counts::level_number;
@@ -249,15 +250,15 @@ impl Replica {
 impl Serving<'_> {
     /// Reads for a client whose turn it is, at once if the replica is fresh enough as it is.
     pub(crate) fn serve_read(&mut self, mut queued: Queued, now: Now) {
-        // Where it lies: it is large, and moving it around costs as much as anything here.
-        let Queued { caller, read, terms, .. } = &mut queued;
+        let Queued { id, read, terms, .. } = &mut queued;
+        let Some(caller) = self.requests.callers.get_mut(*id) else { return };
         caller.queued = now.instant.since(caller.received);
         let (group, lane) = (caller.group(), Lane::of(caller));
         let (ticket, ban, budget) = (self.replicas.ticket(), self.view.why_not_follow(), self.config.reads_at_once);
         let expiry_time = self.replicas.expiry_time(self.view, group, now);
         let lacks_time = terms.level != ReadLevel::Eventual && self.view.awaits_time(now);
         let Some(Hosted::Running(replica)) = self.replicas.hosted.get_mut(&group) else {
-            return self.refuse_client(queued.caller, &Refusal::NotHosted, now);
+            return self.refuse_waiting(queued.id, &Refusal::NotHosted, now);
         };
         let judged_at = now.instant;
         #[cfg(feature = "mutations")]
@@ -281,14 +282,14 @@ impl Serving<'_> {
                 let Some(held) = self.requests.room.take(bytes, self.config.waiting_read_bytes_max) else {
                     replica.group.cancel_read(ticket);
                     let text = format!("reads with {} bytes of keys wait", self.requests.room.size());
-                    return self.refuse_client(queued.caller, &Refusal::Busy(text), now);
+                    return self.refuse_waiting(queued.id, &Refusal::Busy(text), now);
                 };
                 let has_lease = role == Role::Leader && replica.group.lease_holds(now.instant);
                 let basis = if has_lease { Basis::Applied } else { Basis::Waited };
-                self.requests.attempts.list_caller(caller, WaitsIn::Read(group, ticket));
                 replica.note_deadline(caller.deadline);
-                let Queued { caller, read, terms, tie, .. } = queued;
-                let origin = Origin::Client(Box::new(caller));
+                let Queued { id, read, terms, tie, .. } = queued;
+                let origin = Origin::Client { id, deadline: caller.deadline };
+                self.requests.callers.note(id, WaitsIn::Read(group, ticket));
                 replica.reads.insert(ticket, PendingRead { read, terms, basis, origin, _held: held });
                 if lane == Lane::Extra && terms.level == ReadLevel::Linearizable {
                     replica.group.hasten_read(ticket, now.instant);
@@ -305,11 +306,11 @@ impl Serving<'_> {
         match outcome {
             Ok((Some(reply), reflected)) => {
                 self.requests.read_counts.note_served(terms.level, role, Basis::AtOnce);
-                self.answer_read(queued.caller, reply, reflected, now);
+                self.answer_read(queued.id, reply, reflected, now);
                 self.note_begun(lane, queued.tie.as_deref(), now);
             }
             Ok((None, reflected)) => self.read_aside(queued, reflected, now),
-            Err(refusal) => self.refuse_client(queued.caller, &refusal, now),
+            Err(refusal) => self.refuse_waiting(queued.id, &refusal, now),
         }
     }
 
@@ -335,9 +336,10 @@ impl Serving<'_> {
         let awaits_time = self.view.awaits_time(now);
         let Some(Hosted::Running(replica)) = self.replicas.hosted.get_mut(&group) else { return None };
         let mut pending = replica.reads.remove(&ticket)?;
+        let is_client = matches!(pending.origin, Origin::Client { .. });
         let served = match outcome {
-            ReadOutcome::Serve(_) if awaits_time && matches!(pending.origin, Origin::Client(_)) => Err(no_time()),
-            ReadOutcome::Serve(_) if is_too_much && matches!(pending.origin, Origin::Client(_)) => {
+            ReadOutcome::Serve(_) if awaits_time && is_client => Err(no_time()),
+            ReadOutcome::Serve(_) if is_too_much && is_client => {
                 Err(Refusal::Busy("too many bytes were asked for at once".to_owned()))
             }
             ReadOutcome::Serve(served) if replica.doubts_expiry(served, expiry_time) => {
@@ -350,8 +352,8 @@ impl Serving<'_> {
                 match replica.begin_read(next, &mut pending.terms, None, now.instant) {
                     Ok(Some(served)) => Ok(served),
                     Ok(None) => {
-                        if let Origin::Client(caller) = &pending.origin {
-                            self.requests.attempts.list_caller(caller, WaitsIn::Read(group, next));
+                        if let Origin::Client { id, .. } = pending.origin {
+                            self.requests.callers.note(id, WaitsIn::Read(group, next));
                         }
                         replica.reads.insert(next, pending);
                         self.replicas.mark_dirty(group);
@@ -372,25 +374,32 @@ impl Serving<'_> {
             read.map(|read| (read, served.staleness))
         });
         match (reply, pending.origin) {
-            (Ok((reply, staleness)), Origin::Client(caller)) => {
-                let waited = now.instant.since(caller.received);
+            (Ok((reply, staleness)), Origin::Client { id, .. }) => {
+                let waited = now.instant.since(self.requests.callers.get(id)?.received);
                 let served = Some((pending.terms.level, role, pending.basis));
                 let reflected = Reflected { index: 0, staleness, waited, served };
                 match reply {
                     Some((reply, index)) => {
                         self.requests.read_counts.note_served(pending.terms.level, role, pending.basis);
-                        self.answer_read(*caller, reply, Reflected { index, ..reflected }, now);
+                        self.answer_read(id, reply, Reflected { index, ..reflected }, now);
                     }
                     None => {
                         let (read, terms) = (pending.read, pending.terms);
-                        self.read_aside(Queued { caller: *caller, read, terms, tie: None, bytes: 0 }, reflected, now);
+                        self.read_aside(Queued { id, read, terms, tie: None, bytes: 0 }, reflected, now);
                     }
                 }
             }
-            (Err(refusal), Origin::Client(caller)) => self.refuse_client(*caller, &refusal, now),
+            (Err(refusal), Origin::Client { id, .. }) => self.refuse_waiting(id, &refusal, now),
             (read, Origin::Metadata(ticket)) => return Some((ticket, read.map(|_| ()))),
         }
         None
+    }
+
+    /// Tells the client of a request that waits that it will not be.
+    pub(crate) fn refuse_waiting(&mut self, id: RequestId, refusal: &Refusal, now: Now) {
+        if let Some(caller) = self.requests.callers.remove(id) {
+            self.refuse_client(caller, refusal, now);
+        }
     }
 
     /// Tells a client that its request will not be. A page of a scan can be asked for again.

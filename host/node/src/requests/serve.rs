@@ -2,11 +2,11 @@
 //!
 //! **Where a read waits for its turn** is `queue.rs`, **where it is served** `reads.rs`. **Where a write is proposed** is [`Serving::serve_write`].
 
-use crate::config::WAIT_MAX;
 use crate::outbox::ConnectionId;
-use crate::replica::{Caller, Origin, Page, Replica};
+use crate::replica::{Origin, Replica};
 use crate::requests::Serving;
-use crate::requests::cancel::{AttemptName, WaitsIn};
+use crate::requests::caller::{Caller, Page};
+use crate::requests::callers::{RequestId, WaitsIn};
 use crate::requests::reads::Reflected;
 use bytes::Bytes;
 use hedgerow_env::Now;
@@ -14,10 +14,8 @@ use hedgerow_placement::option::DenyAnswer;
 use hedgerow_types::op::{Mutation, Read, ReadReply, Write, WriteReply};
 use hedgerow_types::{ClientId, GroupId, Index, Refusal, Sequence, TableId};
 use hedgerow_wire::reply::Failure;
-use hedgerow_wire::serve::{self, Denied, Ident, Operation, TableKind};
-use hedgerow_wire::{
-    Body, Class, ErrorName, Extension, Header, Method, Rejected, Reply, ReplyExtension, Request, Text,
-};
+use hedgerow_wire::serve::{self, Denied, Ident, Operation};
+use hedgerow_wire::{Body, Class, ErrorName, Extension, Header, Rejected, Reply, ReplyExtension, Request, Text};
 use std::time::Duration;
 
 impl Serving<'_> {
@@ -132,13 +130,12 @@ impl Serving<'_> {
                 self.replicas.life_begins(self.view, group, now).saturating_add(default_ttl),
             );
         }
-        if caller.forwarded_for.is_none() {
-            self.requests.attempts.list_caller(&caller, WaitsIn::Write(group));
-        }
-        let origin = Origin::Client(Box::new(caller));
-        let proposed = self.replicas.propose(self.view, group, number, write, origin, now);
-        if let Err((refusal, Origin::Client(caller))) = proposed {
-            self.refuse_client(*caller, &refusal, now);
+        let deadline = caller.deadline;
+        let id = self.requests.callers.insert(caller);
+        let origin = Origin::Client { id, deadline };
+        match self.replicas.propose(self.view, group, number, write, origin, now) {
+            Ok(position) => self.requests.callers.note(id, WaitsIn::Write(group, position.index)),
+            Err(refusal) => self.refuse_waiting(id, &refusal, now),
         }
     }
 
@@ -171,7 +168,9 @@ impl Serving<'_> {
         true
     }
 
-    pub(crate) fn answer_read(&mut self, mut caller: Caller, reply: ReadReply, reflected: Reflected, now: Now) {
+    /// Answers a read that waited, or was being served.
+    pub(crate) fn answer_read(&mut self, id: RequestId, reply: ReadReply, reflected: Reflected, now: Now) {
+        let Some(mut caller) = self.requests.callers.remove(id) else { return };
         self.note_slow_request(&caller, now);
         let reply = match caller.page.take() {
             Some(page) => {
@@ -194,10 +193,12 @@ impl Serving<'_> {
         self.answer(&caller, &reply, reflected);
     }
 
-    pub(crate) fn answer_write(&mut self, caller: &Caller, reply: WriteReply, index: Index, now: Now) {
-        self.note_slow_request(caller, now);
-        let reply = serve::write_reply(caller.method, reply, index, &self.ident(caller));
-        self.answer(caller, &reply, Reflected { index, ..Reflected::default() });
+    /// Answers a write that is applied.
+    pub(crate) fn answer_write(&mut self, id: RequestId, reply: WriteReply, index: Index, now: Now) {
+        let Some(caller) = self.requests.callers.remove(id) else { return };
+        self.note_slow_request(&caller, now);
+        let reply = serve::write_reply(caller.method, reply, index, &self.ident(&caller));
+        self.answer(&caller, &reply, Reflected { index, ..Reflected::default() });
     }
 
     fn answer_status(&mut self, caller: &Caller, status: hedgerow_types::Status) {
@@ -210,7 +211,6 @@ impl Serving<'_> {
             self.requests.read_counts.note_refused(refusal);
         }
         if is_better_unsaid(caller, refusal) {
-            self.requests.attempts.forget(caller);
             return self.requests.load.forget();
         }
         let leader = match refusal {
@@ -225,7 +225,6 @@ impl Serving<'_> {
     }
 
     pub(crate) fn answer(&mut self, caller: &Caller, reply: &Reply, reflected: Reflected) {
-        self.requests.attempts.forget(caller);
         if matches!(reply, Reply::Failed(_)) {
             self.requests.load.refuse(caller.is_data());
         } else {
@@ -273,51 +272,11 @@ impl Serving<'_> {
     }
 }
 
-impl Caller {
-    /// Who sent the request that `header` stands before.
-    pub(crate) fn of(connection: ConnectionId, header: &Header, sequence_id: i32, method: Method, now: Now) -> Self {
-        let extension = header.extension.as_ref();
-        Self {
-            connection,
-            sequence_id,
-            frame_bytes: 0,
-            method,
-            app_id: header.app_id,
-            partition_index: header.partition_index,
-            is_extended: extension.is_some(),
-            extra_attempt: extension.filter(|it| it.is_extra()).map(|it| it.attempt.unwrap_or(0)),
-            is_extra: header.is_backup || extension.is_some_and(Extension::is_extra),
-            name: extension.and_then(AttemptName::of),
-            wants_level: extension.is_some_and(knows_levels),
-            wants_trace: extension.is_some_and(|extension| extension.wants_trace),
-            received: now.instant,
-            queued: Duration::ZERO,
-            deadline: now.instant + patience(extension),
-            kind: TableKind::Hash,
-            page: None,
-            has_passed: false,
-            forwarded_for: None,
-        }
-    }
-}
-
 /// Whether a refusal would do harm: a client of Pegasus takes the first reply to either attempt for the answer, and gives up on
 /// this one. The first attempt decides, as if this one had been lost.
 fn is_better_unsaid(caller: &Caller, refusal: &Refusal) -> bool {
     let is_backup = caller.is_extra && !caller.is_extended && caller.method.class() != Class::Write;
     is_backup && ErrorName::of_refusal(refusal) == ErrorName::Busy
-}
-
-/// Whether the caller looks at the level in its reply. Callers that say nothing of levels get the replies that they always
-/// got, byte for byte.
-fn knows_levels(extension: &Extension) -> bool {
-    extension.any_replica || extension.attempt.is_some() || extension.read_level_code.is_some()
-}
-
-/// How long the caller waits, by its own word where that can be trusted.
-fn patience(extension: Option<&Extension>) -> Duration {
-    let deadline = extension.and_then(|extension| extension.deadline_ms);
-    deadline.map_or(WAIT_MAX, |ms| Duration::from_millis(ms.clamp(0, 600_000) as u64))
 }
 
 fn number_of(extension: &Extension) -> (ClientId, Sequence) {

@@ -7,9 +7,8 @@
 //! extension are told by a note that ends nothing ([`Refusal::Throttled`]); see [`Serving::answer_refused`].
 
 use crate::config::{DELAYED_FRAME_MAX, DELAYED_MAX};
-use crate::outbox::ConnectionId;
-use crate::replica::Caller;
-use crate::requests::cancel::WaitsIn;
+use crate::requests::caller::Caller;
+use crate::requests::callers::{RequestId, WaitsIn};
 use crate::requests::waiting::Waiting;
 use crate::requests::{Requests, Serving};
 use crate::view::View;
@@ -66,7 +65,7 @@ struct Counts {
 /// A request that is to be served later.
 #[derive(Debug)]
 struct Delayed {
-    caller: Caller,
+    id: RequestId,
     header: Header,
     body: Body,
 }
@@ -129,8 +128,8 @@ impl Throttles {
     }
 
     /// Takes a delayed request back.
-    pub(crate) fn remove(&mut self, number: u64) -> Option<Caller> {
-        self.delayed.remove(number).map(|delayed| delayed.caller)
+    pub(crate) fn remove(&mut self, number: u64) {
+        drop(self.delayed.remove(number));
     }
 
     /// So many bytes were sent in reply to an extra attempt.
@@ -205,31 +204,21 @@ impl Serving<'_> {
     fn delay(&mut self, header: &Header, body: &Body, caller: Caller, until: Instant) {
         let throttles = &mut self.requests.throttles;
         throttles.last_number += 1;
-        let (number, way) = (throttles.last_number, (caller.connection, caller.frame_bytes));
-        self.requests.attempts.list_caller(&caller, WaitsIn::Delayed(number));
-        let until = until.min(caller.deadline);
-        let delayed = Delayed { caller, header: header.clone(), body: body.clone() };
-        throttles.delayed.insert(number, until, way, delayed);
+        let (number, bytes, until) = (throttles.last_number, caller.frame_bytes, until.min(caller.deadline));
+        let id = self.requests.callers.insert(caller);
+        self.requests.callers.note(id, WaitsIn::Delayed(number));
+        throttles.delayed.insert(number, until, bytes, Delayed { id, header: header.clone(), body: body.clone() });
     }
 
     /// Serves what was delayed until now.
     pub(crate) fn serve_delayed(&mut self, now: Now) {
-        while let Some(Delayed { caller, header, body }) = self.requests.throttles.delayed.pop_due(now.instant) {
+        while let Some(Delayed { id, header, body }) = self.requests.throttles.delayed.pop_due(now.instant) {
+            let Some(caller) = self.requests.callers.remove(id) else { continue };
             if caller.deadline <= now.instant {
                 self.refuse_client(caller, &Refusal::Expired, now);
             } else {
                 self.serve_data(caller, &header, &body, now);
             }
-        }
-    }
-
-    /// `connection` is gone, and with it what came on it and waits here for later or for another node.
-    pub(crate) fn forget_waiting(&mut self, connection: ConnectionId) {
-        let delayed = self.requests.throttles.delayed.remove_of(connection).into_iter().map(|delayed| delayed.caller);
-        let gone: Vec<Caller> = delayed.chain(self.requests.forwards.remove_of(connection)).collect();
-        for caller in gone {
-            self.requests.load.forget();
-            self.requests.attempts.forget(&caller);
         }
     }
 }

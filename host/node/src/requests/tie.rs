@@ -10,8 +10,8 @@
 //! run. Only the node that a queued copy names can have it dropped (H19).
 
 use crate::peer::{Began, Frame};
-use crate::replica::Caller;
 use crate::requests::Serving;
+use crate::requests::caller::Caller;
 use crate::requests::cancel::AttemptName;
 use crate::requests::queue::Slot;
 use hedgerow_env::Now;
@@ -171,6 +171,7 @@ impl Recent {
 mod tests {
     use super::*;
     use crate::outbox::ConnectionId;
+    use crate::requests::callers::Callers;
     use crate::requests::cancel::tests::colliding_names;
     use crate::requests::queue::{Lane, Queue, Queued};
     use crate::requests::reads::Terms;
@@ -215,12 +216,12 @@ mod tests {
     #[test]
     fn n9_ties_whose_names_collide_under_a_known_hash_cost_no_more_than_others() {
         const COUNT: u64 = 300_000;
-        let header = Header::default();
         let now = Now { instant: at(0), unix_micros: 1 };
-        let caller = Caller::of(ConnectionId(1), &header, 1, Method::Get, now);
+        let connection = ConnectionId(1);
+        let id = Callers::default().insert(Caller::of(connection, &Header::default(), 1, Method::Get, now));
         let read = Read::Get { key: Bytes::new() };
-        let queued = Queued { caller, read, terms: Terms::AT_LEADER, tie: None, bytes: 7 };
-        let slot = Queue::default().push(Lane::First, queued);
+        let queued = Queued { id, read, terms: Terms::AT_LEADER, tie: None, bytes: 7 };
+        let slot = Queue::default().push(Lane::First, connection, queued);
         let (mut ties, mut recent) = (Ties::default(), Recent::default());
         let tied = |name| Tied { name, peer: NodeId(1), other: 1 };
         for name in colliding_names(COUNT) {

@@ -1,6 +1,5 @@
-//! Requests that wait here for a time or for another node: found by number, by time and by connection.
+//! What waits here for a time or for another node: found by number and by time.
 
-use crate::outbox::ConnectionId;
 use hedgerow_types::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,22 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Waiting<T> {
     requests: BTreeMap<u64, One<T>>,
     by_time: BTreeSet<(Instant, u64)>,
-    by_connection: BTreeSet<(ConnectionId, u64)>,
-    /// Of the frames that they came in.
+    /// What all of them count.
     bytes: usize,
 }
 
 #[derive(Debug)]
 struct One<T> {
     until: Instant,
-    connection: ConnectionId,
     bytes: usize,
     value: T,
 }
 
 impl<T> Default for Waiting<T> {
     fn default() -> Self {
-        Self { requests: BTreeMap::new(), by_time: BTreeSet::new(), by_connection: BTreeSet::new(), bytes: 0 }
+        Self { requests: BTreeMap::new(), by_time: BTreeSet::new(), bytes: 0 }
     }
 }
 
@@ -33,18 +30,16 @@ impl<T> Waiting<T> {
         self.requests.len()
     }
 
-    /// Bytes of the frames that they came in.
+    /// Bytes that all of them count.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// `number` must be new; `way` is the connection that it came on, and the size of its frame.
-    pub(crate) fn insert(&mut self, number: u64, until: Instant, way: (ConnectionId, usize), value: T) {
-        let (connection, bytes) = way;
+    /// `number` must be new.
+    pub(crate) fn insert(&mut self, number: u64, until: Instant, bytes: usize, value: T) {
         self.bytes += bytes;
-        self.requests.insert(number, One { until, connection, bytes, value });
+        self.requests.insert(number, One { until, bytes, value });
         self.by_time.insert((until, number));
-        self.by_connection.insert((connection, number));
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<&T> {
@@ -56,10 +51,9 @@ impl<T> Waiting<T> {
     }
 
     pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
-        let One { until, connection, bytes, value } = self.requests.remove(&number)?;
+        let One { until, bytes, value } = self.requests.remove(&number)?;
         self.bytes -= bytes;
         self.by_time.remove(&(until, number));
-        self.by_connection.remove(&(connection, number));
         Some(value)
     }
 
@@ -78,17 +72,6 @@ impl<T> Waiting<T> {
         let (until, number) = *self.by_time.first()?;
         if until > now { None } else { self.remove(number).map(|value| (number, value)) }
     }
-
-    /// The numbers of what came on a connection.
-    pub(crate) fn numbers_of(&self, connection: ConnectionId) -> Vec<u64> {
-        let range = (connection, 0)..=(connection, u64::MAX);
-        self.by_connection.range(range).map(|(_, number)| *number).collect()
-    }
-
-    /// Removes what came on a connection.
-    pub(crate) fn remove_of(&mut self, connection: ConnectionId) -> Vec<T> {
-        self.numbers_of(connection).into_iter().filter_map(|number| self.remove(number)).collect()
-    }
 }
 
 #[cfg(test)]
@@ -99,7 +82,7 @@ mod tests {
     fn what_is_due_comes_in_the_order_of_time() {
         let mut waiting = Waiting::default();
         for (number, until) in [(1, 30), (2, 10), (3, 20)] {
-            waiting.insert(number, Instant(until), (ConnectionId(number), 5), until);
+            waiting.insert(number, Instant(until), 5, until);
         }
         assert_eq!((waiting.first(), waiting.pop_due(Instant(9)), waiting.bytes()), (Some(Instant(10)), None, 15));
         assert_eq!((waiting.pop_due(Instant(20)), waiting.pop_due(Instant(20))), (Some(10), Some(20)));
@@ -109,11 +92,9 @@ mod tests {
     #[test]
     fn r17_what_leaves_leaves_nothing_behind() {
         let mut waiting = Waiting::default();
-        let way = |number: u64| (ConnectionId(number % 3), number as usize);
-        (0..100).for_each(|number| waiting.insert(number, Instant(number % 7), way(number), number));
-        assert_eq!(waiting.remove_of(ConnectionId(1)).len(), 33);
-        assert_eq!((waiting.remove(0), waiting.remove(0), waiting.remove(1)), (Some(0), None, None));
-        assert_eq!(std::iter::from_fn(|| waiting.pop_due(Instant(9))).count(), 66);
-        assert_eq!((waiting.len(), waiting.by_time.len(), waiting.by_connection.len(), waiting.bytes()), (0, 0, 0, 0));
+        (0..100).for_each(|number| waiting.insert(number, Instant(number % 7), number as usize, number));
+        assert_eq!((waiting.remove(0), waiting.remove(0), waiting.remove(1)), (Some(0), None, Some(1)));
+        assert_eq!(std::iter::from_fn(|| waiting.pop_due(Instant(9))).count(), 98);
+        assert_eq!((waiting.len(), waiting.by_time.len(), waiting.bytes()), (0, 0, 0));
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::named::{CONNECTION, Small, extra, first};
 use crate::world::{MS, value_of};
+use hedgerow_node::ConnectionId;
 use hedgerow_types::{ReadLevel, Refusal};
 use hedgerow_wire::{Body, Extension, Header};
 
@@ -92,4 +93,25 @@ fn extra_attempts_expire_behind_a_steady_stream_of_first_ones() {
     assert_eq!(answered, [false, true, false, false]);
     let told = small.told(node);
     assert_eq!((&told["extra"]["expired"], &told["extra"]["run"]), (&1.into(), &0.into()), "{told}");
+}
+
+/// One connection has sent much more than a turn takes when another one sends a read: it is served in the next turn. So are those of the
+/// first one, in the order in which they came.
+#[test]
+fn n18_a_read_of_another_connection_does_not_wait_for_all_that_came_before() {
+    let mut small = Small::configured(|config| config.reads_per_turn = 17);
+    let node = small.places.leader;
+    let many: Vec<i32> = (0..100).map(|request| small.put(node, first(request, ReadLevel::Linearizable))).collect();
+    assert_eq!(small.turn(node), many[..17]);
+    let other = ConnectionId(9);
+    small.put_on(other, node, first(1_000, ReadLevel::Linearizable));
+    let mut rest = small.turn(node);
+    let has_answer = |small: &mut Small| {
+        let outbox = small.world.machines.get_mut(&node).unwrap().node.outbox();
+        outbox.clients.remove(&other).is_some()
+    };
+    assert!(has_answer(&mut small), "its turn is over, and so is that of all others");
+    rest.extend((0..10).flat_map(|_| small.turn(node)));
+    assert_eq!(rest, many[17..]);
+    small.assert_idle(node);
 }

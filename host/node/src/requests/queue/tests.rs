@@ -1,118 +1,160 @@
-//! The queue against plain lists, and what it and the list of names hold after a million cancels.
+//! The queue against plain lists; who has a turn, and who gives room.
 
 use super::*;
-use crate::requests::cancel::{AttemptName, Attempts};
+use crate::requests::callers::Callers;
 use bytes::Bytes;
-use hedgerow_types::Instant;
 use hedgerow_types::random::Random;
-use hedgerow_wire::{Extension, Method};
 use std::collections::VecDeque;
 
-fn queued(number: i32) -> Queued {
-    let extension = Extension { client_id: Some(7), request_id: Some(number as u64), ..Extension::default() };
-    let header = Header { extension: Some(extension), ..Header::default() };
-    let now = Now { instant: Instant(1), unix_micros: 1 };
-    let caller = Caller::of(ConnectionId(number as u64 % 3), &header, number, Method::Get, now);
-    Queued { caller, read: Read::Get { key: Bytes::new() }, terms: Terms::AT_LEADER, tie: None, bytes: 7 }
+/// Connections with their reads, the one whose turn it is first.
+type Lists = VecDeque<(u64, VecDeque<(i32, Slot)>)>;
+
+/// A queue whose reads have numbers.
+#[derive(Default)]
+struct Numbered {
+    queue: Queue,
+    callers: Callers,
 }
 
-fn number(queued: Queued) -> i32 {
-    queued.caller.sequence_id
+impl Numbered {
+    fn push(&mut self, lane: Lane, connection: u64, number: i32) -> Slot {
+        self.push_large(lane, connection, number, 7)
+    }
+
+    fn push_large(&mut self, lane: Lane, connection: u64, number: i32, bytes: usize) -> Slot {
+        let connection = ConnectionId(connection);
+        let now = Now { instant: hedgerow_types::Instant(1), unix_micros: 1 };
+        let caller = Caller::of(connection, &Header::default(), number, hedgerow_wire::Method::Get, now);
+        let id = self.callers.insert(caller);
+        let read = Read::Get { key: Bytes::new() };
+        self.queue.push(lane, connection, Queued { id, read, terms: Terms::AT_LEADER, tie: None, bytes })
+    }
+
+    fn number(&mut self, queued: Option<Queued>) -> Option<i32> {
+        self.callers.remove(queued?.id).map(|caller| caller.sequence_id)
+    }
+
+    fn pop(&mut self) -> Option<i32> {
+        let queued = self.queue.pop();
+        self.number(queued)
+    }
+
+    fn take(&mut self, slot: Slot) -> Option<i32> {
+        let queued = self.queue.take(slot);
+        self.number(queued)
+    }
+
+    fn heavy(&mut self, newcomer: u64) -> Option<i32> {
+        let slot = self.queue.heavy(ConnectionId(newcomer), 7)?;
+        self.take(slot)
+    }
 }
 
 #[test]
 fn first_attempts_come_first_and_the_oldest_of_them() {
-    let mut queue = Queue::default();
+    let mut queue = Numbered::default();
     for (at, lane) in [(1, Lane::Extra), (2, Lane::First), (3, Lane::Extra), (4, Lane::First)] {
-        queue.push(lane, queued(at));
+        queue.push(lane, at as u64 % 3, at);
     }
-    assert_eq!((queue.count(Lane::First), queue.count(Lane::Extra)), (2, 2));
-    let order: Vec<i32> = std::iter::from_fn(|| queue.pop().map(number)).collect();
+    assert_eq!((queue.queue.count(Lane::First), queue.queue.count(Lane::Extra)), (2, 2));
+    let order: Vec<i32> = std::iter::from_fn(|| queue.pop()).collect();
     assert_eq!(order, [2, 4, 1, 3]);
-    assert_eq!(queue.total(), 0);
+    assert_eq!(queue.queue.total(), 0);
 }
 
-/// Whatever leaves from wherever, both lanes keep their order: against two plain lists.
+/// Whatever leaves from wherever, the reads of a connection keep their order, and connections have sixteen reads each in turn: against
+/// plain lists.
 #[test]
-fn the_queue_does_what_two_lists_do() {
+fn the_queue_does_what_plain_lists_do() {
+    const OF_TURN: usize = 16;
     let mut random = Random::new(5);
-    let mut queue = Queue::default();
-    let mut lists: [VecDeque<(i32, Slot)>; 2] = Default::default();
+    let mut queue = Numbered::default();
     let lanes = [Lane::First, Lane::Extra];
-    for at in 0..20_000 {
+    // And how many the first one has had.
+    let mut lists: [Lists; 2] = Default::default();
+    let mut had = [0; 2];
+    for at in 0..30_000 {
         let which = random.below(2) as usize;
-        match random.below(5) {
-            0 | 1 => {
-                let slot = queue.push(lanes[which], queued(at));
-                lists[which].push_back((at, slot));
+        let list = &mut lists[which];
+        let drop_empty = |list: &mut Lists, had: &mut usize| {
+            if list.front().is_some_and(|(_, reads)| reads.is_empty()) {
+                *had = 0;
             }
-            2 => {
-                let expected = lists.iter_mut().find_map(VecDeque::pop_front).map(|(at, _)| at);
-                assert_eq!(queue.pop().map(number), expected);
-            }
-            3 => {
-                let expected = lists[which].back().copied();
-                assert_eq!(queue.newest(lanes[which]), expected.map(|(_, slot)| slot));
-                if random.chance(1, 2)
-                    && let Some(slot) = queue.newest(lanes[which])
-                {
-                    assert_eq!(queue.take(slot).map(number), lists[which].pop_back().map(|(at, _)| at));
+            list.retain(|(_, reads)| !reads.is_empty());
+        };
+        match random.below(if at < 20_000 { 5 } else { 7 }) {
+            0..=2 => {
+                let connection = random.below(6);
+                let slot = queue.push(lanes[which], connection, at);
+                match list.iter_mut().find(|(of, _)| *of == connection) {
+                    Some((_, reads)) => reads.push_back((at, slot)),
+                    None => list.push_back((connection, VecDeque::from([(at, slot)]))),
                 }
             }
-            _ if !lists[which].is_empty() => {
-                let (at, slot) = lists[which].remove(random.below(lists[which].len() as u64) as usize).unwrap();
-                assert_eq!(queue.get(slot).map(|it| it.caller.sequence_id), Some(at));
-                assert_eq!(queue.take(slot).map(number), Some(at));
-                assert!(queue.take(slot).is_none(), "twice");
+            3 if !list.is_empty() => {
+                let which_line = random.below(list.len() as u64) as usize;
+                let (_, reads) = &mut list[which_line];
+                let (at, slot) = reads.remove(random.below(reads.len() as u64) as usize).unwrap();
+                assert_eq!(queue.take(slot), Some(at));
+                assert_eq!(queue.take(slot), None, "twice");
+                drop_empty(list, &mut had[which]);
             }
-            _ => {}
+            3 => {}
+            _ => {
+                let which = usize::from(lists[0].is_empty());
+                let (list, had) = (&mut lists[which], &mut had[which]);
+                if *had >= OF_TURN {
+                    *had = 0;
+                    list.rotate_left(1);
+                }
+                let expected = list.front_mut().and_then(|(_, reads)| reads.pop_front());
+                *had += usize::from(expected.is_some());
+                assert_eq!(queue.pop(), expected.map(|(at, _)| at));
+                drop_empty(list, had);
+            }
         }
-        assert_eq!([queue.count(Lane::First), queue.count(Lane::Extra)], [lists[0].len(), lists[1].len()]);
-        assert_eq!(queue.oldest(Lane::Extra), lists[1].front().map(|(_, slot)| *slot));
-    }
-    let gone: Vec<i32> = queue.take_of(ConnectionId(1)).into_iter().map(number).collect();
-    assert!(gone.iter().all(|at| at % 3 == 1) && !gone.is_empty());
-    lists.iter_mut().for_each(|list| list.retain(|(at, _)| at % 3 != 1));
-    let left: Vec<i32> = std::iter::from_fn(|| queue.pop().map(number)).collect();
-    assert_eq!(left, lists.into_iter().flatten().map(|(at, _)| at).collect::<Vec<i32>>());
-}
-
-/// A place that was left is used again, and so is a name.
-#[test]
-fn h18_a_million_cancels_take_the_memory_of_what_waits() {
-    let mut queue = Queue::default();
-    let mut attempts = Attempts::default();
-    let mut waiting = VecDeque::new();
-    for at in 0..1_000_000 {
-        let one = queued(at);
-        let (name, ways) = (one.caller.name.unwrap(), (one.caller.connection, at));
-        let slot = queue.push(Lane::First, one);
-        attempts.list(name, ways, crate::requests::cancel::WaitsIn::Queued(slot));
-        waiting.push_back(slot);
-        if waiting.len() > 100 {
-            // The one in the middle is cancelled.
-            let slot = waiting.remove(50).unwrap();
-            attempts.forget(&queue.take(slot).unwrap().caller);
+        let all = |which: usize| lists[which].iter().flat_map(|(_, reads)| reads);
+        assert_eq!([queue.queue.count(Lane::First), queue.queue.count(Lane::Extra)], [0, 1].map(|it| all(it).count()));
+        for (which, lane) in lanes.into_iter().enumerate() {
+            let ends = [all(which).min_by_key(|it| it.0), all(which).max_by_key(|it| it.0)];
+            assert_eq!([queue.queue.oldest(lane), queue.queue.newest(lane)], ends.map(|it| it.map(|(_, slot)| *slot)));
         }
     }
-    assert_eq!((queue.places.len(), queue.total()), (101, 100));
-    assert_eq!(attempts.to_json()["listed"], 100);
-    assert!(queue.places.capacity() <= 256);
+    while queue.pop().is_some() {}
+    assert_eq!((queue.queue.bytes, queue.queue.free.len()), (0, queue.queue.places.len()));
 }
 
-/// A client that gives the name of an attempt that waits to another one can cancel the first; the second leaves no trace.
+/// One connection has sent ten thousand reads when another one sends its first.
 #[test]
-fn h19_a_name_that_is_in_use_stays_with_its_owner() {
-    let mut attempts = Attempts::default();
-    let (first, mut second) = (queued(3), queued(3));
-    second.caller.sequence_id = 4;
-    let name = first.caller.name.unwrap();
-    assert_eq!(name, AttemptName { client: 7, request: 3, attempt: 1 });
-    let mut queue = Queue::default();
-    attempts.list_caller(&first.caller, crate::requests::cancel::WaitsIn::Queued(queue.push(Lane::First, queued(3))));
-    attempts.list_caller(&second.caller, crate::requests::cancel::WaitsIn::Queued(queue.push(Lane::First, queued(4))));
-    attempts.forget(&second.caller);
-    assert_eq!(attempts.to_json()["listed"], 1);
-    attempts.forget(&first.caller);
-    assert_eq!(attempts.to_json()["listed"], 0);
+fn n18_a_read_waits_for_no_more_than_a_turn_of_each_other_connection() {
+    let mut queue = Numbered::default();
+    (0..10_000).for_each(|at| _ = queue.push(Lane::First, 1, at));
+    assert!((0..100).all(|_| queue.pop().is_some()));
+    queue.push(Lane::First, 2, -1);
+    assert_eq!(queue.queue.ahead_of(Lane::First, ConnectionId(2)), 1 + 16);
+    let before = std::iter::from_fn(|| queue.pop()).take_while(|at| *at >= 0).count();
+    assert!(before <= 16, "{before}");
+    // What is long to send counts more: one of them is a turn.
+    queue.push(Lane::First, 2, -2);
+    let mut before = 0;
+    while queue.pop().is_some_and(|at| at >= 0) {
+        queue.queue.note_served(Lane::First, ConnectionId(1), 200_000);
+        before += 1;
+    }
+    assert!(before <= 1, "{before}");
+}
+
+/// Where the queue is full, whoever has more than most and more than the newcomer gives room, and nobody else.
+#[test]
+fn n18_the_newest_read_of_a_heavy_connection_gives_room() {
+    let mut queue = Numbered::default();
+    (0..500).for_each(|at| _ = queue.push(Lane::First, 1, at));
+    (0..50).for_each(|at| _ = queue.push(Lane::First, 2 + at as u64, 1_000 + at));
+    assert_eq!((queue.heavy(900), queue.heavy(50), queue.heavy(901)), (Some(499), Some(498), Some(497)));
+    assert_eq!(queue.heavy(1), None, "its own reads give it no room");
+    // A few large reads weigh as much as many small ones.
+    (0..4).for_each(|at| _ = queue.push_large(Lane::First, 800, 5_000 + at, 1 << 20));
+    let given: Vec<i32> = (0..600).filter_map(|_| queue.heavy(900)).collect();
+    assert!(given.contains(&5_003) && given.contains(&5_000) && !given.iter().any(|at| (1_000..1_050).contains(at)));
+    assert_eq!(queue.heavy(900), None, "all have the same now");
 }
