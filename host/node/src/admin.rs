@@ -20,10 +20,10 @@
 //! | `fault` | [`hedgerow_env::fault::Command`] | the node that was asked, if it was started with faults allowed |
 
 use crate::admin_client::{beginning, shortened};
+use crate::catalogue_change::{Change, Meant};
 use crate::config::{DROP_RESERVE_SECONDS_MAX, REPORT_INTERVAL, WAIT_MAX, creation_wait};
 use crate::ids::ReplicaKey;
 use crate::job::Job;
-use crate::metadata::{Change, Meant};
 use crate::node::Node;
 use crate::passed_on::{PassedOn, only_looks};
 use crate::replica::{Hosted, Replica};

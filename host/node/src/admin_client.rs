@@ -1,7 +1,7 @@
 //! Clients' administrative calls: Pegasus' messages to our commands and back, and what is answered from the catalogue.
 
 use crate::admin::Asker;
-use crate::metadata::Change;
+use crate::catalogue_change::Change;
 use crate::node::Node;
 use crate::peer::ReplicaState;
 use crate::requests::caller::Caller;

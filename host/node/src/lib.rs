@@ -18,7 +18,7 @@
 //! | `tails.rs`, `tail_frame.rs` | replicas ask the other voters' logs instead, where the leader is silent |
 //! | `wake.rs` | deadlines, and what else waits for a time |
 //! | `admin.rs`, `admin_client.rs`, `status.rs` | clients' administrative operations |
-//! | `metadata.rs` | what the leader of the metadata does |
+//! | `metadata.rs`, `catalogue_change.rs` | what the leader of the metadata does; what is to change in the catalogue |
 //! | `hosting.rs` | acting on the catalogue: which replicas are here, and in which group |
 //! | `fault.rs` | faults made on request |
 //! | `files.rs` | how many replicas and connections the limit of open files allows |
@@ -43,6 +43,7 @@ mod admin;
 mod admin_client;
 mod apply;
 pub mod at_rest;
+mod catalogue_change;
 mod checkpoint_room;
 mod clock;
 pub mod config;

@@ -6,6 +6,7 @@
 
 use crate::admin::Asker;
 use crate::admin_client::shortened;
+use crate::catalogue_change::Change;
 use crate::config::{CREATION_REPEATED_FOR, GONE_AFTER, REPORT_INTERVAL, creation_wait};
 use crate::drive::chain;
 use crate::failure::note_read;
@@ -15,12 +16,12 @@ use crate::replica::{Hosted, Origin};
 use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_placement::{
-    Catalogue, CatalogueError, Dropped, Node as NodeEntry, Presence, Table, TableSpec, TableState, VERSION_ROW,
+    Catalogue, CatalogueError, Dropped, Node as NodeEntry, Presence, Table, TableState, VERSION_ROW,
 };
 use hedgerow_replication::{Role, RoleChange};
 use hedgerow_storage::EngineError;
 use hedgerow_types::op::{Filter, Read, ReadReply, Scan, Write, WriteReply};
-use hedgerow_types::{ClientId, GroupId, Instant, NodeId, PartitionIndex, Refusal, ReplicaId, Status, TableId};
+use hedgerow_types::{ClientId, GroupId, Instant, NodeId, Refusal, Status, TableId};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -72,96 +73,6 @@ impl Step {
         match self {
             Self::Reading(ticket) | Self::Writing(ticket, _) => Some(*ticket),
             Self::Idle | Self::Failed(_) => None,
-        }
-    }
-}
-
-/// A change of the catalogue.
-#[derive(Clone, Debug)]
-pub(crate) enum Change {
-    /// Changes nothing: whether there is such a table is told as what a change comes to is.
-    Find {
-        name: String,
-    },
-    CreateTable {
-        spec: TableSpec,
-        /// The same creation may come again by way of another node.
-        may_repeat: bool,
-    },
-    DropTable {
-        of: Meant,
-        if_exists: bool,
-        /// How long it is kept; 0 = not at all.
-        reserve_seconds: u64,
-    },
-    RecallTable {
-        id: TableId,
-        name: Option<String>,
-    },
-    /// Dropped tables whose time is over at `unix_seconds` are to go.
-    RemoveOverdue {
-        unix_seconds: u64,
-    },
-    SetOptions {
-        of: Meant,
-        options: BTreeMap<String, String>,
-    },
-    DeleteOptions {
-        of: Meant,
-        keys: Vec<String>,
-    },
-    ClearOptions {
-        of: Meant,
-        prefix: String,
-    },
-    /// A node is to lead a partition whenever it can.
-    PreferLeader {
-        of: Meant,
-        partition: PartitionIndex,
-        node: NodeId,
-    },
-    Register {
-        node: NodeId,
-        entry: NodeEntry,
-    },
-    MarkCreated {
-        table: TableId,
-    },
-    BeginAnew {
-        group: GroupId,
-    },
-    Replace {
-        group: GroupId,
-        lost: ReplicaId,
-    },
-    Finish {
-        group: GroupId,
-        joined: ReplicaId,
-    },
-    Withdraw {
-        group: GroupId,
-        back: ReplicaId,
-    },
-    /// Read-only replicas are to be added or removed.
-    ArrangeLearners,
-}
-
-/// The table that a change is meant for.
-#[derive(Clone, Debug)]
-pub(crate) struct Meant {
-    pub(crate) name: String,
-    /// The one that had the name when the node took the call that passed it on: a call may be on its way for as long as a
-    /// connection lasts, and must not change, or drop, a later table of the name.
-    pub(crate) id: Option<TableId>,
-}
-
-impl Meant {
-    /// The name, if the table that has it is the one that was meant.
-    fn name_in(self, draft: &Catalogue) -> Result<String, CatalogueError> {
-        let Self { name, id: meant } = self;
-        match (draft.table_by_name(&name).map(|table| table.id), meant) {
-            (Some(id), Some(meant)) if id != meant => Err(CatalogueError::OtherTable { name, id, meant }),
-            (_, _) => Ok(name),
         }
     }
 }
@@ -420,7 +331,7 @@ impl Node {
             let told = is_told.then(|| change.clone());
             let made = make(&mut draft, change, &presence, is_led, now.unix_micros / 1_000_000);
             if let Some(change) = told.filter(|_| draft.version > version) {
-                tracing::info!(change = shortened(format!("{change:?}")), "the catalogue changes");
+                tracing::info!(change = %shortened(change.to_string()), "the catalogue changes");
             }
             if made.is_ok() && may_repeat && draft.next_table > next {
                 self.metadata.repeatable.insert(TableId(next), (BTreeSet::from([way]), now.instant));

@@ -1,6 +1,6 @@
 //! Repair, as the metadata leader decides on it: what is lost is replaced, and a replacement ends.
 
-use crate::metadata::Change;
+use crate::catalogue_change::Change;
 use crate::node::Node;
 use crate::peer::{ReplicaState, Report};
 use hedgerow_env::Now;
@@ -80,7 +80,7 @@ impl Node {
         changes.extend(completed_by(current, report));
         changes.extend(self.returned_by(current, from, report));
         for change in changes {
-            tracing::info!(?change, "the catalogue changes");
+            tracing::info!(%change, "the catalogue changes");
             self.metadata.enqueue(change);
         }
         self.write_changes(now);

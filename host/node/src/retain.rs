@@ -21,6 +21,7 @@ use hedgerow_replication::Role;
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::{GroupId, Index, Instant, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::time::Duration;
 
 /// How often it is looked at what may go.
@@ -43,6 +44,17 @@ enum Claimant {
     LeadersFollowers,
     /// Those that learn from the leader's checkpoint.
     LeadersCheckpoint,
+}
+
+impl fmt::Display for Claimant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Follower(replica) => write!(f, "follower {replica}"),
+            Self::Checkpoint => f.write_str("those that learn from a checkpoint"),
+            Self::LeadersFollowers => f.write_str("the leader's followers"),
+            Self::LeadersCheckpoint => f.write_str("those that learn from the leader's checkpoint"),
+        }
+    }
 }
 
 impl Claimant {
@@ -68,6 +80,15 @@ struct Mark {
 enum Measure {
     Bytes,
     Entries,
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bytes => "bytes",
+            Self::Entries => "entries",
+        })
+    }
 }
 
 /// What the leader said that its followers should keep.
@@ -333,7 +354,7 @@ impl Node {
             let before = after_cut(replica);
             replica.kept.given_up.insert(claimant);
             total -= before - after_cut(replica);
-            tracing::info!(%group, ?claimant, ?measure, behind, limit, "the log is not kept any longer for who is so far behind");
+            tracing::info!(%group, "for" = %claimant, behind, limit, unit = %measure, "the log is not kept any longer for who is so far behind");
         }
     }
 
