@@ -18,7 +18,8 @@ pub const PENDING_WRITES_MAX: usize = 8_192;
 /// Reads of one partition that may wait for an index; the next is refused as busy.
 pub const PENDING_READS_MAX: usize = 8_192;
 /// Clients' reads of one node that may wait for their turn. Beyond it the newest extra attempt is refused as busy, and where
-/// there is none, the newest read. About 5 MiB, and at 3 us each a twentieth of a second.
+/// there is none, the newest read of a connection that has much more than the newcomer, or else the newcomer. About 5 MiB, and at 3 us
+/// each a twentieth of a second.
 pub const READS_QUEUED_MAX: usize = 16_384;
 /// Bytes that these may keep in memory together; the same beyond it. One read may be larger.
 pub const READS_QUEUED_BYTES_MAX: usize = 64 << 20;

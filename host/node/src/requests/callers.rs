@@ -9,6 +9,7 @@ use crate::requests::caller::Caller;
 use crate::requests::cancel::AttemptName;
 use crate::requests::queue::Slot;
 use hedgerow_types::{GroupId, Index};
+use hedgerow_wire::Class;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -39,6 +40,19 @@ pub(crate) enum WaitsIn {
     SentOn(u64),
 }
 
+/// What a request is to do. A connection's are kept apart: thousands of its writes may wait where its reads are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+}
+
+impl Kind {
+    fn of(caller: &Caller) -> Self {
+        if caller.method.class() == Class::Write { Self::Write } else { Self::Read }
+    }
+}
+
 const NONE: u32 = u32::MAX;
 
 /// All of them.
@@ -48,9 +62,9 @@ pub(crate) struct Callers {
     /// Places without a request.
     free: Vec<u32>,
     last: u64,
-    /// The newest one of each connection; the others follow by `older`. Connections are numbered by us, so that nobody can have
-    /// them collide (N9).
-    newest: FxHashMap<ConnectionId, u32>,
+    /// The newest read and the newest write of each connection; the others follow by `older`. Connections are numbered by us, so that nobody
+    /// can have them collide (N9).
+    newest: FxHashMap<(ConnectionId, Kind), u32>,
     /// Those that have a name. A client that gives a name twice can cancel the first only. A tree, since clients choose the names and
     /// could have all of them collide in a hash map (N9).
     names: BTreeMap<(ConnectionId, AttemptName), RequestId>,
@@ -61,7 +75,7 @@ struct Place {
     number: u64,
     caller: Option<Caller>,
     waits_in: WaitsIn,
-    /// Of the same connection.
+    /// Of the same connection and kind.
     older: u32,
     newer: u32,
 }
@@ -73,7 +87,7 @@ impl Callers {
         self.last += 1;
         let number = self.last;
         let place = self.free.pop().unwrap_or(self.places.len() as u32);
-        let older = self.newest.insert(caller.connection, place).unwrap_or(NONE);
+        let older = self.newest.insert((caller.connection, Kind::of(&caller)), place).unwrap_or(NONE);
         if let Some(older) = self.places.get_mut(older as usize) {
             older.newer = place;
         }
@@ -122,10 +136,11 @@ impl Callers {
         if let Some(older) = self.places.get_mut(older as usize) {
             older.newer = newer;
         }
+        let list = (caller.connection, Kind::of(&caller));
         match self.places.get_mut(newer as usize) {
             Some(newer) => newer.older = older,
-            None if older == NONE => drop(self.newest.remove(&caller.connection)),
-            None => drop(self.newest.insert(caller.connection, older)),
+            None if older == NONE => _ = self.newest.remove(&list),
+            None => _ = self.newest.insert(list, older),
         }
         if let Some(name) = caller.name
             && let Entry::Occupied(known) = self.names.entry((caller.connection, name))
@@ -137,9 +152,9 @@ impl Callers {
         Some(caller)
     }
 
-    /// What came on a connection, the oldest first, and where it waits.
-    pub(crate) fn of(&self, connection: ConnectionId) -> Vec<(RequestId, WaitsIn)> {
-        let newest = self.newest.get(&connection).copied();
+    /// The reads, or the writes, that came on a connection, the oldest first, and where each waits.
+    pub(crate) fn of(&self, connection: ConnectionId, kind: Kind) -> Vec<(RequestId, WaitsIn)> {
+        let newest = self.newest.get(&(connection, kind)).copied();
         let older = |place: &u32| Some(self.places[*place as usize].older).filter(|older| *older != NONE);
         let listed = |place: u32| {
             let Place { number, waits_in, .. } = self.places[place as usize];
@@ -154,6 +169,11 @@ impl Callers {
     pub(crate) fn named(&self, connection: ConnectionId, name: AttemptName) -> Option<(RequestId, WaitsIn)> {
         let id = *self.names.get(&(connection, name))?;
         self.place(id).map(|place| (id, place.waits_in))
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.places.len() - self.free.len()
     }
 
     /// How many can be cancelled.

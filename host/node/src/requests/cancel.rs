@@ -17,7 +17,7 @@ use crate::outbox::ConnectionId;
 use crate::replica::{Origin, Replica};
 use crate::requests::Serving;
 use crate::requests::caller::Caller;
-use crate::requests::callers::{RequestId, WaitsIn};
+use crate::requests::callers::{Kind, RequestId, WaitsIn};
 use hedgerow_env::Now;
 use hedgerow_types::{Index, Instant};
 use hedgerow_wire::Extension;
@@ -155,20 +155,19 @@ impl Serving<'_> {
 
     /// Takes the reads back that came over `connection` and wait, be it for their turn, an index or a job.
     pub(crate) fn take_reads_of(&mut self, connection: ConnectionId) -> Vec<Caller> {
-        self.take_of(connection, |waits_in| {
-            matches!(waits_in, WaitsIn::Queued(_) | WaitsIn::Read(..) | WaitsIn::Aside(_))
-        })
+        self.take_of(connection, Kind::Read, |waits_in| !matches!(waits_in, WaitsIn::Delayed(_)))
     }
 
-    fn take_of(&mut self, connection: ConnectionId, is_taken: impl Fn(WaitsIn) -> bool) -> Vec<Caller> {
-        let listed = self.requests.callers.of(connection);
+    fn take_of(&mut self, connection: ConnectionId, kind: Kind, is_taken: impl Fn(WaitsIn) -> bool) -> Vec<Caller> {
+        let listed = self.requests.callers.of(connection, kind);
         let taken = listed.into_iter().filter(|(_, waits_in)| is_taken(*waits_in));
         taken.filter_map(|(id, waits_in)| self.release(id, waits_in)).collect()
     }
 
     /// A client's connection is gone: what it asked for need not be done. Writes that are in a log stay, and are answered into nothing.
     pub(crate) fn drop_requests_of(&mut self, connection: ConnectionId) {
-        let gone = self.take_of(connection, |waits_in| !matches!(waits_in, WaitsIn::Write(..)));
+        let mut gone = self.take_of(connection, Kind::Read, |_| true);
+        gone.extend(self.take_of(connection, Kind::Write, |waits_in| !matches!(waits_in, WaitsIn::Write(..))));
         self.requests.cancels.closed += gone.len() as u64;
         gone.iter().for_each(|_| self.requests.load.forget());
     }

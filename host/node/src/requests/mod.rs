@@ -175,6 +175,7 @@ impl Requests {
         let mut told = self.read_counts.to_json();
         told["queue"] = self.queue_told();
         told["waiting_bytes"] = json!({ "kept": self.room.size(), "refused": self.room.refused() });
+        told["requests_waiting"] = json!(self.callers.count());
         told["requests_in_flight"] = json!(self.load.in_flight());
         told["service_us"] = json!(self.load.service_us());
         told

@@ -203,12 +203,17 @@ impl Queue {
         Ends::slot(self.lanes[lane as usize].oldest)
     }
 
-    /// The read in the first lane that gives room to one of `newcomer` that keeps so many bytes, if somebody has more than it would have.
-    fn heavy(&mut self, newcomer: ConnectionId, bytes: usize) -> Option<Slot> {
-        self.lines[Lane::First as usize].newest_of_heavy(newcomer, weight(bytes))
+    /// Who gives room to a read of `newcomer` that keeps so many bytes, in its lane, if anybody has that much more.
+    fn find_heavy(&mut self, lane: Lane, newcomer: ConnectionId, bytes: usize) -> Option<ConnectionId> {
+        self.lines[lane as usize].find_heavy(newcomer, weight(bytes))
     }
 
-    /// How many reads have their turn before another one of `connection`, at most.
+    /// The newest read of a connection in `lane`.
+    fn newest_of(&self, lane: Lane, connection: ConnectionId) -> Option<Slot> {
+        self.lines[lane as usize].newest_of(connection)
+    }
+
+    /// How many reads have their turn before another one of `connection`.
     fn ahead_of(&self, lane: Lane, connection: ConnectionId) -> usize {
         let in_lane = self.lines[lane as usize].ahead_of(connection, self.count(lane));
         match lane {
@@ -340,24 +345,43 @@ impl Serving<'_> {
         if lane == Lane::Extra && self.requests.queue.count(Lane::Extra) >= EXTRA_READS_QUEUED_MAX {
             self.expire_extra(now);
         }
-        while lane == Lane::First && self.requests.queue.is_full(bytes) && self.shed(caller.connection, bytes, now) {}
-        let is_full = lane == Lane::Extra && self.requests.queue.count(Lane::Extra) >= EXTRA_READS_QUEUED_MAX;
-        if is_full || self.requests.queue.is_full(bytes) {
+        if self.lacks_room(lane, bytes) {
+            self.make_room(lane, caller.connection, bytes, now);
+        }
+        if self.lacks_room(lane, bytes) {
             self.requests.queue_counts.shed[lane as usize] += 1;
             return Err(too_many());
         }
         Ok(())
     }
 
-    /// Refuses a read for the sake of a first attempt: the newest extra one, or else the newest of a connection that has more than most.
-    /// Returns whether there was one.
-    fn shed(&mut self, newcomer: ConnectionId, bytes: usize, now: Now) -> bool {
-        let queue = &mut self.requests.queue;
-        let (lane, slot) = match queue.newest(Lane::Extra) {
-            Some(extra) => (Lane::Extra, Some(extra)),
-            None => (Lane::First, queue.heavy(newcomer, bytes)),
-        };
-        let Some(queued) = slot.and_then(|slot| queue.take(slot)) else { return false };
+    fn lacks_room(&self, lane: Lane, bytes: usize) -> bool {
+        let queue = &self.requests.queue;
+        let is_lane_full = lane == Lane::Extra && queue.count(Lane::Extra) >= EXTRA_READS_QUEUED_MAX;
+        is_lane_full || queue.is_full(bytes)
+    }
+
+    /// Refuses reads for the sake of another one: extra attempts for that of a first one, the newest first, and then the newest of a
+    /// connection that has much more in the same lane.
+    fn make_room(&mut self, lane: Lane, newcomer: ConnectionId, bytes: usize, now: Now) {
+        while lane == Lane::First && self.lacks_room(lane, bytes) {
+            let newest = self.requests.queue.newest(Lane::Extra);
+            if !newest.is_some_and(|slot| self.shed(Lane::Extra, slot, now)) {
+                break;
+            }
+        }
+        if !self.lacks_room(lane, bytes) {
+            return;
+        }
+        let Some(heavy) = self.requests.queue.find_heavy(lane, newcomer, bytes) else { return };
+        while self.lacks_room(lane, bytes)
+            && let Some(slot) = self.requests.queue.newest_of(lane, heavy)
+            && self.shed(lane, slot, now)
+        {}
+    }
+
+    fn shed(&mut self, lane: Lane, slot: Slot, now: Now) -> bool {
+        let Some(queued) = self.requests.queue.take(slot) else { return false };
         self.requests.queue_counts.shed[lane as usize] += 1;
         self.refuse_queued(queued, &too_many(), now);
         true
@@ -387,13 +411,13 @@ impl Serving<'_> {
                 break;
             }
             let Some(queued) = self.requests.queue.pop() else { return };
+            self.requests.ties.unlist(queued.tie.as_deref());
             let Some(caller) = self.requests.callers.get(queued.id) else { continue };
             let (lane, connection) = (Lane::of(caller), caller.connection);
             if caller.deadline <= now.instant {
                 self.refuse_late(lane, queued, now);
                 continue;
             }
-            self.requests.ties.unlist(queued.tie.as_deref());
             let before = self.requests.reply_bytes;
             self.serve_read(queued, now);
             let replied = self.requests.reply_bytes - before;

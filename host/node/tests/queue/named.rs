@@ -85,7 +85,7 @@ impl Small {
         let counts = self.counts(node);
         // The question itself is one.
         assert_eq!((&counts["waiting"], &counts["requests_in_flight"]), (&json!(0), &json!(1)), "{counts}");
-        assert_eq!(counts["waiting_bytes"]["kept"], 0, "{counts}");
+        assert_eq!((&counts["waiting_bytes"]["kept"], &counts["requests_waiting"]), (&json!(0), &json!(0)), "{counts}");
         let queue = &counts["queue"];
         assert_eq!((&queue["first"]["queued"], &queue["extra"]["queued"]), (&json!(0), &json!(0)), "{counts}");
         assert_eq!(queue["cancels"]["listed"], 0, "{counts}");

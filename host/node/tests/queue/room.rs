@@ -25,6 +25,22 @@ fn fill(small: &mut Small, node: NodeId, count: usize) -> Vec<i32> {
     (0..count as u64).map(|request| small.put(node, first(1_000 + request, ReadLevel::Eventual))).collect()
 }
 
+/// A queue that one connection fills has room for the read of another one, and none for one more of its own.
+#[test]
+fn n18_who_fills_the_queue_makes_room_for_others() {
+    let mut small = Small::new();
+    let node = small.places.leader;
+    let queued = fill(&mut small, node, READS_QUEUED_MAX);
+    let one_more = small.put(node, first(1, ReadLevel::Eventual));
+    let other = small.put_on(ConnectionId(9), node, first(2, ReadLevel::Eventual));
+    small.world.settle(node);
+    let mut is_served = |number: &i32| value_of(small.world.answer(*number).unwrap().1).is_ok();
+    assert!(is_served(&other) && !is_served(&one_more));
+    let (newest, rest) = queued.split_last().unwrap();
+    assert!(!is_served(newest) && rest.iter().all(is_served));
+    small.assert_idle(node);
+}
+
 /// What a node knows whatever its load, it says whatever its load.
 #[test]
 fn r01_a_node_that_does_not_lead_says_so_with_a_full_queue() {

@@ -49,7 +49,8 @@ fn the_list_does_what_a_plain_list_does() {
             assert!(callers.get(*id).is_none() && callers.remove(*id).is_none(), "it has left");
         }
         let connection = random.below(5);
-        let of: Vec<RequestId> = callers.of(ConnectionId(connection)).into_iter().map(|(id, _)| id).collect();
+        let of: Vec<RequestId> =
+            callers.of(ConnectionId(connection), Kind::Read).into_iter().map(|(id, _)| id).collect();
         let expected = plain.iter().filter(|it| it.1 == connection).map(|it| it.0);
         assert_eq!(of, expected.collect::<Vec<_>>());
         let name = name(random.below(NAMES));
@@ -59,7 +60,7 @@ fn the_list_does_what_a_plain_list_does() {
     }
     plain.iter().for_each(|it| drop(callers.remove(it.0)));
     assert!(callers.newest.is_empty() && callers.names.is_empty());
-    assert_eq!(callers.free.len(), callers.places.len());
+    assert_eq!(callers.count(), 0);
 }
 
 /// A client that gives the name of a request that waits to another one can cancel the first; the second leaves no trace.
@@ -112,9 +113,9 @@ fn n10_a_connection_that_closes_costs_what_it_had() {
     let mut callers = Callers::default();
     (0..CONNECTIONS).for_each(|connection| _ = callers.insert(caller(connection, 1, None)));
     for connection in 0..CONNECTIONS {
-        let of = callers.of(ConnectionId(connection));
+        let of = callers.of(ConnectionId(connection), Kind::Read);
         assert_eq!(of.len(), 1);
         of.into_iter().for_each(|(id, _)| drop(callers.remove(id)));
     }
-    assert_eq!(callers.free.len() as u64, CONNECTIONS);
+    assert_eq!((callers.count(), callers.newest.len()), (0, 0));
 }

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 /// What a connection is served in one turn, by what it costs; one read at least.
 const TURN: usize = 64 << 10;
-/// How many connections are looked at for a heavy one. Others have the turn the next time.
+/// How many connections are looked at for a heavy one. The next time it goes on where it ended.
 const LOOKED_AT_MAX: usize = 64;
 /// What a read costs beside the bytes of its reply.
 const READ_COST: usize = 4 << 10;
@@ -26,8 +26,8 @@ pub(super) struct Lines {
     served: usize,
     /// What all reads weigh.
     weight: usize,
-    /// A line that was found to be heavy.
-    heavy: u32,
+    /// The line that was looked at last for a heavy one.
+    looked_at: u32,
 }
 
 /// The reads of one connection.
@@ -49,7 +49,7 @@ impl Default for Lines {
             turn: NONE,
             served: 0,
             weight: 0,
-            heavy: NONE,
+            looked_at: NONE,
         }
     }
 }
@@ -110,8 +110,8 @@ impl Lines {
             self.served = 0;
             self.turn = if next == number { NONE } else { next };
         }
-        if self.heavy == number {
-            self.heavy = NONE;
+        if self.looked_at == number {
+            self.looked_at = self.turn;
         }
         self.of.remove(&connection);
         self.free.push(number);
@@ -138,23 +138,32 @@ impl Lines {
         }
     }
 
-    /// The newest read of a connection whose reads weigh more than the average, and more than those of `newcomer` with another one of
-    /// this weight. Most of the time it is the one that was found before.
-    pub(super) fn newest_of_heavy(&mut self, newcomer: ConnectionId, weight: usize) -> Option<Slot> {
-        let own = self.of.get(&newcomer).map_or(0, |number| self.lines[*number as usize].weight) + weight;
-        let least = own.max(self.weight.checked_div(self.of.len())?);
-        let is_heavy = |number: &u32| self.lines.get(*number as usize).is_some_and(|line| line.weight > least);
-        let remembered = Some(self.heavy).filter(is_heavy);
-        self.heavy = remembered.or_else(|| self.circle().take(LOOKED_AT_MAX).find(is_heavy))?;
-        Some(Slot(self.lines[self.heavy as usize].ends.newest))
+    /// A connection that gives room to a read of `newcomer` of this weight: its reads weigh more than the average, and without as much
+    /// still more than all of the newcomer. It is not asked for its only read.
+    pub(super) fn find_heavy(&mut self, newcomer: ConnectionId, weight: usize) -> Option<ConnectionId> {
+        let own = self.of.get(&newcomer).map(|number| self.lines[*number as usize].weight);
+        let count = self.of.len() + usize::from(own.is_none());
+        let average = (self.weight + weight).checked_div(count)?;
+        let least = average.max(own.unwrap_or(0) + 2 * weight);
+        for _ in 0..LOOKED_AT_MAX.min(self.of.len()) {
+            if self.looked_at == NONE {
+                self.looked_at = self.turn;
+            }
+            let line = self.lines.get(self.looked_at as usize)?;
+            if line.weight > least && line.ends.count > 1 {
+                return Some(line.connection);
+            }
+            self.looked_at = line.next;
+        }
+        None
     }
 
-    fn circle(&self) -> impl Iterator<Item = u32> {
-        let after = |number: &u32| Some(self.lines[*number as usize].next).filter(|next| *next != self.turn);
-        std::iter::successors(Some(self.turn).filter(|turn| *turn != NONE), after)
+    /// The newest read of a connection.
+    pub(super) fn newest_of(&self, connection: ConnectionId) -> Option<Slot> {
+        self.of.get(&connection).map(|number| Slot(self.lines[*number as usize].ends.newest))
     }
 
-    /// How many reads have their turn before another one of `connection`, at most.
+    /// How many reads have their turn before another one of `connection`, if none of its own ends a turn by being long.
     pub(super) fn ahead_of(&self, connection: ConnectionId, total: usize) -> usize {
         let own = self.of.get(&connection).map(|number| self.lines[*number as usize].ends.count);
         let others = self.of.len() - usize::from(own.is_some());

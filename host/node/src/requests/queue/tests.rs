@@ -45,8 +45,8 @@ impl Numbered {
     }
 
     fn heavy(&mut self, newcomer: u64) -> Option<i32> {
-        let slot = self.queue.heavy(ConnectionId(newcomer), 7)?;
-        self.take(slot)
+        let heavy = self.queue.find_heavy(Lane::First, ConnectionId(newcomer), 7)?;
+        self.queue.newest_of(Lane::First, heavy).and_then(|slot| self.take(slot))
     }
 }
 
@@ -148,13 +148,25 @@ fn n18_a_read_waits_for_no_more_than_a_turn_of_each_other_connection() {
 #[test]
 fn n18_the_newest_read_of_a_heavy_connection_gives_room() {
     let mut queue = Numbered::default();
+    assert_eq!(queue.heavy(900), None);
     (0..500).for_each(|at| _ = queue.push(Lane::First, 1, at));
-    (0..50).for_each(|at| _ = queue.push(Lane::First, 2 + at as u64, 1_000 + at));
-    assert_eq!((queue.heavy(900), queue.heavy(50), queue.heavy(901)), (Some(499), Some(498), Some(497)));
+    assert_eq!((queue.heavy(900), queue.heavy(1)), (Some(499), None), "nobody else is there");
+    (0..200).for_each(|at| _ = queue.push(Lane::First, 2 + at as u64, 1_000 + at));
+    assert_eq!((queue.heavy(900), queue.heavy(50), queue.heavy(901)), (Some(498), Some(497), Some(496)));
     assert_eq!(queue.heavy(1), None, "its own reads give it no room");
-    // A few large reads weigh as much as many small ones.
+    // A few large reads weigh as much as many small ones, wherever they are. The last one stays.
     (0..4).for_each(|at| _ = queue.push_large(Lane::First, 800, 5_000 + at, 1 << 20));
     let given: Vec<i32> = (0..600).filter_map(|_| queue.heavy(900)).collect();
-    assert!(given.contains(&5_003) && given.contains(&5_000) && !given.iter().any(|at| (1_000..1_050).contains(at)));
-    assert_eq!(queue.heavy(900), None, "all have the same now");
+    assert!(given.contains(&5_003) && given.contains(&5_001) && !given.contains(&5_000), "{given:?}");
+    assert!(!given.iter().any(|at| (1_000..2_000).contains(at)), "{given:?}");
+    assert_eq!((0..10).find_map(|_| queue.heavy(900)), None, "all have about the same now");
+}
+
+/// Connections with equally many give room to one that has none.
+#[test]
+fn n18_two_that_fill_the_queue_give_room_to_a_third() {
+    let mut queue = Numbered::default();
+    (0..1_000).for_each(|at| _ = queue.push(Lane::First, 1 + at as u64 % 2, at));
+    assert!(queue.heavy(3).is_some());
+    assert_eq!((queue.heavy(1), queue.heavy(2)), (None, None));
 }
