@@ -213,7 +213,7 @@ mod tests {
         let (after, bound) = (Duration::from_millis(20), Duration::from_secs(1));
         assert_eq!(options.fallback, Some(Fallback { after, bound }));
         assert_eq!(options.busy_threshold, Some(Duration::from_micros(500)));
-        assert_eq!(options.budget, Some(BudgetOptions { ratio: 0.002, burst: 50.0 }));
+        assert_eq!(options.budget, Some(BudgetOptions { ratio: 0.002, burst: Some(50.0) }));
         assert!(options.wants_trace);
         assert_eq!(self::options("--tie=always").tie, TieMode::Always);
         assert_eq!(self::options("--hedge-budget 3%").budget.unwrap().burst, BudgetOptions::default().burst);

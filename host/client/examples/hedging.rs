@@ -15,7 +15,7 @@ use std::time::Duration;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Over all tables and all kinds: at most 5 extra attempts per 100 requests, and 20 at once.
-    let budget = BudgetOptions { ratio: 0.05, burst: 20.0 };
+    let budget = BudgetOptions { ratio: 0.05, burst: Some(20.0) };
     let client = Client::connect_with(&cluster(), ClientOptions { budget, ..ClientOptions::default() }).await?;
     client.create_table("hedging", &TableSpec { if_not_exists: true, ..TableSpec::default() }).await?;
 

@@ -241,7 +241,7 @@ impl Hedging {
             }
             plan
         };
-        self.budget.note_first();
+        self.budget.note_first(now);
         plan
     }
 

@@ -40,7 +40,8 @@ pub struct ClientOptions {
     pub read: ReadOptions,
     /// What extra attempts of all kinds may cost together, over all tables: hedges, ties, fallbacks, and retries of what
     /// may still be under way. A table may have a budget of its own ([`crate::HedgeOptions::budget`]). Plain tables, which
-    /// are not hedged, neither add to it nor take from it. Default: 5 extra attempts for 100 requests, and 20 at once.
+    /// are not hedged, neither add to it nor take from it. Default: 5 extra attempts for 100 requests, and 20 at
+    /// once, or what the first attempts of about ten seconds add where that is more.
     pub budget: BudgetOptions,
     /// Ways to make requests that differ from these settings, by name: [`crate::Table::profile`]. Default: none.
     pub profiles: BTreeMap<String, Profile>,

@@ -16,7 +16,7 @@ use hedgerow_types::Refusal;
 use std::time::Duration;
 
 fn no_budget() -> Option<BudgetOptions> {
-    Some(BudgetOptions { ratio: 0.0, burst: 0.0 })
+    Some(BudgetOptions { ratio: 0.0, burst: Some(0.0) })
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,7 +209,7 @@ async fn h03_no_alternatives() {
 async fn h04_uniform_slowdown() {
     let group = Group::start(3).await;
     (0..3).for_each(|node| group.slow(node, ms(100)));
-    let budget = Some(BudgetOptions { ratio: 0.05, burst: 3.0 });
+    let budget = Some(BudgetOptions { ratio: 0.05, burst: Some(3.0) });
     let (client, table) = group.open(HedgeOptions { budget, ..after_10_ms() }).await;
     for _ in 0..10 {
         let gets: Vec<_> = (0..20).map(|_| spawn_get(&table)).collect();
@@ -234,7 +234,7 @@ async fn h04_uniform_slowdown() {
 async fn h05_slow_successes_do_not_refill_the_budget() {
     let group = Group::start(3).await;
     (0..3).for_each(|node| group.slow(node, ms(15)));
-    let budget = Some(BudgetOptions { ratio: 0.0, burst: 2.0 });
+    let budget = Some(BudgetOptions { ratio: 0.0, burst: Some(2.0) });
     let (_, table) = group.open(HedgeOptions { budget, ..after_10_ms() }).await;
     for _ in 0..20 {
         let get = spawn_get(&table);
@@ -307,7 +307,7 @@ async fn the_delay_stays_after(fault: impl Fn(&Group)) {
     let group = Group::start(3).await;
     (0..3).for_each(|node| group.slow(node, ms(4)));
     let reads = Policy::Percentile { percentile: 95.0, min_delay: ms(1), max_delay: ms(100), max_executions: 2 };
-    let budget = Some(BudgetOptions { ratio: 1.0, burst: 1_000.0 });
+    let budget = Some(BudgetOptions { ratio: 1.0, burst: Some(1_000.0) });
     let (client, table) = group.open(HedgeOptions { reads, budget, ..HedgeOptions::default() }).await;
     let table = table.reading(ReadOptions { mode: ReplicaRead::LeaderAndFollower, ..ReadOptions::default() });
     for _ in 0..50 {
@@ -337,7 +337,7 @@ async fn the_delay_stays_after(fault: impl Fn(&Group)) {
 async fn h09_the_time_of_losers_counts() {
     let group = Group::start(3).await;
     let reads = Policy::Percentile { percentile: 90.0, min_delay: ms(1), max_delay: ms(20), max_executions: 2 };
-    let budget = Some(BudgetOptions { ratio: 1.0, burst: 1_000.0 });
+    let budget = Some(BudgetOptions { ratio: 1.0, burst: Some(1_000.0) });
     let (client, table) = group.open(HedgeOptions { reads, budget, ..HedgeOptions::default() }).await;
     group.silence(LEADER);
     for _ in 0..100 {

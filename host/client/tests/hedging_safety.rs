@@ -113,7 +113,7 @@ async fn h22_nested_retries_and_hedges() {
     let group = Group::start(3).await;
     (0..3).for_each(|node| group.refuse(node, Refusal::Busy("full".into())));
     let reads = Policy::Constant { delay: ms(1), max_executions: 16 };
-    let budget = Some(BudgetOptions { ratio: 1.0, burst: 1_000.0 });
+    let budget = Some(BudgetOptions { ratio: 1.0, burst: Some(1_000.0) });
     let (client, table) = group.open(HedgeOptions { reads, budget, ..HedgeOptions::default() }).await;
     let get = spawn!(table, table => table.get("h", "s"));
     pass(LONG / 2).await;
@@ -224,8 +224,9 @@ async fn h23_a_speculated_incr_returns_what_the_one_that_was_applied_did() {
 async fn h24_connection_isolation() {
     let group = Group::start(3).await;
     (0..3).for_each(|node| group.serve(node));
-    let (_, table) =
-        group.open(HedgeOptions { budget: Some(BudgetOptions { ratio: 1.0, burst: 100.0 }), ..after_10_ms() }).await;
+    let (_, table) = group
+        .open(HedgeOptions { budget: Some(BudgetOptions { ratio: 1.0, burst: Some(100.0) }), ..after_10_ms() })
+        .await;
     get(&table).await;
     group.silence(LEADER);
     let gets: Vec<_> = (0..50).map(|_| spawn_get(&table)).collect();
@@ -243,8 +244,9 @@ async fn h24_connection_isolation() {
 async fn h24_a_stalled_connection_holds_up_no_hedge() {
     let group = Group::start(3).await;
     (0..3).for_each(|node| group.serve(node));
-    let (_, table) =
-        group.open(HedgeOptions { budget: Some(BudgetOptions { ratio: 1.0, burst: 100.0 }), ..after_10_ms() }).await;
+    let (_, table) = group
+        .open(HedgeOptions { budget: Some(BudgetOptions { ratio: 1.0, burst: Some(100.0) }), ..after_10_ms() })
+        .await;
     get(&table).await;
     group.stall(LEADER);
     let large = || vec![7; 1 << 20];
@@ -269,8 +271,9 @@ async fn h24_a_node_that_accepts_and_never_answers_holds_up_no_hedge() {
     // Nobody accepts here: connections are made all the same.
     let standing_still = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     group.move_to(LEADER, standing_still.local_addr().unwrap());
-    let (_, table) =
-        group.open(HedgeOptions { budget: Some(BudgetOptions { ratio: 1.0, burst: 100.0 }), ..after_10_ms() }).await;
+    let (_, table) = group
+        .open(HedgeOptions { budget: Some(BudgetOptions { ratio: 1.0, burst: Some(100.0) }), ..after_10_ms() })
+        .await;
     let gets: Vec<_> = (0..50).map(|_| spawn_get(&table)).collect();
     pass(ms(10)).await;
     for get in gets {
@@ -317,7 +320,7 @@ async fn r14_every_attempt_is_accounted_for() {
     let hedge = HedgeOptions {
         reads,
         observer: Some(events.observer()),
-        budget: Some(BudgetOptions { ratio: 1.0, burst: 1_000.0 }),
+        budget: Some(BudgetOptions { ratio: 1.0, burst: Some(1_000.0) }),
         ..HedgeOptions::default()
     };
     let (client, table) = group.open(hedge).await;
@@ -604,11 +607,11 @@ async fn a_trace_is_asked_for_and_handed_on() {
 async fn one_budget_for_all_tables_of_a_client() {
     let group = Group::start(3).await;
     group.silence(LEADER);
-    let budget = BudgetOptions { ratio: 0.0, burst: 2.0 };
+    let budget = BudgetOptions { ratio: 0.0, burst: Some(2.0) };
     let client = group.client(ClientOptions { budget, ..patient() }).await;
     let tables = [client.open_table_with("t", 10).await.unwrap(), client.open_table_with("t", 10).await.unwrap()];
     let gets: Vec<_> = (0..4).map(|index| spawn_get(&tables[index % 2])).collect();
-    let own = HedgeOptions { budget: Some(BudgetOptions { ratio: 0.0, burst: 1.0 }), ..after_10_ms() };
+    let own = HedgeOptions { budget: Some(BudgetOptions { ratio: 0.0, burst: Some(1.0) }), ..after_10_ms() };
     let own_get = spawn_get(&client.open_table_with("t", own).await.unwrap());
     pass(ms(10)).await;
     answer(own_get).await;

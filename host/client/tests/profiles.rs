@@ -168,7 +168,7 @@ async fn a_request_may_fall_back_by_itself() {
 async fn a_budget_holds_for_handles_that_are_made_of_its_table() {
     let group = Group::start(3).await;
     group.silence(LEADER);
-    let budget = Some(BudgetOptions { ratio: 0.0, burst: 1.0 });
+    let budget = Some(BudgetOptions { ratio: 0.0, burst: Some(1.0) });
     let (client, table) = group.open(HedgeOptions { budget, ..HedgeOptions::default() }).await;
     let gets: Vec<_> = (0..3).map(|_| spawn_get(&table.hedge("5ms".parse().unwrap()))).collect();
     pass(ms(10)).await;

@@ -19,7 +19,7 @@ pub struct HedgeLayer<C> {
 }
 
 impl<C> HedgeLayer<C> {
-    /// With the default budget (5 %, bursts of 20). Which requests may be hedged is for `classify` to say:
+    /// With the default budget (5 %, bursts of 20 or of what ten seconds add). Which requests may be hedged is for `classify` to say:
     /// [`HedgeAll`](crate::HedgeAll), a function of the request, or what implements [`Classify`].
     pub fn new(policy: Policy, classify: C) -> Self {
         Self::with_budget(policy, classify, Arc::new(Budget::new(BudgetOptions::default())))
@@ -140,7 +140,7 @@ where
     fn call(&mut self, request: Request) -> Self::Future {
         let first = self.start.take().unwrap_or_else(|| self.replicas.next());
         let now = self.shared.now();
-        self.shared.budget.note_first();
+        self.shared.budget.note_first(now);
         let class = self.classify.may_hedge(&request).then(|| self.classify.class(&request));
         let plan = class.map_or_else(Plan::default, |class| self.shared.hedger().begin(class, now));
         // The copy is made now, as the first attempt uses up the request.

@@ -203,7 +203,7 @@ async fn the_latency_of_what_may_not_be_hedged_moves_no_trigger() {
 #[tokio::test(start_paused = true)]
 async fn h05_the_budget_binds_while_all_is_slow_but_good() {
     let seen = Arc::new(Seen::default());
-    let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.1, burst: 5.0 }));
+    let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.1, burst: Some(5.0) }));
     let layer = HedgeLayer::with_budget(policy("10ms"), HedgeAll, budget);
     let mut service = layer.over(replicas([50, 50, 50], &seen));
     for _ in 0..1_000 {
@@ -218,7 +218,7 @@ async fn h05_the_budget_binds_while_all_is_slow_but_good() {
 #[tokio::test(start_paused = true)]
 async fn h13_latency_beyond_the_range() {
     let seen = Arc::new(Seen::default());
-    let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.0, burst: 1_000.0 }));
+    let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.0, burst: Some(1_000.0) }));
     let layer = HedgeLayer::with_budget(policy("min(99p,1s)"), HedgeAll, budget);
     let mut slow = layer.over(replicas([200_000; 3], &seen));
     let mut open = Vec::new();
@@ -345,7 +345,7 @@ async fn h14_no_slot_is_reserved_for_an_attempt_that_is_not_sent() {
 #[tokio::test(start_paused = true)]
 async fn h14_an_attempt_that_waits_for_a_slot_gives_up_cleanly() {
     let inner = slots(1, 50);
-    let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.0, burst: 3.0 }));
+    let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.0, burst: Some(3.0) }));
     let layer = HedgeLayer::with_budget(policy("10ms"), HedgeAll, Arc::clone(&budget));
     let mut service = layer.layer(inner.clone());
     let (answer, took) = timed(async { service.ready().await?.call(()).await }).await;

@@ -21,8 +21,8 @@ pub struct Hedging {
     tie: Tie,
     fallback: Option<(Duration, Duration)>,
     busy_threshold: Option<Duration>,
-    /// Share and burst.
-    budget: Option<(f64, f64)>,
+    /// Share and burst; `None` = that is measured.
+    budget: Option<(f64, Option<f64>)>,
 }
 
 /// A policy in the form that people write, which is its form for other processes too.
@@ -232,7 +232,7 @@ mod tests {
             tie: TieMode::Auto,
             fallback: Some(Fallback { after: Duration::from_millis(10), bound: Duration::from_secs(1) }),
             busy_threshold: Some(Duration::from_millis(5)),
-            budget: Some(BudgetOptions { ratio: 0.02, burst: 500.0 }),
+            budget: Some(BudgetOptions { ratio: 0.02, burst: Some(500.0) }),
             ..HedgeOptions::default()
         }
     }

@@ -43,7 +43,7 @@ impl Offered {
     /// in the longest stall.
     pub(crate) fn budget(self, ratio: f64, clients: u32, nodes: usize) -> BudgetOptions {
         let burst = self.per_s / nodes as f64 * STALL_BORNE_S / f64::from(clients);
-        BudgetOptions { ratio, burst: burst.ceil().max(1.0) }
+        BudgetOptions { ratio, burst: Some(burst.ceil().max(1.0)) }
     }
 }
 
@@ -149,6 +149,6 @@ mod tests {
     fn a_budget_bears_the_longest_stall_of_one_node() {
         let offered = Offered { per_s: 90_000.0, share: 0.5 };
         let budget = offered.budget(0.02, 3, 3);
-        assert_eq!((budget.ratio, budget.burst), (0.02, 2_000.0));
+        assert_eq!((budget.ratio, budget.burst), (0.02, Some(2_000.0)));
     }
 }

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// What a client's extra attempts may cost: enough that there are many, and not so much that none is ever refused.
-pub const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.7, burst: 10.0 };
+pub const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.7, burst: Some(10.0) };
 /// One operation in so many reads many records.
 const SURVEY_INTERVAL: u64 = 24;
 /// The pause after a failure to open the table.

@@ -12,7 +12,7 @@ use hedgerow_sim::load::{Choice, Fault, Measured, Setting, run};
 use hedgerow_sim::machine::Cost;
 use std::time::Duration;
 
-const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.05, burst: 5.0 };
+const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.05, burst: Some(5.0) };
 /// The stall of the test of metastability, and when it ends.
 const STALL: Time = 2 * SECOND;
 const RELEASE: Time = 4 * SECOND;
@@ -133,7 +133,7 @@ fn h07_percentile_feedback() {
     };
     let setting = Setting {
         policy,
-        budget: Some(BudgetOptions { ratio: 0.1, burst: 20.0 }),
+        budget: Some(BudgetOptions { ratio: 0.1, burst: Some(20.0) }),
         attempts_max: 3,
         duration: 12 * SECOND,
         fault: Some((kill, Fault::Kill { machine: 2 })),

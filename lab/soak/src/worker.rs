@@ -90,7 +90,7 @@ impl Shared {
 /// A client of the nodes at `addresses`.
 pub(crate) async fn connect(addresses: &[String]) -> hedgerow_client::Result<Client> {
     // Extra attempts are what is tested, so that they are not rationed as in earnest.
-    let budget = BudgetOptions { ratio: 0.5, burst: 100.0 };
+    let budget = BudgetOptions { ratio: 0.5, burst: Some(100.0) };
     let options = ClientOptions {
         operation_timeout: REQUEST_MAX,
         attempt_timeout: Some(REQUEST_MAX / 3),

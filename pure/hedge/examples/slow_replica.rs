@@ -32,7 +32,7 @@ fn serve(draws: &mut Draws, replica: usize, now: Time) -> Duration {
 /// One request after the other: its own events in order of time, as none waits for another here.
 fn request(hedger: &mut Hedger, budget: &Budget, draws: &mut Draws, number: usize, start: Time) -> Duration {
     let mut race = Race::new(hedger.begin(CLASS, start), start);
-    budget.note_first();
+    budget.note_first(start);
     // Of each attempt: what is told at its end, when it was sent, when it will end.
     let mut attempts: Vec<(AttemptEnd, Time, Time)> = Vec::new();
     let mut now = start;
@@ -77,7 +77,7 @@ fn main() {
     println!("ms                  p50       p99     p99.9    p99.99   extra load");
     for policy in ["none", "10ms", "adaptive=2%"] {
         let mut hedger = Hedger::new(policy.parse::<Policy>().expect("a policy"), 1);
-        let budget = Budget::new(BudgetOptions { ratio: 0.02, burst: 100.0 });
+        let budget = Budget::new(BudgetOptions { ratio: 0.02, burst: Some(100.0) });
         let mut draws = Draws(42);
         // Between two stalls, so that what is learnt first is how things usually are.
         let mut start = Time(200_000_000);

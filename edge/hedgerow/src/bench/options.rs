@@ -287,7 +287,7 @@ mod tests {
         let expected = HedgeOptions {
             reads: "10ms".parse().unwrap(),
             tie: TieMode::Auto,
-            budget: Some(BudgetOptions { ratio: 0.02, burst: 50.0 }),
+            budget: Some(BudgetOptions { ratio: 0.02, burst: Some(50.0) }),
             fallback: Some(Fallback { after: Duration::from_millis(10), bound: Duration::from_secs(1) }),
             busy_threshold: Some(Duration::from_millis(5)),
             ..HedgeOptions::default()

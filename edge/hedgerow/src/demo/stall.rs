@@ -33,7 +33,7 @@ const COUNTERS_KEY: &str = "counters-of-the-second-act";
 /// When a further attempt is sent. A fixed delay helps from the first stall on; `adaptive` would have to see some first.
 const POLICY: &str = "10ms";
 /// What all extra attempts together may cost. A stall makes a burst of them, of the requests that the node holds.
-const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.02, burst: 100.0 };
+const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.02, burst: Some(100.0) };
 /// What goes wrong: the same in both acts, as all that is drawn comes from the seed.
 const FAULTS: &str = r#"
 name = "second-act"

@@ -26,7 +26,7 @@ pub(crate) fn pairs<const COUNT: usize>() -> ([Mock; COUNT], [Handle; COUNT]) {
 }
 
 pub(crate) fn layer(policy: &str, burst: f64) -> (HedgeLayer<HedgeAll>, Arc<Budget>) {
-    let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.0, burst }));
+    let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.0, burst: Some(burst) }));
     (HedgeLayer::with_budget(policy.parse().expect("a policy"), HedgeAll, Arc::clone(&budget)), budget)
 }
 

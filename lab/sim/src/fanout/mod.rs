@@ -278,7 +278,7 @@ impl Fanout {
             .collect();
         self.requests.push_back(RequestState { start: now, missing: SERVER_COUNT, parts });
         for home in 0..SERVER_COUNT {
-            self.budget.note_first();
+            self.budget.note_first(start);
             self.poll(PartId { request, home }, now);
         }
         if (self.begun as u64) < self.setting.requests {

@@ -6,9 +6,9 @@ use std::fmt::Write;
 use std::time::Duration;
 
 /// What all policies may spend: further copies as a share of the first ones.
-const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.0199, burst: 200.0 };
+const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.0199, burst: Some(200.0) };
 /// For policies that are meant to send every copy twice.
-const NO_BUDGET: BudgetOptions = BudgetOptions { ratio: 1.0, burst: 1_000.0 };
+const NO_BUDGET: BudgetOptions = BudgetOptions { ratio: 1.0, burst: Some(1_000.0) };
 /// "The Tail at Scale", section "Hedged requests": p99.9 of reading 1,000 keys from 100 servers, ms, and further requests.
 const PUBLISHED: [(&str, f64, f64); 2] = [("none", 1_800.0, 0.0), ("constant 10 ms", 74.0, 0.02)];
 const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 99.99];

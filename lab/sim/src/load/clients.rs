@@ -194,7 +194,7 @@ impl Clients {
         let request = Request { client, key, start: now, race, attempts: Vec::new(), is_decided: false };
         self.requests.insert(number, request);
         if let Some(budget) = &self.clients[client].budget {
-            budget.note_first();
+            budget.note_first(hedgerow_hedge::Time(now));
         }
         self.go_on(number, now, out);
     }

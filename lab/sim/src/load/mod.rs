@@ -175,7 +175,7 @@ impl Measured {
 
     /// The most extra attempts that `budget` allows each of `client_count` clients together.
     pub fn extra_allowed(&self, budget: BudgetOptions, client_count: usize) -> f64 {
-        client_count as f64 * budget.burst + self.first as f64 * budget.ratio
+        client_count as f64 * budget.initial_tokens() + self.first as f64 * budget.ratio
     }
 
     /// How much more the busiest machine serves than the mean one.

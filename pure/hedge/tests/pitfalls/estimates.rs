@@ -125,7 +125,7 @@ fn adaptive_spends_its_share_where_it_helps() {
         }
     };
     let count = 200_000;
-    let open = BudgetOptions { ratio: 1.0, burst: 1_000.0 };
+    let open = BudgetOptions { ratio: 1.0, burst: Some(1_000.0) };
     let plain = World::new(Policy::None, open, stall(4)).run(count);
     let mut world = World::new(policy("adaptive=2%"), open, stall(4));
     world.run(20_000);
@@ -168,7 +168,7 @@ fn adaptive_holds_where_replicas_stall_at_random() {
         }
     };
     let (warm, count) = (50_000, 400_000);
-    let open = BudgetOptions { ratio: 1.0, burst: 1_000.0 };
+    let open = BudgetOptions { ratio: 1.0, burst: Some(1_000.0) };
     for seed in [3, 4, 5] {
         let mut world = World::new(Policy::None, open, serve(seed));
         world.run(warm);
@@ -192,7 +192,7 @@ fn adaptive_guards_against_what_it_has_not_seen() {
         let stall = if replica == 1 && (from..to).contains(&now.0) { to - now.0 } else { 0 };
         (Duration::from_millis(1) + Duration::from_nanos(stall), Outcome::Success)
     };
-    let mut world = World::new(policy("adaptive=2%"), BudgetOptions { ratio: 0.02, burst: 500.0 }, serve);
+    let mut world = World::new(policy("adaptive=2%"), BudgetOptions { ratio: 0.02, burst: Some(500.0) }, serve);
     let before = world.run(99_000);
     assert!(before.sent - 99_000 <= 300, "a tenth of the share is 198: {}", before.sent);
     assert!(world.now < Time(21_000_000_000), "the stall is to come");
@@ -211,7 +211,7 @@ fn adaptive_sees_that_hedges_do_not_help() {
         let stall = 30_000_000_u64.saturating_sub(now.0 % 1_000_000_000);
         (took + Duration::from_nanos(stall), Outcome::Success)
     };
-    let mut world = World::new(policy("adaptive=5%"), BudgetOptions { ratio: 1.0, burst: 1_000.0 }, serve);
+    let mut world = World::new(policy("adaptive=5%"), BudgetOptions { ratio: 1.0, burst: Some(1_000.0) }, serve);
     world.run(50_000);
     let warm = world.hedger.counters().sent[Kind::Hedge.index()];
     let count = 100_000;

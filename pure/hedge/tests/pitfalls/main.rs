@@ -21,7 +21,7 @@ fn exponential(draws: &mut Draws, mean: Duration) -> Duration {
     mean.mul_f64(-(1.0 - draws.share()).ln())
 }
 
-const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.05, burst: 20.0 };
+const BUDGET: BudgetOptions = BudgetOptions { ratio: 0.05, burst: Some(20.0) };
 
 /// Each attempt takes a fixed part and an exponential one; all replicas alike, `factor` times slower from `slow_from` on.
 fn uniform(factor: f64, slow_from: Time) -> impl FnMut(usize, Time) -> Reply {
@@ -85,7 +85,7 @@ fn h07_one_of_three_dies() {
             }
             (Duration::from_millis(1) + exponential(&mut draws, Duration::from_micros(500)), Outcome::Success)
         };
-        let mut world = World::new(policy(text), BudgetOptions { ratio: 1.0, burst: 1_000.0 }, serve);
+        let mut world = World::new(policy(text), BudgetOptions { ratio: 1.0, burst: Some(1_000.0) }, serve);
         let before = world.run(30_000);
         let trigger = before.delays.last().copied().flatten();
         let p95 = before.percentile(95.0);
@@ -142,7 +142,7 @@ fn h11_few_requests_are_enough() {
 fn h12_no_delay_below_the_timers() {
     let mut draws = Draws(9);
     let serve = move |_: usize, _: Time| (exponential(&mut draws, Duration::from_micros(8)), Outcome::Success);
-    let mut world = World::new(policy("50p"), BudgetOptions { ratio: 1.0, burst: 1e6 }, serve);
+    let mut world = World::new(policy("50p"), BudgetOptions { ratio: 1.0, burst: Some(1e6) }, serve);
     let run = world.run(20_000);
     assert!(run.sent < 20_010, "{} attempts", run.sent);
     assert_eq!(world.hedger.hedge_delay(hedgerow_hedge::Class(0)), Some(Policy::MIN_DELAY));
@@ -183,8 +183,8 @@ fn h22_retries_and_hedges_share_one_budget() {
 /// The budget is a bound in every order, also when it is nothing.
 #[test]
 fn h20_extra_attempts_do_not_pay_for_others() {
-    let budget = Budget::new(BudgetOptions { ratio: 1.0, burst: 1.0 });
+    let budget = Budget::new(BudgetOptions { ratio: 1.0, burst: Some(1.0) });
     assert!(budget.try_take() && !budget.try_take());
-    budget.note_first();
+    budget.note_first(Time(0));
     assert!(budget.try_take() && !budget.try_take());
 }

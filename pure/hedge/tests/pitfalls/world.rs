@@ -94,7 +94,7 @@ impl<F: FnMut(usize, Time) -> Reply> World<F> {
                 Event::Start if started == count => continue,
                 Event::Start => {
                     let plan = self.hedger.begin(Class(0), now);
-                    self.budget.note_first();
+                    self.budget.note_first(now);
                     let race = Race::new(plan, now);
                     requests
                         .insert(started, Request { race, attempts: Vec::new(), sent_at: Vec::new(), is_over: false });

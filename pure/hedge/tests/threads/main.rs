@@ -12,6 +12,8 @@ mod budget;
 mod claim;
 mod race;
 mod sync;
+#[path = "../../src/time.rs"]
+mod time;
 
 use budget::{Budget, BudgetOptions};
 use claim::{Claim, Claimed};
@@ -19,6 +21,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::spawn;
 use race::Attempts;
+use time::Time;
 
 fn model(run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -161,7 +164,7 @@ fn h25_one_attempt_ends_twice() {
 #[test]
 fn a_token_is_taken_once() {
     model(|| {
-        let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.0, burst: 1.0 }));
+        let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.0, burst: Some(1.0) }));
         let other = {
             let budget = Arc::clone(&budget);
             spawn(move || usize::from(budget.try_take()))
@@ -172,11 +175,33 @@ fn a_token_is_taken_once() {
     });
 }
 
+/// Two threads begin a window at once, and two take: a burst that is measured meanwhile makes no token.
+#[test]
+fn a_measured_budget_binds_across_threads() {
+    model(|| {
+        let budget = Arc::new(Budget::new(BudgetOptions { ratio: 1.0, burst: None }));
+        while budget.try_take() {}
+        let taken = Arc::new(AtomicUsize::new(0));
+        let other = {
+            let (budget, taken) = (Arc::clone(&budget), Arc::clone(&taken));
+            spawn(move || {
+                budget.note_first(Time(2_000_000_000));
+                taken.fetch_add(usize::from(budget.try_take()), Ordering::SeqCst);
+            })
+        };
+        budget.note_first(Time(1_000_000_000));
+        other.join().expect("no panic");
+        taken.fetch_add(usize::from(budget.try_take()), Ordering::SeqCst);
+        assert_eq!(taken.load(Ordering::SeqCst), 2, "one for each first attempt");
+        assert!(!budget.try_take() && budget.burst() == 20.0);
+    });
+}
+
 /// Threads that take, refill and give back at once: never more than burst + ratio x first attempts.
 #[test]
 fn the_budget_binds_across_threads() {
     model(|| {
-        let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.5, burst: 1.0 }));
+        let budget = Arc::new(Budget::new(BudgetOptions { ratio: 0.5, burst: Some(1.0) }));
         let taken = Arc::new(AtomicUsize::new(0));
         let threads: Vec<_> = (0..2)
             .map(|_| {
@@ -185,7 +210,7 @@ fn the_budget_binds_across_threads() {
                     if budget.try_take() {
                         taken.fetch_add(1, Ordering::SeqCst);
                     }
-                    budget.note_first();
+                    budget.note_first(Time(0));
                 })
             })
             .collect();
