@@ -205,6 +205,7 @@ pub mod simulation;
 mod status;
 mod table;
 mod time;
+mod tokens;
 mod types;
 #[cfg(feature = "simulation")]
 mod world;

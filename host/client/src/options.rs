@@ -26,7 +26,7 @@ pub struct ClientOptions {
     pub operation_timeout: Duration,
     /// How long one attempt may wait for its reply before the client asks for a fresh map and sends the request again.
     /// It bounds what a node that neither answers nor hangs up can cost. `None` (default): half of `operation_timeout`. On
-    /// hedged tables the late attempt goes on and may still win, and another one beside it needs a token of the budget.
+    /// hedged tables the late attempt goes on and may still win, and another one is sent beside it.
     pub attempt_timeout: Option<Duration>,
     /// Connections to each node, 1 to 64; default 1. Requests are pipelined, so more help only where one connection's
     /// kernel work is the limit.

@@ -28,6 +28,7 @@ use crate::metrics::{Asked, Hedging, Over};
 use crate::refusal::partition_refusal_of;
 use crate::routes::Target;
 use crate::runtime::now;
+use crate::tokens::Token;
 use hedgerow_hedge::{Action, Kind, Outcome, Plan, Race};
 use hedgerow_routing::{ATTEMPTS_MAX, Address, BACKOFF_FIRST, Failure, Reaction};
 use hedgerow_types::Refusal;
@@ -73,7 +74,7 @@ struct Field<'c, 'a> {
     /// Attempts so far.
     sent: u32,
     /// What was admitted and is to be sent.
-    next: Option<Next>,
+    next: Option<Next<'a>>,
     /// Who gets the second copy of a tied request.
     tied: Option<Address>,
     is_fallback_sent: bool,
@@ -88,6 +89,16 @@ struct Field<'c, 'a> {
     suppressed: u8,
     /// Whether the caller's limit on waiting still holds. It does not once everybody was asked.
     has_threshold: bool,
+}
+
+/// What another attempt costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Price {
+    /// It takes the place of one that has not run, and nothing else is under way.
+    Nothing,
+    /// It is sent without a token if there is none.
+    TokenIfAny,
+    Token,
 }
 
 struct Won {
@@ -106,7 +117,7 @@ impl<'c, 'a> Racing<'c, 'a> {
     fn new(call: &'c mut Call<'a>, request: Request<'a>, planned: Planned, target: Target) -> Self {
         let race = Race::new(planned.plan, request.time(call.start));
         let mut field = Field::new(call, request, planned);
-        field.next = Some(Next { target, is_extra: false, any_replica: false });
+        field.next = Some(Next { target, token: None, any_replica: false });
         Self { race, is_round_over: false, field }
     }
 
@@ -248,7 +259,7 @@ impl<'c, 'a> Field<'c, 'a> {
                 return;
             }
             Err(lost) => {
-                attempt.sent.take().into_iter().for_each(|sent| sent.lost(&lost));
+                attempt.note_lost(&lost);
                 self.call.learn_loss(target, &lost);
                 What::Lost(lost)
             }
@@ -316,6 +327,13 @@ impl<'c, 'a> Field<'c, 'a> {
 
     /// Whether another attempt is sent; then it is in `next`.
     fn admit(&mut self, kind: Kind, now: Instant) -> bool {
+        let is_free = kind == Kind::Retry
+            && !self.attempts.is_any_open()
+            && self.failed.as_ref().is_some_and(|failed| failed.is_redirect() || failed.was_never_sent());
+        self.admit_at(kind, if is_free { Price::Nothing } else { Price::Token }, now)
+    }
+
+    fn admit_at(&mut self, kind: Kind, price: Price, now: Instant) -> bool {
         if now >= self.call.deadline || self.sent >= ATTEMPTS_MAX || self.is_settled() {
             return false;
         }
@@ -327,14 +345,17 @@ impl<'c, 'a> Field<'c, 'a> {
             return false;
         }
         let Some((target, any_replica)) = self.find(kind, is_redirect) else { return false };
-        // Refused without any work, and nothing else under way: it takes the refused one's place.
-        let is_extra = !(is_alone && is_redirect);
-        if is_extra && !self.request.hedging.budget.try_take() {
+        let token = Some(price).filter(|price| *price != Price::Nothing).and_then(|_| self.take_token());
+        if token.is_none() && price == Price::Token {
             self.note_suppressed(kind);
             return false;
         }
-        self.next = Some(Next { target, is_extra, any_replica });
+        self.next = Some(Next { target, token, any_replica });
         true
+    }
+
+    fn take_token(&self) -> Option<Token<'a>> {
+        Token::take(&self.request.hedging.budget)
     }
 
     /// Whether an attempt was refused as every other one would be.
@@ -404,24 +425,18 @@ impl<'c, 'a> Field<'c, 'a> {
         self.sent = self.base + u32::from(number);
         let kind = if self.base > 0 && kind == Kind::First { Kind::Retry } else { kind };
         let next = self.next.take();
-        let Some((Next { target, is_extra, any_replica }, node)) =
-            next.and_then(|next| Some((next, next.target.address?)))
-        else {
+        let Some((next, node)) = next.and_then(|next| next.target.address.map(|node| (next, node))) else {
             let what = What::Lost(Lost::NotConnected("no replica to ask is known".to_owned()));
             let target = self.call.routes.target(self.call.place);
             self.count_failure(race, Some(number), Failed { target: Target { address: None, ..target }, what });
             return;
         };
         self.is_fallback_sent |= kind == Kind::Fallback;
-        let asked = self.request.asked(self.sent, kind, node, target);
+        let asked = self.request.asked(self.sent, kind, node, next.target);
         let part = Part { asked, tie: self.tie(kind), has_threshold: self.has_threshold };
-        let next = Next { target, is_extra, any_replica };
         let (mut attempt, lost) = Attempt::send(self.request, self.call, next, part, now);
         attempt.number = Some(number);
-        if is_extra && lost.is_some() {
-            self.request.hedging.budget.give_back();
-        }
-        self.request.hedging.note_sent(asked, self.request.sort.is_write, is_extra && lost.is_none());
+        self.request.hedging.note_sent(asked, self.request.sort.is_write, attempt.is_extra && lost.is_none());
         self.attempts.push(attempt);
         if let Some(lost) = lost {
             self.handle_result(race, self.attempts.len() - 1, Err(lost), now);
@@ -473,15 +488,16 @@ impl<'c, 'a> Field<'c, 'a> {
         };
     }
 
-    /// Whether another attempt is to be sent beside those that are late. Without a token there will be none: they are all
-    /// that is waited for.
+    /// Whether another attempt is to be sent beside those that are late. A plain handle sends one, so that it needs no token
+    /// either if there is none. A budget that never has any forbids it: then those that are late are all that is waited for.
     fn may_go_on(&mut self, now: Instant) -> bool {
         if !self.attempts.is_any_open() || self.retry_at.is_none_or(|at| now < at) {
             return false;
         }
         self.retry_at = None;
         self.attempts.forget_ended();
-        self.admit(Kind::Retry, now)
+        let may_have_tokens = self.request.hedging.budget.burst() >= 1.0;
+        self.admit_at(Kind::Retry, if may_have_tokens { Price::TokenIfAny } else { Price::Token }, now)
     }
 
     fn poll_late(&mut self, now: Instant, context: &Context<'_>) -> Poll<End> {
@@ -506,11 +522,11 @@ impl<'c, 'a> Field<'c, 'a> {
     }
 
     /// After a failure with nothing under way: waits as the failure asks for, and says what is sent next.
-    async fn recover(&mut self, failed: Failed) -> Result<Next> {
+    async fn recover(&mut self, failed: Failed) -> Result<Next<'a>> {
         if let What::Refused(refusal) = &failed.what
             && self.call.renew_number(refusal)
         {
-            return Ok(Next { target: self.call.target(), is_extra: false, any_replica: false });
+            return Ok(Next { target: self.call.target(), token: None, any_replica: false });
         }
         let is_redirect = failed.is_redirect();
         let error = failed.error();
@@ -518,21 +534,20 @@ impl<'c, 'a> Field<'c, 'a> {
             return Err(error.with_unknown_outcome(self.request.sort.is_write && self.call.is_outcome_unknown));
         }
         let mut reaction = self.reaction(&failed);
-        let mut is_extra = false;
+        let mut token = None;
         if let Reaction::Retry { after } | Reaction::RefreshAndRetry { after } = &mut reaction
             && after.is_zero()
             && !is_redirect
+            && !failed.was_never_sent()
         {
-            is_extra = self.request.hedging.budget.try_take();
-            if !is_extra {
+            token = self.take_token();
+            if token.is_none() {
                 self.note_suppressed(Kind::Retry);
-                *after = BACKOFF_FIRST;
+                // A request with little time left is sent again all the same.
+                *after = BACKOFF_FIRST.min(self.call.deadline.saturating_duration_since(now()) / 2);
             }
         }
         if let Some(error) = self.call.react(reaction, error).await {
-            if is_extra {
-                self.request.hedging.budget.give_back();
-            }
             return Err(error.with_unknown_outcome(self.request.sort.is_write && self.call.is_outcome_unknown));
         }
         let mut target = self.call.target();
@@ -547,6 +562,6 @@ impl<'c, 'a> Field<'c, 'a> {
         } else if self.request.hedging.options.retry == RetryPolicy::SameReplica && !is_redirect {
             target.address = failed.target.address.or(target.address);
         }
-        Ok(Next { target, is_extra, any_replica })
+        Ok(Next { target, token, any_replica })
     }
 }

@@ -277,6 +277,73 @@ async fn h06_a_late_attempt_may_still_win() {
     assert_eq!((group.sent(), group.cancels()), (2, 1));
 }
 
+/// An attempt that is late is sent again by a plain handle, to whoever the map names by then. An empty budget does not keep a
+/// hedging one from doing so, and takes nothing back.
+#[tokio::test(start_paused = true)]
+async fn h06_a_late_attempt_needs_no_token_for_another() {
+    let group = Group::start(2).await;
+    group.silence(LEADER);
+    let options = ClientOptions { attempt_timeout: Some(ms(100)), ..patient() };
+    let budget = Some(BudgetOptions { ratio: 0.0, burst: Some(1.0) });
+    let (client, table) = group.open_with(HedgeOptions { budget, ..after_10_ms() }, options).await;
+    let hedged = spawn_get(&table);
+    pass(ms(10)).await;
+    assert_eq!(answer(hedged).await, 1, "with the only token");
+    let get = spawn_get(&table);
+    pass(ms(99)).await;
+    assert_eq!((group.counts(), get.is_finished()), (vec![2, 1], false));
+    pass(ms(20)).await;
+    assert_eq!(answer(get).await, 1);
+    let counters = client.hedge_metrics().counters;
+    assert_eq!((counters.sent[Kind::Hedge.index()], counters.sent[Kind::Retry.index()]), (1, 0));
+    assert_eq!(group.extensions().last().unwrap().1.cause, None, "no extra one: a plain handle sends it too");
+}
+
+/// What was never sent has used nobody's time: the next attempt takes its place, and there is no pause.
+#[tokio::test(start_paused = true)]
+async fn h06_an_attempt_that_could_not_be_sent_is_replaced_without_a_token() {
+    let group = Group::start(3).await;
+    (1..3).for_each(|node| group.move_to(node, nobody()));
+    let (client, table) = group.open(HedgeOptions { budget: no_budget(), ..after_10_ms() }).await;
+    let table = table.reading(ReadOptions { mode: ReplicaRead::Follower, ..ReadOptions::default() });
+    assert_eq!(answer(spawn_get(&table)).await, LEADER, "without time having passed");
+    assert_eq!(client.hedge_metrics().counters.suppressed, [0; Kind::COUNT]);
+}
+
+/// Without a token the next replica is asked after a pause, which is never longer than the time that is left.
+#[tokio::test(start_paused = true)]
+async fn h06_without_a_token_the_pause_leaves_time_to_ask_again() {
+    let group = Group::start(3).await;
+    (1..3).for_each(|node| group.refuse(node, Refusal::Busy("full".into())));
+    let options = ClientOptions { operation_timeout: ms(8), ..patient() };
+    let (_, table) = group.open_with(HedgeOptions { budget: no_budget(), ..after_10_ms() }, options).await;
+    let table = table.reading(ReadOptions { mode: ReplicaRead::Follower, ..ReadOptions::default() });
+    let get = spawn_get(&table);
+    pass(ms(8)).await;
+    assert_eq!((answer(get).await, group.sent()), (LEADER, 3));
+}
+
+/// A copy whose connection could not be made has reached nobody.
+#[tokio::test(start_paused = true)]
+async fn h14_a_copy_that_could_not_be_sent_costs_no_token() {
+    let group = Group::start(2).await;
+    group.slow(LEADER, ms(30));
+    group.move_to(1, nobody());
+    let budget = BudgetOptions { ratio: 0.0, burst: Some(2.0) };
+    let (client, table) = group.open_with(after_10_ms(), ClientOptions { budget, ..patient() }).await;
+    for _ in 0..3 {
+        let get = spawn_get(&table);
+        pass(ms(30)).await;
+        assert_eq!(answer(get).await, LEADER);
+    }
+    assert_eq!((group.counts(), client.hedge_metrics().budget_tokens), (vec![3, 0], 2.0));
+}
+
+/// An address that refuses connections.
+fn nobody() -> std::net::SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn h06_silence_ends_at_the_deadline() {
     let group = Group::start(3).await;

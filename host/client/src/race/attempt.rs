@@ -12,6 +12,7 @@ use crate::runtime::now;
 use crate::selection::Sent;
 use crate::session::Floor;
 use crate::time::millis;
+use crate::tokens::Token;
 use bytes::Bytes;
 use hedgerow_hedge::Kind;
 use hedgerow_routing::Address;
@@ -41,14 +42,16 @@ pub(super) struct Attempt<'a> {
     pub(super) floor: Floor,
     pub(super) level: Option<ReadLevel>,
     pub(super) tie: Option<Bytes>,
+    /// Whether it has cost a token.
+    pub(super) is_extra: bool,
 }
 
 /// An attempt that is to be sent.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Next {
+#[derive(Debug)]
+pub(super) struct Next<'a> {
     pub(super) target: Target,
-    /// Whether it has a token.
-    pub(super) is_extra: bool,
+    /// What makes it an extra one.
+    pub(super) token: Option<Token<'a>>,
     pub(super) any_replica: bool,
 }
 
@@ -74,7 +77,7 @@ impl<'a> Attempt<'a> {
     pub(super) fn send(
         request: Request<'a>,
         call: &Call<'a>,
-        next: Next,
+        next: Next<'a>,
         part: Part,
         now: Instant,
     ) -> (Self, Option<Lost>) {
@@ -88,7 +91,7 @@ impl<'a> Attempt<'a> {
         let tie = tie.map(|(peer, attempt)| Tie { peer: Text::from(peer.to_string()), attempt }.encode());
         let mut extension = call.extension(target, floor, now);
         extension.tie.clone_from(&tie);
-        let level = complete(request, &mut extension, next, part, floor);
+        let level = complete(request, &mut extension, &next, part, floor);
         let client = call.client_id();
         extension.client_id = Some(client);
         let late_at = call.late_at(now);
@@ -102,7 +105,23 @@ impl<'a> Attempt<'a> {
             Err(lost) => (None, Some(lost)),
         };
         let number = Some(asked.number as u8);
-        (Self { request, client, asked, target, number, waiting, sent, at: now, late_at, floor, level, tie }, lost)
+        let is_extra = next.token.map(Token::spend).is_some();
+        let attempt = Self {
+            request,
+            client,
+            asked,
+            target,
+            number,
+            waiting,
+            sent,
+            at: now,
+            late_at,
+            floor,
+            level,
+            tie,
+            is_extra,
+        };
+        (attempt, lost)
     }
 
     /// A reply that is older than what its session saw is as good as a refusal.
@@ -117,6 +136,14 @@ impl<'a> Attempt<'a> {
     pub(super) fn note_served(&mut self, extension: Option<&ReplyExtension>) {
         if let Some(sent) = self.sent.take() {
             sent.served(extension);
+        }
+    }
+
+    /// Tells the selector that it was lost. One that was never sent costs no token.
+    pub(super) fn note_lost(&mut self, lost: &Lost) {
+        self.sent.take().into_iter().for_each(|sent| sent.lost(lost));
+        if !lost.may_have_run() && std::mem::take(&mut self.is_extra) {
+            self.request.hedging.budget.give_back();
         }
     }
 
@@ -156,6 +183,9 @@ impl<'a> Attempt<'a> {
             tie: self.tie.clone().map(Binary),
         };
         let ended = waiting.cancel(&cancel);
+        if let Some(Err(lost)) = &ended {
+            self.note_lost(lost);
+        }
         let sent = self.sent.take();
         let took = now.saturating_duration_since(self.at);
         let note_over = |over| hedging.note_over(self.asked, sort, over, took, self.request.time(now));
@@ -171,10 +201,7 @@ impl<'a> Attempt<'a> {
                 sent.into_iter().for_each(|sent| sent.served(frame.extension.as_ref()));
                 note_over(Over::Success { has_won: false });
             }
-            Some(Err(lost)) => {
-                sent.into_iter().for_each(|sent| sent.lost(&lost));
-                note_over(Over::lost(&lost, &lost_error(&lost)));
-            }
+            Some(Err(lost)) => note_over(Over::lost(&lost, &lost_error(&lost))),
         }
     }
 }
@@ -238,7 +265,7 @@ impl<'a> Attempts<'a> {
 fn complete(
     request: Request<'_>,
     extension: &mut Extension,
-    next: Next,
+    next: &Next<'_>,
     part: Part,
     floor: Floor,
 ) -> Option<ReadLevel> {
@@ -246,7 +273,7 @@ fn complete(
     let asked = part.asked;
     extension.attempt = Some(asked.number as i32);
     extension.request_id = Some(request.id);
-    extension.cause = cause(asked.kind).filter(|_| next.is_extra).map(Cause::code);
+    extension.cause = cause(asked.kind).filter(|_| next.token.is_some()).map(Cause::code);
     extension.wants_trace = options.wants_trace;
     if request.sort.is_write {
         return None;

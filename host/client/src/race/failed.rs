@@ -37,6 +37,11 @@ impl Failed {
         matches!(&self.what, What::Refused(refusal) if meaning(refusal).is_redirect)
     }
 
+    /// Whether nothing was sent, so that the next attempt takes its place.
+    pub(super) fn was_never_sent(&self) -> bool {
+        matches!(&self.what, What::Lost(lost) if !lost.may_have_run())
+    }
+
     pub(super) fn may_be_under_way(&self) -> bool {
         match &self.what {
             What::Refused(refusal) => meaning(refusal).effect == Effect::Unknown,

@@ -37,7 +37,7 @@ impl<'a> First<'a> {
         let due_at = race.next_at().map(|at| request.moment(at));
         let asked = request.asked(1, Kind::First, node, target);
         let part = Part { asked, tie: planned.tied.map(|second| (second, 2)), has_threshold: true };
-        let next = Next { target, is_extra: false, any_replica: false };
+        let next = Next { target, token: None, any_replica: false };
         let (attempt, lost) = Attempt::send(request, call, next, part, call.start);
         Self { race, planned, attempt, result: lost.map(Err), due_at, bell: request.bell(), is_polled: false }
     }
