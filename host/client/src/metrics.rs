@@ -4,7 +4,8 @@ use crate::error::Error;
 use crate::hedging::{Attempt, AttemptEvent, HedgeMetrics, HedgeOptions, HostMetrics};
 use crate::lock::lock;
 use crate::lost::Lost;
-use hedgerow_hedge::{AttemptEnd, Budget, BudgetOptions, Class, Counters, Ended, Hedger, Kind, Plan, Policy, Time};
+use crate::tokens::Tokens;
+use hedgerow_hedge::{AttemptEnd, BudgetOptions, Class, Counters, Ended, Hedger, Kind, Plan, Policy, Time};
 use hedgerow_routing::{Address, LARGE_REPLY_SIZE};
 use hedgerow_types::{PartitionIndex, ReadLevel};
 use hedgerow_wire::Body;
@@ -24,7 +25,7 @@ pub(crate) struct Hedging {
     pub(crate) options: HedgeOptions,
     /// Whether requests are plain ones.
     pub(crate) is_off: bool,
-    pub(crate) budget: Arc<Budget>,
+    pub(crate) tokens: Arc<Tokens>,
     learned: Arc<Learned>,
 }
 
@@ -54,7 +55,7 @@ struct LastPlan {
 /// What all hedging handles of one client have in common.
 #[derive(Debug)]
 pub(crate) struct ClientMetrics {
-    budget: Arc<Budget>,
+    tokens: Arc<Tokens>,
     state: Mutex<Entries>,
 }
 
@@ -114,7 +115,7 @@ impl<'a> Over<'a> {
 
 impl ClientMetrics {
     pub(crate) fn new(options: BudgetOptions) -> Arc<Self> {
-        Arc::new(Self { budget: Arc::new(Budget::new(options)), state: Mutex::default() })
+        Arc::new(Self { tokens: Arc::new(Tokens::new(options)), state: Mutex::default() })
     }
 
     /// A handle's share; `None` if `options` ask for nothing, so that its requests cost what plain ones do.
@@ -123,13 +124,13 @@ impl ClientMetrics {
         if options.is_off() && options.budget.is_none() {
             return None;
         }
-        let budget = options.budget.map_or_else(|| self.budget.clone(), |own| Arc::new(Budget::new(own)));
-        Some(Hedging::new(options, budget, self.learn(seed)))
+        let tokens = options.budget.map_or_else(|| self.tokens.clone(), |own| Arc::new(Tokens::new(own)));
+        Some(Hedging::new(options, tokens, self.learn(seed)))
     }
 
     /// A share that asks for nothing, for others to be made [`Hedging::with`] it.
     pub(crate) fn base(self: &Arc<Self>, seed: u64) -> Arc<Hedging> {
-        Hedging::new(HedgeOptions::default(), self.budget.clone(), self.learn(seed))
+        Hedging::new(HedgeOptions::default(), self.tokens.clone(), self.learn(seed))
     }
 
     /// Statistics that begin now.
@@ -167,7 +168,7 @@ impl ClientMetrics {
         HedgeMetrics {
             counters: totals.counters,
             hosts: totals.hosts.into_iter().collect(),
-            budget_tokens: self.budget.tokens(),
+            budget_tokens: self.tokens.budget().tokens(),
             hedge_delay: most.delay,
         }
     }
@@ -202,6 +203,7 @@ impl Totals {
             sum.sent[index] += counters.sent[index];
             sum.won[index] += counters.won[index];
             sum.suppressed[index] += counters.suppressed[index];
+            sum.sent_late[index] += counters.sent_late[index];
         }
         for (address, host) in hosts {
             let sum = self.hosts.entry(*address).or_default();
@@ -216,13 +218,13 @@ impl Totals {
 }
 
 impl Hedging {
-    fn new(options: HedgeOptions, budget: Arc<Budget>, learned: Arc<Learned>) -> Arc<Self> {
-        Arc::new(Self { is_off: options.is_off(), options, budget, learned })
+    fn new(options: HedgeOptions, tokens: Arc<Tokens>, learned: Arc<Learned>) -> Arc<Self> {
+        Arc::new(Self { is_off: options.is_off(), options, tokens, learned })
     }
 
     /// Of the same statistics and budget, with other options.
     pub(crate) fn with(&self, options: HedgeOptions) -> Arc<Self> {
-        Self::new(options, self.budget.clone(), self.learned.clone())
+        Self::new(options, self.tokens.clone(), self.learned.clone())
     }
 
     fn policy(&self, is_write: bool) -> &Policy {
@@ -241,7 +243,7 @@ impl Hedging {
             }
             plan
         };
-        self.budget.note_first(now);
+        self.tokens.note_first(now);
         plan
     }
 
@@ -255,6 +257,11 @@ impl Hedging {
             host.attempts += 1;
             host.extra += u64::from(is_extra);
         }
+    }
+
+    /// An attempt that [`Hedging::note_suppressed`] told of is sent now.
+    pub(crate) fn note_sent_late(&self, kind: Kind, is_write: bool) {
+        lock(&self.learned.state).hedger(is_write).note_sent_late(kind);
     }
 
     /// An attempt would have been sent if there were a token.

@@ -28,7 +28,7 @@ use crate::metrics::{Asked, Hedging, Over};
 use crate::refusal::partition_refusal_of;
 use crate::routes::Target;
 use crate::runtime::now;
-use crate::tokens::Token;
+use crate::tokens::{Place, Token};
 use hedgerow_hedge::{Action, Kind, Outcome, Plan, Race};
 use hedgerow_routing::{ATTEMPTS_MAX, Address, BACKOFF_FIRST, Failure, Reaction};
 use hedgerow_types::Refusal;
@@ -75,6 +75,10 @@ struct Field<'c, 'a> {
     sent: u32,
     /// What was admitted and is to be sent.
     next: Option<Next<'a>>,
+    /// What was due without a token, and waits for one.
+    denied: Option<Denied<'a>>,
+    /// The token that it has waited for.
+    token: Option<Token<'a>>,
     /// Who gets the second copy of a tied request.
     tied: Option<Address>,
     is_fallback_sent: bool,
@@ -89,6 +93,12 @@ struct Field<'c, 'a> {
     suppressed: u8,
     /// Whether the caller's limit on waiting still holds. It does not once everybody was asked.
     has_threshold: bool,
+}
+
+/// An attempt that was due while the budget was empty.
+struct Denied<'a> {
+    kind: Kind,
+    place: Place<'a>,
 }
 
 /// What another attempt costs.
@@ -161,12 +171,17 @@ impl<'c, 'a> Racing<'c, 'a> {
             match race.poll(field.request.time(now), |kind| field.admit(kind, now)) {
                 Action::Send { number, kind } => field.send(race, number, kind, now),
                 Action::Wait { until } => {
+                    if let Some(kind) = field.poll_token(context) {
+                        race.handle_token(kind);
+                        continue;
+                    }
                     if let Some(until) = until {
                         field.bell.set(field.request.moment(until), context);
                     }
                     return Poll::Pending;
                 }
                 Action::Finish { .. } => {
+                    field.wait_no_more();
                     if field.is_settled() || !field.attempts.is_any_open() {
                         return Poll::Ready(End::Failed(field.take_failure(now)));
                     }
@@ -200,6 +215,8 @@ impl<'c, 'a> Field<'c, 'a> {
             base: 0,
             sent: 0,
             next: None,
+            denied: None,
+            token: None,
             tied: planned.tied,
             is_fallback_sent: false,
             failed: None,
@@ -348,14 +365,38 @@ impl<'c, 'a> Field<'c, 'a> {
         let token = Some(price).filter(|price| *price != Price::Nothing).and_then(|_| self.take_token());
         if token.is_none() && price == Price::Token {
             self.note_suppressed(kind);
+            self.wait_for_token(kind);
             return false;
         }
         self.next = Some(Next { target, token, any_replica });
         true
     }
 
-    fn take_token(&self) -> Option<Token<'a>> {
-        Token::take(&self.request.hedging.budget)
+    fn take_token(&mut self) -> Option<Token<'a>> {
+        self.token.take().or_else(|| self.request.hedging.tokens.take())
+    }
+
+    /// An attempt of `kind` was due without a token. A request has one place: what was due last is sent. The policy's own
+    /// attempts follow a tie.
+    fn wait_for_token(&mut self, kind: Kind) {
+        match &mut self.denied {
+            _ if kind == Kind::Tie => {}
+            Some(denied) => denied.kind = kind,
+            None => self.denied = self.request.hedging.tokens.wait().map(|place| Denied { kind, place }),
+        }
+    }
+
+    /// Takes the token that was waited for, and says for what. One that the race had no use for goes back.
+    fn poll_token(&mut self, context: &Context<'_>) -> Option<Kind> {
+        self.token = None;
+        let Denied { kind, place } = self.denied.as_ref()?;
+        let (kind, token) = (*kind, place.poll_take(context)?);
+        (self.denied, self.token) = (None, Some(token));
+        Some(kind)
+    }
+
+    fn wait_no_more(&mut self) {
+        (self.denied, self.token) = (None, None);
     }
 
     /// Whether an attempt was refused as every other one would be.
@@ -434,6 +475,9 @@ impl<'c, 'a> Field<'c, 'a> {
         self.is_fallback_sent |= kind == Kind::Fallback;
         let asked = self.request.asked(self.sent, kind, node, next.target);
         let part = Part { asked, tie: self.tie(kind), has_threshold: self.has_threshold };
+        if next.token.as_ref().is_some_and(Token::is_late) {
+            self.request.hedging.note_sent_late(kind, self.request.sort.is_write);
+        }
         let (mut attempt, lost) = Attempt::send(self.request, self.call, next, part, now);
         attempt.number = Some(number);
         self.request.hedging.note_sent(asked, self.request.sort.is_write, attempt.is_extra && lost.is_none());
@@ -496,7 +540,7 @@ impl<'c, 'a> Field<'c, 'a> {
         }
         self.retry_at = None;
         self.attempts.forget_ended();
-        let may_have_tokens = self.request.hedging.budget.burst() >= 1.0;
+        let may_have_tokens = self.request.hedging.tokens.may_come();
         self.admit_at(Kind::Retry, if may_have_tokens { Price::TokenIfAny } else { Price::Token }, now)
     }
 

@@ -277,6 +277,43 @@ async fn h06_a_late_attempt_may_still_win() {
     assert_eq!((group.sent(), group.cancels()), (2, 1));
 }
 
+/// A hedge that is due while the budget is empty waits for a token: the oldest request that is still open takes the next one.
+#[tokio::test(start_paused = true)]
+async fn h06_a_denied_hedge_gets_a_later_token() {
+    let group = Group::start(3).await;
+    group.silence(LEADER);
+    let budget = BudgetOptions { ratio: 0.5, burst: Some(1.0) };
+    let (client, table) = group.open_with(after_10_ms(), ClientOptions { budget, ..patient() }).await;
+    let one = spawn_get(&table);
+    pass(ms(10)).await;
+    assert_ne!(answer(one).await, LEADER, "with the token of the beginning");
+    // Half a token comes with each of these, and the first hedge that is due takes it.
+    let (gone, first, second) = (spawn_get(&table), spawn_get(&table), spawn_get(&table));
+    gone.abort();
+    pass(ms(10)).await;
+    assert_eq!((first.is_finished(), second.is_finished()), (true, false));
+    let third = spawn_get(&table);
+    pass(ms(9)).await;
+    assert!(!second.is_finished(), "half a token is none");
+    let fourth = spawn_get(&table);
+    settle().await;
+    assert_ne!(answer(second).await, LEADER, "as soon as a token is there, and although others are due later");
+    pass(ms(20)).await;
+    assert!(!third.is_finished() && !fourth.is_finished());
+    // Who has ended takes none.
+    third.abort();
+    settle().await;
+    let more = [spawn_get(&table), spawn_get(&table)];
+    settle().await;
+    assert_ne!(answer(fourth).await, LEADER);
+    let metrics = client.hedge_metrics();
+    let hedges = Kind::Hedge.index();
+    let counters = metrics.counters;
+    assert_eq!((counters.sent[hedges], counters.suppressed[hedges], counters.sent_late[hedges]), (4, 3, 2));
+    assert_eq!((metrics.budget_tokens, group.sent()), (0.0, counters.first as usize + 4));
+    more.into_iter().for_each(|get| get.abort());
+}
+
 /// An attempt that is late is sent again by a plain handle, to whoever the map names by then. An empty budget does not keep a
 /// hedging one from doing so, and takes nothing back.
 #[tokio::test(start_paused = true)]

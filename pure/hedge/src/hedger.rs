@@ -59,8 +59,10 @@ pub struct Counters {
     pub sent: [u64; Kind::COUNT],
     /// Of these: they decided their request.
     pub won: [u64; Kind::COUNT],
-    /// Not sent, for want of budget.
+    /// Not sent when they were due, for want of budget.
     pub suppressed: [u64; Kind::COUNT],
+    /// Of these: they were sent later, when there was a token.
+    pub sent_late: [u64; Kind::COUNT],
     /// Attempts of any kind that were given up while they ran.
     pub cancelled: u64,
     /// Attempts of any kind that were dropped unrun: cancelled in time.
@@ -150,6 +152,11 @@ impl Hedger {
         if is_sent && kind == Kind::Hedge && matches!(policy, Policy::Adaptive { .. }) {
             self.adaptive_left -= 1.0;
         }
+    }
+
+    /// An extra attempt that was told as not sent has been sent after all, and is told as such too.
+    pub fn note_sent_late(&mut self, kind: Kind) {
+        self.counters.sent_late[kind.index()] += 1;
     }
 
     /// An attempt is over.

@@ -6,6 +6,7 @@
 //! Hedger   per kind of request: its policy, latencies, counters     begin ──> Plan
 //! Race     per request: attempts, and which one wins                poll  ──> Send, Wait, Finish
 //! Budget   per client: what extra attempts of every kind may cost   try_take
+//! TokenQueue  per budget: who takes the next token if it is empty   join  ──> serve
 //! Claim    per request, where several threads work on one           open  ──> end, close
 //! TieRule  per request: whether to send it twice at once            stagger
 //! TiedCopy per copy of a tied request at its server                 handle_*  ──> TieStep
@@ -22,6 +23,7 @@ mod curve;
 mod hedger;
 mod histogram;
 mod policy;
+mod queue;
 mod race;
 mod random;
 mod recent;
@@ -34,6 +36,7 @@ pub use budget::{Budget, BudgetOptions, InvalidBudget};
 pub use claim::{Claim, Claimed};
 pub use hedger::{AttemptEnd, Class, Counters, Ended, Hedger};
 pub use policy::{InvalidPolicy, Latencies, Plan, Policy, SpeculativeExecutionPolicy};
+pub use queue::{Ticket, TokenQueue};
 pub use race::{ATTEMPTS_MAX, Action, Attempts, Kind, Outcome, Race};
 pub use tie::{TieRule, TieStep, TiedCopy};
 pub use time::Time;

@@ -150,6 +150,8 @@ pub struct Race {
     fallback_at: Option<Time>,
     /// A failure asks for another attempt at once.
     is_retry_due: bool,
+    /// An attempt that was not admitted for want of a token has one now.
+    owed: Option<Kind>,
     /// All attempts were dropped once, and one was sent in their place.
     is_replaced: bool,
     /// The end that counts so far.
@@ -177,6 +179,7 @@ impl Race {
             is_tied: false,
             fallback_at: plan.fallback.map(|delay| start + delay),
             is_retry_due: false,
+            owed: None,
             is_replaced: false,
             last: None,
             is_finished: false,
@@ -185,7 +188,7 @@ impl Race {
 
     /// What is to be done at `now`. `admit` is asked for each extra attempt whether it may be sent: whether there is a
     /// replica to send it to that was not asked yet, and a token in the budget. One that is not admitted is not asked for
-    /// again. After [`Action::Finish`] the same is given again, without losers that have ended since.
+    /// again, but for [`Race::handle_token`]. After [`Action::Finish`] the same is given again, without losers that have ended since.
     pub fn poll(&mut self, now: Time, mut admit: impl FnMut(Kind) -> bool) -> Action {
         if self.sent == 0 {
             return self.send(Kind::First);
@@ -209,6 +212,12 @@ impl Race {
     fn due(&mut self, now: Time, admit: &mut impl FnMut(Kind) -> bool) -> Option<Kind> {
         if core::mem::take(&mut self.is_retry_due) && self.may_execute() && admit(Kind::Retry) {
             return Some(Kind::Retry);
+        }
+        if let Some(kind) = self.owed.take()
+            && (self.may_execute() || (kind == Kind::Fallback && self.sent < ATTEMPTS_MAX))
+            && admit(kind)
+        {
+            return Some(kind);
         }
         if self.may_hedge() && self.hedge_at.is_some_and(|at| at <= now) {
             let kind = if core::mem::take(&mut self.is_tie_due) { Kind::Tie } else { Kind::Hedge };
@@ -268,6 +277,12 @@ impl Race {
             }
         }
         true
+    }
+
+    /// There is a token now for an attempt of `kind` that was due and not admitted for want of one. The next poll asks for it
+    /// again, if the race is still open and the plan still allows it.
+    pub fn handle_token(&mut self, kind: Kind) {
+        self.owed = Some(kind);
     }
 
     /// Attempts without an end.

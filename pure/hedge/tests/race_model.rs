@@ -12,6 +12,8 @@ enum Event {
     PassUntilDue,
     End(u8, Outcome),
     Tokens(u8),
+    /// A token comes, for something that was refused.
+    Token(usize),
 }
 
 /// What happened, in order.
@@ -24,6 +26,7 @@ struct Model {
     tokens: u8,
     taken: usize,
     refused_at_last_poll: Vec<Kind>,
+    refused: Vec<Kind>,
 }
 
 impl Model {
@@ -57,6 +60,7 @@ fn poll(race: &mut Race, model: &mut Model, plan: Plan, now: Time) {
             may
         });
         model.taken += admitted;
+        model.refused.extend(&model.refused_at_last_poll);
         match action {
             Action::Send { number, kind } => {
                 assert_eq!(number as usize, model.kinds.len() + 1, "numbers have no gaps");
@@ -139,6 +143,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         2 => Just(Event::PassUntilDue),
         3 => (1..6_u8, outcomes()).prop_map(|(number, outcome)| Event::End(number, outcome)),
         1 => (0..5_u8).prop_map(Event::Tokens),
+        2 => (0..4_usize).prop_map(Event::Token),
     ];
     prop::collection::vec(event, 0..40)
 }
@@ -175,6 +180,12 @@ proptest! {
                     }
                 }
                 Event::Tokens(count) => model.tokens = count,
+                Event::Token(index) => {
+                    if let Some(kind) = model.refused.get(index).copied() {
+                        model.tokens += 1;
+                        race.handle_token(kind);
+                    }
+                }
                 Event::End(number, outcome) => {
                     let counts = model.open().contains(&number) && model.finish.is_none() && model.decisive().is_none();
                     let is_open = model.open().contains(&number);

@@ -1,7 +1,7 @@
 //! Races as scripts: what happens to a request, line by line, and what is done about it.
 //!
 //! Each file of `scripts` begins with what it shows. `plan` begins a request. A line `TIME poll`, `TIME end NUMBER OUTCOME`,
-//! `replicas COUNT` or `tokens COUNT` is a command; the indented line after it is the answer.
+//! `TIME token KIND`, `replicas COUNT` or `tokens COUNT` is a command; the indented line after it is the answer.
 //! `REWRITE=1 cargo test -p hedgerow-hedge --test script` writes the answers as they are now.
 #![allow(clippy::disallowed_methods, reason = "reads and rewrites its scripts")]
 
@@ -74,6 +74,12 @@ impl Script {
             ["plan", rest @ ..] => *self = Self { race: Race::new(plan(rest), Time(0)), ..Script::default() },
             ["replicas", count] => self.replicas = count.parse().expect("a count"),
             ["tokens", count] => self.tokens = count.parse().expect("a count"),
+            [_, "token", kind] => self.race.handle_token(match *kind {
+                "hedge" => Kind::Hedge,
+                "retry" => Kind::Retry,
+                "fallback" => Kind::Fallback,
+                _ => panic!("{kind}: not a kind that waits"),
+            }),
             [at, "poll"] => return Some(self.poll(Time(0) + millis(at))),
             [_, "end", number, outcome] => {
                 let outcome = match *outcome {

@@ -143,7 +143,7 @@ impl<'a> Attempt<'a> {
     pub(super) fn note_lost(&mut self, lost: &Lost) {
         self.sent.take().into_iter().for_each(|sent| sent.lost(lost));
         if !lost.may_have_run() && std::mem::take(&mut self.is_extra) {
-            self.request.hedging.budget.give_back();
+            self.request.hedging.tokens.give_back();
         }
     }
 

@@ -1,0 +1,83 @@
+//! Who takes the next token when the budget was empty, and that none is lost on the way.
+
+use hedgerow_hedge::{Budget, BudgetOptions, Ticket, Time, TokenQueue};
+use proptest::prelude::*;
+
+fn budget(ratio: f64) -> Budget {
+    let budget = Budget::new(BudgetOptions { ratio, burst: Some(4.0) });
+    while budget.try_take() {}
+    budget
+}
+
+/// Serves the queue, and says who is woken.
+fn woken(queue: &mut TokenQueue<u32>, budget: &Budget) -> Vec<u32> {
+    let mut woken = Vec::new();
+    queue.serve(budget, |waker| woken.push(waker));
+    woken
+}
+
+#[test]
+fn h06_the_oldest_takes_the_next_token() {
+    let (budget, mut queue) = (budget(1.0), TokenQueue::default());
+    let [first, second, third] = [(); 3].map(|()| queue.join().expect("there is room"));
+    for (ticket, waker) in [(third, 3), (first, 1), (second, 2)] {
+        assert!(!queue.poll_take(ticket, waker), "nobody has one yet");
+    }
+    budget.note_first(Time(0));
+    assert_eq!(woken(&mut queue, &budget), [1]);
+    // Who has left is passed over.
+    queue.leave(second, &budget);
+    budget.note_first(Time(0));
+    assert_eq!(woken(&mut queue, &budget), [3]);
+    assert!(queue.poll_take(first, 1) && !queue.poll_take(first, 1), "it is taken once");
+    assert!(!queue.poll_take(second, 2));
+    assert!(!queue.is_waited_for() && budget.tokens() == 0.0);
+    // What was granted and not taken goes back.
+    queue.leave(third, &budget);
+    assert_eq!(budget.tokens(), 1.0);
+    let fourth = queue.join().expect("there is room");
+    assert_eq!(woken(&mut queue, &budget), [], "it has no waker yet, and a token all the same");
+    assert!(queue.poll_take(fourth, 4));
+}
+
+#[test]
+fn only_so_many_wait() {
+    let (budget, mut queue) = (budget(1.0), TokenQueue::<u32>::default());
+    let tickets: Vec<Ticket> = std::iter::from_fn(|| queue.join()).collect();
+    assert_eq!(tickets.len(), TokenQueue::<u32>::WAITING_MAX);
+    queue.leave(tickets[7], &budget);
+    assert!(queue.join().is_some() && queue.join().is_none());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Requests come, wait, end, take: every token is in the budget, granted or spent, and nobody is passed over.
+    #[test]
+    fn h06_no_token_is_lost(events in prop::collection::vec((0..6_u8, 0..8_usize), 0..500)) {
+        let (budget, mut queue) = (budget(1.0), TokenQueue::default());
+        let mut open: Vec<Ticket> = Vec::new();
+        let (mut earned, mut spent) = (0.0, 0.0);
+        for (event, index) in events {
+            match event {
+                0 if earned - spent < 4.0 => {
+                    budget.note_first(Time(0));
+                    earned += 1.0;
+                }
+                1 => open.extend(queue.join()),
+                2 if index < open.len() => queue.leave(open.remove(index), &budget),
+                3 if index < open.len() && queue.poll_take(open[index], 0) => {
+                    spent += 1.0;
+                    open.remove(index);
+                }
+                _ => queue.serve(&budget, |_| ()),
+            }
+        }
+        queue.serve(&budget, |_| ());
+        prop_assert!(!queue.is_waited_for() || budget.tokens() < 1.0);
+        let granted: Vec<bool> = open.iter().map(|ticket| queue.poll_take(*ticket, 0)).collect();
+        prop_assert!(granted.is_sorted_by(|older, younger| older >= younger), "oldest first: {granted:?}");
+        let granted = granted.iter().filter(|is_granted| **is_granted).count() as f64;
+        prop_assert_eq!(budget.tokens() + granted + spent, earned);
+    }
+}
