@@ -67,7 +67,8 @@ impl Node {
             self.view.forming.clear();
             return;
         }
-        let waits = format!("waiting to found the cluster: no answer yet from {} of meta_nodes", silent.join(", "));
+        let to_do = if self.config.meta_nodes.contains(&self.config.node) { "found" } else { "join" };
+        let waits = format!("waiting to {to_do} the cluster: no answer yet from {} of meta_nodes", silent.join(", "));
         let said = *self.founding.said.get_or_insert(now.instant);
         if now.instant.since(said) >= SAY_INTERVAL {
             self.founding.said = Some(now.instant);

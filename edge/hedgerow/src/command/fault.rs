@@ -99,10 +99,10 @@ fn of_node<T: std::str::FromStr>(text: &str) -> Result<(u16, T), String> {
 /// Reads a plan: a file if `name` is one, otherwise a plan that comes with the program.
 pub(crate) fn read_plan(name: &str, seed: Option<u64>) -> Result<Plan> {
     let plan = match crate::files::read_if_exists(Path::new(name))? {
-        Some(bytes) => Plan::parse(std::str::from_utf8(&bytes).context("a fault plan is UTF-8 text")?),
-        None => Plan::named(name),
+        Some(bytes) => Plan::parse(std::str::from_utf8(&bytes).context("a fault plan is UTF-8 text")?)
+            .with_context(|| format!("reading the fault plan {name:?}"))?,
+        None => Plan::named(name).with_context(|| format!("{name:?} is no file"))?,
     };
-    let plan = plan.with_context(|| format!("reading the fault plan {name:?}"))?;
     Ok(match seed {
         Some(seed) => plan.with_seed(seed),
         None => plan,
