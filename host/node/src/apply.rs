@@ -12,6 +12,7 @@ use hedgerow_env::Now;
 use hedgerow_storage::ApplyOutcome;
 use hedgerow_types::log::{Entry, EntryKind};
 use hedgerow_types::{GroupId, Index, Refusal};
+use std::collections::BTreeSet;
 
 /// What the current turn has applied, and who waits for the next.
 #[derive(Debug, Default)]
@@ -45,10 +46,8 @@ impl Node {
                 self.replicas.dirty.push(owner.group);
             }
         }
-        let first = self.replicas.dirty.len();
-        let is_new = |group: &GroupId| !self.replicas.dirty[..first].contains(group);
-        let others: Vec<GroupId> = others.into_iter().filter(is_new).collect();
-        self.replicas.dirty.extend(others);
+        let first: BTreeSet<GroupId> = self.replicas.dirty.iter().copied().collect();
+        self.replicas.dirty.extend(others.into_iter().filter(|group| !first.contains(group)));
     }
 
     /// Applies committed entries of a group, as far as this turn may.
