@@ -187,18 +187,8 @@ impl Node {
         self.last_tick = now.instant;
         self.view.alive = self.alive_nodes(now);
         self.tick_founding(now);
-        let groups: Vec<GroupId> = self.replicas.hosted.keys().copied().collect();
-        for group in groups {
-            if let Some(replica) = self.running(group) {
-                replica.group.handle_tick(now.instant);
-                if replica.tick_settling(now.instant) {
-                    self.reports.urgent.insert(group);
-                }
-                self.mark_dirty(group);
-                self.expire_waiting(group, now);
-                self.tick_receiving(group, now);
-            }
-        }
+        self.replicas.begin_tick();
+        self.tick_groups(now);
         self.tick_creations(now);
         self.tick_failures(now);
         self.tick_room(now);
@@ -213,6 +203,20 @@ impl Node {
         self.tick_admin(now);
         self.note_leaderless();
         self.requests.tick(now.instant);
+    }
+
+    /// Has the next groups notice that time has passed. A node may host thousands, and others wait while it looks at them.
+    fn tick_groups(&mut self, now: Now) {
+        for group in self.replicas.next_to_tick() {
+            let Some(replica) = self.running(group) else { continue };
+            replica.group.handle_tick(now.instant);
+            if replica.tick_settling(now.instant) {
+                self.reports.urgent.insert(group);
+            }
+            self.mark_dirty(group);
+            self.expire_waiting(group, now);
+            self.tick_receiving(group, now);
+        }
     }
 
     /// A whole frame came from a client. `now` must have been read after it came.
@@ -307,6 +311,7 @@ impl Node {
     /// events, with a time read after them, and again while [`Node::has_queued`].
     pub fn drive(&mut self, now: Now) {
         let now = self.view.agreed(now);
+        self.tick_groups(now);
         self.take_up_applying(now);
         self.serving().serve_queued(now);
         loop {
@@ -334,10 +339,10 @@ impl Node {
         self.requests.end_turn();
     }
 
-    /// Whether reads, or what is to be applied, wait for their turn. [`Node::drive`] has to be called again then, though nothing else happens; what has
+    /// Whether reads, groups, or what is to be applied, wait for their turn. [`Node::drive`] has to be called again then, though nothing else happens; what has
     /// arrived meanwhile should be handed over before.
     pub fn has_queued(&self) -> bool {
-        self.requests.has_queued() || self.replicas.applying.has_rest()
+        self.requests.has_queued() || self.replicas.applying.has_rest() || self.replicas.is_ticking()
     }
 
     /// The client at `connection` leaves as many of its replies unread as it may: reads that wait here are refused as busy,

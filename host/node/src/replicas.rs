@@ -21,8 +21,13 @@ pub(crate) struct Replicas {
     pub(crate) applying: Applying,
     /// Replicas whose storage was found damaged, and how. They are given up at the end of the turn.
     pub(crate) damaged: Vec<(GroupId, String)>,
+    /// The first group that has not noticed yet that time has passed.
+    to_tick: Option<GroupId>,
     last_ticket: u64,
 }
+
+/// Groups that notice in one turn that time has passed: about a quarter of a millisecond.
+const TICKED_PER_TURN: usize = 256;
 
 impl Replicas {
     pub(crate) fn running(&mut self, group: GroupId) -> Option<&mut Replica> {
@@ -45,6 +50,25 @@ impl Replicas {
             replica.is_dirty = true;
             self.dirty.push(group);
         }
+    }
+
+    /// Time has passed: all groups are to notice it. If some have not noticed yet that it did before, those are first.
+    pub(crate) fn begin_tick(&mut self) {
+        self.to_tick = self.to_tick.or_else(|| self.hosted.first_key_value().map(|(group, _)| *group));
+    }
+
+    /// Whether some have not.
+    pub(crate) const fn is_ticking(&self) -> bool {
+        self.to_tick.is_some()
+    }
+
+    /// Those that are to notice it in this turn.
+    pub(crate) fn next_to_tick(&mut self) -> Vec<GroupId> {
+        let Some(from) = self.to_tick.take() else { return Vec::new() };
+        let mut rest = self.hosted.range(from..).map(|(group, _)| *group);
+        let next = rest.by_ref().take(TICKED_PER_TURN).collect();
+        self.to_tick = rest.next();
+        next
     }
 
     /// A number for something that waits, which nothing has had.
@@ -76,5 +100,42 @@ impl Replicas {
             Some(Hosted::Running(replica)) => replica.storage.as_ref().map_or(0, Partition::log_time),
             Some(Hosted::Starting { .. } | Hosted::Lost { .. }) | None => 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::DirectoryId;
+    use hedgerow_types::ReplicaId;
+
+    fn starting(group: GroupId) -> (GroupId, Hosted) {
+        let owner = ReplicaKey { group, replica: ReplicaId(1) };
+        (group, Hosted::Starting { owner, directory: DirectoryId(0) })
+    }
+
+    /// Groups come and go meanwhile, and time passes again before all have noticed.
+    #[test]
+    fn all_groups_have_their_turn_and_no_turn_has_many() {
+        let group = |number: usize| GroupId::new(1, number as u32);
+        let mut replicas =
+            Replicas { hosted: (0..1_000).map(|it| starting(group(it))).collect(), ..Replicas::default() };
+        assert!(!replicas.is_ticking() && replicas.next_to_tick().is_empty());
+        replicas.begin_tick();
+        let mut seen = replicas.next_to_tick();
+        assert_eq!(seen.len(), TICKED_PER_TURN);
+        replicas.hosted.remove(&group(TICKED_PER_TURN));
+        replicas.hosted.extend([starting(group(1_000))]);
+        replicas.begin_tick();
+        while replicas.is_ticking() {
+            let next = replicas.next_to_tick();
+            assert!((1..=TICKED_PER_TURN).contains(&next.len()));
+            seen.extend(next);
+        }
+        let all = (0..=1_000).filter(|it| *it != TICKED_PER_TURN).map(group);
+        assert_eq!(seen, all.collect::<Vec<_>>());
+        let before = seen.len();
+        replicas.begin_tick();
+        assert_eq!((replicas.next_to_tick()[0], before), (group(0), 1_000), "and from the beginning");
     }
 }
