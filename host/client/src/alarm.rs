@@ -3,14 +3,20 @@
 //! Nearly every request is over before its moment comes, so that setting and clearing have to be cheap and ringing need
 //! not: what is cleared stays queued until its moment, or until such entries are most of the queue. Moments are rounded
 //! up where they have to be rounded, never down: a short delay must not become none (pitfall H12).
+//!
+//! A moment that is noticed late says that the process was held up: by other work on its threads, or by a machine that had no
+//! core for it. That time is added up, for those who judge others by it.
 
+use crate::hedging::LateAlarms;
 use crate::lock::lock;
 use crate::runtime::{Sleep, fine_timer, now, sleep_until, spawn};
 use hedgerow_env::timer::AsyncTimer;
 use hedgerow_env::{Clock as _, os::OsClock};
+use hedgerow_hedge::LATE_MIN;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -37,6 +43,16 @@ pub(crate) struct Bell<'a> {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
+    lateness: Lateness,
+}
+
+/// How late it rang; times in nanoseconds.
+#[derive(Debug, Default)]
+struct Lateness {
+    count: AtomicU64,
+    sum: AtomicU64,
+    most: AtomicU64,
+    put_off: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +90,39 @@ impl Alarm {
 
     pub(crate) fn bell(&self) -> Bell<'_> {
         Bell { alarm: self, set: None }
+    }
+
+    /// For how long the process was held up so far, as far as it was noticed by moments that passed meanwhile.
+    pub(crate) fn held_up(&self) -> Duration {
+        Duration::from_nanos(self.shared.lateness.sum.load(Ordering::Relaxed))
+    }
+
+    /// An attempt that was due is put off, since the client was held up.
+    pub(crate) fn note_put_off(&self) {
+        self.shared.lateness.put_off.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn late_alarms(&self) -> LateAlarms {
+        let Lateness { count, most, put_off, .. } = &self.shared.lateness;
+        LateAlarms {
+            count: count.load(Ordering::Relaxed),
+            total: self.held_up(),
+            longest: Duration::from_nanos(most.load(Ordering::Relaxed)),
+            put_off: put_off.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Lateness {
+    /// The moment that was waited for is noticed so much later.
+    fn note(&self, late: Duration) {
+        if late < LATE_MIN {
+            return;
+        }
+        let nanos = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(nanos, Ordering::Relaxed);
+        self.most.fetch_max(nanos, Ordering::Relaxed);
     }
 }
 
@@ -177,21 +226,25 @@ impl State {
         }
     }
 
-    /// Takes out what is due at `now` and what was cleared, up to the first entry that is still to come.
-    fn take_due(&mut self, now: Instant, wakers: &mut Vec<Waker>) {
+    /// Takes out what is due at `now` and what was cleared, up to the first entry that is still to come. Returns the earliest moment
+    /// that somebody waited for: where nobody does, the runtime may not even run, and nobody is held up.
+    fn take_due(&mut self, now: Instant, wakers: &mut Vec<Waker>) -> Option<Instant> {
         self.armed = None;
+        let mut earliest = None;
         while let Some(due) = self.first() {
             let slot = &mut self.slots[due.slot as usize];
             let is_live = slot.generation == due.generation;
             if is_live && due.at > now {
                 self.armed = Some(due.at);
-                return;
+                break;
             }
             if is_live {
                 wakers.extend(slot.waker.take());
+                earliest = earliest.or(Some(due.at));
             }
             self.remove_first(due);
         }
+        earliest
     }
 }
 
@@ -219,7 +272,9 @@ fn poll(shared: &Shared, timer: Option<&AsyncTimer>, sleep: &mut Sleep, context:
         let mut wakers = Vec::new();
         let now = now();
         let mut state = lock(&shared.state);
-        state.take_due(now, &mut wakers);
+        let first = state.take_due(now, &mut wakers);
+        // Noted before anybody is woken.
+        first.into_iter().for_each(|at| shared.lateness.note(now.saturating_duration_since(at)));
         state.task = Some(context.waker().clone());
         let (armed, is_released) = (state.armed, state.is_released);
         drop(state);
@@ -306,6 +361,35 @@ mod tests {
             task.await.expect("it rings");
         }
         assert_eq!(now() - start, Duration::from_secs(40));
+    }
+
+    /// Pitfall H26: a moment that is noticed late counts, one that passes in between does not count twice, and one that was
+    /// cleared does not count.
+    #[tokio::test(start_paused = true)]
+    #[allow(clippy::disallowed_methods, reason = "a test")]
+    async fn h26_how_late_it_rings_is_noted() {
+        let alarm = Arc::new(Alarm::new());
+        let start = now();
+        let step = Duration::from_millis(1);
+        let mut cleared = alarm.bell();
+        poll_fn(|context| {
+            cleared.set(start + step * 8, context);
+            Poll::Ready(())
+        })
+        .await;
+        drop(cleared);
+        let waits = [10, 15, 60].map(|steps| {
+            let alarm = alarm.clone();
+            tokio::spawn(async move { wait(&alarm, start + step * steps).await })
+        });
+        tokio::task::yield_now().await;
+        // The runtime stands still until 35 ms, and is on time after that.
+        tokio::time::advance(step * 35).await;
+        for wait in waits {
+            wait.await.expect("it rings");
+        }
+        let lateness = alarm.late_alarms();
+        assert_eq!((lateness.count, lateness.total, lateness.longest), (1, step * 25, step * 25));
     }
 
     #[tokio::test]

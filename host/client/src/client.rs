@@ -105,7 +105,7 @@ impl Client {
 
     /// What this client's hedged tables have done so far, those included whose handles are gone.
     pub fn hedge_metrics(&self) -> HedgeMetrics {
-        self.cluster.metrics.metrics()
+        self.cluster.metrics.metrics(self.cluster.alarm.late_alarms())
     }
 
     /// How the keys of the table `name` are spread.

@@ -358,6 +358,11 @@ impl Future for Waiting {
 }
 
 impl Waiting {
+    /// Whether anything has come from the peer since `sent_at`, when this request was sent.
+    pub(crate) fn has_heard_since(&self, sent_at: Instant) -> bool {
+        self.shared.lock().unheard_since.is_none_or(|since| since > sent_at)
+    }
+
     /// Forgets the request and tells the server so. If its end has come meanwhile, that is given instead.
     pub(crate) fn cancel(mut self, cancel: &Cancel) -> Option<Result<ReplyFrame, Lost>> {
         self.is_over = true;

@@ -201,6 +201,20 @@ pub struct HostMetrics {
     pub latency: Duration,
 }
 
+/// Moments of hedged requests that the client noticed two milliseconds late or more, since its process was held up: by other work on its
+/// threads, or by a machine that had no core for it. Not the nodes are slow then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LateAlarms {
+    /// How many.
+    pub count: u64,
+    /// How late they were together.
+    pub total: Duration,
+    /// How late the latest was.
+    pub longest: Duration,
+    /// Attempts that were put off, so that replies were read first.
+    pub put_off: u64,
+}
+
 /// What a client's hedged tables have done so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HedgeMetrics {
@@ -210,6 +224,8 @@ pub struct HedgeMetrics {
     pub hosts: Vec<(Address, HostMetrics)>,
     /// Extra attempts that the client's budget would allow now.
     pub budget_tokens: f64,
+    /// How often this process was held up itself when something of a request was due.
+    pub late_alarms: LateAlarms,
     /// The delay after which the last request of the most frequent class was to be hedged, if it was.
     pub hedge_delay: Option<Duration>,
 }

@@ -1,7 +1,7 @@
 //! What hedged requests share: latencies and counters of one hedging handle, the budget, and what a whole client did.
 
 use crate::error::Error;
-use crate::hedging::{Attempt, AttemptEvent, HedgeMetrics, HedgeOptions, HostMetrics};
+use crate::hedging::{Attempt, AttemptEvent, HedgeMetrics, HedgeOptions, HostMetrics, LateAlarms};
 use crate::lock::lock;
 use crate::lost::Lost;
 use crate::tokens::Tokens;
@@ -148,7 +148,7 @@ impl ClientMetrics {
         learned
     }
 
-    pub(crate) fn metrics(&self) -> HedgeMetrics {
+    pub(crate) fn metrics(&self, late_alarms: LateAlarms) -> HedgeMetrics {
         let entries = lock(&self.state);
         let learned: Vec<_> = entries.learned.iter().filter_map(Weak::upgrade).collect();
         let mut totals = Totals::default();
@@ -169,6 +169,7 @@ impl ClientMetrics {
             counters: totals.counters,
             hosts: totals.hosts.into_iter().collect(),
             budget_tokens: self.tokens.budget().tokens(),
+            late_alarms,
             hedge_delay: most.delay,
         }
     }

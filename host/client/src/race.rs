@@ -81,6 +81,8 @@ struct Field<'c, 'a> {
     token: Option<Token<'a>>,
     /// Who gets the second copy of a tied request.
     tied: Option<Address>,
+    /// How long the client had been held up when an attempt was last sent or put off.
+    held_up: Duration,
     is_fallback_sent: bool,
     /// The failure that counts so far.
     failed: Option<Failed>,
@@ -133,8 +135,9 @@ impl<'c, 'a> Racing<'c, 'a> {
 
     /// A request for which its first attempt is not enough.
     fn after(call: &'c mut Call<'a>, first: First<'a>) -> Self {
-        let First { mut race, planned, attempt, result, .. } = first;
+        let First { mut race, planned, attempt, result, held_up, .. } = first;
         let mut field = Field::new(call, attempt.request, planned);
+        field.held_up = held_up;
         field.sent = 1;
         field.attempts.push(attempt);
         if let Some(result) = result {
@@ -168,6 +171,7 @@ impl<'c, 'a> Racing<'c, 'a> {
                 }
                 return field.poll_late(now, context);
             }
+            field.put_off(race, now);
             match race.poll(field.request.time(now), |kind| field.admit(kind, now)) {
                 Action::Send { number, kind } => field.send(race, number, kind, now),
                 Action::Wait { until } => {
@@ -218,6 +222,7 @@ impl<'c, 'a> Field<'c, 'a> {
             denied: None,
             token: None,
             tied: planned.tied,
+            held_up: request.cluster.alarm.held_up(),
             is_fallback_sent: false,
             failed: None,
             won: None,
@@ -240,6 +245,17 @@ impl<'c, 'a> Field<'c, 'a> {
         let fallback = self.plan.fallback.filter(|_| !self.is_fallback_sent);
         let plan = Plan { fallback: fallback.map(|after| after.saturating_sub(elapsed)), ..self.plan };
         Race::new(plan, self.request.time(now))
+    }
+
+    /// Where the client itself was held up, replies are read before anything else is sent.
+    fn put_off(&mut self, race: &mut Race, now: Instant) {
+        let alarm = &self.request.cluster.alarm;
+        let held_up = alarm.held_up();
+        let held = held_up.saturating_sub(self.held_up);
+        if race.handle_late(self.request.time(now), held, || self.attempts.iter().all(Attempt::has_heard)) {
+            self.held_up = held_up;
+            alarm.note_put_off();
+        }
     }
 
     fn poll_attempts(&mut self, race: &mut Race, now: Instant, context: &mut Context<'_>) {
@@ -473,6 +489,7 @@ impl<'c, 'a> Field<'c, 'a> {
             return;
         };
         self.is_fallback_sent |= kind == Kind::Fallback;
+        self.held_up = self.request.cluster.alarm.held_up();
         let asked = self.request.asked(self.sent, kind, node, next.target);
         let part = Part { asked, tie: self.tie(kind), has_threshold: self.has_threshold };
         if next.token.as_ref().is_some_and(Token::is_late) {

@@ -509,6 +509,72 @@ async fn h12_timer_resolution() {
     assert_ne!(answer(get).await, LEADER);
 }
 
+/// The client stands still for 30 ms and wakes up with a reply to read and a hedge that is due. It reads first.
+#[tokio::test(start_paused = true)]
+async fn h26_a_client_that_was_held_up_reads_replies_first() {
+    let group = Group::start(3).await;
+    group.slow(LEADER, ms(5));
+    let (client, table) = group.open(after_10_ms()).await;
+    for round in 1..4 {
+        let get = spawn_get(&table);
+        settle().await;
+        tokio::time::advance(ms(30)).await;
+        assert_eq!(answer(get).await, LEADER);
+        assert_eq!(group.counts(), [round, 0, 0]);
+    }
+    let late = client.hedge_metrics().late_alarms;
+    assert_eq!((late.count, late.total, late.longest), (3, ms(60), ms(20)));
+    // On time it is hedged on time.
+    group.silence(LEADER);
+    let get = spawn_get(&table);
+    pass(ms(10)).await;
+    assert_ne!(answer(get).await, LEADER);
+    assert_eq!(client.hedge_metrics().late_alarms, late);
+}
+
+/// A node that stands still costs such a client half a delay more and no more, also if it is always held up.
+#[tokio::test(start_paused = true)]
+async fn h26_a_silent_node_is_hedged_half_a_delay_later() {
+    let group = Group::start(3).await;
+    group.silence(LEADER);
+    let (client, table) = group.open(after_10_ms()).await;
+    let get = spawn_get(&table);
+    settle().await;
+    tokio::time::advance(ms(30)).await;
+    pass(ms(4)).await;
+    assert_eq!(group.counts(), [1, 0, 0]);
+    pass(ms(1)).await;
+    assert_ne!(answer(get).await, LEADER);
+    assert_eq!(client.hedge_metrics().late_alarms.put_off, 1);
+    let get = spawn_get(&table);
+    settle().await;
+    tokio::time::advance(ms(30)).await;
+    settle().await;
+    tokio::time::advance(ms(30)).await;
+    assert_ne!(answer(get).await, LEADER, "the second time it is sent, late or not");
+}
+
+/// A node that has answered others meanwhile is alive, and what it has sent is read soon.
+#[tokio::test(start_paused = true)]
+async fn h26_a_node_that_answers_others_is_hedged_as_soon_as_its_replies_are_read() {
+    let group = Group::start(3).await;
+    let calls = std::sync::atomic::AtomicUsize::new(0);
+    group.answer(LEADER, move |_| match calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+        0 => Action::Silence,
+        _ => Action::Reply(value(b"0")),
+    });
+    let (_, table) = group.open(after_10_ms()).await;
+    let slow = spawn_get(&table);
+    settle().await;
+    tokio::time::advance(ms(1)).await;
+    assert_eq!(get(&table).await, LEADER);
+    tokio::time::advance(ms(30)).await;
+    settle().await;
+    assert_eq!(group.counts(), [2, 0, 0]);
+    pass(ms(1)).await;
+    assert_ne!(answer(slow).await, LEADER);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failure_with_nothing_else_under_way_goes_on_as_ever() {
     let group = Group::start(3).await;

@@ -11,7 +11,8 @@
 //!
 //! Invariants: attempts are numbered from 1 without gaps; at most [`ATTEMPTS_MAX`] are sent; every extra one was admitted
 //! (that is where the budget is asked); after `Finish` nothing is sent; a note about a dropped attempt never ends the race
-//! while another attempt is open; however late a poll is, it sends one hedge and not all that were missed.
+//! while another attempt is open; however late a poll is, it sends one hedge and not all that were missed; a client that was
+//! held up itself puts each attempt off once, by half of what the last one was waited for at most.
 
 use crate::policy::Plan;
 use crate::time::Time;
@@ -19,6 +20,11 @@ use core::time::Duration;
 
 /// Most attempts of one race.
 pub const ATTEMPTS_MAX: u8 = 16;
+
+/// A client that does something so much later than it was due was held up itself. Timers alone may ring a millisecond late.
+pub const LATE_MIN: Duration = Duration::from_millis(2);
+/// What a client that was held up needs at least to read the replies that have come meanwhile.
+const READING_MIN: Duration = Duration::from_millis(1);
 
 /// Why an attempt is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,6 +141,10 @@ pub struct Race {
     plan: Plan,
     start: Time,
     sent: u8,
+    /// When the last one was sent.
+    sent_at: Time,
+    /// What is due next was put off.
+    is_put_off: bool,
     /// Of those sent, how many count for [`Plan::max_executions`].
     executions: u8,
     /// How many more hedges may fall due: a chance that is not admitted is gone, and the request waits for what is open.
@@ -170,6 +180,8 @@ impl Race {
             plan,
             start,
             sent: 0,
+            sent_at: start,
+            is_put_off: false,
             executions: 0,
             chances: plan.max_executions.saturating_sub(1),
             open: Attempts::default(),
@@ -191,19 +203,19 @@ impl Race {
     /// again, but for [`Race::handle_token`]. After [`Action::Finish`] the same is given again, without losers that have ended since.
     pub fn poll(&mut self, now: Time, mut admit: impl FnMut(Kind) -> bool) -> Action {
         if self.sent == 0 {
-            return self.send(Kind::First);
+            return self.send(Kind::First, now);
         }
         if self.is_decided() {
             return self.finish();
         }
         if let Some(kind) = self.due(now, &mut admit) {
-            return self.send(kind);
+            return self.send(kind, now);
         }
         if !self.open.is_empty() {
             return Action::Wait { until: self.next_at() };
         }
         match self.replacement(&mut admit) {
-            Some(kind) => self.send(kind),
+            Some(kind) => self.send(kind, now),
             None => self.finish(),
         }
     }
@@ -231,6 +243,7 @@ impl Race {
         }
         if self.sent < ATTEMPTS_MAX && self.fallback_at.is_some_and(|at| at <= now) {
             self.fallback_at = None;
+            self.is_put_off = false;
             if admit(Kind::Fallback) {
                 return Some(Kind::Fallback);
             }
@@ -285,6 +298,28 @@ impl Race {
         self.owed = Some(kind);
     }
 
+    /// To be called before a poll at `now` by a client that may have been held up itself, for `held` in all since the last attempt was
+    /// sent. Then a due attempt says little about its server, whose reply may lie unread in the client's socket: what is due
+    /// is put off by the time that the client was held up, until the replies are read at least. `has_heard` says whether the server of each
+    /// open attempt has answered anything since that was sent. Where one has not, its replies are the ones that may be unread, or it stands
+    /// still: then it is half of the time that the last attempt was waited for. It is never more than that, and once for each
+    /// attempt. Returns whether something was put off.
+    pub fn handle_late(&mut self, now: Time, held: Duration, has_heard: impl FnOnce() -> bool) -> bool {
+        let Some(due) = self.next_at().filter(|due| *due <= now) else { return false };
+        let late = now.since(due).max(held);
+        if late < LATE_MIN || self.is_put_off || self.is_decided() {
+            return false;
+        }
+        let longest = due.since(self.sent_at) / 2;
+        let shortest = if has_heard() { READING_MIN.min(longest) } else { longest };
+        let until = (due + late).max(now + shortest).min(now + longest);
+        let by = until.since(due);
+        self.is_put_off = true;
+        self.hedge_at = self.hedge_at.map(|at| at + by);
+        self.fallback_at = self.fallback_at.map(|at| at + by);
+        until > now
+    }
+
     /// Attempts without an end.
     pub fn open(&self) -> Attempts {
         self.open
@@ -327,6 +362,7 @@ impl Race {
     /// for what it missed.
     fn schedule_hedge(&mut self, now: Time, kind: Kind) {
         let delay = self.plan.delay.map(|delay| self.start + delay);
+        self.is_put_off = false;
         self.hedge_at = match kind {
             Kind::Tie if delay.is_some_and(|at| at > now) => delay,
             _ if delay.is_none() || self.gap.is_zero() => None,
@@ -338,8 +374,9 @@ impl Race {
         };
     }
 
-    fn send(&mut self, kind: Kind) -> Action {
+    fn send(&mut self, kind: Kind, now: Time) -> Action {
         self.sent += 1;
+        self.sent_at = now;
         if kind != Kind::Fallback {
             self.executions += 1;
         }

@@ -14,6 +14,8 @@ enum Event {
     Tokens(u8),
     /// A token comes, for something that was refused.
     Token(usize),
+    /// The client was held up for so long, in steps of 100 us; whether servers have answered.
+    Late(u64, bool),
 }
 
 /// What happened, in order.
@@ -144,6 +146,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         3 => (1..6_u8, outcomes()).prop_map(|(number, outcome)| Event::End(number, outcome)),
         1 => (0..5_u8).prop_map(Event::Tokens),
         2 => (0..4_usize).prop_map(Event::Token),
+        2 => (0..400_u64, any::<bool>()).prop_map(|(steps, has_heard)| Event::Late(steps, has_heard)),
     ];
     prop::collection::vec(event, 0..40)
 }
@@ -180,10 +183,21 @@ proptest! {
                     }
                 }
                 Event::Tokens(count) => model.tokens = count,
+                Event::Late(steps, has_heard) => {
+                    let held = Duration::from_micros(steps * 100);
+                    now = now + held / 2;
+                    let due = race.next_at();
+                    if race.handle_late(now, held, || has_heard) {
+                        let next = race.next_at().expect("it is still due");
+                        let due = due.expect("something was due");
+                        prop_assert!(due <= now && next > now && next - now <= (due - Time(0)) / 2);
+                        prop_assert!(!race.handle_late(next, held, || has_heard), "once for each attempt");
+                    }
+                }
                 Event::Token(index) => {
-                    if let Some(kind) = model.refused.get(index).copied() {
+                    if index < model.refused.len() {
                         model.tokens += 1;
-                        race.handle_token(kind);
+                        race.handle_token(model.refused.remove(index));
                     }
                 }
                 Event::End(number, outcome) => {

@@ -1,7 +1,7 @@
 //! Races as scripts: what happens to a request, line by line, and what is done about it.
 //!
 //! Each file of `scripts` begins with what it shows. `plan` begins a request. A line `TIME poll`, `TIME end NUMBER OUTCOME`,
-//! `TIME token KIND`, `replicas COUNT` or `tokens COUNT` is a command; the indented line after it is the answer.
+//! `TIME token KIND`, `TIME late HELD (heard|unheard)`, `replicas COUNT` or `tokens COUNT` is a command; the indented line after it is the answer.
 //! `REWRITE=1 cargo test -p hedgerow-hedge --test script` writes the answers as they are now.
 #![allow(clippy::disallowed_methods, reason = "reads and rewrites its scripts")]
 
@@ -80,6 +80,11 @@ impl Script {
                 "fallback" => Kind::Fallback,
                 _ => panic!("{kind}: not a kind that waits"),
             }),
+            [at, "late", held, heard] => {
+                let has_heard = *heard == "heard";
+                let is_put_off = self.race.handle_late(Time(0) + millis(at), millis(held), || has_heard);
+                return Some(if is_put_off { "put off" } else { "as it was" }.to_owned());
+            }
             [at, "poll"] => return Some(self.poll(Time(0) + millis(at))),
             [_, "end", number, outcome] => {
                 let outcome = match *outcome {

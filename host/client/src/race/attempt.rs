@@ -139,6 +139,11 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// Whether its node has answered anything since it was sent, or it is over.
+    pub(super) fn has_heard(&self) -> bool {
+        self.waiting.as_ref().is_none_or(|waiting| waiting.has_heard_since(self.at))
+    }
+
     /// Tells the selector that it was lost. One that was never sent costs no token.
     pub(super) fn note_lost(&mut self, lost: &Lost) {
         self.sent.take().into_iter().for_each(|sent| sent.lost(lost));

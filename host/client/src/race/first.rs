@@ -14,6 +14,7 @@ use hedgerow_wire::Reply;
 use hedgerow_wire::call::ReplyFrame;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// The first attempt, under way.
@@ -23,6 +24,8 @@ pub(super) struct First<'a> {
     pub(super) attempt: Attempt<'a>,
     /// Its end, if that is not the end of the request.
     pub(super) result: Option<Result<ReplyFrame, Lost>>,
+    /// How long the client had been held up when it was sent.
+    pub(super) held_up: Duration,
     /// When something else is due.
     due_at: Option<Instant>,
     bell: Bell<'a>,
@@ -34,12 +37,15 @@ impl<'a> First<'a> {
     pub(super) fn send(call: &Call<'a>, request: Request<'a>, planned: Planned, target: Target, node: Address) -> Self {
         let mut race = Race::new(planned.plan, request.time(call.start));
         let _ = race.poll(request.time(call.start), |_| false);
-        let due_at = race.next_at().map(|at| request.moment(at));
+        // A write may have waited for its number: what was due before it is sent is due then, and not late.
+        let sent_at = |due: Instant| if request.sort.is_write { due.max(now()) } else { due };
+        let due_at = race.next_at().map(|at| sent_at(request.moment(at)));
         let asked = request.asked(1, Kind::First, node, target);
         let part = Part { asked, tie: planned.tied.map(|second| (second, 2)), has_threshold: true };
         let next = Next { target, token: None, any_replica: false };
         let (attempt, lost) = Attempt::send(request, call, next, part, call.start);
-        Self { race, planned, attempt, result: lost.map(Err), due_at, bell: request.bell(), is_polled: false }
+        let (held_up, bell) = (request.cluster.alarm.held_up(), request.bell());
+        Self { race, planned, attempt, result: lost.map(Err), held_up, due_at, bell, is_polled: false }
     }
 
     /// Gives the answer, or `None` as soon as the request needs more than this attempt.
