@@ -509,6 +509,80 @@ async fn h12_timer_resolution() {
     assert_ne!(answer(get).await, LEADER);
 }
 
+/// The follower that a table is read at falls silent. The first requests find that out, each with a token; those that follow begin
+/// elsewhere and need none, but for a probe in ten delays, and as soon as one is answered everything is as before.
+#[tokio::test(start_paused = true)]
+async fn h24_a_silent_replica_gets_no_first_attempts_but_probes() {
+    const FOLLOWER: usize = 1;
+    let group = Group::start(2).await;
+    let budget = Some(BudgetOptions { ratio: 0.0, burst: Some(7.0) });
+    let (client, table) = group.open(HedgeOptions { budget, ..after_10_ms() }).await;
+    let table = table.reading(ReadOptions { mode: ReplicaRead::Follower, ..ReadOptions::default() });
+    for _ in 0..20 {
+        assert_eq!(answer(spawn_get(&table)).await, FOLLOWER);
+    }
+    group.silence(FOLLOWER);
+    let gets: Vec<_> = (0..5).map(|_| spawn_get(&table)).collect();
+    pass(ms(10)).await;
+    for get in gets {
+        assert_eq!(answer(get).await, LEADER);
+    }
+    for _ in 0..80 {
+        pass(ms(1)).await;
+        assert_eq!(answer(spawn_get(&table)).await, LEADER, "without waiting for a delay");
+    }
+    let hedges = || client.hedge_metrics().counters.sent[Kind::Hedge.index()];
+    assert_eq!((group.counts(), hedges()), (vec![5 + 80, 20 + 5], 5));
+    // Ten delays after the last request there is a probe, and one only.
+    pass(ms(10)).await;
+    let gets = [spawn_get(&table), spawn_get(&table)];
+    pass(ms(10)).await;
+    for get in gets {
+        assert_eq!(answer(get).await, LEADER);
+    }
+    assert_eq!((group.counts()[FOLLOWER], hedges()), (20 + 5 + 1, 6));
+    group.serve(FOLLOWER);
+    pass(ms(80)).await;
+    assert_eq!(answer(spawn_get(&table)).await, LEADER, "it is not known yet");
+    pass(ms(10)).await;
+    for _ in 0..10 {
+        assert_eq!(answer(spawn_get(&table)).await, FOLLOWER, "it answers");
+    }
+}
+
+/// A replica whose replies come late, to requests that were given up, is slow and not silent: what that costs is the selector's to judge.
+#[tokio::test(start_paused = true)]
+async fn h24_a_slow_replica_is_not_taken_for_a_silent_one() {
+    let group = Group::start(2).await;
+    group.slow(1, ms(15));
+    let (_, table) = group.open(after_10_ms()).await;
+    let table = table.reading(ReadOptions { mode: ReplicaRead::Follower, ..ReadOptions::default() });
+    let mut gets = Vec::new();
+    for _ in 0..40 {
+        gets.push(spawn_get(&table));
+        pass(ms(2)).await;
+    }
+    assert!(group.counts()[1] > 20, "{:?}", group.counts());
+    gets.into_iter().for_each(|get| get.abort());
+}
+
+/// Where nobody else is heard either, it stays with whom the mode prefers.
+#[tokio::test(start_paused = true)]
+async fn h24_with_all_replicas_silent_the_preferred_one_is_asked() {
+    let group = Group::start(2).await;
+    (0..2).for_each(|node| group.silence(node));
+    let (_, table) = group.open(after_10_ms()).await;
+    let table = table.reading(ReadOptions { mode: ReplicaRead::Follower, ..ReadOptions::default() });
+    let first = spawn_get(&table);
+    pass(ms(30)).await;
+    assert_eq!(group.counts(), [1, 1]);
+    let second = spawn_get(&table);
+    settle().await;
+    assert_eq!(group.counts(), [1, 2]);
+    first.abort();
+    second.abort();
+}
+
 /// The client stands still for 30 ms and wakes up with a reply to read and a hedge that is due. It reads first.
 #[tokio::test(start_paused = true)]
 async fn h26_a_client_that_was_held_up_reads_replies_first() {
