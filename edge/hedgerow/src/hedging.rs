@@ -36,7 +36,7 @@ pub(crate) struct ReadHedgeArguments {
     #[arg(long, value_name = "DURATION", value_parser = above_zero)]
     busy_threshold: Option<Duration>,
     /// What extra requests may cost, as a share of the first ones, for example 2%; and with 2%:50 how many may be sent at
-    /// once before the share counts [default: 5%:20]
+    /// once before the share counts; without that 20, or what the first ones of about ten seconds add [default: 5%]
     #[arg(long, value_name = "SHARE[:BURST]")]
     hedge_budget: Option<BudgetOptions>,
 }
