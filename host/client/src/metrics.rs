@@ -248,11 +248,6 @@ impl Hedging {
         plan
     }
 
-    /// The delay after which the last request like this one was to be hedged; `None` = none was, or not at all.
-    pub(crate) fn delay(&self, sort: Sort) -> Option<Duration> {
-        lock(&self.learned.state).plans[usize::from(sort.class.0) % CLASSES].delay
-    }
-
     /// An attempt that is not its request's first is sent. With a token it is an extra one.
     pub(crate) fn note_sent(&self, asked: Asked, is_write: bool, is_extra: bool) {
         let mut state = lock(&self.learned.state);

@@ -43,7 +43,6 @@ use tokio::time::Instant;
 /// Runs the request to its end.
 pub(crate) async fn run<'a>(call: &mut Call<'a>, hedging: &'a Hedging, target: Target) -> Result<Answer> {
     let request = Request::new(call, hedging);
-    let target = request.away_from_silence(call, target);
     let planned = request.plan(call, target);
     let Some(node) = target.address else {
         return Box::pin(Racing::new(call, request, planned, target).run()).await;

@@ -4,20 +4,15 @@ use crate::lock::lock;
 use crate::lost::Lost;
 use crate::runtime::now;
 use crate::time::micros;
-use hedgerow_hedge::{Policy, Silence, Time};
 use hedgerow_routing::{Address, Choice, Expected, Failure, Labels, ReplicaLoad, Selector};
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Refusal};
 use hedgerow_wire::{Body, ReplyExtension};
-use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::time::Duration;
 use tokio::time::Instant;
 
 /// Bytes that a row is taken to have while nothing was read.
 const ROW_SIZE: usize = 256;
-/// Most nodes remembered as not heard of; beyond it all are forgotten.
-const UNHEARD_MAX: usize = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct Selection {
@@ -30,16 +25,11 @@ pub(crate) struct Selection {
 struct State {
     selector: Selector,
     random: Random,
-    /// Of nodes that have not been heard since something was sent to them.
-    silence: BTreeMap<Address, Silence>,
 }
 
 impl Selection {
     pub(crate) fn new(labels: Labels, random: Random) -> Self {
-        Self {
-            origin: now(),
-            state: Mutex::new(State { selector: Selector::new(labels), random, silence: BTreeMap::new() }),
-        }
+        Self { origin: now(), state: Mutex::new(State { selector: Selector::new(labels), random }) }
     }
 
     pub(crate) fn set_places(&self, places: impl Iterator<Item = (Address, Labels)>) {
@@ -62,33 +52,12 @@ impl Selection {
 
     /// As [`Selection::send`], for a caller who knows the time.
     pub(crate) fn send_at(&self, group: GroupId, address: Address, at: Instant) -> Sent<'_> {
-        let state = &mut *lock(&self.state);
-        state.selector.note_sent(address, self.at(at));
-        if state.silence.len() >= UNHEARD_MAX && !state.silence.contains_key(&address) {
-            state.silence.clear();
-        }
-        state.silence.entry(address).or_default().note_sent(self.time(at));
+        lock(&self.state).selector.note_sent(address, self.at(at));
         Sent { selection: self, group, address, at, is_over: false }
-    }
-
-    /// Whether the node at `address` has said nothing for longer than `delay` although reads wait for it or were given up.
-    pub(crate) fn is_silent(&self, address: Address, delay: Duration, now: Instant) -> bool {
-        let now = self.time(now);
-        lock(&self.state).silence.get(&address).is_some_and(|silence| silence.is_silent(now, delay))
-    }
-
-    /// Whether the node at `address` has said nothing for as long as any policy waits.
-    pub(crate) fn may_be_silent(&self, address: Address, now: Instant) -> bool {
-        let now = self.time(now);
-        lock(&self.state).silence.get(&address).is_some_and(|silence| silence.lasts(now) >= Policy::MIN_DELAY)
     }
 
     pub(crate) fn expected(&self, address: Address, now: Instant) -> Option<Expected> {
         lock(&self.state).selector.expected(address, self.at(now))
-    }
-
-    fn time(&self, now: Instant) -> Time {
-        Time(0) + now.saturating_duration_since(self.origin)
     }
 
     fn at(&self, now: Instant) -> hedgerow_types::Instant {
@@ -114,28 +83,17 @@ impl Sent<'_> {
             service: micros(extension.service_us),
             queue: micros(extension.queue_us),
         });
-        self.heard();
         let now = now();
         let latency = now.saturating_duration_since(self.at);
         let selector = &mut lock(&self.selection.state).selector;
         selector.note_reply(self.group, self.address, latency, load, self.selection.at(now));
     }
 
-    /// Something has come from the node since it was sent.
-    pub(crate) fn heard(&self) {
-        lock(&self.selection.state).silence.remove(&self.address);
-    }
-
     pub(crate) fn refused(mut self, refusal: &Refusal) {
-        self.heard();
         self.failed(Failure::Refused(refusal));
     }
 
     pub(crate) fn lost(mut self, lost: &Lost) {
-        // How a connection ended is known, and the selector goes by that.
-        if *lost != Lost::Late {
-            self.heard();
-        }
         self.failed(lost.failure());
     }
 

@@ -8,7 +8,6 @@
 //! Budget   per client: what extra attempts of every kind may cost   try_take
 //! TokenQueue  per budget: who takes the next token if it is empty   join  ──> serve
 //! Claim    per request, where several threads work on one           open  ──> end, close
-//! Silence  per server: whether first attempts better go elsewhere   is_silent
 //! TieRule  per request: whether to send it twice at once            stagger
 //! TiedCopy per copy of a tied request at its server                 handle_*  ──> TieStep
 //! tradeoff what hedging would bring, from measured latencies        recommend
@@ -28,7 +27,6 @@ mod queue;
 mod race;
 mod random;
 mod recent;
-mod silence;
 mod sync;
 mod tie;
 mod time;
@@ -40,7 +38,6 @@ pub use hedger::{AttemptEnd, Class, Counters, Ended, Hedger};
 pub use policy::{InvalidPolicy, Latencies, Plan, Policy, SpeculativeExecutionPolicy};
 pub use queue::{Ticket, TokenQueue};
 pub use race::{ATTEMPTS_MAX, Action, Attempts, Kind, LATE_MIN, Outcome, Race};
-pub use silence::Silence;
 pub use tie::{TieRule, TieStep, TiedCopy};
 pub use time::Time;
 

@@ -181,9 +181,6 @@ impl<'a> Attempt<'a> {
         let Some(waiting) = self.waiting.take() else { return };
         tracing::debug!(node = %self.asked.node, attempt = self.asked.number, "takes back");
         let Request { hedging, sort, id, .. } = self.request;
-        if waiting.has_heard_since(self.at) {
-            self.sent.iter().for_each(Sent::heard);
-        }
         let cancel = Cancel {
             client_id: self.client,
             request_id: id,

@@ -53,28 +53,6 @@ impl<'a> Request<'a> {
         Self { cluster, hedging, sort, operation: call.body.method().short_name(), id: cluster.next_request_id() }
     }
 
-    /// Whom to ask first of a read that any replica may serve: not a silent one, as long as there is another. That needs no token
-    /// later, while a copy does.
-    pub(super) fn away_from_silence(self, call: &Call<'a>, target: Target) -> Target {
-        let selection = &self.cluster.selection;
-        let unheard = target.address.filter(|address| {
-            call.replicas.is_some() && !self.sort.is_write && selection.may_be_silent(*address, call.start)
-        });
-        let Some((mut address, delay)) = unheard.and_then(|address| Some((address, self.hedging.delay(self.sort)?)))
-        else {
-            return target;
-        };
-        let mut silent = Vec::new();
-        while selection.is_silent(address, delay, call.start) {
-            silent.push(address);
-            match choose(call, target, &silent) {
-                Some(other) => address = other,
-                None => return target,
-            }
-        }
-        Target { address: Some(address), ..target }
-    }
-
     /// By the policy, and by what is not the policy's to decide. The first attempt goes to `target`.
     pub(super) fn plan(self, call: &Call<'a>, target: Target) -> Planned {
         let plan = self.hedging.begin(self.sort, target.address, self.time(call.start));
