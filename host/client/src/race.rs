@@ -7,7 +7,7 @@
 //!   round: First ──> Hedge, Tie, Retry, Fallback   each to a replica that was not asked yet, for a token
 //!     │ success: the others are cancelled
 //!     │ failure and nothing under way: pause, a fresh map (as every request does), next round
-//!     └ failure while attempts are late: they are waited for; beside them one more, for a token
+//!     └ failure while attempts are late: they are waited for; beside them one more, for a token if there is one
 //! ```
 
 mod attempt;
@@ -176,7 +176,7 @@ impl<'c, 'a> Racing<'c, 'a> {
                 Action::Send { number, kind } => field.send(race, number, kind, now),
                 Action::Wait { until } => {
                     if let Some(kind) = field.poll_token(context) {
-                        race.handle_token(kind);
+                        race.handle_token(kind, field.request.time(now));
                         continue;
                     }
                     if let Some(until) = until {
@@ -397,6 +397,8 @@ impl<'c, 'a> Field<'c, 'a> {
     fn wait_for_token(&mut self, kind: Kind) {
         match &mut self.denied {
             _ if kind == Kind::Tie => {}
+            // It is not due again.
+            Some(denied) if denied.kind == Kind::Fallback => {}
             Some(denied) => denied.kind = kind,
             None => self.denied = self.request.hedging.tokens.wait().map(|place| Denied { kind, place }),
         }

@@ -1,5 +1,5 @@
-//! The tokens of a budget: each is spent on one extra attempt or goes back, and requests wait for the next one in the order in
-//! which they wanted it.
+//! The tokens of a budget: each is spent on one extra attempt or goes back, and requests wait for the next one. Of those who wait the
+//! youngest has it.
 
 use crate::lock::lock;
 use hedgerow_hedge::{Budget, BudgetOptions, Ticket, Time, TokenQueue};
@@ -36,9 +36,8 @@ impl Tokens {
         self.hand_out();
     }
 
-    /// One that nobody has waited for longer; `None` if there is none.
+    /// `None` if there is none.
     pub(crate) fn take(&self) -> Option<Token<'_>> {
-        self.hand_out();
         // Made only where there is one: it gives a token back when it is dropped.
         self.budget.try_take().then(|| Token { tokens: self, is_late: false })
     }
@@ -48,11 +47,11 @@ impl Tokens {
         if !self.may_come() {
             return None;
         }
-        let ticket = lock(&self.queue).join()?;
+        let place = Place { tokens: self, ticket: lock(&self.queue).join()? };
         self.is_waited_for.store(true, Ordering::Relaxed);
         // A token may have come before anybody could see that it is waited for.
         self.hand_out();
-        Some(Place { tokens: self, ticket })
+        Some(place)
     }
 
     pub(crate) fn give_back(&self) {
@@ -147,11 +146,11 @@ mod tests {
         let tokens = tokens(1.0);
         let context = Context::from_waker(Waker::noop());
         tokens.take().expect("there is one").spend();
-        let [gone, first, second] = [(); 3].map(|()| tokens.wait().expect("there is room"));
+        let [second, first, gone] = [(); 3].map(|()| tokens.wait().expect("there is room"));
         assert!(second.poll_take(&context).is_none());
         drop(gone);
         tokens.note_first(Time(0));
-        assert!(tokens.take().is_none(), "it is the oldest one's");
+        assert!(tokens.take().is_none(), "it is the youngest one's that waits");
         drop(first);
         let token = second.poll_take(&context).expect("the first has passed it on");
         assert!(token.is_late() && second.poll_take(&context).is_none());

@@ -37,7 +37,7 @@ pub use claim::{Claim, Claimed};
 pub use hedger::{AttemptEnd, Class, Counters, Ended, Hedger};
 pub use policy::{InvalidPolicy, Latencies, Plan, Policy, SpeculativeExecutionPolicy};
 pub use queue::{Ticket, TokenQueue};
-pub use race::{ATTEMPTS_MAX, Action, Attempts, Kind, LATE_MIN, Outcome, Race};
+pub use race::{ATTEMPTS_MAX, Action, Attempts, Kind, LATE_MIN, Outcome, PUT_OFF_MAX, Race};
 pub use tie::{TieRule, TieStep, TiedCopy};
 pub use time::Time;
 

@@ -1,8 +1,11 @@
-//! Requests whose extra attempt was due while the budget was empty: the oldest takes the next token.
+//! Requests whose extra attempt was due while the budget was empty: the youngest takes the next token.
+//!
+//! Each token helps one request, whichever that is, by what it would still have to wait. The oldest are about to be answered, or to
+//! end; were they served first, nobody would be served before that as long as there are too few tokens.
 //!
 //! ```text
-//!   join ──> waiting ── serve: the oldest, for a token ──> granted ── take: the attempt is sent
-//!               └── leave ──> gone                            └── leave: the token goes back
+//!   join ──> waiting ── serve: the youngest, for a token ──> granted ── take: the attempt is sent
+//!               └── leave ──> gone                              └── leave: the token goes back
 //! ```
 //!
 //! Invariants: at most [`TokenQueue::WAITING_MAX`] wait; every token that was taken out of the budget here is taken by the one
@@ -46,11 +49,11 @@ impl<W> TokenQueue<W> {
         Some(ticket)
     }
 
-    /// Grants the tokens that `budget` has, the oldest first, and tells whom to wake. To be called when a token may have come,
+    /// Grants the tokens that `budget` has, the youngest first, and tells whom to wake. To be called when a token may have come,
     /// and after [`TokenQueue::join`].
     pub fn serve(&mut self, budget: &Budget, mut wake: impl FnMut(W)) {
         while !self.waiting.is_empty() && budget.try_take() {
-            let Some((ticket, waker)) = self.waiting.pop_first() else { return };
+            let Some((ticket, waker)) = self.waiting.pop_last() else { return };
             self.granted.insert(ticket);
             waker.into_iter().for_each(&mut wake);
         }

@@ -25,6 +25,8 @@ pub const ATTEMPTS_MAX: u8 = 16;
 pub const LATE_MIN: Duration = Duration::from_millis(2);
 /// What a client that was held up needs at least to read the replies that have come meanwhile.
 const READING_MIN: Duration = Duration::from_millis(1);
+/// The longest time by which a client that was held up puts a hedge off. Reading takes no longer.
+pub const PUT_OFF_MAX: Duration = Duration::from_millis(20);
 
 /// Why an attempt is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -160,8 +162,8 @@ pub struct Race {
     fallback_at: Option<Time>,
     /// A failure asks for another attempt at once.
     is_retry_due: bool,
-    /// An attempt that was not admitted for want of a token has one now.
-    owed: Option<Kind>,
+    /// An attempt that was not admitted for want of a token, and from when on it has one.
+    owed: Option<(Kind, Time)>,
     /// All attempts were dropped once, and one was sent in their place.
     is_replaced: bool,
     /// The end that counts so far.
@@ -225,10 +227,12 @@ impl Race {
         if core::mem::take(&mut self.is_retry_due) && self.may_execute() && admit(Kind::Retry) {
             return Some(Kind::Retry);
         }
-        if let Some(kind) = self.owed.take()
+        if let Some((kind, _)) = self.owed.take_if(|(_, at)| *at <= now)
             && (self.may_execute() || (kind == Kind::Fallback && self.sent < ATTEMPTS_MAX))
             && admit(kind)
         {
+            // The next one is not to follow at once.
+            self.hedge_at = self.hedge_at.map(|at| at.max(now + self.gap));
             return Some(kind);
         }
         if self.may_hedge() && self.hedge_at.is_some_and(|at| at <= now) {
@@ -243,7 +247,6 @@ impl Race {
         }
         if self.sent < ATTEMPTS_MAX && self.fallback_at.is_some_and(|at| at <= now) {
             self.fallback_at = None;
-            self.is_put_off = false;
             if admit(Kind::Fallback) {
                 return Some(Kind::Fallback);
             }
@@ -292,31 +295,34 @@ impl Race {
         true
     }
 
-    /// There is a token now for an attempt of `kind` that was due and not admitted for want of one. The next poll asks for it
+    /// There is a token from `now` on for an attempt of `kind` that was due and not admitted for want of one. The next poll asks for it
     /// again, if the race is still open and the plan still allows it.
-    pub fn handle_token(&mut self, kind: Kind) {
-        self.owed = Some(kind);
+    pub fn handle_token(&mut self, kind: Kind, now: Time) {
+        self.owed = Some((kind, now));
     }
 
     /// To be called before a poll at `now` by a client that may have been held up itself, for `held` in all since the last attempt was
-    /// sent. Then a due attempt says little about its server, whose reply may lie unread in the client's socket: what is due
+    /// sent. Then a hedge that is due says little about its server, whose reply may lie unread in the client's socket: it
     /// is put off by the time that the client was held up, until the replies are read at least. `has_heard` says whether the server of each
     /// open attempt has answered anything since that was sent. Where one has not, its replies are the ones that may be unread, or it stands
-    /// still: then it is half of the time that the last attempt was waited for. It is never more than that, and once for each
-    /// attempt. Returns whether something was put off.
+    /// still: then it is half of the time that the last attempt was waited for. It is never more than that, nor than [`PUT_OFF_MAX`], and
+    /// once for each attempt. A fallback keeps its time, which the caller was promised. Returns whether something was put off.
     pub fn handle_late(&mut self, now: Time, held: Duration, has_heard: impl FnOnce() -> bool) -> bool {
-        let Some(due) = self.next_at().filter(|due| *due <= now) else { return false };
+        let hedge = self.hedge_at.filter(|_| self.may_hedge());
+        let owed = self.owed.filter(|(kind, _)| *kind != Kind::Fallback).map(|(_, at)| at);
+        let due = [hedge, owed].into_iter().flatten().filter(|due| *due <= now).min();
+        let Some(due) = due.filter(|_| !self.is_put_off && !self.is_decided()) else { return false };
         let late = now.since(due).max(held);
-        if late < LATE_MIN || self.is_put_off || self.is_decided() {
+        if late < LATE_MIN {
             return false;
         }
-        let longest = due.since(self.sent_at) / 2;
+        let longest = (due.since(self.sent_at) / 2).min(PUT_OFF_MAX);
         let shortest = if has_heard() { READING_MIN.min(longest) } else { longest };
         let until = (due + late).max(now + shortest).min(now + longest);
-        let by = until.since(due);
+        let put_off = |at: Time| if at <= now { until } else { at };
         self.is_put_off = true;
-        self.hedge_at = self.hedge_at.map(|at| at + by);
-        self.fallback_at = self.fallback_at.map(|at| at + by);
+        self.hedge_at = self.hedge_at.map(put_off);
+        self.owed = self.owed.map(|(kind, at)| (kind, if kind == Kind::Fallback { at } else { put_off(at) }));
         until > now
     }
 
@@ -339,10 +345,7 @@ impl Race {
     pub fn next_at(&self) -> Option<Time> {
         let hedge = self.hedge_at.filter(|_| self.may_hedge());
         let fallback = self.fallback_at.filter(|_| self.sent < ATTEMPTS_MAX);
-        match (hedge, fallback) {
-            (Some(hedge), Some(fallback)) => Some(hedge.min(fallback)),
-            (hedge, fallback) => hedge.or(fallback),
-        }
+        [hedge, fallback, self.owed.map(|(_, at)| at)].into_iter().flatten().min()
     }
 
     fn is_decided(&self) -> bool {
@@ -376,7 +379,7 @@ impl Race {
 
     fn send(&mut self, kind: Kind, now: Time) -> Action {
         self.sent += 1;
-        self.sent_at = now;
+        (self.sent_at, self.is_put_off) = (now, false);
         if kind != Kind::Fallback {
             self.executions += 1;
         }

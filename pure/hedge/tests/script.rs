@@ -74,12 +74,15 @@ impl Script {
             ["plan", rest @ ..] => *self = Self { race: Race::new(plan(rest), Time(0)), ..Script::default() },
             ["replicas", count] => self.replicas = count.parse().expect("a count"),
             ["tokens", count] => self.tokens = count.parse().expect("a count"),
-            [_, "token", kind] => self.race.handle_token(match *kind {
-                "hedge" => Kind::Hedge,
-                "retry" => Kind::Retry,
-                "fallback" => Kind::Fallback,
-                _ => panic!("{kind}: not a kind that waits"),
-            }),
+            [at, "token", kind] => {
+                let kind = match *kind {
+                    "hedge" => Kind::Hedge,
+                    "retry" => Kind::Retry,
+                    "fallback" => Kind::Fallback,
+                    _ => panic!("{kind}: not a kind that waits"),
+                };
+                self.race.handle_token(kind, Time(0) + millis(at));
+            }
             [at, "late", held, heard] => {
                 let has_heard = *heard == "heard";
                 let is_put_off = self.race.handle_late(Time(0) + millis(at), millis(held), || has_heard);
