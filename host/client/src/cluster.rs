@@ -5,7 +5,7 @@ use crate::connection::Outgoing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hedging::HedgeOptions;
 use crate::lock::lock;
-use crate::lost::{CLOSED, lost_error};
+use crate::lost::{CLOSED, Lost, lost_error};
 use crate::metrics::{ClientMetrics, Hedging};
 use crate::options::ClientOptions;
 use crate::pool::Pool;
@@ -195,6 +195,8 @@ impl Cluster {
         let mut is_outcome_unknown = false;
         // Why a node could not, which says more than that the last one asked was silent.
         let mut told = None;
+        // Answers in a row that were none of nodes.
+        let mut foreign = 0;
         loop {
             attempt += 1;
             let address = hint.take().unwrap_or_else(|| self.next_address());
@@ -208,7 +210,16 @@ impl Cluster {
                 Step::Forward(_) => (Error::new(ErrorKind::Unavailable, "the nodes point at each other"), None),
                 Step::Next { error, pause, may_have_run } => {
                     is_outcome_unknown |= may_have_run && question.sort != Sort::Look;
+                    foreign = 0;
                     (error, pause)
+                }
+                // Wherever one asks there is something else, and waiting makes no node of it.
+                Step::Foreign(error) if foreign + 1 >= self.node_count() => {
+                    return Err(told.unwrap_or(error).with_unknown_outcome(is_outcome_unknown));
+                }
+                Step::Foreign(error) => {
+                    foreign += 1;
+                    (error, None)
                 }
                 Step::Fail(error) => return Err(error.with_unknown_outcome(is_outcome_unknown)),
             };
@@ -253,6 +264,7 @@ impl Cluster {
         };
         match reply {
             Ok(frame) => judge(frame.reply),
+            Err(lost @ Lost::Foreign(_)) => Step::Foreign(lost_error(&lost)),
             Err(lost) => Step::Next { error: lost_error(&lost), pause: None, may_have_run: lost.may_have_run() },
         }
     }
@@ -327,6 +339,8 @@ enum Step {
         pause: Option<Duration>,
         may_have_run: bool,
     },
+    /// No node answered.
+    Foreign(Error),
     Fail(Error),
 }
 

@@ -44,6 +44,9 @@ pub(crate) async fn run(
             (Lost::Broken(text), false) if tls.is_none() => {
                 (Lost::Broken(format!("{text}; it answered nothing before: does it want TLS?")), false)
             }
+            (Lost::Foreign(text), false) if tls.is_none() => {
+                (Lost::Foreign(format!("{text}; or does it want TLS?")), false)
+            }
             ended => ended,
         },
     };
@@ -85,7 +88,10 @@ async fn serve(shared: &Shared, reader: Reader, writer: Writer, address: SocketA
     let end = match poll_fn(|context| driver.poll(context)).await {
         Ok(()) => Lost::Broken(CLOSED.to_owned()),
         Err(End::Io(error)) => Lost::Broken(format!("connection to {address}: {error}")),
-        Err(End::Malformed(what)) => Lost::Malformed(format!("malformed reply from {address}: {what}")),
+        Err(End::Malformed(what)) if driver.has_replied => {
+            Lost::Malformed(format!("malformed reply from {address}: {what}"))
+        }
+        Err(End::Malformed(what)) => Lost::Foreign(format!("what listens at {address} is no Hedgerow node: {what}")),
     };
     (end, driver.has_replied)
 }

@@ -18,6 +18,8 @@ pub(crate) enum Lost {
     Late,
     /// The peer sent bytes that are not the protocol.
     Malformed(String),
+    /// The same, and nothing before: another service listens there.
+    Foreign(String),
     /// Too many requests wait on this connection: this one was not sent.
     Full,
 }
@@ -26,7 +28,7 @@ impl Lost {
     /// What a lost request is to those who decide what follows.
     pub(crate) fn failure(&self) -> Failure<'static> {
         match self {
-            Self::NotConnected(_) => Failure::Unreachable,
+            Self::NotConnected(_) | Self::Foreign(_) => Failure::Unreachable,
             Self::Full => Failure::Refused(&FULL),
             Self::Broken(_) | Self::Malformed(_) => Failure::ConnectionLost,
             Self::Late => Failure::NoReply,
@@ -36,7 +38,7 @@ impl Lost {
     /// Whether the request may have reached its server.
     pub(crate) fn may_have_run(&self) -> bool {
         match self {
-            Self::NotConnected(_) | Self::Full => false,
+            Self::NotConnected(_) | Self::Foreign(_) | Self::Full => false,
             Self::Broken(_) | Self::Late | Self::Malformed(_) => true,
         }
     }
@@ -48,8 +50,9 @@ static FULL: Refusal = Refusal::Busy(String::new());
 /// The error of an operation whose last attempt was lost.
 pub(crate) fn lost_error(lost: &Lost) -> Error {
     match lost {
-        Lost::NotConnected(what) => Error::new(ErrorKind::Unreachable, what.clone()),
-        Lost::Broken(what) => Error::new(ErrorKind::Unreachable, what.clone()),
+        Lost::NotConnected(what) | Lost::Broken(what) | Lost::Foreign(what) => {
+            Error::new(ErrorKind::Unreachable, what.clone())
+        }
         Lost::Late => Error::new(ErrorKind::Timeout, "no reply in time"),
         Lost::Malformed(what) => Error::protocol(what.clone()),
         Lost::Full => Error::new(ErrorKind::Unavailable, "too many requests wait for a reply on this connection"),

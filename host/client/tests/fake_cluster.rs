@@ -349,6 +349,21 @@ async fn a_closed_connection_is_made_again() {
     assert_eq!(node.connections(), 2);
 }
 
+/// Whoever connects to another service is told so at once, and not when the time is over.
+#[tokio::test]
+async fn another_service_is_named_at_once() {
+    let fake = Fake::start(|_| Action::Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n")).await;
+    let started = tokio::time::Instant::now();
+    let options = ClientOptions { operation_timeout: Duration::from_secs(60), ..ClientOptions::default() };
+    let error = match Client::connect_with(&[fake.address.to_string()], options).await {
+        Ok(client) => client.open_table("t").await.unwrap_err(),
+        Err(error) => error,
+    };
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(error.message().contains("is no Hedgerow node"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+}
+
 #[tokio::test]
 async fn a_malformed_reply_ends_the_connection_and_the_operation() {
     let calls = AtomicUsize::new(0);
