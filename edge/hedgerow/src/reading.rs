@@ -61,7 +61,8 @@ impl ReadArguments {
 
     fn options(&self) -> ReadOptions {
         let level = self.level.or_else(|| self.session.session.is_some().then_some(ReadLevel::Session));
-        let observer = self.explain.then(|| Observer::new(|served| say(&explanation(served))));
+        let is_tables = level.is_none();
+        let observer = self.explain.then(|| Observer::new(move |served| say(&explanation(served, is_tables))));
         ReadOptions { level, mode: self.replica_read.unwrap_or(default_mode(level)), observer }
     }
 }
@@ -137,7 +138,8 @@ fn read_token(path: &Path) -> Result<SessionToken> {
     })
 }
 
-fn explanation(served: &Served) -> String {
+/// `is_tables` says that the level was the table's, whose bound is not told.
+fn explanation(served: &Served, is_tables: bool) -> String {
     let mut text = format!("partition {} served by {}", served.partition, served.node);
     let mut add = |part: std::fmt::Arguments<'_>| {
         let _ = text.write_fmt(part);
@@ -148,8 +150,10 @@ fn explanation(served: &Served) -> String {
     if served.index > 0 {
         add(format_args!(" at index {}", served.index));
     }
-    if let Some(level) = served.level {
-        add(format_args!(", level {level}"));
+    match served.level {
+        Some(ReadLevel::Bounded(_)) if is_tables => add(format_args!(", level bounded (the table's)")),
+        Some(level) => add(format_args!(", level {level}")),
+        None => {}
     }
     let is_linearizable = served.level == Some(ReadLevel::Linearizable);
     if let Some(staleness) = served.staleness.filter(|_| !is_linearizable) {
@@ -250,20 +254,22 @@ mod tests {
             kind: Kind::First,
             mode: None,
         };
-        assert_eq!(explanation(&served), "partition 3 served by 127.0.0.1:34602");
+        assert_eq!(explanation(&served, false), "partition 3 served by 127.0.0.1:34602");
         served.role = Some(hedgerow_client::Role::Follower);
         (served.index, served.staleness, served.attempts) = (17, Some(Duration::from_millis(40)), 2);
         let all = "partition 3 served by 127.0.0.1:34602 (follower) at index 17, at most 40 ms old, after 2 attempts";
-        assert_eq!(explanation(&served), all);
+        assert_eq!(explanation(&served, false), all);
         served.level = Some(ReadLevel::Session);
         served.queue = Some(Duration::from_micros(250));
         served.kind = Kind::Hedge;
         let all = "partition 3 served by 127.0.0.1:34602 (follower) at index 17, level session, at most 40 ms old (queued \
                    250us), after 2 attempts, this one hedged, as the first was slow";
-        assert_eq!(explanation(&served), all);
+        assert_eq!(explanation(&served, false), all);
         served.mode = Some("follower index, queued 9 us".to_owned());
-        assert!(explanation(&served).contains("40 ms old (follower index, queued 9 us), after"));
+        assert!(explanation(&served, false).contains("40 ms old (follower index, queued 9 us), after"));
         served.level = Some(ReadLevel::Linearizable);
-        assert!(explanation(&served).contains("level linearizable (follower index"));
+        assert!(explanation(&served, false).contains("level linearizable (follower index"));
+        served.level = Some(ReadLevel::Bounded(Duration::from_millis(40)));
+        assert!(explanation(&served, true).contains("level bounded (the table's), at most 40 ms old"));
     }
 }

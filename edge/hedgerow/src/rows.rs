@@ -3,7 +3,7 @@
 //! | format | hash table | ordered table |
 //! |---|---|---|
 //! | TSV | hash key, sort key, value [, seconds to live] | key, value [, seconds to live] |
-//! | CSV | the same columns; a first line that names them is skipped | the same |
+//! | CSV | the same columns; a first line that names them (`hash_key,sort_key,value` or `key,value`, in any case and with spaces too) is skipped | the same |
 //! | JSON Lines | `{"hash_key", "sort_key", "value" [, "ttl_seconds"]}` | `{"key", "value" [, "ttl_seconds"]}` |
 
 mod read;

@@ -125,7 +125,7 @@ impl Kind {
 pub enum PlanError {
     /// It is no TOML, or has fields that do not exist or are of the wrong kind.
     #[error("the fault plan cannot be read: {0}")]
-    Text(#[from] toml::de::Error),
+    Text(toml::de::Error),
     /// A place makes no sense.
     #[error("place {name:?} of the fault plan: {reason}")]
     Zone {
@@ -175,7 +175,7 @@ const BUILT_IN: [(&str, &str); 8] = [
 impl Plan {
     /// Reads a plan.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
-        let raw: RawPlan = toml::from_str(text)?;
+        let raw: RawPlan = toml::from_str(text).map_err(PlanError::Text)?;
         let places = raw.place.into_iter().map(RawPlace::check).collect::<Result<Vec<_>, _>>()?;
         crate::check::places(&places)?;
         let faults = (1..).zip(raw.fault).map(|(number, fault)| {

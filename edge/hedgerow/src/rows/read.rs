@@ -148,7 +148,11 @@ fn skip_line(input: &mut impl BufRead) -> io::Result<usize> {
 
 fn is_header(record: &csv::ByteRecord, shape: Shape) -> bool {
     let columns = shape.columns();
-    record.len() >= columns.len() && columns.iter().zip(record).all(|(name, field)| name.as_bytes() == field)
+    let is_named = |(name, field): (&&str, &[u8])| {
+        let plain = |byte: &u8| if *byte == b' ' { b'_' } else { byte.to_ascii_lowercase() };
+        field.trim_ascii().iter().map(plain).eq(name.bytes())
+    };
+    record.len() >= columns.len() && columns.iter().zip(record).all(is_named)
 }
 
 fn tsv_row(line: &[u8], shape: Shape, encoding: Encoding) -> Result<Row> {

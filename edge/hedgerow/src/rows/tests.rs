@@ -103,7 +103,11 @@ fn bad_lines_are_told_by_number_and_the_rest_is_read() {
 #[test]
 fn a_csv_file_may_have_a_header_and_line_ends_in_its_fields() {
     let csv = b"hash_key,sort_key,value\na,b,\"1\n2\"\nc,d\ne,f,\"\"\"3\"\"\"\n";
+    let titled =
+        [&b"Hash Key, Sort key,VALUE"[..], &csv[csv.iter().position(|byte| *byte == b'\n').unwrap()..]].concat();
     let items = read(csv, Format::Csv, Shape::Hash);
+    let same = read(&titled, Format::Csv, Shape::Hash);
+    assert!(same.len() == items.len() && same[0].row.as_ref().unwrap() == items[0].row.as_ref().unwrap());
     assert_eq!(items[0].row.as_ref().unwrap().value, "1\n2");
     assert_eq!((items[0].line, items[1].line, items[2].line), (2, 4, 5));
     assert!(items[1].row.is_err());

@@ -4,7 +4,7 @@ use super::place::{self, Place};
 use super::{InspectArguments, full_name, hex, look};
 use crate::exit::Exit;
 use crate::output::{columns, counted, print_result, say};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use hedgerow_env::os::OsDisk;
 use hedgerow_types::GroupId;
 use hedgerow_wal::{End, Inspection, Recovered, SegmentView};
@@ -26,14 +26,19 @@ struct View<'a> {
 pub(super) fn run(arguments: &InspectArguments) -> Result<Exit> {
     let (places, durability) = place::find(&OsDisk, &arguments.logs)?;
     let group = arguments.group.as_deref().map(|name| place::group(&places, name)).transpose()?;
+    let mut is_known = group.is_none();
     for (number, place) in places.iter().enumerate() {
         let inspection = &look(&OsDisk, place, durability, &mut |_| {})?;
         let view = View { place, inspection, group };
+        is_known |= view.groups().next().is_some() || view.segments().next().is_some();
         let gap = if number == 0 { "" } else { "\n" };
         print_result(arguments.logs.output, || format!("{gap}{}", view.text()), || view.json())?;
         if !inspection.is_sound() {
             say(&format!("{} is damaged: `hedgerow wal verify` tells what that means", place.log.display()));
         }
+    }
+    if !is_known && let Some(name) = &arguments.group {
+        bail!("the log has nothing of group {name}");
     }
     Ok(Exit::Done)
 }
