@@ -29,8 +29,8 @@ fn assert_budget(setting: &Setting, result: &Measured) {
     assert!(result.extra as f64 <= allowed, "{} extra attempts, {allowed} allowed", result.extra);
 }
 
-/// 90 % load, retries after 200 ms, and one of three nodes that stands still for two seconds. One client has all the load: several have
-/// their turns one after the other, and that alone ends what the budget is to end here.
+/// 90 % load of so many clients, retries after 200 ms, and one of three nodes that stands still for two seconds. The requests of one client
+/// are served as they came; several clients have their turns.
 fn stalled(budget: Option<BudgetOptions>, are_extras_marked: bool, client_count: usize) -> (Setting, Measured) {
     let setting = Setting {
         budget,
@@ -70,8 +70,8 @@ fn a_stall_is_over_when_it_is_over_while_there_is_a_budget() {
     }
 }
 
-/// The same without the budget, as clients do that retry at will: the load that retries add keeps every attempt waiting until it
-/// is given up, long after the stall.
+/// The same without the budget, as clients do that retry at will, and where one has all the load: what retries add keeps every attempt
+/// waiting until it is given up, long after the stall.
 #[test]
 fn without_a_budget_the_same_stall_never_ends() {
     let (_, result) = stalled(None, false, 1);
