@@ -378,7 +378,7 @@ impl<'c, 'a> Field<'c, 'a> {
             return false;
         }
         let Some((target, any_replica)) = self.find(kind, is_redirect) else { return false };
-        let token = Some(price).filter(|price| *price != Price::Nothing).and_then(|_| self.take_token());
+        let token = if price == Price::Nothing { None } else { self.take_token() };
         if token.is_none() && price == Price::Token {
             self.note_suppressed(kind);
             self.wait_for_token(kind);

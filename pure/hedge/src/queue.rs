@@ -38,7 +38,7 @@ impl<W> TokenQueue<W> {
     /// How many may wait. Where so many do, the budget is empty for long, and more would be granted nothing in their time.
     pub const WAITING_MAX: usize = 1_024;
 
-    /// A request waits from now on, behind those that do already; `None` if too many do. It is to leave when it ends.
+    /// A request waits from now on, before those that do already; `None` if too many do. It is to leave when it ends.
     pub fn join(&mut self) -> Option<Ticket> {
         if self.waiting.len() >= Self::WAITING_MAX {
             return None;

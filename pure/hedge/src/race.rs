@@ -12,7 +12,7 @@
 //! Invariants: attempts are numbered from 1 without gaps; at most [`ATTEMPTS_MAX`] are sent; every extra one was admitted
 //! (that is where the budget is asked); after `Finish` nothing is sent; a note about a dropped attempt never ends the race
 //! while another attempt is open; however late a poll is, it sends one hedge and not all that were missed; a client that was
-//! held up itself puts each attempt off once, by half of what the last one was waited for at most.
+//! held up itself puts each attempt off once, by half of what the last one was waited for at most, and no fallback.
 
 use crate::policy::Plan;
 use crate::time::Time;

@@ -81,9 +81,9 @@ struct Place {
 }
 
 impl Callers {
-    /// Lists a request. It waits nowhere yet.
+    /// Lists a request, and where it waits.
     #[inline]
-    pub(crate) fn insert(&mut self, caller: Caller) -> RequestId {
+    pub(crate) fn insert(&mut self, caller: Caller, waits_in: WaitsIn) -> RequestId {
         self.last += 1;
         let number = self.last;
         let place = self.free.pop().unwrap_or(self.places.len() as u32);
@@ -95,7 +95,7 @@ impl Callers {
         if let Some(name) = caller.name {
             self.names.entry((caller.connection, name)).or_insert(id);
         }
-        let listed = Place { number, caller: Some(caller), waits_in: WaitsIn::Service, older, newer: NONE };
+        let listed = Place { number, caller: Some(caller), waits_in, older, newer: NONE };
         match self.places.get_mut(place as usize) {
             Some(free) => *free = listed,
             None => self.places.push(listed),

@@ -117,8 +117,7 @@ impl Serving<'_> {
             return Some(caller);
         };
         let deadline = caller.deadline;
-        let id = self.requests.callers.insert(caller);
-        self.requests.callers.note(id, WaitsIn::Write(group, *index));
+        let id = self.requests.callers.insert(caller, WaitsIn::Write(group, *index));
         write.others.push(Origin::Client { id, deadline });
         replica.note_deadline(deadline);
         self.requests.forwards.joined += 1;
@@ -149,8 +148,7 @@ impl Serving<'_> {
         let mut request = BytesMut::new();
         call::encode_request(&mut request, &header, caller.sequence_id, body);
         let (until, bytes) = (caller.deadline.min(now.instant + LOST_AFTER), caller.frame_bytes);
-        let id = self.requests.callers.insert(caller);
-        self.requests.callers.note(id, WaitsIn::SentOn(number));
+        let id = self.requests.callers.insert(caller, WaitsIn::SentOn(number));
         self.requests.forwards.waiting.insert(number, until, bytes, SentOn { to: leader, id });
         self.send(leader, &Frame::Forward(Forward { id: number, request: request.freeze() }));
     }

@@ -304,7 +304,7 @@ impl Serving<'_> {
             return self.refuse_client(caller, &refusal, now);
         }
         let (lane, connection) = (Lane::of(&caller), caller.connection);
-        let id = self.requests.callers.insert(caller);
+        let id = self.requests.callers.insert(caller, WaitsIn::Service);
         let slot = self.requests.queue.push(lane, connection, Queued { id, read, terms, tie, bytes });
         self.requests.callers.note(id, WaitsIn::Queued(slot));
         if let Some(tie) = self.requests.queue.get(slot).and_then(|it| it.tie.as_ref()) {

@@ -131,7 +131,7 @@ impl Serving<'_> {
             );
         }
         let deadline = caller.deadline;
-        let id = self.requests.callers.insert(caller);
+        let id = self.requests.callers.insert(caller, WaitsIn::Service);
         let origin = Origin::Client { id, deadline };
         match self.replicas.propose(self.view, group, number, write, origin, now) {
             Ok(position) => self.requests.callers.note(id, WaitsIn::Write(group, position.index)),

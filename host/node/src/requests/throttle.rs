@@ -205,8 +205,7 @@ impl Serving<'_> {
         let throttles = &mut self.requests.throttles;
         throttles.last_number += 1;
         let (number, bytes, until) = (throttles.last_number, caller.frame_bytes, until.min(caller.deadline));
-        let id = self.requests.callers.insert(caller);
-        self.requests.callers.note(id, WaitsIn::Delayed(number));
+        let id = self.requests.callers.insert(caller, WaitsIn::Delayed(number));
         throttles.delayed.insert(number, until, bytes, Delayed { id, header: header.clone(), body: body.clone() });
     }
 

@@ -171,7 +171,7 @@ impl Recent {
 mod tests {
     use super::*;
     use crate::outbox::ConnectionId;
-    use crate::requests::callers::Callers;
+    use crate::requests::callers::{Callers, WaitsIn};
     use crate::requests::cancel::tests::colliding_names;
     use crate::requests::queue::{Lane, Queue, Queued};
     use crate::requests::reads::Terms;
@@ -218,7 +218,8 @@ mod tests {
         const COUNT: u64 = 300_000;
         let now = Now { instant: at(0), unix_micros: 1 };
         let connection = ConnectionId(1);
-        let id = Callers::default().insert(Caller::of(connection, &Header::default(), 1, Method::Get, now));
+        let id = Callers::default()
+            .insert(Caller::of(connection, &Header::default(), 1, Method::Get, now), WaitsIn::Service);
         let read = Read::Get { key: Bytes::new() };
         let queued = Queued { id, read, terms: Terms::AT_LEADER, tie: None, bytes: 7 };
         let slot = Queue::default().push(Lane::First, connection, queued);

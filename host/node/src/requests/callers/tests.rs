@@ -30,7 +30,7 @@ fn the_list_does_what_a_plain_list_does() {
         if random.below(100) < if plain.len() < 60 { 60 } else { 40 } {
             let (connection, name) = (random.below(5), name(random.below(NAMES)));
             let means = !plain.iter().any(|it| (it.1, it.2, it.3) == (connection, name, true));
-            let id = callers.insert(caller(connection, step, Some(name)));
+            let id = callers.insert(caller(connection, step, Some(name)), WaitsIn::Service);
             assert!(!gone.contains(&id) && plain.iter().all(|it| it.0 != id));
             plain.push((id, connection, name, means));
         } else if !plain.is_empty() {
@@ -67,7 +67,7 @@ fn the_list_does_what_a_plain_list_does() {
 #[test]
 fn h19_a_name_that_is_in_use_stays_with_its_owner() {
     let mut callers = Callers::default();
-    let ids = [4, 5].map(|number| callers.insert(caller(1, number, Some(name(3)))));
+    let ids = [4, 5].map(|number| callers.insert(caller(1, number, Some(name(3))), WaitsIn::Service));
     callers.note(ids[1], WaitsIn::Delayed(8));
     assert_eq!(callers.named(ConnectionId(1), name(3)), Some((ids[0], WaitsIn::Service)));
     drop(callers.remove(ids[1]));
@@ -83,7 +83,7 @@ fn h18_a_million_cancels_take_the_memory_of_what_waits() {
     let mut callers = Callers::default();
     let mut waiting = std::collections::VecDeque::new();
     for number in 0..1_000_000 {
-        waiting.push_back(callers.insert(caller(number % 3, number as i32, Some(name(number)))));
+        waiting.push_back(callers.insert(caller(number % 3, number as i32, Some(name(number))), WaitsIn::Service));
         if waiting.len() > 100 {
             // The one in the middle is cancelled.
             drop(callers.remove(waiting.remove(50).unwrap()));
@@ -97,7 +97,8 @@ fn h18_a_million_cancels_take_the_memory_of_what_waits() {
 fn n9_names_that_collide_under_a_known_hash_are_listed_as_fast_as_others() {
     const COUNT: u64 = 300_000;
     let mut callers = Callers::default();
-    let ids: Vec<RequestId> = colliding_names(COUNT).map(|name| callers.insert(caller(1, 5, Some(name)))).collect();
+    let ids: Vec<RequestId> =
+        colliding_names(COUNT).map(|name| callers.insert(caller(1, 5, Some(name)), WaitsIn::Service)).collect();
     assert_eq!(callers.named_count() as u64, COUNT);
     for (name, id) in colliding_names(COUNT).zip(ids) {
         assert_eq!(callers.named(ConnectionId(1), name), Some((id, WaitsIn::Service)));
@@ -111,7 +112,7 @@ fn n9_names_that_collide_under_a_known_hash_are_listed_as_fast_as_others() {
 fn n10_a_connection_that_closes_costs_what_it_had() {
     const CONNECTIONS: u64 = 100_000;
     let mut callers = Callers::default();
-    (0..CONNECTIONS).for_each(|connection| _ = callers.insert(caller(connection, 1, None)));
+    (0..CONNECTIONS).for_each(|connection| _ = callers.insert(caller(connection, 1, None), WaitsIn::Service));
     for connection in 0..CONNECTIONS {
         let of = callers.of(ConnectionId(connection), Kind::Read);
         assert_eq!(of.len(), 1);

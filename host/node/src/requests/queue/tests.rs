@@ -25,7 +25,7 @@ impl Numbered {
         let connection = ConnectionId(connection);
         let now = Now { instant: hedgerow_types::Instant(1), unix_micros: 1 };
         let caller = Caller::of(connection, &Header::default(), number, hedgerow_wire::Method::Get, now);
-        let id = self.callers.insert(caller);
+        let id = self.callers.insert(caller, WaitsIn::Service);
         let read = Read::Get { key: Bytes::new() };
         self.queue.push(lane, connection, Queued { id, read, terms: Terms::AT_LEADER, tie: None, bytes })
     }
