@@ -42,12 +42,12 @@ impl Tokens {
         self.budget.try_take().then(|| Token { tokens: self, is_late: false })
     }
 
-    /// A place among those who wait for one; `None` if too many do, or if none ever comes.
+    /// A place among those who wait for one; `None` if none ever comes.
     pub(crate) fn wait(&self) -> Option<Place<'_>> {
         if !self.may_come() {
             return None;
         }
-        let place = Place { tokens: self, ticket: lock(&self.queue).join()? };
+        let place = Place { tokens: self, ticket: lock(&self.queue).join() };
         self.is_waited_for.store(true, Ordering::Relaxed);
         // A token may have come before anybody could see that it is waited for.
         self.hand_out();

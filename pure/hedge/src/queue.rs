@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   join ──> waiting ── serve: the youngest, for a token ──> granted ── take: the attempt is sent
-//!               └── leave ──> gone                              └── leave: the token goes back
+//!               └── leave, or too many wait and it is the oldest ──> gone    └── leave: the token goes back
 //! ```
 //!
 //! Invariants: at most [`TokenQueue::WAITING_MAX`] wait; every token that was taken out of the budget here is taken by the one
@@ -35,18 +35,19 @@ impl<W> Default for TokenQueue<W> {
 }
 
 impl<W> TokenQueue<W> {
-    /// How many may wait. Where so many do, the budget is empty for long, and more would be granted nothing in their time.
+    /// How many may wait. Where so many do, the budget is empty for long, and the oldest would be granted nothing in their time.
     pub const WAITING_MAX: usize = 1_024;
 
-    /// A request waits from now on, before those that do already; `None` if too many do. It is to leave when it ends.
-    pub fn join(&mut self) -> Option<Ticket> {
+    /// A request waits from now on, before those that do already; where too many do, the oldest makes room and is granted nothing any
+    /// more. It is to leave when it ends.
+    pub fn join(&mut self) -> Ticket {
         if self.waiting.len() >= Self::WAITING_MAX {
-            return None;
+            self.waiting.pop_first();
         }
         let ticket = Ticket(self.joined);
         self.joined += 1;
         self.waiting.insert(ticket, None);
-        Some(ticket)
+        ticket
     }
 
     /// Grants the tokens that `budget` has, the youngest first, and tells whom to wake. To be called when a token may have come,
@@ -59,7 +60,7 @@ impl<W> TokenQueue<W> {
         }
     }
 
-    /// Takes the token that was granted; false if none was yet, and then `waker` is told when one is.
+    /// Takes the token that was granted; false if none was yet, and then `waker` is told when one is, unless it no longer waits.
     pub fn poll_take(&mut self, ticket: Ticket, waker: W) -> bool {
         if let Some(waiting) = self.waiting.get_mut(&ticket) {
             *waiting = Some(waker);

@@ -19,7 +19,7 @@ fn woken(queue: &mut TokenQueue<u32>, budget: &Budget) -> Vec<u32> {
 #[test]
 fn h06_the_youngest_takes_the_next_token() {
     let (budget, mut queue) = (budget(1.0), TokenQueue::default());
-    let [third, second, first] = [(); 3].map(|()| queue.join().expect("there is room"));
+    let [third, second, first] = [(); 3].map(|()| queue.join());
     for (ticket, waker) in [(third, 3), (first, 1), (second, 2)] {
         assert!(!queue.poll_take(ticket, waker), "nobody has one yet");
     }
@@ -35,18 +35,27 @@ fn h06_the_youngest_takes_the_next_token() {
     // What was granted and not taken goes back.
     queue.leave(third, &budget);
     assert_eq!(budget.tokens(), 1.0);
-    let fourth = queue.join().expect("there is room");
+    let fourth = queue.join();
     assert_eq!(woken(&mut queue, &budget), [], "it has no waker yet, and a token all the same");
     assert!(queue.poll_take(fourth, 4));
 }
 
 #[test]
-fn only_so_many_wait() {
+fn where_too_many_wait_the_oldest_make_room() {
     let (budget, mut queue) = (budget(1.0), TokenQueue::<u32>::default());
-    let tickets: Vec<Ticket> = std::iter::from_fn(|| queue.join()).collect();
-    assert_eq!(tickets.len(), TokenQueue::<u32>::WAITING_MAX);
-    queue.leave(tickets[7], &budget);
-    assert!(queue.join().is_some() && queue.join().is_none());
+    let most = TokenQueue::<u32>::WAITING_MAX;
+    let tickets: Vec<Ticket> = (0..most + 2).map(|_| queue.join()).collect();
+    for _ in 0..most {
+        budget.note_first(Time(0));
+        queue.serve(&budget, |_| ());
+    }
+    budget.note_first(Time(0));
+    assert!(!queue.is_waited_for() && budget.tokens() == 1.0, "the two oldest are granted nothing");
+    let granted: Vec<bool> = tickets.iter().map(|ticket| queue.poll_take(*ticket, 0)).collect();
+    assert_eq!(granted.iter().position(|it| *it), Some(2));
+    assert!(granted[2..].iter().all(|it| *it));
+    queue.leave(tickets[0], &budget);
+    assert_eq!(budget.tokens(), 1.0, "and give nothing back");
 }
 
 proptest! {
@@ -64,7 +73,7 @@ proptest! {
                     budget.note_first(Time(0));
                     earned += 1.0;
                 }
-                1 => open.extend(queue.join()),
+                1 => open.push(queue.join()),
                 2 if index < open.len() => queue.leave(open.remove(index), &budget),
                 3 if index < open.len() && queue.poll_take(open[index], 0) => {
                     spent += 1.0;
