@@ -5,7 +5,7 @@ use hedgerow_client::{
     BudgetOptions, Fallback, HedgeMetrics, HedgeOptions, HostMetrics, InvalidPolicy, Kind, Policy, TieMode,
 };
 use hedgerow_client::{Client, ReadLevel};
-use hedgerow_report::{ExtraAttempts, NodeAttempts};
+use hedgerow_report::{ExtraAttempts, HeldUp, NodeAttempts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -130,6 +130,7 @@ pub(crate) struct Counts {
     pub(crate) cancelled: u64,
     pub(crate) dropped: u64,
     pub(crate) wasted_ms: f64,
+    pub(crate) held_up: HeldUp,
     pub(crate) nodes: BTreeMap<String, NodeAttempts>,
 }
 
@@ -161,11 +162,15 @@ impl Counts {
         self.cancelled = count(self.cancelled, other.cancelled);
         self.dropped = count(self.dropped, other.dropped);
         self.wasted_ms = time(self.wasted_ms, other.wasted_ms);
+        self.held_up.count = count(self.held_up.count, other.held_up.count);
+        self.held_up.total_ms = time(self.held_up.total_ms, other.held_up.total_ms);
+        self.held_up.put_off = count(self.held_up.put_off, other.held_up.put_off);
         for (name, kind) in &other.kinds {
             let own = self.kinds.entry(name.clone()).or_default();
             own.sent = count(own.sent, kind.sent);
             own.won = count(own.won, kind.won);
             own.suppressed = count(own.suppressed, kind.suppressed);
+            own.sent_late = count(own.sent_late, kind.sent_late);
         }
         for (name, node) in &other.nodes {
             let own = self.nodes.entry(name.clone()).or_default();
@@ -187,6 +192,7 @@ impl Counts {
             cancelled: self.cancelled,
             dropped: self.dropped,
             wasted_ms: self.wasted_ms,
+            held_up: (self.held_up.count > 0).then_some(self.held_up),
             nodes: self.nodes.clone(),
             ..hedgerow_report::Hedging::default()
         }
@@ -198,8 +204,13 @@ impl From<&HedgeMetrics> for Counts {
         let counters = &metrics.counters;
         let kind = |(kind, name): (Kind, &str)| {
             let of = |counts: &[u64]| counts[kind.index()];
-            let [sent, won, suppressed] = [of(&counters.sent), of(&counters.won), of(&counters.suppressed)];
-            (name.to_owned(), ExtraAttempts { sent, won, suppressed })
+            let kind = ExtraAttempts {
+                sent: of(&counters.sent),
+                won: of(&counters.won),
+                suppressed: of(&counters.suppressed),
+                sent_late: of(&counters.sent_late),
+            };
+            (name.to_owned(), kind)
         };
         let node = |host: &HostMetrics| NodeAttempts {
             attempts: host.attempts,
@@ -215,6 +226,11 @@ impl From<&HedgeMetrics> for Counts {
             cancelled: counters.cancelled,
             dropped: counters.dropped,
             wasted_ms: counters.wasted_us as f64 / 1e3,
+            held_up: HeldUp {
+                count: metrics.late_alarms.count,
+                total_ms: metrics.late_alarms.total.as_secs_f64() * 1e3,
+                put_off: metrics.late_alarms.put_off,
+            },
             nodes: metrics.hosts.iter().map(|(address, host)| (address.to_string(), node(host))).collect(),
         }
     }

@@ -1,7 +1,7 @@
 //! An outcome's beginning, and its way back from a folder.
 #![allow(clippy::disallowed_methods, reason = "result.json is a file of the results folder")]
 
-use crate::schema::{Machine, Outcome, SCHEMA, VERSION, VERSION_MIN};
+use crate::schema::{Hedging, Machine, Outcome, SCHEMA, VERSION, VERSION_MIN};
 use crate::time::utc_now;
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
@@ -55,6 +55,12 @@ impl Outcome {
             serde_json::from_slice(bytes).with_context(|| format!("it does not have the form of version {version}"))?;
         let has_hedging = outcome.runs.iter().any(|run| run.hedging.is_some());
         ensure!(version > 1 || !has_hedging, "it does not have the form of version 1: there is a field `hedging`");
+        let mut hedging = outcome.runs.iter().filter_map(|run| run.hedging.as_ref());
+        let is_of_3 = |it: &Hedging| it.held_up.is_some() || it.kinds.values().any(|kind| kind.sent_late > 0);
+        ensure!(
+            version > 2 || !hedging.any(is_of_3),
+            "it does not have the form of version {version}: there is `held_up` or `sent_late`"
+        );
         Ok(outcome)
     }
 }
@@ -77,8 +83,8 @@ mod tests {
     #[test]
     fn other_versions_and_schemas_are_refused_by_name() {
         assert_eq!(
-            refusal(r#"{"schema": "hedgerow-result", "version": 3, "news": []}"#),
-            "it is of version 3; this program reads versions 1 to 2"
+            refusal(r#"{"schema": "hedgerow-result", "version": 4, "news": []}"#),
+            "it is of version 4; this program reads versions 1 to 3"
         );
         assert_eq!(
             refusal(r#"{"schema": "other", "version": 1}"#),

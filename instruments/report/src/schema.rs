@@ -1,5 +1,5 @@
-//! The form of `result.json`, version 2. Whoever changes a field's meaning or adds one raises the version. Version 1 has no
-//! [`Run::hedging`], and is the same otherwise.
+//! The form of `result.json`, version 3. Whoever changes a field's meaning or adds one raises the version. Version 2 has no
+//! [`Hedging::held_up`] and no [`ExtraAttempts::sent_late`], version 1 no [`Run::hedging`]; they are the same otherwise.
 //!
 //! Latencies are in microseconds. A percentile is `None` where there are too few samples for it: p99.9 needs 100,000,
 //! p99.99 needs 1,000,000. Requests that failed or timed out are samples like any other.
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// What `schema` holds.
 pub const SCHEMA: &str = "hedgerow-result";
 /// The version that is written.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The oldest version that is read.
 pub const VERSION_MIN: u32 = 1;
 
@@ -115,6 +115,9 @@ pub struct Hedging {
     pub dropped: u64,
     /// Milliseconds that attempts which decided nothing were waited for, together.
     pub wasted_ms: f64,
+    /// How often the clients themselves were held up; since version 3, and absent if they were not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_up: Option<HeldUp>,
     /// Attempts by the address of the node that was asked.
     pub nodes: BTreeMap<String, NodeAttempts>,
     /// Reads by the level at which they were served, where replicas tell it.
@@ -134,8 +137,36 @@ pub struct ExtraAttempts {
     pub sent: u64,
     /// Of these, those that decided their request.
     pub won: u64,
-    /// Those that were due and not sent, for want of budget.
+    /// Those that were due and not sent then, for want of budget.
     pub suppressed: u64,
+    /// Of these, those that were sent later, when there was budget again; since version 3.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub sent_late: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
+impl std::fmt::Display for ExtraAttempts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { sent, won, suppressed, sent_late } = self;
+        write!(f, "{sent} sent, {won} won, {suppressed} suppressed")?;
+        if *sent_late > 0 { write!(f, ", {sent_late} of these sent late") } else { Ok(()) }
+    }
+}
+
+/// Times at which what a client was to do came late because of its own process or machine: no node was slow then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeldUp {
+    /// How many.
+    pub count: u64,
+    /// How late it was, together, ms.
+    pub total_ms: f64,
+    /// Extra attempts that were put off, so that replies were read first.
+    pub put_off: u64,
 }
 
 /// Attempts at one node.

@@ -78,6 +78,7 @@ pub(crate) fn hedging(comparison: &Comparison<'_>) -> Option<Table> {
         "cancelled",
         "cancelled in time",
         "waited in vain (ms)",
+        "clients held up",
         "read at level",
         "attempts by node",
         "servers' own counts",
@@ -88,7 +89,8 @@ pub(crate) fn hedging(comparison: &Comparison<'_>) -> Option<Table> {
         rows,
         notes: vec![
             "All repetitions together. Extra work: reads that servers executed beyond those that were asked for. Cancelled: given \
-             up, as another attempt had decided; in time: its server had not begun it, or dropped it."
+             up, as another attempt had decided; in time: its server had not begun it, or dropped it. Suppressed: due without a \
+             token of the budget. Held up: how often the clients themselves were late with what was due."
                 .to_owned(),
         ],
     })
@@ -107,14 +109,12 @@ fn hedging_row(variant: &Variant<'_>) -> Option<Vec<String>> {
             sent: sum.sent + kind.sent,
             won: sum.won + kind.won,
             suppressed: sum.suppressed + kind.suppressed,
+            sent_late: sum.sent_late + kind.sent_late,
         };
     }
     let extra: u64 = kinds.values().map(|kind| kind.sent).sum();
     let total = |pick: fn(&Hedging) -> u64| count(all.iter().map(|it| pick(it)).sum());
-    let kind = |(name, kind): (&&str, &ExtraAttempts)| {
-        let [sent, won, suppressed] = [kind.sent, kind.won, kind.suppressed].map(count);
-        format!("{name}: {sent} sent, {won} won, {suppressed} suppressed")
-    };
+    let kind = |(name, kind): (&&str, &ExtraAttempts)| format!("{name}: {kind}");
     let counts = |pick: &dyn Fn(&Hedging) -> Vec<(String, u64)>| {
         let mut sums: BTreeMap<String, u64> = BTreeMap::new();
         for (name, value) in all.iter().flat_map(|it| pick(it)) {
@@ -133,6 +133,7 @@ fn hedging_row(variant: &Variant<'_>) -> Option<Vec<String>> {
         total(|it| it.cancelled),
         total(|it| it.dropped),
         figure(all.iter().map(|it| it.wasted_ms).sum()),
+        total(|it| it.held_up.map_or(0, |it| it.count)),
         counts(&|it| owned(&it.served_levels)),
         counts(&|it| it.nodes.iter().map(|(node, of)| (node.clone(), of.attempts)).collect()),
         counts(&|it| owned(&it.servers)),

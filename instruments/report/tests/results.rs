@@ -172,9 +172,30 @@ fn results_of_version_2_read() {
 }
 
 #[test]
+fn results_of_version_3_read() {
+    let fixture = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/fixtures/version-3");
+    let outcome = Outcome::read(&fixture).unwrap();
+    let text = fs::read_to_string(fixture.join("result.json")).unwrap();
+    let written: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(serde_json::to_value(&outcome).unwrap(), written);
+    let html = page(&[(fixture, outcome)]).unwrap();
+    for text in ["hedge: 19 sent, 14 won, 5 suppressed, 3 of these sent late", "clients held up"] {
+        assert!(html.contains(text), "the page lacks {text:?}");
+    }
+    // None of it was there before.
+    for version in ["1", "2"] {
+        let older = tempfile::tempdir().unwrap();
+        let text = text.replace("\"version\": 3", &format!("\"version\": {version}"));
+        fs::write(older.path().join("result.json"), text).unwrap();
+        let error = format!("{:#}", Outcome::read(older.path()).unwrap_err());
+        assert!(error.contains(&format!("it does not have the form of version {version}")), "{error}");
+    }
+}
+
+#[test]
 fn a_newer_version_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("result.json"), r#"{"schema": "hedgerow-result", "version": 99}"#).unwrap();
     let error = format!("{:#}", Outcome::read(folder.path()).unwrap_err());
-    assert!(error.ends_with("it is of version 99; this program reads versions 1 to 2"), "{error}");
+    assert!(error.ends_with("it is of version 99; this program reads versions 1 to 3"), "{error}");
 }

@@ -2,7 +2,7 @@
 
 use super::options::ListedWorkload;
 use crate::output::columns;
-use hedgerow_report::{Hedging, Latency, Operation, Run, Second};
+use hedgerow_report::{Hedging, HeldUp, Latency, Operation, Run, Second};
 
 /// So many standard deviations below the rate, arrivals by chance are no explanation any more.
 const WAITING_DEVIATIONS: f64 = 4.0;
@@ -98,10 +98,13 @@ fn extra_attempts(hedging: &Hedging) -> String {
     let executed = hedging.extra_work_percent.map_or_else(|| "n/a".to_owned(), |percent| format!("{percent:.3} %"));
     let mut text = format!("extra requests {:.3} %, extra work of servers {executed}", hedging.extra_percent());
     for (name, kind) in &hedging.kinds {
-        text.push_str(&format!("; {name}: {} sent, {} won, {} suppressed", kind.sent, kind.won, kind.suppressed));
+        text.push_str(&format!("; {name}: {kind}"));
     }
     let Hedging { cancelled, dropped, wasted_ms, .. } = hedging;
     text.push_str(&format!("; {cancelled} cancelled, {dropped} in time, {wasted_ms:.0} ms waited in vain"));
+    if let Some(HeldUp { count, total_ms, put_off }) = hedging.held_up {
+        text.push_str(&format!("; clients held up: {count}, for {total_ms:.0} ms, attempts put off: {put_off}"));
+    }
     let list = |name: &str, parts: Vec<String>| {
         if parts.is_empty() { String::new() } else { format!("; {name} {}", parts.join(", ")) }
     };
@@ -141,15 +144,17 @@ mod tests {
     #[test]
     fn extra_attempts_are_told_by_kind_and_node() {
         let mut hedging = Hedging { first: 1_000, dropped: 1, extra_work_percent: Some(0.05), ..Hedging::default() };
-        let kind = hedgerow_report::ExtraAttempts { sent: 2, won: 1, suppressed: 3 };
+        let kind = hedgerow_report::ExtraAttempts { sent: 2, won: 1, suppressed: 3, sent_late: 2 };
         hedging.kinds.insert("hedge".to_owned(), kind);
+        hedging.held_up = Some(HeldUp { count: 4, total_ms: 12.4, put_off: 1 });
         let node = hedgerow_report::NodeAttempts { attempts: 1_002, extra: 2, ..Default::default() };
         hedging.nodes.insert("127.0.0.1:1".to_owned(), node);
         let text = extra_attempts(&hedging);
         assert_eq!(
             text,
-            "extra requests 0.200 %, extra work of servers 0.050 %; hedge: 2 sent, 1 won, 3 suppressed; 0 cancelled, \
-             1 in time, 0 ms waited in vain; attempts 127.0.0.1:1 1002 (2 extra)"
+            "extra requests 0.200 %, extra work of servers 0.050 %; hedge: 2 sent, 1 won, 3 suppressed, \
+             2 of these sent late; 0 cancelled, 1 in time, 0 ms waited in vain; clients held up: 4, for 12 ms, attempts put \
+             off: 1; attempts 127.0.0.1:1 1002 (2 extra)"
         );
     }
 

@@ -457,7 +457,7 @@ mod tests {
         let histogram = folder.keep_histogram(&name, "get", &latency, Duration::from_secs(1)).unwrap();
         let hedging = extra.map(|sent| Hedging {
             first: 1_200_000,
-            kinds: [("hedge".to_owned(), ExtraAttempts { sent, won: sent, suppressed: 0 })].into(),
+            kinds: [("hedge".to_owned(), ExtraAttempts { sent, won: sent, ..Default::default() })].into(),
             served_levels: [("bounded".to_owned(), 12), ("linearizable".to_owned(), 1_188)].into(),
             ..Hedging::default()
         });
