@@ -14,7 +14,8 @@ use crate::serve::{DevArguments, ServeArguments};
 use crate::shell::{CompletionsArguments, ManArguments};
 use crate::{command, demo, experiment, log, serve, shell};
 use anyhow::Context as _;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use std::ffi::OsString;
 
 /// Hedgerow: a replicated key-value store that speaks Apache Pegasus' client protocol.
 #[derive(Debug, Parser)]
@@ -22,6 +23,21 @@ use clap::{Parser, Subcommand};
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Arguments {
+    /// What these words ask for, the first of them aside.
+    pub(crate) fn read(words: impl IntoIterator<Item: Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+        let found = takes_negative_numbers(Self::command()).try_get_matches_from(words)?;
+        Self::from_arg_matches(&found)
+    }
+}
+
+/// No option is called `-1`: such a word is a value everywhere, and where it is not a valid one that is said.
+fn takes_negative_numbers(command: clap::Command) -> clap::Command {
+    let taken =
+        command.mut_args(|it| if it.get_action().takes_values() { it.allow_negative_numbers(true) } else { it });
+    taken.mut_subcommands(takes_negative_numbers)
 }
 
 #[derive(Debug, Subcommand)]
@@ -120,17 +136,25 @@ fn nodes(level: &str, run: impl FnOnce() -> anyhow::Result<Exit>) -> Result<Exit
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
+        takes_negative_numbers(Arguments::command()).debug_assert();
+    }
+
+    #[test]
+    fn a_negative_number_is_a_value() {
+        for command in ["set t h s v --ttl -1", "scan t --limit -1", "table create t --partitions -1"] {
+            let error = Arguments::read(format!("hedgerow {command}").split(' ')).unwrap_err().to_string();
+            assert!(error.contains("invalid value '-1'") && error.contains("is not a whole number"), "{error}");
+        }
+        Arguments::read("hedgerow set t h s -5".split(' ')).unwrap();
     }
 
     #[test]
     fn words_of_other_stores_are_understood() {
         for command in ["put t h s v", "delete t h s", "mget t h s", "table delete t", "expire t h s 60"] {
-            Arguments::try_parse_from(format!("hedgerow {command}").split(' ')).unwrap();
+            Arguments::read(format!("hedgerow {command}").split(' ')).unwrap();
         }
     }
 
@@ -138,7 +162,7 @@ mod tests {
     fn every_command_takes_a_cluster_and_an_output() {
         for command in ["get t h s", "table list", "load t f.tsv", "bench put", "status", "scan t"] {
             let words = format!("hedgerow {command} --cluster a:1,b:2 --output json");
-            Arguments::try_parse_from(words.split(' ')).unwrap();
+            Arguments::read(words.split(' ')).unwrap();
         }
     }
 }

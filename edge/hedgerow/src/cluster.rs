@@ -31,7 +31,7 @@ pub(crate) struct ClusterArguments {
     /// How results are printed.
     #[arg(long, global = true, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
-    /// How long one operation may take, retries included, in seconds [default: 5; load and bench: 10]. What is asked of the cluster itself, such as
+    /// How long one operation may take, retries included, in seconds [default: 5; load, dump and bench: 10]. What is asked of the cluster itself, such as
     /// tables and status, has 10 at least.
     #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,

@@ -26,13 +26,12 @@ mod runtime;
 mod serve;
 mod shell;
 
-use clap::Parser as _;
 use cli::Arguments;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     memory::set_up();
-    let arguments = Arguments::parse();
+    let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     #[cfg(feature = "profiling")]
     if let Err(error) = profiling::listen() {
         output::complain(&error.into());

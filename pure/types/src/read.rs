@@ -91,7 +91,11 @@ impl fmt::Display for Lag {
         if *self == Self::default() {
             return f.write_str("no leader answers it, so that nobody knows by how much");
         }
-        write!(f, "{} entries behind, ", self.entries)?;
+        match self.entries {
+            0 => {}
+            1 => f.write_str("1 entry behind, ")?,
+            entries => write!(f, "{entries} entries behind, ")?,
+        }
         match self.staleness {
             Some(staleness) => write!(f, "at most {} ms old", staleness.as_millis()),
             None => f.write_str("of unknown age"),
@@ -113,6 +117,15 @@ mod tests {
         }
         assert_eq!("bounded=2m".parse(), Ok(bounded(120_000)));
         assert_eq!("bounded=1h".parse(), Ok(bounded(3_600_000)));
+    }
+
+    #[test]
+    fn a_lag_tells_what_is_missing() {
+        let lag = |entries, ms: Option<u64>| Lag { entries, staleness: ms.map(Duration::from_millis) }.to_string();
+        assert_eq!(lag(2, Some(40)), "2 entries behind, at most 40 ms old");
+        assert_eq!(lag(1, None), "1 entry behind, of unknown age");
+        assert_eq!(lag(0, Some(1_500)), "at most 1500 ms old");
+        assert_eq!(lag(0, None), "no leader answers it, so that nobody knows by how much");
     }
 
     #[test]

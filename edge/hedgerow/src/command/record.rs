@@ -77,7 +77,7 @@ pub(crate) struct SetArguments {
     target: Target,
     /// Hash key, sort key and value; in an ordered table, key and value.
     /// Whatever stands behind `--` is no option.
-    #[arg(required = true, num_args = 2..=3, allow_negative_numbers = true)]
+    #[arg(required = true, num_args = 2..=3)]
     key_and_value: Vec<String>,
     /// Let the record expire after so many seconds, up to 1000000000. Without it, or with 0, the table's option default_ttl
     /// says how long the record lives: for ever unless it is set.
@@ -108,7 +108,7 @@ pub(crate) struct IncrArguments {
     #[arg(required = true, num_args = 1..=2)]
     key: Vec<String>,
     /// What to add.
-    #[arg(long, default_value = "1", allow_negative_numbers = true, value_parser = addend)]
+    #[arg(long, default_value = "1", value_parser = addend)]
     by: i64,
     #[command(flatten)]
     write: WriteArguments,

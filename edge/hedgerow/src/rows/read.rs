@@ -2,7 +2,8 @@
 
 use super::{Format, Row, Shape, TTL_COLUMN};
 use crate::encoding::{Encoding, unescape};
-use anyhow::{Context as _, Result, bail};
+use crate::number;
+use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use std::io::{self, BufRead, BufReader, Read};
@@ -195,7 +196,7 @@ fn parse_ttl(text: &str) -> Result<Option<u64>> {
     if text.is_empty() {
         return Ok(None);
     }
-    let seconds: u64 = text.parse().with_context(|| format!("{TTL_COLUMN} is not a number of seconds"))?;
+    let seconds = number::time_to_live(text).map_err(|reason| anyhow!("{TTL_COLUMN}: {reason}"))?;
     Ok((seconds > 0).then_some(seconds))
 }
 
