@@ -228,7 +228,7 @@ fn limits_in_the_data_model_are_those_of_the_code() {
         ("sort key, key of an ordered table", vec![number(limit::SORT_KEY_SIZE_MAX)]),
         ("one write request, keys and values", vec![mib(limit::WRITE_SIZE_MAX), mib(limit::WRITE_STORED_SIZE_MAX)]),
         ("records of one multi-key write", vec![number(limit::MULTI_WRITE_COUNT_MAX)]),
-        ("records that one read looks at", vec![number(limit::READ_ROWS_MAX)]),
+        ("records that one read of a range looks at, expired ones included", vec![number(limit::READ_ROWS_MAX)]),
         ("bytes that one read returns", vec![mib(limit::READ_SIZE_MAX)]),
         ("keys of one `batch_get`", vec![number(limit::BATCH_READ_COUNT_MAX)]),
         ("partitions of a table", vec![number(limit::PARTITION_COUNT_MAX as usize)]),
