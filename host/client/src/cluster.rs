@@ -20,6 +20,7 @@ use hedgerow_routing::{Address, Effect, Failure, Reaction, meaning, reaction, re
 use hedgerow_types::Refusal;
 use hedgerow_types::random::Random;
 use hedgerow_wire::{ErrorName, Extension, Header, Reply, request::Body};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,6 +28,9 @@ use tokio::time::Instant;
 
 /// How long one node may take to answer a question that any node can answer from memory.
 pub(crate) const ANY_NODE_PATIENCE: Duration = Duration::from_millis(500);
+/// Into how many parts the patience with a node is divided: after the first of them another node is asked as well, where nothing
+/// changes by it.
+const PATIENCE_PARTS: u32 = 10;
 /// Most addresses remembered.
 const ADDRESSES_MAX: usize = 1_024;
 /// How long looking up one name again may take.
@@ -200,7 +204,7 @@ impl Cluster {
         loop {
             attempt += 1;
             let address = hint.take().unwrap_or_else(|| self.next_address());
-            let step = self.ask_one(address, question, attempt).await;
+            let step = self.ask_in_time(address, question, attempt).await;
             let (error, pause) = match step {
                 Step::Answer(reply) => return Ok(reply),
                 Step::Forward(leader) if attempt < 4 => {
@@ -242,6 +246,35 @@ impl Cluster {
                 self.look_up_again(attempt / nodes).await;
             }
         }
+    }
+
+    /// Asks the node at `address`; if that takes long and the question changes nothing, another one as well, once. The first answer
+    /// counts. What else the other node says is nothing new: the first one may still answer.
+    async fn ask_in_time(&self, address: Address, question: Question<'_>, attempt: u32) -> Step {
+        let mut first = pin!(self.ask_one(address, question, attempt));
+        if question.sort != Sort::Look {
+            return first.await;
+        }
+        tokio::select! {
+            biased;
+            step = &mut first => return step,
+            () = sleep(question.patience / PATIENCE_PARTS) => {}
+        }
+        let other = self.next_address();
+        if other == address {
+            return first.await;
+        }
+        let mut second = pin!(self.ask_one(other, question, attempt));
+        let step = tokio::select! {
+            biased;
+            step = &mut first => step,
+            step = &mut second => return if step.is_final() { step } else { first.await },
+        };
+        if step.is_final() || matches!(step, Step::Forward(_)) {
+            return step;
+        }
+        let other = second.await;
+        if other.is_final() { other } else { step }
     }
 
     async fn ask_one(&self, address: Address, question: Question<'_>, attempt: u32) -> Step {
@@ -342,6 +375,13 @@ enum Step {
     /// No node answered.
     Foreign(Error),
     Fail(Error),
+}
+
+impl Step {
+    /// Whether no other node is to be asked.
+    const fn is_final(&self) -> bool {
+        matches!(self, Self::Answer(_) | Self::Fail(_))
+    }
 }
 
 fn judge(reply: Reply) -> Step {

@@ -8,7 +8,7 @@ use fake::{Action, Fake, Records, done, map, metadata, not_leader, page, refused
 use hedgerow_client::{Client, ClientOptions, ErrorKind, HedgeOptions, Range, ScanOptions, Table, TableSpec};
 use hedgerow_types::limit::{SESSION_AHEAD_MICROS, SESSION_WINDOW};
 use hedgerow_types::{Refusal, key};
-use hedgerow_wire::message::{AdminCommandReply, QueryConfigReply, SCAN_DONE, ScanReply};
+use hedgerow_wire::message::{AdminCommandReply, ListNodesReply, QueryConfigReply, SCAN_DONE, ScanReply};
 use hedgerow_wire::value::Binary;
 use hedgerow_wire::{Body, ErrorName, Reply, Request, Text};
 use std::collections::BTreeSet;
@@ -362,6 +362,30 @@ async fn another_service_is_named_at_once() {
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     assert!(error.message().contains("is no Hedgerow node"), "{error}");
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+}
+
+/// What any node can say, another one is asked for too, long before anybody loses patience with the first: that would take 5 s.
+#[tokio::test]
+async fn a_node_that_never_answers_holds_up_no_question() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let seen = asked.clone();
+    let silent = Fake::start(move |request| {
+        seen.fetch_add(usize::from(matches!(request.body, Body::ListNodes(_))), Ordering::SeqCst);
+        Action::Silence
+    })
+    .await;
+    let node = Fake::start(|request| match &request.body {
+        Body::ListNodes(_) => Action::Reply(Reply::ListNodes(ListNodesReply::default())),
+        _ => metadata(request, no_table).unwrap_or(Action::Close),
+    })
+    .await;
+    let client = Client::connect(&[silent.address, node.address].map(|address| address.to_string())).await.unwrap();
+    let started = tokio::time::Instant::now();
+    for _ in 0..2 {
+        client.list_nodes().await.unwrap();
+    }
+    assert!(asked.load(Ordering::SeqCst) > 0, "nodes are asked in turn");
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
