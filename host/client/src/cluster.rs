@@ -31,6 +31,8 @@ pub(crate) const ANY_NODE_PATIENCE: Duration = Duration::from_millis(500);
 /// Into how many parts the patience with a node is divided: after the first of them another node is asked as well, where nothing
 /// changes by it.
 const PATIENCE_PARTS: u32 = 10;
+/// After so long at most, however long a node may take.
+const ASKED_ALONE_MAX: Duration = Duration::from_millis(500);
 /// Most addresses remembered.
 const ADDRESSES_MAX: usize = 1_024;
 /// How long looking up one name again may take.
@@ -248,8 +250,8 @@ impl Cluster {
         }
     }
 
-    /// Asks the node at `address`; if that takes long and the question changes nothing, another one as well, once. The first answer
-    /// counts. What else the other node says is nothing new: the first one may still answer.
+    /// Asks the node at `address`; if that takes long and the question changes nothing, another one as well, once. Whatever ends the
+    /// question first counts.
     async fn ask_in_time(&self, address: Address, question: Question<'_>, attempt: u32) -> Step {
         let mut first = pin!(self.ask_one(address, question, attempt));
         if question.sort != Sort::Look {
@@ -258,23 +260,33 @@ impl Cluster {
         tokio::select! {
             biased;
             step = &mut first => return step,
-            () = sleep(question.patience / PATIENCE_PARTS) => {}
+            () = sleep(ASKED_ALONE_MAX.min(question.patience / PATIENCE_PARTS)) => {}
         }
         let other = self.next_address();
         if other == address {
             return first.await;
         }
         let mut second = pin!(self.ask_one(other, question, attempt));
-        let step = tokio::select! {
+        tokio::select! {
             biased;
-            step = &mut first => step,
-            step = &mut second => return if step.is_final() { step } else { first.await },
-        };
-        if step.is_final() || matches!(step, Step::Forward(_)) {
-            return step;
+            step = &mut first => if step.leads_on(None) { step } else { step.or(second.await, address) },
+            step = &mut second => {
+                if step.leads_on(Some(address)) {
+                    self.ask_next(other);
+                    return step;
+                }
+                first.await.or(step, address)
+            }
         }
-        let other = second.await;
-        if other.is_final() { other } else { step }
+    }
+
+    /// The next question begins at `address`: who has just answered, and not who has been silent.
+    fn ask_next(&self, address: Address) {
+        let mut nodes = lock(&self.nodes);
+        let count = nodes.addresses.len();
+        if let Some(index) = nodes.addresses.iter().position(|it| *it == address) {
+            nodes.turn = (index + count - 1) % count;
+        }
     }
 
     async fn ask_one(&self, address: Address, question: Question<'_>, attempt: u32) -> Step {
@@ -378,9 +390,20 @@ enum Step {
 }
 
 impl Step {
-    /// Whether no other node is to be asked.
-    const fn is_final(&self) -> bool {
-        matches!(self, Self::Answer(_) | Self::Fail(_))
+    /// Whether it answers the question, or says who does: somebody else than `silent`, who is asked already.
+    fn leads_on(&self, silent: Option<Address>) -> bool {
+        match self {
+            Self::Answer(_) | Self::Fail(_) => true,
+            Self::Forward(leader) => silent != Some(*leader),
+            Self::Next { .. } | Self::Foreign(_) => false,
+        }
+    }
+
+    /// The word of the node at `asked`, or that of the `other` one where it says more: that a node was silent says least.
+    fn or(self, other: Self, asked: Address) -> Self {
+        let is_silent = matches!(&self, Self::Next { error, .. } if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Timeout));
+        let has_reason = is_silent && matches!(other, Self::Next { .. } | Self::Foreign(_));
+        if !self.leads_on(None) && (other.leads_on(Some(asked)) || has_reason) { other } else { self }
     }
 }
 
