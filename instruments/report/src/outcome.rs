@@ -53,9 +53,11 @@ impl Outcome {
         );
         let outcome: Self =
             serde_json::from_slice(bytes).with_context(|| format!("it does not have the form of version {version}"))?;
-        let has_hedging = outcome.runs.iter().any(|run| run.hedging.is_some());
-        ensure!(version > 1 || !has_hedging, "it does not have the form of version 1: there is a field `hedging`");
-        let mut hedging = outcome.runs.iter().filter_map(|run| run.hedging.as_ref());
+        let mut hedging = outcome.runs.iter().filter_map(|run| run.hedging.as_ref()).peekable();
+        ensure!(
+            version > 1 || hedging.peek().is_none(),
+            "it does not have the form of version 1: there is a field `hedging`"
+        );
         let is_of_3 = |it: &Hedging| it.held_up.is_some() || it.kinds.values().any(|kind| kind.sent_late > 0);
         ensure!(
             version > 2 || !hedging.any(is_of_3),

@@ -140,20 +140,21 @@ pub struct ExtraAttempts {
     /// Those that were due and not sent then, for want of budget.
     pub suppressed: u64,
     /// Of these, those that were sent later, when there was budget again; since version 3.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub sent_late: u64,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-const fn is_none(count: &u64) -> bool {
+const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-impl std::fmt::Display for ExtraAttempts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { sent, won, suppressed, sent_late } = self;
-        write!(f, "{sent} sent, {won} won, {suppressed} suppressed")?;
-        if *sent_late > 0 { write!(f, ", {sent_late} of these sent late") } else { Ok(()) }
+impl ExtraAttempts {
+    /// The counts in words, each written as `number` does.
+    pub fn told(&self, number: impl Fn(u64) -> String) -> String {
+        let [sent, won, suppressed] = [self.sent, self.won, self.suppressed].map(&number);
+        let text = format!("{sent} sent, {won} won, {suppressed} suppressed");
+        if self.sent_late == 0 { text } else { format!("{text}, {} of these sent late", number(self.sent_late)) }
     }
 }
 

@@ -114,7 +114,7 @@ fn hedging_row(variant: &Variant<'_>) -> Option<Vec<String>> {
     }
     let extra: u64 = kinds.values().map(|kind| kind.sent).sum();
     let total = |pick: fn(&Hedging) -> u64| count(all.iter().map(|it| pick(it)).sum());
-    let kind = |(name, kind): (&&str, &ExtraAttempts)| format!("{name}: {kind}");
+    let kind = |(name, kind): (&&str, &ExtraAttempts)| format!("{name}: {}", kind.told(count));
     let counts = |pick: &dyn Fn(&Hedging) -> Vec<(String, u64)>| {
         let mut sums: BTreeMap<String, u64> = BTreeMap::new();
         for (name, value) in all.iter().flat_map(|it| pick(it)) {

@@ -98,7 +98,7 @@ fn extra_attempts(hedging: &Hedging) -> String {
     let executed = hedging.extra_work_percent.map_or_else(|| "n/a".to_owned(), |percent| format!("{percent:.3} %"));
     let mut text = format!("extra requests {:.3} %, extra work of servers {executed}", hedging.extra_percent());
     for (name, kind) in &hedging.kinds {
-        text.push_str(&format!("; {name}: {kind}"));
+        text.push_str(&format!("; {name}: {}", kind.told(|count| count.to_string())));
     }
     let Hedging { cancelled, dropped, wasted_ms, .. } = hedging;
     text.push_str(&format!("; {cancelled} cancelled, {dropped} in time, {wasted_ms:.0} ms waited in vain"));
