@@ -34,7 +34,7 @@ impl Arguments {
 }
 
 /// No option is called `-1`: such a word is a value everywhere, and where it is not a valid one that is said.
-fn takes_negative_numbers(command: clap::Command) -> clap::Command {
+pub(crate) fn takes_negative_numbers(command: clap::Command) -> clap::Command {
     let taken =
         command.mut_args(|it| if it.get_action().takes_values() { it.allow_negative_numbers(true) } else { it });
     taken.mut_subcommands(takes_negative_numbers)

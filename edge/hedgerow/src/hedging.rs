@@ -23,7 +23,7 @@ pub(crate) struct ReadHedgeArguments {
     #[arg(long = "hedge", value_name = "POLICY")]
     policy: Option<Policy>,
     /// Pegasus' word for --hedge with a number of milliseconds; 0 or less is off.
-    #[arg(long, value_name = "MILLISECONDS", allow_negative_numbers = true, conflicts_with = "policy")]
+    #[arg(long, value_name = "MILLISECONDS", conflicts_with = "policy")]
     backup_delay_ms: Option<i64>,
     /// Send reads to two replicas that know of each other: never, auto (when a queue makes it worth it), always; --tie alone
     /// is auto [default: never]
@@ -166,7 +166,8 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::cli::takes_negative_numbers;
+    use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
     #[derive(Debug, Parser)]
     struct Words {
@@ -177,7 +178,8 @@ mod tests {
 
     fn parse(words: &str) -> Result<Words, String> {
         let words = std::iter::once("x").chain(words.split_whitespace());
-        Words::try_parse_from(words).map_err(|error| error.to_string())
+        let found = takes_negative_numbers(Words::command()).try_get_matches_from(words);
+        found.and_then(|found| Words::from_arg_matches(&found)).map_err(|error| error.to_string())
     }
 
     fn options(words: &str) -> HedgeOptions {

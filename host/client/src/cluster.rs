@@ -236,7 +236,7 @@ impl Cluster {
             let nodes = self.node_count() as u32;
             let pause = pause.or_else(|| (attempt % nodes == 0).then(|| self.pause(attempt / nodes)));
             let pause = pause.unwrap_or_default();
-            let is_silent = matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Timeout);
+            let is_silent = is_silence(&error);
             if now() + pause >= question.deadline || self.pool.is_released() {
                 return Err(told.filter(|_| is_silent).unwrap_or(error).with_unknown_outcome(is_outcome_unknown));
             }
@@ -401,10 +401,15 @@ impl Step {
 
     /// The word of the node at `asked`, or that of the `other` one where it says more: that a node was silent says least.
     fn or(self, other: Self, asked: Address) -> Self {
-        let is_silent = matches!(&self, Self::Next { error, .. } if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Timeout));
+        let is_silent = matches!(&self, Self::Next { error, .. } if is_silence(error));
         let has_reason = is_silent && matches!(other, Self::Next { .. } | Self::Foreign(_));
         if !self.leads_on(None) && (other.leads_on(Some(asked)) || has_reason) { other } else { self }
     }
+}
+
+/// Whether a node said nothing at all.
+fn is_silence(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Timeout)
 }
 
 fn judge(reply: Reply) -> Step {

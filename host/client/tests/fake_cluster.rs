@@ -407,7 +407,7 @@ async fn who_is_named_beside_a_silent_node_is_asked() {
         metadata(request, || Reply::QueryConfig(forwarding.clone())).unwrap_or(Action::Close)
     })
     .await;
-    // As with either of them asked first.
+    // One of any two questions begins at the silent one.
     for _ in 0..2 {
         let client = Client::connect(&[silent.address, node.address].map(|address| address.to_string())).await.unwrap();
         for _ in 0..2 {
