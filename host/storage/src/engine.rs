@@ -100,6 +100,13 @@ pub trait Snapshot: Send + Sync + fmt::Debug {
 
     /// Shows `visit` the rows of `range`, in key order or against it, until it breaks.
     fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError>;
+
+    /// As [`Snapshot::get_all`], if all that takes is in memory; otherwise [`EngineError::NotAtOnce`].
+    fn get_all_at_once(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, EngineError>;
+
+    /// As [`Snapshot::scan`] and [`Engine::scan_at_once`]: no disk, and few removed rows.
+    fn scan_at_once(&self, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>)
+    -> Result<(), EngineError>;
 }
 
 /// Looks at a row, key and value, and says whether to go on.

@@ -149,8 +149,7 @@ impl MemoryEngine {
 
     /// Whether a row counts as not being in memory.
     fn is_cold(&self, rows: &Rows, key: &[u8]) -> bool {
-        let is_drawn = |interval| crc32c::crc32c(key).is_multiple_of(interval);
-        self.cold_interval.is_some_and(is_drawn) && !rows.changed.contains(key)
+        is_drawn(self.cold_interval, key) && !rows.changed.contains(key)
     }
 
     fn files(&self) -> MutexGuard<'_, Files> {
@@ -238,16 +237,12 @@ impl Engine for MemoryEngine {
         direction: Direction,
         visit: RowVisitor<'_>,
     ) -> Result<(), EngineError> {
-        let (rows, mut is_cold) = (self.rows(), false);
-        scan(&rows.map, range, direction, &mut |key, value| {
-            is_cold = self.is_cold(&rows, key);
-            if is_cold { ControlFlow::Break(()) } else { visit(key, value) }
-        });
-        if is_cold { Err(EngineError::NotAtOnce) } else { Ok(()) }
+        let rows = self.rows();
+        scan_while_hot(&rows.map, range, direction, |key| self.is_cold(&rows, key), visit)
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>, EngineError> {
-        Ok(Arc::new(MemorySnapshot(self.rows().map.clone())))
+        Ok(Arc::new(MemorySnapshot { map: self.rows().map.clone(), cold_interval: self.cold_interval }))
     }
 
     fn write(&self, batch: &Batch) -> Result<(), EngineError> {
@@ -305,17 +300,58 @@ impl Engine for MemoryEngine {
 
 /// What an engine held once.
 #[derive(Debug)]
-struct MemorySnapshot(Map);
+struct MemorySnapshot {
+    map: Map,
+    /// As in the engine, for rows that have changed since they were written as well.
+    cold_interval: Option<u32>,
+}
 
 impl Snapshot for MemorySnapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
-        Ok(self.0.get(key).cloned())
+        Ok(self.map.get(key).cloned())
     }
 
     fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError> {
-        scan(&self.0, range, direction, visit);
+        scan(&self.map, range, direction, visit);
         Ok(())
     }
+
+    fn get_all_at_once(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, EngineError> {
+        if keys.iter().any(|key| is_drawn(self.cold_interval, key)) {
+            return Err(EngineError::NotAtOnce);
+        }
+        self.get_all(keys)
+    }
+
+    fn scan_at_once(
+        &self,
+        range: KeyRange<'_>,
+        direction: Direction,
+        visit: RowVisitor<'_>,
+    ) -> Result<(), EngineError> {
+        scan_while_hot(&self.map, range, direction, |key| is_drawn(self.cold_interval, key), visit)
+    }
+}
+
+/// Whether a row is one of those that only a disk has.
+fn is_drawn(cold_interval: Option<u32>, key: &[u8]) -> bool {
+    cold_interval.is_some_and(|interval| crc32c::crc32c(key).is_multiple_of(interval))
+}
+
+/// As [`scan`], up to the first row that a disk has.
+fn scan_while_hot(
+    rows: &Map,
+    range: KeyRange<'_>,
+    direction: Direction,
+    is_cold: impl Fn(&[u8]) -> bool,
+    visit: RowVisitor<'_>,
+) -> Result<(), EngineError> {
+    let mut is_over = false;
+    scan(rows, range, direction, &mut |key, value| {
+        is_over = is_cold(key);
+        if is_over { ControlFlow::Break(()) } else { visit(key, value) }
+    });
+    if is_over { Err(EngineError::NotAtOnce) } else { Ok(()) }
 }
 
 fn scan(rows: &Map, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) {

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`crate::Partition::read_at_once`] | what is in memory and small; says so if it is not | the thread that serves: no disk, and a slice of work |
 //! | [`Moment::read`] | anything, as of the moment at which it was taken | other threads, however long it takes |
+//! | [`Moment::read_at_once`] | of that moment what is in memory and small | other threads that serve |
 //! | [`crate::Partition::read`] | anything, as of now | who may wait |
 
 mod checksum;
@@ -78,15 +79,7 @@ impl Reader {
         now: u32,
         budget: ReadBudget,
     ) -> Result<Option<ReadReply>, EngineError> {
-        if budget.is_exceeded_by(read) {
-            return Ok(None);
-        }
-        let rows = Rows::AtOnce(&*self.engine);
-        match View::new(rows, log_time_after(self.log_now, now, true), budget, &|| true).read(read) {
-            Ok(reply) => Ok(Some(reply)),
-            Err(EngineError::NotAtOnce) => Ok(None),
-            Err(error) => Err(error),
-        }
+        at_once(Rows::AtOnce(&*self.engine), read, log_time_after(self.log_now, now, true), budget)
     }
 
     /// As [`crate::Partition::moment`].
@@ -112,6 +105,22 @@ impl Moment {
         let now = log_time_after(self.log_now, now, true);
         View::new(Rows::Then(&*self.rows), now, ReadBudget::WITHOUT, is_wanted).read(read)
     }
+
+    /// The same within `budget` and without a disk: `None` if that is not enough.
+    pub fn read_at_once(&self, read: &Read, now: u32, budget: ReadBudget) -> Result<Option<ReadReply>, EngineError> {
+        at_once(Rows::ThenAtOnce(&*self.rows), read, log_time_after(self.log_now, now, true), budget)
+    }
+}
+
+fn at_once(rows: Rows<'_>, read: &Read, now: u32, budget: ReadBudget) -> Result<Option<ReadReply>, EngineError> {
+    if budget.is_exceeded_by(read) {
+        return Ok(None);
+    }
+    match View::new(rows, now, budget, &|| true).read(read) {
+        Ok(reply) => Ok(Some(reply)),
+        Err(EngineError::NotAtOnce) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whose rows are read, and how.
@@ -119,6 +128,7 @@ enum Rows<'a> {
     Now(&'a dyn Engine),
     AtOnce(&'a dyn Engine),
     Then(&'a dyn Snapshot),
+    ThenAtOnce(&'a dyn Snapshot),
 }
 
 impl Rows<'_> {
@@ -127,6 +137,10 @@ impl Rows<'_> {
             Self::Now(engine) => engine.get(key),
             Self::AtOnce(engine) => engine.get_at_once(key),
             Self::Then(snapshot) => snapshot.get(key),
+            Self::ThenAtOnce(snapshot) => {
+                let rows = snapshot.get_all_at_once(&[key.to_vec()])?;
+                Ok(rows.into_iter().next().flatten())
+            }
         }
     }
 
@@ -134,7 +148,7 @@ impl Rows<'_> {
     const fn together(&self) -> usize {
         match self {
             Self::Now(_) | Self::AtOnce(_) => 1,
-            Self::Then(_) => 64,
+            Self::Then(_) | Self::ThenAtOnce(_) => 64,
         }
     }
 
@@ -142,6 +156,7 @@ impl Rows<'_> {
         match self {
             Self::Now(_) | Self::AtOnce(_) => keys.iter().map(|key| self.get(key)).collect(),
             Self::Then(snapshot) => snapshot.get_all(keys),
+            Self::ThenAtOnce(snapshot) => snapshot.get_all_at_once(keys),
         }
     }
 
@@ -150,6 +165,7 @@ impl Rows<'_> {
             Self::Now(engine) => engine.scan(range, direction, visit),
             Self::AtOnce(engine) => engine.scan_at_once(range, direction, visit),
             Self::Then(snapshot) => snapshot.scan(range, direction, visit),
+            Self::ThenAtOnce(snapshot) => snapshot.scan_at_once(range, direction, visit),
         }
     }
 }

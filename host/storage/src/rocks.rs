@@ -419,11 +419,11 @@ impl Engine for RocksEngine {
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>, EngineError> {
         let mut state = self.state_mut();
         let db = Arc::clone(state.db()?);
-        // Both are of this moment: rows that a flush is handing over may be in both.
+        // All are of this moment: rows that a flush is handing over may be in both.
         let before = state.unflushed.bytes();
-        let layers = state.unflushed.snapshot();
+        let memory = (state.unflushed.snapshot(), state.flushed.clone());
         self.shared.pacer().note_held(before, state.unflushed.bytes());
-        Ok(Arc::new(RocksSnapshot::new(db, layers, Arc::clone(&self.dir), Arc::clone(&self.shared))))
+        Ok(Arc::new(RocksSnapshot::new(db, memory, Arc::clone(&self.dir), Arc::clone(&self.shared))))
     }
 
     fn write(&self, batch: &Batch) -> Result<(), EngineError> {

@@ -357,10 +357,33 @@ fn rocksdb_reads_at_once_only_what_is_in_memory() {
     assert_eq!(engine.get_at_once(b"c").expect("unflushed").as_deref(), Some(&b"3"[..]));
     // Another thread fetches it.
     let snapshot = engine.snapshot().expect("a snapshot");
+    let keys = [b"c".to_vec(), b"a".to_vec()];
+    let scan_then = |seen: &mut Vec<u8>| {
+        snapshot.scan_at_once(range, Direction::Ascending, &mut |key, _| {
+            seen.extend_from_slice(key);
+            ControlFlow::Continue(())
+        })
+    };
+    assert!(matches!(snapshot.get_all_at_once(&keys), Err(EngineError::NotAtOnce)));
+    assert!(matches!(scan_then(&mut seen), Err(EngineError::NotAtOnce)));
+    assert_eq!(snapshot.get_all_at_once(&keys[..1]).expect("unflushed")[0].as_deref(), Some(&b"3"[..]));
     assert_eq!(snapshot.get(b"a").expect("reads").as_deref(), Some(&b"1"[..]));
     assert_eq!(engine.get_at_once(b"a").expect("cached").as_deref(), Some(&b"1"[..]));
     scan(&mut seen).expect("cached");
     assert_eq!(seen, b"abc");
+    let rows = snapshot.get_all_at_once(&keys).expect("cached");
+    assert_eq!(rows.iter().flatten().map(|row| row[0]).collect::<Vec<_>>(), b"31");
+    scan_then(&mut seen).expect("cached");
+    assert_eq!(seen, b"abcabc");
+    // Neither what was read since nor what is newer is part of it.
+    engine.write(&batch(&[("a", Some("9")), ("d", Some("4"))])).expect("writes");
+    assert_eq!(engine.get(b"a").expect("reads").as_deref(), Some(&b"9"[..]));
+    engine.flush().expect("flushes");
+    assert_eq!(snapshot.get_all_at_once(&keys[1..]).expect("cached")[0].as_deref(), Some(&b"1"[..]));
+    // Rows of the last flushes are in memory, though no block of their table is.
+    let later = engine.snapshot().expect("a snapshot");
+    let rows = later.get_all_at_once(&[b"a".to_vec(), b"d".to_vec()]).expect("kept");
+    assert_eq!(rows.iter().flatten().map(|row| row[0]).collect::<Vec<_>>(), b"94");
 }
 
 /// Removed rows, in memory and in the database, take time as others do.

@@ -108,6 +108,14 @@ impl Snapshot for OnDevice {
     fn scan(&self, range: KeyRange<'_>, way: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError> {
         Engine::scan(self, range, way, visit)
     }
+
+    fn get_all_at_once(&self, _: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, EngineError> {
+        Err(EngineError::NotAtOnce)
+    }
+
+    fn scan_at_once(&self, _: KeyRange<'_>, _: Direction, _: RowVisitor<'_>) -> Result<(), EngineError> {
+        Err(EngineError::NotAtOnce)
+    }
 }
 
 impl Engine for OnDevice {

@@ -34,8 +34,8 @@ impl Flush {
     }
 }
 
-/// The last flushes of one database, newest first.
-#[derive(Debug, Default)]
+/// The last flushes of one database, newest first. A clone has those of its moment.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Flushed(VecDeque<Arc<Flush>>);
 
 impl Flushed {

@@ -1,14 +1,17 @@
 //! What a database held at one moment: its own snapshot, and the unflushed rows of then laid over it.
 //!
 //! Both are taken under the lock under which rows are written and handed over, so that together they are one moment's content. A
-//! reader of theirs takes no lock: whoever writes, flushes or compacts goes on.
+//! reader of theirs takes none that is held for long: whoever writes, flushes or compacts goes on. Of the copies of flushed rows that there
+//! were some may be given up meanwhile, the oldest first; then the database is asked.
 
-use super::merge;
+use super::flushed::Flushed;
+use super::merge::{self, Ended};
 use super::options::Shared;
 use super::unflushed::Layers;
+use super::{REMOVED_AT_ONCE_MAX, at_once};
 use crate::engine::{Direction, EngineError, KeyRange, RowVisitor, Snapshot};
 use bytes::Bytes;
-use rocksdb::DB;
+use rocksdb::{DB, ReadOptions};
 use self_cell::self_cell;
 use std::fmt;
 use std::path::Path;
@@ -27,6 +30,8 @@ self_cell!(
 
 pub(super) struct RocksSnapshot {
     layers: Layers,
+    /// Copies of what the database has, as far as they are still kept.
+    flushed: Flushed,
     stored: Held,
     dir: Arc<Path>,
     /// Behind `stored`, since fields are dropped in their order.
@@ -34,9 +39,56 @@ pub(super) struct RocksSnapshot {
 }
 
 impl RocksSnapshot {
-    pub(super) fn new(db: Arc<DB>, layers: Layers, dir: Arc<Path>, shared: Arc<Shared>) -> Self {
+    /// Of unflushed rows, copies of flushed ones, and the database, all of the same moment.
+    pub(super) fn new(db: Arc<DB>, memory: (Layers, Flushed), dir: Arc<Path>, shared: Arc<Shared>) -> Self {
         let settling = Settling { db: Arc::clone(&db), shared };
-        Self { layers, stored: Held::new(db, |db| db.snapshot()), dir, _settling: settling }
+        let (layers, flushed) = memory;
+        Self { layers, flushed, stored: Held::new(db, |db| db.snapshot()), dir, _settling: settling }
+    }
+
+    /// What is known of `key` without the database: `Some(None)` = it is removed.
+    fn get_in_memory(&self, key: &[u8]) -> Option<Option<Bytes>> {
+        self.layers.get(key).map(|row| row.cloned()).or_else(|| self.flushed.get(key))
+    }
+
+    /// The database looks many up at once for less than one after the other.
+    fn get_all_with(&self, keys: &[Vec<u8>], options: ReadOptions) -> Result<Vec<Option<Bytes>>, EngineError> {
+        let mut rows: Vec<Option<Bytes>> = Vec::with_capacity(keys.len());
+        let mut asked = Vec::new();
+        for (position, key) in keys.iter().enumerate() {
+            let row = self.get_in_memory(key);
+            asked.extend(row.is_none().then_some(position));
+            rows.push(row.flatten());
+        }
+        if asked.is_empty() {
+            return Ok(rows);
+        }
+        let wanted = asked.iter().map(|at| &keys[*at]);
+        let stored = self.stored.with_dependent(|_, stored| stored.multi_get_opt(wanted, options));
+        for (position, row) in asked.into_iter().zip(stored) {
+            rows[position] = row.map_err(|error| super::read_failed(&self.dir, error))?.map(Bytes::from);
+        }
+        Ok(rows)
+    }
+
+    fn scan_with(
+        &self,
+        range: KeyRange<'_>,
+        (options, removed_max): (ReadOptions, u64),
+        direction: Direction,
+        visit: RowVisitor<'_>,
+    ) -> Result<(), EngineError> {
+        if range.end.is_some_and(|end| end <= range.start) {
+            return Ok(());
+        }
+        let layers = self.layers.ranges(range.start, range.end);
+        let ended = self.stored.with_dependent(|_, stored| {
+            merge::scan(layers, stored.raw_iterator_opt(options), direction, removed_max, visit)
+        });
+        match ended.map_err(|error| super::read_failed(&self.dir, error))? {
+            Ended::Done => Ok(()),
+            Ended::TooLong => Err(EngineError::NotAtOnce),
+        }
     }
 }
 
@@ -61,37 +113,31 @@ impl fmt::Debug for RocksSnapshot {
 
 impl Snapshot for RocksSnapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
-        if let Some(row) = self.layers.get(key) {
-            return Ok(row.cloned());
+        if let Some(row) = self.get_in_memory(key) {
+            return Ok(row);
         }
         let value = self.stored.with_dependent(|_, stored| stored.get(key));
         Ok(value.map_err(|error| super::read_failed(&self.dir, error))?.map(Bytes::from))
     }
 
-    /// The database looks many up at once for less than one after the other.
     fn get_all(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, EngineError> {
-        let mut rows: Vec<Option<Bytes>> = Vec::with_capacity(keys.len());
-        let mut asked = Vec::new();
-        for (position, key) in keys.iter().enumerate() {
-            let layered = self.layers.get(key);
-            asked.extend(layered.is_none().then_some(position));
-            rows.push(layered.and_then(|row| row.cloned()));
-        }
-        let stored = self.stored.with_dependent(|_, stored| stored.multi_get(asked.iter().map(|at| &keys[*at])));
-        for (position, row) in asked.into_iter().zip(stored) {
-            rows[position] = row.map_err(|error| super::read_failed(&self.dir, error))?.map(Bytes::from);
-        }
-        Ok(rows)
+        self.get_all_with(keys, ReadOptions::default())
     }
 
     fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError> {
-        if range.end.is_some_and(|end| end <= range.start) {
-            return Ok(());
-        }
-        let layers = self.layers.ranges(range.start, range.end);
-        let scanned = self.stored.with_dependent(|_, stored| {
-            merge::scan(layers, stored.raw_iterator_opt(merge::options(range)), direction, u64::MAX, visit)
-        });
-        scanned.map(drop).map_err(|error| super::read_failed(&self.dir, error))
+        self.scan_with(range, (merge::options(range), u64::MAX), direction, visit)
+    }
+
+    fn get_all_at_once(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, EngineError> {
+        self.get_all_with(keys, at_once(ReadOptions::default()))
+    }
+
+    fn scan_at_once(
+        &self,
+        range: KeyRange<'_>,
+        direction: Direction,
+        visit: RowVisitor<'_>,
+    ) -> Result<(), EngineError> {
+        self.scan_with(range, (at_once(merge::options(range)), REMOVED_AT_ONCE_MAX), direction, visit)
     }
 }

@@ -331,6 +331,12 @@ fn a_read_at_once_keeps_within_its_budget<F: Fixture>() {
         assert_eq!(reply, store.partition().read(read, now).expect("reads"));
         assert!(matches!(moment.read(read, now, &|| false), Err(EngineError::NotAtOnce)));
     }
+    let at_once = |read: &Read, rows: u64, bytes: u64| {
+        let reply = moment.read_at_once(read, now, ReadBudget { rows, bytes }).expect("reads");
+        reply.inspect(|reply| assert_eq!(*reply, store.partition().read(read, now).expect("reads"))).is_some()
+    };
+    assert!(at_once(&count, 41, 1 << 20) && !at_once(&count, 39, 1 << 20) && !at_once(&count, 41, 100));
+    assert!(at_once(&one, 1, 1) && at_once(&keys(3), 3, 1) && !at_once(&keys(4), 3, 1));
 }
 
 fn a_moment_stays_what_it_was_on_another_thread<F: Fixture>() {
@@ -342,12 +348,16 @@ fn a_moment_stays_what_it_was_on_another_thread<F: Fixture>() {
     store.write(60, Write::Nothing);
     let after = store.partition().moment().expect("a snapshot");
     let get = Read::Get { key: key("a") };
+    let before_flush = before.clone();
     let [before, after] = [before, after].map(|moment| {
         let read = || moment.read(&get, 40, &|| true);
         std::thread::scope(|scope| scope.spawn(read).join().expect("runs")).expect("reads")
     });
     assert_eq!(before, ReadReply::Value(Ok(bytes("1"))));
     assert_eq!(after, ReadReply::Value(Err(Status::NotFound)), "the log's time counts for readers too");
+    // What was flushed since is not what it had: it looks for that in its own layers.
+    let at_once = before_flush.read_at_once(&get, 40, ReadBudget { rows: 1, bytes: 1 << 10 }).expect("reads");
+    assert_eq!(at_once, Some(ReadReply::Value(Ok(bytes("1")))));
 }
 
 suite! {
