@@ -29,6 +29,10 @@ pub const EXTRA_READS_QUEUED_MAX: usize = 1_024;
 pub const READS_PER_TURN: usize = 256;
 /// Default of [`Config::reads_at_once`]: about a third of a millisecond.
 pub const READS_AT_ONCE: ReadBudget = ReadBudget { rows: 512, bytes: 256 << 10 };
+/// Default of [`Config::shared_rows`].
+pub const SHARED_ROWS: u64 = 16;
+/// Most threads that [`Config::workers`] may be.
+pub const WORKERS_MAX: usize = 256;
 /// Short reads of one data directory that run at a time beside the node's thread: they wait for the disk, which takes several at once.
 pub const SHORT_READS_MAX: usize = 8;
 /// Long ones: they take the processor from others.
@@ -158,6 +162,11 @@ pub struct Config {
     pub apply_bytes_per_turn: u64,
     /// What a read may look at on the node's thread. One that looks at more, or needs a disk, is run by a job.
     pub reads_at_once: ReadBudget,
+    /// Threads that serve clients' reads, from 1 to [`WORKERS_MAX`]: the node's own, and others beside it that look for the rows of reads of
+    /// many.
+    pub workers: usize,
+    /// Rows from which on these have a part in reads.
+    pub shared_rows: u64,
     /// Bytes of replies that may wait for clients to read them. Beyond it the connection on which most wait is closed.
     pub unread_bytes_max: usize,
     /// Bytes of keys that the node's reads may keep while they wait for an index or a majority; the next one is refused as busy, a small one
@@ -219,6 +228,9 @@ impl Config {
         if let Some(unknown) = self.meta_nodes.iter().find(|node| !self.peers.contains_key(node)) {
             return Err(format!("metadata node {} is not among the nodes of the cluster", unknown.0));
         }
+        if !(1..=WORKERS_MAX).contains(&self.workers) {
+            return Err(format!("workers: allowed are 1 to {WORKERS_MAX}"));
+        }
         check_labels(&self.labels)?;
         self.replication.check().map_err(|reason| format!("replication: {reason}"))
     }
@@ -247,6 +259,8 @@ impl Config {
             read_bytes_per_turn: READ_BYTES_PER_TURN,
             apply_bytes_per_turn: APPLY_BYTES_PER_TURN,
             reads_at_once: READS_AT_ONCE,
+            workers: 1,
+            shared_rows: SHARED_ROWS,
             unread_bytes_max: UNREAD_BYTES_MAX,
             waiting_read_bytes_max: WAITING_READ_BYTES_MAX,
             unfinished_bytes_max: UNFINISHED_BYTES_MAX,

@@ -302,6 +302,7 @@ impl Node {
                 }
             }
             JobResult::Read { ticket, reply } => self.handle_read(ticket, reply, now),
+            JobResult::NotAtOnce { ticket, read } => self.serving().serve_again(owner, ticket, read, now),
             JobResult::Sessions { sessions, engine } => {
                 let storage = self.running_as(owner).and_then(|replica| replica.storage.as_mut());
                 // It may have been replaced meanwhile.

@@ -4,7 +4,7 @@
 //! [`crate::Event::Job`]. A result for a replica that is gone by then is ignored.
 
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
-use crate::requests::read_jobs::{ReadSize, Wanted};
+use crate::requests::read_jobs::{ReadSize, SHARED_READ, Wanted};
 use bytes::Bytes;
 use hedgerow_env::{Disk, OpenMode, Space, create_dir_durably};
 use hedgerow_replication::{Fetch, Membership, SnapshotMeta};
@@ -333,6 +333,13 @@ pub enum JobResult {
         /// The answer.
         reply: ReadReply,
     },
+    /// A read whose rows are not in memory.
+    NotAtOnce {
+        /// The node's number for it.
+        ticket: u64,
+        /// The read.
+        read: Read,
+    },
     /// The room in a data directory.
     Space {
         /// The directory's number.
@@ -356,9 +363,12 @@ pub enum JobResult {
 }
 
 impl Job {
-    /// Whether somebody waits for it who would not wait for other jobs.
-    pub const fn is_short_read(&self) -> bool {
-        matches!(self, Self::Read { place: Some((_, ReadSize::Short)), .. })
+    /// What kind of place it has, if it is a client's read.
+    pub const fn read_size(&self) -> Option<ReadSize> {
+        match self {
+            Self::Read { place: Some((_, size)), .. } => Some(*size),
+            _ => None,
+        }
     }
 
     /// Runs the job to its end. Blocks.
@@ -514,6 +524,13 @@ impl Job {
                     .entries(owner.group, fetch.low, fetch.high_exclusive, fetch.size_max as usize)
                     .map_err(|source| unreadable(reader, owner, fetch, source))?;
                 JobResult::Fetched { fetch, entries }
+            }
+            Self::Read { place: Some((_, ReadSize::Shared)), moment, ticket, read, now, wanted, .. } => {
+                let reply = if wanted.is_wanted() { moment.read_at_once(&read, now, SHARED_READ)? } else { None };
+                match reply {
+                    Some(reply) => JobResult::Read { ticket, reply },
+                    None => JobResult::NotAtOnce { ticket, read },
+                }
             }
             Self::Read { moment, ticket, read, now, wanted, .. } => {
                 let reply = moment.read(&read, now, &|| wanted.is_wanted())?;

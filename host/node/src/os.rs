@@ -1,7 +1,7 @@
 //! A node on a real machine: one thread with a single-threaded runtime that owns the sockets and drives the node.
 //!
 //! Everything that blocks is elsewhere: each log has its committer's thread, jobs run on a small pool, and reads that need the disk on
-//! threads of their own. Their results come
+//! threads of their own, and so is a part of those that do not, if the node may use several cores. Their results come
 //! back through a channel and are events like any other. Requests that arrive together are handled together: connection
 //! tasks only hand frames to the node, and the driving task, which runs after them, carries the outcome to sockets, logs
 //! and jobs in one go.
@@ -228,7 +228,10 @@ type Context = (Arc<dyn Disk>, Arc<dyn Engines>);
 /// Who runs jobs.
 struct Workers {
     jobs: Arc<JobContext>,
+    /// Reads that need the disk.
     readers: Readers,
+    /// A part of those that do not.
+    helpers: Readers,
 }
 
 fn run(
@@ -249,9 +252,12 @@ fn run(
     let Opened { node, logs } = opened;
     let readers = logs.iter().map(hedgerow_wal::Log::reader).collect();
     let jobs = Arc::new(JobContext { disk: context.0, engines: context.1, readers });
-    let readers = Readers::start(directories * ReadSize::Short.places(), &jobs, &arrivals)
-        .map_err(|error| format!("cannot start a thread: {error}"))?;
-    let workers = Workers { jobs, readers };
+    let start_readers = |name, count| {
+        Readers::start(name, count, &jobs, &arrivals).map_err(|error| format!("cannot start a thread: {error}"))
+    };
+    let readers = start_readers("reader", directories * ReadSize::Short.places())?;
+    let helpers = start_readers("worker", node.config.workers - 1)?;
+    let workers = Workers { jobs, readers, helpers };
     let mut committers = Vec::new();
     for (id, log) in (0..).map(LogId).zip(logs) {
         let arrivals = arrivals.clone();
@@ -463,9 +469,16 @@ fn carry_out(
         .filter(|it| host.faults.may_close(*it))
         .for_each(|connection| host.clients.close(connection));
     for job in outbox.jobs {
-        if job.is_short_read() {
-            workers.readers.run(job);
-            continue;
+        match job.read_size() {
+            Some(ReadSize::Short) => {
+                workers.readers.run(job);
+                continue;
+            }
+            Some(ReadSize::Shared) => {
+                workers.helpers.run(job);
+                continue;
+            }
+            Some(ReadSize::Long) | None => {}
         }
         let (jobs, arrivals) = (Arc::clone(&workers.jobs), arrivals.clone());
         // These threads do nothing else, so that none has to be made eager again.

@@ -25,16 +25,19 @@ pub struct Aside {
     pub cold_interval: Option<u32>,
     /// Those that look at more rows.
     pub rows: u64,
+    /// Threads that serve reads, however few rows they look at.
+    pub workers: usize,
 }
 
 impl Aside {
     /// In two of three runs there are many. Drawn from the seed alone, as [`Work::of_seed`].
     pub fn of_seed(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0x6173_6964);
-        if random.chance(1, 3) {
-            return Self { cold_interval: None, rows: hedgerow_node::config::READS_AT_ONCE.rows };
-        }
-        Self { cold_interval: Some(1 + random.below(6) as u32), rows: 1 + random.below(6) }
+        let (cold_interval, rows) = match random.chance(1, 3) {
+            true => (None, hedgerow_node::config::READS_AT_ONCE.rows),
+            false => (Some(1 + random.below(6) as u32), 1 + random.below(6)),
+        };
+        Self { cold_interval, rows, workers: 1 << random.below(3) }
     }
 }
 

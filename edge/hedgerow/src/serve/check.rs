@@ -63,6 +63,7 @@ fn disk_and_memory(storage: &RocksSettings, config: &Config) -> Vec<(&'static st
     };
     let free = config.free_disk_min.map_or_else(|| "by the size of the disk".to_owned(), mib);
     vec![
+        ("workers", config.workers.to_string()),
         ("durability", durability.to_owned()),
         ("free_disk_min_mib", free),
         ("memory.block_cache_mib", mib(storage.cache_size as u64)),

@@ -2,7 +2,7 @@
 //! docs/configuration.md.
 
 use anyhow::{Context, bail, ensure};
-use hedgerow_node::config::{DROP_RESERVE_SECONDS, DROP_RESERVE_SECONDS_MAX, LOG_RETAINED_BYTES};
+use hedgerow_node::config::{DROP_RESERVE_SECONDS, DROP_RESERVE_SECONDS_MAX, LOG_RETAINED_BYTES, WORKERS_MAX};
 use hedgerow_node::{Config, SlowLimits};
 use hedgerow_storage::RocksSettings;
 use hedgerow_tls::{ClusterName, Mode, NodeTls, NodeTlsFiles};
@@ -29,6 +29,7 @@ pub(crate) struct ServeConfig {
     labels: BTreeMap<String, String>,
     #[serde(default)]
     durability: DurabilitySetting,
+    workers: Option<usize>,
     /// MiB.
     free_disk_min_mib: Option<u32>,
     #[serde(default)]
@@ -237,6 +238,11 @@ impl Tls {
     }
 }
 
+/// Cores that this process may use, as far as a node can.
+pub(super) fn core_count() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(WORKERS_MAX))
+}
+
 /// Whether only programs of this machine reach an address.
 fn is_local(address: &str) -> bool {
     let name = address.rsplit_once(':').map_or(address, |(name, _)| name);
@@ -300,6 +306,8 @@ impl ServeConfig {
         let reserve_seconds = self.drop.reserve_seconds;
         let is_allowed = reserve_seconds <= DROP_RESERVE_SECONDS_MAX;
         ensure!(is_allowed, "drop.reserve_seconds: allowed are 0 to {DROP_RESERVE_SECONDS_MAX}");
+        let workers = self.workers.unwrap_or_else(core_count);
+        ensure!((1..=WORKERS_MAX).contains(&workers), "workers: allowed are 1 to {WORKERS_MAX}");
         let node = NodeId(self.node);
         let own = peers.get(&node).with_context(|| format!("peers: node {} itself is not listed", self.node))?;
         self.listen.iter().try_for_each(|listen| check_address("listen", listen))?;
@@ -316,6 +324,7 @@ impl ServeConfig {
         let mut config = Config::new(node, peers, self.data, seed);
         config.tls = self.tls.map(|tls| tls.load(self.node)).transpose()?.map(Arc::new);
         config.listen = address;
+        config.workers = workers;
         config.labels = self.labels;
         if !self.meta_nodes.is_empty() {
             config.meta_nodes = self.meta_nodes.into_iter().map(NodeId).collect();
@@ -386,6 +395,16 @@ mod tests {
         assert_eq!(refused("slow.factor = 1"), "slow.factor: allowed are 2 to 1000");
         assert_eq!(refused("slow.log_write_ms = 0"), "slow.log_write_ms: allowed are 1 to 60000");
         assert!(refused("slow.round_trip = 5").contains("unknown field"));
+    }
+
+    #[test]
+    fn how_many_threads_serve_can_be_set() {
+        assert_eq!(config("").unwrap().workers, core_count());
+        assert_eq!(config("workers = 3").unwrap().workers, 3);
+        for count in [0, 257] {
+            let refused = config(&format!("workers = {count}")).unwrap_err().to_string();
+            assert_eq!(refused, "workers: allowed are 1 to 256");
+        }
     }
 
     #[test]

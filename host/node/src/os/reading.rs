@@ -1,4 +1,4 @@
-//! Threads for short reads that need the disk. Clients wait for them, so that they do not give way as those of other jobs do, nor queue
+//! Threads for reads: short ones that need the disk, and what other threads than the node's own look for in memory. Clients wait for them, so that they do not give way as those of other jobs do, nor queue
 //! behind these. How many run at a time the node decides; there is a thread for each.
 
 use super::{Arrival, PanicGuard};
@@ -18,8 +18,9 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Starts `count` threads.
+    /// Starts `count` threads of this name.
     pub(super) fn start(
+        name: &str,
         count: usize,
         context: &Arc<JobContext>,
         arrivals: &UnboundedSender<Arrival>,
@@ -28,7 +29,7 @@ impl Readers {
         let inbox = Arc::new(Mutex::new(inbox));
         let thread = |_| {
             let (inbox, context, arrivals) = (Arc::clone(&inbox), Arc::clone(context), arrivals.clone());
-            spawn_thread("reader", move || run_all(&inbox, &context, &arrivals))
+            spawn_thread(name, move || run_all(&inbox, &context, &arrivals))
         };
         Ok(Self { jobs: Some(jobs), threads: (0..count).map(thread).collect::<io::Result<_>>()? })
     }

@@ -49,6 +49,8 @@ pub(crate) struct Queued {
     pub(crate) tie: Option<Box<Tied>>,
     /// What it keeps in memory.
     pub(crate) bytes: usize,
+    /// Whether another thread that serves has had it in vain.
+    pub(crate) has_come_back: bool,
 }
 
 /// Where a read waits.
@@ -305,7 +307,8 @@ impl Serving<'_> {
         }
         let (lane, connection) = (Lane::of(&caller), caller.connection);
         let id = self.requests.callers.insert(caller, WaitsIn::Service);
-        let slot = self.requests.queue.push(lane, connection, Queued { id, read, terms, tie, bytes });
+        let slot =
+            self.requests.queue.push(lane, connection, Queued { id, read, terms, tie, bytes, has_come_back: false });
         self.requests.callers.note(id, WaitsIn::Queued(slot));
         if let Some(tie) = self.requests.queue.get(slot).and_then(|it| it.tie.as_ref()) {
             self.requests.ties.list(tie, slot);
@@ -452,6 +455,12 @@ impl Serving<'_> {
         self.refuse_waiting(queued.id, refusal, now);
     }
 
+    /// A read that had its turn waits for another one.
+    pub(crate) fn note_not_run(&mut self, lane: Lane) {
+        let run = &mut self.requests.queue_counts.run[lane as usize];
+        *run = run.saturating_sub(1);
+    }
+
     /// A read's turn came, and nothing was in its way.
     pub(crate) fn note_run(&mut self, lane: Lane) {
         self.requests.queue_counts.run[lane as usize] += 1;
@@ -462,6 +471,11 @@ impl Serving<'_> {
 }
 
 impl Requests {
+    /// How many reads wait for their turn.
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.queue.total()
+    }
+
     /// Whether reads wait for their turn, and could have it.
     pub(crate) fn has_queued(&self) -> bool {
         self.queue.total() > 0 || self.read_jobs.has_turn()

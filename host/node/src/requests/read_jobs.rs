@@ -13,8 +13,15 @@
 //! it has no snapshot, which would keep what is written over in memory; so it is judged anew when it has one. A bounded read ages while
 //! it runs, and is let go when its data would be too old.
 //!
+//! Where the node has further threads that serve ([`Config::workers`](crate::Config::workers)), they have a part of the reads of many rows
+//! ([`shared`]).
+//!
 //! Each data directory has its own places, some for short reads and some for long ones, so that neither a slow disk nor many counts keep
 //! others waiting; connections have them in turn.
+
+mod shared;
+
+pub(crate) use shared::SHARED_READ;
 
 use crate::config::{LONG_READS_MAX, READ_JOBS_BYTES_MAX, READ_JOBS_MAX, SHORT_READS_MAX};
 use crate::ids::{DirectoryId, ReplicaKey};
@@ -24,7 +31,7 @@ use crate::replica::Hosted;
 use crate::requests::Serving;
 use crate::requests::callers::{RequestId, WaitsIn};
 use crate::requests::queue::{Lane, Queued};
-use crate::requests::reads::Reflected;
+use crate::requests::reads::{Reflected, Terms};
 use crate::requests::waiting::Waiting;
 use bytes::Bytes;
 use hedgerow_env::Now;
@@ -33,6 +40,7 @@ use hedgerow_storage::ReadBudget;
 use hedgerow_types::op::{MultiGet, Read, ReadReply, Selection};
 use hedgerow_types::{Instant, ReadLevel, Refusal};
 use serde_json::{Value, json};
+use shared::Shared;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,21 +55,14 @@ pub enum ReadSize {
     Short,
     /// It looks at many.
     Long,
+    /// It looks at several that are in memory, and what serves beside the node's thread does that.
+    Shared,
 }
 
 impl ReadSize {
     /// By what a read asks for.
     pub(crate) fn of(read: &Read, budget: ReadBudget) -> Self {
-        let asked = |count: i32| u64::try_from(count).ok().filter(|count| *count > 0).unwrap_or(u64::MAX);
-        let rows = match read {
-            Read::Get { .. } | Read::Ttl { .. } => 1,
-            Read::BatchGet { keys } => keys.len() as u64,
-            Read::MultiGet(MultiGet { selection: Selection::Suffixes(suffixes), .. }) => suffixes.len() as u64,
-            Read::MultiGet(multi_get) => asked(multi_get.count_max),
-            Read::Scan(scan) => asked(i32::try_from(scan.rows_max).unwrap_or(i32::MAX)),
-            Read::SortKeyCount { .. } | Read::Checksum => u64::MAX,
-        };
-        if rows <= budget.rows.max(1) { Self::Short } else { Self::Long }
+        if rows_asked(read) <= budget.rows.max(1) { Self::Short } else { Self::Long }
     }
 
     /// How many such reads of one data directory run at a time.
@@ -69,7 +70,22 @@ impl ReadSize {
         match self {
             Self::Short => SHORT_READS_MAX,
             Self::Long => LONG_READS_MAX,
+            // Nobody waits for such a place: the node's thread serves the read instead.
+            Self::Shared => 0,
         }
+    }
+}
+
+/// How many rows a read looks at most, by what it says; `u64::MAX` where it does not.
+fn rows_asked(read: &Read) -> u64 {
+    let asked = |count: i32| u64::try_from(count).ok().filter(|count| *count > 0).unwrap_or(u64::MAX);
+    match read {
+        Read::Get { .. } | Read::Ttl { .. } => 1,
+        Read::BatchGet { keys } => keys.len() as u64,
+        Read::MultiGet(MultiGet { selection: Selection::Suffixes(suffixes), .. }) => suffixes.len() as u64,
+        Read::MultiGet(multi_get) => asked(multi_get.count_max),
+        Read::Scan(scan) => asked(i32::try_from(scan.rows_max).unwrap_or(i32::MAX)),
+        Read::SortKeyCount { .. } | Read::Checksum => u64::MAX,
     }
 }
 
@@ -114,6 +130,9 @@ enum ReadJob {
         id: RequestId,
         reflected: Reflected,
         begun: Instant,
+        /// What it is judged by if it has to be served once more.
+        terms: Terms,
+        bytes: usize,
         _wish: Wish,
     },
 }
@@ -168,9 +187,10 @@ impl Places {
 pub(crate) struct ReadJobs {
     reads: Waiting<ReadJob>,
     places: BTreeMap<Line, Places>,
-    run: [u64; 2],
+    run: [u64; 3],
     shed: u64,
     expired: u64,
+    shared: Shared,
 }
 
 impl ReadJobs {
@@ -198,8 +218,19 @@ impl ReadJobs {
         drop(self.take(ticket));
     }
 
+    fn note_begun(&mut self, line: Line) {
+        self.places.entry(line).or_default().running += 1;
+        self.run[line.1 as usize] += 1;
+        if line.1 == ReadSize::Shared {
+            self.shared.note_begun();
+        }
+    }
+
     /// A job has ended: its place is for another read.
     pub(crate) fn note_ended(&mut self, line: Line) {
+        if line.1 == ReadSize::Shared {
+            self.shared.note_ended();
+        }
         if let Some(places) = self.places.get_mut(&line) {
             debug_assert!(places.running > 0, "a place is given back that was not taken");
             places.running = places.running.saturating_sub(1);
@@ -236,7 +267,15 @@ impl ReadJobs {
                 "waiting": lines().map(|places| places.count).sum::<usize>(),
             })
         };
-        json!({ "short": of(ReadSize::Short), "long": of(ReadSize::Long), "shed": self.shed, "expired": self.expired })
+        let mut shared = of(ReadSize::Shared);
+        shared["in_vain"] = json!(self.shared.in_vain);
+        json!({
+            "short": of(ReadSize::Short),
+            "long": of(ReadSize::Long),
+            "shared": shared,
+            "shed": self.shed,
+            "expired": self.expired,
+        })
     }
 }
 
@@ -264,8 +303,18 @@ impl Serving<'_> {
     /// Has a job answer a read that may be served now, and that takes too long for the node's thread; if no place is free, when one
     /// is. Only then it counts as begun.
     pub(crate) fn read_aside(&mut self, queued: Queued, reflected: Reflected, now: Now) {
+        let size = ReadSize::of(&queued.read, self.config.reads_at_once);
+        self.read_elsewhere(queued, size, reflected, now);
+    }
+
+    /// Gives a read that may be served now to another thread that serves.
+    pub(crate) fn give_away(&mut self, queued: Queued, reflected: Reflected, now: Now) {
+        self.read_elsewhere(queued, ReadSize::Shared, reflected, now);
+    }
+
+    fn read_elsewhere(&mut self, queued: Queued, size: ReadSize, reflected: Reflected, now: Now) {
         let id = queued.id;
-        if let Err(refusal) = self.try_aside(queued, reflected, now) {
+        if let Err(refusal) = self.try_elsewhere(queued, size, reflected, now) {
             self.refuse_waiting(id, &refusal, now);
         }
     }
@@ -282,7 +331,7 @@ impl Serving<'_> {
         true
     }
 
-    fn try_aside(&mut self, queued: Queued, reflected: Reflected, now: Now) -> Result<(), Refusal> {
+    fn try_elsewhere(&mut self, queued: Queued, size: ReadSize, reflected: Reflected, now: Now) -> Result<(), Refusal> {
         let Some(caller) = self.requests.callers.get(queued.id) else { return Ok(()) };
         let (group, lane, deadline) = (caller.group(), Lane::of(caller), caller.deadline);
         let Some(Hosted::Running(replica)) = self.replicas.hosted.get_mut(&group) else {
@@ -291,19 +340,18 @@ impl Serving<'_> {
         let Some(storage) = &replica.storage else {
             return Err(Refusal::NotReady("a checkpoint is being installed".into()));
         };
-        let size = ReadSize::of(&queued.read, self.config.reads_at_once);
         let (line, owner) = ((replica.directory, size), replica.owner);
         let places = self.requests.read_jobs.places.entry(line).or_default();
-        if places.running >= size.places() {
+        if size != ReadSize::Shared && places.running >= size.places() {
             return self.wait_for_place(line, owner, queued, now);
         }
         let moment = storage.moment();
         let moment = moment.map_err(|error| crate::failure::note_read(&mut self.replicas.damaged, group, &error))?;
-        places.running += 1;
+        self.requests.read_jobs.note_begun(line);
         replica.storage_users += 1;
         let index = storage.applied().index;
         let ticket = self.replicas.ticket();
-        let Queued { id, read, terms, tie, .. } = queued;
+        let Queued { id, read, terms, tie, bytes, .. } = queued;
         let until = match (terms.level, reflected.staleness) {
             (ReadLevel::Bounded(bound), Some(age)) => deadline.min(now.instant + bound.saturating_sub(age)),
             _ => deadline,
@@ -311,9 +359,8 @@ impl Serving<'_> {
         self.requests.callers.note(id, WaitsIn::Aside(ticket));
         let wish = Wish::default();
         let wanted = Wanted(Arc::clone(&wish.0));
-        self.requests.read_jobs.run[size as usize] += 1;
         let reflected = Reflected { index, ..reflected };
-        let running = ReadJob::Running { id, reflected, begun: now.instant, _wish: wish };
+        let running = ReadJob::Running { id, reflected, begun: now.instant, terms, bytes, _wish: wish };
         self.requests.read_jobs.reads.insert(ticket, until, 0, running);
         let seconds = self.replicas.expiry_time(self.view, owner.group, now);
         self.outbox.jobs.push(Job::Read { owner, place: Some(line), moment, ticket, read, now: seconds, wanted });

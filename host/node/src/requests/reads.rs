@@ -250,6 +250,7 @@ impl Replica {
 impl Serving<'_> {
     /// Reads for a client whose turn it is, at once if the replica is fresh enough as it is.
     pub(crate) fn serve_read(&mut self, mut queued: Queued, now: Now) {
+        let is_for_others = self.requests.gives_away(&queued, self.config.workers, self.config.shared_rows);
         let Queued { id, read, terms, .. } = &mut queued;
         let Some(caller) = self.requests.callers.get_mut(*id) else { return };
         caller.queued = now.instant.since(caller.received);
@@ -268,6 +269,11 @@ impl Serving<'_> {
         let is_told = terms.may_follow && role != Role::Leader;
         let outcome = match begun {
             Ok(Some(_)) if lacks_time => Err(no_time()),
+            Ok(Some(served)) if is_for_others => {
+                let by = Some((terms.level, role, Basis::AtOnce));
+                let staleness = served.staleness;
+                Ok((None, Reflected { index: 0, staleness, waited: caller.queued, served: by }))
+            }
             // `now` was read after the request had arrived, even if it was queued since, and nothing is applied between
             // here and the storage read: what is read is the state at `now`, when the lease held.
             Ok(Some(served)) => {
@@ -309,6 +315,7 @@ impl Serving<'_> {
                 self.answer_read(queued.id, reply, reflected, now);
                 self.note_begun(lane, queued.tie.as_deref(), now);
             }
+            Ok((None, reflected)) if is_for_others => self.give_away(queued, reflected, now),
             Ok((None, reflected)) => self.read_aside(queued, reflected, now),
             Err(refusal) => self.refuse_waiting(queued.id, &refusal, now),
         }
@@ -385,7 +392,8 @@ impl Serving<'_> {
                     }
                     None => {
                         let (read, terms) = (pending.read, pending.terms);
-                        self.read_aside(Queued { id, read, terms, tie: None, bytes: 0 }, reflected, now);
+                        let queued = Queued { id, read, terms, tie: None, bytes: 0, has_come_back: false };
+                        self.read_aside(queued, reflected, now);
                     }
                 }
             }

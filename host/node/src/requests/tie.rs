@@ -221,7 +221,7 @@ mod tests {
         let id = Callers::default()
             .insert(Caller::of(connection, &Header::default(), 1, Method::Get, now), WaitsIn::Service);
         let read = Read::Get { key: Bytes::new() };
-        let queued = Queued { id, read, terms: Terms::AT_LEADER, tie: None, bytes: 7 };
+        let queued = Queued { id, read, terms: Terms::AT_LEADER, tie: None, bytes: 7, has_come_back: false };
         let slot = Queue::default().push(Lane::First, connection, queued);
         let (mut ties, mut recent) = (Ties::default(), Recent::default());
         let tied = |name| Tied { name, peer: NodeId(1), other: 1 };

@@ -11,6 +11,7 @@ mod cancel;
 mod named;
 mod order;
 mod room;
+mod shared;
 mod tie;
 mod told;
 #[allow(dead_code, reason = "the tests of reads use the rest of it")]

@@ -27,7 +27,11 @@ impl Numbered {
         let caller = Caller::of(connection, &Header::default(), number, hedgerow_wire::Method::Get, now);
         let id = self.callers.insert(caller, WaitsIn::Service);
         let read = Read::Get { key: Bytes::new() };
-        self.queue.push(lane, connection, Queued { id, read, terms: Terms::AT_LEADER, tie: None, bytes })
+        self.queue.push(
+            lane,
+            connection,
+            Queued { id, read, terms: Terms::AT_LEADER, tie: None, bytes, has_come_back: false },
+        )
     }
 
     fn number(&mut self, queued: Option<Queued>) -> Option<i32> {

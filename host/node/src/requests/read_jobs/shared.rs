@@ -1,0 +1,135 @@
+//! Which reads the node's further threads have a part in.
+//!
+//! With one thread ([`Config::workers`](crate::Config::workers)) all reads that are in memory are served on the node's own. Each further
+//! thread does nothing but look for the rows of such reads, in snapshots; what arrives, levels, replies and sockets stay where they are. So
+//! a read is given away if
+//!
+//! - it names [`Config::shared_rows`](crate::Config::shared_rows) rows or more: giving one away costs as much as looking for a few rows;
+//! - others wait behind it: if none did, the node's thread would only wait for the answer;
+//! - the further threads have not so much to do already that the node's own will be through first.
+//!
+//! Whether its rows are in memory is not known before. Where they are not, it comes back, goes to the end of its connection's line, and is
+//! served as if there were no further threads; and the next few are not given away.
+
+use super::{ReadJob, rows_asked};
+use crate::config::READS_AT_ONCE;
+use crate::ids::ReplicaKey;
+use crate::requests::callers::WaitsIn;
+use crate::requests::queue::{Lane, Queued};
+use crate::requests::{Requests, Serving};
+use hedgerow_env::Now;
+use hedgerow_storage::ReadBudget;
+use hedgerow_types::Refusal;
+use hedgerow_types::op::Read;
+
+/// What one of these reads may look at.
+pub(crate) const SHARED_READ: ReadBudget = ReadBudget { rows: READS_AT_ONCE.rows, bytes: 128 << 10 };
+/// Reads that each further thread may have for each that waits for the node's own, which also takes in and answers what others look for.
+const SHARE: usize = 3;
+/// Reads that each may have in any case, and all together: their replies are kept in memory until the node's thread takes them. With rows
+/// of 1 MiB, one more than the budget of each, that is 288 MiB.
+const SHARED_EACH_MAX: usize = 64;
+const SHARED_MAX: usize = 256;
+/// After a read that came back so many are not given away.
+const KEPT_AFTER_VAIN: u32 = 8;
+
+/// What the further threads have, and counts since the node started.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    running: usize,
+    /// Reads that came back.
+    pub(super) in_vain: u64,
+    /// Reads that are not given away.
+    kept: u32,
+}
+
+impl Shared {
+    pub(super) fn note_begun(&mut self) {
+        self.running += 1;
+    }
+
+    pub(super) fn note_ended(&mut self) {
+        debug_assert!(self.running > 0, "a read ends that did not begin");
+        self.running = self.running.saturating_sub(1);
+    }
+
+    fn note_in_vain(&mut self) {
+        self.in_vain += 1;
+        self.kept = KEPT_AFTER_VAIN;
+    }
+
+    /// Whether the further threads take one more, with so many that wait for the node's own.
+    fn has_room(&self, helpers: usize, waiting: usize) -> bool {
+        let most = SHARED_MAX.min(helpers.saturating_mul(SHARED_EACH_MAX));
+        self.running < most.min(helpers.saturating_mul(SHARE).saturating_mul(waiting))
+    }
+
+    /// Whether the next one is kept since one before it came back.
+    fn is_kept(&mut self) -> bool {
+        let is_kept = self.kept > 0;
+        self.kept = self.kept.saturating_sub(1);
+        is_kept
+    }
+}
+
+impl Requests {
+    /// Whether a read whose turn it is is given to another thread.
+    pub(crate) fn gives_away(&mut self, queued: &Queued, workers: usize, shared_rows: u64) -> bool {
+        let helpers = workers.saturating_sub(1);
+        if helpers == 0 || queued.has_come_back || !(shared_rows..=SHARED_READ.rows).contains(&rows_asked(&queued.read))
+        {
+            return false;
+        }
+        let waiting = self.waiting_count();
+        let shared = &mut self.read_jobs.shared;
+        shared.has_room(helpers, waiting) && !shared.is_kept()
+    }
+}
+
+impl Serving<'_> {
+    /// A read whose rows are not in memory is back.
+    pub(crate) fn serve_again(&mut self, owner: ReplicaKey, ticket: u64, read: Read, now: Now) {
+        let Some(ReadJob::Running { id, terms, bytes, .. }) = self.requests.read_jobs.take(ticket) else { return };
+        self.requests.read_jobs.shared.note_in_vain();
+        if self.replicas.running_as(owner).is_none() {
+            // Another replica knows nothing of what this one was judged by.
+            return self.refuse_waiting(id, &Refusal::NotHosted, now);
+        }
+        let Some(caller) = self.requests.callers.get(id) else { return };
+        let (lane, connection) = (Lane::of(caller), caller.connection);
+        self.note_not_run(lane);
+        // Who is tied to it knows already that it has begun.
+        let queued = Queued { id, read, terms, tie: None, bytes, has_come_back: true };
+        let slot = self.requests.queue.push(lane, connection, queued);
+        self.requests.callers.note(id, WaitsIn::Queued(slot));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_have_what_the_own_thread_would_not_be_through_with_first() {
+        let mut shared = Shared::default();
+        // A turn with sixteen reads, and one further thread.
+        for waiting in (0..16).rev() {
+            if shared.has_room(1, waiting) {
+                shared.note_begun();
+            }
+        }
+        assert_eq!(shared.running, 12, "three of four");
+        assert!(!Shared::default().has_room(0, 1_000) && !Shared::default().has_room(3, 0));
+        let busy = Shared { running: SHARED_EACH_MAX, ..Shared::default() };
+        assert!(!busy.has_room(1, 1_000) && busy.has_room(2, 1_000));
+        let full = Shared { running: SHARED_MAX, ..Shared::default() };
+        assert!(!full.has_room(1_000, 1_000));
+    }
+
+    #[test]
+    fn after_one_that_came_back_a_few_are_kept() {
+        let mut shared = Shared::default();
+        shared.note_in_vain();
+        assert_eq!((0..20).filter(|_| shared.is_kept()).count(), KEPT_AFTER_VAIN as usize);
+    }
+}
