@@ -253,6 +253,9 @@ impl Cluster {
             directories.iter().map(|directory| format!("{:?}", directory.display().to_string())).collect();
         let mut text = format!("node = {number}\nlisten = {:?}\n", self.members[number - 1].address);
         text += &format!("data = [{}]\ndurability = {:?}\n", data.join(", "), self.settings.durability.name());
+        if let Some(workers) = self.settings.workers {
+            text += &format!("workers = {workers}\n");
+        }
         for (index, member) in self.members.iter().enumerate() {
             text += &format!("\n[[peers]]\nnode = {}\naddress = {:?}\n", index + 1, member.reached_at());
         }
@@ -346,6 +349,7 @@ mod tests {
         let settings = Settings {
             base: Some(base.path().join("deep")),
             durability: Durability::Os,
+            workers: Some(3),
             further_config: "[memory]\nblock_cache_mib = 64\n".to_owned(),
             ..Settings::of_binary("hedgerow".into(), 3)
         };
@@ -353,7 +357,7 @@ mod tests {
         for number in cluster.numbers() {
             let text = fs::read_to_string(cluster.config_path(number)).unwrap();
             assert!(text.starts_with(&format!("node = {number}\n")), "{text}");
-            assert!(text.contains("durability = \"os\"\n"), "{text}");
+            assert!(text.contains("durability = \"os\"\nworkers = 3\n"), "{text}");
             assert!(text.ends_with("\n[memory]\nblock_cache_mib = 64\n"), "{text}");
             let [data] = cluster.data_directories(number).try_into().unwrap();
             assert!(data.starts_with(base.path()) && data.is_dir(), "{}", data.display());

@@ -52,6 +52,8 @@ pub struct Settings {
     pub data_directories: usize,
     /// What an acknowledgement stands for.
     pub durability: Durability,
+    /// Threads of each node that serve reads; its default if it is `None`.
+    pub workers: Option<usize>,
     /// Tables of the configuration file that every node gets besides, for example `[memory]\nblock_cache_mib = 64`.
     pub further_config: String,
     /// What nodes log (`HEDGEROW_LOG`); their default if it is `None`.
@@ -78,6 +80,7 @@ impl Settings {
             base: None,
             data_directories: 1,
             durability: Durability::Fsync,
+            workers: None,
             further_config: String::new(),
             log: Some("error".to_owned()),
             has_tls: false,

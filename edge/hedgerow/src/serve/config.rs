@@ -238,9 +238,9 @@ impl Tls {
     }
 }
 
-/// Cores that this process may use, as far as a node can.
-pub(super) fn core_count() -> usize {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(WORKERS_MAX))
+/// Half of the cores that this process may use: logs, tables and sockets want some too, and more than four bring nothing (decision 023).
+pub(super) fn workers_default() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).clamp(1, 4))
 }
 
 /// Whether only programs of this machine reach an address.
@@ -306,7 +306,7 @@ impl ServeConfig {
         let reserve_seconds = self.drop.reserve_seconds;
         let is_allowed = reserve_seconds <= DROP_RESERVE_SECONDS_MAX;
         ensure!(is_allowed, "drop.reserve_seconds: allowed are 0 to {DROP_RESERVE_SECONDS_MAX}");
-        let workers = self.workers.unwrap_or_else(core_count);
+        let workers = self.workers.unwrap_or_else(workers_default);
         ensure!((1..=WORKERS_MAX).contains(&workers), "workers: allowed are 1 to {WORKERS_MAX}");
         let node = NodeId(self.node);
         let own = peers.get(&node).with_context(|| format!("peers: node {} itself is not listed", self.node))?;
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn how_many_threads_serve_can_be_set() {
-        assert_eq!(config("").unwrap().workers, core_count());
+        assert_eq!(config("").unwrap().workers, workers_default());
         assert_eq!(config("workers = 3").unwrap().workers, 3);
         for count in [0, 257] {
             let refused = config(&format!("workers = {count}")).unwrap_err().to_string();

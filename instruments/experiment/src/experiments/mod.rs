@@ -11,6 +11,7 @@ mod secure;
 mod slow_node;
 mod throughput;
 mod tied_requests;
+mod workers;
 
 use crate::experiment::{Description, Experiment, Size};
 use crate::frame::{Finished, conduct};
@@ -29,6 +30,7 @@ use slow_node::SlowNode;
 use std::time::Duration;
 use throughput::Throughput;
 use tied_requests::TiedRequests;
+use workers::Workers;
 
 /// Short names, for those that put a published result beside ours. X6 (layouts of the log) and X8 (other stores on the same
 /// machine) are not built.
@@ -71,6 +73,7 @@ pub fn list(options: &Options) -> Vec<Entry> {
         entry(NoisyNeighbour::new, options),
         entry(Repair::new, options),
         entry(Secure::new, options),
+        entry(Workers::new, options),
         entry(Scale::new, options),
     ]
 }
@@ -112,6 +115,7 @@ pub async fn run(
         noisy_neighbour::NAME => conduct(NoisyNeighbour::new(options), options, interrupted, listener).await,
         repair::NAME => conduct(Repair::new(options), options, interrupted, listener).await,
         secure::NAME => conduct(Secure::new(options), options, interrupted, listener).await,
+        workers::NAME => conduct(Workers::new(options), options, interrupted, listener).await,
         scale::NAME => conduct(Scale::new(options), options, interrupted, listener).await,
         _ => {
             let with_short = |entry: Entry| match entry.identifier {
@@ -146,7 +150,8 @@ mod tests {
         assert_eq!(
             error,
             "there is no experiment \"scael\"; there are: throughput, follower-read (X3), hot-partition (X7), backup-request (X1), \
-             backup-request-batch (X2), tied-requests (X5), hedging-cost, slow-node (X4), noisy-neighbour, repair, secure, scale"
+             backup-request-batch (X2), tied-requests (X5), hedging-cost, slow-node (X4), noisy-neighbour, repair, secure, workers, \
+             scale"
         );
     }
 

@@ -1,0 +1,234 @@
+//! `workers`: what further threads bring to one node. Two nodes stand side by side, one with one thread that serves reads and one with two,
+//! and are measured in turns.
+
+use crate::experiment::{Context, Description, Experiment, Group, Size, Variant};
+use crate::options::Options;
+use crate::stage::Stage;
+use crate::summary::{Spread, or_na};
+use anyhow::{Context as _, Result};
+use hedgerow_bench::{Arrivals, Load, Shares, Values, Workload};
+use hedgerow_report::{Run, Table};
+use hedgerow_testkit::Settings;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What `hedgerow experiment` calls it.
+pub(super) const NAME: &str = "workers";
+/// How long starting both nodes and writing their rows should take, for the time left only.
+const PREPARE_EXPECTED: Duration = Duration::from_secs(10);
+/// The threads of each turn of a round, so that neither is always the first.
+const ROUND: [usize; 4] = [1, 2, 2, 1];
+/// Clients of each variant, which share so many connections.
+const CLIENTS: u32 = 64;
+const CONNECTIONS: u32 = 4;
+/// Rows of one hash key, and bytes of each.
+const ROWS_PER_HASH_KEY: u64 = 200;
+const VALUE_SIZE: u32 = 100;
+
+/// What is asked for, and how much of the throughput with one thread is wanted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Case {
+    operation: &'static str,
+    /// Rows of each request.
+    rows: u32,
+    wanted: f64,
+}
+
+const CASES: [Case; 4] = [
+    Case { operation: "multi_get", rows: 64, wanted: 1.7 },
+    Case { operation: "scan", rows: 100, wanted: 1.7 },
+    Case { operation: "get", rows: 1, wanted: 0.97 },
+    Case { operation: "set", rows: 1, wanted: 0.97 },
+];
+
+impl Case {
+    fn name(&self, workers: usize) -> String {
+        format!("{} of {}, {workers} thread{}", self.operation, self.rows, if workers == 1 { "" } else { "s" })
+    }
+}
+
+/// The experiment.
+pub(super) struct Workers {
+    duration: Duration,
+    warm_up: Duration,
+    rows: u64,
+    settings: Settings,
+    /// With one thread, and with two.
+    stages: Option<[Stage; 2]>,
+}
+
+impl Workers {
+    pub(super) fn new(options: &Options) -> Self {
+        let (duration, warm_up, rows) = match options.size {
+            Size::Quick => (Duration::from_millis(500), Duration::from_millis(100), 2_000),
+            Size::Full => (Duration::from_secs(4), Duration::from_millis(500), 200_000),
+        };
+        let settings = Settings { base: options.data.clone(), ..Settings::of_binary(options.binary.clone(), 1) };
+        Self { duration, warm_up, rows, settings, stages: None }
+    }
+
+    fn workload(&self, case: &Case) -> Workload {
+        let mut workload = Workload::named("get").expect("get comes with the generator");
+        workload.name = case.operation.to_owned();
+        workload.description = format!("Rows of {VALUE_SIZE} bytes, {} in each request.", case.rows);
+        (workload.table.rows, workload.table.rows_per_hash_key) = (self.rows, ROWS_PER_HASH_KEY);
+        workload.values = Values::Fixed { size: VALUE_SIZE };
+        let mut operations = Shares::default();
+        match case.operation {
+            "multi_get" => operations.multi_get = 1,
+            "scan" => operations.scan = 1,
+            "get" => operations.get = 1,
+            _ => operations.set = 1,
+        }
+        workload.operations = operations;
+        for spread in [&mut workload.batch_rows, &mut workload.scan_rows] {
+            (spread.min, spread.max) = (case.rows, case.rows);
+        }
+        workload
+    }
+
+    fn load(&self, case: &Case) -> Load {
+        Load {
+            connections: Some(CONNECTIONS),
+            duration: self.duration,
+            warm_up: self.warm_up,
+            ..Load::new(self.workload(case), Arrivals::clients(CLIENTS))
+        }
+    }
+}
+
+impl Experiment for Workers {
+    type Case = Case;
+
+    fn description(&self) -> Description {
+        Description {
+            name: NAME,
+            question: "what a second thread brings to one node",
+            needs: "2 GiB of memory and 4 GiB of disk; nothing else running",
+        }
+    }
+
+    fn groups(&self) -> Vec<Group<Case>> {
+        let variant = |(index, case): (usize, &Case)| Variant {
+            name: case.name(2),
+            prepare_expected: if index == 0 { PREPARE_EXPECTED } else { Duration::ZERO },
+            measure_expected: (self.duration + self.warm_up) * ROUND.len() as u32,
+            case: *case,
+        };
+        vec![Group { name: "all".to_owned(), variants: CASES.iter().enumerate().map(variant).collect() }]
+    }
+
+    fn workloads(&self) -> BTreeMap<String, String> {
+        CASES.iter().map(|case| (case.operation.to_owned(), self.workload(case).text())).collect()
+    }
+
+    async fn prepare(&mut self, context: &Context<'_>, _: &Case) -> Result<()> {
+        if self.stages.is_some() {
+            return Ok(());
+        }
+        let mut stages = Vec::new();
+        for workers in [1, 2] {
+            let mut stage = Stage::prepare(Settings { workers: Some(workers), ..self.settings.clone() })?;
+            stage.start().await?;
+            let load = Load { seed: context.seed, ..self.load(&CASES[0]) };
+            stage.write_rows(&load, "the table").await?;
+            stage.settle().await?;
+            stages.push(stage);
+        }
+        for stage in &mut stages {
+            stage.rest().await?;
+        }
+        self.stages = stages.try_into().ok();
+        Ok(())
+    }
+
+    async fn measure(&mut self, context: &Context<'_>, case: &Case) -> Result<Vec<Run>> {
+        let mut runs = Vec::new();
+        for (index, workers) in (0..).zip(ROUND) {
+            let repetition = (context.repetition - 1) * 2 + index / 2 + 1;
+            let load = self.load(case);
+            let stages = self.stages.as_mut().context("the nodes are started before the first turn")?;
+            let stage = &mut stages[workers - 1];
+            runs.push(stage.run(&Context { repetition, ..*context }, case.name(workers), load).await?);
+        }
+        Ok(runs)
+    }
+
+    fn tables(&self, runs: &[Run]) -> Vec<Table> {
+        let columns =
+            ["variant", "per second", "p50 ms", "p99 ms", "server's CPU us", "generator's CPU us", "2 / 1", "target"];
+        let rows: Vec<_> =
+            CASES.iter().flat_map(|case| [1, 2].map(|workers| row(case, workers, runs))).flatten().collect();
+        let notes = vec![format!(
+            "One node, {CLIENTS} clients on {CONNECTIONS} connections, rows of {VALUE_SIZE} bytes; reads linearizable at the leader. Median \
+             (min-max); ratios are those of runs that followed each other. The generator runs on the same machine: on two cores no ratio \
+             can be above 2 / (1 + generator's CPU / server's CPU with one thread)."
+        )];
+        let title = "What a second thread brings".to_owned();
+        vec![Table { title, columns: columns.map(str::to_owned).to_vec(), rows, notes }]
+    }
+}
+
+fn row(case: &Case, workers: usize, runs: &[Run]) -> Option<Vec<String>> {
+    let of = |workers: usize| {
+        let name = case.name(workers);
+        runs.iter().filter(move |run| run.variant == name)
+    };
+    let own: Vec<_> = of(workers).collect();
+    let per_s = Spread::of_runs(&own, |run| Some(run.achieved_per_s))?;
+    let latency = |figure: fn(&hedgerow_report::Latency) -> f64| {
+        Spread::of_runs(&own, |run| run.operations.first().map(|it| figure(&it.latency_us) / 1e3))
+    };
+    let single = |run: &Run| of(1).find(|other| other.repetition == run.repetition);
+    let ratio = Spread::of_runs(&own, |run| Some(run.achieved_per_s / single(run)?.achieved_per_s));
+    let ratio = ratio.filter(|_| workers > 1);
+    let verdict = ratio
+        .map(|ratio| format!(">= x{}: {}", case.wanted, if ratio.median >= case.wanted { "met" } else { "MISSED" }));
+    Some(vec![
+        case.name(workers),
+        per_s.to_string(),
+        or_na(latency(|it| it.p50)),
+        or_na(latency(|it| it.p99)),
+        or_na(Spread::of_runs(&own, Run::server_cpu_us_per_request)),
+        or_na(Spread::of_runs(&own, Run::generator_cpu_us_per_request)),
+        or_na(ratio),
+        verdict.unwrap_or_else(|| "none".to_owned()),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(case: &Case, workers: usize, repetition: u32, per_s: f64) -> Run {
+        Run { variant: case.name(workers), repetition, achieved_per_s: per_s, ..Run::default() }
+    }
+
+    #[test]
+    fn neighbours_are_compared() {
+        let case = &CASES[0];
+        let runs = [
+            run(case, 1, 1, 1_000.0),
+            run(case, 2, 1, 1_800.0),
+            run(case, 2, 2, 800.0),
+            run(case, 1, 2, 500.0),
+            run(case, 1, 3, 1_000.0),
+            run(case, 2, 3, 1_650.0),
+        ];
+        let with = row(case, 2, &runs).unwrap();
+        assert_eq!((with[0].as_str(), with[6].as_str()), ("multi_get of 64, 2 threads", "1.65 (1.60-1.80)"));
+        assert_eq!(with[7], ">= x1.7: MISSED");
+        assert_eq!(row(case, 1, &runs).unwrap()[7], "none");
+        assert_eq!(row(&CASES[1], 2, &runs), None);
+    }
+
+    #[test]
+    fn the_workloads_are_what_they_are_called() {
+        let workers = Workers::new(&Options::of_size(Size::Quick));
+        for case in &CASES {
+            let text = workers.workload(case).text();
+            assert!(text.contains(&format!("{} = 1", case.operation)), "{text}");
+            Workload::parse(&text).expect("a workload that the generator takes");
+        }
+    }
+}
