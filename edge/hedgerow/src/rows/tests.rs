@@ -80,6 +80,20 @@ proptest! {
     }
 }
 
+/// A row in its last second was written with 0, which is read as no time to live: it came back immortal.
+#[test]
+fn a_row_about_to_expire_is_written_as_one_that_does() {
+    let row = Row { hash_key: "h".into(), ttl_seconds: Some(0), ..Row::default() };
+    for format in FORMATS {
+        let mut out = Vec::new();
+        let mut writer = Writer::new(&mut out, format, Shape::Hash, Encoding::Text, true).unwrap();
+        writer.write(&row).unwrap();
+        let out: &Vec<u8> = writer.into_inner().unwrap();
+        let again = read(out, format, Shape::Hash).remove(0).row.unwrap();
+        assert_eq!(again, Row { ttl_seconds: Some(1), ..row.clone() }, "{format:?} {}", String::from_utf8_lossy(out));
+    }
+}
+
 #[test]
 fn bad_lines_are_told_by_number_and_the_rest_is_read() {
     let ttl = r#"ttl_seconds: "x" is not a whole number of seconds; 0 = what the table says"#;
