@@ -227,6 +227,20 @@ pub(crate) fn metadata(request: &Request, map: impl FnOnce() -> Reply) -> Option
     }
 }
 
+/// One node that leads everything and answers requests to partitions by `answer`.
+pub(crate) async fn single(answer: impl Fn(&Request) -> Action + Send + Sync + 'static) -> Fake {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    Fake::serve_on(listener, move |request| {
+        metadata(request, || map(&[address, address], &[address], 1)).unwrap_or_else(|| answer(request))
+    })
+}
+
+/// What says that there is no such table.
+pub(crate) fn no_table() -> Reply {
+    Reply::QueryConfig(QueryConfigReply { err: ErrorName::ObjectNotFound, ..QueryConfigReply::default() })
+}
+
 /// The records of a fake that stores what it is told. Each request is answered by the map alone.
 #[derive(Default)]
 pub(crate) struct Records(Mutex<BTreeMap<Bytes, Bytes>>);

@@ -1,0 +1,80 @@
+//! Questions that any node can answer, beside nodes that are silent, know less, or are none.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
+
+mod fake;
+
+use fake::{Action, Fake, map, metadata, no_table, single, value};
+use hedgerow_client::{Client, ClientOptions, ErrorKind};
+use hedgerow_wire::message::{ListNodesReply, QueryConfigReply};
+use hedgerow_wire::{Body, ErrorName, Reply};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Whoever connects to another service is told so at once, and not when the time is over.
+#[tokio::test]
+async fn another_service_is_named_at_once() {
+    let fake = Fake::start(|_| Action::Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n")).await;
+    let started = tokio::time::Instant::now();
+    let options = ClientOptions { operation_timeout: Duration::from_secs(60), ..ClientOptions::default() };
+    let error = match Client::connect_with(&[fake.address.to_string()], options).await {
+        Ok(client) => client.open_table("t").await.unwrap_err(),
+        Err(error) => error,
+    };
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(error.message().contains("is no Hedgerow node"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+}
+
+/// What any node can say, another one is asked for too, long before anybody loses patience with the first: that would take 5 s.
+#[tokio::test]
+async fn a_node_that_never_answers_holds_up_no_question() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let seen = asked.clone();
+    let silent = Fake::start(move |request| {
+        seen.fetch_add(usize::from(matches!(request.body, Body::ListNodes(_))), Ordering::SeqCst);
+        Action::Silence
+    })
+    .await;
+    let node = Fake::start(|request| match &request.body {
+        Body::ListNodes(_) => Action::Reply(Reply::ListNodes(ListNodesReply::default())),
+        _ => metadata(request, no_table).unwrap_or(Action::Close),
+    })
+    .await;
+    let client = Client::connect(&[silent.address, node.address].map(|address| address.to_string())).await.unwrap();
+    let started = tokio::time::Instant::now();
+    for _ in 0..4 {
+        client.list_nodes().await.unwrap();
+    }
+    // A question that was answered elsewhere does not have the next one begin at the silent node again.
+    let asked = asked.load(Ordering::SeqCst);
+    assert!((1..=2).contains(&asked), "nodes are asked in turn: {asked}");
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+}
+
+/// A node that does not know the table says who does, while another one is silent.
+#[tokio::test]
+async fn who_is_named_beside_a_silent_node_is_asked() {
+    let silent = Fake::start(|_| Action::Silence).await;
+    let leader = single(|_| Action::Reply(value(b"v"))).await;
+    let forwarding = QueryConfigReply {
+        err: ErrorName::ForwardToOthers,
+        partitions: match map(&[leader.address; 2], &[leader.address], 1) {
+            Reply::QueryConfig(reply) => reply.partitions,
+            _ => unreachable!("a map"),
+        },
+        ..QueryConfigReply::default()
+    };
+    let node = Fake::start(move |request| {
+        metadata(request, || Reply::QueryConfig(forwarding.clone())).unwrap_or(Action::Close)
+    })
+    .await;
+    // One of any two questions begins at the silent one.
+    for _ in 0..2 {
+        let client = Client::connect(&[silent.address, node.address].map(|address| address.to_string())).await.unwrap();
+        for _ in 0..2 {
+            let table = client.open_table("t").await.unwrap();
+            assert_eq!(table.get("h", "s").await.unwrap().as_deref(), Some(&b"v"[..]));
+        }
+    }
+}
