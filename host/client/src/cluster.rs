@@ -33,6 +33,8 @@ pub(crate) const ANY_NODE_PATIENCE: Duration = Duration::from_millis(500);
 const PATIENCE_PARTS: u32 = 10;
 /// After so long at most, however long a node may take.
 const ASKED_ALONE_MAX: Duration = Duration::from_millis(500);
+/// How many forwards in a row are followed: who then forwards again points in a circle.
+const FORWARDS_MAX: u32 = 3;
 /// Most addresses remembered.
 const ADDRESSES_MAX: usize = 1_024;
 /// How long looking up one name again may take.
@@ -196,8 +198,11 @@ impl Cluster {
     pub(crate) async fn ask(&self, question: Question<'_>) -> Result<Reply> {
         let _under_way = self.count();
         self.look_up_first(question.deadline).await?;
-        let mut attempt = 0;
+        // All attempts, and those before the last pause.
+        let (mut attempt, mut paused_at) = (0, 0);
         let mut hint = None;
+        // Forwards in a row.
+        let mut forwards = 0;
         let mut is_outcome_unknown = false;
         // Why a node could not, which says more than that the last one asked was silent.
         let mut told = None;
@@ -209,7 +214,8 @@ impl Cluster {
             let step = self.ask_in_time(address, question, attempt).await;
             let (error, pause) = match step {
                 Step::Answer(reply) => return Ok(reply),
-                Step::Forward(leader) if attempt < 4 => {
+                Step::Forward(leader) if forwards < FORWARDS_MAX => {
+                    forwards += 1;
                     hint = Some(leader);
                     continue;
                 }
@@ -229,12 +235,13 @@ impl Cluster {
                 }
                 Step::Fail(error) => return Err(error.with_unknown_outcome(is_outcome_unknown)),
             };
+            forwards = 0;
             if is_outcome_unknown && question.sort == Sort::Once {
                 return Err(error.with_unknown_outcome(true));
             }
             // A lap over all nodes without a pause; then ever longer ones.
             let nodes = self.node_count() as u32;
-            let pause = pause.or_else(|| (attempt % nodes == 0).then(|| self.pause(attempt / nodes)));
+            let pause = pause.or_else(|| (attempt - paused_at >= nodes).then(|| self.pause(attempt / nodes)));
             let pause = pause.unwrap_or_default();
             let is_silent = is_silence(&error);
             if now() + pause >= question.deadline || self.pool.is_released() {
@@ -244,6 +251,7 @@ impl Cluster {
                 told = Some(error);
             }
             if !pause.is_zero() {
+                paused_at = attempt;
                 sleep(pause).await;
                 self.look_up_again(attempt / nodes).await;
             }

@@ -7,9 +7,17 @@ use fake::{Action, Fake, map, metadata, no_table, single, value};
 use hedgerow_client::{Client, ClientOptions, ErrorKind};
 use hedgerow_wire::message::{ListNodesReply, QueryConfigReply};
 use hedgerow_wire::{Body, ErrorName, Reply};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+/// What a node says of a table that the one at `leader` knows.
+fn forward_to(leader: SocketAddr) -> Reply {
+    let Reply::QueryConfig(map) = map(&[leader; 2], &[leader], 1) else { panic!("it is a map") };
+    let partitions = map.partitions;
+    Reply::QueryConfig(QueryConfigReply { err: ErrorName::ForwardToOthers, partitions, ..QueryConfigReply::default() })
+}
 
 /// Whoever connects to another service is told so at once, and not when the time is over.
 #[tokio::test]
@@ -57,18 +65,9 @@ async fn a_node_that_never_answers_holds_up_no_question() {
 async fn who_is_named_beside_a_silent_node_is_asked() {
     let silent = Fake::start(|_| Action::Silence).await;
     let leader = single(|_| Action::Reply(value(b"v"))).await;
-    let forwarding = QueryConfigReply {
-        err: ErrorName::ForwardToOthers,
-        partitions: match map(&[leader.address; 2], &[leader.address], 1) {
-            Reply::QueryConfig(reply) => reply.partitions,
-            _ => unreachable!("a map"),
-        },
-        ..QueryConfigReply::default()
-    };
-    let node = Fake::start(move |request| {
-        metadata(request, || Reply::QueryConfig(forwarding.clone())).unwrap_or(Action::Close)
-    })
-    .await;
+    let leader_address = leader.address;
+    let node =
+        Fake::start(move |request| metadata(request, || forward_to(leader_address)).unwrap_or(Action::Close)).await;
     // One of any two questions begins at the silent one.
     for _ in 0..2 {
         let client = Client::connect(&[silent.address, node.address].map(|address| address.to_string())).await.unwrap();
@@ -77,4 +76,23 @@ async fn who_is_named_beside_a_silent_node_is_asked() {
             assert_eq!(table.get("h", "s").await.unwrap().as_deref(), Some(&b"v"[..]));
         }
     }
+}
+
+/// Forwards that follow other refusals are no circle: those in a row count, and not all attempts before.
+#[tokio::test]
+async fn a_forward_is_followed_however_late_it_comes() {
+    let leader = single(|_| Action::Reply(value(b"v"))).await;
+    let (leader_address, calls) = (leader.address, AtomicUsize::new(0));
+    let starting = QueryConfigReply { err: ErrorName::ServiceNotActive, ..QueryConfigReply::default() };
+    let node = Fake::start(move |request| {
+        let answer = || match calls.fetch_add(1, Ordering::SeqCst) {
+            0..3 => Reply::QueryConfig(starting.clone()),
+            _ => forward_to(leader_address),
+        };
+        metadata(request, answer).unwrap_or(Action::Close)
+    })
+    .await;
+    let client = Client::connect(&[node.address.to_string()]).await.unwrap();
+    let table = client.open_table("t").await.unwrap();
+    assert_eq!(table.get("h", "s").await.unwrap().as_deref(), Some(&b"v"[..]));
 }
