@@ -210,7 +210,7 @@ impl Cluster {
         let mut foreign = 0;
         loop {
             attempt += 1;
-            let address = hint.take().unwrap_or_else(|| self.next_address());
+            let address = hint.take().or_else(|| self.next_address(&[])).expect("names were looked up");
             let step = self.ask_in_time(address, question, attempt).await;
             let (error, pause) = match step {
                 Step::Answer(reply) => return Ok(reply),
@@ -270,10 +270,7 @@ impl Cluster {
             step = &mut first => return step,
             () = sleep(ASKED_ALONE_MAX.min(question.patience / PATIENCE_PARTS)) => {}
         }
-        let other = self.next_address();
-        if other == address {
-            return first.await;
-        }
+        let Some(other) = self.next_address(&[address]) else { return first.await };
         let mut second = pin!(self.ask_one(other, question, attempt));
         tokio::select! {
             biased;
@@ -354,17 +351,18 @@ impl Cluster {
         self
     }
 
-    /// The known addresses in turn, those that could not be reached a moment ago last.
-    fn next_address(&self) -> Address {
+    /// The known addresses that are not among `asked` in turn, those that could not be reached a moment ago last; `None` if there is none.
+    fn next_address(&self, asked: &[Address]) -> Option<Address> {
         let mut nodes = lock(&self.nodes);
         let count = nodes.addresses.len();
-        for _ in 0..count {
-            nodes.turn = (nodes.turn + 1) % count;
-            if !self.pool.is_resting(nodes.addresses[nodes.turn]) {
-                break;
-            }
-        }
-        nodes.addresses[nodes.turn]
+        let mut turns = (1..=count)
+            .map(|step| (nodes.turn + step) % count)
+            .filter(|turn| !asked.contains(&nodes.addresses[*turn]))
+            .peekable();
+        let first = *turns.peek()?;
+        let turn = turns.find(|turn| !self.pool.is_resting(nodes.addresses[*turn])).unwrap_or(first);
+        nodes.turn = turn;
+        Some(nodes.addresses[turn])
     }
 
     fn pause(&self, lap: u32) -> Duration {

@@ -6,7 +6,7 @@ mod fake;
 use fake::{Action, Fake, map, metadata, no_table, single, value};
 use hedgerow_client::{Client, ClientOptions, ErrorKind};
 use hedgerow_wire::message::{ListNodesReply, QueryConfigReply};
-use hedgerow_wire::{Body, ErrorName, Reply};
+use hedgerow_wire::{Body, ErrorName, Reply, Request};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +17,22 @@ fn forward_to(leader: SocketAddr) -> Reply {
     let Reply::QueryConfig(map) = map(&[leader; 2], &[leader], 1) else { panic!("it is a map") };
     let partitions = map.partitions;
     Reply::QueryConfig(QueryConfigReply { err: ErrorName::ForwardToOthers, partitions, ..QueryConfigReply::default() })
+}
+
+/// A node that never answers, and counts how often it is asked for the list of nodes.
+fn counting(asked: Arc<AtomicUsize>) -> impl Fn(&Request) -> Action + Send + Sync {
+    move |request| {
+        asked.fetch_add(usize::from(matches!(request.body, Body::ListNodes(_))), Ordering::SeqCst);
+        Action::Silence
+    }
+}
+
+/// A node that answers what any node can.
+fn listing(request: &Request) -> Action {
+    match &request.body {
+        Body::ListNodes(_) => Action::Reply(Reply::ListNodes(ListNodesReply::default())),
+        _ => metadata(request, no_table).unwrap_or(Action::Close),
+    }
 }
 
 /// Whoever connects to another service is told so at once, and not when the time is over.
@@ -38,17 +54,8 @@ async fn another_service_is_named_at_once() {
 #[tokio::test]
 async fn a_node_that_never_answers_holds_up_no_question() {
     let asked = Arc::new(AtomicUsize::new(0));
-    let seen = asked.clone();
-    let silent = Fake::start(move |request| {
-        seen.fetch_add(usize::from(matches!(request.body, Body::ListNodes(_))), Ordering::SeqCst);
-        Action::Silence
-    })
-    .await;
-    let node = Fake::start(|request| match &request.body {
-        Body::ListNodes(_) => Action::Reply(Reply::ListNodes(ListNodesReply::default())),
-        _ => metadata(request, no_table).unwrap_or(Action::Close),
-    })
-    .await;
+    let silent = Fake::start(counting(asked.clone())).await;
+    let node = Fake::start(listing).await;
     let client = Client::connect(&[silent.address, node.address].map(|address| address.to_string())).await.unwrap();
     let started = tokio::time::Instant::now();
     for _ in 0..4 {
@@ -57,6 +64,29 @@ async fn a_node_that_never_answers_holds_up_no_question() {
     // A question that was answered elsewhere does not have the next one begin at the silent node again.
     let asked = asked.load(Ordering::SeqCst);
     assert!((1..=2).contains(&asked), "nodes are asked in turn: {asked}");
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+}
+
+/// Questions share the turn of the nodes: another one had the healthy node next, so that the first asked the silent one again, and waited for 5 s.
+#[tokio::test]
+async fn the_second_node_is_another_one_whatever_others_ask() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let silent = Fake::start(counting(asked.clone())).await;
+    let node = Fake::start(listing).await;
+    let client = Client::connect(&[silent.address, node.address].map(|address| address.to_string())).await.unwrap();
+    let started = tokio::time::Instant::now();
+    let waiting = loop {
+        let client = client.clone();
+        let question = tokio::spawn(async move { client.list_nodes().await });
+        while !question.is_finished() && asked.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        if !question.is_finished() {
+            break question;
+        }
+    };
+    client.list_nodes().await.unwrap();
+    waiting.await.unwrap().unwrap();
     assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
 }
 
