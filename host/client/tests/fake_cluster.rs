@@ -4,7 +4,7 @@
 mod fake;
 
 use fake::group::{Group, LEADER, answer, ms, pass};
-use fake::{Action, Fake, Records, done, map, metadata, no_table, not_leader, page, refused, single, value};
+use fake::{Action, Fake, Records, done, listen, map, metadata, no_table, not_leader, page, refused, single, value};
 use hedgerow_client::{Client, ClientOptions, ErrorKind, HedgeOptions, Range, ScanOptions, Table, TableSpec};
 use hedgerow_types::limit::{SESSION_AHEAD_MICROS, SESSION_WINDOW};
 use hedgerow_types::{Refusal, key};
@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpSocket;
 
 /// Far more than any test takes: whoever waits for it fails by hanging, not by chance.
 const LONG: Duration = Duration::from_secs(60);
@@ -28,12 +28,6 @@ fn patient() -> ClientOptions {
 async fn open(seed: SocketAddr, options: ClientOptions) -> Table {
     let client = Client::connect_with(&[seed.to_string()], options).await.unwrap();
     client.open_table("t").await.unwrap()
-}
-
-async fn listen() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    (listener, address)
 }
 
 /// An address at which nobody listens, as long as the socket is held.
