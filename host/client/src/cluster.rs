@@ -405,11 +405,17 @@ impl Step {
         }
     }
 
-    /// The word of the node at `asked`, or that of the `other` one where it says more: that a node was silent says least.
+    /// The word of the node at `asked`, or that of the `other` one where it says more. That a node was silent says little, and what is
+    /// no node says nothing: it may not end the question while there is a node.
     fn or(self, other: Self, asked: Address) -> Self {
-        let is_silent = matches!(&self, Self::Next { error, .. } if is_silence(error));
-        let has_reason = is_silent && matches!(other, Self::Next { .. } | Self::Foreign(_));
-        if !self.leads_on(None) && (other.leads_on(Some(asked)) || has_reason) { other } else { self }
+        let weight = |step: &Self| match step {
+            Self::Forward(leader) if *leader == asked => 0,
+            Self::Foreign(_) => 0,
+            Self::Next { error, .. } if is_silence(error) => 1,
+            Self::Next { .. } => 2,
+            Self::Answer(_) | Self::Forward(_) | Self::Fail(_) => 3,
+        };
+        if weight(&other) > weight(&self) { other } else { self }
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod fake;
 
-use fake::{Action, Fake, map, metadata, no_table, single, value};
+use fake::{Action, Fake, listen, map, metadata, no_table, single, value};
 use hedgerow_client::{Client, ClientOptions, ErrorKind};
 use hedgerow_wire::message::{ListNodesReply, QueryConfigReply};
 use hedgerow_wire::{Body, ErrorName, Reply, Request};
@@ -88,6 +88,21 @@ async fn the_second_node_is_another_one_whatever_others_ask() {
     client.list_nodes().await.unwrap();
     waiting.await.unwrap().unwrap();
     assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+}
+
+/// What is no node ended the question beside a node that was silent for a while, as if there were none.
+#[tokio::test]
+async fn a_silent_node_beside_another_service_is_a_node() {
+    let calls = AtomicUsize::new(0);
+    let (listener, address) = listen().await;
+    let node = Fake::serve_on(listener, move |request| match &request.body {
+        Body::QueryConfig(_) if calls.fetch_add(1, Ordering::SeqCst) < 2 => Action::Silence,
+        _ => metadata(request, || map(&[address; 2], &[address], 1)).unwrap_or_else(|| Action::Reply(value(b"v"))),
+    });
+    let other = Fake::start(|_| Action::Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n")).await;
+    let client = Client::connect(&[node.address, other.address].map(|address| address.to_string())).await.unwrap();
+    let table = client.open_table("t").await.unwrap();
+    assert_eq!(table.get("h", "s").await.unwrap().as_deref(), Some(&b"v"[..]));
 }
 
 /// A node that does not know the table says who does, while another one is silent.
