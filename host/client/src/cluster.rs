@@ -20,7 +20,6 @@ use hedgerow_routing::{Address, Effect, Failure, Reaction, meaning, reaction, re
 use hedgerow_types::Refusal;
 use hedgerow_types::random::Random;
 use hedgerow_wire::{ErrorName, Extension, Header, Reply, request::Body};
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -258,31 +257,44 @@ impl Cluster {
         }
     }
 
-    /// Asks the node at `address`; if that takes long and the question changes nothing, another one as well, once. Whatever ends the
-    /// question first counts.
+    /// Asks the node at `address`. If that takes long and the question changes nothing, another one is asked as well, and where one of the
+    /// two knows nothing the next one, each node once and two at a time. The first answer counts, or the first word on who has it.
     async fn ask_in_time(&self, address: Address, question: Question<'_>, attempt: u32) -> Step {
-        let mut first = pin!(self.ask_one(address, question, attempt));
+        let mut open = Box::pin(self.ask_one(address, question, attempt));
         if question.sort != Sort::Look {
-            return first.await;
+            return open.await;
         }
         tokio::select! {
             biased;
-            step = &mut first => return step,
+            step = &mut open => return step,
             () = sleep(ASKED_ALONE_MAX.min(question.patience / PATIENCE_PARTS)) => {}
         }
-        let Some(other) = self.next_address(&[address]) else { return first.await };
-        let mut second = pin!(self.ask_one(other, question, attempt));
-        tokio::select! {
-            biased;
-            step = &mut first => if step.leads_on(None) { step } else { step.or(second.await, address) },
-            step = &mut second => {
-                if step.leads_on(Some(address)) {
-                    self.ask_next(other);
+        // Who is asked now and silent so far, who was asked in all, and what those said who know nothing.
+        let (mut silent, mut asked, mut said) = (address, vec![address], None);
+        while let Some(other) = self.next_address(&asked) {
+            asked.push(other);
+            let mut second = Box::pin(self.ask_one(other, question, attempt));
+            let (step, from) = tokio::select! {
+                biased;
+                step = &mut open => {
+                    open = second;
+                    (step, std::mem::replace(&mut silent, other))
+                }
+                step = &mut second => (step, other),
+            };
+            match step {
+                Step::Next { .. } | Step::Foreign(_) => said = Some(step.or(said)),
+                // Who is named is asked already.
+                Step::Forward(leader) if leader == silent => {}
+                Step::Answer(_) | Step::Forward(_) | Step::Fail(_) => {
+                    if from != address {
+                        self.ask_next(from);
+                    }
                     return step;
                 }
-                first.await.or(step, address)
             }
         }
+        open.await.or(said)
     }
 
     /// The next question begins at `address`: who has just answered, and not who has been silent.
@@ -396,26 +408,16 @@ enum Step {
 }
 
 impl Step {
-    /// Whether it answers the question, or says who does: somebody else than `silent`, who is asked already.
-    fn leads_on(&self, silent: Option<Address>) -> bool {
-        match self {
-            Self::Answer(_) | Self::Fail(_) => true,
-            Self::Forward(leader) => silent != Some(*leader),
-            Self::Next { .. } | Self::Foreign(_) => false,
-        }
-    }
-
-    /// The word of the node at `asked`, or that of the `other` one where it says more. That a node was silent says little, and what is
-    /// no node says nothing: it may not end the question while there is a node.
-    fn or(self, other: Self, asked: Address) -> Self {
+    /// The word of one node, or what others have `said` where that is more. That a node was silent is little, and what is no node says
+    /// nothing: it may not end the question while there is a node.
+    fn or(self, said: Option<Self>) -> Self {
         let weight = |step: &Self| match step {
-            Self::Forward(leader) if *leader == asked => 0,
             Self::Foreign(_) => 0,
             Self::Next { error, .. } if is_silence(error) => 1,
             Self::Next { .. } => 2,
             Self::Answer(_) | Self::Forward(_) | Self::Fail(_) => 3,
         };
-        if weight(&other) > weight(&self) { other } else { self }
+        said.filter(|said| weight(said) > weight(&self)).unwrap_or(self)
     }
 }
 

@@ -90,6 +90,31 @@ async fn the_second_node_is_another_one_whatever_others_ask() {
     assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
 }
 
+/// The second of three nodes is only starting: the third is asked, and nobody waits for 5 s for the first, which is silent.
+#[tokio::test]
+async fn a_third_node_is_asked_where_the_second_knows_nothing() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let silent = Fake::start(counting(asked.clone())).await;
+    let starting = Fake::start(|request| match &request.body {
+        Body::ListNodes(_) => {
+            let err = ErrorName::ServiceNotActive;
+            Action::Reply(Reply::ListNodes(ListNodesReply { err, ..ListNodesReply::default() }))
+        }
+        _ => metadata(request, no_table).unwrap_or(Action::Close),
+    })
+    .await;
+    let node = Fake::start(listing).await;
+    let addresses = [silent.address, starting.address, node.address].map(|address| address.to_string());
+    let client = Client::connect(&addresses).await.unwrap();
+    let started = tokio::time::Instant::now();
+    // One of three begins at the silent node, in whose turn the one that is starting comes next.
+    for _ in 0..3 {
+        client.list_nodes().await.unwrap();
+    }
+    assert!(asked.load(Ordering::SeqCst) > 0, "nodes are asked in turn");
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+}
+
 /// What is no node ended the question beside a node that was silent for a while, as if there were none.
 #[tokio::test]
 async fn a_silent_node_beside_another_service_is_a_node() {
