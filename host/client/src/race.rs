@@ -91,7 +91,7 @@ struct Field<'c, 'a> {
     retry_at: Option<Instant>,
     /// The one that would have let the read wait for the shortest time, of those that refused it for that.
     least_busy: Option<(u32, Address)>,
-    /// The kinds of attempts that a token was missing for: each counts once, however often it would have been due.
+    /// The kinds of attempts that a token was missing for: each counts once, however often it would have been due, until one is sent.
     suppressed: u8,
     /// Whether the caller's limit on waiting still holds. It does not once everybody was asked.
     has_threshold: bool,
@@ -430,6 +430,16 @@ impl<'c, 'a> Field<'c, 'a> {
         }
     }
 
+    /// What is sent with a token that came late was told as suppressed, unless the token was another kind's. The next one that lacks a
+    /// token is told again.
+    fn note_sent_late(&mut self, kind: Kind) {
+        let bit = 1 << kind.index();
+        if self.suppressed & bit != 0 {
+            self.suppressed &= !bit;
+            self.request.hedging.note_sent_late(kind, self.request.sort.is_write);
+        }
+    }
+
     /// Whether the last failure may be followed by another attempt without a pause.
     fn may_retry_at_once(&self) -> bool {
         let Some(failed) = &self.failed else { return false };
@@ -495,7 +505,7 @@ impl<'c, 'a> Field<'c, 'a> {
         let asked = self.request.asked(self.sent, kind, node, next.target);
         let part = Part { asked, tie: self.tie(kind), has_threshold: self.has_threshold };
         if next.token.as_ref().is_some_and(Token::is_late) {
-            self.request.hedging.note_sent_late(kind, self.request.sort.is_write);
+            self.note_sent_late(kind);
         }
         let (mut attempt, lost) = Attempt::send(self.request, self.call, next, part, now);
         attempt.number = Some(number);

@@ -314,6 +314,35 @@ async fn h06_a_denied_hedge_gets_a_later_token() {
     more.into_iter().for_each(|get| get.abort());
 }
 
+/// Two hedges of one request that are both denied, and both sent late: each is one of those that were suppressed.
+#[tokio::test(start_paused = true)]
+async fn h06_what_is_sent_late_was_suppressed_before() {
+    let group = Group::start(3).await;
+    (0..3).for_each(|node| group.silence(node));
+    let reads = Policy::Constant { delay: ms(10), max_executions: 3 };
+    let budget = BudgetOptions { ratio: 0.5, burst: Some(1.0) };
+    let options = ClientOptions { budget, ..patient() };
+    let (client, table) = group.open_with(HedgeOptions { reads, ..HedgeOptions::default() }, options).await;
+    let first = spawn_get(&table);
+    pass(ms(10)).await;
+    // It has taken the token of the beginning.
+    first.abort();
+    let get = spawn_get(&table);
+    pass(ms(10)).await;
+    // Each brings half a token, as it has itself, and the others end before they are hedged.
+    for sent in [5, 6, 8] {
+        let other = spawn_get(&table);
+        settle().await;
+        assert_eq!(group.sent(), sent);
+        other.abort();
+        pass(ms(10)).await;
+    }
+    let counters = client.hedge_metrics().counters;
+    let hedges = Kind::Hedge.index();
+    assert_eq!((counters.sent[hedges], counters.suppressed[hedges], counters.sent_late[hedges]), (3, 2, 2));
+    get.abort();
+}
+
 /// An attempt that is late is sent again by a plain handle, to whoever the map names by then. An empty budget does not keep a
 /// hedging one from doing so, and takes nothing back.
 #[tokio::test(start_paused = true)]
