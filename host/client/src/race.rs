@@ -395,12 +395,16 @@ impl<'c, 'a> Field<'c, 'a> {
     /// An attempt of `kind` was due without a token. A request has one place: what was due last is sent. The policy's own
     /// attempts follow a tie.
     fn wait_for_token(&mut self, kind: Kind) {
+        if kind == Kind::Tie {
+            return;
+        }
+        // A fallback is not due again.
+        let has_fallback = self.denied.as_ref().is_some_and(|denied| denied.kind == Kind::Fallback);
+        let kind = if has_fallback { Kind::Fallback } else { kind };
         match &mut self.denied {
-            _ if kind == Kind::Tie => {}
-            // It is not due again.
-            Some(denied) if denied.kind == Kind::Fallback => {}
-            Some(denied) => denied.kind = kind,
-            None => self.denied = self.request.hedging.tokens.wait().map(|place| Denied { kind, place }),
+            Some(denied) if denied.place.is_kept() => denied.kind = kind,
+            // It has none, or has lost it to younger requests, of which it is one from now on.
+            _ => self.denied = self.request.hedging.tokens.wait().map(|place| Denied { kind, place }),
         }
     }
 

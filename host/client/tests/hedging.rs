@@ -10,7 +10,8 @@ mod fake;
 use fake::group::{Group, LEADER, after_10_ms, answer, get, ms, pass, patient, settle, spawn_get};
 use fake::{Action, refused, value};
 use hedgerow_client::{
-    BudgetOptions, ClientOptions, ErrorKind, HedgeOptions, Kind, Policy, ReadOptions, ReplicaRead, RetryPolicy,
+    BudgetOptions, ClientOptions, ErrorKind, Fallback, HedgeOptions, Kind, Policy, ReadOptions, ReplicaRead,
+    RetryPolicy,
 };
 use hedgerow_types::Refusal;
 use std::time::Duration;
@@ -312,6 +313,33 @@ async fn h06_a_denied_hedge_gets_a_later_token() {
     assert_eq!((counters.sent[hedges], counters.suppressed[hedges], counters.sent_late[hedges]), (4, 3, 2));
     assert_eq!((metrics.budget_tokens, group.sent()), (0.0, counters.first as usize + 4));
     more.into_iter().for_each(|get| get.abort());
+}
+
+/// Where too many wait the oldest makes room. It waits again when something else of it is due, here its fallback.
+#[tokio::test(start_paused = true)]
+async fn h06_a_request_that_made_room_waits_again() {
+    let group = Group::start(3).await;
+    group.silence(LEADER);
+    let budget = BudgetOptions { ratio: 0.0009, burst: Some(1.0) };
+    let fallback = Some(Fallback { after: ms(30), bound: ms(1_000) });
+    let hedge = HedgeOptions { fallback, ..after_10_ms() };
+    let (client, table) = group.open_with(hedge, ClientOptions { budget, ..patient() }).await;
+    let one = spawn_get(&table);
+    pass(ms(10)).await;
+    assert_ne!(answer(one).await, LEADER, "with the token of the beginning");
+    let oldest = spawn_get(&table);
+    pass(ms(10)).await;
+    // They wait from 10 ms on, which is when the oldest loses its place, and its fallback is due 10 ms later.
+    let younger: Vec<_> = (0..1_024).map(|_| spawn_get(&table)).collect();
+    pass(ms(20)).await;
+    assert!(!oldest.is_finished());
+    // All requests so far have brought most of a token, and these bring the rest.
+    let more: Vec<_> = (0..100).map(|_| spawn_get(&table)).collect();
+    settle().await;
+    assert_ne!(answer(oldest).await, LEADER);
+    let counters = client.hedge_metrics().counters;
+    assert_eq!((counters.sent[Kind::Fallback.index()], counters.sent_late[Kind::Fallback.index()]), (1, 1));
+    younger.into_iter().chain(more).for_each(|get| get.abort());
 }
 
 /// Two hedges of one request that are both denied, and both sent late: each is one of those that were suppressed.
