@@ -175,7 +175,7 @@ impl<'c, 'a> Racing<'c, 'a> {
             match race.poll(field.request.time(now), |kind| field.admit(kind, now)) {
                 Action::Send { number, kind } => field.send(race, number, kind, now),
                 Action::Wait { until } => {
-                    if let Some(kind) = field.poll_token(context) {
+                    if let Some(kind) = field.poll_token(race.owes(), context) {
                         race.handle_token(kind, field.request.time(now));
                         continue;
                     }
@@ -408,9 +408,12 @@ impl<'c, 'a> Field<'c, 'a> {
         }
     }
 
-    /// Takes the token that was waited for, and says for what. One that the race had no use for goes back.
-    fn poll_token(&mut self, context: &Context<'_>) -> Option<Kind> {
-        self.token = None;
+    /// Takes the token that was waited for, and says for what. One that the race had no use for goes back, unless its attempt is owed: it
+    /// was put off.
+    fn poll_token(&mut self, is_owed: bool, context: &Context<'_>) -> Option<Kind> {
+        if !is_owed {
+            self.token = None;
+        }
         let Denied { kind, place } = self.denied.as_ref()?;
         let (kind, token) = (*kind, place.poll_take(context)?);
         (self.denied, self.token) = (None, Some(token));

@@ -611,6 +611,37 @@ async fn h26_a_silent_node_is_hedged_half_a_delay_later() {
     assert_ne!(answer(get).await, LEADER, "the second time it is sent, late or not");
 }
 
+/// A token that comes while a hedge is put off stays with its request. It went to the next one, and the request waited for another.
+#[tokio::test(start_paused = true)]
+async fn h26_a_hedge_that_is_put_off_keeps_its_token() {
+    let group = Group::start(3).await;
+    group.silence(LEADER);
+    let budget = BudgetOptions { ratio: 0.4, burst: Some(1.0) };
+    let (client, table) = group.open_with(after_10_ms(), ClientOptions { budget, ..patient() }).await;
+    let first = spawn_get(&table);
+    pass(ms(10)).await;
+    assert_ne!(answer(first).await, LEADER, "with the token of the beginning");
+    let denied = spawn_get(&table);
+    pass(ms(10)).await;
+    // The client stands still for 30 ms, which it notices by the alarm of another request. That one's hedge is put off by 5 ms.
+    let other = spawn_get(&table);
+    settle().await;
+    tokio::time::advance(ms(30)).await;
+    settle().await;
+    // The rest of a token comes, and the hedge that has waited for it is put off by 20 ms.
+    let last = spawn_get(&table);
+    pass(ms(19)).await;
+    assert!(!denied.is_finished());
+    pass(ms(1)).await;
+    assert_ne!(answer(denied).await, LEADER);
+    assert!(!other.is_finished());
+    let metrics = client.hedge_metrics();
+    let hedges = Kind::Hedge.index();
+    assert_eq!((metrics.counters.sent[hedges], metrics.counters.sent_late[hedges]), (2, 1));
+    assert_eq!(metrics.late_alarms.put_off, 2);
+    [other, last].into_iter().for_each(|get| get.abort());
+}
+
 /// A node that has answered others meanwhile is alive, and what it has sent is read soon.
 #[tokio::test(start_paused = true)]
 async fn h26_a_node_that_answers_others_is_hedged_as_soon_as_its_replies_are_read() {
