@@ -1,14 +1,20 @@
-//! Numbers on the command line. What is none is told what would be one.
+//! Numbers on the command line and in files. What is none is told what would be one.
 
-/// The longest time to live that is taken, seconds: when a record expires is counted from 2016 in 31 bits.
+/// The longest time to live that the command line takes, seconds: when a record expires is counted from 2016 in 31 bits.
 const TTL_MAX: u64 = 1_000_000_000;
 
-/// A time to live in seconds.
+/// A time to live in seconds, as an option.
 pub(crate) fn time_to_live(text: &str) -> Result<u64, String> {
     let seconds = text.parse().ok().filter(|seconds| *seconds <= TTL_MAX);
     seconds.ok_or_else(|| {
         format!("{text:?} is not a whole number of seconds from 0 to {TTL_MAX}; 0 = what the table says")
     })
+}
+
+/// A time to live in seconds, in a file. It has no limit: a dump writes what a table's `default_ttl` has made, which may be longer than
+/// what the command line takes.
+pub(crate) fn time_to_live_of_row(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("{text:?} is not a whole number of seconds; 0 = what the table says"))
 }
 
 /// What is added to a record.
@@ -37,6 +43,10 @@ mod tests {
         assert_eq!((addend("-5"), limit("0"), count("8")), (Ok(-5), Ok(0), Ok(8)));
         for wrong in ["1h", "-1", "1000000001", ""] {
             assert!(time_to_live(wrong).unwrap_err().contains("from 0 to 1000000000"), "{wrong}");
+        }
+        assert_eq!((time_to_live_of_row("0"), time_to_live_of_row("2147483647")), (Ok(0), Ok(2_147_483_647)));
+        for wrong in ["1h", "-1", "1.5", "18446744073709551616"] {
+            assert!(time_to_live_of_row(wrong).unwrap_err().contains("number of seconds; 0 = "), "{wrong}");
         }
         for wrong in ["one", "1.5", "9223372036854775808"] {
             assert!(addend(wrong).unwrap_err().contains("such as 1 or -5"), "{wrong}");

@@ -20,7 +20,6 @@ use hedgerow_routing::{Address, Effect, Failure, Reaction, meaning, reaction, re
 use hedgerow_types::Refusal;
 use hedgerow_types::random::Random;
 use hedgerow_wire::{ErrorName, Extension, Header, Reply, request::Body};
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -33,6 +32,8 @@ pub(crate) const ANY_NODE_PATIENCE: Duration = Duration::from_millis(500);
 const PATIENCE_PARTS: u32 = 10;
 /// After so long at most, however long a node may take.
 const ASKED_ALONE_MAX: Duration = Duration::from_millis(500);
+/// How many forwards in a row are followed: who then forwards again points in a circle.
+const FORWARDS_MAX: u32 = 3;
 /// Most addresses remembered.
 const ADDRESSES_MAX: usize = 1_024;
 /// How long looking up one name again may take.
@@ -196,8 +197,11 @@ impl Cluster {
     pub(crate) async fn ask(&self, question: Question<'_>) -> Result<Reply> {
         let _under_way = self.count();
         self.look_up_first(question.deadline).await?;
-        let mut attempt = 0;
+        // All attempts, and those before the last pause.
+        let (mut attempt, mut paused_at) = (0, 0);
         let mut hint = None;
+        // Forwards in a row.
+        let mut forwards = 0;
         let mut is_outcome_unknown = false;
         // Why a node could not, which says more than that the last one asked was silent.
         let mut told = None;
@@ -205,11 +209,12 @@ impl Cluster {
         let mut foreign = 0;
         loop {
             attempt += 1;
-            let address = hint.take().unwrap_or_else(|| self.next_address());
+            let address = hint.take().or_else(|| self.next_address(&[])).expect("names were looked up");
             let step = self.ask_in_time(address, question, attempt).await;
             let (error, pause) = match step {
                 Step::Answer(reply) => return Ok(reply),
-                Step::Forward(leader) if attempt < 4 => {
+                Step::Forward(leader) if forwards < FORWARDS_MAX => {
+                    forwards += 1;
                     hint = Some(leader);
                     continue;
                 }
@@ -229,12 +234,13 @@ impl Cluster {
                 }
                 Step::Fail(error) => return Err(error.with_unknown_outcome(is_outcome_unknown)),
             };
+            forwards = 0;
             if is_outcome_unknown && question.sort == Sort::Once {
                 return Err(error.with_unknown_outcome(true));
             }
             // A lap over all nodes without a pause; then ever longer ones.
             let nodes = self.node_count() as u32;
-            let pause = pause.or_else(|| (attempt % nodes == 0).then(|| self.pause(attempt / nodes)));
+            let pause = pause.or_else(|| (attempt - paused_at >= nodes).then(|| self.pause(attempt / nodes)));
             let pause = pause.unwrap_or_default();
             let is_silent = is_silence(&error);
             if now() + pause >= question.deadline || self.pool.is_released() {
@@ -244,40 +250,51 @@ impl Cluster {
                 told = Some(error);
             }
             if !pause.is_zero() {
+                paused_at = attempt;
                 sleep(pause).await;
                 self.look_up_again(attempt / nodes).await;
             }
         }
     }
 
-    /// Asks the node at `address`; if that takes long and the question changes nothing, another one as well, once. Whatever ends the
-    /// question first counts.
+    /// Asks the node at `address`. If that takes long and the question changes nothing, another one is asked as well, and where one of the
+    /// two knows nothing the next one, each node once and two at a time. The first answer counts, or the first word on who has it.
     async fn ask_in_time(&self, address: Address, question: Question<'_>, attempt: u32) -> Step {
-        let mut first = pin!(self.ask_one(address, question, attempt));
+        let mut open = Box::pin(self.ask_one(address, question, attempt));
         if question.sort != Sort::Look {
-            return first.await;
+            return open.await;
         }
         tokio::select! {
             biased;
-            step = &mut first => return step,
+            step = &mut open => return step,
             () = sleep(ASKED_ALONE_MAX.min(question.patience / PATIENCE_PARTS)) => {}
         }
-        let other = self.next_address();
-        if other == address {
-            return first.await;
-        }
-        let mut second = pin!(self.ask_one(other, question, attempt));
-        tokio::select! {
-            biased;
-            step = &mut first => if step.leads_on(None) { step } else { step.or(second.await, address) },
-            step = &mut second => {
-                if step.leads_on(Some(address)) {
-                    self.ask_next(other);
+        // Who is asked now and silent so far, who was asked in all, and what those said who know nothing.
+        let (mut silent, mut asked, mut said) = (address, vec![address], None);
+        while let Some(other) = self.next_address(&asked) {
+            asked.push(other);
+            let mut second = Box::pin(self.ask_one(other, question, attempt));
+            let (step, from) = tokio::select! {
+                biased;
+                step = &mut open => {
+                    open = second;
+                    (step, std::mem::replace(&mut silent, other))
+                }
+                step = &mut second => (step, other),
+            };
+            match step {
+                Step::Next { .. } | Step::Foreign(_) => said = Some(step.or(said)),
+                // Who is named is asked already.
+                Step::Forward(leader) if leader == silent => {}
+                Step::Answer(_) | Step::Forward(_) | Step::Fail(_) => {
+                    if from != address {
+                        self.ask_next(from);
+                    }
                     return step;
                 }
-                first.await.or(step, address)
             }
         }
+        open.await.or(said)
     }
 
     /// The next question begins at `address`: who has just answered, and not who has been silent.
@@ -346,17 +363,18 @@ impl Cluster {
         self
     }
 
-    /// The known addresses in turn, those that could not be reached a moment ago last.
-    fn next_address(&self) -> Address {
+    /// The known addresses that are not among `asked` in turn, those that could not be reached a moment ago last; `None` if there is none.
+    fn next_address(&self, asked: &[Address]) -> Option<Address> {
         let mut nodes = lock(&self.nodes);
         let count = nodes.addresses.len();
-        for _ in 0..count {
-            nodes.turn = (nodes.turn + 1) % count;
-            if !self.pool.is_resting(nodes.addresses[nodes.turn]) {
-                break;
-            }
-        }
-        nodes.addresses[nodes.turn]
+        let mut turns = (1..=count)
+            .map(|step| (nodes.turn + step) % count)
+            .filter(|turn| !asked.contains(&nodes.addresses[*turn]))
+            .peekable();
+        let first = *turns.peek()?;
+        let turn = turns.find(|turn| !self.pool.is_resting(nodes.addresses[*turn])).unwrap_or(first);
+        nodes.turn = turn;
+        Some(nodes.addresses[turn])
     }
 
     fn pause(&self, lap: u32) -> Duration {
@@ -390,20 +408,16 @@ enum Step {
 }
 
 impl Step {
-    /// Whether it answers the question, or says who does: somebody else than `silent`, who is asked already.
-    fn leads_on(&self, silent: Option<Address>) -> bool {
-        match self {
-            Self::Answer(_) | Self::Fail(_) => true,
-            Self::Forward(leader) => silent != Some(*leader),
-            Self::Next { .. } | Self::Foreign(_) => false,
-        }
-    }
-
-    /// The word of the node at `asked`, or that of the `other` one where it says more: that a node was silent says least.
-    fn or(self, other: Self, asked: Address) -> Self {
-        let is_silent = matches!(&self, Self::Next { error, .. } if is_silence(error));
-        let has_reason = is_silent && matches!(other, Self::Next { .. } | Self::Foreign(_));
-        if !self.leads_on(None) && (other.leads_on(Some(asked)) || has_reason) { other } else { self }
+    /// The word of one node, or what others have `said` where that is more. That a node was silent is little, and what is no node says
+    /// nothing: it may not end the question while there is a node.
+    fn or(self, said: Option<Self>) -> Self {
+        let weight = |step: &Self| match step {
+            Self::Foreign(_) => 0,
+            Self::Next { error, .. } if is_silence(error) => 1,
+            Self::Next { .. } => 2,
+            Self::Answer(_) | Self::Forward(_) | Self::Fail(_) => 3,
+        };
+        said.filter(|said| weight(said) > weight(&self)).unwrap_or(self)
     }
 }
 

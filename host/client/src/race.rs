@@ -91,7 +91,7 @@ struct Field<'c, 'a> {
     retry_at: Option<Instant>,
     /// The one that would have let the read wait for the shortest time, of those that refused it for that.
     least_busy: Option<(u32, Address)>,
-    /// The kinds of attempts that a token was missing for: each counts once, however often it would have been due.
+    /// The kinds of attempts that a token was missing for: each counts once, however often it would have been due, until one is sent.
     suppressed: u8,
     /// Whether the caller's limit on waiting still holds. It does not once everybody was asked.
     has_threshold: bool,
@@ -175,7 +175,7 @@ impl<'c, 'a> Racing<'c, 'a> {
             match race.poll(field.request.time(now), |kind| field.admit(kind, now)) {
                 Action::Send { number, kind } => field.send(race, number, kind, now),
                 Action::Wait { until } => {
-                    if let Some(kind) = field.poll_token(context) {
+                    if let Some(kind) = field.poll_token(race.owes(), context) {
                         race.handle_token(kind, field.request.time(now));
                         continue;
                     }
@@ -395,18 +395,25 @@ impl<'c, 'a> Field<'c, 'a> {
     /// An attempt of `kind` was due without a token. A request has one place: what was due last is sent. The policy's own
     /// attempts follow a tie.
     fn wait_for_token(&mut self, kind: Kind) {
+        if kind == Kind::Tie {
+            return;
+        }
+        // A fallback is not due again.
+        let has_fallback = self.denied.as_ref().is_some_and(|denied| denied.kind == Kind::Fallback);
+        let kind = if has_fallback { Kind::Fallback } else { kind };
         match &mut self.denied {
-            _ if kind == Kind::Tie => {}
-            // It is not due again.
-            Some(denied) if denied.kind == Kind::Fallback => {}
-            Some(denied) => denied.kind = kind,
-            None => self.denied = self.request.hedging.tokens.wait().map(|place| Denied { kind, place }),
+            Some(denied) if denied.place.is_kept() => denied.kind = kind,
+            // It has none, or has lost it to younger requests, of which it is one from now on.
+            _ => self.denied = self.request.hedging.tokens.wait().map(|place| Denied { kind, place }),
         }
     }
 
-    /// Takes the token that was waited for, and says for what. One that the race had no use for goes back.
-    fn poll_token(&mut self, context: &Context<'_>) -> Option<Kind> {
-        self.token = None;
+    /// Takes the token that was waited for, and says for what. One that the race had no use for goes back, unless its attempt is owed: it
+    /// was put off.
+    fn poll_token(&mut self, is_owed: bool, context: &Context<'_>) -> Option<Kind> {
+        if !is_owed {
+            self.token = None;
+        }
         let Denied { kind, place } = self.denied.as_ref()?;
         let (kind, token) = (*kind, place.poll_take(context)?);
         (self.denied, self.token) = (None, Some(token));
@@ -427,6 +434,16 @@ impl<'c, 'a> Field<'c, 'a> {
         if self.suppressed & bit == 0 {
             self.suppressed |= bit;
             self.request.hedging.note_suppressed(kind, self.request.sort.is_write);
+        }
+    }
+
+    /// What is sent with a token that came late was told as suppressed, unless the token was another kind's. The next one that lacks a
+    /// token is told again.
+    fn note_sent_late(&mut self, kind: Kind) {
+        let bit = 1 << kind.index();
+        if self.suppressed & bit != 0 {
+            self.suppressed &= !bit;
+            self.request.hedging.note_sent_late(kind, self.request.sort.is_write);
         }
     }
 
@@ -495,7 +512,7 @@ impl<'c, 'a> Field<'c, 'a> {
         let asked = self.request.asked(self.sent, kind, node, next.target);
         let part = Part { asked, tie: self.tie(kind), has_threshold: self.has_threshold };
         if next.token.as_ref().is_some_and(Token::is_late) {
-            self.request.hedging.note_sent_late(kind, self.request.sort.is_write);
+            self.note_sent_late(kind);
         }
         let (mut attempt, lost) = Attempt::send(self.request, self.call, next, part, now);
         attempt.number = Some(number);

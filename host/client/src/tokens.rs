@@ -108,6 +108,11 @@ pub(crate) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
+    /// Whether a token may still come here. Where too many wait, the oldest loses its place.
+    pub(crate) fn is_kept(&self) -> bool {
+        lock(&self.tokens.queue).holds(self.ticket)
+    }
+
     /// The token, once it is there. Otherwise the task of `context` is woken when it comes.
     pub(crate) fn poll_take(&self, context: &Context<'_>) -> Option<Token<'a>> {
         let is_there = lock(&self.tokens.queue).poll_take(self.ticket, context.waker().clone());
@@ -138,6 +143,22 @@ mod tests {
         assert_eq!(tokens.budget.tokens(), 1.0);
         tokens.take().expect("it has come back").spend();
         assert!(tokens.take().is_none() && tokens.budget.tokens() == 0.0);
+    }
+
+    /// Where too many wait, the oldest has no place any more, and may take another one.
+    #[test]
+    fn h06_a_place_may_be_lost_to_younger_ones() {
+        let tokens = tokens(1.0);
+        let context = Context::from_waker(Waker::noop());
+        tokens.take().expect("there is one").spend();
+        let wait = || tokens.wait().expect("there may be a token");
+        let oldest = wait();
+        let others: Vec<Place<'_>> = (0..TokenQueue::<Waker>::WAITING_MAX).map(|_| wait()).collect();
+        assert!(!oldest.is_kept() && others.iter().all(Place::is_kept));
+        let again = wait();
+        tokens.note_first(Time(0));
+        assert!(again.is_kept() && again.poll_take(&context).is_some() && !again.is_kept());
+        assert!(oldest.poll_take(&context).is_none() && !others[0].is_kept());
     }
 
     /// Pitfall H6: a request that has ended is granted nothing, and what was granted to it before goes to the next.

@@ -4,11 +4,11 @@
 mod fake;
 
 use fake::group::{Group, LEADER, answer, ms, pass};
-use fake::{Action, Fake, Records, done, map, metadata, not_leader, page, refused, value};
+use fake::{Action, Fake, Records, done, listen, map, metadata, no_table, not_leader, page, refused, single, value};
 use hedgerow_client::{Client, ClientOptions, ErrorKind, HedgeOptions, Range, ScanOptions, Table, TableSpec};
 use hedgerow_types::limit::{SESSION_AHEAD_MICROS, SESSION_WINDOW};
 use hedgerow_types::{Refusal, key};
-use hedgerow_wire::message::{AdminCommandReply, ListNodesReply, QueryConfigReply, SCAN_DONE, ScanReply};
+use hedgerow_wire::message::{AdminCommandReply, SCAN_DONE, ScanReply};
 use hedgerow_wire::value::Binary;
 use hedgerow_wire::{Body, ErrorName, Reply, Request, Text};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpSocket;
 
 /// Far more than any test takes: whoever waits for it fails by hanging, not by chance.
 const LONG: Duration = Duration::from_secs(60);
@@ -30,26 +30,12 @@ async fn open(seed: SocketAddr, options: ClientOptions) -> Table {
     client.open_table("t").await.unwrap()
 }
 
-async fn listen() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    (listener, address)
-}
-
 /// An address at which nobody listens, as long as the socket is held.
 fn nobody() -> (TcpSocket, SocketAddr) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap();
     (socket, address)
-}
-
-/// One node that leads everything and answers requests to partitions by `answer`.
-async fn single(answer: impl Fn(&Request) -> Action + Send + Sync + 'static) -> Fake {
-    let (listener, address) = listen().await;
-    Fake::serve_on(listener, move |request| {
-        metadata(request, || map(&[address, address], &[address], 1)).unwrap_or_else(|| answer(request))
-    })
 }
 
 /// True for the first call only.
@@ -69,10 +55,6 @@ fn numbered(id: i32, map: Reply) -> Reply {
     let Reply::QueryConfig(mut reply) = map else { panic!("it is a map") };
     reply.app_id = id;
     Reply::QueryConfig(reply)
-}
-
-fn no_table() -> Reply {
-    Reply::QueryConfig(QueryConfigReply { err: ErrorName::ObjectNotFound, ..Default::default() })
 }
 
 fn session(request: &Request) -> (u64, u64, i32) {
@@ -347,74 +329,6 @@ async fn a_closed_connection_is_made_again() {
     let table = open(node.address, patient()).await;
     assert_eq!(table.get("h", "s").await.unwrap().as_deref(), Some(&b"v"[..]));
     assert_eq!(node.connections(), 2);
-}
-
-/// Whoever connects to another service is told so at once, and not when the time is over.
-#[tokio::test]
-async fn another_service_is_named_at_once() {
-    let fake = Fake::start(|_| Action::Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n")).await;
-    let started = tokio::time::Instant::now();
-    let options = ClientOptions { operation_timeout: Duration::from_secs(60), ..ClientOptions::default() };
-    let error = match Client::connect_with(&[fake.address.to_string()], options).await {
-        Ok(client) => client.open_table("t").await.unwrap_err(),
-        Err(error) => error,
-    };
-    assert_eq!(error.kind(), ErrorKind::Unreachable);
-    assert!(error.message().contains("is no Hedgerow node"), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
-}
-
-/// What any node can say, another one is asked for too, long before anybody loses patience with the first: that would take 5 s.
-#[tokio::test]
-async fn a_node_that_never_answers_holds_up_no_question() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let seen = asked.clone();
-    let silent = Fake::start(move |request| {
-        seen.fetch_add(usize::from(matches!(request.body, Body::ListNodes(_))), Ordering::SeqCst);
-        Action::Silence
-    })
-    .await;
-    let node = Fake::start(|request| match &request.body {
-        Body::ListNodes(_) => Action::Reply(Reply::ListNodes(ListNodesReply::default())),
-        _ => metadata(request, no_table).unwrap_or(Action::Close),
-    })
-    .await;
-    let client = Client::connect(&[silent.address, node.address].map(|address| address.to_string())).await.unwrap();
-    let started = tokio::time::Instant::now();
-    for _ in 0..4 {
-        client.list_nodes().await.unwrap();
-    }
-    // A question that was answered elsewhere does not have the next one begin at the silent node again.
-    let asked = asked.load(Ordering::SeqCst);
-    assert!((1..=2).contains(&asked), "nodes are asked in turn: {asked}");
-    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
-}
-
-/// A node that does not know the table says who does, while another one is silent.
-#[tokio::test]
-async fn who_is_named_beside_a_silent_node_is_asked() {
-    let silent = Fake::start(|_| Action::Silence).await;
-    let leader = single(|_| Action::Reply(value(b"v"))).await;
-    let forwarding = QueryConfigReply {
-        err: ErrorName::ForwardToOthers,
-        partitions: match map(&[leader.address; 2], &[leader.address], 1) {
-            Reply::QueryConfig(reply) => reply.partitions,
-            _ => unreachable!("a map"),
-        },
-        ..QueryConfigReply::default()
-    };
-    let node = Fake::start(move |request| {
-        metadata(request, || Reply::QueryConfig(forwarding.clone())).unwrap_or(Action::Close)
-    })
-    .await;
-    // One of any two questions begins at the silent one.
-    for _ in 0..2 {
-        let client = Client::connect(&[silent.address, node.address].map(|address| address.to_string())).await.unwrap();
-        for _ in 0..2 {
-            let table = client.open_table("t").await.unwrap();
-            assert_eq!(table.get("h", "s").await.unwrap().as_deref(), Some(&b"v"[..]));
-        }
-    }
 }
 
 #[tokio::test]

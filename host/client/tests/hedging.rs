@@ -10,7 +10,8 @@ mod fake;
 use fake::group::{Group, LEADER, after_10_ms, answer, get, ms, pass, patient, settle, spawn_get};
 use fake::{Action, refused, value};
 use hedgerow_client::{
-    BudgetOptions, ClientOptions, ErrorKind, HedgeOptions, Kind, Policy, ReadOptions, ReplicaRead, RetryPolicy,
+    BudgetOptions, ClientOptions, ErrorKind, Fallback, HedgeOptions, Kind, Policy, ReadOptions, ReplicaRead,
+    RetryPolicy,
 };
 use hedgerow_types::Refusal;
 use std::time::Duration;
@@ -314,6 +315,62 @@ async fn h06_a_denied_hedge_gets_a_later_token() {
     more.into_iter().for_each(|get| get.abort());
 }
 
+/// Where too many wait the oldest makes room. It waits again when something else of it is due, here its fallback.
+#[tokio::test(start_paused = true)]
+async fn h06_a_request_that_made_room_waits_again() {
+    let group = Group::start(3).await;
+    group.silence(LEADER);
+    let budget = BudgetOptions { ratio: 0.0009, burst: Some(1.0) };
+    let fallback = Some(Fallback { after: ms(30), bound: ms(1_000) });
+    let hedge = HedgeOptions { fallback, ..after_10_ms() };
+    let (client, table) = group.open_with(hedge, ClientOptions { budget, ..patient() }).await;
+    let one = spawn_get(&table);
+    pass(ms(10)).await;
+    assert_ne!(answer(one).await, LEADER, "with the token of the beginning");
+    let oldest = spawn_get(&table);
+    pass(ms(10)).await;
+    // They wait from 10 ms on, which is when the oldest loses its place, and its fallback is due 10 ms later.
+    let younger: Vec<_> = (0..1_024).map(|_| spawn_get(&table)).collect();
+    pass(ms(20)).await;
+    assert!(!oldest.is_finished());
+    // All requests so far have brought most of a token, and these bring the rest.
+    let more: Vec<_> = (0..100).map(|_| spawn_get(&table)).collect();
+    settle().await;
+    assert_ne!(answer(oldest).await, LEADER);
+    let counters = client.hedge_metrics().counters;
+    assert_eq!((counters.sent[Kind::Fallback.index()], counters.sent_late[Kind::Fallback.index()]), (1, 1));
+    younger.into_iter().chain(more).for_each(|get| get.abort());
+}
+
+/// Two hedges of one request that are both denied, and both sent late: each is one of those that were suppressed.
+#[tokio::test(start_paused = true)]
+async fn h06_what_is_sent_late_was_suppressed_before() {
+    let group = Group::start(3).await;
+    (0..3).for_each(|node| group.silence(node));
+    let reads = Policy::Constant { delay: ms(10), max_executions: 3 };
+    let budget = BudgetOptions { ratio: 0.5, burst: Some(1.0) };
+    let options = ClientOptions { budget, ..patient() };
+    let (client, table) = group.open_with(HedgeOptions { reads, ..HedgeOptions::default() }, options).await;
+    let first = spawn_get(&table);
+    pass(ms(10)).await;
+    // It has taken the token of the beginning.
+    first.abort();
+    let get = spawn_get(&table);
+    pass(ms(10)).await;
+    // Each brings half a token, as it has itself, and the others end before they are hedged.
+    for sent in [5, 6, 8] {
+        let other = spawn_get(&table);
+        settle().await;
+        assert_eq!(group.sent(), sent);
+        other.abort();
+        pass(ms(10)).await;
+    }
+    let counters = client.hedge_metrics().counters;
+    let hedges = Kind::Hedge.index();
+    assert_eq!((counters.sent[hedges], counters.suppressed[hedges], counters.sent_late[hedges]), (3, 2, 2));
+    get.abort();
+}
+
 /// An attempt that is late is sent again by a plain handle, to whoever the map names by then. An empty budget does not keep a
 /// hedging one from doing so, and takes nothing back.
 #[tokio::test(start_paused = true)]
@@ -552,6 +609,37 @@ async fn h26_a_silent_node_is_hedged_half_a_delay_later() {
     settle().await;
     tokio::time::advance(ms(30)).await;
     assert_ne!(answer(get).await, LEADER, "the second time it is sent, late or not");
+}
+
+/// A token that comes while a hedge is put off stays with its request. It went to the next one, and the request waited for another.
+#[tokio::test(start_paused = true)]
+async fn h26_a_hedge_that_is_put_off_keeps_its_token() {
+    let group = Group::start(3).await;
+    group.silence(LEADER);
+    let budget = BudgetOptions { ratio: 0.4, burst: Some(1.0) };
+    let (client, table) = group.open_with(after_10_ms(), ClientOptions { budget, ..patient() }).await;
+    let first = spawn_get(&table);
+    pass(ms(10)).await;
+    assert_ne!(answer(first).await, LEADER, "with the token of the beginning");
+    let denied = spawn_get(&table);
+    pass(ms(10)).await;
+    // The client stands still for 30 ms, which it notices by the alarm of another request. That one's hedge is put off by 5 ms.
+    let other = spawn_get(&table);
+    settle().await;
+    tokio::time::advance(ms(30)).await;
+    settle().await;
+    // The rest of a token comes, and the hedge that has waited for it is put off by 20 ms.
+    let last = spawn_get(&table);
+    pass(ms(19)).await;
+    assert!(!denied.is_finished());
+    pass(ms(1)).await;
+    assert_ne!(answer(denied).await, LEADER);
+    assert!(!other.is_finished());
+    let metrics = client.hedge_metrics();
+    let hedges = Kind::Hedge.index();
+    assert_eq!((metrics.counters.sent[hedges], metrics.counters.sent_late[hedges]), (2, 1));
+    assert_eq!(metrics.late_alarms.put_off, 2);
+    [other, last].into_iter().for_each(|get| get.abort());
 }
 
 /// A node that has answered others meanwhile is alive, and what it has sent is read soon.

@@ -8,7 +8,7 @@
 
 mod fake;
 
-use fake::{Action, Fake, done, map, metadata, page, refused};
+use fake::{Action, Fake, done, listen, map, metadata, page, refused};
 use hedgerow_client::{
     Client, ClientOptions, ErrorKind, HedgeOptions, Range, ScanOptions, Table, TableOptions, TableSpec,
 };
@@ -20,16 +20,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::net::TcpListener;
 
 const OLD: i32 = 1;
 const NEW: i32 = 7;
-
-async fn listen() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    (listener, address)
-}
 
 async fn client_of(address: SocketAddr) -> Client {
     let options = ClientOptions { operation_timeout: Duration::from_secs(60), ..ClientOptions::default() };

@@ -192,7 +192,7 @@ impl Counts {
             cancelled: self.cancelled,
             dropped: self.dropped,
             wasted_ms: self.wasted_ms,
-            held_up: (self.held_up.count > 0).then_some(self.held_up),
+            held_up: (self.held_up.count + self.held_up.put_off > 0).then_some(self.held_up),
             nodes: self.nodes.clone(),
             ..hedgerow_report::Hedging::default()
         }
@@ -298,5 +298,15 @@ mod tests {
         assert_eq!((report.first, report.kinds["hedge"].sent, report.extra()), (1_010, 5, 5));
         assert_eq!((report.nodes["127.0.0.1:1"].attempts, report.nodes["127.0.0.1:1"].latency_ms), (1_010, 35.0));
         assert!(!report.kinds.contains_key("fallback"), "what did not happen is not told");
+    }
+
+    /// An attempt may be put off where no alarm rang late: the alarm rang in time, and the request ran late.
+    #[test]
+    fn what_was_put_off_is_told_without_a_late_alarm() {
+        let mut metrics = HedgeMetrics::default();
+        assert_eq!(Counts::from(&metrics).report().held_up, None);
+        metrics.late_alarms.put_off = 3;
+        let held_up = Counts::from(&metrics).report().held_up;
+        assert_eq!(held_up, Some(HeldUp { put_off: 3, ..HeldUp::default() }));
     }
 }

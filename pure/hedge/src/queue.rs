@@ -39,7 +39,7 @@ impl<W> TokenQueue<W> {
     pub const WAITING_MAX: usize = 1_024;
 
     /// A request waits from now on, before those that do already; where too many do, the oldest makes room and is granted nothing any
-    /// more. It is to leave when it ends.
+    /// more, but for another ticket ([`TokenQueue::holds`]). It is to leave when it ends.
     pub fn join(&mut self) -> Ticket {
         if self.waiting.len() >= Self::WAITING_MAX {
             self.waiting.pop_first();
@@ -66,6 +66,11 @@ impl<W> TokenQueue<W> {
             *waiting = Some(waker);
         }
         self.granted.remove(&ticket)
+    }
+
+    /// Whether the request still waits, or has a token that it has not taken. Otherwise it has to join again for another one.
+    pub fn holds(&self, ticket: Ticket) -> bool {
+        self.waiting.contains_key(&ticket) || self.granted.contains(&ticket)
     }
 
     /// The request has ended, or needs no token any more. One that was granted and not taken goes back: others are to be served.

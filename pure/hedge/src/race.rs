@@ -301,6 +301,11 @@ impl Race {
         self.owed = Some((kind, now));
     }
 
+    /// Whether the attempt that [`Race::handle_token`] told of is still to be asked for: its token is to be kept until then.
+    pub fn owes(&self) -> bool {
+        self.owed.is_some()
+    }
+
     /// To be called before a poll at `now` by a client that may have been held up itself, for `held` in all since the last attempt was
     /// sent. Then a hedge that is due says little about its server, whose reply may lie unread in the client's socket: it
     /// is put off by the time that the client was held up, until the replies are read at least. `has_heard` says whether the server of each

@@ -45,17 +45,23 @@ fn where_too_many_wait_the_oldest_make_room() {
     let (budget, mut queue) = (budget(1.0), TokenQueue::<u32>::default());
     let most = TokenQueue::<u32>::WAITING_MAX;
     let tickets: Vec<Ticket> = (0..most + 2).map(|_| queue.join()).collect();
+    assert_eq!(tickets.iter().position(|ticket| queue.holds(*ticket)), Some(2));
     for _ in 0..most {
         budget.note_first(Time(0));
         queue.serve(&budget, |_| ());
     }
     budget.note_first(Time(0));
     assert!(!queue.is_waited_for() && budget.tokens() == 1.0, "the two oldest are granted nothing");
+    assert!(!queue.holds(tickets[1]) && queue.holds(tickets[2]), "what is granted is held until it is taken");
     let granted: Vec<bool> = tickets.iter().map(|ticket| queue.poll_take(*ticket, 0)).collect();
     assert_eq!(granted.iter().position(|it| *it), Some(2));
     assert!(granted[2..].iter().all(|it| *it));
     queue.leave(tickets[0], &budget);
     assert_eq!(budget.tokens(), 1.0, "and give nothing back");
+    assert!(!queue.holds(tickets[2]), "it has been taken");
+    let again = queue.join();
+    queue.serve(&budget, |_| ());
+    assert!(queue.poll_take(again, 0), "whoever has made room may join again");
 }
 
 proptest! {

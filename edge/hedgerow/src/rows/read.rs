@@ -196,7 +196,7 @@ fn parse_ttl(text: &str) -> Result<Option<u64>> {
     if text.is_empty() {
         return Ok(None);
     }
-    let seconds = number::time_to_live(text).map_err(|reason| anyhow!("{TTL_COLUMN}: {reason}"))?;
+    let seconds = number::time_to_live_of_row(text).map_err(|reason| anyhow!("{TTL_COLUMN}: {reason}"))?;
     Ok((seconds > 0).then_some(seconds))
 }
 

@@ -24,7 +24,8 @@ fn outcomes(items: &[Item]) -> Vec<(u64, Result<String, String>)> {
 
 fn any_row(shape: Shape) -> impl Strategy<Value = Row> {
     let bytes = || proptest::collection::vec(prop_oneof![any::<u8>(), Just(b'\t'), Just(b'"'), Just(b'\n')], 0..12);
-    (proptest::collection::vec(any::<u8>(), 0..8), bytes(), bytes(), proptest::option::of(1..1000u64)).prop_map(
+    let life = prop_oneof![1..1000u64, 1..=u64::MAX];
+    (proptest::collection::vec(any::<u8>(), 0..8), bytes(), bytes(), proptest::option::of(life)).prop_map(
         move |(hash_key, sort_key, value, ttl_seconds)| Row {
             hash_key: if shape == Shape::Hash { hash_key.into() } else { Bytes::new() },
             sort_key: sort_key.into(),
@@ -79,9 +80,23 @@ proptest! {
     }
 }
 
+/// A row in its last second was written with 0, which is read as no time to live: it came back immortal.
+#[test]
+fn a_row_about_to_expire_is_written_as_one_that_does() {
+    let row = Row { hash_key: "h".into(), ttl_seconds: Some(0), ..Row::default() };
+    for format in FORMATS {
+        let mut out = Vec::new();
+        let mut writer = Writer::new(&mut out, format, Shape::Hash, Encoding::Text, true).unwrap();
+        writer.write(&row).unwrap();
+        let out: &Vec<u8> = writer.into_inner().unwrap();
+        let again = read(out, format, Shape::Hash).remove(0).row.unwrap();
+        assert_eq!(again, Row { ttl_seconds: Some(1), ..row.clone() }, "{format:?} {}", String::from_utf8_lossy(out));
+    }
+}
+
 #[test]
 fn bad_lines_are_told_by_number_and_the_rest_is_read() {
-    let ttl = r#"ttl_seconds: "x" is not a whole number of seconds from 0 to 1000000000; 0 = what the table says"#;
+    let ttl = r#"ttl_seconds: "x" is not a whole number of seconds; 0 = what the table says"#;
     let tsv = b"a\tb\tc\n\nno tabs\nd\te\tf\tx\n\te\tf\ng\th\ti\r\nj\tk\t\\q";
     assert_eq!(
         outcomes(&read(tsv, Format::Tsv, Shape::Hash)),

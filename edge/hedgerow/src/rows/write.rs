@@ -35,13 +35,14 @@ impl<W: Write> Writer<W> {
         Ok(Self { sink, shape, encoding, has_ttl })
     }
 
-    /// Writes one row.
+    /// Writes one row. One that expires within this second has 1 to live: 0 would be read as none.
     pub(crate) fn write(&mut self, row: &Row) -> io::Result<()> {
         let keys: &[&[u8]] = match self.shape {
             Shape::Hash => &[&row.hash_key, &row.sort_key, &row.value],
             Shape::Ordered => &[&row.sort_key, &row.value],
         };
-        let ttl = self.has_ttl.then(|| row.ttl_seconds.map(|seconds| seconds.to_string()).unwrap_or_default());
+        let seconds = row.ttl_seconds.filter(|_| self.has_ttl).map(|seconds| seconds.max(1));
+        let ttl = self.has_ttl.then(|| seconds.map(|seconds| seconds.to_string()).unwrap_or_default());
         match &mut self.sink {
             Sink::Tsv(output) => {
                 for (place, field) in keys.iter().enumerate() {
@@ -76,7 +77,7 @@ impl<W: Write> Writer<W> {
                 for (name, field) in self.shape.columns().iter().zip(keys) {
                     insert_field(&mut object, name, field, self.encoding);
                 }
-                if let Some(seconds) = row.ttl_seconds.filter(|_| self.has_ttl) {
+                if let Some(seconds) = seconds {
                     object.insert(TTL_COLUMN.to_owned(), seconds.into());
                 }
                 writeln!(output, "{}", Value::Object(object))

@@ -227,6 +227,26 @@ pub(crate) fn metadata(request: &Request, map: impl FnOnce() -> Reply) -> Option
     }
 }
 
+/// For nodes whose handler has to know the address.
+pub(crate) async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// One node that leads everything and answers requests to partitions by `answer`.
+pub(crate) async fn single(answer: impl Fn(&Request) -> Action + Send + Sync + 'static) -> Fake {
+    let (listener, address) = listen().await;
+    Fake::serve_on(listener, move |request| {
+        metadata(request, || map(&[address, address], &[address], 1)).unwrap_or_else(|| answer(request))
+    })
+}
+
+/// What says that there is no such table.
+pub(crate) fn no_table() -> Reply {
+    Reply::QueryConfig(QueryConfigReply { err: ErrorName::ObjectNotFound, ..QueryConfigReply::default() })
+}
+
 /// The records of a fake that stores what it is told. Each request is answered by the map alone.
 #[derive(Default)]
 pub(crate) struct Records(Mutex<BTreeMap<Bytes, Bytes>>);
