@@ -640,11 +640,12 @@ fn sort_out(
 
 fn read(disk: &dyn Disk, directory: &Path) -> Result<Option<Identity>, IdentityError> {
     let path = directory.join(FILE_NAME);
-    if !disk.exists(&path) {
-        return Ok(None);
-    }
-    let bytes =
-        read_file(disk, &path).map_err(|source| IdentityError::Io { directory: directory.to_path_buf(), source })?;
+    let bytes = match read_file(disk, &path) {
+        Ok(bytes) => bytes,
+        // Not `exists`, which takes a file that cannot be looked at for none: another would be written over it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(IdentityError::Io { directory: directory.to_path_buf(), source }),
+    };
     let malformed = |reason: String| IdentityError::Malformed { path: path.clone(), reason };
     let identity: Identity = serde_json::from_slice(&bytes).map_err(|error| malformed(error.to_string()))?;
     if identity.version != VERSION {

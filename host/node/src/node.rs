@@ -68,7 +68,7 @@ pub struct Node {
     pub(crate) room: Room,
     pub(crate) missing: Vec<Missing>,
     /// They keep other processes out of the data directories.
-    pub(crate) _locks: Vec<DirLock>,
+    pub(crate) locks: Arc<Vec<DirLock>>,
     pub(crate) strangers: Strangers,
     pub(crate) lives: Lives,
     pub(crate) creations: Creations,

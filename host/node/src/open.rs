@@ -187,7 +187,7 @@ impl Node {
             failures: Failures::default(),
             room,
             missing,
-            _locks: locks,
+            locks: Arc::new(locks),
             strangers: Strangers::default(),
             lives: Lives::default(),
             creations: Creations::default(),
@@ -441,10 +441,11 @@ fn is_out_of_use(error: &hedgerow_wal::OpenError) -> bool {
 /// one is put aside: the metadata leader sends it again, and until then the node goes by its log.
 fn read_catalogue(disk: &dyn Disk, data: &[PathBuf], cluster: u64) -> Result<Option<Catalogue>, OpenError> {
     let mut newest: Option<Catalogue> = None;
-    for path in data.iter().map(|directory| cache_path(directory)).filter(|path| disk.exists(path)) {
+    for path in data.iter().map(|directory| cache_path(directory)) {
         let failed = |source| OpenError::Catalogue { path: path.clone(), source };
         let text = match read_file(disk, &path) {
             Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             // What the others do not know stays.
             Err(error) if is_device_failure(&error) => {
                 tracing::error!(file = %path.display(), %error, "a catalogue cannot be read and is left out");

@@ -242,6 +242,8 @@ fn run(
     inbox: mpsc::UnboundedReceiver<Arrival>,
     state: &watch::Sender<State>,
 ) -> Result<(), String> {
+    // Let go behind all that writes: committers, jobs and the runtime are gone when this is dropped.
+    let _locks = Arc::clone(&opened.node.locks);
     let directories = opened.logs.len();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -69,7 +69,8 @@ impl Rounds {
             steps: VecDeque::new(),
             truncations: BTreeMap::new(),
             written: Vec::new(),
-            has_garbage: false,
+            // Each start begins a segment of its own, also where nothing is ever truncated.
+            has_garbage: true,
             marked_at: None,
         }
     }

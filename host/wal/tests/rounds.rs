@@ -52,6 +52,23 @@ fn all_that_waits_is_one_write_and_one_sync() {
     assert_eq!(disk.sync_count() - syncs, 1, "nothing to sync");
 }
 
+/// Each start begins a segment; those before it hold little, and are given back though nothing is truncated.
+#[test]
+fn many_starts_leave_few_segments() {
+    let disk = SimDisk::new();
+    for start in 0..40 {
+        let mut rounds = Rounds::new(open(&disk).0);
+        rounds.submit(submission(start, vec![append(1, 1, 1 + start, 1)]));
+        assert!(matches!(rounds.begin().unwrap(), Begun::Written));
+        rounds.finish().unwrap();
+        rounds.tend().unwrap();
+        let segments = rounds.log().stats().segments;
+        assert!(segments <= options().segments_max + 2, "{segments} after {} starts", start + 1);
+    }
+    let (_, recovered) = open(&disk);
+    assert_eq!((recovered[0].start.index, recovered[0].last.index), (0, 40));
+}
+
 #[test]
 fn a_removal_forgets_what_was_submitted_before_and_nothing_after() {
     let disk = SimDisk::new();
