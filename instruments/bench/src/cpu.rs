@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 /// Ticks of `/proc` per second: fixed by Linux for everything that user space sees.
 const TICKS_PER_SECOND: f64 = 100.0;
+/// By how much the difference of two readings of a process may be too large, CPU seconds: a tick in user space and one in the kernel.
+pub(crate) const ERROR_S: f64 = 2.0 / TICKS_PER_SECOND;
 
 /// CPU seconds of this process so far, as [`of_process`]; 0 where that cannot be read.
 pub fn of_this_process() -> f64 {

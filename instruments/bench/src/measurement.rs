@@ -1,6 +1,7 @@
 //! What a load measured, whether it means anything, and its form in results.
 
 use crate::arrivals::Arrivals;
+use crate::cpu;
 use crate::generator::PartResult;
 use crate::load::{JUDGED_DEFAULT, Load};
 use crate::record::{Counted, Record};
@@ -154,7 +155,10 @@ impl Measurement {
         }
         let mut reasons = Vec::new();
         reasons.extend(self.lag_complaint());
-        let share = self.generator_cpu_s / self.duration.as_secs_f64().max(1e-9) / f64::from(self.processes);
+        let processes = f64::from(self.processes);
+        // What is certain: of a run of a few milliseconds the kernel says nothing.
+        let used = (self.generator_cpu_s - cpu::ERROR_S * processes).max(0.0);
+        let share = used / self.duration.as_secs_f64().max(1e-9) / processes;
         // Whoever stays awake on purpose is known by the send lag alone.
         if share > CPU_SHARE_MAX && !self.is_always_awake {
             let (percent, most) = (share * 100.0, CPU_SHARE_MAX * 100.0);
@@ -364,6 +368,15 @@ mod tests {
             let void = measurement(arrivals, 9.5, |record| mixed(record, 0)).void().unwrap();
             assert!(void.contains("95 % of a core"), "{void}");
         }
+    }
+
+    #[test]
+    fn a_run_too_short_for_the_kernels_clock_is_not_void() {
+        let mut short = measurement(Arrivals::clients(1), 0.02, |record| mixed(record, 0));
+        short.duration = Duration::from_millis(2);
+        assert_eq!(short.void(), None);
+        short.generator_cpu_s = 0.03;
+        assert!(short.void().is_some());
     }
 
     #[test]
