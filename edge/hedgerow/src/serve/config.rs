@@ -29,7 +29,8 @@ pub(crate) struct ServeConfig {
     labels: BTreeMap<String, String>,
     #[serde(default)]
     durability: DurabilitySetting,
-    workers: Option<usize>,
+    #[serde(default = "workers_default")]
+    workers: usize,
     /// MiB.
     free_disk_min_mib: Option<u32>,
     #[serde(default)]
@@ -53,6 +54,11 @@ pub(crate) struct ServeConfig {
     #[serde(default)]
     security: Security,
     tls: Option<Tls>,
+}
+
+/// Threads that serve reads.
+fn workers_default() -> usize {
+    1
 }
 
 #[derive(Debug, Deserialize)]
@@ -238,11 +244,6 @@ impl Tls {
     }
 }
 
-/// Half of the cores that this process may use: logs, tables and sockets want some too, and more than four bring nothing (decision 023).
-pub(super) fn workers_default() -> usize {
-    std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).clamp(1, 4))
-}
-
 /// Whether only programs of this machine reach an address.
 fn is_local(address: &str) -> bool {
     let name = address.rsplit_once(':').map_or(address, |(name, _)| name);
@@ -306,8 +307,7 @@ impl ServeConfig {
         let reserve_seconds = self.drop.reserve_seconds;
         let is_allowed = reserve_seconds <= DROP_RESERVE_SECONDS_MAX;
         ensure!(is_allowed, "drop.reserve_seconds: allowed are 0 to {DROP_RESERVE_SECONDS_MAX}");
-        let workers = self.workers.unwrap_or_else(workers_default);
-        ensure!((1..=WORKERS_MAX).contains(&workers), "workers: allowed are 1 to {WORKERS_MAX}");
+        ensure!((1..=WORKERS_MAX).contains(&self.workers), "workers: allowed are 1 to {WORKERS_MAX}");
         let node = NodeId(self.node);
         let own = peers.get(&node).with_context(|| format!("peers: node {} itself is not listed", self.node))?;
         self.listen.iter().try_for_each(|listen| check_address("listen", listen))?;
@@ -324,7 +324,7 @@ impl ServeConfig {
         let mut config = Config::new(node, peers, self.data, seed);
         config.tls = self.tls.map(|tls| tls.load(self.node)).transpose()?.map(Arc::new);
         config.listen = address;
-        config.workers = workers;
+        config.workers = self.workers;
         config.labels = self.labels;
         if !self.meta_nodes.is_empty() {
             config.meta_nodes = self.meta_nodes.into_iter().map(NodeId).collect();
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn how_many_threads_serve_can_be_set() {
-        assert_eq!(config("").unwrap().workers, workers_default());
+        assert_eq!(config("").unwrap().workers, 1);
         assert_eq!(config("workers = 3").unwrap().workers, 3);
         for count in [0, 257] {
             let refused = config(&format!("workers = {count}")).unwrap_err().to_string();

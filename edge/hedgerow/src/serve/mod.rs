@@ -104,7 +104,6 @@ pub(crate) fn dev(
     for node in peers.keys() {
         let mut config = Config::new(*node, peers.clone(), vec![data_of(&root, node.0)], random_u64());
         config.files_max = files;
-        config.workers = config::workers_default();
         // Each node has the memory that it would have as a process of its own.
         let engines = engines(RocksSettings::default(), &config)?;
         config.may_fault = true;

@@ -250,7 +250,8 @@ impl Replica {
 impl Serving<'_> {
     /// Reads for a client whose turn it is, at once if the replica is fresh enough as it is.
     pub(crate) fn serve_read(&mut self, mut queued: Queued, now: Now) {
-        let is_for_others = self.requests.gives_away(&queued, self.config.workers, self.config.shared_rows);
+        let is_for_others =
+            self.requests.gives_away(&queued, self.config.workers, self.config.shared_rows, now.instant);
         let Queued { id, read, terms, .. } = &mut queued;
         let Some(caller) = self.requests.callers.get_mut(*id) else { return };
         caller.queued = now.instant.since(caller.received);

@@ -1,10 +1,11 @@
 //! Reads of many rows that the node's further threads have a part in: which, what they show, and how they end.
 
 use crate::cancel::{OTHER, assert_freed};
-use crate::named::{CONNECTION, Small, first};
+use crate::named::{CONNECTION, Small, extra, first};
 use crate::world::{MS, bounded, value_of};
 use hedgerow_node::{Job, JobResult, ReadSize};
 use hedgerow_types::{NodeId, ReadLevel, Refusal};
+use hedgerow_wire::{Extension, ReplyExtension};
 use serde_json::{Value, json};
 
 /// A cluster whose nodes have one further thread, which takes reads of one row too. What it does at `node` stays where it is until it is let
@@ -20,7 +21,7 @@ fn hold(small: &mut Small, node: NodeId) {
     small.world.machines.get_mut(&node).unwrap().holds = |job| job.read_size() == Some(ReadSize::Shared);
 }
 
-fn value(small: &mut Small, number: i32) -> (String, hedgerow_wire::ReplyExtension) {
+fn value(small: &mut Small, number: i32) -> (String, ReplyExtension) {
     value_of(small.world.answer(number).expect("it is answered").1).expect("a value")
 }
 
@@ -140,22 +141,35 @@ fn h21_a_shared_read_is_ended() {
 }
 
 #[test]
-fn a_shared_read_ends_with_its_connection_its_bound_and_its_replica() {
+fn a_shared_read_ends_with_its_connection_and_its_deadline() {
     let (mut small, node) = shared();
     let gone = give_away(&mut small, node, 1, ReadLevel::Linearizable);
     small.close(CONNECTION, node);
     small.world.let_go(node);
     assert!(!small.world.has_answer(gone));
     hold(&mut small, node);
-    let [late, behind] = [10, 11].map(|request| small.put_on(OTHER, node, first(request, bounded(50))));
+    let [late, behind] = [10, 11].map(|request| small.put_on(OTHER, node, first(request, ReadLevel::Eventual)));
     small.world.settle(node);
     assert_eq!((small.world.has_answer(late), small.world.has_answer(behind)), (false, true));
-    small.world.run(60 * MS);
-    assert!(matches!(small.refusal(late), Some(Refusal::Lagging(_))));
+    small.world.run(5_100 * MS);
+    assert_eq!(small.refusal(late), Some(Refusal::Expired));
     assert_eq!(told(&mut small, node)["running"], 1, "until the job has ended");
     small.world.let_go(node);
     assert_eq!(told(&mut small, node)["running"], 0);
     small.assert_idle(node);
+}
+
+/// There are no lanes, and what waits counts as begun: what depends on either stays, and what has no time to wait.
+#[test]
+fn extra_attempts_bounded_reads_and_those_in_a_hurry_are_served_where_they_are() {
+    let (mut small, node) = shared();
+    let hurried = Extension { deadline_ms: Some(40), ..first(1, ReadLevel::Eventual) };
+    for attempt in [extra(1, ReadLevel::Eventual), first(1, bounded(500)), hurried] {
+        let numbers = [0, 1].map(|_| small.put(node, attempt.clone()));
+        small.world.settle(node);
+        assert!(numbers.into_iter().all(|number| small.world.has_answer(number)), "{attempt:?}");
+    }
+    assert_eq!(told(&mut small, node)["run"], 0);
 }
 
 /// The further thread has three reads for each that waits for the node's own.

@@ -3,7 +3,8 @@
 //!
 //! *Invariant.* What a database keeps is its newest flushes without a gap, so that the newest of them that has a key has what the database
 //! has. The room is shared by all databases of a process, and whoever needs it takes it from the oldest flush of all: of one
-//! database the older flush always goes first.
+//! database the older flush always goes first, so that who looks from the newest on finds none that is newer than an older one it finds, also
+//! without a lock.
 
 use super::unflushed::Layers;
 use bytes::Bytes;
@@ -52,9 +53,10 @@ impl Flushed {
         let mut gone = room.take(bytes, &flush);
         self.0.push_front(flush);
         self.0.retain(|flush| flush.is_kept());
-        for flush in self.0.drain(KEPT_MAX.min(self.0.len())..) {
-            room.give_back(&flush);
+        // Emptied while the room still has it: snapshots look without a lock, and nobody may empty a newer flush before it.
+        for flush in self.0.drain(KEPT_MAX.min(self.0.len())..).rev() {
             gone.extend(flush.give_up());
+            room.give_back(&flush);
         }
         gone
     }
@@ -140,6 +142,30 @@ mod tests {
         assert_eq!([value(&other, b"k"), value(&other, &[3])], [None, None]);
         assert!(one.keep(rows(6), 3, &room).is_empty(), "all the room is free again");
         assert_eq!(one.0.len(), 1, "nothing is left of what gave way");
+    }
+
+    /// A snapshot looks at copies without a lock: the oldest is empty before a newer one may be emptied by whoever needs its room.
+    #[test]
+    fn what_is_not_empty_yet_still_stands_before_newer_ones() {
+        let room = Room::new(1 << 20);
+        let mut flushed = Flushed::default();
+        (0..KEPT_MAX as u8).for_each(|number| assert!(flushed.keep(rows(number), 1, &room).is_empty()));
+        let oldest = Arc::clone(flushed.0.back().expect("the first one"));
+        let is_in_room = || {
+            let taken = room.taken.lock().expect("sound");
+            taken.flushes.iter().any(|(_, kept)| std::ptr::eq(kept.as_ptr(), Arc::as_ptr(&oldest)))
+        };
+        std::thread::scope(|scope| {
+            let reader = oldest.0.read().expect("sound");
+            let writer = scope.spawn(|| flushed.keep(rows(9), 1, &room).len());
+            for _ in 0..50 {
+                assert!(is_in_room(), "it has rows that a reader may find");
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            drop(reader);
+            assert_eq!(writer.join().expect("keeps"), 1);
+        });
+        assert!(!is_in_room() && !oldest.is_kept());
     }
 
     #[test]

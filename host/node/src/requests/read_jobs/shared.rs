@@ -5,6 +5,8 @@
 //! a read is given away if
 //!
 //! - it names [`Config::shared_rows`](crate::Config::shared_rows) rows or more: giving one away costs as much as looking for a few rows;
+//! - it is a first attempt, tied to none, of no bound, with time left: the others have no lanes, and what waits there counts as begun;
+//! - its keys are few bytes: what waits there is in no budget of bytes;
 //! - others wait behind it: if none did, the node's thread would only wait for the answer;
 //! - the further threads have not so much to do already that the node's own will be through first.
 //!
@@ -19,17 +21,22 @@ use crate::requests::queue::{Lane, Queued};
 use crate::requests::{Requests, Serving};
 use hedgerow_env::Now;
 use hedgerow_storage::ReadBudget;
-use hedgerow_types::Refusal;
 use hedgerow_types::op::Read;
+use hedgerow_types::{Instant, ReadLevel, Refusal};
+use std::time::Duration;
 
 /// What one of these reads may look at.
-pub(crate) const SHARED_READ: ReadBudget = ReadBudget { rows: READS_AT_ONCE.rows, bytes: 128 << 10 };
+pub(crate) const SHARED_READ: ReadBudget = READS_AT_ONCE;
 /// Reads that each further thread may have for each that waits for the node's own, which also takes in and answers what others look for.
 const SHARE: usize = 3;
 /// Reads that each may have in any case, and all together: their replies are kept in memory until the node's thread takes them. With rows
-/// of 1 MiB, one more than the budget of each, that is 288 MiB.
+/// of 1 MiB, one more than the budget of each, that is 160 MiB.
 const SHARED_EACH_MAX: usize = 64;
-const SHARED_MAX: usize = 256;
+const SHARED_MAX: usize = 128;
+/// Keys of a read that is given away, bytes.
+const KEYS_MAX: usize = 64 << 10;
+/// Time that it has left at least.
+const TIME_MIN: Duration = Duration::from_millis(50);
 /// After a read that came back so many are not given away.
 const KEPT_AFTER_VAIN: u32 = 8;
 
@@ -74,10 +81,16 @@ impl Shared {
 
 impl Requests {
     /// Whether a read whose turn it is is given to another thread.
-    pub(crate) fn gives_away(&mut self, queued: &Queued, workers: usize, shared_rows: u64) -> bool {
+    pub(crate) fn gives_away(&mut self, queued: &Queued, workers: usize, shared_rows: u64, now: Instant) -> bool {
         let helpers = workers.saturating_sub(1);
         if helpers == 0 || queued.has_come_back || !(shared_rows..=SHARED_READ.rows).contains(&rows_asked(&queued.read))
         {
+            return false;
+        }
+        let has_time =
+            self.callers.get(queued.id).is_some_and(|caller| !caller.is_extra && caller.deadline >= now + TIME_MIN);
+        let is_bounded = matches!(queued.terms.level, ReadLevel::Bounded(_));
+        if !has_time || is_bounded || queued.tie.is_some() || queued.bytes > KEYS_MAX {
             return false;
         }
         let waiting = self.waiting_count();
