@@ -150,6 +150,14 @@ pub fn read_what_is_readable(disk: &dyn Disk, path: &Path, most: u64) -> io::Res
     Ok((bytes, unreadable))
 }
 
+/// As [`read_file`], or `None` if there is no such file. [`Disk::exists`] would take one that cannot be looked at for none.
+pub fn read_file_if_exists(disk: &dyn Disk, path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match read_file(disk, path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
 /// The whole content of a file.
 pub fn read_file(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     let file = disk.open(path, OpenMode::Read)?;

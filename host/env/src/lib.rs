@@ -13,5 +13,5 @@ pub mod timer;
 pub use clock::{Clock, Now};
 pub use disk::{
     DirLock, Disk, File, OpenMode, Space, create_dir_durably, is_shortage, is_unreadable, parent_of, read_file,
-    read_what_is_readable, write_file_durably,
+    read_file_if_exists, read_what_is_readable, write_file_durably,
 };

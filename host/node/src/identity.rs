@@ -18,7 +18,7 @@ use crate::failure::{is_device_failure, takes_no_writes};
 use crate::log_id;
 use crate::peer::Founder;
 use crate::reserve;
-use hedgerow_env::{DirLock, Disk, OpenMode, read_file, write_file_durably};
+use hedgerow_env::{DirLock, Disk, OpenMode, read_file_if_exists, write_file_durably};
 use hedgerow_placement::Ancestor;
 use hedgerow_types::{Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
@@ -640,11 +640,10 @@ fn sort_out(
 
 fn read(disk: &dyn Disk, directory: &Path) -> Result<Option<Identity>, IdentityError> {
     let path = directory.join(FILE_NAME);
-    let bytes = match read_file(disk, &path) {
-        Ok(bytes) => bytes,
-        // Not `exists`, which takes a file that cannot be looked at for none: another would be written over it.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(IdentityError::Io { directory: directory.to_path_buf(), source }),
+    let bytes = read_file_if_exists(disk, &path);
+    // Where there is none, another is written.
+    let Some(bytes) = bytes.map_err(|source| IdentityError::Io { directory: directory.to_path_buf(), source })? else {
+        return Ok(None);
     };
     let malformed = |reason: String| IdentityError::Malformed { path: path.clone(), reason };
     let identity: Identity = serde_json::from_slice(&bytes).map_err(|error| malformed(error.to_string()))?;

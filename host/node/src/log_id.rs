@@ -3,7 +3,7 @@
 //! each of them was (see `lives.rs`). A log that has been written to is nobody's without its number: a copy from before would be another log,
 //! of which nobody knows how far it was.
 
-use hedgerow_env::{Disk, read_file, write_file_durably};
+use hedgerow_env::{Disk, read_file_if_exists, write_file_durably};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -23,13 +23,10 @@ pub(crate) fn path_of(data: &Path) -> PathBuf {
 /// The number of the log in data directory `data`; `None` if it has none. An error of kind `InvalidData` if the file does not say one: a digit
 /// that was flipped would be another log. Files of versions before have no checksum.
 pub(crate) fn read(disk: &dyn Disk, data: &Path) -> io::Result<Option<u64>> {
-    match read_file(disk, &path_of(data)) {
-        Ok(bytes) => match parse(&bytes) {
-            Some(id) => Ok(Some(id)),
-            None => Err(io::Error::new(io::ErrorKind::InvalidData, "it does not match its checksum")),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+    let Some(bytes) = read_file_if_exists(disk, &path_of(data))? else { return Ok(None) };
+    match parse(&bytes) {
+        Some(id) => Ok(Some(id)),
+        None => Err(io::Error::new(io::ErrorKind::InvalidData, "it does not match its checksum")),
     }
 }
 

@@ -28,7 +28,7 @@ use crate::slow::Speeds;
 use crate::strangers::Strangers;
 use crate::view::View;
 use bytes::Bytes;
-use hedgerow_env::{Disk, Now, read_file};
+use hedgerow_env::{Disk, Now, read_file_if_exists};
 use hedgerow_placement::Catalogue;
 use hedgerow_storage::Engines;
 use hedgerow_types::random::Random;
@@ -443,9 +443,9 @@ fn read_catalogue(disk: &dyn Disk, data: &[PathBuf], cluster: u64) -> Result<Opt
     let mut newest: Option<Catalogue> = None;
     for path in data.iter().map(|directory| cache_path(directory)) {
         let failed = |source| OpenError::Catalogue { path: path.clone(), source };
-        let text = match read_file(disk, &path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+        let text = match read_file_if_exists(disk, &path) {
+            Ok(Some(text)) => text,
+            Ok(None) => continue,
             // What the others do not know stays.
             Err(error) if is_device_failure(&error) => {
                 tracing::error!(file = %path.display(), %error, "a catalogue cannot be read and is left out");

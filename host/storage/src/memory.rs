@@ -9,7 +9,7 @@ use crate::batch::Batch;
 use crate::engine::{Direction, Engine, EngineError, EngineStats, Engines, KeyRange, RowVisitor, Snapshot};
 use crate::layout::is_droppable;
 use bytes::{Buf, Bytes};
-use hedgerow_env::{Disk, create_dir_durably, parent_of, read_file, write_file_durably};
+use hedgerow_env::{Disk, create_dir_durably, parent_of, read_file, read_file_if_exists, write_file_durably};
 use rpds::RedBlackTreeMapSync;
 use std::collections::BTreeSet;
 use std::io;
@@ -116,17 +116,13 @@ impl MemoryEngine {
         let failed = |source: io::Error| EngineError::Open { dir: dir.to_path_buf(), source: source.into() };
         create_dir_durably(&*disk, dir).map_err(failed)?;
         let (mut rows, mut files) = (Rows::default(), Files::default());
-        match read_file(&*disk, &dir.join(FILE_NAME)) {
-            Ok(file) => {
-                files.all_bytes = file.len() as u64;
-                let map = &mut rows.map;
-                files.last_generation = decode(file.into(), map)?;
-                files.generation = Some(files.last_generation);
-                read_more(&*disk, dir, &mut files, map)?;
-                rows.disk_bytes = files.bytes();
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(error)),
+        if let Some(file) = read_file_if_exists(&*disk, &dir.join(FILE_NAME)).map_err(failed)? {
+            files.all_bytes = file.len() as u64;
+            let map = &mut rows.map;
+            files.last_generation = decode(file.into(), map)?;
+            files.generation = Some(files.last_generation);
+            read_more(&*disk, dir, &mut files, map)?;
+            rows.disk_bytes = files.bytes();
         }
         Ok(Self {
             disk,

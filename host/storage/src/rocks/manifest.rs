@@ -13,7 +13,7 @@
 //! ```
 //! Numbers are little-endian. A type is 1 for a whole record, 2 to 4 for the first, a middle and the last part of one.
 
-use hedgerow_env::{Disk, OpenMode, read_file};
+use hedgerow_env::{Disk, OpenMode, read_file_if_exists};
 use std::io;
 use std::path::Path;
 
@@ -29,14 +29,10 @@ const LAST_PART: u8 = 4;
 /// Cuts the manifest that the file `current` in `dir` names, if its end is torn; whether it was. Nobody may have the
 /// database open.
 pub(super) fn cut_torn_end(disk: &dyn Disk, dir: &Path, current: &str) -> io::Result<bool> {
-    let found = |result: io::Result<Vec<u8>>| match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        result => result.map(Some),
-    };
-    let Some(content) = found(read_file(disk, &dir.join(current)))? else { return Ok(false) };
+    let Some(content) = read_file_if_exists(disk, &dir.join(current))? else { return Ok(false) };
     let Some(name) = manifest_name(&content) else { return Ok(false) };
     let path = dir.join(name);
-    let Some(bytes) = found(read_file(disk, &path))? else { return Ok(false) };
+    let Some(bytes) = read_file_if_exists(disk, &path)? else { return Ok(false) };
     let end = sound_size(&bytes);
     if !is_torn(&bytes, end) {
         return Ok(false);
