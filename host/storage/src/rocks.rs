@@ -31,7 +31,6 @@ use failure::classify;
 use flushed::Flushed;
 use hedgerow_env::os::{OsDisk, begin_read_in, begin_write_out, random_u64};
 use hedgerow_env::{Disk, OpenMode, create_dir_durably, parent_of};
-use merge::Ended;
 use options::{Shared, SpareFiles};
 use pace::STEP;
 use rocksdb::checkpoint::Checkpoint;
@@ -368,11 +367,7 @@ impl RocksEngine {
         }
         let state = self.state();
         let (layers, stored) = (state.unflushed.ranges(range.start, range.end), state.db()?.raw_iterator_opt(options));
-        let ended = merge::scan(layers, stored, direction, removed_max, visit);
-        match ended.map_err(|error| self.read_failed(error))? {
-            Ended::Done => Ok(()),
-            Ended::TooLong => Err(EngineError::NotAtOnce),
-        }
+        merge::scan(&self.dir, layers, stored, direction, removed_max, visit)
     }
 }
 

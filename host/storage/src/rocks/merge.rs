@@ -1,33 +1,27 @@
 //! A scan over unflushed rows and a database's own, as one sequence of rows in key order or against it.
 
+use super::read_failed;
 use super::unflushed::Key;
-use crate::engine::{Direction, KeyRange, RowVisitor};
+use crate::engine::{Direction, EngineError, KeyRange, RowVisitor};
 use bytes::Bytes;
 use rocksdb::{DBRawIterator, ReadOptions};
 use std::cmp::Ordering;
 use std::collections::btree_map::Range;
+use std::path::Path;
 
 /// How much a bulk scan reads ahead, bytes.
 const BULK_READAHEAD: usize = 1 << 20;
 
-/// How a scan ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// It has shown all rows, or as many as were wanted.
-    Done,
-    /// It has passed more removed rows than it may.
-    TooLong,
-}
-
-/// Shows `visit` rows until it breaks: those of `layers`, the youngest first, laid over those of the database. Passes so many rows of the
-/// layers that are removed.
+/// Shows `visit` rows until it breaks: those of `layers`, the youngest first, laid over those of the database in `dir`. Passes so many rows
+/// of the layers that are removed, and after one more ends with [`EngineError::NotAtOnce`].
 pub(super) fn scan(
+    dir: &Path,
     layers: Vec<Range<'_, Key, Option<Bytes>>>,
     mut stored: DBRawIterator<'_>,
     direction: Direction,
     mut removed_max: u64,
     visit: RowVisitor<'_>,
-) -> Result<Ended, rocksdb::Error> {
+) -> Result<(), EngineError> {
     let layers = layers.into_iter().map(|rows| Overlay::new(rows, direction));
     let mut layers: Vec<Overlay<'_>> = layers.filter(|layer| layer.current.is_some()).collect();
     match direction {
@@ -37,12 +31,12 @@ pub(super) fn scan(
     loop {
         if !stored.valid() {
             // Where the database could not go on, nobody knows what follows.
-            stored.status()?;
+            stored.status().map_err(|error| read_failed(dir, error))?;
         }
         let layered = layers.iter().filter_map(Overlay::key);
         let layered = layered.min_by(|left, right| in_direction(left.cmp(right), direction));
         let (first, order) = match (layered, stored.key()) {
-            (None, None) => return Ok(Ended::Done),
+            (None, None) => return Ok(()),
             (Some(layered), None) => (layered, Ordering::Less),
             (Some(layered), Some(stored)) if layered == stored => (layered, Ordering::Equal),
             (Some(layered), Some(stored)) if in_direction(layered.cmp(stored), direction).is_lt() => {
@@ -50,7 +44,7 @@ pub(super) fn scan(
             }
             (_, Some(_)) => {
                 if stored.item().is_some_and(|(key, value)| visit(key, value).is_break()) {
-                    return Ok(Ended::Done);
+                    return Ok(());
                 }
                 step(&mut stored, direction);
                 continue;
@@ -58,9 +52,9 @@ pub(super) fn scan(
         };
         let youngest = layers.iter().find(|layer| layer.key() == Some(first));
         match youngest.and_then(Overlay::value) {
-            Some(value) if visit(first, value).is_break() => return Ok(Ended::Done),
+            Some(value) if visit(first, value).is_break() => return Ok(()),
             Some(_) => {}
-            None if removed_max == 0 => return Ok(Ended::TooLong),
+            None if removed_max == 0 => return Err(EngineError::NotAtOnce),
             None => removed_max -= 1,
         }
         if order.is_eq() {

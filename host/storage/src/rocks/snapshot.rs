@@ -5,7 +5,7 @@
 //! were some may be given up meanwhile, the oldest first; then the database is asked.
 
 use super::flushed::Flushed;
-use super::merge::{self, Ended};
+use super::merge;
 use super::options::Shared;
 use super::unflushed::Layers;
 use super::{REMOVED_AT_ONCE_MAX, at_once};
@@ -82,13 +82,9 @@ impl RocksSnapshot {
             return Ok(());
         }
         let layers = self.layers.ranges(range.start, range.end);
-        let ended = self.stored.with_dependent(|_, stored| {
-            merge::scan(layers, stored.raw_iterator_opt(options), direction, removed_max, visit)
-        });
-        match ended.map_err(|error| super::read_failed(&self.dir, error))? {
-            Ended::Done => Ok(()),
-            Ended::TooLong => Err(EngineError::NotAtOnce),
-        }
+        self.stored.with_dependent(|_, stored| {
+            merge::scan(&self.dir, layers, stored.raw_iterator_opt(options), direction, removed_max, visit)
+        })
     }
 }
 
