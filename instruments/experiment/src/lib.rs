@@ -20,6 +20,7 @@ mod experiments;
 mod frame;
 mod hedged;
 mod options;
+mod pair;
 mod progress;
 mod published;
 mod read_counts;

@@ -7,6 +7,7 @@
 use crate::experiment::{Context, Description, Experiment, Group, Size, Variant};
 use crate::hedged::once_after;
 use crate::options::Options;
+use crate::pair::neighbour;
 use crate::stage::Stage;
 use crate::summary::{Spread, or_na};
 use anyhow::{Context as _, Result};
@@ -154,7 +155,7 @@ impl Experiment for HedgingCost {
 
 fn row(variant: &str, runs: &[Run]) -> Option<Vec<String>> {
     let own: Vec<_> = runs.iter().filter(|run| run.variant == variant).collect();
-    let off = |run: &Run| runs.iter().find(|other| other.variant == OFF && other.repetition == run.repetition);
+    let off = |run: &Run| neighbour(runs, OFF, run);
     let per_s = Spread::of_runs(&own, |run| Some(run.achieved_per_s))?;
     let ratio = Spread::of_runs(&own, |run| Some(run.achieved_per_s / off(run)?.achieved_per_s));
     let more = Spread::of_runs(&own, |run| {

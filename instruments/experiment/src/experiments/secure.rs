@@ -2,8 +2,8 @@
 
 use crate::experiment::{Context, Description, Experiment, Group, Size, Variant};
 use crate::options::Options;
-use crate::stage::Stage;
-use crate::summary::{Spread, or_na};
+use crate::pair::{Figures, Pair};
+use crate::summary::or_na;
 use anyhow::{Context as _, Result};
 use hedgerow_bench::{Arrivals, Load, Workload};
 use hedgerow_report::{Run, Table};
@@ -17,8 +17,6 @@ pub(super) const NAME: &str = "secure";
 const NODE_COUNT: usize = 3;
 /// How long starting both clusters and writing their rows should take, for the time left only.
 const PREPARE_EXPECTED: Duration = Duration::from_secs(15);
-/// The turns of a round, so that neither is always the first.
-const ROUND: [bool; 4] = [false, true, true, false];
 
 /// Clients that share the connections to each node, and how much of the throughput without TLS is wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,7 +50,7 @@ pub(super) struct Secure {
     rows: u64,
     settings: Settings,
     /// Without TLS, and with it.
-    stages: Option<[Stage; 2]>,
+    pair: Option<Pair>,
 }
 
 impl Secure {
@@ -63,7 +61,7 @@ impl Secure {
         };
         let settings =
             Settings { base: options.data.clone(), ..Settings::of_binary(options.binary.clone(), NODE_COUNT) };
-        Self { duration, warm_up, rows, settings, stages: None }
+        Self { duration, warm_up, rows, settings, pair: None }
     }
 
     fn workload(&self, operation: &str) -> Workload {
@@ -97,7 +95,7 @@ impl Experiment for Secure {
         let variant = |(index, case): (usize, &Case)| Variant {
             name: case.name(true),
             prepare_expected: if index == 0 { PREPARE_EXPECTED } else { Duration::ZERO },
-            measure_expected: (self.duration + self.warm_up) * ROUND.len() as u32,
+            measure_expected: (self.duration + self.warm_up) * Pair::TURNS,
             case: *case,
         };
         vec![Group { name: "all".to_owned(), variants: CASES.iter().enumerate().map(variant).collect() }]
@@ -108,35 +106,17 @@ impl Experiment for Secure {
     }
 
     async fn prepare(&mut self, context: &Context<'_>, _: &Case) -> Result<()> {
-        if self.stages.is_some() {
-            return Ok(());
+        if self.pair.is_none() {
+            let settings = [false, true].map(|has_tls| Settings { has_tls, ..self.settings.clone() });
+            self.pair = Some(Pair::start(context, settings, self.load(&CASES[0])).await?);
         }
-        let mut stages = Vec::new();
-        for has_tls in [false, true] {
-            let mut stage = Stage::prepare(Settings { has_tls, ..self.settings.clone() })?;
-            stage.start().await?;
-            let load = Load { seed: context.seed, ..self.load(&CASES[0]) };
-            stage.write_rows(&load, "the table").await?;
-            stage.settle().await?;
-            stages.push(stage);
-        }
-        for stage in &mut stages {
-            stage.rest().await?;
-        }
-        self.stages = stages.try_into().ok();
         Ok(())
     }
 
     async fn measure(&mut self, context: &Context<'_>, case: &Case) -> Result<Vec<Run>> {
-        let mut runs = Vec::new();
-        for (index, has_tls) in (0..).zip(ROUND) {
-            let repetition = (context.repetition - 1) * 2 + index / 2 + 1;
-            let load = self.load(case);
-            let stages = self.stages.as_mut().context("the clusters are started before the first turn")?;
-            let stage = &mut stages[usize::from(has_tls)];
-            runs.push(stage.run(&Context { repetition, ..*context }, case.name(has_tls), load).await?);
-        }
-        Ok(runs)
+        let load = self.load(case);
+        let pair = self.pair.as_mut().context("the clusters are started before the first turn")?;
+        pair.measure(context, [false, true].map(|has_tls| case.name(has_tls)), &load).await
     }
 
     fn tables(&self, runs: &[Run]) -> Vec<Table> {
@@ -155,30 +135,15 @@ impl Experiment for Secure {
 }
 
 fn row(case: &Case, has_tls: bool, runs: &[Run]) -> Option<Vec<String>> {
-    let of = |has_tls: bool| {
-        let name = case.name(has_tls);
-        runs.iter().filter(move |run| run.variant == name)
-    };
-    let own: Vec<_> = of(has_tls).collect();
-    let per_s = Spread::of_runs(&own, |run| Some(run.achieved_per_s))?;
-    let latency = |figure: fn(&hedgerow_report::Latency) -> f64| {
-        Spread::of_runs(&own, |run| run.operations.first().map(|it| figure(&it.latency_us) / 1e3))
-    };
-    let plain = |run: &Run| of(false).find(|other| other.repetition == run.repetition);
-    let ratio = Spread::of_runs(&own, |run| Some(run.achieved_per_s / plain(run)?.achieved_per_s));
-    let ratio = ratio.filter(|_| has_tls);
-    let verdict = case
-        .wanted
-        .zip(ratio)
-        .map(|(wanted, ratio)| format!(">= x{wanted}: {}", if ratio.median >= wanted { "met" } else { "MISSED" }));
+    let figures = Figures::of(runs, &case.name(has_tls), &case.name(false))?;
     Some(vec![
         case.name(has_tls),
-        per_s.to_string(),
-        or_na(latency(|it| it.p50)),
-        or_na(latency(|it| it.p99)),
-        or_na(Spread::of_runs(&own, Run::server_cpu_us_per_request)),
-        or_na(ratio),
-        verdict.unwrap_or_else(|| "none".to_owned()),
+        figures.per_s.to_string(),
+        or_na(figures.p50_ms),
+        or_na(figures.p99_ms),
+        or_na(figures.server_cpu_us),
+        or_na(figures.ratio),
+        figures.verdict(case.wanted),
     ])
 }
 

@@ -3,8 +3,8 @@
 
 use crate::experiment::{Context, Description, Experiment, Group, Size, Variant};
 use crate::options::Options;
-use crate::stage::Stage;
-use crate::summary::{Spread, or_na};
+use crate::pair::{Figures, Pair};
+use crate::summary::or_na;
 use anyhow::{Context as _, Result};
 use hedgerow_bench::{Arrivals, Load, Shares, Values, Workload};
 use hedgerow_report::{Run, Table};
@@ -16,8 +16,8 @@ use std::time::Duration;
 pub(super) const NAME: &str = "workers";
 /// How long starting both nodes and writing their rows should take, for the time left only.
 const PREPARE_EXPECTED: Duration = Duration::from_secs(10);
-/// The threads of each turn of a round, so that neither is always the first.
-const ROUND: [usize; 4] = [1, 2, 2, 1];
+/// The threads of the two nodes.
+const THREADS: [usize; 2] = [1, 2];
 /// Clients of each variant, which share so many connections.
 const CLIENTS: u32 = 64;
 const CONNECTIONS: u32 = 4;
@@ -54,7 +54,7 @@ pub(super) struct Workers {
     rows: u64,
     settings: Settings,
     /// With one thread, and with two.
-    stages: Option<[Stage; 2]>,
+    pair: Option<Pair>,
 }
 
 impl Workers {
@@ -64,7 +64,7 @@ impl Workers {
             Size::Full => (Duration::from_secs(4), Duration::from_millis(500), 200_000),
         };
         let settings = Settings { base: options.data.clone(), ..Settings::of_binary(options.binary.clone(), 1) };
-        Self { duration, warm_up, rows, settings, stages: None }
+        Self { duration, warm_up, rows, settings, pair: None }
     }
 
     fn workload(&self, case: &Case) -> Workload {
@@ -112,7 +112,7 @@ impl Experiment for Workers {
         let variant = |(index, case): (usize, &Case)| Variant {
             name: case.name(2),
             prepare_expected: if index == 0 { PREPARE_EXPECTED } else { Duration::ZERO },
-            measure_expected: (self.duration + self.warm_up) * ROUND.len() as u32,
+            measure_expected: (self.duration + self.warm_up) * Pair::TURNS,
             case: *case,
         };
         vec![Group { name: "all".to_owned(), variants: CASES.iter().enumerate().map(variant).collect() }]
@@ -123,42 +123,24 @@ impl Experiment for Workers {
     }
 
     async fn prepare(&mut self, context: &Context<'_>, _: &Case) -> Result<()> {
-        if self.stages.is_some() {
-            return Ok(());
+        if self.pair.is_none() {
+            let settings = THREADS.map(|count| Settings { workers: Some(count), ..self.settings.clone() });
+            self.pair = Some(Pair::start(context, settings, self.load(&CASES[0])).await?);
         }
-        let mut stages = Vec::new();
-        for workers in [1, 2] {
-            let mut stage = Stage::prepare(Settings { workers: Some(workers), ..self.settings.clone() })?;
-            stage.start().await?;
-            let load = Load { seed: context.seed, ..self.load(&CASES[0]) };
-            stage.write_rows(&load, "the table").await?;
-            stage.settle().await?;
-            stages.push(stage);
-        }
-        for stage in &mut stages {
-            stage.rest().await?;
-        }
-        self.stages = stages.try_into().ok();
         Ok(())
     }
 
     async fn measure(&mut self, context: &Context<'_>, case: &Case) -> Result<Vec<Run>> {
-        let mut runs = Vec::new();
-        for (index, workers) in (0..).zip(ROUND) {
-            let repetition = (context.repetition - 1) * 2 + index / 2 + 1;
-            let load = self.load(case);
-            let stages = self.stages.as_mut().context("the nodes are started before the first turn")?;
-            let stage = &mut stages[workers - 1];
-            runs.push(stage.run(&Context { repetition, ..*context }, case.name(workers), load).await?);
-        }
-        Ok(runs)
+        let load = self.load(case);
+        let pair = self.pair.as_mut().context("the nodes are started before the first turn")?;
+        pair.measure(context, THREADS.map(|count| case.name(count)), &load).await
     }
 
     fn tables(&self, runs: &[Run]) -> Vec<Table> {
         let columns =
             ["variant", "per second", "p50 ms", "p99 ms", "server's CPU us", "generator's CPU us", "2 / 1", "target"];
         let rows: Vec<_> =
-            CASES.iter().flat_map(|case| [1, 2].map(|workers| row(case, workers, runs))).flatten().collect();
+            CASES.iter().flat_map(|case| THREADS.map(|workers| row(case, workers, runs))).flatten().collect();
         let notes = vec![format!(
             "One node, {CLIENTS} clients on {CONNECTIONS} connections, rows of {VALUE_SIZE} bytes; reads linearizable at the leader. Median \
              (min-max); ratios are those of runs that followed each other. The generator runs on the same machine: on two cores no ratio \
@@ -170,29 +152,16 @@ impl Experiment for Workers {
 }
 
 fn row(case: &Case, workers: usize, runs: &[Run]) -> Option<Vec<String>> {
-    let of = |workers: usize| {
-        let name = case.name(workers);
-        runs.iter().filter(move |run| run.variant == name)
-    };
-    let own: Vec<_> = of(workers).collect();
-    let per_s = Spread::of_runs(&own, |run| Some(run.achieved_per_s))?;
-    let latency = |figure: fn(&hedgerow_report::Latency) -> f64| {
-        Spread::of_runs(&own, |run| run.operations.first().map(|it| figure(&it.latency_us) / 1e3))
-    };
-    let single = |run: &Run| of(1).find(|other| other.repetition == run.repetition);
-    let ratio = Spread::of_runs(&own, |run| Some(run.achieved_per_s / single(run)?.achieved_per_s));
-    let ratio = ratio.filter(|_| workers > 1);
-    let verdict = ratio
-        .map(|ratio| format!(">= x{}: {}", case.wanted, if ratio.median >= case.wanted { "met" } else { "MISSED" }));
+    let figures = Figures::of(runs, &case.name(workers), &case.name(1))?;
     Some(vec![
         case.name(workers),
-        per_s.to_string(),
-        or_na(latency(|it| it.p50)),
-        or_na(latency(|it| it.p99)),
-        or_na(Spread::of_runs(&own, Run::server_cpu_us_per_request)),
-        or_na(Spread::of_runs(&own, Run::generator_cpu_us_per_request)),
-        or_na(ratio),
-        verdict.unwrap_or_else(|| "none".to_owned()),
+        figures.per_s.to_string(),
+        or_na(figures.p50_ms),
+        or_na(figures.p99_ms),
+        or_na(figures.server_cpu_us),
+        or_na(figures.generator_cpu_us),
+        or_na(figures.ratio),
+        figures.verdict(Some(case.wanted)),
     ])
 }
 
