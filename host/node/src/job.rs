@@ -3,8 +3,9 @@
 //! A job is data with everything it needs inside; running it touches nothing of the node. Its result comes back through
 //! [`crate::Event::Job`]. A result for a replica that is gone by then is ignored.
 
+use crate::config::READS_AT_ONCE;
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
-use crate::requests::read_jobs::{ReadSize, SHARED_READ, Wanted};
+use crate::requests::read_jobs::{ReadSize, Wanted};
 use bytes::Bytes;
 use hedgerow_env::{Disk, OpenMode, Space, create_dir_durably};
 use hedgerow_replication::{Fetch, Membership, SnapshotMeta};
@@ -526,7 +527,7 @@ impl Job {
                 JobResult::Fetched { fetch, entries }
             }
             Self::Read { place: Some((_, ReadSize::Shared)), moment, ticket, read, now, wanted, .. } => {
-                let reply = if wanted.is_wanted() { moment.read_at_once(&read, now, SHARED_READ)? } else { None };
+                let reply = if wanted.is_wanted() { moment.read_at_once(&read, now, READS_AT_ONCE)? } else { None };
                 match reply {
                     Some(reply) => JobResult::Read { ticket, reply },
                     None => JobResult::NotAtOnce { ticket, read },

@@ -471,16 +471,14 @@ fn carry_out(
         .filter(|it| host.faults.may_close(*it))
         .for_each(|connection| host.clients.close(connection));
     for job in outbox.jobs {
-        match job.read_size() {
-            Some(ReadSize::Short) => {
-                workers.readers.run(job);
-                continue;
-            }
-            Some(ReadSize::Shared) => {
-                workers.helpers.run(job);
-                continue;
-            }
-            Some(ReadSize::Long) | None => {}
+        let threads = match job.read_size() {
+            Some(ReadSize::Short) => Some(&workers.readers),
+            Some(ReadSize::Shared) => Some(&workers.helpers),
+            Some(ReadSize::Long) | None => None,
+        };
+        if let Some(threads) = threads {
+            threads.run(job);
+            continue;
         }
         let (jobs, arrivals) = (Arc::clone(&workers.jobs), arrivals.clone());
         // These threads do nothing else, so that none has to be made eager again.

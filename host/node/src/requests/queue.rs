@@ -161,7 +161,8 @@ impl Queue {
         self.lanes[lane as usize].count
     }
 
-    fn total(&self) -> usize {
+    /// How many reads wait in both lanes.
+    pub(crate) fn total(&self) -> usize {
         self.lanes.iter().map(|ends| ends.count).sum()
     }
 
@@ -471,11 +472,6 @@ impl Serving<'_> {
 }
 
 impl Requests {
-    /// How many reads wait for their turn.
-    pub(crate) fn waiting_count(&self) -> usize {
-        self.queue.total()
-    }
-
     /// Whether reads wait for their turn, and could have it.
     pub(crate) fn has_queued(&self) -> bool {
         self.queue.total() > 0 || self.read_jobs.has_turn()

@@ -21,8 +21,6 @@
 
 mod shared;
 
-pub(crate) use shared::SHARED_READ;
-
 use crate::config::{LONG_READS_MAX, READ_JOBS_BYTES_MAX, READ_JOBS_MAX, SHORT_READS_MAX};
 use crate::ids::{DirectoryId, ReplicaKey};
 use crate::job::Job;
@@ -70,8 +68,8 @@ impl ReadSize {
         match self {
             Self::Short => SHORT_READS_MAX,
             Self::Long => LONG_READS_MAX,
-            // Nobody waits for such a place: the node's thread serves the read instead.
-            Self::Shared => 0,
+            // As many as are given away; `shared.rs` says which are.
+            Self::Shared => usize::MAX,
         }
     }
 }
@@ -221,16 +219,10 @@ impl ReadJobs {
     fn note_begun(&mut self, line: Line) {
         self.places.entry(line).or_default().running += 1;
         self.run[line.1 as usize] += 1;
-        if line.1 == ReadSize::Shared {
-            self.shared.note_begun();
-        }
     }
 
     /// A job has ended: its place is for another read.
     pub(crate) fn note_ended(&mut self, line: Line) {
-        if line.1 == ReadSize::Shared {
-            self.shared.note_ended();
-        }
         if let Some(places) = self.places.get_mut(&line) {
             debug_assert!(places.running > 0, "a place is given back that was not taken");
             places.running = places.running.saturating_sub(1);
@@ -257,14 +249,22 @@ impl ReadJobs {
         self.reads.values().map(ReadJob::id)
     }
 
+    fn places_of(&self, size: ReadSize) -> impl Iterator<Item = &Places> {
+        self.places.iter().filter(move |((_, of), _)| *of == size).map(|(_, places)| places)
+    }
+
+    /// How many such reads run, of all data directories.
+    fn running(&self, size: ReadSize) -> usize {
+        self.places_of(size).map(|places| places.running).sum()
+    }
+
     /// What the operator is told.
     pub(crate) fn to_json(&self) -> Value {
         let of = |size: ReadSize| {
-            let lines = || self.places.iter().filter(|((_, of), _)| *of == size).map(|(_, places)| places);
             json!({
                 "run": self.run[size as usize],
-                "running": lines().map(|places| places.running).sum::<usize>(),
-                "waiting": lines().map(|places| places.count).sum::<usize>(),
+                "running": self.running(size),
+                "waiting": self.places_of(size).map(|places| places.count).sum::<usize>(),
             })
         };
         let mut shared = of(ReadSize::Shared);
@@ -300,21 +300,11 @@ pub(crate) fn list_size(read: &Read) -> usize {
 }
 
 impl Serving<'_> {
-    /// Has a job answer a read that may be served now, and that takes too long for the node's thread; if no place is free, when one
-    /// is. Only then it counts as begun.
-    pub(crate) fn read_aside(&mut self, queued: Queued, reflected: Reflected, now: Now) {
-        let size = ReadSize::of(&queued.read, self.config.reads_at_once);
-        self.read_elsewhere(queued, size, reflected, now);
-    }
-
-    /// Gives a read that may be served now to another thread that serves.
-    pub(crate) fn give_away(&mut self, queued: Queued, reflected: Reflected, now: Now) {
-        self.read_elsewhere(queued, ReadSize::Shared, reflected, now);
-    }
-
-    fn read_elsewhere(&mut self, queued: Queued, size: ReadSize, reflected: Reflected, now: Now) {
+    /// Has another thread answer a read that may be served now: a job, or one that serves as well; if no place is free, when one is. Only
+    /// then it counts as begun.
+    pub(crate) fn read_aside(&mut self, queued: Queued, size: ReadSize, reflected: Reflected, now: Now) {
         let id = queued.id;
-        if let Err(refusal) = self.try_elsewhere(queued, size, reflected, now) {
+        if let Err(refusal) = self.try_aside(queued, size, reflected, now) {
             self.refuse_waiting(id, &refusal, now);
         }
     }
@@ -331,7 +321,7 @@ impl Serving<'_> {
         true
     }
 
-    fn try_elsewhere(&mut self, queued: Queued, size: ReadSize, reflected: Reflected, now: Now) -> Result<(), Refusal> {
+    fn try_aside(&mut self, queued: Queued, size: ReadSize, reflected: Reflected, now: Now) -> Result<(), Refusal> {
         let Some(caller) = self.requests.callers.get(queued.id) else { return Ok(()) };
         let (group, lane, deadline) = (caller.group(), Lane::of(caller), caller.deadline);
         let Some(Hosted::Running(replica)) = self.replicas.hosted.get_mut(&group) else {
@@ -342,7 +332,7 @@ impl Serving<'_> {
         };
         let (line, owner) = ((replica.directory, size), replica.owner);
         let places = self.requests.read_jobs.places.entry(line).or_default();
-        if size != ReadSize::Shared && places.running >= size.places() {
+        if places.running >= size.places() {
             return self.wait_for_place(line, owner, queued, now);
         }
         let moment = storage.moment();

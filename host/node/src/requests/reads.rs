@@ -25,7 +25,7 @@ use crate::requests::callers::{RequestId, WaitsIn};
 use crate::requests::held::Held;
 use crate::requests::queue::{Lane, Queued};
 use crate::requests::read_counts::level_number;
-use crate::requests::read_jobs::list_size;
+use crate::requests::read_jobs::{ReadSize, list_size};
 use crate::requests::serve::misplaced;
 use crate::requests::tie::Tied;
 use bytes::Bytes;
@@ -270,15 +270,14 @@ impl Serving<'_> {
         let is_told = terms.may_follow && role != Role::Leader;
         let outcome = match begun {
             Ok(Some(_)) if lacks_time => Err(no_time()),
-            Ok(Some(served)) if is_for_others => {
-                let by = Some((terms.level, role, Basis::AtOnce));
-                let staleness = served.staleness;
-                Ok((None, Reflected { index: 0, staleness, waited: caller.queued, served: by }))
-            }
             // `now` was read after the request had arrived, even if it was queued since, and nothing is applied between
             // here and the storage read: what is read is the state at `now`, when the lease held.
             Ok(Some(served)) => {
-                replica.read_storage(read, budget, &mut self.replicas.damaged, expiry_time).map(|read| {
+                let read = match is_for_others {
+                    true => Ok(None),
+                    false => replica.read_storage(read, budget, &mut self.replicas.damaged, expiry_time),
+                };
+                read.map(|read| {
                     let by = Some((terms.level, role, Basis::AtOnce));
                     let (reply, index) = read.map_or((None, 0), |(reply, index)| (Some(reply), index));
                     (reply, Reflected { index, staleness: served.staleness, waited: caller.queued, served: by })
@@ -316,8 +315,10 @@ impl Serving<'_> {
                 self.answer_read(queued.id, reply, reflected, now);
                 self.note_begun(lane, queued.tie.as_deref(), now);
             }
-            Ok((None, reflected)) if is_for_others => self.give_away(queued, reflected, now),
-            Ok((None, reflected)) => self.read_aside(queued, reflected, now),
+            Ok((None, reflected)) => {
+                let size = if is_for_others { ReadSize::Shared } else { ReadSize::of(&queued.read, budget) };
+                self.read_aside(queued, size, reflected, now);
+            }
             Err(refusal) => self.refuse_waiting(queued.id, &refusal, now),
         }
     }
@@ -394,7 +395,8 @@ impl Serving<'_> {
                     None => {
                         let (read, terms) = (pending.read, pending.terms);
                         let queued = Queued { id, read, terms, tie: None, bytes: 0, has_come_back: false };
-                        self.read_aside(queued, reflected, now);
+                        let size = ReadSize::of(&queued.read, budget);
+                        self.read_aside(queued, size, reflected, now);
                     }
                 }
             }

@@ -2,10 +2,9 @@
 
 use crate::cancel::{OTHER, assert_freed};
 use crate::named::{CLIENT, CONNECTION, Small, extra, first};
-use crate::world::{MS, bounded, value_of};
+use crate::world::{MS, bounded};
 use hedgerow_node::{Job, ReadSize};
 use hedgerow_types::{NodeId, ReadLevel, Refusal};
-use hedgerow_wire::ReplyExtension;
 use serde_json::json;
 
 /// A cluster whose nodes serve no read themselves. Jobs that read at `node` stay where they are until they are let go.
@@ -18,10 +17,6 @@ fn aside() -> (Small, NodeId) {
 
 fn hold(small: &mut Small, node: NodeId) {
     small.world.machines.get_mut(&node).unwrap().holds = |job| matches!(job, Job::Read { .. });
-}
-
-fn answer(small: &mut Small, number: i32) -> (String, ReplyExtension) {
-    value_of(small.world.answer(number).expect("it is answered").1).expect("a value")
 }
 
 fn running(small: &mut Small, node: NodeId) -> u64 {
@@ -40,8 +35,8 @@ fn n4f_a_read_on_another_thread_shows_its_moment_and_holds_nobody_up() {
     let after = small.put(node, first(2, ReadLevel::Linearizable));
     small.world.settle(node);
     small.world.let_go(node);
-    let (old, old_extension) = answer(&mut small, before);
-    let (new, new_extension) = answer(&mut small, after);
+    let (old, old_extension) = small.value(before);
+    let (new, new_extension) = small.value(after);
     assert_eq!((old.as_str(), new.as_str()), ("0", "1"));
     assert!(old_extension.index < index && new_extension.index >= index, "{old_extension:?} {new_extension:?}");
     assert_eq!(running(&mut small, node), 0);
@@ -114,7 +109,7 @@ fn n4f_a_bounded_read_is_not_answered_with_what_is_older_than_its_bound() {
     small.world.settle(node);
     small.world.run(30 * MS);
     small.world.let_go(node);
-    let (_, extension) = answer(&mut small, number);
+    let (_, extension) = small.value(number);
     assert!(extension.staleness_ms.is_some_and(|age| (30..=50).contains(&age)), "{extension:?}");
 }
 
@@ -156,6 +151,6 @@ fn n4f_so_many_may_wait_and_fewer_of_them_are_extra_attempts() {
     assert!(!small.world.has_answer(other));
     assert_eq!((&small.told(node)["aside"]["shed"], refused(&small)), (&json!(21), 21));
     small.world.let_go(node);
-    assert!(answer(&mut small, other).0 == "0");
+    assert!(small.value(other).0 == "0");
     small.assert_idle(node);
 }

@@ -1,13 +1,13 @@
 //! Requests with names, and a small cluster to send them to.
 
-use crate::world::{Key, Places, World};
+use crate::world::{Key, Places, World, value_of};
 use bytes::BytesMut;
 use hedgerow_node::{Config, ConnectionId, Event};
 use hedgerow_types::{NodeId, ReadLevel, Refusal};
 use hedgerow_wire::call::{self, ReplyFrame};
 use hedgerow_wire::header::Cause;
 use hedgerow_wire::message::{AdminCommand, Cancel};
-use hedgerow_wire::{Body, Extension, Header, Reply, Tie};
+use hedgerow_wire::{Body, Extension, Header, Reply, ReplyExtension, Tie};
 use serde_json::{Value, json};
 
 pub const CLIENT: u64 = 0xc11e;
@@ -98,6 +98,11 @@ impl Small {
         node.drive(now);
         let mut replies = node.outbox().clients.remove(&CONNECTION).unwrap_or_default();
         numbers(&mut replies)
+    }
+
+    /// The value that answers a request, which must be there.
+    pub fn value(&mut self, number: i32) -> (String, ReplyExtension) {
+        value_of(self.world.answer(number).expect("it is answered").1).expect("a value")
     }
 
     /// The refusal that answers a request, which must be there.

@@ -2,10 +2,10 @@
 
 use crate::cancel::{OTHER, assert_freed};
 use crate::named::{CONNECTION, Small, extra, first};
-use crate::world::{MS, bounded, value_of};
+use crate::world::{MS, bounded};
 use hedgerow_node::{Job, JobResult, ReadSize};
 use hedgerow_types::{NodeId, ReadLevel, Refusal};
-use hedgerow_wire::{Extension, ReplyExtension};
+use hedgerow_wire::Extension;
 use serde_json::{Value, json};
 
 /// A cluster whose nodes have one further thread, which takes reads of one row too. What it does at `node` stays where it is until it is let
@@ -19,10 +19,6 @@ fn shared() -> (Small, NodeId) {
 
 fn hold(small: &mut Small, node: NodeId) {
     small.world.machines.get_mut(&node).unwrap().holds = |job| job.read_size() == Some(ReadSize::Shared);
-}
-
-fn value(small: &mut Small, number: i32) -> (String, ReplyExtension) {
-    value_of(small.world.answer(number).expect("it is answered").1).expect("a value")
 }
 
 fn told(small: &mut Small, node: NodeId) -> Value {
@@ -53,7 +49,7 @@ fn n4f_a_shared_read_shows_its_moment_and_holds_nobody_up() {
     assert_eq!(told(&mut small, node), json!({ "run": 1, "running": 1, "waiting": 0, "in_vain": 0 }));
     let index = small.world.write(&key, places, "1");
     small.world.let_go(node);
-    let (old, extension) = value(&mut small, number);
+    let (old, extension) = small.value(number);
     assert!(old == "0" && extension.index < index, "{old} {extension:?}");
     assert_eq!(told(&mut small, node), json!({ "run": 1, "running": 0, "waiting": 0, "in_vain": 0 }));
     small.assert_idle(node);
@@ -94,7 +90,7 @@ fn n4f_a_shared_read_whose_rows_are_on_a_disk_is_served_once_more() {
     small.world.take_done(node, done);
     assert_eq!(small.told(node)["first"]["queued"], 1);
     small.world.settle(node);
-    assert_eq!(value(&mut small, number).0, "1", "judged anew, and no older than when it was");
+    assert_eq!(small.value(number).0, "1", "judged anew, and no older than when it was");
     assert_eq!(small.told(node)["first"]["run"], before, "it counts once");
     assert_eq!(told(&mut small, node), json!({ "run": 1, "running": 0, "waiting": 0, "in_vain": 1 }));
     small.assert_idle(node);

@@ -13,20 +13,17 @@
 //! Whether its rows are in memory is not known before. Where they are not, it comes back, goes to the end of its connection's line, and is
 //! served as if there were no further threads; and the next few are not given away.
 
-use super::{ReadJob, rows_asked};
+use super::{ReadJob, ReadSize, rows_asked};
 use crate::config::READS_AT_ONCE;
 use crate::ids::ReplicaKey;
 use crate::requests::callers::WaitsIn;
 use crate::requests::queue::{Lane, Queued};
 use crate::requests::{Requests, Serving};
 use hedgerow_env::Now;
-use hedgerow_storage::ReadBudget;
 use hedgerow_types::op::Read;
 use hedgerow_types::{Instant, ReadLevel, Refusal};
 use std::time::Duration;
 
-/// What one of these reads may look at.
-pub(crate) const SHARED_READ: ReadBudget = READS_AT_ONCE;
 /// Reads that each further thread may have for each that waits for the node's own, which also takes in and answers what others look for.
 const SHARE: usize = 3;
 /// Reads that each may have in any case, and all together: their replies are kept in memory until the node's thread takes them. With rows
@@ -40,35 +37,19 @@ const TIME_MIN: Duration = Duration::from_millis(50);
 /// After a read that came back so many are not given away.
 const KEPT_AFTER_VAIN: u32 = 8;
 
-/// What the further threads have, and counts since the node started.
+/// What became of reads that were given away.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    running: usize,
-    /// Reads that came back.
+    /// Reads that came back, since the node started.
     pub(super) in_vain: u64,
     /// Reads that are not given away.
     kept: u32,
 }
 
 impl Shared {
-    pub(super) fn note_begun(&mut self) {
-        self.running += 1;
-    }
-
-    pub(super) fn note_ended(&mut self) {
-        debug_assert!(self.running > 0, "a read ends that did not begin");
-        self.running = self.running.saturating_sub(1);
-    }
-
     fn note_in_vain(&mut self) {
         self.in_vain += 1;
         self.kept = KEPT_AFTER_VAIN;
-    }
-
-    /// Whether the further threads take one more, with so many that wait for the node's own.
-    fn has_room(&self, helpers: usize, waiting: usize) -> bool {
-        let most = SHARED_MAX.min(helpers.saturating_mul(SHARED_EACH_MAX));
-        self.running < most.min(helpers.saturating_mul(SHARE).saturating_mul(waiting))
     }
 
     /// Whether the next one is kept since one before it came back.
@@ -79,11 +60,19 @@ impl Shared {
     }
 }
 
+/// Whether `helpers` further threads that have so many reads take one more, with so many that wait for the node's own.
+fn has_room(running: usize, helpers: usize, waiting: usize) -> bool {
+    let most = SHARED_MAX.min(helpers.saturating_mul(SHARED_EACH_MAX));
+    running < most.min(helpers.saturating_mul(SHARE).saturating_mul(waiting))
+}
+
 impl Requests {
     /// Whether a read whose turn it is is given to another thread.
     pub(crate) fn gives_away(&mut self, queued: &Queued, workers: usize, shared_rows: u64, now: Instant) -> bool {
         let helpers = workers.saturating_sub(1);
-        if helpers == 0 || queued.has_come_back || !(shared_rows..=SHARED_READ.rows).contains(&rows_asked(&queued.read))
+        if helpers == 0
+            || queued.has_come_back
+            || !(shared_rows..=READS_AT_ONCE.rows).contains(&rows_asked(&queued.read))
         {
             return false;
         }
@@ -93,9 +82,8 @@ impl Requests {
         if !has_time || is_bounded || queued.tie.is_some() || queued.bytes > KEYS_MAX {
             return false;
         }
-        let waiting = self.waiting_count();
-        let shared = &mut self.read_jobs.shared;
-        shared.has_room(helpers, waiting) && !shared.is_kept()
+        let running = self.read_jobs.running(ReadSize::Shared);
+        has_room(running, helpers, self.queue.total()) && !self.read_jobs.shared.is_kept()
     }
 }
 
@@ -124,19 +112,12 @@ mod tests {
 
     #[test]
     fn others_have_what_the_own_thread_would_not_be_through_with_first() {
-        let mut shared = Shared::default();
         // A turn with sixteen reads, and one further thread.
-        for waiting in (0..16).rev() {
-            if shared.has_room(1, waiting) {
-                shared.note_begun();
-            }
-        }
-        assert_eq!(shared.running, 12, "three of four");
-        assert!(!Shared::default().has_room(0, 1_000) && !Shared::default().has_room(3, 0));
-        let busy = Shared { running: SHARED_EACH_MAX, ..Shared::default() };
-        assert!(!busy.has_room(1, 1_000) && busy.has_room(2, 1_000));
-        let full = Shared { running: SHARED_MAX, ..Shared::default() };
-        assert!(!full.has_room(1_000, 1_000));
+        let running = (0..16).rev().fold(0, |running, waiting| running + usize::from(has_room(running, 1, waiting)));
+        assert_eq!(running, 12, "three of four");
+        assert!(!has_room(0, 0, 1_000) && !has_room(0, 3, 0));
+        assert!(!has_room(SHARED_EACH_MAX, 1, 1_000) && has_room(SHARED_EACH_MAX, 2, 1_000));
+        assert!(!has_room(SHARED_MAX, 1_000, 1_000));
     }
 
     #[test]
