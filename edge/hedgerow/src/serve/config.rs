@@ -2,7 +2,7 @@
 //! docs/configuration.md.
 
 use anyhow::{Context, bail, ensure};
-use hedgerow_node::config::{DROP_RESERVE_SECONDS, DROP_RESERVE_SECONDS_MAX, LOG_RETAINED_BYTES, WORKERS_MAX};
+use hedgerow_node::config::{DROP_RESERVE_SECONDS, DROP_RESERVE_SECONDS_MAX, LOG_RETAINED_BYTES};
 use hedgerow_node::{Config, SlowLimits};
 use hedgerow_storage::RocksSettings;
 use hedgerow_tls::{ClusterName, Mode, NodeTls, NodeTlsFiles};
@@ -29,8 +29,7 @@ pub(crate) struct ServeConfig {
     labels: BTreeMap<String, String>,
     #[serde(default)]
     durability: DurabilitySetting,
-    #[serde(default = "workers_default")]
-    workers: usize,
+    workers: Option<usize>,
     /// MiB.
     free_disk_min_mib: Option<u32>,
     #[serde(default)]
@@ -54,11 +53,6 @@ pub(crate) struct ServeConfig {
     #[serde(default)]
     security: Security,
     tls: Option<Tls>,
-}
-
-/// Threads that serve reads.
-fn workers_default() -> usize {
-    1
 }
 
 #[derive(Debug, Deserialize)]
@@ -307,7 +301,6 @@ impl ServeConfig {
         let reserve_seconds = self.drop.reserve_seconds;
         let is_allowed = reserve_seconds <= DROP_RESERVE_SECONDS_MAX;
         ensure!(is_allowed, "drop.reserve_seconds: allowed are 0 to {DROP_RESERVE_SECONDS_MAX}");
-        ensure!((1..=WORKERS_MAX).contains(&self.workers), "workers: allowed are 1 to {WORKERS_MAX}");
         let node = NodeId(self.node);
         let own = peers.get(&node).with_context(|| format!("peers: node {} itself is not listed", self.node))?;
         self.listen.iter().try_for_each(|listen| check_address("listen", listen))?;
@@ -324,7 +317,7 @@ impl ServeConfig {
         let mut config = Config::new(node, peers, self.data, seed);
         config.tls = self.tls.map(|tls| tls.load(self.node)).transpose()?.map(Arc::new);
         config.listen = address;
-        config.workers = self.workers;
+        config.workers = self.workers.unwrap_or(config.workers);
         config.labels = self.labels;
         if !self.meta_nodes.is_empty() {
             config.meta_nodes = self.meta_nodes.into_iter().map(NodeId).collect();
@@ -402,7 +395,7 @@ mod tests {
         assert_eq!(config("").unwrap().workers, 1);
         assert_eq!(config("workers = 3").unwrap().workers, 3);
         for count in [0, 257] {
-            let refused = config(&format!("workers = {count}")).unwrap_err().to_string();
+            let refused = config(&format!("workers = {count}")).unwrap().check().unwrap_err();
             assert_eq!(refused, "workers: allowed are 1 to 256");
         }
     }
