@@ -50,6 +50,7 @@ impl Exit {
             ErrorKind::TableExists
             | ErrorKind::Forgotten
             | ErrorKind::DiskFull
+            | ErrorKind::NotAllowed
             | ErrorKind::Storage
             | ErrorKind::Protocol => Self::Refused,
         }

@@ -135,6 +135,7 @@ impl Client {
                 | ErrorKind::Unavailable
                 | ErrorKind::Forgotten
                 | ErrorKind::DiskFull
+                | ErrorKind::NotAllowed
                 | ErrorKind::Storage
                 | ErrorKind::Protocol => Ok(()),
             },

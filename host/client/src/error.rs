@@ -36,6 +36,8 @@ pub enum ErrorKind {
     Forgotten,
     /// The disks are full: what adds data is refused, reads and deletes are served. Make room, then write again.
     DiskFull,
+    /// The user of this client has not been given the right to. Have somebody give it who may.
+    NotAllowed,
     /// The stored data failed a check or the storage failed. Report it to whoever runs the cluster.
     Storage,
     /// The server sent something that is not the protocol, or does not know the operation. Report it: the versions of
@@ -74,6 +76,7 @@ impl Error {
             | ErrorKind::TableExists
             | ErrorKind::Forgotten
             | ErrorKind::DiskFull
+            | ErrorKind::NotAllowed
             | ErrorKind::Storage
             | ErrorKind::Protocol => false,
         }
@@ -132,6 +135,7 @@ impl From<&Refusal> for ErrorKind {
             Refusal::Invalid(_) => Self::Invalid,
             Refusal::TooLarge(_) => Self::TooLarge,
             Refusal::DiskFull(_) => Self::DiskFull,
+            Refusal::NotAllowed(_) => Self::NotAllowed,
             Refusal::NoTable => Self::NoTable,
             Refusal::TableExists => Self::TableExists,
             Refusal::Unknown => Self::Protocol,

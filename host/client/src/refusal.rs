@@ -36,6 +36,7 @@ pub(crate) fn refusal_of_name(name: ErrorName) -> Refusal {
         ErrorName::Expired => Refusal::Expired,
         ErrorName::InvalidData => Refusal::TooLarge("the server finds the request malformed or too large".to_owned()),
         ErrorName::DiskInsufficient => Refusal::DiskFull(name.name().to_owned()),
+        ErrorName::AclDeny => Refusal::NotAllowed("the server does not allow it (ERR_ACL_DENY)".to_owned()),
         ErrorName::HandlerNotFound | ErrorName::NotImplemented => Refusal::Unknown,
         other => Refusal::Invalid(format!("the server answered {}", other.name())),
     }

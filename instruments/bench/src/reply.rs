@@ -35,6 +35,7 @@ impl From<Error> for Failure {
             ErrorKind::Unavailable => "unavailable",
             ErrorKind::Forgotten => "forgotten",
             ErrorKind::DiskFull => "disk_full",
+            ErrorKind::NotAllowed => "not_allowed",
             ErrorKind::Storage => "storage",
             ErrorKind::Protocol => "protocol",
         })

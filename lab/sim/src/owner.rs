@@ -485,6 +485,7 @@ impl Life {
             | ErrorKind::Unavailable
             | ErrorKind::Forgotten
             | ErrorKind::DiskFull
+            | ErrorKind::NotAllowed
             | ErrorKind::Storage => self.pause().await,
             // A node that is late has passed on the call for a former table of the name, which its owner knows to be gone.
             ErrorKind::Invalid if error.message().contains("ask again if the new one is meant") => self.pause().await,

@@ -132,6 +132,7 @@ impl Stats {
             | Refusal::Invalid(_)
             | Refusal::TooLarge(_)
             | Refusal::DiskFull(_)
+            | Refusal::NotAllowed(_)
             | Refusal::NoTable
             | Refusal::Creating
             | Refusal::TableExists

@@ -87,6 +87,7 @@ pub const fn meaning(refusal: &Refusal) -> Meaning {
         | Refusal::Invalid(_)
         | Refusal::TooLarge(_)
         | Refusal::DiskFull(_)
+        | Refusal::NotAllowed(_)
         | Refusal::TableExists
         | Refusal::Unknown => (None, Fatal, false, Fail, Request),
     };
@@ -99,7 +100,7 @@ mod tests {
     use crate::{Failure, Reaction, reaction};
     use hedgerow_types::random::Random;
 
-    fn all() -> [Refusal; 19] {
+    fn all() -> [Refusal; 20] {
         [
             Refusal::NotLeader { leader: None },
             Refusal::NotReady("starting".into()),
@@ -119,6 +120,7 @@ mod tests {
             Refusal::TableExists,
             Refusal::Stopping("so".into()),
             Refusal::DiskFull("so".into()),
+            Refusal::NotAllowed("so".into()),
             Refusal::Unknown,
         ]
     }

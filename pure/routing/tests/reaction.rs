@@ -42,6 +42,7 @@ fn each_failure_has_its_reaction() {
         (Refusal::Invalid(text()), "F", "F"),
         (Refusal::TooLarge(text()), "F", "F"),
         (Refusal::DiskFull(text()), "F", "F"),
+        (Refusal::NotAllowed(text()), "F", "F"),
         (Refusal::NoTable, "mmmmmmmm", "mmmmmmmm"),
         (Refusal::Creating, "mmmmmmmm", "mmmmmmmm"),
         (Refusal::TableExists, "F", "F"),

@@ -127,6 +127,9 @@ pub enum Refusal {
     /// space is made: reads and deletes are served.
     #[error("the disk is full: {0}")]
     DiskFull(String),
+    /// Whoever asks has not been given the right to, for the reason that it tells in a whole sentence. Nothing happened; do not send it again.
+    #[error("{0}")]
+    NotAllowed(String),
     /// The node does not know this operation.
     #[error("the operation is not known")]
     Unknown,

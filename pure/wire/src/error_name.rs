@@ -90,6 +90,7 @@ impl ErrorName {
             Refusal::SessionWindow { .. } | Refusal::Invalid(_) => Self::InvalidParameters,
             Refusal::TooLarge(_) => Self::InvalidData,
             Refusal::DiskFull(_) => Self::DiskInsufficient,
+            Refusal::NotAllowed(_) => Self::AclDeny,
             Refusal::Creating => Self::BusyCreating,
             Refusal::TableExists => Self::AppExist,
             Refusal::Unknown => Self::HandlerNotFound,
@@ -121,6 +122,7 @@ impl ErrorName {
             | Refusal::Invalid(_)
             | Refusal::TooLarge(_)
             | Refusal::DiskFull(_)
+            | Refusal::NotAllowed(_)
             | Refusal::Creating
             | Refusal::TableExists
             | Refusal::Unknown => Self::of_refusal(refusal),

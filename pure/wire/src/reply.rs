@@ -165,6 +165,7 @@ impl Failure {
             17 => Refusal::Throttled,
             18 => Refusal::Withdrawn,
             19 => Refusal::DiskFull(text()),
+            20 => Refusal::NotAllowed(text()),
             _ => return None,
         })
     }
@@ -192,6 +193,7 @@ const fn kind(refusal: &Refusal) -> i32 {
         Refusal::Throttled => 17,
         Refusal::Withdrawn => 18,
         Refusal::DiskFull(_) => 19,
+        Refusal::NotAllowed(_) => 20,
     }
 }
 
@@ -202,6 +204,7 @@ fn held(refusal: &Refusal) -> Text {
         | Refusal::Invalid(text)
         | Refusal::TooLarge(text)
         | Refusal::DiskFull(text)
+        | Refusal::NotAllowed(text)
         | Refusal::Stopping(text) => Text::from(text.as_str()),
         Refusal::SessionWindow { sequence, ceiling: 0, .. } => Text::from(sequence.to_string()),
         Refusal::SessionWindow { sequence, floor, ceiling } => Text::from(format!("{sequence} {floor} {ceiling}")),

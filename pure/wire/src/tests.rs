@@ -265,6 +265,7 @@ fn every_refusal_reaches_a_caller_with_an_extension() {
         Refusal::Invalid(text()),
         Refusal::TooLarge(text()),
         Refusal::DiskFull(text()),
+        Refusal::NotAllowed(text()),
         Refusal::NoTable,
         Refusal::Creating,
         Refusal::TableExists,

@@ -53,6 +53,7 @@ impl ReadCounts {
             | Refusal::Invalid(_)
             | Refusal::TooLarge(_)
             | Refusal::DiskFull(_)
+            | Refusal::NotAllowed(_)
             | Refusal::NoTable
             | Refusal::Creating
             | Refusal::TableExists
