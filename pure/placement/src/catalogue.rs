@@ -2,6 +2,7 @@
 
 use crate::error::CatalogueError;
 use crate::model::{Node, Partition, Replica, ReplicaRole, Table, TableKind};
+use crate::rights::Rights;
 use bytes::Bytes;
 use hedgerow_types::key::hash_partition_range;
 use hedgerow_types::{GroupId, NodeId, ReplicaId, TableId};
@@ -24,6 +25,8 @@ pub struct Catalogue {
     pub tables: BTreeMap<TableId, Table>,
     /// The metadata group itself.
     pub meta: Partition,
+    /// Who may do what.
+    pub rights: Rights,
 }
 
 impl Catalogue {
@@ -58,7 +61,8 @@ impl Catalogue {
         let preferred_leader = first.id;
         let next_replica = replicas.len() as u64 + 1;
         let meta = Partition { start: Vec::new(), replicas, preferred_leader, version: 1 };
-        Ok(Self { cluster, version: 1, next_table: 1, next_replica, nodes: founded, tables: BTreeMap::new(), meta })
+        let (tables, rights) = (BTreeMap::new(), Rights::default());
+        Ok(Self { cluster, version: 1, next_table: 1, next_replica, nodes: founded, tables, meta, rights })
     }
 
     /// The partition of `group`, the metadata group included.
@@ -142,7 +146,7 @@ impl Catalogue {
             }
             crate::repair::check_replicas(partition).map_err(|reason| format!("{group}: {reason}"))?;
         }
-        Ok(())
+        self.rights.check()
     }
 
     pub(crate) fn next_replica_on(&mut self, node: NodeId) -> ReplicaId {

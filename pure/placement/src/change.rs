@@ -304,7 +304,7 @@ impl Catalogue {
     }
 }
 
-fn check_name(name: &str) -> Result<(), CatalogueError> {
+pub(crate) fn check_name(name: &str) -> Result<(), CatalogueError> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
     let has_length = (1..=TABLE_NAME_SIZE_MAX).contains(&name.len());
     if has_length && name.bytes().all(is_allowed) {

@@ -1,6 +1,7 @@
 //! Why a change of the catalogue is refused, and why stored rows are not a catalogue.
 
-use crate::limit::TABLES_SIZE_MAX;
+use crate::limit::{GRANTS_PER_HOLDER_MAX, RIGHTS_SIZE_MAX, TABLES_SIZE_MAX};
+use crate::rights::{Grant, Holder};
 use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId, TableId};
 
 /// A request that cannot be done. The catalogue is unchanged. Nothing here goes away by sending the same request again,
@@ -178,6 +179,52 @@ pub enum CatalogueError {
         /// The nodes that have one, separated by commas.
         voters: String,
     },
+    /// Nobody can be called so.
+    #[error(
+        "{0:?} is no name of a user or a role: a user is called as its certificate calls it, 1 to 56 of a-z, 0-9 and \"-\", which is neither first nor last; a role the same after \"@\""
+    )]
+    Holder(String),
+    /// There is no such right.
+    #[error(
+        "{0:?} is no right: there are read:TABLES, write:TABLES and admin:TABLES, where TABLES is a table's name, the beginning of names with \"*\" \
+         after it, or \"*\"; monitor; cluster-admin; and @ROLE, a role other than @everyone"
+    )]
+    Grant(String),
+    /// Somebody has no rights.
+    #[error("{0} has been given no rights")]
+    NothingGranted(Holder),
+    /// Somebody does not have a right that is to be taken.
+    #[error("{from} has not been given {grant}: nothing was taken")]
+    NotGranted {
+        /// Who.
+        from: Holder,
+        /// What.
+        grant: Grant,
+    },
+    /// Roles have no roles.
+    #[error("{to} is a role, and cannot have role {role}: give it what that has")]
+    RoleOfRole {
+        /// Who.
+        to: Holder,
+        /// What.
+        role: Holder,
+    },
+    /// Somebody would have more rights than one may.
+    #[error(
+        "{to} would have {count} rights, of {GRANTS_PER_HOLDER_MAX}: name several tables by the beginning of their names, or use roles"
+    )]
+    TooManyGrants {
+        /// Who.
+        to: Holder,
+        /// How many.
+        count: usize,
+    },
+    /// All rights together would take more of the catalogue than they may.
+    #[error("the rights of all would take {size} bytes of the cluster's catalogue, of {RIGHTS_SIZE_MAX}: use roles")]
+    RightsFull {
+        /// What they would take.
+        size: usize,
+    },
     /// The replica is not in the state that the request needs.
     #[error("replica {replica} of group {group} {reason}")]
     ReplicaState {
@@ -217,6 +264,13 @@ impl From<CatalogueError> for Refusal {
             | CatalogueError::NoPartition { .. }
             | CatalogueError::NoReplica { .. }
             | CatalogueError::NoVoter { .. }
+            | CatalogueError::Holder(_)
+            | CatalogueError::Grant(_)
+            | CatalogueError::NothingGranted(_)
+            | CatalogueError::NotGranted { .. }
+            | CatalogueError::RoleOfRole { .. }
+            | CatalogueError::TooManyGrants { .. }
+            | CatalogueError::RightsFull { .. }
             | CatalogueError::ReplicaState { .. } => Self::Invalid(error.to_string()),
         }
     }

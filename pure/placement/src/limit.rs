@@ -19,6 +19,12 @@ pub const READ_REPLICA_COUNT_MAX: u32 = 7;
 /// Most bytes that all tables may take in the catalogue, by [`crate::Table::row_size`]: a node tells others the catalogue in one frame
 /// of at most 32 MiB, and writes many of its rows at once.
 pub const TABLES_SIZE_MAX: usize = 16 << 20;
+/// Longest name of a user or a role, bytes: what a certificate can name a client.
+pub const HOLDER_NAME_SIZE_MAX: usize = 56;
+/// Most rights of one user or role.
+pub const GRANTS_PER_HOLDER_MAX: usize = 256;
+/// Most bytes that all rights may take in the catalogue, so that it still fits into one frame.
+pub const RIGHTS_SIZE_MAX: usize = 1 << 20;
 /// Longest comment on a table, bytes.
 pub const COMMENT_SIZE_MAX: usize = 256;
 /// Smallest threshold of a slow query, milliseconds.

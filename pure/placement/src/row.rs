@@ -7,26 +7,30 @@
 //! | `meta` | the metadata group's replicas |
 //! | `node/00001` | one node |
 //! | `table/0000000001` | one table with its partitions |
+//! | `rights/NAME` | what one user or role may do |
 //!
 //! A replica is written as `[host, counter]`, where `host` is a position in the row's list of `[node, incarnation]`, so
 //! that a table of 4096 partitions stays below 1 MB, and below 1.5 MB with the most learners. A joining replica has the
 //! counter of the replica that it replaces third, 0 for none. Rows with unknown fields are refused: a later version that
-//! adds one raises the format.
+//! adds one raises the format. Format 2 has rights; a catalogue without any is of format 1, as before there were rights.
 
 use crate::catalogue::Catalogue;
 use crate::error::RowError;
 use crate::model::{Dropped, Node, Partition, Replica, ReplicaRole, Table, TableKind, TableState};
+use crate::rights::{Grant, Holder, Rights};
 use bytes::Bytes;
 use hedgerow_types::op::{Check, Mutation, Write};
 use hedgerow_types::{Incarnation, NodeId, ReplicaId, TableId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
 
 /// Key of the row that every change compares and raises.
 pub const VERSION_ROW: &[u8] = b"version";
-/// Version of the stored form.
-const FORMAT: u32 = 1;
+/// Versions of the stored form: the newest that is read, and the one of a catalogue without rights.
+const FORMAT: u32 = 2;
+const FORMAT_WITHOUT_RIGHTS: u32 = 1;
 
 const HEADER_ROW: &[u8] = b"header";
 const META_ROW: &[u8] = b"meta";
@@ -49,6 +53,7 @@ impl Catalogue {
         ]);
         rows.extend(self.nodes.iter().map(|(id, node)| (node_key(*id), encode_node(node))));
         rows.extend(self.tables.iter().map(|(id, table)| (table_key(*id), encode_table(table))));
+        rows.extend(self.rights.granted.iter().map(|(holder, grants)| (rights_key(holder), encode_grants(grants))));
         rows
     }
 
@@ -58,7 +63,7 @@ impl Catalogue {
         let version = required(VERSION_ROW, "version")?;
         let header = required(HEADER_ROW, "header")?;
         let Format { format } = parse(HEADER_ROW, header)?;
-        if format != FORMAT {
+        if !(FORMAT_WITHOUT_RIGHTS..=FORMAT).contains(&format) {
             return Err(RowError::Format { found: format, supported: FORMAT });
         }
         let header: Header = parse(HEADER_ROW, header)?;
@@ -71,6 +76,7 @@ impl Catalogue {
             nodes: BTreeMap::new(),
             tables: BTreeMap::new(),
             meta: meta.partition.restore(&meta.hosts).map_err(|reason| malformed(META_ROW, reason))?,
+            rights: Rights::default(),
         };
         for (key, value) in rows {
             catalogue.read_row(key, value)?;
@@ -91,8 +97,9 @@ impl Catalogue {
         if self.meta != newer.meta {
             put(META_ROW, encode_meta(&newer.meta));
         }
-        diff_rows(&self.nodes, &newer.nodes, node_key, encode_node, &mut mutations);
-        diff_rows(&self.tables, &newer.tables, table_key, encode_table, &mut mutations);
+        diff_rows(&self.nodes, &newer.nodes, |id| node_key(*id), encode_node, &mut mutations);
+        diff_rows(&self.tables, &newer.tables, |id| table_key(*id), encode_table, &mut mutations);
+        diff_rows(&self.rights.granted, &newer.rights.granted, rights_key, encode_grants, &mut mutations);
         mutations
     }
 
@@ -137,21 +144,25 @@ impl Catalogue {
             self.tables.insert(id, table.map_err(|reason| malformed(key, reason))?);
             return Ok(());
         }
+        if let Some(Ok(holder)) = text.strip_prefix("rights/").map(Holder::from_str) {
+            self.rights.granted.insert(holder, parse_grants(key, value)?);
+            return Ok(());
+        }
         Err(malformed(key, "no row has this key"))
     }
 }
 
-fn diff_rows<K: Ord + Copy, V: PartialEq>(
+fn diff_rows<K: Ord, V: PartialEq>(
     old: &BTreeMap<K, V>,
     new: &BTreeMap<K, V>,
-    key: fn(K) -> Bytes,
+    key: fn(&K) -> Bytes,
     encode: fn(&V) -> Bytes,
     out: &mut Vec<Mutation>,
 ) {
     let gone = old.keys().filter(|id| !new.contains_key(id));
-    out.extend(gone.map(|id| Mutation::Remove { suffix: key(*id) }));
+    out.extend(gone.map(|id| Mutation::Remove { suffix: key(id) }));
     let changed = new.iter().filter(|(id, value)| old.get(id) != Some(value));
-    out.extend(changed.map(|(id, value)| put(key(*id), encode(value))));
+    out.extend(changed.map(|(id, value)| put(key(id), encode(value))));
 }
 
 fn put(suffix: Bytes, value: Bytes) -> Mutation {
@@ -169,6 +180,20 @@ fn node_key(id: NodeId) -> Bytes {
 
 fn table_key(id: TableId) -> Bytes {
     Bytes::from(format!("table/{:010}", id.0))
+}
+
+fn rights_key(holder: &Holder) -> Bytes {
+    Bytes::from(format!("rights/{holder}"))
+}
+
+fn encode_grants(grants: &BTreeSet<Grant>) -> Bytes {
+    json(&grants.iter().map(Grant::to_string).collect::<Vec<_>>())
+}
+
+fn parse_grants(key: &[u8], value: &[u8]) -> Result<BTreeSet<Grant>, RowError> {
+    let texts: Vec<String> = parse(key, value)?;
+    let grants = texts.iter().map(|text| text.parse::<Grant>());
+    grants.collect::<Result<_, _>>().map_err(|error| malformed(key, error.to_string()))
 }
 
 fn json(value: &impl Serialize) -> Bytes {
@@ -208,7 +233,8 @@ struct Header {
 impl Header {
     fn of(catalogue: &Catalogue) -> Self {
         let Catalogue { cluster, next_table, next_replica, .. } = *catalogue;
-        Self { format: FORMAT, cluster, next_table, next_replica }
+        let format = if catalogue.rights.is_empty() { FORMAT_WITHOUT_RIGHTS } else { FORMAT };
+        Self { format, cluster, next_table, next_replica }
     }
 }
 
