@@ -17,6 +17,10 @@
 //! | `throttle_here` | `table` | every node that hosts it, for `throttle_table` |
 //! | `throttle_table` | `table` | the node that was asked: what the table's limit on extra attempts did at all nodes that are up |
 //! | `throttle` | none: `{}` | the node that was asked: the tables' limits on extra attempts, what they did, and writes sent on |
+//! | `grant`, `revoke` | `name` and `grants`; `revoke` without any takes all | metadata leader |
+//! | `tables` | none: `{}` | the node that was asked: those that the caller may know of |
+//! | `rights` | none: `{}` | the node that was asked: who has been given what |
+//! | `whoami` | none: `{}` | the node that was asked: who the caller is, and what it has been given |
 //! | `fault` | [`hedgerow_env::fault::Command`] | the node that was asked, if it was started with faults allowed |
 
 use crate::admin_client::{beginning, shortened};
@@ -25,13 +29,14 @@ use crate::config::{DROP_RESERVE_SECONDS_MAX, REPORT_INTERVAL, WAIT_MAX, creatio
 use crate::ids::ReplicaKey;
 use crate::job::Job;
 use crate::node::Node;
+use crate::outbox::ConnectionId;
 use crate::passed_on::{PassedOn, only_looks};
 use crate::replica::{Hosted, Replica};
 use crate::requests::caller::Caller;
 use crate::requests::read_jobs::Wanted;
 use crate::requests::reads::Reflected;
 use hedgerow_env::Now;
-use hedgerow_placement::{Table, TableKind, TableSpec};
+use hedgerow_placement::{CatalogueError, Grant, Holder, Table, TableKind, TableSpec};
 use hedgerow_storage::Moment;
 use hedgerow_types::limit::PARTITION_COUNT_MAX;
 use hedgerow_types::op::{Read, ReadReply};
@@ -70,6 +75,16 @@ pub(crate) enum Asker {
     Peer { node: NodeId, id: u64 },
     /// A call of this node that waits for several answers.
     Gather(u64),
+}
+
+impl Asker {
+    /// A client's connection; none of a client's for others.
+    fn connection(&self) -> ConnectionId {
+        match self {
+            Self::Client(caller) => caller.connection,
+            Self::Nobody | Self::Peer { .. } | Self::Gather(_) => ConnectionId::default(),
+        }
+    }
 }
 
 /// Administrative calls that have no answer yet.
@@ -198,6 +213,33 @@ struct PreferLeader {
     node: u16,
 }
 
+/// What is given to somebody, or taken.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Granted {
+    name: String,
+    #[serde(default)]
+    grants: Vec<String>,
+}
+
+impl Granted {
+    fn parsed(self) -> Result<(Holder, Vec<Grant>), Refusal> {
+        let grants = self.grants.iter().map(|grant| grant.parse()).collect::<Result<_, CatalogueError>>()?;
+        Ok((self.name.parse()?, grants))
+    }
+
+    fn grant(self) -> Result<Change, Refusal> {
+        if self.grants.is_empty() {
+            return Err(Refusal::Invalid("grant needs at least one right".into()));
+        }
+        self.parsed().map(|(to, grants)| Change::Grant { to, grants })
+    }
+
+    fn revoke(self) -> Result<Change, Refusal> {
+        self.parsed().map(|(from, grants)| Change::Revoke { from, grants })
+    }
+}
+
 impl OfTable {
     fn meant(&self) -> Meant {
         Meant { name: self.name.clone(), id: self.id.map(TableId) }
@@ -229,9 +271,16 @@ impl Node {
             let text = format!("the argument has {} bytes, {most} are allowed", argument.len());
             return self.answer_admin(asker, Err(Refusal::TooLarge(text)));
         }
+        if let Asker::Client(caller) = &asker {
+            let connection = caller.connection;
+            if let Some(refusal) = self.serving().why_not_command(connection, command, argument, now) {
+                return self.answer_admin(asker, Err(refusal));
+            }
+        }
         let most = match command {
             // This node answers them itself.
-            "status" | "describe" | "reads" | "slow" | "throttle" | "throttle_here" | "fault" => usize::MAX,
+            "status" | "describe" | "reads" | "slow" | "throttle" | "throttle_here" | "fault" | "tables" | "rights"
+            | "whoami" => usize::MAX,
             _ if only_looks(command) => LOOKS_MAX,
             _ => CALLS_MAX,
         };
@@ -253,12 +302,27 @@ impl Node {
                 partition: it.partition,
                 node: NodeId(it.node),
             }),
+            "grant" => parse::<Granted>(argument).and_then(Granted::grant),
+            "revoke" => parse::<Granted>(argument).and_then(Granted::revoke),
             "transfer" => return self.transfer(argument, asker, now),
             "checksum_here" => return self.checksum_here(argument, asker, now),
             "checksum" => return self.checksum(argument, asker, now),
             "fault" => return self.fault(argument, asker),
             "reads" => {
                 let answer = parse::<Nothing>(argument).map(|Nothing {}| self.reads_told());
+                return self.answer_admin(asker, answer);
+            }
+            "rights" => {
+                let answer = parse::<Nothing>(argument).and_then(|Nothing {}| self.rights_told());
+                return self.answer_admin(asker, answer);
+            }
+            "tables" => {
+                let answer = parse::<Nothing>(argument).and_then(|Nothing {}| self.tables_told(asker.connection()));
+                return self.answer_admin(asker, answer);
+            }
+            "whoami" => {
+                let answer = parse::<Nothing>(argument);
+                let answer = answer.map(|Nothing {}| self.requests.who_told(&self.view, asker.connection()));
                 return self.answer_admin(asker, answer);
             }
             "slow" => {
@@ -285,8 +349,8 @@ impl Node {
             }
             _ => Err(Refusal::Invalid(format!(
                 "there is no command {:?}; there are create_table, drop_table, recall_table, set_options, \
-                 delete_options, clear_options, prefer_leader, transfer, status, describe, checksum, reads, slow, throttle, \
-                 throttle_table and fault",
+                 delete_options, clear_options, prefer_leader, transfer, status, tables, describe, checksum, reads, slow, throttle, \
+                 throttle_table, grant, revoke, rights, whoami and fault",
                 crate::admin_client::beginning(command)
             ))),
         };
@@ -342,6 +406,16 @@ impl Node {
         told["quorum"] = self.read_indexes.tail_counts.to_json();
         told["waiting"] = json!(self.replicas.hosted.values().map(waiting).sum::<usize>());
         told
+    }
+
+    /// Who has been given what, by the catalogue that this node acts on.
+    fn rights_told(&self) -> Result<Value, Refusal> {
+        let catalogue = self.view.catalogue.as_ref().ok_or_else(|| self.view.no_catalogue())?;
+        let of_holder = |(holder, grants): (&Holder, &BTreeSet<Grant>)| {
+            let grants: Vec<String> = grants.iter().map(Grant::to_string).collect();
+            json!({ "name": holder.name(), "is_role": holder.is_role(), "grants": grants })
+        };
+        Ok(json!({ "rights": catalogue.rights.iter().map(of_holder).collect::<Vec<_>>() }))
     }
 
     fn creation(&self, argument: &str) -> Result<Change, Refusal> {
@@ -655,6 +729,7 @@ fn brief(refusal: Refusal) -> Refusal {
         Refusal::TooLarge(why) => Refusal::TooLarge(shortened(why)),
         Refusal::Stopping(why) => Refusal::Stopping(shortened(why)),
         Refusal::DiskFull(why) => Refusal::DiskFull(shortened(why)),
+        Refusal::NotAllowed(why) => Refusal::NotAllowed(shortened(why)),
         short => short,
     }
 }

@@ -31,6 +31,9 @@ const LEARNER_LAG_MAX: u64 = 4_096;
 
 impl Node {
     pub(crate) fn serve_admin(&mut self, caller: Caller, body: Body, now: Now) {
+        if let Some(refusal) = self.serving().why_not_call(caller.connection, &body, now) {
+            return self.serving().answer_refused(&caller, &refusal);
+        }
         let asker = |caller: Caller| Asker::Client(Box::new(caller));
         match body {
             Body::QueryConfig(query) => match self.query_config(&query, caller.is_extended, now) {
@@ -59,7 +62,9 @@ impl Node {
                 Err(refusal) => self.answer_admin(asker(caller), Err(refusal)),
             },
             Body::ListTables(list) => {
-                let infos = self.view.catalogue.iter().flat_map(|it| it.tables.values()).map(table_info).collect();
+                let tables = self.view.catalogue.iter().flat_map(|it| it.tables.values());
+                let seen = tables.filter(|it| self.requests.may_see(&self.view, caller.connection, &it.name));
+                let infos = seen.map(table_info).collect();
                 let reply = listed(infos, &list);
                 self.serving().answer(&caller, &Reply::ListTables(reply), Reflected::default());
             }

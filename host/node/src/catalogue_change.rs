@@ -1,6 +1,6 @@
 //! What is to change in the catalogue, and how the log tells of it.
 
-use hedgerow_placement::{Catalogue, CatalogueError, Node as NodeEntry, TableSpec};
+use hedgerow_placement::{Catalogue, CatalogueError, Grant, Holder, Node as NodeEntry, TableSpec};
 use hedgerow_types::{GroupId, NodeId, PartitionIndex, ReplicaId, TableId};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -73,6 +73,15 @@ pub(crate) enum Change {
     },
     /// Read-only replicas are to be added or removed.
     ArrangeLearners,
+    Grant {
+        to: Holder,
+        grants: Vec<Grant>,
+    },
+    Revoke {
+        from: Holder,
+        /// Empty = all.
+        grants: Vec<Grant>,
+    },
 }
 
 /// The table that a change is meant for.
@@ -134,8 +143,15 @@ impl fmt::Display for Change {
             Self::Finish { group, joined } => write!(f, "replica {joined} of partition {group} has joined"),
             Self::Withdraw { group, back } => write!(f, "replica {back} of partition {group} is back"),
             Self::ArrangeLearners => f.write_str("read-only replicas are added or removed"),
+            Self::Grant { to, grants } => write!(f, "{to} is given {}", listed(grants)),
+            Self::Revoke { from, grants } if grants.is_empty() => write!(f, "all rights are taken from {from}"),
+            Self::Revoke { from, grants } => write!(f, "{} is taken from {from}", listed(grants)),
         }
     }
+}
+
+fn listed(grants: &[Grant]) -> String {
+    grants.iter().map(Grant::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn write_options(f: &mut fmt::Formatter<'_>, options: &BTreeMap<String, String>) -> fmt::Result {

@@ -2,13 +2,13 @@
 
 use crate::ids::DirectoryId;
 use hedgerow_placement::limit::{LABEL_COUNT_MAX, LABEL_SIZE_MAX};
-use hedgerow_placement::{CLOCK_SKEW_MAX, SlowLimits};
+use hedgerow_placement::{CLOCK_SKEW_MAX, Holder, SlowLimits};
 use hedgerow_replication::Settings;
 use hedgerow_storage::ReadBudget;
 use hedgerow_tls::NodeTls;
 use hedgerow_types::NodeId;
 use hedgerow_types::limit::{CREATION_PER_PARTITION, SESSION_BYTES_MAX};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,6 +112,18 @@ pub const REPLAY_BYTES_MAX: usize = 64 << 20;
 /// Bytes buffered for one other node that does not take them; beyond it they are dropped, as a broken link would.
 pub const PEER_BACKLOG_MAX: usize = 64 << 20;
 
+/// Whether clients may do only what their users have been given ([`hedgerow_placement::Rights`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RightsMode {
+    /// Every client may do everything.
+    #[default]
+    Off,
+    /// The same, and it is counted and logged what would be refused.
+    Permissive,
+    /// What a user has not been given is refused.
+    Required,
+}
+
 /// Everything a node needs to know before it starts.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -186,6 +198,10 @@ pub struct Config {
     pub may_fault: bool,
     /// What connections are encrypted with; `None`: they are not, and everybody who connects is believed.
     pub tls: Option<Arc<NodeTls>>,
+    /// Whether clients may do only what their users have been given.
+    pub rights: RightsMode,
+    /// The users that may do everything whatever they have been given, by the names in their certificates: who gives others their rights.
+    pub administrators: BTreeSet<String>,
     /// What counts as slow; slow nodes should not lead.
     pub slow: SlowLimits,
     /// How far the nodes' wall clocks may differ; from 100 ms to a minute. A clock that is further off does not count.
@@ -231,6 +247,15 @@ impl Config {
         if !(1..=WORKERS_MAX).contains(&self.workers) {
             return Err(format!("workers: allowed are 1 to {WORKERS_MAX}"));
         }
+        if self.rights != RightsMode::Off && !self.tls.as_ref().is_some_and(|tls| tls.has_client_certificates()) {
+            return Err("security.rights: without tls and certificates of clients nobody is known by name".to_owned());
+        }
+        for name in &self.administrators {
+            if !name.parse::<Holder>().is_ok_and(|holder| !holder.is_role()) {
+                let rule = "allowed are names as clients' certificates have them: 1 to 56 of a-z, 0-9 and \"-\", which is neither first nor last";
+                return Err(format!("security.administrators: {name:?} is no user: {rule}"));
+            }
+        }
         check_labels(&self.labels)?;
         self.replication.check().map_err(|reason| format!("replication: {reason}"))
     }
@@ -269,6 +294,8 @@ impl Config {
             has_host_ports: false,
             may_fault: false,
             tls: None,
+            rights: RightsMode::Off,
+            administrators: BTreeSet::new(),
             slow: SlowLimits::default(),
             clock_skew_max: CLOCK_SKEW_MAX,
             drop_reserve_seconds: DROP_RESERVE_SECONDS,

@@ -5,10 +5,12 @@ use crate::job::JobDone;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::peer::Frame;
+use crate::requests::users::Who;
 use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_types::NodeId;
 use hedgerow_wal::Round;
+use std::net::IpAddr;
 
 /// Something that happened.
 #[derive(Debug)]
@@ -17,6 +19,9 @@ pub enum Event {
     Tick,
     /// The time has come that [`Node::wakes_at`] named, or a later one.
     Wake,
+    /// A client's connection begins, and it is known who is at its other end and where. Needed only where users have rights
+    /// ([`crate::Config::rights`]); before the connection's first frame.
+    ClientOpened(ConnectionId, Who, IpAddr),
     /// A client's frame, without its length.
     Client(ConnectionId, Bytes),
     /// A client's connection is gone; its reads are dropped, its writes answered into nothing.
@@ -35,6 +40,7 @@ impl Node {
         match event {
             Event::Tick => self.handle_tick(now),
             Event::Wake => self.handle_wake(now),
+            Event::ClientOpened(connection, who, from) => self.requests.note_opened(connection, who, from),
             Event::Client(connection, frame) => self.handle_client(connection, frame, now),
             Event::ClientClosed(connection) => self.handle_client_closed(connection),
             Event::Peer(from, frame) => self.handle_peer(from, frame, now),

@@ -113,3 +113,4 @@ pub use node::Node;
 pub use open::{OpenError, Opened};
 pub use outbox::{ConnectionId, Outbox};
 pub use requests::read_jobs::{ReadSize, Wanted};
+pub use requests::users::Who;

@@ -550,5 +550,7 @@ fn make(
         Change::Withdraw { group, back } => json!({ "changed": draft.withdraw_replacement(group, back)? }),
         // Done after every change.
         Change::ArrangeLearners => json!({}),
+        Change::Grant { to, grants } => json!({ "changed": draft.grant(&to, &grants)? }),
+        Change::Revoke { from, grants } => json!({ "changed": draft.revoke(&from, &grants)? }),
     })
 }

@@ -465,7 +465,7 @@ impl Node {
     /// A client's connection is gone; its reads are dropped, its writes answered into nothing.
     pub(crate) fn handle_client_closed(&mut self, connection: ConnectionId) {
         self.serving().drop_requests_of(connection);
-        self.requests.forget_scans_of(connection);
+        self.requests.forget_connection(connection);
         self.outbox.clients.remove(&connection);
     }
 }

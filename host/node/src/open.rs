@@ -161,7 +161,7 @@ impl Node {
         let found = find_logs(&*disk, &config, &logs, &identity)?;
         check_meta_nodes(&config, &identity);
         let ids = take_up_logs(&*disk, &config, (&logs, &found), &mut identity, &mut random)?;
-        let requests = Requests::new(random.next_u64());
+        let requests = Requests::new(&config, random.next_u64());
         let read_indexes = ReadIndexes::new(random.next_u64());
         let admin = AdminCalls::new(random.next_u64());
         let limiter = Limiter::new(config.snapshot_bytes_per_second);

@@ -1,6 +1,7 @@
 //! What `status` and `describe` show: the catalogue beside what the nodes report.
 
 use crate::node::Node;
+use crate::outbox::ConnectionId;
 use crate::peer::{DiskReport, PeerReport, ReplicaReport, ReplicaState};
 use crate::replica::Hosted;
 use hedgerow_env::Now;
@@ -142,35 +143,24 @@ impl Node {
         catalogue.group(group).is_some_and(|partition| partition.replicas.iter().any(is_bad))
     }
 
+    /// The tables that the user of a connection may know of, without their partitions.
+    pub(crate) fn tables_told(&self, connection: ConnectionId) -> Result<Value, Refusal> {
+        let catalogue = self.view.catalogue.as_ref().ok_or_else(|| self.view.no_catalogue())?;
+        let seen = catalogue.tables.values().filter(|it| self.requests.may_see(&self.view, connection, &it.name));
+        let (dropped, in_use): (Vec<&Table>, Vec<&Table>) = seen.partition(|table| table.dropped.is_some());
+        let told = |tables: Vec<&Table>| tables.into_iter().map(table_told).collect::<Vec<_>>();
+        Ok(json!({ "tables": told(in_use), "dropped_tables": told(dropped) }))
+    }
+
     fn table_status(&self, table: &Table, now: Now) -> Value {
-        json!({
-            "id": table.id.0,
-            "name": table.name,
-            "kind": kind_name(table.kind),
-            "state": match table.state { TableState::Creating => "creating", TableState::Available => "available" },
-            "partition_count": table.partitions.len(),
-            "replica_count": table.replica_count,
-            "options": table.options,
-            "created_unix_seconds": table.created_unix_seconds,
-            "partitions": self.partitions_status(table, now),
-        })
+        let mut status = table_told(table);
+        status["partitions"] = json!(self.partitions_status(table, now));
+        status
     }
 
     /// A table that is dropped and kept. Its replicas are repaired like others, so that it has transfers too.
     fn dropped_status(&self, table: &Table, now: Now) -> Option<Value> {
-        let dropped = table.dropped?;
-        Some(json!({
-            "id": table.id.0,
-            "name": table.name,
-            "kind": kind_name(table.kind),
-            "partition_count": table.partitions.len(),
-            "replica_count": table.replica_count,
-            "options": table.options,
-            "created_unix_seconds": table.created_unix_seconds,
-            "dropped_unix_seconds": dropped.at_unix_seconds,
-            "kept_until_unix_seconds": dropped.until_unix_seconds,
-            "partitions": self.partitions_status(table, now),
-        }))
+        table.dropped.map(|_| self.table_status(table, now))
     }
 
     fn partitions_status(&self, table: &Table, now: Now) -> Vec<Value> {
@@ -257,6 +247,29 @@ const fn kind_name(kind: TableKind) -> &'static str {
         TableKind::Hash => "hash",
         TableKind::Ordered => "ordered",
     }
+}
+
+/// What a table is, without where it is.
+fn table_told(table: &Table) -> Value {
+    let mut told = json!({
+        "id": table.id.0,
+        "name": table.name,
+        "kind": kind_name(table.kind),
+        "partition_count": table.partitions.len(),
+        "replica_count": table.replica_count,
+        "options": table.options,
+        "created_unix_seconds": table.created_unix_seconds,
+    });
+    if let Some(dropped) = table.dropped {
+        told["dropped_unix_seconds"] = json!(dropped.at_unix_seconds);
+        told["kept_until_unix_seconds"] = json!(dropped.until_unix_seconds);
+    } else {
+        told["state"] = json!(match table.state {
+            TableState::Creating => "creating",
+            TableState::Available => "available",
+        });
+    }
+    told
 }
 
 fn disk_status(disk: &DiskReport) -> Value {

@@ -61,6 +61,12 @@ impl ClusterName {
         name.strip_suffix(&any).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     }
 
+    /// The client that `name` is of, if it stands in the certificate of one of this cluster's clients.
+    pub(crate) fn client_in<'a>(&self, name: &'a str) -> Option<&'a str> {
+        let client = name.strip_suffix(&self.any_node())?.strip_suffix('.')?.strip_prefix("client-")?;
+        check(client).is_ok().then_some(client)
+    }
+
     /// What a client's certificate says.
     pub fn client(&self, name: &str) -> Result<String, NameError> {
         check(name).map(|()| format!("client-{name}.{}.hedgerow.internal", self.0))
@@ -104,6 +110,16 @@ mod tests {
             assert!(own.is_of(&name) && !other.is_of(&name), "{name}");
         }
         assert!(!own.is_of(&other.any_node()) && !own.is_of("example.com") && !own.is_of(""));
+    }
+
+    #[test]
+    fn clients_are_known_by_their_names_in_this_cluster_alone() {
+        let (own, other) = (ClusterName::new("prod").unwrap(), ClusterName::new("pre-prod").unwrap());
+        assert_eq!(own.client_in(&own.client("app-1").unwrap()), Some("app-1"));
+        assert_eq!(own.client_in(&own.client("client-x").unwrap()), Some("client-x"));
+        let none =
+            [own.any_node(), own.node(7), other.client("app").unwrap(), "client-a.b.prod.hedgerow.internal".into()];
+        assert!(none.iter().all(|name| own.client_in(name).is_none()), "{none:?}");
     }
 
     #[test]

@@ -131,6 +131,20 @@ impl NodeTls {
                 .is_some_and(|shown| issue::names(shown).iter().any(|name| is_of_cluster(name)))
     }
 
+    /// The client's name in the certificate that the other end has shown, if it is one of this cluster's clients.
+    pub fn client_name(&self, stream: &Stream) -> Option<String> {
+        let shown = stream.certificates();
+        let names = shown.first().map(issue::names).unwrap_or_default();
+        names.iter().find_map(|name| self.files.cluster.client_in(name)).map(str::to_owned)
+    }
+
+    /// Whether the other end has shown the certificate of one of this cluster's nodes.
+    pub fn is_any_node(&self, stream: &Stream) -> bool {
+        let shown = stream.certificates();
+        let Some((first, rest)) = shown.split_first() else { return false };
+        is_for(&self.loaded().nodes, first, rest, self.files.cluster.any_node()).is_ok()
+    }
+
     /// Whether the other end has shown the certificate of node `node`.
     pub fn is_node(&self, stream: &Stream, node: u16) -> bool {
         let shown = stream.certificates();

@@ -3,6 +3,7 @@
 
 use super::OsClock;
 use super::address::connect;
+use crate::requests::users::Who;
 use hedgerow_env::Clock;
 use hedgerow_env::os::spawn_thread;
 use hedgerow_tls::{Handshake, Mode, NodeTls, Stream};
@@ -165,6 +166,16 @@ impl Security {
             format!("a connection that says it is node {}'s, without that node's certificate, is refused", peer.0);
         enabled.told.no_node.tell(from, &what, None);
         None
+    }
+
+    /// Who is at the other end of a client's connection.
+    pub(crate) fn who(&self, stream: &Stream) -> Who {
+        let Some(enabled) = self.0.as_ref().filter(|_| stream.is_secure()) else { return Who::Anybody };
+        match enabled.tls.client_name(stream) {
+            Some(name) => Who::User(name.into()),
+            None if enabled.tls.is_any_node(stream) => Who::Node,
+            None => Who::Anybody,
+        }
     }
 
     /// Whether who is at the other end may speak as a client.

@@ -14,6 +14,7 @@
 //! | `reads.rs` | who may be served, and how fresh |
 //! | `held.rs` | what reads that wait for an index keep in memory |
 //! | `read_jobs.rs` | reads that need a disk, or look at much: other threads run them |
+//! | `users.rs`, `permission.rs` | who asks, and whether they may |
 //! | `load.rs`, `read_counts.rs` | what replies and the operator are told of the node's work |
 
 pub(crate) mod caller;
@@ -22,6 +23,7 @@ pub(crate) mod cancel;
 pub(crate) mod forward;
 pub(crate) mod held;
 pub(crate) mod load;
+pub(crate) mod permission;
 pub(crate) mod queue;
 pub(crate) mod read_counts;
 pub(crate) mod read_jobs;
@@ -30,6 +32,7 @@ pub(crate) mod scan;
 pub(crate) mod serve;
 pub(crate) mod throttle;
 pub(crate) mod tie;
+pub(crate) mod users;
 pub(crate) mod waiting;
 
 use crate::config::{Config, FRAME_COST, REQUEST_BYTES_PER_TURN};
@@ -50,9 +53,11 @@ use read_counts::{Lines, ReadCounts};
 use read_jobs::{Line, ReadJobs};
 use scan::Scans;
 use serde_json::{Value, json};
+use std::net::IpAddr;
 use std::time::Duration;
 use throttle::Throttles;
 use tie::Ties;
+use users::{Users, Who};
 
 /// The requests of clients that wait, and what is counted of all of them.
 #[derive(Debug)]
@@ -76,6 +81,7 @@ pub(crate) struct Requests {
     read_counts: ReadCounts,
     throttles: Throttles,
     forwards: Forwards,
+    users: Users,
     /// Lines about slow requests.
     slow_lines: Lines,
 }
@@ -98,7 +104,7 @@ impl Serving<'_> {
 
 impl Requests {
     /// Nobody waits. Numbers of scans begin at a `random` place.
-    pub(crate) fn new(random: u64) -> Self {
+    pub(crate) fn new(config: &Config, random: u64) -> Self {
         Self {
             scans: Scans::new(random),
             queue: Queue::default(),
@@ -114,6 +120,7 @@ impl Requests {
             read_counts: ReadCounts::default(),
             throttles: Throttles::default(),
             forwards: Forwards::default(),
+            users: Users::new(config),
             slow_lines: Lines::default(),
         }
     }
@@ -165,9 +172,25 @@ impl Requests {
         self.read_jobs.note_ended(line);
     }
 
+    /// A client's connection begins.
+    pub(crate) fn note_opened(&mut self, connection: ConnectionId, who: Who, from: IpAddr) {
+        self.users.note_opened(connection, who, from);
+    }
+
+    /// Whether the user of a connection may know of the table called `name`.
+    pub(crate) fn may_see(&self, view: &View, connection: ConnectionId, name: &str) -> bool {
+        self.users.may_see(view, connection, name)
+    }
+
+    /// Who is at the other end of a connection, for themselves.
+    pub(crate) fn who_told(&self, view: &View, connection: ConnectionId) -> Value {
+        self.users.told_to(view, connection)
+    }
+
     /// A client's connection is gone, and its scans with it.
-    pub(crate) fn forget_scans_of(&mut self, connection: ConnectionId) {
+    pub(crate) fn forget_connection(&mut self, connection: ConnectionId) {
         self.scans.forget_connection(connection);
+        self.users.forget(connection);
     }
 
     /// What the operator is told of them.
@@ -175,6 +198,7 @@ impl Requests {
         let mut told = self.read_counts.to_json();
         told["queue"] = self.queue_told();
         told["waiting_bytes"] = json!({ "kept": self.room.size(), "refused": self.room.refused() });
+        told["rights"] = self.users.told();
         told["requests_waiting"] = json!(self.callers.count());
         told["requests_in_flight"] = json!(self.load.in_flight());
         told["service_us"] = json!(self.load.service_us());

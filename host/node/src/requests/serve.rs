@@ -80,7 +80,7 @@ impl Serving<'_> {
             Err(Denied::Refused(refusal)) => return self.answer_refused(&caller, &refusal),
             Err(Denied::Answered(status)) => return self.answer_status(&caller, status),
         };
-        if self.is_denied(&caller, group.table) {
+        if self.is_refused_rows(&caller, group.table, now) || self.is_denied(&caller, group.table) {
             return;
         }
         // Others are not moved through it: it costs a read a tenth.

@@ -4,11 +4,13 @@
 
 #[path = "../ports/mod.rs"]
 mod ports;
+mod rights;
 
 use bytes::BytesMut;
 use hedgerow_client::{Client, ClientOptions, ClientTls, ClientTlsFiles, ClusterName, Table, TableSpec};
 use hedgerow_env::os::{OsDisk, random_u64};
 use hedgerow_node::Config;
+use hedgerow_node::config::RightsMode;
 use hedgerow_node::os::{Running, State, start};
 use hedgerow_node::peer::Greeting;
 use hedgerow_placement::Life;
@@ -33,6 +35,7 @@ struct Stage {
     authority: Authority,
     peers: BTreeMap<NodeId, String>,
     nodes: BTreeMap<NodeId, (Running, Option<Arc<NodeTls>>)>,
+    rights: RightsMode,
 }
 
 impl Stage {
@@ -41,7 +44,7 @@ impl Stage {
         let (authority, issued) = Authority::create(&cluster(), DAYS, SystemTime::now()).unwrap();
         write(folder.path(), "ca", &issued);
         let peers = (1..=NODES).map(|node| (NodeId(node), reserved_address())).collect();
-        let stage = Self { folder, authority, peers, nodes: BTreeMap::new() };
+        let stage = Self { folder, authority, peers, nodes: BTreeMap::new(), rights: RightsMode::Off };
         stage.issue_all();
         stage
     }
@@ -73,6 +76,8 @@ impl Stage {
         let mut config = Config::new(NodeId(node), self.peers.clone(), data, random_u64());
         config.wal.segment_size = 1 << 20;
         config.tls = mode.map(|mode| self.tls(node, mode));
+        config.rights = self.rights;
+        config.administrators.insert("root".to_owned());
         let tls = config.tls.clone();
         let engines: Arc<dyn Engines> = Arc::new(MemoryEngines::new(Arc::new(OsDisk)));
         self.nodes.insert(NodeId(node), (start(config, Arc::new(OsDisk), engines).unwrap(), tls));

@@ -1,0 +1,135 @@
+//! What each request needs its user to have been given ([`hedgerow_placement::Rights`]).
+
+use crate::admin::parse;
+use crate::outbox::ConnectionId;
+use crate::requests::Serving;
+use crate::requests::caller::Caller;
+use crate::requests::users::Need;
+use hedgerow_env::Now;
+use hedgerow_placement::{Grant, TableRights};
+use hedgerow_types::{Refusal, TableId};
+use hedgerow_wire::{Body, Method};
+use serde::Deserialize;
+
+/// What a call needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    /// Nothing.
+    Nothing,
+    /// To do this with the rows of its table.
+    Rows(TableRights),
+    /// To see the state of the cluster.
+    Monitor,
+    /// Anything that may be done with the table that it names.
+    Seen,
+    /// It is answered with those tables that its user may see.
+    Listing,
+    /// What the command needs that it comes to: [`Serving::why_not_command`].
+    Command,
+}
+
+/// What `method` needs. A call of the protocol for which nothing stands here does not compile.
+const fn rule(method: Method) -> Rule {
+    match method {
+        Method::Get
+        | Method::MultiGet
+        | Method::BatchGet
+        | Method::SortKeyCount
+        | Method::Ttl
+        | Method::GetScanner
+        | Method::Scan => Rule::Rows(TableRights::READ),
+        Method::Put | Method::MultiPut | Method::Remove | Method::MultiRemove => Rule::Rows(TableRights::WRITE),
+        // Their replies tell what was stored.
+        Method::Incr | Method::CheckAndSet | Method::CheckAndMutate => Rule::Rows(TableRights::READ_AND_WRITE),
+        // Scans are their connection's, and nobody waits for a reply. Clients ask for facts about the cluster to know a node by.
+        Method::ClearScanner | Method::Negotiation | Method::HedgerowCancel | Method::ClusterInfo => Rule::Nothing,
+        Method::QueryConfig => Rule::Seen,
+        Method::ListTables => Rule::Listing,
+        Method::ListNodes | Method::CommandLine => Rule::Monitor,
+        Method::CreateTable | Method::DropTable | Method::RecallTable | Method::UpdateEnvs | Method::HedgerowAdmin => {
+            Rule::Command
+        }
+    }
+}
+
+/// The tables that an administrative command names.
+#[derive(Deserialize)]
+struct Named {
+    name: Option<String>,
+    table: Option<String>,
+}
+
+/// What says which dropped table is to come back, and as what.
+#[derive(Deserialize)]
+struct Recalled {
+    id: u32,
+    name: Option<String>,
+}
+
+impl Serving<'_> {
+    /// Whether `caller` is refused because its user may not do this with the rows of `table`; it has its answer then.
+    pub(crate) fn is_refused_rows(&mut self, caller: &Caller, table: TableId, now: Now) -> bool {
+        let Rule::Rows(needed) = rule(caller.method) else { return false };
+        // What another node sends on it has looked at.
+        if caller.forwarded_for.is_some() {
+            return false;
+        }
+        let need = Need::Rows(table, needed);
+        let Some(refusal) = self.requests.users.why_not(self.view, caller.connection, &need, now.instant) else {
+            return false;
+        };
+        self.answer_refused(caller, &refusal);
+        true
+    }
+
+    /// Why an administrative call is refused, as far as that follows from what call it is.
+    pub(crate) fn why_not_call(&mut self, connection: ConnectionId, body: &Body, now: Now) -> Option<Refusal> {
+        let need = match (rule(body.method()), body) {
+            (Rule::Seen, Body::QueryConfig(query)) => Need::Seen(query.app_name.as_str()),
+            (Rule::Nothing | Rule::Rows(_) | Rule::Listing | Rule::Command, _) => return None,
+            (Rule::Monitor | Rule::Seen, _) => Need::Cluster(Grant::Monitor),
+        };
+        self.requests.users.why_not(self.view, connection, &need, now.instant)
+    }
+
+    /// Why an administrative command is refused. One that is not known is nobody's but those who may do everything.
+    pub(crate) fn why_not_command(
+        &mut self,
+        connection: ConnectionId,
+        command: &str,
+        argument: &str,
+        now: Now,
+    ) -> Option<Refusal> {
+        let mut names = Vec::new();
+        match command {
+            // They are answered with what their user may know.
+            "whoami" | "tables" => return None,
+            "recall_table" => match parse::<Recalled>(argument) {
+                Ok(recalled) => {
+                    let catalogue = self.view.catalogue.as_ref();
+                    let table = catalogue.and_then(|catalogue| catalogue.tables.get(&TableId(recalled.id)));
+                    let Some(table) = table else { return Some(Refusal::NoTable) };
+                    names.extend([Some(table.name.clone()), recalled.name].into_iter().flatten());
+                }
+                Err(refusal) => return Some(refusal),
+            },
+            "create_table" | "drop_table" | "set_options" | "delete_options" | "clear_options" | "prefer_leader"
+            | "transfer" | "checksum" | "describe" | "throttle_table" => match parse::<Named>(argument) {
+                // Whatever of them the command goes by, and none if it wants another form: then it says so itself.
+                Ok(named) => names.extend([named.name, named.table].into_iter().flatten()),
+                Err(refusal) => return Some(refusal),
+            },
+            _ => {}
+        }
+        let mut why_not = |need: Need<'_>| self.requests.users.why_not(self.view, connection, &need, now.instant);
+        match command {
+            "status" | "reads" | "slow" | "throttle" => why_not(Need::Cluster(Grant::Monitor)),
+            "describe" | "throttle_table" => names.iter().find_map(|name| why_not(Need::Seen(name))),
+            // The metadata has no name, and is everybody's.
+            _ if !names.is_empty() && names.iter().all(|name| !name.is_empty()) => {
+                names.iter().find_map(|name| why_not(Need::Table(name, TableRights::ADMIN)))
+            }
+            _ => why_not(Need::Cluster(Grant::ClusterAdmin)),
+        }
+    }
+}

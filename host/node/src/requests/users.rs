@@ -1,0 +1,318 @@
+//! Who is at the other end of each client's connection, and what they may do.
+//!
+//! A connection is its user's from its first frame to its end, by the certificate that it was agreed on with. What the user may do is looked
+//! up in the catalogue that this node acts on: for each table once, and again when the catalogue changes, so that what was taken
+//! away is refused as soon as the node has heard of it. Whatever another node sends on has been looked at there.
+
+use crate::config::{Config, RightsMode};
+use crate::outbox::ConnectionId;
+use crate::requests::read_counts::Lines;
+use crate::view::View;
+use hedgerow_placement::{Catalogue, Grant, Rights, TableRights};
+use hedgerow_types::{Instant, Refusal, TableId};
+use rustc_hash::FxHashMap;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Users and addresses whose refusals are counted one by one; those of others are counted together.
+const COUNTED_MAX: usize = 64;
+/// Tables of which a connection's rights are kept. More are looked up again.
+const KEPT_MAX: usize = 64;
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Who {
+    /// Somebody who has shown no certificate of a client or of a node.
+    #[default]
+    Anybody,
+    /// The user of this name.
+    User(Arc<str>),
+    /// One of the cluster's nodes, which as a node could do everything anyway.
+    Node,
+}
+
+impl Who {
+    fn name(&self) -> Option<&str> {
+        match self {
+            Self::User(name) => Some(name),
+            Self::Anybody | Self::Node => None,
+        }
+    }
+
+    fn may_see(&self, rights: &Rights, table: &str) -> bool {
+        rights.include(self.name(), &Grant::Monitor) || rights.on_table(self.name(), table) != TableRights::NONE
+    }
+
+    fn may_everything(&self, administrators: &BTreeSet<String>) -> bool {
+        match self {
+            Self::Anybody => false,
+            Self::User(name) => administrators.contains(&**name),
+            Self::Node => true,
+        }
+    }
+}
+
+/// As who does something, at the beginning of a sentence.
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Anybody => f.write_str("who shows no certificate"),
+            Self::User(name) => write!(f, "user {name:?}"),
+            Self::Node => f.write_str("a node"),
+        }
+    }
+}
+
+/// One connection, and what was last found that its user may do.
+#[derive(Debug, Default)]
+struct Session {
+    who: Who,
+    from: Option<IpAddr>,
+    /// Of this version of the catalogue,
+    version: u64,
+    /// by table.
+    tables: Vec<(TableId, TableRights)>,
+}
+
+impl Session {
+    fn on_table(&mut self, catalogue: &Catalogue, table: TableId, name: &str) -> TableRights {
+        if self.version != catalogue.version {
+            (self.version, self.tables) = (catalogue.version, Vec::new());
+        }
+        if let Some((_, rights)) = self.tables.iter().find(|(known, _)| *known == table) {
+            return *rights;
+        }
+        let rights = catalogue.rights.on_table(self.who.name(), name);
+        if self.tables.len() >= KEPT_MAX {
+            self.tables.clear();
+        }
+        self.tables.push((table, rights));
+        rights
+    }
+}
+
+/// What somebody has to have been given.
+#[derive(Clone, Debug)]
+pub(crate) enum Need<'a> {
+    /// To do this with the rows of a table.
+    Rows(TableId, TableRights),
+    /// To do this with the table of that name, whether there is one or not.
+    Table(&'a str, TableRights),
+    /// To do anything with the table of that name, or to see the state of the cluster.
+    Seen(&'a str),
+    /// This.
+    Cluster(Grant),
+}
+
+/// The users of all connections, where that matters.
+#[derive(Debug, Default)]
+pub(crate) struct Users {
+    mode: RightsMode,
+    administrators: BTreeSet<String>,
+    sessions: FxHashMap<ConnectionId, Session>,
+    /// What was refused, or would have been, by whose it was.
+    counts: BTreeMap<(Who, Option<IpAddr>), u64>,
+    /// The same of those that have no place there.
+    others: u64,
+    lines: Lines,
+}
+
+impl Users {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self { mode: config.rights, administrators: config.administrators.clone(), ..Self::default() }
+    }
+
+    /// A connection begins.
+    pub(crate) fn note_opened(&mut self, connection: ConnectionId, who: Who, from: IpAddr) {
+        self.sessions.insert(connection, Session { who, from: Some(from), ..Session::default() });
+    }
+
+    /// A connection has ended.
+    pub(crate) fn forget(&mut self, connection: ConnectionId) {
+        self.sessions.remove(&connection);
+    }
+
+    /// Why the user of a connection may not do what needs `need`, if that is so.
+    pub(crate) fn why_not(
+        &mut self,
+        view: &View,
+        connection: ConnectionId,
+        need: &Need<'_>,
+        now: Instant,
+    ) -> Option<Refusal> {
+        if self.mode == RightsMode::Off {
+            return None;
+        }
+        let session = self.sessions.entry(connection).or_default();
+        if session.who.may_everything(&self.administrators) {
+            return None;
+        }
+        let Some(catalogue) = &view.catalogue else {
+            // Whoever asks before there is one asks again; where a table is, nobody is told yet.
+            let is_refused = self.mode == RightsMode::Required && !matches!(need, Need::Seen(_));
+            return is_refused.then(|| view.no_catalogue());
+        };
+        let (name, lacking) = match need {
+            Need::Rows(table, needed) => {
+                let name = catalogue.tables.get(table).map_or("", |table| &table.name);
+                (name, session.on_table(catalogue, *table, name).lacking(*needed))
+            }
+            Need::Table(name, needed) => (*name, catalogue.rights.on_table(session.who.name(), name).lacking(*needed)),
+            Need::Seen(name) if session.who.may_see(&catalogue.rights, name) => return None,
+            Need::Seen(name) => return self.refuse(connection, &format!("any right on table {name:?}"), now),
+            Need::Cluster(grant) if catalogue.rights.include(session.who.name(), grant) => return None,
+            Need::Cluster(grant) => return self.refuse(connection, &grant.to_string(), now),
+        };
+        if lacking == TableRights::NONE {
+            return None;
+        }
+        let words: Vec<String> = lacking.words().map(|word| format!("{word}:{name}")).collect();
+        self.refuse(connection, &words.join(" and "), now)
+    }
+
+    /// Whether the user of a connection may know of the table called `name`.
+    pub(crate) fn may_see(&self, view: &View, connection: ConnectionId, name: &str) -> bool {
+        if self.mode != RightsMode::Required {
+            return true;
+        }
+        let anybody = Who::default();
+        let who = self.sessions.get(&connection).map_or(&anybody, |session| &session.who);
+        let Some(catalogue) = &view.catalogue else { return true };
+        who.may_everything(&self.administrators) || who.may_see(&catalogue.rights, name)
+    }
+
+    /// Who is at the other end of a connection, for themselves.
+    pub(crate) fn told_to(&self, view: &View, connection: ConnectionId) -> Value {
+        let who = self.sessions.get(&connection).map(|session| session.who.clone()).unwrap_or_default();
+        let given = view.catalogue.iter().flat_map(|catalogue| catalogue.rights.of(who.name()));
+        json!({
+            "user": who.name(),
+            "is_node": who == Who::Node,
+            "is_administrator": who.may_everything(&self.administrators),
+            "rights": given.map(Grant::to_string).collect::<BTreeSet<_>>(),
+            "mode": mode_word(self.mode),
+        })
+    }
+
+    /// What the operator is told.
+    pub(crate) fn told(&self) -> Value {
+        let counted = self.counts.iter().map(|((who, from), count)| {
+            json!({ "user": who.name(), "address": from.map(|from| from.to_string()), "requests": count })
+        });
+        json!({
+            "mode": mode_word(self.mode),
+            "lacking": self.counts.values().sum::<u64>() + self.others,
+            "by_user": counted.collect::<Vec<_>>(),
+        })
+    }
+
+    /// Counts and tells that `lacking` is missing; the refusal, where it is one.
+    fn refuse(&mut self, connection: ConnectionId, lacking: &str, now: Instant) -> Option<Refusal> {
+        let (who, from) = self.sessions.get(&connection).map(|it| (it.who.clone(), it.from)).unwrap_or_default();
+        let text = format!("{who} has not been given {lacking}");
+        let is_refused = self.mode == RightsMode::Required;
+        if let Some(left_out) = self.lines.poll(now) {
+            let from = from.map(tracing::field::display);
+            let what = if is_refused { "a request is refused" } else { "a request would be refused" };
+            tracing::warn!(from, left_out, "{what}: {text}");
+        }
+        let has_room = self.counts.len() < COUNTED_MAX;
+        match self.counts.get_mut(&(who.clone(), from)) {
+            Some(count) => *count += 1,
+            None if has_room => drop(self.counts.insert((who, from), 1)),
+            None => self.others += 1,
+        }
+        is_refused.then_some(Refusal::NotAllowed(text))
+    }
+}
+
+const fn mode_word(mode: RightsMode) -> &'static str {
+    match mode {
+        RightsMode::Off => "off",
+        RightsMode::Permissive => "permissive",
+        RightsMode::Required => "required",
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use hedgerow_placement::{Node, TableSpec};
+    use hedgerow_types::{Incarnation, NodeId};
+    use std::net::Ipv4Addr;
+    use std::path::PathBuf;
+
+    const NOW: Instant = Instant(0);
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn config(mode: RightsMode) -> Config {
+        let peers = BTreeMap::from([(NodeId(1), "127.0.0.1:1".to_owned())]);
+        let mut config = Config::new(NodeId(1), peers, vec![PathBuf::from("/data")], 1);
+        config.rights = mode;
+        config.administrators.insert("root".to_owned());
+        config
+    }
+
+    /// A view of a cluster with one table, and what that is.
+    fn view() -> (View, TableId) {
+        let node = (NodeId(1), Node::new("127.0.0.1:1".to_owned(), Incarnation(1)));
+        let mut catalogue = Catalogue::bootstrap(7, &[node], &[NodeId(1)]).unwrap();
+        let table = catalogue.create_table(TableSpec::hash("t", 2, 1), &BTreeSet::from([NodeId(1)]), 0).unwrap();
+        (View { catalogue: Some(catalogue), ..View::new(&config(RightsMode::Off)) }, table)
+    }
+
+    #[test]
+    fn what_is_kept_of_a_table_is_of_the_catalogue_that_is_acted_on() {
+        let (mut view, table) = view();
+        let mut users = Users::new(&config(RightsMode::Required));
+        let (app, root) = (ConnectionId(1), ConnectionId(2));
+        users.note_opened(app, Who::User("app".into()), HERE);
+        users.note_opened(root, Who::User("root".into()), HERE);
+        let read = Need::Rows(table, TableRights::READ);
+        let told = |refusal: Option<Refusal>| refusal.map(|it| it.to_string());
+        let lacks = Some(r#"user "app" has not been given read:t"#.to_owned());
+        assert_eq!(told(users.why_not(&view, app, &read, NOW)), lacks);
+        assert_eq!(users.why_not(&view, root, &read, NOW), None);
+        let (holder, grants) = ("app".parse().unwrap(), ["read:t".parse().unwrap()]);
+        assert!(view.catalogue.as_mut().unwrap().grant(&holder, &grants).unwrap());
+        assert_eq!(users.why_not(&view, app, &read, NOW), None);
+        assert!(view.catalogue.as_mut().unwrap().revoke(&holder, &grants).unwrap());
+        assert_eq!(told(users.why_not(&view, app, &read, NOW)), lacks);
+        // Another connection of that number is not its user's.
+        users.forget(root);
+        let nobody = "who shows no certificate has not been given read:t and write:t".to_owned();
+        let both = Need::Rows(table, TableRights::READ_AND_WRITE);
+        assert_eq!(told(users.why_not(&view, root, &both, NOW)), Some(nobody));
+    }
+
+    #[test]
+    fn without_a_catalogue_nobody_may_more_and_whoever_asks_asks_again() {
+        let view = View::new(&config(RightsMode::Required));
+        let monitor = Need::Cluster(Grant::Monitor);
+        let mut users = Users::new(&config(RightsMode::Required));
+        assert!(matches!(users.why_not(&view, ConnectionId(1), &monitor, NOW), Some(Refusal::NotReady(_))));
+        assert_eq!(users.why_not(&view, ConnectionId(1), &Need::Seen("t"), NOW), None);
+        for mode in [RightsMode::Off, RightsMode::Permissive] {
+            assert_eq!(Users::new(&config(mode)).why_not(&view, ConnectionId(1), &monitor, NOW), None);
+        }
+    }
+
+    #[test]
+    fn n4d_what_is_counted_has_a_bound() {
+        let (view, table) = view();
+        let mut users = Users::new(&config(RightsMode::Permissive));
+        for number in 0..1_000 {
+            let connection = ConnectionId(number);
+            users.note_opened(connection, Who::User(format!("user-{number}").into()), HERE);
+            assert_eq!(users.why_not(&view, connection, &Need::Rows(table, TableRights::WRITE), NOW), None);
+            users.forget(connection);
+        }
+        let told = users.told();
+        assert_eq!((&told["lacking"], told["by_user"].as_array().unwrap().len()), (&json!(1_000), COUNTED_MAX));
+        assert!(users.sessions.is_empty());
+    }
+}
