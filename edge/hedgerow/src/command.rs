@@ -9,6 +9,7 @@ pub(crate) mod plan;
 mod proxy;
 mod record;
 pub(crate) mod report;
+mod rights;
 mod status;
 mod table;
 mod verify;
@@ -26,6 +27,7 @@ use fault::FaultCommand;
 use load::LoadArguments;
 use proxy::ProxyArguments;
 use record::{DelArguments, GetArguments, IncrArguments, MultiGetArguments, ScanArguments, SetArguments, TtlArguments};
+use rights::{GrantArguments, RevokeArguments, RightsArguments};
 use status::StatusArguments;
 use table::TableCommand;
 use verify::VerifyArguments;
@@ -76,6 +78,12 @@ pub(crate) enum ClientCommand {
     Slow(SlowArguments),
     /// Compare the replicas of a table by checksum.
     Verify(VerifyArguments),
+    /// Give rights to a user or a role.
+    Grant(GrantArguments),
+    /// Take rights from a user or a role.
+    Revoke(RevokeArguments),
+    /// Show who has been given what rights, or who you are.
+    Rights(RightsArguments),
     /// Make faults: carry a plan out against a running cluster, or show what a plan does.
     Fault {
         #[command(subcommand)]
@@ -109,6 +117,9 @@ pub(crate) fn run(command: ClientCommand) -> Result<Exit> {
             ClientCommand::Counters(arguments) => counters::counters(arguments).await,
             ClientCommand::Slow(arguments) => counters::slow(arguments).await,
             ClientCommand::Verify(arguments) => verify::run(arguments).await,
+            ClientCommand::Grant(arguments) => rights::grant(arguments).await,
+            ClientCommand::Revoke(arguments) => rights::revoke(arguments).await,
+            ClientCommand::Rights(arguments) => rights::rights(arguments).await,
             ClientCommand::Fault { command } => fault::run(command).await,
             ClientCommand::Proxy(arguments) => proxy::run(arguments).await,
             ClientCommand::Bench(arguments) => bench::run(*arguments).await,

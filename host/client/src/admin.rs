@@ -172,15 +172,15 @@ impl Client {
 
     /// The tables that are dropped and kept, by number.
     pub async fn dropped_tables(&self) -> Result<Vec<DroppedTable>> {
-        let status = self.command("status", &json!({}), Sort::Look).await?;
-        let tables = status["dropped_tables"].as_array().map_or(&[][..], Vec::as_slice);
+        let told = self.command("tables", &json!({}), Sort::Look).await?;
+        let tables = told["dropped_tables"].as_array().map_or(&[][..], Vec::as_slice);
         Ok(tables.iter().map(to_dropped).collect())
     }
 
-    /// All tables that are not dropped, by name.
+    /// All tables that are not dropped, by name; where users have rights, those that this one may do anything with.
     pub async fn list_tables(&self) -> Result<Vec<TableSummary>> {
-        let status = self.command("status", &json!({}), Sort::Look).await?;
-        let tables = status["tables"].as_array().map_or(&[][..], Vec::as_slice);
+        let told = self.command("tables", &json!({}), Sort::Look).await?;
+        let tables = told["tables"].as_array().map_or(&[][..], Vec::as_slice);
         let mut tables: Vec<TableSummary> = tables.iter().map(to_summary).collect();
         tables.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(tables)
@@ -246,7 +246,7 @@ impl Client {
         self.run_command(command, argument.to_owned(), timeout, Sort::Once).await
     }
 
-    async fn command(&self, command: &str, argument: &Value, sort: Sort) -> Result<Value> {
+    pub(crate) async fn command(&self, command: &str, argument: &Value, sort: Sort) -> Result<Value> {
         self.command_within(command, argument, self.admin_timeout(), sort).await
     }
 
@@ -255,7 +255,13 @@ impl Client {
         read_json(command, &text)
     }
 
-    async fn run_command(&self, command: &str, argument: String, timeout: Duration, sort: Sort) -> Result<String> {
+    pub(crate) async fn run_command(
+        &self,
+        command: &str,
+        argument: String,
+        timeout: Duration,
+        sort: Sort,
+    ) -> Result<String> {
         let body = Body::HedgerowAdmin(AdminCommand { command: Text::from(command), argument: Text::from(argument) });
         match self.ask(&body, timeout, sort).await? {
             Reply::HedgerowAdmin(reply) => Ok(reply.text.to_string()),
@@ -270,7 +276,7 @@ impl Client {
     }
 }
 
-fn read_json<T: DeserializeOwned>(command: &str, text: &str) -> Result<T> {
+pub(crate) fn read_json<T: DeserializeOwned>(command: &str, text: &str) -> Result<T> {
     serde_json::from_str(text)
         .map_err(|error| Error::protocol(format!("{command}: the answer cannot be read: {error}")))
 }

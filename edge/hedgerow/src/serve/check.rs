@@ -7,6 +7,7 @@ use crate::output::{columns, counted, print};
 use anyhow::Result;
 use clap::Subcommand;
 use hedgerow_node::Config;
+use hedgerow_node::config::RightsMode;
 use hedgerow_storage::RocksSettings;
 use hedgerow_tls::Mode;
 use hedgerow_types::NodeId;
@@ -95,6 +96,8 @@ fn security(config: &Config) -> Vec<(&'static str, String)> {
         let none = |name| (name, "none".to_owned());
         let mut rows = vec![
             ("security.insecure", "whoever reaches the node can read, change and remove everything".to_owned()),
+            ("security.rights", "off: every client may do everything".to_owned()),
+            ("security.administrators", "none".to_owned()),
             ("tls.mode", "none: nothing is encrypted".to_owned()),
         ];
         rows.extend(["tls.cluster", "tls.ca", "tls.certificate", "tls.key", "tls.client_certificates"].map(none));
@@ -107,7 +110,16 @@ fn security(config: &Config) -> Vec<(&'static str, String)> {
     let expiring =
         |file: &Path, at: i64| format!("{} (expires in {})", file.display(), counted(days_until(at) as u64, "day"));
     let files = tls.files();
+    let rights = match config.rights {
+        RightsMode::Off => "off: every client with a certificate may do everything",
+        RightsMode::Permissive => "permissive: what would be refused is counted and logged",
+        RightsMode::Required => "required",
+    };
+    let names: Vec<&str> = config.administrators.iter().map(String::as_str).collect();
+    let administrators = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     vec![
+        ("security.rights", rights.to_owned()),
+        ("security.administrators", administrators),
         ("tls.mode", mode.to_owned()),
         ("tls.cluster", files.cluster.to_string()),
         ("tls.ca", expiring(&files.ca, tls.authority_expires_at())),

@@ -2,14 +2,14 @@
 //! docs/configuration.md.
 
 use anyhow::{Context, bail, ensure};
-use hedgerow_node::config::{DROP_RESERVE_SECONDS, DROP_RESERVE_SECONDS_MAX, LOG_RETAINED_BYTES};
+use hedgerow_node::config::{DROP_RESERVE_SECONDS, DROP_RESERVE_SECONDS_MAX, LOG_RETAINED_BYTES, RightsMode};
 use hedgerow_node::{Config, SlowLimits};
 use hedgerow_storage::RocksSettings;
 use hedgerow_tls::{ClusterName, Mode, NodeTls, NodeTlsFiles};
 use hedgerow_types::NodeId;
 use hedgerow_wal::Durability;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -191,6 +191,17 @@ struct Faults {
 #[serde(deny_unknown_fields, default)]
 struct Security {
     insecure: bool,
+    rights: RightsSetting,
+    administrators: BTreeSet<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RightsSetting {
+    #[default]
+    Off,
+    Permissive,
+    Required,
 }
 
 #[derive(Debug, Deserialize)]
@@ -316,6 +327,12 @@ impl ServeConfig {
         );
         let mut config = Config::new(node, peers, self.data, seed);
         config.tls = self.tls.map(|tls| tls.load(self.node)).transpose()?.map(Arc::new);
+        config.rights = match self.security.rights {
+            RightsSetting::Off => RightsMode::Off,
+            RightsSetting::Permissive => RightsMode::Permissive,
+            RightsSetting::Required => RightsMode::Required,
+        };
+        config.administrators = self.security.administrators;
         config.listen = address;
         config.workers = self.workers.unwrap_or(config.workers);
         config.labels = self.labels;
