@@ -10,7 +10,7 @@ use hedgerow_client::{Client, ClientOptions, ClientTls};
 use hedgerow_env::fault::{Action, Command};
 use hedgerow_faults::{Plan, Target as _, switches};
 use hedgerow_report::Run;
-use hedgerow_testkit::{Cluster, Settings};
+use hedgerow_testkit::{Cluster, ROOT, Settings, USER};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -57,6 +57,9 @@ impl Stage {
         }
         let readiness = self.cluster.readiness(&all)?;
         tokio::task::spawn_blocking(move || readiness.wait()).await.context("waiting for the nodes")??;
+        if self.cluster.settings().has_rights {
+            self.cluster.run_as(ROOT, &["grant", USER, "read:*", "write:*", "admin:*", "monitor"])?;
+        }
         Ok(now() - began)
     }
 

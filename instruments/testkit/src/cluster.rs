@@ -4,7 +4,7 @@ use crate::node::{Node, Watch};
 use crate::port::{Port, reserve_port};
 use crate::settings::{DataPlace, Settings};
 use crate::system;
-use crate::tls::Certificates;
+use crate::tls::{Certificates, ROOT, USER};
 use anyhow::{Context, Result, ensure};
 use hedgerow_tls::ClientTlsFiles;
 use std::fmt::Write as _;
@@ -85,6 +85,11 @@ impl Cluster {
             cluster.write_config(number)?;
         }
         Ok(cluster)
+    }
+
+    /// What it was made with.
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// The numbers of all nodes.
@@ -207,10 +212,15 @@ impl Cluster {
 
     /// Runs the binary's command `arguments` against this cluster. Gives its standard output; an error has both streams.
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
+        self.run_as(USER, arguments)
+    }
+
+    /// The same as the user [`USER`] or [`ROOT`], where the nodes have certificates.
+    pub fn run_as(&self, user: &str, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.settings.binary);
         command.args(arguments).arg("--cluster").arg(self.addresses().join(","));
         if let Some(certificates) = &self.certificates {
-            command.envs(certificates.environment());
+            command.envs(certificates.environment(user));
         }
         let output = command.output().with_context(|| format!("running {command:?}"))?;
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -261,6 +271,9 @@ impl Cluster {
         }
         if let Some(certificates) = &self.certificates {
             text += &certificates.config(number);
+        }
+        if self.settings.has_rights {
+            text += &format!("\n[security]\nrights = \"required\"\nadministrators = [{ROOT:?}]\n");
         }
         text += "\n";
         text += &self.settings.further_config;

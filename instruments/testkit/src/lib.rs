@@ -30,3 +30,4 @@ pub use documents::{Line, calls_of_x, command_lines};
 pub use node::Node;
 pub use port::{Port, reserve_port};
 pub use settings::{DataPlace, Durability, Settings};
+pub use tls::{ROOT, USER};

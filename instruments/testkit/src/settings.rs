@@ -60,6 +60,8 @@ pub struct Settings {
     pub log: Option<String>,
     /// Whether the nodes and [`crate::Cluster::run`] have certificates, and speak with nobody else.
     pub has_tls: bool,
+    /// With certificates: whether the nodes go by rights. Somebody has to be given some, by [`crate::Cluster::run_as`] the user [`crate::ROOT`].
+    pub has_rights: bool,
     /// Whether each node is in a process group of its own, so that Ctrl-C in a terminal ends only who started it.
     pub has_own_group: bool,
 }
@@ -84,6 +86,7 @@ impl Settings {
             further_config: String::new(),
             log: Some("error".to_owned()),
             has_tls: false,
+            has_rights: false,
             has_own_group: false,
         }
     }

@@ -12,7 +12,12 @@ use std::time::SystemTime;
 const CLUSTER: &str = "testkit";
 const DAYS: u32 = 1;
 
-/// Those of the authority, of every node, and of one client.
+/// The user of [`crate::Cluster::run`] and of [`crate::Cluster::client_tls`].
+pub const USER: &str = "test";
+/// The user that may do everything where there are rights.
+pub const ROOT: &str = "root";
+
+/// Those of the authority, of every node, and of two users.
 pub(crate) struct Certificates {
     folder: PathBuf,
     cluster: ClusterName,
@@ -26,7 +31,9 @@ impl Certificates {
         let (authority, issued) = Authority::create(&cluster, DAYS, now)?;
         let own = Self { folder, cluster };
         own.write("ca", &issued)?;
-        own.write("client", &authority.client("test", DAYS, now)?)?;
+        for user in [USER, ROOT] {
+            own.write(user, &authority.client(user, DAYS, now)?)?;
+        }
         for node in 1..=nodes {
             own.write(&format!("node-{node}"), &authority.node(node, &[], DAYS, now)?)?;
         }
@@ -56,16 +63,16 @@ impl Certificates {
 
     /// What a client reads.
     pub(crate) fn client(&self) -> ClientTlsFiles {
-        let identity = Some((self.path("client"), self.path("client-key")));
+        let identity = Some((self.path(USER), self.path(&format!("{USER}-key"))));
         ClientTlsFiles { cluster: self.cluster.clone(), ca: self.path("ca"), identity }
     }
 
-    /// The same for a command.
-    pub(crate) fn environment(&self) -> [(&'static str, PathBuf); 3] {
+    /// The same for a command of `user`.
+    pub(crate) fn environment(&self, user: &str) -> [(&'static str, PathBuf); 3] {
         [
             ("HEDGEROW_TLS_CA", self.path("ca")),
-            ("HEDGEROW_TLS_CERTIFICATE", self.path("client")),
-            ("HEDGEROW_TLS_KEY", self.path("client-key")),
+            ("HEDGEROW_TLS_CERTIFICATE", self.path(user)),
+            ("HEDGEROW_TLS_KEY", self.path(&format!("{user}-key"))),
         ]
     }
 }

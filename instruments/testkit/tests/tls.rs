@@ -1,7 +1,7 @@
 //! The program as it ships, with certificates: every kind of command gets through, and nobody without one.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that runs processes")]
 
-use hedgerow_testkit::{Cluster, DataPlace, Settings, binary};
+use hedgerow_testkit::{Cluster, DataPlace, ROOT, Settings, binary};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -65,6 +65,52 @@ fn every_command_gets_through_with_a_certificate_and_none_without() {
     cluster.terminate(2).unwrap();
     cluster.restart(2).unwrap();
     cluster.run(&["status", "--wait", "60"]).unwrap();
+    cluster.stop().unwrap();
+}
+
+#[test]
+fn rights_are_given_and_taken_at_the_command_line() {
+    let mut settings = Settings::under_test(&[DataPlace::Folder; 3]).unwrap();
+    (settings.has_tls, settings.has_rights) = (true, true);
+    let mut cluster = Cluster::start_with(settings).unwrap();
+    let words = |line: &'static str| line.split(' ').collect::<Vec<_>>();
+    let refused = |line: &'static str| format!("{:#}", cluster.run(&words(line)).unwrap_err());
+    let root =
+        |line: &'static str| cluster.run_as(ROOT, &words(line)).unwrap_or_else(|error| panic!("{line}: {error:#}"));
+    root("table create t --partitions 4");
+    root("set t h s v");
+    for (line, lacks) in [
+        ("get t h s", r#"user "test" has not been given any right on table "t""#),
+        ("table create u", "has not been given admin:u"),
+        ("table drop t --yes", "has not been given admin:t"),
+        ("status", "has not been given monitor"),
+        ("grant test cluster-admin", "has not been given cluster-admin"),
+        ("rights", "has not been given cluster-admin"),
+    ] {
+        let said = refused(line);
+        assert!(said.contains(lacks) && said.contains("exit status: 4"), "{line}: {said}");
+    }
+    assert!(cluster.run(&words("table list")).unwrap().lines().all(|line| !line.starts_with("t ")));
+    root("grant @clerks read:t*");
+    root("grant test @clerks monitor");
+    assert_eq!(cluster.run(&words("get t h s")).unwrap().trim(), "v");
+    cluster.run(&words("status")).unwrap();
+    assert!(cluster.run(&words("table list")).unwrap().lines().any(|line| line.starts_with("t ")));
+    assert!(refused("set t h s w").contains("has not been given write:t"));
+    let mine = cluster.run(&words("rights --mine")).unwrap();
+    assert!(mine.contains("test") && mine.contains("@clerks, monitor, read:t*"), "{mine}");
+    let listed = root("rights");
+    assert!(listed.contains("@clerks  read:t*") && listed.contains("test     monitor, @clerks"), "{listed}");
+    let wrong = format!("{:#}", cluster.run_as(ROOT, &["grant", "test", "reads:t"]).unwrap_err());
+    assert!(wrong.contains("\"reads:t\" is no right") && wrong.contains("exit status: 2"), "{wrong}");
+
+    // They are kept like everything else.
+    cluster.terminate(1).unwrap();
+    cluster.restart(1).unwrap();
+    cluster.run(&words("status --wait 60")).unwrap();
+    assert_eq!(cluster.run_as(ROOT, &words("rights")).unwrap(), listed);
+    cluster.run_as(ROOT, &words("revoke test --all")).unwrap();
+    assert!(format!("{:#}", cluster.run(&words("get t h s")).unwrap_err()).contains("any right on table"));
     cluster.stop().unwrap();
 }
 

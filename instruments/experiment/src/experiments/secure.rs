@@ -1,4 +1,5 @@
-//! `secure`: what TLS costs. Two clusters stand side by side, one with certificates and one without, and are measured in turns.
+//! `secure`: what TLS costs, and what rights cost beside it. Two clusters stand side by side, with and without one of them, and are measured
+//! in turns.
 
 use crate::experiment::{Context, Description, Experiment, Group, Size, Variant};
 use crate::options::Options;
@@ -18,9 +19,45 @@ const NODE_COUNT: usize = 3;
 /// How long starting both clusters and writing their rows should take, for the time left only.
 const PREPARE_EXPECTED: Duration = Duration::from_secs(15);
 
-/// Clients that share the connections to each node, and how much of the throughput without TLS is wanted.
+/// What one of the clusters has and the other has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Added {
+    /// TLS, beside a cluster without.
+    Tls,
+    /// Rights that users must have, beside a cluster with TLS alone.
+    Rights,
+}
+
+impl Added {
+    const ALL: [Self; 2] = [Self::Tls, Self::Rights];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Tls => "tls",
+            Self::Rights => "rights",
+        }
+    }
+
+    /// What the cluster is called that has it, or has not.
+    const fn cluster(self, is_there: bool) -> &'static str {
+        match (self, is_there) {
+            (Self::Tls, false) => "plain",
+            (Self::Tls, true) => "TLS",
+            (Self::Rights, false) => "TLS alone",
+            (Self::Rights, true) => "TLS and rights",
+        }
+    }
+
+    fn settings(self, is_there: bool, settings: &Settings) -> Settings {
+        let has_rights = self == Self::Rights && is_there;
+        Settings { has_tls: self == Self::Rights || is_there, has_rights, ..settings.clone() }
+    }
+}
+
+/// Clients that share the connections to each node, and how much of the throughput of the other cluster is wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Case {
+    added: Added,
     /// `put` or `get`: the name of the workload.
     operation: &'static str,
     clients: u32,
@@ -28,18 +65,25 @@ pub(super) struct Case {
     wanted: Option<f64>,
 }
 
-const CASES: [Case; 5] = [
-    Case { operation: "get", clients: 1, connections: 1, wanted: None },
-    Case { operation: "get", clients: 64, connections: 1, wanted: Some(0.8) },
-    Case { operation: "get", clients: 64, connections: 64, wanted: Some(0.7) },
-    Case { operation: "put", clients: 64, connections: 1, wanted: Some(0.9) },
-    Case { operation: "put", clients: 64, connections: 64, wanted: Some(0.9) },
+const CASES: [Case; 8] = [
+    Case { added: Added::Tls, operation: "get", clients: 1, connections: 1, wanted: None },
+    Case { added: Added::Tls, operation: "get", clients: 64, connections: 1, wanted: Some(0.8) },
+    Case { added: Added::Tls, operation: "get", clients: 64, connections: 64, wanted: Some(0.7) },
+    Case { added: Added::Tls, operation: "put", clients: 64, connections: 1, wanted: Some(0.9) },
+    Case { added: Added::Tls, operation: "put", clients: 64, connections: 64, wanted: Some(0.9) },
+    Case { added: Added::Rights, operation: "get", clients: 64, connections: 1, wanted: Some(0.99) },
+    Case { added: Added::Rights, operation: "get", clients: 64, connections: 64, wanted: Some(0.99) },
+    Case { added: Added::Rights, operation: "put", clients: 64, connections: 1, wanted: Some(0.99) },
 ];
 
 impl Case {
-    fn name(&self, has_tls: bool) -> String {
-        let Self { operation, clients, connections, .. } = self;
-        format!("{operation} x{clients} on {connections}, {}", if has_tls { "TLS" } else { "plain" })
+    fn name(&self, is_there: bool) -> String {
+        let Self { added, operation, clients, connections, .. } = self;
+        format!("{operation} x{clients} on {connections}, {}", added.cluster(is_there))
+    }
+
+    fn of(added: Added) -> impl Iterator<Item = &'static Self> {
+        CASES.iter().filter(move |case| case.added == added)
     }
 }
 
@@ -49,8 +93,8 @@ pub(super) struct Secure {
     warm_up: Duration,
     rows: u64,
     settings: Settings,
-    /// Without TLS, and with it.
-    pair: Option<Pair>,
+    /// Without it, and with it.
+    pair: Option<(Added, Pair)>,
 }
 
 impl Secure {
@@ -86,7 +130,7 @@ impl Experiment for Secure {
     fn description(&self) -> Description {
         Description {
             name: NAME,
-            question: "what TLS costs, between clients and nodes and between nodes",
+            question: "what TLS costs, between clients and nodes and between nodes, and what rights cost",
             needs: "3 GiB of memory and 8 GiB of disk; nothing else running",
         }
     }
@@ -98,46 +142,63 @@ impl Experiment for Secure {
             measure_expected: (self.duration + self.warm_up) * Pair::TURNS,
             case: *case,
         };
-        vec![Group { name: "all".to_owned(), variants: CASES.iter().enumerate().map(variant).collect() }]
+        let group = |added: Added| Group {
+            name: added.name().to_owned(),
+            variants: Case::of(added).enumerate().map(variant).collect(),
+        };
+        Added::ALL.map(group).into()
     }
 
     fn workloads(&self) -> BTreeMap<String, String> {
         ["put", "get"].map(|operation| (operation.to_owned(), self.workload(operation).text())).into()
     }
 
-    async fn prepare(&mut self, context: &Context<'_>, _: &Case) -> Result<()> {
-        if self.pair.is_none() {
-            let settings = [false, true].map(|has_tls| Settings { has_tls, ..self.settings.clone() });
-            self.pair = Some(Pair::start(context, settings, self.load(&CASES[0])).await?);
+    async fn prepare(&mut self, context: &Context<'_>, case: &Case) -> Result<()> {
+        let added = case.added;
+        if self.pair.as_ref().is_none_or(|(of, _)| *of != added) {
+            // The one before goes first: four clusters at a time would need more memory.
+            self.pair = None;
+            let settings = [false, true].map(|is_there| added.settings(is_there, &self.settings));
+            self.pair = Some((added, Pair::start(context, settings, self.load(case)).await?));
         }
         Ok(())
     }
 
     async fn measure(&mut self, context: &Context<'_>, case: &Case) -> Result<Vec<Run>> {
         let load = self.load(case);
-        let pair = self.pair.as_mut().context("the clusters are started before the first turn")?;
-        pair.measure(context, [false, true].map(|has_tls| case.name(has_tls)), &load).await
+        let (_, pair) = self.pair.as_mut().context("the clusters are started before the first turn")?;
+        pair.measure(context, [false, true].map(|is_there| case.name(is_there)), &load).await
     }
 
     fn tables(&self, runs: &[Run]) -> Vec<Table> {
-        let columns = ["variant", "per second", "p50 ms", "p99 ms", "servers' CPU us", "TLS / plain", "target"];
-        let rows: Vec<_> =
-            CASES.iter().flat_map(|case| [false, true].map(|has_tls| row(case, has_tls, runs))).flatten().collect();
-        let notes = vec![
-            "Variant: clients on so many connections to each node, which they share; puts durable on a majority, gets linearizable at \
-             the leader. TLS between clients and nodes and between nodes, with certificates on both sides. Median (min-max); ratios \
-             are those of runs that followed each other. CPU per operation, all nodes together."
-                .to_owned(),
+        let of_added = |(added, title, ratio, beside): (Added, &str, &str, &str)| {
+            let columns = ["variant", "per second", "p50 ms", "p99 ms", "servers' CPU us", ratio, "target"];
+            let rows: Vec<_> = Case::of(added)
+                .flat_map(|case| [false, true].map(|is_there| row(case, is_there, runs)))
+                .flatten()
+                .collect();
+            let notes = vec![format!(
+                "Variant: clients on so many connections to each node, which they share; puts durable on a majority, gets linearizable at \
+                 the leader. {beside} Median (min-max); ratios are those of runs that followed each other. CPU per operation, all nodes \
+                 together."
+            )];
+            Table { title: title.to_owned(), columns: columns.map(str::to_owned).to_vec(), rows, notes }
+        };
+        let certificates = "TLS between clients and nodes and between nodes, with certificates on both sides.";
+        let rights =
+            "TLS on both sides; with rights, each request is of a user who has been given what it needs by name.";
+        let tables = [
+            (Added::Tls, "What TLS costs", "TLS / plain", certificates),
+            (Added::Rights, "What rights cost", "with / without", rights),
         ];
-        let title = "What TLS costs".to_owned();
-        vec![Table { title, columns: columns.map(str::to_owned).to_vec(), rows, notes }]
+        tables.map(of_added).into_iter().filter(|table| !table.rows.is_empty()).collect()
     }
 }
 
-fn row(case: &Case, has_tls: bool, runs: &[Run]) -> Option<Vec<String>> {
-    let figures = Figures::of(runs, &case.name(has_tls), &case.name(false))?;
+fn row(case: &Case, is_there: bool, runs: &[Run]) -> Option<Vec<String>> {
+    let figures = Figures::of(runs, &case.name(is_there), &case.name(false))?;
     Some(vec![
-        case.name(has_tls),
+        case.name(is_there),
         figures.per_s.to_string(),
         or_na(figures.p50_ms),
         or_na(figures.p99_ms),
@@ -151,8 +212,8 @@ fn row(case: &Case, has_tls: bool, runs: &[Run]) -> Option<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn run(case: &Case, has_tls: bool, repetition: u32, per_s: f64) -> Run {
-        Run { variant: case.name(has_tls), repetition, achieved_per_s: per_s, ..Run::default() }
+    fn run(case: &Case, is_there: bool, repetition: u32, per_s: f64) -> Run {
+        Run { variant: case.name(is_there), repetition, achieved_per_s: per_s, ..Run::default() }
     }
 
     #[test]
