@@ -21,7 +21,9 @@ pub struct Holding {
 pub struct Identity {
     /// Its user: the name in its certificate. `None` without one, and where nodes have no rights and do not ask.
     pub user: Option<String>,
-    /// Whether the node's configuration names it among those who may do everything.
+    /// Whether it shows a node's certificate.
+    pub is_node: bool,
+    /// Whether it may do everything whatever it has been given: the node's configuration names it, or it is a node.
     pub is_administrator: bool,
     /// What it has been given, by itself, by its roles and as one of everybody.
     pub rights: Vec<String>,
@@ -36,14 +38,15 @@ struct Listed {
 
 impl Client {
     /// Gives rights to a user or to a role (`@name`): `read:TABLES`, `write:TABLES`, `admin:TABLES`, where `TABLES` is a table's name, the
-    /// beginning of names with `*` after it, or `*`; `monitor`; `cluster-admin`; `@ROLE`. Returns whether it lacked any of them.
+    /// beginning of names with `*` after it, or `*`; `monitor`; `cluster-admin`; `@ROLE`. Returns whether it lacked any of them. Where the outcome is
+    /// unknown ([`crate::Error::is_outcome_unknown`]) it is not asked for again by itself: somebody else may have taken it since.
     pub async fn grant(&self, name: &str, grants: &[&str]) -> Result<bool> {
         let argument = json!({ "name": name, "grants": grants });
-        Ok(is_changed(&self.command("grant", &argument, Sort::Idempotent).await?))
+        Ok(is_changed(&self.command("grant", &argument, Sort::Once).await?))
     }
 
-    /// Takes rights from a user or a role; an empty list takes all. If it lacks one of them, nothing is taken, and that is an error. Where the
-    /// outcome is unknown ([`crate::Error::is_outcome_unknown`]) it is not asked for again by itself.
+    /// Takes rights from a user or a role; an empty list takes all. If it lacks one of them, nothing is taken, and that is an error. What it has by
+    /// a role, or as one of everybody, it keeps. Where the outcome is unknown it is not asked for again by itself.
     pub async fn revoke(&self, name: &str, grants: &[&str]) -> Result<bool> {
         let argument = json!({ "name": name, "grants": grants });
         Ok(is_changed(&self.command("revoke", &argument, Sort::Once).await?))

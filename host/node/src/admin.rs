@@ -33,7 +33,7 @@ use crate::outbox::ConnectionId;
 use crate::passed_on::{PassedOn, only_looks};
 use crate::replica::{Hosted, Replica};
 use crate::requests::caller::Caller;
-use crate::requests::read_jobs::Wanted;
+use crate::requests::read_jobs::Wish;
 use crate::requests::reads::Reflected;
 use hedgerow_env::Now;
 use hedgerow_placement::{CatalogueError, Grant, Holder, Table, TableKind, TableSpec};
@@ -96,7 +96,17 @@ pub(crate) struct AdminCalls {
     /// Replicas that wait for their turn to be read whole, for which call, and the seconds by which rows have expired.
     waiting: VecDeque<(u64, ReplicaKey, u32)>,
     /// Those that are read now, by ticket.
-    reads: BTreeMap<u64, (u64, ReplicaKey)>,
+    reads: BTreeMap<u64, LongRead>,
+}
+
+/// A replica that is read whole.
+#[derive(Debug)]
+struct LongRead {
+    /// For which call.
+    call: u64,
+    owner: ReplicaKey,
+    /// `None` = it is to end: nobody waits for it, or its storage is needed for something else.
+    wish: Option<Wish>,
 }
 
 impl AdminCalls {
@@ -112,6 +122,11 @@ impl AdminCalls {
             return Ok(());
         }
         Err(Refusal::Busy(format!("{waiting} administrative calls wait for other nodes")))
+    }
+
+    /// The storage of `owner` is to be let go of.
+    pub(crate) fn end_reads_of(&mut self, owner: ReplicaKey) {
+        self.reads.values_mut().filter(|read| read.owner == owner).for_each(|read| read.wish = None);
     }
 
     /// Numbers rise.
@@ -594,8 +609,8 @@ impl Node {
             match hosted.ok_or("is gone").and_then(with_storage) {
                 Ok((replica, moment)) => {
                     replica.storage_users += 1;
-                    let wanted = Wanted::default();
-                    self.admin.reads.insert(ticket, (call, owner));
+                    let (wish, wanted) = Wish::new();
+                    self.admin.reads.insert(ticket, LongRead { call, owner, wish: Some(wish) });
                     self.job(Job::Read { owner, place: None, moment, ticket, read: Read::Checksum, now, wanted });
                 }
                 Err(state) => {
@@ -623,7 +638,7 @@ impl Node {
         }
     }
 
-    fn handle_long_read(&mut self, (call, owner): (u64, ReplicaKey), result: Result<ReadReply, String>) {
+    fn handle_long_read(&mut self, LongRead { call, owner, .. }: LongRead, result: Result<ReadReply, String>) {
         let part = match result {
             Ok(ReadReply::Checksum { checksum, rows, index }) => Ok(json!({
                 "index": owner.group.partition,
@@ -664,6 +679,7 @@ impl Node {
 
     fn finish_gathering(&mut self, call: u64) {
         let Some(gathering) = self.admin.gathering.remove(&call) else { return };
+        self.admin.reads.values_mut().filter(|read| read.call == call).for_each(|read| read.wish = None);
         let answer = if gathering.errors.is_empty() {
             Ok((gathering.finish)(gathering.parts))
         } else {
@@ -700,7 +716,7 @@ impl Node {
     }
 
     /// Pegasus' admin calls carry their error inside the reply; ours, and callers that can read it, get it in full.
-    fn answer_admin_refused(&mut self, caller: &Caller, refusal: &Refusal) {
+    pub(crate) fn answer_admin_refused(&mut self, caller: &Caller, refusal: &Refusal) {
         if caller.is_extended {
             return self.serving().answer_refused(caller, refusal);
         }

@@ -32,7 +32,7 @@ const LEARNER_LAG_MAX: u64 = 4_096;
 impl Node {
     pub(crate) fn serve_admin(&mut self, caller: Caller, body: Body, now: Now) {
         if let Some(refusal) = self.serving().why_not_call(caller.connection, &body, now) {
-            return self.serving().answer_refused(&caller, &refusal);
+            return self.answer_admin_refused(&caller, &refusal);
         }
         let asker = |caller: Caller| Asker::Client(Box::new(caller));
         match body {

@@ -5,7 +5,7 @@ use hedgerow_placement::limit::{LABEL_COUNT_MAX, LABEL_SIZE_MAX};
 use hedgerow_placement::{CLOCK_SKEW_MAX, Holder, SlowLimits};
 use hedgerow_replication::Settings;
 use hedgerow_storage::ReadBudget;
-use hedgerow_tls::NodeTls;
+use hedgerow_tls::{Mode, NodeTls};
 use hedgerow_types::NodeId;
 use hedgerow_types::limit::{CREATION_PER_PARTITION, SESSION_BYTES_MAX};
 use std::collections::{BTreeMap, BTreeSet};
@@ -249,6 +249,13 @@ impl Config {
         }
         if self.rights != RightsMode::Off && !self.tls.as_ref().is_some_and(|tls| tls.has_client_certificates()) {
             return Err("security.rights: without tls and certificates of clients nobody is known by name".to_owned());
+        }
+        let has_only_tls = self.tls.as_ref().is_some_and(|tls| tls.mode() == Mode::Required);
+        if self.rights == RightsMode::Required && !has_only_tls {
+            return Err(
+                "security.rights: required only where tls.mode is: without TLS everybody who says so is a node"
+                    .to_owned(),
+            );
         }
         for name in &self.administrators {
             if !name.parse::<Holder>().is_ok_and(|holder| !holder.is_role()) {

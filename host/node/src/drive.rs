@@ -124,8 +124,11 @@ impl Node {
         let owner = replica.owner;
         let (directory, users, path) = (replica.directory, replica.storage_users, replica.path.clone());
         let Some(install) = &mut replica.install else { return };
-        if install.is_running || users > 0 {
+        if install.is_running {
             return;
+        }
+        if users > 0 {
+            return self.admin.end_reads_of(owner);
         }
         install.is_running = true;
         let (meta, from, former) = (install.meta.clone(), install.from.clone(), install.former.take());

@@ -80,7 +80,7 @@ fn rights_are_given_and_taken_at_the_command_line() {
     root("table create t --partitions 4");
     root("set t h s v");
     for (line, lacks) in [
-        ("get t h s", r#"user "test" has not been given any right on table "t""#),
+        ("get t h s", r#"user "test" has not been given any right on table t"#),
         ("table create u", "has not been given admin:u"),
         ("table drop t --yes", "has not been given admin:t"),
         ("status", "has not been given monitor"),

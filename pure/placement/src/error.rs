@@ -211,7 +211,7 @@ pub enum CatalogueError {
     },
     /// Somebody would have more rights than one may.
     #[error(
-        "{to} would have {count} rights, of {GRANTS_PER_HOLDER_MAX}: name several tables by the beginning of their names, or use roles"
+        "{to} would have too many rights, {count} where {GRANTS_PER_HOLDER_MAX} are allowed: name several tables by the beginning of their names, or use roles"
     )]
     TooManyGrants {
         /// Who.

@@ -68,7 +68,6 @@ pub(crate) async fn grant(arguments: GrantArguments) -> Result<Exit> {
         false => format!("{name} had {} already", rights.join(", ")),
     };
     print_result(cluster.output, text, || json!({ "name": name, "changed": is_changed }))?;
-    warn_of_off(&client).await;
     Ok(Exit::Done)
 }
 
@@ -80,7 +79,7 @@ pub(crate) async fn revoke(arguments: RevokeArguments) -> Result<Exit> {
     let what = if all { "all rights".to_owned() } else { rights.join(", ") };
     print_result(
         cluster.output,
-        || format!("{name} no longer has {what}"),
+        || format!("{what} taken from {name}, who keeps what roles and @everyone have"),
         || json!({ "name": name, "changed": is_changed }),
     )?;
     Ok(Exit::Done)
@@ -90,7 +89,7 @@ pub(crate) async fn rights(arguments: RightsArguments) -> Result<Exit> {
     let RightsArguments { mine, cluster } = arguments;
     let client = cluster.connect().await?;
     if mine {
-        let Identity { user, is_administrator, rights, mode } = client.identity().await?;
+        let Identity { user, is_node, is_administrator, rights, mode } = client.identity().await?;
         let text = || {
             let who =
                 user.clone().unwrap_or_else(|| "nobody (no certificate of a client was asked for or shown)".into());
@@ -100,7 +99,7 @@ pub(crate) async fn rights(arguments: RightsArguments) -> Result<Exit> {
                 "user           {who}\nadministrator  {administrator}\nrights         {given}\nmode           {mode}"
             )
         };
-        let as_json = || json!({ "user": user, "is_administrator": is_administrator, "rights": rights, "mode": mode });
+        let as_json = || json!({ "user": user, "is_node": is_node, "is_administrator": is_administrator, "rights": rights, "mode": mode });
         print_result(cluster.output, text, as_json)?;
         return Ok(Exit::Done);
     }

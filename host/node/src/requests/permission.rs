@@ -1,12 +1,13 @@
 //! What each request needs its user to have been given ([`hedgerow_placement::Rights`]).
 
 use crate::admin::parse;
+use crate::config::RightsMode;
 use crate::outbox::ConnectionId;
 use crate::requests::Serving;
 use crate::requests::caller::Caller;
 use crate::requests::users::Need;
 use hedgerow_env::Now;
-use hedgerow_placement::{Grant, TableRights};
+use hedgerow_placement::{Catalogue, TableRights};
 use hedgerow_types::{Refusal, TableId};
 use hedgerow_wire::{Body, Method};
 use serde::Deserialize;
@@ -66,6 +67,14 @@ struct Recalled {
     name: Option<String>,
 }
 
+impl Recalled {
+    /// The name that it had and is to have again. Under another one its rows would come under other rights.
+    fn same_name(self, catalogue: Option<&Catalogue>) -> Option<String> {
+        let had = &catalogue?.tables.get(&TableId(self.id))?.name;
+        self.name.is_none_or(|name| name == *had).then(|| had.clone())
+    }
+}
+
 impl Serving<'_> {
     /// Whether `caller` is refused because its user may not do this with the rows of `table`; it has its answer then.
     pub(crate) fn is_refused_rows(&mut self, caller: &Caller, table: TableId, now: Now) -> bool {
@@ -87,7 +96,7 @@ impl Serving<'_> {
         let need = match (rule(body.method()), body) {
             (Rule::Seen, Body::QueryConfig(query)) => Need::Seen(query.app_name.as_str()),
             (Rule::Nothing | Rule::Rows(_) | Rule::Listing | Rule::Command, _) => return None,
-            (Rule::Monitor | Rule::Seen, _) => Need::Cluster(Grant::Monitor),
+            (Rule::Monitor | Rule::Seen, _) => Need::Monitor,
         };
         self.requests.users.why_not(self.view, connection, &need, now.instant)
     }
@@ -100,36 +109,40 @@ impl Serving<'_> {
         argument: &str,
         now: Now,
     ) -> Option<Refusal> {
-        let mut names = Vec::new();
+        let mut why_not = |need: Need<'_>| self.requests.users.why_not(self.view, connection, &need, now.instant);
         match command {
             // They are answered with what their user may know.
             "whoami" | "tables" => return None,
-            "recall_table" => match parse::<Recalled>(argument) {
-                Ok(recalled) => {
-                    let catalogue = self.view.catalogue.as_ref();
-                    let table = catalogue.and_then(|catalogue| catalogue.tables.get(&TableId(recalled.id)));
-                    let Some(table) = table else { return Some(Refusal::NoTable) };
-                    names.extend([Some(table.name.clone()), recalled.name].into_iter().flatten());
-                }
-                Err(refusal) => return Some(refusal),
-            },
-            "create_table" | "drop_table" | "set_options" | "delete_options" | "clear_options" | "prefer_leader"
-            | "transfer" | "checksum" | "describe" | "throttle_table" => match parse::<Named>(argument) {
-                // Whatever of them the command goes by, and none if it wants another form: then it says so itself.
-                Ok(named) => names.extend([named.name, named.table].into_iter().flatten()),
-                Err(refusal) => return Some(refusal),
-            },
+            "grant" | "revoke" => return why_not(Need::Grants),
+            _ if self.config.rights == RightsMode::Off => return None,
+            "rights" => return why_not(Need::Grants),
+            "status" | "reads" | "slow" | "throttle" => return why_not(Need::Monitor),
             _ => {}
         }
-        let mut why_not = |need: Need<'_>| self.requests.users.why_not(self.view, connection, &need, now.instant);
-        match command {
-            "status" | "reads" | "slow" | "throttle" => why_not(Need::Cluster(Grant::Monitor)),
-            "describe" | "throttle_table" => names.iter().find_map(|name| why_not(Need::Seen(name))),
-            // The metadata has no name, and is everybody's.
-            _ if !names.is_empty() && names.iter().all(|name| !name.is_empty()) => {
-                names.iter().find_map(|name| why_not(Need::Table(name, TableRights::ADMIN)))
-            }
-            _ => why_not(Need::Cluster(Grant::ClusterAdmin)),
+        let names = match named(command, argument, self.view.catalogue.as_ref()) {
+            Ok(names) => names,
+            Err(refusal) => return Some(refusal),
+        };
+        let only_looks = matches!(command, "describe" | "throttle_table" | "throttle_here");
+        let needed = |name| if only_looks { Need::Seen(name) } else { Need::Table(name, TableRights::ADMIN) };
+        // The metadata has no name, and is everybody's.
+        match names.iter().any(String::is_empty) || names.is_empty() {
+            true => why_not(Need::Everything),
+            false => names.iter().find_map(|name| why_not(needed(name))),
         }
+    }
+}
+
+/// The tables that a command is about; none where it is about more than tables, or it cannot be told.
+fn named(command: &str, argument: &str, catalogue: Option<&Catalogue>) -> Result<Vec<String>, Refusal> {
+    match command {
+        "recall_table" => Ok(parse::<Recalled>(argument)?.same_name(catalogue).into_iter().collect()),
+        "create_table" | "drop_table" | "set_options" | "delete_options" | "clear_options" | "prefer_leader"
+        | "transfer" | "checksum" | "checksum_here" | "describe" | "throttle_table" | "throttle_here" => {
+            // Whatever of them the command goes by, and none if it wants another form: then it says so itself.
+            let Named { name, table } = parse(argument)?;
+            Ok([name, table].into_iter().flatten().collect())
+        }
+        _ => Ok(Vec::new()),
     }
 }

@@ -88,8 +88,16 @@ fn rows_asked(read: &Read) -> u64 {
 }
 
 /// Whether anybody still waits for a read that runs elsewhere. Given up when it is dropped.
-#[derive(Debug, Default)]
-struct Wish(Arc<AtomicBool>);
+#[derive(Debug)]
+pub(crate) struct Wish(Arc<AtomicBool>);
+
+impl Wish {
+    /// For the one who waits, and for the one who reads.
+    pub(crate) fn new() -> (Self, Wanted) {
+        let is_given_up = Arc::default();
+        (Self(Arc::clone(&is_given_up)), Wanted(is_given_up))
+    }
+}
 
 impl Drop for Wish {
     fn drop(&mut self) {
@@ -347,8 +355,7 @@ impl Serving<'_> {
             _ => deadline,
         };
         self.requests.callers.note(id, WaitsIn::Aside(ticket));
-        let wish = Wish::default();
-        let wanted = Wanted(Arc::clone(&wish.0));
+        let (wish, wanted) = Wish::new();
         let reflected = Reflected { index, ..reflected };
         let running = ReadJob::Running { id, reflected, begun: now.instant, terms, bytes, _wish: wish };
         self.requests.read_jobs.reads.insert(ticket, until, 0, running);
@@ -453,8 +460,7 @@ mod tests {
 
     #[test]
     fn a_read_that_nobody_waits_for_learns_of_it() {
-        let wish = Wish::default();
-        let wanted = Wanted(Arc::clone(&wish.0));
+        let (wish, wanted) = Wish::new();
         assert!(wanted.is_wanted() && Wanted::default().is_wanted());
         drop(wish);
         assert!(!wanted.is_wanted());

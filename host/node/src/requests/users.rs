@@ -9,6 +9,7 @@ use crate::outbox::ConnectionId;
 use crate::requests::read_counts::Lines;
 use crate::view::View;
 use hedgerow_placement::{Catalogue, Grant, Rights, TableRights};
+use hedgerow_types::limit::TABLE_NAME_SIZE_MAX;
 use hedgerow_types::{Instant, Refusal, TableId};
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
@@ -17,7 +18,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Users and addresses whose refusals are counted one by one; those of others are counted together.
+/// Users whose refusals are counted one by one; those of others are counted together.
 const COUNTED_MAX: usize = 64;
 /// Tables of which a connection's rights are kept. More are looked up again.
 const KEPT_MAX: usize = 64;
@@ -78,6 +79,32 @@ struct Session {
 }
 
 impl Session {
+    /// What its user lacks of `need`, in words, if that is anything.
+    fn lacking(&mut self, catalogue: &Catalogue, need: &Need<'_>) -> Option<String> {
+        let rights = &catalogue.rights;
+        match need {
+            Need::Rows(table, needed) => {
+                let name = catalogue.tables.get(table).map_or("", |table| &table.name);
+                match self.on_table(catalogue, *table, name).lacking(*needed) {
+                    TableRights::NONE => None,
+                    // Who may not know of a table does not learn its name by trying numbers.
+                    _ if !self.who.may_see(rights, name) => Some(format!("any right on table number {}", table.0)),
+                    lacking => Some(in_words(lacking, name)),
+                }
+            }
+            Need::Table(name, needed) => {
+                let lacking = rights.on_table(self.who.name(), name).lacking(*needed);
+                (lacking != TableRights::NONE).then(|| in_words(lacking, name))
+            }
+            Need::Seen(name) if self.who.may_see(rights, name) => None,
+            Need::Seen(name) => Some(format!("any right on table {}", shown(name))),
+            Need::Monitor if rights.include(self.who.name(), &Grant::Monitor) => None,
+            Need::Monitor => Some(Grant::Monitor.to_string()),
+            Need::Everything | Need::Grants if rights.include(self.who.name(), &Grant::ClusterAdmin) => None,
+            Need::Everything | Need::Grants => Some(Grant::ClusterAdmin.to_string()),
+        }
+    }
+
     fn on_table(&mut self, catalogue: &Catalogue, table: TableId, name: &str) -> TableRights {
         if self.version != catalogue.version {
             (self.version, self.tables) = (catalogue.version, Vec::new());
@@ -103,8 +130,12 @@ pub(crate) enum Need<'a> {
     Table(&'a str, TableRights),
     /// To do anything with the table of that name, or to see the state of the cluster.
     Seen(&'a str),
-    /// This.
-    Cluster(Grant),
+    /// To see the state of the cluster.
+    Monitor,
+    /// To do everything.
+    Everything,
+    /// The same, for who gives rights or looks at them: also where others are only counted, since it counts from the first day on.
+    Grants,
 }
 
 /// The users of all connections, where that matters.
@@ -113,8 +144,8 @@ pub(crate) struct Users {
     mode: RightsMode,
     administrators: BTreeSet<String>,
     sessions: FxHashMap<ConnectionId, Session>,
-    /// What was refused, or would have been, by whose it was.
-    counts: BTreeMap<(Who, Option<IpAddr>), u64>,
+    /// How often something was lacking, by whose it was, and from where the last time.
+    counts: BTreeMap<Who, (u64, Option<IpAddr>)>,
     /// The same of those that have no place there.
     others: u64,
     lines: Lines,
@@ -144,33 +175,24 @@ impl Users {
         now: Instant,
     ) -> Option<Refusal> {
         if self.mode == RightsMode::Off {
-            return None;
+            let text =
+                "security.rights is off at this node: set it to \"permissive\" or \"required\" before giving any";
+            return matches!(need, Need::Grants).then(|| Refusal::Invalid(text.to_owned()));
         }
         let session = self.sessions.entry(connection).or_default();
         if session.who.may_everything(&self.administrators) {
             return None;
         }
+        let is_refused = self.mode == RightsMode::Required || matches!(need, Need::Grants);
         let Some(catalogue) = &view.catalogue else {
             // Whoever asks before there is one asks again; where a table is, nobody is told yet.
-            let is_refused = self.mode == RightsMode::Required && !matches!(need, Need::Seen(_));
-            return is_refused.then(|| view.no_catalogue());
+            return (is_refused && !matches!(need, Need::Seen(_))).then(|| view.no_catalogue());
         };
-        let (name, lacking) = match need {
-            Need::Rows(table, needed) => {
-                let name = catalogue.tables.get(table).map_or("", |table| &table.name);
-                (name, session.on_table(catalogue, *table, name).lacking(*needed))
-            }
-            Need::Table(name, needed) => (*name, catalogue.rights.on_table(session.who.name(), name).lacking(*needed)),
-            Need::Seen(name) if session.who.may_see(&catalogue.rights, name) => return None,
-            Need::Seen(name) => return self.refuse(connection, &format!("any right on table {name:?}"), now),
-            Need::Cluster(grant) if catalogue.rights.include(session.who.name(), grant) => return None,
-            Need::Cluster(grant) => return self.refuse(connection, &grant.to_string(), now),
-        };
-        if lacking == TableRights::NONE {
-            return None;
-        }
-        let words: Vec<String> = lacking.words().map(|word| format!("{word}:{name}")).collect();
-        self.refuse(connection, &words.join(" and "), now)
+        let lacking = session.lacking(catalogue, need)?;
+        let text = format!("{} has not been given {lacking}", session.who);
+        let (who, from) = (session.who.clone(), session.from);
+        self.note_lacking(who, from, &text, is_refused, now);
+        is_refused.then_some(Refusal::NotAllowed(text))
     }
 
     /// Whether the user of a connection may know of the table called `name`.
@@ -199,34 +221,41 @@ impl Users {
 
     /// What the operator is told.
     pub(crate) fn told(&self) -> Value {
-        let counted = self.counts.iter().map(|((who, from), count)| {
+        let counted = self.counts.iter().map(|(who, (count, from))| {
             json!({ "user": who.name(), "address": from.map(|from| from.to_string()), "requests": count })
         });
         json!({
             "mode": mode_word(self.mode),
-            "lacking": self.counts.values().sum::<u64>() + self.others,
+            "lacking": self.counts.values().map(|(count, _)| count).sum::<u64>() + self.others,
             "by_user": counted.collect::<Vec<_>>(),
         })
     }
 
-    /// Counts and tells that `lacking` is missing; the refusal, where it is one.
-    fn refuse(&mut self, connection: ConnectionId, lacking: &str, now: Instant) -> Option<Refusal> {
-        let (who, from) = self.sessions.get(&connection).map(|it| (it.who.clone(), it.from)).unwrap_or_default();
-        let text = format!("{who} has not been given {lacking}");
-        let is_refused = self.mode == RightsMode::Required;
+    fn note_lacking(&mut self, who: Who, from: Option<IpAddr>, text: &str, is_refused: bool, now: Instant) {
         if let Some(left_out) = self.lines.poll(now) {
             let from = from.map(tracing::field::display);
             let what = if is_refused { "a request is refused" } else { "a request would be refused" };
             tracing::warn!(from, left_out, "{what}: {text}");
         }
         let has_room = self.counts.len() < COUNTED_MAX;
-        match self.counts.get_mut(&(who.clone(), from)) {
-            Some(count) => *count += 1,
-            None if has_room => drop(self.counts.insert((who, from), 1)),
+        match self.counts.get_mut(&who) {
+            Some(counted) => *counted = (counted.0 + 1, from),
+            None if has_room => drop(self.counts.insert(who, (1, from))),
             None => self.others += 1,
         }
-        is_refused.then_some(Refusal::NotAllowed(text))
     }
+}
+
+/// A name that somebody has said, as it is said again: not longer than a table's may be, and without what would be more than a name in a log.
+fn shown(name: &str) -> String {
+    let short: String = name.chars().take(TABLE_NAME_SIZE_MAX).collect();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
+    if short.bytes().all(is_plain) { short } else { format!("{short:?}") }
+}
+
+fn in_words(lacking: TableRights, name: &str) -> String {
+    let name = shown(name);
+    lacking.words().map(|word| format!("{word}:{name}")).collect::<Vec<_>>().join(" and ")
 }
 
 const fn mode_word(mode: RightsMode) -> &'static str {
@@ -274,7 +303,7 @@ mod tests {
         users.note_opened(root, Who::User("root".into()), HERE);
         let read = Need::Rows(table, TableRights::READ);
         let told = |refusal: Option<Refusal>| refusal.map(|it| it.to_string());
-        let lacks = Some(r#"user "app" has not been given read:t"#.to_owned());
+        let lacks = Some(r#"user "app" has not been given any right on table number 1"#.to_owned());
         assert_eq!(told(users.why_not(&view, app, &read, NOW)), lacks);
         assert_eq!(users.why_not(&view, root, &read, NOW), None);
         let (holder, grants) = ("app".parse().unwrap(), ["read:t".parse().unwrap()]);
@@ -284,15 +313,41 @@ mod tests {
         assert_eq!(told(users.why_not(&view, app, &read, NOW)), lacks);
         // Another connection of that number is not its user's.
         users.forget(root);
+        let both = Need::Table("t", TableRights::READ_AND_WRITE);
         let nobody = "who shows no certificate has not been given read:t and write:t".to_owned();
-        let both = Need::Rows(table, TableRights::READ_AND_WRITE);
         assert_eq!(told(users.why_not(&view, root, &both, NOW)), Some(nobody));
+        users.note_opened(root, Who::User("eve".into()), HERE);
+        view.catalogue.as_mut().unwrap().grant(&"eve".parse().unwrap(), &["write:t".parse().unwrap()]).unwrap();
+        let part = r#"user "eve" has not been given read:t"#.to_owned();
+        assert_eq!(told(users.why_not(&view, root, &Need::Rows(table, TableRights::READ_AND_WRITE), NOW)), Some(part));
+    }
+
+    /// The first bytes of what somebody sends as a name, and no line of their own in the log.
+    #[test]
+    fn n4d_what_is_said_again_of_a_name_is_short_and_one_line() {
+        let (view, _) = view();
+        let mut users = Users::new(&config(RightsMode::Required));
+        let name = "x\n2026-11-27 INFO all is well".to_owned() + &"\u{1}".repeat(1 << 20);
+        for need in [Need::Seen(&name), Need::Table(&name, TableRights::ADMIN)] {
+            let text = users.why_not(&view, ConnectionId(1), &need, NOW).unwrap().to_string();
+            assert!(text.len() < 2_000 && !text.contains('\n') && text.contains(r"x\n2026"), "{text}");
+        }
+    }
+
+    #[test]
+    fn who_gives_rights_has_to_have_them_before_anybody_else() {
+        let (view, _) = view();
+        let why_not = |mode, need| Users::new(&config(mode)).why_not(&view, ConnectionId(1), &need, NOW);
+        assert!(matches!(why_not(RightsMode::Off, Need::Grants), Some(Refusal::Invalid(_))));
+        assert_eq!(why_not(RightsMode::Off, Need::Everything), None);
+        assert!(matches!(why_not(RightsMode::Permissive, Need::Grants), Some(Refusal::NotAllowed(_))));
+        assert_eq!(why_not(RightsMode::Permissive, Need::Everything), None);
     }
 
     #[test]
     fn without_a_catalogue_nobody_may_more_and_whoever_asks_asks_again() {
         let view = View::new(&config(RightsMode::Required));
-        let monitor = Need::Cluster(Grant::Monitor);
+        let monitor = Need::Monitor;
         let mut users = Users::new(&config(RightsMode::Required));
         assert!(matches!(users.why_not(&view, ConnectionId(1), &monitor, NOW), Some(Refusal::NotReady(_))));
         assert_eq!(users.why_not(&view, ConnectionId(1), &Need::Seen("t"), NOW), None);
