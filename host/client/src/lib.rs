@@ -214,7 +214,8 @@ pub use admin::{DroppedTable, Kept, NodeSummary, Reserve, TableSpec, TableSummar
 pub use client::Client;
 pub use error::{Error, ErrorKind, Result};
 pub use hedgerow_hedge::{
-    BudgetOptions, Counters, InvalidBudget, InvalidPolicy, Kind, Latencies, Plan, Policy, SpeculativeExecutionPolicy,
+    BudgetOptions, Counters, Gaps, InvalidBudget, InvalidPolicy, Kind, Latencies, Plan, Policy, RequestInfo,
+    SpeculativeExecutionPolicy,
 };
 pub use hedgerow_routing::{Address, InvalidLabels, InvalidReplicaRead, Labels, ReplicaRead, TableKind};
 pub use hedgerow_tls::{ClientTls, ClientTlsFiles, ClusterName, FileError, NameError};

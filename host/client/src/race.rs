@@ -241,6 +241,11 @@ impl<'c, 'a> Field<'c, 'a> {
         self.attempts.forget_round();
         self.tied = None;
         self.plan.tie = None;
+        if let Some(Next { target, .. }) = self.next
+            && let Some(plan) = self.request.plan_again(self.call, target, self.base + 1, now)
+        {
+            self.plan = Plan { tie: None, fallback: self.plan.fallback, ..plan };
+        }
         let elapsed = now.saturating_duration_since(self.call.start);
         let fallback = self.plan.fallback.filter(|_| !self.is_fallback_sent);
         let plan = Plan { fallback: fallback.map(|after| after.saturating_sub(elapsed)), ..self.plan };

@@ -7,7 +7,7 @@ use crate::hedging::TieMode;
 use crate::metrics::{Asked, Hedging, Sort};
 use crate::routes::{Target, Want};
 use crate::selection::size_hint;
-use hedgerow_hedge::{Kind, Plan, TieRule, Time};
+use hedgerow_hedge::{Kind, Plan, RequestInfo, TieRule, Time};
 use hedgerow_routing::{Address, ReplicaRead};
 use hedgerow_types::ReadLevel;
 use std::time::Duration;
@@ -55,9 +55,11 @@ impl<'a> Request<'a> {
 
     /// By the policy, and by what is not the policy's to decide. The first attempt goes to `target`.
     pub(super) fn plan(self, call: &Call<'a>, target: Target) -> Planned {
-        let plan = self.hedging.begin(self.sort, target.address, self.time(call.start));
+        let info = self.info(call, target, 1);
+        let plan = self.hedging.begin(self.sort, info, target.address, self.time(call.start));
         let options = &self.hedging.options;
-        let mut planned = Planned { plan, tied: None };
+        // When a request is tied and when it asks for less say the caller's options.
+        let mut planned = Planned { plan: Plan { tie: None, fallback: None, ..plan }, tied: None };
         if options.is_idempotent == Some(false) {
             planned.plan = Plan::default();
             return planned;
@@ -80,6 +82,23 @@ impl<'a> Request<'a> {
             planned.plan.max_executions = planned.plan.max_executions.max(1) + 1;
         }
         planned
+    }
+
+    /// What is planned for a request that starts over with attempt `number`, if its policy plans anew.
+    pub(super) fn plan_again(self, call: &Call<'a>, target: Target, number: u32, now: Instant) -> Option<Plan> {
+        if self.hedging.options.is_idempotent == Some(false) {
+            return None;
+        }
+        self.hedging.begin_again(self.sort, self.info(call, target, number), self.time(now))
+    }
+
+    /// What policies are told of it when they decide about attempt `number`.
+    pub(super) fn info<'c>(self, call: &'c Call<'a>, target: Target, number: u32) -> RequestInfo<'c>
+    where
+        'a: 'c,
+    {
+        let table = call.routes.name();
+        RequestInfo { operation: self.operation, table, partition: target.partition, attempt: number }
     }
 
     /// After how long the second copy of a tied read is sent; `None` = it is not worth one.
