@@ -35,12 +35,13 @@
 //!     level: Some(ReadLevel::Bounded(Duration::from_secs(2))),
 //!     mode: ReplicaRead::ClosestReplicas,
 //!     observer: Some(Observer::new(|served| println!("{} served, {:?} old", served.node, served.staleness))),
+//!     ..ReadOptions::default()
 //! });
 //! println!("{:?}", near.get("user-17", "name").await?);
 //!
 //! // Any replica, but nothing older than what this session wrote or read.
 //! let session = client.session();
-//! let any = ReadOptions { level: Some(ReadLevel::Session), mode: ReplicaRead::LeaderAndFollower, observer: None };
+//! let any = ReadOptions { level: Some(ReadLevel::Session), mode: ReplicaRead::LeaderAndFollower, ..ReadOptions::default() };
 //! let mine = users.reading(any).in_session(&session);
 //! mine.set("user-17", "city", "London").await?;
 //! assert!(mine.get("user-17", "city").await?.is_some());
@@ -172,6 +173,7 @@
 
 mod admin;
 mod alarm;
+mod balancing;
 mod call;
 mod client;
 mod cluster;
@@ -211,13 +213,16 @@ mod types;
 mod world;
 
 pub use admin::{DroppedTable, Kept, NodeSummary, Reserve, TableSpec, TableSummary};
+pub use balancing::{LoadBalancing, LoadBalancingPolicy};
 pub use client::Client;
 pub use error::{Error, ErrorKind, Result};
 pub use hedgerow_hedge::{
     BudgetOptions, Counters, Gaps, InvalidBudget, InvalidPolicy, Kind, Latencies, Plan, Policy, RequestInfo,
     SpeculativeExecutionPolicy,
 };
-pub use hedgerow_routing::{Address, InvalidLabels, InvalidReplicaRead, Labels, ReplicaRead, TableKind};
+pub use hedgerow_routing::{
+    Address, Candidate, InvalidLabels, InvalidReplicaRead, Labels, ReplicaRead, State, TableKind,
+};
 pub use hedgerow_tls::{ClientTls, ClientTlsFiles, ClusterName, FileError, NameError};
 pub use hedgerow_types::op::{Filter, FilterKind};
 pub use hedgerow_types::{Index, PartitionIndex, ReadLevel, SessionToken};

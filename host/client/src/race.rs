@@ -490,14 +490,15 @@ impl<'c, 'a> Field<'c, 'a> {
         if leads && target.address.is_some_and(|address| !asked.contains(&address)) {
             return Some((target, false));
         }
+        let number = self.sent + 1;
         let address = match kind {
             Kind::Tie => self.tied.filter(|second| self.sent == self.base + 1 && !asked.contains(second))?,
             // Asking for less, a replica that was asked for more may still answer at once; but not the first.
-            Kind::Fallback => choose(self.call, target, &asked).or_else(|| {
+            Kind::Fallback => choose(self.call, target, &asked, number).or_else(|| {
                 let first = asked.first().copied()?;
-                choose(self.call, target, &[first])
+                choose(self.call, target, &[first], number)
             })?,
-            Kind::First | Kind::Hedge | Kind::Retry => choose(self.call, target, &asked)?,
+            Kind::First | Kind::Hedge | Kind::Retry => choose(self.call, target, &asked, number)?,
         };
         Some((Target { address: Some(address), ..target }, !self.request.sort.is_write))
     }
@@ -635,6 +636,7 @@ impl<'c, 'a> Field<'c, 'a> {
         if let Some(error) = self.call.react(reaction, error).await {
             return Err(error.with_unknown_outcome(self.request.sort.is_write && self.call.is_outcome_unknown));
         }
+        self.call.attempt = self.sent + 1;
         let mut target = self.call.target();
         if target.address.is_none() {
             target = self.call.find_target().await?;

@@ -318,7 +318,7 @@ impl Client {
             (_, Preference::Near(_)) => ReplicaRead::ClosestReplicas,
             (_, Preference::Mode(mode)) => mode,
         };
-        ReadOptions { level: (manner != Manner::TableLevel).then_some(level), mode, observer: None }
+        ReadOptions { level: (manner != Manner::TableLevel).then_some(level), mode, ..ReadOptions::default() }
     }
 
     /// An answer has come over one of its connections: to an attempt of the operation that is on, or of one before.

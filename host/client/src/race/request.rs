@@ -5,10 +5,10 @@ use crate::call::Call;
 use crate::cluster::Cluster;
 use crate::hedging::TieMode;
 use crate::metrics::{Asked, Hedging, Sort};
-use crate::routes::{Target, Want};
+use crate::routes::Target;
 use crate::selection::size_hint;
 use hedgerow_hedge::{Kind, Plan, RequestInfo, TieRule, Time};
-use hedgerow_routing::{Address, ReplicaRead};
+use hedgerow_routing::Address;
 use hedgerow_types::ReadLevel;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -74,7 +74,7 @@ impl<'a> Request<'a> {
         if options.tie != TieMode::Never
             && let Some(first) = target.address
             && let Some(stagger) = self.stagger(call, first)
-            && let Some(second) = choose(call, target, &[first])
+            && let Some(second) = choose(call, target, &[first], 2)
         {
             planned.tied = Some(second);
             planned.plan.tie = Some(stagger);
@@ -138,10 +138,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A replica for another copy that is not among `asked`; `None` if there is none.
-pub(super) fn choose(call: &Call<'_>, target: Target, asked: &[Address]) -> Option<Address> {
-    let mode = call.replicas.unwrap_or(ReplicaRead::LeaderAndFollower);
-    let want = Want { mode, tried: asked, size_hint: size_hint(call.body) };
-    let chosen = call.routes.choose(call.place, &want);
+/// A replica for another copy, attempt number `attempt`, that is not among `asked`; `None` if there is none.
+pub(super) fn choose(call: &Call<'_>, target: Target, asked: &[Address], attempt: u32) -> Option<Address> {
+    let chosen = call.routes.choose(call.place, &call.want(asked, attempt));
     chosen.address.filter(|address| !asked.contains(address) && chosen.group() == target.group())
 }
