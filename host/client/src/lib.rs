@@ -142,6 +142,9 @@
 //! # }
 //! ```
 //!
+//! [`Table::without_hosts`] leaves nodes alone, and three decisions may be a type of yours: [`SpeculativeExecutionPolicy`],
+//! [`LoadBalancingPolicy`] and [`RetryPolicy`]. Each says what it cannot change.
+//!
 //! The level does not change who is asked: [`Table::replicas`] does, and hedges ask any replica. Scans are streams
 //! ([`Scanner::into_stream`]). With a subscriber of `tracing` at `DEBUG`, each request is a span, with an event for each of its attempts.
 //!
@@ -156,8 +159,10 @@
 //!   call                    attempts, deadline, what a failure teaches       [hedgerow_routing::reaction]
 //!     routes                which partition, which node, the table's map     [hedgerow_routing::TableMap]
 //!     profile               what differs for one request
+//!     retry                 what a caller's policy makes of a failure
 //!     reading, session      level, mode and token of reads that are not made by default
 //!     selection             which replica, where it need not be the leader   [hedgerow_routing::Selector]
+//!       balancing           the same by a caller's policy
 //!     sequences             the write's number, the same in every attempt
 //!     pool ─ connection     encodes into the connection's buffer             [hedgerow_wire::call]
 //!               driver      the one task that owns the socket
@@ -195,6 +200,7 @@ mod reading;
 mod record;
 mod refusal;
 mod resolve;
+mod retry;
 mod routes;
 mod runtime;
 mod scan;
@@ -227,13 +233,13 @@ pub use hedgerow_tls::{ClientTls, ClientTlsFiles, ClusterName, FileError, NameEr
 pub use hedgerow_types::op::{Filter, FilterKind};
 pub use hedgerow_types::{Index, PartitionIndex, ReadLevel, SessionToken};
 pub use hedging::{
-    Attempt, AttemptEvent, AttemptObserver, Fallback, HedgeMetrics, HedgeOptions, HostMetrics, RetryPolicy,
-    TableOptions, TieMode,
+    Attempt, AttemptEvent, AttemptObserver, Fallback, HedgeMetrics, HedgeOptions, HostMetrics, TableOptions, TieMode,
 };
 pub use options::ClientOptions;
 pub use ordered::{OrderedScanner, OrderedTable};
 pub use profile::Profile;
 pub use reading::{Observer, ReadOptions};
+pub use retry::{FailedAttempt, Retry, RetryDecision, RetryPolicy};
 pub use scan::Scanner;
 pub use served::{Role, Served};
 pub use session::Session;

@@ -3,6 +3,7 @@
 use crate::balancing::LoadBalancing;
 use crate::hedging::{Fallback, HedgeOptions};
 use crate::reading::ReadOptions;
+use crate::retry::Retry;
 use hedgerow_hedge::Policy;
 use hedgerow_routing::{Address, ReplicaRead};
 use hedgerow_types::ReadLevel;
@@ -39,6 +40,8 @@ pub struct Profile {
     pub hedge: Option<Policy>,
     /// When writes do.
     pub hedge_writes: Option<Policy>,
+    /// What follows a failed attempt.
+    pub retry: Option<Retry>,
     /// Linearizable reads that take too long may be answered with less.
     pub fallback: Option<Fallback>,
     /// `Some(false)`: never two copies under way, nor one after another that may have run. `Some(true)` is the default: reads change nothing,
@@ -90,6 +93,12 @@ impl Profile {
         Self { hedge_writes: Some(policy), ..self }
     }
 
+    /// After a failed attempt, `retry` says what follows.
+    #[must_use]
+    pub fn retry(self, retry: Retry) -> Self {
+        Self { retry: Some(retry), ..self }
+    }
+
     /// A linearizable read that has no answer `after` its start may be answered with what is at most `bound` old; [`crate::Served::level`]
     /// says which it was.
     #[must_use]
@@ -119,13 +128,15 @@ impl Profile {
 
     /// What becomes of requests that were hedged as `options` say; `None` if nothing differs.
     pub(crate) fn hedging(&self, options: impl FnOnce() -> HedgeOptions) -> Option<HedgeOptions> {
-        let Self { hedge, hedge_writes, fallback, is_idempotent, .. } = self;
-        if hedge.is_none() && hedge_writes.is_none() && fallback.is_none() && is_idempotent.is_none() {
+        let Self { hedge, hedge_writes, retry, fallback, is_idempotent, .. } = self;
+        let is_same = hedge.is_none() && hedge_writes.is_none() && retry.is_none();
+        if is_same && fallback.is_none() && is_idempotent.is_none() {
             return None;
         }
         let mut options = options();
         hedge.iter().for_each(|policy| options.reads = policy.clone());
         hedge_writes.iter().for_each(|policy| options.writes = policy.clone());
+        retry.iter().for_each(|retry| options.retry = retry.clone());
         options.fallback = fallback.or(options.fallback);
         options.is_idempotent = is_idempotent.or(options.is_idempotent);
         Some(options)

@@ -3,7 +3,7 @@
 use crate::client::BUDGET;
 use crate::clock::MILLISECOND;
 use crate::history::{Call, Time};
-use hedgerow_client::{Fallback, HedgeOptions, Policy, RetryPolicy, TieMode};
+use hedgerow_client::{Fallback, HedgeOptions, Policy, Retry, TieMode};
 use hedgerow_hedge::{Gaps, Latencies, Plan, RequestInfo, SpeculativeExecutionPolicy};
 use hedgerow_types::ReadLevel;
 use hedgerow_types::random::Random;
@@ -152,9 +152,9 @@ impl Hedging {
             writes: policy,
             tie,
             retry: match random.below(8) {
-                0 => RetryPolicy::Rethrow,
-                1 => RetryPolicy::SameReplica,
-                _ => RetryPolicy::NextReplica,
+                0 => Retry::Rethrow,
+                1 => Retry::SameReplica,
+                _ => Retry::NextReplica,
             },
             fallback: self.plan.fallback.map(|after| Fallback { after, bound: self.bound }),
             busy_threshold: random.chance(1, 8).then(|| Duration::from_millis(1 + random.below(20))),
