@@ -111,6 +111,22 @@
 //! - [`Client::hedge_metrics`] counts by kind and by node. When nothing is slow, hedging costs a request two short locks and
 //!   one small allocation; `cargo run --release -p hedgerow-client --example hedging_cost` measures it.
 //!
+//! # Metrics
+//!
+//! With the feature `metrics` of this crate the recorder that the program has installed for the facade `metrics` is told of every attempt,
+//! of plain requests too. Install it before the client is made: a node's metrics are registered when it is first asked.
+//!
+//! | name | kind | labels | what |
+//! |---|---|---|---|
+//! | `hedgerow_client_attempts_total` | counter | `node`, `kind` | attempts sent: `hedge`, `tie`, `retry` and `fallback` are extra ones, `first` are all others |
+//! | `hedgerow_client_attempts_ended_total` | counter | `node`, `outcome` | attempts that are over |
+//! | `hedgerow_client_attempt_seconds` | histogram | `node` | of those `answered`: seconds from when it was sent until its caller had the reply |
+//!
+//! `node` is an address, of which a client knows as many as the cluster has. `outcome` is `answered`; `refused`, with a refusal; `lost`, when
+//! the connection broke or no reply came in time; `cancelled`, when another attempt was faster or nobody waited any more; or `unsent`,
+//! when there was no connection, or one that was full. What is asked of any node, such as a table's map, counts too. Without the
+//! feature this costs nothing; with it and without a recorder, a look at the clock for each attempt.
+//!
 //! # How one request differs
 //!
 //! A handle is cheap to make of another one, for a single request too: what is known of latencies, and the budget, are shared.
@@ -166,6 +182,7 @@
 //!     sequences             the write's number, the same in every attempt
 //!     pool ─ connection     encodes into the connection's buffer             [hedgerow_wire::call]
 //!               driver      the one task that owns the socket
+//!               recording   what each node was sent and how it answered
 //!   refusal, lost           what a request that failed means
 //! ```
 //!
@@ -198,6 +215,7 @@ mod profile;
 mod race;
 mod reading;
 mod record;
+mod recording;
 mod refusal;
 mod resolve;
 mod retry;

@@ -245,7 +245,7 @@ async fn a_balancing_policy_breaks_no_rule() {
 async fn a_panic_of_a_policy_is_its_own_requests() {
     let group = Group::start(3).await;
     let calls = Arc::new(AtomicUsize::new(0));
-    let first = move || calls.fetch_add(1, Ordering::SeqCst) % 2 == 0;
+    let first = move || calls.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
     let (plan, choose, decide) = (first.clone(), first.clone(), first);
     let reads = planning(move |_| if plan() { panic!("a plan") } else { Plan::default() });
     let retry = deciding(move |_, _| if decide() { panic!("a decision") } else { RetryDecision::NextReplica }).retry;
