@@ -11,6 +11,24 @@ use std::sync::Arc;
 /// Whom it is offered is not its decision: nobody on an excluded host, nobody who was asked in this round while another is left, and
 /// never who has an attempt of the request under way. Nor are level, budget and deadline. A choice that was not offered counts as
 /// none.
+///
+/// ```
+/// use hedgerow_client::{Candidate, LoadBalancing, LoadBalancingPolicy, Profile, ReplicaRead, RequestInfo};
+/// use std::sync::Arc;
+///
+/// /// Who has the fewest requests of this client, of those that may be asked as usual.
+/// #[derive(Debug)]
+/// struct FewestInFlight;
+///
+/// impl LoadBalancingPolicy for FewestInFlight {
+///     fn choose(&self, _: RequestInfo<'_>, replicas: &[Candidate]) -> Option<usize> {
+///         (0..replicas.len()).min_by_key(|index| (replicas[*index].state, replicas[*index].in_flight))
+///     }
+/// }
+///
+/// let balancing = LoadBalancing::Custom(Arc::new(FewestInFlight));
+/// let profile = Profile::default().replicas(ReplicaRead::LeaderAndFollower).balancing(balancing);
+/// ```
 pub trait LoadBalancingPolicy: fmt::Debug + Send + Sync {
     /// The index in `replicas` of the one to ask, as attempt number [`RequestInfo::attempt`]; `None` = as [`LoadBalancing::TwoAtRandom`]
     /// would. There is at least one. A choice may also be made for an attempt that is not sent after all, for want of a token.

@@ -14,6 +14,28 @@ use std::time::Duration;
 /// attempt that it follows may still be under way; and what may have run is never sent again if the request is not idempotent. It is not
 /// asked where there is nothing to decide: after an error that every attempt would have, and after a refusal that says who is the
 /// right one to ask, which is followed.
+///
+/// ```
+/// use hedgerow_client::{ErrorKind, FailedAttempt, Profile, RequestInfo, Retry, RetryDecision, RetryPolicy};
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// /// Other replicas, as long as there is time for one, and nothing else than reads.
+/// #[derive(Debug)]
+/// struct WhileThereIsTime;
+///
+/// impl RetryPolicy for WhileThereIsTime {
+///     fn decide(&self, request: RequestInfo<'_>, failed: &FailedAttempt<'_>) -> RetryDecision {
+///         let is_read = matches!(request.operation, "GET" | "MULTI_GET" | "BATCH_GET");
+///         match is_read && failed.left > Duration::from_millis(5) && failed.error.kind() != ErrorKind::Protocol {
+///             true => RetryDecision::NextReplica,
+///             false => RetryDecision::Rethrow,
+///         }
+///     }
+/// }
+///
+/// let profile = Profile::default().retry(Retry::Custom(Arc::new(WhileThereIsTime)));
+/// ```
 pub trait RetryPolicy: fmt::Debug + Send + Sync {
     /// What follows the failure of attempt number [`RequestInfo::attempt`]. Asked when an attempt is late, and when it fails. It is
     /// called on the way of a request with no lock held: it should be quick, and a panic is that request's alone, whose other attempts

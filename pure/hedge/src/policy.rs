@@ -90,6 +90,25 @@ pub struct RequestInfo<'a> {
 /// It only says when further attempts are *due*. Each of them is sent if the budget has a token and a replica is left that was not
 /// asked; at the request's own level, before its deadline, [`ATTEMPTS_MAX`] at most at a time; and never as a second copy of a
 /// request that must not run twice. No plan changes any of this.
+///
+/// ```
+/// use hedgerow_hedge::{Latencies, Plan, RequestInfo, SpeculativeExecutionPolicy};
+/// use std::time::Duration;
+///
+/// /// Pages are to be fast, and reports can wait.
+/// #[derive(Debug)]
+/// struct ByTable;
+///
+/// impl SpeculativeExecutionPolicy for ByTable {
+///     fn plan(&self, request: RequestInfo<'_>, latencies: &dyn Latencies, _draw: f64) -> Plan {
+///         match request.table {
+///             "pages" => Plan::after(&[Duration::from_millis(5), Duration::from_millis(20)]),
+///             "reports" => Plan::default(),
+///             _ => latencies.percentile(99.0).map_or_else(Plan::default, |slow| Plan::after(&[slow])),
+///         }
+///     }
+/// }
+/// ```
 pub trait SpeculativeExecutionPolicy: fmt::Debug + Send + Sync {
     /// The plan for a request that starts. `draw` is uniform in 0..1, drawn for this request. It is called with what is known of
     /// latencies locked: it should be quick, and must not call whoever asks it. A panic is that request's alone.
