@@ -63,7 +63,12 @@ impl ReadArguments {
         let level = self.level.or_else(|| self.session.session.is_some().then_some(ReadLevel::Session));
         let is_tables = level.is_none();
         let observer = self.explain.then(|| Observer::new(move |served| say(&explanation(served, is_tables))));
-        ReadOptions { level, mode: self.replica_read.unwrap_or(default_mode(level)), observer }
+        ReadOptions {
+            level,
+            mode: self.replica_read.unwrap_or(default_mode(level)),
+            observer,
+            ..ReadOptions::default()
+        }
     }
 }
 

@@ -117,6 +117,7 @@ impl<'a> Call<'a> {
     /// Whom to ask first. A write takes its number now, and waits until there is one.
     pub(crate) async fn begin(&mut self) -> Result<Target> {
         let target = self.target();
+        self.check_excluded(target)?;
         if self.body.method().class() == Class::Write {
             self.held = Some(take_sequence(self.routes, target, self.deadline).await?);
         }
@@ -165,11 +166,39 @@ impl<'a> Call<'a> {
     pub(crate) fn target(&self) -> Target {
         match self.replicas {
             None => self.routes.target(self.place),
-            Some(mode) => {
-                let want = Want { mode, tried: &self.tried, size_hint: size_hint(self.body) };
-                self.routes.choose(self.place, &want)
-            }
+            Some(_) => self.routes.choose(self.place, &self.want(&self.tried, self.attempt)),
         }
+    }
+
+    /// Looks for a replica that is not among `tried`, for attempt number `attempt`.
+    pub(crate) fn want<'w>(&'w self, tried: &'w [Address], attempt: u32) -> Want<'w> {
+        Want {
+            mode: self.replicas.unwrap_or(ReplicaRead::LeaderAndFollower),
+            tried,
+            excluded: self.excluded(),
+            balancing: self.reading.and_then(|reading| reading.options.balancing.custom()),
+            operation: self.body.method().short_name(),
+            attempt,
+            size_hint: size_hint(self.body),
+        }
+    }
+
+    fn excluded(&self) -> &[Address] {
+        self.reading.map_or(&[], |reading| &reading.options.excluded)
+    }
+
+    /// Fails if every replica that might serve the read is excluded: waiting brings no other one.
+    fn check_excluded(&self, target: Target) -> Result<()> {
+        let (excluded, partition) = (self.excluded(), target.partition);
+        if target.address.is_some() || self.replicas.is_none() || excluded.is_empty() {
+            return Ok(());
+        }
+        let has_others = |excluded: &[Address]| self.routes.has_others(partition, &[], excluded);
+        if has_others(excluded) || !has_others(&[]) {
+            return Ok(());
+        }
+        let table = self.routes.name();
+        Err(Error::invalid(format!("every replica of partition {partition} of table {table:?} is on an excluded host")))
     }
 
     fn answer(&self, target: Target, reply: Reply) -> Answer {
@@ -395,7 +424,7 @@ impl<'a> Call<'a> {
             return cluster.reaction(failure, self.attempt, true);
         }
         self.tried.extend(target.address);
-        if self.routes.has_others(target.partition, &self.tried) {
+        if self.routes.has_others(target.partition, &self.tried, self.excluded()) {
             return cluster.replica_reaction(failure, self.attempt, 0);
         }
         self.tried.clear();
@@ -450,6 +479,7 @@ impl<'a> Call<'a> {
         let target = self.target();
         if target.address.is_none() {
             self.routes.with_map(|map| map.forgive(target.partition));
+            self.check_excluded(target)?;
             sleep(Duration::from_millis(5)).await;
         }
         Ok(self.target())

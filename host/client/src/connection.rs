@@ -7,6 +7,7 @@
 
 use crate::lock::lock;
 use crate::lost::Lost;
+use crate::recording::{NodeMetrics, Outcome, Started};
 use crate::runtime::Writer;
 use bytes::{Buf as _, BytesMut};
 use hedgerow_wire::call::{self, ReplyFrame};
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     /// After so long without a word, while somebody waits, it counts as silent.
     silence_max: Duration,
     is_silent: AtomicBool,
+    /// The peer's.
+    metrics: Arc<NodeMetrics>,
 }
 
 #[derive(Debug)]
@@ -76,7 +79,7 @@ pub(crate) struct Work {
 
 impl Shared {
     /// One that is silent when the peer has said nothing for `silence_max`.
-    pub(crate) fn new(silence_max: Duration) -> Arc<Self> {
+    pub(crate) fn new(silence_max: Duration, metrics: Arc<NodeMetrics>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
                 outgoing: BytesMut::new(),
@@ -94,6 +97,7 @@ impl Shared {
             }),
             silence_max,
             is_silent: AtomicBool::new(false),
+            metrics,
         })
     }
 
@@ -127,7 +131,8 @@ impl Shared {
         if let Some(driver) = driver {
             driver.wake();
         }
-        Ok(Waiting { shared: self.clone(), id, is_over: false })
+        let started = self.metrics.note_sent(request.header.extension.as_ref(), now);
+        Ok(Waiting { shared: self.clone(), id, started, is_over: false })
     }
 
     /// Driver: remembers whom to wake and exchanges an empty `sending` for what has been encoded since. The driver has
@@ -330,6 +335,7 @@ pub(crate) struct Outgoing<'a> {
 pub(crate) struct Waiting {
     shared: Arc<Shared>,
     id: i32,
+    started: Started,
     is_over: bool,
 }
 
@@ -352,7 +358,7 @@ impl Future for Waiting {
             None => Err(Lost::Late),
         };
         drop(state);
-        self.is_over = true;
+        self.end(Outcome::of(&result));
         Poll::Ready(result)
     }
 }
@@ -363,9 +369,19 @@ impl Waiting {
         self.shared.lock().unheard_since.is_none_or(|since| since > sent_at)
     }
 
+    fn end(&mut self, outcome: Outcome) {
+        self.is_over = true;
+        self.shared.metrics.note_end(self.started, outcome);
+    }
+
     /// Forgets the request and tells the server so. If its end has come meanwhile, that is given instead.
     pub(crate) fn cancel(mut self, cancel: &Cancel) -> Option<Result<ReplyFrame, Lost>> {
-        self.is_over = true;
+        let ended = self.withdraw(cancel);
+        self.end(ended.as_ref().map_or(Outcome::Cancelled, Outcome::of));
+        ended
+    }
+
+    fn withdraw(&self, cancel: &Cancel) -> Option<Result<ReplyFrame, Lost>> {
         let mut state = self.shared.lock();
         match state.forget(self.id) {
             Some(Slot::Filled(result)) => return Some(result),
@@ -392,6 +408,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         if !self.is_over {
             self.shared.lock().forget(self.id);
+            self.end(Outcome::Cancelled);
         }
     }
 }
@@ -406,6 +423,11 @@ mod tests {
     use std::time::Duration;
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
+
+    fn shared() -> Arc<Shared> {
+        let metrics = NodeMetrics::of(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
+        Shared::new(Duration::from_secs(60), Arc::new(metrics))
+    }
 
     /// Pitfall H18: a million requests that are given up, on one connection. Nothing is left of them, and the connection
     /// stays.
@@ -428,7 +450,7 @@ mod tests {
                 }
             }
         });
-        let shared = Shared::new(Duration::from_secs(60));
+        let shared = shared();
         let driver = shared.clone();
         tokio::spawn(async move { driver::run(&driver, address, Duration::from_secs(5), None).await });
         let header = Header::default();
@@ -459,7 +481,7 @@ mod tests {
     /// for is not given again when ids come round. That a request is given up twice cannot be written.
     #[tokio::test]
     async fn h15_cancel_races() {
-        let shared = Shared::new(Duration::from_secs(60));
+        let shared = shared();
         let body = Body::Get(bytes::Bytes::from_static(b"\0\0"));
         let deadline = now() + Duration::from_secs(60);
         let header = Header::default();
@@ -489,7 +511,7 @@ mod tests {
     /// A peer that does not read costs a bounded amount of memory, however often requests to it are given up.
     #[tokio::test]
     async fn h18_a_peer_that_does_not_read() {
-        let shared = Shared::new(Duration::from_secs(60));
+        let shared = shared();
         let body = Body::Get(bytes::Bytes::from(vec![0; 1 << 20]));
         let deadline = now() + Duration::from_secs(60);
         let header = Header::default();

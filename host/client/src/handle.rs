@@ -211,6 +211,14 @@ macro_rules! table_handle {
                 self.with(&crate::Profile::default().replicas(mode))
             }
 
+            /// The same table, of whose replicas those on these nodes are asked for nothing that another one can answer: no attempt of a
+            /// read goes there. What is then with writes, and with partitions that have no other replica, says
+            /// [`crate::ReadOptions::excluded`].
+            #[must_use]
+            pub fn without_hosts(&self, hosts: impl IntoIterator<Item = hedgerow_routing::Address>) -> Self {
+                self.with(&crate::Profile::default().without_hosts(hosts))
+            }
+
             /// The same table, whose reads get further attempts as `policy` says; what is known of latencies and the budget stay.
             #[must_use]
             pub fn hedge(&self, policy: crate::Policy) -> Self {

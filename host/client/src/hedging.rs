@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::reading::ReadOptions;
+use crate::retry::Retry;
 use hedgerow_hedge::{BudgetOptions, Counters, Kind, Policy};
 use hedgerow_routing::Address;
 use hedgerow_types::PartitionIndex;
@@ -26,7 +27,7 @@ pub struct HedgeOptions {
     /// Whether reads are sent to two replicas that know of each other.
     pub tie: TieMode,
     /// What follows a failed attempt.
-    pub retry: RetryPolicy,
+    pub retry: Retry,
     /// After how long a linearizable read also accepts older data.
     pub fallback: Option<Fallback>,
     /// Replicas that expect to let a read wait for longer are to say so at once.
@@ -53,7 +54,7 @@ impl HedgeOptions {
         self.reads.is_off()
             && self.writes.is_off()
             && self.tie == TieMode::Never
-            && self.retry == RetryPolicy::NextReplica
+            && matches!(self.retry, Retry::NextReplica)
             && self.fallback.is_none()
             && self.busy_threshold.is_none()
             && self.is_idempotent != Some(false)
@@ -81,18 +82,6 @@ pub enum TieMode {
     Auto,
     /// Always.
     Always,
-}
-
-/// What follows an attempt that failed in a way that does not decide the request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RetryPolicy {
-    /// The error is the request's.
-    Rethrow,
-    /// It is sent again to the same replica, as long as that one is the right one.
-    SameReplica,
-    /// It is sent to another replica, if one may serve it.
-    #[default]
-    NextReplica,
 }
 
 /// How a table is opened. `TableOptions::from(delay)`, with milliseconds, is Pegasus' backup request delay; 0 or less is

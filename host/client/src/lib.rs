@@ -35,12 +35,13 @@
 //!     level: Some(ReadLevel::Bounded(Duration::from_secs(2))),
 //!     mode: ReplicaRead::ClosestReplicas,
 //!     observer: Some(Observer::new(|served| println!("{} served, {:?} old", served.node, served.staleness))),
+//!     ..ReadOptions::default()
 //! });
 //! println!("{:?}", near.get("user-17", "name").await?);
 //!
 //! // Any replica, but nothing older than what this session wrote or read.
 //! let session = client.session();
-//! let any = ReadOptions { level: Some(ReadLevel::Session), mode: ReplicaRead::LeaderAndFollower, observer: None };
+//! let any = ReadOptions { level: Some(ReadLevel::Session), mode: ReplicaRead::LeaderAndFollower, ..ReadOptions::default() };
 //! let mine = users.reading(any).in_session(&session);
 //! mine.set("user-17", "city", "London").await?;
 //! assert!(mine.get("user-17", "city").await?.is_some());
@@ -110,6 +111,22 @@
 //! - [`Client::hedge_metrics`] counts by kind and by node. When nothing is slow, hedging costs a request two short locks and
 //!   one small allocation; `cargo run --release -p hedgerow-client --example hedging_cost` measures it.
 //!
+//! # Metrics
+//!
+//! With the feature `metrics` of this crate the recorder that the program has installed for the facade `metrics` is told of every attempt,
+//! of plain requests too. Install it before the client is made: a node's metrics are registered when it is first asked.
+//!
+//! | name | kind | labels | what |
+//! |---|---|---|---|
+//! | `hedgerow_client_attempts_total` | counter | `node`, `kind` | attempts sent: `hedge`, `tie`, `retry` and `fallback` are extra ones, `first` are all others |
+//! | `hedgerow_client_attempts_ended_total` | counter | `node`, `outcome` | attempts that are over |
+//! | `hedgerow_client_attempt_seconds` | histogram | `node` | of those `answered`: seconds from when it was sent until its caller had the reply |
+//!
+//! `node` is an address, of which a client knows as many as the cluster has. `outcome` is `answered`; `refused`, with a refusal; `lost`, when
+//! the connection broke or no reply came in time; `cancelled`, when another attempt was faster or nobody waited any more; or `unsent`,
+//! when there was no connection, or one that was full. What is asked of any node, such as a table's map, counts too. Without the
+//! feature this costs nothing; with it and without a recorder, a look at the clock for each attempt.
+//!
 //! # How one request differs
 //!
 //! A handle is cheap to make of another one, for a single request too: what is known of latencies, and the budget, are shared.
@@ -141,6 +158,9 @@
 //! # }
 //! ```
 //!
+//! [`Table::without_hosts`] leaves nodes alone, and three decisions may be a type of yours: [`SpeculativeExecutionPolicy`],
+//! [`LoadBalancingPolicy`] and [`RetryPolicy`]. Each says what it cannot change.
+//!
 //! The level does not change who is asked: [`Table::replicas`] does, and hedges ask any replica. Scans are streams
 //! ([`Scanner::into_stream`]). With a subscriber of `tracing` at `DEBUG`, each request is a span, with an event for each of its attempts.
 //!
@@ -155,11 +175,14 @@
 //!   call                    attempts, deadline, what a failure teaches       [hedgerow_routing::reaction]
 //!     routes                which partition, which node, the table's map     [hedgerow_routing::TableMap]
 //!     profile               what differs for one request
+//!     retry                 what a caller's policy makes of a failure
 //!     reading, session      level, mode and token of reads that are not made by default
 //!     selection             which replica, where it need not be the leader   [hedgerow_routing::Selector]
+//!       balancing           the same by a caller's policy
 //!     sequences             the write's number, the same in every attempt
 //!     pool ─ connection     encodes into the connection's buffer             [hedgerow_wire::call]
 //!               driver      the one task that owns the socket
+//!               recording   what each node was sent and how it answered
 //!   refusal, lost           what a request that failed means
 //! ```
 //!
@@ -172,6 +195,7 @@
 
 mod admin;
 mod alarm;
+mod balancing;
 mod call;
 mod client;
 mod cluster;
@@ -191,9 +215,11 @@ mod profile;
 mod race;
 mod reading;
 mod record;
+mod recording;
 mod refusal;
 mod resolve;
 mod rights;
+mod retry;
 mod routes;
 mod runtime;
 mod scan;
@@ -212,24 +238,28 @@ mod types;
 mod world;
 
 pub use admin::{DroppedTable, Kept, NodeSummary, Reserve, TableSpec, TableSummary};
+pub use balancing::{LoadBalancing, LoadBalancingPolicy};
 pub use client::Client;
 pub use error::{Error, ErrorKind, Result};
 pub use hedgerow_hedge::{
-    BudgetOptions, Counters, InvalidBudget, InvalidPolicy, Kind, Latencies, Plan, Policy, SpeculativeExecutionPolicy,
+    BudgetOptions, Counters, Gaps, InvalidBudget, InvalidPolicy, Kind, Latencies, Plan, Policy, RequestInfo,
+    SpeculativeExecutionPolicy,
 };
-pub use hedgerow_routing::{Address, InvalidLabels, InvalidReplicaRead, Labels, ReplicaRead, TableKind};
+pub use hedgerow_routing::{
+    Address, Candidate, InvalidLabels, InvalidReplicaRead, Labels, ReplicaRead, State, TableKind,
+};
 pub use hedgerow_tls::{ClientTls, ClientTlsFiles, ClusterName, FileError, NameError};
 pub use hedgerow_types::op::{Filter, FilterKind};
 pub use hedgerow_types::{Index, PartitionIndex, ReadLevel, SessionToken};
 pub use hedging::{
-    Attempt, AttemptEvent, AttemptObserver, Fallback, HedgeMetrics, HedgeOptions, HostMetrics, RetryPolicy,
-    TableOptions, TieMode,
+    Attempt, AttemptEvent, AttemptObserver, Fallback, HedgeMetrics, HedgeOptions, HostMetrics, TableOptions, TieMode,
 };
 pub use options::ClientOptions;
 pub use ordered::{OrderedScanner, OrderedTable};
 pub use profile::Profile;
 pub use reading::{Observer, ReadOptions};
 pub use rights::{Holding, Identity};
+pub use retry::{FailedAttempt, Retry, RetryDecision, RetryPolicy};
 pub use scan::Scanner;
 pub use served::{Role, Served};
 pub use session::Session;

@@ -5,7 +5,9 @@ use crate::hedging::{Attempt, AttemptEvent, HedgeMetrics, HedgeOptions, HostMetr
 use crate::lock::lock;
 use crate::lost::Lost;
 use crate::tokens::Tokens;
-use hedgerow_hedge::{AttemptEnd, BudgetOptions, Class, Counters, Ended, Hedger, Kind, Plan, Policy, Time};
+use hedgerow_hedge::{
+    AttemptEnd, BudgetOptions, Class, Counters, Ended, Hedger, Kind, Plan, Policy, RequestInfo, Time,
+};
 use hedgerow_routing::{Address, LARGE_REPLY_SIZE};
 use hedgerow_types::{PartitionIndex, ReadLevel};
 use hedgerow_wire::Body;
@@ -233,10 +235,10 @@ impl Hedging {
     }
 
     /// A request starts, which will ask `first` first.
-    pub(crate) fn begin(&self, sort: Sort, first: Option<Address>, now: Time) -> Plan {
+    pub(crate) fn begin(&self, sort: Sort, request: RequestInfo<'_>, first: Option<Address>, now: Time) -> Plan {
         let plan = {
             let mut state = lock(&self.learned.state);
-            let plan = state.hedger(sort.is_write).begin_by(self.policy(sort.is_write), sort.class, now);
+            let plan = state.hedger(sort.is_write).begin_by(self.policy(sort.is_write), sort.class, request, now);
             let last = &mut state.plans[usize::from(sort.class.0) % CLASSES];
             *last = LastPlan { requests: last.requests + 1, delay: plan.delay };
             if let Some(host) = first.and_then(|address| state.host(address)) {
@@ -246,6 +248,16 @@ impl Hedging {
         };
         self.tokens.note_first(now);
         plan
+    }
+
+    /// A request starts over, all of whose attempts have failed; `None` = as it was planned at first.
+    pub(crate) fn begin_again(&self, sort: Sort, request: RequestInfo<'_>, now: Time) -> Option<Plan> {
+        let policy = self.policy(sort.is_write);
+        // Other policies plan once, and need no lock here.
+        if !matches!(policy, Policy::Custom(_)) {
+            return None;
+        }
+        lock(&self.learned.state).hedger(sort.is_write).begin_again_by(policy, sort.class, request, now)
     }
 
     /// An attempt that is not its request's first is sent. With a token it is an extra one.

@@ -5,6 +5,7 @@ use crate::driver;
 use crate::lock::lock;
 use crate::lost::{CLOSED, Lost, lost_error};
 use crate::options::ClientOptions;
+use crate::recording::NodeMetrics;
 use crate::runtime::{now, spawn};
 use hedgerow_tls::ClientTls;
 use hedgerow_types::random::Random;
@@ -95,6 +96,7 @@ impl Pool {
                 turn: AtomicUsize::new(0),
                 random: Mutex::new(lock(&self.random).fork()),
                 is_released: self.is_released.clone(),
+                metrics: Arc::new(NodeMetrics::of(address)),
             })
         });
         node.clone()
@@ -116,6 +118,7 @@ struct Node {
     random: Mutex<Random>,
     /// The client's.
     is_released: Arc<AtomicBool>,
+    metrics: Arc<NodeMetrics>,
 }
 
 /// One of the connections to a node, over its successive lives.
@@ -136,8 +139,8 @@ impl Node {
             1 => 0,
             count => self.turn.fetch_add(1, Ordering::Relaxed) % count,
         };
-        let connection = self.connection(index, limits)?;
-        connection.submit(request)
+        let submitted = self.connection(index, limits).and_then(|connection| connection.submit(request));
+        submitted.inspect_err(|_| self.metrics.note_unsent())
     }
 
     fn connection(self: &Arc<Self>, index: usize, limits: Limits) -> Result<Arc<Shared>, Lost> {
@@ -157,7 +160,7 @@ impl Node {
         if self.is_released.load(Ordering::SeqCst) {
             return Err(Lost::NotConnected(CLOSED.to_owned()));
         }
-        let connection = Shared::new(limits.silence);
+        let connection = Shared::new(limits.silence, self.metrics.clone());
         lane.connection = Some(connection.clone());
         drop(lane);
         let life = Life { node: self.clone(), index, shared: connection.clone(), was_useful: None };

@@ -1,9 +1,11 @@
 //! How requests are made where that differs from their handle: for one request, or under a name for many.
 
+use crate::balancing::LoadBalancing;
 use crate::hedging::{Fallback, HedgeOptions};
 use crate::reading::ReadOptions;
+use crate::retry::Retry;
 use hedgerow_hedge::Policy;
-use hedgerow_routing::ReplicaRead;
+use hedgerow_routing::{Address, ReplicaRead};
 use hedgerow_types::ReadLevel;
 use std::time::Duration;
 
@@ -29,10 +31,17 @@ pub struct Profile {
     pub level: Option<ReadLevel>,
     /// Which replicas are asked.
     pub replicas: Option<ReplicaRead>,
+    /// Who is chosen among these.
+    pub balancing: Option<LoadBalancing>,
+    /// Which nodes are asked for nothing that others can answer, instead of those that were excluded before: see
+    /// [`ReadOptions::excluded`].
+    pub excluded: Option<Vec<Address>>,
     /// When reads get further attempts. What is known of latencies is that of the handle.
     pub hedge: Option<Policy>,
     /// When writes do.
     pub hedge_writes: Option<Policy>,
+    /// What follows a failed attempt.
+    pub retry: Option<Retry>,
     /// Linearizable reads that take too long may be answered with less.
     pub fallback: Option<Fallback>,
     /// `Some(false)`: never two copies under way, nor one after another that may have run. `Some(true)` is the default: reads change nothing,
@@ -59,6 +68,19 @@ impl Profile {
         Self { replicas: Some(mode), ..self }
     }
 
+    /// Among the replicas that may be asked, `balancing` chooses.
+    #[must_use]
+    pub fn balancing(self, balancing: LoadBalancing) -> Self {
+        Self { balancing: Some(balancing), ..self }
+    }
+
+    /// Nothing is asked of these nodes that others can answer, nor of any that were excluded before unless they are named again:
+    /// see [`ReadOptions::excluded`].
+    #[must_use]
+    pub fn without_hosts(self, hosts: impl IntoIterator<Item = Address>) -> Self {
+        Self { excluded: Some(hosts.into_iter().collect()), ..self }
+    }
+
     /// Reads get further attempts as `policy` says.
     #[must_use]
     pub fn hedge(self, policy: Policy) -> Self {
@@ -69,6 +91,12 @@ impl Profile {
     #[must_use]
     pub fn hedge_writes(self, policy: Policy) -> Self {
         Self { hedge_writes: Some(policy), ..self }
+    }
+
+    /// After a failed attempt, `retry` says what follows.
+    #[must_use]
+    pub fn retry(self, retry: Retry) -> Self {
+        Self { retry: Some(retry), ..self }
     }
 
     /// A linearizable read that has no answer `after` its start may be answered with what is at most `bound` old; [`crate::Served::level`]
@@ -86,23 +114,29 @@ impl Profile {
 
     /// What reads become that were made as `options` say; `None` if nothing differs.
     pub(crate) fn reading(&self, options: impl FnOnce() -> ReadOptions) -> Option<ReadOptions> {
-        let Self { level, replicas, .. } = self;
-        if level.is_none() && replicas.is_none() {
+        let Self { level, replicas, balancing, excluded, .. } = self;
+        if level.is_none() && replicas.is_none() && balancing.is_none() && excluded.is_none() {
             return None;
         }
-        let options = options();
-        Some(ReadOptions { level: level.or(options.level), mode: replicas.unwrap_or(options.mode), ..options })
+        let mut options = options();
+        options.level = level.or(options.level);
+        options.mode = replicas.unwrap_or(options.mode);
+        balancing.iter().for_each(|balancing| options.balancing = balancing.clone());
+        excluded.iter().for_each(|excluded| options.excluded = excluded.clone());
+        Some(options)
     }
 
     /// What becomes of requests that were hedged as `options` say; `None` if nothing differs.
     pub(crate) fn hedging(&self, options: impl FnOnce() -> HedgeOptions) -> Option<HedgeOptions> {
-        let Self { hedge, hedge_writes, fallback, is_idempotent, .. } = self;
-        if hedge.is_none() && hedge_writes.is_none() && fallback.is_none() && is_idempotent.is_none() {
+        let Self { hedge, hedge_writes, retry, fallback, is_idempotent, .. } = self;
+        let is_same = hedge.is_none() && hedge_writes.is_none() && retry.is_none();
+        if is_same && fallback.is_none() && is_idempotent.is_none() {
             return None;
         }
         let mut options = options();
         hedge.iter().for_each(|policy| options.reads = policy.clone());
         hedge_writes.iter().for_each(|policy| options.writes = policy.clone());
+        retry.iter().for_each(|retry| options.retry = retry.clone());
         options.fallback = fallback.or(options.fallback);
         options.is_idempotent = is_idempotent.or(options.is_idempotent);
         Some(options)

@@ -22,10 +22,10 @@ use self::request::{Planned, Request, choose};
 use crate::alarm::Bell;
 use crate::call::{Answer, Call};
 use crate::error::Result;
-use crate::hedging::RetryPolicy;
 use crate::lost::Lost;
 use crate::metrics::{Asked, Hedging, Over};
 use crate::refusal::partition_refusal_of;
+use crate::retry::{FailedAttempt, RetryDecision, RetryPolicy as _};
 use crate::routes::Target;
 use crate::runtime::now;
 use crate::tokens::{Place, Token};
@@ -241,6 +241,11 @@ impl<'c, 'a> Field<'c, 'a> {
         self.attempts.forget_round();
         self.tied = None;
         self.plan.tie = None;
+        if let Some(Next { target, .. }) = self.next
+            && let Some(plan) = self.request.plan_again(self.call, target, self.base + 1, now)
+        {
+            self.plan = Plan { tie: None, fallback: self.plan.fallback, ..plan };
+        }
         let elapsed = now.saturating_duration_since(self.call.start);
         let fallback = self.plan.fallback.filter(|_| !self.is_fallback_sent);
         let plan = Plan { fallback: fallback.map(|after| after.saturating_sub(elapsed)), ..self.plan };
@@ -270,7 +275,7 @@ impl<'c, 'a> Field<'c, 'a> {
                         return;
                     }
                 }
-                Poll::Pending if now >= attempt.late_at => self.handle_late(race, index),
+                Poll::Pending if now >= attempt.late_at => self.handle_late(race, index, now),
                 Poll::Pending => {}
             }
         }
@@ -301,7 +306,25 @@ impl<'c, 'a> Field<'c, 'a> {
             let attempt = self.attempts.at(index);
             (attempt.asked, now.saturating_duration_since(attempt.at))
         };
-        self.handle_failure(race, number, asked, Failed { target, what }, took, now);
+        let failed = self.judge(asked.number, target, what, now);
+        self.handle_failure(race, number, asked, failed, took, now);
+    }
+
+    /// Attempt `number` has failed so: asks the policy what follows, where that is to be decided.
+    fn judge(&self, number: u32, target: Target, what: What, now: Instant) -> Failed {
+        let mut failed = Failed { target, what, decision: RetryDecision::default() };
+        if !failed.is_redirect() && failed.outcome() != Outcome::Fatal {
+            let options = &self.request.hedging.options;
+            let attempt = FailedAttempt {
+                node: target.address,
+                error: &failed.error(),
+                may_have_run: failed.may_be_under_way(),
+                is_idempotent: options.is_idempotent != Some(false),
+                left: self.call.deadline.saturating_duration_since(now),
+            };
+            failed.decision = options.retry.decide(self.request.info(self.call, target, number), &attempt);
+        }
+        failed
     }
 
     fn handle_failure(
@@ -347,15 +370,16 @@ impl<'c, 'a> Field<'c, 'a> {
     }
 
     /// No reply came within the time of one attempt. The attempt goes on, and may still win; the race counts on it no more.
-    fn handle_late(&mut self, race: &mut Race, index: usize) {
+    fn handle_late(&mut self, race: &mut Race, index: usize, now: Instant) {
         let attempt = self.attempts.at(index);
         let Some(number) = attempt.number.take() else { return };
-        let target = attempt.target;
+        let (target, asked_as) = (attempt.target, attempt.asked.number);
         if let Some(asked) = target.address {
             self.call.routes.with_map(|map| map.note_not_leader(target.partition, asked));
         }
         drop(self.call.routes.refresh());
-        self.count_failure(race, Some(number), Failed { target, what: What::Lost(Lost::Late) });
+        let failed = self.judge(asked_as, target, What::Lost(Lost::Late), now);
+        self.count_failure(race, Some(number), failed);
     }
 
     /// Whether another attempt is sent; then it is in `next`.
@@ -461,14 +485,14 @@ impl<'c, 'a> Field<'c, 'a> {
             }
             What::Refused(_) | What::Lost(_) => true,
         };
-        is_elsewhere_better && self.may_retry(failed) && self.request.hedging.options.retry == RetryPolicy::NextReplica
+        is_elsewhere_better && self.may_retry(failed) && failed.decision == RetryDecision::NextReplica
     }
 
     /// Whether the request may be sent again after this failure at all.
     fn may_retry(&self, failed: &Failed) -> bool {
         let options = &self.request.hedging.options;
         failed.is_redirect()
-            || (options.retry != RetryPolicy::Rethrow
+            || (failed.decision != RetryDecision::Rethrow
                 && (options.is_idempotent != Some(false) || !failed.may_be_under_way()))
     }
 
@@ -485,14 +509,15 @@ impl<'c, 'a> Field<'c, 'a> {
         if leads && target.address.is_some_and(|address| !asked.contains(&address)) {
             return Some((target, false));
         }
+        let number = self.sent + 1;
         let address = match kind {
             Kind::Tie => self.tied.filter(|second| self.sent == self.base + 1 && !asked.contains(second))?,
             // Asking for less, a replica that was asked for more may still answer at once; but not the first.
-            Kind::Fallback => choose(self.call, target, &asked).or_else(|| {
+            Kind::Fallback => choose(self.call, target, &asked, number).or_else(|| {
                 let first = asked.first().copied()?;
-                choose(self.call, target, &[first])
+                choose(self.call, target, &[first], number)
             })?,
-            Kind::First | Kind::Hedge | Kind::Retry => choose(self.call, target, &asked)?,
+            Kind::First | Kind::Hedge | Kind::Retry => choose(self.call, target, &asked, number)?,
         };
         Some((Target { address: Some(address), ..target }, !self.request.sort.is_write))
     }
@@ -504,7 +529,8 @@ impl<'c, 'a> Field<'c, 'a> {
         let Some((next, node)) = next.and_then(|next| next.target.address.map(|node| (next, node))) else {
             let what = What::Lost(Lost::NotConnected("no replica to ask is known".to_owned()));
             let target = self.call.routes.target(self.call.place);
-            self.count_failure(race, Some(number), Failed { target: Target { address: None, ..target }, what });
+            let failed = self.judge(self.sent, Target { address: None, ..target }, what, now);
+            self.count_failure(race, Some(number), failed);
             return;
         };
         self.is_fallback_sent |= kind == Kind::Fallback;
@@ -546,6 +572,7 @@ impl<'c, 'a> Field<'c, 'a> {
         self.failed.take().unwrap_or_else(|| Failed {
             target: self.call.routes.target(self.call.place),
             what: What::Lost(Lost::Late),
+            decision: RetryDecision::default(),
         })
     }
 
@@ -630,6 +657,7 @@ impl<'c, 'a> Field<'c, 'a> {
         if let Some(error) = self.call.react(reaction, error).await {
             return Err(error.with_unknown_outcome(self.request.sort.is_write && self.call.is_outcome_unknown));
         }
+        self.call.attempt = self.sent + 1;
         let mut target = self.call.target();
         if target.address.is_none() {
             target = self.call.find_target().await?;
@@ -639,7 +667,7 @@ impl<'c, 'a> Field<'c, 'a> {
             && let Some((_, least)) = self.least_busy.take()
         {
             (target.address, any_replica, self.has_threshold) = (Some(least), true, false);
-        } else if self.request.hedging.options.retry == RetryPolicy::SameReplica && !is_redirect {
+        } else if failed.decision == RetryDecision::SameReplica && !is_redirect {
             target.address = failed.target.address.or(target.address);
         }
         Ok(Next { target, token, any_replica })

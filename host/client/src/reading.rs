@@ -1,9 +1,10 @@
 //! How a handle reads: how fresh, from whom, in which session, and who is told what served the read.
 
+use crate::balancing::LoadBalancing;
 use crate::served::Served;
 use crate::session::{Floor, Session};
 use bytes::Bytes;
-use hedgerow_routing::ReplicaRead;
+use hedgerow_routing::{Address, ReplicaRead};
 use hedgerow_types::{GroupId, Index, ReadLevel, SessionToken};
 use hedgerow_wire::Extension;
 use std::fmt;
@@ -29,6 +30,14 @@ pub struct ReadOptions {
     pub level: Option<ReadLevel>,
     /// Which replicas are asked. Whoever is asked, the level holds.
     pub mode: ReplicaRead,
+    /// Who is chosen among them.
+    pub balancing: LoadBalancing,
+    /// Nodes that are asked for nothing that another one can answer. No attempt of a read is sent there; with
+    /// [`ReplicaRead::Leader`] such reads prefer the leader and ask another replica, at their level, where that one is excluded.
+    /// If every replica of a partition is excluded, its reads fail at once with [`crate::ErrorKind::Invalid`]. Writes go to who
+    /// leads, excluded or not, as nobody else can accept them; further attempts beside the first do not. What is asked of any node
+    /// (a table's map, for example) may be asked of these, too.
+    pub excluded: Vec<Address>,
     /// Who is told about each read that was served.
     pub observer: Option<Observer>,
 }
@@ -60,14 +69,21 @@ pub(crate) struct Reading {
 
 impl Reading {
     pub(crate) fn shared(self) -> Option<Arc<Self>> {
-        let ReadOptions { level, mode, observer } = &self.options;
-        let is_default = (level, *mode) == (&None, ReplicaRead::Leader) && observer.is_none() && self.session.is_none();
+        let ReadOptions { level, mode, balancing, excluded, observer } = &self.options;
+        let is_default = (level, *mode) == (&None, ReplicaRead::Leader)
+            && (balancing.custom().is_none() && excluded.is_empty() && observer.is_none())
+            && self.session.is_none();
         (!is_default).then(|| Arc::new(self))
     }
 
     /// The mode, if it is one that asks others than the leader.
     pub(crate) fn replicas(&self) -> Option<ReplicaRead> {
-        Some(self.options.mode).filter(|mode| *mode != ReplicaRead::Leader)
+        match self.options.mode {
+            ReplicaRead::Leader if self.options.excluded.is_empty() => None,
+            // The leader may be excluded.
+            ReplicaRead::Leader => Some(ReplicaRead::PreferLeader),
+            mode => Some(mode),
+        }
     }
 
     pub(crate) fn floor(&self, group: GroupId) -> Floor {

@@ -1,5 +1,6 @@
 //! One table's map and how it is kept fresh: one query at a time, not too often, shared by all who wait for it.
 
+use crate::balancing::{self, LoadBalancingPolicy};
 use crate::cluster::{ANY_NODE_PATIENCE, Cluster, Question, Sort};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
@@ -8,6 +9,7 @@ use crate::runtime::{now, sleep, sleep_until, spawn};
 use crate::sequences::Sequences;
 use crate::served::Role;
 use bytes::Bytes;
+use hedgerow_hedge::RequestInfo;
 use hedgerow_routing::{Address, Choice, Labels, Mark, PartitionRoute, ReplicaRead, TableKind, TableMap};
 use hedgerow_types::key::partition_of_hash;
 use hedgerow_types::{GroupId, PartitionIndex, TableId};
@@ -78,6 +80,13 @@ pub(crate) struct Want<'a> {
     pub(crate) mode: ReplicaRead,
     /// Who was asked already.
     pub(crate) tried: &'a [Address],
+    /// Who is never asked.
+    pub(crate) excluded: &'a [Address],
+    /// Who decides, if that is not the selector.
+    pub(crate) balancing: Option<&'a dyn LoadBalancingPolicy>,
+    /// What the policy is told of the request.
+    pub(crate) operation: &'static str,
+    pub(crate) attempt: u32,
     /// Bytes that the reply is expected to have.
     pub(crate) size_hint: usize,
 }
@@ -167,24 +176,38 @@ impl Routes {
         let partition = state.partition(place);
         let table = state.map.table();
         let group = GroupId { table, partition };
-        let address = state.map.route(partition).and_then(|route| {
-            let Want { mode, tried, size_hint } = *want;
-            let choice = Choice { group, route, leader: state.map.leader(partition), mode, tried, size_hint };
-            self.cluster.selection.choose(&choice, now)
-        });
+        let Want { mode, tried, excluded, balancing, operation, attempt, size_hint } = *want;
+        let leader = state.map.leader(partition);
+        let choice = state.map.route(partition);
+        let choice = choice.map(|route| Choice { group, route, leader, mode, tried, excluded, size_hint });
+        let selection = &self.cluster.selection;
+        let (mut address, offered) = match (&choice, balancing) {
+            (None, _) => (None, Vec::new()),
+            (Some(choice), None) => (selection.choose(choice, now), Vec::new()),
+            (Some(choice), Some(_)) => selection.offer(choice, now),
+        };
         let is_outdated = state.is_outdated(now);
         drop(state);
+        if let Some(policy) = balancing {
+            let request = RequestInfo { operation, table: &self.name, partition, attempt };
+            address = balancing::choose(policy, request, &offered, address);
+        }
         if is_outdated {
             drop(self.refresh());
         }
         Target { table, partition, address }
     }
 
-    /// Whether `partition` has a replica that is not among `tried`.
-    pub(crate) fn has_others(&self, partition: PartitionIndex, tried: &[Address]) -> bool {
+    /// Whether `partition` has a replica that is neither among `tried` nor `excluded`.
+    pub(crate) fn has_others(&self, partition: PartitionIndex, tried: &[Address], excluded: &[Address]) -> bool {
         let state = lock(&self.state);
         let replicas = state.map.route(partition).into_iter().flat_map(PartitionRoute::replicas);
-        state.map.leader(partition).into_iter().chain(replicas).any(|address| !tried.contains(&address))
+        state
+            .map
+            .leader(partition)
+            .into_iter()
+            .chain(replicas)
+            .any(|it| !tried.contains(&it) && !excluded.contains(&it))
     }
 
     /// The part that the replica at `address` plays in `partition`, as far as known.
@@ -411,7 +434,15 @@ mod tests {
     #[tokio::test]
     async fn r20_choosing_by_an_old_map_has_it_fetched_again_once() {
         let routes = routes();
-        let want = Want { mode: ReplicaRead::Learner, tried: &[], size_hint: 0 };
+        let want = Want {
+            mode: ReplicaRead::Learner,
+            tried: &[],
+            excluded: &[],
+            balancing: None,
+            operation: "GET",
+            attempt: 1,
+            size_hint: 0,
+        };
         let is_refreshing = || lock(&routes.state).is_refreshing;
         routes.choose(Destination::Partition(0), &want);
         assert!(!is_refreshing(), "the map is fresh");

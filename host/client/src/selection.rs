@@ -4,7 +4,7 @@ use crate::lock::lock;
 use crate::lost::Lost;
 use crate::runtime::now;
 use crate::time::micros;
-use hedgerow_routing::{Address, Choice, Expected, Failure, Labels, ReplicaLoad, Selector};
+use hedgerow_routing::{Address, Candidate, Choice, Expected, Failure, Labels, ReplicaLoad, Selector};
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Refusal};
 use hedgerow_wire::{Body, ReplyExtension};
@@ -43,6 +43,13 @@ impl Selection {
         let now = self.at(now);
         let state = &mut *lock(&self.state);
         state.selector.choose(choice, now, &mut state.random)
+    }
+
+    /// As [`Selection::choose`], and all that it has chosen from.
+    pub(crate) fn offer(&self, choice: &Choice<'_>, now: Instant) -> (Option<Address>, Vec<Candidate>) {
+        let now = self.at(now);
+        let State { selector, random } = &mut *lock(&self.state);
+        (selector.choose(choice, now, random), selector.candidates(choice, now))
     }
 
     /// A read leaves for `address`. What becomes of it is to be told to the result; dropped, it counts as given up.

@@ -10,8 +10,7 @@ mod fake;
 use fake::group::{Group, LEADER, after_10_ms, answer, get, ms, pass, patient, settle, spawn_get};
 use fake::{Action, refused, value};
 use hedgerow_client::{
-    BudgetOptions, ClientOptions, ErrorKind, Fallback, HedgeOptions, Kind, Policy, ReadOptions, ReplicaRead,
-    RetryPolicy,
+    BudgetOptions, ClientOptions, ErrorKind, Fallback, HedgeOptions, Kind, Policy, ReadOptions, ReplicaRead, Retry,
 };
 use hedgerow_types::Refusal;
 use std::time::Duration;
@@ -671,7 +670,7 @@ async fn a_failure_with_nothing_else_under_way_goes_on_as_ever() {
         0 | 1 => refused(&Refusal::Busy("full".into())),
         _ => Action::Reply(value(b"0")),
     });
-    let retry = RetryPolicy::SameReplica;
+    let retry = Retry::SameReplica;
     let (_, table) = group.open(HedgeOptions { retry, budget: no_budget(), ..HedgeOptions::default() }).await;
     let get = spawn_get(&table);
     pass(ms(40)).await;
@@ -683,9 +682,9 @@ async fn a_failure_with_nothing_else_under_way_goes_on_as_ever() {
 #[tokio::test(start_paused = true)]
 async fn the_retry_policy_says_what_follows_a_failure() {
     for (retry, expected) in [
-        (RetryPolicy::Rethrow, Err(ErrorKind::Unavailable)),
-        (RetryPolicy::SameReplica, Ok(vec![3, 0, 0])),
-        (RetryPolicy::NextReplica, Ok(vec![1, 1, 0])),
+        (Retry::Rethrow, Err(ErrorKind::Unavailable)),
+        (Retry::SameReplica, Ok(vec![3, 0, 0])),
+        (Retry::NextReplica, Ok(vec![1, 1, 0])),
     ] {
         let group = Group::start(3).await;
         let calls = std::sync::atomic::AtomicUsize::new(0);
@@ -693,7 +692,8 @@ async fn the_retry_policy_says_what_follows_a_failure() {
             0 | 1 => refused(&Refusal::Busy("full".into())),
             _ => Action::Reply(value(b"0")),
         });
-        let (_, table) = group.open(HedgeOptions { retry, ..HedgeOptions::backup_request(ms(500)) }).await;
+        let (_, table) =
+            group.open(HedgeOptions { retry: retry.clone(), ..HedgeOptions::backup_request(ms(500)) }).await;
         let get = tokio::spawn(async move { table.get("h", "s").await });
         pass(ms(40)).await;
         let mut counts = group.counts();
@@ -708,7 +708,7 @@ async fn a_redirect_is_no_extra_attempt() {
     let group = Group::start(3).await;
     let leader = group.nodes[1].address;
     group.answer(LEADER, move |_| fake::not_leader(Some(leader)));
-    for retry in [RetryPolicy::Rethrow, RetryPolicy::NextReplica] {
+    for retry in [Retry::Rethrow, Retry::NextReplica] {
         let hedge = HedgeOptions { retry, budget: no_budget(), ..HedgeOptions::backup_request(ms(500)) };
         let (client, table) = group.open(hedge).await;
         assert_eq!(get(&table).await, 1);

@@ -86,7 +86,7 @@ impl Cluster {
 
     /// A table that is read so.
     async fn reading(&self, mode: ReplicaRead, level: Option<ReadLevel>) -> Table {
-        self.open().await.reading(ReadOptions { level, mode, observer: None })
+        self.open().await.reading(ReadOptions { level, mode, ..ReadOptions::default() })
     }
 
     /// How many requests each node was sent.
@@ -225,7 +225,7 @@ async fn s05_reads_at_followers_that_all_lag_go_to_the_leader_once_each_and_at_o
     let table = client.open_table("t").await.unwrap().reading(ReadOptions {
         level: Some(ReadLevel::Linearizable),
         mode: ReplicaRead::Follower,
-        observer: None,
+        ..ReadOptions::default()
     });
     let gets: Vec<_> = (0..50)
         .map(|_| {
@@ -252,7 +252,7 @@ async fn s10_a_replica_that_never_has_a_proof_freezes_nobody() {
     let table = client.open_table("t").await.unwrap().reading(ReadOptions {
         level: Some(ReadLevel::Bounded(ms(1_000))),
         mode: ReplicaRead::LeaderAndFollower,
-        observer: None,
+        ..ReadOptions::default()
     });
     for _ in 0..200 {
         let table = table.clone();

@@ -40,7 +40,7 @@ mod shared;
 pub use classify::{Classify, HedgeAll};
 pub use future::HedgeFuture;
 pub use hedgerow_hedge::{Budget, BudgetOptions, Class, Counters, InvalidBudget, InvalidPolicy, Kind, Outcome, Policy};
-pub use hedgerow_hedge::{Latencies, Plan, SpeculativeExecutionPolicy};
+pub use hedgerow_hedge::{Gaps, Latencies, Plan, RequestInfo, SpeculativeExecutionPolicy};
 pub use layer::{HedgeLayer, HedgeService};
 
 /// The README's examples, compiled and run with the tests.

@@ -268,7 +268,12 @@ mod tests {
         #[derive(Debug)]
         struct Own;
         impl hedgerow_client::SpeculativeExecutionPolicy for Own {
-            fn plan(&self, _: &dyn hedgerow_client::Latencies, _: f64) -> hedgerow_client::Plan {
+            fn plan(
+                &self,
+                _: hedgerow_client::RequestInfo<'_>,
+                _: &dyn hedgerow_client::Latencies,
+                _: f64,
+            ) -> hedgerow_client::Plan {
                 hedgerow_client::Plan::default()
             }
         }

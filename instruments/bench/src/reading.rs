@@ -40,7 +40,12 @@ impl Reading {
     pub(crate) fn options(&self, counter: &Arc<Counter>) -> ReadOptions {
         let counter = Arc::clone(counter);
         let observer = Observer::new(move |served| counter.note(served));
-        ReadOptions { level: self.level, mode: self.mode, observer: (!self.is_uncounted).then_some(observer) }
+        ReadOptions {
+            level: self.level,
+            mode: self.mode,
+            observer: (!self.is_uncounted).then_some(observer),
+            ..ReadOptions::default()
+        }
     }
 
     pub(crate) fn check(&self) -> Result<()> {

@@ -15,7 +15,7 @@ use crate::tap::Heard;
 use crate::workload::{FLEETING_KEYS, Workload, life_of};
 use hedgerow_client::simulation::{self, Task};
 use hedgerow_client::{Check, ClientOptions, Error, Expiry, Labels, ReadLevel, ReadOptions, ReplicaRead};
-use hedgerow_client::{Checked, HedgeOptions, Mutation, RetryPolicy, Select};
+use hedgerow_client::{Checked, HedgeOptions, Mutation, Retry, Select};
 use hedgerow_hedge::BudgetOptions;
 use hedgerow_types::limit::SESSION_AHEAD_MICROS;
 use hedgerow_types::random::Random;
@@ -240,7 +240,7 @@ impl Client {
         }?;
         self.session = workload.sessions.next(self.session, &mut self.random);
         let hedge = wish.hedging.map(|hedging| hedging.options(&mut self.random)).unwrap_or_default();
-        let may_fail = hedge.retry == RetryPolicy::Rethrow || hedge.is_idempotent == Some(false);
+        let may_fail = matches!(hedge.retry, Retry::Rethrow) || hedge.is_idempotent == Some(false);
         let (task, floor) = self.task_of(wish, hedge, opened, &workload.sessions);
         self.current = Some(Current { wish, start: now, floor, heard: Vec::new(), may_fail });
         Some(task)
@@ -318,7 +318,7 @@ impl Client {
             (_, Preference::Near(_)) => ReplicaRead::ClosestReplicas,
             (_, Preference::Mode(mode)) => mode,
         };
-        ReadOptions { level: (manner != Manner::TableLevel).then_some(level), mode, observer: None }
+        ReadOptions { level: (manner != Manner::TableLevel).then_some(level), mode, ..ReadOptions::default() }
     }
 
     /// An answer has come over one of its connections: to an attempt of the operation that is on, or of one before.

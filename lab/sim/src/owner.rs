@@ -104,7 +104,7 @@ enum Opened {
 
 impl Opened {
     async fn of(client: &Client, name: &str, kind: TableKind, mode: ReplicaRead) -> Result<Self, Error> {
-        let reading = ReadOptions { level: Some(ReadLevel::Linearizable), mode, observer: None };
+        let reading = ReadOptions { level: Some(ReadLevel::Linearizable), mode, ..ReadOptions::default() };
         Ok(match kind {
             TableKind::Hash => Self::Hash(client.open_table(name).await?.reading(reading)),
             TableKind::Ordered => Self::Ordered(client.open_ordered_table(name).await?.reading(reading)),

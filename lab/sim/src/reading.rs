@@ -3,8 +3,8 @@
 use crate::client::BUDGET;
 use crate::clock::MILLISECOND;
 use crate::history::{Call, Time};
-use hedgerow_client::{Fallback, HedgeOptions, Policy, RetryPolicy, TieMode};
-use hedgerow_hedge::{Latencies, Plan, SpeculativeExecutionPolicy};
+use hedgerow_client::{Fallback, HedgeOptions, Policy, Retry, TieMode};
+use hedgerow_hedge::{Gaps, Latencies, Plan, RequestInfo, SpeculativeExecutionPolicy};
 use hedgerow_types::ReadLevel;
 use hedgerow_types::random::Random;
 use std::sync::Arc;
@@ -109,6 +109,7 @@ impl Hedging {
             delay: Some(Duration::from_nanos(1)),
             gap: Duration::ZERO,
             step: Duration::ZERO,
+            gaps: Gaps::NONE,
             max_executions: 2,
             tie: None,
             fallback: None,
@@ -133,6 +134,7 @@ impl Hedging {
             max_executions: 2 + random.below(3) as u8,
             tie: (may_tie && random.chance(1, 2)).then_some(stagger),
             fallback: (may_fall_back && random.chance(1, 4)).then_some(fallback),
+            ..Plan::default()
         };
         Self { plan, bound }
     }
@@ -150,9 +152,9 @@ impl Hedging {
             writes: policy,
             tie,
             retry: match random.below(8) {
-                0 => RetryPolicy::Rethrow,
-                1 => RetryPolicy::SameReplica,
-                _ => RetryPolicy::NextReplica,
+                0 => Retry::Rethrow,
+                1 => Retry::SameReplica,
+                _ => Retry::NextReplica,
             },
             fallback: self.plan.fallback.map(|after| Fallback { after, bound: self.bound }),
             busy_threshold: random.chance(1, 8).then(|| Duration::from_millis(1 + random.below(20))),
@@ -166,7 +168,7 @@ impl Hedging {
 
 /// The same for every request.
 impl SpeculativeExecutionPolicy for Hedging {
-    fn plan(&self, _latencies: &dyn Latencies, _draw: f64) -> Plan {
+    fn plan(&self, _: RequestInfo<'_>, _: &dyn Latencies, _: f64) -> Plan {
         self.plan
     }
 }

@@ -190,7 +190,7 @@ async fn request(
         let observer = Observer::new(move |served| *lock(&observer) = Some(served.clone()));
         let level = if let Call::Get(level) = call { Some(level) } else { None };
         let mode = if level.is_some() { mode } else { ReplicaRead::Leader };
-        let options = ReadOptions { level, mode, observer: Some(observer) };
+        let options = ReadOptions { level, mode, observer: Some(observer), ..ReadOptions::default() };
         handles.of(manner).reading(options).in_session(session)
     } else {
         handles.of(manner).clone()

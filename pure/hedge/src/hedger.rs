@@ -1,6 +1,6 @@
 //! What is shared by all requests of one kind: policy, latencies by class and replica, counters.
 
-use crate::policy::{Latencies, Plan, Policy, SpeculativeExecutionPolicy};
+use crate::policy::{Latencies, Plan, Policy, RequestInfo, SpeculativeExecutionPolicy};
 use crate::race::Kind;
 use crate::random::Random;
 use crate::recent::{Recent, ReplicaMean};
@@ -116,13 +116,13 @@ impl Hedger {
     /// [`Policy::Percentile`] waits for its longest delay, and [`Policy::Adaptive`] sends no second attempt.
     pub fn begin(&mut self, class: Class, now: Time) -> Plan {
         let policy = core::mem::take(&mut self.policy);
-        let plan = self.begin_by(&policy, class, now);
+        let plan = self.begin_by(&policy, class, RequestInfo::default(), now);
         self.policy = policy;
         plan
     }
 
     /// As [`Hedger::begin`], for one request that is decided by a policy of its own, with all that is known of latencies.
-    pub fn begin_by(&mut self, policy: &Policy, class: Class, now: Time) -> Plan {
+    pub fn begin_by(&mut self, policy: &Policy, class: Class, request: RequestInfo<'_>, now: Time) -> Plan {
         self.counters.first += 1;
         if let Policy::Adaptive { max_extra_load, .. } = policy {
             self.adaptive_left = (self.adaptive_left + max_extra_load).min(ADAPTIVE_BURST);
@@ -131,11 +131,26 @@ impl Hedger {
                 return Plan::default();
             }
         }
+        self.plan_by(policy, class, request, now)
+    }
+
+    /// A request that [`Hedger::begin_by`] told of starts over. Only a policy of the caller's own plans anew; `None` = all else stays.
+    pub fn begin_again_by(
+        &mut self,
+        policy: &Policy,
+        class: Class,
+        request: RequestInfo<'_>,
+        now: Time,
+    ) -> Option<Plan> {
+        matches!(policy, Policy::Custom(_)).then(|| self.plan_by(policy, class, request, now))
+    }
+
+    fn plan_by(&mut self, policy: &Policy, class: Class, request: RequestInfo<'_>, now: Time) -> Plan {
         let draw = self.random.share();
         let index = self.class_index(class, now);
         let recent = &mut self.classes[index].1;
         recent.refresh(now);
-        policy.plan(&**recent, draw)
+        policy.plan(request, &**recent, draw)
     }
 
     /// An extra attempt is sent, or not, for want of budget.
@@ -206,7 +221,7 @@ impl Hedger {
 
     /// After how long the policy would send a second attempt of a request of `class` now; `None` = not at all.
     pub fn hedge_delay(&self, class: Class) -> Option<Duration> {
-        self.policy.plan(self.recent(class)?, 0.0).delay
+        self.policy.plan(RequestInfo::default(), self.recent(class)?, 0.0).delay
     }
 
     /// The mean time that attempts at `replica` take, given-up ones counted by what is known of them; `None` if nothing is.

@@ -35,7 +35,7 @@ pub mod tradeoff;
 pub use budget::{Budget, BudgetOptions, InvalidBudget};
 pub use claim::{Claim, Claimed};
 pub use hedger::{AttemptEnd, Class, Counters, Ended, Hedger};
-pub use policy::{InvalidPolicy, Latencies, Plan, Policy, SpeculativeExecutionPolicy};
+pub use policy::{Gaps, InvalidPolicy, Latencies, Plan, Policy, RequestInfo, SpeculativeExecutionPolicy};
 pub use queue::{Ticket, TokenQueue};
 pub use race::{ATTEMPTS_MAX, Action, Attempts, Kind, LATE_MIN, Outcome, PUT_OFF_MAX, Race};
 pub use tie::{TieRule, TieStep, TiedCopy};

@@ -15,6 +15,8 @@ pub struct Plan {
     pub gap: Duration,
     /// By how much the gaps grow.
     pub step: Duration,
+    /// Gaps that are named one by one: they come before those of `gap` and `step`. [`Plan::after`] names all.
+    pub gaps: Gaps,
     /// Most attempts, the first included, of those that `delay` and failures cause. 0 and 1 mean the first only.
     pub max_executions: u8,
     /// Send the second attempt, tied to the first, after this time instead of after `delay`.
@@ -23,10 +25,94 @@ pub struct Plan {
     pub fallback: Option<Duration>,
 }
 
+impl Plan {
+    /// Further attempts after these waits without a reply: the first counts from the start of the request, each other one from the
+    /// attempt before it. There are as many attempts as waits and one more, [`ATTEMPTS_MAX`] at most; what is listed beyond is left
+    /// out. Waits count in whole microseconds, rounded up: one at least, and 71 minutes at most.
+    pub fn after(waits: &[Duration]) -> Self {
+        let Some((delay, gaps)) = waits.split_first() else { return Self::default() };
+        let (first, mut listed) = (Gaps::micros(*delay), Gaps::default());
+        listed.0.iter_mut().zip(gaps).for_each(|(listed, gap)| *listed = Gaps::micros(*gap));
+        let max_executions = waits.len().saturating_add(1).min(usize::from(ATTEMPTS_MAX)) as u8;
+        Self { delay: Some(Duration::from_micros(first.into())), gaps: listed, max_executions, ..Self::default() }
+    }
+
+    /// The gap behind further attempt number `index`, from 0.
+    pub(crate) fn gap(&self, index: u8) -> Duration {
+        self.gaps.get(index).unwrap_or_else(|| {
+            let grown = index.saturating_sub(self.gaps.count());
+            self.gap.saturating_add(self.step.saturating_mul(grown.into()))
+        })
+    }
+}
+
+/// Gaps between further attempts, listed one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gaps(
+    /// Microseconds; the first zero ends the list.
+    [u32; ATTEMPTS_MAX as usize - 2],
+);
+
+impl Gaps {
+    /// None is listed.
+    pub const NONE: Self = Self([0; ATTEMPTS_MAX as usize - 2]);
+
+    fn get(&self, index: u8) -> Option<Duration> {
+        let micros = self.0.get(usize::from(index)).copied().filter(|micros| *micros > 0);
+        micros.map(|micros| Duration::from_micros(micros.into()))
+    }
+
+    fn count(&self) -> u8 {
+        self.0.iter().take_while(|micros| **micros > 0).count() as u8
+    }
+
+    fn micros(wait: Duration) -> u32 {
+        u32::try_from(wait.as_nanos().div_ceil(1_000)).unwrap_or(u32::MAX).max(1)
+    }
+}
+
+/// Which request a policy decides about, in the words of whoever makes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestInfo<'a> {
+    /// What it is to do, for example `GET`; empty = not told.
+    pub operation: &'a str,
+    /// In which table; empty = not told.
+    pub table: &'a str,
+    /// In which partition of it.
+    pub partition: u32,
+    /// The number of the attempt that is decided about, from 1; 0 = not told. It is 1 when a request starts, and greater where it
+    /// starts over because all of its attempts have failed.
+    pub attempt: u32,
+}
+
 /// Decides about requests of one class by what is known of their latency.
+///
+/// It only says when further attempts are *due*. Each of them is sent if the budget has a token and a replica is left that was not
+/// asked; at the request's own level, before its deadline, [`ATTEMPTS_MAX`] at most at a time; and never as a second copy of a
+/// request that must not run twice. No plan changes any of this.
+///
+/// ```
+/// use hedgerow_hedge::{Latencies, Plan, RequestInfo, SpeculativeExecutionPolicy};
+/// use std::time::Duration;
+///
+/// /// Pages are to be fast, and reports can wait.
+/// #[derive(Debug)]
+/// struct ByTable;
+///
+/// impl SpeculativeExecutionPolicy for ByTable {
+///     fn plan(&self, request: RequestInfo<'_>, latencies: &dyn Latencies, _draw: f64) -> Plan {
+///         match request.table {
+///             "pages" => Plan::after(&[Duration::from_millis(5), Duration::from_millis(20)]),
+///             "reports" => Plan::default(),
+///             _ => latencies.percentile(99.0).map_or_else(Plan::default, |slow| Plan::after(&[slow])),
+///         }
+///     }
+/// }
+/// ```
 pub trait SpeculativeExecutionPolicy: fmt::Debug + Send + Sync {
-    /// The plan for the next request. `draw` is uniform in 0..1, drawn for this request.
-    fn plan(&self, latencies: &dyn Latencies, draw: f64) -> Plan;
+    /// The plan for a request that starts. `draw` is uniform in 0..1, drawn for this request. It is called with what is known of
+    /// latencies locked: it should be quick, and must not call whoever asks it. A panic is that request's alone.
+    fn plan(&self, request: RequestInfo<'_>, latencies: &dyn Latencies, draw: f64) -> Plan;
 }
 
 /// What is known of the latency of one class of requests: of its first attempts, cancelled ones counted as at least as long
@@ -147,7 +233,7 @@ impl Policy {
 }
 
 impl SpeculativeExecutionPolicy for Policy {
-    fn plan(&self, latencies: &dyn Latencies, draw: f64) -> Plan {
+    fn plan(&self, request: RequestInfo<'_>, latencies: &dyn Latencies, draw: f64) -> Plan {
         if self.is_off() {
             return Plan::default();
         }
@@ -177,7 +263,7 @@ impl SpeculativeExecutionPolicy for Policy {
                     None => Plan::default(),
                 }
             }
-            Self::Custom(policy) => policy.plan(latencies, draw),
+            Self::Custom(policy) => policy.plan(request, latencies, draw),
         }
     }
 }

@@ -154,8 +154,8 @@ pub struct Race {
     open: Attempts,
     /// When the next hedge is due; `None` = none is.
     hedge_at: Option<Time>,
-    /// The gap that follows the next hedge.
-    gap: Duration,
+    /// How many hedges fell due: so many gaps of the plan are over.
+    gaps_over: u8,
     is_tie_due: bool,
     /// Two tied copies were sent, and neither was dropped.
     is_tied: bool,
@@ -188,7 +188,7 @@ impl Race {
             chances: plan.max_executions.saturating_sub(1),
             open: Attempts::default(),
             hedge_at: first.filter(|_| may_hedge).map(|delay| start + delay),
-            gap: plan.gap,
+            gaps_over: 0,
             is_tie_due,
             is_tied: false,
             fallback_at: plan.fallback.map(|delay| start + delay),
@@ -232,7 +232,7 @@ impl Race {
             && admit(kind)
         {
             // The next one is not to follow at once.
-            self.hedge_at = self.hedge_at.map(|at| at.max(now + self.gap));
+            self.hedge_at = self.hedge_at.map(|at| at.max(now + self.plan.gap(self.gaps_over)));
             return Some(kind);
         }
         if self.may_hedge() && self.hedge_at.is_some_and(|at| at <= now) {
@@ -373,11 +373,10 @@ impl Race {
         self.is_put_off = false;
         self.hedge_at = match kind {
             Kind::Tie if delay.is_some_and(|at| at > now) => delay,
-            _ if delay.is_none() || self.gap.is_zero() => None,
             _ => {
-                let next = now + self.gap;
-                self.gap = self.gap.saturating_add(self.plan.step);
-                Some(next)
+                let gap = self.plan.gap(self.gaps_over);
+                self.gaps_over = self.gaps_over.saturating_add(1);
+                (delay.is_some() && !gap.is_zero()).then(|| now + gap)
             }
         };
     }

@@ -1,6 +1,6 @@
 //! Policies as text, and the plans that they make.
 
-use hedgerow_hedge::{Latencies, Plan, Policy, SpeculativeExecutionPolicy};
+use hedgerow_hedge::{Latencies, Plan, Policy, RequestInfo, SpeculativeExecutionPolicy};
 use std::time::Duration;
 
 struct Known;
@@ -144,16 +144,35 @@ fn plans() {
     ];
     for (text, draw, known, unknown) in table {
         let policy = parsed(text);
-        assert_eq!(shown(policy.plan(&Known, draw)), known, "{text}");
-        assert_eq!(shown(policy.plan(&Unknown, draw)), unknown, "{text}");
+        assert_eq!(shown(policy.plan(RequestInfo::default(), &Known, draw)), known, "{text}");
+        assert_eq!(shown(policy.plan(RequestInfo::default(), &Unknown, draw)), unknown, "{text}");
     }
+}
+
+#[test]
+fn waits_that_are_listed() {
+    let ms = Duration::from_millis;
+    let shown = |waits: &[Duration]| {
+        let plan = Plan::after(waits);
+        (plan.delay, plan.max_executions)
+    };
+    assert_eq!(Plan::after(&[]), Plan::default());
+    assert_eq!(shown(&[ms(10)]), (Some(ms(10)), 2));
+    assert_eq!(shown(&[ms(10), ms(5)]), (Some(ms(10)), 3));
+    // Whole microseconds, one at least; and 16 attempts at most.
+    assert_eq!(shown(&[Duration::from_nanos(1)]), shown(&[Duration::from_micros(1)]));
+    assert_eq!(shown(&[Duration::ZERO]), (Some(Duration::from_micros(1)), 2));
+    assert_eq!(shown(&[Duration::MAX]).0, Some(Duration::from_micros(u32::MAX.into())));
+    assert_eq!(shown(&[ms(1); 400]).1, 16);
+    assert_eq!(Plan::after(&[ms(1); 15]), Plan::after(&[ms(1); 400]));
+    assert_ne!(Plan::after(&[ms(1); 14]), Plan::after(&[ms(1); 15]));
 }
 
 #[test]
 fn a_pegasus_delay_of_zero_or_less_is_off() {
     for delay in [i64::MIN, -1, 0] {
         assert!(Policy::constant_ms(delay).is_off());
-        assert_eq!(Policy::constant_ms(delay).plan(&Known, 0.0), Plan::default());
+        assert_eq!(Policy::constant_ms(delay).plan(RequestInfo::default(), &Known, 0.0), Plan::default());
     }
     assert_eq!(Policy::constant_ms(10).to_string(), "10ms");
 }

@@ -161,6 +161,7 @@ fn plans() -> impl Strategy<Value = Plan> {
             max_executions,
             tie,
             fallback,
+            ..Plan::default()
         },
     )
 }

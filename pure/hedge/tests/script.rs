@@ -36,6 +36,7 @@ fn plan(words: &[&str]) -> Plan {
             "step" => plan.step = millis(value),
             "tie" => plan.tie = Some(millis(value)),
             "fallback" => plan.fallback = Some(millis(value)),
+            "after" => plan = Plan::after(&value.split(',').map(millis).collect::<Vec<_>>()),
             "max" => plan.max_executions = value.parse().expect("a count"),
             _ => panic!("{name}: not of a plan"),
         }

@@ -26,5 +26,5 @@ pub use map::{Address, InvalidMap, Mark, PartitionRoute, TableKind, TableMap};
 pub use reaction::{ATTEMPTS_MAX, BACKOFF_FIRST, BACKOFF_MAX, Failure, Reaction, reaction, replica_reaction};
 pub use refusal::{Effect, Meaning, Verdict, meaning};
 pub use replica_read::{InvalidReplicaRead, ReplicaRead};
-pub use select::{Choice, LARGE_REPLY_SIZE, Selector, UNKNOWN_IN_FLIGHT_MAX};
+pub use select::{Candidate, Choice, LARGE_REPLY_SIZE, Selector, State, UNKNOWN_IN_FLIGHT_MAX};
 pub use statistics::{Expected, ReplicaLoad};

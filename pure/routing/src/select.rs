@@ -56,6 +56,8 @@ pub struct Choice<'a> {
     pub mode: ReplicaRead,
     /// Who was asked already and is not to be asked again while there are others.
     pub tried: &'a [Address],
+    /// Who is never asked, whoever else there is.
+    pub excluded: &'a [Address],
     /// Bytes that the reply is expected to have; 0 = not known.
     pub size_hint: usize,
 }
@@ -87,24 +89,42 @@ struct Node {
     statistics: Statistics,
 }
 
+/// A replica that may be chosen, and what is known of it.
 #[derive(Clone, Copy, Debug)]
-struct Candidate {
-    address: Address,
+pub struct Candidate {
+    /// Where it is.
+    pub address: Address,
+    /// Whether it leads, as far as known.
+    pub is_leader: bool,
+    /// Whether it may be asked as usual.
+    pub state: State,
+    /// 0 = preferred by the mode; the greater, the less.
+    pub rank: usize,
+    /// This client's unanswered requests at its node.
+    pub in_flight: u32,
     is_tried: bool,
-    state: State,
-    /// 0 = preferred.
-    rank: usize,
     is_known: bool,
     cost: f64,
     idle_cost: f64,
     back_at: Instant,
 }
 
+/// What speaks against asking a replica; the less, the smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum State {
+pub enum State {
+    /// Nothing.
     Ready,
+    /// It has failed lately or is not known yet, and has as many requests as it may have then.
     HeldBack,
+    /// It has just failed.
     BackedOff,
+}
+
+impl Candidate {
+    /// How long a request there is expected to take; of a replica that is not known yet, as long as at the best of the others.
+    pub fn cost(&self) -> Duration {
+        Duration::from_nanos(self.cost as u64)
+    }
 }
 
 impl Selector {
@@ -127,6 +147,17 @@ impl Selector {
         candidates.clear();
         self.candidates = candidates;
         chosen
+    }
+
+    /// All between which [`Selector::choose`] would choose, for a caller who chooses: none that is excluded, and none that was tried while
+    /// another is left.
+    pub fn candidates(&self, choice: &Choice<'_>, now: Instant) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        self.gather(choice, now, &mut candidates);
+        if candidates.iter().any(|candidate| !candidate.is_tried) {
+            candidates.retain(|candidate| !candidate.is_tried);
+        }
+        candidates
     }
 
     /// A request leaves for `address`.
@@ -211,13 +242,15 @@ impl Selector {
         let nearest =
             route.replicas().filter_map(|address| Some(self.nodes.get(&address)?.nearness)).max().unwrap_or(0);
         for address in choice.leader.into_iter().chain(route.replicas()) {
-            if candidates.iter().any(|known| known.address == address) {
+            if choice.excluded.contains(&address) || candidates.iter().any(|known| known.address == address) {
                 continue;
             }
             let node = self.nodes.get(&address).unwrap_or(&unknown);
             let replica = self.replicas.get(&(choice.group, address)).copied().unwrap_or_default();
             candidates.push(Candidate {
                 address,
+                is_leader: choice.leader == Some(address),
+                in_flight: node.statistics.in_flight,
                 is_tried: choice.tried.contains(&address),
                 state: state(node, replica, now),
                 rank: rank(choice, address, nearest.saturating_sub(node.nearness)),

@@ -156,8 +156,15 @@ impl World {
             learners: Vec::new(),
             start: Bytes::new(),
         };
-        let choice =
-            Choice { group: GROUP, route: &route, leader: route.leader, mode: self.mode, tried: &[], size_hint: 0 };
+        let choice = Choice {
+            group: GROUP,
+            route: &route,
+            leader: route.leader,
+            mode: self.mode,
+            tried: &[],
+            excluded: &[],
+            size_hint: 0,
+        };
         let Client { selector, random, pause, .. } = &mut self.clients[client];
         let address = selector.choose(&choice, now, random).expect("there are replicas");
         selector.note_sent(address, now);

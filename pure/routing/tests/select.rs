@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use hedgerow_routing::{
-    ATTEMPTS_MAX, Address, Choice, Failure, LARGE_REPLY_SIZE, Labels, PartitionRoute, REPLICA_BACKOFF_MAX, Reaction,
-    ReplicaLoad, ReplicaRead, Selector, UNKNOWN_IN_FLIGHT_MAX, replica_reaction,
+    ATTEMPTS_MAX, Address, Candidate, Choice, Failure, LARGE_REPLY_SIZE, Labels, PartitionRoute, REPLICA_BACKOFF_MAX,
+    Reaction, ReplicaLoad, ReplicaRead, Selector, State, UNKNOWN_IN_FLIGHT_MAX, replica_reaction,
 };
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Instant, Lag, Refusal};
@@ -40,6 +40,7 @@ struct World {
     random: Random,
     now: Instant,
     tried: Vec<Address>,
+    excluded: Vec<Address>,
     size_hint: usize,
 }
 
@@ -58,7 +59,7 @@ impl World {
             start: Bytes::new(),
         };
         let now = Instant::ZERO + Duration::from_secs(1_000);
-        Self { selector, route, random: Random::new(1), now, tried: Vec::new(), size_hint: 0 }
+        Self { selector, route, random: Random::new(1), now, tried: Vec::new(), excluded: Vec::new(), size_hint: 0 }
     }
 
     /// All nodes are known to be equally fast.
@@ -69,10 +70,13 @@ impl World {
     }
 
     fn choose(&mut self, mode: ReplicaRead) -> u16 {
-        let leader = self.route.leader;
-        let (tried, size_hint) = (&self.tried, self.size_hint);
-        let choice = Choice { group: GROUP, route: &self.route, leader, mode, tried, size_hint };
-        self.selector.choose(&choice, self.now, &mut self.random).expect("there are replicas").port()
+        let Self { selector, route, random, now, tried, excluded, size_hint } = self;
+        let leader = route.leader;
+        let choice = Choice { group: GROUP, route, leader, mode, tried, excluded, size_hint: *size_hint };
+        let chosen = selector.choose(&choice, *now, random).expect("there are replicas");
+        let offered = selector.candidates(&choice, *now);
+        assert!(offered.iter().any(|candidate| candidate.address == chosen), "{chosen} is not among {offered:?}");
+        chosen.port()
     }
 
     /// How many of a thousand choices each replica gets.
@@ -144,6 +148,7 @@ fn a_leader_by_a_replicas_word_counts_and_is_a_candidate_once() {
         leader,
         mode: ReplicaRead::PreferLeader,
         tried: &[],
+        excluded: &[],
         size_hint: 0,
     };
     let hinted = world.selector.choose(&choice(Some(at(FAR))), world.now, &mut world.random);
@@ -154,6 +159,43 @@ fn a_leader_by_a_replicas_word_counts_and_is_a_candidate_once() {
     let nobody = PartitionRoute { leader: None, followers: Vec::new(), learners: Vec::new(), ..world.route.clone() };
     let choice = Choice { route: &nobody, ..choice(None) };
     assert_eq!(world.selector.choose(&choice, world.now, &mut world.random), None);
+}
+
+#[test]
+fn who_is_excluded_is_never_chosen_in_any_mode() {
+    for mode in ReplicaRead::ALL {
+        let mut world = World::known();
+        world.excluded = vec![at(LEADER), at(NEAR)];
+        let of_the_others = |chosen: &[u16]| chosen.iter().all(|port| [FAR, LEARNER].contains(port));
+        assert!(of_the_others(&world.chosen(mode)), "{mode}");
+        // Neither when the others were asked, nor when they step back.
+        world.tried = vec![at(FAR), at(LEARNER)];
+        assert!(of_the_others(&world.chosen(mode)), "{mode}");
+        [FAR, LEARNER].into_iter().for_each(|port| world.refuse(port, &lagging()));
+        assert!(of_the_others(&world.chosen(mode)), "{mode}");
+    }
+}
+
+#[test]
+fn candidates_are_all_that_are_neither_tried_nor_excluded() {
+    let mut world = World::known();
+    world.send(FAR);
+    world.refuse(LEARNER, &lagging());
+    let candidates = |tried: &[Address], excluded: &[Address]| {
+        let World { selector, route, now, .. } = &world;
+        let mode = ReplicaRead::ClosestReplicas;
+        let choice = Choice { group: GROUP, route, leader: route.leader, mode, tried, excluded, size_hint: 0 };
+        let offered = selector.candidates(&choice, *now);
+        let known = |it: &Candidate| (it.address.port(), it.is_leader, it.state, it.rank, it.in_flight);
+        offered.iter().map(known).collect::<Vec<_>>()
+    };
+    let near = (NEAR, false, State::Ready, 0, 0);
+    let learner = (LEARNER, false, State::BackedOff, 2, 0);
+    let all = [(LEADER, true, State::Ready, 2, 0), near, (FAR, false, State::Ready, 1, 1), learner];
+    assert_eq!(candidates(&[], &[]), all);
+    assert_eq!(candidates(&[at(FAR)], &[at(LEADER)]), [near, learner]);
+    assert_eq!(candidates(&ALL.map(at), &[at(LEADER)]), all[1..]);
+    assert_eq!(candidates(&[], &ALL.map(at)), []);
 }
 
 /// What a request does that is refused by everybody: the replicas in the order of its attempts, `|` for a pause.
@@ -277,6 +319,7 @@ fn r08_a_replica_that_lags_in_one_partition_serves_the_others() {
         leader: world.route.leader,
         mode: ReplicaRead::ClosestReplicas,
         tried: &[],
+        excluded: &[],
         size_hint: 0,
     };
     assert_eq!(world.selector.choose(&other, world.now, &mut world.random), Some(at(NEAR)));

@@ -131,7 +131,7 @@ async fn measure(
     let client = Client::connect_with(setting.addresses, options).await.context("connecting")?;
     let table = client.open_table(setting.table).await?;
     let level = Some(ReadLevel::Linearizable);
-    let table = table.reading(ReadOptions { level, mode: ReplicaRead::Leader, observer: None });
+    let table = table.reading(ReadOptions { level, mode: ReplicaRead::Leader, ..ReadOptions::default() });
     let table = table.hedging(HedgeOptions { reads, ..HedgeOptions::default() });
     let plan = Plan::parse(FAULTS).context("the demonstration's faults")?;
     let target = Arc::new(Cluster::new(setting.addresses.to_vec()));

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::lost::{Lost, lost_error};
+use crate::retry::RetryDecision;
 use crate::routes::Target;
 use hedgerow_hedge::Outcome;
 use hedgerow_routing::{Effect, Verdict, meaning};
@@ -12,6 +13,8 @@ use hedgerow_types::Refusal;
 pub(super) struct Failed {
     pub(super) target: Target,
     pub(super) what: What,
+    /// What follows, if that is not clear from what it is.
+    pub(super) decision: RetryDecision,
 }
 
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use crate::call::Call;
 use crate::cluster::Cluster;
 use crate::hedging::TieMode;
 use crate::metrics::{Asked, Hedging, Sort};
-use crate::routes::{Target, Want};
+use crate::routes::Target;
 use crate::selection::size_hint;
-use hedgerow_hedge::{Kind, Plan, TieRule, Time};
-use hedgerow_routing::{Address, ReplicaRead};
+use hedgerow_hedge::{Kind, Plan, RequestInfo, TieRule, Time};
+use hedgerow_routing::Address;
 use hedgerow_types::ReadLevel;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -55,9 +55,11 @@ impl<'a> Request<'a> {
 
     /// By the policy, and by what is not the policy's to decide. The first attempt goes to `target`.
     pub(super) fn plan(self, call: &Call<'a>, target: Target) -> Planned {
-        let plan = self.hedging.begin(self.sort, target.address, self.time(call.start));
+        let info = self.info(call, target, 1);
+        let plan = self.hedging.begin(self.sort, info, target.address, self.time(call.start));
         let options = &self.hedging.options;
-        let mut planned = Planned { plan, tied: None };
+        // When a request is tied and when it asks for less say the caller's options.
+        let mut planned = Planned { plan: Plan { tie: None, fallback: None, ..plan }, tied: None };
         if options.is_idempotent == Some(false) {
             planned.plan = Plan::default();
             return planned;
@@ -72,7 +74,7 @@ impl<'a> Request<'a> {
         if options.tie != TieMode::Never
             && let Some(first) = target.address
             && let Some(stagger) = self.stagger(call, first)
-            && let Some(second) = choose(call, target, &[first])
+            && let Some(second) = choose(call, target, &[first], 2)
         {
             planned.tied = Some(second);
             planned.plan.tie = Some(stagger);
@@ -80,6 +82,23 @@ impl<'a> Request<'a> {
             planned.plan.max_executions = planned.plan.max_executions.max(1) + 1;
         }
         planned
+    }
+
+    /// What is planned for a request that starts over with attempt `number`, if its policy plans anew.
+    pub(super) fn plan_again(self, call: &Call<'a>, target: Target, number: u32, now: Instant) -> Option<Plan> {
+        if self.hedging.options.is_idempotent == Some(false) {
+            return None;
+        }
+        self.hedging.begin_again(self.sort, self.info(call, target, number), self.time(now))
+    }
+
+    /// What policies are told of it when they decide about attempt `number`.
+    pub(super) fn info<'c>(self, call: &'c Call<'a>, target: Target, number: u32) -> RequestInfo<'c>
+    where
+        'a: 'c,
+    {
+        let table = call.routes.name();
+        RequestInfo { operation: self.operation, table, partition: target.partition, attempt: number }
     }
 
     /// After how long the second copy of a tied read is sent; `None` = it is not worth one.
@@ -119,10 +138,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A replica for another copy that is not among `asked`; `None` if there is none.
-pub(super) fn choose(call: &Call<'_>, target: Target, asked: &[Address]) -> Option<Address> {
-    let mode = call.replicas.unwrap_or(ReplicaRead::LeaderAndFollower);
-    let want = Want { mode, tried: asked, size_hint: size_hint(call.body) };
-    let chosen = call.routes.choose(call.place, &want);
+/// A replica for another copy, attempt number `attempt`, that is not among `asked`; `None` if there is none.
+pub(super) fn choose(call: &Call<'_>, target: Target, asked: &[Address], attempt: u32) -> Option<Address> {
+    let chosen = call.routes.choose(call.place, &call.want(asked, attempt));
     chosen.address.filter(|address| !asked.contains(address) && chosen.group() == target.group())
 }

@@ -15,7 +15,7 @@ use crate::history::Time;
 use crate::queue::Queue;
 use hedgerow_hedge::{
     Action, AttemptEnd, Budget, BudgetOptions, Class, Ended, Hedger, Kind, Latencies, Outcome, Plan, Policy, Race,
-    SpeculativeExecutionPolicy,
+    RequestInfo, SpeculativeExecutionPolicy,
 };
 use hedgerow_types::random::Random;
 use server::{CopyId, PartId, Server};
@@ -102,7 +102,7 @@ impl Measured {
 struct Tied;
 
 impl SpeculativeExecutionPolicy for Tied {
-    fn plan(&self, _: &dyn Latencies, _: f64) -> Plan {
+    fn plan(&self, _: RequestInfo<'_>, _: &dyn Latencies, _: f64) -> Plan {
         Plan { tie: Some(STAGGER), max_executions: 2, ..Plan::default() }
     }
 }

@@ -3,7 +3,7 @@
 use super::world::{Draws, World};
 use super::{BUDGET, exponential, policy};
 use hedgerow_hedge::{
-    AttemptEnd, BudgetOptions, Class, Ended, Hedger, Kind, Latencies, Outcome, Plan, Policy,
+    AttemptEnd, BudgetOptions, Class, Ended, Hedger, Kind, Latencies, Outcome, Plan, Policy, RequestInfo,
     SpeculativeExecutionPolicy, Time,
 };
 use std::sync::Arc;
@@ -276,7 +276,7 @@ fn replicas_are_bounded() {
 struct TwiceTheMedian;
 
 impl SpeculativeExecutionPolicy for TwiceTheMedian {
-    fn plan(&self, latencies: &dyn Latencies, draw: f64) -> Plan {
+    fn plan(&self, _: RequestInfo<'_>, latencies: &dyn Latencies, draw: f64) -> Plan {
         let delay = latencies.percentile(50.0).filter(|_| draw < 0.25).map(|median| median * 2);
         Plan { delay, max_executions: 2, ..Plan::default() }
     }
