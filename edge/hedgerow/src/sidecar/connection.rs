@@ -104,8 +104,8 @@ async fn replies(node: &Stream, client: &Stream, mut near: impl FnMut(Address) -
     Ok(())
 }
 
-/// From the client to the node, whose own limits are those of requests. Ends if the client's connection breaks; one that has said
-/// all waits for its replies, and why a node takes no more is told by reading from it.
+/// From the client to the node, which judges what is no request, or too large. Ends if the client's connection breaks. Where a client
+/// says no more, the node is told, and ends the connection; why a node takes no more is told by reading from it.
 async fn requests(client: &Stream, node: &Stream) {
     let mut buffer = BytesMut::new();
     loop {
