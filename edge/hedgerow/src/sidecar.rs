@@ -97,7 +97,7 @@ fn check_listen(arguments: &SidecarArguments) -> Result<()> {
 async fn serve(arguments: &SidecarArguments, tls: ClientTls) -> Result<Exit> {
     let (mut interrupted, mut terminated) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut hung_up = signal(SignalKind::hangup())?;
-    let cluster = arguments.nodes.cluster.clone();
+    let cluster: Vec<String> = arguments.nodes.cluster.iter().map(|name| name.trim().to_owned()).collect();
     let (meta, listen) =
         ports::listen(arguments.listen).with_context(|| format!("listening at {}", arguments.listen))?;
     let (opened, mut newly_opened) = mpsc::unbounded_channel();
@@ -129,7 +129,7 @@ async fn serve(arguments: &SidecarArguments, tls: ClientTls) -> Result<Exit> {
 async fn addresses_of(cluster: &[String]) -> Result<Vec<SocketAddrV4>> {
     let mut found = Vec::new();
     for name in cluster {
-        let looked_up = tokio::net::lookup_host(name.trim()).await;
+        let looked_up = tokio::net::lookup_host(name).await;
         found.extend(looked_up.with_context(|| format!("looking up {name}"))?);
     }
     let of_version_4 = |address| match address {

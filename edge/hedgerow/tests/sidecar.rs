@@ -29,6 +29,15 @@ fn options(folder: &Path, ca: &Path, client: &str) -> Vec<PathBuf> {
     words.into_iter().zip(files).flat_map(|(word, file)| [word.into(), file]).collect()
 }
 
+/// Those of another authority, for a cluster of the same name.
+fn make_certificates(folder: &Path) {
+    for words in ["authority --cluster testkit", "client test"] {
+        let mut command = Command::new(BINARY);
+        let made = command.arg("certificate").args(words.split(' ')).arg("--directory").arg(folder).output();
+        assert!(made.unwrap().status.success());
+    }
+}
+
 struct Sidecar {
     process: Node,
     address: String,
@@ -223,11 +232,7 @@ fn who_does_not_read_or_speaks_nonsense_costs_one_connection() {
 fn certificates_that_are_not_believed_are_told_and_end_nothing_else() {
     let cluster = cluster(1);
     let folder = tempfile::tempdir().unwrap();
-    for words in ["authority --cluster testkit", "client test"] {
-        let mut command = Command::new(BINARY);
-        let made = command.arg("certificate").args(words.split(' ')).arg("--directory").arg(folder.path()).output();
-        assert!(made.unwrap().status.success());
-    }
+    make_certificates(folder.path());
     let files = cluster.client_tls().unwrap();
     let (home, foreign) = (files.ca.parent().unwrap(), folder.path());
     for (tls, expected) in [
@@ -245,6 +250,32 @@ fn certificates_that_are_not_believed_are_told_and_end_nothing_else() {
         sidecar.wait_for(cluster.addresses()[0]);
         sidecar.end();
     }
+}
+
+#[test]
+fn certificates_are_read_anew_while_clients_are_served() {
+    let cluster = cluster(1);
+    cluster.run(&["table", "create", "t", "--partitions", "2", "--replicas", "1"]).unwrap();
+    cluster.run(&["set", "t", "h", "s", "v"]).unwrap();
+    let files = cluster.client_tls().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    make_certificates(folder.path());
+    let (certificate, key) = files.identity.unwrap();
+    let own = |name: &str| folder.path().join(name);
+    let sidecar = Sidecar::start_with(&cluster, &options(folder.path(), &files.ca, "client-test"));
+    let hang_up = || {
+        let id = sidecar.process.id().to_string();
+        assert!(Command::new("kill").args(["-HUP", &id]).status().unwrap().success());
+    };
+    assert_eq!(sidecar.run(&["get", "t", "h", "s", "--timeout", "1"]).status.code(), Some(3));
+    std::fs::copy(certificate, own("client-test.pem")).unwrap();
+    hang_up();
+    sidecar.wait_for("certificates stay as they were");
+    std::fs::copy(key, own("client-test-key.pem")).unwrap();
+    hang_up();
+    sidecar.wait_for("certificates were read anew");
+    assert_eq!(sidecar.printed(&["get", "t", "h", "s"]), "v");
+    sidecar.end();
 }
 
 #[test]
