@@ -104,7 +104,7 @@ async fn measure(workload: Workload, options: &BenchOptions, cluster: &ClusterAr
         say("not preparing: the table and its rows must be there");
     } else {
         options.check_table(&cluster.connect().await?).await?;
-        prepare(&cluster.cluster, first, say).await?;
+        prepare(&cluster.nodes.cluster, first, say).await?;
     }
     let folder = options.folder(&first.workload.name)?;
     let mut outcome = Outcome::new(&first.workload.name, std::env::args().collect(), first.seed);
@@ -155,7 +155,7 @@ async fn measure_one(
         Arrivals::Closed { .. } => None,
     };
     let on_second = |second: &Second| say(&print::second(second, rate));
-    let mut measurement = run_load(&cluster.cluster, load, stop, on_second).await?;
+    let mut measurement = run_load(&cluster.nodes.cluster, load, stop, on_second).await?;
     if let Some(before) = before
         && let Ok(after) = server_work(cluster).await
     {

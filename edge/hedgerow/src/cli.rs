@@ -12,7 +12,8 @@ use crate::experiment::ExperimentArguments;
 use crate::serve::check::ConfigCommand;
 use crate::serve::{DevArguments, ServeArguments};
 use crate::shell::{CompletionsArguments, ManArguments};
-use crate::{command, demo, experiment, log, serve, shell};
+use crate::sidecar::SidecarArguments;
+use crate::{command, demo, experiment, log, serve, shell, sidecar};
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::ffi::OsString;
@@ -51,6 +52,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// Let clients of Pegasus on this machine, which speak no TLS, reach a cluster that wants it.
+    Sidecar(SidecarArguments),
     /// Make the certificates with which nodes and clients know each other.
     Certificate {
         #[command(subcommand)]
@@ -95,6 +98,10 @@ pub(crate) fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
             Ok((storage, config)) => nodes("info", || serve::serve(storage, config)),
             Err(error) => Err((error, Exit::Usage)),
         },
+        Command::Sidecar(arguments) => to_sinks("info").and_then(|()| sidecar::run(&arguments)).map_err(|error| {
+            let exit = Exit::of(&error);
+            (error, exit)
+        }),
         Command::Config { command } => serve::check::run(&command).map_err(|error| (error, Exit::Usage)),
         Command::Certificate { command } => command::certificate::run(&command).map_err(|error| (error, Exit::Usage)),
         Command::Completions(arguments) => shell::completions(&arguments).map_err(|error| (error, Exit::Usage)),
@@ -129,8 +136,12 @@ pub(crate) fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
 
 /// Runs nodes in this process until `run` ends. They log from `level` on.
 fn nodes(level: &str, run: impl FnOnce() -> anyhow::Result<Exit>) -> Result<Exit, (anyhow::Error, Exit)> {
-    let is_logging = log::through_sinks(level).context("starting the log's threads");
-    is_logging.and_then(|()| run()).map_err(|error| (error, Exit::NodeFailed))
+    to_sinks(level).and_then(|()| run()).map_err(|error| (error, Exit::NodeFailed))
+}
+
+/// Has this process log from `level` on, without waiting for whoever reads that.
+fn to_sinks(level: &str) -> anyhow::Result<()> {
+    log::through_sinks(level).context("starting the log's threads")
 }
 
 #[cfg(test)]

@@ -15,9 +15,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The operation timeout of commands that keep the cluster busy.
 pub(crate) const BULK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which cluster, and how to print.
+/// Which cluster, and how its nodes are believed.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct ClusterArguments {
+pub(crate) struct NodesArguments {
     /// Addresses of nodes of the cluster; one that answers is enough.
     #[arg(
         long,
@@ -28,6 +28,15 @@ pub(crate) struct ClusterArguments {
         default_value = CLUSTER_DEFAULT
     )]
     pub(crate) cluster: Vec<String>,
+    #[command(flatten)]
+    tls: TlsArguments,
+}
+
+/// Which cluster, and how to print.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ClusterArguments {
+    #[command(flatten)]
+    pub(crate) nodes: NodesArguments,
     /// How results are printed.
     #[arg(long, global = true, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
@@ -35,8 +44,6 @@ pub(crate) struct ClusterArguments {
     /// tables and status, has 10 at least.
     #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
-    #[command(flatten)]
-    tls: TlsArguments,
 }
 
 /// What connections are encrypted with.
@@ -75,6 +82,13 @@ impl TlsArguments {
     }
 }
 
+impl NodesArguments {
+    /// What connections are encrypted with, if they are.
+    pub(crate) fn tls(&self) -> Result<Option<ClientTls>> {
+        Ok(self.tls.files()?.as_ref().map(ClientTls::load).transpose()?)
+    }
+}
+
 impl ClusterArguments {
     /// Connects to the cluster.
     pub(crate) async fn connect(&self) -> Result<Client> {
@@ -100,12 +114,12 @@ impl ClusterArguments {
 
     /// What connections are encrypted with, if they are.
     pub(crate) fn tls(&self) -> Result<Option<ClientTls>> {
-        Ok(self.tls_files()?.as_ref().map(ClientTls::load).transpose()?)
+        self.nodes.tls()
     }
 
     /// Where that is read from.
     pub(crate) fn tls_files(&self) -> Result<Option<ClientTlsFiles>> {
-        self.tls.files()
+        self.nodes.tls.files()
     }
 
     fn options(&self, timeout: Duration) -> ClientOptions {
@@ -113,7 +127,7 @@ impl ClusterArguments {
     }
 
     async fn connect_as(&self, options: ClientOptions) -> Result<Client> {
-        let addresses = &self.cluster;
+        let addresses = &self.nodes.cluster;
         let options = ClientOptions { tls: self.tls()?, ..options };
         Client::connect_with(addresses, options)
             .await

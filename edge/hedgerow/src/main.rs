@@ -25,6 +25,7 @@ mod rows;
 mod runtime;
 mod serve;
 mod shell;
+mod sidecar;
 
 use cli::Arguments;
 use std::process::ExitCode;

@@ -29,6 +29,11 @@ pub(crate) async fn sleep(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
+/// Waits for `task`, but no longer than `limit`: then there is no result.
+pub(crate) async fn timeout<T>(limit: Duration, task: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(limit, task).await.ok()
+}
+
 /// Waits until `time`.
 pub(crate) async fn sleep_until(time: Instant) {
     tokio::time::sleep_until(time).await;

@@ -45,7 +45,7 @@ fn files_and_tests_that_the_document_names_exist() {
     let root = root();
     let text = fs::read_to_string(root.join("SECURITY.md")).unwrap();
     let mut known = BTreeSet::new();
-    ["pure", "host", "lab"].iter().for_each(|folder| functions(&root.join(folder), &mut known));
+    ["pure", "host", "edge", "lab"].iter().for_each(|folder| functions(&root.join(folder), &mut known));
     // A command and its argument.
     known.extend(["drop_table", "reserve_seconds"].map(str::to_owned));
     let (paths, others): (Vec<_>, Vec<_>) = spans(&text).partition(|span| is_path(span));

@@ -35,8 +35,8 @@ use hedgerow_types::{GroupId, SessionToken, Status, key};
 use hedgerow_wire::call;
 use hedgerow_wire::serve::{Denied, Ident, Operation, TableKind, operation, read_reply, status_reply};
 use hedgerow_wire::{
-    Body, Header, Method, Rejected, Reply, Request, Text, decode_request, encode_not_implemented, encode_rejection,
-    encode_reply, frame_size,
+    Body, Header, Method, Rejected, Relay, Reply, Request, Text, decode_request, encode_not_implemented,
+    encode_rejection, encode_reply, frame_size,
 };
 
 /// Runs every decoder over `data`.
@@ -142,6 +142,7 @@ fn serve(body: &Body) {
 }
 
 fn as_reply(frame: Bytes) {
+    let _ = Relay::default().next(&mut BytesMut::from(&frame[..]), |address| address);
     let Ok(read) = call::decode_reply(frame) else { return };
     let Some(method) = read.method else { return };
     if let Reply::Failed(failure) = &read.reply {
