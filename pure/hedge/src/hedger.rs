@@ -115,10 +115,9 @@ impl Hedger {
     /// A request of `class` starts. Policies that measure need 100 first attempts of the class that completed; before,
     /// [`Policy::Percentile`] waits for its longest delay, and [`Policy::Adaptive`] sends no second attempt.
     pub fn begin(&mut self, class: Class, now: Time) -> Plan {
-        let policy = core::mem::take(&mut self.policy);
-        let plan = self.begin_by(&policy, class, RequestInfo::default(), now);
-        self.policy = policy;
-        plan
+        // A copy: one of the caller's own may panic, and is to be there for the next request.
+        let policy = self.policy.clone();
+        self.begin_by(&policy, class, RequestInfo::default(), now)
     }
 
     /// As [`Hedger::begin`], for one request that is decided by a policy of its own, with all that is known of latencies.

@@ -6,7 +6,9 @@ use hedgerow_hedge::{
     AttemptEnd, BudgetOptions, Class, Ended, Hedger, Kind, Latencies, Outcome, Plan, Policy, RequestInfo,
     SpeculativeExecutionPolicy, Time,
 };
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn end(ended: Ended, kind: Kind, replica: u64, took: Duration) -> AttemptEnd {
@@ -293,6 +295,25 @@ fn a_policy_of_the_callers_own() {
     let hedged: Vec<Duration> = plans.iter().filter_map(|plan| plan.delay).collect();
     assert!((900..1_100).contains(&hedged.len()), "a quarter: {}", hedged.len());
     assert!(hedged.iter().all(|delay| (7_500..8_500).contains(&delay.as_micros())));
+}
+
+/// It panics every other time, from the first on.
+#[derive(Debug, Default)]
+struct Panicking(AtomicUsize);
+
+impl SpeculativeExecutionPolicy for Panicking {
+    fn plan(&self, _: RequestInfo<'_>, _: &dyn Latencies, _: f64) -> Plan {
+        assert!(!self.0.fetch_add(1, Ordering::Relaxed).is_multiple_of(2), "a plan");
+        Plan::after(&[Duration::from_millis(1)])
+    }
+}
+
+#[test]
+fn a_policy_that_panics_is_asked_again_for_the_next_request() {
+    let mut hedger = Hedger::new(Policy::Custom(Arc::new(Panicking::default())), 3);
+    let mut begin = || catch_unwind(AssertUnwindSafe(|| hedger.begin(Class(0), Time(0)).delay));
+    assert!(begin().is_err());
+    assert_eq!(begin().unwrap(), Some(Duration::from_millis(1)));
 }
 
 #[test]
