@@ -82,7 +82,7 @@ fn rights_are_given_and_taken_at_the_command_line() {
     for (line, lacks) in [
         ("get t h s", r#"user "test" has not been given any right on table t"#),
         ("table create u", "has not been given admin:u"),
-        ("table drop t --yes", "has not been given admin:t"),
+        ("table drop t", "has not been given admin:t"),
         ("status", "has not been given monitor"),
         ("grant test cluster-admin", "has not been given cluster-admin"),
         ("rights", "has not been given cluster-admin"),
