@@ -74,8 +74,8 @@ impl Profile {
         Self { balancing: Some(balancing), ..self }
     }
 
-    /// Nothing is asked of these nodes that others can answer, nor of any that were excluded before unless they are named again:
-    /// see [`ReadOptions::excluded`].
+    /// Nothing is asked of these nodes that others can answer: see [`ReadOptions::excluded`]. The list replaces the one before; name a host again
+    /// to keep it excluded.
     #[must_use]
     pub fn without_hosts(self, hosts: impl IntoIterator<Item = Address>) -> Self {
         Self { excluded: Some(hosts.into_iter().collect()), ..self }

@@ -26,7 +26,7 @@ use std::time::Duration;
 ///
 /// impl RetryPolicy for WhileThereIsTime {
 ///     fn decide(&self, request: RequestInfo<'_>, failed: &FailedAttempt<'_>) -> RetryDecision {
-///         let is_read = matches!(request.operation, "GET" | "MULTI_GET" | "BATCH_GET");
+///         let is_read = matches!(request.operation, "GET" | "MULTI_GET" | "BATCH_GET" | "TTL" | "SORTKEY_COUNT");
 ///         match is_read && failed.left > Duration::from_millis(5) && failed.error.kind() != ErrorKind::Protocol {
 ///             true => RetryDecision::NextReplica,
 ///             false => RetryDecision::Rethrow,

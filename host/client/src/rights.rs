@@ -45,8 +45,8 @@ impl Client {
         Ok(is_changed(&self.command("grant", &argument, Sort::Once).await?))
     }
 
-    /// Takes rights from a user or a role; an empty list takes all. If it lacks one of them, nothing is taken, and that is an error. What it has by
-    /// a role, or as one of everybody, it keeps. Where the outcome is unknown it is not asked for again by itself.
+    /// Takes rights from a user or a role; an empty list takes all. If it lacks one of them, nothing is taken, and that is an error. What it has as
+    /// one of everybody it keeps, and what it has by a role unless the role is taken, too. Where the outcome is unknown it is not asked for again by itself.
     pub async fn revoke(&self, name: &str, grants: &[&str]) -> Result<bool> {
         let argument = json!({ "name": name, "grants": grants });
         Ok(is_changed(&self.command("revoke", &argument, Sort::Once).await?))

@@ -74,7 +74,8 @@ impl Gaps {
 /// Which request a policy decides about, in the words of whoever makes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestInfo<'a> {
-    /// What it is to do, for example `GET`; empty = not told.
+    /// What it is to do; empty = not told. Hedgerow's client says `GET`, `MULTI_GET`, `BATCH_GET`, `TTL`, `SORTKEY_COUNT`, `GET_SCANNER` and `SCAN` of
+    /// reads; `PUT`, `MULTI_PUT`, `REMOVE`, `MULTI_REMOVE`, `INCR`, `CHECK_AND_SET` and `CHECK_AND_MUTATE` of writes.
     pub operation: &'a str,
     /// In which table; empty = not told.
     pub table: &'a str,

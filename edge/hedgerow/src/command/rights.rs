@@ -79,7 +79,7 @@ pub(crate) async fn revoke(arguments: RevokeArguments) -> Result<Exit> {
     let what = if all { "all rights".to_owned() } else { rights.join(", ") };
     print_result(
         cluster.output,
-        || format!("{what} taken from {name}, who keeps what roles and @everyone have"),
+        || format!("{what} taken from {name}; `hedgerow rights` shows who has what"),
         || json!({ "name": name, "changed": is_changed }),
     )?;
     Ok(Exit::Done)

@@ -8,7 +8,7 @@ use crate::requests::caller::Caller;
 use crate::requests::users::Need;
 use hedgerow_env::Now;
 use hedgerow_placement::{Catalogue, TableRights};
-use hedgerow_types::{Refusal, TableId};
+use hedgerow_types::{Refusal, Status, TableId};
 use hedgerow_wire::{Body, Method};
 use serde::Deserialize;
 
@@ -87,7 +87,13 @@ impl Serving<'_> {
         let Some(refusal) = self.requests.users.why_not(self.view, caller.connection, &need, now.instant) else {
             return false;
         };
-        self.answer_refused(caller, &refusal);
+        if caller.is_extended || !matches!(refusal, Refusal::NotAllowed(_)) {
+            self.answer_refused(caller, &refusal);
+        } else {
+            // Pegasus' clients do not know `ERR_ACL_DENY` as the end of a request: Python's ends the connection, and Go's asks again until its
+            // time is over. A status is told to the caller at once.
+            self.answer_status(caller, Status::NotSupported);
+        }
         true
     }
 

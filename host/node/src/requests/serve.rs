@@ -201,7 +201,7 @@ impl Serving<'_> {
         self.answer(&caller, &reply, Reflected { index, ..Reflected::default() });
     }
 
-    fn answer_status(&mut self, caller: &Caller, status: hedgerow_types::Status) {
+    pub(crate) fn answer_status(&mut self, caller: &Caller, status: hedgerow_types::Status) {
         let reply = serve::status_reply(caller.method, status, &self.ident(caller));
         self.answer(caller, &reply, Reflected::default());
     }
