@@ -417,11 +417,16 @@ impl<'a> Call<'a> {
         if matches!(lost, Lost::Malformed(_)) && self.attempt > 1 { Reaction::Fail } else { reaction }
     }
 
+    /// What follows a failed attempt where the same replica is asked again.
+    pub(crate) fn reaction_in_place(&self, failure: Failure<'_>) -> Reaction {
+        self.routes.cluster.reaction(failure, self.attempt, true)
+    }
+
     /// What follows a failed attempt. Every replica that may serve a read is asked before there is a pause.
     pub(crate) fn reaction(&mut self, target: Target, failure: Failure<'_>) -> Reaction {
         let cluster = &self.routes.cluster;
         if self.replicas.is_none() {
-            return cluster.reaction(failure, self.attempt, true);
+            return self.reaction_in_place(failure);
         }
         self.tried.extend(target.address);
         if self.routes.has_others(target.partition, &self.tried, self.excluded()) {

@@ -628,6 +628,15 @@ impl<'c, 'a> Field<'c, 'a> {
         }
     }
 
+    /// What follows where the same replica is asked again: never without a pause.
+    fn reaction_in_place(&mut self, failed: &Failed) -> Reaction {
+        self.call.attempt = self.sent;
+        match &failed.what {
+            What::Refused(refusal) => self.call.reaction_in_place(Failure::Refused(refusal)),
+            What::Lost(lost) => self.call.reaction_in_place(lost.failure()),
+        }
+    }
+
     /// After a failure with nothing under way: waits as the failure asks for, and says what is sent next.
     async fn recover(&mut self, failed: Failed) -> Result<Next<'a>> {
         if let What::Refused(refusal) = &failed.what
@@ -640,7 +649,8 @@ impl<'c, 'a> Field<'c, 'a> {
         if !self.may_retry(&failed) {
             return Err(error.with_unknown_outcome(self.request.sort.is_write && self.call.is_outcome_unknown));
         }
-        let mut reaction = self.reaction(&failed);
+        let stays = failed.decision == RetryDecision::SameReplica && !is_redirect;
+        let mut reaction = if stays { self.reaction_in_place(&failed) } else { self.reaction(&failed) };
         let mut token = None;
         if let Reaction::Retry { after } | Reaction::RefreshAndRetry { after } = &mut reaction
             && after.is_zero()
@@ -667,7 +677,7 @@ impl<'c, 'a> Field<'c, 'a> {
             && let Some((_, least)) = self.least_busy.take()
         {
             (target.address, any_replica, self.has_threshold) = (Some(least), true, false);
-        } else if failed.decision == RetryDecision::SameReplica && !is_redirect {
+        } else if stays {
             target.address = failed.target.address.or(target.address);
         }
         Ok(Next { target, token, any_replica })

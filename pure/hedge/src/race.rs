@@ -231,8 +231,8 @@ impl Race {
             && (self.may_execute() || (kind == Kind::Fallback && self.sent < ATTEMPTS_MAX))
             && admit(kind)
         {
-            // The next one is not to follow at once.
-            self.hedge_at = self.hedge_at.map(|at| at.max(now + self.plan.gap(self.gaps_over)));
+            // The next one is not to follow at once: its gap, which began when this one was due, begins again.
+            self.hedge_at = self.hedge_at.map(|at| at.max(now + self.plan.gap(self.gaps_over.saturating_sub(1))));
             return Some(kind);
         }
         if self.may_hedge() && self.hedge_at.is_some_and(|at| at <= now) {

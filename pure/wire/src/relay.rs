@@ -50,7 +50,12 @@ impl Relay {
         let mut ready = self.passing.min(buffer.len());
         self.passing -= ready;
         while self.passing == 0 {
-            match front(&buffer[ready..])? {
+            let front = match front(&buffer[ready..]) {
+                // Whole replies go first. It comes again with the next call.
+                Err(_) if ready > 0 => break,
+                front => front?,
+            };
+            match front {
                 Front::Passes(size) => {
                     let here = size.min(buffer.len() - ready);
                     ready += here;
@@ -208,6 +213,15 @@ mod tests {
         let frames = [far, map(Ipv4Addr::LOCALHOST, 1)].map(|reply| frame(Method::QueryConfig, &reply, None));
         assert_eq!(relayed(&frames[0], usize::MAX), Ok(frames[1].clone()));
         assert_eq!(relayed(&frames[0], 1), Ok(frames[1].clone()));
+    }
+
+    #[test]
+    fn whole_replies_before_a_broken_one_are_handed_on() {
+        let good = frame(Method::Get, &Reply::Get(GetReply::default()), None);
+        let (mut relay, mut buffer) = (Relay::default(), BytesMut::from(&good[..]));
+        buffer.extend_from_slice(b"HTTP/1.1 400 Bad Request");
+        assert_eq!(relay.next(&mut buffer, near).unwrap().unwrap(), good);
+        assert!(relay.next(&mut buffer, near).is_err());
     }
 
     /// The bytes as Pegasus' clients read them: `rpc_address` 10.0.0.1:34601 becomes 127.0.0.1:34602.

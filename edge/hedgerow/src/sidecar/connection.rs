@@ -15,12 +15,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::TcpStream;
 
+/// Bytes that a buffer keeps for the next reply.
+const KEPT_MAX: usize = 256 << 10;
 /// How long it may take to reach a node and to agree on TLS with it.
 const DIAL_MAX: Duration = Duration::from_secs(2);
 /// How long a client may take nothing of what there is for it.
 const UNREAD_MAX: Duration = Duration::from_secs(60);
-/// How long what was sent to a node may be without its machine having acknowledged it, and after which silence that machine is asked whether it is there.
+/// After which silence the machine at either end is asked whether it is there, and how often.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How long a node may take to answer what a client had asked for before it ended.
+const ENDING_MAX: Duration = Duration::from_secs(10);
 
 /// What a port stands for.
 pub(super) enum Upstream {
@@ -68,13 +72,18 @@ async fn dial(address: &str, tls: &ClientTls) -> Result<Stream> {
     let dialling = async {
         let tcp = TcpStream::connect(address).await?;
         tcp.set_nodelay(true)?;
-        let options = socket2::SockRef::from(&tcp);
-        options.set_tcp_user_timeout(Some(SILENCE_MAX))?;
-        options.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(SILENCE_MAX).with_interval(SILENCE_MAX))?;
+        watch(&tcp)?;
         tls.connect(tcp).await
     };
     let dialled = runtime::timeout(DIAL_MAX, dialling).await;
     dialled.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into())).with_context(|| format!("connecting to {address}"))
+}
+
+/// A machine that lost power closes nothing: the connection ends when it is not there any more, or takes nothing for [`UNREAD_MAX`].
+fn watch(tcp: &TcpStream) -> io::Result<()> {
+    let options = socket2::SockRef::from(tcp);
+    options.set_tcp_user_timeout(Some(UNREAD_MAX))?;
+    options.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(SILENCE_MAX).with_interval(SILENCE_MAX))
 }
 
 /// Hands on what both ends say, until one of them has ended. `near` gives the address that stands for a node's.
@@ -83,8 +92,9 @@ async fn dial(address: &str, tls: &ClientTls) -> Result<Stream> {
 /// What the node did wrong, or why it does not believe this end. Ends and breaks of connections are none.
 pub(super) async fn carry(client: &Stream, node: &Stream, near: impl FnMut(Address) -> Address) -> io::Result<()> {
     let told = |error: io::Error| if is_disbelief(&error) || is_wrong(&error) { Err(error) } else { Ok(()) };
-    // Fails only on a socket that is no longer connected, which is found out next.
+    // Fail only on a socket that is no longer connected, which is found out next.
     let _ = client.tcp().set_nodelay(true);
+    let _ = watch(client.tcp());
     tokio::select! {
         replied = replies(node, client, near) => replied.or_else(told),
         () = requests(client, node) => Ok(()),
@@ -100,12 +110,16 @@ async fn replies(node: &Stream, client: &Stream, mut near: impl FnMut(Address) -
                 return Ok(());
             }
         }
+        // What a partition map took is not kept for ever.
+        if buffer.is_empty() && buffer.capacity() > KEPT_MAX {
+            buffer = BytesMut::new();
+        }
     }
     Ok(())
 }
 
 /// From the client to the node, which judges what is no request, or too large. Ends if the client's connection breaks. Where a client
-/// says no more, the node is told, and ends the connection; why a node takes no more is told by reading from it.
+/// says no more, the node is told, and ends the connection, or has it ended after [`ENDING_MAX`]; why a node takes no more is told by reading from it.
 async fn requests(client: &Stream, node: &Stream) {
     let mut buffer = BytesMut::new();
     loop {
@@ -117,7 +131,7 @@ async fn requests(client: &Stream, node: &Stream) {
         }
     }
     node.say_end();
-    std::future::pending().await
+    runtime::sleep(ENDING_MAX).await;
 }
 
 fn wrong(error: hedgerow_wire::Broken) -> io::Error {

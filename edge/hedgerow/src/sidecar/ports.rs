@@ -20,8 +20,9 @@ pub(super) struct Port {
 
 /// The ports of nodes.
 pub(super) struct Ports {
-    ip: Ipv4Addr,
-    /// Those that were not tried yet; `None`: any free ones.
+    /// Where clients find the cluster.
+    meta: SocketAddrV4,
+    /// Those that are not taken, as far as known; `None`: any free ones.
     following: Option<RangeInclusive<u16>>,
     near: BTreeMap<SocketAddrV4, SocketAddrV4>,
     /// At most [`NODES_MAX`] are ever sent.
@@ -32,7 +33,7 @@ impl Ports {
     /// Ports of the address of `meta`: those after its own, or any free ones. Each one that is opened goes to `opened`.
     pub(super) fn new(meta: SocketAddrV4, are_any: bool, opened: UnboundedSender<Port>) -> Self {
         let following = (!are_any).then(|| RangeInclusive::new(meta.port().saturating_add(1), u16::MAX));
-        Self { ip: *meta.ip(), following, near: BTreeMap::new(), opened }
+        Self { meta, following, near: BTreeMap::new(), opened }
     }
 
     /// The address that stands for the node at `far`; none if there is none, and none can be had.
@@ -40,6 +41,10 @@ impl Ports {
         let Some(far) = far.socket() else { return Address::NONE };
         if let Some(near) = self.near.get(&far) {
             return Address::new(*near);
+        }
+        // One that stands for itself would connect with itself without end.
+        if far == self.meta || self.near.values().any(|near| *near == far) {
+            return Address::NONE;
         }
         match self.open() {
             Ok((listener, near)) => {
@@ -59,11 +64,17 @@ impl Ports {
         if self.near.len() >= NODES_MAX {
             return Err(io::Error::other(format!("there are {NODES_MAX} already, as many as are allowed")));
         }
-        let Some(following) = &mut self.following else { return listen(SocketAddrV4::new(self.ip, 0)) };
-        for port in following {
-            match listen(SocketAddrV4::new(self.ip, port)) {
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-                listening => return listening,
+        let ip = *self.meta.ip();
+        let Some(following) = &mut self.following else { return listen(SocketAddrV4::new(ip, 0)) };
+        while !following.is_empty() {
+            match listen(SocketAddrV4::new(ip, *following.start())) {
+                Err(error) if error.kind() != io::ErrorKind::AddrInUse => return Err(error),
+                listening => {
+                    following.next();
+                    if listening.is_ok() {
+                        return listening;
+                    }
+                }
             }
         }
         Err(io::Error::other("all ports after that of --listen are taken"))

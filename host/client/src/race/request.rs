@@ -79,7 +79,7 @@ impl<'a> Request<'a> {
             planned.tied = Some(second);
             planned.plan.tie = Some(stagger);
             // Should both copies vanish, the policy's own attempts are still there.
-            planned.plan.max_executions = planned.plan.max_executions.max(1) + 1;
+            planned.plan.max_executions = planned.plan.max_executions.max(1).saturating_add(1);
         }
         planned
     }
