@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests that start processes")]
 
 use bytes::{Bytes, BytesMut};
-use hedgerow_testkit::{Cluster, Node, Settings};
+use hedgerow_testkit::{Cluster, Node, Settings, USER};
 use hedgerow_wire::call::{ReplyFrame, decode_reply, encode_request_v0, reply_frame_size};
 use hedgerow_wire::message::{GetReply, QueryConfig};
 use hedgerow_wire::{Body, Header, Reply};
@@ -47,7 +47,7 @@ impl Sidecar {
     /// In front of `cluster`, with its own client's certificate.
     fn start(cluster: &Cluster) -> Self {
         let files = cluster.client_tls().unwrap();
-        Self::start_with(cluster, &options(files.ca.parent().unwrap(), &files.ca, "client"))
+        Self::start_with(cluster, &options(files.ca.parent().unwrap(), &files.ca, USER))
     }
 
     fn start_with(cluster: &Cluster, tls: &[PathBuf]) -> Self {
@@ -241,7 +241,7 @@ fn certificates_that_are_not_believed_are_told_and_end_nothing_else() {
             "the other end's certificate is not of an authority that this end has",
         ),
         (options(foreign, &files.ca, "client-test"), "the other end does not believe this end's certificate"),
-        (options(home, &files.ca, "client")[..2].to_vec(), "the other end wants a certificate"),
+        (options(home, &files.ca, USER)[..2].to_vec(), "the other end wants a certificate"),
     ] {
         let sidecar = Sidecar::start_with(&cluster, &tls);
         let turned_away = sidecar.run(&["get", "t", "h", "s", "--timeout", "1"]);
@@ -282,7 +282,7 @@ fn certificates_are_read_anew_while_clients_are_served() {
 fn a_sidecar_that_is_open_or_of_no_use_does_not_start() {
     let cluster = cluster(1);
     let files = cluster.client_tls().unwrap();
-    let tls = options(files.ca.parent().unwrap(), &files.ca, "client");
+    let tls = options(files.ca.parent().unwrap(), &files.ca, USER);
     let node = cluster.addresses()[0].to_owned();
     for (listen, tls, expected) in [
         ("127.0.0.1:0", &tls[..0], "without --tls-ca there is nothing to do"),
