@@ -66,8 +66,8 @@ impl Ports {
         }
         let ip = *self.meta.ip();
         let Some(following) = &mut self.following else { return listen(SocketAddrV4::new(ip, 0)) };
-        while !following.is_empty() {
-            match listen(SocketAddrV4::new(ip, *following.start())) {
+        while let Some(port) = following.clone().next() {
+            match listen(SocketAddrV4::new(ip, port)) {
                 Err(error) if error.kind() != io::ErrorKind::AddrInUse => return Err(error),
                 listening => {
                     following.next();
