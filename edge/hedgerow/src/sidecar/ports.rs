@@ -3,7 +3,7 @@
 use hedgerow_wire::Address;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::ops::RangeInclusive;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedSender;
@@ -92,6 +92,7 @@ pub(super) fn listen(address: SocketAddrV4) -> io::Result<(TcpListener, SocketAd
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
     use tokio::sync::mpsc::unbounded_channel;
 
     fn far(number: u16) -> Address {
