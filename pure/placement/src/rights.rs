@@ -17,6 +17,7 @@ use crate::catalogue::Catalogue;
 use crate::change::check_name;
 use crate::error::CatalogueError;
 use crate::limit::{GRANTS_PER_HOLDER_MAX, HOLDER_NAME_SIZE_MAX, RIGHTS_SIZE_MAX};
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
@@ -40,6 +41,13 @@ impl Holder {
     /// Whether it is a role, and no user.
     pub fn is_role(&self) -> bool {
         self.0.starts_with('@')
+    }
+}
+
+/// Compared and ordered as its name is.
+impl Borrow<str> for Holder {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 
@@ -208,7 +216,7 @@ impl Rights {
 
     /// What `user` has been given: itself, by its roles, and as one of everybody.
     pub fn of(&self, user: Option<&str>) -> impl Iterator<Item = &Grant> {
-        let given = |name: &str| self.granted.get(&Holder(name.to_owned()));
+        let given = |name: &str| self.granted.get(name);
         let own = user.and_then(given);
         let roles = own.into_iter().flatten().filter_map(|grant| match grant {
             Grant::Role(role) => self.granted.get(role),
