@@ -15,8 +15,9 @@
 //! Every checksum is CRC-32C started from `seed(segment id)`, so that the stale bytes of a recycled segment never pass.
 //! Numbers are below 2^62; what holds another one is damaged, whatever its checksum says.
 //!
-//! This is version 2. Version 1 is read too, and each segment is of one version: there the second head, the lists and the
-//! payload of `freed` are missing, all else is the same. A log is written in version 2 from the next segment on.
+//! This is version 3. Versions 1 and 2 are read too, and each segment is of one version. In version 2 states have no generation: it is 0.
+//! In version 1 also the second head, the lists and the payload of `freed` are missing, all else is the same. A log is written in
+//! version 3 from the next segment on.
 //!
 //! What tells whose bytes are whose stands twice, so that a bad byte costs those who own it and nobody else: a segment's
 //! head has a copy, a batch's head is repeated in its list, and the list names every record's group. Only where both are
@@ -25,7 +26,7 @@
 //! ```text
 //! segment head
 //!    0   8  magic "HEDGEWAL"
-//!    8   2  version of everything here: 2
+//!    8   2  version of everything here: 3
 //!   10   2  its complement, so that a flipped bit is damage and not another version; every version keeps these two
 //!   12   4  CRC of bytes 16.. up to the end of the list
 //!   16   8  id of this segment
@@ -108,7 +109,7 @@
 //! |---|---|---|---|---|
 //! | entry | of the entry | its kind | its data | replaces everything of the group at and above its index |
 //! | moved | of the entry | its kind | its data | a copy of the entry in force, from a segment about to go; replaces only itself |
-//! | state | where the log begins, exclusive | 1: has a vote, 2: damaged | below | the group's whole state but for its entries |
+//! | state | where the log begins, exclusive | 1: has a vote, 2: damaged, 4: incomplete | below | the group's whole state but for its entries |
 //! | removed | the last segment that may hold records of it, 0 | 0 | none | the group is gone |
 //! | freed | first segment, count | 0 | below | these segments count no more |
 //!
@@ -121,7 +122,10 @@
 //!   32   8  hard state: term
 //!   40   8  vote
 //!   48   8  commit
+//!   56   8  generation: how often the group's log was copied from another log to this one or the one before it
 //! ```
+//! A group's log is copied whole, into the next generation, and struck out of the log where it was once the copy is durable. While it
+//! is being copied its states are incomplete: such a log counts for nothing. Of two that are complete the higher generation counts.
 //!
 //! ```text
 //! payload of a freed, so that the record needs no head: that it went concerns every group
@@ -136,7 +140,7 @@ use hedgerow_types::log::{EntryKind, HardState, LogPosition};
 use hedgerow_types::{GroupId, Index, ReplicaId, Term};
 
 /// Version of the format: of what is written.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The oldest version that is read.
 pub const VERSION_MIN: u32 = 1;
 /// From this version on heads have a copy and batches have a list.
@@ -164,12 +168,15 @@ const MARK_SIZE: usize = 36;
 const SEGMENT_HEAD_FIXED_SIZE: usize = 48;
 /// Heads, and segments as a whole, are multiples of this.
 pub(crate) const SEGMENT_UNIT: usize = 4096;
-const STATE_SIZE: usize = 56;
+const STATE_SIZE: usize = 64;
+/// In versions before 3.
+const STATE_SIZE_WITHOUT_GENERATION: usize = 56;
 const FREED_SIZE: usize = 20;
 /// Numbers of segments, batches and entries, and terms, are below this: no log counts so far. So adding to one cannot overflow.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 const HAS_VOTE: u8 = 1;
 const IS_DAMAGED: u8 = 2;
+const IS_INCOMPLETE: u8 = 4;
 
 /// A place in the whole log. Later records stand at higher places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -291,6 +298,10 @@ pub struct State {
     pub hard_state: HardState,
     /// Whether something of the log was found damaged and nobody has dealt with it.
     pub is_damaged: bool,
+    /// How often this log of the group was copied from one log to another.
+    pub generation: u64,
+    /// Whether it is a copy that has not come to its end.
+    pub is_incomplete: bool,
 }
 
 /// Why a segment's head cannot be used.
@@ -637,6 +648,7 @@ impl State {
     pub(crate) fn encode(&self, group: GroupId, seed: u32, out: &mut Vec<u8>) {
         let vote = if self.hard_state.vote.is_some() { HAS_VOTE } else { 0 };
         let damaged = if self.is_damaged { IS_DAMAGED } else { 0 };
+        let incomplete = if self.is_incomplete { IS_INCOMPLETE } else { 0 };
         let mut payload = [0; STATE_SIZE];
         let numbers = [
             self.replica.0,
@@ -646,19 +658,22 @@ impl State {
             self.hard_state.term,
             self.hard_state.vote.map_or(0, |replica| replica.0),
             self.hard_state.commit,
+            self.generation,
         ];
         for (bytes, number) in payload.chunks_exact_mut(8).zip(numbers) {
             bytes.copy_from_slice(&number.to_le_bytes());
         }
-        RecordHead::new(RecordKind::State, vote | damaged, group, self.start.index, self.start.term)
+        RecordHead::new(RecordKind::State, vote | damaged | incomplete, group, self.start.index, self.start.term)
             .encode(seed, &payload, out);
     }
 
     /// The state in a record whose checksums are right; `None` if it makes no sense even so.
     pub(crate) fn decode(head: &RecordHead, payload: &[u8]) -> Option<Self> {
-        if payload.len() != STATE_SIZE {
-            return None;
-        }
+        let generation = match payload.len() {
+            STATE_SIZE => u64_at(payload, STATE_SIZE_WITHOUT_GENERATION),
+            STATE_SIZE_WITHOUT_GENERATION => 0,
+            _ => return None,
+        };
         let state = Self {
             replica: ReplicaId(u64_at(payload, 0)),
             born: LogPlace { segment: u64_at(payload, 8), offset: u64_at(payload, 16) },
@@ -670,9 +685,12 @@ impl State {
                 commit: u64_at(payload, 48),
             },
             is_damaged: head.detail & IS_DAMAGED != 0,
+            generation,
+            is_incomplete: head.detail & IS_INCOMPLETE != 0,
         };
         let HardState { term, commit, .. } = state.hard_state;
-        (state.last >= state.start.index && state.last.max(term).max(commit) < NUMBER_MAX).then_some(state)
+        let highest = state.last.max(term).max(commit).max(generation);
+        (state.last >= state.start.index && highest < NUMBER_MAX).then_some(state)
     }
 }
 

@@ -212,6 +212,9 @@ pub fn inspect_as(
     }
     for (group, replay) in recovery.groups {
         let found = replay.into_group(group, recovery.lost);
+        if found.is_incomplete {
+            continue;
+        }
         note_use(&found, &mut in_use);
         inspection.groups.push(found.recovered);
     }

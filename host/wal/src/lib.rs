@@ -16,11 +16,13 @@
 //!   made for want of space or descriptors is no failure: the write waits ([`Halt::Stalled`]).
 //! - [`Reader`]: entries back, while the log goes on.
 //! - [`Rounds`]: group commit, driven by the caller; [`Committer`]: the same on a thread of its own.
+//! - [`Log::copy_groups`], [`Log::strike_groups`]: how groups come from one log to another.
 //! - [`inspect()`]: a log at rest, without changing it; [`Follower`]: its records, a segment in memory at a time, and what comes
 //!   after them while a node writes.
 
 mod collect;
 mod commit;
+mod copy;
 mod files;
 mod follow;
 pub mod format;
@@ -37,6 +39,7 @@ mod write;
 
 pub use collect::Collected;
 pub use commit::{Committer, Round, Stopped};
+pub use copy::CopyError;
 pub use follow::{Follower, Seen};
 pub use index::ENTRY_MEMORY;
 pub use inspect::{Damage, Damaged, End, Inspection, SegmentView, inspect, inspect_as, inspect_running, segment_sizes};

@@ -84,6 +84,8 @@ pub struct Recovered {
     /// Something that had been durable was found damaged. The replica must neither vote nor serve from this log; a
     /// reset, a removal or another replica id ends it. The entries up to `last` are sound even so.
     pub is_damaged: bool,
+    /// How often it was copied from one log to another, see [`Log::copy_group`]: of two logs of one replica the higher one counts.
+    pub generation: u64,
 }
 
 /// Why a write or a collection ended before its end.
@@ -248,6 +250,8 @@ pub(crate) struct Group {
     pub(crate) last: LogPosition,
     pub(crate) hard_state: HardState,
     pub(crate) is_damaged: bool,
+    pub(crate) generation: u64,
+    pub(crate) is_incomplete: bool,
 }
 
 /// A removal on record.
@@ -267,12 +271,15 @@ impl Group {
             last: self.last.index,
             hard_state: self.hard_state,
             is_damaged: self.is_damaged,
+            generation: self.generation,
+            is_incomplete: self.is_incomplete,
         }
     }
 }
 
 impl Log {
-    /// Opens the log in `dir`, making it if it is not there, and says what it holds, by group. What is said is durable.
+    /// Opens the log in `dir`, making it if it is not there, and says what it holds, by group. What is said is durable. A copy that has
+    /// not come to its end is not said, and removed.
     /// Nothing else may have the directory open.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<(Self, Vec<Recovered>), OpenError> {
         let io = |source| OpenError::Io { path: dir.to_owned(), source };
@@ -334,6 +341,11 @@ impl Log {
         }
         for (group, replay) in recovery.groups {
             let found = replay.into_group(group, recovery.lost);
+            if found.is_incomplete {
+                // What it is a copy of is there, or its disk is away.
+                self.unwritten_removals.insert(group);
+                continue;
+            }
             positions.groups.insert(group, self.adopt_group(&found));
             recovered.push(found.recovered);
         }
@@ -346,7 +358,7 @@ impl Log {
     }
 
     fn adopt_group(&mut self, found: &RecoveredGroup) -> Slots {
-        let Recovered { group, replica, hard_state, start, last, is_damaged } = found.recovered;
+        let Recovered { group, replica, hard_state, start, last, is_damaged, generation } = found.recovered;
         if is_damaged {
             self.unwritten_states.insert(group);
         }
@@ -357,7 +369,9 @@ impl Log {
             add_live(&mut self.segments, at.segment, State::RECORD_SIZE as u64);
             self.states.insert(group, at);
         }
-        self.groups.insert(group, Group { replica, born: found.born, start, last, hard_state, is_damaged });
+        let (born, is_incomplete) = (found.born, false);
+        let known = Group { replica, born, start, last, hard_state, is_damaged, generation, is_incomplete };
+        self.groups.insert(group, known);
         Slots::new(start.index + 1, found.slots.clone())
     }
 

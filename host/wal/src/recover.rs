@@ -372,8 +372,12 @@ impl Replay {
             start,
             last,
             is_damaged,
+            generation: state.map_or(0, |state| state.generation),
         };
-        RecoveredGroup { recovered, born: state.map_or(LogPlace::default(), |state| state.born), state_at, slots }
+        let born = state.map_or(LogPlace::default(), |state| state.born);
+        // Where a later state was lost, that may have ended the copy.
+        let is_incomplete = state.is_some_and(|state| state.is_incomplete) && !self.is_state_bad;
+        RecoveredGroup { recovered, born, state_at, slots, is_incomplete }
     }
 }
 
@@ -384,6 +388,8 @@ pub(crate) struct RecoveredGroup {
     pub(crate) born: LogPlace,
     pub(crate) state_at: Option<LogPlace>,
     pub(crate) slots: Vec<Slot>,
+    /// It is a copy that has not come to its end.
+    pub(crate) is_incomplete: bool,
 }
 
 /// The newest segment.
@@ -530,6 +536,8 @@ mod tests {
             last: 2,
             hard_state: HardState::default(),
             is_damaged: false,
+            generation: 0,
+            is_incomplete: false,
         };
         let mut replay = Replay::default();
         replay.put(1, slot(place(1, 4096)), true);

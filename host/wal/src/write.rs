@@ -130,13 +130,20 @@ impl Log {
             last: start,
             hard_state: known.map_or(HardState::default(), |meta| meta.hard_state),
             is_damaged: false,
+            generation: known.map_or(0, |meta| meta.generation),
+            is_incomplete: false,
         };
-        self.batch.effects.push(Effect::Begin(append.group, start.index + 1));
-        self.encode_state(append.group, &meta)?;
+        self.encode_begin(append.group, &meta)?;
         Ok(meta)
     }
 
-    fn encode_entry(&mut self, group: GroupId, entry: &Entry) -> Result<(), Halt> {
+    /// The first state of a life of a group's log, which the caller has reserved the place for: `meta` was born there.
+    pub(crate) fn encode_begin(&mut self, group: GroupId, meta: &Group) -> Result<(), Halt> {
+        self.batch.effects.push(Effect::Begin(group, meta.start.index + 1));
+        self.encode_state(group, meta)
+    }
+
+    pub(crate) fn encode_entry(&mut self, group: GroupId, entry: &Entry) -> Result<(), Halt> {
         let place = self.reserve(RECORD_HEAD_SIZE + entry.data.len())?;
         let head = RecordHead::new(RecordKind::Entry, entry.kind as u8, group, entry.index, entry.term);
         self.batch.put(&head, &entry.data);
@@ -154,7 +161,7 @@ impl Log {
         Ok(())
     }
 
-    fn encode_state(&mut self, group: GroupId, meta: &Group) -> Result<(), Halt> {
+    pub(crate) fn encode_state(&mut self, group: GroupId, meta: &Group) -> Result<(), Halt> {
         let place = self.reserve(State::RECORD_SIZE)?;
         meta.state().encode(group, self.batch.seed, &mut self.batch.buffer);
         self.batch.list(Listed { kind: RecordKind::State, group, size: State::SIZE });

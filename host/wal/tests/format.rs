@@ -29,6 +29,11 @@ const VERSION_2_LINKED: Fixture = &[
     ("0000000000000002.seg", include_bytes!("fixtures/version-2-linked/0000000000000002.seg")),
     (MARK, include_bytes!("fixtures/version-2-linked/log.mark")),
 ];
+const VERSION_3: Fixture = &[
+    ("0000000000000001.seg", include_bytes!("fixtures/version-3/0000000000000001.seg")),
+    ("0000000000000002.seg", include_bytes!("fixtures/version-3/0000000000000002.seg")),
+    (MARK, include_bytes!("fixtures/version-3/log.mark")),
+];
 
 fn options() -> Options {
     Options { segment_size: 20 << 10, ..Options::default() }
@@ -114,8 +119,8 @@ fn assert_is_what_was_written(log: &Log, recovered: &[Recovered]) {
 }
 
 #[test]
-fn logs_of_versions_1_and_2_stay_readable() {
-    for version in [VERSION_1, VERSION_2, VERSION_2_LINKED] {
+fn logs_of_versions_1_to_3_stay_readable() {
+    for version in [VERSION_1, VERSION_2, VERSION_2_LINKED, VERSION_3] {
         let (log, recovered) = Log::open(Arc::new(fixture(version)), Path::new(DIR), options()).unwrap();
         assert_is_what_was_written(&log, &recovered);
         assert_eq!(log.mark_problem().is_none(), version.len() > 2, "{:?}", log.mark_problem());
@@ -123,14 +128,14 @@ fn logs_of_versions_1_and_2_stay_readable() {
 }
 
 #[test]
-fn a_log_of_version_1_goes_on_in_version_2() {
+fn a_log_of_version_1_goes_on_in_version_3() {
     let disk = fixture(VERSION_1);
     let (mut log, _) = Log::open(Arc::new(disk.clone()), Path::new(DIR), options()).unwrap();
     log.write(&[append(5, entries(1, 3, 4))]).unwrap();
     log.sync().unwrap();
     drop(log);
     let versions: Vec<u8> = segments(&disk).iter().map(|(_, bytes)| bytes[8]).collect();
-    assert_eq!(versions, [1, 1, 2]);
+    assert_eq!(versions, [1, 1, 3]);
     let (log, mut recovered) = Log::open(Arc::new(disk), Path::new(DIR), options()).unwrap();
     assert_eq!(log.reader().entries(group(5), 1, u64::MAX, usize::MAX).unwrap(), entries(1, 3, 4));
     assert!(recovered.pop().is_some_and(|found| found.group == group(5) && !found.is_damaged));
@@ -159,17 +164,17 @@ fn a_flipped_record_head_of_version_1_damages_all_that_stand_before_it() {
 /// Set `WAL_WRITE_FIXTURES` to write the files anew: only for a new version, beside the old ones.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "writes into the repository when told")]
-fn the_writer_writes_version_2() {
+fn the_writer_writes_version_3() {
     let disk = SimDisk::new();
     write_every_kind(&disk);
     let written = segments(&disk);
     if std::env::var_os("WAL_WRITE_FIXTURES").is_some() {
-        let dir = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/fixtures/version-2-linked");
+        let dir = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/fixtures/version-3");
         std::fs::create_dir_all(&dir).unwrap();
         written.iter().for_each(|(name, bytes)| std::fs::write(dir.join(name), bytes).unwrap());
     }
-    assert_eq!(written.len(), VERSION_2_LINKED.len());
-    for ((name, bytes), (fixture, expected)) in written.iter().zip(VERSION_2_LINKED) {
+    assert_eq!(written.len(), VERSION_3.len());
+    for ((name, bytes), (fixture, expected)) in written.iter().zip(VERSION_3) {
         assert!(name == *fixture && bytes == expected, "{name} differs");
     }
 }
@@ -178,11 +183,11 @@ fn the_writer_writes_version_2() {
 fn another_version_is_refused_and_left_alone() {
     let disk = SimDisk::new();
     let mut bytes = VERSION_1[0].1.to_vec();
-    bytes[8..12].copy_from_slice(&[3, 0, 0xfc, 0xff]);
+    bytes[8..12].copy_from_slice(&[4, 0, 0xfb, 0xff]);
     put(&disk, VERSION_1[0].0, &bytes);
     let error = Log::open(Arc::new(disk.clone()), Path::new(DIR), options()).err().unwrap();
-    assert!(matches!(error, OpenError::Version { version: 3, .. }), "{error}");
-    assert!(error.to_string().contains("reads versions 1 to 2"), "{error}");
+    assert!(matches!(error, OpenError::Version { version: 4, .. }), "{error}");
+    assert!(error.to_string().contains("reads versions 1 to 3"), "{error}");
     assert_eq!(segments(&disk), [(VERSION_1[0].0.to_owned(), bytes)]);
 }
 
@@ -228,7 +233,7 @@ proptest! {
     fn any_bytes_can_be_opened_and_written_to(
         edits in prop::collection::vec((any::<usize>(), any::<usize>(), prop::collection::vec(any::<u8>(), 1..60)), 0..5),
         cut in prop::option::of(any::<usize>()),
-        fixture in prop::sample::select(vec![VERSION_1, VERSION_2, VERSION_2_LINKED]),
+        fixture in prop::sample::select(vec![VERSION_1, VERSION_2, VERSION_2_LINKED, VERSION_3]),
     ) {
         let disk = damaged(fixture, &edits, cut);
         // Only a version that this program does not read is refused, and no byte alone makes one.

@@ -71,9 +71,9 @@ pub(crate) fn the_group_that_holds_the_oldest_segment_is_named(layout: &dyn Layo
     assert!(found.is_sound() && found.end == End::Clean && found.segments.len() > 1, "{found:?}");
     let oldest = &found.segments[0];
     // Two entries and the state of its group; the other group's records there are out of use.
-    assert_eq!(oldest.in_use.iter().collect::<Vec<_>>(), [(&group(1), &(2 * 140 + 96))]);
+    assert_eq!(oldest.in_use.iter().collect::<Vec<_>>(), [(&group(1), &(2 * 140 + 104))]);
     assert!(oldest.records.contains_key(&group(2)));
-    assert_eq!((found.oldest_held(group(1)), found.bytes_in_use(group(1))), (Some(oldest.id), 2 * 140 + 96));
+    assert_eq!((found.oldest_held(group(1)), found.bytes_in_use(group(1))), (Some(oldest.id), 2 * 140 + 104));
     assert!(found.oldest_held(group(2)) > Some(oldest.id));
     let batches: Vec<(u64, u64)> = found.segments.iter().filter_map(|segment| segment.batches).collect();
     assert!(batches.iter().all(|(first, last)| first <= last) && batches.is_sorted(), "{batches:?}");

@@ -125,7 +125,7 @@ impl View<'_> {
     }
 
     fn group_row(&self, found: &Recovered) -> Vec<String> {
-        let Recovered { group, replica, hard_state, start, last, is_damaged } = found;
+        let Recovered { group, replica, hard_state, start, last, is_damaged, .. } = found;
         vec![
             group.to_string(),
             self.place.groups.table_name(*group).unwrap_or("-").to_owned(),
@@ -202,6 +202,7 @@ impl View<'_> {
             "bytes": self.inspection.bytes_in_use(found.group),
             "oldest_segment": self.inspection.oldest_held(found.group).map(hex),
             "is_damaged": found.is_damaged,
+            "generation": found.generation,
         })
     }
 }
