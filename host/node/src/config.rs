@@ -1,6 +1,7 @@
 //! What a node is told when it starts, and the limits it works within.
 
 use crate::ids::DirectoryId;
+use crate::layout::LogLayout;
 use hedgerow_placement::limit::{LABEL_COUNT_MAX, LABEL_SIZE_MAX};
 use hedgerow_placement::{CLOCK_SKEW_MAX, Holder, SlowLimits};
 use hedgerow_replication::Settings;
@@ -146,6 +147,8 @@ pub struct Config {
     pub replication: Settings,
     /// The write-ahead logs.
     pub wal: hedgerow_wal::Options,
+    /// Where they are. It may be another one at each start.
+    pub log_layout: LogLayout,
     /// Bytes per second that all outgoing checkpoints of the node share.
     pub snapshot_bytes_per_second: u64,
     /// Bytes of log that each data directory keeps for replicas that lag; twice as many for checkpoints on their way.
@@ -279,6 +282,7 @@ impl Config {
             data,
             replication: Settings::default(),
             wal: hedgerow_wal::Options::default(),
+            log_layout: LogLayout::default(),
             snapshot_bytes_per_second: 128 << 20,
             log_retained_bytes: LOG_RETAINED_BYTES,
             log_retained_entries: LOG_RETAINED_ENTRIES,

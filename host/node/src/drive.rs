@@ -3,7 +3,7 @@
 
 use crate::debt::PushBack;
 use crate::heavy::HeavyWrites;
-use crate::ids::{DirectoryId, LogId, ReplicaKey};
+use crate::ids::{DirectoryId, ReplicaKey};
 use crate::job::{Job, JobDone, JobKind, JobResult};
 use crate::node::Node;
 use crate::replica::{Hosted, PendingInstall, Replica, checkpoint_directory};
@@ -75,7 +75,8 @@ impl Node {
         for send in ready.snapshots {
             self.start_sending(group, send, now);
         }
-        let log = self.running(group).map_or(LogId(0), |replica| replica.log());
+        let directory = self.running(group).map_or(DirectoryId(0), |replica| replica.directory);
+        let log = self.config.log_of(directory);
         self.outbox.jobs.extend(ready.fetch.into_iter().map(|fetch| Job::Fetch { owner, log, fetch }));
     }
 
@@ -89,7 +90,8 @@ impl Node {
 
     fn persist(&mut self, owner: ReplicaKey, persist: Persist) {
         let Some(replica) = self.running_as(owner) else { return };
-        let log = replica.log();
+        let directory = replica.directory;
+        let log = self.config.log_of(directory);
         let Persist { ticket, reset, entries, hard_state } = persist;
         let append = Append { group: owner.group, replica: owner.replica, reset, entries, hard_state };
         self.log_writes.append(log, owner, Some(ticket), append);

@@ -13,7 +13,7 @@ use hedgerow_env::Now;
 use hedgerow_replication::Role;
 use hedgerow_storage::{ApplyError, EngineError, FailureKind};
 use hedgerow_types::{GroupId, Instant, Refusal, ReplicaId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ pub(crate) struct Failures {
     /// Damaged replicas that are not given up yet.
     kept: BTreeMap<GroupId, Damaged>,
     checked_at: Option<Instant>,
+    /// Data directories that failed, or whose log has.
+    failed: BTreeSet<DirectoryId>,
     /// Storage of some replica does not take what is committed, and that was said.
     pub(crate) is_apply_held: bool,
 }
@@ -75,6 +77,11 @@ pub(crate) fn takes_no_writes(error: &io::Error) -> bool {
 }
 
 impl Failures {
+    /// Whether a data directory was given up.
+    pub(crate) fn has_failed(&self, directory: DirectoryId) -> bool {
+        self.failed.contains(&directory)
+    }
+
     /// Whether a replica here is damaged, and votes until its group can spare it.
     pub(crate) fn keeps_damaged(&self, group: GroupId, replica: ReplicaId) -> bool {
         self.kept.get(&group).is_some_and(|kept| kept.replica == replica)
@@ -394,22 +401,30 @@ impl Node {
         self.failures.retries.push((now.instant + pause, retry));
     }
 
-    /// Gives up a data directory with the replicas in it. They are reported as lost, and nothing of them is removed.
+    /// Gives up a data directory with the replicas in it, and those whose log was there. They are reported as lost, and nothing of them is
+    /// removed.
     pub(crate) fn fail_directory(&mut self, directory: DirectoryId, reason: &str, now: Now) {
-        let path = self.config.path_of(directory).to_owned();
-        if !self.log_writes.fail(directory.log()) {
+        if self.failures.has_failed(directory) {
             return;
         }
-        self.speeds.note_log_failed(directory.log());
-        if self.log_writes.failed.len() == self.config.data.len() {
+        let path = self.config.path_of(directory).to_owned();
+        let log = self.config.log_of(directory);
+        let mut failed = vec![directory];
+        if self.config.home_of(log) == directory {
+            self.log_writes.fail(log);
+            self.speeds.note_log_failed(log);
+            failed.extend(self.config.directories_of(log));
+        }
+        self.failures.failed.extend(failed.iter().copied());
+        if self.failures.failed.len() == self.config.data.len() {
             return self.outbox.fail(format!("data directory {} failed: {reason}", path.display()));
         }
         tracing::error!(directory = %path.display(), %reason, "a data directory failed; its replicas are given up");
         let lost = format!("data directory {} failed", path.display());
         self.missing.push((path, reason.to_owned()));
-        let there = self.replicas.hosted.iter().filter(|(_, hosted)| hosted.directory() == directory);
-        let groups: Vec<GroupId> = there.map(|(group, _)| *group).collect();
-        for group in groups {
+        let there = self.replicas.hosted.iter().filter(|(_, hosted)| failed.contains(&hosted.directory()));
+        let groups: Vec<(GroupId, DirectoryId)> = there.map(|(group, hosted)| (*group, hosted.directory())).collect();
+        for (group, directory) in groups {
             self.lose(group, &lost, false, now);
             if let Some(Hosted::Starting { owner, .. }) = self.replicas.hosted.get(&group) {
                 self.note_lost(*owner, directory, &lost);

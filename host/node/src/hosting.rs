@@ -232,7 +232,7 @@ impl Node {
             entries: Vec::new(),
             hard_state: Some(hard_state),
         };
-        self.log_writes.append(directory.log(), owner, None, append);
+        self.log_writes.append(self.config.log_of(directory), owner, None, append);
         self.replicas.hosted.remove(&owner.group);
         let recovered = FromLog {
             directory,
@@ -395,10 +395,12 @@ impl Node {
     /// Nobody needs what was set aside any more: its storage goes, and what the log there still holds of it.
     pub(crate) fn remove_former(&mut self, owner: ReplicaKey, directory: DirectoryId) {
         self.former.remove(&owner);
-        let is_free = self.replicas.hosted.get(&owner.group).is_none_or(|hosted| hosted.directory() != directory);
-        if is_free && !self.log_writes.failed.contains(&directory.log()) {
+        let log = self.config.log_of(directory);
+        let hosted = self.replicas.hosted.get(&owner.group);
+        let is_free = hosted.is_none_or(|hosted| self.config.log_of(hosted.directory()) != log);
+        if is_free && !self.failures.has_failed(directory) {
             // Elsewhere the log holds the successor's records instead of its own.
-            self.log_writes.remove(directory.log(), owner.group, &mut self.outbox);
+            self.log_writes.remove(log, owner.group, &mut self.outbox);
         }
         self.discard(directory, directories_of_replica(&*self.disk, self.config.path_of(directory), owner));
     }
@@ -407,7 +409,8 @@ impl Node {
     fn end_hosting(&mut self, group: GroupId) -> Option<Hosted> {
         let hosted = self.replicas.hosted.remove(&group)?;
         self.forget_creation(group);
-        self.log_writes.remove(hosted.directory().log(), group, &mut self.outbox);
+        let log = self.config.log_of(hosted.directory());
+        self.log_writes.remove(log, group, &mut self.outbox);
         self.failures.note_success(group);
         Some(hosted)
     }
@@ -477,9 +480,9 @@ impl Node {
         trash_of(self.config.path_of(directory)).join(format!("{:016x}", self.random.next_u64()))
     }
 
-    /// The data directories whose logs still work.
+    /// The data directories that still work, with their logs.
     fn usable_directories(&self) -> impl Iterator<Item = DirectoryId> {
-        self.config.directories().filter(|directory| !self.log_writes.failed.contains(&directory.log()))
+        self.config.directories().filter(|directory| !self.failures.has_failed(*directory))
     }
 
     /// Steps towards the memberships and leaders that the catalogue wants, for the groups that this node leads.

@@ -15,6 +15,7 @@
 //! under an id that may have voted in one that is not there.
 
 use crate::failure::{is_device_failure, takes_no_writes};
+use crate::layout::LogLayout;
 use crate::log_id;
 use crate::peer::Founder;
 use crate::reserve;
@@ -28,6 +29,8 @@ use std::path::{Path, PathBuf};
 
 const FILE_NAME: &str = "identity.json";
 const VERSION: u32 = 1;
+/// The same where the logs are not one in each data directory. Programs that know no other layout refuse it.
+const VERSION_WITH_LAYOUT: u32 = 2;
 /// Logs that are remembered, those that are there not counted.
 const LOGS_MAX: usize = 64;
 /// Processes that are remembered.
@@ -60,6 +63,9 @@ pub(crate) struct Identity {
     /// among them lacks what others were used for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     log_ids: BTreeMap<u64, LogUse>,
+    /// Where the logs are that were used last. While groups come from one layout to another it is the one that not every program knows.
+    #[serde(default, skip_serializing_if = "is_default")]
+    log_layout: LogLayout,
     /// Which processes have used this data, the newest last: its count of starts and its random number. Two have the same count where
     /// directories were away in turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -102,6 +108,22 @@ impl Identity {
             present.iter().any(|own| own.id == Some(*id) && (own.is_begun || !log.is_begun))
         };
         present.len() == self.used_logs().count() && self.used_logs().all(is_there)
+    }
+
+    /// Where the logs are that were used last.
+    pub(crate) fn log_layout(&self) -> LogLayout {
+        self.log_layout
+    }
+
+    /// To be saved before anything is written to a log of another layout, and again when all groups are in the logs of one.
+    pub(crate) fn set_log_layout(&mut self, layout: LogLayout) {
+        self.log_layout = layout;
+        self.version = if layout == LogLayout::default() { VERSION } else { VERSION_WITH_LAYOUT };
+    }
+
+    /// Whether `log` is among those that were used last.
+    pub(crate) fn has_used(&self, log: &FoundLog) -> bool {
+        self.used_logs().any(|(id, _)| log.id == Some(*id))
     }
 
     /// Whether `log`, which lies in `directory`, is one of the node's, if anything has been written to it. Whatever was, was written under a
@@ -302,6 +324,10 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+fn is_default(layout: &LogLayout) -> bool {
+    *layout == LogLayout::default()
+}
+
 /// Why a node's directories cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
@@ -315,7 +341,7 @@ pub enum IdentityError {
     },
     /// The identity file is not one.
     #[error(
-        "{} is not an identity file of version {VERSION}: {reason}. Without it the node begins anew in its cluster and goes on \
+        "{} is not an identity file of version {VERSION} or {VERSION_WITH_LAYOUT}: {reason}. Without it the node begins anew in its cluster and goes on \
          with the replicas that it has: move the file away and start the node again, or put back the right one",
         path.display()
     )]
@@ -508,10 +534,13 @@ pub(crate) fn open(
         used: found.iter().map(|one| one.used).max().unwrap_or(0),
         whole_since: found.iter().map(|one| one.whole_since).max().unwrap_or(0),
         log_ids,
+        log_layout: LogLayout::default(),
         ancestors,
         logs: found.iter().flat_map(|one| one.logs.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect(),
         crc32c: None,
     };
+    let newest = found.iter().max_by_key(|one| (one.used, one.version));
+    identity.set_log_layout(newest.map_or(LogLayout::default(), |one| one.log_layout));
     if has_lost {
         identity.count_on_from(identity.boot);
     }
@@ -647,7 +676,7 @@ fn read(disk: &dyn Disk, directory: &Path) -> Result<Option<Identity>, IdentityE
     };
     let malformed = |reason: String| IdentityError::Malformed { path: path.clone(), reason };
     let identity: Identity = serde_json::from_slice(&bytes).map_err(|error| malformed(error.to_string()))?;
-    if identity.version != VERSION {
+    if !(VERSION..=VERSION_WITH_LAYOUT).contains(&identity.version) {
         return Err(malformed(format!("its version is {}", identity.version)));
     }
     let checksum = identity.checksum().map_err(|error| malformed(error.to_string()))?;

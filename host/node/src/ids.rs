@@ -18,18 +18,3 @@ pub struct DirectoryId(pub usize);
 /// One of the node's write-ahead logs: its place among [`crate::Opened::logs`], from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogId(pub usize);
-
-// Each data directory has one log, which is in it.
-impl DirectoryId {
-    /// The log of the replicas whose storage is there.
-    pub const fn log(self) -> LogId {
-        LogId(self.0)
-    }
-}
-
-impl LogId {
-    /// Where it is.
-    pub const fn directory(self) -> DirectoryId {
-        DirectoryId(self.0)
-    }
-}

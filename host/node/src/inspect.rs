@@ -47,7 +47,7 @@ impl Node {
             Hosted::Running(replica) => Some(ReplicaView {
                 id: *id,
                 replica: replica.id(),
-                log: replica.log(),
+                log: self.config.log_of(replica.directory),
                 group: &replica.group,
                 storage: replica.storage.as_ref(),
             }),

@@ -95,7 +95,7 @@ pub(crate) struct LogWrites {
     /// Logs that something was written to since the start.
     begun: BTreeSet<LogId>,
     /// Logs that take nothing more.
-    pub(crate) failed: BTreeSet<LogId>,
+    failed: BTreeSet<LogId>,
     next_ticket: u64,
 }
 
@@ -157,10 +157,10 @@ impl LogWrites {
         self.under_way.range((log, 0)..=(log, u64::MAX)).map(|(_, submission)| submission.bytes).sum()
     }
 
-    /// A log takes nothing more, and says nothing of what is under way to it. False if that is known.
-    pub(crate) fn fail(&mut self, log: LogId) -> bool {
+    /// A log takes nothing more, and says nothing of what is under way to it.
+    pub(crate) fn fail(&mut self, log: LogId) {
         self.under_way.retain(|(of, _), _| *of != log);
-        self.failed.insert(log)
+        self.failed.insert(log);
     }
 }
 
@@ -268,7 +268,10 @@ impl Node {
                 for ticket in tickets {
                     self.speeds.note_durable(ticket, now.instant);
                     let Some(done) = self.log_writes.under_way.remove(&(log, ticket)) else { continue };
-                    self.room.note_written(log.directory(), done.bytes);
+                    // What is in the log comes to the storage of its replicas, wherever that is.
+                    for directory in self.config.directories_of(log) {
+                        self.room.note_written(directory, done.bytes);
+                    }
                     for (owner, ticket) in done.waiting {
                         if let Some(replica) = self.running_as(owner) {
                             replica.group.handle_persisted(ticket, now.instant);
@@ -283,7 +286,9 @@ impl Node {
                 self.handle_log_stalled(log, true);
             }
             Round::Room { left } => self.handle_log_room(log, left),
-            Round::Failed { reason } => self.fail_directory(log.directory(), &crate::drive::chain(&reason), now),
+            Round::Failed { reason } => {
+                self.fail_directory(self.config.home_of(log), &crate::drive::chain(&reason), now);
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use crate::founding::Founding;
 use crate::hosting::{cache_path, incoming_of};
 use crate::identity::{self, Found, FoundLog, Identity, IdentityError, Missing};
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
+use crate::layout::{LogLayout, Shelf, has_log, is_idle};
 use crate::lives::Lives;
 use crate::lives::check_copy;
 use crate::loads::Loads;
@@ -33,7 +34,7 @@ use hedgerow_placement::Catalogue;
 use hedgerow_storage::Engines;
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, NodeId, ReplicaId};
-use hedgerow_wal::{Log, Recovered};
+use hedgerow_wal::{CopyError, Log, Recovered};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,7 @@ use std::sync::Arc;
 pub struct Opened {
     /// The node.
     pub node: Node,
-    /// One log for each data directory, by number.
+    /// The logs that it uses, by number.
     pub logs: Vec<Log>,
 }
 
@@ -67,6 +68,30 @@ pub enum OpenError {
         directory: PathBuf,
         /// Why.
         source: hedgerow_wal::OpenError,
+    },
+    /// The data directory with the node's only log is left out.
+    #[error(
+        "`log.layout` is `node`, and the log of all replicas is in {}, which cannot be used: {reason}. Bring it back; if it is lost, so is what \
+         the node holds: empty all its data directories and let it learn again",
+        directory.display()
+    )]
+    NoHome {
+        /// The first data directory.
+        directory: PathBuf,
+        /// Why it cannot be used.
+        reason: String,
+    },
+    /// Groups cannot come to a log of the layout that is configured. Nothing is lost, and what there is of the copies counts for nothing.
+    #[error(
+        "groups cannot be moved to the log in {}, where they belong by `log.layout`: mend that and start the node again, or start it with the \
+         layout that it had",
+        directory.display()
+    )]
+    Moving {
+        /// The directory of the log.
+        directory: PathBuf,
+        /// Why.
+        source: CopyError,
     },
     /// A log holds replicas of another node. Nothing of it was removed.
     #[error(
@@ -152,15 +177,15 @@ impl Node {
         check_copy(&config, catalogue.as_ref(), &found)?;
         found.save(&*disk)?;
         let Found { mut identity, present, mut missing, locks, .. } = found;
-        let (logs, recovered) = open_logs(&disk, &mut config, present, &mut missing)?;
-        check_copies(&config, &recovered)?;
+        let (mut shelf, recovered) = open_logs(&disk, &mut config, present, &mut missing)?;
+        check_copies(&config, &shelf, &recovered)?;
         for (directory, reason) in &missing {
             tracing::error!(directory = %directory.display(), %reason, "a data directory is left out");
         }
         identity.remember_cluster(catalogue.as_ref().map_or(0, |catalogue| catalogue.cluster));
-        let found = find_logs(&*disk, &config, &logs, &identity)?;
+        let found = find_logs(&*disk, &config, &shelf, &identity)?;
         check_meta_nodes(&config, &identity);
-        let ids = take_up_logs(&*disk, &config, (&logs, &found), &mut identity, &mut random)?;
+        let ids = take_up_logs(&*disk, &config, (&shelf, &found), &mut identity, &mut random)?;
         let requests = Requests::new(&config, random.next_u64());
         let read_indexes = ReadIndexes::new(random.next_u64());
         let admin = AdminCalls::new(random.next_u64());
@@ -200,12 +225,11 @@ impl Node {
             last_tick: now.instant,
             retained_at: now.instant,
         };
-        node.begin_logs(&logs, ids);
         let now = node.judge_clock(now);
         // Replicas start with the tables known, and tables are acted on with the replicas there.
         node.view.catalogue = catalogue.clone();
-        let dropped = node.recover_all(&logs, recovered, now)?;
-        node.forget_dropped(&dropped)?;
+        let (dropped, has_all) = node.recover_all(&mut shelf, recovered, now)?;
+        let logs = node.use_logs(shelf, ids, has_all)?;
         if let Some(catalogue) = catalogue {
             node.act_on_catalogue(catalogue, now);
         } else if node.identity.cluster != 0 {
@@ -217,8 +241,35 @@ impl Node {
         Ok(Opened { node, logs })
     }
 
-    /// A replica that is forgotten for another of its group may vote by a newer catalogue, and must not begin anew under its id.
-    fn forget_dropped(&mut self, dropped: &BTreeSet<ReplicaKey>) -> Result<(), OpenError> {
+    /// The logs that the node uses, which its identity names from here on, with those that somebody is left in. The others go. `ids` are the
+    /// numbers of all. Where not all storage was there, some may come back that its log has not come to yet.
+    fn use_logs(&mut self, mut shelf: Shelf, ids: Vec<u64>, has_all: bool) -> Result<Vec<Log>, OpenError> {
+        let used = self.config.log_count();
+        let mut named: Vec<(DirectoryId, u64)> = shelf.homes.iter().copied().zip(ids).collect();
+        let idle = shelf.take_idle(used);
+        named.retain(|(home, _)| !idle.contains(home));
+        let begun = named.iter().zip(&shelf.logs).map(|((_, id), log)| (*id, log.synced() > 1));
+        let has_changed = self.identity.log_layout() != self.config.log_layout || !idle.is_empty();
+        if has_changed {
+            self.identity.use_logs(begun);
+            if has_all && shelf.logs.len() == used {
+                self.identity.set_log_layout(self.config.log_layout);
+            }
+            self.identity.save_to_each(&*self.disk, &self.config.data)?;
+        }
+        for home in idle {
+            let directory = log_id::log_of(self.config.path_of(home));
+            tracing::info!(directory = %directory.display(), "a log that no group is in any more is removed");
+            self.discard(home, vec![directory]);
+        }
+        shelf.logs.truncate(used);
+        self.begin_logs(&shelf.logs, named.into_iter().map(|(_, id)| id).collect());
+        Ok(shelf.logs)
+    }
+
+    /// A replica that is forgotten for another of its group may vote by a newer catalogue, and must not begin anew under its id. Called before
+    /// anything of it goes.
+    pub(crate) fn forget_dropped(&mut self, dropped: &BTreeSet<ReplicaKey>) -> Result<(), OpenError> {
         if dropped.iter().all(|owner| self.is_gone(*owner)) {
             return Ok(());
         }
@@ -291,28 +342,37 @@ const CHECKSUM_ROW: &str = "checksum";
 /// What logs hold, with their numbers.
 type InLogs = Vec<(LogId, Recovered)>;
 
-/// Opens the logs of the directories that are `present`, and leaves those out whose disk refuses while another does not.
-/// The configuration's directories are those that remain; what is recovered has its log's number.
+/// Opens the logs of the directories that are `present`, those that the layout has not only if they are there, and leaves those directories
+/// out whose disk refuses while another does not. The configuration's directories are those that remain; what is recovered has its log's
+/// number.
 fn open_logs(
     disk: &Arc<dyn Disk>,
     config: &mut Config,
     present: Vec<PathBuf>,
     missing: &mut Vec<Missing>,
-) -> Result<(Vec<Log>, InLogs), OpenError> {
-    let (mut logs, mut recovered, mut failure) = (Vec::new(), Vec::new(), None);
+) -> Result<(Shelf, InLogs), OpenError> {
+    let (mut shelf, mut recovered, mut failure) = (Shelf::default(), Vec::new(), None);
+    check_home(config, &present, missing)?;
     config.data.clear();
     for data in present {
         let directory = log_id::log_of(&data);
+        let place = DirectoryId(config.data.len());
+        let is_used = config.log_layout.log_of(place).0 == shelf.logs.len();
+        if !is_used && !has_log(&**disk, &data) {
+            config.data.push(data);
+            continue;
+        }
         let files = disk.list(&directory).unwrap_or_default().len();
         tracing::info!(directory = %directory.display(), files, "reading the log");
         match Log::open(Arc::clone(disk), &directory, config.wal) {
             Ok((log, found)) => {
                 check_owner(&found, config.node, &directory)?;
-                recovered.extend(found.into_iter().map(|found| (LogId(logs.len()), found)));
-                logs.push(log);
+                recovered.extend(found.into_iter().map(|found| (LogId(shelf.logs.len()), found)));
+                shelf.logs.push(log);
+                shelf.homes.push(place);
                 config.data.push(data);
             }
-            Err(source) if is_out_of_use(&source) => {
+            Err(source) if is_out_of_use(&source) && !(is_used && config.log_layout == LogLayout::Node) => {
                 missing.push((data, chain(&source)));
                 failure.get_or_insert(OpenError::Log { directory, source });
             }
@@ -320,26 +380,37 @@ fn open_logs(
         }
     }
     match failure {
-        Some(failure) if logs.is_empty() => Err(failure),
-        Some(_) | None => Ok((logs, recovered)),
+        Some(failure) if shelf.logs.is_empty() => Err(failure),
+        Some(_) | None => Ok((shelf, recovered)),
     }
+}
+
+/// An error if the only log is in a directory that is left out.
+fn check_home(config: &Config, present: &[PathBuf], missing: &[Missing]) -> Result<(), OpenError> {
+    let Some(home) = config.data.first().filter(|_| config.log_layout == LogLayout::Node) else { return Ok(()) };
+    if present.contains(home) {
+        return Ok(());
+    }
+    let reason = missing.iter().find(|(directory, _)| directory == home).map(|(_, reason)| reason.clone());
+    Err(OpenError::NoHome { directory: home.clone(), reason: reason.unwrap_or_default() })
 }
 
 /// The numbers of the logs, and whether they have been written to. An error if one of them may be a copy.
 fn find_logs(
     disk: &dyn Disk,
     config: &Config,
-    logs: &[Log],
+    shelf: &Shelf,
     identity: &Identity,
 ) -> Result<Vec<FoundLog>, IdentityError> {
-    let find = |(data, log): (&PathBuf, &Log)| {
-        let id = log_id::read(disk, data).map_err(|source| IdentityError::Io { directory: data.clone(), source })?;
+    let find = |(home, log): (&DirectoryId, &Log)| {
+        let data = config.path_of(*home);
+        let id = log_id::read(disk, data).map_err(|source| IdentityError::Io { directory: data.to_owned(), source })?;
         // A segment without a batch says nothing yet.
         let found = FoundLog { id, is_begun: log.synced() > 1 };
         identity.check_log(data, &found)?;
         Ok(found)
     };
-    config.data.iter().zip(logs).map(find).collect()
+    shelf.homes.iter().zip(&shelf.logs).map(find).collect()
 }
 
 /// Says so where the configuration names other metadata nodes than those that founded the cluster: only the founding asks for them.
@@ -354,23 +425,25 @@ fn check_meta_nodes(config: &Config, identity: &Identity) {
     }
 }
 
-/// The numbers of `logs`, which are the node's from here on. Where the node had others, or one has lost something of whatever group, a
+/// The numbers of the logs, which are the node's from here on. Where the node had others, or one has lost something of whatever group, a
 /// replica that is missing now may be what was lost, so that nothing may be created in this incarnation's name any more. All of that is
 /// durable in every directory before anything is written to a log.
 fn take_up_logs(
     disk: &dyn Disk,
     config: &Config,
-    (logs, found): (&[Log], &[FoundLog]),
+    (shelf, found): (&Shelf, &[FoundLog]),
     identity: &mut Identity,
     random: &mut Random,
 ) -> Result<Vec<u64>, IdentityError> {
-    let has_logs = identity.has_logs(found);
+    let logs = &shelf.logs;
+    let has_logs = identity.has_logs(&counted(config, shelf, found, identity));
     if !has_logs {
         tracing::warn!(
             "a data directory is away or new since the last start: the replicas in it are learned again from the other nodes"
         );
     }
-    for (data, log) in config.data.iter().zip(logs) {
+    let paths: Vec<&Path> = shelf.homes.iter().map(|home| config.path_of(*home)).collect();
+    for (data, log) in paths.iter().zip(logs) {
         let directory = data.display();
         if log.has_unknown_loss() {
             tracing::error!(%directory, "the log has lost what it held: replicas whose records stood there are lost");
@@ -380,21 +453,38 @@ fn take_up_logs(
         }
     }
     let ids = numbers_of((logs, found), has_logs, random);
-    let named = config.data.iter().zip(found).zip(ids.iter().copied());
-    let renamed: Vec<((&PathBuf, &FoundLog), u64)> = named.filter(|((_, own), id)| own.id != Some(*id)).collect();
+    let named = paths.iter().zip(found).zip(ids.iter().copied());
+    let renamed: Vec<((&&Path, &FoundLog), u64)> = named.filter(|((_, own), id)| own.id != Some(*id)).collect();
     let begun = renamed.iter().filter(|((_, own), _)| own.is_begun).map(|(_, id)| *id);
     // Random, from another stream than the node's own.
     identity.begin(Random::new(!config.seed).next_u64(), begun);
     identity.save_to_each(disk, &config.data)?;
     for ((data, _), id) in renamed {
-        log_id::write(disk, data, id).map_err(|source| IdentityError::Io { directory: data.clone(), source })?;
+        log_id::write(disk, data, id).map_err(|source| IdentityError::Io { directory: data.to_path_buf(), source })?;
     }
     if !has_logs || logs.iter().any(Log::has_unknown_loss) {
         identity.renew(random.next_u64());
     }
     identity.use_logs(ids.iter().copied().zip(found.iter().map(|log| log.is_begun)));
+    if config.log_layout != LogLayout::default() {
+        identity.set_log_layout(config.log_layout);
+    }
     identity.save_to_each(disk, &config.data)?;
     Ok(ids)
+}
+
+/// The logs that must be those that were used last. Another layout than the last one has new logs where none was, and a log that no group is
+/// in any more may have been left by a start that was interrupted before it removed that.
+fn counted(config: &Config, shelf: &Shelf, found: &[FoundLog], identity: &Identity) -> Vec<FoundLog> {
+    let is_new_layout = identity.log_layout() != config.log_layout;
+    let used = config.log_count();
+    let logs = found.iter().zip(&shelf.logs).enumerate();
+    let is_counted = |(number, (own, log)): &(usize, (&FoundLog, &Log))| {
+        let may_be_new = is_new_layout && !own.is_begun;
+        let may_be_left = *number >= used && is_idle(log);
+        identity.has_used(own) || !(may_be_new || may_be_left)
+    };
+    logs.filter(is_counted).map(|(_, (own, _))| *own).collect()
 }
 
 /// The numbers that logs have from now on. A log that has lost something, or all, is another one from here on: nothing is compared with what
@@ -419,12 +509,13 @@ fn check_owner(found: &[Recovered], expected: NodeId, directory: &Path) -> Resul
     }
 }
 
-/// Ids of replicas are never used twice, so that one in two logs was copied. Whichever went on, the other one's storage would be taken for its own.
-fn check_copies(config: &Config, recovered: &[(LogId, Recovered)]) -> Result<(), OpenError> {
-    let mut seen: BTreeMap<(GroupId, ReplicaId), LogId> = BTreeMap::new();
+/// Ids of replicas are never used twice, so that one in two logs was copied, unless it has come from one to the other, which its generation
+/// tells. Whichever went on, the other one's storage would be taken for its own.
+fn check_copies(config: &Config, shelf: &Shelf, recovered: &[(LogId, Recovered)]) -> Result<(), OpenError> {
+    let mut seen: BTreeMap<(GroupId, ReplicaId, u64), LogId> = BTreeMap::new();
     for (log, found) in recovered.iter().filter(|(_, found)| found.replica != ReplicaId(0)) {
-        if let Some(before) = seen.insert((found.group, found.replica), *log) {
-            let path = |log: LogId| config.path_of(log.directory()).to_owned();
+        if let Some(before) = seen.insert((found.group, found.replica, found.generation), *log) {
+            let path = |log: LogId| config.path_of(shelf.home_of(log)).to_owned();
             let (first, second) = (path(before), path(*log));
             return Err(OpenError::Copied { group: found.group, replica: found.replica, first, second });
         }

@@ -244,7 +244,7 @@ fn run(
 ) -> Result<(), String> {
     // Let go behind all that writes: committers, jobs and the runtime are gone when this is dropped.
     let _locks = Arc::clone(&opened.node.locks);
-    let directories = opened.logs.len();
+    let directories = opened.node.config.data.len();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(JOBS_MAX + directories * ReadSize::Long.places())

@@ -7,7 +7,8 @@
 use crate::drive::chain;
 use crate::failure::is_device_failure;
 use crate::hosting::FromLog;
-use crate::ids::{LogId, ReplicaKey};
+use crate::ids::{DirectoryId, LogId, ReplicaKey};
+use crate::layout::{LogLayout, Moves, Shelf};
 use crate::node::Node;
 use crate::open::OpenError;
 use crate::replica::directory_of;
@@ -28,6 +29,19 @@ enum Unfit {
     Lost(String),
     /// What is on the disk is not known: it could not be looked at.
     Unknown(Box<dyn std::error::Error + Send + Sync>),
+    /// It is in none of the data directories that are there, and one is left out.
+    Away,
+}
+
+/// A replica that a log knows.
+#[derive(Clone, Debug)]
+struct Candidate {
+    owner: ReplicaKey,
+    /// The log that has it, or has it from now on.
+    log: LogId,
+    /// Where its storage is.
+    directory: DirectoryId,
+    found: Recovered,
 }
 
 impl From<EngineError> for Unfit {
@@ -56,27 +70,77 @@ impl From<io::Error> for Unfit {
 }
 
 impl Node {
-    /// Starts every replica that the logs know and that is whole. `recovered` has the number of each one's log. Returns those that are
-    /// forgotten for others of their groups.
+    /// Starts every replica that the logs know and that is whole, each from the log where it belongs. `recovered` has the number of each one's
+    /// log. Returns those that are forgotten for others of their groups, and whether every replica has its storage beside it, as far as the
+    /// layout wants that.
     pub(crate) fn recover_all(
         &mut self,
-        logs: &[Log],
+        shelf: &mut Shelf,
         recovered: Vec<(LogId, Recovered)>,
         now: Now,
-    ) -> Result<BTreeSet<ReplicaKey>, OpenError> {
-        let mut dropped = BTreeSet::new();
-        let mut found: BTreeMap<GroupId, Vec<(LogId, Recovered)>> = BTreeMap::new();
-        for candidate in recovered {
-            found.entry(candidate.1.group).or_default().push(candidate);
+    ) -> Result<(BTreeSet<ReplicaKey>, bool), OpenError> {
+        let (mut dropped, mut moves, mut chosen) = (BTreeSet::new(), Moves::default(), Vec::new());
+        let mut found: BTreeMap<GroupId, Vec<Candidate>> = BTreeMap::new();
+        for (log, one) in recovered {
+            let owner = ReplicaKey { group: one.group, replica: one.replica };
+            let directory = self.place_of(owner, shelf.home_of(log));
+            found.entry(one.group).or_default().push(Candidate { owner, log, directory, found: one });
         }
         for mut candidates in found.into_values() {
-            candidates.sort_by_key(|(_, found)| std::cmp::Reverse(rank(found)));
-            let chosen = if candidates.len() > 1 { self.choose(logs, &candidates)? } else { 0 };
-            let (id, chosen) = candidates.remove(chosen);
-            dropped.extend(candidates.into_iter().filter_map(|other| self.forget_other(other, chosen.replica)));
-            self.recover(id, &logs[id.0], &chosen, now)?;
+            candidates.sort_by_key(|candidate| std::cmp::Reverse(rank(&candidate.found)));
+            // Of one replica it is the copy that counts which comes first.
+            for outdated in candidates.iter().skip(1).filter(|one| is_outdated(&candidates, one)) {
+                moves.strike(outdated.owner.group, outdated.log);
+            }
+            let mut current: Vec<Candidate> =
+                candidates.iter().filter(|one| !is_outdated(&candidates, one)).cloned().collect();
+            let best = if current.len() > 1 { self.choose(&shelf.logs, &current)? } else { 0 };
+            let best = current.remove(best);
+            let log = self.config.log_of(best.directory);
+            for other in current {
+                let is_void = log == other.log;
+                if self.is_kept_beside(&other, best.owner.replica) && !is_void {
+                    continue;
+                }
+                let directory = self.config.path_of(shelf.home_of(other.log)).display();
+                let ReplicaKey { group, replica } = other.owner;
+                tracing::warn!(%group, %replica, %directory, "a replica that was replaced while its directory was away is removed");
+                moves.strike(group, other.log);
+                dropped.insert(other.owner);
+            }
+            if log != best.log {
+                moves.copy(best.owner.group, best.log, log);
+            }
+            chosen.push(Candidate { log, ..best });
         }
-        Ok(dropped)
+        self.forget_dropped(&dropped)?;
+        shelf.carry_out(moves)?;
+        let mut has_all = true;
+        for one in chosen {
+            has_all &= self.recover(&one, &shelf.logs[one.log.0], now)?;
+        }
+        Ok((dropped, has_all))
+    }
+
+    /// Whether a replica's storage may be in another data directory than its log.
+    fn may_lie_apart(&self) -> bool {
+        [self.identity.log_layout(), self.config.log_layout].iter().any(|layout| *layout != LogLayout::Disk)
+    }
+
+    /// The data directory where a replica's storage is, whose log lies in `home`. Where it is nowhere, that one.
+    fn place_of(&self, owner: ReplicaKey, home: DirectoryId) -> DirectoryId {
+        if !self.may_lie_apart() {
+            return home;
+        }
+        let others = self.config.directories().filter(|directory| *directory != home);
+        let may_be_in = |directory: &DirectoryId| {
+            let storage = directory_of(self.config.path_of(*directory), owner);
+            // What cannot be looked at may be there.
+            let is_absent =
+                |path: &Path| self.disk.list(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+            !is_absent(&storage) || !is_absent(&crate::job::arriving_at(&storage))
+        };
+        std::iter::once(home).chain(others).find(may_be_in).unwrap_or(home)
     }
 
     /// Which of several replicas of one group goes on, the newest of which is the first. It may have been made while the directory
@@ -86,15 +150,14 @@ impl Node {
     /// Why that is safe: a newer one votes from a change on that the others committed, and knows it with the first entry for which its
     /// word alone can count; until then everything acknowledged is on a majority without it. One that votes has all that an older
     /// one could have acknowledged as a voter. Where none knows that it votes, nothing rests on any of them.
-    fn choose(&self, logs: &[Log], candidates: &[(LogId, Recovered)]) -> Result<usize, OpenError> {
-        for (position, (id, found)) in candidates.iter().enumerate() {
-            let owner = ReplicaKey { group: found.group, replica: found.replica };
-            let directory = directory_of(self.config.path_of(id.directory()), owner);
-            match self.knows_that_it_votes(owner, &directory, &logs[id.0], found) {
+    fn choose(&self, logs: &[Log], candidates: &[Candidate]) -> Result<usize, OpenError> {
+        for (position, Candidate { owner, log, directory, found }) in candidates.iter().enumerate() {
+            let directory = directory_of(self.config.path_of(*directory), *owner);
+            match self.knows_that_it_votes(*owner, &directory, &logs[log.0], found) {
                 Ok(true) => return Ok(position),
-                Ok(false) | Err(Unfit::Lost(_)) => {}
+                Ok(false) | Err(Unfit::Lost(_) | Unfit::Away) => {}
                 Err(Unfit::Unknown(source)) => {
-                    let ReplicaKey { group, replica } = owner;
+                    let ReplicaKey { group, replica } = *owner;
                     return Err(OpenError::Replica { group, replica, directory, source });
                 }
             }
@@ -135,25 +198,22 @@ impl Node {
     }
 
     /// A directory that was away came back with a replica that has been replaced meanwhile, or with what was to replace another
-    /// one. Its storage goes with the other leftovers. Both stay while the catalogue lists it and its successor is not the voter yet.
-    fn forget_other(&mut self, (id, found): (LogId, Recovered), chosen: ReplicaId) -> Option<ReplicaKey> {
-        let partition = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(found.group));
-        let is_listed = partition.is_some_and(|partition| partition.replica(found.replica).is_some());
-        if is_listed && found.replica.counter() < chosen.counter() {
-            return None;
-        }
-        let directory = self.config.path_of(id.directory()).display();
-        tracing::warn!(group = %found.group, replica = %found.replica, %directory, "a replica that was replaced while its directory was away is removed");
-        self.log_writes.remove(id, found.group, &mut self.outbox);
-        Some(ReplicaKey { group: found.group, replica: found.replica })
+    /// one. Both stay while the catalogue lists it and its successor is not the voter yet. Otherwise it is forgotten, and its storage goes with
+    /// the other leftovers.
+    fn is_kept_beside(&self, other: &Candidate, chosen: ReplicaId) -> bool {
+        let ReplicaKey { group, replica } = other.owner;
+        let partition = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(group));
+        let is_listed = partition.is_some_and(|partition| partition.replica(replica).is_some());
+        is_listed && replica.counter() < chosen.counter()
     }
 
-    fn recover(&mut self, id: LogId, log: &Log, found: &Recovered, now: Now) -> Result<(), OpenError> {
-        let owner = ReplicaKey { group: found.group, replica: found.replica };
-        let directory = directory_of(self.config.path_of(id.directory()), owner);
-        if self.log_writes.failed.contains(&id) {
-            self.note_lost(owner, id.directory(), "its data directory failed");
-            return Ok(());
+    /// False if its storage is away.
+    fn recover(&mut self, one: &Candidate, log: &Log, now: Now) -> Result<bool, OpenError> {
+        let Candidate { owner, directory: place, ref found, .. } = *one;
+        let directory = directory_of(self.config.path_of(place), owner);
+        if self.failures.has_failed(place) {
+            self.note_lost(owner, place, "its data directory failed");
+            return Ok(true);
         }
         match self.reopen(owner, &directory, log, found, now) {
             Ok((partition, durable, entries)) => {
@@ -165,20 +225,24 @@ impl Node {
                 );
                 let replayed = reader.stretches(owner.group, durable.index, partition.applied().index, u64::MAX);
                 kept.note_applied(replayed.last().map_or(0, |(_, bytes)| *bytes), partition.applied().index);
-                let from = FromLog { directory: id.directory(), hard_state, start, entries, kept, is_restart: true };
+                let from = FromLog { directory: place, hard_state, start, entries, kept, is_restart: true };
                 self.start_replica(owner, partition, from, now);
             }
-            Err(Unfit::Lost(reason)) => self.note_damaged(owner, id.directory(), &reason),
+            Err(Unfit::Away) => {
+                self.note_lost(owner, place, "its data directory is away");
+                return Ok(false);
+            }
+            Err(Unfit::Lost(reason)) => self.note_damaged(owner, place, &reason),
             Err(Unfit::Unknown(source)) if self.config.data.len() > 1 && is_device_failure(&*source) => {
-                self.fail_directory(id.directory(), &chain(&*source), now);
-                self.note_lost(owner, id.directory(), "its data directory failed");
+                self.fail_directory(place, &chain(&*source), now);
+                self.note_lost(owner, place, "its data directory failed");
             }
             Err(Unfit::Unknown(source)) => {
                 let ReplicaKey { group, replica } = owner;
                 return Err(OpenError::Replica { group, replica, directory, source });
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The replica's storage, the last position that it is known to hold durably, and every entry that the log holds after
@@ -201,6 +265,7 @@ impl Node {
                 let mut others = self.config.data.iter().map(|data| directory_of(data, owner));
                 return Err(match others.find(|other| other != directory && self.disk.exists(other)) {
                     Some(other) => Unfit::Unknown(format!("its storage is in {}", other.display()).into()),
+                    None if self.may_lie_apart() && !self.missing.is_empty() => Unfit::Away,
                     None => Unfit::Lost("its storage is gone".into()),
                 });
             }
@@ -321,9 +386,15 @@ impl Node {
     }
 }
 
-/// Which of two records of one group is the newer one: replica ids are never used twice, and grow.
+/// Which of two records of one group is the newer one: replica ids are never used twice, and grow. Of a replica's copies the sound one of the
+/// later generation counts: the former is struck out before anything is written to that, so that a sound one says all that there is.
 fn rank(found: &Recovered) -> impl Ord + use<> {
-    (found.replica.counter(), !found.is_damaged, found.hard_state.term, found.last.term, found.last.index)
+    (found.replica.counter(), !found.is_damaged, found.generation)
+}
+
+/// Whether `one` is a copy of a replica that stands before it.
+fn is_outdated(candidates: &[Candidate], one: &Candidate) -> bool {
+    candidates.iter().find(|first| first.owner == one.owner).is_some_and(|first| first.log != one.log)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::checkpoint_room::RoomWait;
 use crate::debt::PushBack;
 use crate::heavy::HeavyWrites;
-use crate::ids::{DirectoryId, LogId, ReplicaKey};
+use crate::ids::{DirectoryId, ReplicaKey};
 use crate::pace::Pace;
 use crate::receive::Receiving;
 use crate::requests::callers::RequestId;
@@ -60,11 +60,6 @@ impl Hosted {
             Self::Starting { directory, .. } | Self::Lost { directory, .. } => *directory,
             Self::Running(replica) => replica.directory,
         }
-    }
-
-    /// The log it uses.
-    pub(crate) fn log(&self) -> LogId {
-        self.directory().log()
     }
 }
 
@@ -246,11 +241,6 @@ impl Replica {
     pub(crate) fn take_storage(&mut self) -> Option<Box<Partition>> {
         let former = self.install.as_mut().and_then(|install| install.former.take());
         self.storage.take().map(Box::new).or(former)
-    }
-
-    /// The log it uses.
-    pub(crate) fn log(&self) -> LogId {
-        self.directory.log()
     }
 
     pub(crate) fn id(&self) -> ReplicaId {

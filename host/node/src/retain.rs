@@ -326,9 +326,13 @@ impl Node {
         if self.room.is_full(directory) {
             return 0;
         }
-        let configured = self.config.log_retained_max();
-        let Some((free, mark)) = self.free_and_mark(directory) else { return configured };
-        let room = self.log_kept_bytes(directory).saturating_add(free).saturating_sub(mark.saturating_mul(2));
+        // Directories that share a log share what it may keep, and the room where it lies.
+        let log = self.config.log_of(directory);
+        let sharers = self.config.directories_of(log).count().max(1) as u64;
+        let configured = self.config.log_retained_max() / sharers;
+        let Some((free, mark)) = self.free_and_mark(self.config.home_of(log)) else { return configured };
+        let kept: u64 = self.config.directories_of(log).map(|directory| self.log_kept_bytes(directory)).sum();
+        let room = kept.saturating_add(free).saturating_sub(mark.saturating_mul(2)) / sharers;
         // Less than a segment makes no room.
         configured.min((room / HARD_FACTOR).max(self.config.wal.segment_size))
     }
@@ -374,7 +378,8 @@ impl Node {
         replica.kept.cut = mark;
         replica.kept.marks.retain(|one| one.position.index > mark.position.index);
         replica.group.truncated(mark.position);
-        let log = replica.log();
+        let directory = replica.directory;
+        let log = self.config.log_of(directory);
         self.log_writes.truncate(log, owner.group, mark.position.index);
         self.end_outdated_transfers(owner, mark.position.index, now);
     }

@@ -18,6 +18,7 @@ use crate::debt::Debts;
 use crate::drive::bytes_since;
 use crate::ids::{DirectoryId, LogId};
 use crate::job::Job;
+use crate::layout::LogLayout;
 use crate::node::Node;
 use crate::peer::Report;
 use crate::replica::{Hosted, Replica};
@@ -63,6 +64,9 @@ const FLUSH_WHEN_FULL: u64 = 1 << 20;
 pub(crate) struct Room {
     /// By data directory.
     directories: Vec<Directory>,
+    /// By number.
+    logs: Vec<LogRoom>,
+    log_layout: LogLayout,
     /// Replicas elsewhere whose nodes have told that they do not take all.
     elsewhere: BTreeMap<(GroupId, ReplicaId), Takes>,
     /// Other nodes whose flushes do not keep up with writes.
@@ -91,23 +95,30 @@ struct Directory {
     looked_for_storage: Option<Instant>,
     /// A job does. A file system that does not answer holds up no other.
     is_looking: bool,
-    /// Bytes of entries that its log took since the last look, and of how many another one is due.
+    /// Bytes of entries that its replicas' log took since the last look, and of how many another one is due.
     written: u64,
     written_max: u64,
     is_full: bool,
     /// The last look did not find what says that it is the node's.
     is_away: bool,
-    /// Its log waits for a segment.
+}
+
+/// One log.
+#[derive(Clone, Debug, Default)]
+struct LogRoom {
+    /// It waits for a segment.
     is_stalled: bool,
-    /// What is left of its log, once the disk refuses that more room.
-    log_left: Option<u64>,
+    /// What is left of it, once the disk refuses it more room.
+    left: Option<u64>,
     /// Less is left than clients' writes may use.
     is_short: bool,
 }
 
 impl Room {
     pub(crate) fn new(config: &Config) -> Self {
-        Self { directories: vec![Directory::default(); config.data.len()], ..Self::default() }
+        let directories = vec![Directory::default(); config.data.len()];
+        let logs = vec![LogRoom::default(); config.log_count()];
+        Self { directories, logs, log_layout: config.log_layout, ..Self::default() }
     }
 
     /// What the last look at a data directory found. Returns whether it was away at that one and at the one before.
@@ -116,7 +127,7 @@ impl Room {
         one.is_some_and(|one| std::mem::replace(&mut one.is_away, is_away) && is_away)
     }
 
-    /// The log of a data directory has taken so many bytes.
+    /// The log of a data directory's replicas has taken so many bytes.
     pub(crate) fn note_written(&mut self, directory: DirectoryId, bytes: u64) {
         if let Some(one) = self.directories.get_mut(directory.0) {
             one.written = one.written.saturating_add(bytes);
@@ -125,11 +136,19 @@ impl Room {
 
     /// What replicas of a data directory have room for.
     pub(crate) fn takes(&self, directory: DirectoryId) -> Takes {
-        match self.directories.get(directory.0) {
-            Some(one) if one.is_short || one.is_stalled => Takes::Nothing,
-            Some(one) if one.is_full => Takes::Deletes,
-            Some(_) | None => Takes::All,
+        let is_full = |directory: DirectoryId| self.directories.get(directory.0).is_some_and(|one| one.is_full);
+        match self.log_of(directory) {
+            Some(log) if log.is_short || log.is_stalled => Takes::Nothing,
+            _ if is_full(directory) || is_full(self.log_layout.home_of(self.log_layout.log_of(directory))) => {
+                Takes::Deletes
+            }
+            _ => Takes::All,
         }
+    }
+
+    /// The log of the replicas in a data directory.
+    fn log_of(&self, directory: DirectoryId) -> Option<&LogRoom> {
+        self.logs.get(self.log_layout.log_of(directory).0)
     }
 
     /// Whether a data directory takes no more data.
@@ -142,12 +161,12 @@ impl Room {
         self.directories.get(directory.0)?.space
     }
 
-    /// Whether the log of a data directory waits for a segment.
+    /// Whether the log of a data directory's replicas waits for a segment.
     pub(crate) fn is_stalled(&self, directory: DirectoryId) -> bool {
-        self.directories.get(directory.0).is_some_and(|one| one.is_stalled)
+        self.log_of(directory).is_some_and(|log| log.is_stalled)
     }
 
-    /// Whether a data directory takes no clients' writes, so that the end of its log is left.
+    /// Whether a data directory takes no clients' writes, so that the end of their log is left.
     pub(crate) fn is_short(&self, directory: DirectoryId) -> bool {
         self.takes(directory) == Takes::Nothing
     }
@@ -175,11 +194,15 @@ impl Room {
         self.update_push_back(replica);
     }
 
-    /// Changes what is known of a data directory; whether it has room for more or less than before.
-    fn change(&mut self, directory: DirectoryId, change: impl FnOnce(&mut Directory)) -> bool {
-        let before = self.takes(directory);
-        self.directories.get_mut(directory.0).map(change);
-        self.takes(directory) != before
+    /// Changes what is known of data directories or logs. Returns the directories that have room for more or less than before.
+    fn change(&mut self, change: impl FnOnce(&mut Self)) -> Vec<DirectoryId> {
+        let takes = |room: &Self| -> Vec<Takes> {
+            (0..room.directories.len()).map(|number| room.takes(DirectoryId(number))).collect()
+        };
+        let before = takes(self);
+        change(self);
+        let changed = takes(self).into_iter().zip(before).enumerate().filter(|(_, (now, before))| now != before);
+        changed.map(|(number, _)| DirectoryId(number)).collect()
     }
 }
 
@@ -216,7 +239,7 @@ impl Node {
             let is_due = one.looked.is_none_or(|looked| now.instant.since(looked) >= interval);
             if is_due && !one.is_looking {
                 (one.looked, one.is_looking, one.written) = (Some(now.instant), true, 0);
-                let has_room = one.space.is_some() && !one.is_full && !one.is_stalled;
+                let has_space = one.space.is_some() && !one.is_full;
                 let looks_for_storage =
                     one.looked_for_storage.is_none_or(|looked| now.instant.since(looked) >= STORAGE_INTERVAL);
                 if looks_for_storage {
@@ -224,7 +247,7 @@ impl Node {
                 }
                 let storage = if looks_for_storage { self.storage_in(directory) } else { Vec::new() };
                 let path = self.config.path_of(directory).to_owned();
-                let keeps_reserve = looks_for_storage && has_room;
+                let keeps_reserve = looks_for_storage && has_space && !self.room.is_stalled(directory);
                 let reserve = if keeps_reserve { reserve::size(self.config.wal.segment_size) } else { 0 };
                 self.job(Job::Space { directory, path, storage, reserve });
             }
@@ -240,33 +263,46 @@ impl Node {
         // What is in memory has been acknowledged and will need its place on the disk.
         let free = space.free.saturating_sub(self.unflushed_in(directory));
         let mark = mark(&self.config, space.total);
-        let has_changed = self.room.change(directory, |one| {
+        let changed = self.room.change(|room| {
+            let Some(one) = room.directories.get_mut(directory.0) else { return };
             one.space = Some(space);
             let limit = if one.is_full { mark.saturating_mul(RETURN_SIXTEENTHS) / 16 } else { mark };
             one.is_full = free < limit;
             one.written_max = free.saturating_sub(mark) / LOOK_SHARE;
         });
-        if has_changed {
-            self.note_room(directory);
-        }
+        self.note_room(&changed);
     }
 
     pub(crate) fn handle_log_stalled(&mut self, log: LogId, is_stalled: bool) {
-        if self.room.change(log.directory(), |one| one.is_stalled = is_stalled) {
-            self.note_room(log.directory());
-        }
+        self.change_log(log, |log| log.is_stalled = is_stalled);
     }
 
     /// A log has told what is left of it.
     pub(crate) fn handle_log_room(&mut self, log: LogId, left: Option<u64>) {
         let is_short = left.is_some_and(|left| left < self.config.wal.segment_size / SHORT_SHARE);
-        if self.room.change(log.directory(), |one| (one.log_left, one.is_short) = (left, is_short)) {
-            self.note_room(log.directory());
+        self.change_log(log, |log| (log.left, log.is_short) = (left, is_short));
+    }
+
+    fn change_log(&mut self, log: LogId, change: impl FnOnce(&mut LogRoom)) {
+        let changed = self.room.change(|room| {
+            if let Some(log) = room.logs.get_mut(log.0) {
+                change(log);
+            }
+        });
+        self.note_room(&changed);
+    }
+
+    /// Disks have room for more or less than before: the leaders elsewhere hear of it at once.
+    fn note_room(&mut self, changed: &[DirectoryId]) {
+        changed.iter().for_each(|directory| self.tell_room(*directory));
+        let there = self.replicas.hosted.iter().filter(|(_, hosted)| changed.contains(&hosted.directory()));
+        self.reports.urgent.extend(there.map(|(group, _)| *group));
+        if !changed.is_empty() {
+            self.update_stops();
         }
     }
 
-    /// A disk has room for more or less than before: the leaders elsewhere hear of it at once.
-    fn note_room(&mut self, directory: DirectoryId) {
+    fn tell_room(&self, directory: DirectoryId) {
         let free_mib = self.room.space(directory).map_or(0, |space| space.free >> 20);
         let path = self.config.path_of(directory).display();
         match self.room.takes(directory) {
@@ -278,9 +314,6 @@ impl Node {
             }
             Takes::All => tracing::info!(directory = %path, free_mib, "the disk has room again"),
         }
-        let there = self.replicas.hosted.iter().filter(|(_, hosted)| hosted.directory() == directory);
-        self.reports.urgent.extend(there.map(|(group, _)| *group));
-        self.update_stops();
     }
 
     /// A node has told how its replicas are.
@@ -332,7 +365,7 @@ impl Node {
     pub(crate) fn keep_what_fits(&self, group: GroupId, message: &mut Message) {
         let is_meant = group != GroupId::META && message.entry_count() > 0;
         let Some(hosted) = self.replicas.hosted.get(&group).filter(|_| is_meant) else { return };
-        let Some(left) = self.log_left(hosted.log()) else { return };
+        let Some(left) = self.log_left(self.config.log_of(hosted.directory())) else { return };
         let segment = self.config.wal.segment_size;
         if left < segment / SHORT_SHARE {
             let free = left.saturating_sub(segment / KEPT_SHARE);
@@ -349,8 +382,8 @@ impl Node {
 
     /// What is left of a log whose disk refuses it more, without what is on its way there.
     fn log_left(&self, log: LogId) -> Option<u64> {
-        let one = self.room.directories.get(log.directory().0)?;
-        let told = if one.is_stalled { Some(0) } else { one.log_left };
+        let one = self.room.logs.get(log.0)?;
+        let told = if one.is_stalled { Some(0) } else { one.left };
         told.map(|left| left.saturating_sub(self.log_writes.bytes_under_way(log)))
     }
 

@@ -30,7 +30,7 @@ pub struct Machine {
     logs: Vec<Rounds>,
     /// Those that failed.
     failed_logs: BTreeSet<LogId>,
-    jobs: JobContext,
+    pub jobs: JobContext,
     pub next_tick: Instant,
     /// Jobs of these kinds are kept until they are let go.
     pub held: Vec<Job>,

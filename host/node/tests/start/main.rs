@@ -6,6 +6,7 @@ mod changes;
 mod device;
 mod failing;
 mod founding;
+mod layouts;
 mod log;
 mod lost;
 mod numbers;

@@ -1,0 +1,270 @@
+//! Logs of one layout and of another: every start with another one finds all replicas, wherever the start before was interrupted.
+
+use crate::failing::key_in;
+use crate::replicas::{kill, move_directory, open};
+use crate::unread::EIO;
+use crate::world::{self, Ask, Key, World, running};
+use hedgerow_env::sim::SimDisk;
+use hedgerow_env::{Disk, read_file};
+use hedgerow_node::LogLayout::{self, Disk as PerDisk, Node as PerNode};
+use hedgerow_node::{Config, LogId, OpenError};
+use hedgerow_storage::MemoryEngines;
+use hedgerow_types::random::Random;
+use hedgerow_types::{GroupId, NodeId};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const PARTITIONS: u32 = 8;
+const NODE: NodeId = NodeId(3);
+
+/// Three nodes with two data directories each, and a table with a row in each partition.
+fn world_with_rows(layout: LogLayout) -> (World, Vec<Key>) {
+    let mut world = World::configured(3, |config| {
+        config.data = vec!["/a".into(), "/b".into()];
+        config.log_layout = layout;
+    });
+    let table = world.create_table(PARTITIONS, &json!({}));
+    let groups = (0..PARTITIONS).map(|partition| GroupId::new(table as u32, partition));
+    let keys: Vec<Key> = groups.map(|group| key_in(group, PARTITIONS)).collect();
+    write_all(&mut world, &keys, "value");
+    world.run(Duration::from_secs(2));
+    (world, keys)
+}
+
+fn write_all(world: &mut World, keys: &[Key], value: &str) {
+    for key in keys {
+        let leader = world.replicas(key.partition).leader;
+        world.write(key, leader, value);
+    }
+}
+
+/// Starts the node anew, otherwise configured, and lets the groups that it led have leaders.
+fn restart_with(world: &mut World, node: NodeId, change: impl FnOnce(&mut Config)) {
+    change(&mut world.machines.get_mut(&node).unwrap().config);
+    world.restart(node);
+    world.run(Duration::from_secs(5));
+}
+
+fn has_log(disk: &SimDisk, directory: &str) -> bool {
+    disk.list(&Path::new(directory).join("log")).is_ok_and(|names| names.iter().any(|name| name.ends_with(".seg")))
+}
+
+fn identity_of(disk: &SimDisk, directory: &str) -> String {
+    String::from_utf8(read_file(disk, &Path::new(directory).join("identity.json")).unwrap()).unwrap()
+}
+
+/// Waits until the rows of all partitions are there, with that value.
+fn assert_has_all(world: &mut World, keys: &[Key], value: &str) {
+    for key in keys {
+        world.run_until(MINUTE, |world| {
+            let leader = world.replicas(key.partition).leader;
+            world.get(key, leader, &Ask::default()).is_ok_and(|(found, _)| found == value)
+        });
+    }
+}
+
+/// All nodes go from one layout to the other and back, one after the other, so that nodes with both are in one cluster.
+#[test]
+fn nodes_change_their_layout_and_go_back_with_all_that_they_have() {
+    let (mut world, keys) = world_with_rows(PerDisk);
+    let nodes = [NodeId(1), NodeId(2), NODE];
+    let before = nodes.map(|node| running(&world, node));
+    for (round, layout) in [PerNode, PerDisk, PerNode].into_iter().enumerate() {
+        for node in nodes {
+            restart_with(&mut world, node, |config| config.log_layout = layout);
+            let disk = &world.machines[&node].disk;
+            assert_eq!(has_log(disk, "/b"), layout == PerDisk, "{node} {layout:?}");
+            assert!(has_log(disk, "/a"));
+            let identity = identity_of(disk, "/b");
+            assert_eq!(identity.contains("\"version\":2") && identity.contains("log_layout"), layout == PerNode);
+            write_all(&mut world, &keys, &format!("{round} {node}"));
+        }
+        assert_eq!(nodes.map(|node| running(&world, node)), before, "nobody is lost");
+        assert_has_all(&mut world, &keys, &format!("{round} {NODE}"));
+    }
+    for node in nodes {
+        world.restart(node);
+    }
+    assert_eq!(nodes.map(|node| running(&world, node)), before);
+    assert_has_all(&mut world, &keys, &format!("2 {NODE}"));
+}
+
+/// What a start says of every replica: its group, itself, what its log and its storage hold.
+fn recovered(config: &Config, disk: &SimDisk, world: &World) -> BTreeMap<GroupId, String> {
+    let machine = world::start(config.clone(), disk.clone(), world.now);
+    let replicas = machine.node.replicas_for_inspection().map(|one| {
+        let entries = machine.jobs.readers[one.log.0].entries(one.id, one.applied() + 1, u64::MAX, usize::MAX).unwrap();
+        (one.id, format!("{} applied {} and then {entries:?}", one.replica, one.applied()))
+    });
+    let replicas = replicas.collect();
+    drop(machine);
+    disk.kill_process();
+    replicas
+}
+
+/// Ends the start with another layout after each of its writes in turn, by a kill or by a power failure; the next one has the same layout,
+/// or the one before: two changes in a row.
+#[test]
+fn a_change_of_layout_that_ends_anywhere_loses_and_doubles_nothing() {
+    for (from, to) in [(PerDisk, PerNode), (PerNode, PerDisk)] {
+        let (mut world, keys) = world_with_rows(from);
+        write_all(&mut world, &keys, "later");
+        let (config, disk) = kill(&mut world, NODE);
+        let expected = recovered(&Config { seed: config.seed + 1, ..config.clone() }, &disk.copy(), &world);
+        assert_eq!(expected.len(), PARTITIONS as usize + 1, "all groups, and the metadata");
+        let (mut ends, mut has_ended) = (0, false);
+        for calls in 0.. {
+            let disk = disk.copy();
+            disk.stop_after(calls);
+            let next = Config { log_layout: to, seed: config.seed + 2, ..config.clone() };
+            has_ended = open(&next, &disk, Arc::new(MemoryEngines::new(Arc::new(disk.clone()))), &world).is_ok();
+            if calls % 2 == 0 {
+                disk.kill_process();
+            } else {
+                disk.crash(&mut Random::new(calls));
+            }
+            let again = if calls % 3 == 0 { from } else { to };
+            let next = Config { log_layout: again, seed: config.seed + 3, ..config.clone() };
+            let found = recovered(&next, &disk, &world);
+            assert_eq!(found, expected, "{from:?} to {to:?} ends after {calls} calls, then {again:?}");
+            let next = Config { seed: config.seed + 4, ..next };
+            assert_eq!(recovered(&next, &disk, &world), expected, "{from:?} to {to:?}, {calls} calls, once more");
+            assert_eq!(has_log(&disk, "/b"), again == PerDisk);
+            ends += 1;
+            if has_ended {
+                break;
+            }
+        }
+        assert!(has_ended && ends > 40, "{ends}");
+    }
+}
+
+/// The log of all replicas follows the first data directory.
+#[test]
+fn the_log_of_a_node_comes_along_where_another_directory_is_the_first() {
+    let (mut world, keys) = world_with_rows(PerNode);
+    let before = running(&world, NODE);
+    restart_with(&mut world, NODE, |config| config.data.reverse());
+    let disk = &world.machines[&NODE].disk;
+    assert!(has_log(disk, "/b") && !has_log(disk, "/a"));
+    write_all(&mut world, &keys, "later");
+    assert_eq!(running(&world, NODE), before);
+    restart_with(&mut world, NODE, |config| config.log_layout = PerDisk);
+    assert_eq!(running(&world, NODE), before);
+    assert_has_all(&mut world, &keys, "later");
+}
+
+/// A directory that is away while the layout changes takes its storage along, and what the log has of that stays until it is back.
+#[test]
+fn a_directory_that_is_away_while_the_layout_changes_comes_back_with_its_replicas() {
+    for (from, to) in [(PerDisk, PerNode), (PerNode, PerDisk)] {
+        let (mut world, keys) = world_with_rows(from);
+        let before = running(&world, NODE);
+        let (mut config, disk) = kill(&mut world, NODE);
+        config.log_layout = to;
+        move_directory(&disk, "/b", "/b-away");
+        config.seed += 1_000;
+        let left = recovered(&config, &disk, &world);
+        assert!(!left.is_empty() && left.len() < before.len(), "{from:?} to {to:?}: {}", left.len());
+        move_directory(&disk, "/b-away", "/b");
+        config.seed += 1_000;
+        world.machines.insert(NODE, world::start(config, disk, world.now));
+        world.settle(NODE);
+        assert_eq!(running(&world, NODE), before, "{from:?} to {to:?}");
+        world.run(Duration::from_secs(5));
+        write_all(&mut world, &keys, "later");
+        world.run(MINUTE);
+        assert_eq!(running(&world, NODE), before, "{from:?} to {to:?}");
+        assert_has_all(&mut world, &keys, "later");
+    }
+}
+
+/// With the first data directory, or its log, the node would have forgotten every vote.
+#[test]
+fn d3_a_node_without_the_directory_of_its_only_log_does_not_start() {
+    let (mut world, _) = world_with_rows(PerNode);
+    let before = running(&world, NODE);
+    let (config, disk) = kill(&mut world, NODE);
+    let engines = || Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
+    move_directory(&disk, "/a", "/a-away");
+    let config = Config { seed: config.seed + 1_000, ..config };
+    let refused = open(&config, &disk, engines(), &world).unwrap_err();
+    disk.kill_process();
+    assert!(matches!(refused, OpenError::NoHome { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("the log of all replicas is in /a, which cannot be used"), "{refused}");
+    move_directory(&disk, "/a-away", "/a");
+    disk.fail_opens(Path::new("/a/log"), Some(EIO));
+    assert!(open(&config, &disk, engines(), &world).is_err(), "a log that cannot be read is no empty one");
+    disk.kill_process();
+    disk.fail_opens(Path::new("/a/log"), None);
+    assert_eq!(recovered(&config, &disk, &world).len(), before.len());
+}
+
+/// A disk that fails costs the replicas whose storage is there; with the log's disk the node ends.
+#[test]
+fn m3_with_one_log_a_directory_that_fails_takes_only_its_replicas_along() {
+    let (mut world, keys) = world_with_rows(PerNode);
+    let before = running(&world, NODE);
+    let storage = |world: &World| world.machines[&NODE].disk.list(Path::new("/b/replicas")).unwrap().len();
+    assert!(storage(&world) > 0);
+    // As long as it is away, and by the second look it is believed to be.
+    let disk = world.machines[&NODE].disk.clone();
+    move_directory(&disk, "/b", "/b-away");
+    world.run(Duration::from_secs(5));
+    let kept = running(&world, NODE);
+    assert!(!kept.is_empty() && kept.iter().any(|(group, replica)| before.get(group) == Some(replica)));
+    world.run_until(MINUTE, |world| running(world, NODE).len() == before.len());
+    write_all(&mut world, &keys, "later");
+    assert_has_all(&mut world, &keys, "later");
+    let status = world.admin(NODE, "status", &json!({})).unwrap();
+    assert!(status.to_string().contains("/b"), "{status}");
+    world.may_end = Some(NODE);
+    world.fail_log(NODE, LogId(0));
+    let end = world.end.take().unwrap();
+    assert!(end.contains("data directory /a failed"), "{end}");
+}
+
+/// Whatever keeps groups from the log where they belong ends the start, and the layout before goes on.
+#[test]
+fn n1_a_change_of_layout_without_room_ends_the_start_and_loses_nothing() {
+    let (mut world, _) = world_with_rows(PerNode);
+    let (config, disk) = kill(&mut world, NODE);
+    let config = Config { seed: config.seed + 1_000, ..config };
+    let expected = recovered(&config, &disk.copy(), &world);
+    let mut refused = 0;
+    for free in [60_000, 30_000, 10_000, 3_000] {
+        let disk = disk.copy();
+        disk.leave_free(free);
+        let to = Config { log_layout: PerDisk, seed: config.seed + 1, ..config.clone() };
+        let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
+        let started = open(&to, &disk, engines, &world);
+        disk.kill_process();
+        if let Err(error) = &started {
+            refused += usize::from(matches!(error, OpenError::Moving { .. }));
+        }
+        disk.set_capacity(None);
+        for layout in [PerNode, PerDisk] {
+            let next = Config { log_layout: layout, seed: config.seed + 2, ..config.clone() };
+            assert_eq!(recovered(&next, &disk, &world), expected, "{free} bytes free, then {layout:?}");
+        }
+    }
+    assert!(refused > 0, "no start was refused for want of room");
+}
+
+/// A replica that one log says twice in one generation was copied by somebody.
+#[test]
+fn d7_a_log_that_was_copied_is_no_group_that_has_moved() {
+    let (mut world, _) = world_with_rows(PerNode);
+    let (config, disk) = kill(&mut world, NODE);
+    let files = world::files_of(&disk, Path::new("/a/log"));
+    disk.create_dir_all(Path::new("/b/log")).unwrap();
+    crate::replicas::restore(&disk, &files, "/a/log", "/b/log");
+    let config = Config { seed: config.seed + 1_000, ..config };
+    let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
+    let refused = open(&config, &disk, engines, &world).unwrap_err();
+    assert!(matches!(refused, OpenError::Copied { .. }), "{refused:?}");
+}
