@@ -117,6 +117,8 @@ pub struct NodeStatus {
     pub is_slow: bool,
     /// Its data directories; `None` until it has reported.
     pub disks: Option<Vec<DiskStatus>>,
+    /// Where its logs are, by the name of the setting `log.layout`; `None` until it has said so.
+    pub log_layout: Option<String>,
     /// Bytes of log that each of them keeps, and for others may keep at present; the same.
     pub log_bytes: Option<Vec<u64>>,
     /// See `log_bytes`.

@@ -262,6 +262,9 @@ pub struct Report {
     /// The node's process, a random number.
     #[prost(fixed64, tag = "41")]
     pub process: u64,
+    /// Where its logs are, by the name in its configuration. Empty from a node that does not say.
+    #[prost(string, tag = "42")]
+    pub log_layout: String,
 }
 
 impl Report {

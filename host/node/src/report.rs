@@ -62,6 +62,7 @@ impl Node {
                 .collect(),
             is_behind: self.view.is_storage_behind,
             process: self.identity.start(),
+            log_layout: self.config.log_layout.name().to_owned(),
         };
         if is_due {
             self.reports.last_sent = Some(now.instant);

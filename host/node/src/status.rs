@@ -56,6 +56,7 @@ impl Node {
             "replicas": replicas.len(),
             "replicas_max": self.reports.nodes.get(&node).map(|(report, _)| report.replicas_max),
             "leaders": leaders,
+            "log_layout": report.map(|report| &report.log_layout).filter(|layout| !layout.is_empty()),
             "log_bytes": report.map(|report| &report.log_bytes),
             "log_bytes_max": report.map(|report| report.log_bytes_max),
             "log_bytes_allowed": report.map(|report| &report.log_bytes_allowed),

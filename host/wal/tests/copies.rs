@@ -89,7 +89,7 @@ fn move_all(disk: &SimDisk, durability: Durability) -> Result<(), CopyError> {
 }
 
 #[test]
-fn a_group_that_moves_has_one_complete_log_whenever_the_machine_stops() {
+fn d3l_a_group_that_moves_has_one_complete_log_whenever_the_machine_stops() {
     for durability in [Durability::Fsync, Durability::Os] {
         let whole = two_logs(durability);
         let expected: Vec<(Recovered, Vec<Entry>)> =

@@ -39,6 +39,8 @@ struct Member {
     /// Where everybody else reaches it, if that is somewhere else.
     front: Option<String>,
     place: DataPlace,
+    /// Tables of its configuration file, if they are not the settings'.
+    further_config: Option<String>,
     /// `None` before the first start and after an end that was waited for.
     node: Option<Node>,
 }
@@ -72,7 +74,8 @@ impl Cluster {
         for place in &settings.places {
             let port = reserve_port()?;
             let address = format!("127.0.0.1:{}", port.number);
-            members.push(Member { address, _port: port, front: None, place: *place, node: None });
+            let member = Member { address, _port: port, front: None, place: *place, further_config: None, node: None };
+            members.push(member);
         }
         let tls = folder.path().join("tls");
         let count = u16::try_from(members.len()).context("too many nodes")?;
@@ -144,6 +147,12 @@ impl Cluster {
         ensure!(!is_running, "node {number} runs already");
         member.node = Some(Node::spawn(command)?);
         Ok(())
+    }
+
+    /// Gives a node other tables of its configuration file than [`Settings::further_config`], from its next start on.
+    pub fn set_further_config(&mut self, number: usize, further: &str) -> Result<()> {
+        self.members[number - 1].further_config = Some(further.to_owned());
+        self.write_config(number)
     }
 
     /// Changes where a node keeps its data, from its next start on.
@@ -276,7 +285,7 @@ impl Cluster {
             text += &format!("\n[security]\nrights = \"required\"\nadministrators = [{ROOT:?}]\n");
         }
         text += "\n";
-        text += &self.settings.further_config;
+        text += self.members[number - 1].further_config.as_deref().unwrap_or(&self.settings.further_config);
         text
     }
 

@@ -9,6 +9,7 @@ use hedgerow_testkit::{Cluster, DataPlace, Settings};
 use load::{Record, Writers};
 use std::process::ExitStatus;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Acknowledged writes before, during and after each fault.
 const STEP: u64 = 300;
@@ -117,6 +118,44 @@ fn a_node_that_is_asked_to_stop_ends_well_and_comes_back() {
     cluster.restart(2).unwrap();
     load.wait_for_more(STEP);
     let record = load.stop();
+    verify_without_each(cluster, &record);
+}
+
+/// Whether a node has a log in its second data directory.
+fn has_second_log(cluster: &Cluster, number: usize) -> bool {
+    let log = cluster.data_directories(number)[1].join("log");
+    std::fs::read_dir(log).is_ok_and(|mut names| names.next().is_some())
+}
+
+/// Each node in turn gets one log for both of its data directories, and two again, after a kill and after a stop; the first start with the
+/// other layout is killed somewhere on its way.
+#[test]
+fn d3l_nodes_change_the_layout_of_their_logs_under_load_and_lose_nothing() {
+    let _turn = alone();
+    let mut watched = three();
+    let cluster = &mut watched.0;
+    let load = Writers::start(&cluster.addresses());
+    for (round, layout) in (0..).zip(["node", "disk", "node"]) {
+        for victim in 1..=3 {
+            load.wait_for_more(STEP);
+            if (round + victim) % 2 == 0 {
+                cluster.kill(victim).unwrap();
+            } else {
+                assert!(cluster.terminate(victim).unwrap().success());
+            }
+            cluster.set_further_config(victim, &format!("[log]\nlayout = {layout:?}\n")).unwrap();
+            cluster.spawn(victim).unwrap();
+            std::thread::sleep(Duration::from_millis(15 * (round as u64 * 3 + victim as u64)));
+            cluster.kill(victim).unwrap();
+            cluster.restart(victim).unwrap();
+            assert_eq!(has_second_log(cluster, victim), layout == "disk", "node {victim}");
+        }
+    }
+    load.wait_for_more(STEP);
+    let record = load.stop();
+    load::verify(&cluster.addresses(), &record);
+    let status = cluster.run(&["status"]).unwrap();
+    assert!(status.contains("one log for several data directories (log.layout = node)"), "{status}");
     verify_without_each(cluster, &record);
 }
 

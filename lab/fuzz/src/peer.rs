@@ -230,6 +230,7 @@ fn report(group: GroupId, from: ReplicaId, to: ReplicaId) -> Report {
         missing_directories: vec!["/b: it is not there".into()],
         is_behind: true,
         process: 12,
+        log_layout: "node".into(),
     }
 }
 

@@ -47,6 +47,7 @@ mod foreign;
 mod greeting;
 pub mod history;
 pub mod invariant;
+pub mod layouts;
 pub mod line;
 pub mod linear;
 pub mod load;

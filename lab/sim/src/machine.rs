@@ -9,6 +9,7 @@ use crate::commit::CommittedLog;
 use crate::copy::{Copied, PutBack};
 use crate::engine::MachineEngines;
 use crate::history::Time;
+use crate::layouts::Layouts;
 use crate::network::Packet;
 use crate::scenario::Plan;
 use crate::work::{Done, Work};
@@ -39,6 +40,8 @@ pub struct Machine {
     pub disk: SimDisk,
     /// Its clock.
     pub clock: LocalClock,
+    /// The layouts of its logs.
+    layouts: Layouts,
     /// Counts starts: what was meant for an earlier life is dropped.
     pub life: u64,
     /// What runs, if anything does.
@@ -224,6 +227,7 @@ impl Machine {
             copy: None,
             is_copy: false,
             put_back: PutBack::default(),
+            layouts: Layouts::of_seed(plan.layout_seed, index, plan.directory_count),
             engines: MachineEngines::new(plan.engine, plan.aside.cold_interval),
             config,
             random: random.fork(),
@@ -236,6 +240,7 @@ impl Machine {
         let engines = self.engines.begin_life(Arc::clone(&disk))?;
         let mut config = self.config.clone();
         config.seed = self.random.next_u64();
+        config.log_layout = self.layouts.draw();
         let _span = tracing::info_span!("", m = self.id.0).entered();
         #[cfg(feature = "mutations")]
         {

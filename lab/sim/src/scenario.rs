@@ -76,8 +76,10 @@ pub struct Plan {
     pub engine: EngineKind,
     /// Machines, 3 to 5.
     pub machine_count: usize,
-    /// Data directories of each machine, each with a log.
+    /// Data directories of each machine.
     pub directory_count: usize,
+    /// What the layouts of their logs are drawn from.
+    pub layout_seed: u64,
     /// Partitions of the table.
     pub partition_count: u32,
     /// Voting replicas of each partition.
@@ -427,6 +429,7 @@ impl Plan {
             engine: EngineKind::of_seed(seed),
             machine_count,
             directory_count: if random.chance(2, 3) { 1 } else { 2 },
+            layout_seed: seed,
             partition_count: if random.chance(4, 5) { 2 } else { 4 },
             replica_count,
             learner_count,

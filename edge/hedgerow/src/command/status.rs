@@ -265,6 +265,7 @@ fn status_text(status: &ClusterStatus, shows_partitions: bool) -> String {
         let missing = node.missing_directories.iter();
         parts.extend(missing.map(|directory| format!("node {} goes without data directory {directory}", node.node)));
     }
+    parts.extend(shared_logs(status));
     let mut tables: Vec<_> = status.tables.iter().map(table_row).collect();
     tables.sort();
     if !tables.is_empty() {
@@ -289,6 +290,20 @@ fn status_text(status: &ClusterStatus, shows_partitions: bool) -> String {
     }
     parts.extend(status.summary.as_ref().map(|summary| summary_line(summary, &Trouble::of(status))));
     parts.join("\n\n")
+}
+
+/// Which nodes lose every log with one of several disks.
+fn shared_logs(status: &ClusterStatus) -> Option<String> {
+    let has_one = |node: &&NodeStatus| {
+        node.log_layout.as_deref() == Some("node") && node.disks.as_ref().is_some_and(|disks| disks.len() > 1)
+    };
+    let nodes: Vec<String> = status.nodes.iter().filter(has_one).map(|node| node.node.to_string()).collect();
+    (!nodes.is_empty()).then(|| {
+        format!(
+            "one log for several data directories (log.layout = node), which is lost with the first: node {}",
+            nodes.join(", ")
+        )
+    })
 }
 
 fn state_text(node: &NodeStatus) -> String {

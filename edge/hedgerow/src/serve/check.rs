@@ -6,8 +6,8 @@ use crate::exit::Exit;
 use crate::output::{columns, counted, print};
 use anyhow::Result;
 use clap::Subcommand;
-use hedgerow_node::Config;
 use hedgerow_node::config::RightsMode;
+use hedgerow_node::{Config, LogLayout};
 use hedgerow_storage::RocksSettings;
 use hedgerow_tls::Mode;
 use hedgerow_types::NodeId;
@@ -62,6 +62,10 @@ fn disk_and_memory(storage: &RocksSettings, config: &Config) -> Vec<(&'static st
         Durability::Fsync => "fsync: acknowledged writes survive a power failure of all nodes",
         Durability::Os => "os: a power failure of a majority loses what was acknowledged last",
     };
+    let layout = match config.log_layout {
+        LogLayout::Disk => "disk: a log in each data directory",
+        LogLayout::Node => "node: one log, in the first data directory; with that one all of the node is lost",
+    };
     let free = config.free_disk_min.map_or_else(|| "by the size of the disk".to_owned(), mib);
     vec![
         ("workers", config.workers.to_string()),
@@ -70,6 +74,7 @@ fn disk_and_memory(storage: &RocksSettings, config: &Config) -> Vec<(&'static st
         ("memory.block_cache_mib", mib(storage.cache_size as u64)),
         ("memory.hot_rows_mib", mib(storage.hot_rows_size as u64)),
         ("memory.write_buffer_mib", mib(config.flush_node_bytes)),
+        ("log.layout", layout.to_owned()),
         ("log.segment_mib", mib(config.wal.segment_size)),
         ("log.segments_max", config.wal.segments_max.to_string()),
         ("log.retained_mib", mib(config.log_retained_bytes)),

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, bail, ensure};
 use hedgerow_node::config::{DROP_RESERVE_SECONDS, DROP_RESERVE_SECONDS_MAX, LOG_RETAINED_BYTES, RightsMode};
-use hedgerow_node::{Config, SlowLimits};
+use hedgerow_node::{Config, LogLayout, SlowLimits};
 use hedgerow_storage::RocksSettings;
 use hedgerow_tls::{ClusterName, Mode, NodeTls, NodeTlsFiles};
 use hedgerow_types::NodeId;
@@ -92,6 +92,7 @@ impl Default for Memory {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Log {
+    layout: LogLayout,
     segment_mib: u32,
     segments_max: usize,
     retained_mib: u32,
@@ -101,6 +102,7 @@ impl Default for Log {
     fn default() -> Self {
         let wal = hedgerow_wal::Options::default();
         Self {
+            layout: LogLayout::default(),
             segment_mib: (wal.segment_size >> 20) as u32,
             segments_max: wal.segments_max,
             retained_mib: (LOG_RETAINED_BYTES >> 20) as u32,
@@ -341,6 +343,7 @@ impl ServeConfig {
         }
         config.wal.segment_size = u64::from(self.log.segment_mib) << 20;
         config.wal.segments_max = self.log.segments_max;
+        config.log_layout = self.log.layout;
         config.log_retained_bytes = u64::from(self.log.retained_mib) << 20;
         config.wal.durability = match self.durability {
             DurabilitySetting::Fsync => Durability::Fsync,

@@ -54,6 +54,7 @@ mod tests {
             ("node = 1\nfaults.allowed = 3", "expected true or false"),
             ("node = 1\nlisten = 3", "expected a text in quotes"),
             ("node = 1\ndurability = \"none\"", "expected `fsync` or `os`"),
+            ("node = 1\nlog.layout = \"partition\"", "expected `disk` or `node`"),
         ] {
             let error = toml::from_str::<ServeConfig>(&format!("{settings}\n{peer}")).unwrap_err();
             let said = text(&error);

@@ -109,7 +109,7 @@ fn recovered(config: &Config, disk: &SimDisk, world: &World) -> BTreeMap<GroupId
 /// Ends the start with another layout after each of its writes in turn, by a kill or by a power failure; the next one has the same layout,
 /// or the one before: two changes in a row.
 #[test]
-fn a_change_of_layout_that_ends_anywhere_loses_and_doubles_nothing() {
+fn d3l_a_change_of_layout_that_ends_anywhere_loses_and_doubles_nothing() {
     for (from, to) in [(PerDisk, PerNode), (PerNode, PerDisk)] {
         let (mut world, keys) = world_with_rows(from);
         write_all(&mut world, &keys, "later");
@@ -160,7 +160,7 @@ fn the_log_of_a_node_comes_along_where_another_directory_is_the_first() {
 
 /// A directory that is away while the layout changes takes its storage along, and what the log has of that stays until it is back.
 #[test]
-fn a_directory_that_is_away_while_the_layout_changes_comes_back_with_its_replicas() {
+fn d3l_a_directory_that_is_away_while_the_layout_changes_comes_back_with_its_replicas() {
     for (from, to) in [(PerDisk, PerNode), (PerNode, PerDisk)] {
         let (mut world, keys) = world_with_rows(from);
         let before = running(&world, NODE);

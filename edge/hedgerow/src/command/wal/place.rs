@@ -6,6 +6,7 @@ use crate::output::say;
 use crate::serve::read_config;
 use anyhow::{Context as _, Result, bail};
 use hedgerow_env::{Disk, parent_of};
+use hedgerow_node::LogLayout;
 use hedgerow_node::at_rest::{Groups, is_in_use, log_id, log_of};
 use hedgerow_types::{GroupId, TableId};
 use hedgerow_wal::{Durability, segment_sizes};
@@ -29,7 +30,13 @@ pub(super) fn find(disk: &dyn Disk, arguments: &LogArguments) -> Result<(Vec<Pla
     let (directories, durability) = match &arguments.config {
         Some(file) => {
             let (_, config) = read_config(file)?;
-            (config.data, config.wal.durability)
+            let layout = config.log_layout;
+            // One log for all, and another one where groups have not left it yet.
+            let has_log = |(number, data): &(usize, &PathBuf)| {
+                layout == LogLayout::Disk || *number == 0 || disk.is_dir(&log_of(data))
+            };
+            let data = config.data.iter().enumerate().filter(has_log).map(|(_, data)| data.clone());
+            (data.collect(), config.wal.durability)
         }
         None => (arguments.directories.clone(), Durability::Fsync),
     };
