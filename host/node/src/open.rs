@@ -228,8 +228,8 @@ impl Node {
         let now = node.judge_clock(now);
         // Replicas start with the tables known, and tables are acted on with the replicas there.
         node.view.catalogue = catalogue.clone();
-        let (dropped, has_all) = node.recover_all(&mut shelf, recovered, now)?;
-        let logs = node.use_logs(shelf, ids, has_all)?;
+        let dropped = node.recover_all(&mut shelf, recovered, now)?;
+        let logs = node.use_logs(shelf, ids)?;
         if let Some(catalogue) = catalogue {
             node.act_on_catalogue(catalogue, now);
         } else if node.identity.cluster != 0 {
@@ -242,8 +242,8 @@ impl Node {
     }
 
     /// The logs that the node uses, which its identity names from here on, with those that somebody is left in. The others go. `ids` are the
-    /// numbers of all. Where not all storage was there, some may come back that its log has not come to yet.
-    fn use_logs(&mut self, mut shelf: Shelf, ids: Vec<u64>, has_all: bool) -> Result<Vec<Log>, OpenError> {
+    /// numbers of all.
+    fn use_logs(&mut self, mut shelf: Shelf, ids: Vec<u64>) -> Result<Vec<Log>, OpenError> {
         let used = self.config.log_count();
         let mut named: Vec<(DirectoryId, u64)> = shelf.homes.iter().copied().zip(ids).collect();
         let idle = shelf.take_idle(used);
@@ -252,7 +252,7 @@ impl Node {
         let has_changed = self.identity.log_layout() != self.config.log_layout || !idle.is_empty();
         if has_changed {
             self.identity.use_logs(begun);
-            if has_all && shelf.logs.len() == used {
+            if shelf.logs.len() == used {
                 self.identity.set_log_layout(self.config.log_layout);
             }
             self.identity.save_to_each(&*self.disk, &self.config.data)?;

@@ -8,7 +8,7 @@ use crate::drive::chain;
 use crate::failure::is_device_failure;
 use crate::hosting::FromLog;
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
-use crate::layout::{LogLayout, Moves, Shelf};
+use crate::layout::{Moves, Shelf};
 use crate::node::Node;
 use crate::open::OpenError;
 use crate::replica::directory_of;
@@ -71,14 +71,13 @@ impl From<io::Error> for Unfit {
 
 impl Node {
     /// Starts every replica that the logs know and that is whole, each from the log where it belongs. `recovered` has the number of each one's
-    /// log. Returns those that are forgotten for others of their groups, and whether every replica has its storage beside it, as far as the
-    /// layout wants that.
+    /// log. Returns those that are forgotten for others of their groups.
     pub(crate) fn recover_all(
         &mut self,
         shelf: &mut Shelf,
         recovered: Vec<(LogId, Recovered)>,
         now: Now,
-    ) -> Result<(BTreeSet<ReplicaKey>, bool), OpenError> {
+    ) -> Result<BTreeSet<ReplicaKey>, OpenError> {
         let (mut dropped, mut moves, mut chosen) = (BTreeSet::new(), Moves::default(), Vec::new());
         let mut found: BTreeMap<GroupId, Vec<Candidate>> = BTreeMap::new();
         for (log, one) in recovered {
@@ -115,23 +114,14 @@ impl Node {
         }
         self.forget_dropped(&dropped)?;
         shelf.carry_out(moves)?;
-        let mut has_all = true;
         for one in chosen {
-            has_all &= self.recover(&one, &shelf.logs[one.log.0], now)?;
+            self.recover(&one, &shelf.logs[one.log.0], now)?;
         }
-        Ok((dropped, has_all))
-    }
-
-    /// Whether a replica's storage may be in another data directory than its log.
-    fn may_lie_apart(&self) -> bool {
-        [self.identity.log_layout(), self.config.log_layout].iter().any(|layout| *layout != LogLayout::Disk)
+        Ok(dropped)
     }
 
     /// The data directory where a replica's storage is, whose log lies in `home`. Where it is nowhere, that one.
     fn place_of(&self, owner: ReplicaKey, home: DirectoryId) -> DirectoryId {
-        if !self.may_lie_apart() {
-            return home;
-        }
         let others = self.config.directories().filter(|directory| *directory != home);
         let may_be_in = |directory: &DirectoryId| {
             let storage = directory_of(self.config.path_of(*directory), owner);
@@ -207,13 +197,12 @@ impl Node {
         is_listed && replica.counter() < chosen.counter()
     }
 
-    /// False if its storage is away.
-    fn recover(&mut self, one: &Candidate, log: &Log, now: Now) -> Result<bool, OpenError> {
+    fn recover(&mut self, one: &Candidate, log: &Log, now: Now) -> Result<(), OpenError> {
         let Candidate { owner, directory: place, ref found, .. } = *one;
         let directory = directory_of(self.config.path_of(place), owner);
         if self.failures.has_failed(place) {
             self.note_lost(owner, place, "its data directory failed");
-            return Ok(true);
+            return Ok(());
         }
         match self.reopen(owner, &directory, log, found, now) {
             Ok((partition, durable, entries)) => {
@@ -228,10 +217,7 @@ impl Node {
                 let from = FromLog { directory: place, hard_state, start, entries, kept, is_restart: true };
                 self.start_replica(owner, partition, from, now);
             }
-            Err(Unfit::Away) => {
-                self.note_lost(owner, place, "its data directory is away");
-                return Ok(false);
-            }
+            Err(Unfit::Away) => self.note_lost(owner, place, "its data directory is away"),
             Err(Unfit::Lost(reason)) => self.note_damaged(owner, place, &reason),
             Err(Unfit::Unknown(source)) if self.config.data.len() > 1 && is_device_failure(&*source) => {
                 self.fail_directory(place, &chain(&*source), now);
@@ -242,7 +228,7 @@ impl Node {
                 return Err(OpenError::Replica { group, replica, directory, source });
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// The replica's storage, the last position that it is known to hold durably, and every entry that the log holds after
@@ -262,11 +248,11 @@ impl Node {
         // Not `exists`, which takes a directory that cannot be looked at for none.
         match self.disk.list(directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let mut others = self.config.data.iter().map(|data| directory_of(data, owner));
-                return Err(match others.find(|other| other != directory && self.disk.exists(other)) {
-                    Some(other) => Unfit::Unknown(format!("its storage is in {}", other.display()).into()),
-                    None if self.may_lie_apart() && !self.missing.is_empty() => Unfit::Away,
-                    None => Unfit::Lost("its storage is gone".into()),
+                // It is in none of the others either (`place_of`).
+                return Err(if self.missing.is_empty() {
+                    Unfit::Lost("its storage is gone".into())
+                } else {
+                    Unfit::Away
                 });
             }
             Err(error) => return Err(Unfit::Unknown(error.into())),

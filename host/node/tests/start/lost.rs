@@ -172,31 +172,39 @@ fn d3g_a_table_that_is_created_while_nodes_lose_their_data_comes_into_being() {
     world.write(&key, leader, "value");
 }
 
-/// The logs of two data directories of one node are swapped: each names what lies in the other one.
+/// The logs of two data directories of one node are swapped: each names what lies in the other one, and its groups go there. Swapped once
+/// more, they do so again.
 #[test]
-fn d3e_swapped_logs_of_one_node_end_the_start_and_remove_nothing() {
+fn d3e_swapped_logs_of_one_node_lose_nothing() {
     let mut world = World::configured(3, |config| config.data = vec!["/a".into(), "/b".into()]);
     let table = world.create_table_of(1, 4, &json!({}));
     world.run(Duration::from_secs(2));
     let node = NodeId(2);
-    let before = (running(&world, node), storage(&world, node, "/a"), storage(&world, node, "/b"));
-    assert!(table > 0 && !before.1.is_empty() && !before.2.is_empty(), "{before:?}");
-    let swap = |disk: &SimDisk| {
-        for (from, to) in [("/a/log", "/kept"), ("/b/log", "/a/log"), ("/kept", "/b/log")] {
-            move_directory(disk, from, to);
-        }
-    };
-    let (config, disk) = kill(&mut world, node);
-    swap(&disk);
-    for name in ["/a/log.mark", "/b/log.mark"] {
-        disk.remove_file(Path::new(name)).unwrap();
+    let groups = running(&world, node).into_keys().filter(|group| *group != GroupId::META);
+    let keys: Vec<Key> = groups.map(|group| key_in(group, 4)).collect();
+    for key in &keys {
+        world.write(key, node, "value");
     }
-    let error = refused_start(&world, &config, &disk);
-    let reason = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-    assert!(reason.contains("its storage is in /"), "{error}: {reason}");
-    swap(&disk);
-    start_killed(&mut world, config, disk);
-    assert_eq!((running(&world, node), storage(&world, node, "/a"), storage(&world, node, "/b")), before);
+    let all = |world: &World| (running(world, node), storage(world, node, "/a"), storage(world, node, "/b"));
+    let before = all(&world);
+    assert!(table > 0 && !keys.is_empty() && !before.1.is_empty() && !before.2.is_empty(), "{before:?}");
+    for _ in 0..3 {
+        start_with(&mut world, node, |disk| {
+            for (from, to) in [("/a/log", "/kept"), ("/b/log", "/a/log"), ("/kept", "/b/log")] {
+                move_directory(disk, from, to);
+            }
+            for name in ["/a/log.mark", "/b/log.mark"] {
+                drop(disk.remove_file(Path::new(name)));
+            }
+        });
+        assert_eq!(all(&world), before);
+        world.run(Duration::from_secs(5));
+        for key in &keys {
+            let (value, _) = world.get(key, node, &Ask::default()).unwrap();
+            assert_eq!(value, "value");
+            world.write(key, node, "value");
+        }
+    }
 }
 
 /// What changed while the first data directory was away is in the catalogue of another one.
