@@ -129,7 +129,8 @@ impl Shelf {
         for ((from, to), groups) in &moves.copied {
             let Ok([source, target]) = self.logs.get_disjoint_mut([from.0, to.0]) else { continue };
             let (of, into) = (source.dir().display(), target.dir().display());
-            tracing::info!(groups = groups.len(), from = %of, to = %into, "groups come to another log");
+            let mib = source.stats().live_bytes >> 20;
+            tracing::info!(groups = groups.len(), mib, from = %of, to = %into, "groups come to another log: this takes as long as writing it");
             target.copy_groups(source, groups).map_err(|source| moving(target, source))?;
         }
         for (log, groups) in moves.struck {
@@ -140,11 +141,11 @@ impl Shelf {
         Ok(())
     }
 
-    /// Takes out the logs that the node does not use and that no group is in. Where each one was.
+    /// Takes out the logs that the node does not use and that no group is in: what one had lost is remembered by now. Where each one was.
     pub(crate) fn take_idle(&mut self, used: usize) -> Vec<DirectoryId> {
         let mut taken = Vec::new();
         for number in (used..self.logs.len()).rev() {
-            if is_idle(&self.logs[number]) {
+            if self.logs[number].stats().groups == 0 {
                 self.logs.remove(number);
                 taken.push(self.homes.remove(number));
             }
@@ -153,7 +154,7 @@ impl Shelf {
     }
 }
 
-/// Whether nothing is in a log that anybody could need.
+/// Whether nothing is in a log that anybody could need, nor was.
 pub(crate) fn is_idle(log: &Log) -> bool {
     log.stats().groups == 0 && !log.has_unknown_loss()
 }

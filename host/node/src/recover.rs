@@ -101,10 +101,16 @@ impl Node {
                 if self.is_kept_beside(&other, best.owner.replica) && !is_void {
                     continue;
                 }
+                let group = other.owner.group;
                 let directory = self.config.path_of(shelf.home_of(other.log)).display();
-                let ReplicaKey { group, replica } = other.owner;
+                let replica = other.owner.replica;
                 tracing::warn!(%group, %replica, %directory, "a replica that was replaced while its directory was away is removed");
-                moves.strike(group, other.log);
+                if other.log.0 >= self.config.log_count() {
+                    moves.strike(group, other.log);
+                } else if !is_void {
+                    // With the node's other writes: a full disk ends no start.
+                    self.log_writes.remove(other.log, group, &mut self.outbox);
+                }
                 dropped.insert(other.owner);
             }
             if log != best.log {
