@@ -4,6 +4,7 @@ mod backup_request;
 mod follower_read;
 mod hedging_cost;
 mod hot_partition;
+mod log_layout;
 mod noisy_neighbour;
 mod repair;
 mod scale;
@@ -22,6 +23,7 @@ use backup_request::BackupRequest;
 use follower_read::FollowerRead;
 use hedging_cost::HedgingCost;
 use hot_partition::HotPartition;
+use log_layout::LogLayout;
 use noisy_neighbour::NoisyNeighbour;
 use repair::Repair;
 use scale::Scale;
@@ -32,14 +34,14 @@ use throughput::Throughput;
 use tied_requests::TiedRequests;
 use workers::Workers;
 
-/// Short names, for those that put a published result beside ours. X6 (layouts of the log) and X8 (other stores on the same
-/// machine) are not built.
-const IDENTIFIERS: [(&str, &str); 6] = [
+/// Short names, for those that put a published result beside ours. X8 (other stores on the same machine) is not built.
+const IDENTIFIERS: [(&str, &str); 7] = [
     ("X1", backup_request::NAME),
     ("X2", backup_request::NAME_BATCH),
     ("X3", follower_read::NAME),
     ("X4", slow_node::NAME),
     ("X5", tied_requests::NAME),
+    ("X6", log_layout::NAME),
     ("X7", hot_partition::NAME),
 ];
 
@@ -74,6 +76,7 @@ pub fn list(options: &Options) -> Vec<Entry> {
         entry(Repair::new, options),
         entry(Secure::new, options),
         entry(Workers::new, options),
+        entry(LogLayout::new, options),
         entry(Scale::new, options),
     ]
 }
@@ -116,6 +119,7 @@ pub async fn run(
         repair::NAME => conduct(Repair::new(options), options, interrupted, listener).await,
         secure::NAME => conduct(Secure::new(options), options, interrupted, listener).await,
         workers::NAME => conduct(Workers::new(options), options, interrupted, listener).await,
+        log_layout::NAME => conduct(LogLayout::new(options), options, interrupted, listener).await,
         scale::NAME => conduct(Scale::new(options), options, interrupted, listener).await,
         _ => {
             let with_short = |entry: Entry| match entry.identifier {
@@ -151,7 +155,7 @@ mod tests {
             error,
             "there is no experiment \"scael\"; there are: throughput, follower-read (X3), hot-partition (X7), backup-request (X1), \
              backup-request-batch (X2), tied-requests (X5), hedging-cost, slow-node (X4), noisy-neighbour, repair, secure, workers, \
-             scale"
+             log-layout (X6), scale"
         );
     }
 
