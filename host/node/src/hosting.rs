@@ -204,8 +204,12 @@ impl Node {
         let path = directory_of(self.config.path_of(directory), owner);
         tracing::debug!(group = %owner.group, replica = %owner.replica, "creating a replica");
         self.replicas.hosted.insert(owner.group, Hosted::Starting { owner, directory });
-        // What lies there is not set aside any more: it is made anew.
+        // What lies there is not set aside any more: it is made anew. What an earlier start has made elsewhere would be taken for it.
         self.former.remove(&owner);
+        for other in self.usable_directories().filter(|other| *other != directory).collect::<Vec<_>>() {
+            let paths = directories_of_replica(&*self.disk, self.config.path_of(other), owner);
+            self.discard(other, paths);
+        }
         let initial = initial.map(|membership| (FIRST_POSITION, membership));
         self.enqueue_creation(owner.group, Job::Create { owner, directory: path, initial });
     }

@@ -212,6 +212,12 @@ impl Identity {
         self.log_ids.retain(|_, log| log.used > oldest || log.used == self.used);
     }
 
+    /// Logs with these numbers are not the node's any more: nothing is in them. They are known where one comes back.
+    pub(crate) fn use_no_more(&mut self, ids: impl Iterator<Item = u64>) {
+        let used = self.used.saturating_sub(1);
+        self.log_ids.extend(ids.map(|id| (id, LogUse { is_begun: true, used, start: 0 })));
+    }
+
     /// Notes that log `id` is written to. Returns whether that is news, which is to be saved.
     pub(crate) fn note_log_begun(&mut self, id: u64) -> bool {
         let (used, start) = (self.used, self.start());

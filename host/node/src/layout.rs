@@ -86,22 +86,34 @@ pub(crate) struct Shelf {
     pub(crate) logs: Vec<Log>,
     /// Where each one lies.
     pub(crate) homes: Vec<DirectoryId>,
+    /// How far each one was when it was opened. Copies of groups are no proof that it has forgotten nothing.
+    pub(crate) begun: Vec<u64>,
+    /// The logs that were used last are all there, and nothing is lost of which nobody knows whose it was.
+    pub(crate) is_whole: bool,
 }
 
 /// Which groups leave which logs.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     /// By the log that they are in and the log that they come to. What that one has of them is void.
-    copied: BTreeMap<(LogId, LogId), Vec<GroupId>>,
+    copied: BTreeMap<(LogId, LogId), Vec<(GroupId, u64)>>,
     /// By log: what is not needed there.
     struck: BTreeMap<LogId, BTreeSet<GroupId>>,
+    /// By log: copies that are alone once that is done.
+    settled: BTreeMap<LogId, Vec<GroupId>>,
 }
 
 impl Moves {
-    /// The log of `group` comes from `from` to `to`.
-    pub(crate) fn copy(&mut self, group: GroupId, from: LogId, to: LogId) {
-        self.copied.entry((from, to)).or_default().push(group);
+    /// The log of `group` comes from `from` to `to`, where it has this generation.
+    pub(crate) fn copy(&mut self, group: GroupId, from: LogId, to: LogId, generation: u64) {
+        self.copied.entry((from, to)).or_default().push((group, generation));
         self.strike(group, from);
+        self.settle(group, to);
+    }
+
+    /// What `log` has of `group` is all that there is.
+    pub(crate) fn settle(&mut self, group: GroupId, log: LogId) {
+        self.settled.entry(log).or_default().push(group);
     }
 
     /// What `log` has of `group` is not needed.
@@ -112,7 +124,9 @@ impl Moves {
     /// Where the copies of groups are made, what was there of them is void already.
     fn keep_copies(&mut self) {
         for ((_, to), groups) in &self.copied {
-            self.struck.get_mut(to).into_iter().for_each(|struck| struck.retain(|group| !groups.contains(group)));
+            if let Some(struck) = self.struck.get_mut(to) {
+                groups.iter().for_each(|(group, _)| _ = struck.remove(group));
+            }
         }
     }
 }
@@ -123,7 +137,7 @@ impl Shelf {
         self.homes[log.0]
     }
 
-    /// Carries out `moves`: all copies are durable before anything is struck out, and all of that before anything follows.
+    /// Carries out `moves`: all copies are durable before anything is struck out, and all of that before a copy counts as all there is.
     pub(crate) fn carry_out(&mut self, mut moves: Moves) -> Result<(), OpenError> {
         moves.keep_copies();
         for ((from, to), groups) in &moves.copied {
@@ -138,16 +152,21 @@ impl Shelf {
             let log = &mut self.logs[log.0];
             log.strike_groups(&groups).map_err(|halt| moving(log, halt.into()))?;
         }
+        for (log, groups) in moves.settled {
+            let log = &mut self.logs[log.0];
+            log.settle_groups(&groups).map_err(|halt| moving(log, halt.into()))?;
+        }
         Ok(())
     }
 
-    /// Takes out the logs that the node does not use and that no group is in: what one had lost is remembered by now. Where each one was.
-    pub(crate) fn take_idle(&mut self, used: usize) -> Vec<DirectoryId> {
+    /// Takes out the logs that the node does not use and that no group is in: what one had lost is remembered by now. With where each one
+    /// was.
+    pub(crate) fn take_idle(&mut self, used: usize) -> Vec<(DirectoryId, Log)> {
         let mut taken = Vec::new();
         for number in (used..self.logs.len()).rev() {
             if self.logs[number].stats().groups == 0 {
-                self.logs.remove(number);
-                taken.push(self.homes.remove(number));
+                self.begun.remove(number);
+                taken.push((self.homes.remove(number), self.logs.remove(number)));
             }
         }
         taken

@@ -307,10 +307,10 @@ impl Node {
         self.check_own_life();
     }
 
-    /// What the node's logs hold when it starts, before anything is written.
-    pub(crate) fn begin_logs(&mut self, logs: &[Log], ids: Vec<u64>) {
-        let own = |(id, log): (u64, &Log)| OwnLog { id, begun: log.synced(), synced: log.synced() };
-        self.lives.logs = ids.into_iter().zip(logs).map(own).collect();
+    /// The node's logs: their numbers, and how far each was when it was opened, before anything was written.
+    pub(crate) fn begin_logs(&mut self, logs: &[Log], known: Vec<(u64, u64)>) {
+        let own = |((id, begun), log): ((u64, u64), &Log)| OwnLog { id, begun, synced: log.synced() };
+        self.lives.logs = known.into_iter().zip(logs).map(own).collect();
     }
 
     /// The number of log `log`.

@@ -185,7 +185,8 @@ impl Node {
         identity.remember_cluster(catalogue.as_ref().map_or(0, |catalogue| catalogue.cluster));
         let found = find_logs(&*disk, &config, &shelf, &identity)?;
         check_meta_nodes(&config, &identity);
-        let ids = take_up_logs(&*disk, &config, (&shelf, &found), &mut identity, &mut random)?;
+        let (ids, has_logs) = take_up_logs(&*disk, &config, (&shelf, &found), &mut identity, &mut random)?;
+        shelf.is_whole = has_logs && !shelf.logs.iter().any(Log::has_unknown_loss);
         let requests = Requests::new(&config, random.next_u64());
         let read_indexes = ReadIndexes::new(random.next_u64());
         let admin = AdminCalls::new(random.next_u64());
@@ -247,23 +248,30 @@ impl Node {
         let used = self.config.log_count();
         let mut named: Vec<(DirectoryId, u64)> = shelf.homes.iter().copied().zip(ids).collect();
         let idle = shelf.take_idle(used);
-        named.retain(|(home, _)| !idle.contains(home));
+        let (gone, left): (Vec<_>, Vec<_>) =
+            named.into_iter().partition(|(home, _)| idle.iter().any(|(of, _)| of == home));
+        named = left;
         let begun = named.iter().zip(&shelf.logs).map(|((_, id), log)| (*id, log.synced() > 1));
         let has_changed = self.identity.log_layout() != self.config.log_layout || !idle.is_empty();
         if has_changed {
             self.identity.use_logs(begun);
+            self.identity.use_no_more(gone.into_iter().map(|(_, id)| id));
             if shelf.logs.len() == used {
                 self.identity.set_log_layout(self.config.log_layout);
             }
             self.identity.save_to_each(&*self.disk, &self.config.data)?;
         }
-        for home in idle {
+        for (home, log) in idle {
             let directory = log_id::log_of(self.config.path_of(home));
+            if let Err(error) = log.end() {
+                tracing::warn!(directory = %directory.display(), %error, "where this log was one will count as lost");
+            }
             tracing::info!(directory = %directory.display(), "a log that no group is in any more is removed");
             self.discard(home, vec![directory]);
         }
         shelf.logs.truncate(used);
-        self.begin_logs(&shelf.logs, named.into_iter().map(|(_, id)| id).collect());
+        let ids = named.into_iter().map(|(_, id)| id);
+        self.begin_logs(&shelf.logs, ids.zip(shelf.begun).collect());
         Ok(shelf.logs)
     }
 
@@ -368,6 +376,7 @@ fn open_logs(
             Ok((log, found)) => {
                 check_owner(&found, config.node, &directory)?;
                 recovered.extend(found.into_iter().map(|found| (LogId(shelf.logs.len()), found)));
+                shelf.begun.push(log.synced());
                 shelf.logs.push(log);
                 shelf.homes.push(place);
                 config.data.push(data);
@@ -425,7 +434,7 @@ fn check_meta_nodes(config: &Config, identity: &Identity) {
     }
 }
 
-/// The numbers of the logs, which are the node's from here on. Where the node had others, or one has lost something of whatever group, a
+/// The numbers of the logs, which are the node's from here on, and whether they are all that were used last. Where the node had others, or one has lost something of whatever group, a
 /// replica that is missing now may be what was lost, so that nothing may be created in this incarnation's name any more. All of that is
 /// durable in every directory before anything is written to a log.
 fn take_up_logs(
@@ -434,7 +443,7 @@ fn take_up_logs(
     (shelf, found): (&Shelf, &[FoundLog]),
     identity: &mut Identity,
     random: &mut Random,
-) -> Result<Vec<u64>, IdentityError> {
+) -> Result<(Vec<u64>, bool), IdentityError> {
     let logs = &shelf.logs;
     let has_logs = identity.has_logs(&counted(config, shelf, found, identity));
     if !has_logs {
@@ -470,7 +479,7 @@ fn take_up_logs(
         identity.set_log_layout(config.log_layout);
     }
     identity.save_to_each(disk, &config.data)?;
-    Ok(ids)
+    Ok((ids, has_logs))
 }
 
 /// The logs that must be those that were used last. Another layout than the last one has new logs where none was, and a log that no group is

@@ -41,6 +41,8 @@ struct Candidate {
     log: LogId,
     /// Where its storage is.
     directory: DirectoryId,
+    /// Whether it was seen there.
+    is_seen: bool,
     found: Recovered,
 }
 
@@ -79,42 +81,36 @@ impl Node {
         now: Now,
     ) -> Result<BTreeSet<ReplicaKey>, OpenError> {
         let (mut dropped, mut moves, mut chosen) = (BTreeSet::new(), Moves::default(), Vec::new());
-        let mut found: BTreeMap<GroupId, Vec<Candidate>> = BTreeMap::new();
+        let (mut found, mut unsure): (BTreeMap<GroupId, Vec<Candidate>>, _) = (BTreeMap::new(), Vec::new());
         for (log, one) in recovered {
             let owner = ReplicaKey { group: one.group, replica: one.replica };
-            let directory = self.place_of(owner, shelf.home_of(log));
-            found.entry(one.group).or_default().push(Candidate { owner, log, directory, found: one });
+            let (directory, is_seen) = self.place_of(owner, shelf.home_of(log));
+            found.entry(one.group).or_default().push(Candidate { owner, log, directory, is_seen, found: one });
         }
-        for mut candidates in found.into_values() {
-            candidates.sort_by_key(|candidate| std::cmp::Reverse(rank(&candidate.found)));
-            // Of one replica it is the copy that counts which comes first.
-            for outdated in candidates.iter().skip(1).filter(|one| is_outdated(&candidates, one)) {
-                moves.strike(outdated.owner.group, outdated.log);
-            }
-            let mut current: Vec<Candidate> =
-                candidates.iter().filter(|one| !is_outdated(&candidates, one)).cloned().collect();
+        for (group, candidates) in found {
+            let generation = candidates.iter().map(|one| one.found.generation).max().unwrap_or(0) + 1;
+            let (mut current, outdated) = newest_copies(candidates);
+            outdated.iter().for_each(|one| moves.strike(group, one.log));
             let best = if current.len() > 1 { self.choose(&shelf.logs, &current)? } else { 0 };
             let best = current.remove(best);
-            let log = self.config.log_of(best.directory);
+            let is_alone = outdated.iter().all(|one| one.owner != best.owner);
+            if best.found.is_pending && is_alone && !shelf.is_whole {
+                moves.strike(group, best.log);
+                unsure.push(best);
+                continue;
+            }
+            let may_stay = best.log.0 < self.config.log_count() && !best.is_seen;
+            let log = if may_stay { best.log } else { self.config.log_of(best.directory) };
             for other in current {
-                let is_void = log == other.log;
-                if self.is_kept_beside(&other, best.owner.replica) && !is_void {
-                    continue;
+                if !(self.is_kept_beside(&other, best.owner.replica) && other.log != log) {
+                    self.forget(&other, shelf.home_of(other.log), log, &mut moves);
+                    dropped.insert(other.owner);
                 }
-                let group = other.owner.group;
-                let directory = self.config.path_of(shelf.home_of(other.log)).display();
-                let replica = other.owner.replica;
-                tracing::warn!(%group, %replica, %directory, "a replica that was replaced while its directory was away is removed");
-                if other.log.0 >= self.config.log_count() {
-                    moves.strike(group, other.log);
-                } else if !is_void {
-                    // With the node's other writes: a full disk ends no start.
-                    self.log_writes.remove(other.log, group, &mut self.outbox);
-                }
-                dropped.insert(other.owner);
             }
             if log != best.log {
-                moves.copy(best.owner.group, best.log, log);
+                moves.copy(group, best.log, log, generation);
+            } else if best.found.is_pending {
+                moves.settle(group, log);
             }
             chosen.push(Candidate { log, ..best });
         }
@@ -123,20 +119,43 @@ impl Node {
         for one in chosen {
             self.recover(&one, &shelf.logs[one.log.0], now)?;
         }
+        for one in unsure {
+            self.note_lost(one.owner, one.directory, "the log that its log was copied from may be away");
+        }
         Ok(dropped)
     }
 
-    /// The data directory where a replica's storage is, whose log lies in `home`. Where it is nowhere, that one.
-    fn place_of(&self, owner: ReplicaKey, home: DirectoryId) -> DirectoryId {
+    /// A replica is forgotten for another one of its group, whose log is `chosen`.
+    fn forget(&mut self, other: &Candidate, home: DirectoryId, chosen: LogId, moves: &mut Moves) {
+        let (ReplicaKey { group, replica }, directory) = (other.owner, self.config.path_of(home).display());
+        tracing::warn!(%group, %replica, %directory, "a replica that was replaced while its directory was away is removed");
+        if other.log.0 >= self.config.log_count() {
+            moves.strike(group, other.log);
+        } else if other.log != chosen {
+            // With the node's other writes: a full disk ends no start.
+            self.log_writes.remove(other.log, group, &mut self.outbox);
+        }
+    }
+
+    /// The data directory where a replica's storage is, whose log lies in `home`, and whether that is certain: one that cannot be looked at may
+    /// have it. Where it is nowhere, `home`.
+    fn place_of(&self, owner: ReplicaKey, home: DirectoryId) -> (DirectoryId, bool) {
         let others = self.config.directories().filter(|directory| *directory != home);
-        let may_be_in = |directory: &DirectoryId| {
-            let storage = directory_of(self.config.path_of(*directory), owner);
-            // What cannot be looked at may be there.
-            let is_absent =
-                |path: &Path| self.disk.list(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-            !is_absent(&storage) || !is_absent(&crate::job::arriving_at(&storage))
-        };
-        std::iter::once(home).chain(others).find(may_be_in).unwrap_or(home)
+        let directories: Vec<DirectoryId> = std::iter::once(home).chain(others).collect();
+        let mut unseen = None;
+        // What is whole before what an installation has not put in its place.
+        for is_arriving in [false, true] {
+            for directory in &directories {
+                let storage = directory_of(self.config.path_of(*directory), owner);
+                let path = if is_arriving { crate::job::arriving_at(&storage) } else { storage };
+                match self.disk.list(&path) {
+                    Ok(_) => return (*directory, true),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(_) => _ = unseen.get_or_insert(*directory),
+                }
+            }
+        }
+        unseen.map_or((home, true), |directory| (directory, false))
     }
 
     /// Which of several replicas of one group goes on, the newest of which is the first. It may have been made while the directory
@@ -147,7 +166,7 @@ impl Node {
     /// word alone can count; until then everything acknowledged is on a majority without it. One that votes has all that an older
     /// one could have acknowledged as a voter. Where none knows that it votes, nothing rests on any of them.
     fn choose(&self, logs: &[Log], candidates: &[Candidate]) -> Result<usize, OpenError> {
-        for (position, Candidate { owner, log, directory, found }) in candidates.iter().enumerate() {
+        for (position, Candidate { owner, log, directory, found, .. }) in candidates.iter().enumerate() {
             let directory = directory_of(self.config.path_of(*directory), *owner);
             match self.knows_that_it_votes(*owner, &directory, &logs[log.0], found) {
                 Ok(true) => return Ok(position),
@@ -378,15 +397,21 @@ impl Node {
     }
 }
 
-/// Which of two records of one group is the newer one: replica ids are never used twice, and grow. Of a replica's copies the sound one of the
-/// later generation counts: the former is struck out before anything is written to that, so that a sound one says all that there is.
-fn rank(found: &Recovered) -> impl Ord + use<> {
-    (found.replica.counter(), !found.is_damaged, found.generation)
-}
-
-/// Whether `one` is a copy of a replica that stands before it.
-fn is_outdated(candidates: &[Candidate], one: &Candidate) -> bool {
-    candidates.iter().find(|first| first.owner == one.owner).is_some_and(|first| first.log != one.log)
+/// Of each replica the copy of its log that counts, those of newer replicas first, since ids are never used twice, and grow; and the others. A
+/// copy that is not pending is all that there is: whatever has a lower generation was struck out, or is back from somewhere. Pending ones above
+/// it say what it says, and a sound one is as good as another.
+fn newest_copies(mut candidates: Vec<Candidate>) -> (Vec<Candidate>, Vec<Candidate>) {
+    let mut settled: BTreeMap<ReplicaKey, u64> = BTreeMap::new();
+    for one in candidates.iter().filter(|one| !one.found.is_pending) {
+        let newest = settled.entry(one.owner).or_default();
+        *newest = one.found.generation.max(*newest);
+    }
+    candidates.sort_by_key(|Candidate { owner, found, .. }| {
+        let counts = settled.get(owner).is_none_or(|settled| found.generation >= *settled);
+        std::cmp::Reverse((owner.replica.counter(), counts, !found.is_damaged, found.generation))
+    });
+    let mut seen = BTreeSet::new();
+    candidates.into_iter().partition(|one| seen.insert(one.owner))
 }
 
 #[cfg(test)]

@@ -329,7 +329,7 @@ impl Node {
         // Directories that share a log share what it may keep, and the room where it lies.
         let log = self.config.log_of(directory);
         let sharers = self.config.directories_of(log).count().max(1) as u64;
-        let configured = self.config.log_retained_max() / sharers;
+        let configured = self.config.log_retained_max().min(self.config.log_retained_bytes / sharers);
         let Some((free, mark)) = self.free_and_mark(self.config.home_of(log)) else { return configured };
         let kept: u64 = self.config.directories_of(log).map(|directory| self.log_kept_bytes(directory)).sum();
         let room = kept.saturating_add(free).saturating_sub(mark.saturating_mul(2)) / sharers;

@@ -1,8 +1,9 @@
 //! Takes groups' logs over from another log, and strikes them out there: how a group comes from one log to another while nothing else
 //! is written for it.
 //!
-//! A copy says that it is incomplete until its last record, and is in the next generation. So however often it is interrupted, one log of
-//! the group is complete: the former one until it is struck out, which is after the copy is durable. Until then both say the same.
+//! A copy says that it is incomplete until its last record, and pending until the former log is struck out, which is after the copy is
+//! durable. So however often it is interrupted, one log of the group is complete, and whoever finds a pending one knows that there may be
+//! another that says the same, and writes nothing before that is struck out: an outdated one is never left anywhere.
 
 use crate::format::State;
 use crate::log::{Failed, Group, Halt, Log};
@@ -35,44 +36,41 @@ impl From<Failed> for CopyError {
 }
 
 impl Log {
-    /// Copies the logs of `groups` from `from`, each into its next generation; those that it does not hold are left out. What this log held
-    /// of them is void. What of a group is damaged stays so. When this returns `Ok` the copies survive a power failure, whatever the
-    /// durability.
-    pub fn copy_groups(&mut self, from: &Self, groups: &[GroupId]) -> Result<(), CopyError> {
+    /// Copies the logs of `groups` from `from`, each into the generation that stands beside it; those that it does not hold are left out. What
+    /// this log held of them is void. What of a group is damaged stays so. When this returns `Ok` the copies survive a power failure, whatever
+    /// the durability. They are pending.
+    pub fn copy_groups(&mut self, from: &Self, groups: &[(GroupId, u64)]) -> Result<(), CopyError> {
         self.check()?;
         self.encode_unwritten()?;
-        for group in groups {
+        for (group, generation) in groups {
             if let Some(source) = from.groups.get(group) {
-                self.copy_group(from, *group, source)?;
+                self.copy_group(from, *group, &Group { generation: *generation, ..*source })?;
             }
         }
         self.flush()?;
-        Ok(self.sync_active()?)
+        self.sync_active()?;
+        // A lost end would otherwise be a torn tail, when nothing else has the copies any more.
+        self.mark();
+        Ok(())
     }
 
     fn copy_group(&mut self, from: &Self, group: GroupId, source: &Group) -> Result<(), CopyError> {
-        let generation = source.generation + 1;
         let born = self.reserve(State::RECORD_SIZE)?;
-        let mut copy = Group { born, last: source.start, generation, is_incomplete: true, ..*source };
+        let mut copy = Group { born, last: source.start, is_incomplete: true, is_pending: true, ..*source };
         self.encode_begin(group, &copy)?;
         while copy.last.index < source.last.index {
             let next = copy.last.index + 1;
-            match from.reader().entries(group, next, source.last.index + 1, PIECE_SIZE) {
-                Ok(entries) if !entries.is_empty() => {
-                    for entry in &entries {
-                        self.encode_entry(group, entry)?;
-                        copy.last = entry.position();
-                    }
-                    self.flush()?;
-                }
-                Err(source) if source.kind() != io::ErrorKind::InvalidData => {
-                    return Err(CopyError::Unreadable { group, source });
-                }
-                Ok(_) | Err(_) => {
-                    copy.is_damaged = true;
-                    break;
-                }
+            let entries = from.reader().entries(group, next, source.last.index + 1, PIECE_SIZE);
+            let entries = entries.and_then(|entries| match entries.len() {
+                0 => Err(io::Error::new(io::ErrorKind::InvalidData, format!("entry {next} is not there"))),
+                _ => Ok(entries),
+            });
+            // It could be read a moment ago, so that it is no damage yet.
+            for entry in &entries.map_err(|source| CopyError::Unreadable { group, source })? {
+                self.encode_entry(group, entry)?;
+                copy.last = entry.position();
             }
+            self.flush()?;
         }
         copy.is_incomplete = false;
         self.encode_state(group, &copy)?;
@@ -85,6 +83,21 @@ impl Log {
         self.check()?;
         groups.iter().for_each(|group| self.remove_group(*group));
         self.encode_unwritten()?;
+        self.flush()?;
+        Ok(self.sync_active()?)
+    }
+
+    /// What copies of `groups` are copies of is struck out: they are pending no more, whatever the durability.
+    pub fn settle_groups(&mut self, groups: &[GroupId]) -> Result<(), Halt> {
+        self.check()?;
+        self.encode_unwritten()?;
+        for group in groups {
+            if let Some(meta) = self.groups.get(group).copied().filter(|meta| meta.is_pending) {
+                let settled = Group { is_pending: false, ..meta };
+                self.encode_state(*group, &settled)?;
+                self.groups.insert(*group, settled);
+            }
+        }
         self.flush()?;
         Ok(self.sync_active()?)
     }

@@ -249,6 +249,17 @@ impl Files {
         Ok(())
     }
 
+    /// Makes the mark of the log with this epoch say nothing, durably, if there is one. That there was such a log is still noted.
+    pub(crate) fn unmark(&mut self, epoch: u64) -> io::Result<()> {
+        let path = mark_path(&self.dir, epoch);
+        if !self.disk.exists(&path) {
+            return Ok(());
+        }
+        let file = self.disk.open(&path, OpenMode::Write)?;
+        file.write_at(0, &Mark { segment: 0, batch: 0 }.encode())?;
+        file.sync_all()
+    }
+
     /// Takes back a segment that counts no more, whose records nobody can need.
     pub(crate) fn free(&mut self, id: u64, size: u64) -> io::Result<()> {
         let path = segment_path(&self.dir, id);

@@ -61,7 +61,8 @@
 //! ```
 //! It is written over itself about once a second, without a sync, so that it may say less than is true, and never more.
 //! While the segment that it names is the newest, bad bytes in a batch that it speaks of are corruption; if that segment is
-//! above the newest, it was lost. A mark that is missing or damaged says nothing.
+//! above the newest, it was lost. A mark that is missing or damaged says nothing, and neither does one of segment 0, which stands where a
+//! log has ended.
 //!
 //! ```text
 //! batch head
@@ -109,7 +110,7 @@
 //! |---|---|---|---|---|
 //! | entry | of the entry | its kind | its data | replaces everything of the group at and above its index |
 //! | moved | of the entry | its kind | its data | a copy of the entry in force, from a segment about to go; replaces only itself |
-//! | state | where the log begins, exclusive | 1: has a vote, 2: damaged, 4: incomplete | below | the group's whole state but for its entries |
+//! | state | where the log begins, exclusive | 1: has a vote, 2: damaged, 4: incomplete, 8: pending | below | the group's whole state but for its entries |
 //! | removed | the last segment that may hold records of it, 0 | 0 | none | the group is gone |
 //! | freed | first segment, count | 0 | below | these segments count no more |
 //!
@@ -125,7 +126,8 @@
 //!   56   8  generation: how often the group's log was copied from another log to this one or the one before it
 //! ```
 //! A group's log is copied whole, into the next generation, and struck out of the log where it was once the copy is durable. While it
-//! is being copied its states are incomplete: such a log counts for nothing. Of two that are complete the higher generation counts.
+//! is being copied its states are incomplete: such a log counts for nothing. Until the former one is struck out they are pending: both
+//! say the same, and nothing may be written for the group before. Of two the higher generation counts that is not pending.
 //!
 //! ```text
 //! payload of a freed, so that the record needs no head: that it went concerns every group
@@ -177,6 +179,7 @@ pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 const HAS_VOTE: u8 = 1;
 const IS_DAMAGED: u8 = 2;
 const IS_INCOMPLETE: u8 = 4;
+const IS_PENDING: u8 = 8;
 
 /// A place in the whole log. Later records stand at higher places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -302,6 +305,8 @@ pub struct State {
     pub generation: u64,
     /// Whether it is a copy that has not come to its end.
     pub is_incomplete: bool,
+    /// Whether the log that it is a copy of may not have been struck out.
+    pub is_pending: bool,
 }
 
 /// Why a segment's head cannot be used.
@@ -649,6 +654,8 @@ impl State {
         let vote = if self.hard_state.vote.is_some() { HAS_VOTE } else { 0 };
         let damaged = if self.is_damaged { IS_DAMAGED } else { 0 };
         let incomplete = if self.is_incomplete { IS_INCOMPLETE } else { 0 };
+        let pending = if self.is_pending { IS_PENDING } else { 0 };
+        let detail = vote | damaged | incomplete | pending;
         let mut payload = [0; STATE_SIZE];
         let numbers = [
             self.replica.0,
@@ -663,7 +670,7 @@ impl State {
         for (bytes, number) in payload.chunks_exact_mut(8).zip(numbers) {
             bytes.copy_from_slice(&number.to_le_bytes());
         }
-        RecordHead::new(RecordKind::State, vote | damaged | incomplete, group, self.start.index, self.start.term)
+        RecordHead::new(RecordKind::State, detail, group, self.start.index, self.start.term)
             .encode(seed, &payload, out);
     }
 
@@ -687,6 +694,7 @@ impl State {
             is_damaged: head.detail & IS_DAMAGED != 0,
             generation,
             is_incomplete: head.detail & IS_INCOMPLETE != 0,
+            is_pending: head.detail & IS_PENDING != 0,
         };
         let HardState { term, commit, .. } = state.hard_state;
         let highest = state.last.max(term).max(commit).max(generation);

@@ -16,7 +16,7 @@
 //!   made for want of space or descriptors is no failure: the write waits ([`Halt::Stalled`]).
 //! - [`Reader`]: entries back, while the log goes on.
 //! - [`Rounds`]: group commit, driven by the caller; [`Committer`]: the same on a thread of its own.
-//! - [`Log::copy_groups`], [`Log::strike_groups`]: how groups come from one log to another.
+//! - [`Log::copy_groups`], [`Log::strike_groups`], [`Log::settle_groups`]: how groups come from one log to another.
 //! - [`inspect()`]: a log at rest, without changing it; [`Follower`]: its records, a segment in memory at a time, and what comes
 //!   after them while a node writes.
 

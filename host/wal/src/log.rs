@@ -1,7 +1,7 @@
 //! A log: what it is given, what it recovers, and what it keeps in memory about each group and segment.
 
 use crate::files::{FileOptions, Files, segment_path};
-use crate::format::{LogPlace, Mark, State};
+use crate::format::{LogPlace, Mark, State, epoch_of};
 use crate::index::{Positions, Slot, Slots};
 use crate::reader::Reader;
 use crate::recover::{Found, RecoveredGroup, Recovery};
@@ -86,6 +86,9 @@ pub struct Recovered {
     pub is_damaged: bool,
     /// How often it was copied from one log to another, see [`Log::copy_group`]: of two logs of one replica the higher one counts.
     pub generation: u64,
+    /// The log that it is a copy of may not have been struck out: nothing has been written for the group since, so that the two say the same.
+    /// Nothing may be before [`Log::settle_groups`].
+    pub is_pending: bool,
 }
 
 /// Why a write or a collection ended before its end.
@@ -252,6 +255,7 @@ pub(crate) struct Group {
     pub(crate) is_damaged: bool,
     pub(crate) generation: u64,
     pub(crate) is_incomplete: bool,
+    pub(crate) is_pending: bool,
 }
 
 /// A removal on record.
@@ -273,6 +277,7 @@ impl Group {
             is_damaged: self.is_damaged,
             generation: self.generation,
             is_incomplete: self.is_incomplete,
+            is_pending: self.is_pending,
         }
     }
 }
@@ -358,7 +363,7 @@ impl Log {
     }
 
     fn adopt_group(&mut self, found: &RecoveredGroup) -> Slots {
-        let Recovered { group, replica, hard_state, start, last, is_damaged, generation } = found.recovered;
+        let Recovered { group, replica, hard_state, start, last, is_damaged, generation, is_pending } = found.recovered;
         if is_damaged {
             self.unwritten_states.insert(group);
         }
@@ -370,7 +375,7 @@ impl Log {
             self.states.insert(group, at);
         }
         let (born, is_incomplete) = (found.born, false);
-        let known = Group { replica, born, start, last, hard_state, is_damaged, generation, is_incomplete };
+        let known = Group { replica, born, start, last, hard_state, is_damaged, generation, is_incomplete, is_pending };
         self.groups.insert(group, known);
         Slots::new(start.index + 1, found.slots.clone())
     }
@@ -453,6 +458,12 @@ impl Log {
     fn unmarked(&self) -> Option<Mark> {
         let active = self.active.as_ref().filter(|_| self.failed.is_none())?;
         Some(Mark { segment: active.id, batch: self.synced }).filter(|mark| !self.files.is_marked(*mark))
+    }
+
+    /// Nothing in the log is needed any more: its directory may go, and nothing will count as lost where another log begins in its place.
+    pub fn end(mut self) -> io::Result<()> {
+        let last = self.segments.keys().next_back().copied().unwrap_or(self.next_segment);
+        self.files.unmark(epoch_of(last))
     }
 
     /// Why opening could not use the mark, where a log was there: without it a lost end looks like a torn tail.

@@ -373,6 +373,7 @@ impl Replay {
             last,
             is_damaged,
             generation: state.map_or(0, |state| state.generation),
+            is_pending: state.is_some_and(|state| state.is_pending),
         };
         let born = state.map_or(LogPlace::default(), |state| state.born);
         // Where a later state was lost, that may have ended the copy.
@@ -538,6 +539,7 @@ mod tests {
             is_damaged: false,
             generation: 0,
             is_incomplete: false,
+            is_pending: false,
         };
         let mut replay = Replay::default();
         replay.put(1, slot(place(1, 4096)), true);

@@ -132,6 +132,7 @@ impl Log {
             is_damaged: false,
             generation: known.map_or(0, |meta| meta.generation),
             is_incomplete: false,
+            is_pending: false,
         };
         self.encode_begin(append.group, &meta)?;
         Ok(meta)

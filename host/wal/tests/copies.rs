@@ -1,6 +1,7 @@
 //! Groups that come from one log to another: whenever the machine stops, one complete log of each is there, with all that it held.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use hedgerow_env::Disk;
 use hedgerow_env::sim::SimDisk;
 use hedgerow_types::log::{Entry, EntryKind, HardState};
 use hedgerow_types::random::Random;
@@ -59,7 +60,7 @@ fn two_logs(durability: Durability) -> SimDisk {
 /// What of a group can be compared: all but how often it was copied.
 fn content(log: &Log, found: &Recovered) -> (Recovered, Vec<Entry>) {
     let entries = log.reader().entries(found.group, found.start.index + 1, found.last.index + 1, usize::MAX).unwrap();
-    (Recovered { generation: 0, ..*found }, entries)
+    (Recovered { generation: 0, is_pending: false, ..*found }, entries)
 }
 
 /// Of each group that moves, the copy that counts, and in how many logs its replica is.
@@ -84,8 +85,13 @@ fn move_all(disk: &SimDisk, durability: Durability) -> Result<(), CopyError> {
     let (mut former, recovered) = open(disk, FORMER, durability);
     let (mut next, _) = open(disk, NEXT, durability);
     let groups: Vec<GroupId> = recovered.iter().map(|found| found.group).collect();
-    next.copy_groups(&former, &groups)?;
-    Ok(former.strike_groups(&groups)?)
+    next.copy_groups(&former, &with_generation(&groups, 1))?;
+    former.strike_groups(&groups)?;
+    Ok(next.settle_groups(&moved())?)
+}
+
+fn with_generation(groups: &[GroupId], generation: u64) -> Vec<(GroupId, u64)> {
+    groups.iter().map(|group| (*group, generation)).collect()
 }
 
 #[test]
@@ -133,8 +139,9 @@ fn groups_go_back_and_forth_and_count_how_often() {
         let (from, to) = if generation % 2 == 1 { (FORMER, NEXT) } else { (NEXT, FORMER) };
         let (mut source, _) = open(&disk, from, Durability::Fsync);
         let (mut target, _) = open(&disk, to, Durability::Fsync);
-        target.copy_groups(&source, &moved()).unwrap();
+        target.copy_groups(&source, &with_generation(&moved(), generation)).unwrap();
         source.strike_groups(&moved()).unwrap();
+        target.settle_groups(&moved()).unwrap();
         source.collect().unwrap();
         target.collect().unwrap();
         drop((source, target));
@@ -163,7 +170,7 @@ fn a_copy_goes_on_in_its_generation() {
     assert_eq!((found(1).replica, found(1).generation), (ReplicaId(8), 0));
 }
 
-/// An entry that went bad since the log was opened costs its group alone, and is remembered in the copy.
+/// An entry that went bad since the log was opened ends the copy. The next opening finds its group damaged, and that goes with the copy.
 #[test]
 fn m3_damage_goes_with_a_copy() {
     let disk = two_logs(Durability::Fsync);
@@ -180,11 +187,32 @@ fn m3_damage_goes_with_a_copy() {
     let place = place.unwrap();
     disk.flip_byte(&Path::new(FORMER).join(format!("{:016x}.seg", place.segment)), place.offset + 50).unwrap();
     let (mut next, _) = open(&disk, NEXT, Durability::Fsync);
-    next.copy_groups(&former, &moved()).unwrap();
+    let error = next.copy_groups(&former, &with_generation(&moved(), 1)).unwrap_err();
+    assert!(matches!(error, CopyError::Unreadable { .. }), "{error}");
     drop((former, next));
+    move_all(&disk, Durability::Fsync).unwrap();
     let (_, recovered) = open(&disk, NEXT, Durability::Fsync);
     let damaged: Vec<GroupId> = recovered.iter().filter(|found| found.is_damaged).map(|found| found.group).collect();
     assert_eq!(damaged, [group(2)]);
+}
+
+/// Whoever finds a copy alone knows whether what it is a copy of may still be somewhere.
+#[test]
+fn d3l_a_copy_is_pending_until_the_former_log_is_struck_out() {
+    let disk = two_logs(Durability::Fsync);
+    let pending = |disk: &SimDisk| {
+        let (_, recovered) = open(disk, NEXT, Durability::Fsync);
+        moved().iter().filter(|group| recovered.iter().any(|it| it.group == **group && it.is_pending)).count()
+    };
+    assert_eq!(pending(&disk), 0);
+    let (former, _) = open(&disk, FORMER, Durability::Fsync);
+    let (mut next, _) = open(&disk, NEXT, Durability::Fsync);
+    next.copy_groups(&former, &with_generation(&moved(), 1)).unwrap();
+    drop((former, next));
+    assert_eq!(pending(&disk), moved().len());
+    move_all(&disk, Durability::Fsync).unwrap();
+    disk.crash(&mut Random::new(1));
+    assert_eq!(pending(&disk), 0);
 }
 
 #[test]
@@ -194,11 +222,31 @@ fn n1_a_copy_that_has_no_room_leaves_the_group_where_it_was() {
     let (former, _) = open(&disk, FORMER, Durability::Fsync);
     let (mut next, _) = open(&disk, NEXT, Durability::Fsync);
     disk.set_full(true);
-    let error = next.copy_groups(&former, &moved()).unwrap_err();
+    let error = next.copy_groups(&former, &with_generation(&moved(), 1)).unwrap_err();
     assert!(matches!(error, CopyError::Halt(Halt::Stalled(_))), "{error}");
     drop((former, next));
     disk.set_full(false);
     for (after, before) in winners(&disk, Durability::Fsync).iter().zip(&expected) {
         assert_eq!((&after.0, &after.1, after.2), (&before.0, &before.1, 0));
+    }
+}
+
+/// Where a log has ended another one begins, and misses nothing; where one is gone, it does.
+#[test]
+fn a_log_that_has_ended_is_not_missed() {
+    for has_ended in [true, false] {
+        let disk = two_logs(Durability::Fsync);
+        for _ in 0..3 {
+            let (mut log, recovered) = open(&disk, FORMER, Durability::Fsync);
+            assert_eq!(log.has_unknown_loss(), !has_ended && recovered.is_empty());
+            log.write(&[append(GROUPS + 1, 7, 1, 3)]).unwrap();
+            log.strike_groups(&moved()).unwrap();
+            log.mark();
+            if has_ended {
+                log.end().unwrap();
+            }
+            disk.remove_dir_all(Path::new(FORMER)).unwrap();
+            disk.sync_dir(Path::new("/one")).unwrap();
+        }
     }
 }

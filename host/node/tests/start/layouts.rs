@@ -73,6 +73,8 @@ fn nodes_change_their_layout_and_go_back_with_all_that_they_have() {
     let (mut world, keys) = world_with_rows(PerDisk);
     let nodes = [NodeId(1), NodeId(2), NODE];
     let before = nodes.map(|node| running(&world, node));
+    let incarnation = |world: &World, node: NodeId| world.machines[&node].node.greeting(NodeId(1)).life.incarnation;
+    let lives = nodes.map(|node| incarnation(&world, node));
     for (round, layout) in [PerNode, PerDisk, PerNode].into_iter().enumerate() {
         for node in nodes {
             restart_with(&mut world, node, |config| config.log_layout = layout);
@@ -90,6 +92,7 @@ fn nodes_change_their_layout_and_go_back_with_all_that_they_have() {
         world.restart(node);
     }
     assert_eq!(nodes.map(|node| running(&world, node)), before);
+    assert_eq!(nodes.map(|node| incarnation(&world, node)), lives, "nothing counts as lost");
     assert_has_all(&mut world, &keys, &format!("2 {NODE}"));
 }
 
@@ -267,4 +270,47 @@ fn d7_a_log_that_was_copied_is_no_group_that_has_moved() {
     let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
     let refused = open(&config, &disk, engines, &world).unwrap_err();
     assert!(matches!(refused, OpenError::Copied { .. }), "{refused:?}");
+}
+
+/// A change is interrupted when groups have their copies and are not struck out yet, and the log that they are in is away at the next start.
+/// Nothing is written for them then: it comes back, and says what they were.
+#[test]
+fn d3l_a_copy_does_not_go_on_where_what_it_is_a_copy_of_may_come_back() {
+    let (mut world, _) = world_with_rows(PerDisk);
+    let (config, disk) = kill(&mut world, NODE);
+    let config = Config { seed: config.seed + 1_000, ..config };
+    let expected = recovered(&config, &disk.copy(), &world);
+    let groups_of = |disk: &SimDisk, log: &str| {
+        let found = hedgerow_wal::inspect(disk, Path::new(log), &mut |_| {}).unwrap().groups;
+        found.into_iter().map(|one| (one.group, one.is_pending)).collect::<BTreeMap<GroupId, bool>>()
+    };
+    let mut interrupted = 0;
+    for calls in 0.. {
+        let disk = disk.copy();
+        disk.stop_after(calls);
+        let next = Config { log_layout: PerNode, seed: config.seed + 1, ..config.clone() };
+        let is_over = open(&next, &disk, Arc::new(MemoryEngines::new(Arc::new(disk.clone()))), &world).is_ok();
+        disk.crash(&mut Random::new(calls));
+        if is_over {
+            break;
+        }
+        let copied = groups_of(&disk, "/a/log").into_iter().filter(|(_, is_pending)| *is_pending);
+        let copied: Vec<GroupId> = copied.map(|(group, _)| group).collect();
+        let source = groups_of(&disk, "/b/log");
+        if copied.is_empty() || !copied.iter().all(|group| source.contains_key(group)) {
+            continue;
+        }
+        interrupted += 1;
+        move_directory(&disk, "/b/log", "/log-away");
+        for layout in [PerDisk, PerDisk] {
+            let next = Config { log_layout: layout, seed: config.seed + 2, ..config.clone() };
+            let found = recovered(&next, &disk, &world);
+            assert!(copied.iter().all(|group| !found.contains_key(group)), "{calls}: {found:?}");
+        }
+        disk.remove_dir_all(Path::new("/b/log")).unwrap();
+        move_directory(&disk, "/log-away", "/b/log");
+        let next = Config { seed: config.seed + 4, ..config.clone() };
+        assert_eq!(recovered(&next, &disk, &world), expected, "{calls}");
+    }
+    assert!(interrupted > 0, "no start was interrupted between the copies and the strikes");
 }
