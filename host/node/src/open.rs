@@ -519,10 +519,10 @@ fn check_owner(found: &[Recovered], expected: NodeId, directory: &Path) -> Resul
 }
 
 /// Ids of replicas are never used twice, so that one in two logs was copied, unless it has come from one to the other, which its generation
-/// tells. Whichever went on, the other one's storage would be taken for its own.
+/// tells, or that it is pending. Whichever went on, the other one's storage would be taken for its own.
 fn check_copies(config: &Config, shelf: &Shelf, recovered: &[(LogId, Recovered)]) -> Result<(), OpenError> {
     let mut seen: BTreeMap<(GroupId, ReplicaId, u64), LogId> = BTreeMap::new();
-    for (log, found) in recovered.iter().filter(|(_, found)| found.replica != ReplicaId(0)) {
+    for (log, found) in recovered.iter().filter(|(_, found)| found.replica != ReplicaId(0) && !found.is_pending) {
         if let Some(before) = seen.insert((found.group, found.replica, found.generation), *log) {
             let path = |log: LogId| config.path_of(shelf.home_of(log)).to_owned();
             let (first, second) = (path(before), path(*log));

@@ -397,18 +397,13 @@ impl Node {
     }
 }
 
-/// Of each replica the copy of its log that counts, those of newer replicas first, since ids are never used twice, and grow; and the others. A
-/// copy that is not pending is all that there is: whatever has a lower generation was struck out, or is back from somewhere. Pending ones above
-/// it say what it says, and a sound one is as good as another.
+/// Of each replica the copy of its log that counts, those of newer replicas first, since ids are never used twice, and grow; and the others. One
+/// that is not pending may have been written to while a pending one was away, so that it counts beside that, whatever the generations are. Of
+/// pending ones a sound one is as good as another.
 fn newest_copies(mut candidates: Vec<Candidate>) -> (Vec<Candidate>, Vec<Candidate>) {
-    let mut settled: BTreeMap<ReplicaKey, u64> = BTreeMap::new();
-    for one in candidates.iter().filter(|one| !one.found.is_pending) {
-        let newest = settled.entry(one.owner).or_default();
-        *newest = one.found.generation.max(*newest);
-    }
     candidates.sort_by_key(|Candidate { owner, found, .. }| {
-        let counts = settled.get(owner).is_none_or(|settled| found.generation >= *settled);
-        std::cmp::Reverse((owner.replica.counter(), counts, !found.is_damaged, found.generation))
+        let is_sound_copy = found.is_pending && !found.is_damaged;
+        std::cmp::Reverse((owner.replica.counter(), !found.is_pending, is_sound_copy, found.generation))
     });
     let mut seen = BTreeSet::new();
     candidates.into_iter().partition(|one| seen.insert(one.owner))

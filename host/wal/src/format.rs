@@ -127,7 +127,7 @@
 //! ```
 //! A group's log is copied whole, into the next generation, and struck out of the log where it was once the copy is durable. While it
 //! is being copied its states are incomplete: such a log counts for nothing. Until the former one is struck out they are pending: both
-//! say the same, and nothing may be written for the group before. Of two the higher generation counts that is not pending.
+//! say the same unless the copy was away meanwhile, and it may not be written to before. A pending one counts beside none that is not.
 //!
 //! ```text
 //! payload of a freed, so that the record needs no head: that it went concerns every group

@@ -84,7 +84,7 @@ pub struct Recovered {
     /// Something that had been durable was found damaged. The replica must neither vote nor serve from this log; a
     /// reset, a removal or another replica id ends it. The entries up to `last` are sound even so.
     pub is_damaged: bool,
-    /// How often it was copied from one log to another, see [`Log::copy_group`]: of two logs of one replica the higher one counts.
+    /// How often it was copied from one log to another, see [`Log::copy_groups`]: of two logs of one replica the higher one counts that is not pending.
     pub generation: u64,
     /// The log that it is a copy of may not have been struck out: nothing has been written for the group since, so that the two say the same.
     /// Nothing may be before [`Log::settle_groups`].

@@ -314,3 +314,46 @@ fn d3l_a_copy_does_not_go_on_where_what_it_is_a_copy_of_may_come_back() {
     }
     assert!(interrupted > 0, "no start was interrupted between the copies and the strikes");
 }
+
+/// The same, but the copies are away, and the groups go on where they were. The copies are outdated when they come back.
+#[test]
+fn d3l_a_copy_that_was_away_counts_beside_no_log_that_went_on() {
+    let (mut world, keys) = world_with_rows(PerDisk);
+    let (config, whole) = kill(&mut world, NODE);
+    let mut config = Config { seed: config.seed + 1_000, ..config };
+    let groups_of = |disk: &SimDisk, log: &str| {
+        let found = hedgerow_wal::inspect(disk, Path::new(log), &mut |_| {}).unwrap().groups;
+        found.into_iter().map(|one| (one.group, one.is_pending)).collect::<BTreeMap<GroupId, bool>>()
+    };
+    let interrupted = |calls: u64| {
+        let disk = whole.copy();
+        disk.stop_after(calls);
+        let next = Config { log_layout: PerNode, seed: config.seed + 1, ..config.clone() };
+        drop(open(&next, &disk, Arc::new(MemoryEngines::new(Arc::new(disk.clone()))), &world));
+        disk.crash(&mut Random::new(calls));
+        let copied = groups_of(&disk, "/a/log").into_values().any(|is_pending| is_pending);
+        (copied && !groups_of(&disk, "/b/log").is_empty()).then_some(disk)
+    };
+    let disk = (0..1_000).find_map(interrupted).unwrap();
+    move_directory(&disk, "/a/log", "/log-away");
+    config.seed += 10;
+    world.machines.insert(NODE, world::start(config.clone(), disk, world.now));
+    world.settle(NODE);
+    world.run(Duration::from_secs(5));
+    write_all(&mut world, &keys, "later");
+    world.run(Duration::from_secs(2));
+    let kept = running(&world, NODE);
+    let (mut config, disk) = kill(&mut world, NODE);
+    config.seed += 1;
+    let in_second: Vec<GroupId> =
+        groups_of(&disk, "/b/log").into_keys().filter(|group| kept.contains_key(group)).collect();
+    let before = recovered(&config, &disk.copy(), &world);
+    disk.remove_dir_all(Path::new("/a/log")).unwrap();
+    move_directory(&disk, "/log-away", "/a/log");
+    config.seed += 1;
+    let after = recovered(&config, &disk, &world);
+    assert!(!in_second.is_empty());
+    for group in in_second {
+        assert_eq!(after.get(&group), before.get(&group), "{group}");
+    }
+}
