@@ -142,12 +142,12 @@ fn damage_is_named_with_its_victim_and_what_follows() {
     assert_eq!(dumped.code, 4);
     assert!(dumped.err.contains("cannot be read") && lines_with(&dumped.out, "user-3").is_empty(), "{}", dumped.err);
 
-    // A format that this program does not know: version 3 and its complement.
-    file.write_all_at(&[3, 0, 0xfc, 0xff], 8).unwrap();
+    // A format that this program does not know: version 4 and its complement.
+    file.write_all_at(&[4, 0, 0xfb, 0xff], 8).unwrap();
     for command in ["inspect", "verify", "dump"] {
         let refused = wal(&[command, &data]);
         assert_eq!(refused.code, 2);
-        assert!(refused.err.contains("has version 3 of the log's format"), "{}", refused.err);
+        assert!(refused.err.contains("has version 4 of the log's format"), "{}", refused.err);
     }
     let nothing = wal(&["inspect", cluster.data_directories(1)[0].parent().unwrap().to_str().unwrap()]);
     assert_eq!(nothing.code, 2);
