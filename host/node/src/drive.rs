@@ -255,7 +255,7 @@ impl Node {
             self.requests.note_read_ended(line);
         }
         if is_gone && makes_directories {
-            self.clear_up_after(owner);
+            self.clear_up(owner);
         }
     }
 

@@ -206,10 +206,7 @@ impl Node {
         self.replicas.hosted.insert(owner.group, Hosted::Starting { owner, directory });
         // What lies there is not set aside any more: it is made anew. What an earlier start has made elsewhere would be taken for it.
         self.former.remove(&owner);
-        for other in self.usable_directories().filter(|other| *other != directory).collect::<Vec<_>>() {
-            let paths = directories_of_replica(&*self.disk, self.config.path_of(other), owner);
-            self.discard(other, paths);
-        }
+        self.clear_up(owner);
         let initial = initial.map(|membership| (FIRST_POSITION, membership));
         self.enqueue_creation(owner.group, Job::Create { owner, directory: path, initial });
     }
@@ -437,9 +434,9 @@ impl Node {
         self.enqueue_removal(storage, removed);
     }
 
-    /// A job of a replica that is gone has ended. What it made after the replica's directories were put aside goes too: nobody
-    /// else would remove it before the next start, and ids of replicas are never used twice.
-    pub(crate) fn clear_up_after(&mut self, owner: ReplicaKey) {
+    /// Nothing is to be left of a replica in any data directory. A job of one that is gone may have made something after its directories were put
+    /// aside: nobody else would remove it before the next start, and ids of replicas are never used twice.
+    pub(crate) fn clear_up(&mut self, owner: ReplicaKey) {
         for directory in self.usable_directories().collect::<Vec<_>>() {
             let paths = directories_of_replica(&*self.disk, self.config.path_of(directory), owner);
             self.discard(directory, paths);

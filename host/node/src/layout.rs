@@ -1,9 +1,9 @@
 //! Where a node's logs are, and how its groups come from the logs of one layout to those of another.
 //!
 //! Changing the layout is an ordinary start with another setting. Before anything else is written for a group its log is copied, whole and
-//! durably, to the log where it belongs from now on, and then struck out where it was. So one complete copy of each is there whenever the
-//! machine stops, and the start that ends what another one began need not know how far that came: of two complete copies the later generation
-//! counts, and both say the same. A log that no group is in any more is removed.
+//! durably, to the log where it belongs from now on, and then struck out where it was; until then the copy is pending. So a log of each that
+//! is not pending, or a copy that is whole, is there whenever the machine stops, and the start that ends what another one began need not know
+//! how far that came (`recover.rs`). A log that no group is in any more is removed.
 //!
 //! A replica that stays behind, because its storage is away or another one of its group goes on, keeps its place in the log where it was,
 //! which is opened at each start until nobody is left in it.
@@ -141,7 +141,8 @@ impl Shelf {
     pub(crate) fn carry_out(&mut self, mut moves: Moves) -> Result<(), OpenError> {
         moves.keep_copies();
         for ((from, to), groups) in &moves.copied {
-            let Ok([source, target]) = self.logs.get_disjoint_mut([from.0, to.0]) else { continue };
+            let logs = self.logs.get_disjoint_mut([from.0, to.0]);
+            let [source, target] = logs.expect("a group comes from one log to another");
             let (of, into) = (source.dir().display(), target.dir().display());
             let mib = source.stats().live_bytes >> 20;
             tracing::info!(groups = groups.len(), mib, from = %of, to = %into, "groups come to another log: this takes as long as writing it");

@@ -365,7 +365,7 @@ fn open_logs(
     for data in present {
         let directory = log_id::log_of(&data);
         let place = DirectoryId(config.data.len());
-        let is_used = config.log_layout.log_of(place).0 == shelf.logs.len();
+        let is_used = config.home_of(config.log_of(place)) == place;
         if !is_used && !has_log(&**disk, &data) {
             config.data.push(data);
             continue;

@@ -40,8 +40,7 @@ impl Log {
     /// this log held of them is void. What of a group is damaged stays so. When this returns `Ok` the copies survive a power failure, whatever
     /// the durability. They are pending.
     pub fn copy_groups(&mut self, from: &Self, groups: &[(GroupId, u64)]) -> Result<(), CopyError> {
-        self.check()?;
-        self.encode_unwritten()?;
+        self.write(&[])?;
         for (group, generation) in groups {
             if let Some(source) = from.groups.get(group) {
                 self.copy_group(from, *group, &Group { generation: *generation, ..*source })?;
@@ -80,25 +79,20 @@ impl Log {
 
     /// Forgets `groups`, so that no opening will find them here, whatever the durability.
     pub fn strike_groups(&mut self, groups: &[GroupId]) -> Result<(), Halt> {
-        self.check()?;
         groups.iter().for_each(|group| self.remove_group(*group));
-        self.encode_unwritten()?;
-        self.flush()?;
+        self.write(&[])?;
         Ok(self.sync_active()?)
     }
 
     /// What copies of `groups` are copies of is struck out: they are pending no more, whatever the durability.
     pub fn settle_groups(&mut self, groups: &[GroupId]) -> Result<(), Halt> {
-        self.check()?;
-        self.encode_unwritten()?;
         for group in groups {
-            if let Some(meta) = self.groups.get(group).copied().filter(|meta| meta.is_pending) {
-                let settled = Group { is_pending: false, ..meta };
-                self.encode_state(*group, &settled)?;
-                self.groups.insert(*group, settled);
+            if let Some(meta) = self.groups.get_mut(group).filter(|meta| meta.is_pending) {
+                meta.is_pending = false;
+                self.unwritten_states.insert(*group);
             }
         }
-        self.flush()?;
+        self.write(&[])?;
         Ok(self.sync_active()?)
     }
 }

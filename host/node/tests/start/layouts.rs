@@ -272,6 +272,22 @@ fn d7_a_log_that_was_copied_is_no_group_that_has_moved() {
     assert!(matches!(refused, OpenError::Copied { .. }), "{refused:?}");
 }
 
+/// The groups in a log, and whether each is a copy that is pending.
+fn groups_of(disk: &SimDisk, log: &str) -> BTreeMap<GroupId, bool> {
+    let found = hedgerow_wal::inspect(disk, Path::new(log), &mut |_| {}).unwrap().groups;
+    found.into_iter().map(|one| (one.group, one.is_pending)).collect()
+}
+
+/// Ends a start with one log for all after so many writes, by a power failure. Gives the disk as it is then, and whether the start was over.
+fn interrupt(world: &World, config: &Config, whole: &SimDisk, calls: u64) -> (SimDisk, bool) {
+    let disk = whole.copy();
+    disk.stop_after(calls);
+    let next = Config { log_layout: PerNode, seed: config.seed + 1, ..config.clone() };
+    let is_over = open(&next, &disk, Arc::new(MemoryEngines::new(Arc::new(disk.clone()))), world).is_ok();
+    disk.crash(&mut Random::new(calls));
+    (disk, is_over)
+}
+
 /// A change is interrupted when groups have their copies and are not struck out yet, and the log that they are in is away at the next start.
 /// Nothing is written for them then: it comes back, and says what they were.
 #[test]
@@ -280,17 +296,9 @@ fn d3l_a_copy_does_not_go_on_where_what_it_is_a_copy_of_may_come_back() {
     let (config, disk) = kill(&mut world, NODE);
     let config = Config { seed: config.seed + 1_000, ..config };
     let expected = recovered(&config, &disk.copy(), &world);
-    let groups_of = |disk: &SimDisk, log: &str| {
-        let found = hedgerow_wal::inspect(disk, Path::new(log), &mut |_| {}).unwrap().groups;
-        found.into_iter().map(|one| (one.group, one.is_pending)).collect::<BTreeMap<GroupId, bool>>()
-    };
     let mut interrupted = 0;
     for calls in 0.. {
-        let disk = disk.copy();
-        disk.stop_after(calls);
-        let next = Config { log_layout: PerNode, seed: config.seed + 1, ..config.clone() };
-        let is_over = open(&next, &disk, Arc::new(MemoryEngines::new(Arc::new(disk.clone()))), &world).is_ok();
-        disk.crash(&mut Random::new(calls));
+        let (disk, is_over) = interrupt(&world, &config, &disk, calls);
         if is_over {
             break;
         }
@@ -302,8 +310,8 @@ fn d3l_a_copy_does_not_go_on_where_what_it_is_a_copy_of_may_come_back() {
         }
         interrupted += 1;
         move_directory(&disk, "/b/log", "/log-away");
-        for layout in [PerDisk, PerDisk] {
-            let next = Config { log_layout: layout, seed: config.seed + 2, ..config.clone() };
+        for _ in 0..2 {
+            let next = Config { seed: config.seed + 2, ..config.clone() };
             let found = recovered(&next, &disk, &world);
             assert!(copied.iter().all(|group| !found.contains_key(group)), "{calls}: {found:?}");
         }
@@ -321,16 +329,8 @@ fn d3l_a_copy_that_was_away_counts_beside_no_log_that_went_on() {
     let (mut world, keys) = world_with_rows(PerDisk);
     let (config, whole) = kill(&mut world, NODE);
     let mut config = Config { seed: config.seed + 1_000, ..config };
-    let groups_of = |disk: &SimDisk, log: &str| {
-        let found = hedgerow_wal::inspect(disk, Path::new(log), &mut |_| {}).unwrap().groups;
-        found.into_iter().map(|one| (one.group, one.is_pending)).collect::<BTreeMap<GroupId, bool>>()
-    };
     let interrupted = |calls: u64| {
-        let disk = whole.copy();
-        disk.stop_after(calls);
-        let next = Config { log_layout: PerNode, seed: config.seed + 1, ..config.clone() };
-        drop(open(&next, &disk, Arc::new(MemoryEngines::new(Arc::new(disk.clone()))), &world));
-        disk.crash(&mut Random::new(calls));
+        let (disk, _) = interrupt(&world, &config, &whole, calls);
         let copied = groups_of(&disk, "/a/log").into_values().any(|is_pending| is_pending);
         (copied && !groups_of(&disk, "/b/log").is_empty()).then_some(disk)
     };

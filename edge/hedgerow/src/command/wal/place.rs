@@ -6,7 +6,7 @@ use crate::output::say;
 use crate::serve::read_config;
 use anyhow::{Context as _, Result, bail};
 use hedgerow_env::{Disk, parent_of};
-use hedgerow_node::LogLayout;
+use hedgerow_node::DirectoryId;
 use hedgerow_node::at_rest::{Groups, is_in_use, log_id, log_of};
 use hedgerow_types::{GroupId, TableId};
 use hedgerow_wal::{Durability, segment_sizes};
@@ -30,13 +30,13 @@ pub(super) fn find(disk: &dyn Disk, arguments: &LogArguments) -> Result<(Vec<Pla
     let (directories, durability) = match &arguments.config {
         Some(file) => {
             let (_, config) = read_config(file)?;
-            let layout = config.log_layout;
-            // One log for all, and another one where groups have not left it yet.
-            let has_log = |(number, data): &(usize, &PathBuf)| {
-                layout == LogLayout::Disk || *number == 0 || disk.is_dir(&log_of(data))
+            // Those of its layout, and another one where groups have not left it yet.
+            let has_log = |directory: &DirectoryId| {
+                config.home_of(config.log_of(*directory)) == *directory
+                    || disk.is_dir(&log_of(config.path_of(*directory)))
             };
-            let data = config.data.iter().enumerate().filter(has_log).map(|(_, data)| data.clone());
-            (data.collect(), config.wal.durability)
+            let with_log = config.directories().filter(has_log);
+            (with_log.map(|directory| config.path_of(directory).to_owned()).collect(), config.wal.durability)
         }
         None => (arguments.directories.clone(), Durability::Fsync),
     };
