@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::ids::{DirectoryId, LogId};
 use crate::log_id;
 use crate::open::OpenError;
-use hedgerow_env::Disk;
+use hedgerow_env::{Disk, Space};
 use hedgerow_types::GroupId;
 use hedgerow_wal::{CopyError, Log};
 use serde::{Deserialize, Serialize};
@@ -92,11 +92,25 @@ pub(crate) struct Shelf {
     pub(crate) is_whole: bool,
 }
 
+/// Groups with their next generations, by the log that they are in and the log that they come to. What that one has of them is void.
+type Copied = BTreeMap<(LogId, LogId), Vec<(GroupId, u64)>>;
+
+/// Bytes that are copied between two messages that tell how far it is, unless one group has more.
+const PIECE_SIZE: u64 = 256 << 20;
+
+/// Copies that are made at a time.
+#[derive(Debug)]
+struct Piece {
+    from: LogId,
+    to: LogId,
+    groups: Vec<(GroupId, u64)>,
+    bytes: u64,
+}
+
 /// Which groups leave which logs.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
-    /// By the log that they are in and the log that they come to. What that one has of them is void.
-    copied: BTreeMap<(LogId, LogId), Vec<(GroupId, u64)>>,
+    copied: Copied,
     /// By log: what is not needed there.
     struck: BTreeMap<LogId, BTreeSet<GroupId>>,
     /// By log: copies that are alone once that is done.
@@ -138,16 +152,9 @@ impl Shelf {
     }
 
     /// Carries out `moves`: all copies are durable before anything is struck out, and all of that before a copy counts as all there is.
-    pub(crate) fn carry_out(&mut self, mut moves: Moves) -> Result<(), OpenError> {
+    pub(crate) fn carry_out(&mut self, mut moves: Moves, disk: &dyn Disk, config: &Config) -> Result<(), OpenError> {
         moves.keep_copies();
-        for ((from, to), groups) in &moves.copied {
-            let logs = self.logs.get_disjoint_mut([from.0, to.0]);
-            let [source, target] = logs.expect("a group comes from one log to another");
-            let (of, into) = (source.dir().display(), target.dir().display());
-            let mib = source.stats().live_bytes >> 20;
-            tracing::info!(groups = groups.len(), mib, from = %of, to = %into, "groups come to another log: this takes as long as writing it");
-            target.copy_groups(source, groups).map_err(|source| moving(target, source))?;
-        }
+        self.copy_all(std::mem::take(&mut moves.copied), disk, config)?;
         for (log, groups) in moves.struck {
             let groups: Vec<GroupId> = groups.into_iter().collect();
             let log = &mut self.logs[log.0];
@@ -156,6 +163,71 @@ impl Shelf {
         for (log, groups) in moves.settled {
             let log = &mut self.logs[log.0];
             log.settle_groups(&groups).map_err(|halt| moving(log, halt.into()))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the copies, piece by piece, each of which is durable before the next one begins. None is begun unless there is room for all.
+    fn copy_all(&mut self, copied: Copied, disk: &dyn Disk, config: &Config) -> Result<(), OpenError> {
+        let pieces = self.pieces(copied);
+        let (mut done, all) = (0, pieces.iter().map(|piece| piece.bytes).sum::<u64>());
+        for (number, piece) in pieces.iter().enumerate() {
+            // Others may have used it since the piece before.
+            self.check_room(&pieces[number..], disk, config)?;
+            let logs = self.logs.get_disjoint_mut([piece.from.0, piece.to.0]);
+            let [source, target] = logs.expect("a group comes from one log to another");
+            let (of, into, groups) = (source.dir().display(), target.dir().display(), piece.groups.len());
+            tracing::info!(groups, from = %of, to = %into, done_mib = done >> 20, all_mib = all >> 20, "groups come to another log");
+            target.copy_groups(source, &piece.groups).map_err(|error| match error {
+                // The disk that does not give what was there a moment ago.
+                CopyError::Unreadable { .. } => moving(source, error),
+                CopyError::Halt(_) => moving(target, error),
+            })?;
+            done += piece.bytes;
+        }
+        Ok(())
+    }
+
+    fn pieces(&self, copied: Copied) -> Vec<Piece> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        for ((from, to), groups) in copied {
+            for (group, generation) in groups {
+                let bytes = self.logs[from.0].bytes_of(group);
+                match pieces.last_mut() {
+                    Some(last) if (last.from, last.to) == (from, to) && last.bytes + bytes <= PIECE_SIZE => {
+                        last.groups.push((group, generation));
+                        last.bytes += bytes;
+                    }
+                    _ => pieces.push(Piece { from, to, groups: vec![(group, generation)], bytes }),
+                }
+            }
+        }
+        pieces
+    }
+
+    /// An error if a disk has no room for the `pieces` that come to it. Data directories whose disks have the same room, to the byte, are
+    /// taken for directories of one disk.
+    fn check_room(&self, pieces: &[Piece], disk: &dyn Disk, config: &Config) -> Result<(), OpenError> {
+        let mut disks: Vec<(Space, u64, BTreeSet<LogId>)> = Vec::new();
+        for piece in pieces {
+            // Whoever cannot say has it shown by writing.
+            let Ok(space) = disk.free_space(config.path_of(self.home_of(piece.to))) else { continue };
+            match disks.iter_mut().find(|(of, ..)| *of == space) {
+                Some((_, needed, logs)) => {
+                    *needed += piece.bytes;
+                    logs.insert(piece.to);
+                }
+                None => disks.push((space, piece.bytes, BTreeSet::from([piece.to]))),
+            }
+        }
+        for (space, bytes, logs) in disks {
+            // Each log ends in a segment that is not full, and makes the next one ready.
+            let needed = bytes + 2 * config.wal.segment_size * logs.len() as u64;
+            if space.free < needed {
+                let log = logs.first().expect("somebody comes to this disk");
+                let directory = self.logs[log.0].dir().to_path_buf();
+                return Err(OpenError::NoRoomToMove { directory, needed, free: space.free });
+            }
         }
         Ok(())
     }

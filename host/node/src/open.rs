@@ -93,6 +93,20 @@ pub enum OpenError {
         /// Why.
         source: CopyError,
     },
+    /// There is no room for groups in the log where they belong. Nothing of theirs was changed.
+    #[error(
+        "groups are to be moved to the log in {}, where they belong by `log.layout`: that takes {} MiB, and the disk has {} MiB free. Make \
+         room there, or start the node with the layout that it had",
+        directory.display(), needed.div_ceil(1 << 20), free >> 20
+    )]
+    NoRoomToMove {
+        /// The directory of the log.
+        directory: PathBuf,
+        /// Bytes that the copies and the ends of the logs on that disk take.
+        needed: u64,
+        /// Bytes that it has.
+        free: u64,
+    },
     /// A log holds replicas of another node. Nothing of it was removed.
     #[error(
         "the log in {} is of node {}, this is node {}: put each node's log back in its place, or empty the data directory and \

@@ -115,7 +115,7 @@ impl Node {
             chosen.push(Candidate { log, ..best });
         }
         self.forget_dropped(&dropped)?;
-        shelf.carry_out(moves)?;
+        shelf.carry_out(moves, &*self.disk, &self.config)?;
         for one in chosen {
             self.recover(&one, &shelf.logs[one.log.0], now)?;
         }

@@ -526,6 +526,13 @@ impl Log {
         }
     }
 
+    /// Bytes of the records of `group`, about what a copy of its log takes. Looks at every entry.
+    pub fn bytes_of(&self, group: GroupId) -> u64 {
+        let positions = lock(&self.positions);
+        let slots = positions.groups.get(&group).into_iter().flat_map(Slots::iter);
+        slots.map(|(_, slot)| slot.record_size()).sum::<u64>() + 2 * State::RECORD_SIZE as u64
+    }
+
     /// Which groups hold `segment` back, and with how many bytes of records. Looks at every entry.
     pub fn pins(&self, segment: u64) -> BTreeMap<GroupId, u64> {
         let positions = lock(&self.positions);

@@ -231,31 +231,48 @@ fn m3_with_one_log_a_directory_that_fails_takes_only_its_replicas_along() {
     assert!(end.contains("data directory /a failed"), "{end}");
 }
 
-/// Whatever keeps groups from the log where they belong ends the start, and the layout before goes on.
+/// Where there is no room for the groups in the log where they belong, nothing is begun, and the layout before goes on without a byte more.
 #[test]
-fn n1_a_change_of_layout_without_room_ends_the_start_and_loses_nothing() {
-    let (mut world, _) = world_with_rows(PerNode);
-    let (config, disk) = kill(&mut world, NODE);
-    let config = Config { seed: config.seed + 1_000, ..config };
-    let expected = recovered(&config, &disk.copy(), &world);
-    let mut refused = 0;
-    for free in [60_000, 30_000, 10_000, 3_000] {
-        let disk = disk.copy();
-        disk.leave_free(free);
-        let to = Config { log_layout: PerDisk, seed: config.seed + 1, ..config.clone() };
-        let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
-        let started = open(&to, &disk, engines, &world);
-        disk.kill_process();
-        if let Err(error) = &started {
-            refused += usize::from(matches!(error, OpenError::Moving { .. }));
+fn n1_a_change_of_layout_without_room_changes_nothing() {
+    for (from, to) in [(PerDisk, PerNode), (PerNode, PerDisk)] {
+        let (mut world, _) = world_with_rows(from);
+        let (config, disk) = kill(&mut world, NODE);
+        let config = Config { seed: config.seed + 1_000, ..config };
+        let expected = recovered(&config, &disk.copy(), &world);
+        let (mut refused, mut started) = (0, 0);
+        let segment = config.wal.segment_size;
+        for free in [3_000, 30_000, segment, 2 * segment, 3 * segment, 5 * segment] {
+            let disk = disk.copy();
+            let groups = |disk: &SimDisk, data: &str| has_log(disk, data).then(|| groups_of(disk, &format!("{data}/log")));
+            let logs = |disk: &SimDisk| ["/a", "/b"].map(|data| groups(disk, data).unwrap_or_default());
+            let before = logs(&disk);
+            disk.leave_free(free);
+            let next = Config { log_layout: to, seed: config.seed + 1, ..config.clone() };
+            let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
+            let start = open(&next, &disk, engines, &world);
+            disk.kill_process();
+            match start {
+                Ok(_) => {
+                    started += 1;
+                    continue;
+                }
+                Err(OpenError::NoRoomToMove { needed, free: found, .. }) => {
+                    refused += 1;
+                    assert!(needed > found && found <= free);
+                    assert_eq!(logs(&disk), before, "{from:?} to {to:?}, {free} bytes free");
+                }
+                // The log itself has no room for a segment.
+                Err(OpenError::Log { .. }) => {}
+                Err(other) => panic!("{other:?}"),
+            }
+            let next = Config { seed: config.seed + 2, ..config.clone() };
+            assert_eq!(recovered(&next, &disk, &world), expected, "{from:?} to {to:?}, {free} bytes free, and back");
+            disk.set_capacity(None);
+            let next = Config { log_layout: to, seed: config.seed + 3, ..config.clone() };
+            assert_eq!(recovered(&next, &disk, &world), expected, "{from:?} to {to:?}, with room again");
         }
-        disk.set_capacity(None);
-        for layout in [PerNode, PerDisk] {
-            let next = Config { log_layout: layout, seed: config.seed + 2, ..config.clone() };
-            assert_eq!(recovered(&next, &disk, &world), expected, "{free} bytes free, then {layout:?}");
-        }
+        assert!(refused > 0 && started > 0, "{refused} refused, {started} started");
     }
-    assert!(refused > 0, "no start was refused for want of room");
 }
 
 /// A replica that one log says twice in one generation was copied by somebody.

@@ -125,7 +125,13 @@ impl View<'_> {
     }
 
     fn group_row(&self, found: &Recovered) -> Vec<String> {
-        let Recovered { group, replica, hard_state, start, last, is_damaged, .. } = found;
+        let Recovered { group, replica, hard_state, start, last, is_damaged, is_pending, .. } = found;
+        let state = match (is_damaged, is_pending) {
+            (true, _) => "DAMAGED",
+            // Another log may say the same: the next start decides.
+            (false, true) => "a copy",
+            (false, false) => "sound",
+        };
         vec![
             group.to_string(),
             self.place.groups.table_name(*group).unwrap_or("-").to_owned(),
@@ -137,7 +143,7 @@ impl View<'_> {
             hard_state.commit.to_string(),
             self.inspection.bytes_in_use(*group).to_string(),
             self.inspection.oldest_held(*group).map_or("-".to_owned(), hex),
-            if *is_damaged { "DAMAGED" } else { "sound" }.to_owned(),
+            state.to_owned(),
         ]
     }
 
@@ -203,6 +209,7 @@ impl View<'_> {
             "oldest_segment": self.inspection.oldest_held(found.group).map(hex),
             "is_damaged": found.is_damaged,
             "generation": found.generation,
+            "is_pending": found.is_pending,
         })
     }
 }
