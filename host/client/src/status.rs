@@ -119,6 +119,9 @@ pub struct NodeStatus {
     pub disks: Option<Vec<DiskStatus>>,
     /// Where its logs are, by the name of the setting `log.layout`; `None` until it has said so.
     pub log_layout: Option<String>,
+    /// Whether its clients may do only what their users have been given, by the name of the setting `security.rights`; `None` until it has
+    /// said so.
+    pub rights: Option<String>,
     /// Bytes of log that each of them keeps, and for others may keep at present; the same.
     pub log_bytes: Option<Vec<u64>>,
     /// See `log_bytes`.

@@ -25,27 +25,24 @@
 
 use crate::admin_client::{beginning, shortened};
 use crate::catalogue_change::{Change, Meant};
+use crate::comparing::Comparing;
 use crate::config::{DROP_RESERVE_SECONDS_MAX, REPORT_INTERVAL, WAIT_MAX, creation_wait};
-use crate::ids::ReplicaKey;
-use crate::job::Job;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::passed_on::{PassedOn, only_looks};
-use crate::replica::{Hosted, Replica};
+use crate::replica::Hosted;
 use crate::requests::caller::Caller;
-use crate::requests::read_jobs::Wish;
 use crate::requests::reads::Reflected;
+use crate::requests::users::Asking;
 use hedgerow_env::Now;
 use hedgerow_placement::{CatalogueError, Grant, Holder, Table, TableKind, TableSpec};
-use hedgerow_storage::Moment;
 use hedgerow_types::limit::PARTITION_COUNT_MAX;
-use hedgerow_types::op::{Read, ReadReply};
 use hedgerow_types::{GroupId, Instant, NodeId, Refusal, TableId};
 use hedgerow_wire::Reply;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Bytes that the argument of a creation may have: enough for 4,095 split keys of 250 bytes, in hexadecimal, and far below what fits
@@ -55,14 +52,24 @@ const CREATION_SIZE_MAX: usize = 2 << 20;
 const CHANGE_SIZE_MAX: usize = 256 << 10;
 /// The same of a call that only looks: it names a table, and is said again and again.
 const LOOK_SIZE_MAX: usize = 4 << 10;
+/// The commands that change something, which the audit log tells of.
+const CHANGES: [&str; 11] = [
+    "create_table",
+    "drop_table",
+    "recall_table",
+    "set_options",
+    "delete_options",
+    "clear_options",
+    "prefer_leader",
+    "transfer",
+    "grant",
+    "revoke",
+    "fault",
+];
 /// Calls that may wait for other nodes, and how many of them may be such as only look: what changes something is not to wait for
 /// whoever compares replicas all the time.
 const CALLS_MAX: usize = 1_024;
 const LOOKS_MAX: usize = CALLS_MAX / 2;
-/// Time that comparing a table's replicas may take.
-const CHECKSUM_MAX: Duration = Duration::from_secs(120);
-/// Replicas that are read whole at a time.
-const LONG_READS_MAX: usize = 2;
 
 /// Who is to be told how an administrative call went.
 #[derive(Debug)]
@@ -70,7 +77,12 @@ pub(crate) enum Asker {
     /// Nobody: the node asked itself.
     Nobody,
     /// A client of this node.
-    Client(Box<Caller>),
+    Client {
+        /// Its request.
+        caller: Box<Caller>,
+        /// What the audit log calls the command, if it tells of it.
+        audited: Option<u64>,
+    },
     /// Another node.
     Peer { node: NodeId, id: u64 },
     /// A call of this node that waits for several answers.
@@ -78,11 +90,21 @@ pub(crate) enum Asker {
 }
 
 impl Asker {
+    /// A client of this node.
+    pub(crate) fn client(caller: Caller) -> Self {
+        Self::Client { caller: Box::new(caller), audited: None }
+    }
+
     /// A client's connection; none of a client's for others.
     fn connection(&self) -> ConnectionId {
+        self.client_connection().unwrap_or_default()
+    }
+
+    /// A client's connection.
+    pub(crate) fn client_connection(&self) -> Option<ConnectionId> {
         match self {
-            Self::Client(caller) => caller.connection,
-            Self::Nobody | Self::Peer { .. } | Self::Gather(_) => ConnectionId::default(),
+            Self::Client { caller, .. } => Some(caller.connection),
+            Self::Nobody | Self::Peer { .. } | Self::Gather(_) => None,
         }
     }
 }
@@ -93,20 +115,7 @@ pub(crate) struct AdminCalls {
     last: u64,
     pub(crate) passed_on: PassedOn,
     gathering: BTreeMap<u64, Gathering>,
-    /// Replicas that wait for their turn to be read whole, for which call, and the seconds by which rows have expired.
-    waiting: VecDeque<(u64, ReplicaKey, u32)>,
-    /// Those that are read now, by ticket.
-    reads: BTreeMap<u64, LongRead>,
-}
-
-/// A replica that is read whole.
-#[derive(Debug)]
-struct LongRead {
-    /// For which call.
-    call: u64,
-    owner: ReplicaKey,
-    /// `None` = it is to end: nobody waits for it, or its storage is needed for something else.
-    wish: Option<Wish>,
+    pub(crate) comparing: Comparing,
 }
 
 impl AdminCalls {
@@ -124,9 +133,9 @@ impl AdminCalls {
         Err(Refusal::Busy(format!("{waiting} administrative calls wait for other nodes")))
     }
 
-    /// The storage of `owner` is to be let go of.
-    pub(crate) fn end_reads_of(&mut self, owner: ReplicaKey) {
-        self.reads.values_mut().filter(|read| read.owner == owner).for_each(|read| read.wish = None);
+    /// Whether a call still waits for answers.
+    pub(crate) fn is_gathering(&self, call: u64) -> bool {
+        self.gathering.contains_key(&call)
     }
 
     /// Numbers rise.
@@ -261,22 +270,9 @@ impl OfTable {
     }
 }
 
-/// A replica and what its storage holds now, or what it does instead of having storage.
-fn with_storage(hosted: &mut Hosted) -> Result<(&mut Replica, Moment), &'static str> {
-    match hosted {
-        Hosted::Starting { .. } => Err("is being made"),
-        Hosted::Lost { .. } => Err("is lost"),
-        Hosted::Running(replica) => {
-            let storage = replica.storage.as_ref().ok_or("is installing a checkpoint")?;
-            let moment = storage.moment().map_err(|_| "cannot be read")?;
-            Ok((replica, moment))
-        }
-    }
-}
-
 impl Node {
     /// Runs `command`, here or where it belongs, and answers `asker`.
-    pub(crate) fn run_admin(&mut self, command: &str, argument: &str, asker: Asker, now: Now) {
+    pub(crate) fn run_admin(&mut self, command: &str, argument: &str, mut asker: Asker, now: Now) {
         let most = match command {
             "create_table" => CREATION_SIZE_MAX,
             _ if only_looks(command) => LOOK_SIZE_MAX,
@@ -286,10 +282,13 @@ impl Node {
             let text = format!("the argument has {} bytes, {most} are allowed", argument.len());
             return self.answer_admin(asker, Err(Refusal::TooLarge(text)));
         }
-        if let Asker::Client(caller) = &asker {
+        if let Asker::Client { caller, audited } = &mut asker {
             let connection = caller.connection;
-            if let Some(refusal) = self.serving().why_not_command(connection, command, argument, now) {
+            if let Some(refusal) = self.serving().why_not_command(&Asking::Here(connection), command, argument, now) {
                 return self.answer_admin(asker, Err(refusal));
+            }
+            if CHANGES.contains(&command) {
+                *audited = self.requests.note_command(connection, (command, argument));
             }
         }
         let most = match command {
@@ -483,7 +482,7 @@ impl Node {
             return match asker {
                 // Two nodes that each take the other for the leader would play ping-pong with it.
                 Asker::Peer { .. } => self.answer_admin(asker, Err(Refusal::NotLeader { leader: Some(leader) })),
-                Asker::Nobody | Asker::Client(_) | Asker::Gather(_) => {
+                Asker::Nobody | Asker::Client { .. } | Asker::Gather(_) => {
                     self.pass_on(leader, ("transfer", argument), asker, now, WAIT_MAX);
                 }
             };
@@ -495,21 +494,21 @@ impl Node {
         self.answer_admin(asker, answer.map_err(|error| Refusal::NotReady(error.to_string())));
     }
 
-    fn table_named(&self, argument: &str) -> Result<&Table, Refusal> {
+    pub(crate) fn table_named(&self, argument: &str) -> Result<&Table, Refusal> {
         let name = parse::<OfTable>(argument)?.name;
         self.view.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&name)).ok_or(Refusal::NoTable)
     }
 
     /// Answers a call about a table that this node does not know. That there is none only the metadata's leader can tell; others may
     /// be late, or have lost their data.
-    fn answer_unknown_table(&mut self, call: (&str, &str), asker: Asker, now: Now, wait: Duration) {
+    pub(crate) fn answer_unknown_table(&mut self, call: (&str, &str), asker: Asker, now: Now, wait: Duration) {
         if self.has_newest_catalogue(now) {
             return self.answer_admin(asker, Err(Refusal::NoTable));
         }
         let leader = self.leader_of(GroupId::META).map(|(_, leader)| leader.node());
         let leader = leader.filter(|leader| *leader != self.config.node && self.is_alive(*leader, now));
         match (leader, &asker) {
-            (Some(leader), Asker::Nobody | Asker::Client(_)) => match self.admin.room_for(LOOKS_MAX) {
+            (Some(leader), Asker::Nobody | Asker::Client { .. }) => match self.admin.room_for(LOOKS_MAX) {
                 Ok(()) => self.pass_on(leader, call, asker, now, wait),
                 Err(refusal) => self.answer_admin(asker, Err(refusal)),
             },
@@ -541,120 +540,13 @@ impl Node {
         }
     }
 
-    /// Asks every node that hosts the table for the checksums of its replicas.
-    fn checksum(&mut self, argument: &str, asker: Asker, now: Now) {
-        let hosts = match self.table_named(argument).map(Table::hosts) {
-            Ok(hosts) => hosts,
-            Err(Refusal::NoTable) => {
-                return self.answer_unknown_table(("checksum", argument), asker, now, CHECKSUM_MAX);
-            }
-            Err(refusal) => return self.answer_admin(asker, Err(refusal)),
-        };
-        let call = self.gather(asker, hosts.len(), now.instant + CHECKSUM_MAX, by_partition);
-        for host in hosts {
-            if host == self.config.node {
-                self.checksum_here(argument, Asker::Gather(call), now);
-            } else {
-                self.pass_on(host, ("checksum_here", argument), Asker::Gather(call), now, CHECKSUM_MAX);
-            }
-        }
-    }
-
-    fn checksum_here(&mut self, argument: &str, asker: Asker, now: Now) {
-        let table = match self.table_named(argument).map(|table| table.id) {
-            Ok(table) => table,
-            Err(Refusal::NoTable) => {
-                return self.answer_unknown_table(("checksum_here", argument), asker, now, CHECKSUM_MAX);
-            }
-            Err(refusal) => return self.answer_admin(asker, Err(refusal)),
-        };
-        let owners = self.replicas.hosted.values().map(Hosted::owner).filter(|owner| owner.group.table == table);
-        let owners: BTreeSet<ReplicaKey> = owners.collect();
-        let absent: Vec<ReplicaKey> = self.assigned_here(table).filter(|owner| !owners.contains(owner)).collect();
-        let call = self.gather(asker, owners.len() + absent.len(), now.instant + CHECKSUM_MAX, Value::Array);
-        for ReplicaKey { group, .. } in absent {
-            // Its successor may be here, and says nothing of what was lost.
-            let (partition, node) = (group.partition, self.config.node.0);
-            self.handle_part(
-                call,
-                Err(format!("the replica of partition {partition} on node {node} is lost or not made yet")),
-            );
-        }
-        let at = |owner: ReplicaKey| (call, owner, self.replicas.expiry_time(&self.view, owner.group, now));
-        let wanted: Vec<_> = owners.into_iter().map(at).collect();
-        self.admin.waiting.extend(wanted);
-        self.start_long_reads();
-    }
-
-    /// The replicas of a table that this node should have.
-    fn assigned_here(&self, table: TableId) -> impl Iterator<Item = ReplicaKey> {
-        let groups = self.view.catalogue.iter().flat_map(|catalogue| catalogue.groups());
-        let replicas = groups.filter(move |(group, _)| group.table == table).flat_map(|(group, partition)| {
-            partition.replicas.iter().map(move |replica| ReplicaKey { group, replica: replica.id })
-        });
-        replicas.filter(|owner| owner.replica.node() == self.config.node)
-    }
-
-    /// Has the replicas read whose turn it is, unless nobody waits for them any more: the other threads for jobs are for what
-    /// serves.
-    fn start_long_reads(&mut self) {
-        while self.admin.reads.len() < LONG_READS_MAX
-            && let Some((call, owner, now)) = self.admin.waiting.pop_front()
-        {
-            if !self.admin.gathering.contains_key(&call) {
-                continue;
-            }
-            let ticket = self.replicas.ticket();
-            let hosted = self.replicas.hosted.get_mut(&owner.group).filter(|hosted| hosted.owner() == owner);
-            match hosted.ok_or("is gone").and_then(with_storage) {
-                Ok((replica, moment)) => {
-                    replica.storage_users += 1;
-                    let (wish, wanted) = Wish::new();
-                    self.admin.reads.insert(ticket, LongRead { call, owner, wish: Some(wish) });
-                    self.job(Job::Read { owner, place: None, moment, ticket, read: Read::Checksum, now, wanted });
-                }
-                Err(state) => {
-                    let (partition, node) = (owner.group.partition, self.config.node);
-                    let reason = format!("the replica of partition {partition} on node {} {state}", node.0);
-                    self.handle_part(call, Err(reason));
-                }
-            }
-        }
-    }
-
-    /// A job has read something, for somebody who compares replicas or for a client.
-    pub(crate) fn handle_read(&mut self, ticket: u64, reply: ReadReply, now: Now) {
-        match self.admin.reads.remove(&ticket) {
-            Some(of) => self.handle_long_read(of, Ok(reply)),
-            None => self.serving().finish_read_job(ticket, Ok(reply), now),
-        }
-    }
-
-    /// A job could not read it.
-    pub(crate) fn handle_not_done(&mut self, ticket: u64, reason: String, refusal: Refusal, now: Now) {
-        match self.admin.reads.remove(&ticket) {
-            Some(of) => self.handle_long_read(of, Err(reason)),
-            None => self.serving().finish_read_job(ticket, Err(refusal), now),
-        }
-    }
-
-    fn handle_long_read(&mut self, LongRead { call, owner, .. }: LongRead, result: Result<ReadReply, String>) {
-        let part = match result {
-            Ok(ReadReply::Checksum { checksum, rows, index }) => Ok(json!({
-                "index": owner.group.partition,
-                "node": self.config.node.0,
-                "checksum": format!("{checksum:016x}"),
-                "rows": rows,
-                "applied": index,
-            })),
-            Ok(_) => Err("the storage gave another answer than a checksum".to_owned()),
-            Err(reason) => Err(reason),
-        };
-        self.handle_part(call, part);
-        self.start_long_reads();
-    }
-
-    fn gather(&mut self, asker: Asker, waiting: usize, deadline: Instant, finish: fn(Vec<Value>) -> Value) -> u64 {
+    pub(crate) fn gather(
+        &mut self,
+        asker: Asker,
+        waiting: usize,
+        deadline: Instant,
+        finish: fn(Vec<Value>) -> Value,
+    ) -> u64 {
         let call = self.admin.number();
         let gathering = Gathering { asker, waiting, parts: Vec::new(), errors: Vec::new(), deadline, finish };
         self.admin.gathering.insert(call, gathering);
@@ -679,7 +571,7 @@ impl Node {
 
     fn finish_gathering(&mut self, call: u64) {
         let Some(gathering) = self.admin.gathering.remove(&call) else { return };
-        self.admin.reads.values_mut().filter(|read| read.call == call).for_each(|read| read.wish = None);
+        self.admin.comparing.end_reads_for(call);
         let answer = if gathering.errors.is_empty() {
             Ok((gathering.finish)(gathering.parts))
         } else {
@@ -705,13 +597,19 @@ impl Node {
             Asker::Nobody => {}
             Asker::Gather(call) => self.handle_part(call, answer.map_err(|refusal| refusal.to_string())),
             Asker::Peer { node, id } => self.answer_peer(node, id, answer),
-            Asker::Client(caller) => match answer {
-                Err(refusal) => self.answer_admin_refused(&caller, &refusal),
-                Ok(answer) => {
-                    let reply = crate::admin_client::reply_of(caller.method, &answer);
-                    self.serving().answer(&caller, &reply, Reflected::default());
+            Asker::Client { caller, audited } => {
+                if let Some(number) = audited {
+                    let error = answer.as_ref().err().map(ToString::to_string);
+                    self.requests.note_outcome(caller.connection, number, error);
                 }
-            },
+                match answer {
+                    Err(refusal) => self.answer_admin_refused(&caller, &refusal),
+                    Ok(answer) => {
+                        let reply = crate::admin_client::reply_of(caller.method, &answer);
+                        self.serving().answer(&caller, &reply, Reflected::default());
+                    }
+                }
+            }
         }
     }
 
@@ -757,22 +655,4 @@ fn from_hex(text: &str) -> Result<Vec<u8>, Refusal> {
         return Err(malformed());
     }
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| malformed())).collect()
-}
-
-/// Checksums of replicas, grouped by partition.
-fn by_partition(parts: Vec<Value>) -> Value {
-    let mut partitions: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
-    for part in parts {
-        let index = part.get("index").and_then(Value::as_u64).unwrap_or(0);
-        let replica = json!({
-            "node": part["node"],
-            "checksum": part["checksum"],
-            "rows": part["rows"],
-            "index": part["applied"],
-        });
-        partitions.entry(index).or_default().push(replica);
-    }
-    let partitions: Vec<Value> =
-        partitions.into_iter().map(|(index, replicas)| json!({ "index": index, "replicas": replicas })).collect();
-    json!({ "partitions": partitions })
 }

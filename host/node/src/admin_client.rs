@@ -34,7 +34,7 @@ impl Node {
         if let Some(refusal) = self.serving().why_not_call(caller.connection, &body, now) {
             return self.answer_admin_refused(&caller, &refusal);
         }
-        let asker = |caller: Caller| Asker::Client(Box::new(caller));
+        let asker = Asker::client;
         match body {
             Body::QueryConfig(query) => match self.query_config(&query, caller.is_extended, now) {
                 Some(reply) => self.serving().answer(&caller, &Reply::QueryConfig(reply), Reflected::default()),
@@ -136,7 +136,7 @@ impl Node {
             Some(leader) if leader != self.config.node => QueryConfigReply::forward(self.wire_address(leader)),
             Some(_) if self.has_newest_catalogue(now) => unanswered(&Refusal::NoTable),
             Some(_) if self.leads_metadata() => {
-                return self.change(Change::Find { name: name.to_owned() }, Asker::Client(Box::new(caller)), now);
+                return self.change(Change::Find { name: name.to_owned() }, Asker::client(caller), now);
             }
             Some(_) | None => unanswered(&Refusal::NotReady("the metadata has no leader at the moment".into())),
         };

@@ -125,6 +125,28 @@ pub enum RightsMode {
     Required,
 }
 
+impl RightsMode {
+    /// Its name in configuration and status.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Permissive => "permissive",
+            Self::Required => "required",
+        }
+    }
+}
+
+/// Where a node keeps its audit log: who came in, what was refused, who changed what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditFile {
+    /// The file that is written now. The one before it has `.1` behind its name, and so on.
+    pub path: PathBuf,
+    /// Bytes that it has at most, unless one record is larger.
+    pub size_max: u64,
+    /// How many of them there are at most, at least 2.
+    pub files: u32,
+}
+
 /// Everything a node needs to know before it starts.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -205,6 +227,8 @@ pub struct Config {
     pub rights: RightsMode,
     /// The users that may do everything whatever they have been given, by the names in their certificates: who gives others their rights.
     pub administrators: BTreeSet<String>,
+    /// Where the audit log is kept, if one is.
+    pub audit: Option<AuditFile>,
     /// What counts as slow; slow nodes should not lead.
     pub slow: SlowLimits,
     /// How far the nodes' wall clocks may differ; from 100 ms to a minute. A clock that is further off does not count.
@@ -231,6 +255,11 @@ impl Config {
     /// If there is none of that number.
     pub fn path_of(&self, directory: DirectoryId) -> &Path {
         &self.data[directory.0]
+    }
+
+    /// Whether it matters who is at the other end of a client's connection.
+    pub(crate) const fn wants_to_know_clients(&self) -> bool {
+        self.tls.is_some() || self.audit.is_some()
     }
 
     /// Why a node cannot be started with this, if it cannot.
@@ -307,6 +336,7 @@ impl Config {
             tls: None,
             rights: RightsMode::Off,
             administrators: BTreeSet::new(),
+            audit: None,
             slow: SlowLimits::default(),
             clock_skew_max: CLOCK_SKEW_MAX,
             drop_reserve_seconds: DROP_RESERVE_SECONDS,

@@ -67,7 +67,9 @@ impl Node {
             let former = replica.take_storage();
             let from = replica.receiving.as_ref().map(|receiving| receiving.directory.clone()).unwrap_or_default();
             replica.install = Some(PendingInstall { meta, from, former, is_running: false });
-            self.refuse_waiting_reads(group, &Refusal::NotReady("a checkpoint is being installed".into()), now);
+            let refusal = Refusal::NotReady("a checkpoint is being installed".into());
+            self.refuse_waiting_reads(group, &refusal, now);
+            self.serving().end_reads_of(owner, &refusal, now);
         }
         if ready.wants_checkpoint {
             self.start_checkpoint(group, now);
@@ -130,7 +132,7 @@ impl Node {
             return;
         }
         if users > 0 {
-            return self.admin.end_reads_of(owner);
+            return self.admin.comparing.end_reads_of(owner);
         }
         install.is_running = true;
         let (meta, from, former) = (install.meta.clone(), install.from.clone(), install.former.take());

@@ -115,12 +115,25 @@ impl Node {
     pub(crate) fn act_on_catalogue(&mut self, catalogue: Catalogue, now: Now) {
         let settings = |table: &hedgerow_placement::Table| Settings::from_options(&table.options).unwrap_or_default();
         self.view.settings = catalogue.tables.iter().map(|(id, table)| (*id, settings(table))).collect();
+        self.note_members(&catalogue);
         // A group that began anew counts its terms from the beginning.
         self.forget_leaders(|group, leader| was_removed(&catalogue, group, leader));
         self.view.catalogue = Some(catalogue);
         self.check_own_life();
         self.refresh_shapes();
         self.reconcile_hosting(now);
+    }
+
+    /// The audit log tells which nodes have come and gone since the catalogue before.
+    fn note_members(&mut self, catalogue: &Catalogue) {
+        let Some(before) = &self.view.catalogue else { return };
+        let audit = self.requests.audit();
+        for node in catalogue.nodes.keys().filter(|node| !before.nodes.contains_key(node)) {
+            audit.note_member(*node, true);
+        }
+        for node in before.nodes.keys().filter(|node| !catalogue.nodes.contains_key(node)) {
+            audit.note_member(*node, false);
+        }
     }
 
     /// The catalogue as it travels between nodes.
@@ -419,6 +432,7 @@ impl Node {
     fn remove_hosted(&mut self, group: GroupId, now: Now) {
         let Some(hosted) = self.end_hosting(group) else { return };
         let (owner, directory) = (hosted.owner(), hosted.directory());
+        self.serving().end_reads_of(owner, &Refusal::NotHosted, now);
         let mut storage = None;
         if let Hosted::Running(mut replica) = hosted {
             storage = replica.take_storage();

@@ -167,7 +167,8 @@ impl Shelf {
         Ok(())
     }
 
-    /// Makes the copies, piece by piece, each of which is durable before the next one begins. None is begun unless there is room for all.
+    /// Makes the copies, piece by piece, each of which is durable before the next one begins. None is begun unless there is room for all that are
+    /// left.
     fn copy_all(&mut self, copied: Copied, disk: &dyn Disk, config: &Config) -> Result<(), OpenError> {
         let pieces = self.pieces(copied);
         let (mut done, all) = (0, pieces.iter().map(|piece| piece.bytes).sum::<u64>());

@@ -18,6 +18,7 @@
 //! | `tails.rs`, `tail_frame.rs` | replicas ask the other voters' logs instead, where the leader is silent |
 //! | `wake.rs` | deadlines, and what else waits for a time |
 //! | `admin.rs`, `admin_client.rs`, `status.rs` | clients' administrative operations |
+//! | `comparing.rs` | the replicas of a table, read whole |
 //! | `metadata.rs`, `catalogue_change.rs` | what the leader of the metadata does; what is to change in the catalogue |
 //! | `hosting.rs` | acting on the catalogue: which replicas are here, and in which group |
 //! | `fault.rs` | faults made on request |
@@ -46,6 +47,7 @@ pub mod at_rest;
 mod catalogue_change;
 mod checkpoint_room;
 mod clock;
+mod comparing;
 pub mod config;
 mod creations;
 mod debt;
@@ -114,5 +116,6 @@ pub use layout::LogLayout;
 pub use node::Node;
 pub use open::{OpenError, Opened};
 pub use outbox::{ConnectionId, Outbox};
+pub use requests::audit::{AuditEvent, AuditRecord};
 pub use requests::read_jobs::{ReadSize, Wanted};
 pub use requests::users::Who;

@@ -371,7 +371,7 @@ impl Node {
     fn way_of(&self, asker: &Asker) -> NodeId {
         match asker {
             Asker::Peer { node, .. } => *node,
-            Asker::Nobody | Asker::Client(_) | Asker::Gather(_) => self.config.node,
+            Asker::Nobody | Asker::Client { .. } | Asker::Gather(_) => self.config.node,
         }
     }
 

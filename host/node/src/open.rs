@@ -71,8 +71,8 @@ pub enum OpenError {
     },
     /// The data directory with the node's only log is left out.
     #[error(
-        "`log.layout` is `node`, and the log of all replicas is in {}, which cannot be used: {reason}. Bring it back; if it is lost, so is what \
-         the node holds: empty all its data directories and let it learn again",
+        "`log.layout` is `node`, and the log of all replicas is in {}, which cannot be used: {reason}. Bring it back. If it is lost, so \
+         are the replicas of this node: an empty directory in its place has it learn them again from the others",
         directory.display()
     )]
     NoHome {
@@ -93,7 +93,8 @@ pub enum OpenError {
         /// Why.
         source: CopyError,
     },
-    /// There is no room for groups in the log where they belong. Nothing of theirs was changed.
+    /// There is no room for groups in the log where they belong. Nothing was changed; copies that were made before others took the room count
+    /// for nothing.
     #[error(
         "groups are to be moved to the log in {}, where they belong by `log.layout`: that takes {} MiB, and the disk has {} MiB free. Make \
          room there, or start the node with the layout that it had",

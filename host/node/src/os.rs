@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_methods, reason = "this file is where the node meets the runtime: it spawns its tasks")]
 
 mod address;
+mod audit;
 mod client;
 mod fault;
 mod line;
@@ -16,7 +17,10 @@ mod reading;
 mod security;
 mod unsent;
 
+use crate::requests::audit::AuditEvent;
+use crate::requests::users::Who;
 use crate::{Config, ConnectionId, Event, JobContext, LogId, Node, OpenError, Opened, ReadSize};
+use audit::AuditLog;
 use client::Clients;
 use fault::Faults;
 use hedgerow_env::os::{OsClock, give_way, spawn_thread};
@@ -30,6 +34,7 @@ use security::Security;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,6 +75,14 @@ pub enum StartError {
     Listen {
         /// The address.
         address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The audit log cannot be written.
+    #[error("cannot write the audit log {}", path.display())]
+    Audit {
+        /// The file.
+        path: PathBuf,
         /// Why.
         source: io::Error,
     },
@@ -149,15 +162,25 @@ pub fn start(config: Config, disk: Arc<dyn Disk>, engines: Arc<dyn Engines>) -> 
     if let Some(own) = own {
         opened.node.note_address(opened.node.id(), own);
     }
+    let audit = start_audit(&mut opened.node, &context.0)?;
     let (arrivals, inbox) = mpsc::unbounded_channel();
     let (state_sender, state) = watch::channel(State::Starting);
     let stop = arrivals.clone();
     let body = move || {
-        let result = run(opened, context, listener, arrivals, inbox, &state_sender);
+        let result = run(opened, context, listener, audit, (arrivals, inbox), &state_sender);
         state_sender.send_replace(State::Stopped(result));
     };
     let thread = spawn_thread(&name, body).map_err(StartError::Thread)?;
     Ok(Running { state, stop, thread: Some(thread) })
+}
+
+fn start_audit(node: &mut Node, disk: &Arc<dyn Disk>) -> Result<Option<AuditLog>, StartError> {
+    let Some(file) = node.config.audit.clone() else { return Ok(None) };
+    let (path, audit) = (file.path.clone(), node.requests.audit());
+    audit.note_each(&Who::Anybody, None, AuditEvent::Start);
+    let losses = audit.losses();
+    let log = AuditLog::start(Arc::clone(disk), file, node.id(), losses);
+    Ok(Some(log.map_err(|source| StartError::Audit { path, source })?))
 }
 
 fn listen(address: &str) -> Result<std::net::TcpListener, StartError> {
@@ -228,6 +251,8 @@ type Context = (Arc<dyn Disk>, Arc<dyn Engines>);
 /// Who runs jobs.
 struct Workers {
     jobs: Arc<JobContext>,
+    /// Where the audit log is written, if one is.
+    audit: Option<AuditLog>,
     /// Reads that need the disk.
     readers: Readers,
     /// A part of those that do not.
@@ -238,8 +263,8 @@ fn run(
     opened: Opened,
     context: Context,
     listener: std::net::TcpListener,
-    arrivals: mpsc::UnboundedSender<Arrival>,
-    inbox: mpsc::UnboundedReceiver<Arrival>,
+    audit: Option<AuditLog>,
+    (arrivals, inbox): (mpsc::UnboundedSender<Arrival>, mpsc::UnboundedReceiver<Arrival>),
     state: &watch::Sender<State>,
 ) -> Result<(), String> {
     // Let go behind all that writes: committers, jobs and the runtime are gone when this is dropped.
@@ -259,7 +284,7 @@ fn run(
     };
     let readers = start_readers("reader", directories * ReadSize::Short.places())?;
     let helpers = start_readers("worker", node.config.workers - 1)?;
-    let workers = Workers { jobs, readers, helpers };
+    let workers = Workers { jobs, audit, readers, helpers };
     let mut committers = Vec::new();
     for (id, log) in (0..).map(LogId).zip(logs) {
         let arrivals = arrivals.clone();
@@ -271,15 +296,17 @@ fn run(
         let peers = Peers::new(&node);
         let faults = Faults::new(node.config.may_fault).map_err(|error| format!("cannot make faults: {error}"))?;
         let clients = Clients::new(&node.config);
-        let security =
-            Security::start(node.config.tls.clone()).map_err(|error| format!("cannot start a thread: {error}"))?;
+        let security = Security::start(node.config.tls.clone(), node.config.audit.is_some())
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
         let (wake, busy) = (Notify::new(), Cell::default());
         let node = RefCell::new(node);
         let host = Rc::new(Host { node, clients, peers, faults, security, wake, busy, arrivals: arrivals.clone() });
         fault::start(&host);
         host.spawn("the task that accepts connections", accept(Rc::clone(&host), listener));
         peer::start(&host);
-        drive(&host, &committers, &workers, arrivals, inbox, state).await
+        let result = drive(&host, &committers, &workers, arrivals, inbox, state).await;
+        write_audit(&host, &workers);
+        result
     });
     committers.iter().for_each(Committer::stop);
     result
@@ -426,6 +453,17 @@ fn refuse_unread(host: &Host, connection: ConnectionId) {
     }
 }
 
+/// Hands on what the audit log is to say, if one is kept.
+fn write_audit(host: &Host, workers: &Workers) {
+    let Some(audit) = &workers.audit else { return };
+    let mut node = host.node.borrow_mut();
+    let now = OsClock.read();
+    for (from, reason) in host.security.take_refused() {
+        node.handle(Event::NotAdmitted(from, reason), now);
+    }
+    audit.put(node.requests.audit().take(), now.unix_micros);
+}
+
 /// Drives the node and empties its outbox.
 fn carry_out(
     host: &Rc<Host>,
@@ -488,6 +526,7 @@ fn carry_out(
             drop(arrivals.send(Arrival::Event(Event::Job(job.run(&jobs)))));
         });
     }
+    write_audit(host, workers);
     if is_for_clients {
         let now = OsClock.now();
         host.node.borrow_mut().note_work(busy + now.since(begun.instant), now);

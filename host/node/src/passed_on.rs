@@ -128,7 +128,9 @@ impl Node {
         let id = self.admin.number();
         let sender = self.identity.start();
         let (command, argument) = (command.to_owned(), argument.to_owned());
-        let request = AdminRequest { id, command, argument, sender, repeated_to: 0 };
+        // It knows a newer catalogue than this node, perhaps.
+        let principal = asker.client_connection().map(|connection| self.requests.principal(connection));
+        let request = AdminRequest { id, command, argument, sender, repeated_to: 0, principal };
         let receiver = self.reports.nodes.get(&to).map_or(0, |(report, _)| report.process);
         let may_repeat = request.argument.len() <= REPEATED_SIZE_MAX && (receiver != 0 || only_looks(&request.command));
         let repetition = may_repeat.then(|| AdminRequest { repeated_to: receiver, ..request.clone() });
@@ -149,6 +151,12 @@ impl Node {
             }
         }
         // What was passed on once is not passed on again.
+        if let Some(principal) = &request.principal {
+            let command = (request.command.as_str(), request.argument.as_str());
+            if let Some(refusal) = self.serving().why_not_passed_on(principal, command, now) {
+                return self.answer_admin(asker, Err(refusal));
+            }
+        }
         let is_for_any = matches!(request.command.as_str(), "checksum_here" | "throttle_here" | "transfer");
         if is_for_any || self.leads_metadata() {
             self.run_admin(&request.command, &request.argument, asker, now);
@@ -235,7 +243,7 @@ mod tests {
     const OWN: u64 = 7;
 
     fn request(id: u64, command: &str) -> AdminRequest {
-        AdminRequest { id, command: command.into(), argument: "{}".into(), sender: 5, repeated_to: 0 }
+        AdminRequest { id, command: command.into(), argument: "{}".into(), sender: 5, repeated_to: 0, principal: None }
     }
 
     fn answer(calls: &mut PassedOn, id: u64) -> AdminReply {

@@ -265,6 +265,9 @@ pub struct Report {
     /// Where its logs are, by the name in its configuration. Empty from a node that does not say.
     #[prost(string, tag = "42")]
     pub log_layout: String,
+    /// Whether its clients may do only what their users have been given, by the name in its configuration. The same.
+    #[prost(string, tag = "43")]
+    pub rights: String,
 }
 
 impl Report {
@@ -471,6 +474,20 @@ pub struct AdminRequest {
     /// Of a repetition: the receiver's process that was to have it first. 0 = it is said for the first time.
     #[prost(fixed64, tag = "5")]
     pub repeated_to: u64,
+    /// For whom the sender passes it on; absent where it asks by itself, and from older nodes.
+    #[prost(message, optional, tag = "6")]
+    pub principal: Option<Principal>,
+}
+
+/// Who has asked a node for what it passes on.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Principal {
+    /// The user of this name; empty: somebody who has shown no certificate.
+    #[prost(string, tag = "1")]
+    pub user: String,
+    /// The sender's configuration says that they may do everything.
+    #[prost(bool, tag = "2")]
+    pub is_administrator: bool,
 }
 
 /// See [`Frame::AdminReply`].

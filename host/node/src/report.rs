@@ -63,6 +63,7 @@ impl Node {
             is_behind: self.view.is_storage_behind,
             process: self.identity.start(),
             log_layout: self.config.log_layout.name().to_owned(),
+            rights: self.config.rights.name().to_owned(),
         };
         if is_due {
             self.reports.last_sent = Some(now.instant);

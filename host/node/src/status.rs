@@ -57,6 +57,7 @@ impl Node {
             "replicas_max": self.reports.nodes.get(&node).map(|(report, _)| report.replicas_max),
             "leaders": leaders,
             "log_layout": report.map(|report| &report.log_layout).filter(|layout| !layout.is_empty()),
+            "rights": report.map(|report| &report.rights).filter(|mode| !mode.is_empty()),
             "log_bytes": report.map(|report| &report.log_bytes),
             "log_bytes_max": report.map(|report| report.log_bytes_max),
             "log_bytes_allowed": report.map(|report| &report.log_bytes_allowed),

@@ -12,7 +12,7 @@
 //! record    [record head, 40 bytes][payload]
 //! ```
 //!
-//! Every checksum is CRC-32C started from `seed(segment id)`, so that the stale bytes of a recycled segment never pass.
+//! Every checksum in a segment is CRC-32C started from `seed(segment id)`, so that the stale bytes of a recycled segment never pass.
 //! Numbers are below 2^62; what holds another one is damaged, whatever its checksum says.
 //!
 //! This is version 3. Versions 1 and 2 are read too, and each segment is of one version. In version 2 states have no generation: it is 0.
@@ -159,7 +159,7 @@ const SEGMENT_MAGIC: [u8; 8] = *b"HEDGEWAL";
 const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"BTCH");
 const LIST_MAGIC: u32 = u32::from_le_bytes(*b"LIST");
 /// What a list says of each record.
-const LISTED_SIZE: usize = 13;
+pub(crate) const LISTED_SIZE: usize = 13;
 const LINK_MAGIC: u32 = u32::from_le_bytes(*b"LINK");
 /// What a link takes of the end of a segment: the device writes it apart from every record.
 pub(crate) const LINK_SPACE: u64 = 512;

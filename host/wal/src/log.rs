@@ -1,7 +1,7 @@
 //! A log: what it is given, what it recovers, and what it keeps in memory about each group and segment.
 
 use crate::files::{FileOptions, Files, segment_path};
-use crate::format::{LogPlace, Mark, State, epoch_of};
+use crate::format::{LISTED_SIZE, LogPlace, Mark, State, epoch_of};
 use crate::index::{Positions, Slot, Slots};
 use crate::reader::Reader;
 use crate::recover::{Found, RecoveredGroup, Recovery};
@@ -530,7 +530,7 @@ impl Log {
     pub fn bytes_of(&self, group: GroupId) -> u64 {
         let positions = lock(&self.positions);
         let slots = positions.groups.get(&group).into_iter().flat_map(Slots::iter);
-        slots.map(|(_, slot)| slot.record_size()).sum::<u64>() + 2 * State::RECORD_SIZE as u64
+        slots.map(|(_, slot)| slot.record_size() + LISTED_SIZE as u64).sum::<u64>() + 2 * State::RECORD_SIZE as u64
     }
 
     /// Which groups hold `segment` back, and with how many bytes of records. Looks at every entry.

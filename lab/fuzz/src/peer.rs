@@ -3,8 +3,8 @@
 use bytes::{Bytes, BytesMut};
 use hedgerow_node::peer::{
     AdminReply, AdminRequest, Began, CataloguePush, CatalogueRow, DiskReport, Forward, Forwarded, Founder, Frame,
-    Greeting, LogAt, PeerReport, Probe, Pulse, PulseOf, Refused, ReplicaReport, ReplicaState, Report, SnapshotBegin,
-    SnapshotChunk, SnapshotFile, SnapshotProgress, TransferReport, put, take,
+    Greeting, LogAt, PeerReport, Principal, Probe, Pulse, PulseOf, Refused, ReplicaReport, ReplicaState, Report,
+    SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress, TransferReport, put, take,
 };
 use hedgerow_node::read_index_frame::{GroupReply, GroupRequest, ReadIndexRequests};
 use hedgerow_node::tail_frame::{KeySpan, TailRead, TailReplies, TailReply, TailRequest, TailRequests};
@@ -111,6 +111,7 @@ one_of_each! {
             argument: "{}".into(),
             sender: 2,
             repeated_to: 3,
+            principal: Some(Principal { user: "app".into(), is_administrator: true }),
         }),
         AdminReply => Frame::AdminReply(AdminReply { id: 1, refusal_kind: 2, answer: "{\"a\":1}".into() }),
         SnapshotBegin => Frame::SnapshotBegin(SnapshotBegin {
@@ -231,6 +232,7 @@ fn report(group: GroupId, from: ReplicaId, to: ReplicaId) -> Report {
         is_behind: true,
         process: 12,
         log_layout: "node".into(),
+        rights: "required".into(),
     }
 }
 

@@ -135,6 +135,7 @@ pub struct Process {
 
 /// Something for the node to handle.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all are events")]
 pub enum Input {
     /// Reads wait for their turn.
     Turn,

@@ -266,6 +266,7 @@ fn status_text(status: &ClusterStatus, shows_partitions: bool) -> String {
         parts.extend(missing.map(|directory| format!("node {} goes without data directory {directory}", node.node)));
     }
     parts.extend(shared_logs(status));
+    parts.extend(different_rights(status));
     let mut tables: Vec<_> = status.tables.iter().map(table_row).collect();
     tables.sort();
     if !tables.is_empty() {
@@ -304,6 +305,19 @@ fn shared_logs(status: &ClusterStatus) -> Option<String> {
             nodes.join(", ")
         )
     })
+}
+
+/// Which nodes go by rights and which do not, where they differ: whoever is connected with one that does not may do everything.
+fn different_rights(status: &ClusterStatus) -> Option<String> {
+    let mut nodes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for node in status.nodes.iter().filter(|node| node.state != DOWN) {
+        if let Some(mode) = &node.rights {
+            nodes.entry(mode).or_default().push(node.node.to_string());
+        }
+    }
+    let by_mode: Vec<String> =
+        nodes.iter().map(|(mode, nodes)| format!("{mode} at node {}", nodes.join(", "))).collect();
+    (by_mode.len() > 1).then(|| format!("security.rights is not the same everywhere: {}", by_mode.join("; ")))
 }
 
 fn state_text(node: &NodeStatus) -> String {
@@ -511,6 +525,19 @@ mod tests {
         let text = status_text(&serde_json::from_str(answer).unwrap(), false);
         let row: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
         assert_eq!(row, ["old", "3", "8", "2026-11-22T10:15:00Z"], "{text}");
+    }
+
+    #[test]
+    fn the_status_says_where_rights_are_not_the_same() {
+        let text = |modes: [&str; 3]| {
+            let node = |(node, mode): (usize, &str)| format!(r#"{{"node":{node},"state":"alive","rights":{mode}}}"#);
+            let nodes: Vec<String> = (1..).zip(modes).map(node).collect();
+            status_text(&serde_json::from_str(&format!(r#"{{"nodes":[{}]}}"#, nodes.join(","))).unwrap(), false)
+        };
+        let differs = "security.rights is not the same everywhere: off at node 3; required at node 1, 2";
+        assert!(text([r#""required""#, r#""required""#, r#""off""#]).contains(differs));
+        // A node of an older version does not say.
+        assert!(!text([r#""required""#, r#""required""#, "null"]).contains("security.rights"));
     }
 
     #[test]

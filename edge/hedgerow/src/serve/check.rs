@@ -6,7 +6,7 @@ use crate::exit::Exit;
 use crate::output::{columns, counted, print};
 use anyhow::Result;
 use clap::Subcommand;
-use hedgerow_node::config::RightsMode;
+use hedgerow_node::config::{AuditFile, RightsMode};
 use hedgerow_node::{Config, LogLayout};
 use hedgerow_storage::RocksSettings;
 use hedgerow_tls::Mode;
@@ -52,6 +52,7 @@ fn text(file: &Path, storage: &RocksSettings, config: &Config) -> String {
     rows.extend(disk_and_memory(storage, config));
     rows.extend(limits(config));
     rows.extend(security(config));
+    rows.extend(audit(config));
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     format!("{}\n\n{} is right.", columns(&["setting", "value"], &rows), file.display())
 }
@@ -131,6 +132,17 @@ fn security(config: &Config) -> Vec<(&'static str, String)> {
         ("tls.certificate", expiring(&files.certificate, tls.expires_at())),
         ("tls.key", files.key.display().to_string()),
         ("tls.client_certificates", tls.has_client_certificates().to_string()),
+    ]
+}
+
+fn audit(config: &Config) -> Vec<(&'static str, String)> {
+    let Some(AuditFile { path, size_max, files }) = &config.audit else {
+        return ["audit.file", "audit.max_mib", "audit.files"].map(|name| (name, "none".to_owned())).into();
+    };
+    vec![
+        ("audit.file", path.display().to_string()),
+        ("audit.max_mib", format!("{} MiB", size_max >> 20)),
+        ("audit.files", files.to_string()),
     ]
 }
 

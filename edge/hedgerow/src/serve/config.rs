@@ -2,7 +2,9 @@
 //! docs/configuration.md.
 
 use anyhow::{Context, bail, ensure};
-use hedgerow_node::config::{DROP_RESERVE_SECONDS, DROP_RESERVE_SECONDS_MAX, LOG_RETAINED_BYTES, RightsMode};
+use hedgerow_node::config::{
+    AuditFile, DROP_RESERVE_SECONDS, DROP_RESERVE_SECONDS_MAX, LOG_RETAINED_BYTES, RightsMode,
+};
 use hedgerow_node::{Config, LogLayout, SlowLimits};
 use hedgerow_storage::RocksSettings;
 use hedgerow_tls::{ClusterName, Mode, NodeTls, NodeTlsFiles};
@@ -52,6 +54,7 @@ pub(crate) struct ServeConfig {
     faults: Faults,
     #[serde(default)]
     security: Security,
+    audit: Option<Audit>,
     tls: Option<Tls>,
 }
 
@@ -197,6 +200,33 @@ struct Security {
     administrators: BTreeSet<String>,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Audit {
+    file: PathBuf,
+    #[serde(default = "Audit::default_size")]
+    max_mib: u32,
+    #[serde(default = "Audit::default_files")]
+    files: u32,
+}
+
+impl Audit {
+    const fn default_size() -> u32 {
+        64
+    }
+
+    const fn default_files() -> u32 {
+        8
+    }
+
+    fn into_file(self) -> anyhow::Result<AuditFile> {
+        ensure!(self.file.is_absolute(), "audit.file: it has to begin with /");
+        ensure!((1..=1_048_576).contains(&self.max_mib), "audit.max_mib: allowed are 1 to 1048576");
+        ensure!((2..=1_000).contains(&self.files), "audit.files: allowed are 2 to 1000");
+        Ok(AuditFile { path: self.file, size_max: u64::from(self.max_mib) << 20, files: self.files })
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum RightsSetting {
@@ -335,6 +365,7 @@ impl ServeConfig {
             RightsSetting::Required => RightsMode::Required,
         };
         config.administrators = self.security.administrators;
+        config.audit = self.audit.map(Audit::into_file).transpose()?;
         config.listen = address;
         config.workers = self.workers.unwrap_or(config.workers);
         config.labels = self.labels;

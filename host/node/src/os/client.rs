@@ -3,7 +3,6 @@
 use super::line::{InLine, Line};
 use super::unsent::Unsent;
 use super::{Host, OsClock, peer};
-use crate::config::RightsMode;
 use crate::peer::{GREETING_HEAD_SIZE, Greeting};
 use crate::{Config, ConnectionId, Event};
 use bytes::{Buf, BytesMut};
@@ -327,8 +326,7 @@ async fn serve_any(host: &Rc<Host>, tcp: TcpStream, id: ConnectionId, room: &Not
         return tracing::debug!("a client's connection is closed: there are as many as the limit of open files allows");
     }
     host.faults.note_client(id, stream.tcp());
-    let has_rights = host.node.borrow().config.rights != RightsMode::Off;
-    if has_rights {
+    if host.node.borrow().config.wants_to_know_clients() {
         let opened = Event::ClientOpened(id, host.security.who(&stream), from);
         host.node.borrow_mut().handle(opened, OsClock.read());
     }

@@ -8,7 +8,7 @@ use hedgerow_env::Clock;
 use hedgerow_env::os::spawn_thread;
 use hedgerow_tls::{Handshake, Mode, NodeTls, Stream};
 use hedgerow_types::{Instant, NodeId};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -29,6 +29,8 @@ const ACCEPTED_MAX: usize = 32;
 const DIALLED_MAX: usize = 8;
 /// Time from the first byte of a handshake to its last.
 const AGREEING_MAX: Duration = Duration::from_secs(10);
+/// Refusals that the audit log is told of at a time. More of them, from other addresses, are not told.
+const REFUSED_MAX: usize = 1_024;
 /// How often it is told who was refused, and that connections are open that will be.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 const UNENCRYPTED_TOLD_EVERY: Duration = Duration::from_secs(30);
@@ -62,6 +64,8 @@ struct Told {
     not_agreed: Lines,
     no_node: Lines,
     no_client: Lines,
+    /// The same for the audit log, if one is kept.
+    refused: Option<RefCell<Vec<(IpAddr, String)>>>,
 }
 
 #[derive(Default)]
@@ -91,7 +95,7 @@ impl Drop for Admitted {
 
 impl Security {
     /// Starts the threads, where TLS is set.
-    pub(crate) fn start(tls: Option<Arc<NodeTls>>) -> io::Result<Self> {
+    pub(crate) fn start(tls: Option<Arc<NodeTls>>, has_audit: bool) -> io::Result<Self> {
         let Some(tls) = tls else { return Ok(Self(None)) };
         let (work, inbox) = channel();
         let inbox = Arc::new(Mutex::new(inbox));
@@ -106,7 +110,7 @@ impl Security {
             accepted: places(ACCEPTED_MAX),
             dialled: places(DIALLED_MAX),
             threads,
-            told: Told::default(),
+            told: Told { refused: has_audit.then(RefCell::default), ..Told::default() },
             unencrypted: Unencrypted::default(),
         })))
     }
@@ -122,7 +126,8 @@ impl Security {
         let from = tcp.peer_addr()?.ip();
         let agreed = timeout(AGREEING_MAX, enabled.agree(enabled.tls.accept(tcp)?, &enabled.accepted)).await?;
         agreed.inspect_err(|error| {
-            enabled.told.not_agreed.tell(from, "an encrypted connection could not be agreed on", Some(error))
+            let what = "an encrypted connection could not be agreed on";
+            enabled.told.tell(&enabled.told.not_agreed, from, what, Some(error));
         })
     }
 
@@ -144,11 +149,8 @@ impl Security {
         let Some(enabled) = &self.0 else { return true };
         let may_greet = enabled.tls.mode() == Mode::Permissive || !stream.certificates().is_empty();
         if !may_greet {
-            enabled.told.no_node.tell(
-                from,
-                "a connection that speaks as a node's, without a certificate, is refused",
-                None,
-            );
+            let what = "a connection that speaks as a node's, without a certificate, is refused";
+            enabled.told.tell(&enabled.told.no_node, from, what, None);
         }
         may_greet
     }
@@ -164,7 +166,7 @@ impl Security {
         }
         let what =
             format!("a connection that says it is node {}'s, without that node's certificate, is refused", peer.0);
-        enabled.told.no_node.tell(from, &what, None);
+        enabled.told.tell(&enabled.told.no_node, from, &what, None);
         None
     }
 
@@ -184,16 +186,14 @@ impl Security {
         match enabled.tls.mode() {
             _ if stream.is_secure() && enabled.tls.is_client(stream) => Some(Admitted(None)),
             _ if stream.is_secure() => {
-                enabled.told.no_client.tell(
-                    from,
-                    "a client's connection with another cluster's certificate is refused",
-                    None,
-                );
+                let what = "a client's connection with another cluster's certificate is refused";
+                enabled.told.tell(&enabled.told.no_client, from, what, None);
                 None
             }
             Mode::Permissive => Some(enabled.unencrypted.admit(from)),
             Mode::Required => {
-                enabled.told.no_client.tell(from, "a client's connection without TLS is refused", None);
+                let what = "a client's connection without TLS is refused";
+                enabled.told.tell(&enabled.told.no_client, from, what, None);
                 None
             }
         }
@@ -208,6 +208,12 @@ impl Security {
             let last_from = unencrypted.last_from.get().map(tracing::field::display);
             tracing::warn!(open = unencrypted.count.get(), last_from, "connections without TLS are open");
         }
+    }
+
+    /// Who was refused since the last time, and why, for the audit log.
+    pub(crate) fn take_refused(&self) -> Vec<(IpAddr, String)> {
+        let refused = self.0.as_ref().and_then(|enabled| enabled.told.refused.as_ref());
+        refused.map(RefCell::take).unwrap_or_default()
     }
 
     /// Whether connections may be encrypted at all.
@@ -249,6 +255,18 @@ impl Drop for Enabled {
     fn drop(&mut self) {
         drop(self.work.take());
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+impl Told {
+    fn tell(&self, lines: &Lines, from: IpAddr, what: &str, error: Option<&io::Error>) {
+        lines.tell(from, what, error);
+        if let Some(refused) = &self.refused
+            && refused.borrow().len() < REFUSED_MAX
+        {
+            let error = error.map_or(String::new(), |error| format!(": {error}"));
+            refused.borrow_mut().push((from, format!("{what}{error}")));
+        }
     }
 }
 

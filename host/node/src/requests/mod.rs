@@ -15,8 +15,10 @@
 //! | `held.rs` | what reads that wait for an index keep in memory |
 //! | `read_jobs.rs` | reads that need a disk, or look at much: other threads run them |
 //! | `users.rs`, `permission.rs` | who asks, and whether they may |
+//! | `audit.rs` | what the audit log is told of them |
 //! | `load.rs`, `read_counts.rs` | what replies and the operator are told of the node's work |
 
+pub(crate) mod audit;
 pub(crate) mod caller;
 pub(crate) mod callers;
 pub(crate) mod cancel;
@@ -37,8 +39,9 @@ pub(crate) mod waiting;
 
 use crate::config::{Config, FRAME_COST, REQUEST_BYTES_PER_TURN};
 use crate::outbox::{ConnectionId, Outbox};
-use crate::peer::Frame;
+use crate::peer::{Frame, Principal};
 use crate::replicas::Replicas;
+use crate::requests::audit::{Audit, AuditEvent};
 use crate::view::View;
 use callers::Callers;
 #[cfg(feature = "mutations")]
@@ -127,6 +130,7 @@ impl Requests {
 
     /// Time has passed.
     pub(crate) fn tick(&mut self, now: Instant) {
+        self.users.audit.tick(now);
         self.scans.forget_idle(now);
         self.read_counts.tick(now);
     }
@@ -173,8 +177,35 @@ impl Requests {
     }
 
     /// A client's connection begins.
-    pub(crate) fn note_opened(&mut self, connection: ConnectionId, who: Who, from: IpAddr) {
-        self.users.note_opened(connection, who, from);
+    pub(crate) fn note_opened(&mut self, connection: ConnectionId, who: Who, from: IpAddr, now: Instant) {
+        self.users.note_opened(connection, who, from, now);
+    }
+
+    /// A connection was refused before anything was asked on it.
+    pub(crate) fn note_not_admitted(&mut self, from: IpAddr, reason: String, now: Instant) {
+        self.users.audit.note_login_refused(from, reason, now);
+    }
+
+    /// A command that changes something is carried out for a connection: what its outcome is to call it, if anybody is told.
+    pub(crate) fn note_command(&mut self, connection: ConnectionId, command: (&str, &str)) -> Option<u64> {
+        let (who, from) = self.users.at(connection);
+        self.users.audit.note_command(&who, from, command)
+    }
+
+    /// Command `number` of a connection was answered.
+    pub(crate) fn note_outcome(&mut self, connection: ConnectionId, number: u64, error: Option<String>) {
+        let (who, from) = self.users.at(connection);
+        self.users.audit.note_each(&who, from, AuditEvent::Outcome { number, error });
+    }
+
+    /// The audit log, for what is not a request's.
+    pub(crate) const fn audit(&mut self) -> &mut Audit {
+        &mut self.users.audit
+    }
+
+    /// Who is at the other end of a connection, for another node.
+    pub(crate) fn principal(&self, connection: ConnectionId) -> Principal {
+        self.users.principal(connection)
     }
 
     /// Whether the user of a connection may know of the table called `name`.
@@ -199,6 +230,7 @@ impl Requests {
         told["queue"] = self.queue_told();
         told["waiting_bytes"] = json!({ "kept": self.room.size(), "refused": self.room.refused() });
         told["rights"] = self.users.told();
+        told["audit"] = json!({ "lost": self.users.audit.lost() });
         told["requests_waiting"] = json!(self.callers.count());
         told["requests_in_flight"] = json!(self.load.in_flight());
         told["service_us"] = json!(self.load.service_us());

@@ -3,9 +3,10 @@
 use crate::admin::parse;
 use crate::config::RightsMode;
 use crate::outbox::ConnectionId;
+use crate::peer::Principal;
 use crate::requests::Serving;
 use crate::requests::caller::Caller;
-use crate::requests::users::Need;
+use crate::requests::users::{Asking, Need, Who};
 use hedgerow_env::Now;
 use hedgerow_placement::{Catalogue, TableRights};
 use hedgerow_types::{Refusal, Status, TableId};
@@ -84,7 +85,9 @@ impl Serving<'_> {
             return false;
         }
         let need = Need::Rows(table, needed);
-        let Some(refusal) = self.requests.users.why_not(self.view, caller.connection, &need, now.instant) else {
+        let Some(refusal) =
+            self.requests.users.why_not(self.view, &Asking::Here(caller.connection), &need, now.instant)
+        else {
             return false;
         };
         if caller.is_extended || !matches!(refusal, Refusal::NotAllowed(_)) {
@@ -104,18 +107,37 @@ impl Serving<'_> {
             (Rule::Nothing | Rule::Rows(_) | Rule::Listing | Rule::Command, _) => return None,
             (Rule::Monitor | Rule::Seen, _) => Need::Monitor,
         };
-        self.requests.users.why_not(self.view, connection, &need, now.instant)
+        self.requests.users.why_not(self.view, &Asking::Here(connection), &need, now.instant)
+    }
+
+    /// Why an administrative command is refused that another node passes on for `principal`. That node has looked at it by a catalogue that
+    /// may be older, or not at all where its configuration does not want that.
+    pub(crate) fn why_not_passed_on(
+        &mut self,
+        principal: &Principal,
+        (command, argument): (&str, &str),
+        now: Now,
+    ) -> Option<Refusal> {
+        if self.config.rights != RightsMode::Required {
+            return None;
+        }
+        let who = match principal {
+            Principal { is_administrator: true, .. } => Who::Node,
+            Principal { user, .. } if user.is_empty() => Who::Anybody,
+            Principal { user, .. } => Who::User(user.as_str().into()),
+        };
+        self.why_not_command(&Asking::Elsewhere(who), command, argument, now)
     }
 
     /// Why an administrative command is refused. One that is not known is nobody's but those who may do everything.
     pub(crate) fn why_not_command(
         &mut self,
-        connection: ConnectionId,
+        asking: &Asking,
         command: &str,
         argument: &str,
         now: Now,
     ) -> Option<Refusal> {
-        let mut why_not = |need: Need<'_>| self.requests.users.why_not(self.view, connection, &need, now.instant);
+        let mut why_not = |need: Need<'_>| self.requests.users.why_not(self.view, asking, &need, now.instant);
         match command {
             // They are answered with what their user may know.
             "whoami" | "tables" => return None,

@@ -134,6 +134,8 @@ enum ReadJob {
     },
     Running {
         id: RequestId,
+        /// Of which replica.
+        owner: ReplicaKey,
         reflected: Reflected,
         begun: Instant,
         /// What it is judged by if it has to be served once more.
@@ -357,7 +359,7 @@ impl Serving<'_> {
         self.requests.callers.note(id, WaitsIn::Aside(ticket));
         let (wish, wanted) = Wish::new();
         let reflected = Reflected { index, ..reflected };
-        let running = ReadJob::Running { id, reflected, begun: now.instant, terms, bytes, _wish: wish };
+        let running = ReadJob::Running { id, owner, reflected, begun: now.instant, terms, bytes, _wish: wish };
         self.requests.read_jobs.reads.insert(ticket, until, 0, running);
         let seconds = self.replicas.expiry_time(self.view, owner.group, now);
         self.outbox.jobs.push(Job::Read { owner, place: Some(line), moment, ticket, read, now: seconds, wanted });
@@ -413,6 +415,16 @@ impl Serving<'_> {
                 self.answer_read(id, reply, Reflected { staleness, ..reflected }, now);
             }
             Err(refusal) => self.refuse_waiting(id, &refusal, now),
+        }
+    }
+
+    /// The storage of `owner` is to be let go of: reads of it end, and their clients ask elsewhere.
+    pub(crate) fn end_reads_of(&mut self, owner: ReplicaKey, refusal: &Refusal, now: Now) {
+        let runs = |read: &ReadJob| matches!(read, ReadJob::Running { owner: of, .. } if *of == owner);
+        let reads = self.requests.read_jobs.reads.iter();
+        let tickets: Vec<u64> = reads.filter(|(_, read)| runs(read)).map(|(ticket, _)| ticket).collect();
+        for read in tickets.into_iter().filter_map(|ticket| self.requests.read_jobs.take(ticket)).collect::<Vec<_>>() {
+            self.refuse_waiting(read.id(), refusal, now);
         }
     }
 

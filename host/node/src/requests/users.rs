@@ -6,6 +6,8 @@
 
 use crate::config::{Config, RightsMode};
 use crate::outbox::ConnectionId;
+use crate::peer::Principal;
+use crate::requests::audit::Audit;
 use crate::requests::read_counts::Lines;
 use crate::view::View;
 use hedgerow_placement::{Catalogue, Grant, Rights, TableRights};
@@ -121,6 +123,15 @@ impl Session {
     }
 }
 
+/// Who asks for something.
+#[derive(Clone, Debug)]
+pub(crate) enum Asking {
+    /// The user of a connection with this node.
+    Here(ConnectionId),
+    /// Somebody whom another node speaks for. [`Who::Node`] may do everything.
+    Elsewhere(Who),
+}
+
 /// What somebody has to have been given.
 #[derive(Clone, Debug)]
 pub(crate) enum Need<'a> {
@@ -149,16 +160,33 @@ pub(crate) struct Users {
     /// The same of those that have no place there.
     others: u64,
     lines: Lines,
+    pub(super) audit: Audit,
 }
 
 impl Users {
     pub(crate) fn new(config: &Config) -> Self {
-        Self { mode: config.rights, administrators: config.administrators.clone(), ..Self::default() }
+        let (administrators, audit) = (config.administrators.clone(), Audit::new(config.audit.is_some()));
+        Self { mode: config.rights, administrators, audit, ..Self::default() }
     }
 
     /// A connection begins.
-    pub(crate) fn note_opened(&mut self, connection: ConnectionId, who: Who, from: IpAddr) {
+    pub(crate) fn note_opened(&mut self, connection: ConnectionId, who: Who, from: IpAddr, now: Instant) {
+        if who != Who::Anybody {
+            self.audit.note_login(&who, from, now);
+        }
         self.sessions.insert(connection, Session { who, from: Some(from), ..Session::default() });
+    }
+
+    /// Who is at the other end of a connection, for another node.
+    pub(crate) fn principal(&self, connection: ConnectionId) -> Principal {
+        let (who, _) = self.at(connection);
+        let user = who.name().unwrap_or_default().to_owned();
+        Principal { user, is_administrator: who.may_everything(&self.administrators) }
+    }
+
+    /// Who is at the other end of a connection, and where.
+    pub(crate) fn at(&self, connection: ConnectionId) -> (Who, Option<IpAddr>) {
+        self.sessions.get(&connection).map_or_else(Default::default, |session| (session.who.clone(), session.from))
     }
 
     /// A connection has ended.
@@ -166,20 +194,21 @@ impl Users {
         self.sessions.remove(&connection);
     }
 
-    /// Why the user of a connection may not do what needs `need`, if that is so.
-    pub(crate) fn why_not(
-        &mut self,
-        view: &View,
-        connection: ConnectionId,
-        need: &Need<'_>,
-        now: Instant,
-    ) -> Option<Refusal> {
+    /// Why somebody may not do what needs `need`, if that is so.
+    pub(crate) fn why_not(&mut self, view: &View, asking: &Asking, need: &Need<'_>, now: Instant) -> Option<Refusal> {
         if self.mode == RightsMode::Off {
             let text =
                 "security.rights is off at this node: set it to \"permissive\" or \"required\" before giving any";
             return matches!(need, Need::Grants).then(|| Refusal::Invalid(text.to_owned()));
         }
-        let session = self.sessions.entry(connection).or_default();
+        let mut elsewhere = Session::default();
+        let session = match asking {
+            Asking::Here(connection) => self.sessions.entry(*connection).or_default(),
+            Asking::Elsewhere(who) => {
+                elsewhere.who = who.clone();
+                &mut elsewhere
+            }
+        };
         if session.who.may_everything(&self.administrators) {
             return None;
         }
@@ -215,7 +244,7 @@ impl Users {
             "is_node": who == Who::Node,
             "is_administrator": who.may_everything(&self.administrators),
             "rights": given.map(Grant::to_string).collect::<BTreeSet<_>>(),
-            "mode": mode_word(self.mode),
+            "mode": self.mode.name(),
         })
     }
 
@@ -225,13 +254,14 @@ impl Users {
         let counted =
             self.counts.iter().map(|(who, count)| (who.name().unwrap_or("(no certificate)").to_owned(), json!(count)));
         json!({
-            "mode": mode_word(self.mode),
+            "mode": self.mode.name(),
             "lacking": self.counts.values().sum::<u64>() + self.others,
             "lacking_by_user": counted.collect::<serde_json::Map<_, _>>(),
         })
     }
 
     fn note_lacking(&mut self, who: Who, from: Option<IpAddr>, text: &str, is_refused: bool, now: Instant) {
+        self.audit.note_refused((&who, from), text, !is_refused, now);
         if let Some(left_out) = self.lines.poll(now) {
             let from = from.map(tracing::field::display);
             let what = if is_refused { "a request is refused" } else { "a request would be refused" };
@@ -256,14 +286,6 @@ fn shown(name: &str) -> String {
 fn in_words(lacking: TableRights, name: &str) -> String {
     let name = shown(name);
     lacking.words().map(|word| format!("{word}:{name}")).collect::<Vec<_>>().join(" and ")
-}
-
-const fn mode_word(mode: RightsMode) -> &'static str {
-    match mode {
-        RightsMode::Off => "off",
-        RightsMode::Permissive => "permissive",
-        RightsMode::Required => "required",
-    }
 }
 
 #[cfg(test)]
@@ -299,27 +321,30 @@ mod tests {
         let (mut view, table) = view();
         let mut users = Users::new(&config(RightsMode::Required));
         let (app, root) = (ConnectionId(1), ConnectionId(2));
-        users.note_opened(app, Who::User("app".into()), HERE);
-        users.note_opened(root, Who::User("root".into()), HERE);
+        users.note_opened(app, Who::User("app".into()), HERE, NOW);
+        users.note_opened(root, Who::User("root".into()), HERE, NOW);
         let read = Need::Rows(table, TableRights::READ);
         let told = |refusal: Option<Refusal>| refusal.map(|it| it.to_string());
         let lacks = Some(r#"user "app" has not been given any right on table number 1"#.to_owned());
-        assert_eq!(told(users.why_not(&view, app, &read, NOW)), lacks);
-        assert_eq!(users.why_not(&view, root, &read, NOW), None);
+        assert_eq!(told(users.why_not(&view, &Asking::Here(app), &read, NOW)), lacks);
+        assert_eq!(users.why_not(&view, &Asking::Here(root), &read, NOW), None);
         let (holder, grants) = ("app".parse().unwrap(), ["read:t".parse().unwrap()]);
         assert!(view.catalogue.as_mut().unwrap().grant(&holder, &grants).unwrap());
-        assert_eq!(users.why_not(&view, app, &read, NOW), None);
+        assert_eq!(users.why_not(&view, &Asking::Here(app), &read, NOW), None);
         assert!(view.catalogue.as_mut().unwrap().revoke(&holder, &grants).unwrap());
-        assert_eq!(told(users.why_not(&view, app, &read, NOW)), lacks);
+        assert_eq!(told(users.why_not(&view, &Asking::Here(app), &read, NOW)), lacks);
         // Another connection of that number is not its user's.
         users.forget(root);
         let both = Need::Table("t", TableRights::READ_AND_WRITE);
         let nobody = "who shows no certificate has not been given read:t and write:t".to_owned();
-        assert_eq!(told(users.why_not(&view, root, &both, NOW)), Some(nobody));
-        users.note_opened(root, Who::User("eve".into()), HERE);
+        assert_eq!(told(users.why_not(&view, &Asking::Here(root), &both, NOW)), Some(nobody));
+        users.note_opened(root, Who::User("eve".into()), HERE, NOW);
         view.catalogue.as_mut().unwrap().grant(&"eve".parse().unwrap(), &["write:t".parse().unwrap()]).unwrap();
         let part = r#"user "eve" has not been given read:t"#.to_owned();
-        assert_eq!(told(users.why_not(&view, root, &Need::Rows(table, TableRights::READ_AND_WRITE), NOW)), Some(part));
+        assert_eq!(
+            told(users.why_not(&view, &Asking::Here(root), &Need::Rows(table, TableRights::READ_AND_WRITE), NOW)),
+            Some(part)
+        );
     }
 
     /// The first bytes of what somebody sends as a name, and no line of their own in the log.
@@ -329,7 +354,7 @@ mod tests {
         let mut users = Users::new(&config(RightsMode::Required));
         let name = "x\n2026-11-27 INFO all is well".to_owned() + &"\u{1}".repeat(1 << 20);
         for need in [Need::Seen(&name), Need::Table(&name, TableRights::ADMIN)] {
-            let text = users.why_not(&view, ConnectionId(1), &need, NOW).unwrap().to_string();
+            let text = users.why_not(&view, &Asking::Here(ConnectionId(1)), &need, NOW).unwrap().to_string();
             assert!(text.len() < 2_000 && !text.contains('\n') && text.contains(r"x\n2026"), "{text}");
         }
     }
@@ -337,7 +362,7 @@ mod tests {
     #[test]
     fn who_gives_rights_has_to_have_them_before_anybody_else() {
         let (view, _) = view();
-        let why_not = |mode, need| Users::new(&config(mode)).why_not(&view, ConnectionId(1), &need, NOW);
+        let why_not = |mode, need| Users::new(&config(mode)).why_not(&view, &Asking::Here(ConnectionId(1)), &need, NOW);
         assert!(matches!(why_not(RightsMode::Off, Need::Grants), Some(Refusal::Invalid(_))));
         assert_eq!(why_not(RightsMode::Off, Need::Everything), None);
         assert!(matches!(why_not(RightsMode::Permissive, Need::Grants), Some(Refusal::NotAllowed(_))));
@@ -349,10 +374,13 @@ mod tests {
         let view = View::new(&config(RightsMode::Required));
         let monitor = Need::Monitor;
         let mut users = Users::new(&config(RightsMode::Required));
-        assert!(matches!(users.why_not(&view, ConnectionId(1), &monitor, NOW), Some(Refusal::NotReady(_))));
-        assert_eq!(users.why_not(&view, ConnectionId(1), &Need::Seen("t"), NOW), None);
+        assert!(matches!(
+            users.why_not(&view, &Asking::Here(ConnectionId(1)), &monitor, NOW),
+            Some(Refusal::NotReady(_))
+        ));
+        assert_eq!(users.why_not(&view, &Asking::Here(ConnectionId(1)), &Need::Seen("t"), NOW), None);
         for mode in [RightsMode::Off, RightsMode::Permissive] {
-            assert_eq!(Users::new(&config(mode)).why_not(&view, ConnectionId(1), &monitor, NOW), None);
+            assert_eq!(Users::new(&config(mode)).why_not(&view, &Asking::Here(ConnectionId(1)), &monitor, NOW), None);
         }
     }
 
@@ -362,8 +390,11 @@ mod tests {
         let mut users = Users::new(&config(RightsMode::Permissive));
         for number in 0..1_000 {
             let connection = ConnectionId(number);
-            users.note_opened(connection, Who::User(format!("user-{number}").into()), HERE);
-            assert_eq!(users.why_not(&view, connection, &Need::Rows(table, TableRights::WRITE), NOW), None);
+            users.note_opened(connection, Who::User(format!("user-{number}").into()), HERE, NOW);
+            assert_eq!(
+                users.why_not(&view, &Asking::Here(connection), &Need::Rows(table, TableRights::WRITE), NOW),
+                None
+            );
             users.forget(connection);
         }
         let told = users.told();

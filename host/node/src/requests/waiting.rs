@@ -50,6 +50,11 @@ impl<T> Waiting<T> {
         self.requests.values().map(|one| &one.value)
     }
 
+    /// Those that wait, with their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        self.requests.iter().map(|(number, one)| (*number, &one.value))
+    }
+
     pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
         let One { until, bytes, value } = self.requests.remove(&number)?;
         self.bytes -= bytes;

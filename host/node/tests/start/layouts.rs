@@ -199,6 +199,10 @@ fn d3_a_node_without_the_directory_of_its_only_log_does_not_start() {
     disk.kill_process();
     assert!(matches!(refused, OpenError::NoHome { .. }), "{refused:?}");
     assert!(refused.to_string().contains("the log of all replicas is in /a, which cannot be used"), "{refused}");
+    // As the message says, where it is lost.
+    let lost = disk.copy();
+    lost.create_dir_all(Path::new("/a")).unwrap();
+    assert!(recovered(&Config { seed: config.seed + 1, ..config.clone() }, &lost, &world).is_empty());
     move_directory(&disk, "/a-away", "/a");
     disk.fail_opens(Path::new("/a/log"), Some(EIO));
     assert!(open(&config, &disk, engines(), &world).is_err(), "a log that cannot be read is no empty one");
@@ -243,7 +247,8 @@ fn n1_a_change_of_layout_without_room_changes_nothing() {
         let segment = config.wal.segment_size;
         for free in [3_000, 30_000, segment, 2 * segment, 3 * segment, 5 * segment] {
             let disk = disk.copy();
-            let groups = |disk: &SimDisk, data: &str| has_log(disk, data).then(|| groups_of(disk, &format!("{data}/log")));
+            let groups =
+                |disk: &SimDisk, data: &str| has_log(disk, data).then(|| groups_of(disk, &format!("{data}/log")));
             let logs = |disk: &SimDisk| ["/a", "/b"].map(|data| groups(disk, data).unwrap_or_default());
             let before = logs(&disk);
             disk.leave_free(free);

@@ -1,14 +1,21 @@
-//! Changes of the catalogue that are passed on to their leader, over connections that lose what is said.
+//! Changes of the catalogue that are passed on to their leader, over connections that lose what is said, and from nodes that know less.
+#![allow(clippy::disallowed_methods, reason = "a test writes an operator's files")]
 
 use crate::changes::{ask, is_acknowledged, leader, others};
 use crate::world::{MS, Meddler, World};
 use bytes::BytesMut;
-use hedgerow_node::peer::{Frame, put, take};
+use hedgerow_node::config::RightsMode;
+use hedgerow_node::peer::{AdminRequest, Frame, Principal, put, take};
+use hedgerow_tls::{Authority, ClusterName, Mode, NodeTls, NodeTlsFiles};
 use hedgerow_types::NodeId;
 use hedgerow_wire::{ErrorName, Reply};
 use serde_json::{Value, json};
 use std::cell::RefCell;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 /// What becomes of administrative calls between nodes, and of their answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -55,6 +62,74 @@ impl Meddler for Shaky {
         }
         out
     }
+}
+
+/// Has every node pass on the same thing for the same user, whatever it was asked by whom.
+#[derive(Clone, Default)]
+struct Claims(Rc<RefCell<AdminRequest>>);
+
+impl Meddler for Claims {
+    fn meddle(&mut self, _: (NodeId, NodeId), mut frames: BytesMut) -> BytesMut {
+        let mut out = BytesMut::new();
+        while let Some(mut frame) = take(&mut frames).unwrap() {
+            if let Frame::AdminRequest(request) = &mut frame {
+                let AdminRequest { command, argument, principal, .. } = self.0.borrow().clone();
+                *request = AdminRequest { command, argument, principal, ..request.clone() };
+            }
+            put(&mut out, &frame);
+        }
+        out
+    }
+}
+
+/// A node that has heard of no revocation, or whose configuration knows no rights, passes things on: the leader of the metadata looks again.
+#[test]
+fn a_leader_refuses_what_its_own_catalogue_does_not_allow_whoever_passes_it_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let tls = tls_of_node_1(folder.path());
+    let mut world = World::configured(3, |config| {
+        config.meta_nodes = vec![NodeId(1)];
+        if config.node == NodeId(1) {
+            (config.rights, config.tls) = (RightsMode::Required, Some(Arc::clone(&tls)));
+        }
+    });
+    world.run(5_000 * MS);
+    let create = json!({ "name": "t", "partition_count": 2, "replica_count": 3 });
+    // The sender names nobody: its client has shown no certificate.
+    let refused = world.admin(NodeId(2), "create_table", &create).unwrap_err();
+    assert!(format!("{refused:?}").contains("has not been given admin:t"), "{refused:?}");
+    let claims = Claims::default();
+    world.meddler = Some(Box::new(claims.clone()));
+    let mut passed_on = |principal: Option<(&str, bool)>, command: &str, argument: Value| {
+        let principal = principal.map(|(user, is_administrator)| Principal { user: user.to_owned(), is_administrator });
+        let (command, argument) = (command.to_owned(), argument.to_string());
+        *claims.0.borrow_mut() = AdminRequest { command, argument, principal, ..AdminRequest::default() };
+        world.admin(NodeId(2), "set_options", &noted("")).map_err(|refused| format!("{refused:?}"))
+    };
+    let right = |right: &str| json!({ "name": "eve", "grants": [right] });
+    let (root, eve) = (Some(("root", true)), Some(("eve", false)));
+    passed_on(root, "create_table", create).unwrap();
+    passed_on(root, "grant", right("admin:t")).unwrap();
+    passed_on(eve, "set_options", noted("a")).unwrap();
+    assert!(passed_on(eve, "grant", right("admin:u")).unwrap_err().contains("eve"));
+    passed_on(root, "revoke", right("admin:t")).unwrap();
+    assert!(passed_on(eve, "set_options", noted("b")).unwrap_err().contains("eve"));
+    // Older nodes say nothing of it.
+    passed_on(None, "set_options", noted("c")).unwrap();
+}
+
+fn tls_of_node_1(folder: &Path) -> Arc<NodeTls> {
+    let cluster = ClusterName::new("test").unwrap();
+    let (authority, ca) = Authority::create(&cluster, 1, SystemTime::now()).unwrap();
+    let node = authority.node(1, &[], 1, SystemTime::now()).unwrap();
+    let paths = ["ca.pem", "node.pem", "key.pem"].map(|name| folder.join(name));
+    for (path, text) in paths.iter().zip([&ca.certificate, &node.certificate, &node.key]) {
+        std::fs::write(path, text).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let [ca, certificate, key] = paths;
+    let files = NodeTlsFiles { cluster, node: 1, ca, certificate, key };
+    Arc::new(NodeTls::load(files, Mode::Required, true).unwrap())
 }
 
 fn world() -> (World, Shaky, NodeId, NodeId) {

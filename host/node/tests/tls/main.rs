@@ -4,13 +4,15 @@
 
 #[path = "../ports/mod.rs"]
 mod ports;
+
+mod audit;
 mod rights;
 
 use bytes::BytesMut;
 use hedgerow_client::{Client, ClientOptions, ClientTls, ClientTlsFiles, ClusterName, Table, TableSpec};
 use hedgerow_env::os::{OsDisk, random_u64};
 use hedgerow_node::Config;
-use hedgerow_node::config::RightsMode;
+use hedgerow_node::config::{AuditFile, RightsMode};
 use hedgerow_node::os::{Running, State, start};
 use hedgerow_node::peer::Greeting;
 use hedgerow_placement::Life;
@@ -78,6 +80,8 @@ impl Stage {
         config.tls = mode.map(|mode| self.tls(node, mode));
         config.rights = self.rights;
         config.administrators.insert("root".to_owned());
+        let audit = AuditFile { path: self.audit_path(node), size_max: 1 << 20, files: 2 };
+        config.audit = (self.rights != RightsMode::Off).then_some(audit);
         let tls = config.tls.clone();
         let engines: Arc<dyn Engines> = Arc::new(MemoryEngines::new(Arc::new(OsDisk)));
         self.nodes.insert(NodeId(node), (start(config, Arc::new(OsDisk), engines).unwrap(), tls));

@@ -60,7 +60,7 @@ const USERS: [(&str, &[&str]); 9] = [
 ];
 
 impl Stage {
-    async fn with_rights(rights: RightsMode) -> (Self, Client) {
+    pub(crate) async fn with_rights(rights: RightsMode) -> (Self, Client) {
         let mut stage = Self { rights, ..Self::new() };
         (1..=NODES).for_each(|node| stage.start(node, Some(Mode::Required)));
         stage.wait_until_serving().await;
@@ -72,7 +72,7 @@ impl Stage {
     }
 
     /// A client with a certificate for this name.
-    async fn user(&self, name: &str) -> Client {
+    pub(crate) async fn user(&self, name: &str) -> Client {
         let issued = self.authority.client(name, DAYS, SystemTime::now()).unwrap();
         self.write(&format!("user-{name}"), &issued);
         self.client(Some(self.client_files(Some(&format!("user-{name}"))))).await.unwrap()

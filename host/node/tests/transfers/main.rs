@@ -5,6 +5,7 @@
 mod damaged;
 mod moved;
 mod mutated;
+mod reading;
 mod retained;
 #[allow(dead_code, reason = "each test uses its part")]
 #[path = "../reads/world.rs"]

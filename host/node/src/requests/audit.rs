@@ -1,0 +1,338 @@
+//! What the audit log is told: who came in, what was refused, and who changed what. Each record is made where that is decided, and gathered
+//! until the node's host takes them.
+//!
+//! Nobody can fill the log with one thing that they do again and again: the first record of a kind is told at once, those that
+//! repeat it within a minute are counted, and told once the minute is over. What finds no room is counted as well.
+
+use crate::requests::users::Who;
+use hedgerow_types::{Instant, NodeId};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long repetitions are counted before they are told.
+const REPEATED_FOR: Duration = Duration::from_secs(60);
+/// Different records of one user and one kind within that time, and users that have some; what is beyond it is told as lost. So nobody hides
+/// what others do behind what they do themselves.
+const RECORDS_MAX: usize = 64;
+const USERS_MAX: usize = 1_024;
+/// Records of commands and of the node itself that may wait for the host.
+const GATHERED_MAX: usize = 4_096;
+/// Bytes of a text in a record, at most; the rest is left out.
+const TEXT_MAX: usize = 4 << 10;
+
+/// One line of the audit log, without its time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct AuditRecord {
+    /// What happened.
+    #[serde(flatten)]
+    pub event: AuditEvent,
+    /// Whose certificate was shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// A node's certificate was shown.
+    #[serde(skip_serializing_if = "is_false")]
+    pub is_node: bool,
+    /// From where.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<IpAddr>,
+    /// How often it has happened again since the record that told of it first.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub repeated: u64,
+}
+
+/// What an [`AuditRecord`] tells.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum AuditEvent {
+    /// The node has started.
+    Start,
+    /// A connection was agreed on with the certificate of a user or a node.
+    Login,
+    /// A connection was refused before anything was asked on it.
+    LoginRefused {
+        /// Why.
+        reason: String,
+    },
+    /// A request was refused, or would be with `security.rights = "required"`, for what its user has not been given.
+    Refused {
+        /// What is lacking.
+        reason: String,
+        /// Whether it was only counted.
+        #[serde(skip_serializing_if = "is_false")]
+        is_permitted: bool,
+    },
+    /// A command that changes something is carried out.
+    Command {
+        /// What its outcome calls it.
+        number: u64,
+        /// Its name.
+        command: String,
+        /// Its argument, JSON.
+        argument: String,
+    },
+    /// A command was answered.
+    Outcome {
+        /// Which one.
+        number: u64,
+        /// Why it was not carried out, or not known to be; none if it was.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
+    /// The catalogue has another node, or one less.
+    Member {
+        /// Which one.
+        member: u16,
+        /// Whether it is there now.
+        is_member: bool,
+    },
+    /// So many records before this one found no room.
+    Lost {
+        /// How many.
+        records: u64,
+    },
+}
+
+/// What anybody can do as often as they like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Login,
+    LoginRefused,
+    Refused,
+}
+
+/// Records that were told, and how often they were repeated since.
+type Told = BTreeMap<AuditRecord, Repeated>;
+
+#[derive(Debug)]
+struct Repeated {
+    since: Instant,
+    count: u64,
+}
+
+/// The records of a node, if it keeps an audit log.
+#[derive(Debug, Default)]
+pub(crate) struct Audit {
+    is_on: bool,
+    gathered: Vec<AuditRecord>,
+    told: BTreeMap<(Kind, Who), Told>,
+    /// Records that found no room here, or with whoever writes them.
+    lost: Arc<AtomicU64>,
+    last_number: u64,
+}
+
+impl Audit {
+    /// Gathers nothing unless the log `is_on`.
+    pub(crate) fn new(is_on: bool) -> Self {
+        Self { is_on, ..Self::default() }
+    }
+
+    /// How many records were lost.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Where whoever writes the records counts those that are lost.
+    pub(crate) fn losses(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.lost)
+    }
+
+    /// Somebody was agreed on a connection with.
+    pub(crate) fn note_login(&mut self, who: &Who, from: IpAddr, now: Instant) {
+        self.note(Kind::Login, (who, Some(from)), AuditEvent::Login, now);
+    }
+
+    /// A connection was refused before anything was asked on it.
+    pub(crate) fn note_login_refused(&mut self, from: IpAddr, reason: String, now: Instant) {
+        self.note(Kind::LoginRefused, (&Who::Anybody, Some(from)), AuditEvent::LoginRefused { reason }, now);
+    }
+
+    /// A request was refused, or would be.
+    pub(crate) fn note_refused(
+        &mut self,
+        whose: (&Who, Option<IpAddr>),
+        reason: &str,
+        is_permitted: bool,
+        now: Instant,
+    ) {
+        let event = AuditEvent::Refused { reason: reason.to_owned(), is_permitted };
+        self.note(Kind::Refused, whose, event, now);
+    }
+
+    fn note(&mut self, kind: Kind, (who, from): (&Who, Option<IpAddr>), event: AuditEvent, now: Instant) {
+        if !self.is_on {
+            return;
+        }
+        let record = record(who, from, shortened(event));
+        let has_room = self.told.len() < USERS_MAX || self.told.contains_key(&(kind, who.clone()));
+        let told = has_room.then(|| self.told.entry((kind, who.clone())).or_default());
+        match told {
+            Some(told) if told.contains_key(&record) => {
+                told.entry(record).and_modify(|repeated| repeated.count += 1);
+            }
+            Some(told) if told.len() < RECORDS_MAX => {
+                told.insert(record.clone(), Repeated { since: now, count: 0 });
+                self.gathered.push(record);
+            }
+            Some(_) | None => drop(self.lost.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    /// Tells of something that is not counted: only who may do it can make more of it.
+    pub(crate) fn note_each(&mut self, who: &Who, from: Option<IpAddr>, event: AuditEvent) {
+        if !self.is_on {
+            return;
+        }
+        if self.gathered.len() < GATHERED_MAX {
+            self.gathered.push(record(who, from, shortened(event)));
+        } else {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A command is carried out: what its outcome is to call it, if anybody is told.
+    pub(crate) fn note_command(
+        &mut self,
+        who: &Who,
+        from: Option<IpAddr>,
+        (command, argument): (&str, &str),
+    ) -> Option<u64> {
+        if !self.is_on {
+            return None;
+        }
+        self.last_number += 1;
+        let number = self.last_number;
+        let (command, argument) = (command.to_owned(), argument.to_owned());
+        self.note_each(who, from, AuditEvent::Command { number, command, argument });
+        Some(number)
+    }
+
+    /// The catalogue that is acted on has another node, or one less.
+    pub(crate) fn note_member(&mut self, node: NodeId, is_member: bool) {
+        self.note_each(&Who::Anybody, None, AuditEvent::Member { member: node.0, is_member });
+    }
+
+    /// Time has passed: what was repeated is told.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        let is_over = |repeated: &Repeated| now.since(repeated.since) >= REPEATED_FOR;
+        for told in self.told.values_mut() {
+            told.retain(|record, repeated| {
+                if is_over(repeated) && repeated.count > 0 {
+                    self.gathered.push(AuditRecord { repeated: repeated.count, ..record.clone() });
+                }
+                !is_over(repeated)
+            });
+        }
+        self.told.retain(|_, told| !told.is_empty());
+    }
+
+    /// What was gathered since the last time.
+    pub(crate) fn take(&mut self) -> Vec<AuditRecord> {
+        std::mem::take(&mut self.gathered)
+    }
+}
+
+fn record(who: &Who, from: Option<IpAddr>, event: AuditEvent) -> AuditRecord {
+    let user = match who {
+        Who::User(name) => Some(name.to_string()),
+        Who::Anybody | Who::Node => None,
+    };
+    AuditRecord { event, user, is_node: *who == Who::Node, from, repeated: 0 }
+}
+
+/// `event` with texts of [`TEXT_MAX`] bytes at most.
+fn shortened(mut event: AuditEvent) -> AuditEvent {
+    let text = match &mut event {
+        AuditEvent::LoginRefused { reason } | AuditEvent::Refused { reason, .. } => Some(reason),
+        AuditEvent::Command { argument, .. } => Some(argument),
+        AuditEvent::Outcome { error, .. } => error.as_mut(),
+        AuditEvent::Start | AuditEvent::Login | AuditEvent::Member { .. } | AuditEvent::Lost { .. } => None,
+    };
+    if let Some(text) = text.filter(|text| text.len() > TEXT_MAX) {
+        text.truncate((0..=TEXT_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0));
+        text.push_str(" ...");
+    }
+    event
+}
+
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+const fn is_false(is: &bool) -> bool {
+    !*is
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::net::Ipv4Addr;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn at(seconds: u64) -> Instant {
+        Instant(0) + Duration::from_secs(seconds)
+    }
+
+    fn lines(audit: &mut Audit) -> Vec<serde_json::Value> {
+        audit.take().iter().map(|record| serde_json::to_value(record).unwrap()).collect()
+    }
+
+    #[test]
+    fn what_is_done_again_and_again_is_told_twice_a_minute() {
+        let mut audit = Audit::new(true);
+        let eve = Who::User("eve".into());
+        let eve = (&eve, Some(HERE));
+        (0..1_000).for_each(|_| audit.note_refused(eve, "read:t", false, at(0)));
+        audit.note_refused(eve, "write:t", false, at(1));
+        let first = |reason| json!({ "event": "refused", "reason": reason, "user": "eve", "from": "127.0.0.1" });
+        assert_eq!(lines(&mut audit), [first("read:t"), first("write:t")]);
+        audit.tick(at(59));
+        assert_eq!(lines(&mut audit), Vec::<serde_json::Value>::new());
+        audit.tick(at(60));
+        let mut again = first("read:t");
+        again["repeated"] = json!(999);
+        assert_eq!(lines(&mut audit), [again]);
+        audit.tick(at(61));
+        assert!(audit.told.is_empty() && audit.take().is_empty());
+        audit.note_refused(eve, "read:t", false, at(62));
+        assert_eq!(lines(&mut audit), [first("read:t")]);
+    }
+
+    #[test]
+    fn n4d_what_is_kept_has_a_bound_and_what_is_lost_is_counted() {
+        let mut audit = Audit::new(true);
+        let (eve, app) = (Who::User("eve".into()), Who::User("app".into()));
+        for number in 0..10 * RECORDS_MAX {
+            audit.note_refused((&eve, Some(HERE)), &format!("{number}"), false, at(0));
+        }
+        assert_eq!((audit.gathered.len(), audit.lost()), (RECORDS_MAX, 9 * RECORDS_MAX as u64));
+        // Whatever else happens still finds room.
+        audit.note_login(&eve, HERE, at(0));
+        audit.note_login_refused(HERE, "why".to_owned(), at(0));
+        audit.note_refused((&app, Some(HERE)), "read:t", true, at(0));
+        assert_eq!(audit.gathered.len(), RECORDS_MAX + 3);
+        for number in 0..2 * USERS_MAX {
+            audit.note_login(&Who::User(format!("{number}").into()), HERE, at(0));
+        }
+        assert_eq!(audit.told.len(), USERS_MAX);
+        assert_eq!(audit.note_command(&Who::Node, None, ("drop_table", &"x".repeat(1 << 20))), Some(1));
+        let last = lines(&mut audit).pop().unwrap();
+        assert_eq!((&last["event"], &last["is_node"]), (&json!("command"), &json!(true)));
+        assert_eq!(last["argument"].as_str().unwrap().len(), TEXT_MAX + " ...".len());
+    }
+
+    #[test]
+    fn without_an_audit_log_nothing_is_gathered() {
+        let mut audit = Audit::new(false);
+        audit.note_login(&Who::Node, HERE, at(0));
+        assert_eq!(audit.note_command(&Who::Node, None, ("drop_table", "{}")), None);
+        audit.note_member(NodeId(3), true);
+        assert!(audit.take().is_empty() && audit.told.is_empty());
+    }
+}
