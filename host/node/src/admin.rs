@@ -31,6 +31,7 @@ use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::passed_on::{PassedOn, only_looks};
 use crate::replica::Hosted;
+use crate::requests::audit::Told;
 use crate::requests::caller::Caller;
 use crate::requests::reads::Reflected;
 use crate::requests::users::Asking;
@@ -53,7 +54,7 @@ const CHANGE_SIZE_MAX: usize = 256 << 10;
 /// The same of a call that only looks: it names a table, and is said again and again.
 const LOOK_SIZE_MAX: usize = 4 << 10;
 /// The commands that change something, which the audit log tells of.
-const CHANGES: [&str; 11] = [
+pub(crate) const CHANGES: [&str; 11] = [
     "create_table",
     "drop_table",
     "recall_table",
@@ -81,7 +82,7 @@ pub(crate) enum Asker {
         /// Its request.
         caller: Box<Caller>,
         /// What the audit log calls the command, if it tells of it.
-        audited: Option<u64>,
+        audited: Option<Told>,
     },
     /// Another node.
     Peer { node: NodeId, id: u64 },
@@ -598,9 +599,8 @@ impl Node {
             Asker::Gather(call) => self.handle_part(call, answer.map_err(|refusal| refusal.to_string())),
             Asker::Peer { node, id } => self.answer_peer(node, id, answer),
             Asker::Client { caller, audited } => {
-                if let Some(number) = audited {
-                    let error = answer.as_ref().err().map(ToString::to_string);
-                    self.requests.note_outcome(caller.connection, number, error);
+                if let Some(told) = audited {
+                    self.requests.audit().note_outcome(&told, answer.as_ref().err().map(ToString::to_string));
                 }
                 match answer {
                     Err(refusal) => self.answer_admin_refused(&caller, &refusal),

@@ -289,6 +289,14 @@ impl Config {
                     .to_owned(),
             );
         }
+        if let Some(data) =
+            self.audit.as_ref().and_then(|audit| self.data.iter().find(|data| audit.path.starts_with(data)))
+        {
+            return Err(format!(
+                "audit.file: not in a data directory, {}: a disk that is lost is to leave it",
+                data.display()
+            ));
+        }
         for name in &self.administrators {
             if !name.parse::<Holder>().is_ok_and(|holder| !holder.is_role()) {
                 let rule = "allowed are names as clients' certificates have them: 1 to 56 of a-z, 0-9 and \"-\", which is neither first nor last";

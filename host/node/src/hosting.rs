@@ -124,15 +124,16 @@ impl Node {
         self.reconcile_hosting(now);
     }
 
-    /// The audit log tells which nodes have come and gone since the catalogue before.
+    /// The audit log tells which nodes are new since the catalogue before, have begun anew, or are elsewhere.
     fn note_members(&mut self, catalogue: &Catalogue) {
         let Some(before) = &self.view.catalogue else { return };
-        let audit = self.requests.audit();
-        for node in catalogue.nodes.keys().filter(|node| !before.nodes.contains_key(node)) {
-            audit.note_member(*node, true);
-        }
-        for node in before.nodes.keys().filter(|node| !catalogue.nodes.contains_key(node)) {
-            audit.note_member(*node, false);
+        let is_known = |id: &NodeId, node: &hedgerow_placement::Node| {
+            let same =
+                |it: &hedgerow_placement::Node| (it.incarnation, &it.address) == (node.incarnation, &node.address);
+            before.nodes.get(id).is_some_and(same)
+        };
+        for (id, node) in catalogue.nodes.iter().filter(|(id, node)| !is_known(id, node)) {
+            self.requests.audit().note_member(*id, &node.address);
         }
     }
 

@@ -167,14 +167,12 @@ impl Shelf {
         Ok(())
     }
 
-    /// Makes the copies, piece by piece, each of which is durable before the next one begins. None is begun unless there is room for all that are
-    /// left.
+    /// Makes the copies, piece by piece, each of which is durable before the next one begins. None is begun unless there is room for all.
     fn copy_all(&mut self, copied: Copied, disk: &dyn Disk, config: &Config) -> Result<(), OpenError> {
         let pieces = self.pieces(copied);
         let (mut done, all) = (0, pieces.iter().map(|piece| piece.bytes).sum::<u64>());
-        for (number, piece) in pieces.iter().enumerate() {
-            // Others may have used it since the piece before.
-            self.check_room(&pieces[number..], disk, config)?;
+        self.check_room(&pieces, disk, config)?;
+        for piece in &pieces {
             let logs = self.logs.get_disjoint_mut([piece.from.0, piece.to.0]);
             let [source, target] = logs.expect("a group comes from one log to another");
             let (of, into, groups) = (source.dir().display(), target.dir().display(), piece.groups.len());

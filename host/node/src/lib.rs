@@ -116,6 +116,5 @@ pub use layout::LogLayout;
 pub use node::Node;
 pub use open::{OpenError, Opened};
 pub use outbox::{ConnectionId, Outbox};
-pub use requests::audit::{AuditEvent, AuditRecord};
 pub use requests::read_jobs::{ReadSize, Wanted};
 pub use requests::users::Who;

@@ -93,8 +93,7 @@ pub enum OpenError {
         /// Why.
         source: CopyError,
     },
-    /// There is no room for groups in the log where they belong. Nothing was changed; copies that were made before others took the room count
-    /// for nothing.
+    /// There is no room for groups in the log where they belong. Nothing of theirs was changed.
     #[error(
         "groups are to be moved to the log in {}, where they belong by `log.layout`: that takes {} MiB, and the disk has {} MiB free. Make \
          room there, or start the node with the layout that it had",

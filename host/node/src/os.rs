@@ -17,8 +17,6 @@ mod reading;
 mod security;
 mod unsent;
 
-use crate::requests::audit::AuditEvent;
-use crate::requests::users::Who;
 use crate::{Config, ConnectionId, Event, JobContext, LogId, Node, OpenError, Opened, ReadSize};
 use audit::AuditLog;
 use client::Clients;
@@ -37,6 +35,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
@@ -157,12 +156,16 @@ pub fn start(config: Config, disk: Arc<dyn Disk>, engines: Arc<dyn Engines>) -> 
     let context = (Arc::clone(&disk), Arc::clone(&engines));
     let own = address::look_up(&config.address).ok().and_then(|found| found.into_iter().next());
     let own = own.or_else(|| listener.local_addr().ok());
+    // Before what may take minutes.
+    let losses = Arc::default();
+    let audit = start_audit(&config, &disk, &losses)?;
     let mut opened = Node::open(config, disk, engines, OsClock.read())?;
     opened.node.begin_life();
     if let Some(own) = own {
         opened.node.note_address(opened.node.id(), own);
     }
-    let audit = start_audit(&mut opened.node, &context.0)?;
+    opened.node.requests.audit().note_start();
+    opened.node.requests.audit().count_losses_in(losses);
     let (arrivals, inbox) = mpsc::unbounded_channel();
     let (state_sender, state) = watch::channel(State::Starting);
     let stop = arrivals.clone();
@@ -174,12 +177,10 @@ pub fn start(config: Config, disk: Arc<dyn Disk>, engines: Arc<dyn Engines>) -> 
     Ok(Running { state, stop, thread: Some(thread) })
 }
 
-fn start_audit(node: &mut Node, disk: &Arc<dyn Disk>) -> Result<Option<AuditLog>, StartError> {
-    let Some(file) = node.config.audit.clone() else { return Ok(None) };
-    let (path, audit) = (file.path.clone(), node.requests.audit());
-    audit.note_each(&Who::Anybody, None, AuditEvent::Start);
-    let losses = audit.losses();
-    let log = AuditLog::start(Arc::clone(disk), file, node.id(), losses);
+fn start_audit(config: &Config, disk: &Arc<dyn Disk>, losses: &Arc<AtomicU64>) -> Result<Option<AuditLog>, StartError> {
+    let Some(file) = config.audit.clone() else { return Ok(None) };
+    let path = file.path.clone();
+    let log = AuditLog::start(Arc::clone(disk), file, config.node, Arc::clone(losses));
     Ok(Some(log.map_err(|source| StartError::Audit { path, source })?))
 }
 
@@ -305,6 +306,7 @@ fn run(
         host.spawn("the task that accepts connections", accept(Rc::clone(&host), listener));
         peer::start(&host);
         let result = drive(&host, &committers, &workers, arrivals, inbox, state).await;
+        host.node.borrow_mut().requests.audit().end();
         write_audit(&host, &workers);
         result
     });

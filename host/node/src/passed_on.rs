@@ -11,9 +11,10 @@
 //!
 //! So a change is carried out by one process at most, and there once.
 
-use crate::admin::Asker;
+use crate::admin::{Asker, CHANGES};
 use crate::node::Node;
 use crate::peer::{AdminReply, AdminRequest, Frame};
+use crate::requests::users::Who;
 use hedgerow_env::Now;
 use hedgerow_types::{Instant, NodeId, Refusal};
 use hedgerow_wire::reply::{Detail, Failure};
@@ -151,11 +152,15 @@ impl Node {
             }
         }
         // What was passed on once is not passed on again.
-        if let Some(principal) = &request.principal {
-            let command = (request.command.as_str(), request.argument.as_str());
-            if let Some(refusal) = self.serving().why_not_passed_on(principal, command, now) {
-                return self.answer_admin(asker, Err(refusal));
-            }
+        let command = (request.command.as_str(), request.argument.as_str());
+        if let Some(principal) = &request.principal
+            && let Some(refusal) = self.serving().why_not_passed_on(principal, command, now)
+        {
+            return self.answer_admin(asker, Err(refusal));
+        }
+        if CHANGES.contains(&command.0) {
+            let who = request.principal.as_ref().map_or(Who::Node, Who::named);
+            self.requests.audit().note_passed_on(from, &who, command);
         }
         let is_for_any = matches!(request.command.as_str(), "checksum_here" | "throttle_here" | "transfer");
         if is_for_any || self.leads_metadata() {

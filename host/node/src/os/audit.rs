@@ -3,9 +3,9 @@
 
 use crate::config::AuditFile;
 use crate::requests::audit::{AuditEvent, AuditRecord};
-use hedgerow_env::os::spawn_thread;
-use hedgerow_env::{Disk, File, OpenMode};
-use hedgerow_types::NodeId;
+use hedgerow_env::os::{OsClock, spawn_thread};
+use hedgerow_env::{Clock, Disk, File, OpenMode};
+use hedgerow_types::{Instant, NodeId};
 use serde::Serialize;
 use std::io;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use time::format_description::well_known::Rfc3339;
 
 /// Records that may wait for the thread.
 const WAITING_MAX: usize = 4_096;
-/// What was written is made durable once nothing has come for so long.
+/// What was written is made durable after so long.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
 /// How long an ending node waits for its last records.
 const END_MAX: Duration = Duration::from_secs(1);
@@ -79,8 +79,7 @@ struct Writer {
     disk: Arc<dyn Disk>,
     file: AuditFile,
     node: NodeId,
-    /// The file, and where it ends.
-    open: Option<(Box<dyn File>, u64)>,
+    open: Option<Box<dyn File>>,
     lost: Arc<AtomicU64>,
     /// How many losses the log tells of.
     told: u64,
@@ -89,18 +88,20 @@ struct Writer {
 
 impl Writer {
     fn run(&mut self, inbox: &Receiver<Timed>) {
-        let mut is_synced = true;
+        // When what was written last has to be durable.
+        let mut due: Option<Instant> = None;
         loop {
-            match inbox.recv_timeout(SYNC_AFTER) {
+            let now = OsClock.now();
+            if due.is_some_and(|due| due <= now) {
+                self.sync();
+                due = None;
+            }
+            match inbox.recv_timeout(due.map_or(SYNC_AFTER, |due| due.since(now))) {
                 Ok((unix_micros, record)) => {
                     self.take(unix_micros, &record);
-                    is_synced = false;
+                    due = due.or(Some(now + SYNC_AFTER));
                 }
-                Err(RecvTimeoutError::Timeout) if is_synced => {}
-                Err(RecvTimeoutError::Timeout) => {
-                    self.sync();
-                    is_synced = true;
-                }
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.sync(),
             }
         }
@@ -124,7 +125,7 @@ impl Writer {
     }
 
     fn sync(&mut self) {
-        let synced = self.open.as_ref().map_or(Ok(()), |(file, _)| file.sync_data());
+        let synced = self.open.as_ref().map_or(Ok(()), |file| file.sync_data());
         self.note(synced.err(), 0);
     }
 
@@ -147,22 +148,18 @@ impl Writer {
     }
 
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        // Somebody may have moved it away.
-        let is_there = self.open.is_some() && self.disk.exists(&self.file.path);
-        if !is_there {
-            self.open_end()?;
-        }
-        let end = self.open.as_ref().map_or(0, |(_, end)| *end);
+        // By its name each time: somebody may have moved the file away, and made another one.
+        self.open_end()?;
+        // Not where it ended before: somebody else may write it too.
+        let end = self.open.as_ref().map_or(Ok(0), |file| file.len())?;
         if end > 0 && end + line.len() as u64 > self.file.size_max {
             self.sync();
             self.open = None;
             self.make_room()?;
             self.open_end()?;
         }
-        let Some((file, end)) = &mut self.open else { return Err(io::ErrorKind::NotFound.into()) };
-        file.write_at(*end, line)?;
-        *end += line.len() as u64;
-        Ok(())
+        let Some(file) = &self.open else { return Err(io::ErrorKind::NotFound.into()) };
+        file.write_at(file.len()?, line)
     }
 
     /// Gives each file the next number. The last one goes.
@@ -186,21 +183,23 @@ impl Writer {
 
     fn open_end(&mut self) -> io::Result<()> {
         let path = &self.file.path;
-        let is_new = !self.disk.exists(path);
-        let file = self.disk.open(path, if is_new { OpenMode::Create } else { OpenMode::Write })?;
-        if let Some(folder) = path.parent().filter(|_| is_new) {
-            self.disk.sync_dir(folder)?;
-        }
-        let mut end = file.len()?;
+        let file = match self.disk.open(path, OpenMode::Write) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let file = self.disk.open(path, OpenMode::Create)?;
+                path.parent().map_or(Ok(()), |folder| self.disk.sync_dir(folder))?;
+                file
+            }
+            opened => opened?,
+        };
+        let end = file.len()?;
         let mut last = [b'\n'];
         if end > 0 {
             file.read_at(end - 1, &mut last)?;
         }
         if last != [b'\n'] {
             file.write_at(end, b"\n")?;
-            end += 1;
         }
-        self.open = Some((file, end));
+        self.open = Some(file);
         Ok(())
     }
 }
@@ -222,7 +221,7 @@ mod tests {
     use std::path::Path;
 
     fn record(number: u16) -> AuditRecord {
-        let event = AuditEvent::Member { member: number, is_member: true };
+        let event = AuditEvent::Member { member: number, address: String::new() };
         AuditRecord { event, user: None, is_node: false, from: None, repeated: 0 }
     }
 
@@ -249,9 +248,7 @@ mod tests {
             start(&disk, 1 << 20).put(vec![record(number)], 1_764_309_600_123_456);
         }
         let line = |number| {
-            format!(
-                r#"{{"at":"2025-11-28T06:00:00.123Z","node":7,"event":"member","member":{number},"is_member":true}}"#
-            )
+            format!(r#"{{"at":"2025-11-28T06:00:00.123Z","node":7,"event":"member","member":{number},"address":""}}"#)
         };
         assert_eq!(text(&disk, "/audit/log"), format!("{}\n{}\n", line(1), line(2)));
     }

@@ -274,6 +274,9 @@ async fn receive_frames(host: &Host, stream: &Stream, buffer: &mut BytesMut) -> 
         io::Error::other(error)
     })?;
     let Some(_admitted) = host.security.admit_node(stream, NodeId(greeting.node), address) else { return Ok(()) };
+    if stream.is_secure() {
+        host.node.borrow_mut().requests.audit().note_login(&crate::Who::Node, address, OsClock.now());
+    }
     let met = host.node.borrow_mut().handle_greeting(&greeting, address);
     let caller = match met {
         Ok(caller) => caller,

@@ -29,7 +29,7 @@ const ACCEPTED_MAX: usize = 32;
 const DIALLED_MAX: usize = 8;
 /// Time from the first byte of a handshake to its last.
 const AGREEING_MAX: Duration = Duration::from_secs(10);
-/// Refusals that the audit log is told of at a time. More of them, from other addresses, are not told.
+/// Refusals of one turn that the audit log is told of.
 const REFUSED_MAX: usize = 1_024;
 /// How often it is told who was refused, and that connections are open that will be.
 const TOLD_EVERY: Duration = Duration::from_secs(10);

@@ -21,33 +21,35 @@ const RECORDS_MAX: usize = 64;
 const USERS_MAX: usize = 1_024;
 /// Records of commands and of the node itself that may wait for the host.
 const GATHERED_MAX: usize = 4_096;
+/// Commands of one user within that time, each of which is told by itself.
+const COMMANDS_MAX: u64 = 1_024;
 /// Bytes of a text in a record, at most; the rest is left out.
 const TEXT_MAX: usize = 4 << 10;
 
 /// One line of the audit log, without its time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct AuditRecord {
+pub(crate) struct AuditRecord {
     /// What happened.
     #[serde(flatten)]
-    pub event: AuditEvent,
+    pub(crate) event: AuditEvent,
     /// Whose certificate was shown.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
+    pub(crate) user: Option<String>,
     /// A node's certificate was shown.
     #[serde(skip_serializing_if = "is_false")]
-    pub is_node: bool,
+    pub(crate) is_node: bool,
     /// From where.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub from: Option<IpAddr>,
+    pub(crate) from: Option<IpAddr>,
     /// How often it has happened again since the record that told of it first.
     #[serde(skip_serializing_if = "is_zero")]
-    pub repeated: u64,
+    pub(crate) repeated: u64,
 }
 
 /// What an [`AuditRecord`] tells.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum AuditEvent {
+pub(crate) enum AuditEvent {
     /// The node has started.
     Start,
     /// A connection was agreed on with the certificate of a user or a node.
@@ -78,16 +80,25 @@ pub enum AuditEvent {
     Outcome {
         /// Which one.
         number: u64,
-        /// Why it was not carried out, or not known to be; none if it was.
+        /// Why it was not carried out, or is not known to have been; none if it was.
         #[serde(skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
-    /// The catalogue has another node, or one less.
+    /// A command that changes something is carried out here for another node, which was asked for it.
+    PassedOn {
+        /// The node.
+        by_node: u16,
+        /// Its name.
+        command: String,
+        /// Its argument, JSON.
+        argument: String,
+    },
+    /// The cluster has another node, or one that has begun anew or has another address.
     Member {
         /// Which one.
         member: u16,
-        /// Whether it is there now.
-        is_member: bool,
+        /// Where it is.
+        address: String,
     },
     /// So many records before this one found no room.
     Lost {
@@ -96,17 +107,24 @@ pub enum AuditEvent {
     },
 }
 
-/// What anybody can do as often as they like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    Login,
-    LoginRefused,
-    Refused,
+/// A command that the log has told of.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    number: u64,
+    who: Who,
+    from: Option<IpAddr>,
 }
 
-/// Records that were told, and how often they were repeated since.
-type Told = BTreeMap<AuditRecord, Repeated>;
+/// What anybody can do as often as they like, and whose records have a bound together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Login(Who),
+    /// By address, of IPv6 the network.
+    LoginRefused(IpAddr),
+    Refused(Who),
+}
 
+/// How a record that was told has been repeated since.
 #[derive(Debug)]
 struct Repeated {
     since: Instant,
@@ -118,7 +136,10 @@ struct Repeated {
 pub(crate) struct Audit {
     is_on: bool,
     gathered: Vec<AuditRecord>,
-    told: BTreeMap<(Kind, Who), Told>,
+    told: BTreeMap<Kind, BTreeMap<AuditRecord, Repeated>>,
+    /// Commands since the last minute began, by user.
+    commands: BTreeMap<Who, u64>,
+    commands_since: Instant,
     /// Records that found no room here, or with whoever writes them.
     lost: Arc<AtomicU64>,
     last_number: u64,
@@ -135,19 +156,27 @@ impl Audit {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Where whoever writes the records counts those that are lost.
-    pub(crate) fn losses(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.lost)
+    /// Whoever writes the records counts there too which are lost.
+    pub(crate) fn count_losses_in(&mut self, lost: Arc<AtomicU64>) {
+        self.lost = lost;
     }
 
     /// Somebody was agreed on a connection with.
     pub(crate) fn note_login(&mut self, who: &Who, from: IpAddr, now: Instant) {
-        self.note(Kind::Login, (who, Some(from)), AuditEvent::Login, now);
+        self.note(Kind::Login(who.clone()), (who, Some(from)), AuditEvent::Login, now);
     }
 
     /// A connection was refused before anything was asked on it.
-    pub(crate) fn note_login_refused(&mut self, from: IpAddr, reason: String, now: Instant) {
-        self.note(Kind::LoginRefused, (&Who::Anybody, Some(from)), AuditEvent::LoginRefused { reason }, now);
+    pub(crate) fn note_login_refused(&mut self, from: IpAddr, reason: &str, now: Instant) {
+        // What differs from one second to the next, or is made up, would be another record each time.
+        let reason = reason.split(|it: char| it.is_ascii_digit()).filter(|part| !part.is_empty());
+        let reason = reason.collect::<Vec<_>>().join("N");
+        self.note(
+            Kind::LoginRefused(network(from)),
+            (&Who::Anybody, Some(from)),
+            AuditEvent::LoginRefused { reason },
+            now,
+        );
     }
 
     /// A request was refused, or would be.
@@ -158,17 +187,17 @@ impl Audit {
         is_permitted: bool,
         now: Instant,
     ) {
-        let event = AuditEvent::Refused { reason: reason.to_owned(), is_permitted };
-        self.note(Kind::Refused, whose, event, now);
+        let event = AuditEvent::Refused { reason: shortened(reason), is_permitted };
+        self.note(Kind::Refused(whose.0.clone()), whose, event, now);
     }
 
     fn note(&mut self, kind: Kind, (who, from): (&Who, Option<IpAddr>), event: AuditEvent, now: Instant) {
         if !self.is_on {
             return;
         }
-        let record = record(who, from, shortened(event));
-        let has_room = self.told.len() < USERS_MAX || self.told.contains_key(&(kind, who.clone()));
-        let told = has_room.then(|| self.told.entry((kind, who.clone())).or_default());
+        let record = record(who, from, event);
+        let has_room = self.told.len() < USERS_MAX || self.told.contains_key(&kind);
+        let told = has_room.then(|| self.told.entry(kind).or_default());
         match told {
             Some(told) if told.contains_key(&record) => {
                 told.entry(record).and_modify(|repeated| repeated.count += 1);
@@ -182,12 +211,12 @@ impl Audit {
     }
 
     /// Tells of something that is not counted: only who may do it can make more of it.
-    pub(crate) fn note_each(&mut self, who: &Who, from: Option<IpAddr>, event: AuditEvent) {
+    fn note_each(&mut self, who: &Who, from: Option<IpAddr>, event: AuditEvent) {
         if !self.is_on {
             return;
         }
         if self.gathered.len() < GATHERED_MAX {
-            self.gathered.push(record(who, from, shortened(event)));
+            self.gathered.push(record(who, from, event));
         } else {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
@@ -196,28 +225,73 @@ impl Audit {
     /// A command is carried out: what its outcome is to call it, if anybody is told.
     pub(crate) fn note_command(
         &mut self,
-        who: &Who,
-        from: Option<IpAddr>,
+        (who, from): (Who, Option<IpAddr>),
         (command, argument): (&str, &str),
-    ) -> Option<u64> {
-        if !self.is_on {
+    ) -> Option<Told> {
+        if !self.may_tell_command(&who) {
             return None;
         }
         self.last_number += 1;
         let number = self.last_number;
-        let (command, argument) = (command.to_owned(), argument.to_owned());
-        self.note_each(who, from, AuditEvent::Command { number, command, argument });
-        Some(number)
+        let (command, argument) = (shortened(command), shortened(argument));
+        self.note_each(&who, from, AuditEvent::Command { number, command, argument });
+        Some(Told { number, who, from })
     }
 
-    /// The catalogue that is acted on has another node, or one less.
-    pub(crate) fn note_member(&mut self, node: NodeId, is_member: bool) {
-        self.note_each(&Who::Anybody, None, AuditEvent::Member { member: node.0, is_member });
+    /// The same for another node, which tells of the outcome.
+    pub(crate) fn note_passed_on(&mut self, by_node: NodeId, who: &Who, (command, argument): (&str, &str)) {
+        if self.may_tell_command(who) {
+            let (command, argument) = (shortened(command), shortened(argument));
+            self.note_each(who, None, AuditEvent::PassedOn { by_node: by_node.0, command, argument });
+        }
+    }
+
+    fn may_tell_command(&mut self, who: &Who) -> bool {
+        if !self.is_on {
+            return false;
+        }
+        let has_room = self.commands.len() < USERS_MAX || self.commands.contains_key(who);
+        let count = has_room.then(|| self.commands.entry(who.clone()).or_default());
+        let may_tell = count.is_some_and(|count| {
+            *count += 1;
+            *count <= COMMANDS_MAX
+        });
+        if !may_tell {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        may_tell
+    }
+
+    /// A command was answered.
+    pub(crate) fn note_outcome(&mut self, Told { number, who, from }: &Told, error: Option<String>) {
+        let error = error.map(|error| shortened(&error));
+        self.note_each(who, *from, AuditEvent::Outcome { number: *number, error });
+    }
+
+    /// The node has started.
+    pub(crate) fn note_start(&mut self) {
+        self.note_each(&Who::Anybody, None, AuditEvent::Start);
+    }
+
+    /// The catalogue that is acted on has another node, or another one in its place.
+    pub(crate) fn note_member(&mut self, node: NodeId, address: &str) {
+        self.note_each(&Who::Anybody, None, AuditEvent::Member { member: node.0, address: shortened(address) });
     }
 
     /// Time has passed: what was repeated is told.
     pub(crate) fn tick(&mut self, now: Instant) {
-        let is_over = |repeated: &Repeated| now.since(repeated.since) >= REPEATED_FOR;
+        if now.since(self.commands_since) >= REPEATED_FOR {
+            (self.commands, self.commands_since) = (BTreeMap::new(), now);
+        }
+        self.tell_repeated(|repeated| now.since(repeated.since) >= REPEATED_FOR);
+    }
+
+    /// The node ends: what was repeated is told, however long ago.
+    pub(crate) fn end(&mut self) {
+        self.tell_repeated(|_| true);
+    }
+
+    fn tell_repeated(&mut self, is_over: impl Fn(&Repeated) -> bool) {
         for told in self.told.values_mut() {
             told.retain(|record, repeated| {
                 if is_over(repeated) && repeated.count > 0 {
@@ -243,19 +317,21 @@ fn record(who: &Who, from: Option<IpAddr>, event: AuditEvent) -> AuditRecord {
     AuditRecord { event, user, is_node: *who == Who::Node, from, repeated: 0 }
 }
 
-/// `event` with texts of [`TEXT_MAX`] bytes at most.
-fn shortened(mut event: AuditEvent) -> AuditEvent {
-    let text = match &mut event {
-        AuditEvent::LoginRefused { reason } | AuditEvent::Refused { reason, .. } => Some(reason),
-        AuditEvent::Command { argument, .. } => Some(argument),
-        AuditEvent::Outcome { error, .. } => error.as_mut(),
-        AuditEvent::Start | AuditEvent::Login | AuditEvent::Member { .. } | AuditEvent::Lost { .. } => None,
-    };
-    if let Some(text) = text.filter(|text| text.len() > TEXT_MAX) {
-        text.truncate((0..=TEXT_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0));
-        text.push_str(" ...");
+/// The first [`TEXT_MAX`] bytes of `text`. Never more is copied: what waits to be written would keep it.
+fn shortened(text: &str) -> String {
+    if text.len() <= TEXT_MAX {
+        return text.to_owned();
     }
-    event
+    let end = (0..=TEXT_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{} ...", &text[..end])
+}
+
+/// Where an address is: for IPv6 the first 64 bits, since whoever has one of these has all.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
+    }
 }
 
 const fn is_zero(count: &u64) -> bool {
@@ -314,15 +390,30 @@ mod tests {
         assert_eq!((audit.gathered.len(), audit.lost()), (RECORDS_MAX, 9 * RECORDS_MAX as u64));
         // Whatever else happens still finds room.
         audit.note_login(&eve, HERE, at(0));
-        audit.note_login_refused(HERE, "why".to_owned(), at(0));
+        (0..9)
+            .for_each(|second| audit.note_login_refused(HERE, &format!("it expired {second} seconds ago"), at(second)));
         audit.note_refused((&app, Some(HERE)), "read:t", true, at(0));
         assert_eq!(audit.gathered.len(), RECORDS_MAX + 3);
         for number in 0..2 * USERS_MAX {
             audit.note_login(&Who::User(format!("{number}").into()), HERE, at(0));
         }
         assert_eq!(audit.told.len(), USERS_MAX);
-        assert_eq!(audit.note_command(&Who::Node, None, ("drop_table", &"x".repeat(1 << 20))), Some(1));
-        let last = lines(&mut audit).pop().unwrap();
+        let long = "x".repeat(1 << 20);
+        assert!(audit.note_command((Who::Node, None), ("drop_table", &long)).is_some());
+        let lost = audit.lost();
+        assert_eq!((0..2_000).filter(|_| audit.note_command((eve.clone(), None), ("x", "")).is_some()).count(), 1_024);
+        assert_eq!(audit.lost() - lost, 976);
+        assert!(audit.note_command((app, None), ("x", "")).is_some());
+        let is_command =
+            |record: &&AuditRecord| matches!(&record.event, AuditEvent::Command { argument, .. } if argument.len() > 1);
+        let AuditEvent::Command { argument, .. } = &audit.gathered.iter().find(is_command).unwrap().event else {
+            panic!()
+        };
+        assert!(argument.capacity() < 2 * TEXT_MAX, "what waits keeps no more than it says");
+        let last = lines(&mut audit)
+            .into_iter()
+            .find(|record| record["is_node"] == true && record["event"] == "command")
+            .unwrap();
         assert_eq!((&last["event"], &last["is_node"]), (&json!("command"), &json!(true)));
         assert_eq!(last["argument"].as_str().unwrap().len(), TEXT_MAX + " ...".len());
     }
@@ -331,8 +422,8 @@ mod tests {
     fn without_an_audit_log_nothing_is_gathered() {
         let mut audit = Audit::new(false);
         audit.note_login(&Who::Node, HERE, at(0));
-        assert_eq!(audit.note_command(&Who::Node, None, ("drop_table", "{}")), None);
-        audit.note_member(NodeId(3), true);
+        assert!(audit.note_command((Who::Node, None), ("drop_table", "{}")).is_none());
+        audit.note_member(NodeId(3), "a:1");
         assert!(audit.take().is_empty() && audit.told.is_empty());
     }
 }

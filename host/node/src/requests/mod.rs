@@ -41,7 +41,7 @@ use crate::config::{Config, FRAME_COST, REQUEST_BYTES_PER_TURN};
 use crate::outbox::{ConnectionId, Outbox};
 use crate::peer::{Frame, Principal};
 use crate::replicas::Replicas;
-use crate::requests::audit::{Audit, AuditEvent};
+use crate::requests::audit::{Audit, Told};
 use crate::view::View;
 use callers::Callers;
 #[cfg(feature = "mutations")]
@@ -183,19 +183,12 @@ impl Requests {
 
     /// A connection was refused before anything was asked on it.
     pub(crate) fn note_not_admitted(&mut self, from: IpAddr, reason: String, now: Instant) {
-        self.users.audit.note_login_refused(from, reason, now);
+        self.users.audit.note_login_refused(from, &reason, now);
     }
 
     /// A command that changes something is carried out for a connection: what its outcome is to call it, if anybody is told.
-    pub(crate) fn note_command(&mut self, connection: ConnectionId, command: (&str, &str)) -> Option<u64> {
-        let (who, from) = self.users.at(connection);
-        self.users.audit.note_command(&who, from, command)
-    }
-
-    /// Command `number` of a connection was answered.
-    pub(crate) fn note_outcome(&mut self, connection: ConnectionId, number: u64, error: Option<String>) {
-        let (who, from) = self.users.at(connection);
-        self.users.audit.note_each(&who, from, AuditEvent::Outcome { number, error });
+    pub(crate) fn note_command(&mut self, connection: ConnectionId, command: (&str, &str)) -> Option<Told> {
+        self.users.audit.note_command(self.users.at(connection), command)
     }
 
     /// The audit log, for what is not a request's.

@@ -121,11 +121,7 @@ impl Serving<'_> {
         if self.config.rights != RightsMode::Required {
             return None;
         }
-        let who = match principal {
-            Principal { is_administrator: true, .. } => Who::Node,
-            Principal { user, .. } if user.is_empty() => Who::Anybody,
-            Principal { user, .. } => Who::User(user.as_str().into()),
-        };
+        let who = if principal.is_administrator { Who::Node } else { Who::named(principal) };
         self.why_not_command(&Asking::Elsewhere(who), command, argument, now)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A connection is its user's from its first frame to its end, by the certificate that it was agreed on with. What the user may do is looked
 //! up in the catalogue that this node acts on: for each table once, and again when the catalogue changes, so that what was taken
-//! away is refused as soon as the node has heard of it. Whatever another node sends on has been looked at there.
+//! away is refused as soon as the node has heard of it. Writes that another node sends on have been looked at there.
 
 use crate::config::{Config, RightsMode};
 use crate::outbox::ConnectionId;
@@ -42,6 +42,15 @@ impl Who {
         match self {
             Self::User(name) => Some(name),
             Self::Anybody | Self::Node => None,
+        }
+    }
+
+    /// Whom another node names.
+    pub(crate) fn named(principal: &Principal) -> Self {
+        match principal {
+            Principal { user, .. } if !user.is_empty() => Self::User(user.as_str().into()),
+            Principal { is_administrator: true, .. } => Self::Node,
+            Principal { .. } => Self::Anybody,
         }
     }
 
