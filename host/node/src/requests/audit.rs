@@ -323,7 +323,7 @@ fn shortened(text: &str) -> String {
         return text.to_owned();
     }
     let end = (0..=TEXT_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    format!("{} ...", &text[..end])
+    [&text[..end], " ..."].concat()
 }
 
 /// Where an address is: for IPv6 the first 64 bits, since whoever has one of these has all.
