@@ -22,8 +22,6 @@ pub enum Event {
     /// A client's connection begins, and it is known who is at its other end and where. Needed only where connections are
     /// encrypted ([`crate::Config::tls`]) or an audit log is kept ([`crate::Config::audit`]); before the connection's first frame.
     ClientOpened(ConnectionId, Who, IpAddr),
-    /// A connection from there was refused before anything was asked on it, and why. Needed only where an audit log is kept.
-    NotAdmitted(IpAddr, String),
     /// A client's frame, without its length.
     Client(ConnectionId, Bytes),
     /// A client's connection is gone; its reads are dropped, its writes answered into nothing.
@@ -43,7 +41,6 @@ impl Node {
             Event::Tick => self.handle_tick(now),
             Event::Wake => self.handle_wake(now),
             Event::ClientOpened(connection, who, from) => self.requests.note_opened(connection, who, from, now.instant),
-            Event::NotAdmitted(from, reason) => self.requests.note_not_admitted(from, reason, now.instant),
             Event::Client(connection, frame) => self.handle_client(connection, frame, now),
             Event::ClientClosed(connection) => self.handle_client_closed(connection),
             Event::Peer(from, frame) => self.handle_peer(from, frame, now),

@@ -207,28 +207,27 @@ impl Shelf {
     /// An error if a disk has no room for the `pieces` that come to it. Data directories whose disks have the same room, to the byte, are
     /// taken for directories of one disk.
     fn check_room(&self, pieces: &[Piece], disk: &dyn Disk, config: &Config) -> Result<(), OpenError> {
-        let mut disks: Vec<(Space, u64, BTreeSet<LogId>)> = Vec::new();
+        // Each log ends in a segment that is not full, and makes the next one ready.
+        let mut by_log: BTreeMap<LogId, u64> = BTreeMap::new();
         for piece in pieces {
+            *by_log.entry(piece.to).or_insert(2 * config.wal.segment_size) += piece.bytes;
+        }
+        let mut disks: Vec<(Space, u64, LogId)> = Vec::new();
+        for (log, bytes) in by_log {
             // Whoever cannot say has it shown by writing.
-            let Ok(space) = disk.free_space(config.path_of(self.home_of(piece.to))) else { continue };
+            let Ok(space) = disk.free_space(config.path_of(self.home_of(log))) else { continue };
             match disks.iter_mut().find(|(of, ..)| *of == space) {
-                Some((_, needed, logs)) => {
-                    *needed += piece.bytes;
-                    logs.insert(piece.to);
-                }
-                None => disks.push((space, piece.bytes, BTreeSet::from([piece.to]))),
+                Some((_, needed, _)) => *needed += bytes,
+                None => disks.push((space, bytes, log)),
             }
         }
-        for (space, bytes, logs) in disks {
-            // Each log ends in a segment that is not full, and makes the next one ready.
-            let needed = bytes + 2 * config.wal.segment_size * logs.len() as u64;
-            if space.free < needed {
-                let log = logs.first().expect("somebody comes to this disk");
+        match disks.into_iter().find(|(space, needed, _)| space.free < *needed) {
+            Some((Space { free, .. }, needed, log)) => {
                 let directory = self.logs[log.0].dir().to_path_buf();
-                return Err(OpenError::NoRoomToMove { directory, needed, free: space.free });
+                Err(OpenError::NoRoomToMove { directory, needed, free })
             }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Takes out the logs that the node does not use and that no group is in: what one had lost is remembered by now. With where each one

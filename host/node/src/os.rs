@@ -459,11 +459,11 @@ fn refuse_unread(host: &Host, connection: ConnectionId) {
 fn write_audit(host: &Host, workers: &Workers) {
     let Some(audit) = &workers.audit else { return };
     let mut node = host.node.borrow_mut();
-    let now = OsClock.read();
+    let (records, now) = (node.requests.audit(), OsClock.read());
     for (from, reason) in host.security.take_refused() {
-        node.handle(Event::NotAdmitted(from, reason), now);
+        records.note_login_refused(from, &reason, now.instant);
     }
-    audit.put(node.requests.audit().take(), now.unix_micros);
+    audit.put(records.take(), now.unix_micros);
 }
 
 /// Drives the node and empties its outbox.

@@ -151,7 +151,6 @@ impl Node {
                 return self.send(from, &Frame::AdminReply(reply));
             }
         }
-        // What was passed on once is not passed on again.
         let command = (request.command.as_str(), request.argument.as_str());
         if let Some(principal) = &request.principal
             && let Some(refusal) = self.serving().why_not_passed_on(principal, command, now)
@@ -162,9 +161,10 @@ impl Node {
             let who = request.principal.as_ref().map_or(Who::Node, Who::named);
             self.requests.audit().note_passed_on(from, &who, command);
         }
-        let is_for_any = matches!(request.command.as_str(), "checksum_here" | "throttle_here" | "transfer");
+        // What was passed on once is not passed on again.
+        let is_for_any = matches!(command.0, "checksum_here" | "throttle_here" | "transfer");
         if is_for_any || self.leads_metadata() {
-            self.run_admin(&request.command, &request.argument, asker, now);
+            self.run_admin(command.0, command.1, asker, now);
         } else {
             let text = "the metadata has no leader at the moment";
             self.answer_admin(asker, Err(Refusal::NotReady(text.into())));

@@ -3,6 +3,7 @@
 
 use crate::config::AuditFile;
 use crate::requests::audit::{AuditEvent, AuditRecord};
+use crate::requests::users::Who;
 use hedgerow_env::os::{OsClock, spawn_thread};
 use hedgerow_env::{Clock, Disk, File, OpenMode};
 use hedgerow_types::{Instant, NodeId};
@@ -46,7 +47,7 @@ impl AuditLog {
     /// Opens `file`, to whose end is written, and starts the thread. `lost` counts records that found no room.
     pub(super) fn start(disk: Arc<dyn Disk>, file: AuditFile, node: NodeId, lost: Arc<AtomicU64>) -> io::Result<Self> {
         let mut writer = Writer { disk, file, node, open: None, lost: Arc::clone(&lost), told: 0, is_failing: false };
-        writer.open_end()?;
+        drop(writer.open_end()?);
         let (records, inbox) = sync_channel(WAITING_MAX);
         let (at_end, ended) = sync_channel(1);
         spawn_thread("audit", move || {
@@ -79,6 +80,7 @@ struct Writer {
     disk: Arc<dyn Disk>,
     file: AuditFile,
     node: NodeId,
+    /// What was written last, until it is durable.
     open: Option<Box<dyn File>>,
     lost: Arc<AtomicU64>,
     /// How many losses the log tells of.
@@ -109,57 +111,49 @@ impl Writer {
 
     fn take(&mut self, unix_micros: u64, record: &AuditRecord) {
         let lost = self.lost.load(Ordering::Relaxed);
-        let loss = || AuditRecord {
-            event: AuditEvent::Lost { records: lost - self.told },
-            user: None,
-            is_node: false,
-            from: None,
-            repeated: 0,
-        };
-        let told = if lost > self.told { self.write(&line(self.node, unix_micros, &loss())) } else { Ok(()) };
+        let loss = AuditRecord::new(&Who::Anybody, None, AuditEvent::Lost { records: lost - self.told });
+        let told = if lost > self.told { self.write(&line(self.node, unix_micros, &loss)) } else { Ok(()) };
         if told.is_ok() {
             self.told = lost;
         }
-        let written = told.and_then(|()| self.write(&line(self.node, unix_micros, record)));
-        self.note(written.err(), 1);
+        match told.and_then(|()| self.write(&line(self.node, unix_micros, record))) {
+            Ok(()) if self.is_failing => {
+                self.is_failing = false;
+                tracing::warn!(file = %self.file.path.display(), "the audit log is written again");
+            }
+            Ok(()) => {}
+            Err(error) => {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+                self.note_failure(&error);
+            }
+        }
     }
 
     fn sync(&mut self) {
-        let synced = self.open.as_ref().map_or(Ok(()), |file| file.sync_data());
-        self.note(synced.err(), 0);
+        if let Some(Err(error)) = self.open.take().map(|file| file.sync_data()) {
+            self.note_failure(&error);
+        }
     }
 
-    /// The node's log says once that the audit log cannot be written, and once that it can again.
-    fn note(&mut self, error: Option<io::Error>, records: u64) {
-        let is_failing = error.is_some();
-        if let Some(error) = error {
-            // What was written of a line is ended by whoever opens the file.
-            self.open = None;
-            self.lost.fetch_add(records, Ordering::Relaxed);
-            if !self.is_failing {
-                tracing::error!(file = %self.file.path.display(), %error, "the audit log cannot be written: its records are lost");
-            }
-        } else if self.is_failing && records > 0 {
-            tracing::warn!(file = %self.file.path.display(), "the audit log is written again");
-        }
-        if records > 0 || is_failing {
-            self.is_failing = is_failing;
+    /// The node's log says so once, until a record is written again.
+    fn note_failure(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.is_failing, true) {
+            tracing::error!(file = %self.file.path.display(), %error, "the audit log cannot be written: its records are lost");
         }
     }
 
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        // By its name each time: somebody may have moved the file away, and made another one.
-        self.open_end()?;
-        // Not where it ended before: somebody else may write it too.
-        let end = self.open.as_ref().map_or(Ok(0), |file| file.len())?;
+        // By its name each time: somebody may have moved the file away, and made another one. Nor where it ended before: somebody else may
+        // write it too.
+        let (mut file, mut end) = self.open_end()?;
         if end > 0 && end + line.len() as u64 > self.file.size_max {
             self.sync();
-            self.open = None;
             self.make_room()?;
-            self.open_end()?;
+            (file, end) = self.open_end()?;
         }
-        let Some(file) = &self.open else { return Err(io::ErrorKind::NotFound.into()) };
-        file.write_at(file.len()?, line)
+        file.write_at(end, line)?;
+        self.open = Some(file);
+        Ok(())
     }
 
     /// Gives each file the next number. The last one goes.
@@ -181,7 +175,8 @@ impl Writer {
         path.into()
     }
 
-    fn open_end(&mut self) -> io::Result<()> {
+    /// The file, made if it is not there, and where its last whole line ends. What was written of a line is ended.
+    fn open_end(&self) -> io::Result<(Box<dyn File>, u64)> {
         let path = &self.file.path;
         let file = match self.disk.open(path, OpenMode::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -196,11 +191,11 @@ impl Writer {
         if end > 0 {
             file.read_at(end - 1, &mut last)?;
         }
-        if last != [b'\n'] {
-            file.write_at(end, b"\n")?;
+        if last == [b'\n'] {
+            return Ok((file, end));
         }
-        self.open = Some(file);
-        Ok(())
+        file.write_at(end, b"\n")?;
+        Ok((file, end + 1))
     }
 }
 
@@ -222,7 +217,7 @@ mod tests {
 
     fn record(number: u16) -> AuditRecord {
         let event = AuditEvent::Member { member: number, address: String::new() };
-        AuditRecord { event, user: None, is_node: false, from: None, repeated: 0 }
+        AuditRecord::new(&Who::Anybody, None, event)
     }
 
     fn start(disk: &SimDisk, size_max: u64) -> AuditLog {

@@ -195,7 +195,7 @@ impl Audit {
         if !self.is_on {
             return;
         }
-        let record = record(who, from, event);
+        let record = AuditRecord::new(who, from, event);
         let has_room = self.told.len() < USERS_MAX || self.told.contains_key(&kind);
         let told = has_room.then(|| self.told.entry(kind).or_default());
         match told {
@@ -216,7 +216,7 @@ impl Audit {
             return;
         }
         if self.gathered.len() < GATHERED_MAX {
-            self.gathered.push(record(who, from, event));
+            self.gathered.push(AuditRecord::new(who, from, event));
         } else {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
@@ -309,12 +309,15 @@ impl Audit {
     }
 }
 
-fn record(who: &Who, from: Option<IpAddr>, event: AuditEvent) -> AuditRecord {
-    let user = match who {
-        Who::User(name) => Some(name.to_string()),
-        Who::Anybody | Who::Node => None,
-    };
-    AuditRecord { event, user, is_node: *who == Who::Node, from, repeated: 0 }
+impl AuditRecord {
+    /// What somebody has done from there.
+    pub(crate) fn new(who: &Who, from: Option<IpAddr>, event: AuditEvent) -> Self {
+        let user = match who {
+            Who::User(name) => Some(name.to_string()),
+            Who::Anybody | Who::Node => None,
+        };
+        Self { event, user, is_node: *who == Who::Node, from, repeated: 0 }
+    }
 }
 
 /// The first [`TEXT_MAX`] bytes of `text`. Never more is copied: what waits to be written would keep it.

@@ -181,11 +181,6 @@ impl Requests {
         self.users.note_opened(connection, who, from, now);
     }
 
-    /// A connection was refused before anything was asked on it.
-    pub(crate) fn note_not_admitted(&mut self, from: IpAddr, reason: String, now: Instant) {
-        self.users.audit.note_login_refused(from, &reason, now);
-    }
-
     /// A command that changes something is carried out for a connection: what its outcome is to call it, if anybody is told.
     pub(crate) fn note_command(&mut self, connection: ConnectionId, command: (&str, &str)) -> Option<Told> {
         self.users.audit.note_command(self.users.at(connection), command)
