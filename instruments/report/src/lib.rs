@@ -17,9 +17,9 @@ mod time;
 mod units;
 mod variants;
 
+pub use crate::time::{rfc3339, utc_now};
 pub use folder::Folder;
 pub use histogram::{merge_histograms, read_histogram, write_histogram};
 pub use page::page;
 pub use plot::{Act, Tradeoff, draw_acts};
 pub use schema::*;
-pub use time::{rfc3339, utc_now};
