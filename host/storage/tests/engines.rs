@@ -386,6 +386,39 @@ fn rocksdb_reads_at_once_only_what_is_in_memory() {
     assert_eq!(rows.iter().flatten().map(|row| row[0]).collect::<Vec<_>>(), b"94");
 }
 
+/// A filter says of one row in a hundred that a table may have it which is in an older one; where that table's block is not in memory, nobody
+/// knows, and nothing is answered.
+#[test]
+fn n4f_rocksdb_knows_nothing_at_once_of_a_row_whose_block_is_elsewhere() {
+    let mut fixture = Rocks::new();
+    let dir = fixture.root().join("e");
+    let engine = fixture.engines().open(&dir).expect("opens");
+    let value = "v".repeat(9_000);
+    let keys: Vec<String> = (0..4_000).map(|row| format!("k{row:04}")).collect();
+    for first in [1, 0] {
+        let rows: Vec<_> = keys.iter().skip(first).step_by(2).map(|key| (key.as_str(), Some(value.as_str()))).collect();
+        engine.write(&batch(&rows)).expect("writes");
+        engine.flush().expect("flushes");
+    }
+    let dir = fixture.crash(&dir, engine);
+    let restarted = Rocks::new();
+    let engine = restarted.engines().open(&dir).expect("opens");
+    let snapshot = engine.snapshot().expect("a snapshot");
+    // What says where the rows are is in memory then, and most rows are not.
+    snapshot.get(b"k0000").expect("reads");
+    let mut known = 0;
+    for key in keys.iter().skip(1).step_by(2) {
+        match snapshot.get_all_at_once(&[key.clone().into_bytes()]) {
+            Ok(rows) => {
+                assert_eq!(rows[0].as_ref().map(|row| row.len()), Some(value.len()), "{key}");
+                known += 1;
+            }
+            Err(error) => assert!(matches!(error, EngineError::NotAtOnce), "{key}: {error:?}"),
+        }
+    }
+    assert!(known < keys.len() / 4, "{known} rows were in memory, and the test shows nothing");
+}
+
 /// Removed rows, in memory and in the database, take time as others do.
 #[test]
 fn rocksdb_passes_few_removed_rows_at_once() {

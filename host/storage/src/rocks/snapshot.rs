@@ -51,8 +51,8 @@ impl RocksSnapshot {
         self.layers.get(key).map(|row| row.cloned()).or_else(|| self.flushed.get(key))
     }
 
-    /// The database looks many up at once for less than one after the other.
-    fn get_all_with(&self, keys: &[Vec<u8>], options: ReadOptions) -> Result<Vec<Option<Bytes>>, EngineError> {
+    /// What memory has of `keys`, and the places of those that the database is to be asked for.
+    fn get_all_in_memory(&self, keys: &[Vec<u8>]) -> (Vec<Option<Bytes>>, Vec<usize>) {
         let mut rows: Vec<Option<Bytes>> = Vec::with_capacity(keys.len());
         let mut asked = Vec::new();
         for (position, key) in keys.iter().enumerate() {
@@ -60,15 +60,7 @@ impl RocksSnapshot {
             asked.extend(row.is_none().then_some(position));
             rows.push(row.flatten());
         }
-        if asked.is_empty() {
-            return Ok(rows);
-        }
-        let wanted = asked.iter().map(|at| &keys[*at]);
-        let stored = self.stored.with_dependent(|_, stored| stored.multi_get_opt(wanted, options));
-        for (position, row) in asked.into_iter().zip(stored) {
-            rows[position] = row.map_err(|error| super::read_failed(&self.dir, error))?.map(Bytes::from);
-        }
-        Ok(rows)
+        (rows, asked)
     }
 
     fn scan_with(
@@ -116,16 +108,34 @@ impl Snapshot for RocksSnapshot {
         Ok(value.map_err(|error| super::read_failed(&self.dir, error))?.map(Bytes::from))
     }
 
+    /// The database looks many up at once for less than one after the other.
     fn get_all(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, EngineError> {
-        self.get_all_with(keys, ReadOptions::default())
+        let (mut rows, asked) = self.get_all_in_memory(keys);
+        if asked.is_empty() {
+            return Ok(rows);
+        }
+        let wanted = asked.iter().map(|at| &keys[*at]);
+        let stored = self.stored.with_dependent(|_, stored| stored.multi_get(wanted));
+        for (position, row) in asked.into_iter().zip(stored) {
+            rows[position] = row.map_err(|error| super::read_failed(&self.dir, error))?.map(Bytes::from);
+        }
+        Ok(rows)
     }
 
     fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: RowVisitor<'_>) -> Result<(), EngineError> {
         self.scan_with(range, (merge::options(range), u64::MAX), direction, visit)
     }
 
+    /// One after the other: where RocksDB looks many up without a disk, a block that is not in memory is one that may have the key, and it
+    /// answers with an empty value.
     fn get_all_at_once(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, EngineError> {
-        self.get_all_with(keys, at_once(ReadOptions::default()))
+        let (mut rows, asked) = self.get_all_in_memory(keys);
+        for position in asked {
+            let options = at_once(ReadOptions::default());
+            let row = self.stored.with_dependent(|_, stored| stored.get_opt(&keys[position], options));
+            rows[position] = row.map_err(|error| super::read_failed(&self.dir, error))?.map(Bytes::from);
+        }
+        Ok(rows)
     }
 
     fn scan_at_once(
