@@ -271,7 +271,9 @@ impl Cluster {
         }
         // Who is asked now and silent so far, who was asked in all, and what those said who know nothing.
         let (mut silent, mut asked, mut said) = (address, vec![address], None);
-        while let Some(other) = self.next_address(&asked) {
+        while now() < question.deadline
+            && let Some(other) = self.next_address(&asked)
+        {
             asked.push(other);
             let mut second = Box::pin(self.ask_one(other, question, attempt));
             let (step, from) = tokio::select! {

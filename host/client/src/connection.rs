@@ -6,10 +6,11 @@
 //! the driver can be saved.
 
 use crate::lock::lock;
-use crate::lost::Lost;
+use crate::lost::{Lost, lost_error};
 use crate::recording::{NodeMetrics, Outcome, Started};
 use crate::runtime::Writer;
 use bytes::{Buf as _, BytesMut};
+use hedgerow_types::limit::FRAME_SIZE_MAX;
 use hedgerow_wire::call::{self, ReplyFrame};
 use hedgerow_wire::message::Cancel;
 use hedgerow_wire::{Body, Header};
@@ -105,18 +106,26 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// Encodes a request; the future gives its reply. Fails only if the connection has ended or is full.
+    /// Encodes a request; the future gives its reply. Fails only if the connection has ended or is full, or no node would take it; it is not
+    /// sent then.
     pub(crate) fn submit(self: &Arc<Self>, request: &Outgoing<'_>) -> Result<Waiting, Lost> {
         let mut state = self.lock();
         if let Some(end) = &state.end {
-            return Err(end.clone());
+            return Err(Lost::NotConnected(lost_error(end).message().to_owned()));
         }
         if state.slots.len() >= IN_FLIGHT_MAX || state.outgoing.len() > OUTGOING_SIZE_MAX {
             return Err(Lost::Full);
         }
         let is_alone = state.slots.is_empty() && state.outgoing.is_empty();
         let id = state.next_id();
+        let before = state.outgoing.len();
         call::encode_request(&mut state.outgoing, request.header, id, request.body);
+        let size = state.outgoing.len() - before;
+        if size > FRAME_SIZE_MAX {
+            // What it took of memory goes with it.
+            state.outgoing = BytesMut::from(&state.outgoing[..before]);
+            return Err(Lost::TooLarge(size));
+        }
         let Outgoing { now, deadline, give_up_at, .. } = *request;
         state.unheard_since.get_or_insert(now);
         self.look_for_silence(&state, now);

@@ -121,6 +121,8 @@ impl Driver<'_> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), End>> {
         let mut work = self.shared.exchange(context, &mut self.sending, &mut self.writer);
         if let Poll::Ready(error) = self.poll_write(context, &mut work) {
+            // Whoever answered and closed has answered all the same.
+            let _ = self.poll_read(context);
             return Poll::Ready(Err(End::Io(error)));
         }
         if let Poll::Ready(error) = self.reader.poll_flush(context) {

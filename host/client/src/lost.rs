@@ -3,6 +3,7 @@
 use crate::error::{Error, ErrorKind};
 use hedgerow_routing::Failure;
 use hedgerow_types::Refusal;
+use hedgerow_types::limit::FRAME_SIZE_MAX;
 
 /// Why nothing is sent any more.
 pub(crate) const CLOSED: &str = "the client was closed";
@@ -22,6 +23,8 @@ pub(crate) enum Lost {
     Foreign(String),
     /// Too many requests wait on this connection: this one was not sent.
     Full,
+    /// The request has so many bytes: it was not sent, since a node ends a connection over it.
+    TooLarge(usize),
 }
 
 impl Lost {
@@ -30,6 +33,7 @@ impl Lost {
         match self {
             Self::NotConnected(_) | Self::Foreign(_) => Failure::Unreachable,
             Self::Full => Failure::Refused(&FULL),
+            Self::TooLarge(_) => Failure::Refused(&TOO_LARGE),
             Self::Broken(_) | Self::Malformed(_) => Failure::ConnectionLost,
             Self::Late => Failure::NoReply,
         }
@@ -38,14 +42,18 @@ impl Lost {
     /// Whether the request may have reached its server.
     pub(crate) fn may_have_run(&self) -> bool {
         match self {
-            Self::NotConnected(_) | Self::Foreign(_) | Self::Full => false,
-            Self::Broken(_) | Self::Late | Self::Malformed(_) => true,
+            Self::NotConnected(_) | Self::Full | Self::TooLarge(_) => false,
+            // What says a thing that this client does not understand may be a node all the same.
+            Self::Broken(_) | Self::Late | Self::Malformed(_) | Self::Foreign(_) => true,
         }
     }
 }
 
 /// How a full connection is answered.
 static FULL: Refusal = Refusal::Busy(String::new());
+
+/// How a request is answered that no node takes.
+static TOO_LARGE: Refusal = Refusal::TooLarge(String::new());
 
 /// The error of an operation whose last attempt was lost.
 pub(crate) fn lost_error(lost: &Lost) -> Error {
@@ -55,6 +63,10 @@ pub(crate) fn lost_error(lost: &Lost) -> Error {
         }
         Lost::Late => Error::new(ErrorKind::Timeout, "no reply in time"),
         Lost::Malformed(what) => Error::protocol(what.clone()),
+        Lost::TooLarge(size) => {
+            let text = format!("the request has {size} bytes, {FRAME_SIZE_MAX} are allowed");
+            Error::new(ErrorKind::TooLarge, text)
+        }
         Lost::Full => Error::new(ErrorKind::Unavailable, "too many requests wait for a reply on this connection"),
     }
 }

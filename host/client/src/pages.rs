@@ -75,15 +75,19 @@ impl Pages {
                 return Err(Error::new(ErrorKind::NoTable, message));
             }
             self.open = None;
-            restarts += u32::from(open.is_some());
             // Without an answer the node that holds the scan is lost: begin again behind the last row, at another one.
-            let Some(Answer { reply, holder }) = answer else { continue };
+            let Some(Answer { reply, holder }) = answer else {
+                restarts += 1;
+                continue;
+            };
             let Reply::Scan(reply) = reply else { return Err(mismatch("scan")) };
             match Status::from_code(reply.error) {
-                Some(Status::Ok) if open.is_some() => restarts = 0,
                 Some(Status::Ok) => {}
                 // The node forgot the scan, or another leads now: begin again behind the last row.
-                Some(Status::NotFound) if open.is_some() => continue,
+                Some(Status::NotFound) if open.is_some() => {
+                    restarts += 1;
+                    continue;
+                }
                 status => return Err(Error::from_status(status, "scan")),
             }
             let ScanReply { kvs, context_id, .. } = reply;

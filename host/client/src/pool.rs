@@ -9,6 +9,7 @@ use crate::recording::NodeMetrics;
 use crate::runtime::{now, spawn};
 use hedgerow_tls::ClientTls;
 use hedgerow_types::random::Random;
+use hedgerow_wire::Class;
 use rustc_hash::FxHashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -137,6 +138,8 @@ impl Node {
     fn submit(self: &Arc<Self>, request: &Outgoing<'_>, limits: Limits) -> Result<Waiting, Lost> {
         let index = match self.lanes.len() {
             1 => 0,
+            // A node keeps a scan for the connection that began it.
+            _ if request.body.method().class() == Class::Scan => 0,
             count => self.turn.fetch_add(1, Ordering::Relaxed) % count,
         };
         let submitted = self.connection(index, limits).and_then(|connection| connection.submit(request));

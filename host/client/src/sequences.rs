@@ -94,17 +94,16 @@ impl Sequences {
 }
 
 impl Window {
+    /// Where all are held, looking for one uses up none: numbers must not run ahead of the clock.
     fn take(&mut self) -> Option<Sequence> {
-        for _ in 0..SESSION_WINDOW {
-            let sequence = self.next;
-            self.next += 1;
-            let (word, bit) = slot(sequence);
-            if self.held[word] & bit == 0 {
-                self.held[word] |= bit;
-                return Some(sequence);
-            }
-        }
-        None
+        let sequence = (self.next..self.next + SESSION_WINDOW).find(|sequence| {
+            let (word, bit) = slot(*sequence);
+            self.held[word] & bit == 0
+        })?;
+        let (word, bit) = slot(sequence);
+        self.held[word] |= bit;
+        self.next = sequence + 1;
+        Some(sequence)
     }
 
     fn free(&mut self, sequence: Sequence) {
@@ -252,6 +251,8 @@ mod tests {
         let mut waiting = pin!(sequences.take(|| 0));
         let mut context = Context::from_waker(Waker::noop());
         assert!(waiting.as_mut().poll(&mut context).is_pending());
+        assert!((0..1_000).all(|_| sequences.try_take(0).is_none()));
+        assert_eq!(sequences.next(), SESSION_WINDOW + 1, "numbers that nobody got are not used up");
         let freed = all.swap_remove(17).sequence();
         match waiting.as_mut().poll(&mut context) {
             Poll::Ready(held) => assert_eq!(held.sequence() % SESSION_WINDOW, freed % SESSION_WINDOW),

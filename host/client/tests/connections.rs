@@ -5,7 +5,8 @@ mod fake;
 
 use fake::group::{Group, LEADER, LONG, answer, get, ms, pass, patient, settle, spawn_get};
 use fake::{Action, Fake, map, metadata, value};
-use hedgerow_client::{Client, ClientOptions, HedgeOptions};
+use hedgerow_client::{Client, ClientOptions, ErrorKind, HedgeOptions};
+use hedgerow_types::limit::FRAME_SIZE_MAX;
 use hedgerow_wire::Request;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -80,6 +81,20 @@ async fn a_connection_on_which_nobody_waits_is_not_silent() {
     assert_eq!(get(&table).await, LEADER);
     settle().await;
     assert_eq!(group.nodes[LEADER].connections(), 1);
+}
+
+/// No node takes it, and each would end the connection, with what others wait for there.
+#[tokio::test(start_paused = true)]
+async fn n4_a_request_that_no_node_takes_is_not_sent() {
+    let group = Group::start(1).await;
+    let (_, table) = group.open_with(HedgeOptions::default(), patient()).await;
+    assert_eq!(get(&table).await, LEADER);
+    let sent = group.sent();
+    let error = table.set("user", "photo", vec![7; FRAME_SIZE_MAX]).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_outcome_unknown()), (ErrorKind::TooLarge, false));
+    assert!(error.to_string().contains(&FRAME_SIZE_MAX.to_string()), "{error}");
+    assert_eq!(get(&table).await, LEADER);
+    assert_eq!((group.sent(), group.nodes[LEADER].connections()), (sent + 1, 1));
 }
 
 /// A runtime on a thread of its own, until it is stopped.
