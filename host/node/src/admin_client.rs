@@ -37,7 +37,10 @@ impl Node {
         let asker = Asker::client;
         match body {
             Body::QueryConfig(query) => match self.query_config(&query, caller.is_extended, now) {
-                Some(reply) => self.serving().answer(&caller, &Reply::QueryConfig(reply), Reflected::default()),
+                Some(reply) => {
+                    self.requests.note_mapped(reply.partitions.len());
+                    self.serving().answer(&caller, &Reply::QueryConfig(reply), Reflected::default());
+                }
                 None => self.look_for_table(query.app_name.as_str(), caller, now),
             },
             Body::CreateTable(create) => {
@@ -100,12 +103,9 @@ impl Node {
             return Some(unanswered(&Refusal::Creating));
         }
         let wanted: BTreeSet<i32> = query.partition_indices.iter().copied().collect();
-        let is_wanted = |index: i32| wanted.is_empty() || wanted.contains(&index);
-        let mut partitions: Vec<PartitionConfig> = (0..)
-            .zip(&table.partitions)
-            .filter(|(index, _)| is_wanted(*index))
-            .map(|indexed| self.partition_config(table, indexed, is_extended, now))
-            .collect();
+        let numbered = wanted.into_iter().filter_map(|index| Some((index, table.partitions.get(index as usize)?)));
+        let mut partitions: Vec<PartitionConfig> =
+            numbered.map(|indexed| self.partition_config(table, indexed, is_extended, now)).collect();
         if partitions.is_empty() {
             let all = (0..).zip(&table.partitions);
             partitions = all.map(|indexed| self.partition_config(table, indexed, is_extended, now)).collect();
@@ -145,15 +145,14 @@ impl Node {
 
     /// What operators say about the places of the nodes that have replicas of `table`.
     fn node_places(&self, table: &Table) -> Vec<NodePlace> {
-        let replicas = table.partitions.iter().flat_map(|partition| &partition.replicas);
-        let nodes: BTreeSet<NodeId> = replicas.map(|replica| replica.id.node()).collect();
+        let nodes = self.view.hosts.get(&table.id).into_iter().flatten().copied();
         let known = self.view.catalogue.as_ref().map(|catalogue| &catalogue.nodes);
         let place = |id: NodeId| {
             let labels = &known?.get(&id)?.labels;
             let labels = labels.iter().map(|(key, value)| Text::from(format!("{key}={value}"))).collect();
             Some(NodePlace { address: PlainAddress(self.wire_address(id)), labels })
         };
-        nodes.into_iter().filter_map(place).collect()
+        nodes.filter_map(place).collect()
     }
 
     fn partition_config(
@@ -230,9 +229,9 @@ impl Node {
                        `hedgerow status` says more\n"
                 .to_owned(),
             "version" | "server-info" => format!("Hedgerow {}\n", env!("CARGO_PKG_VERSION")),
-            "status" => match self.status("status", "{}", now) {
-                Ok(status) => lines(&status["summary"]),
-                Err(refusal) => format!("{refusal}\n"),
+            "status" => match &self.view.catalogue {
+                Some(catalogue) => lines(&self.summary(catalogue, now)),
+                None => format!("{}\n", self.view.no_catalogue()),
             },
             other => format!("there is no command {:?}; \"help\" says what there is\n", beginning(other)),
         }

@@ -55,6 +55,10 @@ impl Node {
         let left = self.config.apply_bytes_per_turn.saturating_sub(self.replicas.applying.spent);
         let Some(replica) = self.running(group) else { return };
         let owner = replica.owner;
+        if !replica.reads_table_itself && replica.storage.as_ref().is_some_and(|it| it.awaits_sessions(entries)) {
+            replica.group.put_off();
+            return self.hasten_load(owner);
+        }
         if left == 0 {
             replica.group.put_off();
             return self.replicas.applying.put_off.push(owner);

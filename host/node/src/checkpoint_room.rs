@@ -78,7 +78,8 @@ impl Node {
         let Some(replica) = self.running(group) else { return };
         let (Some(wait), owner, directory) = (replica.waits_for_room, replica.owner, replica.directory) else { return };
         let leader = replica.group.leader();
-        if !self.has_room_to_receive(owner, directory, wait.missing) {
+        // Many may wait, and the second look is at all replicas.
+        if !self.may_have_room(directory, wait.missing) || !self.has_room_to_receive(owner, directory, wait.missing) {
             return;
         }
         self.running(group).into_iter().for_each(|replica| replica.waits_for_room = None);

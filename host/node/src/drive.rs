@@ -231,9 +231,7 @@ impl Node {
             return;
         };
         self.note_creation_ended(owner.group, &done.kind);
-        if done.kind == JobKind::LoadSessions {
-            self.note_load_ended();
-        }
+        let is_load = done.kind == JobKind::LoadSessions;
         let ended = match done.kind {
             JobKind::Read(_, place) => place,
             _ => None,
@@ -249,9 +247,13 @@ impl Node {
             done.kind,
             JobKind::Make | JobKind::Copy | JobKind::Write(_) | JobKind::Verify(_) | JobKind::VerifyOwn
         );
+        let is_done = done.result.is_ok();
         match done.result {
             Ok(result) => self.take_result(owner, result, now),
             Err(failure) => self.handle_job_failed(owner, done.kind, failure, now),
+        }
+        if is_load {
+            self.note_load_ended(owner, is_done, now);
         }
         if let Some(line) = ended {
             self.requests.note_read_ended(line);
@@ -282,6 +284,8 @@ impl Node {
                 replica.push_back = PushBack::default();
                 replica.receiving = None;
                 replica.group.handle_snapshot_installed(&meta, now.instant);
+                // What waited for a table that is not needed any more.
+                replica.group.take_up(now.instant);
                 self.mark_dirty(owner.group);
                 self.enqueue_removal(None, vec![trash]);
                 self.discard_received(owner);

@@ -15,7 +15,7 @@ use crate::slow::is_ready_to_lead;
 use crate::snapshot::Sending;
 use bytes::Bytes;
 use hedgerow_env::{Now, write_file_durably};
-use hedgerow_placement::{Catalogue, ReplicaRole, Settings};
+use hedgerow_placement::{Catalogue, ReplicaRole};
 use hedgerow_replication::{Group, Membership, MembershipChange, Role, Start, TailIndex};
 use hedgerow_storage::Partition;
 use hedgerow_types::log::{Entry, HardState, LogPosition};
@@ -31,6 +31,9 @@ use std::time::Duration;
 pub(crate) const FIRST_POSITION: LogPosition = LogPosition { term: 1, index: 1 };
 /// How long a group must have been led from elsewhere before its preferred leader takes over.
 const PREFERRED_LEADER_AFTER: Duration = Duration::from_secs(10);
+
+/// Replicas that are made or removed in one turn. Each has the data directories looked through for what is left of it.
+const RECONCILED_PER_TURN: usize = 64;
 
 /// The catalogue as a file in a data directory, so that a node that restarts alone knows its tables.
 pub(crate) fn cache_path(directory: &Path) -> PathBuf {
@@ -113,12 +116,10 @@ impl Node {
 
     /// Acts on a catalogue that is durable here.
     pub(crate) fn act_on_catalogue(&mut self, catalogue: Catalogue, now: Now) {
-        let settings = |table: &hedgerow_placement::Table| Settings::from_options(&table.options).unwrap_or_default();
-        self.view.settings = catalogue.tables.iter().map(|(id, table)| (*id, settings(table))).collect();
         self.note_members(&catalogue);
         // A group that began anew counts its terms from the beginning.
         self.forget_leaders(|group, leader| was_removed(&catalogue, group, leader));
-        self.view.catalogue = Some(catalogue);
+        self.view.go_by(catalogue);
         self.check_own_life();
         self.refresh_shapes();
         self.reconcile_hosting(now);
@@ -143,51 +144,63 @@ impl Node {
         Frame::Catalogue(CataloguePush { cluster: catalogue.cluster, version: catalogue.version, rows })
     }
 
+    /// Makes what belongs here and removes what does not, a bounded number in each turn; the tick goes on with the rest.
     fn reconcile_hosting(&mut self, now: Now) {
-        let Some(catalogue) = &self.view.catalogue else { return };
-        let wanted: Vec<Wanted> = catalogue
-            .hosted_by(self.config.node)
-            .map(|(group, replica)| {
-                let partition = catalogue.group(group);
-                let is_new = replica.incarnation == self.identity.incarnation();
-                // Only the first membership of a group is created from nothing; whoever comes later learns it. Nor is a replica
-                // made that was there and is given up: it may have voted.
-                let whole = partition.filter(|partition| partition.replacement_of(replica.id).is_none());
-                let first = whole.filter(|_| replica.role == ReplicaRole::Voter).and_then(|it| it.first_voters());
-                let initial = first.map(|voters| Membership { voters: voters.collect(), ..Membership::default() });
-                let may_create = is_new && (initial.is_some() || replica.role != ReplicaRole::Voter);
-                Wanted { owner: ReplicaKey { group, replica: replica.id }, initial, may_create, is_new }
-            })
-            .collect();
-        let hosted = self.replicas.hosted.iter().filter(|(_, hosted)| self.is_gone(hosted.owner()));
-        let hosted: Vec<GroupId> = hosted.map(|(group, _)| *group).collect();
-        let former = self.former.iter().filter(|(owner, _)| self.is_gone(**owner));
-        let former: Vec<(ReplicaKey, DirectoryId)> = former.map(|(owner, directory)| (*owner, *directory)).collect();
-        hosted.into_iter().for_each(|group| self.remove_hosted(group, now));
-        former.into_iter().for_each(|(owner, directory)| self.remove_former(owner, directory));
-        self.keeps_given_up = false;
-        for Wanted { owner, initial, may_create, is_new } in wanted {
-            match self.replicas.hosted.get(&owner.group) {
-                Some(hosted) if hosted.owner() == owner => {}
-                Some(hosted) if may_create && hosted.owner().replica.counter() < owner.replica.counter() => {
-                    if self.is_needed(hosted) {
-                        self.keeps_given_up = true;
-                        continue;
-                    }
-                    if matches!(hosted, Hosted::Lost { is_damaged: false, .. }) {
-                        self.set_aside(owner.group);
-                    } else {
-                        self.remove_hosted(owner.group, now);
-                    }
+        let (mut steps, keeps_given_up) = self.steps_to_catalogue();
+        self.keeps_given_up = keeps_given_up;
+        self.has_unreconciled = steps.len() > RECONCILED_PER_TURN;
+        steps.truncate(RECONCILED_PER_TURN);
+        for step in steps {
+            match step {
+                Step::Remove(group) => self.remove_hosted(group, now),
+                Step::RemoveFormer(owner, directory) => self.remove_former(owner, directory),
+                Step::Create(owner, initial) => {
+                    self.make_way(owner.group, now);
                     self.create(owner, initial);
                 }
-                None if may_create => self.create(owner, initial),
+                Step::Lose(owner) => self.note_lost(owner, self.choose_directory(), "it was never made"),
+            }
+        }
+    }
+
+    /// What is to be done so that the replicas here are those that the catalogue wants, removals first; and whether one stays that is to be
+    /// replaced.
+    fn steps_to_catalogue(&self) -> (Vec<Step>, bool) {
+        let (mut steps, mut keeps_given_up) = (Vec::new(), false);
+        let Some(catalogue) = &self.view.catalogue else { return (steps, keeps_given_up) };
+        let gone = self.replicas.hosted.iter().filter(|(_, hosted)| self.is_gone(hosted.owner()));
+        steps.extend(gone.map(|(group, _)| Step::Remove(*group)));
+        let former = self.former.iter().filter(|(owner, _)| self.is_gone(**owner));
+        steps.extend(former.map(|(owner, directory)| Step::RemoveFormer(*owner, *directory)));
+        for (group, replica) in catalogue.hosted_by(self.config.node) {
+            let owner = ReplicaKey { group, replica: replica.id };
+            let hosted = self.replicas.hosted.get(&group).filter(|hosted| !self.is_gone(hosted.owner()));
+            if hosted.is_some_and(|hosted| hosted.owner() == owner) {
+                continue;
+            }
+            let is_new = replica.incarnation == self.identity.incarnation();
+            // Only the first membership of a group is created from nothing; whoever comes later learns it. Nor is a replica
+            // made that was there and is given up: it may have voted.
+            let whole = catalogue.group(group).filter(|partition| partition.replacement_of(replica.id).is_none());
+            let first = whole.filter(|_| replica.role == ReplicaRole::Voter).and_then(|it| it.first_voters());
+            let initial = first.map(|voters| Membership { voters: voters.collect(), ..Membership::default() });
+            let may_create = is_new && (initial.is_some() || replica.role != ReplicaRole::Voter);
+            match hosted {
+                Some(hosted) if may_create && hosted.owner().replica.counter() < replica.id.counter() => {
+                    if self.is_needed(hosted) {
+                        keeps_given_up = true;
+                    } else {
+                        steps.push(Step::Create(owner, initial));
+                    }
+                }
+                None if may_create => steps.push(Step::Create(owner, initial)),
                 // A voter of a group that the node never made, and others have joined the group since: it must not be made
                 // from nothing any more, and will be replaced.
-                None if is_new => self.note_lost(owner, self.choose_directory(), "it was never made"),
+                None if is_new => steps.push(Step::Lose(owner)),
                 Some(_) | None => {}
             }
         }
+        (steps, keeps_given_up)
     }
 
     /// Whether the catalogue says that a replica is none any more. One that it is too old to know is not gone.
@@ -313,6 +326,7 @@ impl Node {
             tail: TailIndex::default(),
             storage_users: 0,
             storage: Some(partition),
+            reads_table_itself: false,
             takes: self.room.takes(directory),
             takes_here: self.room.takes(directory),
             is_outpaced: false,
@@ -398,6 +412,15 @@ impl Node {
     /// Whether the group's table is dropped and kept.
     pub(crate) fn is_kept(&self, group: GroupId) -> bool {
         self.view.catalogue.as_ref().is_some_and(|catalogue| catalogue.is_kept(group))
+    }
+
+    /// What the node hosts of `group` goes, for a successor. What is away is only set aside.
+    fn make_way(&mut self, group: GroupId, now: Now) {
+        match self.replicas.hosted.get(&group) {
+            Some(Hosted::Lost { is_damaged: false, .. }) => self.set_aside(group),
+            Some(_) => self.remove_hosted(group, now),
+            None => {}
+        }
     }
 
     /// A lost replica makes room for its successor. Its storage stays until that one votes: where others are lost before, its log may be
@@ -503,6 +526,9 @@ impl Node {
 
     /// Steps towards the memberships and leaders that the catalogue wants, for the groups that this node leads.
     pub(crate) fn tick_hosting(&mut self, now: Now) {
+        if self.has_unreconciled {
+            self.reconcile_hosting(now);
+        }
         for hosted in self.replicas.hosted.values_mut() {
             let Hosted::Running(replica) = hosted else { continue };
             if replica.group.role() == Role::Leader {
@@ -603,14 +629,13 @@ pub(crate) fn trash_of(data: &Path) -> PathBuf {
     data.join("trash")
 }
 
-/// A replica that the catalogue wants here.
-struct Wanted {
-    owner: ReplicaKey,
-    /// What it begins with, if its group does.
-    initial: Option<Membership>,
-    may_create: bool,
-    /// Whether it was assigned in the present life of the node's data.
-    is_new: bool,
+/// What is done for the catalogue's sake.
+enum Step {
+    Remove(GroupId),
+    RemoveFormer(ReplicaKey, DirectoryId),
+    /// What it begins with, if its group does. It takes the place of what is there.
+    Create(ReplicaKey, Option<Membership>),
+    Lose(ReplicaKey),
 }
 
 /// What the log holds of a replica.

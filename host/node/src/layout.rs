@@ -214,6 +214,7 @@ impl Shelf {
         }
         let mut disks: Vec<(Space, u64, LogId)> = Vec::new();
         for (log, bytes) in by_log {
+            let bytes = bytes.saturating_sub(self.logs[log.0].ready_bytes());
             // Whoever cannot say has it shown by writing.
             let Ok(space) = disk.free_space(config.path_of(self.home_of(log))) else { continue };
             match disks.iter_mut().find(|(of, ..)| *of == space) {

@@ -1,10 +1,12 @@
 //! Reading the exactly-once tables of replicas that have started: by jobs, a few at a time, so that a node with a thousand
-//! replicas has job threads left for what serves. A write that needs a table before its turn has it read at once.
+//! replicas has job threads left for what serves. A table that a write needs is read before the others, and its group applies nothing
+//! meanwhile: it may have hundreds of thousands of rows, and the node's thread would be longer over it than others wait for a leader.
 
 use crate::ids::ReplicaKey;
 use crate::job::Job;
 use crate::node::Node;
-use std::collections::VecDeque;
+use hedgerow_env::Now;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Tables that a node has read at a time. The other threads for jobs are for what serves.
@@ -14,7 +16,7 @@ const LOADS_MAX: usize = 2;
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
     waiting: VecDeque<ReplicaKey>,
-    running: usize,
+    running: BTreeSet<ReplicaKey>,
 }
 
 impl Node {
@@ -24,21 +26,35 @@ impl Node {
         self.start_loads();
     }
 
-    /// A table has been read, or could not be.
-    pub(crate) fn note_load_ended(&mut self) {
-        self.loads.running = self.loads.running.saturating_sub(1);
+    /// A write waits for the table of a replica, which goes on with it when the table is there, or cannot be read.
+    pub(crate) fn hasten_load(&mut self, owner: ReplicaKey) {
+        if !self.loads.running.contains(&owner) {
+            self.loads.waiting.retain(|other| *other != owner);
+            self.loads.waiting.push_front(owner);
+            self.start_loads();
+        }
+    }
+
+    /// A table has been read, or could not be: what waits for it is applied, or meets the same error.
+    pub(crate) fn note_load_ended(&mut self, owner: ReplicaKey, is_read: bool, now: Now) {
+        self.loads.running.remove(&owner);
+        if let Some(replica) = self.running_as(owner) {
+            replica.reads_table_itself = !is_read;
+            replica.group.take_up(now.instant);
+            self.mark_dirty(owner.group);
+        }
         self.start_loads();
     }
 
     fn start_loads(&mut self) {
-        while self.loads.running < LOADS_MAX
+        while self.loads.running.len() < LOADS_MAX
             && let Some(owner) = self.loads.waiting.pop_front()
         {
             let Some(replica) = self.running_as(owner) else { continue };
             let Some(storage) = replica.storage.as_ref().filter(|storage| !storage.has_sessions()) else { continue };
             let engine = Arc::clone(storage.engine());
             replica.storage_users += 1;
-            self.loads.running += 1;
+            self.loads.running.insert(owner);
             self.job(Job::LoadSessions { owner, engine });
         }
     }

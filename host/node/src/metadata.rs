@@ -395,8 +395,12 @@ impl Node {
 
     /// A node tells of leaders: tables that waited for them are made available at once.
     pub(crate) fn handle_new_leaders(&mut self, now: Now) {
-        let has_new = |current: &Catalogue| current.tables.values().any(|table| table.state == TableState::Creating);
-        if self.metadata.current.as_ref().is_some_and(has_new) {
+        // Ends at the first partition without a leader: words come by the hundred while a table is made.
+        let is_ready = |current: &Catalogue| {
+            let mut new = current.tables.values().filter(|table| table.state == TableState::Creating);
+            new.any(|table| groups_of(table).all(|group| self.is_led(current, group)))
+        };
+        if self.metadata.current.as_ref().is_some_and(is_ready) {
             self.reconcile_new_tables(now);
             self.write_changes(now);
         }
@@ -405,7 +409,7 @@ impl Node {
     fn take_current(&mut self, catalogue: Catalogue, now: Now) {
         let push = Self::catalogue_push(&catalogue);
         self.metadata.current = Some(catalogue.clone());
-        self.config.peers.keys().copied().collect::<Vec<_>>().into_iter().for_each(|node| self.send(node, &push));
+        self.send_to_all(&push);
         self.adopt_catalogue(catalogue, now);
     }
 
@@ -448,9 +452,8 @@ impl Node {
         if self.metadata.step.is_idle() {
             let new = current.tables.values().filter(|table| table.state == TableState::Creating);
             for table in new {
-                let groups = (0..table.partitions.len() as u32).map(|partition| GroupId { table: table.id, partition });
-                let hopeless: Vec<GroupId> = groups.clone().filter(|group| current.must_begin_anew(*group)).collect();
-                if hopeless.is_empty() && groups.clone().all(|group| self.is_led(current, group)) {
+                let hopeless: Vec<GroupId> = groups_of(table).filter(|group| current.must_begin_anew(*group)).collect();
+                if hopeless.is_empty() && groups_of(table).all(|group| self.is_led(current, group)) {
                     changes.push(Change::MarkCreated { table: table.id });
                 }
                 changes.extend(hopeless.into_iter().map(|group| Change::BeginAnew { group }));
@@ -487,6 +490,10 @@ impl Node {
         let push = Self::catalogue_push(current);
         self.send(to, &push);
     }
+}
+
+fn groups_of(table: &Table) -> impl Iterator<Item = GroupId> {
+    (0..table.partitions.len() as u32).map(|partition| GroupId { table: table.id, partition })
 }
 
 fn make(

@@ -30,7 +30,7 @@ use crate::room::Room;
 use crate::slow::Speeds;
 use crate::strangers::Strangers;
 use crate::view::View;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use hedgerow_env::{DirLock, Disk, Now};
 use hedgerow_storage::Engines;
 use hedgerow_types::random::Random;
@@ -74,6 +74,8 @@ pub struct Node {
     pub(crate) creations: Creations,
     /// A replica that the catalogue wants replaced is still here. See [`Node::reconsider_given_up`].
     pub(crate) keeps_given_up: bool,
+    /// Not all that the catalogue wants here is made, and not all that it does not want is removed.
+    pub(crate) has_unreconciled: bool,
     /// Lost replicas whose successors are made and do not vote yet, and where their storage is.
     pub(crate) former: BTreeMap<ReplicaKey, DirectoryId>,
     pub(crate) removals: Removals,
@@ -380,7 +382,9 @@ impl Node {
     pub fn is_serving(&self) -> bool {
         let Some(catalogue) = &self.view.catalogue else { return false };
         let has_none = self.replicas.hosted.is_empty() && catalogue.hosted_by(self.config.node).next().is_some();
-        !has_none && self.replicas.hosted.values().all(|hosted| !matches!(hosted, Hosted::Starting { .. }))
+        !has_none
+            && !self.has_unreconciled
+            && self.replicas.hosted.values().all(|hosted| !matches!(hosted, Hosted::Starting { .. }))
     }
 
     /// Whether the catalogue has this node with the data that it has now: only then replicas are placed on it.
@@ -426,6 +430,15 @@ impl Node {
 
     pub(crate) fn send(&mut self, to: NodeId, frame: &Frame) {
         self.outbox.send(self.config.node, to, frame);
+    }
+
+    /// The same to all others. What it takes to write it down, where it is long, it takes once.
+    pub(crate) fn send_to_all(&mut self, frame: &Frame) {
+        let mut bytes = BytesMut::new();
+        crate::peer::put(&mut bytes, frame);
+        for node in self.config.peers.keys().filter(|node| **node != self.config.node) {
+            self.outbox.peer(*node).extend_from_slice(&bytes);
+        }
     }
 
     /// The same on a connection of its own, for what is large and may wait: nothing else is to queue behind it.

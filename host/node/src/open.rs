@@ -81,6 +81,21 @@ pub enum OpenError {
         /// Why it cannot be used.
         reason: String,
     },
+    /// A change of layout was interrupted, and the log that groups were copied from may be in a data directory that is left out. Nothing was
+    /// removed: that one may have been struck out already, so that the copies are all there is.
+    #[error(
+        "a change of `log.layout` was interrupted, and the logs of {groups} groups may be in {}, which cannot be used: {reason}. Bring it \
+         back and start the node again. If it is lost, an empty directory in its place has the node learn them again from the others",
+        directory.display()
+    )]
+    Unsettled {
+        /// The data directory.
+        directory: PathBuf,
+        /// Why it cannot be used.
+        reason: String,
+        /// How many.
+        groups: usize,
+    },
     /// Groups cannot come to a log of the layout that is configured. Nothing is lost, and what there is of the copies counts for nothing.
     #[error(
         "groups cannot be moved to the log in {}, where they belong by `log.layout`: mend that and start the node again, or start it with the \
@@ -232,6 +247,7 @@ impl Node {
             lives: Lives::default(),
             creations: Creations::default(),
             keeps_given_up: false,
+            has_unreconciled: false,
             former: BTreeMap::new(),
             removals: Removals::default(),
             loads: Loads::default(),

@@ -114,6 +114,10 @@ impl Node {
             }
             chosen.push(Candidate { log, ..best });
         }
+        if let (Some((directory, reason)), 1..) = (self.missing.first(), unsure.len()) {
+            let (directory, reason) = (directory.clone(), reason.clone());
+            return Err(OpenError::Unsettled { directory, reason, groups: unsure.len() });
+        }
         self.forget_dropped(&dropped)?;
         shelf.carry_out(moves, &*self.disk, &self.config)?;
         for one in chosen {

@@ -96,6 +96,8 @@ pub(crate) struct Replica {
     pub(crate) tail: TailIndex,
     /// Absent while a received checkpoint is being put in its place; the group is not driven meanwhile.
     pub(crate) storage: Option<Partition>,
+    /// No job could read its exactly-once table: a write that needs it does not wait for one.
+    pub(crate) reads_table_itself: bool,
     /// Which writes the disks have room for, here and at a majority.
     pub(crate) takes: Takes,
     /// The same for the disk here alone.

@@ -42,6 +42,7 @@ impl Node {
             .filter(|(group, _)| wanted(group))
             .map(|(_, hosted)| self.report_of(hosted, now))
             .collect();
+        let kept = self.kept_logs();
         let report = Report {
             incarnation: self.identity.incarnation().0,
             address: self.config.address.clone(),
@@ -52,9 +53,13 @@ impl Node {
             labels: self.config.labels.clone(),
             replicas_max: self.config.replicas_max().max(1),
             disks: self.disk_reports(),
-            log_bytes: self.config.directories().map(|directory| self.log_kept_bytes(directory)).collect(),
+            log_bytes: kept.iter().map(|log| log.bytes).collect(),
             log_bytes_max: self.config.log_retained_bytes,
-            log_bytes_allowed: self.config.directories().map(|directory| self.log_bytes_allowed(directory)).collect(),
+            log_bytes_allowed: self
+                .config
+                .directories()
+                .map(|directory| self.log_bytes_allowed(directory, &kept))
+                .collect(),
             missing_directories: self
                 .missing
                 .iter()
@@ -68,8 +73,7 @@ impl Node {
         if is_due {
             self.reports.last_sent = Some(now.instant);
         }
-        let frame = Frame::Report(report.clone());
-        self.config.peers.keys().copied().collect::<Vec<_>>().into_iter().for_each(|node| self.send(node, &frame));
+        self.send_to_all(&Frame::Report(report.clone()));
         self.handle_report(self.config.node, report, now);
     }
 

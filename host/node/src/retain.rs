@@ -261,6 +261,13 @@ impl Replica {
     }
 }
 
+/// How much log the replicas of a data directory keep.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KeptLog {
+    pub(crate) bytes: u64,
+    entries: u64,
+}
+
 impl Node {
     /// A leader told what its followers should keep.
     pub(crate) fn note_log_needed(&mut self, report: &ReplicaReport, now: Now) {
@@ -284,8 +291,9 @@ impl Node {
                 replica.note_members(now.instant);
             }
         }
+        let kept = self.kept_logs();
         for directory in self.config.directories() {
-            self.give_up_furthest(directory, Measure::Bytes, self.retained_limit(directory), now);
+            self.give_up_furthest(directory, Measure::Bytes, self.retained_limit(directory, &kept), now);
             self.give_up_furthest(directory, Measure::Entries, self.config.log_retained_entries, now);
         }
         for group in groups {
@@ -295,9 +303,18 @@ impl Node {
         }
     }
 
-    /// Bytes of log that are kept in a data directory.
-    pub(crate) fn log_kept_bytes(&self, directory: DirectoryId) -> u64 {
-        self.replicas_in(directory).map(|replica| replica.kept.kept_bytes()).sum()
+    /// How much log is kept for the replicas of each data directory. Looks at all of them, once.
+    pub(crate) fn kept_logs(&self) -> Vec<KeptLog> {
+        let mut kept = vec![KeptLog::default(); self.config.data.len()];
+        for hosted in self.replicas.hosted.values() {
+            if let Hosted::Running(replica) = hosted
+                && let Some(one) = kept.get_mut(replica.directory.0)
+            {
+                one.bytes += replica.kept.kept_bytes();
+                one.entries += replica.kept.after(&replica.kept.cut, Measure::Entries);
+            }
+        }
+        kept
     }
 
     pub(crate) fn replicas_in(&self, directory: DirectoryId) -> impl Iterator<Item = &Replica> {
@@ -309,20 +326,20 @@ impl Node {
 
     /// The limits in force as bytes: many small entries are given up by their number, and from half of it on it says how many bytes that
     /// is while they stay as they are.
-    pub(crate) fn log_bytes_allowed(&self, directory: DirectoryId) -> u64 {
-        let entries: u64 = self.replicas_in(directory).map(|it| it.kept.after(&it.kept.cut, Measure::Entries)).sum();
+    pub(crate) fn log_bytes_allowed(&self, directory: DirectoryId, kept: &[KeptLog]) -> u64 {
+        let KeptLog { bytes, entries } = kept[directory.0];
         let entries_max = self.config.log_retained_entries;
-        let limit = self.retained_limit(directory);
+        let limit = self.retained_limit(directory, kept);
         if entries <= entries_max / 2 {
             return limit;
         }
-        let bytes = u128::from(self.log_kept_bytes(directory)) * u128::from(entries_max) / u128::from(entries);
+        let bytes = u128::from(bytes) * u128::from(entries_max) / u128::from(entries);
         limit.min(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
     /// Bytes of log that may be kept for others: what is configured, or less where there are few descriptors or the disk is small, so that
     /// whoever is behind is given up before writes are refused. A disk without room keeps nothing.
-    fn retained_limit(&self, directory: DirectoryId) -> u64 {
+    fn retained_limit(&self, directory: DirectoryId, kept: &[KeptLog]) -> u64 {
         if self.room.is_full(directory) {
             return 0;
         }
@@ -331,7 +348,7 @@ impl Node {
         let sharers = self.config.directories_of(log).count().max(1) as u64;
         let configured = self.config.log_retained_max().min(self.config.log_retained_bytes / sharers);
         let Some((free, mark)) = self.free_and_mark(self.config.home_of(log)) else { return configured };
-        let kept: u64 = self.config.directories_of(log).map(|directory| self.log_kept_bytes(directory)).sum();
+        let kept: u64 = self.config.directories_of(log).map(|directory| kept[directory.0].bytes).sum();
         let room = kept.saturating_add(free).saturating_sub(mark.saturating_mul(2)) / sharers;
         // Less than a segment makes no room.
         configured.min((room / HARD_FACTOR).max(self.config.wal.segment_size))

@@ -21,6 +21,7 @@ use crate::job::Job;
 use crate::layout::LogLayout;
 use crate::node::Node;
 use crate::peer::Report;
+use crate::receive::Receiving;
 use crate::replica::{Hosted, Replica};
 use crate::reserve;
 use hedgerow_env::{Now, Space};
@@ -98,6 +99,10 @@ struct Directory {
     /// Bytes of entries that its replicas' log took since the last look, and of how many another one is due.
     written: u64,
     written_max: u64,
+    /// Bytes that its replicas have in memory, and will need their place, as of the last tick.
+    unflushed: u64,
+    /// Bytes of checkpoints on their way to them that are not here, as of the same.
+    promised: u64,
     is_full: bool,
     /// The last look did not find what says that it is the node's.
     is_away: bool,
@@ -159,6 +164,10 @@ impl Room {
     /// What is free on the file system of a data directory, of how much.
     pub(crate) fn space(&self, directory: DirectoryId) -> Option<Space> {
         self.directories.get(directory.0)?.space
+    }
+
+    fn unflushed(&self, directory: DirectoryId) -> u64 {
+        self.directories.get(directory.0).map_or(0, |one| one.unflushed)
     }
 
     /// Whether the log of a data directory's replicas waits for a segment.
@@ -233,6 +242,7 @@ fn mark(config: &Config, total: u64) -> u64 {
 impl Node {
     /// Has the disks looked at when it is time.
     pub(crate) fn tick_room(&mut self, now: Now) {
+        self.measure_replicas();
         for directory in self.config.directories() {
             let one = &mut self.room.directories[directory.0];
             let interval = if one.written > one.written_max { LOOK_INTERVAL_MIN } else { LOOK_INTERVAL };
@@ -261,7 +271,7 @@ impl Node {
         }
         let Some(space) = space else { return };
         // What is in memory has been acknowledged and will need its place on the disk.
-        let free = space.free.saturating_sub(self.unflushed_in(directory));
+        let free = space.free.saturating_sub(self.room.unflushed(directory));
         let mark = mark(&self.config, space.total);
         let changed = self.room.change(|room| {
             let Some(one) = room.directories.get_mut(directory.0) else { return };
@@ -425,7 +435,7 @@ impl Node {
     /// is to be left free.
     pub(crate) fn free_and_mark(&self, directory: DirectoryId) -> Option<(u64, u64)> {
         let space = self.room.space(directory)?;
-        Some((space.free.saturating_sub(self.unflushed_in(directory)), mark(&self.config, space.total)))
+        Some((space.free.saturating_sub(self.room.unflushed(directory)), mark(&self.config, space.total)))
     }
 
     /// Whether half of what is to be left free is gone, or the log is short of room.
@@ -434,14 +444,25 @@ impl Node {
         is_low || self.room.is_short(directory)
     }
 
-    fn unflushed_in(&self, directory: DirectoryId) -> u64 {
-        let of = |hosted: &Hosted| match hosted {
-            Hosted::Running(replica) if replica.directory == directory => {
-                replica.storage.as_ref().map_or(0, |storage| storage.engine().unflushed_bytes())
+    /// Looks at all replicas, once for all that is decided by it until the next tick.
+    fn measure_replicas(&mut self) {
+        self.room.directories.iter_mut().for_each(|one| (one.unflushed, one.promised) = (0, 0));
+        for hosted in self.replicas.hosted.values() {
+            if let Hosted::Running(replica) = hosted
+                && let Some(one) = self.room.directories.get_mut(replica.directory.0)
+            {
+                one.unflushed += replica.storage.as_ref().map_or(0, |storage| storage.engine().unflushed_bytes());
+                let promised = replica.receiving.as_ref().map_or(0, Receiving::missing);
+                one.promised = one.promised.saturating_add(promised);
             }
-            Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
-        };
-        self.replicas.hosted.values().map(of).sum()
+        }
+    }
+
+    /// Whether so many bytes of a checkpoint would fit on the disk, as of the last tick.
+    pub(crate) fn may_have_room(&self, directory: DirectoryId, missing: u64) -> bool {
+        let promised = self.room.directories.get(directory.0).map_or(0, |one| one.promised);
+        let fits = |(free, mark): (u64, u64)| missing.saturating_add(mark).saturating_add(promised) <= free;
+        self.free_and_mark(directory).is_none_or(fits)
     }
 }
 

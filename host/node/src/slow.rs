@@ -318,7 +318,8 @@ impl Node {
         if !is_slow && !self.has_full_disk() && !self.failures.is_apply_held {
             return;
         }
-        let mut led = self.leaders_by_node();
+        // Looks at every group of the cluster: not before it is known that one is to move.
+        let mut led = None;
         let mut moves = Vec::new();
         for (group, hosted) in &self.replicas.hosted {
             let Hosted::Running(replica) = hosted else { continue };
@@ -329,6 +330,10 @@ impl Node {
                 continue;
             }
             let mut fit = self.fit_to_lead(replica, now);
+            if fit.is_empty() {
+                continue;
+            }
+            let led = led.get_or_insert_with(|| self.leaders_by_node());
             fit.sort_by_key(|replica| (led.get(&replica.node()).copied().unwrap_or(0), *replica));
             if let Some(to) = fit.first() {
                 *led.entry(to.node()).or_default() += 1;

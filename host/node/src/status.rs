@@ -118,7 +118,7 @@ impl Node {
     }
 
     /// The cluster in a few figures: who only wants to know whether all of it serves need not look further.
-    fn summary(&self, catalogue: &Catalogue, now: Now) -> Value {
+    pub(crate) fn summary(&self, catalogue: &Catalogue, now: Now) -> Value {
         let groups: Vec<GroupId> =
             catalogue.groups().map(|(group, _)| group).filter(|group| !catalogue.is_kept(*group)).collect();
         let without_leader = groups.iter().filter(|group| self.confirmed_leader(**group, now).is_none()).count();

@@ -3,7 +3,7 @@
 use crate::address::Addresses;
 use crate::config::Config;
 use hedgerow_env::Now;
-use hedgerow_placement::{Catalogue, Clock, ClockWord, Settings};
+use hedgerow_placement::{Catalogue, Clock, ClockWord, Settings, Table};
 use hedgerow_types::{GroupId, NodeId, Refusal, TableId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +14,8 @@ pub(crate) struct View {
     pub(crate) catalogue: Option<Catalogue>,
     /// The tables' options, by table.
     pub(crate) settings: BTreeMap<TableId, Settings>,
+    /// The nodes that have replicas of each table, or are to have some.
+    pub(crate) hosts: BTreeMap<TableId, BTreeSet<NodeId>>,
     /// Where the nodes are.
     pub(crate) addresses: Addresses,
     /// What time it is.
@@ -36,6 +38,7 @@ impl View {
         Self {
             catalogue: None,
             settings: BTreeMap::new(),
+            hosts: BTreeMap::new(),
             addresses: Addresses::new(config),
             clock: Clock::new(config.node, config.peers.len(), config.clock_skew_max),
             alive: BTreeSet::from([config.node]),
@@ -44,6 +47,14 @@ impl View {
             is_draining: false,
             is_storage_behind: false,
         }
+    }
+
+    /// Goes by `catalogue` from now on.
+    pub(crate) fn go_by(&mut self, catalogue: Catalogue) {
+        let settings = |table: &Table| Settings::from_options(&table.options).unwrap_or_default();
+        self.settings = catalogue.tables.iter().map(|(id, table)| (*id, settings(table))).collect();
+        self.hosts = catalogue.tables.iter().map(|(id, table)| (*id, table.hosts())).collect();
+        self.catalogue = Some(catalogue);
     }
 
     pub(crate) fn settings(&self, table: TableId) -> Option<&Settings> {

@@ -172,6 +172,12 @@ impl Partition {
         self.sessions.is_loaded()
     }
 
+    /// Whether `entries` need the exactly-once table, and it was not read since the partition was opened: applying them would read all of it
+    /// first.
+    pub fn awaits_sessions(&self, entries: &[Entry]) -> bool {
+        !self.sessions.was_loaded() && entries.iter().any(needs_sessions)
+    }
+
     /// Bounds the exactly-once table by another number of bytes than [`hedgerow_types::limit::SESSION_BYTES_MAX`]. All
     /// replicas of a group must have the same bound, and must always have had it.
     pub const fn set_session_bytes_max(&mut self, bytes_max: u64) {

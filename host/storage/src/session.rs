@@ -212,6 +212,11 @@ impl Sessions {
         }
     }
 
+    /// Whether the table was in memory once.
+    pub(crate) const fn was_loaded(&self) -> bool {
+        self.was_loaded
+    }
+
     pub(crate) const fn is_loaded(&self) -> bool {
         self.is_loaded
     }

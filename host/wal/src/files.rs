@@ -178,6 +178,11 @@ impl Files {
         self.spares.len() + usize::from(self.prepared.as_ref().is_some_and(is_whole))
     }
 
+    /// Bytes of them.
+    pub(crate) fn ready_bytes(&self) -> u64 {
+        self.ready_count() as u64 * self.options.segment_size
+    }
+
     /// Whether the disk has refused a segment for want of space or descriptors, and none could be made ready since. A part of
     /// one is none.
     pub(crate) const fn is_refused(&self) -> bool {

@@ -526,6 +526,12 @@ impl Log {
         }
     }
 
+    /// Bytes that it can take without asking the disk for room, about: those of segments that are made.
+    pub fn ready_bytes(&self) -> u64 {
+        let active = self.active.as_ref().map_or(0, |active| active.limit - active.end);
+        active + self.files.ready_bytes()
+    }
+
     /// Bytes of the records of `group`, about what a copy of its log takes. Looks at every entry.
     pub fn bytes_of(&self, group: GroupId) -> u64 {
         let positions = lock(&self.positions);

@@ -151,6 +151,11 @@ impl Requests {
         self.taken_bytes += bytes + FRAME_COST;
     }
 
+    /// A client was told where so many partitions are, which takes a microsecond each, however few bytes it asked with.
+    pub(crate) fn note_mapped(&mut self, partitions: usize) {
+        self.taken_bytes += partitions * FRAME_COST;
+    }
+
     /// No more is taken before the node is driven.
     fn fill_turn(&mut self) {
         self.taken_bytes = self.taken_bytes.max(REQUEST_BYTES_PER_TURN);

@@ -375,8 +375,14 @@ impl Serving<'_> {
         let places = self.requests.read_jobs.places.entry(line).or_default();
         let has_room = if is_extra { places.count < READ_JOBS_MAX / 4 } else { places.count < READ_JOBS_MAX };
         let has_bytes = bytes <= SMALL_READ || places.bytes + bytes <= READ_JOBS_BYTES_MAX;
-        if !has_room || !has_bytes {
-            let text = format!("{READ_JOBS_MAX} reads with {READ_JOBS_BYTES_MAX} bytes of keys may wait for the disk");
+        if !has_bytes {
+            // Of the bytes that others keep, giving up their newest might free next to none.
+            self.requests.read_jobs.shed += 1;
+            let text = format!("reads with {READ_JOBS_BYTES_MAX} bytes of keys may wait for the disk");
+            return Err(Refusal::Busy(text));
+        }
+        if !has_room {
+            let text = format!("{READ_JOBS_MAX} reads may wait for the disk");
             let busy = Refusal::Busy(text);
             let own = places.waiting.get(&connection).map_or(0, BTreeSet::len);
             let other = if is_extra { None } else { places.newest_of_heaviest(own) };

@@ -53,7 +53,8 @@ impl Serving<'_> {
         match caller.method.class() {
             Class::Read | Class::Scan | Class::Write => self.serve_data(caller, &header, &body, now),
             Class::Admin => {
-                // What an answer takes grows with the cluster, however short it is. Maps, which clients ask for at any time, are cheap.
+                // What an answer takes grows with the cluster, however short it is. Maps, which clients ask for at any time, are counted by
+                // what they show.
                 if !matches!(body, Body::QueryConfig(_)) {
                     self.requests.fill_turn();
                 }
