@@ -34,30 +34,30 @@ impl Applying {
 impl Node {
     /// A turn begins: whoever was put off goes on, before those that have something to do for another reason.
     pub(crate) fn take_up_applying(&mut self, now: Now) {
-        let Applying { put_off, served, .. } = std::mem::take(&mut self.replicas.applying);
+        let Applying { put_off, served, .. } = std::mem::take(&mut self.shard.replicas.applying);
         if put_off.is_empty() && served.is_empty() {
             return;
         }
-        let others = std::mem::take(&mut self.replicas.dirty);
+        let others = std::mem::take(&mut self.shard.replicas.dirty);
         for owner in put_off.into_iter().chain(served) {
-            if let Some(replica) = self.running_as(owner) {
+            if let Some(replica) = self.shard.running_as(owner) {
                 replica.group.take_up(now.instant);
                 replica.is_dirty = true;
-                self.replicas.dirty.push(owner.group);
+                self.shard.replicas.dirty.push(owner.group);
             }
         }
-        let first: BTreeSet<GroupId> = self.replicas.dirty.iter().copied().collect();
-        self.replicas.dirty.extend(others.into_iter().filter(|group| !first.contains(group)));
+        let first: BTreeSet<GroupId> = self.shard.replicas.dirty.iter().copied().collect();
+        self.shard.replicas.dirty.extend(others.into_iter().filter(|group| !first.contains(group)));
     }
 
     /// Applies committed entries of a group, as far as this turn may.
     pub(crate) fn apply(&mut self, group: GroupId, entries: &[Entry], now: Now) {
-        let left = self.config.apply_bytes_per_turn.saturating_sub(self.replicas.applying.spent);
-        let Some(replica) = self.running(group) else { return };
+        let left = self.config.apply_bytes_per_turn.saturating_sub(self.shard.replicas.applying.spent);
+        let Some(replica) = self.shard.running(group) else { return };
         let owner = replica.owner;
         if left == 0 {
             replica.group.put_off();
-            return self.replicas.applying.put_off.push(owner);
+            return self.shard.replicas.applying.put_off.push(owner);
         }
         // A membership counts at once, also where storage takes nothing. It is stored with its own entry, which begins a piece.
         let mut first = None;
@@ -84,7 +84,7 @@ impl Node {
         self.finish_apply(group, &piece[..applied], outcomes, now);
         match result {
             Ok(cost) => {
-                self.replicas.applying.spent += cost;
+                self.shard.replicas.applying.spent += cost;
                 if applied < entries.len() {
                     self.leave_rest(owner, applied < piece.len(), now);
                 }
@@ -98,10 +98,10 @@ impl Node {
 
     /// A replica has more to apply: in the next turn, or at once.
     fn leave_rest(&mut self, owner: ReplicaKey, is_for_next_turn: bool, now: Now) {
-        let Some(replica) = self.running_as(owner) else { return };
+        let Some(replica) = self.shard.running_as(owner) else { return };
         replica.group.put_off();
         if is_for_next_turn {
-            self.replicas.applying.served.push(owner);
+            self.shard.replicas.applying.served.push(owner);
         } else {
             replica.group.take_up(now.instant);
         }
@@ -110,7 +110,7 @@ impl Node {
     /// `entries` are applied, with these outcomes.
     fn finish_apply(&mut self, group: GroupId, entries: &[Entry], outcomes: Vec<(Index, ApplyOutcome)>, now: Now) {
         let Some(last) = entries.last().map(|entry| entry.index) else { return };
-        let Some(replica) = self.running(group) else { return };
+        let Some(replica) = self.shard.running(group) else { return };
         let bytes = entries.iter().map(|entry| entry.data.len() as u64 + 64).sum::<u64>();
         replica.flush.bytes_since += bytes;
         replica.kept.note_applied(bytes, last);
@@ -124,7 +124,7 @@ impl Node {
     }
 
     fn finish_write(&mut self, group: GroupId, entry: &Entry, index: Index, outcome: ApplyOutcome, now: Now) {
-        let Some(write) = self.running(group).and_then(|replica| replica.writes.remove(&index)) else { return };
+        let Some(write) = self.shard.running(group).and_then(|replica| replica.writes.remove(&index)) else { return };
         let result = match outcome {
             _ if write.term != entry.term => Err(Refusal::Unresolved),
             ApplyOutcome::Reply(reply) | ApplyOutcome::Repeated(reply) => Ok(reply),
@@ -139,11 +139,11 @@ impl Node {
         };
         for other in write.others {
             if let Origin::Client { id, .. } = other {
-                self.serving().answer_write(id, reply.clone(), index, now);
+                self.shard.serving().answer_write(id, reply.clone(), index, now);
             }
         }
         match write.origin {
-            Origin::Client { id, .. } => self.serving().answer_write(id, reply, index, now),
+            Origin::Client { id, .. } => self.shard.serving().answer_write(id, reply, index, now),
             Origin::Metadata(ticket) => self.handle_change_written(ticket, &reply, now),
         }
     }

@@ -47,7 +47,7 @@ impl Node {
     pub(crate) fn wait_for_room(&mut self, owner: ReplicaKey, directory: DirectoryId, missing: u64, now: Now) -> u64 {
         // On a full disk something is lacking, though it be for others.
         let lacking = self.lacking(owner, directory, missing).max(1);
-        let Some(replica) = self.running_as(owner) else { return lacking };
+        let Some(replica) = self.shard.running_as(owner) else { return lacking };
         if replica.waits_for_room.is_none() {
             let group = owner.group;
             tracing::warn!(%group, missing, lacking, "a checkpoint has to wait: the disk has no room for it");
@@ -75,17 +75,17 @@ impl Node {
 
     /// Tells the leader when there is room for a checkpoint that had to wait: it asks seldom by then.
     pub(crate) fn tick_room_wait(&mut self, group: GroupId) {
-        let Some(replica) = self.running(group) else { return };
+        let Some(replica) = self.shard.running(group) else { return };
         let (Some(wait), owner, directory) = (replica.waits_for_room, replica.owner, replica.directory) else { return };
         let leader = replica.group.leader();
         if !self.has_room_to_receive(owner, directory, wait.missing) {
             return;
         }
-        self.running(group).into_iter().for_each(|replica| replica.waits_for_room = None);
+        self.shard.running(group).into_iter().for_each(|replica| replica.waits_for_room = None);
         if let Some(leader) = leader {
             let (group, from) = (group.to_u64(), owner.replica.0);
             let progress = SnapshotProgress { group, from, has_room: true, ..SnapshotProgress::default() };
-            self.send(leader.node(), &Frame::SnapshotProgress(progress));
+            self.shard.send(leader.node(), &Frame::SnapshotProgress(progress));
         }
     }
 

@@ -107,21 +107,21 @@ impl Node {
             return;
         }
         self.room.debts.looked = Some(now.instant);
-        for hosted in self.replicas.hosted.values_mut() {
+        for hosted in self.shard.replicas.hosted.values_mut() {
             let Hosted::Running(replica) = hosted else { continue };
             let Some(storage) = &replica.storage else { continue };
             if replica.push_back.own > 0 && !replica.push_back.is_looking && !replica.flush.is_running {
                 replica.push_back.is_looking = true;
                 replica.storage_users += 1;
                 let engine = std::sync::Arc::clone(storage.engine());
-                self.outbox.jobs.push(Job::Debt { owner: replica.owner, engine });
+                self.shard.outbox.jobs.push(Job::Debt { owner: replica.owner, engine });
             }
         }
     }
 
     /// A job has found what compactions of a replica's storage have still to do.
     pub(crate) fn note_debt(&mut self, owner: ReplicaKey, debt: Debt, is_look: bool) {
-        let Some(replica) = self.running_as(owner) else { return };
+        let Some(replica) = self.shard.running_as(owner) else { return };
         replica.push_back.is_looking &= !is_look;
         // What was found in storage that is being replaced says nothing of the one that comes.
         let parts = if replica.storage.is_some() { debt.parts_refused() } else { 0 };

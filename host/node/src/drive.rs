@@ -25,7 +25,7 @@ impl Node {
     /// Does everything that `group` wants done now.
     pub(crate) fn drive_group(&mut self, group: GroupId, now: Now) {
         loop {
-            let Some(replica) = self.running(group) else { return };
+            let Some(replica) = self.shard.running(group) else { return };
             if replica.storage.is_none() {
                 return self.start_install(group);
             }
@@ -35,14 +35,14 @@ impl Node {
     }
 
     fn carry_out(&mut self, group: GroupId, ready: Ready, now: Now) {
-        let Some(replica) = self.running(group) else { return };
+        let Some(replica) = self.shard.running(group) else { return };
         let owner = replica.owner;
         if let Some(change) = ready.role {
             self.handle_role(group, change, now);
         }
         for (to, mut message) in ready.messages {
             self.keep_what_is_taken(group, to, &mut message);
-            let buffer = self.outbox.peer(to.node());
+            let buffer = self.shard.outbox.peer(to.node());
             crate::peer::put_replication(buffer, group, owner.replica, to, |out| message.encode(out));
         }
         if let Some(persist) = ready.persist {
@@ -52,7 +52,7 @@ impl Node {
             self.apply(group, &ready.committed, now);
         }
         for (ticket, outcome) in ready.reads {
-            match self.serving().finish_read(group, ticket, outcome, now) {
+            match self.shard.serving().finish_read(group, ticket, outcome, now) {
                 Some((ticket, Ok(()))) => self.load_catalogue(ticket, now),
                 Some((ticket, Err(refusal))) => self.metadata.handle_failed(ticket, &refusal),
                 None => {}
@@ -62,14 +62,14 @@ impl Node {
             self.gather_read_index_replies(owner, ready.answers);
         }
         if let Some(meta) = ready.install
-            && let Some(replica) = self.running(group)
+            && let Some(replica) = self.shard.running(group)
         {
             let former = replica.take_storage();
             let from = replica.receiving.as_ref().map(|receiving| receiving.directory.clone()).unwrap_or_default();
             replica.install = Some(PendingInstall { meta, from, former, is_running: false });
             let refusal = Refusal::NotReady("a checkpoint is being installed".into());
             self.refuse_waiting_reads(group, &refusal, now);
-            self.serving().end_reads_of(owner, &refusal, now);
+            self.shard.serving().end_reads_of(owner, &refusal, now);
         }
         if ready.wants_checkpoint {
             self.start_checkpoint(group, now);
@@ -77,30 +77,30 @@ impl Node {
         for send in ready.snapshots {
             self.start_sending(group, send, now);
         }
-        let directory = self.running(group).map_or(DirectoryId(0), |replica| replica.directory);
+        let directory = self.shard.running(group).map_or(DirectoryId(0), |replica| replica.directory);
         let log = self.config.log_of(directory);
-        self.outbox.jobs.extend(ready.fetch.into_iter().map(|fetch| Job::Fetch { owner, log, fetch }));
+        self.shard.outbox.jobs.extend(ready.fetch.into_iter().map(|fetch| Job::Fetch { owner, log, fetch }));
     }
 
     /// Refuses every read that waits at `replica`, which will not serve them.
     fn refuse_waiting_reads(&mut self, group: GroupId, refusal: &Refusal, now: Now) {
-        let Some(replica) = self.running(group) else { return };
+        let Some(replica) = self.shard.running(group) else { return };
         let reads = std::mem::take(&mut replica.reads);
         reads.keys().for_each(|ticket| replica.group.cancel_read(*ticket));
         reads.into_values().for_each(|read| self.refuse(read.origin, refusal, now));
     }
 
     fn persist(&mut self, owner: ReplicaKey, persist: Persist) {
-        let Some(replica) = self.running_as(owner) else { return };
+        let Some(replica) = self.shard.running_as(owner) else { return };
         let directory = replica.directory;
         let log = self.config.log_of(directory);
         let Persist { ticket, reset, entries, hard_state } = persist;
         let append = Append { group: owner.group, replica: owner.replica, reset, entries, hard_state };
-        self.log_writes.append(log, owner, Some(ticket), append);
+        self.shard.log_writes.append(log, owner, Some(ticket), append);
     }
 
     fn handle_role(&mut self, group: GroupId, change: RoleChange, now: Now) {
-        let Some(replica) = self.running(group) else { return };
+        let Some(replica) = self.shard.running(group) else { return };
         replica.led_since = change.leader.map(|_| now.instant);
         replica.sending.end_transfers();
         tracing::debug!(%group, role = ?change.role, term = change.term, leader = ?change.leader, "role");
@@ -124,7 +124,7 @@ impl Node {
 
     /// Starts what [`Ready::install`] asked for, once nothing else holds the storage open.
     fn start_install(&mut self, group: GroupId) {
-        let Some(replica) = self.running(group) else { return };
+        let Some(replica) = self.shard.running(group) else { return };
         let owner = replica.owner;
         let (directory, users, path) = (replica.directory, replica.storage_users, replica.path.clone());
         let Some(install) = &mut replica.install else { return };
@@ -137,17 +137,17 @@ impl Node {
         install.is_running = true;
         let (meta, from, former) = (install.meta.clone(), install.from.clone(), install.former.take());
         let trash = self.trash_path(directory);
-        self.job(Job::Install { owner, former, from, directory: path, trash, meta });
+        self.shard.job(Job::Install { owner, former, from, directory: path, trash, meta });
     }
 
     /// Flushes storage where much has gathered, so that the log can be cut: every replica above its own limit, and the
     /// largest one while the node is above its limit.
     pub(crate) fn tick_storage(&mut self) {
         let limit = UNFLUSHED_FACTOR_MAX.saturating_mul(self.config.flush_node_bytes);
-        let held: u64 = self.replicas.hosted.values().map(bytes_held).sum();
+        let held: u64 = self.shard.replicas.hosted.values().map(bytes_held).sum();
         self.note_behind(held > limit);
         let gathered = |(group, hosted): (&GroupId, &Hosted)| (bytes_since(hosted), *group);
-        let mut by_size: Vec<(u64, GroupId)> = self.replicas.hosted.iter().map(gathered).collect();
+        let mut by_size: Vec<(u64, GroupId)> = self.shard.replicas.hosted.iter().map(gathered).collect();
         let total: u64 = by_size.iter().map(|(bytes, _)| bytes).sum();
         let largest = by_size.iter().max().copied();
         by_size.retain(|(bytes, _)| *bytes > self.config.flush_replica_bytes);
@@ -155,12 +155,13 @@ impl Node {
         if (total > may_hold || (held > may_hold && total > 0)) && by_size.is_empty() {
             by_size.extend(largest);
         }
-        by_size
-            .extend(self.replicas.hosted.iter().filter(|(_, hosted)| self.is_due_on_full_disk(hosted)).map(gathered));
+        by_size.extend(
+            self.shard.replicas.hosted.iter().filter(|(_, hosted)| self.is_due_on_full_disk(hosted)).map(gathered),
+        );
         let due: BTreeSet<(u64, GroupId)> = by_size.into_iter().collect();
         let mut running = self.flushes_running();
         for (_, group) in due.into_iter().rev() {
-            let directory = self.replicas.hosted.get(&group).map_or(DirectoryId(0), Hosted::directory);
+            let directory = self.shard.replicas.hosted.get(&group).map_or(DirectoryId(0), Hosted::directory);
             let there = running.entry(directory).or_default();
             if *there < FLUSHES_MAX {
                 *there += 1;
@@ -172,7 +173,7 @@ impl Node {
     /// How many flushes run, by data directory.
     fn flushes_running(&self) -> BTreeMap<DirectoryId, usize> {
         let mut running = BTreeMap::new();
-        for hosted in self.replicas.hosted.values() {
+        for hosted in self.shard.replicas.hosted.values() {
             let Hosted::Running(replica) = hosted else { continue };
             if replica.flush.is_running && !self.failures.has_flush_waiting(replica.owner) {
                 *running.entry(replica.directory).or_default() += 1;
@@ -182,8 +183,8 @@ impl Node {
     }
 
     fn start_flush(&mut self, group: GroupId) {
-        let is_pressing = self.view.is_storage_behind || self.view.is_draining || self.has_full_disk();
-        let Some(replica) = self.running(group) else { return };
+        let is_pressing = self.shard.view.is_storage_behind || self.shard.view.is_draining || self.has_full_disk();
+        let Some(replica) = self.shard.running(group) else { return };
         let Some(storage) = &replica.storage else { return };
         let job = Job::Flush {
             is_pressing,
@@ -195,7 +196,7 @@ impl Node {
         replica.kept.note_flush_begun();
         replica.flush.bytes_running = std::mem::take(&mut replica.flush.bytes_since);
         replica.storage_users += 1;
-        self.job(job);
+        self.shard.job(job);
     }
 
     fn start_checkpoint(&mut self, group: GroupId, now: Now) {
@@ -203,15 +204,15 @@ impl Node {
             // The group asks again.
             return;
         }
-        let id = self.random.next_u64() | 1;
-        let Some(Hosted::Running(replica)) = self.replicas.hosted.get_mut(&group) else { return };
+        let id = self.shard.random.next_u64() | 1;
+        let Some(Hosted::Running(replica)) = self.shard.replicas.hosted.get_mut(&group) else { return };
         let Some(storage) = &replica.storage else { return };
         let owner = replica.owner;
         replica.sending.note_making(storage.applied().index);
         let into = checkpoint_directory(self.config.path_of(replica.directory), owner, id);
         let job = Job::Checkpoint { owner, engine: std::sync::Arc::clone(storage.engine()), into, id };
         replica.storage_users += 1;
-        self.job(job);
+        self.shard.job(job);
     }
 
     pub(crate) fn finish_job(&mut self, done: JobDone, now: Now) {
@@ -239,12 +240,12 @@ impl Node {
             _ => None,
         };
         if done.holds_storage
-            && let Some(replica) = self.running_as(owner)
+            && let Some(replica) = self.shard.running_as(owner)
         {
             replica.storage_users = replica.storage_users.saturating_sub(1);
-            self.mark_dirty(owner.group);
+            self.shard.mark_dirty(owner.group);
         }
-        let is_gone = self.replicas.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner);
+        let is_gone = self.shard.replicas.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner);
         let makes_directories = matches!(
             done.kind,
             JobKind::Make | JobKind::Copy | JobKind::Write(_) | JobKind::Verify(_) | JobKind::VerifyOwn
@@ -254,7 +255,7 @@ impl Node {
             Err(failure) => self.handle_job_failed(owner, done.kind, failure, now),
         }
         if let Some(line) = ended {
-            self.requests.note_read_ended(line);
+            self.shard.requests.note_read_ended(line);
         }
         if is_gone && makes_directories {
             self.clear_up(owner);
@@ -272,7 +273,7 @@ impl Node {
             JobResult::Installed { mut partition, meta, trash } => {
                 self.failures.note_success(owner.group);
                 partition.set_session_bytes_max(self.config.session_bytes_max);
-                let Some(replica) = self.running_as(owner) else {
+                let Some(replica) = self.shard.running_as(owner) else {
                     return self.enqueue_removal(Some(partition), vec![trash]);
                 };
                 replica.flush.position = partition.applied();
@@ -282,14 +283,14 @@ impl Node {
                 replica.push_back = PushBack::default();
                 replica.receiving = None;
                 replica.group.handle_snapshot_installed(&meta, now.instant);
-                self.mark_dirty(owner.group);
+                self.shard.mark_dirty(owner.group);
                 self.enqueue_removal(None, vec![trash]);
                 self.discard_received(owner);
             }
             JobResult::Flushed { point, debt } => {
                 self.failures.note_success(owner.group);
                 self.note_debt(owner, debt, false);
-                let Some(replica) = self.running_as(owner) else { return };
+                let Some(replica) = self.shard.running_as(owner) else { return };
                 replica.flush.is_running = false;
                 replica.flush.bytes_running = 0;
                 replica.flush.position = point.position();
@@ -303,15 +304,15 @@ impl Node {
             JobResult::Chunk { to, id, file, offset, data } => self.send_chunk(owner, (to, id), (file, offset), data),
             JobResult::Written { id } => self.handle_chunk_written(owner, id, now),
             JobResult::Fetched { fetch, entries } => {
-                if let Some(replica) = self.running_as(owner) {
+                if let Some(replica) = self.shard.running_as(owner) {
                     replica.group.handle_entries_fetched(fetch, entries, now.instant);
-                    self.mark_dirty(owner.group);
+                    self.shard.mark_dirty(owner.group);
                 }
             }
             JobResult::Read { ticket, reply } => self.handle_read(ticket, reply, now),
-            JobResult::NotAtOnce { ticket, read } => self.serving().serve_again(owner, ticket, read, now),
+            JobResult::NotAtOnce { ticket, read } => self.shard.serving().serve_again(owner, ticket, read, now),
             JobResult::Sessions { sessions, engine } => {
-                let storage = self.running_as(owner).and_then(|replica| replica.storage.as_mut());
+                let storage = self.shard.running_as(owner).and_then(|replica| replica.storage.as_mut());
                 // It may have been replaced meanwhile.
                 if let Some(storage) = storage.filter(|storage| std::sync::Arc::ptr_eq(storage.engine(), &engine)) {
                     storage.adopt_sessions(*sessions);
@@ -325,7 +326,7 @@ impl Node {
     /// Stops a replica that cannot go on, being damaged or in a directory that failed; it is reported and will be replaced.
     pub(crate) fn lose(&mut self, group: GroupId, reason: &str, is_damaged: bool, now: Now) {
         self.step_down(group, now);
-        let Some(Hosted::Running(mut replica)) = self.replicas.hosted.remove(&group) else { return };
+        let Some(Hosted::Running(mut replica)) = self.shard.replicas.hosted.remove(&group) else { return };
         let (owner, directory) = (replica.owner, replica.directory);
         self.enqueue_removal(replica.take_storage(), Vec::new());
         self.dismiss(*replica, &Refusal::NotReady("the replica is damaged".into()), now);
@@ -336,13 +337,13 @@ impl Node {
 
     /// Lets a replica go; whoever waits for it is told, readers with `refusal`.
     pub(crate) fn dismiss(&mut self, replica: Replica, refusal: &Refusal, now: Now) {
-        replica.wake.map(|at| self.replicas.wakes.remove(&(at, replica.owner.group)));
+        replica.wake.map(|at| self.shard.replicas.wakes.remove(&(at, replica.owner.group)));
         replica.reads.into_values().for_each(|read| self.refuse(read.origin, refusal, now));
         self.refuse_writes(replica.writes.into_values(), &Refusal::Unresolved, now);
     }
 
     pub(crate) fn open_partition_of(&self, group: GroupId) -> Option<&Partition> {
-        match self.replicas.hosted.get(&group)? {
+        match self.shard.replicas.hosted.get(&group)? {
             Hosted::Running(replica) => replica.storage.as_ref(),
             Hosted::Starting { .. } | Hosted::Lost { .. } => None,
         }

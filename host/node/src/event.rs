@@ -40,7 +40,9 @@ impl Node {
         match event {
             Event::Tick => self.handle_tick(now),
             Event::Wake => self.handle_wake(now),
-            Event::ClientOpened(connection, who, from) => self.requests.note_opened(connection, who, from, now.instant),
+            Event::ClientOpened(connection, who, from) => {
+                self.shard.requests.note_opened(connection, who, from, now.instant)
+            }
             Event::Client(connection, frame) => self.handle_client(connection, frame, now),
             Event::ClientClosed(connection) => self.handle_client_closed(connection),
             Event::Peer(from, frame) => self.handle_peer(from, frame, now),

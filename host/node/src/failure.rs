@@ -149,12 +149,12 @@ impl Node {
         if is_unreadable || self.is_storage_gone(group) {
             self.lose_for_good(group, chain(error), now);
             // One that is kept has its log, and applies of it what it can.
-            if let Some(replica) = self.running(group) {
+            if let Some(replica) = self.shard.running(group) {
                 replica.group.handle_not_applied(now.instant);
             }
             return;
         }
-        self.outbox.fail(format!("group {group} cannot apply its log: {}", chain(error)));
+        self.shard.outbox.fail(format!("group {group} cannot apply its log: {}", chain(error)));
     }
 
     /// Storage lacks something to apply what is committed with: the group hands it out again after a pause. That is said once,
@@ -164,14 +164,14 @@ impl Node {
             let error = chain(error);
             tracing::warn!(%group, error, "storage takes no writes for the moment: they are kept, and applied when it does");
         }
-        if let Some(replica) = self.running(group) {
+        if let Some(replica) = self.shard.running(group) {
             replica.group.handle_not_applied(now.instant);
         }
     }
 
     fn note_apply_resumed(&mut self) {
         let is_held = |hosted: &Hosted| matches!(hosted, Hosted::Running(replica) if replica.group.is_held());
-        if self.failures.is_apply_held && !self.replicas.hosted.values().any(is_held) {
+        if self.failures.is_apply_held && !self.shard.replicas.hosted.values().any(is_held) {
             self.failures.is_apply_held = false;
             tracing::info!("storage takes writes again");
         }
@@ -180,14 +180,14 @@ impl Node {
     fn retry(&mut self, retry: Retry) {
         match retry {
             Retry::Job(owner, job)
-                if self.replicas.hosted.get(&owner.group).is_some_and(|hosted| hosted.owner() == owner) =>
+                if self.shard.replicas.hosted.get(&owner.group).is_some_and(|hosted| hosted.owner() == owner) =>
             {
-                self.job(*job);
+                self.shard.job(*job);
             }
             // Its replica is gone, and so is what it was made of.
             Retry::Job(_, job) => self.enqueue_removal(None, job.leavings()),
             Retry::Flush(owner) => {
-                if let Some(replica) = self.running_as(owner) {
+                if let Some(replica) = self.shard.running_as(owner) {
                     replica.flush.is_running = false;
                     replica.flush.bytes_since += std::mem::take(&mut replica.flush.bytes_running);
                 }
@@ -197,19 +197,19 @@ impl Node {
 
     /// Compactions meet damage that nobody has read yet.
     fn check_engines(&mut self) {
-        for (group, hosted) in &self.replicas.hosted {
+        for (group, hosted) in &self.shard.replicas.hosted {
             let Hosted::Running(replica) = hosted else { continue };
             let failure = replica.storage.as_ref().and_then(|storage| storage.engine().background_failure());
             // A device that does not give back a table costs this replica, as with a read, and not those beside it.
             if let Some(failure) = failure.filter(|failure| failure.is_damage() || is_device_failure(failure)) {
-                self.replicas.damaged.push((*group, chain(&failure)));
+                self.shard.replicas.damaged.push((*group, chain(&failure)));
             }
         }
     }
 
     /// Gives up the replicas that reads and compactions have found damaged.
     pub(crate) fn lose_damaged(&mut self, now: Now) {
-        for (group, reason) in std::mem::take(&mut self.replicas.damaged) {
+        for (group, reason) in std::mem::take(&mut self.shard.replicas.damaged) {
             self.lose_for_good(group, reason, now);
         }
     }
@@ -224,7 +224,7 @@ impl Node {
 
     /// As [`Node::lose_for_good`], of a replica that may be sound. Which one it is, unless that was done before.
     pub(crate) fn give_up(&mut self, group: GroupId, reason: &str, now: Now) -> Option<ReplicaId> {
-        let id = self.running(group)?.id();
+        let id = self.shard.running(group)?.id();
         if self.failures.keeps_damaged(group, id) {
             return None;
         }
@@ -237,7 +237,7 @@ impl Node {
     /// Damaged replicas that were kept may be spared by now, and should not lead.
     fn reconsider_damaged(&mut self, now: Now) {
         for (group, damaged) in self.failures.kept.clone() {
-            match self.replicas.hosted.get(&group) {
+            match self.shard.replicas.hosted.get(&group) {
                 Some(Hosted::Running(replica)) if replica.id() == damaged.replica => {
                     if now.instant.since(damaged.since) < DAMAGE_TOLD || !self.can_be_spared(replica) {
                         self.leave_to_sound(group, now);
@@ -256,17 +256,17 @@ impl Node {
         let best = self.successor_here(group);
         let Some(best) = best.filter(|best| !self.is_damaged(group, *best)) else { return };
         // What it has still to write and to apply counts, unlike that of a replica that steps down because it is gone.
-        if let Some(replica) = self.running(group)
+        if let Some(replica) = self.shard.running(group)
             && let Err(error) = replica.group.transfer_leader(best, now.instant)
         {
             tracing::debug!(%group, to = %best, %error, "a damaged replica leads on");
         }
-        self.mark_dirty(group);
+        self.shard.mark_dirty(group);
     }
 
     /// Who should lead a group instead, if it is led here.
     fn successor_here(&self, group: GroupId) -> Option<ReplicaId> {
-        match self.replicas.hosted.get(&group)? {
+        match self.shard.replicas.hosted.get(&group)? {
             Hosted::Running(replica) if replica.group.role() == Role::Leader => best_successor(self, replica),
             Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => None,
         }
@@ -296,15 +296,15 @@ impl Node {
     /// Has another replica take over at once where this one leads, which is gone after that.
     pub(crate) fn step_down(&mut self, group: GroupId, now: Now) {
         let Some(best) = self.successor_here(group) else { return };
-        let Some(replica) = self.running(group) else { return };
+        let Some(replica) = self.shard.running(group) else { return };
         let id = replica.id();
         if replica.group.transfer_leader_at_once(best, now.instant).is_err() {
             return;
         }
         // Only what it says to others still counts.
-        while let Some(ready) = self.running(group).and_then(|replica| replica.group.poll_ready(now.instant)) {
+        while let Some(ready) = self.shard.running(group).and_then(|replica| replica.group.poll_ready(now.instant)) {
             for (to, message) in &ready.messages {
-                let buffer = self.outbox.peer(to.node());
+                let buffer = self.shard.outbox.peer(to.node());
                 crate::peer::put_replication(buffer, group, id, *to, |out| message.encode(out));
             }
         }
@@ -312,7 +312,7 @@ impl Node {
 
     pub(crate) fn handle_job_failed(&mut self, owner: ReplicaKey, kind: JobKind, failure: JobFailure, now: Now) {
         let reason = &failure.reason;
-        if self.replicas.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner) {
+        if self.shard.replicas.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner) {
             tracing::debug!(group = %owner.group, %reason, "a job of a removed replica failed");
             self.enqueue_removal(None, failure.again.map_or_else(Vec::new, |job| job.leavings()));
             if let JobKind::Read(ticket, ..) = kind {
@@ -324,7 +324,7 @@ impl Node {
             JobKind::Make | JobKind::Flush => self.handle_storage_failed(owner, failure, now),
             JobKind::Copy => {
                 tracing::warn!(group = %owner.group, %reason, "making a checkpoint failed");
-                self.running_as(owner).into_iter().for_each(|replica| replica.sending.end_making());
+                self.shard.running_as(owner).into_iter().for_each(|replica| replica.sending.end_making());
                 if failure.kind == FailureKind::Damage {
                     self.lose_for_good(owner.group, failure.reason, now);
                 }
@@ -336,7 +336,7 @@ impl Node {
             JobKind::Send(to) => self.handle_not_read(owner, to, &failure, now),
             JobKind::Verify(id) => {
                 tracing::warn!(group = %owner.group, %reason, "a received checkpoint cannot be used");
-                if self.view.is_draining || failure.kind.may_pass() {
+                if self.shard.view.is_draining || failure.kind.may_pass() {
                     self.put_off_received(owner, id);
                 } else {
                     self.refuse_received(owner, id);
@@ -345,13 +345,13 @@ impl Node {
             JobKind::VerifyOwn => self.handle_own_not_verified(owner, failure, now),
             JobKind::Fetch(fetch) => {
                 tracing::warn!(group = %owner.group, %reason, "reading old log entries failed");
-                let Some(replica) = self.running_as(owner) else { return };
+                let Some(replica) = self.shard.running_as(owner) else { return };
                 if let Some(position) = failure.unreadable {
                     // Whoever needs this entry gets a checkpoint instead. On the disk the entry stays as long as its like.
                     replica.group.truncated(position);
                 }
                 replica.group.handle_entries_fetched(fetch, Vec::new(), now.instant);
-                self.mark_dirty(owner.group);
+                self.shard.mark_dirty(owner.group);
             }
             JobKind::Read(ticket, ..) => {
                 let is_damage = failure.is_unreadable();
@@ -379,16 +379,16 @@ impl Node {
             kind = FailureKind::Damage;
         }
         let (failures, has_refused) = self.failures.note_failure(group, kind);
-        let directory = self.replicas.hosted.get(&group).map_or(DirectoryId(0), Hosted::directory);
+        let directory = self.shard.replicas.hosted.get(&group).map_or(DirectoryId(0), Hosted::directory);
         match kind {
-            FailureKind::Damage if matches!(self.replicas.hosted.get(&group), Some(Hosted::Starting { .. })) => {
+            FailureKind::Damage if matches!(self.shard.replicas.hosted.get(&group), Some(Hosted::Starting { .. })) => {
                 return self.note_lost(owner, directory, &reason);
             }
             FailureKind::Damage if again.is_some() => return self.lose(group, &reason, true, now),
             FailureKind::Damage => {
                 self.lose_for_good(group, reason.clone(), now);
                 // One that is kept is flushed again.
-                if self.running_as(owner).is_none() {
+                if self.shard.running_as(owner).is_none() {
                     return;
                 }
             }
@@ -411,22 +411,22 @@ impl Node {
         let log = self.config.log_of(directory);
         let mut failed = vec![directory];
         if self.config.home_of(log) == directory {
-            self.log_writes.fail(log);
+            self.shard.log_writes.fail(log);
             self.speeds.note_log_failed(log);
             failed.extend(self.config.directories_of(log));
         }
         self.failures.failed.extend(failed.iter().copied());
         if self.failures.failed.len() == self.config.data.len() {
-            return self.outbox.fail(format!("data directory {} failed: {reason}", path.display()));
+            return self.shard.outbox.fail(format!("data directory {} failed: {reason}", path.display()));
         }
         tracing::error!(directory = %path.display(), %reason, "a data directory failed; its replicas are given up");
         let lost = format!("data directory {} failed", path.display());
         self.missing.push((path, reason.to_owned()));
-        let there = self.replicas.hosted.iter().filter(|(_, hosted)| failed.contains(&hosted.directory()));
+        let there = self.shard.replicas.hosted.iter().filter(|(_, hosted)| failed.contains(&hosted.directory()));
         let groups: Vec<(GroupId, DirectoryId)> = there.map(|(group, hosted)| (*group, hosted.directory())).collect();
         for (group, directory) in groups {
             self.lose(group, &lost, false, now);
-            if let Some(Hosted::Starting { owner, .. }) = self.replicas.hosted.get(&group) {
+            if let Some(Hosted::Starting { owner, .. }) = self.shard.replicas.hosted.get(&group) {
                 self.note_lost(*owner, directory, &lost);
             }
         }

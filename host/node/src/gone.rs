@@ -16,7 +16,7 @@ use std::path::PathBuf;
 impl Node {
     /// Where the storage of the replicas in a data directory is, of those that have one now.
     pub(crate) fn storage_in(&self, directory: DirectoryId) -> Vec<(ReplicaKey, PathBuf)> {
-        let here = self.replicas.hosted.values().filter(|hosted| hosted.directory() == directory);
+        let here = self.shard.replicas.hosted.values().filter(|hosted| hosted.directory() == directory);
         here.filter_map(|hosted| self.storage_of(hosted).map(|directory| (hosted.owner(), directory))).collect()
     }
 
@@ -29,7 +29,7 @@ impl Node {
 
     /// Whether the storage of this node's replica of `group` was removed under it.
     pub(crate) fn is_storage_gone(&self, group: GroupId) -> bool {
-        let Some(hosted) = self.replicas.hosted.get(&group) else { return false };
+        let Some(hosted) = self.shard.replicas.hosted.get(&group) else { return false };
         let Some(directory) = self.storage_of(hosted) else { return false };
         self.engines.is_gone(&directory) && identity::is_in(&*self.disk, self.config.path_of(hosted.directory()))
     }
@@ -47,7 +47,7 @@ impl Node {
     /// is looked at once more.
     pub(crate) fn handle_storage_missed(&mut self, missed: Vec<ReplicaKey>, now: Now) {
         for owner in missed {
-            if self.running_as(owner).is_some() && self.is_storage_gone(owner.group) {
+            if self.shard.running_as(owner).is_some() && self.is_storage_gone(owner.group) {
                 self.lose_for_good(owner.group, "its storage was removed".into(), now);
             }
         }

@@ -46,8 +46,8 @@ impl Node {
         let may_be_new = !self.identity.has_any_log();
         if !is_founder
             || !may_be_new
-            || self.view.catalogue.is_some()
-            || self.replicas.hosted.contains_key(&GroupId::META)
+            || self.shard.view.catalogue.is_some()
+            || self.shard.replicas.hosted.contains_key(&GroupId::META)
         {
             return;
         }
@@ -60,7 +60,7 @@ impl Node {
 
     /// A catalogue came from the metadata leader.
     pub(crate) fn handle_catalogue(&mut self, push: CataloguePush, now: Now) {
-        let known = self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
+        let known = self.shard.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
         if push.cluster != self.identity.cluster || push.version <= known {
             return;
         }
@@ -80,7 +80,7 @@ impl Node {
 
     /// Makes `catalogue` what this node acts on. It is durable here before anything follows from it.
     pub(crate) fn adopt_catalogue(&mut self, catalogue: Catalogue, now: Now) {
-        if self.view.catalogue.as_ref().is_some_and(|known| known.version >= catalogue.version) {
+        if self.shard.view.catalogue.as_ref().is_some_and(|known| known.version >= catalogue.version) {
             return;
         }
         if let Err(error) = self.save_catalogue(&catalogue) {
@@ -105,7 +105,7 @@ impl Node {
 
     /// As the metadata leader: acts on the catalogue as it holds it, if that could not be written before.
     pub(crate) fn adopt_current(&mut self, now: Now) {
-        let known = self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
+        let known = self.shard.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
         if let Some(current) = self.metadata.current.as_ref().filter(|current| current.version > known).cloned() {
             self.adopt_catalogue(current, now);
         }
@@ -114,11 +114,11 @@ impl Node {
     /// Acts on a catalogue that is durable here.
     pub(crate) fn act_on_catalogue(&mut self, catalogue: Catalogue, now: Now) {
         let settings = |table: &hedgerow_placement::Table| Settings::from_options(&table.options).unwrap_or_default();
-        self.view.settings = catalogue.tables.iter().map(|(id, table)| (*id, settings(table))).collect();
+        self.shard.view.settings = catalogue.tables.iter().map(|(id, table)| (*id, settings(table))).collect();
         self.note_members(&catalogue);
         // A group that began anew counts its terms from the beginning.
         self.forget_leaders(|group, leader| was_removed(&catalogue, group, leader));
-        self.view.catalogue = Some(catalogue);
+        self.shard.view.catalogue = Some(catalogue);
         self.check_own_life();
         self.refresh_shapes();
         self.reconcile_hosting(now);
@@ -126,14 +126,14 @@ impl Node {
 
     /// The audit log tells which nodes are new since the catalogue before, have begun anew, or are elsewhere.
     fn note_members(&mut self, catalogue: &Catalogue) {
-        let Some(before) = &self.view.catalogue else { return };
+        let Some(before) = &self.shard.view.catalogue else { return };
         let is_known = |id: &NodeId, node: &hedgerow_placement::Node| {
             let same =
                 |it: &hedgerow_placement::Node| (it.incarnation, &it.address) == (node.incarnation, &node.address);
             before.nodes.get(id).is_some_and(same)
         };
         for (id, node) in catalogue.nodes.iter().filter(|(id, node)| !is_known(id, node)) {
-            self.requests.audit().note_member(*id, &node.address);
+            self.shard.requests.audit().note_member(*id, &node.address);
         }
     }
 
@@ -144,7 +144,7 @@ impl Node {
     }
 
     fn reconcile_hosting(&mut self, now: Now) {
-        let Some(catalogue) = &self.view.catalogue else { return };
+        let Some(catalogue) = &self.shard.view.catalogue else { return };
         let wanted: Vec<Wanted> = catalogue
             .hosted_by(self.config.node)
             .map(|(group, replica)| {
@@ -159,7 +159,7 @@ impl Node {
                 Wanted { owner: ReplicaKey { group, replica: replica.id }, initial, may_create, is_new }
             })
             .collect();
-        let hosted = self.replicas.hosted.iter().filter(|(_, hosted)| self.is_gone(hosted.owner()));
+        let hosted = self.shard.replicas.hosted.iter().filter(|(_, hosted)| self.is_gone(hosted.owner()));
         let hosted: Vec<GroupId> = hosted.map(|(group, _)| *group).collect();
         let former = self.former.iter().filter(|(owner, _)| self.is_gone(**owner));
         let former: Vec<(ReplicaKey, DirectoryId)> = former.map(|(owner, directory)| (*owner, *directory)).collect();
@@ -167,7 +167,7 @@ impl Node {
         former.into_iter().for_each(|(owner, directory)| self.remove_former(owner, directory));
         self.keeps_given_up = false;
         for Wanted { owner, initial, may_create, is_new } in wanted {
-            match self.replicas.hosted.get(&owner.group) {
+            match self.shard.replicas.hosted.get(&owner.group) {
                 Some(hosted) if hosted.owner() == owner => {}
                 Some(hosted) if may_create && hosted.owner().replica.counter() < owner.replica.counter() => {
                     if self.is_needed(hosted) {
@@ -192,7 +192,7 @@ impl Node {
 
     /// Whether the catalogue says that a replica is none any more. One that it is too old to know is not gone.
     pub(crate) fn is_gone(&self, owner: ReplicaKey) -> bool {
-        self.view.catalogue.as_ref().is_some_and(|catalogue| {
+        self.shard.view.catalogue.as_ref().is_some_and(|catalogue| {
             catalogue.was_dropped(owner.group) || was_removed(catalogue, owner.group, owner.replica)
         })
     }
@@ -217,7 +217,7 @@ impl Node {
         let directory = self.choose_directory();
         let path = directory_of(self.config.path_of(directory), owner);
         tracing::debug!(group = %owner.group, replica = %owner.replica, "creating a replica");
-        self.replicas.hosted.insert(owner.group, Hosted::Starting { owner, directory });
+        self.shard.replicas.hosted.insert(owner.group, Hosted::Starting { owner, directory });
         // What lies there is not set aside any more: it is made anew. What an earlier start has made elsewhere would be taken for it.
         self.former.remove(&owner);
         self.clear_up(owner);
@@ -227,13 +227,14 @@ impl Node {
 
     /// The data directory with the fewest replicas, of those with room if there are any.
     fn choose_directory(&self) -> DirectoryId {
-        let count = |directory| self.replicas.hosted.values().filter(|hosted| hosted.directory() == directory).count();
+        let count =
+            |directory| self.shard.replicas.hosted.values().filter(|hosted| hosted.directory() == directory).count();
         let order = |directory: &DirectoryId| (self.room.is_full(*directory), count(*directory));
         self.usable_directories().min_by_key(order).unwrap_or(DirectoryId(0))
     }
 
     pub(crate) fn handle_created(&mut self, owner: ReplicaKey, partition: Box<Partition>, now: Now) {
-        let directory = match self.replicas.hosted.get(&owner.group) {
+        let directory = match self.shard.replicas.hosted.get(&owner.group) {
             Some(Hosted::Starting { owner: starting, directory }) if *starting == owner => *directory,
             Some(_) | None => return self.enqueue_removal(Some(partition), Vec::new()),
         };
@@ -247,8 +248,8 @@ impl Node {
             entries: Vec::new(),
             hard_state: Some(hard_state),
         };
-        self.log_writes.append(self.config.log_of(directory), owner, None, append);
-        self.replicas.hosted.remove(&owner.group);
+        self.shard.log_writes.append(self.config.log_of(directory), owner, None, append);
+        self.shard.replicas.hosted.remove(&owner.group);
         let recovered = FromLog {
             directory,
             hard_state,
@@ -283,7 +284,7 @@ impl Node {
                 applied: partition.applied(),
                 is_restart,
                 may_campaign_now: self.should_lead_first(owner),
-                seed: self.random.next_u64(),
+                seed: self.shard.random.next_u64(),
             },
             now.instant,
         );
@@ -338,9 +339,9 @@ impl Node {
             may_wake: now.instant,
             first_deadline: None,
         };
-        self.replicas.hosted.insert(owner.group, Hosted::Running(Box::new(replica)));
+        self.shard.replicas.hosted.insert(owner.group, Hosted::Running(Box::new(replica)));
         self.enqueue_load(owner);
-        self.mark_dirty(owner.group);
+        self.shard.mark_dirty(owner.group);
     }
 
     /// A replica cannot go on. What it needs may be away, and come back.
@@ -355,13 +356,14 @@ impl Node {
 
     pub(crate) fn insert_lost(&mut self, owner: ReplicaKey, directory: DirectoryId, reason: &str, is_damaged: bool) {
         tracing::error!(group = %owner.group, replica = %owner.replica, %reason, "a replica is lost");
-        self.replicas.hosted.insert(owner.group, Hosted::Lost { owner, directory, is_damaged });
+        self.shard.replicas.hosted.insert(owner.group, Hosted::Lost { owner, directory, is_damaged });
     }
 
     /// Whether a replica of a new group is the one to campaign at once: the preferred leader, or, where that is on a slow
     /// node, the first that is not.
     fn should_lead_first(&self, owner: ReplicaKey) -> bool {
-        let Some(partition) = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(owner.group)) else {
+        let Some(partition) = self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(owner.group))
+        else {
             return owner.replica.counter() == 1;
         };
         let preferred = partition.preferred_leader;
@@ -374,7 +376,7 @@ impl Node {
         if group == GroupId::META {
             return Some(Shape { kind: TableKind::Ordered, range: (Bytes::new(), None) });
         }
-        let catalogue = self.view.catalogue.as_ref()?;
+        let catalogue = self.shard.view.catalogue.as_ref()?;
         let kind = match catalogue.tables.get(&group.table)?.kind {
             hedgerow_placement::TableKind::Hash => TableKind::Hash,
             hedgerow_placement::TableKind::Ordered => TableKind::Ordered,
@@ -385,11 +387,11 @@ impl Node {
     /// A replica may be opened before its table is heard of: the catalogue that a node keeps is older than its replicas, perhaps.
     /// And tables are dropped and recalled.
     fn refresh_shapes(&mut self) {
-        let groups: Vec<GroupId> = self.replicas.hosted.keys().copied().collect();
+        let groups: Vec<GroupId> = self.shard.replicas.hosted.keys().copied().collect();
         for group in groups {
             let shape = self.shape_of(group);
             let is_dropped = self.is_kept(group);
-            if let Some(replica) = self.running(group) {
+            if let Some(replica) = self.shard.running(group) {
                 (replica.shape, replica.is_dropped) = (shape, is_dropped);
             }
         }
@@ -397,7 +399,7 @@ impl Node {
 
     /// Whether the group's table is dropped and kept.
     pub(crate) fn is_kept(&self, group: GroupId) -> bool {
-        self.view.catalogue.as_ref().is_some_and(|catalogue| catalogue.is_kept(group))
+        self.shard.view.catalogue.as_ref().is_some_and(|catalogue| catalogue.is_kept(group))
     }
 
     /// A lost replica makes room for its successor. Its storage stays until that one votes: where others are lost before, its log may be
@@ -411,21 +413,21 @@ impl Node {
     pub(crate) fn remove_former(&mut self, owner: ReplicaKey, directory: DirectoryId) {
         self.former.remove(&owner);
         let log = self.config.log_of(directory);
-        let hosted = self.replicas.hosted.get(&owner.group);
+        let hosted = self.shard.replicas.hosted.get(&owner.group);
         let is_free = hosted.is_none_or(|hosted| self.config.log_of(hosted.directory()) != log);
         if is_free && !self.failures.has_failed(directory) {
             // Elsewhere the log holds the successor's records instead of its own.
-            self.log_writes.remove(log, owner.group, &mut self.outbox);
+            self.shard.log_writes.remove(log, owner.group, &mut self.shard.outbox);
         }
         self.discard(directory, directories_of_replica(&*self.disk, self.config.path_of(directory), owner));
     }
 
     /// The node hosts nothing of `group` any more, and its log knows nothing of it.
     fn end_hosting(&mut self, group: GroupId) -> Option<Hosted> {
-        let hosted = self.replicas.hosted.remove(&group)?;
+        let hosted = self.shard.replicas.hosted.remove(&group)?;
         self.forget_creation(group);
         let log = self.config.log_of(hosted.directory());
-        self.log_writes.remove(log, group, &mut self.outbox);
+        self.shard.log_writes.remove(log, group, &mut self.shard.outbox);
         self.failures.note_success(group);
         Some(hosted)
     }
@@ -433,14 +435,14 @@ impl Node {
     fn remove_hosted(&mut self, group: GroupId, now: Now) {
         let Some(hosted) = self.end_hosting(group) else { return };
         let (owner, directory) = (hosted.owner(), hosted.directory());
-        self.serving().end_reads_of(owner, &Refusal::NotHosted, now);
+        self.shard.serving().end_reads_of(owner, &Refusal::NotHosted, now);
         let mut storage = None;
         if let Hosted::Running(mut replica) = hosted {
             storage = replica.take_storage();
             // Its callers find another replica with the next map.
             self.dismiss(*replica, &Refusal::NotHosted, now);
         }
-        if self.view.catalogue.as_ref().is_none_or(|catalogue| catalogue.group(group).is_none()) {
+        if self.shard.view.catalogue.as_ref().is_none_or(|catalogue| catalogue.group(group).is_none()) {
             self.forget_leader(group);
         }
         tracing::debug!(%group, replica = %owner.replica, "removing a replica");
@@ -493,7 +495,7 @@ impl Node {
 
     /// A name that no other directory has or had.
     pub(crate) fn trash_path(&mut self, directory: DirectoryId) -> PathBuf {
-        trash_of(self.config.path_of(directory)).join(format!("{:016x}", self.random.next_u64()))
+        trash_of(self.config.path_of(directory)).join(format!("{:016x}", self.shard.random.next_u64()))
     }
 
     /// The data directories that still work, with their logs.
@@ -503,7 +505,7 @@ impl Node {
 
     /// Steps towards the memberships and leaders that the catalogue wants, for the groups that this node leads.
     pub(crate) fn tick_hosting(&mut self, now: Now) {
-        for hosted in self.replicas.hosted.values_mut() {
+        for hosted in self.shard.replicas.hosted.values_mut() {
             let Hosted::Running(replica) = hosted else { continue };
             if replica.group.role() == Role::Leader {
                 replica.pace.note(replica.group.last_index(), now.instant);
@@ -511,10 +513,10 @@ impl Node {
                 replica.pace = Pace::default();
             }
         }
-        let Some(catalogue) = &self.view.catalogue else { return };
+        let Some(catalogue) = &self.shard.view.catalogue else { return };
         let mut changes = Vec::new();
         let mut transfers = Vec::new();
-        for (group, hosted) in &self.replicas.hosted {
+        for (group, hosted) in &self.shard.replicas.hosted {
             let Hosted::Running(replica) = hosted else { continue };
             let Some(partition) = catalogue.group(*group) else { continue };
             if replica.group.role() != Role::Leader {
@@ -529,17 +531,17 @@ impl Node {
             }
         }
         for (group, change) in changes {
-            let Some(replica) = self.running(group) else { continue };
+            let Some(replica) = self.shard.running(group) else { continue };
             match replica.group.propose_membership(&change, now.instant) {
-                Ok(_) => self.mark_dirty(group),
+                Ok(_) => self.shard.mark_dirty(group),
                 Err(error) => tracing::debug!(%group, %error, "a membership change has to wait"),
             }
         }
         for (group, to) in transfers {
-            let Some(replica) = self.running(group) else { continue };
+            let Some(replica) = self.shard.running(group) else { continue };
             replica.led_since = Some(now.instant);
             match replica.group.transfer_leader(to, now.instant) {
-                Ok(()) => self.mark_dirty(group),
+                Ok(()) => self.shard.mark_dirty(group),
                 Err(error) => tracing::debug!(%group, %error, "a leader cannot be moved"),
             }
         }
@@ -548,11 +550,11 @@ impl Node {
     /// Gives every group that this node leads to the follower that has most of its log, before the node stops. From now on
     /// replicas that do not lead leave reads to other nodes.
     pub fn hand_over(&mut self, now: Now) {
-        let now = self.view.agreed(now);
-        self.view.is_draining = true;
+        let now = self.shard.view.agreed(now);
+        self.shard.view.is_draining = true;
         self.engines.hurry();
         let mut transfers = Vec::new();
-        for (group, hosted) in &self.replicas.hosted {
+        for (group, hosted) in &self.shard.replicas.hosted {
             let Hosted::Running(replica) = hosted else { continue };
             if replica.group.role() != Role::Leader {
                 continue;
@@ -560,11 +562,11 @@ impl Node {
             transfers.extend(best_successor(self, replica).map(|best| (*group, best)));
         }
         for (group, to) in transfers {
-            let Some(replica) = self.running(group) else { continue };
+            let Some(replica) = self.shard.running(group) else { continue };
             if let Err(error) = replica.group.transfer_leader(to, now.instant) {
                 tracing::debug!(%group, %error, "a leader cannot be moved");
             }
-            self.mark_dirty(group);
+            self.shard.mark_dirty(group);
         }
     }
 
@@ -574,7 +576,7 @@ impl Node {
             Hosted::Running(replica) => replica.group.role() == Role::Leader,
             Hosted::Starting { .. } | Hosted::Lost { .. } => false,
         };
-        !self.replicas.hosted.values().any(leads)
+        !self.shard.replicas.hosted.values().any(leads)
     }
 
     /// The preferred leader, if it could lead at once, is not slow, has room, and this node has led in its place for a while. Not

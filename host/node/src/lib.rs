@@ -7,8 +7,10 @@
 //! |---|---|
 //! | `event.rs` | what a host tells it |
 //! | `node.rs` | events, and who takes them |
+//! | `shard.rs` | the half that serves: what groups and requests live on |
 //! | `view.rs` | what those go by who serve clients |
 //! | `replicas.rs`, `propose.rs` | the replicas here; writes on their way into a log |
+//! | `log_writes.rs` | what is on its way into the logs, and who waits for it |
 //! | `drive.rs` | carrying out what groups ask for: messages, log writes, checkpoints |
 //! | `apply.rs` | applying what is committed, a piece in each turn |
 //! | `requests/` | who waits for what: every request of a client from its frame to its reply |
@@ -71,6 +73,7 @@ mod layout;
 mod lives;
 mod loads;
 mod log_id;
+mod log_writes;
 mod metadata;
 #[cfg(feature = "mutations")]
 pub mod mutation;
@@ -96,6 +99,7 @@ mod requests;
 mod reserve;
 mod retain;
 mod room;
+mod shard;
 mod slow;
 mod snapshot;
 mod sparse;

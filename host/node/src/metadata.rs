@@ -105,8 +105,8 @@ impl Node {
     /// what this node has read or written of it is in its own copy too, which waits for the disk.
     pub(crate) fn has_newest_catalogue(&self, now: Now) -> bool {
         let Some(current) = &self.metadata.current else { return false };
-        let is_here = self.view.catalogue.as_ref().is_some_and(|known| known.version == current.version);
-        match self.replicas.hosted.get(&GroupId::META) {
+        let is_here = self.shard.view.catalogue.as_ref().is_some_and(|known| known.version == current.version);
+        match self.shard.replicas.hosted.get(&GroupId::META) {
             Some(Hosted::Running(replica)) => is_here && replica.group.lease_holds(now.instant),
             Some(Hosted::Starting { .. } | Hosted::Lost { .. }) | None => false,
         }
@@ -141,7 +141,7 @@ impl Node {
             let refusal = refusal.clone();
             self.abandon_change(&refusal);
         }
-        let is_leader = self.running(GroupId::META).is_some_and(|replica| replica.group.role() == Role::Leader);
+        let is_leader = self.shard.running(GroupId::META).is_some_and(|replica| replica.group.role() == Role::Leader);
         if is_leader && self.metadata.current.is_none() && self.metadata.step.is_idle() {
             self.start_loading(now);
         }
@@ -212,10 +212,10 @@ impl Node {
 
     /// Reads the catalogue like any linearizable read, so that a deposed leader does not act on an old one.
     fn start_loading(&mut self, now: Now) {
-        let ticket = self.replicas.ticket();
+        let ticket = self.shard.replicas.ticket();
         self.metadata.step = Step::Reading(ticket);
         let read = Read::Get { key: Bytes::from_static(VERSION_ROW) };
-        match self.replicas.begin_metadata_read(ticket, read, now) {
+        match self.shard.replicas.begin_metadata_read(ticket, read, now) {
             Some(true) => self.load_catalogue(ticket, now),
             Some(false) => {}
             None => self.metadata.step = Step::Idle,
@@ -232,7 +232,7 @@ impl Node {
             Ok(rows) => rows,
             Err(error) => {
                 // It is read again, here or by whoever leads then.
-                self.metadata.step = Step::Failed(note_read(&mut self.replicas.damaged, GroupId::META, &error));
+                self.metadata.step = Step::Failed(note_read(&mut self.shard.replicas.damaged, GroupId::META, &error));
                 return;
             }
         };
@@ -241,7 +241,7 @@ impl Node {
         }
         match Catalogue::from_rows(&rows) {
             Ok(catalogue) => self.take_current(catalogue, now),
-            Err(error) => self.outbox.fail(format!("the catalogue cannot be understood: {}", chain(&error))),
+            Err(error) => self.shard.outbox.fail(format!("the catalogue cannot be understood: {}", chain(&error))),
         }
     }
 
@@ -290,15 +290,17 @@ impl Node {
                 let write = first.write_first();
                 self.write_draft(first, write, now);
             }
-            Err(error) => self.outbox.fail(format!("the first catalogue cannot be made: {error}")),
+            Err(error) => self.shard.outbox.fail(format!("the first catalogue cannot be made: {error}")),
         }
     }
 
     fn write_draft(&mut self, draft: Catalogue, write: Write, now: Now) {
-        let ticket = self.replicas.ticket();
+        let ticket = self.shard.replicas.ticket();
         self.metadata.step = Step::Writing(ticket, Box::new(draft));
         let origin = Origin::Metadata(ticket);
-        if let Err(refusal) = self.replicas.propose(&self.view, GroupId::META, (ClientId(0), 0), write, origin, now) {
+        if let Err(refusal) =
+            self.shard.replicas.propose(&self.shard.view, GroupId::META, (ClientId(0), 0), write, origin, now)
+        {
             self.metadata.handle_failed(ticket, &refusal);
         }
     }
@@ -405,7 +407,7 @@ impl Node {
     fn take_current(&mut self, catalogue: Catalogue, now: Now) {
         let push = Self::catalogue_push(&catalogue);
         self.metadata.current = Some(catalogue.clone());
-        self.config.peers.keys().copied().collect::<Vec<_>>().into_iter().for_each(|node| self.send(node, &push));
+        self.config.peers.keys().copied().collect::<Vec<_>>().into_iter().for_each(|node| self.shard.send(node, &push));
         self.adopt_catalogue(catalogue, now);
     }
 
@@ -485,7 +487,7 @@ impl Node {
     pub(crate) fn offer_catalogue(&mut self, to: NodeId, version: u64) {
         let Some(current) = self.metadata.current.as_ref().filter(|current| current.version > version) else { return };
         let push = Self::catalogue_push(current);
-        self.send(to, &push);
+        self.shard.send(to, &push);
     }
 }
 

@@ -24,23 +24,23 @@ impl Node {
     /// Closes `storage` and deletes `directories` when it is their turn.
     pub(crate) fn enqueue_removal(&mut self, storage: Option<Box<Partition>>, directories: Vec<PathBuf>) {
         if storage.is_some() || !directories.is_empty() {
-            self.removals.waiting.push_back(Job::Remove { storage, directories });
+            self.shard.removals.waiting.push_back(Job::Remove { storage, directories });
             self.start_removals();
         }
     }
 
     /// A removal has ended, well or not.
     pub(crate) fn note_removal_ended(&mut self) {
-        self.removals.running = self.removals.running.saturating_sub(1);
+        self.shard.removals.running = self.shard.removals.running.saturating_sub(1);
         self.start_removals();
     }
 
     fn start_removals(&mut self) {
-        while self.removals.running < REMOVALS_MAX
-            && let Some(job) = self.removals.waiting.pop_front()
+        while self.shard.removals.running < REMOVALS_MAX
+            && let Some(job) = self.shard.removals.waiting.pop_front()
         {
-            self.removals.running += 1;
-            self.job(job);
+            self.shard.removals.running += 1;
+            self.shard.job(job);
         }
     }
 }

@@ -36,6 +36,7 @@ impl Node {
         let urgent = std::mem::take(&mut self.reports.urgent);
         let wanted = |group: &GroupId| is_due || urgent.contains(group);
         let replicas = self
+            .shard
             .replicas
             .hosted
             .iter()
@@ -45,8 +46,8 @@ impl Node {
         let report = Report {
             incarnation: self.identity.incarnation().0,
             address: self.config.address.clone(),
-            catalogue_version: self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version),
-            next_replica: self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.next_replica),
+            catalogue_version: self.shard.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version),
+            next_replica: self.shard.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.next_replica),
             replicas,
             is_complete: is_due,
             labels: self.config.labels.clone(),
@@ -60,7 +61,7 @@ impl Node {
                 .iter()
                 .map(|(directory, reason)| format!("{}: {reason}", directory.display()))
                 .collect(),
-            is_behind: self.view.is_storage_behind,
+            is_behind: self.shard.view.is_storage_behind,
             process: self.identity.start(),
             log_layout: self.config.log_layout.name().to_owned(),
             rights: self.config.rights.name().to_owned(),
@@ -69,7 +70,13 @@ impl Node {
             self.reports.last_sent = Some(now.instant);
         }
         let frame = Frame::Report(report.clone());
-        self.config.peers.keys().copied().collect::<Vec<_>>().into_iter().for_each(|node| self.send(node, &frame));
+        self.config
+            .peers
+            .keys()
+            .copied()
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|node| self.shard.send(node, &frame));
         self.handle_report(self.config.node, report, now);
     }
 
@@ -96,16 +103,16 @@ impl Node {
         }
         self.offer_catalogue(from, report.catalogue_version);
         self.repair_from_report(from, &report, now);
-        if self.view.addresses.note_reported(from, &report.address, report.is_complete) {
-            self.outbox.moved.insert(from, report.address.clone());
+        if self.shard.view.addresses.note_reported(from, &report.address, report.is_complete) {
+            self.shard.outbox.moved.insert(from, report.address.clone());
         }
         if report.is_complete {
             self.reports.outdated.remove(&from);
             self.reports.nodes.insert(from, (report, now.instant));
-            self.view.alive.insert(from);
+            self.shard.view.alive.insert(from);
         } else if let Some((known, heard)) = self.reports.nodes.get_mut(&from) {
             *heard = now.instant;
-            self.view.alive.insert(from);
+            self.shard.view.alive.insert(from);
             for news in report.replicas {
                 match known.place_of(news.group) {
                     Ok(place) => known.replicas[place] = news,
@@ -118,7 +125,7 @@ impl Node {
 
     /// Whether a replica's node can know who leads its group: it is one of the group's as far as the catalogue is known here.
     fn may_tell_leader(&self, replica: &ReplicaReport) -> bool {
-        let group = self.view.catalogue.as_ref().and_then(|it| it.group(GroupId::from_u64(replica.group)));
+        let group = self.shard.view.catalogue.as_ref().and_then(|it| it.group(GroupId::from_u64(replica.group)));
         group.is_none_or(|group| group.replica(ReplicaId(replica.replica)).is_some())
     }
 
@@ -203,7 +210,7 @@ impl Node {
 
     /// As [`Node::is_alive`] at the last tick, for where no time is at hand.
     pub(crate) fn was_alive(&self, node: NodeId) -> bool {
-        self.view.alive.contains(&node)
+        self.shard.view.alive.contains(&node)
     }
 
     /// A connection of `node` to this one has begun or ended: what it has reported may not be true of it any more.

@@ -249,7 +249,7 @@ impl Node {
                 let path = self.config.path_of(directory).to_owned();
                 let keeps_reserve = looks_for_storage && has_space && !self.room.is_stalled(directory);
                 let reserve = if keeps_reserve { reserve::size(self.config.wal.segment_size) } else { 0 };
-                self.job(Job::Space { directory, path, storage, reserve });
+                self.shard.job(Job::Space { directory, path, storage, reserve });
             }
         }
     }
@@ -295,7 +295,7 @@ impl Node {
     /// Disks have room for more or less than before: the leaders elsewhere hear of it at once.
     fn note_room(&mut self, changed: &[DirectoryId]) {
         changed.iter().for_each(|directory| self.tell_room(*directory));
-        let there = self.replicas.hosted.iter().filter(|(_, hosted)| changed.contains(&hosted.directory()));
+        let there = self.shard.replicas.hosted.iter().filter(|(_, hosted)| changed.contains(&hosted.directory()));
         self.reports.urgent.extend(there.map(|(group, _)| *group));
         if !changed.is_empty() {
             self.update_stops();
@@ -341,9 +341,9 @@ impl Node {
 
     /// Notes whether flushes keep up with writes; leaders elsewhere hear at once of a change.
     pub(crate) fn note_behind(&mut self, is_behind: bool) {
-        if std::mem::replace(&mut self.view.is_storage_behind, is_behind) != is_behind {
+        if std::mem::replace(&mut self.shard.view.is_storage_behind, is_behind) != is_behind {
             tracing::debug!(is_behind, "whether flushes are behind has changed");
-            self.reports.urgent.extend(self.replicas.hosted.keys().next().copied());
+            self.reports.urgent.extend(self.shard.replicas.hosted.keys().next().copied());
         }
     }
 
@@ -358,13 +358,13 @@ impl Node {
             Hosted::Running(replica) => self.room.parts_refused(replica) == PARTS,
             Hosted::Starting { .. } | Hosted::Lost { .. } => false,
         };
-        self.view.is_storage_behind || self.replicas.hosted.get(&group).is_some_and(has_debt)
+        self.shard.view.is_storage_behind || self.shard.replicas.hosted.get(&group).is_some_and(has_debt)
     }
 
     /// Leaves out of what a leader sent the entries that the end of the log is not for.
     pub(crate) fn keep_what_fits(&self, group: GroupId, message: &mut Message) {
         let is_meant = group != GroupId::META && message.entry_count() > 0;
-        let Some(hosted) = self.replicas.hosted.get(&group).filter(|_| is_meant) else { return };
+        let Some(hosted) = self.shard.replicas.hosted.get(&group).filter(|_| is_meant) else { return };
         let Some(left) = self.log_left(self.config.log_of(hosted.directory())) else { return };
         let segment = self.config.wal.segment_size;
         if left < segment / SHORT_SHARE {
@@ -384,12 +384,12 @@ impl Node {
     fn log_left(&self, log: LogId) -> Option<u64> {
         let one = self.room.logs.get(log.0)?;
         let told = if one.is_stalled { Some(0) } else { one.left };
-        told.map(|left| left.saturating_sub(self.log_writes.bytes_under_way(log)))
+        told.map(|left| left.saturating_sub(self.shard.log_writes.bytes_under_way(log)))
     }
 
     /// Decides for every group that is led here whether it takes more data.
     fn update_stops(&mut self) {
-        for hosted in self.replicas.hosted.values_mut() {
+        for hosted in self.shard.replicas.hosted.values_mut() {
             if let Hosted::Running(replica) = hosted {
                 self.room.update_stop(replica);
             }
@@ -398,7 +398,7 @@ impl Node {
 
     /// The same for one group, whose leader or voters have changed.
     pub(crate) fn update_stop(&mut self, group: GroupId) {
-        if let Some(Hosted::Running(replica)) = self.replicas.hosted.get_mut(&group) {
+        if let Some(Hosted::Running(replica)) = self.shard.replicas.hosted.get_mut(&group) {
             self.room.update_stop(replica);
         }
     }
@@ -441,7 +441,7 @@ impl Node {
             }
             Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
         };
-        self.replicas.hosted.values().map(of).sum()
+        self.shard.replicas.hosted.values().map(of).sum()
     }
 }
 
