@@ -92,7 +92,7 @@ impl Node {
             Err(error) => self.handle_apply_failed(group, &error, now),
         }
         if first.is_some() {
-            self.update_stop(group);
+            self.shard.update_stop(group);
         }
     }
 

@@ -25,13 +25,14 @@ pub(crate) struct RoomWait {
 impl Node {
     /// Whether `missing` bytes of a checkpoint fit on the disk. The metadata is small and may use what is kept free.
     pub(crate) fn has_room_to_receive(&self, owner: ReplicaKey, directory: DirectoryId, missing: u64) -> bool {
-        owner.group == GroupId::META || (!self.room.is_full(directory) && self.lacking(owner, directory, missing) == 0)
+        owner.group == GroupId::META
+            || (!self.shard.view.room.is_full(directory) && self.lacking(owner, directory, missing) == 0)
     }
 
     /// Bytes that the disk lacks for `missing` bytes of a checkpoint, beside what others on their way still need, without
     /// reaching into what is kept free.
     fn lacking(&self, owner: ReplicaKey, directory: DirectoryId, missing: u64) -> u64 {
-        let Some((free, mark)) = self.free_and_mark(directory) else { return 0 };
+        let Some((free, mark)) = self.shard.free_and_mark(directory) else { return 0 };
         let others = self.replicas_in(directory).filter(|replica| replica.owner != owner);
         let promised = others.filter_map(|replica| replica.receiving.as_ref()).map(Receiving::missing);
         promised.fold(missing.saturating_add(mark), u64::saturating_add).saturating_sub(free)

@@ -15,7 +15,7 @@ use crate::room::Room;
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
 use hedgerow_storage::{Debt, PARTS};
-use hedgerow_types::{GroupId, Instant, NodeId, ReplicaId};
+use hedgerow_types::{GroupId, NodeId, ReplicaId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -49,7 +49,6 @@ impl PushBack {
 pub(crate) struct Debts {
     /// Of [`PARTS`] writes, how many these replicas would have refused; not those that take all.
     elsewhere: BTreeMap<(GroupId, ReplicaId), u32>,
-    looked: Option<Instant>,
 }
 
 impl Debts {
@@ -103,10 +102,10 @@ fn of_majority(mut parts: Vec<u32>) -> u32 {
 impl Node {
     /// Has debts looked at: who refuses writes because of one may have nothing to flush.
     pub(crate) fn tick_debts(&mut self, now: Now) {
-        if self.room.debts.looked.is_some_and(|looked| now.instant.since(looked) < LOOK_INTERVAL) {
+        if self.looks.looked_for_debts.is_some_and(|looked| now.instant.since(looked) < LOOK_INTERVAL) {
             return;
         }
-        self.room.debts.looked = Some(now.instant);
+        self.looks.looked_for_debts = Some(now.instant);
         for hosted in self.shard.replicas.hosted.values_mut() {
             let Hosted::Running(replica) = hosted else { continue };
             let Some(storage) = &replica.storage else { continue };
@@ -128,7 +127,7 @@ impl Node {
         if std::mem::replace(&mut replica.push_back.own, parts) != parts {
             tracing::debug!(group = %owner.group, ?debt, parts, "what compactions have still to do has changed");
             self.reports.urgent.insert(owner.group);
-            self.update_stop(owner.group);
+            self.shard.update_stop(owner.group);
         }
     }
 }

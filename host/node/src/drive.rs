@@ -41,7 +41,7 @@ impl Node {
             self.handle_role(group, change, now);
         }
         for (to, mut message) in ready.messages {
-            self.keep_what_is_taken(group, to, &mut message);
+            self.shard.keep_what_is_taken(group, to, &mut message);
             let buffer = self.shard.outbox.peer(to.node());
             crate::peer::put_replication(buffer, group, owner.replica, to, |out| message.encode(out));
         }
@@ -118,7 +118,7 @@ impl Node {
         self.note_leader(group, change.term, change.leader);
         if change.role == Role::Leader {
             self.reports.urgent.insert(group);
-            self.update_stop(group);
+            self.shard.update_stop(group);
         }
     }
 
@@ -156,7 +156,12 @@ impl Node {
             by_size.extend(largest);
         }
         by_size.extend(
-            self.shard.replicas.hosted.iter().filter(|(_, hosted)| self.is_due_on_full_disk(hosted)).map(gathered),
+            self.shard
+                .replicas
+                .hosted
+                .iter()
+                .filter(|(_, hosted)| self.shard.is_due_on_full_disk(hosted))
+                .map(gathered),
         );
         let due: BTreeSet<(u64, GroupId)> = by_size.into_iter().collect();
         let mut running = self.flushes_running();
@@ -183,7 +188,8 @@ impl Node {
     }
 
     fn start_flush(&mut self, group: GroupId) {
-        let is_pressing = self.shard.view.is_storage_behind || self.shard.view.is_draining || self.has_full_disk();
+        let is_pressing =
+            self.shard.view.is_storage_behind || self.shard.view.is_draining || self.shard.has_full_disk();
         let Some(replica) = self.shard.running(group) else { return };
         let Some(storage) = &replica.storage else { return };
         let job = Job::Flush {

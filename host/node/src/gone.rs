@@ -37,7 +37,7 @@ impl Node {
     /// A look at a data directory has found whether the node's identity is away. Once may be a mistake of a moment; the next look is a
     /// second later.
     pub(crate) fn handle_directory_away(&mut self, directory: DirectoryId, is_away: bool, now: Now) {
-        if self.room.note_away(directory, is_away) {
+        if self.looks.note_away(directory, is_away) {
             let reason = "its identity.json is not there any more: it was removed, or its file system is away";
             self.fail_directory(directory, reason, now);
         }

@@ -229,7 +229,7 @@ impl Node {
     fn choose_directory(&self) -> DirectoryId {
         let count =
             |directory| self.shard.replicas.hosted.values().filter(|hosted| hosted.directory() == directory).count();
-        let order = |directory: &DirectoryId| (self.room.is_full(*directory), count(*directory));
+        let order = |directory: &DirectoryId| (self.shard.view.room.is_full(*directory), count(*directory));
         self.usable_directories().min_by_key(order).unwrap_or(DirectoryId(0))
     }
 
@@ -314,8 +314,8 @@ impl Node {
             tail: TailIndex::default(),
             storage_users: 0,
             storage: Some(partition),
-            takes: self.room.takes(directory),
-            takes_here: self.room.takes(directory),
+            takes: self.shard.view.room.takes(directory),
+            takes_here: self.shard.view.room.takes(directory),
             is_outpaced: false,
             push_back: PushBack::default(),
             writes: BTreeMap::new(),
@@ -594,7 +594,7 @@ impl Node {
 pub(crate) fn best_successor(node: &Node, replica: &Replica) -> Option<ReplicaId> {
     let (progress, group) = (replica.group.progress(), replica.owner.group);
     let others = progress.iter().filter(|peer| peer.replica != replica.id() && peer.is_active && !peer.is_learner);
-    let is_full = |replica: ReplicaId| node.room.is_full_elsewhere(group, replica);
+    let is_full = |replica: ReplicaId| node.shard.view.room.is_full_elsewhere(group, replica);
     let fitness =
         |replica: ReplicaId| (!node.is_damaged(group, replica), !is_full(replica), !node.is_slow(replica.node()));
     others.max_by_key(|peer| (fitness(peer.replica), peer.matched)).map(|peer| peer.replica)

@@ -33,7 +33,8 @@
 //! | `snapshot.rs`, `rate.rs`, `job.rs` | checkpoints and how fast they travel; work that blocks |
 //! | `doubt.rs` | what a sender does whose checkpoint was refused as damaged |
 //! | `failure.rs` | what follows when storage fails |
-//! | `room.rs`, `debt.rs` | full disks; compactions that fall behind |
+//! | `looks.rs`, `room.rs` | looking at the disks; what follows where they are full |
+//! | `debt.rs` | compactions that fall behind |
 //! | `at_rest.rs` | what a data directory tells without the node |
 //! | `ids.rs` | what its parts call replicas, data directories and logs |
 //! | `heavy.rs` | writes that become much more in storage than they are in the log |
@@ -74,6 +75,7 @@ mod lives;
 mod loads;
 mod log_id;
 mod log_writes;
+mod looks;
 mod metadata;
 #[cfg(feature = "mutations")]
 pub mod mutation;

@@ -15,12 +15,12 @@ use crate::identity::{Identity, Missing};
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::job::JobDone;
 use crate::lives::Lives;
+use crate::looks::Looks;
 use crate::metadata::Metadata;
 use crate::outbox::{ConnectionId, Outbox};
 use crate::peer::Frame;
 use crate::replica::{Hosted, Origin, PendingWrite};
 use crate::report::Reports;
-use crate::room::Room;
 use crate::shard::Shard;
 use crate::slow::Speeds;
 use crate::strangers::Strangers;
@@ -49,7 +49,7 @@ pub struct Node {
     pub(crate) speeds: Speeds,
     pub(crate) admin: AdminCalls,
     pub(crate) failures: Failures,
-    pub(crate) room: Room,
+    pub(crate) looks: Looks,
     /// Data directories that were configured and are out of use, and why.
     pub(crate) missing: Vec<Missing>,
     /// They keep other processes out of the data directories.
@@ -172,7 +172,7 @@ impl Node {
                     let Some(done) = self.shard.log_writes.end(log, ticket) else { continue };
                     // What is in the log comes to the storage of its replicas, wherever that is.
                     for directory in self.config.directories_of(log) {
-                        self.room.note_written(directory, done.bytes);
+                        self.looks.note_written(directory, done.bytes);
                     }
                     for (owner, ticket) in done.waiting {
                         if let Some(replica) = self.shard.running_as(owner) {
@@ -305,9 +305,9 @@ impl Node {
 
     fn handle_replication(&mut self, owner: ReplicaKey, from: ReplicaId, message: Bytes, now: Now) {
         match hedgerow_replication::Message::decode(message) {
-            Ok(message) if self.has_no_room_for(owner.group, &message) => {}
+            Ok(message) if self.shard.has_no_room_for(owner.group, &message) => {}
             Ok(mut message) => {
-                self.keep_what_fits(owner.group, &mut message);
+                self.shard.keep_what_fits(owner.group, &mut message);
                 let Some(replica) = self.shard.running_as(owner) else { return };
                 replica.group.handle_message(from, message, now.instant);
                 self.shard.mark_dirty(owner.group);

@@ -13,11 +13,11 @@ use crate::layout::{LogLayout, Shelf, has_log, is_idle};
 use crate::lives::Lives;
 use crate::lives::check_copy;
 use crate::log_id;
+use crate::looks::Looks;
 use crate::metadata::Metadata;
 use crate::node::Node;
 use crate::replica::{Hosted, directory_of, owner_of};
 use crate::report::Reports;
-use crate::room::Room;
 use crate::shard::Shard;
 use crate::slow::Speeds;
 use crate::strangers::Strangers;
@@ -200,7 +200,7 @@ impl Node {
             admin: AdminCalls::new(shard.random.next_u64()),
             shard,
             speeds: Speeds::new(&config),
-            room: Room::new(&config),
+            looks: Looks::new(&config),
             config,
             disk,
             engines,

@@ -478,7 +478,7 @@ impl Node {
         let is_quiet = !receiving.is_writing && now.instant.since(receiving.last_progress) >= REPEAT_AFTER;
         if is_silent {
             self.forget_receiving(owner);
-        } else if is_missing && group != GroupId::META && self.must_give_room(directory) {
+        } else if is_missing && group != GroupId::META && self.shard.must_give_room(directory) {
             tracing::warn!(%group, "what was received of a checkpoint makes room for what the node needs itself");
             self.put_off(owner, from, id);
             self.forget_receiving(owner);

@@ -132,23 +132,23 @@ impl Node {
     /// As [`report_of`], with whether it is damaged or its disk takes no more, and what its compactions would have refused.
     fn report_of(&self, hosted: &Hosted, now: Now) -> ReplicaReport {
         let parts_refused = match hosted {
-            Hosted::Running(replica) => self.room.parts_refused(replica),
+            Hosted::Running(replica) => self.shard.view.room.parts_refused(replica),
             Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
         };
         let (ReplicaKey { group, replica }, directory) = (hosted.owner(), hosted.directory());
-        let (is_full, is_short) = (self.room.is_full(directory), self.room.is_short(directory));
+        let (is_full, is_short) = (self.shard.view.room.is_full(directory), self.shard.view.room.is_short(directory));
         let is_damaged = self.failures.keeps_damaged(group, replica);
         ReplicaReport { is_full, is_short, is_damaged, parts_refused, ..report_of(hosted, now) }
     }
 
     fn disk_reports(&self) -> Vec<DiskReport> {
         let of = |directory| {
-            let space = self.room.space(directory);
+            let space = self.shard.view.room.space(directory);
             DiskReport {
                 free: space.map(|space| space.free),
                 total: space.map_or(0, |space| space.total),
-                is_full: self.room.is_full(directory),
-                is_stalled: self.room.is_stalled(directory),
+                is_full: self.shard.view.room.is_full(directory),
+                is_stalled: self.shard.view.room.is_stalled(directory),
             }
         };
         self.config.directories().map(of).collect()

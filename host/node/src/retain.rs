@@ -323,14 +323,14 @@ impl Node {
     /// Bytes of log that may be kept for others: what is configured, or less where there are few descriptors or the disk is small, so that
     /// whoever is behind is given up before writes are refused. A disk without room keeps nothing.
     fn retained_limit(&self, directory: DirectoryId) -> u64 {
-        if self.room.is_full(directory) {
+        if self.shard.view.room.is_full(directory) {
             return 0;
         }
         // Directories that share a log share what it may keep, and the room where it lies.
         let log = self.config.log_of(directory);
         let sharers = self.config.directories_of(log).count().max(1) as u64;
         let configured = self.config.log_retained_max().min(self.config.log_retained_bytes / sharers);
-        let Some((free, mark)) = self.free_and_mark(self.config.home_of(log)) else { return configured };
+        let Some((free, mark)) = self.shard.free_and_mark(self.config.home_of(log)) else { return configured };
         let kept: u64 = self.config.directories_of(log).map(|directory| self.log_kept_bytes(directory)).sum();
         let room = kept.saturating_add(free).saturating_sub(mark.saturating_mul(2)) / sharers;
         // Less than a segment makes no room.

@@ -315,7 +315,7 @@ impl Node {
     /// take data, and what it cannot apply for the moment: each group to a replica that could lead at once, on the node that leads least.
     fn leave_if_unfit(&mut self, now: Now) {
         let is_slow = self.is_slow(self.config.node);
-        if !is_slow && !self.has_full_disk() && !self.failures.is_apply_held {
+        if !is_slow && !self.shard.has_full_disk() && !self.failures.is_apply_held {
             return;
         }
         let mut led = self.leaders_by_node();
@@ -324,7 +324,8 @@ impl Node {
             let Hosted::Running(replica) = hosted else { continue };
             let tried = self.speeds.leaving.get(group);
             let is_due = tried.is_none_or(|tried| now.instant.since(*tried) >= LEAVE_AGAIN_AFTER);
-            let is_unfit = is_slow || replica.group.is_held() || self.could_take_data_elsewhere(replica);
+            let is_unfit =
+                is_slow || replica.group.is_held() || self.shard.view.room.could_take_data_elsewhere(replica);
             if replica.group.role() != Role::Leader || !is_due || !is_unfit {
                 continue;
             }
@@ -371,7 +372,7 @@ impl Node {
     /// Whether the leadership of `group` may go to `replica` elsewhere, as far as its node goes.
     pub(crate) fn may_lead(&self, group: GroupId, replica: ReplicaId, now: Now) -> bool {
         let node = replica.node();
-        let is_fit = !self.is_slow(node) && !self.room.is_full_elsewhere(group, replica);
+        let is_fit = !self.is_slow(node) && !self.shard.view.room.is_full_elsewhere(group, replica);
         self.is_alive(node, now) && is_fit && !self.is_damaged(group, replica)
     }
 

@@ -2,6 +2,7 @@
 
 use crate::address::Addresses;
 use crate::config::Config;
+use crate::room::Room;
 use hedgerow_env::Now;
 use hedgerow_placement::{Catalogue, Clock, ClockWord, Settings};
 use hedgerow_types::{GroupId, NodeId, Refusal, TableId};
@@ -28,6 +29,8 @@ pub(crate) struct View {
     pub(crate) is_draining: bool,
     /// Flushes do not keep up with writes.
     pub(crate) is_storage_behind: bool,
+    /// What the disks have room for.
+    pub(crate) room: Room,
 }
 
 impl View {
@@ -43,6 +46,7 @@ impl View {
             forming: String::new(),
             is_draining: false,
             is_storage_behind: false,
+            room: Room::new(config),
         }
     }
 
