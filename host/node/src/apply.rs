@@ -135,7 +135,7 @@ impl Node {
         };
         let reply = match result {
             Ok(reply) => reply,
-            Err(refusal) => return self.refuse_writes([write], &refusal, now),
+            Err(refusal) => return self.shard.refuse_writes([write], &refusal, now),
         };
         for other in write.others {
             if let Origin::Client { id, .. } = other {

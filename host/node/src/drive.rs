@@ -59,7 +59,7 @@ impl Node {
             }
         }
         if !ready.answers.is_empty() {
-            self.gather_read_index_replies(owner, ready.answers);
+            self.shard.gather_read_index_replies(owner, ready.answers);
         }
         if let Some(meta) = ready.install
             && let Some(replica) = self.shard.running(group)
@@ -87,7 +87,7 @@ impl Node {
         let Some(replica) = self.shard.running(group) else { return };
         let reads = std::mem::take(&mut replica.reads);
         reads.keys().for_each(|ticket| replica.group.cancel_read(*ticket));
-        reads.into_values().for_each(|read| self.refuse(read.origin, refusal, now));
+        reads.into_values().for_each(|read| self.shard.refuse(read.origin, refusal, now));
     }
 
     fn persist(&mut self, owner: ReplicaKey, persist: Persist) {
@@ -111,7 +111,7 @@ impl Node {
             replica.heavy = HeavyWrites::default();
             std::mem::take(&mut replica.writes)
         };
-        self.refuse_writes(writes.into_values(), &Refusal::Unresolved, now);
+        self.shard.refuse_writes(writes.into_values(), &Refusal::Unresolved, now);
         if group == GroupId::META {
             self.handle_metadata_role(change, now);
         }
@@ -224,7 +224,7 @@ impl Node {
     pub(crate) fn finish_job(&mut self, done: JobDone, now: Now) {
         let Some(owner) = done.owner else {
             if done.kind == JobKind::Remove {
-                self.note_removal_ended();
+                self.shard.note_removal_ended();
             }
             match done.result {
                 Ok(JobResult::Space { directory, space, missed, is_away }) => {
@@ -239,7 +239,7 @@ impl Node {
         };
         self.note_creation_ended(owner.group, &done.kind);
         if done.kind == JobKind::LoadSessions {
-            self.note_load_ended();
+            self.shard.note_load_ended();
         }
         let ended = match done.kind {
             JobKind::Read(_, place) => place,
@@ -280,7 +280,7 @@ impl Node {
                 self.failures.note_success(owner.group);
                 partition.set_session_bytes_max(self.config.session_bytes_max);
                 let Some(replica) = self.shard.running_as(owner) else {
-                    return self.enqueue_removal(Some(partition), vec![trash]);
+                    return self.shard.enqueue_removal(Some(partition), vec![trash]);
                 };
                 replica.flush.position = partition.applied();
                 replica.kept = Kept::new(partition.applied(), partition.applied(), &[]);
@@ -290,7 +290,7 @@ impl Node {
                 replica.receiving = None;
                 replica.group.handle_snapshot_installed(&meta, now.instant);
                 self.shard.mark_dirty(owner.group);
-                self.enqueue_removal(None, vec![trash]);
+                self.shard.enqueue_removal(None, vec![trash]);
                 self.discard_received(owner);
             }
             JobResult::Flushed { point, debt } => {
@@ -334,7 +334,7 @@ impl Node {
         self.step_down(group, now);
         let Some(Hosted::Running(mut replica)) = self.shard.replicas.hosted.remove(&group) else { return };
         let (owner, directory) = (replica.owner, replica.directory);
-        self.enqueue_removal(replica.take_storage(), Vec::new());
+        self.shard.enqueue_removal(replica.take_storage(), Vec::new());
         self.dismiss(*replica, &Refusal::NotReady("the replica is damaged".into()), now);
         self.insert_lost(owner, directory, reason, is_damaged);
         // The others must know before they give up theirs.
@@ -344,8 +344,8 @@ impl Node {
     /// Lets a replica go; whoever waits for it is told, readers with `refusal`.
     pub(crate) fn dismiss(&mut self, replica: Replica, refusal: &Refusal, now: Now) {
         replica.wake.map(|at| self.shard.replicas.wakes.remove(&(at, replica.owner.group)));
-        replica.reads.into_values().for_each(|read| self.refuse(read.origin, refusal, now));
-        self.refuse_writes(replica.writes.into_values(), &Refusal::Unresolved, now);
+        replica.reads.into_values().for_each(|read| self.shard.refuse(read.origin, refusal, now));
+        self.shard.refuse_writes(replica.writes.into_values(), &Refusal::Unresolved, now);
     }
 
     pub(crate) fn open_partition_of(&self, group: GroupId) -> Option<&Partition> {

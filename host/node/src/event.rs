@@ -39,7 +39,7 @@ impl Node {
     pub fn handle(&mut self, event: Event, now: Now) {
         match event {
             Event::Tick => self.handle_tick(now),
-            Event::Wake => self.handle_wake(now),
+            Event::Wake => self.shard.handle_wake(now),
             Event::ClientOpened(connection, who, from) => {
                 self.shard.requests.note_opened(connection, who, from, now.instant)
             }
@@ -49,5 +49,6 @@ impl Node {
             Event::Round(log, round) => self.handle_round(log, round, now),
             Event::Job(done) => self.handle_job(done, now),
         }
+        self.take_notices();
     }
 }

@@ -185,7 +185,7 @@ impl Node {
                 self.shard.job(*job);
             }
             // Its replica is gone, and so is what it was made of.
-            Retry::Job(_, job) => self.enqueue_removal(None, job.leavings()),
+            Retry::Job(_, job) => self.shard.enqueue_removal(None, job.leavings()),
             Retry::Flush(owner) => {
                 if let Some(replica) = self.shard.running_as(owner) {
                     replica.flush.is_running = false;
@@ -314,7 +314,7 @@ impl Node {
         let reason = &failure.reason;
         if self.shard.replicas.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner) {
             tracing::debug!(group = %owner.group, %reason, "a job of a removed replica failed");
-            self.enqueue_removal(None, failure.again.map_or_else(Vec::new, |job| job.leavings()));
+            self.shard.enqueue_removal(None, failure.again.map_or_else(Vec::new, |job| job.leavings()));
             if let JobKind::Read(ticket, ..) = kind {
                 self.handle_not_done(ticket, failure.reason, Refusal::NotHosted, now);
             }

@@ -236,7 +236,7 @@ impl Node {
     pub(crate) fn handle_created(&mut self, owner: ReplicaKey, partition: Box<Partition>, now: Now) {
         let directory = match self.shard.replicas.hosted.get(&owner.group) {
             Some(Hosted::Starting { owner: starting, directory }) if *starting == owner => *directory,
-            Some(_) | None => return self.enqueue_removal(Some(partition), Vec::new()),
+            Some(_) | None => return self.shard.enqueue_removal(Some(partition), Vec::new()),
         };
         let position = partition.applied();
         let hard_state = HardState { term: position.term, vote: None, commit: position.index };
@@ -340,7 +340,7 @@ impl Node {
             first_deadline: None,
         };
         self.shard.replicas.hosted.insert(owner.group, Hosted::Running(Box::new(replica)));
-        self.enqueue_load(owner);
+        self.shard.enqueue_load(owner);
         self.shard.mark_dirty(owner.group);
     }
 
@@ -448,7 +448,7 @@ impl Node {
         tracing::debug!(%group, replica = %owner.replica, "removing a replica");
         let paths = directories_of_replica(&*self.disk, self.config.path_of(directory), owner);
         let removed = self.put_aside(directory, paths);
-        self.enqueue_removal(storage, removed);
+        self.shard.enqueue_removal(storage, removed);
     }
 
     /// Nothing is to be left of a replica in any data directory. A job of one that is gone may have made something after its directories were put
@@ -463,7 +463,7 @@ impl Node {
     /// Removes what is below a data directory.
     pub(crate) fn discard(&mut self, directory: DirectoryId, paths: Vec<PathBuf>) {
         let removed = self.put_aside(directory, paths);
-        self.enqueue_removal(None, removed);
+        self.shard.enqueue_removal(None, removed);
     }
 
     /// Gives what is below a data directory the names that are returned, so that theirs can be used again while the removal
@@ -490,7 +490,7 @@ impl Node {
         let trash = trash_of(self.config.path_of(directory));
         let names = self.disk.list(&trash).unwrap_or_default();
         let directories: Vec<PathBuf> = names.into_iter().map(|name| trash.join(name)).collect();
-        self.enqueue_removal(None, directories);
+        self.shard.enqueue_removal(None, directories);
     }
 
     /// A name that no other directory has or had.

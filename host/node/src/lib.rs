@@ -8,7 +8,7 @@
 //! | `event.rs` | what a host tells it |
 //! | `node.rs` | events, and who takes them |
 //! | `shard.rs` | the half that serves: what groups and requests live on |
-//! | `view.rs` | what those go by who serve clients |
+//! | `view.rs`, `notice.rs` | what it goes by of the rest of the node; what it tells the rest |
 //! | `replicas.rs`, `propose.rs` | the replicas here; writes on their way into a log |
 //! | `log_writes.rs` | what is on its way into the logs, and who waits for it |
 //! | `drive.rs` | carrying out what groups ask for: messages, log writes, checkpoints |
@@ -80,6 +80,7 @@ mod metadata;
 #[cfg(feature = "mutations")]
 pub mod mutation;
 mod node;
+mod notice;
 mod open;
 pub mod os;
 mod outbox;

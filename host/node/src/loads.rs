@@ -3,7 +3,7 @@
 
 use crate::ids::ReplicaKey;
 use crate::job::Job;
-use crate::node::Node;
+use crate::shard::Shard;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -17,29 +17,29 @@ pub(crate) struct Loads {
     running: usize,
 }
 
-impl Node {
+impl Shard {
     /// Has the table of a replica read when it is its turn.
     pub(crate) fn enqueue_load(&mut self, owner: ReplicaKey) {
-        self.shard.loads.waiting.push_back(owner);
+        self.loads.waiting.push_back(owner);
         self.start_loads();
     }
 
     /// A table has been read, or could not be.
     pub(crate) fn note_load_ended(&mut self) {
-        self.shard.loads.running = self.shard.loads.running.saturating_sub(1);
+        self.loads.running = self.loads.running.saturating_sub(1);
         self.start_loads();
     }
 
     fn start_loads(&mut self) {
-        while self.shard.loads.running < LOADS_MAX
-            && let Some(owner) = self.shard.loads.waiting.pop_front()
+        while self.loads.running < LOADS_MAX
+            && let Some(owner) = self.loads.waiting.pop_front()
         {
-            let Some(replica) = self.shard.running_as(owner) else { continue };
+            let Some(replica) = self.running_as(owner) else { continue };
             let Some(storage) = replica.storage.as_ref().filter(|storage| !storage.has_sessions()) else { continue };
             let engine = Arc::clone(storage.engine());
             replica.storage_users += 1;
-            self.shard.loads.running += 1;
-            self.shard.job(Job::LoadSessions { owner, engine });
+            self.loads.running += 1;
+            self.job(Job::LoadSessions { owner, engine });
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::looks::Looks;
 use crate::metadata::Metadata;
 use crate::outbox::{ConnectionId, Outbox};
 use crate::peer::Frame;
-use crate::replica::{Hosted, Origin, PendingWrite};
+use crate::replica::Hosted;
 use crate::report::Reports;
 use crate::shard::Shard;
 use crate::slow::Speeds;
@@ -98,6 +98,7 @@ impl Node {
         self.tick_debts(now);
         self.tick_retained(now);
         self.tick_sending(elapsed, now);
+        self.take_notices();
         self.tick_reports(now);
         self.tick_metadata(now);
         self.tick_slow(now);
@@ -116,7 +117,7 @@ impl Node {
                 self.reports.urgent.insert(group);
             }
             self.shard.mark_dirty(group);
-            self.expire_waiting(group, now);
+            self.shard.expire_waiting(group, now);
             self.tick_receiving(group, now);
         }
     }
@@ -144,10 +145,10 @@ impl Node {
             Frame::SnapshotBegin(begin) => self.handle_snapshot_begin(begin, now),
             Frame::SnapshotChunk(chunk) => self.handle_snapshot_chunk(chunk, now),
             Frame::SnapshotProgress(progress) => self.handle_snapshot_progress(progress, now),
-            Frame::ReadIndexRequests(questions) => self.handle_read_index_requests(from, &questions, now),
-            Frame::ReadIndexReplies(answers) => self.handle_read_index_replies(from, &answers, now),
-            Frame::TailRequests(requests) => self.handle_tail_requests(from, requests, now),
-            Frame::TailReplies(replies) => self.handle_tail_replies(from, &replies, now),
+            Frame::ReadIndexRequests(questions) => self.shard.handle_read_index_requests(from, &questions, now),
+            Frame::ReadIndexReplies(answers) => self.shard.handle_read_index_replies(from, &answers, now),
+            Frame::TailRequests(requests) => self.shard.handle_tail_requests(from, requests, now),
+            Frame::TailReplies(replies) => self.shard.handle_tail_replies(from, &replies, now),
             Frame::Forward(forward) => self.shard.serving().handle_forward(from, forward, now),
             Frame::Forwarded(forwarded) => self.shard.serving().handle_forwarded(from, forwarded, now),
             Frame::Began(began) => self.shard.serving().handle_began(from, began, now),
@@ -221,29 +222,38 @@ impl Node {
         self.tick_groups(now);
         self.take_up_applying(now);
         self.shard.serving().serve_queued(now);
+        self.take_notices();
         loop {
             for group in std::mem::take(&mut self.shard.replicas.dirty) {
                 if let Some(replica) = self.shard.running(group) {
                     replica.is_dirty = false;
                     self.drive_group(group, now);
-                    self.gather_read_index_request(group, now);
-                    self.gather_tail_request(group);
-                    self.update_wake(group);
+                    self.shard.gather_read_index_request(group, now);
+                    self.shard.gather_tail_request(group);
+                    self.shard.update_wake(group);
                 }
+                self.take_notices();
             }
             if self.shard.replicas.dirty.is_empty() && !self.report_first_leaders(now) {
                 break;
             }
         }
         self.lose_damaged(now);
-        self.send_read_index_replies();
-        self.send_read_index_requests(now);
-        self.send_tail_requests(now);
+        self.take_notices();
+        self.shard.send_read_index_replies();
+        self.shard.send_read_index_requests(now);
+        self.shard.send_tail_requests(now);
         self.shard.log_writes.submit_all(&mut self.shard.outbox);
         if let Some((log, submission)) = self.shard.outbox.submissions.first() {
             self.speeds.note_log_write(*log, submission.ticket, now.instant);
         }
         self.shard.requests.end_turn();
+    }
+
+    /// When [`crate::Event::Wake`] is due, by the clock that `now` is read from; `None` if nothing is waited for.
+    /// Cheap. May change whenever the node is driven.
+    pub fn wakes_at(&self) -> Option<Instant> {
+        self.shard.wakes_at()
     }
 
     /// Whether reads, groups, or what is to be applied, wait for their turn. [`Node::drive`] has to be called again then, though nothing else happens; what has
@@ -314,25 +324,6 @@ impl Node {
             }
             Err(error) => tracing::warn!(%from, group = %owner.group, %error, "a replication message was dropped"),
         }
-    }
-
-    /// Tells whoever asked that it will not be.
-    pub(crate) fn refuse(&mut self, origin: Origin, refusal: &Refusal, now: Now) {
-        match origin {
-            Origin::Client { id, .. } => self.shard.serving().refuse_waiting(id, refusal, now),
-            Origin::Metadata(ticket) => self.metadata.handle_failed(ticket, refusal),
-        }
-    }
-
-    /// Tells everybody who waits for `writes` that they will not know.
-    pub(crate) fn refuse_writes(
-        &mut self,
-        writes: impl IntoIterator<Item = PendingWrite>,
-        refusal: &Refusal,
-        now: Now,
-    ) {
-        let origins = writes.into_iter().flat_map(PendingWrite::into_origins);
-        origins.for_each(|origin| self.refuse(origin, refusal, now));
     }
 
     /// A client's connection is gone; its reads are dropped, its writes answered into nothing.

@@ -14,9 +14,9 @@
 //! Nothing is repeated here: what is lost is asked again, under another id, by groups that run out of patience.
 
 use crate::ids::ReplicaKey;
-use crate::node::Node;
 use crate::peer::Frame;
 use crate::read_index_frame::{GroupReply, GroupRequest, REQUESTS_MAX, ReadIndexRequests};
+use crate::shard::Shard;
 use crate::tails::{TailCounts, TailSteps};
 use hedgerow_env::Now;
 use hedgerow_replication::{ReadIndexBatcher, ReadIndexReply};
@@ -105,21 +105,21 @@ impl ReadIndexes {
     }
 }
 
-impl Node {
+impl Shard {
     /// Notes that `group` has a request, if it has one.
     pub(crate) fn gather_read_index_request(&mut self, group: GroupId, now: Now) {
-        let Some(replica) = self.shard.running(group) else { return };
+        let Some(replica) = self.running(group) else { return };
         if let Some(leader) = replica.group.wants_to_ask(now.instant) {
-            self.shard.read_indexes.batchers.entry(leader.node()).or_default().handle_wanted(group);
+            self.read_indexes.batchers.entry(leader.node()).or_default().handle_wanted(group);
         }
     }
 
     /// Sends the requests whose time has come. Each is made at this moment, so that it covers every read that has arrived.
     pub(crate) fn send_read_index_requests(&mut self, now: Now) {
         let mut gathered: BTreeMap<(NodeId, u64), Vec<GroupRequest>> = BTreeMap::new();
-        for (node, id, groups) in self.shard.read_indexes.poll(now.instant) {
+        for (node, id, groups) in self.read_indexes.poll(now.instant) {
             for group in groups {
-                let Some(replica) = self.shard.running(group) else { continue };
+                let Some(replica) = self.running(group) else { continue };
                 let from = replica.id();
                 let asked = replica.group.ask(id, now.instant);
                 self.update_wake(group);
@@ -130,32 +130,32 @@ impl Node {
                 }
             }
             if !gathered.contains_key(&(node, id))
-                && let Some(batcher) = self.shard.read_indexes.batchers.get_mut(&node)
+                && let Some(batcher) = self.read_indexes.batchers.get_mut(&node)
             {
                 batcher.handle_unsent(id);
             }
         }
         for ((node, id), requests) in gathered {
-            self.shard.read_indexes.counts.read_index_requests_sent += requests.len() as u64;
+            self.read_indexes.counts.read_index_requests_sent += requests.len() as u64;
             for part in requests.chunks(REQUESTS_MAX) {
-                self.shard.read_indexes.counts.messages_sent += 1;
-                self.shard.send(node, &Frame::ReadIndexRequests(ReadIndexRequests { id, requests: part.to_vec() }));
+                self.read_indexes.counts.messages_sent += 1;
+                self.send(node, &Frame::ReadIndexRequests(ReadIndexRequests { id, requests: part.to_vec() }));
             }
         }
     }
 
     pub(crate) fn handle_read_index_requests(&mut self, node: NodeId, requests: &ReadIndexRequests, now: Now) {
-        self.shard.read_indexes.counts.messages_received += 1;
-        self.shard.read_indexes.counts.read_index_requests_received += requests.requests.len() as u64;
+        self.read_indexes.counts.messages_received += 1;
+        self.read_indexes.counts.read_index_requests_received += requests.requests.len() as u64;
         for one in &requests.requests {
             let owner = ReplicaKey { group: one.group, replica: one.to };
             let request = one.request(requests.id);
-            match self.shard.running_as(owner) {
+            match self.running_as(owner) {
                 // A reply goes to the node of the replica that asks, which is the one that sent the request.
                 _ if one.from.node() != node => {}
                 Some(replica) => {
                     replica.group.handle_read_index_request(one.from, request, now.instant);
-                    self.shard.mark_dirty(one.group);
+                    self.mark_dirty(one.group);
                 }
                 // It does not lead, whatever it was. The other one need not wait to find that out.
                 None => {
@@ -174,35 +174,35 @@ impl Node {
     ) {
         for (to, reply) in replies {
             let one = GroupReply { group: owner.group, from: owner.replica, to, reply };
-            self.shard.read_indexes.replies.entry(to.node()).or_default().push(one);
+            self.read_indexes.replies.entry(to.node()).or_default().push(one);
         }
     }
 
     /// Sends the replies of all groups, one frame to each node.
     pub(crate) fn send_read_index_replies(&mut self) {
-        while let Some((node, replies)) = self.shard.read_indexes.replies.pop_first() {
-            self.shard.read_indexes.counts.read_index_replies_sent += replies.len() as u64;
+        while let Some((node, replies)) = self.read_indexes.replies.pop_first() {
+            self.read_indexes.counts.read_index_replies_sent += replies.len() as u64;
             for part in replies.chunks(REQUESTS_MAX) {
-                self.shard.read_indexes.counts.messages_sent += 1;
-                self.shard.send(node, &Frame::ReadIndexReplies(part.to_vec()));
+                self.read_indexes.counts.messages_sent += 1;
+                self.send(node, &Frame::ReadIndexReplies(part.to_vec()));
             }
         }
     }
 
     pub(crate) fn handle_read_index_replies(&mut self, node: NodeId, replies: &[GroupReply], now: Now) {
-        self.shard.read_indexes.counts.messages_received += 1;
-        self.shard.read_indexes.counts.read_index_replies_received += replies.len() as u64;
+        self.read_indexes.counts.messages_received += 1;
+        self.read_indexes.counts.read_index_replies_received += replies.len() as u64;
         let mut last = None;
         for one in replies.iter().filter(|one| one.from.node() == node) {
             // Replies to one message come together, as a rule, and only the first says anything of the message.
             if last.replace(one.reply.id) != Some(one.reply.id)
-                && let Some(batcher) = self.shard.read_indexes.batchers.get_mut(&node)
+                && let Some(batcher) = self.read_indexes.batchers.get_mut(&node)
             {
                 batcher.handle_answered(one.reply.id, now.instant);
             }
-            if let Some(replica) = self.shard.running_as(ReplicaKey { group: one.group, replica: one.to }) {
+            if let Some(replica) = self.running_as(ReplicaKey { group: one.group, replica: one.to }) {
                 replica.group.handle_read_index_reply(one.from, one.reply, now.instant);
-                self.shard.mark_dirty(one.group);
+                self.mark_dirty(one.group);
             }
         }
     }

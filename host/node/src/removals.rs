@@ -5,7 +5,7 @@
 //! that goes.
 
 use crate::job::Job;
-use crate::node::Node;
+use crate::shard::Shard;
 use hedgerow_storage::Partition;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -20,27 +20,27 @@ pub(crate) struct Removals {
     running: usize,
 }
 
-impl Node {
+impl Shard {
     /// Closes `storage` and deletes `directories` when it is their turn.
     pub(crate) fn enqueue_removal(&mut self, storage: Option<Box<Partition>>, directories: Vec<PathBuf>) {
         if storage.is_some() || !directories.is_empty() {
-            self.shard.removals.waiting.push_back(Job::Remove { storage, directories });
+            self.removals.waiting.push_back(Job::Remove { storage, directories });
             self.start_removals();
         }
     }
 
     /// A removal has ended, well or not.
     pub(crate) fn note_removal_ended(&mut self) {
-        self.shard.removals.running = self.shard.removals.running.saturating_sub(1);
+        self.removals.running = self.removals.running.saturating_sub(1);
         self.start_removals();
     }
 
     fn start_removals(&mut self) {
-        while self.shard.removals.running < REMOVALS_MAX
-            && let Some(job) = self.shard.removals.waiting.pop_front()
+        while self.removals.running < REMOVALS_MAX
+            && let Some(job) = self.removals.waiting.pop_front()
         {
-            self.shard.removals.running += 1;
-            self.shard.job(job);
+            self.removals.running += 1;
+            self.job(job);
         }
     }
 }

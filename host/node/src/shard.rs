@@ -1,24 +1,26 @@
 //! The half of a node that serves: groups with their storage and their log writes, and the requests that wait for them.
 //!
 //! The other half, the rest of [`crate::Node`], decides what belongs here, who should lead, and what the catalogue says. This half cannot reach
-//! it: what it goes by is in the [`View`] (decision 017).
+//! it: what it goes by is in the [`View`], and what it has to tell leaves it as a [`Notice`] (decision 017).
 
 use crate::config::Config;
 use crate::ids::ReplicaKey;
 use crate::job::Job;
 use crate::loads::Loads;
 use crate::log_writes::LogWrites;
+use crate::notice::Notice;
 use crate::outbox::Outbox;
 use crate::peer::Frame;
 use crate::rate::Limiter;
 use crate::read_indexes::ReadIndexes;
 use crate::removals::Removals;
-use crate::replica::Replica;
+use crate::replica::{Origin, PendingWrite, Replica};
 use crate::replicas::Replicas;
 use crate::requests::{Requests, Serving};
 use crate::view::View;
+use hedgerow_env::Now;
 use hedgerow_types::random::Random;
-use hedgerow_types::{GroupId, NodeId};
+use hedgerow_types::{GroupId, NodeId, Refusal};
 use std::sync::Arc;
 
 /// What serves, of a node.
@@ -37,6 +39,8 @@ pub(crate) struct Shard {
     pub(crate) removals: Removals,
     pub(crate) loads: Loads,
     pub(crate) outbox: Outbox,
+    /// What the rest of the node has not been told yet, oldest first. See [`crate::Node::take_notices`].
+    pub(crate) notices: Vec<Notice>,
 }
 
 impl Shard {
@@ -52,6 +56,7 @@ impl Shard {
             removals: Removals::default(),
             loads: Loads::default(),
             outbox: Outbox::default(),
+            notices: Vec::new(),
             config,
             random,
         }
@@ -90,5 +95,24 @@ impl Shard {
         if to != self.config.node {
             crate::peer::put(self.outbox.bulk.entry(to).or_default(), frame);
         }
+    }
+
+    /// Tells whoever asked that it will not be.
+    pub(crate) fn refuse(&mut self, origin: Origin, refusal: &Refusal, now: Now) {
+        match origin {
+            Origin::Client { id, .. } => self.serving().refuse_waiting(id, refusal, now),
+            Origin::Metadata(ticket) => self.notices.push(Notice::MetadataFailed(ticket, refusal.clone())),
+        }
+    }
+
+    /// Tells everybody who waits for `writes` that they will not know.
+    pub(crate) fn refuse_writes(
+        &mut self,
+        writes: impl IntoIterator<Item = PendingWrite>,
+        refusal: &Refusal,
+        now: Now,
+    ) {
+        let origins = writes.into_iter().flat_map(PendingWrite::into_origins);
+        origins.for_each(|origin| self.refuse(origin, refusal, now));
     }
 }

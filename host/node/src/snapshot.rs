@@ -214,7 +214,7 @@ impl Node {
             replica.sending.checkpoint.replace(Checkpoint { meta, files, directory: path, idle: Duration::ZERO });
         self.shard.mark_dirty(owner.group);
         if let Some(before) = before {
-            self.enqueue_removal(None, vec![before.directory]);
+            self.shard.enqueue_removal(None, vec![before.directory]);
         }
     }
 
@@ -405,7 +405,7 @@ impl Node {
         let Some(checkpoint) = replica.sending.checkpoint.take() else { return };
         replica.group.forget_checkpoint(checkpoint.meta.id);
         self.shard.mark_dirty(owner.group);
-        self.enqueue_removal(None, vec![checkpoint.directory]);
+        self.shard.enqueue_removal(None, vec![checkpoint.directory]);
     }
 
     /// A checkpoint that nobody has wanted for a while goes: it pins files, and the log after it. Whoever has no room for it does not count.

@@ -13,9 +13,9 @@
 //! Why that is safe is in decision 018. Nothing is repeated here: what is lost ends with the patience of the read.
 
 use crate::ids::ReplicaKey;
-use crate::node::Node;
 use crate::peer::Frame;
 use crate::replica::{Hosted, Replica};
+use crate::shard::Shard;
 use crate::tail_frame::{Asked, KeySpan, TAIL_SPANS_MAX, TailRead, TailReplies, TailReply, TailRequest, TailRequests};
 use hedgerow_env::Now;
 use hedgerow_replication::{QUORUM_READS_MAX, TailQuestion};
@@ -121,28 +121,28 @@ impl Replica {
     }
 }
 
-impl Node {
+impl Shard {
     /// Notes that `group` has a question for other voters' logs, if it has one.
     pub(crate) fn gather_tail_request(&mut self, group: GroupId) {
-        if let Some(Hosted::Running(replica)) = self.shard.replicas.hosted.get(&group)
+        if let Some(Hosted::Running(replica)) = self.replicas.hosted.get(&group)
             && replica.group.wants_to_ask_tails()
         {
-            self.shard.read_indexes.tails.handle_wanted(group);
+            self.read_indexes.tails.handle_wanted(group);
         }
     }
 
     /// Sends the questions whose time has come. Each is made at this moment, so that it covers every read that has arrived.
     pub(crate) fn send_tail_requests(&mut self, now: Now) {
-        let Some((id, groups)) = self.shard.read_indexes.poll_tails(now.instant) else { return };
+        let Some((id, groups)) = self.read_indexes.poll_tails(now.instant) else { return };
         let mut budget = KEY_BYTES_MAX;
         let mut gathered: BTreeMap<NodeId, Vec<TailRequest>> = BTreeMap::new();
         for group in groups {
-            let steps = self.shard.read_indexes.tail_steps.own.fill(now.instant);
-            let Some(replica) = self.shard.replicas.running(group) else { continue };
+            let steps = self.read_indexes.tail_steps.own.fill(now.instant);
+            let Some(replica) = self.replicas.running(group) else { continue };
             let from = replica.id();
             let Some(question) = replica.group.ask_tails(id, now.instant) else { continue };
             let spans = replica.ask_itself(id, &question, &mut budget, steps, now);
-            self.shard.read_indexes.tail_counts.reads_asked += spans.len() as u64;
+            self.read_indexes.tail_counts.reads_asked += spans.len() as u64;
             let of_read = |spans: Vec<Span>| TailRead { spans: spans.into_iter().map(KeySpan::of).collect() };
             let reads: Vec<_> = spans.into_iter().map(of_read).collect();
             for to in question.voters {
@@ -153,7 +153,7 @@ impl Node {
             self.update_wake(group);
         }
         if gathered.is_empty() {
-            self.shard.read_indexes.tails.handle_unsent(id);
+            self.read_indexes.tails.handle_unsent(id);
         }
         for (node, requests) in gathered {
             let (mut part, mut asked) = (Vec::new(), Asked::default());
@@ -173,14 +173,14 @@ impl Node {
 
     fn send_tail_part(&mut self, node: NodeId, id: u64, requests: Vec<TailRequest>) {
         if !requests.is_empty() {
-            self.shard.read_indexes.tail_counts.messages_sent += 1;
-            self.shard.send(node, &Frame::TailRequests(TailRequests { id, requests }));
+            self.read_indexes.tail_counts.messages_sent += 1;
+            self.send(node, &Frame::TailRequests(TailRequests { id, requests }));
         }
     }
 
     /// Another node asks; it is told at once, or that it has to ask again where that takes too long.
     pub(crate) fn handle_tail_requests(&mut self, node: NodeId, requests: TailRequests, now: Now) {
-        self.shard.read_indexes.tail_counts.messages_received += 1;
+        self.read_indexes.tail_counts.messages_received += 1;
         let mut replies = Vec::with_capacity(requests.requests.len());
         for TailRequest { group, from, to, after, reads } in requests.requests {
             let owner = ReplicaKey { group: GroupId::from_u64(group), replica: ReplicaId(to) };
@@ -189,28 +189,26 @@ impl Node {
                 continue;
             }
             let spans: Vec<_> = reads.iter().map(TailRead::spans).collect();
-            let steps = self.shard.read_indexes.tail_steps.others.fill(now.instant);
-            let replica = self.shard.replicas.running_as(owner);
+            let steps = self.read_indexes.tail_steps.others.fill(now.instant);
+            let replica = self.replicas.running_as(owner);
             let touches = replica.and_then(|it| it.tail.look_up_within(&it.group, after, &spans, steps));
             replies.push(TailReply { group, from: to, to: from, ..TailReply::default() }.say(touches));
         }
-        self.shard.read_indexes.tail_counts.messages_sent += 1;
-        self.shard.send(node, &Frame::TailReplies(TailReplies { id: requests.id, replies }));
+        self.read_indexes.tail_counts.messages_sent += 1;
+        self.send(node, &Frame::TailReplies(TailReplies { id: requests.id, replies }));
     }
 
     /// The answers to a message of this node's.
     pub(crate) fn handle_tail_replies(&mut self, node: NodeId, replies: &TailReplies, now: Now) {
-        self.shard.read_indexes.tail_counts.messages_received += 1;
-        self.shard.read_indexes.tails.handle_answered(replies.id, now.instant);
+        self.read_indexes.tail_counts.messages_received += 1;
+        self.read_indexes.tails.handle_answered(replies.id, now.instant);
         for one in replies.replies.iter().filter(|one| ReplicaId(one.from).node() == node) {
             let group = GroupId::from_u64(one.group);
-            let Some(replica) = self.shard.running_as(ReplicaKey { group, replica: ReplicaId(one.to) }) else {
-                continue;
-            };
+            let Some(replica) = self.running_as(ReplicaKey { group, replica: ReplicaId(one.to) }) else { continue };
             let touches = one.touches();
             if replica.group.handle_tail_reply(ReplicaId(one.from), replies.id, touches, now.instant) {
-                self.shard.mark_dirty(group);
-                let counts = &mut self.shard.read_indexes.tail_counts;
+                self.mark_dirty(group);
+                let counts = &mut self.read_indexes.tail_counts;
                 let touched = one.touched.iter().filter(|index| **index != 0).count() as u64;
                 counts.ask_again += u64::from(!one.is_known);
                 counts.touched += touched;

@@ -4,8 +4,8 @@
 //! Only groups that wait for something are listed, so that thousands of idle ones cost nothing. A group's deadline is a
 //! lower bound: requests that were answered before it are not looked for, and the group is looked at once in vain.
 
-use crate::node::Node;
 use crate::replica::{Hosted, Origin, PendingWrite, Replica};
+use crate::shard::Shard;
 use hedgerow_env::Now;
 use hedgerow_types::{GroupId, Instant, Refusal};
 use std::time::Duration;
@@ -26,37 +26,36 @@ impl Replica {
     }
 }
 
-impl Node {
-    /// When [`crate::Event::Wake`] is due, by the clock that `now` is read from; `None` if nothing is waited for.
-    /// Cheap. May change whenever the node is driven.
-    pub fn wakes_at(&self) -> Option<Instant> {
-        let group = self.shard.replicas.wakes.first().map(|(at, _)| *at);
-        [group, self.shard.read_indexes.wakes_at(), self.shard.requests.wakes_at()].into_iter().flatten().min()
+impl Shard {
+    /// As [`Node::wakes_at`].
+    pub(crate) fn wakes_at(&self) -> Option<Instant> {
+        let group = self.replicas.wakes.first().map(|(at, _)| *at);
+        [group, self.read_indexes.wakes_at(), self.requests.wakes_at()].into_iter().flatten().min()
     }
 
     /// The time of [`Node::wakes_at`] has come. Early, late and repeated calls are harmless. [`Node::drive`] has to follow, as
     /// after any event.
     pub(crate) fn handle_wake(&mut self, now: Now) {
-        let now = self.shard.view.agreed(now);
-        let mut serving = self.shard.serving();
+        let now = self.view.agreed(now);
+        let mut serving = self.serving();
         serving.serve_delayed(now);
         serving.expire_forwards(now);
         serving.expire_read_jobs(now);
-        while let Some((_, group)) = self.shard.replicas.wakes.first().copied().filter(|(at, _)| *at <= now.instant) {
-            self.shard.replicas.wakes.pop_first();
-            if let Some(replica) = self.shard.running(group) {
+        while let Some((_, group)) = self.replicas.wakes.first().copied().filter(|(at, _)| *at <= now.instant) {
+            self.replicas.wakes.pop_first();
+            if let Some(replica) = self.running(group) {
                 replica.wake = None;
                 replica.may_wake = now.instant + WAKE_MIN;
                 replica.group.handle_tick(now.instant);
                 self.expire_waiting(group, now);
-                self.shard.mark_dirty(group);
+                self.mark_dirty(group);
             }
         }
     }
 
     /// Lists `group` under the time at which it wants to be looked at, if that has changed.
     pub(crate) fn update_wake(&mut self, group: GroupId) {
-        let Some(Hosted::Running(replica)) = self.shard.replicas.hosted.get_mut(&group) else { return };
+        let Some(Hosted::Running(replica)) = self.replicas.hosted.get_mut(&group) else { return };
         // A group without storage is not driven, so that what it wants would not be done.
         let wanted = if replica.storage.is_some() { replica.group.wakes_at() } else { None };
         let wake = match (wanted, replica.first_deadline) {
@@ -68,13 +67,13 @@ impl Node {
             return;
         }
         let before = std::mem::replace(&mut replica.wake, wake);
-        before.map(|at| self.shard.replicas.wakes.remove(&(at, group)));
-        self.shard.replicas.wakes.extend(wake.map(|at| (at, group)));
+        before.map(|at| self.replicas.wakes.remove(&(at, group)));
+        self.replicas.wakes.extend(wake.map(|at| (at, group)));
     }
 
     /// Answers requests of `group` whose deadline has passed. A write may still take effect; its outcome is then not known.
     pub(crate) fn expire_waiting(&mut self, group: GroupId, now: Now) {
-        let Some(replica) = self.shard.running(group) else { return };
+        let Some(replica) = self.running(group) else { return };
         if replica.first_deadline.is_none_or(|first| first > now.instant) {
             return;
         }
