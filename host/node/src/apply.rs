@@ -5,11 +5,14 @@
 //! their callers before more is looked up. Nothing else of a group waits for that: its messages leave, and its log is written.
 //! Whoever got nothing in a turn is first in the next.
 
+use crate::drive::chain;
+use crate::failure::is_device_failure;
 use crate::ids::ReplicaKey;
-use crate::node::Node;
+use crate::notice::Notice;
 use crate::replica::Origin;
+use crate::shard::Shard;
 use hedgerow_env::Now;
-use hedgerow_storage::ApplyOutcome;
+use hedgerow_storage::{ApplyError, ApplyOutcome};
 use hedgerow_types::log::{Entry, EntryKind};
 use hedgerow_types::{GroupId, Index, Refusal};
 use std::collections::BTreeSet;
@@ -31,33 +34,34 @@ impl Applying {
     }
 }
 
-impl Node {
+impl Shard {
     /// A turn begins: whoever was put off goes on, before those that have something to do for another reason.
     pub(crate) fn take_up_applying(&mut self, now: Now) {
-        let Applying { put_off, served, .. } = std::mem::take(&mut self.shard.replicas.applying);
+        let Applying { put_off, served, .. } = std::mem::take(&mut self.replicas.applying);
         if put_off.is_empty() && served.is_empty() {
             return;
         }
-        let others = std::mem::take(&mut self.shard.replicas.dirty);
+        let others = std::mem::take(&mut self.replicas.dirty);
         for owner in put_off.into_iter().chain(served) {
-            if let Some(replica) = self.shard.running_as(owner) {
+            if let Some(replica) = self.running_as(owner) {
                 replica.group.take_up(now.instant);
                 replica.is_dirty = true;
-                self.shard.replicas.dirty.push(owner.group);
+                self.replicas.dirty.push(owner.group);
             }
         }
-        let first: BTreeSet<GroupId> = self.shard.replicas.dirty.iter().copied().collect();
-        self.shard.replicas.dirty.extend(others.into_iter().filter(|group| !first.contains(group)));
+        let first: BTreeSet<GroupId> = self.replicas.dirty.iter().copied().collect();
+        self.replicas.dirty.extend(others.into_iter().filter(|group| !first.contains(group)));
     }
 
-    /// Applies committed entries of a group, as far as this turn may.
-    pub(crate) fn apply(&mut self, group: GroupId, entries: &[Entry], now: Now) {
-        let left = self.config.apply_bytes_per_turn.saturating_sub(self.shard.replicas.applying.spent);
-        let Some(replica) = self.shard.running(group) else { return };
+    /// Applies committed entries of a group, as far as this turn may. Returns whether the group goes on.
+    pub(crate) fn apply(&mut self, group: GroupId, entries: &[Entry], now: Now) -> bool {
+        let left = self.config.apply_bytes_per_turn.saturating_sub(self.replicas.applying.spent);
+        let Some(replica) = self.running(group) else { return false };
         let owner = replica.owner;
         if left == 0 {
             replica.group.put_off();
-            return self.shard.replicas.applying.put_off.push(owner);
+            self.replicas.applying.put_off.push(owner);
+            return true;
         }
         // A membership counts at once, also where storage takes nothing. It is stored with its own entry, which begins a piece.
         let mut first = None;
@@ -67,24 +71,26 @@ impl Node {
                 Ok(_) => {}
                 Err(error) => {
                     let reason = format!("membership entry {} cannot be applied: {error}", entry.index);
-                    return self.lose(group, &reason, true, now);
+                    self.notices.push(Notice::Unusable(owner, reason));
+                    return false;
                 }
             }
         }
         let piece = entries.iter().skip(1).position(is_change).map_or(entries, |before| &entries[..=before]);
-        let Some(storage) = &mut replica.storage else { return };
+        let Some(storage) = &mut replica.storage else { return true };
         let mut outcomes = Vec::new();
         let result = storage.apply_some(piece, first.as_ref(), &mut outcomes, left);
         if let Err(error) = &result
             && !error.is_taken_back()
         {
-            return self.handle_apply_failed(group, error, now);
+            self.handle_apply_failed(group, error, now);
+            return true;
         }
         let applied = outcomes.len();
         self.finish_apply(group, &piece[..applied], outcomes, now);
         match result {
             Ok(cost) => {
-                self.shard.replicas.applying.spent += cost;
+                self.replicas.applying.spent += cost;
                 if applied < entries.len() {
                     self.leave_rest(owner, applied < piece.len(), now);
                 }
@@ -92,16 +98,34 @@ impl Node {
             Err(error) => self.handle_apply_failed(group, &error, now),
         }
         if first.is_some() {
-            self.shard.update_stop(group);
+            self.update_stop(group);
+        }
+        true
+    }
+
+    /// A group's log cannot be applied for now, or not at all: it is told at once, so that it hands out nothing before it has paused.
+    fn handle_apply_failed(&mut self, group: GroupId, error: &ApplyError, now: Now) {
+        // What is applied goes to memory, so that a device which fails then has not given back what is stored.
+        let is_unreadable = matches!(error, ApplyError::Engine(cause) if cause.is_damage() || is_device_failure(cause));
+        if error.may_pass() {
+            self.notices.push(Notice::ApplyHeld(group, chain(error)));
+        } else if is_unreadable || self.is_storage_gone(group) {
+            // It has its log, and applies of it what it can.
+            self.lose_for_good(group, chain(error), now);
+        } else {
+            return self.outbox.fail(format!("group {group} cannot apply its log: {}", chain(error)));
+        }
+        if let Some(replica) = self.running(group) {
+            replica.group.handle_not_applied(now.instant);
         }
     }
 
     /// A replica has more to apply: in the next turn, or at once.
     fn leave_rest(&mut self, owner: ReplicaKey, is_for_next_turn: bool, now: Now) {
-        let Some(replica) = self.shard.running_as(owner) else { return };
+        let Some(replica) = self.running_as(owner) else { return };
         replica.group.put_off();
         if is_for_next_turn {
-            self.shard.replicas.applying.served.push(owner);
+            self.replicas.applying.served.push(owner);
         } else {
             replica.group.take_up(now.instant);
         }
@@ -110,7 +134,7 @@ impl Node {
     /// `entries` are applied, with these outcomes.
     fn finish_apply(&mut self, group: GroupId, entries: &[Entry], outcomes: Vec<(Index, ApplyOutcome)>, now: Now) {
         let Some(last) = entries.last().map(|entry| entry.index) else { return };
-        let Some(replica) = self.shard.running(group) else { return };
+        let Some(replica) = self.running(group) else { return };
         let bytes = entries.iter().map(|entry| entry.data.len() as u64 + 64).sum::<u64>();
         replica.flush.bytes_since += bytes;
         replica.kept.note_applied(bytes, last);
@@ -124,7 +148,7 @@ impl Node {
     }
 
     fn finish_write(&mut self, group: GroupId, entry: &Entry, index: Index, outcome: ApplyOutcome, now: Now) {
-        let Some(write) = self.shard.running(group).and_then(|replica| replica.writes.remove(&index)) else { return };
+        let Some(write) = self.running(group).and_then(|replica| replica.writes.remove(&index)) else { return };
         let result = match outcome {
             _ if write.term != entry.term => Err(Refusal::Unresolved),
             ApplyOutcome::Reply(reply) | ApplyOutcome::Repeated(reply) => Ok(reply),
@@ -135,16 +159,16 @@ impl Node {
         };
         let reply = match result {
             Ok(reply) => reply,
-            Err(refusal) => return self.shard.refuse_writes([write], &refusal, now),
+            Err(refusal) => return self.refuse_writes([write], &refusal, now),
         };
         for other in write.others {
             if let Origin::Client { id, .. } = other {
-                self.shard.serving().answer_write(id, reply.clone(), index, now);
+                self.serving().answer_write(id, reply.clone(), index, now);
             }
         }
         match write.origin {
-            Origin::Client { id, .. } => self.shard.serving().answer_write(id, reply, index, now),
-            Origin::Metadata(ticket) => self.handle_change_written(ticket, &reply, now),
+            Origin::Client { id, .. } => self.serving().answer_write(id, reply, index, now),
+            Origin::Metadata(ticket) => self.notices.push(Notice::MetadataWritten(ticket, reply)),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Room on the disk for a checkpoint that a replica is to receive, and what happens where there is none.
 
 use crate::ids::{DirectoryId, ReplicaKey};
-use crate::node::Node;
+use crate::notice::Notice;
 use crate::peer::{Frame, SnapshotProgress};
 use crate::receive::Receiving;
+use crate::shard::Shard;
 use hedgerow_env::{Now, OpenMode};
 use hedgerow_types::{GroupId, Instant};
 use std::path::Path;
@@ -22,76 +23,57 @@ pub(crate) struct RoomWait {
     pub(crate) lacking: u64,
 }
 
-impl Node {
+impl Shard {
     /// Whether `missing` bytes of a checkpoint fit on the disk. The metadata is small and may use what is kept free.
     pub(crate) fn has_room_to_receive(&self, owner: ReplicaKey, directory: DirectoryId, missing: u64) -> bool {
         owner.group == GroupId::META
-            || (!self.shard.view.room.is_full(directory) && self.lacking(owner, directory, missing) == 0)
+            || (!self.view.room.is_full(directory) && self.lacking(owner, directory, missing) == 0)
     }
 
     /// Bytes that the disk lacks for `missing` bytes of a checkpoint, beside what others on their way still need, without
     /// reaching into what is kept free.
     fn lacking(&self, owner: ReplicaKey, directory: DirectoryId, missing: u64) -> u64 {
-        let Some((free, mark)) = self.shard.free_and_mark(directory) else { return 0 };
+        let Some((free, mark)) = self.free_and_mark(directory) else { return 0 };
         let others = self.replicas_in(directory).filter(|replica| replica.owner != owner);
         let promised = others.filter_map(|replica| replica.receiving.as_ref()).map(Receiving::missing);
         promised.fold(missing.saturating_add(mark), u64::saturating_add).saturating_sub(free)
     }
 
-    /// A checkpoint has no room. Where the storage that it is to replace is all that is in its way, that would stay so for ever:
-    /// after a while the replica is given up like a damaged one, as soon as the others are a majority without it, and its
-    /// successor learns in the room of both. It has nothing that they lack, since it takes nothing without the checkpoint.
-    ///
-    /// What was set aside for a successor goes first: its group has a leader, who sends, and so a majority without it.
-    ///
-    /// Returns the bytes that are lacking, at least 1.
+    /// A checkpoint has no room, and room may come by itself. Returns the bytes that are lacking, at least 1.
     pub(crate) fn wait_for_room(&mut self, owner: ReplicaKey, directory: DirectoryId, missing: u64, now: Now) -> u64 {
         // On a full disk something is lacking, though it be for others.
         let lacking = self.lacking(owner, directory, missing).max(1);
-        let Some(replica) = self.shard.running_as(owner) else { return lacking };
+        let Some(replica) = self.running_as(owner) else { return lacking };
         if replica.waits_for_room.is_none() {
             let group = owner.group;
             tracing::warn!(%group, missing, lacking, "a checkpoint has to wait: the disk has no room for it");
         }
         let since = replica.waits_for_room.map_or(now.instant, |wait| wait.since);
         replica.waits_for_room = Some(RoomWait { since, missing, lacking });
-        let path = replica.path.clone();
-        if now.instant.since(since) < ROOM_AWAITED {
-            return lacking;
-        }
-        let is_in_the_way = |other: &ReplicaKey, at: DirectoryId| other.group == owner.group && at == directory;
-        let former = self.former.iter().filter(|(other, at)| is_in_the_way(other, **at));
-        let former: Vec<ReplicaKey> = former.map(|(other, _)| *other).collect();
-        if !former.is_empty() {
-            tracing::warn!(group = %owner.group, "what is left of a lost replica makes room for its successor's checkpoint");
-            former.into_iter().for_each(|other| self.remove_former(other, directory));
-        } else if lacking <= self.size_of(&path) {
-            let reason = "its disk has no room for a newer checkpoint beside it";
-            if self.give_up(owner.group, reason, now).is_some() {
-                tracing::warn!(group = %owner.group, reason, "a replica is given up once the others are a majority without it");
-            }
+        if now.instant.since(since) >= ROOM_AWAITED {
+            self.notices.push(Notice::LacksRoom(owner, lacking));
         }
         lacking
     }
 
     /// Tells the leader when there is room for a checkpoint that had to wait: it asks seldom by then.
     pub(crate) fn tick_room_wait(&mut self, group: GroupId) {
-        let Some(replica) = self.shard.running(group) else { return };
+        let Some(replica) = self.running(group) else { return };
         let (Some(wait), owner, directory) = (replica.waits_for_room, replica.owner, replica.directory) else { return };
         let leader = replica.group.leader();
         if !self.has_room_to_receive(owner, directory, wait.missing) {
             return;
         }
-        self.shard.running(group).into_iter().for_each(|replica| replica.waits_for_room = None);
+        self.running(group).into_iter().for_each(|replica| replica.waits_for_room = None);
         if let Some(leader) = leader {
             let (group, from) = (group.to_u64(), owner.replica.0);
             let progress = SnapshotProgress { group, from, has_room: true, ..SnapshotProgress::default() };
-            self.shard.send(leader.node(), &Frame::SnapshotProgress(progress));
+            self.send(leader.node(), &Frame::SnapshotProgress(progress));
         }
     }
 
     /// Bytes of the files in a directory.
-    fn size_of(&self, directory: &Path) -> u64 {
+    pub(crate) fn size_of(&self, directory: &Path) -> u64 {
         let names = self.disk.list(directory).unwrap_or_default();
         let size = |name: String| self.disk.open(&directory.join(name), OpenMode::Read).and_then(|file| file.len());
         names.into_iter().filter_map(|name| size(name).ok()).sum()

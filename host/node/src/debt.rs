@@ -8,10 +8,11 @@
 
 use crate::ids::ReplicaKey;
 use crate::job::Job;
-use crate::node::Node;
+use crate::notice::Notice;
 use crate::peer::Report;
 use crate::replica::{Hosted, Replica};
 use crate::room::Room;
+use crate::shard::Shard;
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
 use hedgerow_storage::{Debt, PARTS};
@@ -99,35 +100,35 @@ fn of_majority(mut parts: Vec<u32>) -> u32 {
     parts.get(parts.len() / 2).copied().unwrap_or(0)
 }
 
-impl Node {
+impl Shard {
     /// Has debts looked at: who refuses writes because of one may have nothing to flush.
     pub(crate) fn tick_debts(&mut self, now: Now) {
-        if self.looks.looked_for_debts.is_some_and(|looked| now.instant.since(looked) < LOOK_INTERVAL) {
+        if self.debts_looked_at.is_some_and(|looked| now.instant.since(looked) < LOOK_INTERVAL) {
             return;
         }
-        self.looks.looked_for_debts = Some(now.instant);
-        for hosted in self.shard.replicas.hosted.values_mut() {
+        self.debts_looked_at = Some(now.instant);
+        for hosted in self.replicas.hosted.values_mut() {
             let Hosted::Running(replica) = hosted else { continue };
             let Some(storage) = &replica.storage else { continue };
             if replica.push_back.own > 0 && !replica.push_back.is_looking && !replica.flush.is_running {
                 replica.push_back.is_looking = true;
                 replica.storage_users += 1;
                 let engine = std::sync::Arc::clone(storage.engine());
-                self.shard.outbox.jobs.push(Job::Debt { owner: replica.owner, engine });
+                self.outbox.jobs.push(Job::Debt { owner: replica.owner, engine });
             }
         }
     }
 
     /// A job has found what compactions of a replica's storage have still to do.
     pub(crate) fn note_debt(&mut self, owner: ReplicaKey, debt: Debt, is_look: bool) {
-        let Some(replica) = self.shard.running_as(owner) else { return };
+        let Some(replica) = self.running_as(owner) else { return };
         replica.push_back.is_looking &= !is_look;
         // What was found in storage that is being replaced says nothing of the one that comes.
         let parts = if replica.storage.is_some() { debt.parts_refused() } else { 0 };
         if std::mem::replace(&mut replica.push_back.own, parts) != parts {
             tracing::debug!(group = %owner.group, ?debt, parts, "what compactions have still to do has changed");
-            self.reports.urgent.insert(owner.group);
-            self.shard.update_stop(owner.group);
+            self.notices.push(Notice::Urgent(owner.group));
+            self.update_stop(owner.group);
         }
     }
 }

@@ -7,8 +7,8 @@
 
 use crate::ids::ReplicaKey;
 use crate::job::JobFailure;
-use crate::node::Node;
 use crate::replica::Hosted;
+use crate::shard::Shard;
 use hedgerow_env::Now;
 use hedgerow_replication::SnapshotMeta;
 use hedgerow_types::{GroupId, Instant, ReplicaId};
@@ -62,10 +62,10 @@ impl Doubt {
     }
 }
 
-impl Node {
+impl Shard {
     /// A checkpoint that was for `by` is of no use: it was found damaged there, or cannot be read here.
     pub(crate) fn doubt_checkpoint(&mut self, owner: ReplicaKey, by: ReplicaId, now: Now) {
-        if let Some(replica) = self.shard.running_as(owner) {
+        if let Some(replica) = self.running_as(owner) {
             replica.sending.doubt.note_refused(by, now.instant);
         }
         // Whoever else is being sent it would refuse it too.
@@ -77,7 +77,7 @@ impl Node {
     pub(crate) fn handle_not_read(&mut self, owner: ReplicaKey, to: ReplicaId, failure: &JobFailure, now: Now) {
         let reason = &failure.reason;
         tracing::warn!(group = %owner.group, %to, %reason, "a piece of a checkpoint could not be read");
-        let Some(replica) = self.shard.running_as(owner) else { return };
+        let Some(replica) = self.running_as(owner) else { return };
         if failure.kind.may_pass() {
             replica.sending.end_reading(to);
         } else {
@@ -88,17 +88,16 @@ impl Node {
     /// Whether a checkpoint of this group may be made as far as doubts go: none of a replica that is known to be damaged; one that is
     /// to be verified has a pause before it, and a node verifies one at a time, so that threads and the disk are left to others.
     pub(crate) fn may_verify_own(&self, group: GroupId, now: Now) -> bool {
-        let owner = self.shard.replicas.hosted.get(&group).map(Hosted::owner);
-        if owner.is_some_and(|owner| self.failures.keeps_damaged(group, owner.replica)) {
+        let is_given_up = |hosted: &Hosted| matches!(hosted, Hosted::Running(replica) if replica.given_up.is_some());
+        if self.replicas.hosted.get(&group).is_some_and(is_given_up) {
             return false;
         }
         let Some(refused) =
-            self.shard.replicas.hosted.get(&group).and_then(doubt_of).and_then(|doubt| doubt.refused.as_ref())
+            self.replicas.hosted.get(&group).and_then(doubt_of).and_then(|doubt| doubt.refused.as_ref())
         else {
             return true;
         };
-        let is_other_verifying =
-            self.shard.replicas.hosted.values().filter_map(doubt_of).any(|doubt| doubt.is_verifying);
+        let is_other_verifying = self.replicas.hosted.values().filter_map(doubt_of).any(|doubt| doubt.is_verifying);
         now.instant >= refused.until && !is_other_verifying
     }
 
@@ -115,7 +114,7 @@ impl Node {
 
     pub(crate) fn handle_own_not_verified(&mut self, owner: ReplicaKey, failure: JobFailure, now: Now) {
         tracing::warn!(group = %owner.group, reason = failure.reason, "a checkpoint of this replica could not be verified");
-        if let Some(replica) = self.shard.running_as(owner) {
+        if let Some(replica) = self.running_as(owner) {
             replica.sending.end_making();
         }
         if failure.is_unreadable() {

@@ -49,6 +49,6 @@ impl Node {
             Event::Round(log, round) => self.handle_round(log, round, now),
             Event::Job(done) => self.handle_job(done, now),
         }
-        self.take_notices();
+        self.take_notices(self.shard.view.agreed(now));
     }
 }

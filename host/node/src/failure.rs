@@ -2,6 +2,7 @@
 //! memory is waited out, with the data in memory and in the log, also where what is committed cannot be applied; a disk that
 //! refuses costs the replicas of its directory. The node ends only when no directory is left.
 
+use crate::damage::GivenUp;
 use crate::drive::chain;
 use crate::hosting::best_successor;
 use crate::ids::{DirectoryId, ReplicaKey};
@@ -11,7 +12,7 @@ use crate::peer::ReplicaState;
 use crate::replica::{Hosted, Replica};
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
-use hedgerow_storage::{ApplyError, EngineError, FailureKind};
+use hedgerow_storage::FailureKind;
 use hedgerow_types::{GroupId, Instant, Refusal, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -34,21 +35,11 @@ pub(crate) struct Failures {
     retries: Vec<(Instant, Retry)>,
     /// Failures in a row, by group, and how many of them a lack of something does not explain.
     in_row: BTreeMap<GroupId, (u32, u32)>,
-    /// Damaged replicas that are not given up yet.
-    kept: BTreeMap<GroupId, Damaged>,
     checked_at: Option<Instant>,
     /// Data directories that failed, or whose log has.
     failed: BTreeSet<DirectoryId>,
     /// Storage of some replica does not take what is committed, and that was said.
     pub(crate) is_apply_held: bool,
-}
-
-/// A damaged replica that votes.
-#[derive(Clone, Debug)]
-struct Damaged {
-    replica: ReplicaId,
-    reason: String,
-    since: Instant,
 }
 
 #[derive(Debug)]
@@ -82,11 +73,6 @@ impl Failures {
         self.failed.contains(&directory)
     }
 
-    /// Whether a replica here is damaged, and votes until its group can spare it.
-    pub(crate) fn keeps_damaged(&self, group: GroupId, replica: ReplicaId) -> bool {
-        self.kept.get(&group).is_some_and(|kept| kept.replica == replica)
-    }
-
     /// Work on a group's storage failed: how often in a row by now, and whether a disk is believed to refuse. A full disk that has
     /// space again and refuses once is not to be taken for one that always refuses.
     fn note_failure(&mut self, group: GroupId, kind: FailureKind) -> (u32, bool) {
@@ -100,26 +86,6 @@ impl Failures {
     pub(crate) fn note_success(&mut self, group: GroupId) {
         self.in_row.remove(&group);
     }
-
-    /// Whether a flush of that replica failed and waits to be tried again: nothing of it runs.
-    pub(crate) fn has_flush_waiting(&self, owner: ReplicaKey) -> bool {
-        self.retries.iter().any(|(_, retry)| matches!(retry, Retry::Flush(of) if *of == owner))
-    }
-}
-
-/// A read of a replica's storage failed; the refusal for whoever asked. A replica that the error shows to be damaged is listed in `damaged`.
-pub(crate) fn note_read(damaged: &mut Vec<(GroupId, String)>, group: GroupId, error: &EngineError) -> Refusal {
-    let is_device = is_device_failure(error);
-    match error.kind() {
-        FailureKind::Damage => {}
-        FailureKind::Other if is_device => {}
-        FailureKind::NoSpace | FailureKind::NoDescriptors | FailureKind::NoMemory => {
-            return Refusal::NotReady(chain(error));
-        }
-        FailureKind::Other => return crate::node::storage_refusal(error),
-    }
-    damaged.push((group, chain(error)));
-    Refusal::NotReady("the replica is damaged".into())
 }
 
 impl Node {
@@ -137,36 +103,6 @@ impl Node {
             self.adopt_current(now);
         }
         self.note_apply_resumed();
-    }
-
-    /// A group's log cannot be applied.
-    pub(crate) fn handle_apply_failed(&mut self, group: GroupId, error: &ApplyError, now: Now) {
-        if error.may_pass() {
-            return self.hold_apply(group, error, now);
-        }
-        // What is applied goes to memory, so that a device which fails then has not given back what is stored.
-        let is_unreadable = matches!(error, ApplyError::Engine(cause) if cause.is_damage() || is_device_failure(cause));
-        if is_unreadable || self.is_storage_gone(group) {
-            self.lose_for_good(group, chain(error), now);
-            // One that is kept has its log, and applies of it what it can.
-            if let Some(replica) = self.shard.running(group) {
-                replica.group.handle_not_applied(now.instant);
-            }
-            return;
-        }
-        self.shard.outbox.fail(format!("group {group} cannot apply its log: {}", chain(error)));
-    }
-
-    /// Storage lacks something to apply what is committed with: the group hands it out again after a pause. That is said once,
-    /// until everything is applied on this node.
-    fn hold_apply(&mut self, group: GroupId, error: &ApplyError, now: Now) {
-        if !std::mem::replace(&mut self.failures.is_apply_held, true) {
-            let error = chain(error);
-            tracing::warn!(%group, error, "storage takes no writes for the moment: they are kept, and applied when it does");
-        }
-        if let Some(replica) = self.shard.running(group) {
-            replica.group.handle_not_applied(now.instant);
-        }
     }
 
     fn note_apply_resumed(&mut self) {
@@ -188,7 +124,7 @@ impl Node {
             Retry::Job(_, job) => self.shard.enqueue_removal(None, job.leavings()),
             Retry::Flush(owner) => {
                 if let Some(replica) = self.shard.running_as(owner) {
-                    replica.flush.is_running = false;
+                    (replica.flush.is_running, replica.flush.is_waiting) = (false, false);
                     replica.flush.bytes_since += std::mem::take(&mut replica.flush.bytes_running);
                 }
             }
@@ -207,47 +143,33 @@ impl Node {
         }
     }
 
-    /// Gives up the replicas that reads and compactions have found damaged.
-    pub(crate) fn lose_damaged(&mut self, now: Now) {
-        for (group, reason) in std::mem::take(&mut self.shard.replicas.damaged) {
-            self.lose_for_good(group, reason, now);
+    /// Storage lacks something to apply what is committed with. That is said once, until everything is applied on this node.
+    pub(crate) fn note_apply_held(&mut self, group: GroupId, error: &str) {
+        if !std::mem::replace(&mut self.failures.is_apply_held, true) {
+            tracing::warn!(%group, error, "storage takes no writes for the moment: they are kept, and applied when it does");
         }
     }
 
-    /// A replica is damaged. It is given up once its group can spare it: another one may be in repair, or be found damaged in the
-    /// same moment. Until then it goes on voting, for its log is sound, and leaves it to others to lead and to be copied.
-    pub(crate) fn lose_for_good(&mut self, group: GroupId, reason: String, now: Now) {
-        if let Some(replica) = self.give_up(group, &reason, now) {
-            tracing::error!(%group, %replica, %reason, "a replica is damaged");
-        }
-    }
-
-    /// As [`Node::lose_for_good`], of a replica that may be sound. Which one it is, unless that was done before.
-    pub(crate) fn give_up(&mut self, group: GroupId, reason: &str, now: Now) -> Option<ReplicaId> {
-        let id = self.shard.running(group)?.id();
-        if self.failures.keeps_damaged(group, id) {
-            return None;
-        }
-        self.failures.kept.insert(group, Damaged { replica: id, reason: reason.to_owned(), since: now.instant });
+    /// A replica was given up: the others hear of it at once, and one of them is to lead.
+    pub(crate) fn note_given_up(&mut self, group: GroupId, now: Now) {
         self.reports.urgent.insert(group);
         self.leave_to_sound(group, now);
-        Some(id)
     }
 
-    /// Damaged replicas that were kept may be spared by now, and should not lead.
+    /// Damaged replicas may be spared by now, and should not lead.
     fn reconsider_damaged(&mut self, now: Now) {
-        for (group, damaged) in self.failures.kept.clone() {
-            match self.shard.replicas.hosted.get(&group) {
-                Some(Hosted::Running(replica)) if replica.id() == damaged.replica => {
-                    if now.instant.since(damaged.since) < DAMAGE_TOLD || !self.can_be_spared(replica) {
-                        self.leave_to_sound(group, now);
-                        continue;
-                    }
-                    self.lose(group, &damaged.reason, true, now);
-                }
-                Some(_) | None => {}
+        let given_up = |(group, hosted): (&GroupId, &Hosted)| match hosted {
+            Hosted::Running(replica) => Some((*group, replica.given_up.clone()?)),
+            Hosted::Starting { .. } | Hosted::Lost { .. } => None,
+        };
+        let given_up: Vec<(GroupId, GivenUp)> = self.shard.replicas.hosted.iter().filter_map(given_up).collect();
+        for (group, GivenUp { reason, since }) in given_up {
+            let Some(Hosted::Running(replica)) = self.shard.replicas.hosted.get(&group) else { continue };
+            if now.instant.since(since) < DAMAGE_TOLD || !self.can_be_spared(replica) {
+                self.leave_to_sound(group, now);
+            } else {
+                self.lose(group, &reason, true, now);
             }
-            self.failures.kept.remove(&group);
         }
     }
 
@@ -288,9 +210,29 @@ impl Node {
         self.was_alive(replica.node()) && matches!(state, Some(ReplicaState::Leader | ReplicaState::Follower))
     }
 
+    /// Whether a group takes no writes without `owner`, by what the nodes of the other voters said last.
+    pub(crate) fn is_needed_to_write(&self, owner: ReplicaKey) -> bool {
+        let catalogue = self.shard.view.catalogue.as_ref();
+        let Some(partition) = catalogue.and_then(|catalogue| catalogue.group(owner.group)) else { return false };
+        let is_other = |voter: &ReplicaId| *voter != owner.replica && self.is_voting(owner.group, *voter);
+        partition.voters().filter(is_other).count() <= partition.voters().count() / 2
+    }
+
     /// Whether a replica's node says that it is damaged and kept.
     pub(crate) fn is_damaged(&self, group: GroupId, replica: ReplicaId) -> bool {
         self.replica_report(group, replica.0, replica.node()).is_some_and(|report| report.is_damaged)
+    }
+
+    /// Stops a replica that cannot go on, being damaged or in a directory that failed; it is reported and will be replaced.
+    pub(crate) fn lose(&mut self, group: GroupId, reason: &str, is_damaged: bool, now: Now) {
+        self.step_down(group, now);
+        let Some(Hosted::Running(mut replica)) = self.shard.replicas.hosted.remove(&group) else { return };
+        let (owner, directory) = (replica.owner, replica.directory);
+        self.shard.enqueue_removal(replica.take_storage(), Vec::new());
+        self.shard.dismiss(*replica, &Refusal::NotReady("the replica is damaged".into()), now);
+        self.insert_lost(owner, directory, reason, is_damaged);
+        // The others must know before they give up theirs.
+        self.reports.urgent.insert(group);
     }
 
     /// Has another replica take over at once where this one leads, which is gone after that.
@@ -326,23 +268,23 @@ impl Node {
                 tracing::warn!(group = %owner.group, %reason, "making a checkpoint failed");
                 self.shard.running_as(owner).into_iter().for_each(|replica| replica.sending.end_making());
                 if failure.kind == FailureKind::Damage {
-                    self.lose_for_good(owner.group, failure.reason, now);
+                    self.shard.lose_for_good(owner.group, failure.reason, now);
                 }
             }
             JobKind::Write(id) => {
                 tracing::warn!(group = %owner.group, %reason, "writing a piece of a checkpoint failed");
-                self.handle_write_failed(owner, id, failure.kind);
+                self.shard.handle_write_failed(owner, id, failure.kind);
             }
-            JobKind::Send(to) => self.handle_not_read(owner, to, &failure, now),
+            JobKind::Send(to) => self.shard.handle_not_read(owner, to, &failure, now),
             JobKind::Verify(id) => {
                 tracing::warn!(group = %owner.group, %reason, "a received checkpoint cannot be used");
                 if self.shard.view.is_draining || failure.kind.may_pass() {
-                    self.put_off_received(owner, id);
+                    self.shard.put_off_received(owner, id);
                 } else {
-                    self.refuse_received(owner, id);
+                    self.shard.refuse_received(owner, id);
                 }
             }
-            JobKind::VerifyOwn => self.handle_own_not_verified(owner, failure, now),
+            JobKind::VerifyOwn => self.shard.handle_own_not_verified(owner, failure, now),
             JobKind::Fetch(fetch) => {
                 tracing::warn!(group = %owner.group, %reason, "reading old log entries failed");
                 let Some(replica) = self.shard.running_as(owner) else { return };
@@ -358,14 +300,14 @@ impl Node {
                 let told = if is_damage { "the replica is damaged" } else { failure.reason.as_str() };
                 self.handle_not_done(ticket, failure.reason.clone(), Refusal::NotReady(told.to_owned()), now);
                 if is_damage {
-                    self.lose_for_good(owner.group, failure.reason, now);
+                    self.shard.lose_for_good(owner.group, failure.reason, now);
                 }
             }
             JobKind::LoadSessions => {
                 tracing::warn!(group = %owner.group, %reason, "what keeps writes from being applied twice could not be read");
                 // Anything else the first write comes across as well.
                 if failure.is_unreadable() {
-                    self.lose_for_good(owner.group, failure.reason, now);
+                    self.shard.lose_for_good(owner.group, failure.reason, now);
                 }
             }
             JobKind::Remove | JobKind::Space | JobKind::Debt => {}
@@ -375,7 +317,7 @@ impl Node {
     fn handle_storage_failed(&mut self, owner: ReplicaKey, failure: JobFailure, now: Now) {
         let group = owner.group;
         let JobFailure { reason, mut kind, again, .. } = failure;
-        if kind == FailureKind::Other && self.is_storage_gone(group) {
+        if kind == FailureKind::Other && self.shard.is_storage_gone(group) {
             kind = FailureKind::Damage;
         }
         let (failures, has_refused) = self.failures.note_failure(group, kind);
@@ -386,7 +328,7 @@ impl Node {
             }
             FailureKind::Damage if again.is_some() => return self.lose(group, &reason, true, now),
             FailureKind::Damage => {
-                self.lose_for_good(group, reason.clone(), now);
+                self.shard.lose_for_good(group, reason.clone(), now);
                 // One that is kept is flushed again.
                 if self.shard.running_as(owner).is_none() {
                     return;
@@ -398,6 +340,11 @@ impl Node {
         tracing::error!(%group, %reason, "work on storage failed and will be tried again");
         let pause = (RETRY_AFTER.0 * (1 << (failures - 1).min(8))).min(RETRY_AFTER.1);
         let retry = again.map_or(Retry::Flush(owner), |job| Retry::Job(owner, job));
+        if let Retry::Flush(owner) = &retry
+            && let Some(replica) = self.shard.running_as(*owner)
+        {
+            replica.flush.is_waiting = true;
+        }
         self.failures.retries.push((now.instant + pause, retry));
     }
 

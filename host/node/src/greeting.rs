@@ -10,6 +10,7 @@
 //!                           ── end ───────>   Node::handle_hangup
 //! ```
 
+use crate::event::Event;
 use crate::lives::{RefusedFor, Told};
 use crate::node::Node;
 use crate::peer::{Greeting, Malformed, Refused, take};
@@ -77,7 +78,7 @@ impl Node {
         }
         let mut has_frames = false;
         while let Some(frame) = take(buffer)? {
-            self.handle_peer(caller.from, frame, now);
+            self.handle(Event::Peer(caller.from, frame), now);
             has_frames = true;
         }
         Ok(Ok(has_frames))

@@ -4,12 +4,12 @@
 use crate::debt::PushBack;
 use crate::heavy::HeavyWrites;
 use crate::ids::{DirectoryId, ReplicaKey};
-use crate::job::{Job, arriving_at};
+use crate::job::Job;
 use crate::node::Node;
 use crate::open::write_catalogue;
 use crate::pace::Pace;
 use crate::peer::{CataloguePush, CatalogueRow, Frame};
-use crate::replica::{Flush, Hosted, Replica, Shape, directory_of};
+use crate::replica::{Flush, Hosted, Replica, Shape, directories_of_replica, directory_of};
 use crate::retain::Kept;
 use crate::slow::is_ready_to_lead;
 use crate::snapshot::Sending;
@@ -331,6 +331,7 @@ impl Node {
             may_have_received: Some(now.instant),
             waits_for_sender: None,
             install: None,
+            given_up: None,
             led_since: None,
             started: now.instant,
             // A replica of a new group has nothing to catch up with.
@@ -419,7 +420,29 @@ impl Node {
             // Elsewhere the log holds the successor's records instead of its own.
             self.shard.log_writes.remove(log, owner.group, &mut self.shard.outbox);
         }
-        self.discard(directory, directories_of_replica(&*self.disk, self.config.path_of(directory), owner));
+        self.shard.discard(directory, directories_of_replica(&*self.disk, self.config.path_of(directory), owner));
+    }
+
+    /// A checkpoint of `owner` has had no room for a while, and lacks so many bytes. Where the storage that it is to replace is all that is in
+    /// its way, that would stay so for ever: the replica is given up like a damaged one, as soon as the others are a majority without it, and
+    /// its successor learns in the room of both. It has nothing that they lack, since it takes nothing without the checkpoint.
+    ///
+    /// What was set aside for a successor goes first: its group has a leader, who sends, and so a majority without it.
+    pub(crate) fn make_room(&mut self, owner: ReplicaKey, lacking: u64, now: Now) {
+        let Some(replica) = self.shard.running_as(owner) else { return };
+        let (directory, path) = (replica.directory, replica.path.clone());
+        let is_in_the_way = |other: &ReplicaKey, at: DirectoryId| other.group == owner.group && at == directory;
+        let former = self.former.iter().filter(|(other, at)| is_in_the_way(other, **at));
+        let former: Vec<ReplicaKey> = former.map(|(other, _)| *other).collect();
+        if !former.is_empty() {
+            tracing::warn!(group = %owner.group, "what is left of a lost replica makes room for its successor's checkpoint");
+            former.into_iter().for_each(|other| self.remove_former(other, directory));
+        } else if lacking <= self.shard.size_of(&path) {
+            let reason = "its disk has no room for a newer checkpoint beside it";
+            if self.shard.give_up(owner.group, reason, now).is_some() {
+                tracing::warn!(group = %owner.group, reason, "a replica is given up once the others are a majority without it");
+            }
+        }
     }
 
     /// The node hosts nothing of `group` any more, and its log knows nothing of it.
@@ -440,14 +463,14 @@ impl Node {
         if let Hosted::Running(mut replica) = hosted {
             storage = replica.take_storage();
             // Its callers find another replica with the next map.
-            self.dismiss(*replica, &Refusal::NotHosted, now);
+            self.shard.dismiss(*replica, &Refusal::NotHosted, now);
         }
         if self.shard.view.catalogue.as_ref().is_none_or(|catalogue| catalogue.group(group).is_none()) {
             self.forget_leader(group);
         }
         tracing::debug!(%group, replica = %owner.replica, "removing a replica");
         let paths = directories_of_replica(&*self.disk, self.config.path_of(directory), owner);
-        let removed = self.put_aside(directory, paths);
+        let removed = self.shard.put_aside(directory, paths);
         self.shard.enqueue_removal(storage, removed);
     }
 
@@ -456,46 +479,8 @@ impl Node {
     pub(crate) fn clear_up(&mut self, owner: ReplicaKey) {
         for directory in self.usable_directories().collect::<Vec<_>>() {
             let paths = directories_of_replica(&*self.disk, self.config.path_of(directory), owner);
-            self.discard(directory, paths);
+            self.shard.discard(directory, paths);
         }
-    }
-
-    /// Removes what is below a data directory.
-    pub(crate) fn discard(&mut self, directory: DirectoryId, paths: Vec<PathBuf>) {
-        let removed = self.put_aside(directory, paths);
-        self.shard.enqueue_removal(None, removed);
-    }
-
-    /// Gives what is below a data directory the names that are returned, so that theirs can be used again while the removal
-    /// takes its time.
-    fn put_aside(&mut self, directory: DirectoryId, paths: Vec<PathBuf>) -> Vec<PathBuf> {
-        let mut removed = Vec::new();
-        for path in paths {
-            if !self.disk.exists(&path) {
-                continue;
-            }
-            let trash = self.trash_path(directory);
-            let parent = hedgerow_env::parent_of(&trash);
-            match self.disk.create_dir_all(parent).and_then(|()| self.disk.rename(&path, &trash)) {
-                Ok(()) => removed.push(trash),
-                // The next start removes what nobody needs.
-                Err(error) => tracing::warn!(directory = %path.display(), %error, "a directory cannot be removed"),
-            }
-        }
-        removed
-    }
-
-    /// Removes what an earlier life of the node has not come to remove.
-    pub(crate) fn empty_trash(&mut self, directory: DirectoryId) {
-        let trash = trash_of(self.config.path_of(directory));
-        let names = self.disk.list(&trash).unwrap_or_default();
-        let directories: Vec<PathBuf> = names.into_iter().map(|name| trash.join(name)).collect();
-        self.shard.enqueue_removal(None, directories);
-    }
-
-    /// A name that no other directory has or had.
-    pub(crate) fn trash_path(&mut self, directory: DirectoryId) -> PathBuf {
-        trash_of(self.config.path_of(directory)).join(format!("{:016x}", self.shard.random.next_u64()))
     }
 
     /// The data directories that still work, with their logs.
@@ -600,11 +585,6 @@ pub(crate) fn best_successor(node: &Node, replica: &Replica) -> Option<ReplicaId
     others.max_by_key(|peer| (fitness(peer.replica), peer.matched)).map(|peer| peer.replica)
 }
 
-/// Where directories wait for their removal.
-pub(crate) fn trash_of(data: &Path) -> PathBuf {
-    data.join("trash")
-}
-
 /// A replica that the catalogue wants here.
 struct Wanted {
     owner: ReplicaKey,
@@ -681,29 +661,6 @@ fn has_caught_up(replica: &Replica, id: ReplicaId) -> bool {
             && !peer.is_snapshotting
             && replica.pace.is_near(peer.matched, replica.group.last_index())
     })
-}
-
-/// Where storage of `owner` is or is being installed, and checkpoints that it made or was receiving. Not all of them exist.
-fn directories_of_replica(disk: &dyn hedgerow_env::Disk, data: &Path, owner: ReplicaKey) -> Vec<PathBuf> {
-    let storage = directory_of(data, owner);
-    let mut directories = vec![arriving_at(&storage), storage];
-    directories.extend(directories_of(disk, data, "checkpoints", owner));
-    directories.extend(incoming_of(disk, data, owner));
-    directories
-}
-
-/// Directories of checkpoints that `owner` was receiving.
-pub(crate) fn incoming_of(disk: &dyn hedgerow_env::Disk, data: &Path, owner: ReplicaKey) -> Vec<PathBuf> {
-    directories_of(disk, data, "incoming", owner)
-}
-
-fn directories_of(disk: &dyn hedgerow_env::Disk, data: &Path, kind: &str, owner: ReplicaKey) -> Vec<PathBuf> {
-    let replica = directory_of(data, owner);
-    let Some(name) = replica.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
-    let prefix = format!("{name}-");
-    let directory = data.join(kind);
-    let names = disk.list(&directory).unwrap_or_default();
-    names.into_iter().filter(|name| name.starts_with(&prefix)).map(|name| directory.join(name)).collect()
 }
 
 #[cfg(test)]

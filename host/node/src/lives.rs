@@ -366,7 +366,7 @@ impl Node {
         let before = self.lives.others.get(&from).map(|seen| seen.life);
         let met = self.lives.meet(from, told, self.shard.view.catalogue.as_ref(), self.last_tick);
         if met.is_ok() && before != Some(life) {
-            self.forget_put_off(from);
+            self.shard.forget_put_off(from);
         }
         met.map_err(|refused| {
             if self.lives.told.insert(from, life) != Some(life) {

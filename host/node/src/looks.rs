@@ -22,13 +22,11 @@ const LOOK_SHARE: u64 = 8;
 /// How often it is made sure that the storage of replicas is still there.
 const STORAGE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// When what was looked at.
-#[derive(Debug, Default)]
+/// When the disks were looked at.
+#[derive(Debug)]
 pub(crate) struct Looks {
     /// By data directory.
     directories: Vec<Look>,
-    /// When it was last looked at which replicas have debts.
-    pub(crate) looked_for_debts: Option<Instant>,
 }
 
 /// Looks at one data directory.
@@ -48,7 +46,7 @@ struct Look {
 
 impl Looks {
     pub(crate) fn new(config: &Config) -> Self {
-        Self { directories: vec![Look::default(); config.data.len()], ..Self::default() }
+        Self { directories: vec![Look::default(); config.data.len()] }
     }
 
     /// What the last look at a data directory found. Returns whether it was away at that one and at the one before.
@@ -79,7 +77,7 @@ impl Node {
                 if looks_for_storage {
                     one.looked_for_storage = Some(now.instant);
                 }
-                let storage = if looks_for_storage { self.storage_in(directory) } else { Vec::new() };
+                let storage = if looks_for_storage { self.shard.storage_in(directory) } else { Vec::new() };
                 let path = self.config.path_of(directory).to_owned();
                 let room = &self.shard.view.room;
                 let keeps_reserve = looks_for_storage && room.has_space(directory) && !room.is_stalled(directory);

@@ -8,8 +8,8 @@ use crate::admin::Asker;
 use crate::admin_client::shortened;
 use crate::catalogue_change::Change;
 use crate::config::{CREATION_REPEATED_FOR, GONE_AFTER, REPORT_INTERVAL, creation_wait};
+use crate::damage::note_read;
 use crate::drive::chain;
-use crate::failure::note_read;
 use crate::node::Node;
 use crate::repair::Losses;
 use crate::replica::{Hosted, Origin};
@@ -261,7 +261,7 @@ impl Node {
             only_count: false,
         };
         let failed = |what: &str| EngineError::Read { source: what.into() };
-        let storage = self.open_partition_of(GroupId::META).ok_or_else(|| failed("its group is not open"))?;
+        let storage = self.shard.open_partition_of(GroupId::META).ok_or_else(|| failed("its group is not open"))?;
         loop {
             let now = hedgerow_types::time::expiry_seconds(now.unix_micros);
             let page = storage.read(&Read::Scan(scan.clone()), now)?;

@@ -27,7 +27,7 @@ use crate::strangers::Strangers;
 use bytes::Bytes;
 use hedgerow_env::{DirLock, Disk, Now};
 use hedgerow_storage::Engines;
-use hedgerow_types::{GroupId, Instant, NodeId, Refusal, ReplicaId};
+use hedgerow_types::{GroupId, Instant, NodeId, ReplicaId};
 use hedgerow_wal::Round;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,8 +62,6 @@ pub struct Node {
     /// Lost replicas whose successors are made and do not vote yet, and where their storage is.
     pub(crate) former: BTreeMap<ReplicaKey, DirectoryId>,
     pub(crate) last_tick: Instant,
-    /// When it was last looked at which parts of the logs may go.
-    pub(crate) retained_at: Instant,
 }
 
 impl Node {
@@ -90,15 +88,15 @@ impl Node {
         self.shard.view.alive = self.alive_nodes(now);
         self.tick_founding(now);
         self.shard.replicas.begin_tick();
-        self.tick_groups(now);
+        self.shard.tick_groups(now);
         self.tick_creations(now);
         self.tick_failures(now);
         self.tick_room(now);
-        self.tick_storage();
-        self.tick_debts(now);
-        self.tick_retained(now);
-        self.tick_sending(elapsed, now);
-        self.take_notices();
+        self.shard.tick_storage();
+        self.shard.tick_debts(now);
+        self.shard.tick_retained(now);
+        self.shard.tick_sending(elapsed, now);
+        self.take_notices(now);
         self.tick_reports(now);
         self.tick_metadata(now);
         self.tick_slow(now);
@@ -106,20 +104,6 @@ impl Node {
         self.tick_admin(now);
         self.note_leaderless();
         self.shard.requests.tick(now.instant);
-    }
-
-    /// Has the next groups notice that time has passed. A node may host thousands, and others wait while it looks at them.
-    fn tick_groups(&mut self, now: Now) {
-        for group in self.shard.replicas.next_to_tick() {
-            let Some(replica) = self.shard.running(group) else { continue };
-            replica.group.handle_tick(now.instant);
-            if replica.tick_settling(now.instant) {
-                self.reports.urgent.insert(group);
-            }
-            self.shard.mark_dirty(group);
-            self.shard.expire_waiting(group, now);
-            self.tick_receiving(group, now);
-        }
     }
 
     /// A whole frame came from a client. `now` must have been read after it came.
@@ -135,16 +119,20 @@ impl Node {
         let now = self.shard.view.agreed(now);
         match frame {
             Frame::Replication { group, from, to, message } => {
-                self.handle_replication(ReplicaKey { group, replica: to }, from, message, now);
+                self.shard.handle_replication(ReplicaKey { group, replica: to }, from, message, now);
             }
             Frame::Probe(probe) => self.handle_probe(from, probe, now),
             Frame::Report(report) => self.handle_report(from, report, now),
             Frame::Catalogue(push) => self.handle_catalogue(push, now),
             Frame::AdminRequest(request) => self.handle_admin_request(from, request, now),
             Frame::AdminReply(reply) => self.handle_admin_reply(reply),
-            Frame::SnapshotBegin(begin) => self.handle_snapshot_begin(begin, now),
-            Frame::SnapshotChunk(chunk) => self.handle_snapshot_chunk(chunk, now),
-            Frame::SnapshotProgress(progress) => self.handle_snapshot_progress(progress, now),
+            Frame::SnapshotBegin(begin) => {
+                let owner = ReplicaKey { group: GroupId::from_u64(begin.group), replica: ReplicaId(begin.to) };
+                let is_needed = self.is_needed_to_write(owner);
+                self.shard.handle_snapshot_begin(begin, is_needed, now);
+            }
+            Frame::SnapshotChunk(chunk) => self.shard.handle_snapshot_chunk(chunk, now),
+            Frame::SnapshotProgress(progress) => self.shard.handle_snapshot_progress(progress, now),
             Frame::ReadIndexRequests(questions) => self.shard.handle_read_index_requests(from, &questions, now),
             Frame::ReadIndexReplies(answers) => self.shard.handle_read_index_replies(from, &answers, now),
             Frame::TailRequests(requests) => self.shard.handle_tail_requests(from, requests, now),
@@ -219,31 +207,20 @@ impl Node {
     /// events, with a time read after them, and again while [`Node::has_queued`].
     pub fn drive(&mut self, now: Now) {
         let now = self.shard.view.agreed(now);
-        self.tick_groups(now);
-        self.take_up_applying(now);
-        self.shard.serving().serve_queued(now);
-        self.take_notices();
+        self.shard.begin_turn(now);
+        self.take_notices(now);
         loop {
             for group in std::mem::take(&mut self.shard.replicas.dirty) {
-                if let Some(replica) = self.shard.running(group) {
-                    replica.is_dirty = false;
-                    self.drive_group(group, now);
-                    self.shard.gather_read_index_request(group, now);
-                    self.shard.gather_tail_request(group);
-                    self.shard.update_wake(group);
-                }
-                self.take_notices();
+                self.shard.drive_marked(group, now);
+                self.take_notices(now);
             }
             if self.shard.replicas.dirty.is_empty() && !self.report_first_leaders(now) {
                 break;
             }
         }
-        self.lose_damaged(now);
-        self.take_notices();
-        self.shard.send_read_index_replies();
-        self.shard.send_read_index_requests(now);
-        self.shard.send_tail_requests(now);
-        self.shard.log_writes.submit_all(&mut self.shard.outbox);
+        self.shard.lose_damaged(now);
+        self.take_notices(now);
+        self.shard.send_gathered(now);
         if let Some((log, submission)) = self.shard.outbox.submissions.first() {
             self.speeds.note_log_write(*log, submission.ticket, now.instant);
         }
@@ -313,31 +290,10 @@ impl Node {
         groups.filter(|(it, group)| !it.is_kept(*group) && self.leader_of(*group).is_none()).map(|(_, group)| group)
     }
 
-    fn handle_replication(&mut self, owner: ReplicaKey, from: ReplicaId, message: Bytes, now: Now) {
-        match hedgerow_replication::Message::decode(message) {
-            Ok(message) if self.shard.has_no_room_for(owner.group, &message) => {}
-            Ok(mut message) => {
-                self.shard.keep_what_fits(owner.group, &mut message);
-                let Some(replica) = self.shard.running_as(owner) else { return };
-                replica.group.handle_message(from, message, now.instant);
-                self.shard.mark_dirty(owner.group);
-            }
-            Err(error) => tracing::warn!(%from, group = %owner.group, %error, "a replication message was dropped"),
-        }
-    }
-
     /// A client's connection is gone; its reads are dropped, its writes answered into nothing.
     pub(crate) fn handle_client_closed(&mut self, connection: ConnectionId) {
         self.shard.serving().drop_requests_of(connection);
         self.shard.requests.forget_connection(connection);
         self.shard.outbox.clients.remove(&connection);
     }
-}
-
-pub(crate) fn not_leader(leader: Option<ReplicaId>) -> Refusal {
-    Refusal::NotLeader { leader: leader.map(ReplicaId::node) }
-}
-
-pub(crate) fn storage_refusal(error: &hedgerow_storage::EngineError) -> Refusal {
-    Refusal::Stopping(error.to_string())
 }

@@ -6,7 +6,7 @@ use crate::creations::Creations;
 use crate::drive::chain;
 use crate::failure::{Failures, is_device_failure, takes_no_writes};
 use crate::founding::Founding;
-use crate::hosting::{cache_path, incoming_of};
+use crate::hosting::cache_path;
 use crate::identity::{self, Found, FoundLog, Identity, IdentityError, Missing};
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::layout::{LogLayout, Shelf, has_log, is_idle};
@@ -16,7 +16,7 @@ use crate::log_id;
 use crate::looks::Looks;
 use crate::metadata::Metadata;
 use crate::node::Node;
-use crate::replica::{Hosted, directory_of, owner_of};
+use crate::replica::{Hosted, directory_of, incoming_of, owner_of};
 use crate::report::Reports;
 use crate::shard::Shard;
 use crate::slow::Speeds;
@@ -195,7 +195,7 @@ impl Node {
         let (ids, has_logs) = take_up_logs(&*disk, &config, (&shelf, &found), &mut identity, &mut random)?;
         shelf.is_whole = has_logs && !shelf.logs.iter().any(Log::has_unknown_loss);
         let config = Arc::new(config);
-        let mut shard = Shard::new(Arc::clone(&config), random);
+        let mut shard = Shard::new(Arc::clone(&config), Arc::clone(&disk), Arc::clone(&engines), random, now.instant);
         let mut node = Node {
             admin: AdminCalls::new(shard.random.next_u64()),
             shard,
@@ -217,7 +217,6 @@ impl Node {
             keeps_given_up: false,
             former: BTreeMap::new(),
             last_tick: now.instant,
-            retained_at: now.instant,
         };
         let now = node.judge_clock(now);
         // Replicas start with the tables known, and tables are acted on with the replicas there.
@@ -260,7 +259,7 @@ impl Node {
                 tracing::warn!(directory = %directory.display(), %error, "where this log was one will count as lost");
             }
             tracing::info!(directory = %directory.display(), "a log that no group is in any more is removed");
-            self.discard(home, vec![directory]);
+            self.shard.discard(home, vec![directory]);
         }
         shelf.logs.truncate(used);
         let ids = named.into_iter().map(|(_, id)| id);
@@ -331,8 +330,8 @@ impl Node {
             let is_forgotten = |path: &PathBuf| self.shard.view.catalogue.is_some() && !received.contains(path);
             let forgotten = below("incoming").filter(is_forgotten);
             let paths = unused.into_iter().chain(forgotten).chain(below("checkpoints")).collect();
-            self.empty_trash(directory);
-            self.discard(directory, paths);
+            self.shard.empty_trash(directory);
+            self.shard.discard(directory, paths);
         }
     }
 }

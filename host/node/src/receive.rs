@@ -19,12 +19,11 @@
 //! What nobody goes on with is removed after [`GIVE_UP_AFTER`].
 
 use crate::config::SNAPSHOT_CHUNK_SIZE;
-use crate::hosting::incoming_of;
 use crate::ids::ReplicaKey;
 use crate::job::Job;
-use crate::node::Node;
 use crate::peer::{Frame, SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress};
-use crate::replica::{Hosted, incoming_directory, sender_of};
+use crate::replica::{Hosted, incoming_directory, incoming_of, sender_of};
+use crate::shard::Shard;
 use crate::snapshot::{GIVE_UP_AFTER, REPEAT_AFTER, STALLED_AFTER, WINDOW};
 use bytes::Bytes;
 use hedgerow_env::{Now, OpenMode};
@@ -104,25 +103,26 @@ struct Piece {
     data: Bytes,
 }
 
-impl Node {
+impl Shard {
     fn receiving_count(&self, now: Now) -> usize {
         let is_alive = |receiving: &Receiving| now.instant.since(receiving.last_heard) < STALLED_AFTER;
         let receiving = |hosted: &Hosted| match hosted {
             Hosted::Running(replica) => replica.receiving.as_ref().is_some_and(is_alive),
             Hosted::Starting { .. } | Hosted::Lost { .. } => false,
         };
-        self.shard.replicas.hosted.values().filter(|hosted| receiving(hosted)).count()
+        self.replicas.hosted.values().filter(|hosted| receiving(hosted)).count()
     }
 
-    pub(crate) fn handle_snapshot_begin(&mut self, begin: SnapshotBegin, now: Now) {
+    /// A leader offers a checkpoint to a replica here; `is_needed` if the group takes no writes without it.
+    pub(crate) fn handle_snapshot_begin(&mut self, begin: SnapshotBegin, is_needed: bool, now: Now) {
         let owner = ReplicaKey { group: GroupId::from_u64(begin.group), replica: ReplicaId(begin.to) };
         // The metadata is small, and everything else is repaired by it.
         let has_enough = owner.group != GroupId::META && self.receiving_count(now) >= RECEIVING_MAX;
         let is_starting = |hosted: &Hosted| matches!(hosted, Hosted::Starting { owner: new, .. } if *new == owner);
-        if self.shard.replicas.hosted.get(&owner.group).is_some_and(is_starting) {
+        if self.replicas.hosted.get(&owner.group).is_some_and(is_starting) {
             return;
         }
-        let Some(replica) = self.shard.running_as(owner) else {
+        let Some(replica) = self.running_as(owner) else {
             // It is gone, or not made. Its sender must not wait for it as for one that will answer: it has others to serve,
             // the replica that takes its place among them.
             return self.put_off(owner, ReplicaId(begin.from), begin.id);
@@ -177,11 +177,11 @@ impl Node {
         // What was received of others before, also in an earlier life.
         let mut others = incoming_of(&*self.disk, self.config.path_of(directory), owner);
         others.retain(|other| *other != path);
-        if let Some(former) = self.awaited_sender(owner, sender, &others, now) {
+        if let Some(former) = self.awaited_sender((owner, is_needed), sender, &others, now) {
             return self.say_busy(owner, sender, begin.id, Busy::AwaitsFormer(former));
         }
         let goes_on = others.iter().any(|other| sender_of(other) == Some(sender));
-        if let Some(replica) = self.shard.running_as(owner) {
+        if let Some(replica) = self.running_as(owner) {
             replica.receiving = None;
             replica.waits_for_sender.take_if(|_| !goes_on);
         }
@@ -212,7 +212,7 @@ impl Node {
             last_heard: now.instant,
             last_progress: now.instant,
         };
-        if let Some(replica) = self.shard.running_as(owner) {
+        if let Some(replica) = self.running_as(owner) {
             replica.receiving = Some(receiving);
             replica.waits_for_room = None;
         }
@@ -233,29 +233,26 @@ impl Node {
         let (group, from) = (owner.group.to_u64(), owner.replica.0);
         let progress =
             SnapshotProgress { group, from, id, is_busy: true, former, lacking, ..SnapshotProgress::default() };
-        self.shard.send(sender.node(), &Frame::SnapshotProgress(progress));
+        self.send(sender.node(), &Frame::SnapshotProgress(progress));
     }
 
     /// The replica from whose checkpoints there are tables in `others`, and which may lead again, while it is waited for.
     fn awaited_sender(
         &mut self,
-        owner: ReplicaKey,
+        (owner, is_needed): (ReplicaKey, bool),
         sender: ReplicaId,
         others: &[PathBuf],
         now: Now,
     ) -> Option<ReplicaId> {
-        let voters = self.shard.view.catalogue.as_ref()?.group(owner.group)?;
+        let voters = self.view.catalogue.as_ref()?.group(owner.group)?;
         let is_awaited = |former: &ReplicaId| *former != sender && voters.voters().any(|voter| voter == *former);
         let has_tables = |directory: &Path| {
             self.disk.list(directory).unwrap_or_default().iter().any(|name| hedgerow_storage::is_table(name))
         };
         let mut senders = others.iter().filter_map(|other| Some((sender_of(other)?, other)));
         let (former, _) = senders.find(|(former, other)| is_awaited(former) && has_tables(other))?;
-        let others_voting =
-            voters.voters().filter(|voter| *voter != owner.replica && self.is_voting(owner.group, *voter));
-        let is_needed = others_voting.count() <= voters.voters().count() / 2;
         let most = if is_needed { FORMER_AWAITED_IF_NEEDED } else { FORMER_AWAITED };
-        let replica = self.shard.running_as(owner)?;
+        let replica = self.running_as(owner)?;
         let since = *replica.waits_for_sender.get_or_insert(now.instant);
         (now.instant.since(since) < most).then_some(former)
     }
@@ -285,9 +282,7 @@ impl Node {
 
     pub(crate) fn handle_snapshot_chunk(&mut self, chunk: SnapshotChunk, now: Now) {
         let owner = ReplicaKey { group: GroupId::from_u64(chunk.group), replica: ReplicaId(chunk.to) };
-        let Some(receiving) = self.shard.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else {
-            return;
-        };
+        let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
         if receiving.id != chunk.id {
             return;
         }
@@ -319,9 +314,7 @@ impl Node {
 
     /// Writes the first piece that waits, one at a time: what a file is called once it is whole rests on their order.
     fn write_next(&mut self, owner: ReplicaKey) {
-        let Some(receiving) = self.shard.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else {
-            return;
-        };
+        let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
         if receiving.is_writing {
             return;
         }
@@ -334,14 +327,12 @@ impl Node {
         let path = directory.join(format!("{}.part", file.name));
         receiving.is_writing = true;
         receiving.writing = bytes.len() as u64;
-        self.shard.job(Job::WriteChunk { owner, id, path, offset, data: bytes, complete_as });
+        self.job(Job::WriteChunk { owner, id, path, offset, data: bytes, complete_as });
     }
 
     /// Says from where the pieces are wanted again. Those that wait to be written are dropped with it: they come once more.
     fn ask_again(&mut self, owner: ReplicaKey, now: Now) {
-        let Some(receiving) = self.shard.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else {
-            return;
-        };
+        let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
         if receiving.is_writing {
             // What is being written counts as written: the answer comes later than that.
             receiving.has_asked_again = false;
@@ -353,7 +344,7 @@ impl Node {
     }
 
     pub(crate) fn handle_chunk_written(&mut self, owner: ReplicaKey, id: u64, now: Now) {
-        let Some(replica) = self.shard.running_as(owner) else { return };
+        let Some(replica) = self.running_as(owner) else { return };
         let Some(receiving) = replica.receiving.as_mut().filter(|it| it.id == id && it.is_writing) else { return };
         receiving.is_writing = false;
         receiving.offset += receiving.writing;
@@ -373,13 +364,13 @@ impl Node {
             return;
         }
         self.send_progress(owner, now);
-        let Some(replica) = self.shard.running_as(owner) else { return };
+        let Some(replica) = self.running_as(owner) else { return };
         let Some(receiving) = replica.receiving.as_ref().filter(|it| it.file >= it.files.len()) else { return };
         match hedgerow_replication::Message::decode(receiving.message.clone()) {
             Ok(message) => {
                 let from = receiving.from;
                 let is_wanted = replica.group.handle_snapshot_received(from, message, now.instant);
-                self.shard.mark_dirty(owner.group);
+                self.mark_dirty(owner.group);
                 if !is_wanted {
                     // The log has brought what the checkpoint would have.
                     self.forget_receiving(owner);
@@ -392,7 +383,7 @@ impl Node {
     /// Whether the next step may be taken. A checkpoint of which all files are here is verified first: nobody hears that it
     /// is here, and the group does not rest on it, before.
     fn is_verified(&mut self, owner: ReplicaKey) -> bool {
-        let Some(receiving) = self.shard.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else {
+        let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else {
             return false;
         };
         if receiving.file < receiving.files.len() || receiving.is_verified {
@@ -403,13 +394,13 @@ impl Node {
         let id = receiving.id;
         if !std::mem::replace(&mut receiving.is_writing, true) {
             let directory = receiving.directory.clone();
-            self.shard.job(Job::Verify { owner, id, directory, meta });
+            self.job(Job::Verify { owner, id, directory, meta });
         }
         false
     }
 
     pub(crate) fn handle_verified(&mut self, owner: ReplicaKey, id: u64, now: Now) {
-        let receiving = self.shard.running_as(owner).and_then(|replica| replica.receiving.as_mut());
+        let receiving = self.running_as(owner).and_then(|replica| replica.receiving.as_mut());
         // What was verified may be of a transfer before this one, of the same checkpoint.
         let Some(receiving) = receiving.filter(|it| it.id == id && it.file >= it.files.len()) else { return };
         (receiving.is_writing, receiving.is_verified) = (false, true);
@@ -418,14 +409,14 @@ impl Node {
 
     /// A received checkpoint cannot be verified for now: what was received stays, and the leader asks again after a while.
     pub(crate) fn put_off_received(&mut self, owner: ReplicaKey, id: u64) {
-        let Some(replica) = self.shard.running_as(owner) else { return };
+        let Some(replica) = self.running_as(owner) else { return };
         let Some(receiving) = replica.receiving.take_if(|it| it.id == id) else { return };
         self.put_off(owner, receiving.from, id);
     }
 
     /// Has the leader begin anew.
     pub(crate) fn refuse_received(&mut self, owner: ReplicaKey, id: u64) {
-        let Some(replica) = self.shard.running_as(owner) else { return };
+        let Some(replica) = self.running_as(owner) else { return };
         let Some(receiving) = replica.receiving.as_ref().filter(|it| it.id == id) else { return };
         let progress = SnapshotProgress {
             group: owner.group.to_u64(),
@@ -437,7 +428,7 @@ impl Node {
             ..SnapshotProgress::default()
         };
         let to = receiving.from.node();
-        self.shard.send(to, &Frame::SnapshotProgress(progress));
+        self.send(to, &Frame::SnapshotProgress(progress));
         self.forget_receiving(owner);
     }
 
@@ -446,9 +437,7 @@ impl Node {
     }
 
     fn say_progress(&mut self, owner: ReplicaKey, again: bool, now: Now) {
-        let Some(receiving) = self.shard.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else {
-            return;
-        };
+        let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
         receiving.last_progress = now.instant;
         let (file, offset) = receiving.said();
         let progress = SnapshotProgress {
@@ -461,12 +450,12 @@ impl Node {
             ..SnapshotProgress::default()
         };
         let to = receiving.from.node();
-        self.shard.send(to, &Frame::SnapshotProgress(progress));
+        self.send(to, &Frame::SnapshotProgress(progress));
     }
 
     pub(crate) fn tick_receiving(&mut self, group: GroupId, now: Now) {
         self.tick_room_wait(group);
-        let Some(replica) = self.shard.running(group) else { return };
+        let Some(replica) = self.running(group) else { return };
         let (owner, directory, is_installing) = (replica.owner, replica.directory, replica.group.is_taking_snapshot());
         let is_over = |heard: &mut Instant| now.instant.since(*heard) >= GIVE_UP_AFTER;
         if replica.receiving.is_none() && !is_installing && replica.may_have_received.take_if(is_over).is_some() {
@@ -478,7 +467,7 @@ impl Node {
         let is_quiet = !receiving.is_writing && now.instant.since(receiving.last_progress) >= REPEAT_AFTER;
         if is_silent {
             self.forget_receiving(owner);
-        } else if is_missing && group != GroupId::META && self.shard.must_give_room(directory) {
+        } else if is_missing && group != GroupId::META && self.must_give_room(directory) {
             tracing::warn!(%group, "what was received of a checkpoint makes room for what the node needs itself");
             self.put_off(owner, from, id);
             self.forget_receiving(owner);
@@ -489,7 +478,7 @@ impl Node {
 
     /// Removes what was received.
     fn forget_receiving(&mut self, owner: ReplicaKey) {
-        let Some(replica) = self.shard.running_as(owner) else { return };
+        let Some(replica) = self.running_as(owner) else { return };
         let directory = replica.directory;
         let Some(receiving) = replica.receiving.take() else { return };
         self.discard(directory, vec![receiving.directory]);
@@ -497,7 +486,7 @@ impl Node {
 
     /// Removes all that was ever received for `owner`: it has what it needs, or nobody goes on with it.
     pub(crate) fn discard_received(&mut self, owner: ReplicaKey) {
-        let Some(directory) = self.shard.running_as(owner).map(|replica| replica.directory) else { return };
+        let Some(directory) = self.running_as(owner).map(|replica| replica.directory) else { return };
         let received = incoming_of(&*self.disk, self.config.path_of(directory), owner);
         if !received.is_empty() {
             self.discard(directory, received);
@@ -507,7 +496,7 @@ impl Node {
     /// A piece of checkpoint `id` could not be written: it begins anew when the leader asks again. One that has become whole all the
     /// same, and one that came after it, are left alone.
     pub(crate) fn handle_write_failed(&mut self, owner: ReplicaKey, id: u64, kind: FailureKind) {
-        let Some(replica) = self.shard.running_as(owner).filter(|it| !it.group.is_taking_snapshot()) else { return };
+        let Some(replica) = self.running_as(owner).filter(|it| !it.group.is_taking_snapshot()) else { return };
         let directory = replica.directory;
         let Some(receiving) = replica.receiving.take_if(|it| it.id == id) else { return };
         if kind == FailureKind::NoSpace {

@@ -1,7 +1,6 @@
 //! What nodes tell each other about what they host, and what follows from it: who is alive and who leads what.
 
 use crate::config::{DEAD_AFTER, REPORT_INTERVAL};
-use crate::ids::ReplicaKey;
 use crate::node::Node;
 use crate::peer::{DiskReport, Frame, PeerReport, ReplicaReport, ReplicaState, Report, TransferReport};
 use crate::replica::{Hosted, Replica};
@@ -53,9 +52,13 @@ impl Node {
             labels: self.config.labels.clone(),
             replicas_max: self.config.replicas_max().max(1),
             disks: self.disk_reports(),
-            log_bytes: self.config.directories().map(|directory| self.log_kept_bytes(directory)).collect(),
+            log_bytes: self.config.directories().map(|directory| self.shard.log_kept_bytes(directory)).collect(),
             log_bytes_max: self.config.log_retained_bytes,
-            log_bytes_allowed: self.config.directories().map(|directory| self.log_bytes_allowed(directory)).collect(),
+            log_bytes_allowed: self
+                .config
+                .directories()
+                .map(|directory| self.shard.log_bytes_allowed(directory))
+                .collect(),
             missing_directories: self
                 .missing
                 .iter()
@@ -93,7 +96,7 @@ impl Node {
                 self.note_leader(GroupId::from_u64(replica.group), replica.term, leader);
             }
             self.note_own_word(replica);
-            self.note_log_needed(replica, now);
+            self.shard.note_log_needed(replica, now);
         }
         if from != self.config.node {
             self.note_room_elsewhere(from, &report);
@@ -131,13 +134,12 @@ impl Node {
 
     /// As [`report_of`], with whether it is damaged or its disk takes no more, and what its compactions would have refused.
     fn report_of(&self, hosted: &Hosted, now: Now) -> ReplicaReport {
-        let parts_refused = match hosted {
-            Hosted::Running(replica) => self.shard.view.room.parts_refused(replica),
-            Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
+        let (parts_refused, is_damaged) = match hosted {
+            Hosted::Running(replica) => (self.shard.view.room.parts_refused(replica), replica.given_up.is_some()),
+            Hosted::Starting { .. } | Hosted::Lost { .. } => (0, false),
         };
-        let (ReplicaKey { group, replica }, directory) = (hosted.owner(), hosted.directory());
+        let directory = hosted.directory();
         let (is_full, is_short) = (self.shard.view.room.is_full(directory), self.shard.view.room.is_short(directory));
-        let is_damaged = self.failures.keeps_damaged(group, replica);
         ReplicaReport { is_full, is_short, is_damaged, parts_refused, ..report_of(hosted, now) }
     }
 

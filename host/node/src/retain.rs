@@ -13,9 +13,9 @@
 
 use crate::config::GONE_AFTER;
 use crate::ids::{DirectoryId, ReplicaKey};
-use crate::node::Node;
 use crate::peer::{ReplicaReport, ReplicaState};
 use crate::replica::{Hosted, Replica};
+use crate::shard::Shard;
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
 use hedgerow_types::log::LogPosition;
@@ -261,10 +261,10 @@ impl Replica {
     }
 }
 
-impl Node {
+impl Shard {
     /// A leader told what its followers should keep.
     pub(crate) fn note_log_needed(&mut self, report: &ReplicaReport, now: Now) {
-        let Some(replica) = self.shard.running(GroupId::from_u64(report.group)) else { return };
+        let Some(replica) = self.running(GroupId::from_u64(report.group)) else { return };
         let is_leaders = report.state == ReplicaState::Leader as u32 && report.term >= replica.group.term();
         if is_leaders && report.replica != replica.id().0 {
             let (followers, checkpoint) = (report.log_needed, report.log_held);
@@ -278,9 +278,9 @@ impl Node {
             return;
         }
         self.retained_at = now.instant;
-        let groups: Vec<GroupId> = self.shard.replicas.hosted.keys().copied().collect();
+        let groups: Vec<GroupId> = self.replicas.hosted.keys().copied().collect();
         for group in &groups {
-            if let Some(replica) = self.shard.running(*group) {
+            if let Some(replica) = self.running(*group) {
                 replica.note_members(now.instant);
             }
         }
@@ -289,7 +289,7 @@ impl Node {
             self.give_up_furthest(directory, Measure::Entries, self.config.log_retained_entries, now);
         }
         for group in groups {
-            if let Some(owner) = self.shard.running(group).map(|replica| replica.owner) {
+            if let Some(owner) = self.running(group).map(|replica| replica.owner) {
                 self.cut_log(owner, now);
             }
         }
@@ -301,7 +301,7 @@ impl Node {
     }
 
     pub(crate) fn replicas_in(&self, directory: DirectoryId) -> impl Iterator<Item = &Replica> {
-        self.shard.replicas.hosted.values().filter_map(move |hosted| match hosted {
+        self.replicas.hosted.values().filter_map(move |hosted| match hosted {
             Hosted::Running(replica) if replica.directory == directory => Some(&**replica),
             Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => None,
         })
@@ -323,14 +323,14 @@ impl Node {
     /// Bytes of log that may be kept for others: what is configured, or less where there are few descriptors or the disk is small, so that
     /// whoever is behind is given up before writes are refused. A disk without room keeps nothing.
     fn retained_limit(&self, directory: DirectoryId) -> u64 {
-        if self.shard.view.room.is_full(directory) {
+        if self.view.room.is_full(directory) {
             return 0;
         }
         // Directories that share a log share what it may keep, and the room where it lies.
         let log = self.config.log_of(directory);
         let sharers = self.config.directories_of(log).count().max(1) as u64;
         let configured = self.config.log_retained_max().min(self.config.log_retained_bytes / sharers);
-        let Some((free, mark)) = self.shard.free_and_mark(self.config.home_of(log)) else { return configured };
+        let Some((free, mark)) = self.free_and_mark(self.config.home_of(log)) else { return configured };
         let kept: u64 = self.config.directories_of(log).map(|directory| self.log_kept_bytes(directory)).sum();
         let room = kept.saturating_add(free).saturating_sub(mark.saturating_mul(2)) / sharers;
         // Less than a segment makes no room.
@@ -354,7 +354,7 @@ impl Node {
         claims.sort_unstable_by(|one, other| other.cmp(one));
         for (behind, group, claimant) in claims {
             let limit = if claimant.is_transfer() { limit.saturating_mul(HARD_FACTOR) } else { limit };
-            let Some(replica) = self.shard.running(group).filter(|_| total > limit) else { continue };
+            let Some(replica) = self.running(group).filter(|_| total > limit) else { continue };
             let before = after_cut(replica);
             replica.kept.given_up.insert(claimant);
             total -= before - after_cut(replica);
@@ -365,7 +365,7 @@ impl Node {
     /// Cuts the log as far as nobody needs it, and below the flush before the last one: what came between the two stays for
     /// followers that are a little behind.
     pub(crate) fn cut_log(&mut self, owner: ReplicaKey, now: Now) {
-        let Some(replica) = self.shard.running_as(owner).filter(|replica| replica.storage.is_some()) else { return };
+        let Some(replica) = self.running_as(owner).filter(|replica| replica.storage.is_some()) else { return };
         let mark = replica.may_cut_at(now.instant);
         #[cfg(feature = "mutations")]
         let mark = match &replica.storage {
@@ -380,7 +380,7 @@ impl Node {
         replica.group.truncated(mark.position);
         let directory = replica.directory;
         let log = self.config.log_of(directory);
-        self.shard.log_writes.truncate(log, owner.group, mark.position.index);
+        self.log_writes.truncate(log, owner.group, mark.position.index);
         self.end_outdated_transfers(owner, mark.position.index, now);
     }
 }

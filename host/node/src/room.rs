@@ -14,7 +14,7 @@
 
 use crate::config::Config;
 use crate::debt::Debts;
-use crate::drive::bytes_since;
+use crate::flush::bytes_since;
 use crate::ids::{DirectoryId, LogId};
 use crate::layout::LogLayout;
 use crate::peer::Report;

@@ -1,7 +1,7 @@
 //! The half of a node that serves: groups with their storage and their log writes, and the requests that wait for them.
 //!
-//! The other half, the rest of [`crate::Node`], decides what belongs here, who should lead, and what the catalogue says. This half cannot reach
-//! it: what it goes by is in the [`View`], and what it has to tell leaves it as a [`Notice`] (decision 017).
+//! The other half, the rest of [`crate::Node`], decides what is hosted here and who should lead. This half has no way to reach it: what it goes
+//! by is in the [`View`], and what it has to tell leaves as a [`Notice`] (decision 017).
 
 use crate::config::Config;
 use crate::ids::ReplicaKey;
@@ -18,15 +18,18 @@ use crate::replica::{Origin, PendingWrite, Replica};
 use crate::replicas::Replicas;
 use crate::requests::{Requests, Serving};
 use crate::view::View;
-use hedgerow_env::Now;
+use hedgerow_env::{Disk, Now};
+use hedgerow_storage::Engines;
 use hedgerow_types::random::Random;
-use hedgerow_types::{GroupId, NodeId, Refusal};
+use hedgerow_types::{GroupId, Instant, NodeId, Refusal};
 use std::sync::Arc;
 
-/// What serves, of a node.
+/// What serves, of a node. Its methods are in the files that `lib.rs` lists as the shard's.
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) config: Arc<Config>,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) engines: Arc<dyn Engines>,
     pub(crate) random: Random,
     /// What it goes by. Only the rest of the node changes it.
     pub(crate) view: View,
@@ -38,6 +41,10 @@ pub(crate) struct Shard {
     pub(crate) limiter: Limiter,
     pub(crate) removals: Removals,
     pub(crate) loads: Loads,
+    /// When it was last looked at which parts of the logs may go.
+    pub(crate) retained_at: Instant,
+    /// When it was last looked at what compactions have still to do.
+    pub(crate) debts_looked_at: Option<Instant>,
     pub(crate) outbox: Outbox,
     /// What the rest of the node has not been told yet, oldest first. See [`crate::Node::take_notices`].
     pub(crate) notices: Vec<Notice>,
@@ -45,7 +52,13 @@ pub(crate) struct Shard {
 
 impl Shard {
     /// It hosts nothing yet.
-    pub(crate) fn new(config: Arc<Config>, mut random: Random) -> Self {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        disk: Arc<dyn Disk>,
+        engines: Arc<dyn Engines>,
+        mut random: Random,
+        now: Instant,
+    ) -> Self {
         Self {
             view: View::new(&config),
             requests: Requests::new(&config, random.next_u64()),
@@ -55,11 +68,30 @@ impl Shard {
             limiter: Limiter::new(config.snapshot_bytes_per_second),
             removals: Removals::default(),
             loads: Loads::default(),
+            retained_at: now,
+            debts_looked_at: None,
             outbox: Outbox::default(),
             notices: Vec::new(),
             config,
+            disk,
+            engines,
             random,
         }
+    }
+
+    /// A turn begins: whatever was left for it goes on.
+    pub(crate) fn begin_turn(&mut self, now: Now) {
+        self.tick_groups(now);
+        self.take_up_applying(now);
+        self.serving().serve_queued(now);
+    }
+
+    /// What the groups have asked and written in a turn leaves.
+    pub(crate) fn send_gathered(&mut self, now: Now) {
+        self.send_read_index_replies();
+        self.send_read_index_requests(now);
+        self.send_tail_requests(now);
+        self.log_writes.submit_all(&mut self.outbox);
     }
 
     /// Its requests, with what they are served from.

@@ -369,6 +369,22 @@ impl Node {
         replica.group.membership().voters.iter().copied().filter(fits).collect()
     }
 
+    /// Gives the lead to `former`, if it could lead at once: the receiver has part of a checkpoint of it, and can use no file of
+    /// anybody else's. Not while somebody else is being sent one from here.
+    pub(crate) fn leave_to(&mut self, group: GroupId, former: ReplicaId, now: Now) {
+        let Some(Hosted::Running(replica)) = self.shard.replicas.hosted.get(&group) else { return };
+        let is_fit = former != replica.id() && self.may_lead(group, former, now) && is_ready_to_lead(replica, former);
+        if !is_fit || replica.sending.gets_on() {
+            return;
+        }
+        let Some(replica) = self.shard.running(group) else { return };
+        match replica.group.transfer_leader(former, now.instant) {
+            Ok(()) => tracing::info!(%group, to = %former, "leaving the lead to the former sender of a checkpoint"),
+            Err(error) => tracing::debug!(%group, %error, "a leader cannot be moved"),
+        }
+        self.shard.mark_dirty(group);
+    }
+
     /// Whether the leadership of `group` may go to `replica` elsewhere, as far as its node goes.
     pub(crate) fn may_lead(&self, group: GroupId, replica: ReplicaId, now: Now) -> bool {
         let node = replica.node();

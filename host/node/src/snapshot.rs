@@ -24,11 +24,11 @@ use crate::config::SNAPSHOT_CHUNK_SIZE;
 use crate::doubt::Doubt;
 use crate::ids::ReplicaKey;
 use crate::job::Job;
-use crate::node::Node;
+use crate::notice::Notice;
 use crate::peer::{Frame, SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress};
 use crate::rate::Progress;
 use crate::replica::{Hosted, checkpoint_directory};
-use crate::slow::is_ready_to_lead;
+use crate::shard::Shard;
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::Now;
 use hedgerow_replication::{SnapshotMeta, SnapshotSend};
@@ -176,7 +176,7 @@ struct Transfer {
     idle: Duration,
 }
 
-impl Node {
+impl Shard {
     pub(crate) fn handle_checkpoint(
         &mut self,
         owner: ReplicaKey,
@@ -184,11 +184,11 @@ impl Node {
         files: Vec<(String, u64)>,
         now: Now,
     ) {
-        let Some(replica) = self.shard.running_as(owner) else { return };
+        let Some(replica) = self.running_as(owner) else { return };
         let (directory, is_doubted) = (replica.directory, replica.sending.doubt.has_refusal());
         if is_doubted {
             let path = checkpoint_directory(self.config.path_of(directory), owner, meta.id);
-            return self.shard.job(Job::VerifyOwn { owner, directory: path, meta, files });
+            return self.job(Job::VerifyOwn { owner, directory: path, meta, files });
         }
         self.adopt_checkpoint(owner, meta, files, now);
     }
@@ -201,9 +201,9 @@ impl Node {
         files: Vec<(String, u64)>,
         now: Now,
     ) {
-        let Some(directory) = self.shard.running_as(owner).map(|replica| replica.directory) else { return };
+        let Some(directory) = self.running_as(owner).map(|replica| replica.directory) else { return };
         let path = checkpoint_directory(self.config.path_of(directory), owner, meta.id);
-        let Some(replica) = self.shard.running_as(owner) else { return };
+        let Some(replica) = self.running_as(owner) else { return };
         replica.sending.end_making();
         replica.group.handle_checkpoint(meta.clone(), now.instant);
         // Whoever was being sent the one before gets this one: pieces of the two must never be mixed.
@@ -212,29 +212,29 @@ impl Node {
         }
         let before =
             replica.sending.checkpoint.replace(Checkpoint { meta, files, directory: path, idle: Duration::ZERO });
-        self.shard.mark_dirty(owner.group);
+        self.mark_dirty(owner.group);
         if let Some(before) = before {
-            self.shard.enqueue_removal(None, vec![before.directory]);
+            self.enqueue_removal(None, vec![before.directory]);
         }
     }
 
     pub(crate) fn start_sending(&mut self, group: GroupId, send: SnapshotSend, now: Now) {
-        let Some(replica) = self.shard.running(group) else { return };
+        let Some(replica) = self.running(group) else { return };
         let SnapshotSend { to, meta, message } = send;
         let from = replica.id();
         let is_made = replica.sending.checkpoint.as_ref().is_some_and(|it| it.meta.id == meta.id);
         let is_early = replica.sending.is_put_off(to, now.instant);
         if is_made && (is_early || !self.may_send_another(group)) {
             // The group tries again with the next heartbeat.
-            let Some(replica) = self.shard.running(group) else { return };
+            let Some(replica) = self.running(group) else { return };
             replica.group.handle_snapshot_sent(to, false, now.instant);
-            return self.shard.mark_dirty(group);
+            return self.mark_dirty(group);
         }
-        let Some(replica) = self.shard.running(group) else { return };
+        let Some(replica) = self.running(group) else { return };
         let Some(checkpoint) = replica.sending.checkpoint.as_ref().filter(|it| it.meta.id == meta.id) else {
             replica.group.forget_checkpoint(meta.id);
             replica.group.handle_snapshot_sent(to, false, now.instant);
-            return self.shard.mark_dirty(group);
+            return self.mark_dirty(group);
         };
         let mut encoded = BytesMut::new();
         message.encode(&mut encoded);
@@ -260,17 +260,17 @@ impl Node {
         };
         replica.sending.transfers.insert(to, transfer);
         tracing::debug!(%group, %to, index = meta.position.index, bytes = total, "a checkpoint is offered");
-        self.shard.send_bulk(to.node(), &begin);
+        self.send_bulk(to.node(), &begin);
     }
 
     pub(crate) fn handle_snapshot_progress(&mut self, progress: SnapshotProgress, now: Now) {
         let group = GroupId::from_u64(progress.group);
         let to = ReplicaId(progress.from);
-        let Some(replica) = self.shard.running(group) else { return };
+        let Some(replica) = self.running(group) else { return };
         let owner = replica.owner;
         if progress.has_room {
             replica.sending.put_off.remove(&to);
-            return self.shard.mark_dirty(group);
+            return self.mark_dirty(group);
         }
         let Some(transfer) = replica.sending.transfers.get_mut(&to).filter(|it| it.id == progress.id) else { return };
         transfer.idle = Duration::ZERO;
@@ -279,8 +279,8 @@ impl Node {
             replica.sending.transfers.remove(&to);
             replica.sending.note_put_off(to, progress.lacking > 0, now.instant);
             replica.group.handle_snapshot_sent(to, false, now.instant);
-            self.shard.mark_dirty(group);
-            return self.leave_to(group, ReplicaId(progress.former), now);
+            self.mark_dirty(group);
+            return self.notices.push(Notice::AwaitsFormer(group, ReplicaId(progress.former)));
         }
         let Some(checkpoint) = &replica.sending.checkpoint else { return };
         let file_count = checkpoint.files.len();
@@ -292,7 +292,7 @@ impl Node {
             replica.sending.transfers.remove(&to);
             replica.sending.doubt.note_taken(to);
             replica.group.handle_snapshot_sent(to, true, now.instant);
-            return self.shard.mark_dirty(group);
+            return self.mark_dirty(group);
         }
         let written = (progress.file, progress.offset);
         if checkpoint.files.get(progress.file as usize).is_none_or(|(_, size)| progress.offset > *size) {
@@ -313,7 +313,7 @@ impl Node {
     /// `node` runs in another process: what the one before it has put off it does not know of, and would not say when it has room.
     pub(crate) fn forget_put_off(&mut self, node: NodeId) {
         let mut asked = Vec::new();
-        for hosted in self.shard.replicas.hosted.values_mut() {
+        for hosted in self.replicas.hosted.values_mut() {
             let Hosted::Running(replica) = hosted else { continue };
             let before = replica.sending.put_off.len();
             replica.sending.put_off.retain(|to, _| to.node() != node);
@@ -321,35 +321,18 @@ impl Node {
                 asked.push(replica.owner.group);
             }
         }
-        asked.into_iter().for_each(|group| self.shard.mark_dirty(group));
-    }
-
-    /// Gives the lead to `former`, if it could lead at once: the receiver has part of a checkpoint of it, and can use no file of
-    /// anybody else's. Not while somebody else is being sent one from here.
-    fn leave_to(&mut self, group: GroupId, former: ReplicaId, now: Now) {
-        let Some(Hosted::Running(replica)) = self.shard.replicas.hosted.get(&group) else { return };
-        let is_fit = former != replica.id() && self.may_lead(group, former, now) && is_ready_to_lead(replica, former);
-        if !is_fit || replica.sending.gets_on() {
-            return;
-        }
-        let Some(replica) = self.shard.running(group) else { return };
-        match replica.group.transfer_leader(former, now.instant) {
-            Ok(()) => tracing::info!(%group, to = %former, "leaving the lead to the former sender of a checkpoint"),
-            Err(error) => tracing::debug!(%group, %error, "a leader cannot be moved"),
-        }
-        self.shard.mark_dirty(group);
+        asked.into_iter().for_each(|group| self.mark_dirty(group));
     }
 
     pub(crate) fn tick_sending(&mut self, elapsed: Duration, now: Now) {
-        self.shard.limiter.refill(elapsed);
+        self.limiter.refill(elapsed);
         self.tick_checkpoints(elapsed, now);
         let mut groups: Vec<GroupId> = self.sending_groups();
-        self.shard.limiter.turn = self.shard.limiter.turn.wrapping_add(1);
-        let first = self.shard.limiter.turn % groups.len().max(1);
+        self.limiter.turn = self.limiter.turn.wrapping_add(1);
+        let first = self.limiter.turn % groups.len().max(1);
         groups.rotate_left(first);
         for group in groups {
-            let Some(replica) = self.shard.running(group).filter(|replica| !replica.sending.transfers.is_empty())
-            else {
+            let Some(replica) = self.running(group).filter(|replica| !replica.sending.transfers.is_empty()) else {
                 continue;
             };
             let mut again = Vec::new();
@@ -376,15 +359,15 @@ impl Node {
                 replica.sending.transfers.remove(&to);
                 replica.group.handle_snapshot_sent(to, false, now.instant);
             }
-            self.shard.mark_dirty(group);
-            again.into_iter().for_each(|(to, begin)| self.shard.send_bulk(to.node(), &begin));
+            self.mark_dirty(group);
+            again.into_iter().for_each(|(to, begin)| self.send_bulk(to.node(), &begin));
             self.send_wanted(group);
         }
     }
 
     /// The log was cut at `cut`: a checkpoint from before that is of no use any more.
     pub(crate) fn end_outdated_transfers(&mut self, owner: ReplicaKey, cut: Index, now: Now) {
-        let Some(replica) = self.shard.running_as(owner) else { return };
+        let Some(replica) = self.running_as(owner) else { return };
         if replica.sending.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.meta.position.index < cut) {
             self.withdraw_checkpoint(owner, now);
         }
@@ -392,7 +375,7 @@ impl Node {
 
     /// Removes the checkpoint that a replica made for others, and ends its transfers.
     pub(crate) fn withdraw_checkpoint(&mut self, owner: ReplicaKey, now: Now) {
-        let Some(replica) = self.shard.running_as(owner) else { return };
+        let Some(replica) = self.running_as(owner) else { return };
         for to in std::mem::take(&mut replica.sending.transfers).into_keys() {
             replica.group.handle_snapshot_sent(to, false, now.instant);
         }
@@ -401,17 +384,17 @@ impl Node {
 
     /// Removes the checkpoint that a replica made for others.
     fn forget_checkpoint(&mut self, owner: ReplicaKey) {
-        let Some(replica) = self.shard.running_as(owner) else { return };
+        let Some(replica) = self.running_as(owner) else { return };
         let Some(checkpoint) = replica.sending.checkpoint.take() else { return };
         replica.group.forget_checkpoint(checkpoint.meta.id);
-        self.shard.mark_dirty(owner.group);
-        self.shard.enqueue_removal(None, vec![checkpoint.directory]);
+        self.mark_dirty(owner.group);
+        self.enqueue_removal(None, vec![checkpoint.directory]);
     }
 
     /// A checkpoint that nobody has wanted for a while goes: it pins files, and the log after it. Whoever has no room for it does not count.
     fn tick_checkpoints(&mut self, elapsed: Duration, now: Now) {
         let mut unused = Vec::new();
-        for hosted in self.shard.replicas.hosted.values_mut() {
+        for hosted in self.replicas.hosted.values_mut() {
             let Hosted::Running(replica) = hosted else { continue };
             let is_used = replica.sending.transfers.keys().any(|to| !replica.sending.lacks_room(*to));
             let Some(checkpoint) = &mut replica.sending.checkpoint else { continue };
@@ -425,7 +408,7 @@ impl Node {
 
     /// Reads the pieces that are wanted, as far as the rate allows.
     fn send_wanted(&mut self, group: GroupId) {
-        let Some(Hosted::Running(replica)) = self.shard.replicas.hosted.get_mut(&group) else { return };
+        let Some(Hosted::Running(replica)) = self.replicas.hosted.get_mut(&group) else { return };
         let owner = replica.owner;
         let Some(checkpoint) = &replica.sending.checkpoint else { return };
         for (to, transfer) in &mut replica.sending.transfers {
@@ -436,11 +419,11 @@ impl Node {
             }
             let Some((name, size)) = checkpoint.files.get(file as usize) else { continue };
             let piece = size.saturating_sub(offset).min(SNAPSHOT_CHUNK_SIZE);
-            if !self.shard.limiter.take(piece) {
+            if !self.limiter.take(piece) {
                 return;
             }
             transfer.is_reading = true;
-            self.shard.outbox.jobs.push(Job::ReadChunk {
+            self.outbox.jobs.push(Job::ReadChunk {
                 owner,
                 to: *to,
                 id: transfer.id,
@@ -459,7 +442,7 @@ impl Node {
         (file, offset): (u32, u64),
         data: Bytes,
     ) {
-        let Some(replica) = self.shard.running_as(owner) else { return };
+        let Some(replica) = self.running_as(owner) else { return };
         let size =
             replica.sending.checkpoint.as_ref().and_then(|it| it.files.get(file as usize)).map(|(_, size)| *size);
         let Some(transfer) = replica.sending.transfers.get_mut(&to).filter(|it| it.id == id) else { return };
@@ -470,7 +453,7 @@ impl Node {
             transfer.next = if size.is_none_or(|size| end >= size) { (file + 1, 0) } else { (file, end) };
             let (group, crc) = (owner.group.to_u64(), crc32c::crc32c(&data));
             let chunk = SnapshotChunk { group, to: to.0, id, file, offset, data, crc };
-            self.shard.send_bulk(to.node(), &Frame::SnapshotChunk(chunk));
+            self.send_bulk(to.node(), &Frame::SnapshotChunk(chunk));
         }
         self.send_wanted(owner.group);
     }
@@ -478,7 +461,7 @@ impl Node {
     /// Groups whose replicas here make or send checkpoints.
     fn sending_groups(&self) -> Vec<GroupId> {
         let is_busy = |hosted: &Hosted| matches!(hosted, Hosted::Running(replica) if replica.sending.is_busy());
-        self.shard.replicas.hosted.iter().filter(|(_, hosted)| is_busy(hosted)).map(|(group, _)| *group).collect()
+        self.replicas.hosted.iter().filter(|(_, hosted)| is_busy(hosted)).map(|(group, _)| *group).collect()
     }
 
     /// The metadata never waits for others: it is small, and everything else is repaired by it.
@@ -498,7 +481,7 @@ impl Node {
 
     /// Whether all that need a checkpoint of the group lack room for it, and are not to be asked yet.
     fn lacks_takers(&self, group: GroupId, now: Now) -> bool {
-        let Some(Hosted::Running(replica)) = self.shard.replicas.hosted.get(&group) else { return false };
+        let Some(Hosted::Running(replica)) = self.replicas.hosted.get(&group) else { return false };
         let sending = &replica.sending;
         let progress = replica.group.progress();
         let mut needing = progress.iter().filter(|peer| peer.needs_snapshot).map(|peer| peer.replica).peekable();

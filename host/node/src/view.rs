@@ -1,4 +1,4 @@
-//! What those go by who serve clients: the rest of the node makes it, and they only read it. It is the same for the whole of a turn.
+//! What the shard goes by of the rest of the node, which makes it: the shard only reads it.
 
 use crate::address::Addresses;
 use crate::config::Config;
