@@ -102,20 +102,20 @@ impl Node {
     pub(crate) fn note_told_address(&mut self, node: NodeId, address: &str) {
         if address.is_empty()
             || address.len() > ADDRESS_SIZE_MAX
-            || self.view.addresses_of(node).iter().any(|known| known == address)
+            || self.shard.view.addresses_of(node).iter().any(|known| known == address)
         {
             return;
         }
-        self.view.addresses.told.insert(node, address.to_owned());
-        self.outbox.moved.insert(node, address.to_owned());
+        self.shard.view.addresses.told.insert(node, address.to_owned());
+        self.shard.outbox.moved.insert(node, address.to_owned());
     }
 
     /// `node` was reached at `address`.
     pub fn note_address(&mut self, node: NodeId, address: SocketAddr) {
         let text = Text::from(address.to_string().as_str());
         if node == self.config.node {
-            self.view.addresses.own = text.clone();
+            self.shard.view.addresses.own = text.clone();
         }
-        self.view.addresses.reached.insert(node, text);
+        self.shard.view.addresses.reached.insert(node, text);
     }
 }

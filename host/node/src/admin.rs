@@ -285,11 +285,13 @@ impl Node {
         }
         if let Asker::Client { caller, audited } = &mut asker {
             let connection = caller.connection;
-            if let Some(refusal) = self.serving().why_not_command(&Asking::Here(connection), command, argument, now) {
+            if let Some(refusal) =
+                self.shard.serving().why_not_command(&Asking::Here(connection), command, argument, now)
+            {
                 return self.answer_admin(asker, Err(refusal));
             }
             if CHANGES.contains(&command) {
-                *audited = self.requests.note_command(connection, (command, argument));
+                *audited = self.shard.requests.note_command(connection, (command, argument));
             }
         }
         let most = match command {
@@ -337,7 +339,8 @@ impl Node {
             }
             "whoami" => {
                 let answer = parse::<Nothing>(argument);
-                let answer = answer.map(|Nothing {}| self.requests.who_told(&self.view, asker.connection()));
+                let answer =
+                    answer.map(|Nothing {}| self.shard.requests.who_told(&self.shard.view, asker.connection()));
                 return self.answer_admin(asker, answer);
             }
             "slow" => {
@@ -348,12 +351,12 @@ impl Node {
             "throttle_here" => {
                 let answer = self
                     .table_named(argument)
-                    .map(|table| self.requests.throttle_told_of(&self.view, self.config.node, table));
+                    .map(|table| self.shard.requests.throttle_told_of(&self.shard.view, self.config.node, table));
                 return self.answer_admin(asker, answer);
             }
             "throttle" => {
                 let answer = parse::<Nothing>(argument)
-                    .map(|Nothing {}| self.requests.throttle_told(&self.view, self.config.node));
+                    .map(|Nothing {}| self.shard.requests.throttle_told(&self.shard.view, self.config.node));
                 return self.answer_admin(asker, answer);
             }
             "status" | "describe" => {
@@ -401,7 +404,7 @@ impl Node {
             | Change::PreferLeader { of, .. } => of,
             _ => return argument.into(),
         };
-        let table = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&of.name));
+        let table = self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&of.name));
         let named = table.filter(|_| of.id.is_none()).and_then(|table| {
             let mut named: Map<String, Value> = serde_json::from_str(argument).ok()?;
             named.insert("id".to_owned(), json!(table.id.0));
@@ -415,17 +418,17 @@ impl Node {
             Hosted::Running(replica) => replica.reads.len(),
             Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
         };
-        let mut told = self.requests.told();
+        let mut told = self.shard.requests.told();
         told["node"] = json!(self.config.node.0);
-        told["read_index"] = self.read_indexes.counts.to_json();
-        told["quorum"] = self.read_indexes.tail_counts.to_json();
-        told["waiting"] = json!(self.replicas.hosted.values().map(waiting).sum::<usize>());
+        told["read_index"] = self.shard.read_indexes.counts.to_json();
+        told["quorum"] = self.shard.read_indexes.tail_counts.to_json();
+        told["waiting"] = json!(self.shard.replicas.hosted.values().map(waiting).sum::<usize>());
         told
     }
 
     /// Who has been given what, by the catalogue that this node acts on.
     fn rights_told(&self) -> Result<Value, Refusal> {
-        let catalogue = self.view.catalogue.as_ref().ok_or_else(|| self.view.no_catalogue())?;
+        let catalogue = self.shard.view.catalogue.as_ref().ok_or_else(|| self.shard.view.no_catalogue())?;
         let of_holder = |(holder, grants): (&Holder, &BTreeSet<Grant>)| {
             let grants: Vec<String> = grants.iter().map(Grant::to_string).collect();
             json!({ "name": holder.name(), "is_role": holder.is_role(), "grants": grants })
@@ -463,11 +466,11 @@ impl Node {
             let group = if it.table.is_empty() {
                 GroupId::META
             } else {
-                let catalogue = self.view.catalogue.as_ref().ok_or(Refusal::NoTable)?;
+                let catalogue = self.shard.view.catalogue.as_ref().ok_or(Refusal::NoTable)?;
                 let table = catalogue.table_by_name(&it.table).ok_or(Refusal::NoTable)?;
                 GroupId { table: table.id, partition: it.partition }
             };
-            let partition = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(group));
+            let partition = self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(group));
             let partition = partition.ok_or_else(|| Refusal::Invalid("there is no such partition".into()))?;
             let to = partition.voters().find(|replica| replica.node().0 == it.to_node);
             let to = to.ok_or_else(|| Refusal::Invalid(format!("node {} has no voting replica of it", it.to_node)))?;
@@ -488,16 +491,16 @@ impl Node {
                 }
             };
         }
-        let Some(replica) = self.running(group) else { return self.answer_admin(asker, Err(Refusal::NotHosted)) };
+        let Some(replica) = self.shard.running(group) else { return self.answer_admin(asker, Err(Refusal::NotHosted)) };
         let result = replica.group.transfer_leader(to, now.instant);
-        self.mark_dirty(group);
+        self.shard.mark_dirty(group);
         let answer = result.map(|()| json!({ "to": to.to_string() }));
         self.answer_admin(asker, answer.map_err(|error| Refusal::NotReady(error.to_string())));
     }
 
     pub(crate) fn table_named(&self, argument: &str) -> Result<&Table, Refusal> {
         let name = parse::<OfTable>(argument)?.name;
-        self.view.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&name)).ok_or(Refusal::NoTable)
+        self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&name)).ok_or(Refusal::NoTable)
     }
 
     /// Answers a call about a table that this node does not know. That there is none only the metadata's leader can tell; others may
@@ -600,13 +603,13 @@ impl Node {
             Asker::Peer { node, id } => self.answer_peer(node, id, answer),
             Asker::Client { caller, audited } => {
                 if let Some(told) = audited {
-                    self.requests.audit().note_outcome(&told, answer.as_ref().err().map(ToString::to_string));
+                    self.shard.requests.audit().note_outcome(&told, answer.as_ref().err().map(ToString::to_string));
                 }
                 match answer {
                     Err(refusal) => self.answer_admin_refused(&caller, &refusal),
                     Ok(answer) => {
                         let reply = crate::admin_client::reply_of(caller.method, &answer);
-                        self.serving().answer(&caller, &reply, Reflected::default());
+                        self.shard.serving().answer(&caller, &reply, Reflected::default());
                     }
                 }
             }
@@ -616,12 +619,12 @@ impl Node {
     /// Pegasus' admin calls carry their error inside the reply; ours, and callers that can read it, get it in full.
     pub(crate) fn answer_admin_refused(&mut self, caller: &Caller, refusal: &Refusal) {
         if caller.is_extended {
-            return self.serving().answer_refused(caller, refusal);
+            return self.shard.serving().answer_refused(caller, refusal);
         }
         // Most of Pegasus' replies have no room for a reason.
         tracing::info!(method = caller.method.name(), %refusal, "an administrative call of a Pegasus client is refused");
         let reply = Reply::admin_refused(caller.method, refusal);
-        self.serving().answer(caller, &reply, Reflected::default());
+        self.shard.serving().answer(caller, &reply, Reflected::default());
     }
 }
 

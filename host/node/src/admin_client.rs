@@ -31,15 +31,15 @@ const LEARNER_LAG_MAX: u64 = 4_096;
 
 impl Node {
     pub(crate) fn serve_admin(&mut self, caller: Caller, body: Body, now: Now) {
-        if let Some(refusal) = self.serving().why_not_call(caller.connection, &body, now) {
+        if let Some(refusal) = self.shard.serving().why_not_call(caller.connection, &body, now) {
             return self.answer_admin_refused(&caller, &refusal);
         }
         let asker = Asker::client;
         match body {
             Body::QueryConfig(query) => match self.query_config(&query, caller.is_extended, now) {
                 Some(reply) => {
-                    self.requests.note_mapped(reply.partitions.len());
-                    self.serving().answer(&caller, &Reply::QueryConfig(reply), Reflected::default());
+                    self.shard.requests.note_mapped(reply.partitions.len());
+                    self.shard.serving().answer(&caller, &Reply::QueryConfig(reply), Reflected::default());
                 }
                 None => self.look_for_table(query.app_name.as_str(), caller, now),
             },
@@ -65,38 +65,43 @@ impl Node {
                 Err(refusal) => self.answer_admin(asker(caller), Err(refusal)),
             },
             Body::ListTables(list) => {
-                let tables = self.view.catalogue.iter().flat_map(|it| it.tables.values());
-                let seen = tables.filter(|it| self.requests.may_see(&self.view, caller.connection, &it.name));
+                let tables = self.shard.view.catalogue.iter().flat_map(|it| it.tables.values());
+                let seen =
+                    tables.filter(|it| self.shard.requests.may_see(&self.shard.view, caller.connection, &it.name));
                 let infos = seen.map(table_info).collect();
                 let reply = listed(infos, &list);
-                self.serving().answer(&caller, &Reply::ListTables(reply), Reflected::default());
+                self.shard.serving().answer(&caller, &Reply::ListTables(reply), Reflected::default());
             }
             Body::ListNodes(list) => {
                 let mut infos = self.node_infos(caller.is_extended, now);
                 infos.retain(|info| list.status == 0 || list.status == info.status);
                 let reply = ListNodesReply { err: ErrorName::Ok, infos };
-                self.serving().answer(&caller, &Reply::ListNodes(reply), Reflected::default());
+                self.shard.serving().answer(&caller, &Reply::ListNodes(reply), Reflected::default());
             }
             Body::ClusterInfo(_) => {
                 let reply = self.cluster_info();
-                self.serving().answer(&caller, &Reply::ClusterInfo(reply), Reflected::default());
+                self.shard.serving().answer(&caller, &Reply::ClusterInfo(reply), Reflected::default());
             }
             Body::CommandLine(call) => {
                 let output = Text::from(self.command_line(call.command.as_str(), now));
-                self.serving().answer(&caller, &Reply::CommandLine(CommandLineReply { output }), Reflected::default());
+                self.shard.serving().answer(
+                    &caller,
+                    &Reply::CommandLine(CommandLineReply { output }),
+                    Reflected::default(),
+                );
             }
             Body::HedgerowAdmin(command) => {
                 self.run_admin(command.command.as_str(), command.argument.as_str(), asker(caller), now);
             }
-            _ => self.serving().answer_refused(&caller, &Refusal::Unknown),
+            _ => self.shard.serving().answer_refused(&caller, &Refusal::Unknown),
         }
     }
 
     /// Where the partitions of a table are; `None` if this node does not know it. Every node answers from its copy of the
     /// catalogue and what it has heard of leaders, so that no node is needed for it.
     fn query_config(&self, query: &QueryConfig, is_extended: bool, now: Now) -> Option<QueryConfigReply> {
-        let Some(catalogue) = &self.view.catalogue else {
-            return Some(unanswered(&self.view.no_catalogue()));
+        let Some(catalogue) = &self.shard.view.catalogue else {
+            return Some(unanswered(&self.shard.view.no_catalogue()));
         };
         let table = catalogue.table_by_name(query.app_name.as_str())?;
         if table.state == TableState::Creating {
@@ -129,7 +134,7 @@ impl Node {
     fn look_for_table(&mut self, name: &str, caller: Caller, now: Now) {
         if name.len() > TABLE_NAME_SIZE_MAX {
             let reply = Reply::QueryConfig(unanswered(&Refusal::NoTable));
-            return self.serving().answer(&caller, &reply, Reflected::default());
+            return self.shard.serving().answer(&caller, &reply, Reflected::default());
         }
         let leader = self.leader_of(GroupId::META).map(|(_, leader)| leader.node());
         let reply = match leader.filter(|leader| self.is_alive(*leader, now)) {
@@ -140,13 +145,13 @@ impl Node {
             }
             Some(_) | None => unanswered(&Refusal::NotReady("the metadata has no leader at the moment".into())),
         };
-        self.serving().answer(&caller, &Reply::QueryConfig(reply), Reflected::default());
+        self.shard.serving().answer(&caller, &Reply::QueryConfig(reply), Reflected::default());
     }
 
     /// What operators say about the places of the nodes that have replicas of `table`.
     fn node_places(&self, table: &Table) -> Vec<NodePlace> {
-        let nodes = self.view.hosts.get(&table.id).into_iter().flatten().copied();
-        let known = self.view.catalogue.as_ref().map(|catalogue| &catalogue.nodes);
+        let nodes = self.shard.view.hosts.get(&table.id).into_iter().flatten().copied();
+        let known = self.shard.view.catalogue.as_ref().map(|catalogue| &catalogue.nodes);
         let place = |id: NodeId| {
             let labels = &known?.get(&id)?.labels;
             let labels = labels.iter().map(|(key, value)| Text::from(format!("{key}={value}"))).collect();
@@ -206,7 +211,7 @@ impl Node {
     }
 
     fn wire_address(&self, node: NodeId) -> Address {
-        let text = self.view.address_text(node);
+        let text = self.shard.view.address_text(node);
         text.and_then(|text| text.as_str().parse().ok()).map_or(Address::NONE, Address::new)
     }
 
@@ -229,9 +234,9 @@ impl Node {
                        `hedgerow status` says more\n"
                 .to_owned(),
             "version" | "server-info" => format!("Hedgerow {}\n", env!("CARGO_PKG_VERSION")),
-            "status" => match &self.view.catalogue {
+            "status" => match &self.shard.view.catalogue {
                 Some(catalogue) => lines(&self.summary(catalogue, now)),
-                None => format!("{}\n", self.view.no_catalogue()),
+                None => format!("{}\n", self.shard.view.no_catalogue()),
             },
             other => format!("there is no command {:?}; \"help\" says what there is\n", beginning(other)),
         }
@@ -243,18 +248,18 @@ impl Node {
     }
 
     fn host_port(&self, node: NodeId) -> HostPort {
-        let text = self.view.address_text(node).map_or_else(String::new, |text| text.to_string());
+        let text = self.shard.view.address_text(node).map_or_else(String::new, |text| text.to_string());
         let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
         parts.map_or_else(HostPort::default, |(host, port)| HostPort { host: Text::from(host), port, kind: 1 })
     }
 
     fn cluster_info(&self) -> ClusterInfoReply {
-        let leader = self.leader_of(GroupId::META).and_then(|(_, leader)| self.view.address_text(leader.node()));
+        let leader = self.leader_of(GroupId::META).and_then(|(_, leader)| self.shard.view.address_text(leader.node()));
         let rows = [
             ("meta_servers", self.meta_addresses()),
             ("primary_meta_server", leader.map_or_else(String::new, |text| text.to_string())),
             ("cluster_id", format!("{:016x}", self.identity.cluster)),
-            ("catalogue_version", self.view.catalogue.as_ref().map_or(0, |it| it.version).to_string()),
+            ("catalogue_version", self.shard.view.catalogue.as_ref().map_or(0, |it| it.version).to_string()),
         ];
         ClusterInfoReply {
             err: ErrorName::Ok,
@@ -264,7 +269,7 @@ impl Node {
     }
 
     fn meta_addresses(&self) -> String {
-        let addresses = self.config.meta_nodes.iter().filter_map(|node| self.view.address_text(*node));
+        let addresses = self.config.meta_nodes.iter().filter_map(|node| self.shard.view.address_text(*node));
         addresses.map(|text| text.to_string()).collect::<Vec<_>>().join(",")
     }
 }

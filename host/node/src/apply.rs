@@ -5,11 +5,14 @@
 //! their callers before more is looked up. Nothing else of a group waits for that: its messages leave, and its log is written.
 //! Whoever got nothing in a turn is first in the next.
 
+use crate::drive::chain;
+use crate::failure::is_device_failure;
 use crate::ids::ReplicaKey;
-use crate::node::Node;
+use crate::notice::Notice;
 use crate::replica::Origin;
+use crate::shard::Shard;
 use hedgerow_env::Now;
-use hedgerow_storage::ApplyOutcome;
+use hedgerow_storage::{ApplyError, ApplyOutcome};
 use hedgerow_types::log::{Entry, EntryKind};
 use hedgerow_types::{GroupId, Index, Refusal};
 use std::collections::BTreeSet;
@@ -31,7 +34,7 @@ impl Applying {
     }
 }
 
-impl Node {
+impl Shard {
     /// A turn begins: whoever was put off goes on, before those that have something to do for another reason.
     pub(crate) fn take_up_applying(&mut self, now: Now) {
         let Applying { put_off, served, .. } = std::mem::take(&mut self.replicas.applying);
@@ -50,18 +53,20 @@ impl Node {
         self.replicas.dirty.extend(others.into_iter().filter(|group| !first.contains(group)));
     }
 
-    /// Applies committed entries of a group, as far as this turn may.
-    pub(crate) fn apply(&mut self, group: GroupId, entries: &[Entry], now: Now) {
+    /// Applies committed entries of a group, as far as this turn may. Returns whether the group goes on.
+    pub(crate) fn apply(&mut self, group: GroupId, entries: &[Entry], now: Now) -> bool {
         let left = self.config.apply_bytes_per_turn.saturating_sub(self.replicas.applying.spent);
-        let Some(replica) = self.running(group) else { return };
+        let Some(replica) = self.running(group) else { return false };
         let owner = replica.owner;
         if !replica.reads_table_itself && replica.storage.as_ref().is_some_and(|it| it.awaits_sessions(entries)) {
             replica.group.put_off();
-            return self.hasten_load(owner);
+            self.hasten_load(owner);
+            return true;
         }
         if left == 0 {
             replica.group.put_off();
-            return self.replicas.applying.put_off.push(owner);
+            self.replicas.applying.put_off.push(owner);
+            return true;
         }
         // A membership counts at once, also where storage takes nothing. It is stored with its own entry, which begins a piece.
         let mut first = None;
@@ -71,18 +76,20 @@ impl Node {
                 Ok(_) => {}
                 Err(error) => {
                     let reason = format!("membership entry {} cannot be applied: {error}", entry.index);
-                    return self.lose(group, &reason, true, now);
+                    self.notices.push(Notice::Unusable(owner, reason));
+                    return false;
                 }
             }
         }
         let piece = entries.iter().skip(1).position(is_change).map_or(entries, |before| &entries[..=before]);
-        let Some(storage) = &mut replica.storage else { return };
+        let Some(storage) = &mut replica.storage else { return true };
         let mut outcomes = Vec::new();
         let result = storage.apply_some(piece, first.as_ref(), &mut outcomes, left);
         if let Err(error) = &result
             && !error.is_taken_back()
         {
-            return self.handle_apply_failed(group, error, now);
+            self.handle_apply_failed(group, error, now);
+            return true;
         }
         let applied = outcomes.len();
         self.finish_apply(group, &piece[..applied], outcomes, now);
@@ -97,6 +104,24 @@ impl Node {
         }
         if first.is_some() {
             self.update_stop(group);
+        }
+        true
+    }
+
+    /// A group's log cannot be applied for now, or not at all: it is told at once, so that it hands out nothing before it has paused.
+    fn handle_apply_failed(&mut self, group: GroupId, error: &ApplyError, now: Now) {
+        // What is applied goes to memory, so that a device which fails then has not given back what is stored.
+        let is_unreadable = matches!(error, ApplyError::Engine(cause) if cause.is_damage() || is_device_failure(cause));
+        if error.may_pass() {
+            self.notices.push(Notice::ApplyHeld(group, chain(error)));
+        } else if is_unreadable || self.is_storage_gone(group) {
+            // It has its log, and applies of it what it can.
+            self.lose_for_good(group, chain(error), now);
+        } else {
+            return self.outbox.fail(format!("group {group} cannot apply its log: {}", chain(error)));
+        }
+        if let Some(replica) = self.running(group) {
+            replica.group.handle_not_applied(now.instant);
         }
     }
 
@@ -148,7 +173,7 @@ impl Node {
         }
         match write.origin {
             Origin::Client { id, .. } => self.serving().answer_write(id, reply, index, now),
-            Origin::Metadata(ticket) => self.handle_change_written(ticket, &reply, now),
+            Origin::Metadata(ticket) => self.notices.push(Notice::MetadataWritten(ticket, reply)),
         }
     }
 }

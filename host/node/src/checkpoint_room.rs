@@ -1,9 +1,10 @@
 //! Room on the disk for a checkpoint that a replica is to receive, and what happens where there is none.
 
 use crate::ids::{DirectoryId, ReplicaKey};
-use crate::node::Node;
+use crate::notice::Notice;
 use crate::peer::{Frame, SnapshotProgress};
 use crate::receive::Receiving;
+use crate::shard::Shard;
 use hedgerow_env::{Now, OpenMode};
 use hedgerow_types::{GroupId, Instant};
 use std::path::Path;
@@ -22,10 +23,11 @@ pub(crate) struct RoomWait {
     pub(crate) lacking: u64,
 }
 
-impl Node {
+impl Shard {
     /// Whether `missing` bytes of a checkpoint fit on the disk. The metadata is small and may use what is kept free.
     pub(crate) fn has_room_to_receive(&self, owner: ReplicaKey, directory: DirectoryId, missing: u64) -> bool {
-        owner.group == GroupId::META || (!self.room.is_full(directory) && self.lacking(owner, directory, missing) == 0)
+        owner.group == GroupId::META
+            || (!self.view.room.is_full(directory) && self.lacking(owner, directory, missing) == 0)
     }
 
     /// Bytes that the disk lacks for `missing` bytes of a checkpoint, beside what others on their way still need, without
@@ -37,13 +39,7 @@ impl Node {
         promised.fold(missing.saturating_add(mark), u64::saturating_add).saturating_sub(free)
     }
 
-    /// A checkpoint has no room. Where the storage that it is to replace is all that is in its way, that would stay so for ever:
-    /// after a while the replica is given up like a damaged one, as soon as the others are a majority without it, and its
-    /// successor learns in the room of both. It has nothing that they lack, since it takes nothing without the checkpoint.
-    ///
-    /// What was set aside for a successor goes first: its group has a leader, who sends, and so a majority without it.
-    ///
-    /// Returns the bytes that are lacking, at least 1.
+    /// A checkpoint has no room, and room may come by itself. Returns the bytes that are lacking, at least 1.
     pub(crate) fn wait_for_room(&mut self, owner: ReplicaKey, directory: DirectoryId, missing: u64, now: Now) -> u64 {
         // On a full disk something is lacking, though it be for others.
         let lacking = self.lacking(owner, directory, missing).max(1);
@@ -54,21 +50,8 @@ impl Node {
         }
         let since = replica.waits_for_room.map_or(now.instant, |wait| wait.since);
         replica.waits_for_room = Some(RoomWait { since, missing, lacking });
-        let path = replica.path.clone();
-        if now.instant.since(since) < ROOM_AWAITED {
-            return lacking;
-        }
-        let is_in_the_way = |other: &ReplicaKey, at: DirectoryId| other.group == owner.group && at == directory;
-        let former = self.former.iter().filter(|(other, at)| is_in_the_way(other, **at));
-        let former: Vec<ReplicaKey> = former.map(|(other, _)| *other).collect();
-        if !former.is_empty() {
-            tracing::warn!(group = %owner.group, "what is left of a lost replica makes room for its successor's checkpoint");
-            former.into_iter().for_each(|other| self.remove_former(other, directory));
-        } else if lacking <= self.size_of(&path) {
-            let reason = "its disk has no room for a newer checkpoint beside it";
-            if self.give_up(owner.group, reason, now).is_some() {
-                tracing::warn!(group = %owner.group, reason, "a replica is given up once the others are a majority without it");
-            }
+        if now.instant.since(since) >= ROOM_AWAITED {
+            self.notices.push(Notice::LacksRoom(owner, lacking));
         }
         lacking
     }
@@ -91,7 +74,7 @@ impl Node {
     }
 
     /// Bytes of the files in a directory.
-    fn size_of(&self, directory: &Path) -> u64 {
+    pub(crate) fn size_of(&self, directory: &Path) -> u64 {
         let names = self.disk.list(directory).unwrap_or_default();
         let size = |name: String| self.disk.open(&directory.join(name), OpenMode::Read).and_then(|file| file.len());
         names.into_iter().filter_map(|name| size(name).ok()).sum()

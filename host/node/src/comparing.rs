@@ -92,7 +92,7 @@ impl Node {
             }
             Err(refusal) => return self.answer_admin(asker, Err(refusal)),
         };
-        let owners = self.replicas.hosted.values().map(Hosted::owner).filter(|owner| owner.group.table == table);
+        let owners = self.shard.replicas.hosted.values().map(Hosted::owner).filter(|owner| owner.group.table == table);
         let owners: BTreeSet<ReplicaKey> = owners.collect();
         let absent: Vec<ReplicaKey> = self.assigned_here(table).filter(|owner| !owners.contains(owner)).collect();
         let call = self.gather(asker, owners.len() + absent.len(), now.instant + CHECKSUM_MAX, Value::Array);
@@ -104,7 +104,7 @@ impl Node {
                 Err(format!("the replica of partition {partition} on node {node} is lost or not made yet")),
             );
         }
-        let at = |owner: ReplicaKey| (call, owner, self.replicas.expiry_time(&self.view, owner.group, now));
+        let at = |owner: ReplicaKey| (call, owner, self.shard.replicas.expiry_time(&self.shard.view, owner.group, now));
         let wanted: Vec<_> = owners.into_iter().map(at).collect();
         self.admin.comparing.waiting.extend(wanted);
         self.start_long_reads();
@@ -112,7 +112,7 @@ impl Node {
 
     /// The replicas of a table that this node should have.
     fn assigned_here(&self, table: TableId) -> impl Iterator<Item = ReplicaKey> {
-        let groups = self.view.catalogue.iter().flat_map(|catalogue| catalogue.groups());
+        let groups = self.shard.view.catalogue.iter().flat_map(|catalogue| catalogue.groups());
         let replicas = groups.filter(move |(group, _)| group.table == table).flat_map(|(group, partition)| {
             partition.replicas.iter().map(move |replica| ReplicaKey { group, replica: replica.id })
         });
@@ -128,14 +128,14 @@ impl Node {
             if !self.admin.is_gathering(call) {
                 continue;
             }
-            let ticket = self.replicas.ticket();
-            let hosted = self.replicas.hosted.get_mut(&owner.group).filter(|hosted| hosted.owner() == owner);
+            let ticket = self.shard.replicas.ticket();
+            let hosted = self.shard.replicas.hosted.get_mut(&owner.group).filter(|hosted| hosted.owner() == owner);
             match hosted.ok_or("is gone").and_then(with_storage) {
                 Ok((replica, moment)) => {
                     replica.storage_users += 1;
                     let (wish, wanted) = Wish::new();
                     self.admin.comparing.reads.insert(ticket, LongRead { call, owner, wish: Some(wish) });
-                    self.job(Job::Read { owner, place: None, moment, ticket, read: Read::Checksum, now, wanted });
+                    self.shard.job(Job::Read { owner, place: None, moment, ticket, read: Read::Checksum, now, wanted });
                 }
                 Err(state) => {
                     let (partition, node) = (owner.group.partition, self.config.node);
@@ -150,7 +150,7 @@ impl Node {
     pub(crate) fn handle_read(&mut self, ticket: u64, reply: ReadReply, now: Now) {
         match self.admin.comparing.reads.remove(&ticket) {
             Some(of) => self.handle_long_read(of, Ok(reply)),
-            None => self.serving().finish_read_job(ticket, Ok(reply), now),
+            None => self.shard.serving().finish_read_job(ticket, Ok(reply), now),
         }
     }
 
@@ -158,7 +158,7 @@ impl Node {
     pub(crate) fn handle_not_done(&mut self, ticket: u64, reason: String, refusal: Refusal, now: Now) {
         match self.admin.comparing.reads.remove(&ticket) {
             Some(of) => self.handle_long_read(of, Err(reason)),
-            None => self.serving().finish_read_job(ticket, Err(refusal), now),
+            None => self.shard.serving().finish_read_job(ticket, Err(refusal), now),
         }
     }
 

@@ -42,7 +42,7 @@ impl Node {
             && let Some((group, job)) = self.creations.waiting.pop_first()
         {
             self.creations.running.insert(group);
-            self.job(job);
+            self.shard.job(job);
         }
     }
 
@@ -71,7 +71,8 @@ impl Node {
         let groups: Vec<GroupId> = self.creations.campaigns.iter().filter(due).map(|(group, _)| *group).collect();
         for group in groups {
             let is_led = |role, leader: Option<_>| role == Role::Leader || leader.is_some();
-            let Some(replica) = self.running(group).filter(|it| !is_led(it.group.role(), it.group.leader())) else {
+            let Some(replica) = self.shard.running(group).filter(|it| !is_led(it.group.role(), it.group.leader()))
+            else {
                 self.creations.campaigns.remove(&group);
                 continue;
             };
@@ -80,14 +81,15 @@ impl Node {
                 *pause = (*pause * 2).min(CAMPAIGN_AGAIN_MAX);
                 *at = now.instant + *pause;
             }
-            self.mark_dirty(group);
+            self.shard.mark_dirty(group);
         }
     }
 
     /// Tells the others at once of new leaders of tables that somebody waits for. Returns whether it did.
     pub(crate) fn report_first_leaders(&mut self, now: Now) -> bool {
         let is_early = self.creations.reported.is_some_and(|last| now.instant.since(last) < URGENT_INTERVAL);
-        let Some(catalogue) = self.view.catalogue.as_ref().filter(|_| !is_early && !self.reports.urgent.is_empty())
+        let Some(catalogue) =
+            self.shard.view.catalogue.as_ref().filter(|_| !is_early && !self.reports.urgent.is_empty())
         else {
             return false;
         };

@@ -8,14 +8,15 @@
 
 use crate::ids::ReplicaKey;
 use crate::job::Job;
-use crate::node::Node;
+use crate::notice::Notice;
 use crate::peer::Report;
 use crate::replica::{Hosted, Replica};
 use crate::room::Room;
+use crate::shard::Shard;
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
 use hedgerow_storage::{Debt, PARTS};
-use hedgerow_types::{GroupId, Instant, NodeId, ReplicaId};
+use hedgerow_types::{GroupId, NodeId, ReplicaId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -49,7 +50,6 @@ impl PushBack {
 pub(crate) struct Debts {
     /// Of [`PARTS`] writes, how many these replicas would have refused; not those that take all.
     elsewhere: BTreeMap<(GroupId, ReplicaId), u32>,
-    looked: Option<Instant>,
 }
 
 impl Debts {
@@ -100,13 +100,13 @@ fn of_majority(mut parts: Vec<u32>) -> u32 {
     parts.get(parts.len() / 2).copied().unwrap_or(0)
 }
 
-impl Node {
+impl Shard {
     /// Has debts looked at: who refuses writes because of one may have nothing to flush.
     pub(crate) fn tick_debts(&mut self, now: Now) {
-        if self.room.debts.looked.is_some_and(|looked| now.instant.since(looked) < LOOK_INTERVAL) {
+        if self.debts_looked_at.is_some_and(|looked| now.instant.since(looked) < LOOK_INTERVAL) {
             return;
         }
-        self.room.debts.looked = Some(now.instant);
+        self.debts_looked_at = Some(now.instant);
         for hosted in self.replicas.hosted.values_mut() {
             let Hosted::Running(replica) = hosted else { continue };
             let Some(storage) = &replica.storage else { continue };
@@ -127,7 +127,7 @@ impl Node {
         let parts = if replica.storage.is_some() { debt.parts_refused() } else { 0 };
         if std::mem::replace(&mut replica.push_back.own, parts) != parts {
             tracing::debug!(group = %owner.group, ?debt, parts, "what compactions have still to do has changed");
-            self.reports.urgent.insert(owner.group);
+            self.notices.push(Notice::Urgent(owner.group));
             self.update_stop(owner.group);
         }
     }

@@ -7,8 +7,8 @@
 
 use crate::ids::ReplicaKey;
 use crate::job::JobFailure;
-use crate::node::Node;
 use crate::replica::Hosted;
+use crate::shard::Shard;
 use hedgerow_env::Now;
 use hedgerow_replication::SnapshotMeta;
 use hedgerow_types::{GroupId, Instant, ReplicaId};
@@ -62,7 +62,7 @@ impl Doubt {
     }
 }
 
-impl Node {
+impl Shard {
     /// A checkpoint that was for `by` is of no use: it was found damaged there, or cannot be read here.
     pub(crate) fn doubt_checkpoint(&mut self, owner: ReplicaKey, by: ReplicaId, now: Now) {
         if let Some(replica) = self.running_as(owner) {
@@ -88,8 +88,8 @@ impl Node {
     /// Whether a checkpoint of this group may be made as far as doubts go: none of a replica that is known to be damaged; one that is
     /// to be verified has a pause before it, and a node verifies one at a time, so that threads and the disk are left to others.
     pub(crate) fn may_verify_own(&self, group: GroupId, now: Now) -> bool {
-        let owner = self.replicas.hosted.get(&group).map(Hosted::owner);
-        if owner.is_some_and(|owner| self.failures.keeps_damaged(group, owner.replica)) {
+        let is_given_up = |hosted: &Hosted| matches!(hosted, Hosted::Running(replica) if replica.given_up.is_some());
+        if self.replicas.hosted.get(&group).is_some_and(is_given_up) {
             return false;
         }
         let Some(refused) =

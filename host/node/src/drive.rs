@@ -1,41 +1,66 @@
-//! Carrying out what a group asks for: messages, log writes, checkpoints. Application is in `apply.rs`, reads that waited in
-//! `reads.rs`.
+//! Messages of a group, and carrying out what it asks for: messages, log writes, checkpoints. Application is in `apply.rs`, reads that
+//! waited in `requests/reads.rs`.
 
 use crate::debt::PushBack;
 use crate::heavy::HeavyWrites;
 use crate::ids::{DirectoryId, ReplicaKey};
-use crate::job::{Job, JobDone, JobKind, JobResult};
-use crate::node::Node;
+use crate::job::Job;
+use crate::notice::Notice;
 use crate::replica::{Hosted, PendingInstall, Replica, checkpoint_directory};
 use crate::retain::Kept;
+use crate::shard::Shard;
+use bytes::Bytes;
 use hedgerow_env::Now;
-use hedgerow_replication::{Persist, Ready, Role, RoleChange};
-use hedgerow_storage::Partition;
-use hedgerow_types::time::expiry_seconds;
-use hedgerow_types::{GroupId, Refusal};
+use hedgerow_replication::{Fetch, Message, Persist, Ready, Role, RoleChange, SnapshotMeta};
+use hedgerow_storage::{Engine, Partition, Sessions};
+use hedgerow_types::log::Entry;
+use hedgerow_types::{GroupId, Refusal, ReplicaId};
 use hedgerow_wal::Append;
-use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
 
-/// A node that holds so many times what it should flush at refuses writes: its disk does not keep up.
-const UNFLUSHED_FACTOR_MAX: u64 = 4;
-/// Flushes that run at the same time in one data directory. They keep a pace, and other jobs need threads too.
-const FLUSHES_MAX: usize = 2;
+impl Shard {
+    /// A message of a group came from another replica.
+    pub(crate) fn handle_replication(&mut self, owner: ReplicaKey, from: ReplicaId, message: Bytes, now: Now) {
+        match Message::decode(message) {
+            Ok(message) if self.has_no_room_for(owner.group, &message) => {}
+            Ok(mut message) => {
+                self.keep_what_fits(owner.group, &mut message);
+                let Some(replica) = self.running_as(owner) else { return };
+                replica.group.handle_message(from, message, now.instant);
+                self.mark_dirty(owner.group);
+            }
+            Err(error) => tracing::warn!(%from, group = %owner.group, %error, "a replication message was dropped"),
+        }
+    }
 
-impl Node {
+    /// Has `group`, which was marked, looked at.
+    pub(crate) fn drive_marked(&mut self, group: GroupId, now: Now) {
+        let Some(replica) = self.running(group) else { return };
+        replica.is_dirty = false;
+        self.drive_group(group, now);
+        self.gather_read_index_request(group, now);
+        self.gather_tail_request(group);
+        self.update_wake(group);
+    }
+
     /// Does everything that `group` wants done now.
-    pub(crate) fn drive_group(&mut self, group: GroupId, now: Now) {
+    fn drive_group(&mut self, group: GroupId, now: Now) {
         loop {
             let Some(replica) = self.running(group) else { return };
             if replica.storage.is_none() {
                 return self.start_install(group);
             }
             let Some(ready) = replica.group.poll_ready(now.instant) else { return };
-            self.carry_out(group, ready, now);
+            if !self.carry_out(group, ready, now) {
+                return;
+            }
         }
     }
 
-    fn carry_out(&mut self, group: GroupId, ready: Ready, now: Now) {
-        let Some(replica) = self.running(group) else { return };
+    /// Returns whether the group goes on.
+    fn carry_out(&mut self, group: GroupId, ready: Ready, now: Now) -> bool {
+        let Some(replica) = self.running(group) else { return false };
         let owner = replica.owner;
         if let Some(change) = ready.role {
             self.handle_role(group, change, now);
@@ -48,18 +73,18 @@ impl Node {
         if let Some(persist) = ready.persist {
             self.persist(owner, persist);
         }
-        if !ready.committed.is_empty() {
-            self.apply(group, &ready.committed, now);
-        }
-        for (ticket, outcome) in ready.reads {
-            match self.serving().finish_read(group, ticket, outcome, now) {
-                Some((ticket, Ok(()))) => self.load_catalogue(ticket, now),
-                Some((ticket, Err(refusal))) => self.metadata.handle_failed(ticket, &refusal),
-                None => {}
-            }
-        }
         if !ready.answers.is_empty() {
             self.gather_read_index_replies(owner, ready.answers);
+        }
+        if !ready.committed.is_empty() && !self.apply(group, &ready.committed, now) {
+            return false;
+        }
+        for (ticket, outcome) in ready.reads {
+            let ended = self.serving().finish_read(group, ticket, outcome, now);
+            self.notices.extend(ended.map(|(ticket, result)| match result {
+                Ok(()) => Notice::MetadataRead(ticket),
+                Err(refusal) => Notice::MetadataFailed(ticket, refusal),
+            }));
         }
         if let Some(meta) = ready.install
             && let Some(replica) = self.running(group)
@@ -80,6 +105,7 @@ impl Node {
         let directory = self.running(group).map_or(DirectoryId(0), |replica| replica.directory);
         let log = self.config.log_of(directory);
         self.outbox.jobs.extend(ready.fetch.into_iter().map(|fetch| Job::Fetch { owner, log, fetch }));
+        true
     }
 
     /// Refuses every read that waits at `replica`, which will not serve them.
@@ -112,12 +138,8 @@ impl Node {
             std::mem::take(&mut replica.writes)
         };
         self.refuse_writes(writes.into_values(), &Refusal::Unresolved, now);
-        if group == GroupId::META {
-            self.handle_metadata_role(change, now);
-        }
-        self.note_leader(group, change.term, change.leader);
+        self.notices.push(Notice::Role(group, change));
         if change.role == Role::Leader {
-            self.reports.urgent.insert(group);
             self.update_stop(group);
         }
     }
@@ -132,7 +154,7 @@ impl Node {
             return;
         }
         if users > 0 {
-            return self.admin.comparing.end_reads_of(owner);
+            return self.notices.push(Notice::WantsStorage(owner));
         }
         install.is_running = true;
         let (meta, from, former) = (install.meta.clone(), install.from.clone(), install.former.take());
@@ -140,62 +162,47 @@ impl Node {
         self.job(Job::Install { owner, former, from, directory: path, trash, meta });
     }
 
-    /// Flushes storage where much has gathered, so that the log can be cut: every replica above its own limit, and the
-    /// largest one while the node is above its limit.
-    pub(crate) fn tick_storage(&mut self) {
-        let limit = UNFLUSHED_FACTOR_MAX.saturating_mul(self.config.flush_node_bytes);
-        let held: u64 = self.replicas.hosted.values().map(bytes_held).sum();
-        self.note_behind(held > limit);
-        let gathered = |(group, hosted): (&GroupId, &Hosted)| (bytes_since(hosted), *group);
-        let mut by_size: Vec<(u64, GroupId)> = self.replicas.hosted.iter().map(gathered).collect();
-        let total: u64 = by_size.iter().map(|(bytes, _)| bytes).sum();
-        let largest = by_size.iter().max().copied();
-        by_size.retain(|(bytes, _)| *bytes > self.config.flush_replica_bytes);
-        let may_hold = self.config.flush_node_bytes;
-        if (total > may_hold || (held > may_hold && total > 0)) && by_size.is_empty() {
-            by_size.extend(largest);
-        }
-        by_size
-            .extend(self.replicas.hosted.iter().filter(|(_, hosted)| self.is_due_on_full_disk(hosted)).map(gathered));
-        let due: BTreeSet<(u64, GroupId)> = by_size.into_iter().collect();
-        let mut running = self.flushes_running();
-        for (_, group) in due.into_iter().rev() {
-            let directory = self.replicas.hosted.get(&group).map_or(DirectoryId(0), Hosted::directory);
-            let there = running.entry(directory).or_default();
-            if *there < FLUSHES_MAX {
-                *there += 1;
-                self.start_flush(group);
-            }
-        }
-    }
-
-    /// How many flushes run, by data directory.
-    fn flushes_running(&self) -> BTreeMap<DirectoryId, usize> {
-        let mut running = BTreeMap::new();
-        for hosted in self.replicas.hosted.values() {
-            let Hosted::Running(replica) = hosted else { continue };
-            if replica.flush.is_running && !self.failures.has_flush_waiting(replica.owner) {
-                *running.entry(replica.directory).or_default() += 1;
-            }
-        }
-        running
-    }
-
-    fn start_flush(&mut self, group: GroupId) {
-        let is_pressing = self.view.is_storage_behind || self.view.is_draining || self.has_full_disk();
-        let Some(replica) = self.running(group) else { return };
-        let Some(storage) = &replica.storage else { return };
-        let job = Job::Flush {
-            is_pressing,
-            owner: replica.owner,
-            engine: std::sync::Arc::clone(storage.engine()),
-            point: storage.flush_point(),
+    /// A checkpoint has taken the place of a replica's storage, which is in `trash` now.
+    pub(crate) fn handle_installed(
+        &mut self,
+        owner: ReplicaKey,
+        (mut partition, trash): (Box<Partition>, PathBuf),
+        meta: &SnapshotMeta,
+        now: Now,
+    ) {
+        partition.set_session_bytes_max(self.config.session_bytes_max);
+        let Some(replica) = self.running_as(owner) else {
+            return self.enqueue_removal(Some(partition), vec![trash]);
         };
-        replica.flush.is_running = true;
-        replica.kept.note_flush_begun();
-        replica.flush.bytes_running = std::mem::take(&mut replica.flush.bytes_since);
-        replica.storage_users += 1;
-        self.job(job);
+        replica.flush.position = partition.applied();
+        replica.kept = Kept::new(partition.applied(), partition.applied(), &[]);
+        replica.storage = Some(*partition);
+        replica.install = None;
+        replica.push_back = PushBack::default();
+        replica.receiving = None;
+        replica.group.handle_snapshot_installed(meta, now.instant);
+        // What waited for a table that is not needed any more.
+        replica.group.take_up(now.instant);
+        self.mark_dirty(owner.group);
+        self.enqueue_removal(None, vec![trash]);
+        self.discard_received(owner);
+    }
+
+    /// Old entries of a group's log were read.
+    pub(crate) fn handle_fetched(&mut self, owner: ReplicaKey, fetch: Fetch, entries: Vec<Entry>, now: Now) {
+        if let Some(replica) = self.running_as(owner) {
+            replica.group.handle_entries_fetched(fetch, entries, now.instant);
+            self.mark_dirty(owner.group);
+        }
+    }
+
+    /// The exactly-once table of a replica was read from `engine`.
+    pub(crate) fn handle_sessions(&mut self, owner: ReplicaKey, sessions: Sessions, engine: &Arc<dyn Engine>) {
+        let storage = self.running_as(owner).and_then(|replica| replica.storage.as_mut());
+        // It may have been replaced meanwhile.
+        if let Some(storage) = storage.filter(|storage| Arc::ptr_eq(storage.engine(), engine)) {
+            storage.adopt_sessions(sessions);
+        }
     }
 
     fn start_checkpoint(&mut self, group: GroupId, now: Now) {
@@ -209,133 +216,9 @@ impl Node {
         let owner = replica.owner;
         replica.sending.note_making(storage.applied().index);
         let into = checkpoint_directory(self.config.path_of(replica.directory), owner, id);
-        let job = Job::Checkpoint { owner, engine: std::sync::Arc::clone(storage.engine()), into, id };
+        let job = Job::Checkpoint { owner, engine: Arc::clone(storage.engine()), into, id };
         replica.storage_users += 1;
         self.job(job);
-    }
-
-    pub(crate) fn finish_job(&mut self, done: JobDone, now: Now) {
-        let Some(owner) = done.owner else {
-            if done.kind == JobKind::Remove {
-                self.note_removal_ended();
-            }
-            match done.result {
-                Ok(JobResult::Space { directory, space, missed, is_away }) => {
-                    self.handle_space(directory, space);
-                    self.handle_directory_away(directory, is_away, now);
-                    self.handle_storage_missed(missed, now);
-                }
-                Ok(_) => {}
-                Err(failure) => tracing::warn!(reason = failure.reason, "directories could not be removed"),
-            }
-            return;
-        };
-        self.note_creation_ended(owner.group, &done.kind);
-        let is_load = done.kind == JobKind::LoadSessions;
-        let ended = match done.kind {
-            JobKind::Read(_, place) => place,
-            _ => None,
-        };
-        if done.holds_storage
-            && let Some(replica) = self.running_as(owner)
-        {
-            replica.storage_users = replica.storage_users.saturating_sub(1);
-            self.mark_dirty(owner.group);
-        }
-        let is_gone = self.replicas.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner);
-        let makes_directories = matches!(
-            done.kind,
-            JobKind::Make | JobKind::Copy | JobKind::Write(_) | JobKind::Verify(_) | JobKind::VerifyOwn
-        );
-        let is_done = done.result.is_ok();
-        match done.result {
-            Ok(result) => self.take_result(owner, result, now),
-            Err(failure) => self.handle_job_failed(owner, done.kind, failure, now),
-        }
-        if is_load {
-            self.note_load_ended(owner, is_done, now);
-        }
-        if let Some(line) = ended {
-            self.requests.note_read_ended(line);
-        }
-        if is_gone && makes_directories {
-            self.clear_up(owner);
-        }
-    }
-
-    fn take_result(&mut self, owner: ReplicaKey, result: JobResult, now: Now) {
-        match result {
-            JobResult::Created(partition) => {
-                self.failures.note_success(owner.group);
-                self.handle_created(owner, partition, now);
-            }
-            JobResult::Verified { id } => self.handle_verified(owner, id, now),
-            JobResult::OwnVerified { meta, files } => self.handle_own_verified(owner, meta, files, now),
-            JobResult::Installed { mut partition, meta, trash } => {
-                self.failures.note_success(owner.group);
-                partition.set_session_bytes_max(self.config.session_bytes_max);
-                let Some(replica) = self.running_as(owner) else {
-                    return self.enqueue_removal(Some(partition), vec![trash]);
-                };
-                replica.flush.position = partition.applied();
-                replica.kept = Kept::new(partition.applied(), partition.applied(), &[]);
-                replica.storage = Some(*partition);
-                replica.install = None;
-                replica.push_back = PushBack::default();
-                replica.receiving = None;
-                replica.group.handle_snapshot_installed(&meta, now.instant);
-                // What waited for a table that is not needed any more.
-                replica.group.take_up(now.instant);
-                self.mark_dirty(owner.group);
-                self.enqueue_removal(None, vec![trash]);
-                self.discard_received(owner);
-            }
-            JobResult::Flushed { point, debt } => {
-                self.failures.note_success(owner.group);
-                self.note_debt(owner, debt, false);
-                let Some(replica) = self.running_as(owner) else { return };
-                replica.flush.is_running = false;
-                replica.flush.bytes_running = 0;
-                replica.flush.position = point.position();
-                replica.kept.note_flushed(point.position());
-                if let Some(storage) = &mut replica.storage {
-                    storage.mark_flushed(point, expiry_seconds(now.unix_micros));
-                }
-                self.cut_log(owner, now);
-            }
-            JobResult::Checkpoint { meta, files } => self.handle_checkpoint(owner, meta, files, now),
-            JobResult::Chunk { to, id, file, offset, data } => self.send_chunk(owner, (to, id), (file, offset), data),
-            JobResult::Written { id } => self.handle_chunk_written(owner, id, now),
-            JobResult::Fetched { fetch, entries } => {
-                if let Some(replica) = self.running_as(owner) {
-                    replica.group.handle_entries_fetched(fetch, entries, now.instant);
-                    self.mark_dirty(owner.group);
-                }
-            }
-            JobResult::Read { ticket, reply } => self.handle_read(ticket, reply, now),
-            JobResult::NotAtOnce { ticket, read } => self.serving().serve_again(owner, ticket, read, now),
-            JobResult::Sessions { sessions, engine } => {
-                let storage = self.running_as(owner).and_then(|replica| replica.storage.as_mut());
-                // It may have been replaced meanwhile.
-                if let Some(storage) = storage.filter(|storage| std::sync::Arc::ptr_eq(storage.engine(), &engine)) {
-                    storage.adopt_sessions(*sessions);
-                }
-            }
-            JobResult::Debt(debt) => self.note_debt(owner, debt, true),
-            JobResult::Removed | JobResult::Space { .. } => {}
-        }
-    }
-
-    /// Stops a replica that cannot go on, being damaged or in a directory that failed; it is reported and will be replaced.
-    pub(crate) fn lose(&mut self, group: GroupId, reason: &str, is_damaged: bool, now: Now) {
-        self.step_down(group, now);
-        let Some(Hosted::Running(mut replica)) = self.replicas.hosted.remove(&group) else { return };
-        let (owner, directory) = (replica.owner, replica.directory);
-        self.enqueue_removal(replica.take_storage(), Vec::new());
-        self.dismiss(*replica, &Refusal::NotReady("the replica is damaged".into()), now);
-        self.insert_lost(owner, directory, reason, is_damaged);
-        // The others must know before they give up theirs.
-        self.reports.urgent.insert(group);
     }
 
     /// Lets a replica go; whoever waits for it is told, readers with `refusal`.
@@ -350,27 +233,6 @@ impl Node {
             Hosted::Running(replica) => replica.storage.as_ref(),
             Hosted::Starting { .. } | Hosted::Lost { .. } => None,
         }
-    }
-}
-
-/// What would be flushed of a replica now, in bytes of its log.
-pub(crate) fn bytes_since(hosted: &Hosted) -> u64 {
-    match hosted {
-        // What is being installed takes the place of what would be flushed.
-        Hosted::Running(replica) if !replica.flush.is_running && replica.storage.is_some() => replica.flush.bytes_since,
-        Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
-    }
-}
-
-/// Bytes that a replica's rows take in memory because no flush has written them, and entries because storage does not take
-/// them. The rows' log may be smaller, by what it costs to keep a row, or larger, where rows were replaced.
-fn bytes_held(hosted: &Hosted) -> u64 {
-    match hosted {
-        Hosted::Running(replica) => {
-            let unflushed = replica.storage.as_ref().map_or(0, |storage| storage.engine().unflushed_bytes());
-            unflushed + replica.group.held_bytes() as u64
-        }
-        Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
     }
 }
 

@@ -39,13 +39,16 @@ impl Node {
     pub fn handle(&mut self, event: Event, now: Now) {
         match event {
             Event::Tick => self.handle_tick(now),
-            Event::Wake => self.handle_wake(now),
-            Event::ClientOpened(connection, who, from) => self.requests.note_opened(connection, who, from, now.instant),
+            Event::Wake => self.shard.handle_wake(now),
+            Event::ClientOpened(connection, who, from) => {
+                self.shard.requests.note_opened(connection, who, from, now.instant)
+            }
             Event::Client(connection, frame) => self.handle_client(connection, frame, now),
             Event::ClientClosed(connection) => self.handle_client_closed(connection),
             Event::Peer(from, frame) => self.handle_peer(from, frame, now),
             Event::Round(log, round) => self.handle_round(log, round, now),
             Event::Job(done) => self.handle_job(done, now),
         }
+        self.take_notices(self.shard.view.agreed(now));
     }
 }

@@ -2,6 +2,7 @@
 //! memory is waited out, with the data in memory and in the log, also where what is committed cannot be applied; a disk that
 //! refuses costs the replicas of its directory. The node ends only when no directory is left.
 
+use crate::damage::GivenUp;
 use crate::drive::chain;
 use crate::hosting::best_successor;
 use crate::ids::{DirectoryId, ReplicaKey};
@@ -11,7 +12,7 @@ use crate::peer::ReplicaState;
 use crate::replica::{Hosted, Replica};
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
-use hedgerow_storage::{ApplyError, EngineError, FailureKind};
+use hedgerow_storage::FailureKind;
 use hedgerow_types::{GroupId, Instant, Refusal, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -34,21 +35,11 @@ pub(crate) struct Failures {
     retries: Vec<(Instant, Retry)>,
     /// Failures in a row, by group, and how many of them a lack of something does not explain.
     in_row: BTreeMap<GroupId, (u32, u32)>,
-    /// Damaged replicas that are not given up yet.
-    kept: BTreeMap<GroupId, Damaged>,
     checked_at: Option<Instant>,
     /// Data directories that failed, or whose log has.
     failed: BTreeSet<DirectoryId>,
     /// Storage of some replica does not take what is committed, and that was said.
     pub(crate) is_apply_held: bool,
-}
-
-/// A damaged replica that votes.
-#[derive(Clone, Debug)]
-struct Damaged {
-    replica: ReplicaId,
-    reason: String,
-    since: Instant,
 }
 
 #[derive(Debug)]
@@ -82,11 +73,6 @@ impl Failures {
         self.failed.contains(&directory)
     }
 
-    /// Whether a replica here is damaged, and votes until its group can spare it.
-    pub(crate) fn keeps_damaged(&self, group: GroupId, replica: ReplicaId) -> bool {
-        self.kept.get(&group).is_some_and(|kept| kept.replica == replica)
-    }
-
     /// Work on a group's storage failed: how often in a row by now, and whether a disk is believed to refuse. A full disk that has
     /// space again and refuses once is not to be taken for one that always refuses.
     fn note_failure(&mut self, group: GroupId, kind: FailureKind) -> (u32, bool) {
@@ -100,26 +86,6 @@ impl Failures {
     pub(crate) fn note_success(&mut self, group: GroupId) {
         self.in_row.remove(&group);
     }
-
-    /// Whether a flush of that replica failed and waits to be tried again: nothing of it runs.
-    pub(crate) fn has_flush_waiting(&self, owner: ReplicaKey) -> bool {
-        self.retries.iter().any(|(_, retry)| matches!(retry, Retry::Flush(of) if *of == owner))
-    }
-}
-
-/// A read of a replica's storage failed; the refusal for whoever asked. A replica that the error shows to be damaged is listed in `damaged`.
-pub(crate) fn note_read(damaged: &mut Vec<(GroupId, String)>, group: GroupId, error: &EngineError) -> Refusal {
-    let is_device = is_device_failure(error);
-    match error.kind() {
-        FailureKind::Damage => {}
-        FailureKind::Other if is_device => {}
-        FailureKind::NoSpace | FailureKind::NoDescriptors | FailureKind::NoMemory => {
-            return Refusal::NotReady(chain(error));
-        }
-        FailureKind::Other => return crate::node::storage_refusal(error),
-    }
-    damaged.push((group, chain(error)));
-    Refusal::NotReady("the replica is damaged".into())
 }
 
 impl Node {
@@ -139,39 +105,9 @@ impl Node {
         self.note_apply_resumed();
     }
 
-    /// A group's log cannot be applied.
-    pub(crate) fn handle_apply_failed(&mut self, group: GroupId, error: &ApplyError, now: Now) {
-        if error.may_pass() {
-            return self.hold_apply(group, error, now);
-        }
-        // What is applied goes to memory, so that a device which fails then has not given back what is stored.
-        let is_unreadable = matches!(error, ApplyError::Engine(cause) if cause.is_damage() || is_device_failure(cause));
-        if is_unreadable || self.is_storage_gone(group) {
-            self.lose_for_good(group, chain(error), now);
-            // One that is kept has its log, and applies of it what it can.
-            if let Some(replica) = self.running(group) {
-                replica.group.handle_not_applied(now.instant);
-            }
-            return;
-        }
-        self.outbox.fail(format!("group {group} cannot apply its log: {}", chain(error)));
-    }
-
-    /// Storage lacks something to apply what is committed with: the group hands it out again after a pause. That is said once,
-    /// until everything is applied on this node.
-    fn hold_apply(&mut self, group: GroupId, error: &ApplyError, now: Now) {
-        if !std::mem::replace(&mut self.failures.is_apply_held, true) {
-            let error = chain(error);
-            tracing::warn!(%group, error, "storage takes no writes for the moment: they are kept, and applied when it does");
-        }
-        if let Some(replica) = self.running(group) {
-            replica.group.handle_not_applied(now.instant);
-        }
-    }
-
     fn note_apply_resumed(&mut self) {
         let is_held = |hosted: &Hosted| matches!(hosted, Hosted::Running(replica) if replica.group.is_held());
-        if self.failures.is_apply_held && !self.replicas.hosted.values().any(is_held) {
+        if self.failures.is_apply_held && !self.shard.replicas.hosted.values().any(is_held) {
             self.failures.is_apply_held = false;
             tracing::info!("storage takes writes again");
         }
@@ -180,15 +116,15 @@ impl Node {
     fn retry(&mut self, retry: Retry) {
         match retry {
             Retry::Job(owner, job)
-                if self.replicas.hosted.get(&owner.group).is_some_and(|hosted| hosted.owner() == owner) =>
+                if self.shard.replicas.hosted.get(&owner.group).is_some_and(|hosted| hosted.owner() == owner) =>
             {
-                self.job(*job);
+                self.shard.job(*job);
             }
             // Its replica is gone, and so is what it was made of.
-            Retry::Job(_, job) => self.enqueue_removal(None, job.leavings()),
+            Retry::Job(_, job) => self.shard.enqueue_removal(None, job.leavings()),
             Retry::Flush(owner) => {
-                if let Some(replica) = self.running_as(owner) {
-                    replica.flush.is_running = false;
+                if let Some(replica) = self.shard.running_as(owner) {
+                    (replica.flush.is_running, replica.flush.is_waiting) = (false, false);
                     replica.flush.bytes_since += std::mem::take(&mut replica.flush.bytes_running);
                 }
             }
@@ -197,57 +133,43 @@ impl Node {
 
     /// Compactions meet damage that nobody has read yet.
     fn check_engines(&mut self) {
-        for (group, hosted) in &self.replicas.hosted {
+        for (group, hosted) in &self.shard.replicas.hosted {
             let Hosted::Running(replica) = hosted else { continue };
             let failure = replica.storage.as_ref().and_then(|storage| storage.engine().background_failure());
             // A device that does not give back a table costs this replica, as with a read, and not those beside it.
             if let Some(failure) = failure.filter(|failure| failure.is_damage() || is_device_failure(failure)) {
-                self.replicas.damaged.push((*group, chain(&failure)));
+                self.shard.replicas.damaged.push((*group, chain(&failure)));
             }
         }
     }
 
-    /// Gives up the replicas that reads and compactions have found damaged.
-    pub(crate) fn lose_damaged(&mut self, now: Now) {
-        for (group, reason) in std::mem::take(&mut self.replicas.damaged) {
-            self.lose_for_good(group, reason, now);
+    /// Storage lacks something to apply what is committed with. That is said once, until everything is applied on this node.
+    pub(crate) fn note_apply_held(&mut self, group: GroupId, error: &str) {
+        if !std::mem::replace(&mut self.failures.is_apply_held, true) {
+            tracing::warn!(%group, error, "storage takes no writes for the moment: they are kept, and applied when it does");
         }
     }
 
-    /// A replica is damaged. It is given up once its group can spare it: another one may be in repair, or be found damaged in the
-    /// same moment. Until then it goes on voting, for its log is sound, and leaves it to others to lead and to be copied.
-    pub(crate) fn lose_for_good(&mut self, group: GroupId, reason: String, now: Now) {
-        if let Some(replica) = self.give_up(group, &reason, now) {
-            tracing::error!(%group, %replica, %reason, "a replica is damaged");
-        }
-    }
-
-    /// As [`Node::lose_for_good`], of a replica that may be sound. Which one it is, unless that was done before.
-    pub(crate) fn give_up(&mut self, group: GroupId, reason: &str, now: Now) -> Option<ReplicaId> {
-        let id = self.running(group)?.id();
-        if self.failures.keeps_damaged(group, id) {
-            return None;
-        }
-        self.failures.kept.insert(group, Damaged { replica: id, reason: reason.to_owned(), since: now.instant });
+    /// A replica was given up: the others hear of it at once, and one of them is to lead.
+    pub(crate) fn note_given_up(&mut self, group: GroupId, now: Now) {
         self.reports.urgent.insert(group);
         self.leave_to_sound(group, now);
-        Some(id)
     }
 
-    /// Damaged replicas that were kept may be spared by now, and should not lead.
+    /// Damaged replicas may be spared by now, and should not lead.
     fn reconsider_damaged(&mut self, now: Now) {
-        for (group, damaged) in self.failures.kept.clone() {
-            match self.replicas.hosted.get(&group) {
-                Some(Hosted::Running(replica)) if replica.id() == damaged.replica => {
-                    if now.instant.since(damaged.since) < DAMAGE_TOLD || !self.can_be_spared(replica) {
-                        self.leave_to_sound(group, now);
-                        continue;
-                    }
-                    self.lose(group, &damaged.reason, true, now);
-                }
-                Some(_) | None => {}
+        let given_up = |(group, hosted): (&GroupId, &Hosted)| match hosted {
+            Hosted::Running(replica) => Some((*group, replica.given_up.clone()?)),
+            Hosted::Starting { .. } | Hosted::Lost { .. } => None,
+        };
+        let given_up: Vec<(GroupId, GivenUp)> = self.shard.replicas.hosted.iter().filter_map(given_up).collect();
+        for (group, GivenUp { reason, since }) in given_up {
+            let Some(Hosted::Running(replica)) = self.shard.replicas.hosted.get(&group) else { continue };
+            if now.instant.since(since) < DAMAGE_TOLD || !self.can_be_spared(replica) {
+                self.leave_to_sound(group, now);
+            } else {
+                self.lose(group, &reason, true, now);
             }
-            self.failures.kept.remove(&group);
         }
     }
 
@@ -256,17 +178,17 @@ impl Node {
         let best = self.successor_here(group);
         let Some(best) = best.filter(|best| !self.is_damaged(group, *best)) else { return };
         // What it has still to write and to apply counts, unlike that of a replica that steps down because it is gone.
-        if let Some(replica) = self.running(group)
+        if let Some(replica) = self.shard.running(group)
             && let Err(error) = replica.group.transfer_leader(best, now.instant)
         {
             tracing::debug!(%group, to = %best, %error, "a damaged replica leads on");
         }
-        self.mark_dirty(group);
+        self.shard.mark_dirty(group);
     }
 
     /// Who should lead a group instead, if it is led here.
     fn successor_here(&self, group: GroupId) -> Option<ReplicaId> {
-        match self.replicas.hosted.get(&group)? {
+        match self.shard.replicas.hosted.get(&group)? {
             Hosted::Running(replica) if replica.group.role() == Role::Leader => best_successor(self, replica),
             Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => None,
         }
@@ -288,23 +210,43 @@ impl Node {
         self.was_alive(replica.node()) && matches!(state, Some(ReplicaState::Leader | ReplicaState::Follower))
     }
 
+    /// Whether a group takes no writes without `owner`, by what the nodes of the other voters said last.
+    pub(crate) fn is_needed_to_write(&self, owner: ReplicaKey) -> bool {
+        let catalogue = self.shard.view.catalogue.as_ref();
+        let Some(partition) = catalogue.and_then(|catalogue| catalogue.group(owner.group)) else { return false };
+        let is_other = |voter: &ReplicaId| *voter != owner.replica && self.is_voting(owner.group, *voter);
+        partition.voters().filter(is_other).count() <= partition.voters().count() / 2
+    }
+
     /// Whether a replica's node says that it is damaged and kept.
     pub(crate) fn is_damaged(&self, group: GroupId, replica: ReplicaId) -> bool {
         self.replica_report(group, replica.0, replica.node()).is_some_and(|report| report.is_damaged)
     }
 
+    /// Stops a replica that cannot go on, being damaged or in a directory that failed; it is reported and will be replaced.
+    pub(crate) fn lose(&mut self, group: GroupId, reason: &str, is_damaged: bool, now: Now) {
+        self.step_down(group, now);
+        let Some(Hosted::Running(mut replica)) = self.shard.replicas.hosted.remove(&group) else { return };
+        let (owner, directory) = (replica.owner, replica.directory);
+        self.shard.enqueue_removal(replica.take_storage(), Vec::new());
+        self.shard.dismiss(*replica, &Refusal::NotReady("the replica is damaged".into()), now);
+        self.insert_lost(owner, directory, reason, is_damaged);
+        // The others must know before they give up theirs.
+        self.reports.urgent.insert(group);
+    }
+
     /// Has another replica take over at once where this one leads, which is gone after that.
     pub(crate) fn step_down(&mut self, group: GroupId, now: Now) {
         let Some(best) = self.successor_here(group) else { return };
-        let Some(replica) = self.running(group) else { return };
+        let Some(replica) = self.shard.running(group) else { return };
         let id = replica.id();
         if replica.group.transfer_leader_at_once(best, now.instant).is_err() {
             return;
         }
         // Only what it says to others still counts.
-        while let Some(ready) = self.running(group).and_then(|replica| replica.group.poll_ready(now.instant)) {
+        while let Some(ready) = self.shard.running(group).and_then(|replica| replica.group.poll_ready(now.instant)) {
             for (to, message) in &ready.messages {
-                let buffer = self.outbox.peer(to.node());
+                let buffer = self.shard.outbox.peer(to.node());
                 crate::peer::put_replication(buffer, group, id, *to, |out| message.encode(out));
             }
         }
@@ -312,9 +254,9 @@ impl Node {
 
     pub(crate) fn handle_job_failed(&mut self, owner: ReplicaKey, kind: JobKind, failure: JobFailure, now: Now) {
         let reason = &failure.reason;
-        if self.replicas.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner) {
+        if self.shard.replicas.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner) {
             tracing::debug!(group = %owner.group, %reason, "a job of a removed replica failed");
-            self.enqueue_removal(None, failure.again.map_or_else(Vec::new, |job| job.leavings()));
+            self.shard.enqueue_removal(None, failure.again.map_or_else(Vec::new, |job| job.leavings()));
             if let JobKind::Read(ticket, ..) = kind {
                 self.handle_not_done(ticket, failure.reason, Refusal::NotHosted, now);
             }
@@ -324,48 +266,48 @@ impl Node {
             JobKind::Make | JobKind::Flush => self.handle_storage_failed(owner, failure, now),
             JobKind::Copy => {
                 tracing::warn!(group = %owner.group, %reason, "making a checkpoint failed");
-                self.running_as(owner).into_iter().for_each(|replica| replica.sending.end_making());
+                self.shard.running_as(owner).into_iter().for_each(|replica| replica.sending.end_making());
                 if failure.kind == FailureKind::Damage {
-                    self.lose_for_good(owner.group, failure.reason, now);
+                    self.shard.lose_for_good(owner.group, failure.reason, now);
                 }
             }
             JobKind::Write(id) => {
                 tracing::warn!(group = %owner.group, %reason, "writing a piece of a checkpoint failed");
-                self.handle_write_failed(owner, id, failure.kind);
+                self.shard.handle_write_failed(owner, id, failure.kind);
             }
-            JobKind::Send(to) => self.handle_not_read(owner, to, &failure, now),
+            JobKind::Send(to) => self.shard.handle_not_read(owner, to, &failure, now),
             JobKind::Verify(id) => {
                 tracing::warn!(group = %owner.group, %reason, "a received checkpoint cannot be used");
-                if self.view.is_draining || failure.kind.may_pass() {
-                    self.put_off_received(owner, id);
+                if self.shard.view.is_draining || failure.kind.may_pass() {
+                    self.shard.put_off_received(owner, id);
                 } else {
-                    self.refuse_received(owner, id);
+                    self.shard.refuse_received(owner, id);
                 }
             }
-            JobKind::VerifyOwn => self.handle_own_not_verified(owner, failure, now),
+            JobKind::VerifyOwn => self.shard.handle_own_not_verified(owner, failure, now),
             JobKind::Fetch(fetch) => {
                 tracing::warn!(group = %owner.group, %reason, "reading old log entries failed");
-                let Some(replica) = self.running_as(owner) else { return };
+                let Some(replica) = self.shard.running_as(owner) else { return };
                 if let Some(position) = failure.unreadable {
                     // Whoever needs this entry gets a checkpoint instead. On the disk the entry stays as long as its like.
                     replica.group.truncated(position);
                 }
                 replica.group.handle_entries_fetched(fetch, Vec::new(), now.instant);
-                self.mark_dirty(owner.group);
+                self.shard.mark_dirty(owner.group);
             }
             JobKind::Read(ticket, ..) => {
                 let is_damage = failure.is_unreadable();
                 let told = if is_damage { "the replica is damaged" } else { failure.reason.as_str() };
                 self.handle_not_done(ticket, failure.reason.clone(), Refusal::NotReady(told.to_owned()), now);
                 if is_damage {
-                    self.lose_for_good(owner.group, failure.reason, now);
+                    self.shard.lose_for_good(owner.group, failure.reason, now);
                 }
             }
             JobKind::LoadSessions => {
                 tracing::warn!(group = %owner.group, %reason, "what keeps writes from being applied twice could not be read");
                 // Anything else the first write comes across as well.
                 if failure.is_unreadable() {
-                    self.lose_for_good(owner.group, failure.reason, now);
+                    self.shard.lose_for_good(owner.group, failure.reason, now);
                 }
             }
             JobKind::Remove | JobKind::Space | JobKind::Debt => {}
@@ -375,20 +317,20 @@ impl Node {
     fn handle_storage_failed(&mut self, owner: ReplicaKey, failure: JobFailure, now: Now) {
         let group = owner.group;
         let JobFailure { reason, mut kind, again, .. } = failure;
-        if kind == FailureKind::Other && self.is_storage_gone(group) {
+        if kind == FailureKind::Other && self.shard.is_storage_gone(group) {
             kind = FailureKind::Damage;
         }
         let (failures, has_refused) = self.failures.note_failure(group, kind);
-        let directory = self.replicas.hosted.get(&group).map_or(DirectoryId(0), Hosted::directory);
+        let directory = self.shard.replicas.hosted.get(&group).map_or(DirectoryId(0), Hosted::directory);
         match kind {
-            FailureKind::Damage if matches!(self.replicas.hosted.get(&group), Some(Hosted::Starting { .. })) => {
+            FailureKind::Damage if matches!(self.shard.replicas.hosted.get(&group), Some(Hosted::Starting { .. })) => {
                 return self.note_lost(owner, directory, &reason);
             }
             FailureKind::Damage if again.is_some() => return self.lose(group, &reason, true, now),
             FailureKind::Damage => {
-                self.lose_for_good(group, reason.clone(), now);
+                self.shard.lose_for_good(group, reason.clone(), now);
                 // One that is kept is flushed again.
-                if self.running_as(owner).is_none() {
+                if self.shard.running_as(owner).is_none() {
                     return;
                 }
             }
@@ -398,6 +340,11 @@ impl Node {
         tracing::error!(%group, %reason, "work on storage failed and will be tried again");
         let pause = (RETRY_AFTER.0 * (1 << (failures - 1).min(8))).min(RETRY_AFTER.1);
         let retry = again.map_or(Retry::Flush(owner), |job| Retry::Job(owner, job));
+        if let Retry::Flush(owner) = &retry
+            && let Some(replica) = self.shard.running_as(*owner)
+        {
+            replica.flush.is_waiting = true;
+        }
         self.failures.retries.push((now.instant + pause, retry));
     }
 
@@ -411,22 +358,22 @@ impl Node {
         let log = self.config.log_of(directory);
         let mut failed = vec![directory];
         if self.config.home_of(log) == directory {
-            self.log_writes.fail(log);
+            self.shard.log_writes.fail(log);
             self.speeds.note_log_failed(log);
             failed.extend(self.config.directories_of(log));
         }
         self.failures.failed.extend(failed.iter().copied());
         if self.failures.failed.len() == self.config.data.len() {
-            return self.outbox.fail(format!("data directory {} failed: {reason}", path.display()));
+            return self.shard.outbox.fail(format!("data directory {} failed: {reason}", path.display()));
         }
         tracing::error!(directory = %path.display(), %reason, "a data directory failed; its replicas are given up");
         let lost = format!("data directory {} failed", path.display());
         self.missing.push((path, reason.to_owned()));
-        let there = self.replicas.hosted.iter().filter(|(_, hosted)| failed.contains(&hosted.directory()));
+        let there = self.shard.replicas.hosted.iter().filter(|(_, hosted)| failed.contains(&hosted.directory()));
         let groups: Vec<(GroupId, DirectoryId)> = there.map(|(group, hosted)| (*group, hosted.directory())).collect();
         for (group, directory) in groups {
             self.lose(group, &lost, false, now);
-            if let Some(Hosted::Starting { owner, .. }) = self.replicas.hosted.get(&group) {
+            if let Some(Hosted::Starting { owner, .. }) = self.shard.replicas.hosted.get(&group) {
                 self.note_lost(*owner, directory, &lost);
             }
         }

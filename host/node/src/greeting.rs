@@ -10,6 +10,7 @@
 //!                           ── end ───────>   Node::handle_hangup
 //! ```
 
+use crate::event::Event;
 use crate::lives::{RefusedFor, Told};
 use crate::node::Node;
 use crate::peer::{Greeting, Malformed, Refused, take};
@@ -77,7 +78,7 @@ impl Node {
         }
         let mut has_frames = false;
         while let Some(frame) = take(buffer)? {
-            self.handle_peer(caller.from, frame, now);
+            self.handle(Event::Peer(caller.from, frame), now);
             has_frames = true;
         }
         Ok(Ok(has_frames))
@@ -92,7 +93,7 @@ impl Node {
     /// Where `to` was dialled, `refused` came back; `is_configured` if that is the configuration's address.
     pub fn handle_greeting_answer(&mut self, to: NodeId, refused: Refused, is_configured: bool) -> Answer {
         if refused.reason == RefusedFor::Misdirected as u32 {
-            self.view.addresses.forget_reached(to);
+            self.shard.view.addresses.forget_reached(to);
             return Answer::Elsewhere;
         }
         self.handle_refused(to, refused, is_configured);

@@ -4,12 +4,12 @@
 use crate::debt::PushBack;
 use crate::heavy::HeavyWrites;
 use crate::ids::{DirectoryId, ReplicaKey};
-use crate::job::{Job, arriving_at};
+use crate::job::Job;
 use crate::node::Node;
 use crate::open::write_catalogue;
 use crate::pace::Pace;
 use crate::peer::{CataloguePush, CatalogueRow, Frame};
-use crate::replica::{Flush, Hosted, Replica, Shape, directory_of};
+use crate::replica::{Flush, Hosted, Replica, Shape, directories_of_replica, directory_of};
 use crate::retain::Kept;
 use crate::slow::is_ready_to_lead;
 use crate::snapshot::Sending;
@@ -49,8 +49,8 @@ impl Node {
         let may_be_new = !self.identity.has_any_log();
         if !is_founder
             || !may_be_new
-            || self.view.catalogue.is_some()
-            || self.replicas.hosted.contains_key(&GroupId::META)
+            || self.shard.view.catalogue.is_some()
+            || self.shard.replicas.hosted.contains_key(&GroupId::META)
         {
             return;
         }
@@ -63,7 +63,7 @@ impl Node {
 
     /// A catalogue came from the metadata leader.
     pub(crate) fn handle_catalogue(&mut self, push: CataloguePush, now: Now) {
-        let known = self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
+        let known = self.shard.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
         if push.cluster != self.identity.cluster || push.version <= known {
             return;
         }
@@ -83,7 +83,7 @@ impl Node {
 
     /// Makes `catalogue` what this node acts on. It is durable here before anything follows from it.
     pub(crate) fn adopt_catalogue(&mut self, catalogue: Catalogue, now: Now) {
-        if self.view.catalogue.as_ref().is_some_and(|known| known.version >= catalogue.version) {
+        if self.shard.view.catalogue.as_ref().is_some_and(|known| known.version >= catalogue.version) {
             return;
         }
         if let Err(error) = self.save_catalogue(&catalogue) {
@@ -108,7 +108,7 @@ impl Node {
 
     /// As the metadata leader: acts on the catalogue as it holds it, if that could not be written before.
     pub(crate) fn adopt_current(&mut self, now: Now) {
-        let known = self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
+        let known = self.shard.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
         if let Some(current) = self.metadata.current.as_ref().filter(|current| current.version > known).cloned() {
             self.adopt_catalogue(current, now);
         }
@@ -119,7 +119,7 @@ impl Node {
         self.note_members(&catalogue);
         // A group that began anew counts its terms from the beginning.
         self.forget_leaders(|group, leader| was_removed(&catalogue, group, leader));
-        self.view.go_by(catalogue);
+        self.shard.view.go_by(catalogue);
         self.check_own_life();
         self.refresh_shapes();
         self.reconcile_hosting(now);
@@ -127,14 +127,14 @@ impl Node {
 
     /// The audit log tells which nodes are new since the catalogue before, have begun anew, or are elsewhere.
     fn note_members(&mut self, catalogue: &Catalogue) {
-        let Some(before) = &self.view.catalogue else { return };
+        let Some(before) = &self.shard.view.catalogue else { return };
         let is_known = |id: &NodeId, node: &hedgerow_placement::Node| {
             let same =
                 |it: &hedgerow_placement::Node| (it.incarnation, &it.address) == (node.incarnation, &node.address);
             before.nodes.get(id).is_some_and(same)
         };
         for (id, node) in catalogue.nodes.iter().filter(|(id, node)| !is_known(id, node)) {
-            self.requests.audit().note_member(*id, &node.address);
+            self.shard.requests.audit().note_member(*id, &node.address);
         }
     }
 
@@ -167,14 +167,14 @@ impl Node {
     /// replaced.
     fn steps_to_catalogue(&self) -> (Vec<Step>, bool) {
         let (mut steps, mut keeps_given_up) = (Vec::new(), false);
-        let Some(catalogue) = &self.view.catalogue else { return (steps, keeps_given_up) };
-        let gone = self.replicas.hosted.iter().filter(|(_, hosted)| self.is_gone(hosted.owner()));
+        let Some(catalogue) = &self.shard.view.catalogue else { return (steps, keeps_given_up) };
+        let gone = self.shard.replicas.hosted.iter().filter(|(_, hosted)| self.is_gone(hosted.owner()));
         steps.extend(gone.map(|(group, _)| Step::Remove(*group)));
         let former = self.former.iter().filter(|(owner, _)| self.is_gone(**owner));
         steps.extend(former.map(|(owner, directory)| Step::RemoveFormer(*owner, *directory)));
         for (group, replica) in catalogue.hosted_by(self.config.node) {
             let owner = ReplicaKey { group, replica: replica.id };
-            let hosted = self.replicas.hosted.get(&group).filter(|hosted| !self.is_gone(hosted.owner()));
+            let hosted = self.shard.replicas.hosted.get(&group).filter(|hosted| !self.is_gone(hosted.owner()));
             if hosted.is_some_and(|hosted| hosted.owner() == owner) {
                 continue;
             }
@@ -205,7 +205,7 @@ impl Node {
 
     /// Whether the catalogue says that a replica is none any more. One that it is too old to know is not gone.
     pub(crate) fn is_gone(&self, owner: ReplicaKey) -> bool {
-        self.view.catalogue.as_ref().is_some_and(|catalogue| {
+        self.shard.view.catalogue.as_ref().is_some_and(|catalogue| {
             catalogue.was_dropped(owner.group) || was_removed(catalogue, owner.group, owner.replica)
         })
     }
@@ -230,7 +230,7 @@ impl Node {
         let directory = self.choose_directory();
         let path = directory_of(self.config.path_of(directory), owner);
         tracing::debug!(group = %owner.group, replica = %owner.replica, "creating a replica");
-        self.replicas.hosted.insert(owner.group, Hosted::Starting { owner, directory });
+        self.shard.replicas.hosted.insert(owner.group, Hosted::Starting { owner, directory });
         // What lies there is not set aside any more: it is made anew. What an earlier start has made elsewhere would be taken for it.
         self.former.remove(&owner);
         self.clear_up(owner);
@@ -240,15 +240,16 @@ impl Node {
 
     /// The data directory with the fewest replicas, of those with room if there are any.
     fn choose_directory(&self) -> DirectoryId {
-        let count = |directory| self.replicas.hosted.values().filter(|hosted| hosted.directory() == directory).count();
-        let order = |directory: &DirectoryId| (self.room.is_full(*directory), count(*directory));
+        let count =
+            |directory| self.shard.replicas.hosted.values().filter(|hosted| hosted.directory() == directory).count();
+        let order = |directory: &DirectoryId| (self.shard.view.room.is_full(*directory), count(*directory));
         self.usable_directories().min_by_key(order).unwrap_or(DirectoryId(0))
     }
 
     pub(crate) fn handle_created(&mut self, owner: ReplicaKey, partition: Box<Partition>, now: Now) {
-        let directory = match self.replicas.hosted.get(&owner.group) {
+        let directory = match self.shard.replicas.hosted.get(&owner.group) {
             Some(Hosted::Starting { owner: starting, directory }) if *starting == owner => *directory,
-            Some(_) | None => return self.enqueue_removal(Some(partition), Vec::new()),
+            Some(_) | None => return self.shard.enqueue_removal(Some(partition), Vec::new()),
         };
         let position = partition.applied();
         let hard_state = HardState { term: position.term, vote: None, commit: position.index };
@@ -260,8 +261,8 @@ impl Node {
             entries: Vec::new(),
             hard_state: Some(hard_state),
         };
-        self.log_writes.append(self.config.log_of(directory), owner, None, append);
-        self.replicas.hosted.remove(&owner.group);
+        self.shard.log_writes.append(self.config.log_of(directory), owner, None, append);
+        self.shard.replicas.hosted.remove(&owner.group);
         let recovered = FromLog {
             directory,
             hard_state,
@@ -296,7 +297,7 @@ impl Node {
                 applied: partition.applied(),
                 is_restart,
                 may_campaign_now: self.should_lead_first(owner),
-                seed: self.random.next_u64(),
+                seed: self.shard.random.next_u64(),
             },
             now.instant,
         );
@@ -327,8 +328,8 @@ impl Node {
             storage_users: 0,
             storage: Some(partition),
             reads_table_itself: false,
-            takes: self.room.takes(directory),
-            takes_here: self.room.takes(directory),
+            takes: self.shard.view.room.takes(directory),
+            takes_here: self.shard.view.room.takes(directory),
             is_outpaced: false,
             push_back: PushBack::default(),
             writes: BTreeMap::new(),
@@ -344,6 +345,7 @@ impl Node {
             may_have_received: Some(now.instant),
             waits_for_sender: None,
             install: None,
+            given_up: None,
             led_since: None,
             started: now.instant,
             // A replica of a new group has nothing to catch up with.
@@ -352,9 +354,9 @@ impl Node {
             may_wake: now.instant,
             first_deadline: None,
         };
-        self.replicas.hosted.insert(owner.group, Hosted::Running(Box::new(replica)));
-        self.enqueue_load(owner);
-        self.mark_dirty(owner.group);
+        self.shard.replicas.hosted.insert(owner.group, Hosted::Running(Box::new(replica)));
+        self.shard.enqueue_load(owner);
+        self.shard.mark_dirty(owner.group);
     }
 
     /// A replica cannot go on. What it needs may be away, and come back.
@@ -369,13 +371,14 @@ impl Node {
 
     pub(crate) fn insert_lost(&mut self, owner: ReplicaKey, directory: DirectoryId, reason: &str, is_damaged: bool) {
         tracing::error!(group = %owner.group, replica = %owner.replica, %reason, "a replica is lost");
-        self.replicas.hosted.insert(owner.group, Hosted::Lost { owner, directory, is_damaged });
+        self.shard.replicas.hosted.insert(owner.group, Hosted::Lost { owner, directory, is_damaged });
     }
 
     /// Whether a replica of a new group is the one to campaign at once: the preferred leader, or, where that is on a slow
     /// node, the first that is not.
     fn should_lead_first(&self, owner: ReplicaKey) -> bool {
-        let Some(partition) = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(owner.group)) else {
+        let Some(partition) = self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(owner.group))
+        else {
             return owner.replica.counter() == 1;
         };
         let preferred = partition.preferred_leader;
@@ -388,7 +391,7 @@ impl Node {
         if group == GroupId::META {
             return Some(Shape { kind: TableKind::Ordered, range: (Bytes::new(), None) });
         }
-        let catalogue = self.view.catalogue.as_ref()?;
+        let catalogue = self.shard.view.catalogue.as_ref()?;
         let kind = match catalogue.tables.get(&group.table)?.kind {
             hedgerow_placement::TableKind::Hash => TableKind::Hash,
             hedgerow_placement::TableKind::Ordered => TableKind::Ordered,
@@ -399,11 +402,11 @@ impl Node {
     /// A replica may be opened before its table is heard of: the catalogue that a node keeps is older than its replicas, perhaps.
     /// And tables are dropped and recalled.
     fn refresh_shapes(&mut self) {
-        let groups: Vec<GroupId> = self.replicas.hosted.keys().copied().collect();
+        let groups: Vec<GroupId> = self.shard.replicas.hosted.keys().copied().collect();
         for group in groups {
             let shape = self.shape_of(group);
             let is_dropped = self.is_kept(group);
-            if let Some(replica) = self.running(group) {
+            if let Some(replica) = self.shard.running(group) {
                 (replica.shape, replica.is_dropped) = (shape, is_dropped);
             }
         }
@@ -411,12 +414,12 @@ impl Node {
 
     /// Whether the group's table is dropped and kept.
     pub(crate) fn is_kept(&self, group: GroupId) -> bool {
-        self.view.catalogue.as_ref().is_some_and(|catalogue| catalogue.is_kept(group))
+        self.shard.view.catalogue.as_ref().is_some_and(|catalogue| catalogue.is_kept(group))
     }
 
     /// What the node hosts of `group` goes, for a successor. What is away is only set aside.
     fn make_way(&mut self, group: GroupId, now: Now) {
-        match self.replicas.hosted.get(&group) {
+        match self.shard.replicas.hosted.get(&group) {
             Some(Hosted::Lost { is_damaged: false, .. }) => self.set_aside(group),
             Some(_) => self.remove_hosted(group, now),
             None => {}
@@ -434,21 +437,43 @@ impl Node {
     pub(crate) fn remove_former(&mut self, owner: ReplicaKey, directory: DirectoryId) {
         self.former.remove(&owner);
         let log = self.config.log_of(directory);
-        let hosted = self.replicas.hosted.get(&owner.group);
+        let hosted = self.shard.replicas.hosted.get(&owner.group);
         let is_free = hosted.is_none_or(|hosted| self.config.log_of(hosted.directory()) != log);
         if is_free && !self.failures.has_failed(directory) {
             // Elsewhere the log holds the successor's records instead of its own.
-            self.log_writes.remove(log, owner.group, &mut self.outbox);
+            self.shard.log_writes.remove(log, owner.group, &mut self.shard.outbox);
         }
-        self.discard(directory, directories_of_replica(&*self.disk, self.config.path_of(directory), owner));
+        self.shard.discard(directory, directories_of_replica(&*self.disk, self.config.path_of(directory), owner));
+    }
+
+    /// A checkpoint of `owner` has had no room for a while, and lacks so many bytes. Where the storage that it is to replace is all that is in
+    /// its way, that would stay so for ever: the replica is given up like a damaged one, as soon as the others are a majority without it, and
+    /// its successor learns in the room of both. It has nothing that they lack, since it takes nothing without the checkpoint.
+    ///
+    /// What was set aside for a successor goes first: its group has a leader, who sends, and so a majority without it.
+    pub(crate) fn make_room(&mut self, owner: ReplicaKey, lacking: u64, now: Now) {
+        let Some(replica) = self.shard.running_as(owner) else { return };
+        let (directory, path) = (replica.directory, replica.path.clone());
+        let is_in_the_way = |other: &ReplicaKey, at: DirectoryId| other.group == owner.group && at == directory;
+        let former = self.former.iter().filter(|(other, at)| is_in_the_way(other, **at));
+        let former: Vec<ReplicaKey> = former.map(|(other, _)| *other).collect();
+        if !former.is_empty() {
+            tracing::warn!(group = %owner.group, "what is left of a lost replica makes room for its successor's checkpoint");
+            former.into_iter().for_each(|other| self.remove_former(other, directory));
+        } else if lacking <= self.shard.size_of(&path) {
+            let reason = "its disk has no room for a newer checkpoint beside it";
+            if self.shard.give_up(owner.group, reason, now).is_some() {
+                tracing::warn!(group = %owner.group, reason, "a replica is given up once the others are a majority without it");
+            }
+        }
     }
 
     /// The node hosts nothing of `group` any more, and its log knows nothing of it.
     fn end_hosting(&mut self, group: GroupId) -> Option<Hosted> {
-        let hosted = self.replicas.hosted.remove(&group)?;
+        let hosted = self.shard.replicas.hosted.remove(&group)?;
         self.forget_creation(group);
         let log = self.config.log_of(hosted.directory());
-        self.log_writes.remove(log, group, &mut self.outbox);
+        self.shard.log_writes.remove(log, group, &mut self.shard.outbox);
         self.failures.note_success(group);
         Some(hosted)
     }
@@ -456,20 +481,20 @@ impl Node {
     fn remove_hosted(&mut self, group: GroupId, now: Now) {
         let Some(hosted) = self.end_hosting(group) else { return };
         let (owner, directory) = (hosted.owner(), hosted.directory());
-        self.serving().end_reads_of(owner, &Refusal::NotHosted, now);
+        self.shard.serving().end_reads_of(owner, &Refusal::NotHosted, now);
         let mut storage = None;
         if let Hosted::Running(mut replica) = hosted {
             storage = replica.take_storage();
             // Its callers find another replica with the next map.
-            self.dismiss(*replica, &Refusal::NotHosted, now);
+            self.shard.dismiss(*replica, &Refusal::NotHosted, now);
         }
-        if self.view.catalogue.as_ref().is_none_or(|catalogue| catalogue.group(group).is_none()) {
+        if self.shard.view.catalogue.as_ref().is_none_or(|catalogue| catalogue.group(group).is_none()) {
             self.forget_leader(group);
         }
         tracing::debug!(%group, replica = %owner.replica, "removing a replica");
         let paths = directories_of_replica(&*self.disk, self.config.path_of(directory), owner);
-        let removed = self.put_aside(directory, paths);
-        self.enqueue_removal(storage, removed);
+        let removed = self.shard.put_aside(directory, paths);
+        self.shard.enqueue_removal(storage, removed);
     }
 
     /// Nothing is to be left of a replica in any data directory. A job of one that is gone may have made something after its directories were put
@@ -477,46 +502,8 @@ impl Node {
     pub(crate) fn clear_up(&mut self, owner: ReplicaKey) {
         for directory in self.usable_directories().collect::<Vec<_>>() {
             let paths = directories_of_replica(&*self.disk, self.config.path_of(directory), owner);
-            self.discard(directory, paths);
+            self.shard.discard(directory, paths);
         }
-    }
-
-    /// Removes what is below a data directory.
-    pub(crate) fn discard(&mut self, directory: DirectoryId, paths: Vec<PathBuf>) {
-        let removed = self.put_aside(directory, paths);
-        self.enqueue_removal(None, removed);
-    }
-
-    /// Gives what is below a data directory the names that are returned, so that theirs can be used again while the removal
-    /// takes its time.
-    fn put_aside(&mut self, directory: DirectoryId, paths: Vec<PathBuf>) -> Vec<PathBuf> {
-        let mut removed = Vec::new();
-        for path in paths {
-            if !self.disk.exists(&path) {
-                continue;
-            }
-            let trash = self.trash_path(directory);
-            let parent = hedgerow_env::parent_of(&trash);
-            match self.disk.create_dir_all(parent).and_then(|()| self.disk.rename(&path, &trash)) {
-                Ok(()) => removed.push(trash),
-                // The next start removes what nobody needs.
-                Err(error) => tracing::warn!(directory = %path.display(), %error, "a directory cannot be removed"),
-            }
-        }
-        removed
-    }
-
-    /// Removes what an earlier life of the node has not come to remove.
-    pub(crate) fn empty_trash(&mut self, directory: DirectoryId) {
-        let trash = trash_of(self.config.path_of(directory));
-        let names = self.disk.list(&trash).unwrap_or_default();
-        let directories: Vec<PathBuf> = names.into_iter().map(|name| trash.join(name)).collect();
-        self.enqueue_removal(None, directories);
-    }
-
-    /// A name that no other directory has or had.
-    pub(crate) fn trash_path(&mut self, directory: DirectoryId) -> PathBuf {
-        trash_of(self.config.path_of(directory)).join(format!("{:016x}", self.random.next_u64()))
     }
 
     /// The data directories that still work, with their logs.
@@ -529,7 +516,7 @@ impl Node {
         if self.has_unreconciled {
             self.reconcile_hosting(now);
         }
-        for hosted in self.replicas.hosted.values_mut() {
+        for hosted in self.shard.replicas.hosted.values_mut() {
             let Hosted::Running(replica) = hosted else { continue };
             if replica.group.role() == Role::Leader {
                 replica.pace.note(replica.group.last_index(), now.instant);
@@ -537,10 +524,10 @@ impl Node {
                 replica.pace = Pace::default();
             }
         }
-        let Some(catalogue) = &self.view.catalogue else { return };
+        let Some(catalogue) = &self.shard.view.catalogue else { return };
         let mut changes = Vec::new();
         let mut transfers = Vec::new();
-        for (group, hosted) in &self.replicas.hosted {
+        for (group, hosted) in &self.shard.replicas.hosted {
             let Hosted::Running(replica) = hosted else { continue };
             let Some(partition) = catalogue.group(*group) else { continue };
             if replica.group.role() != Role::Leader {
@@ -555,17 +542,17 @@ impl Node {
             }
         }
         for (group, change) in changes {
-            let Some(replica) = self.running(group) else { continue };
+            let Some(replica) = self.shard.running(group) else { continue };
             match replica.group.propose_membership(&change, now.instant) {
-                Ok(_) => self.mark_dirty(group),
+                Ok(_) => self.shard.mark_dirty(group),
                 Err(error) => tracing::debug!(%group, %error, "a membership change has to wait"),
             }
         }
         for (group, to) in transfers {
-            let Some(replica) = self.running(group) else { continue };
+            let Some(replica) = self.shard.running(group) else { continue };
             replica.led_since = Some(now.instant);
             match replica.group.transfer_leader(to, now.instant) {
-                Ok(()) => self.mark_dirty(group),
+                Ok(()) => self.shard.mark_dirty(group),
                 Err(error) => tracing::debug!(%group, %error, "a leader cannot be moved"),
             }
         }
@@ -574,11 +561,11 @@ impl Node {
     /// Gives every group that this node leads to the follower that has most of its log, before the node stops. From now on
     /// replicas that do not lead leave reads to other nodes.
     pub fn hand_over(&mut self, now: Now) {
-        let now = self.view.agreed(now);
-        self.view.is_draining = true;
+        let now = self.shard.view.agreed(now);
+        self.shard.view.is_draining = true;
         self.engines.hurry();
         let mut transfers = Vec::new();
-        for (group, hosted) in &self.replicas.hosted {
+        for (group, hosted) in &self.shard.replicas.hosted {
             let Hosted::Running(replica) = hosted else { continue };
             if replica.group.role() != Role::Leader {
                 continue;
@@ -586,11 +573,11 @@ impl Node {
             transfers.extend(best_successor(self, replica).map(|best| (*group, best)));
         }
         for (group, to) in transfers {
-            let Some(replica) = self.running(group) else { continue };
+            let Some(replica) = self.shard.running(group) else { continue };
             if let Err(error) = replica.group.transfer_leader(to, now.instant) {
                 tracing::debug!(%group, %error, "a leader cannot be moved");
             }
-            self.mark_dirty(group);
+            self.shard.mark_dirty(group);
         }
     }
 
@@ -600,7 +587,7 @@ impl Node {
             Hosted::Running(replica) => replica.group.role() == Role::Leader,
             Hosted::Starting { .. } | Hosted::Lost { .. } => false,
         };
-        !self.replicas.hosted.values().any(leads)
+        !self.shard.replicas.hosted.values().any(leads)
     }
 
     /// The preferred leader, if it could lead at once, is not slow, has room, and this node has led in its place for a while. Not
@@ -618,15 +605,10 @@ impl Node {
 pub(crate) fn best_successor(node: &Node, replica: &Replica) -> Option<ReplicaId> {
     let (progress, group) = (replica.group.progress(), replica.owner.group);
     let others = progress.iter().filter(|peer| peer.replica != replica.id() && peer.is_active && !peer.is_learner);
-    let is_full = |replica: ReplicaId| node.room.is_full_elsewhere(group, replica);
+    let is_full = |replica: ReplicaId| node.shard.view.room.is_full_elsewhere(group, replica);
     let fitness =
         |replica: ReplicaId| (!node.is_damaged(group, replica), !is_full(replica), !node.is_slow(replica.node()));
     others.max_by_key(|peer| (fitness(peer.replica), peer.matched)).map(|peer| peer.replica)
-}
-
-/// Where directories wait for their removal.
-pub(crate) fn trash_of(data: &Path) -> PathBuf {
-    data.join("trash")
 }
 
 /// What is done for the catalogue's sake.
@@ -704,29 +686,6 @@ fn has_caught_up(replica: &Replica, id: ReplicaId) -> bool {
             && !peer.is_snapshotting
             && replica.pace.is_near(peer.matched, replica.group.last_index())
     })
-}
-
-/// Where storage of `owner` is or is being installed, and checkpoints that it made or was receiving. Not all of them exist.
-fn directories_of_replica(disk: &dyn hedgerow_env::Disk, data: &Path, owner: ReplicaKey) -> Vec<PathBuf> {
-    let storage = directory_of(data, owner);
-    let mut directories = vec![arriving_at(&storage), storage];
-    directories.extend(directories_of(disk, data, "checkpoints", owner));
-    directories.extend(incoming_of(disk, data, owner));
-    directories
-}
-
-/// Directories of checkpoints that `owner` was receiving.
-pub(crate) fn incoming_of(disk: &dyn hedgerow_env::Disk, data: &Path, owner: ReplicaKey) -> Vec<PathBuf> {
-    directories_of(disk, data, "incoming", owner)
-}
-
-fn directories_of(disk: &dyn hedgerow_env::Disk, data: &Path, kind: &str, owner: ReplicaKey) -> Vec<PathBuf> {
-    let replica = directory_of(data, owner);
-    let Some(name) = replica.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
-    let prefix = format!("{name}-");
-    let directory = data.join(kind);
-    let names = disk.list(&directory).unwrap_or_default();
-    names.into_iter().filter(|name| name.starts_with(&prefix)).map(|name| directory.join(name)).collect()
 }
 
 #[cfg(test)]

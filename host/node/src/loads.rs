@@ -4,7 +4,7 @@
 
 use crate::ids::ReplicaKey;
 use crate::job::Job;
-use crate::node::Node;
+use crate::shard::Shard;
 use hedgerow_env::Now;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) struct Loads {
     running: BTreeSet<ReplicaKey>,
 }
 
-impl Node {
+impl Shard {
     /// Has the table of a replica read when it is its turn.
     pub(crate) fn enqueue_load(&mut self, owner: ReplicaKey) {
         self.loads.waiting.push_back(owner);

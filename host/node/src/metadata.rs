@@ -8,8 +8,8 @@ use crate::admin::Asker;
 use crate::admin_client::shortened;
 use crate::catalogue_change::Change;
 use crate::config::{CREATION_REPEATED_FOR, GONE_AFTER, REPORT_INTERVAL, creation_wait};
+use crate::damage::note_read;
 use crate::drive::chain;
-use crate::failure::note_read;
 use crate::node::Node;
 use crate::repair::Losses;
 use crate::replica::{Hosted, Origin};
@@ -105,8 +105,8 @@ impl Node {
     /// what this node has read or written of it is in its own copy too, which waits for the disk.
     pub(crate) fn has_newest_catalogue(&self, now: Now) -> bool {
         let Some(current) = &self.metadata.current else { return false };
-        let is_here = self.view.catalogue.as_ref().is_some_and(|known| known.version == current.version);
-        match self.replicas.hosted.get(&GroupId::META) {
+        let is_here = self.shard.view.catalogue.as_ref().is_some_and(|known| known.version == current.version);
+        match self.shard.replicas.hosted.get(&GroupId::META) {
             Some(Hosted::Running(replica)) => is_here && replica.group.lease_holds(now.instant),
             Some(Hosted::Starting { .. } | Hosted::Lost { .. }) | None => false,
         }
@@ -141,7 +141,7 @@ impl Node {
             let refusal = refusal.clone();
             self.abandon_change(&refusal);
         }
-        let is_leader = self.running(GroupId::META).is_some_and(|replica| replica.group.role() == Role::Leader);
+        let is_leader = self.shard.running(GroupId::META).is_some_and(|replica| replica.group.role() == Role::Leader);
         if is_leader && self.metadata.current.is_none() && self.metadata.step.is_idle() {
             self.start_loading(now);
         }
@@ -212,10 +212,10 @@ impl Node {
 
     /// Reads the catalogue like any linearizable read, so that a deposed leader does not act on an old one.
     fn start_loading(&mut self, now: Now) {
-        let ticket = self.replicas.ticket();
+        let ticket = self.shard.replicas.ticket();
         self.metadata.step = Step::Reading(ticket);
         let read = Read::Get { key: Bytes::from_static(VERSION_ROW) };
-        match self.replicas.begin_metadata_read(ticket, read, now) {
+        match self.shard.replicas.begin_metadata_read(ticket, read, now) {
             Some(true) => self.load_catalogue(ticket, now),
             Some(false) => {}
             None => self.metadata.step = Step::Idle,
@@ -232,7 +232,7 @@ impl Node {
             Ok(rows) => rows,
             Err(error) => {
                 // It is read again, here or by whoever leads then.
-                self.metadata.step = Step::Failed(note_read(&mut self.replicas.damaged, GroupId::META, &error));
+                self.metadata.step = Step::Failed(note_read(&mut self.shard.replicas.damaged, GroupId::META, &error));
                 return;
             }
         };
@@ -241,7 +241,7 @@ impl Node {
         }
         match Catalogue::from_rows(&rows) {
             Ok(catalogue) => self.take_current(catalogue, now),
-            Err(error) => self.outbox.fail(format!("the catalogue cannot be understood: {}", chain(&error))),
+            Err(error) => self.shard.outbox.fail(format!("the catalogue cannot be understood: {}", chain(&error))),
         }
     }
 
@@ -261,7 +261,7 @@ impl Node {
             only_count: false,
         };
         let failed = |what: &str| EngineError::Read { source: what.into() };
-        let storage = self.open_partition_of(GroupId::META).ok_or_else(|| failed("its group is not open"))?;
+        let storage = self.shard.open_partition_of(GroupId::META).ok_or_else(|| failed("its group is not open"))?;
         loop {
             let now = hedgerow_types::time::expiry_seconds(now.unix_micros);
             let page = storage.read(&Read::Scan(scan.clone()), now)?;
@@ -290,15 +290,17 @@ impl Node {
                 let write = first.write_first();
                 self.write_draft(first, write, now);
             }
-            Err(error) => self.outbox.fail(format!("the first catalogue cannot be made: {error}")),
+            Err(error) => self.shard.outbox.fail(format!("the first catalogue cannot be made: {error}")),
         }
     }
 
     fn write_draft(&mut self, draft: Catalogue, write: Write, now: Now) {
-        let ticket = self.replicas.ticket();
+        let ticket = self.shard.replicas.ticket();
         self.metadata.step = Step::Writing(ticket, Box::new(draft));
         let origin = Origin::Metadata(ticket);
-        if let Err(refusal) = self.replicas.propose(&self.view, GroupId::META, (ClientId(0), 0), write, origin, now) {
+        if let Err(refusal) =
+            self.shard.replicas.propose(&self.shard.view, GroupId::META, (ClientId(0), 0), write, origin, now)
+        {
             self.metadata.handle_failed(ticket, &refusal);
         }
     }
@@ -395,12 +397,8 @@ impl Node {
 
     /// A node tells of leaders: tables that waited for them are made available at once.
     pub(crate) fn handle_new_leaders(&mut self, now: Now) {
-        // Ends at the first partition without a leader: words come by the hundred while a table is made.
-        let is_ready = |current: &Catalogue| {
-            let mut new = current.tables.values().filter(|table| table.state == TableState::Creating);
-            new.any(|table| groups_of(table).all(|group| self.is_led(current, group)))
-        };
-        if self.metadata.current.as_ref().is_some_and(is_ready) {
+        let has_new = |current: &Catalogue| current.tables.values().any(|table| table.state == TableState::Creating);
+        if self.metadata.current.as_ref().is_some_and(has_new) {
             self.reconcile_new_tables(now);
             self.write_changes(now);
         }
@@ -409,7 +407,7 @@ impl Node {
     fn take_current(&mut self, catalogue: Catalogue, now: Now) {
         let push = Self::catalogue_push(&catalogue);
         self.metadata.current = Some(catalogue.clone());
-        self.send_to_all(&push);
+        self.shard.send_to_all(&push);
         self.adopt_catalogue(catalogue, now);
     }
 
@@ -452,8 +450,9 @@ impl Node {
         if self.metadata.step.is_idle() {
             let new = current.tables.values().filter(|table| table.state == TableState::Creating);
             for table in new {
-                let hopeless: Vec<GroupId> = groups_of(table).filter(|group| current.must_begin_anew(*group)).collect();
-                if hopeless.is_empty() && groups_of(table).all(|group| self.is_led(current, group)) {
+                let groups = (0..table.partitions.len() as u32).map(|partition| GroupId { table: table.id, partition });
+                let hopeless: Vec<GroupId> = groups.clone().filter(|group| current.must_begin_anew(*group)).collect();
+                if hopeless.is_empty() && groups.clone().all(|group| self.is_led(current, group)) {
                     changes.push(Change::MarkCreated { table: table.id });
                 }
                 changes.extend(hopeless.into_iter().map(|group| Change::BeginAnew { group }));
@@ -488,12 +487,8 @@ impl Node {
     pub(crate) fn offer_catalogue(&mut self, to: NodeId, version: u64) {
         let Some(current) = self.metadata.current.as_ref().filter(|current| current.version > version) else { return };
         let push = Self::catalogue_push(current);
-        self.send(to, &push);
+        self.shard.send(to, &push);
     }
-}
-
-fn groups_of(table: &Table) -> impl Iterator<Item = GroupId> {
-    (0..table.partitions.len() as u32).map(|partition| GroupId { table: table.id, partition })
 }
 
 fn make(

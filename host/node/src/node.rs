@@ -13,59 +13,44 @@ use crate::failure::Failures;
 use crate::founding::Founding;
 use crate::identity::{Identity, Missing};
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
-use crate::job::{Job, JobDone};
+use crate::job::JobDone;
 use crate::lives::Lives;
-use crate::loads::Loads;
+use crate::looks::Looks;
 use crate::metadata::Metadata;
 use crate::outbox::{ConnectionId, Outbox};
 use crate::peer::Frame;
-use crate::rate::Limiter;
-use crate::read_indexes::ReadIndexes;
-use crate::removals::Removals;
-use crate::replica::{Hosted, Origin, PendingWrite, Replica};
-use crate::replicas::Replicas;
+use crate::replica::Hosted;
 use crate::report::Reports;
-use crate::requests::{Requests, Serving};
-use crate::room::Room;
+use crate::shard::Shard;
 use crate::slow::Speeds;
 use crate::strangers::Strangers;
-use crate::view::View;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use hedgerow_env::{DirLock, Disk, Now};
 use hedgerow_storage::Engines;
-use hedgerow_types::random::Random;
-use hedgerow_types::{GroupId, Instant, NodeId, Refusal, ReplicaId};
-use hedgerow_wal::{Append, Round, Submission};
-use std::collections::{BTreeMap, BTreeSet};
+use hedgerow_types::{GroupId, Instant, NodeId, ReplicaId};
+use hedgerow_wal::Round;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What an entry takes of a log besides its data, at most, bytes.
-const ENTRY_OVERHEAD: u64 = 128;
 
 /// One node of the cluster.
 #[derive(Debug)]
 pub struct Node {
-    pub(crate) config: Config,
+    /// What serves.
+    pub(crate) shard: Shard,
+    pub(crate) config: Arc<Config>,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) engines: Arc<dyn Engines>,
-    pub(crate) random: Random,
     pub(crate) identity: Identity,
     pub(crate) founding: Founding,
-    /// What those go by who serve. Only what is not theirs changes it.
-    pub(crate) view: View,
-    pub(crate) requests: Requests,
-    pub(crate) replicas: Replicas,
     pub(crate) metadata: Metadata,
     pub(crate) reports: Reports,
     /// How fast the nodes are.
     pub(crate) speeds: Speeds,
     pub(crate) admin: AdminCalls,
-    pub(crate) limiter: Limiter,
-    pub(crate) log_writes: LogWrites,
     pub(crate) failures: Failures,
+    pub(crate) looks: Looks,
     /// Data directories that were configured and are out of use, and why.
-    pub(crate) room: Room,
     pub(crate) missing: Vec<Missing>,
     /// They keep other processes out of the data directories.
     pub(crate) locks: Arc<Vec<DirLock>>,
@@ -78,98 +63,13 @@ pub struct Node {
     pub(crate) has_unreconciled: bool,
     /// Lost replicas whose successors are made and do not vote yet, and where their storage is.
     pub(crate) former: BTreeMap<ReplicaKey, DirectoryId>,
-    pub(crate) removals: Removals,
-    pub(crate) loads: Loads,
-    pub(crate) read_indexes: ReadIndexes,
-    pub(crate) outbox: Outbox,
     pub(crate) last_tick: Instant,
-    /// When it was last looked at which parts of the logs may go.
-    pub(crate) retained_at: Instant,
-}
-
-/// Log writes of the current batch of events, and those under way.
-#[derive(Debug, Default)]
-pub(crate) struct LogWrites {
-    /// By log.
-    gathering: BTreeMap<LogId, Gathering>,
-    /// By log and submission ticket: whom to tell.
-    under_way: BTreeMap<(LogId, u64), UnderWay>,
-    /// Logs that something was written to since the start.
-    begun: BTreeSet<LogId>,
-    /// Logs that take nothing more.
-    failed: BTreeSet<LogId>,
-    next_ticket: u64,
-}
-
-#[derive(Debug, Default)]
-struct Gathering {
-    appends: Vec<Append>,
-    truncations: Vec<(GroupId, u64)>,
-    removals: Vec<GroupId>,
-    waiting: Vec<(ReplicaKey, u64)>,
-}
-
-/// A submission that is not durable.
-#[derive(Debug)]
-struct UnderWay {
-    waiting: Vec<(ReplicaKey, u64)>,
-    /// About so many bytes of entries.
-    bytes: u64,
-}
-
-impl LogWrites {
-    pub(crate) fn append(&mut self, log: LogId, owner: ReplicaKey, ticket: Option<u64>, append: Append) {
-        let gathering = self.gathering.entry(log).or_default();
-        gathering.appends.push(append);
-        gathering.waiting.extend(ticket.map(|ticket| (owner, ticket)));
-    }
-
-    pub(crate) fn truncate(&mut self, log: LogId, group: GroupId, through: u64) {
-        self.gathering.entry(log).or_default().truncations.push((group, through));
-    }
-
-    /// A removal must not overtake appends of the same group that were gathered before it, nor follow those gathered
-    /// after it, so that it closes the batch of its log.
-    pub(crate) fn remove(&mut self, log: LogId, group: GroupId, outbox: &mut Outbox) {
-        self.submit(log, outbox);
-        self.gathering.entry(log).or_default().removals.push(group);
-        self.submit(log, outbox);
-    }
-
-    pub(crate) fn submit_all(&mut self, outbox: &mut Outbox) {
-        let logs: Vec<LogId> = self.gathering.keys().copied().collect();
-        logs.into_iter().for_each(|log| self.submit(log, outbox));
-    }
-
-    fn submit(&mut self, log: LogId, outbox: &mut Outbox) {
-        let Some(Gathering { appends, truncations, removals, waiting }) = self.gathering.remove(&log) else { return };
-        if self.failed.contains(&log) {
-            return;
-        }
-        self.next_ticket += 1;
-        let ticket = self.next_ticket;
-        let entries = appends.iter().flat_map(|append| &append.entries);
-        let bytes = entries.map(|entry| entry.data.len() as u64 + ENTRY_OVERHEAD).sum();
-        self.under_way.insert((log, ticket), UnderWay { waiting, bytes });
-        outbox.submissions.push((log, Submission { appends, truncations, removals, ticket }));
-    }
-
-    /// Bytes of entries on their way to a log, about.
-    pub(crate) fn bytes_under_way(&self, log: LogId) -> u64 {
-        self.under_way.range((log, 0)..=(log, u64::MAX)).map(|(_, submission)| submission.bytes).sum()
-    }
-
-    /// A log takes nothing more, and says nothing of what is under way to it.
-    pub(crate) fn fail(&mut self, log: LogId) {
-        self.under_way.retain(|(of, _), _| *of != log);
-        self.failed.insert(log);
-    }
 }
 
 impl Node {
     /// What is to be done. Empty it after each [`Node::drive`].
     pub fn outbox(&mut self) -> &mut Outbox {
-        &mut self.outbox
+        &mut self.shard.outbox
     }
 
     /// This node.
@@ -187,70 +87,61 @@ impl Node {
         let now = self.judge_clock(now);
         let elapsed = now.instant.since(self.last_tick);
         self.last_tick = now.instant;
-        self.view.alive = self.alive_nodes(now);
+        self.shard.view.alive = self.alive_nodes(now);
         self.tick_founding(now);
-        self.replicas.begin_tick();
-        self.tick_groups(now);
+        self.shard.replicas.begin_tick();
+        self.shard.tick_groups(now);
         self.tick_creations(now);
         self.tick_failures(now);
         self.tick_room(now);
-        self.tick_storage();
-        self.tick_debts(now);
-        self.tick_retained(now);
-        self.tick_sending(elapsed, now);
+        self.shard.tick_storage();
+        self.shard.tick_debts(now);
+        self.shard.tick_retained(now);
+        self.shard.tick_sending(elapsed, now);
+        self.take_notices(now);
         self.tick_reports(now);
         self.tick_metadata(now);
         self.tick_slow(now);
         self.tick_hosting(now);
         self.tick_admin(now);
         self.note_leaderless();
-        self.requests.tick(now.instant);
-    }
-
-    /// Has the next groups notice that time has passed. A node may host thousands, and others wait while it looks at them.
-    fn tick_groups(&mut self, now: Now) {
-        for group in self.replicas.next_to_tick() {
-            let Some(replica) = self.running(group) else { continue };
-            replica.group.handle_tick(now.instant);
-            if replica.tick_settling(now.instant) {
-                self.reports.urgent.insert(group);
-            }
-            self.mark_dirty(group);
-            self.expire_waiting(group, now);
-            self.tick_receiving(group, now);
-        }
+        self.shard.requests.tick(now.instant);
     }
 
     /// A whole frame came from a client. `now` must have been read after it came.
     pub(crate) fn handle_client(&mut self, connection: ConnectionId, frame: Bytes, now: Now) {
-        let now = self.view.agreed(now);
-        if let Some((caller, body)) = self.serving().handle_client(connection, frame, now) {
+        let now = self.shard.view.agreed(now);
+        if let Some((caller, body)) = self.shard.serving().handle_client(connection, frame, now) {
             self.serve_admin(caller, body, now);
         }
     }
 
     /// A frame came from another node.
     pub(crate) fn handle_peer(&mut self, from: NodeId, frame: Frame, now: Now) {
-        let now = self.view.agreed(now);
+        let now = self.shard.view.agreed(now);
         match frame {
             Frame::Replication { group, from, to, message } => {
-                self.handle_replication(ReplicaKey { group, replica: to }, from, message, now);
+                self.shard.handle_replication(ReplicaKey { group, replica: to }, from, message, now);
             }
             Frame::Probe(probe) => self.handle_probe(from, probe, now),
             Frame::Report(report) => self.handle_report(from, report, now),
             Frame::Catalogue(push) => self.handle_catalogue(push, now),
             Frame::AdminRequest(request) => self.handle_admin_request(from, request, now),
             Frame::AdminReply(reply) => self.handle_admin_reply(reply),
-            Frame::SnapshotBegin(begin) => self.handle_snapshot_begin(begin, now),
-            Frame::SnapshotChunk(chunk) => self.handle_snapshot_chunk(chunk, now),
-            Frame::SnapshotProgress(progress) => self.handle_snapshot_progress(progress, now),
-            Frame::ReadIndexRequests(questions) => self.handle_read_index_requests(from, &questions, now),
-            Frame::ReadIndexReplies(answers) => self.handle_read_index_replies(from, &answers, now),
-            Frame::TailRequests(requests) => self.handle_tail_requests(from, requests, now),
-            Frame::TailReplies(replies) => self.handle_tail_replies(from, &replies, now),
-            Frame::Forward(forward) => self.serving().handle_forward(from, forward, now),
-            Frame::Forwarded(forwarded) => self.serving().handle_forwarded(from, forwarded, now),
-            Frame::Began(began) => self.serving().handle_began(from, began, now),
+            Frame::SnapshotBegin(begin) => {
+                let owner = ReplicaKey { group: GroupId::from_u64(begin.group), replica: ReplicaId(begin.to) };
+                let is_needed = self.is_needed_to_write(owner);
+                self.shard.handle_snapshot_begin(begin, is_needed, now);
+            }
+            Frame::SnapshotChunk(chunk) => self.shard.handle_snapshot_chunk(chunk, now),
+            Frame::SnapshotProgress(progress) => self.shard.handle_snapshot_progress(progress, now),
+            Frame::ReadIndexRequests(questions) => self.shard.handle_read_index_requests(from, &questions, now),
+            Frame::ReadIndexReplies(answers) => self.shard.handle_read_index_replies(from, &answers, now),
+            Frame::TailRequests(requests) => self.shard.handle_tail_requests(from, requests, now),
+            Frame::TailReplies(replies) => self.shard.handle_tail_replies(from, &replies, now),
+            Frame::Forward(forward) => self.shard.serving().handle_forward(from, forward, now),
+            Frame::Forwarded(forwarded) => self.shard.serving().handle_forwarded(from, forwarded, now),
+            Frame::Began(began) => self.shard.serving().handle_began(from, began, now),
             Frame::Pulse(pulse) => self.handle_pulse(from, &pulse, now),
             // Comes only from whoever was dialled, and not here: anybody can dial this node.
             Frame::Refused(_) => {}
@@ -259,25 +150,25 @@ impl Node {
 
     /// Log writes are durable, or the log failed.
     pub(crate) fn handle_round(&mut self, log: LogId, round: Round, now: Now) {
-        let now = self.view.agreed(now);
+        let now = self.shard.view.agreed(now);
         match round {
             Round::Done { tickets, synced } => {
                 self.note_synced(log, synced);
-                if self.log_writes.begun.insert(log) {
+                if self.shard.log_writes.note_begun(log) {
                     // Before anything that it makes durable is acknowledged.
                     self.note_log_begun(log);
                 }
                 for ticket in tickets {
                     self.speeds.note_durable(ticket, now.instant);
-                    let Some(done) = self.log_writes.under_way.remove(&(log, ticket)) else { continue };
+                    let Some(done) = self.shard.log_writes.end(log, ticket) else { continue };
                     // What is in the log comes to the storage of its replicas, wherever that is.
                     for directory in self.config.directories_of(log) {
-                        self.room.note_written(directory, done.bytes);
+                        self.looks.note_written(directory, done.bytes);
                     }
                     for (owner, ticket) in done.waiting {
-                        if let Some(replica) = self.running_as(owner) {
+                        if let Some(replica) = self.shard.running_as(owner) {
                             replica.group.handle_persisted(ticket, now.instant);
-                            self.mark_dirty(owner.group);
+                            self.shard.mark_dirty(owner.group);
                         }
                     }
                 }
@@ -310,188 +201,103 @@ impl Node {
 
     /// A job has ended.
     pub(crate) fn handle_job(&mut self, done: JobDone, now: Now) {
-        let now = self.view.agreed(now);
+        let now = self.shard.view.agreed(now);
         self.finish_job(done, now);
     }
 
     /// Serves reads whose turn it is and runs the groups until nothing is left to do. To be called after each batch of
     /// events, with a time read after them, and again while [`Node::has_queued`].
     pub fn drive(&mut self, now: Now) {
-        let now = self.view.agreed(now);
-        self.tick_groups(now);
-        self.take_up_applying(now);
-        self.serving().serve_queued(now);
+        let now = self.shard.view.agreed(now);
+        self.shard.begin_turn(now);
+        self.take_notices(now);
         loop {
-            for group in std::mem::take(&mut self.replicas.dirty) {
-                if let Some(replica) = self.running(group) {
-                    replica.is_dirty = false;
-                    self.drive_group(group, now);
-                    self.gather_read_index_request(group, now);
-                    self.gather_tail_request(group);
-                    self.update_wake(group);
-                }
+            for group in std::mem::take(&mut self.shard.replicas.dirty) {
+                self.shard.drive_marked(group, now);
+                self.take_notices(now);
             }
-            if self.replicas.dirty.is_empty() && !self.report_first_leaders(now) {
+            if self.shard.replicas.dirty.is_empty() && !self.report_first_leaders(now) {
                 break;
             }
         }
-        self.lose_damaged(now);
-        self.send_read_index_replies();
-        self.send_read_index_requests(now);
-        self.send_tail_requests(now);
-        self.log_writes.submit_all(&mut self.outbox);
-        if let Some((log, submission)) = self.outbox.submissions.first() {
+        self.shard.lose_damaged(now);
+        self.take_notices(now);
+        self.shard.send_gathered(now);
+        if let Some((log, submission)) = self.shard.outbox.submissions.first() {
             self.speeds.note_log_write(*log, submission.ticket, now.instant);
         }
-        self.requests.end_turn();
+        self.shard.requests.end_turn();
+    }
+
+    /// When [`crate::Event::Wake`] is due, by the clock that `now` is read from; `None` if nothing is waited for.
+    /// Cheap. May change whenever the node is driven.
+    pub fn wakes_at(&self) -> Option<Instant> {
+        self.shard.wakes_at()
     }
 
     /// Whether reads, groups, or what is to be applied, wait for their turn. [`Node::drive`] has to be called again then, though nothing else happens; what has
     /// arrived meanwhile should be handed over before.
     pub fn has_queued(&self) -> bool {
-        self.requests.has_queued() || self.replicas.applying.has_rest() || self.replicas.is_ticking()
+        self.shard.requests.has_queued() || self.shard.replicas.applying.has_rest() || self.shard.replicas.is_ticking()
     }
 
     /// The client at `connection` leaves as many of its replies unread as it may: reads that wait here are refused as busy,
     /// which takes little room. Whoever owns the sockets reads no further requests there meanwhile. Returns whether there were
     /// any.
     pub fn refuse_unread(&mut self, connection: ConnectionId, now: Now) -> bool {
-        let now = self.view.agreed(now);
-        self.serving().refuse_unread(connection, now)
+        let now = self.shard.view.agreed(now);
+        self.shard.serving().refuse_unread(connection, now)
     }
 
     /// Whether clients' requests may be handed over before the node is driven: those that came since it was driven last took, and were
     /// answered with, fewer bytes than a turn may be. Some requests are answered as they come, maps and reports of the state
     /// among them, and their answers are large; others are long to read, and not answered at all.
-    pub const fn takes_requests(&self) -> bool {
-        !self.requests.has_had_turn(self.config.read_bytes_per_turn)
+    pub fn takes_requests(&self) -> bool {
+        !self.shard.requests.has_had_turn(self.config.read_bytes_per_turn)
     }
 
     /// Bytes that clients' requests have taken and were answered with since the node was driven last.
     pub const fn turn_bytes(&self) -> usize {
-        self.requests.turn_bytes()
+        self.shard.requests.turn_bytes()
     }
 
     /// Handling a batch of events that clients' requests were part of, and carrying out what followed, took so long. For
     /// the load that replies tell of.
     pub fn note_work(&mut self, took: Duration, now: Instant) {
-        self.requests.note_work(took, now);
+        self.shard.requests.note_work(took, now);
     }
 
     /// Whether the node belongs to a cluster and everything it should host runs.
     pub fn is_serving(&self) -> bool {
-        let Some(catalogue) = &self.view.catalogue else { return false };
-        let has_none = self.replicas.hosted.is_empty() && catalogue.hosted_by(self.config.node).next().is_some();
+        let Some(catalogue) = &self.shard.view.catalogue else { return false };
+        let has_none = self.shard.replicas.hosted.is_empty() && catalogue.hosted_by(self.config.node).next().is_some();
         !has_none
             && !self.has_unreconciled
-            && self.replicas.hosted.values().all(|hosted| !matches!(hosted, Hosted::Starting { .. }))
+            && self.shard.replicas.hosted.values().all(|hosted| !matches!(hosted, Hosted::Starting { .. }))
     }
 
     /// Whether the catalogue has this node with the data that it has now: only then replicas are placed on it.
     pub fn is_registered(&self) -> bool {
-        let known = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&self.config.node));
+        let known = self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&self.config.node));
         known.is_some_and(|known| known.incarnation == self.identity.incarnation())
     }
 
     /// Whether every partition in the catalogue, those of dropped tables aside, has a leader that this node knows, and there is a catalogue.
     pub fn knows_all_leaders(&self) -> bool {
-        self.view.catalogue.is_some() && self.without_leader().next().is_none()
+        self.shard.view.catalogue.is_some() && self.without_leader().next().is_none()
     }
 
     /// The partitions in the catalogue, those of dropped tables aside, that have no leader that this node knows.
     pub(crate) fn without_leader(&self) -> impl Iterator<Item = GroupId> {
-        let catalogue = self.view.catalogue.as_ref();
+        let catalogue = self.shard.view.catalogue.as_ref();
         let groups = catalogue.into_iter().flat_map(|it| it.groups().map(move |(group, _)| (it, group)));
         groups.filter(|(it, group)| !it.is_kept(*group) && self.leader_of(*group).is_none()).map(|(_, group)| group)
     }
 
-    /// Its requests, with what they are served from.
-    pub(crate) fn serving(&mut self) -> Serving<'_> {
-        let Self { config, view, requests, replicas, outbox, random, .. } = self;
-        Serving { config, view, requests, replicas, outbox, random }
-    }
-
-    pub(crate) fn mark_dirty(&mut self, group: GroupId) {
-        self.replicas.mark_dirty(group);
-    }
-
-    pub(crate) fn running(&mut self, group: GroupId) -> Option<&mut Replica> {
-        self.replicas.running(group)
-    }
-
-    /// The running replica that `owner` names; another replica of the same group is none.
-    pub(crate) fn running_as(&mut self, owner: ReplicaKey) -> Option<&mut Replica> {
-        self.replicas.running_as(owner)
-    }
-
-    pub(crate) fn job(&mut self, job: Job) {
-        self.outbox.jobs.push(job);
-    }
-
-    pub(crate) fn send(&mut self, to: NodeId, frame: &Frame) {
-        self.outbox.send(self.config.node, to, frame);
-    }
-
-    /// The same to all others. What it takes to write it down, where it is long, it takes once.
-    pub(crate) fn send_to_all(&mut self, frame: &Frame) {
-        let mut bytes = BytesMut::new();
-        crate::peer::put(&mut bytes, frame);
-        for node in self.config.peers.keys().filter(|node| **node != self.config.node) {
-            self.outbox.peer(*node).extend_from_slice(&bytes);
-        }
-    }
-
-    /// The same on a connection of its own, for what is large and may wait: nothing else is to queue behind it.
-    pub(crate) fn send_bulk(&mut self, to: NodeId, frame: &Frame) {
-        if to != self.config.node {
-            crate::peer::put(self.outbox.bulk.entry(to).or_default(), frame);
-        }
-    }
-
-    fn handle_replication(&mut self, owner: ReplicaKey, from: ReplicaId, message: Bytes, now: Now) {
-        match hedgerow_replication::Message::decode(message) {
-            Ok(message) if self.has_no_room_for(owner.group, &message) => {}
-            Ok(mut message) => {
-                self.keep_what_fits(owner.group, &mut message);
-                let Some(replica) = self.running_as(owner) else { return };
-                replica.group.handle_message(from, message, now.instant);
-                self.mark_dirty(owner.group);
-            }
-            Err(error) => tracing::warn!(%from, group = %owner.group, %error, "a replication message was dropped"),
-        }
-    }
-
-    /// Tells whoever asked that it will not be.
-    pub(crate) fn refuse(&mut self, origin: Origin, refusal: &Refusal, now: Now) {
-        match origin {
-            Origin::Client { id, .. } => self.serving().refuse_waiting(id, refusal, now),
-            Origin::Metadata(ticket) => self.metadata.handle_failed(ticket, refusal),
-        }
-    }
-
-    /// Tells everybody who waits for `writes` that they will not know.
-    pub(crate) fn refuse_writes(
-        &mut self,
-        writes: impl IntoIterator<Item = PendingWrite>,
-        refusal: &Refusal,
-        now: Now,
-    ) {
-        let origins = writes.into_iter().flat_map(PendingWrite::into_origins);
-        origins.for_each(|origin| self.refuse(origin, refusal, now));
-    }
-
     /// A client's connection is gone; its reads are dropped, its writes answered into nothing.
     pub(crate) fn handle_client_closed(&mut self, connection: ConnectionId) {
-        self.serving().drop_requests_of(connection);
-        self.requests.forget_connection(connection);
-        self.outbox.clients.remove(&connection);
+        self.shard.serving().drop_requests_of(connection);
+        self.shard.requests.forget_connection(connection);
+        self.shard.outbox.clients.remove(&connection);
     }
-}
-
-pub(crate) fn not_leader(leader: Option<ReplicaId>) -> Refusal {
-    Refusal::NotLeader { leader: leader.map(ReplicaId::node) }
-}
-
-pub(crate) fn storage_refusal(error: &hedgerow_storage::EngineError) -> Refusal {
-    Refusal::Stopping(error.to_string())
 }

@@ -6,28 +6,21 @@ use crate::creations::Creations;
 use crate::drive::chain;
 use crate::failure::{Failures, is_device_failure, takes_no_writes};
 use crate::founding::Founding;
-use crate::hosting::{cache_path, incoming_of};
+use crate::hosting::cache_path;
 use crate::identity::{self, Found, FoundLog, Identity, IdentityError, Missing};
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::layout::{LogLayout, Shelf, has_log, is_idle};
 use crate::lives::Lives;
 use crate::lives::check_copy;
-use crate::loads::Loads;
 use crate::log_id;
+use crate::looks::Looks;
 use crate::metadata::Metadata;
-use crate::node::{LogWrites, Node};
-use crate::outbox::Outbox;
-use crate::rate::Limiter;
-use crate::read_indexes::ReadIndexes;
-use crate::removals::Removals;
-use crate::replica::{Hosted, directory_of, owner_of};
-use crate::replicas::Replicas;
+use crate::node::Node;
+use crate::replica::{Hosted, directory_of, incoming_of, owner_of};
 use crate::report::Reports;
-use crate::requests::Requests;
-use crate::room::Room;
+use crate::shard::Shard;
 use crate::slow::Speeds;
 use crate::strangers::Strangers;
-use crate::view::View;
 use bytes::Bytes;
 use hedgerow_env::{Disk, Now, read_file_if_exists};
 use hedgerow_placement::Catalogue;
@@ -216,31 +209,21 @@ impl Node {
         check_meta_nodes(&config, &identity);
         let (ids, has_logs) = take_up_logs(&*disk, &config, (&shelf, &found), &mut identity, &mut random)?;
         shelf.is_whole = has_logs && !shelf.logs.iter().any(Log::has_unknown_loss);
-        let requests = Requests::new(&config, random.next_u64());
-        let read_indexes = ReadIndexes::new(random.next_u64());
-        let admin = AdminCalls::new(random.next_u64());
-        let limiter = Limiter::new(config.snapshot_bytes_per_second);
-        let speeds = Speeds::new(&config);
-        let room = Room::new(&config);
-        let view = View::new(&config);
+        let config = Arc::new(config);
+        let mut shard = Shard::new(Arc::clone(&config), Arc::clone(&disk), Arc::clone(&engines), random, now.instant);
         let mut node = Node {
+            admin: AdminCalls::new(shard.random.next_u64()),
+            shard,
+            speeds: Speeds::new(&config),
+            looks: Looks::new(&config),
             config,
             disk,
             engines,
-            random,
             identity,
             founding: Founding::default(),
-            view,
-            requests,
-            replicas: Replicas::default(),
             metadata: Metadata::default(),
             reports: Reports::default(),
-            speeds,
-            admin,
-            limiter,
-            log_writes: LogWrites::default(),
             failures: Failures::default(),
-            room,
             missing,
             locks: Arc::new(locks),
             strangers: Strangers::default(),
@@ -249,16 +232,11 @@ impl Node {
             keeps_given_up: false,
             has_unreconciled: false,
             former: BTreeMap::new(),
-            removals: Removals::default(),
-            loads: Loads::default(),
-            read_indexes,
-            outbox: Outbox::default(),
             last_tick: now.instant,
-            retained_at: now.instant,
         };
         let now = node.judge_clock(now);
         // Replicas start with the tables known, and tables are acted on with the replicas there.
-        node.view.catalogue = catalogue.clone();
+        node.shard.view.catalogue = catalogue.clone();
         let dropped = node.recover_all(&mut shelf, recovered, now)?;
         let logs = node.use_logs(shelf, ids)?;
         if let Some(catalogue) = catalogue {
@@ -297,7 +275,7 @@ impl Node {
                 tracing::warn!(directory = %directory.display(), %error, "where this log was one will count as lost");
             }
             tracing::info!(directory = %directory.display(), "a log that no group is in any more is removed");
-            self.discard(home, vec![directory]);
+            self.shard.discard(home, vec![directory]);
         }
         shelf.logs.truncate(used);
         let ids = named.into_iter().map(|(_, id)| id);
@@ -311,20 +289,20 @@ impl Node {
         if dropped.iter().all(|owner| self.is_gone(*owner)) {
             return Ok(());
         }
-        self.identity.renew(self.random.next_u64());
+        self.identity.renew(self.shard.random.next_u64());
         Ok(self.identity.save_to_each(&*self.disk, &self.config.data)?)
     }
 
     /// The replicas of this node that the catalogue lists.
     fn listed(&self) -> impl Iterator<Item = ReplicaKey> {
-        let listed = self.view.catalogue.iter().flat_map(|catalogue| catalogue.hosted_by(self.config.node));
+        let listed = self.shard.view.catalogue.iter().flat_map(|catalogue| catalogue.hosted_by(self.config.node));
         listed.map(|(group, replica)| ReplicaKey { group, replica: replica.id })
     }
 
     /// Replicas of this node that the catalogue lists and no log knows are lost. Their storage stays until the metadata has them
     /// replaced: where the logs of a majority are away, not mounted perhaps, it is needed again when they are back.
     fn note_without_log(&mut self) {
-        let unknown = self.listed().filter(|owner| !self.replicas.hosted.contains_key(&owner.group));
+        let unknown = self.listed().filter(|owner| !self.shard.replicas.hosted.contains_key(&owner.group));
         let unknown: Vec<ReplicaKey> = unknown.collect();
         for owner in unknown {
             let is_there = |data: &PathBuf| self.disk.exists(&directory_of(data, owner));
@@ -338,7 +316,7 @@ impl Node {
     /// checkpoints that were made for others. What the catalogue may be too old to know stays, until a newer one says.
     fn clear_leftovers(&mut self, dropped: &BTreeSet<ReplicaKey>) {
         // Wherever it lies, and whatever else of its group is hosted: what is not where it should be may be put back.
-        let hosted: BTreeSet<ReplicaKey> = self.replicas.hosted.values().map(Hosted::owner).collect();
+        let hosted: BTreeSet<ReplicaKey> = self.shard.replicas.hosted.values().map(Hosted::owner).collect();
         for directory in self.config.directories() {
             let data = self.config.path_of(directory).to_owned();
             let below = |name: &str| {
@@ -355,7 +333,7 @@ impl Node {
                     if path != storage && self.disk.exists(&storage) {
                         unused.push(path);
                     }
-                } else if self.is_gone(owner) || self.view.catalogue.is_some() && dropped.contains(&owner) {
+                } else if self.is_gone(owner) || self.shard.view.catalogue.is_some() && dropped.contains(&owner) {
                     unused.push(path);
                 } else {
                     self.former.insert(owner, directory);
@@ -363,13 +341,13 @@ impl Node {
             }
             // What is received goes on where it stopped, as long as there is somebody to install it.
             let owners =
-                self.replicas.hosted.values().filter(|hosted| hosted.directory() == directory).map(Hosted::owner);
+                self.shard.replicas.hosted.values().filter(|hosted| hosted.directory() == directory).map(Hosted::owner);
             let received: BTreeSet<PathBuf> = owners.flat_map(|owner| incoming_of(&*self.disk, &data, owner)).collect();
-            let is_forgotten = |path: &PathBuf| self.view.catalogue.is_some() && !received.contains(path);
+            let is_forgotten = |path: &PathBuf| self.shard.view.catalogue.is_some() && !received.contains(path);
             let forgotten = below("incoming").filter(is_forgotten);
             let paths = unused.into_iter().chain(forgotten).chain(below("checkpoints")).collect();
-            self.empty_trash(directory);
-            self.discard(directory, paths);
+            self.shard.empty_trash(directory);
+            self.shard.discard(directory, paths);
         }
     }
 }

@@ -164,8 +164,8 @@ pub fn start(config: Config, disk: Arc<dyn Disk>, engines: Arc<dyn Engines>) -> 
     if let Some(own) = own {
         opened.node.note_address(opened.node.id(), own);
     }
-    opened.node.requests.audit().note_start();
-    opened.node.requests.audit().count_losses_in(losses);
+    opened.node.shard.requests.audit().note_start();
+    opened.node.shard.requests.audit().count_losses_in(losses);
     let (arrivals, inbox) = mpsc::unbounded_channel();
     let (state_sender, state) = watch::channel(State::Starting);
     let stop = arrivals.clone();
@@ -233,12 +233,12 @@ impl Host {
     /// Whether another client may be served.
     pub(crate) fn has_room_for_client(&self) -> bool {
         let node = self.node.borrow();
-        (self.clients.count() as u64) < node.config.clients_max(node.replicas.hosted.len())
+        (self.clients.count() as u64) < node.config.clients_max(node.shard.replicas.hosted.len())
     }
 
     fn has_room_for_newcomer(&self) -> bool {
         let node = self.node.borrow();
-        let most = node.config.clients_max(node.replicas.hosted.len()) + node.config.newcomers_max();
+        let most = node.config.clients_max(node.shard.replicas.hosted.len()) + node.config.newcomers_max();
         self.clients.connections.get() < most
     }
 
@@ -306,7 +306,7 @@ fn run(
         host.spawn("the task that accepts connections", accept(Rc::clone(&host), listener));
         peer::start(&host);
         let result = drive(&host, &committers, &workers, arrivals, inbox, state).await;
-        host.node.borrow_mut().requests.audit().end();
+        host.node.borrow_mut().shard.requests.audit().end();
         write_audit(&host, &workers);
         result
     });
@@ -436,7 +436,7 @@ fn note_state(host: &Host, state: &watch::Sender<State>, told_at: &mut Instant) 
         state.send_replace(State::Serving);
     } else if OsClock.now().since(*told_at) >= WAITING_TOLD_EVERY {
         *told_at = OsClock.now();
-        let table = |group: GroupId| node.view.catalogue.as_ref()?.tables.get(&group.table);
+        let table = |group: GroupId| node.shard.view.catalogue.as_ref()?.tables.get(&group.table);
         let named = |group: GroupId| {
             let name = table(group).map_or("", |table| &table.name);
             format!("{name}.{}", group.partition)
@@ -459,7 +459,7 @@ fn refuse_unread(host: &Host, connection: ConnectionId) {
 fn write_audit(host: &Host, workers: &Workers) {
     let Some(audit) = &workers.audit else { return };
     let mut node = host.node.borrow_mut();
-    let (records, now) = (node.requests.audit(), OsClock.read());
+    let (records, now) = (node.shard.requests.audit(), OsClock.read());
     for (from, reason) in host.security.take_refused() {
         records.note_login_refused(from, &reason, now.instant);
     }

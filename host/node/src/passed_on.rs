@@ -130,12 +130,12 @@ impl Node {
         let sender = self.identity.start();
         let (command, argument) = (command.to_owned(), argument.to_owned());
         // It knows a newer catalogue than this node, perhaps.
-        let principal = asker.client_connection().map(|connection| self.requests.principal(connection));
+        let principal = asker.client_connection().map(|connection| self.shard.requests.principal(connection));
         let request = AdminRequest { id, command, argument, sender, repeated_to: 0, principal };
         let receiver = self.reports.nodes.get(&to).map_or(0, |(report, _)| report.process);
         let may_repeat = request.argument.len() <= REPEATED_SIZE_MAX && (receiver != 0 || only_looks(&request.command));
         let repetition = may_repeat.then(|| AdminRequest { repeated_to: receiver, ..request.clone() });
-        self.send(to, &Frame::AdminRequest(request));
+        self.shard.send(to, &Frame::AdminRequest(request));
         let (deadline, said) = (now.instant + wait, now.instant);
         self.admin.passed_on.own.insert(id, Own { asker, deadline, to, repetition, said });
     }
@@ -145,21 +145,21 @@ impl Node {
         match self.admin.passed_on.meet(from, &request, self.identity.start()) {
             Met::New => {}
             Met::UnderWay => return,
-            Met::Answered(reply) => return self.send(from, &Frame::AdminReply(reply)),
+            Met::Answered(reply) => return self.shard.send(from, &Frame::AdminReply(reply)),
             Met::Unknown => {
                 let reply = reply_of(request.id, Err(Refusal::Unresolved));
-                return self.send(from, &Frame::AdminReply(reply));
+                return self.shard.send(from, &Frame::AdminReply(reply));
             }
         }
         let command = (request.command.as_str(), request.argument.as_str());
         if let Some(principal) = &request.principal
-            && let Some(refusal) = self.serving().why_not_passed_on(principal, command, now)
+            && let Some(refusal) = self.shard.serving().why_not_passed_on(principal, command, now)
         {
             return self.answer_admin(asker, Err(refusal));
         }
         if CHANGES.contains(&command.0) {
             let who = request.principal.as_ref().map_or(Who::Node, Who::named);
-            self.requests.audit().note_passed_on(from, &who, command);
+            self.shard.requests.audit().note_passed_on(from, &who, command);
         }
         // What was passed on once is not passed on again.
         let is_for_any = matches!(command.0, "checksum_here" | "throttle_here" | "transfer");
@@ -175,7 +175,7 @@ impl Node {
     pub(crate) fn answer_peer(&mut self, node: NodeId, id: u64, answer: Result<serde_json::Value, Refusal>) {
         let reply = reply_of(id, answer);
         self.admin.passed_on.note_answered(node, &reply);
-        self.send(node, &Frame::AdminReply(reply));
+        self.shard.send(node, &Frame::AdminReply(reply));
     }
 
     pub(crate) fn handle_admin_reply(&mut self, reply: AdminReply) {
@@ -220,7 +220,7 @@ impl Node {
                 again.push((call.to, Frame::AdminRequest(request.clone())));
             }
         }
-        again.into_iter().for_each(|(to, request)| self.send(to, &request));
+        again.into_iter().for_each(|(to, request)| self.shard.send(to, &request));
     }
 }
 

@@ -2,7 +2,6 @@
 
 use crate::clock::no_time;
 use crate::config::PENDING_WRITES_MAX;
-use crate::node::not_leader;
 use crate::replica::{Hosted, Origin, PendingWrite};
 use crate::replicas::Replicas;
 use crate::view::View;
@@ -11,7 +10,7 @@ use hedgerow_env::Now;
 use hedgerow_replication::{ProposeError, Role};
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::op::{Proposal, Write};
-use hedgerow_types::{ClientId, GroupId, Refusal, Sequence, codec};
+use hedgerow_types::{ClientId, GroupId, Refusal, ReplicaId, Sequence, codec};
 
 impl Replicas {
     /// Proposes `write` to a group that this node leads.
@@ -92,6 +91,11 @@ fn write_size_hint(write: &Write) -> usize {
         | Write::Incr { .. }
         | Write::CheckAndMutate { .. } => 192,
     }
+}
+
+/// For whoever asks a replica for something that only its leader does.
+pub(crate) fn not_leader(leader: Option<ReplicaId>) -> Refusal {
+    Refusal::NotLeader { leader: leader.map(ReplicaId::node) }
 }
 
 fn refusal_of(error: ProposeError) -> Refusal {

@@ -14,9 +14,9 @@
 //! Nothing is repeated here: what is lost is asked again, under another id, by groups that run out of patience.
 
 use crate::ids::ReplicaKey;
-use crate::node::Node;
 use crate::peer::Frame;
 use crate::read_index_frame::{GroupReply, GroupRequest, REQUESTS_MAX, ReadIndexRequests};
+use crate::shard::Shard;
 use crate::tails::{TailCounts, TailSteps};
 use hedgerow_env::Now;
 use hedgerow_replication::{ReadIndexBatcher, ReadIndexReply};
@@ -105,7 +105,7 @@ impl ReadIndexes {
     }
 }
 
-impl Node {
+impl Shard {
     /// Notes that `group` has a request, if it has one.
     pub(crate) fn gather_read_index_request(&mut self, group: GroupId, now: Now) {
         let Some(replica) = self.running(group) else { return };

@@ -19,12 +19,11 @@
 //! What nobody goes on with is removed after [`GIVE_UP_AFTER`].
 
 use crate::config::SNAPSHOT_CHUNK_SIZE;
-use crate::hosting::incoming_of;
 use crate::ids::ReplicaKey;
 use crate::job::Job;
-use crate::node::Node;
 use crate::peer::{Frame, SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress};
-use crate::replica::{Hosted, incoming_directory, sender_of};
+use crate::replica::{Hosted, incoming_directory, incoming_of, sender_of};
+use crate::shard::Shard;
 use crate::snapshot::{GIVE_UP_AFTER, REPEAT_AFTER, STALLED_AFTER, WINDOW};
 use bytes::Bytes;
 use hedgerow_env::{Now, OpenMode};
@@ -104,7 +103,7 @@ struct Piece {
     data: Bytes,
 }
 
-impl Node {
+impl Shard {
     fn receiving_count(&self, now: Now) -> usize {
         let is_alive = |receiving: &Receiving| now.instant.since(receiving.last_heard) < STALLED_AFTER;
         let receiving = |hosted: &Hosted| match hosted {
@@ -114,7 +113,8 @@ impl Node {
         self.replicas.hosted.values().filter(|hosted| receiving(hosted)).count()
     }
 
-    pub(crate) fn handle_snapshot_begin(&mut self, begin: SnapshotBegin, now: Now) {
+    /// A leader offers a checkpoint to a replica here; `is_needed` if the group takes no writes without it.
+    pub(crate) fn handle_snapshot_begin(&mut self, begin: SnapshotBegin, is_needed: bool, now: Now) {
         let owner = ReplicaKey { group: GroupId::from_u64(begin.group), replica: ReplicaId(begin.to) };
         // The metadata is small, and everything else is repaired by it.
         let has_enough = owner.group != GroupId::META && self.receiving_count(now) >= RECEIVING_MAX;
@@ -177,7 +177,7 @@ impl Node {
         // What was received of others before, also in an earlier life.
         let mut others = incoming_of(&*self.disk, self.config.path_of(directory), owner);
         others.retain(|other| *other != path);
-        if let Some(former) = self.awaited_sender(owner, sender, &others, now) {
+        if let Some(former) = self.awaited_sender((owner, is_needed), sender, &others, now) {
             return self.say_busy(owner, sender, begin.id, Busy::AwaitsFormer(former));
         }
         let goes_on = others.iter().any(|other| sender_of(other) == Some(sender));
@@ -239,7 +239,7 @@ impl Node {
     /// The replica from whose checkpoints there are tables in `others`, and which may lead again, while it is waited for.
     fn awaited_sender(
         &mut self,
-        owner: ReplicaKey,
+        (owner, is_needed): (ReplicaKey, bool),
         sender: ReplicaId,
         others: &[PathBuf],
         now: Now,
@@ -251,9 +251,6 @@ impl Node {
         };
         let mut senders = others.iter().filter_map(|other| Some((sender_of(other)?, other)));
         let (former, _) = senders.find(|(former, other)| is_awaited(former) && has_tables(other))?;
-        let others_voting =
-            voters.voters().filter(|voter| *voter != owner.replica && self.is_voting(owner.group, *voter));
-        let is_needed = others_voting.count() <= voters.voters().count() / 2;
         let most = if is_needed { FORMER_AWAITED_IF_NEEDED } else { FORMER_AWAITED };
         let replica = self.running_as(owner)?;
         let since = *replica.waits_for_sender.get_or_insert(now.instant);

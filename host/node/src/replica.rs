@@ -1,9 +1,11 @@
 //! One replica that the node hosts: its group, its storage, and who waits for it.
 
 use crate::checkpoint_room::RoomWait;
+use crate::damage::GivenUp;
 use crate::debt::PushBack;
 use crate::heavy::HeavyWrites;
 use crate::ids::{DirectoryId, ReplicaKey};
+use crate::job::arriving_at;
 use crate::pace::Pace;
 use crate::receive::Receiving;
 use crate::requests::callers::RequestId;
@@ -13,6 +15,7 @@ use crate::retain::Kept;
 use crate::room::Takes;
 use crate::snapshot::Sending;
 use bytes::Bytes;
+use hedgerow_env::Disk;
 use hedgerow_replication::{Group, TailIndex};
 use hedgerow_storage::Partition;
 use hedgerow_types::log::LogPosition;
@@ -126,6 +129,8 @@ pub(crate) struct Replica {
     /// Since when it has put off a new sender for the sake of a former one, without having received anything whole.
     pub(crate) waits_for_sender: Option<Instant>,
     pub(crate) install: Option<PendingInstall>,
+    /// It is damaged, or given up for another reason, and votes until its group can spare it.
+    pub(crate) given_up: Option<GivenUp>,
     /// When the group last saw a leader.
     pub(crate) led_since: Option<Instant>,
     /// When it was started in this life of the node.
@@ -219,6 +224,8 @@ impl Origin {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flush {
     pub(crate) is_running: bool,
+    /// It failed and waits to be tried again: nothing of it runs, though it counts as running.
+    pub(crate) is_waiting: bool,
     /// The last position known to be durable in storage.
     pub(crate) position: LogPosition,
     /// Bytes of entries applied since the last flush began.
@@ -278,6 +285,29 @@ pub(crate) fn owner_of(directory: &Path) -> Option<ReplicaKey> {
     let (table, partition) = group.split_once('.')?;
     let group = GroupId::new(table.parse().ok()?, partition.parse().ok()?);
     Some(ReplicaKey { group, replica: ReplicaId(u64::from_str_radix(replica, 16).ok()?) })
+}
+
+/// Where storage of `owner` is or is being installed, and checkpoints that it made or was receiving. Not all of them exist.
+pub(crate) fn directories_of_replica(disk: &dyn Disk, data: &Path, owner: ReplicaKey) -> Vec<PathBuf> {
+    let storage = directory_of(data, owner);
+    let mut directories = vec![arriving_at(&storage), storage];
+    directories.extend(directories_of(disk, data, "checkpoints", owner));
+    directories.extend(incoming_of(disk, data, owner));
+    directories
+}
+
+/// Directories of checkpoints that `owner` was receiving.
+pub(crate) fn incoming_of(disk: &dyn Disk, data: &Path, owner: ReplicaKey) -> Vec<PathBuf> {
+    directories_of(disk, data, "incoming", owner)
+}
+
+fn directories_of(disk: &dyn Disk, data: &Path, kind: &str, owner: ReplicaKey) -> Vec<PathBuf> {
+    let replica = directory_of(data, owner);
+    let Some(name) = replica.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
+    let prefix = format!("{name}-");
+    let directory = data.join(kind);
+    let names = disk.list(&directory).unwrap_or_default();
+    names.into_iter().filter(|name| name.starts_with(&prefix)).map(|name| directory.join(name)).collect()
 }
 
 fn name_of(owner: ReplicaKey) -> String {

@@ -19,11 +19,22 @@ pub(crate) struct Replicas {
     /// Groups that want to be looked at, by when. See `wake.rs`.
     pub(crate) wakes: BTreeSet<(Instant, GroupId)>,
     pub(crate) applying: Applying,
+    /// By data directory.
+    pub(crate) sizes: Vec<Sizes>,
     /// Replicas whose storage was found damaged, and how. They are given up at the end of the turn.
     pub(crate) damaged: Vec<(GroupId, String)>,
     /// The first group that has not noticed yet that time has passed.
     to_tick: Option<GroupId>,
     last_ticket: u64,
+}
+
+/// What the replicas in a data directory take, or will, of its disk beside what is there: as of the last tick.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sizes {
+    /// Bytes that they have in memory.
+    pub(crate) unflushed: u64,
+    /// Bytes of checkpoints on their way to them that are not here.
+    pub(crate) promised: u64,
 }
 
 /// Groups that notice in one turn that time has passed: about a quarter of a millisecond.

@@ -1,7 +1,6 @@
 //! What nodes tell each other about what they host, and what follows from it: who is alive and who leads what.
 
 use crate::config::{DEAD_AFTER, REPORT_INTERVAL};
-use crate::ids::ReplicaKey;
 use crate::node::Node;
 use crate::peer::{DiskReport, Frame, PeerReport, ReplicaReport, ReplicaState, Report, TransferReport};
 use crate::replica::{Hosted, Replica};
@@ -36,18 +35,19 @@ impl Node {
         let urgent = std::mem::take(&mut self.reports.urgent);
         let wanted = |group: &GroupId| is_due || urgent.contains(group);
         let replicas = self
+            .shard
             .replicas
             .hosted
             .iter()
             .filter(|(group, _)| wanted(group))
             .map(|(_, hosted)| self.report_of(hosted, now))
             .collect();
-        let kept = self.kept_logs();
+        let kept = self.shard.kept_logs();
         let report = Report {
             incarnation: self.identity.incarnation().0,
             address: self.config.address.clone(),
-            catalogue_version: self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version),
-            next_replica: self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.next_replica),
+            catalogue_version: self.shard.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version),
+            next_replica: self.shard.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.next_replica),
             replicas,
             is_complete: is_due,
             labels: self.config.labels.clone(),
@@ -58,14 +58,14 @@ impl Node {
             log_bytes_allowed: self
                 .config
                 .directories()
-                .map(|directory| self.log_bytes_allowed(directory, &kept))
+                .map(|directory| self.shard.log_bytes_allowed(directory, &kept))
                 .collect(),
             missing_directories: self
                 .missing
                 .iter()
                 .map(|(directory, reason)| format!("{}: {reason}", directory.display()))
                 .collect(),
-            is_behind: self.view.is_storage_behind,
+            is_behind: self.shard.view.is_storage_behind,
             process: self.identity.start(),
             log_layout: self.config.log_layout.name().to_owned(),
             rights: self.config.rights.name().to_owned(),
@@ -73,7 +73,7 @@ impl Node {
         if is_due {
             self.reports.last_sent = Some(now.instant);
         }
-        self.send_to_all(&Frame::Report(report.clone()));
+        self.shard.send_to_all(&Frame::Report(report.clone()));
         self.handle_report(self.config.node, report, now);
     }
 
@@ -90,7 +90,7 @@ impl Node {
                 self.note_leader(GroupId::from_u64(replica.group), replica.term, leader);
             }
             self.note_own_word(replica);
-            self.note_log_needed(replica, now);
+            self.shard.note_log_needed(replica, now);
         }
         if from != self.config.node {
             self.note_room_elsewhere(from, &report);
@@ -100,16 +100,16 @@ impl Node {
         }
         self.offer_catalogue(from, report.catalogue_version);
         self.repair_from_report(from, &report, now);
-        if self.view.addresses.note_reported(from, &report.address, report.is_complete) {
-            self.outbox.moved.insert(from, report.address.clone());
+        if self.shard.view.addresses.note_reported(from, &report.address, report.is_complete) {
+            self.shard.outbox.moved.insert(from, report.address.clone());
         }
         if report.is_complete {
             self.reports.outdated.remove(&from);
             self.reports.nodes.insert(from, (report, now.instant));
-            self.view.alive.insert(from);
+            self.shard.view.alive.insert(from);
         } else if let Some((known, heard)) = self.reports.nodes.get_mut(&from) {
             *heard = now.instant;
-            self.view.alive.insert(from);
+            self.shard.view.alive.insert(from);
             for news in report.replicas {
                 match known.place_of(news.group) {
                     Ok(place) => known.replicas[place] = news,
@@ -122,30 +122,29 @@ impl Node {
 
     /// Whether a replica's node can know who leads its group: it is one of the group's as far as the catalogue is known here.
     fn may_tell_leader(&self, replica: &ReplicaReport) -> bool {
-        let group = self.view.catalogue.as_ref().and_then(|it| it.group(GroupId::from_u64(replica.group)));
+        let group = self.shard.view.catalogue.as_ref().and_then(|it| it.group(GroupId::from_u64(replica.group)));
         group.is_none_or(|group| group.replica(ReplicaId(replica.replica)).is_some())
     }
 
     /// As [`report_of`], with whether it is damaged or its disk takes no more, and what its compactions would have refused.
     fn report_of(&self, hosted: &Hosted, now: Now) -> ReplicaReport {
-        let parts_refused = match hosted {
-            Hosted::Running(replica) => self.room.parts_refused(replica),
-            Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
+        let (parts_refused, is_damaged) = match hosted {
+            Hosted::Running(replica) => (self.shard.view.room.parts_refused(replica), replica.given_up.is_some()),
+            Hosted::Starting { .. } | Hosted::Lost { .. } => (0, false),
         };
-        let (ReplicaKey { group, replica }, directory) = (hosted.owner(), hosted.directory());
-        let (is_full, is_short) = (self.room.is_full(directory), self.room.is_short(directory));
-        let is_damaged = self.failures.keeps_damaged(group, replica);
+        let directory = hosted.directory();
+        let (is_full, is_short) = (self.shard.view.room.is_full(directory), self.shard.view.room.is_short(directory));
         ReplicaReport { is_full, is_short, is_damaged, parts_refused, ..report_of(hosted, now) }
     }
 
     fn disk_reports(&self) -> Vec<DiskReport> {
         let of = |directory| {
-            let space = self.room.space(directory);
+            let space = self.shard.view.room.space(directory);
             DiskReport {
                 free: space.map(|space| space.free),
                 total: space.map_or(0, |space| space.total),
-                is_full: self.room.is_full(directory),
-                is_stalled: self.room.is_stalled(directory),
+                is_full: self.shard.view.room.is_full(directory),
+                is_stalled: self.shard.view.room.is_stalled(directory),
             }
         };
         self.config.directories().map(of).collect()
@@ -207,7 +206,7 @@ impl Node {
 
     /// As [`Node::is_alive`] at the last tick, for where no time is at hand.
     pub(crate) fn was_alive(&self, node: NodeId) -> bool {
-        self.view.alive.contains(&node)
+        self.shard.view.alive.contains(&node)
     }
 
     /// A connection of `node` to this one has begun or ended: what it has reported may not be true of it any more.

@@ -13,9 +13,9 @@
 
 use crate::config::GONE_AFTER;
 use crate::ids::{DirectoryId, ReplicaKey};
-use crate::node::Node;
 use crate::peer::{ReplicaReport, ReplicaState};
 use crate::replica::{Hosted, Replica};
+use crate::shard::Shard;
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
 use hedgerow_types::log::LogPosition;
@@ -268,7 +268,7 @@ pub(crate) struct KeptLog {
     entries: u64,
 }
 
-impl Node {
+impl Shard {
     /// A leader told what its followers should keep.
     pub(crate) fn note_log_needed(&mut self, report: &ReplicaReport, now: Now) {
         let Some(replica) = self.running(GroupId::from_u64(report.group)) else { return };
@@ -340,7 +340,7 @@ impl Node {
     /// Bytes of log that may be kept for others: what is configured, or less where there are few descriptors or the disk is small, so that
     /// whoever is behind is given up before writes are refused. A disk without room keeps nothing.
     fn retained_limit(&self, directory: DirectoryId, kept: &[KeptLog]) -> u64 {
-        if self.room.is_full(directory) {
+        if self.view.room.is_full(directory) {
             return 0;
         }
         // Directories that share a log share what it may keep, and the room where it lies.

@@ -1,7 +1,6 @@
 //! Room for what is written: which disks are full, and whose writes are refused because of that.
 //!
-//! A job for each data directory looks at its file system about once a second, and sooner where writes take a good part of what it
-//! found. Below the watermark of a data directory the replicas there take no more data: leaders refuse writes that add some, and
+//! Below the watermark of a data directory the replicas there take no more data: leaders refuse writes that add some, and
 //! followers tell their leaders, which go on as long as a majority has room. What is below the watermark is for what the node needs
 //! itself: flushes, compactions, the metadata, and deletes, which make room.
 //!
@@ -15,32 +14,21 @@
 
 use crate::config::Config;
 use crate::debt::Debts;
-use crate::drive::bytes_since;
+use crate::flush::bytes_since;
 use crate::ids::{DirectoryId, LogId};
-use crate::job::Job;
 use crate::layout::LogLayout;
-use crate::node::Node;
 use crate::peer::Report;
 use crate::receive::Receiving;
 use crate::replica::{Hosted, Replica};
-use crate::reserve;
-use hedgerow_env::{Now, Space};
+use crate::replicas::Sizes;
+use crate::shard::Shard;
+use hedgerow_env::Space;
 use hedgerow_replication::{Message, Role};
 use hedgerow_storage::PARTS;
 use hedgerow_types::op::{Mutation, Write};
-use hedgerow_types::{GroupId, Instant, NodeId, Refusal, ReplicaId};
+use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-/// How often the file systems are looked at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(1_000);
-/// How often at most: one is looked at again when its log has taken this share of what was free above the watermark. As much goes into
-/// tables, and compactions may need it once more. Otherwise writes could take, between two looks, all of a small disk and the log's
-/// reserve, without which deletes are refused as well.
-const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(20);
-const LOOK_SHARE: u64 = 8;
-/// How often it is made sure that the storage of replicas is still there.
-const STORAGE_INTERVAL: Duration = Duration::from_secs(10);
 /// The watermark where the configuration names none: this share of the file system, at most so much, and at least what the
 /// log and a flush need, as far as that is not too large a share of a small file system.
 const MARK_SHARE: u64 = 20;
@@ -60,7 +48,7 @@ const SMALL_ENTRY: usize = 4 << 10;
 /// On a full disk what is at least so large is flushed at once, so that its log can go.
 const FLUSH_WHEN_FULL: u64 = 1 << 20;
 
-/// What the node knows of the room on its disks.
+/// What is known of the room on the node's disks, and of that on others as far as leaders have to know it.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     /// By data directory.
@@ -91,21 +79,7 @@ pub(crate) enum Takes {
 #[derive(Clone, Debug, Default)]
 struct Directory {
     space: Option<Space>,
-    looked: Option<Instant>,
-    /// The same for the storage of its replicas.
-    looked_for_storage: Option<Instant>,
-    /// A job does. A file system that does not answer holds up no other.
-    is_looking: bool,
-    /// Bytes of entries that its replicas' log took since the last look, and of how many another one is due.
-    written: u64,
-    written_max: u64,
-    /// Bytes that its replicas have in memory, and will need their place, as of the last tick.
-    unflushed: u64,
-    /// Bytes of checkpoints on their way to them that are not here, as of the same.
-    promised: u64,
     is_full: bool,
-    /// The last look did not find what says that it is the node's.
-    is_away: bool,
 }
 
 /// One log.
@@ -126,17 +100,52 @@ impl Room {
         Self { directories, logs, log_layout: config.log_layout, ..Self::default() }
     }
 
-    /// What the last look at a data directory found. Returns whether it was away at that one and at the one before.
-    pub(crate) fn note_away(&mut self, directory: DirectoryId, is_away: bool) -> bool {
-        let one = self.directories.get_mut(directory.0);
-        one.is_some_and(|one| std::mem::replace(&mut one.is_away, is_away) && is_away)
+    /// A look found `space` on the file system of a data directory: `free` bytes beside what is in memory and will need its place, of
+    /// which `mark` are to be left free. Returns the directories that have room for more or less than before.
+    pub(crate) fn note_space(
+        &mut self,
+        directory: DirectoryId,
+        space: Space,
+        (free, mark): (u64, u64),
+    ) -> Vec<DirectoryId> {
+        self.change(|room| {
+            let Some(one) = room.directories.get_mut(directory.0) else { return };
+            one.space = Some(space);
+            let limit = if one.is_full { mark.saturating_mul(RETURN_SIXTEENTHS) / 16 } else { mark };
+            one.is_full = free < limit;
+        })
     }
 
-    /// The log of a data directory's replicas has taken so many bytes.
-    pub(crate) fn note_written(&mut self, directory: DirectoryId, bytes: u64) {
-        if let Some(one) = self.directories.get_mut(directory.0) {
-            one.written = one.written.saturating_add(bytes);
+    /// A log waits for a segment, or does not any more. Returns as [`Room::note_space`].
+    pub(crate) fn note_log_stalled(&mut self, log: LogId, is_stalled: bool) -> Vec<DirectoryId> {
+        self.change_log(log, |log| log.is_stalled = is_stalled)
+    }
+
+    /// What is left of a log whose segments have `segment_size`; `None` while the disk gives it more. Returns as [`Room::note_space`].
+    pub(crate) fn note_log_left(&mut self, log: LogId, left: Option<u64>, segment_size: u64) -> Vec<DirectoryId> {
+        let is_short = left.is_some_and(|left| left < segment_size / SHORT_SHARE);
+        self.change_log(log, |log| (log.left, log.is_short) = (left, is_short))
+    }
+
+    /// Another node has told how its replicas are. Returns whether leaders here have to take notice.
+    pub(crate) fn note_elsewhere(&mut self, from: NodeId, report: &Report) -> bool {
+        let known = &mut self.elsewhere;
+        let before = known.clone();
+        if report.is_complete {
+            known.retain(|(_, replica), _| replica.node() != from);
         }
+        for one in &report.replicas {
+            let name = (GroupId::from_u64(one.group), ReplicaId(one.replica));
+            match (one.is_short, one.is_full) {
+                (true, _) => known.insert(name, Takes::Nothing),
+                (false, true) => known.insert(name, Takes::Deletes),
+                (false, false) => known.remove(&name),
+            };
+        }
+        let behind = &mut self.behind_elsewhere;
+        let is_news = if report.is_behind { behind.insert(from) } else { behind.remove(&from) };
+        let has_debts = self.debts.note_elsewhere(from, report);
+        is_news || has_debts || self.elsewhere != before
     }
 
     /// What replicas of a data directory have room for.
@@ -166,8 +175,9 @@ impl Room {
         self.directories.get(directory.0)?.space
     }
 
-    fn unflushed(&self, directory: DirectoryId) -> u64 {
-        self.directories.get(directory.0).map_or(0, |one| one.unflushed)
+    /// Whether there was more on a data directory's own file system, when it was last looked at, than is to be left free.
+    pub(crate) fn has_space(&self, directory: DirectoryId) -> bool {
+        self.directories.get(directory.0).is_some_and(|one| one.space.is_some() && !one.is_full)
     }
 
     /// Whether the log of a data directory's replicas waits for a segment.
@@ -191,7 +201,7 @@ impl Room {
     }
 
     /// Decides which writes a group that is led here takes: what its leader and a majority have room for.
-    fn update_stop(&self, replica: &mut Replica) {
+    pub(crate) fn update_stop(&self, replica: &mut Replica) {
         let group = replica.owner.group;
         let a_majority_takes =
             |wanted: &Takes| has_majority_without(replica, |voter| self.takes_elsewhere(group, *voter) < *wanted);
@@ -201,6 +211,22 @@ impl Room {
         replica.takes = replica.takes_here.min(by_majority);
         replica.is_outpaced = !has_majority_without(replica, is_behind);
         self.update_push_back(replica);
+    }
+
+    /// Of a replica that leads: whether its own disk is full and another leader's group would take data. While this one
+    /// counts as full the others do not hand it back.
+    pub(crate) fn could_take_data_elsewhere(&self, replica: &Replica) -> bool {
+        let group = replica.owner.group;
+        let is_full = |voter: &ReplicaId| *voter == replica.id() || self.is_full_elsewhere(group, *voter);
+        self.is_full(replica.directory) && has_majority_without(replica, is_full)
+    }
+
+    fn change_log(&mut self, log: LogId, change: impl FnOnce(&mut LogRoom)) -> Vec<DirectoryId> {
+        self.change(|room| {
+            if let Some(log) = room.logs.get_mut(log.0) {
+                change(log);
+            }
+        })
     }
 
     /// Changes what is known of data directories or logs. Returns the directories that have room for more or less than before.
@@ -232,131 +258,14 @@ impl Replica {
 }
 
 /// Below so many free bytes a disk takes no more data.
-fn mark(config: &Config, total: u64) -> u64 {
+pub(crate) fn mark(config: &Config, total: u64) -> u64 {
     config.free_disk_min.unwrap_or_else(|| {
         let needed = (2 * config.wal.segment_size).saturating_add(config.flush_replica_bytes);
         (total / MARK_SHARE).min(MARK_MAX).max(needed.min(total / MARK_SHARE_MAX))
     })
 }
 
-impl Node {
-    /// Has the disks looked at when it is time.
-    pub(crate) fn tick_room(&mut self, now: Now) {
-        self.measure_replicas();
-        for directory in self.config.directories() {
-            let one = &mut self.room.directories[directory.0];
-            let interval = if one.written > one.written_max { LOOK_INTERVAL_MIN } else { LOOK_INTERVAL };
-            let is_due = one.looked.is_none_or(|looked| now.instant.since(looked) >= interval);
-            if is_due && !one.is_looking {
-                (one.looked, one.is_looking, one.written) = (Some(now.instant), true, 0);
-                let has_space = one.space.is_some() && !one.is_full;
-                let looks_for_storage =
-                    one.looked_for_storage.is_none_or(|looked| now.instant.since(looked) >= STORAGE_INTERVAL);
-                if looks_for_storage {
-                    one.looked_for_storage = Some(now.instant);
-                }
-                let storage = if looks_for_storage { self.storage_in(directory) } else { Vec::new() };
-                let path = self.config.path_of(directory).to_owned();
-                let keeps_reserve = looks_for_storage && has_space && !self.room.is_stalled(directory);
-                let reserve = if keeps_reserve { reserve::size(self.config.wal.segment_size) } else { 0 };
-                self.job(Job::Space { directory, path, storage, reserve });
-            }
-        }
-    }
-
-    /// What a look at the disk of a data directory found; `None` where it could not look.
-    pub(crate) fn handle_space(&mut self, directory: DirectoryId, space: Option<Space>) {
-        if let Some(one) = self.room.directories.get_mut(directory.0) {
-            one.is_looking = false;
-        }
-        let Some(space) = space else { return };
-        // What is in memory has been acknowledged and will need its place on the disk.
-        let free = space.free.saturating_sub(self.room.unflushed(directory));
-        let mark = mark(&self.config, space.total);
-        let changed = self.room.change(|room| {
-            let Some(one) = room.directories.get_mut(directory.0) else { return };
-            one.space = Some(space);
-            let limit = if one.is_full { mark.saturating_mul(RETURN_SIXTEENTHS) / 16 } else { mark };
-            one.is_full = free < limit;
-            one.written_max = free.saturating_sub(mark) / LOOK_SHARE;
-        });
-        self.note_room(&changed);
-    }
-
-    pub(crate) fn handle_log_stalled(&mut self, log: LogId, is_stalled: bool) {
-        self.change_log(log, |log| log.is_stalled = is_stalled);
-    }
-
-    /// A log has told what is left of it.
-    pub(crate) fn handle_log_room(&mut self, log: LogId, left: Option<u64>) {
-        let is_short = left.is_some_and(|left| left < self.config.wal.segment_size / SHORT_SHARE);
-        self.change_log(log, |log| (log.left, log.is_short) = (left, is_short));
-    }
-
-    fn change_log(&mut self, log: LogId, change: impl FnOnce(&mut LogRoom)) {
-        let changed = self.room.change(|room| {
-            if let Some(log) = room.logs.get_mut(log.0) {
-                change(log);
-            }
-        });
-        self.note_room(&changed);
-    }
-
-    /// Disks have room for more or less than before: the leaders elsewhere hear of it at once.
-    fn note_room(&mut self, changed: &[DirectoryId]) {
-        changed.iter().for_each(|directory| self.tell_room(*directory));
-        let there = self.replicas.hosted.iter().filter(|(_, hosted)| changed.contains(&hosted.directory()));
-        self.reports.urgent.extend(there.map(|(group, _)| *group));
-        if !changed.is_empty() {
-            self.update_stops();
-        }
-    }
-
-    fn tell_room(&self, directory: DirectoryId) {
-        let free_mib = self.room.space(directory).map_or(0, |space| space.free >> 20);
-        let path = self.config.path_of(directory).display();
-        match self.room.takes(directory) {
-            Takes::Nothing => {
-                tracing::warn!(directory = %path, free_mib, "the log is short of room: writes are refused, reads go on")
-            }
-            Takes::Deletes => {
-                tracing::warn!(directory = %path, free_mib, "the disk is full: writes that add data are refused, deletes and reads go on");
-            }
-            Takes::All => tracing::info!(directory = %path, free_mib, "the disk has room again"),
-        }
-    }
-
-    /// A node has told how its replicas are.
-    pub(crate) fn note_room_elsewhere(&mut self, from: NodeId, report: &Report) {
-        let known = &mut self.room.elsewhere;
-        let before = known.clone();
-        if report.is_complete {
-            known.retain(|(_, replica), _| replica.node() != from);
-        }
-        for one in &report.replicas {
-            let name = (GroupId::from_u64(one.group), ReplicaId(one.replica));
-            match (one.is_short, one.is_full) {
-                (true, _) => known.insert(name, Takes::Nothing),
-                (false, true) => known.insert(name, Takes::Deletes),
-                (false, false) => known.remove(&name),
-            };
-        }
-        let behind = &mut self.room.behind_elsewhere;
-        let is_news = if report.is_behind { behind.insert(from) } else { behind.remove(&from) };
-        let is_news = self.room.debts.note_elsewhere(from, report) || is_news;
-        if is_news || self.room.elsewhere != before {
-            self.update_stops();
-        }
-    }
-
-    /// Notes whether flushes keep up with writes; leaders elsewhere hear at once of a change.
-    pub(crate) fn note_behind(&mut self, is_behind: bool) {
-        if std::mem::replace(&mut self.view.is_storage_behind, is_behind) != is_behind {
-            tracing::debug!(is_behind, "whether flushes are behind has changed");
-            self.reports.urgent.extend(self.replicas.hosted.keys().next().copied());
-        }
-    }
-
+impl Shard {
     /// Whether what a leader sent is dropped, as a lossy link would: this node holds more unflushed rows than it may, or has
     /// all writes of the group refused, and takes it when the leader sends it again. What is small comes through: elections
     /// need it.
@@ -365,7 +274,7 @@ impl Node {
             return false;
         }
         let has_debt = |hosted: &Hosted| match hosted {
-            Hosted::Running(replica) => self.room.parts_refused(replica) == PARTS,
+            Hosted::Running(replica) => self.view.room.parts_refused(replica) == PARTS,
             Hosted::Starting { .. } | Hosted::Lost { .. } => false,
         };
         self.view.is_storage_behind || self.replicas.hosted.get(&group).is_some_and(has_debt)
@@ -385,23 +294,23 @@ impl Node {
 
     /// The same before a message is sent to a replica whose log is known to be short: nothing large travels there in vain.
     pub(crate) fn keep_what_is_taken(&self, group: GroupId, to: ReplicaId, message: &mut Message) {
-        if group != GroupId::META && self.room.takes_elsewhere(group, to) == Takes::Nothing {
+        if group != GroupId::META && self.view.room.takes_elsewhere(group, to) == Takes::Nothing {
             message.keep_small(SMALL_ENTRY, usize::MAX);
         }
     }
 
     /// What is left of a log whose disk refuses it more, without what is on its way there.
     fn log_left(&self, log: LogId) -> Option<u64> {
-        let one = self.room.logs.get(log.0)?;
+        let one = self.view.room.logs.get(log.0)?;
         let told = if one.is_stalled { Some(0) } else { one.left };
         told.map(|left| left.saturating_sub(self.log_writes.bytes_under_way(log)))
     }
 
     /// Decides for every group that is led here whether it takes more data.
-    fn update_stops(&mut self) {
+    pub(crate) fn update_stops(&mut self) {
         for hosted in self.replicas.hosted.values_mut() {
             if let Hosted::Running(replica) = hosted {
-                self.room.update_stop(replica);
+                self.view.room.update_stop(replica);
             }
         }
     }
@@ -409,60 +318,58 @@ impl Node {
     /// The same for one group, whose leader or voters have changed.
     pub(crate) fn update_stop(&mut self, group: GroupId) {
         if let Some(Hosted::Running(replica)) = self.replicas.hosted.get_mut(&group) {
-            self.room.update_stop(replica);
+            self.view.room.update_stop(replica);
         }
     }
 
     /// Whether a disk of this node takes no more data.
     pub(crate) fn has_full_disk(&self) -> bool {
-        self.config.directories().any(|directory| self.room.is_full(directory))
-    }
-
-    /// Of a replica that leads: whether its own disk is full and another leader's group would take data. While this one
-    /// counts as full the others do not hand it back.
-    pub(crate) fn could_take_data_elsewhere(&self, replica: &Replica) -> bool {
-        let group = replica.owner.group;
-        let is_full = |voter: &ReplicaId| *voter == replica.id() || self.room.is_full_elsewhere(group, *voter);
-        self.room.is_full(replica.directory) && has_majority_without(replica, is_full)
+        self.config.directories().any(|directory| self.view.room.is_full(directory))
     }
 
     /// Whether a replica is on a full disk and should be flushed so that its log can go.
     pub(crate) fn is_due_on_full_disk(&self, hosted: &Hosted) -> bool {
-        bytes_since(hosted) >= FLUSH_WHEN_FULL && self.room.is_full(hosted.directory())
+        bytes_since(hosted) >= FLUSH_WHEN_FULL && self.view.room.is_full(hosted.directory())
     }
 
     /// What is free on the disk of a data directory beside what is in memory and will need its place, and how much of it
     /// is to be left free.
     pub(crate) fn free_and_mark(&self, directory: DirectoryId) -> Option<(u64, u64)> {
-        let space = self.room.space(directory)?;
-        Some((space.free.saturating_sub(self.room.unflushed(directory)), mark(&self.config, space.total)))
+        let space = self.view.room.space(directory)?;
+        Some((space.free.saturating_sub(self.unflushed_in(directory)), mark(&self.config, space.total)))
     }
 
     /// Whether half of what is to be left free is gone, or the log is short of room.
     pub(crate) fn must_give_room(&self, directory: DirectoryId) -> bool {
         let is_low = self.free_and_mark(directory).is_some_and(|(free, mark)| free < mark / 2);
-        is_low || self.room.is_short(directory)
+        is_low || self.view.room.is_short(directory)
+    }
+
+    /// Bytes that the replicas in a data directory have in memory, as of the last tick.
+    pub(crate) fn unflushed_in(&self, directory: DirectoryId) -> u64 {
+        self.replicas.sizes.get(directory.0).map_or(0, |sizes| sizes.unflushed)
+    }
+
+    /// Whether so many bytes of a checkpoint would fit on the disk, as of the last tick.
+    pub(crate) fn may_have_room(&self, directory: DirectoryId, missing: u64) -> bool {
+        let promised = self.replicas.sizes.get(directory.0).map_or(0, |sizes| sizes.promised);
+        let fits = |(free, mark): (u64, u64)| missing.saturating_add(mark).saturating_add(promised) <= free;
+        self.free_and_mark(directory).is_none_or(fits)
     }
 
     /// Looks at all replicas, once for all that is decided by it until the next tick.
-    fn measure_replicas(&mut self) {
-        self.room.directories.iter_mut().for_each(|one| (one.unflushed, one.promised) = (0, 0));
+    pub(crate) fn measure_replicas(&mut self) {
+        let mut sizes = vec![Sizes::default(); self.config.data.len()];
         for hosted in self.replicas.hosted.values() {
             if let Hosted::Running(replica) = hosted
-                && let Some(one) = self.room.directories.get_mut(replica.directory.0)
+                && let Some(one) = sizes.get_mut(replica.directory.0)
             {
                 one.unflushed += replica.storage.as_ref().map_or(0, |storage| storage.engine().unflushed_bytes());
                 let promised = replica.receiving.as_ref().map_or(0, Receiving::missing);
                 one.promised = one.promised.saturating_add(promised);
             }
         }
-    }
-
-    /// Whether so many bytes of a checkpoint would fit on the disk, as of the last tick.
-    pub(crate) fn may_have_room(&self, directory: DirectoryId, missing: u64) -> bool {
-        let promised = self.room.directories.get(directory.0).map_or(0, |one| one.promised);
-        let fits = |(free, mark): (u64, u64)| missing.saturating_add(mark).saturating_add(promised) <= free;
-        self.free_and_mark(directory).is_none_or(fits)
+        self.replicas.sizes = sizes;
     }
 }
 

@@ -228,7 +228,7 @@ impl Node {
             PulseOf { node: u32::from(node.0), micros: measured.map(micros), score: u32::from(*score) }
         };
         let measured: Vec<PulseOf> = row.scores.iter().map(of).collect();
-        let (unix_micros, logs) = (self.view.clock.own_unix_micros(now.instant), self.logs_now());
+        let (unix_micros, logs) = (self.shard.view.clock.own_unix_micros(now.instant), self.logs_now());
         let mut frames = Vec::new();
         for (node, link) in &mut self.speeds.links {
             if link.unanswered.len() == UNANSWERED_MAX {
@@ -251,7 +251,7 @@ impl Node {
                 },
             ));
         }
-        frames.into_iter().for_each(|(node, pulse)| self.send(node, &Frame::Pulse(pulse)));
+        frames.into_iter().for_each(|(node, pulse)| self.shard.send(node, &Frame::Pulse(pulse)));
     }
 
     pub(crate) fn handle_pulse(&mut self, from: NodeId, pulse: &Pulse, now: Now) {
@@ -279,9 +279,9 @@ impl Node {
         if may_judge {
             scores.handle_row(from, SlowRow { late, ..row_of(from, &pulse.measured) }, now.instant);
         }
-        let unix_micros = self.view.clock.own_unix_micros(now.instant);
+        let unix_micros = self.shard.view.clock.own_unix_micros(now.instant);
         let answer = Pulse { echo: pulse.sent, unix_micros, ..Pulse::default() };
-        self.send(from, &Frame::Pulse(answer));
+        self.shard.send(from, &Frame::Pulse(answer));
     }
 
     /// Whether `node` counts as slow and should not lead.
@@ -302,9 +302,9 @@ impl Node {
         }
         if node == self.config.node {
             self.speeds.leaving.clear();
-            let groups: Vec<GroupId> = self.replicas.hosted.keys().copied().collect();
+            let groups: Vec<GroupId> = self.shard.replicas.hosted.keys().copied().collect();
             for group in groups {
-                if let Some(replica) = self.running(group) {
+                if let Some(replica) = self.shard.running(group) {
                     replica.group.set_reluctant(is_slow);
                 }
             }
@@ -315,17 +315,18 @@ impl Node {
     /// take data, and what it cannot apply for the moment: each group to a replica that could lead at once, on the node that leads least.
     fn leave_if_unfit(&mut self, now: Now) {
         let is_slow = self.is_slow(self.config.node);
-        if !is_slow && !self.has_full_disk() && !self.failures.is_apply_held {
+        if !is_slow && !self.shard.has_full_disk() && !self.failures.is_apply_held {
             return;
         }
         // Looks at every group of the cluster: not before it is known that one is to move.
         let mut led = None;
         let mut moves = Vec::new();
-        for (group, hosted) in &self.replicas.hosted {
+        for (group, hosted) in &self.shard.replicas.hosted {
             let Hosted::Running(replica) = hosted else { continue };
             let tried = self.speeds.leaving.get(group);
             let is_due = tried.is_none_or(|tried| now.instant.since(*tried) >= LEAVE_AGAIN_AFTER);
-            let is_unfit = is_slow || replica.group.is_held() || self.could_take_data_elsewhere(replica);
+            let is_unfit =
+                is_slow || replica.group.is_held() || self.shard.view.room.could_take_data_elsewhere(replica);
             if replica.group.role() != Role::Leader || !is_due || !is_unfit {
                 continue;
             }
@@ -342,21 +343,21 @@ impl Node {
         }
         for (group, to) in moves {
             self.speeds.leaving.insert(group, now.instant);
-            let Some(replica) = self.running(group) else { continue };
+            let Some(replica) = self.shard.running(group) else { continue };
             match replica.group.transfer_leader_at_once(to, now.instant) {
                 Ok(()) => {
                     tracing::info!(%group, %to, is_slow, "this node is slow or lacks something: another one should lead")
                 }
                 Err(error) => tracing::debug!(%group, %error, "a leader cannot be moved"),
             }
-            self.mark_dirty(group);
+            self.shard.mark_dirty(group);
         }
     }
 
     /// How many groups each node leads, as far as this one has heard.
     fn leaders_by_node(&self) -> BTreeMap<NodeId, usize> {
         let mut led = BTreeMap::new();
-        let groups = self.view.catalogue.iter().flat_map(hedgerow_placement::Catalogue::groups);
+        let groups = self.shard.view.catalogue.iter().flat_map(hedgerow_placement::Catalogue::groups);
         for (group, _) in groups {
             if let Some((_, leader)) = self.leader_of(group) {
                 *led.entry(leader.node()).or_default() += 1;
@@ -373,10 +374,26 @@ impl Node {
         replica.group.membership().voters.iter().copied().filter(fits).collect()
     }
 
+    /// Gives the lead to `former`, if it could lead at once: the receiver has part of a checkpoint of it, and can use no file of
+    /// anybody else's. Not while somebody else is being sent one from here.
+    pub(crate) fn leave_to(&mut self, group: GroupId, former: ReplicaId, now: Now) {
+        let Some(Hosted::Running(replica)) = self.shard.replicas.hosted.get(&group) else { return };
+        let is_fit = former != replica.id() && self.may_lead(group, former, now) && is_ready_to_lead(replica, former);
+        if !is_fit || replica.sending.gets_on() {
+            return;
+        }
+        let Some(replica) = self.shard.running(group) else { return };
+        match replica.group.transfer_leader(former, now.instant) {
+            Ok(()) => tracing::info!(%group, to = %former, "leaving the lead to the former sender of a checkpoint"),
+            Err(error) => tracing::debug!(%group, %error, "a leader cannot be moved"),
+        }
+        self.shard.mark_dirty(group);
+    }
+
     /// Whether the leadership of `group` may go to `replica` elsewhere, as far as its node goes.
     pub(crate) fn may_lead(&self, group: GroupId, replica: ReplicaId, now: Now) -> bool {
         let node = replica.node();
-        let is_fit = !self.is_slow(node) && !self.room.is_full_elsewhere(group, replica);
+        let is_fit = !self.is_slow(node) && !self.shard.view.room.is_full_elsewhere(group, replica);
         self.is_alive(node, now) && is_fit && !self.is_damaged(group, replica)
     }
 

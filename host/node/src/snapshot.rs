@@ -24,11 +24,11 @@ use crate::config::SNAPSHOT_CHUNK_SIZE;
 use crate::doubt::Doubt;
 use crate::ids::ReplicaKey;
 use crate::job::Job;
-use crate::node::Node;
+use crate::notice::Notice;
 use crate::peer::{Frame, SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress};
 use crate::rate::Progress;
 use crate::replica::{Hosted, checkpoint_directory};
-use crate::slow::is_ready_to_lead;
+use crate::shard::Shard;
 use bytes::{Bytes, BytesMut};
 use hedgerow_env::Now;
 use hedgerow_replication::{SnapshotMeta, SnapshotSend};
@@ -176,7 +176,7 @@ struct Transfer {
     idle: Duration,
 }
 
-impl Node {
+impl Shard {
     pub(crate) fn handle_checkpoint(
         &mut self,
         owner: ReplicaKey,
@@ -280,7 +280,7 @@ impl Node {
             replica.sending.note_put_off(to, progress.lacking > 0, now.instant);
             replica.group.handle_snapshot_sent(to, false, now.instant);
             self.mark_dirty(group);
-            return self.leave_to(group, ReplicaId(progress.former), now);
+            return self.notices.push(Notice::AwaitsFormer(group, ReplicaId(progress.former)));
         }
         let Some(checkpoint) = &replica.sending.checkpoint else { return };
         let file_count = checkpoint.files.len();
@@ -322,22 +322,6 @@ impl Node {
             }
         }
         asked.into_iter().for_each(|group| self.mark_dirty(group));
-    }
-
-    /// Gives the lead to `former`, if it could lead at once: the receiver has part of a checkpoint of it, and can use no file of
-    /// anybody else's. Not while somebody else is being sent one from here.
-    fn leave_to(&mut self, group: GroupId, former: ReplicaId, now: Now) {
-        let Some(Hosted::Running(replica)) = self.replicas.hosted.get(&group) else { return };
-        let is_fit = former != replica.id() && self.may_lead(group, former, now) && is_ready_to_lead(replica, former);
-        if !is_fit || replica.sending.gets_on() {
-            return;
-        }
-        let Some(replica) = self.running(group) else { return };
-        match replica.group.transfer_leader(former, now.instant) {
-            Ok(()) => tracing::info!(%group, to = %former, "leaving the lead to the former sender of a checkpoint"),
-            Err(error) => tracing::debug!(%group, %error, "a leader cannot be moved"),
-        }
-        self.mark_dirty(group);
     }
 
     pub(crate) fn tick_sending(&mut self, elapsed: Duration, now: Now) {

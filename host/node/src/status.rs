@@ -14,7 +14,7 @@ const STANDSTILL: u64 = 1 << 10;
 
 impl Node {
     pub(crate) fn status(&self, command: &str, argument: &str, now: Now) -> Result<Value, Refusal> {
-        let catalogue = self.view.catalogue.as_ref().ok_or_else(|| self.view.no_catalogue())?;
+        let catalogue = self.shard.view.catalogue.as_ref().ok_or_else(|| self.shard.view.no_catalogue())?;
         let argument: Value = serde_json::from_str(argument).unwrap_or(Value::Null);
         let name = argument.get("table").or(argument.get("name")).and_then(Value::as_str);
         let tables: Vec<&Table> = match (command, name) {
@@ -51,7 +51,7 @@ impl Node {
         let missing = report.map_or(&[][..], |report| &report.missing_directories);
         json!({
             "node": node.0,
-            "address": self.view.address_text(node).map_or_else(String::new, |text| text.to_string()),
+            "address": self.shard.view.address_text(node).map_or_else(String::new, |text| text.to_string()),
             "state": if self.is_up_to_date(node, now) { "alive" } else { "dead" },
             "replicas": replicas.len(),
             "replicas_max": self.reports.nodes.get(&node).map(|(report, _)| report.replicas_max),
@@ -64,10 +64,10 @@ impl Node {
             "slow_score": slow_score,
             "is_slow": is_slow,
             "disks": report.map(|report| report.disks.iter().map(disk_status).collect::<Vec<_>>()),
-            "clock_ahead_ms": self.view.clock.ahead_micros(node).map(|micros| micros / 1_000),
-            "is_clock_off": self.view.clock.is_off(node),
+            "clock_ahead_ms": self.shard.view.clock.ahead_micros(node).map(|micros| micros / 1_000),
+            "is_clock_off": self.shard.view.clock.is_off(node),
             "missing_directories": missing,
-            "labels": self.view.catalogue.as_ref().and_then(|it| it.nodes.get(&node)).map(|it| &it.labels),
+            "labels": self.shard.view.catalogue.as_ref().and_then(|it| it.nodes.get(&node)).map(|it| &it.labels),
         })
     }
 
@@ -75,7 +75,7 @@ impl Node {
     /// what it writes. What the others say of the leader does not count: reports are a second apart.
     pub(crate) fn confirmed_leader(&self, group: GroupId, now: Now) -> Option<(Term, ReplicaId)> {
         let (term, leader) = self.leader_of(group)?;
-        let voters: Vec<ReplicaId> = self.view.catalogue.as_ref()?.group(group)?.voters().collect();
+        let voters: Vec<ReplicaId> = self.shard.view.catalogue.as_ref()?.group(group)?.voters().collect();
         let is_up = |replica: ReplicaId| self.is_alive(replica.node(), now) && !self.is_without(group, replica);
         let counts = |voter: &&ReplicaId| is_up(**voter) && !self.needs_checkpoint(group, leader, **voter);
         let up = voters.iter().filter(counts).count();
@@ -97,7 +97,7 @@ impl Node {
             return ReplicaState::from_code(report.state) == Some(ReplicaState::Lost);
         }
         let Some((report, _)) = self.reports.nodes.get(&replica.node()) else { return false };
-        let assigned = self.view.catalogue.as_ref().and_then(|it| it.group(group)?.replica(replica));
+        let assigned = self.shard.view.catalogue.as_ref().and_then(|it| it.group(group)?.replica(replica));
         let is_of_another_life = assigned.is_some_and(|it| it.incarnation.0 != report.incarnation);
         report.next_replica > replica.counter() || is_of_another_life
     }
@@ -105,14 +105,14 @@ impl Node {
     /// Notes how many of the voting replicas are up of groups here that know no leader.
     pub(crate) fn note_leaderless(&mut self) {
         let is_leaderless = |hosted: &Hosted| matches!(hosted, Hosted::Running(it) if it.group.leader().is_none());
-        let leaderless = self.replicas.hosted.iter().filter(|(_, hosted)| is_leaderless(hosted));
+        let leaderless = self.shard.replicas.hosted.iter().filter(|(_, hosted)| is_leaderless(hosted));
         let leaderless: Vec<GroupId> = leaderless.map(|(group, _)| *group).collect();
-        self.view.leaderless = leaderless.into_iter().map(|group| (group, self.voters_up(group))).collect();
+        self.shard.view.leaderless = leaderless.into_iter().map(|group| (group, self.voters_up(group))).collect();
     }
 
     /// How many of the voting replicas of a group are there, on nodes that are up.
     fn voters_up(&self, group: GroupId) -> usize {
-        let partition = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(group));
+        let partition = self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(group));
         let is_up = |voter: &ReplicaId| self.was_alive(voter.node()) && !self.is_without(group, *voter);
         partition.map_or(0, |partition| partition.voters().filter(is_up).count())
     }
@@ -147,8 +147,9 @@ impl Node {
 
     /// The tables that the user of a connection may know of, without their partitions.
     pub(crate) fn tables_told(&self, connection: ConnectionId) -> Result<Value, Refusal> {
-        let catalogue = self.view.catalogue.as_ref().ok_or_else(|| self.view.no_catalogue())?;
-        let seen = catalogue.tables.values().filter(|it| self.requests.may_see(&self.view, connection, &it.name));
+        let catalogue = self.shard.view.catalogue.as_ref().ok_or_else(|| self.shard.view.no_catalogue())?;
+        let seen =
+            catalogue.tables.values().filter(|it| self.shard.requests.may_see(&self.shard.view, connection, &it.name));
         let (dropped, in_use): (Vec<&Table>, Vec<&Table>) = seen.partition(|table| table.dropped.is_some());
         let told = |tables: Vec<&Table>| tables.into_iter().map(table_told).collect::<Vec<_>>();
         Ok(json!({ "tables": told(in_use), "dropped_tables": told(dropped) }))
@@ -173,12 +174,13 @@ impl Node {
     fn partition_status(&self, group: GroupId, now: Now) -> Value {
         let leader = self.confirmed_leader(group, now);
         let leader_report = leader.and_then(|(_, leader)| self.replica_report(group, leader.0, leader.node()));
-        let replicas = self.view.catalogue.as_ref().and_then(|it| it.group(group)).map_or(&[][..], |it| &it.replicas);
+        let replicas =
+            self.shard.view.catalogue.as_ref().and_then(|it| it.group(group)).map_or(&[][..], |it| &it.replicas);
         let replicas: Vec<Value> =
             replicas.iter().map(|replica| self.replica_status(group, replica, leader_report, now)).collect();
         json!({
             "index": group.partition,
-            "leader": leader.and_then(|(_, leader)| self.view.address_text(leader.node())).map(|text| text.to_string()),
+            "leader": leader.and_then(|(_, leader)| self.shard.view.address_text(leader.node())).map(|text| text.to_string()),
             "term": leader.map_or(0, |(term, _)| term),
             "commit": leader_report.map_or(0, |report| report.commit),
             "replicas": replicas,

@@ -13,9 +13,9 @@
 //! Why that is safe is in decision 018. Nothing is repeated here: what is lost ends with the patience of the read.
 
 use crate::ids::ReplicaKey;
-use crate::node::Node;
 use crate::peer::Frame;
 use crate::replica::{Hosted, Replica};
+use crate::shard::Shard;
 use crate::tail_frame::{Asked, KeySpan, TAIL_SPANS_MAX, TailRead, TailReplies, TailReply, TailRequest, TailRequests};
 use hedgerow_env::Now;
 use hedgerow_replication::{QUORUM_READS_MAX, TailQuestion};
@@ -121,7 +121,7 @@ impl Replica {
     }
 }
 
-impl Node {
+impl Shard {
     /// Notes that `group` has a question for other voters' logs, if it has one.
     pub(crate) fn gather_tail_request(&mut self, group: GroupId) {
         if let Some(Hosted::Running(replica)) = self.replicas.hosted.get(&group)

@@ -1,7 +1,8 @@
-//! What those go by who serve clients: the rest of the node makes it, and they only read it. It is the same for the whole of a turn.
+//! What the shard goes by of the rest of the node, which makes it: the shard only reads it.
 
 use crate::address::Addresses;
 use crate::config::Config;
+use crate::room::Room;
 use hedgerow_env::Now;
 use hedgerow_placement::{Catalogue, Clock, ClockWord, Settings, Table};
 use hedgerow_types::{GroupId, NodeId, Refusal, TableId};
@@ -30,6 +31,8 @@ pub(crate) struct View {
     pub(crate) is_draining: bool,
     /// Flushes do not keep up with writes.
     pub(crate) is_storage_behind: bool,
+    /// What the disks have room for.
+    pub(crate) room: Room,
 }
 
 impl View {
@@ -46,6 +49,7 @@ impl View {
             forming: String::new(),
             is_draining: false,
             is_storage_behind: false,
+            room: Room::new(config),
         }
     }
 

@@ -4,8 +4,9 @@
 //! Only groups that wait for something are listed, so that thousands of idle ones cost nothing. A group's deadline is a
 //! lower bound: requests that were answered before it are not looked for, and the group is looked at once in vain.
 
-use crate::node::Node;
+use crate::notice::Notice;
 use crate::replica::{Hosted, Origin, PendingWrite, Replica};
+use crate::shard::Shard;
 use hedgerow_env::Now;
 use hedgerow_types::{GroupId, Instant, Refusal};
 use std::time::Duration;
@@ -26,16 +27,14 @@ impl Replica {
     }
 }
 
-impl Node {
-    /// When [`crate::Event::Wake`] is due, by the clock that `now` is read from; `None` if nothing is waited for.
-    /// Cheap. May change whenever the node is driven.
-    pub fn wakes_at(&self) -> Option<Instant> {
+impl Shard {
+    /// As [`crate::Node::wakes_at`].
+    pub(crate) fn wakes_at(&self) -> Option<Instant> {
         let group = self.replicas.wakes.first().map(|(at, _)| *at);
         [group, self.read_indexes.wakes_at(), self.requests.wakes_at()].into_iter().flatten().min()
     }
 
-    /// The time of [`Node::wakes_at`] has come. Early, late and repeated calls are harmless. [`Node::drive`] has to follow, as
-    /// after any event.
+    /// The time of [`Shard::wakes_at`] has come. Early, late and repeated calls are harmless.
     pub(crate) fn handle_wake(&mut self, now: Now) {
         let now = self.view.agreed(now);
         let mut serving = self.serving();
@@ -51,6 +50,20 @@ impl Node {
                 self.expire_waiting(group, now);
                 self.mark_dirty(group);
             }
+        }
+    }
+
+    /// Has the next groups notice that time has passed. A node may host thousands, and others wait while it looks at them.
+    pub(crate) fn tick_groups(&mut self, now: Now) {
+        for group in self.replicas.next_to_tick() {
+            let Some(replica) = self.running(group) else { continue };
+            replica.group.handle_tick(now.instant);
+            if replica.tick_settling(now.instant) {
+                self.notices.push(Notice::Urgent(group));
+            }
+            self.mark_dirty(group);
+            self.expire_waiting(group, now);
+            self.tick_receiving(group, now);
         }
     }
 

@@ -190,7 +190,7 @@ async fn dial(
     moved: Option<String>,
     wrong: &mut BTreeSet<String>,
 ) -> Option<(Stream, String)> {
-    let mut addresses = host.node.borrow().view.addresses_of(peer);
+    let mut addresses = host.node.borrow().shard.view.addresses_of(peer);
     addresses.sort_by_key(|address| moved.as_ref() != Some(address));
     addresses.retain(|address| !wrong.contains(address));
     for address in addresses {
@@ -275,7 +275,7 @@ async fn receive_frames(host: &Host, stream: &Stream, buffer: &mut BytesMut) -> 
     })?;
     let Some(_admitted) = host.security.admit_node(stream, NodeId(greeting.node), address) else { return Ok(()) };
     if stream.is_secure() {
-        host.node.borrow_mut().requests.audit().note_login(&crate::Who::Node, address, OsClock.now());
+        host.node.borrow_mut().shard.requests.audit().note_login(&crate::Who::Node, address, OsClock.now());
     }
     let met = host.node.borrow_mut().handle_greeting(&greeting, address);
     let caller = match met {

@@ -346,7 +346,7 @@ impl Serving<'_> {
             return self.wait_for_place(line, owner, queued, now);
         }
         let moment = storage.moment();
-        let moment = moment.map_err(|error| crate::failure::note_read(&mut self.replicas.damaged, group, &error))?;
+        let moment = moment.map_err(|error| crate::damage::note_read(&mut self.replicas.damaged, group, &error))?;
         self.requests.read_jobs.note_begun(line);
         replica.storage_users += 1;
         let index = storage.applied().index;

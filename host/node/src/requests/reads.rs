@@ -16,7 +16,7 @@
 
 use crate::clock::no_time;
 use crate::config::{PENDING_READS_MAX, READY_TURNS_MAX};
-use crate::node::not_leader;
+use crate::propose::not_leader;
 use crate::replica::{Hosted, Origin, PendingRead, Replica};
 use crate::replicas::Replicas;
 use crate::requests::Serving;
@@ -221,7 +221,7 @@ impl Replica {
         let storage =
             self.storage.as_ref().ok_or_else(|| Refusal::NotReady("a checkpoint is being installed".into()))?;
         let reply = storage.read_at_once(read, expiry_time, budget);
-        let reply = reply.map_err(|error| crate::failure::note_read(damaged, self.owner.group, &error))?;
+        let reply = reply.map_err(|error| crate::damage::note_read(damaged, self.owner.group, &error))?;
         Ok(reply.map(|reply| (reply, storage.applied().index)))
     }
 

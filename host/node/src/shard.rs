@@ -1,0 +1,160 @@
+//! The half of a node that serves: groups with their storage and their log writes, and the requests that wait for them.
+//!
+//! The other half, the rest of [`crate::Node`], decides what is hosted here and who should lead. This half has no way to reach it: what it goes
+//! by is in the [`View`], and what it has to tell leaves as a [`Notice`] (decision 017).
+
+use crate::config::Config;
+use crate::ids::ReplicaKey;
+use crate::job::Job;
+use crate::loads::Loads;
+use crate::log_writes::LogWrites;
+use crate::notice::Notice;
+use crate::outbox::Outbox;
+use crate::peer::Frame;
+use crate::rate::Limiter;
+use crate::read_indexes::ReadIndexes;
+use crate::removals::Removals;
+use crate::replica::{Origin, PendingWrite, Replica};
+use crate::replicas::Replicas;
+use crate::requests::{Requests, Serving};
+use crate::view::View;
+use bytes::BytesMut;
+use hedgerow_env::{Disk, Now};
+use hedgerow_storage::Engines;
+use hedgerow_types::random::Random;
+use hedgerow_types::{GroupId, Instant, NodeId, Refusal};
+use std::sync::Arc;
+
+/// What serves, of a node. Its methods are in the files that `lib.rs` lists as the shard's.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) config: Arc<Config>,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) engines: Arc<dyn Engines>,
+    pub(crate) random: Random,
+    /// What it goes by. Only the rest of the node changes it.
+    pub(crate) view: View,
+    pub(crate) requests: Requests,
+    pub(crate) replicas: Replicas,
+    pub(crate) log_writes: LogWrites,
+    pub(crate) read_indexes: ReadIndexes,
+    /// How fast checkpoints leave.
+    pub(crate) limiter: Limiter,
+    pub(crate) removals: Removals,
+    pub(crate) loads: Loads,
+    /// When it was last looked at which parts of the logs may go.
+    pub(crate) retained_at: Instant,
+    /// When it was last looked at what compactions have still to do.
+    pub(crate) debts_looked_at: Option<Instant>,
+    pub(crate) outbox: Outbox,
+    /// What the rest of the node has not been told yet, oldest first. See [`crate::Node::take_notices`].
+    pub(crate) notices: Vec<Notice>,
+}
+
+impl Shard {
+    /// It hosts nothing yet.
+    pub(crate) fn new(
+        config: Arc<Config>,
+        disk: Arc<dyn Disk>,
+        engines: Arc<dyn Engines>,
+        mut random: Random,
+        now: Instant,
+    ) -> Self {
+        Self {
+            view: View::new(&config),
+            requests: Requests::new(&config, random.next_u64()),
+            replicas: Replicas::default(),
+            log_writes: LogWrites::default(),
+            read_indexes: ReadIndexes::new(random.next_u64()),
+            limiter: Limiter::new(config.snapshot_bytes_per_second),
+            removals: Removals::default(),
+            loads: Loads::default(),
+            retained_at: now,
+            debts_looked_at: None,
+            outbox: Outbox::default(),
+            notices: Vec::new(),
+            config,
+            disk,
+            engines,
+            random,
+        }
+    }
+
+    /// A turn begins: whatever was left for it goes on.
+    pub(crate) fn begin_turn(&mut self, now: Now) {
+        self.tick_groups(now);
+        self.take_up_applying(now);
+        self.serving().serve_queued(now);
+    }
+
+    /// What the groups have asked and written in a turn leaves.
+    pub(crate) fn send_gathered(&mut self, now: Now) {
+        self.send_read_index_replies();
+        self.send_read_index_requests(now);
+        self.send_tail_requests(now);
+        self.log_writes.submit_all(&mut self.outbox);
+    }
+
+    /// Its requests, with what they are served from.
+    pub(crate) fn serving(&mut self) -> Serving<'_> {
+        let Self { config, view, requests, replicas, outbox, random, .. } = self;
+        Serving { config, view, requests, replicas, outbox, random }
+    }
+
+    /// Has the group looked at before the turn ends.
+    pub(crate) fn mark_dirty(&mut self, group: GroupId) {
+        self.replicas.mark_dirty(group);
+    }
+
+    pub(crate) fn running(&mut self, group: GroupId) -> Option<&mut Replica> {
+        self.replicas.running(group)
+    }
+
+    /// The running replica that `owner` names; another replica of the same group is none.
+    pub(crate) fn running_as(&mut self, owner: ReplicaKey) -> Option<&mut Replica> {
+        self.replicas.running_as(owner)
+    }
+
+    pub(crate) fn job(&mut self, job: Job) {
+        self.outbox.jobs.push(job);
+    }
+
+    pub(crate) fn send(&mut self, to: NodeId, frame: &Frame) {
+        self.outbox.send(self.config.node, to, frame);
+    }
+
+    /// The same to all others. What it takes to write it down, where it is long, it takes once.
+    pub(crate) fn send_to_all(&mut self, frame: &Frame) {
+        let mut bytes = BytesMut::new();
+        crate::peer::put(&mut bytes, frame);
+        for node in self.config.peers.keys().filter(|node| **node != self.config.node) {
+            self.outbox.peer(*node).extend_from_slice(&bytes);
+        }
+    }
+
+    /// The same on a connection of its own, for what is large and may wait: nothing else is to queue behind it.
+    pub(crate) fn send_bulk(&mut self, to: NodeId, frame: &Frame) {
+        if to != self.config.node {
+            crate::peer::put(self.outbox.bulk.entry(to).or_default(), frame);
+        }
+    }
+
+    /// Tells whoever asked that it will not be.
+    pub(crate) fn refuse(&mut self, origin: Origin, refusal: &Refusal, now: Now) {
+        match origin {
+            Origin::Client { id, .. } => self.serving().refuse_waiting(id, refusal, now),
+            Origin::Metadata(ticket) => self.notices.push(Notice::MetadataFailed(ticket, refusal.clone())),
+        }
+    }
+
+    /// Tells everybody who waits for `writes` that they will not know.
+    pub(crate) fn refuse_writes(
+        &mut self,
+        writes: impl IntoIterator<Item = PendingWrite>,
+        refusal: &Refusal,
+        now: Now,
+    ) {
+        let origins = writes.into_iter().flat_map(PendingWrite::into_origins);
+        origins.for_each(|origin| self.refuse(origin, refusal, now));
+    }
+}
