@@ -186,6 +186,7 @@ impl<'a> Attempt<'a> {
             request_id: id,
             attempt: Some(self.asked.number as i32),
             tie: self.tie.clone().map(Binary),
+            sequence_id: None,
         };
         let ended = waiting.cancel(&cancel);
         if let Some(Err(lost)) = &ended {
