@@ -5,11 +5,13 @@
 //! call. A user whose request is alone on the connection writes it itself, since there is nothing to gather and a turn of
 //! the driver can be saved.
 
+use crate::alarm::Lateness;
 use crate::lock::lock;
 use crate::lost::Lost;
 use crate::recording::{NodeMetrics, Outcome, Started};
-use crate::runtime::Writer;
+use crate::runtime::{Writer, now};
 use bytes::{Buf as _, BytesMut};
+use hedgerow_hedge::{Silence, Time};
 use hedgerow_wire::call::{self, ReplyFrame};
 use hedgerow_wire::message::Cancel;
 use hedgerow_wire::{Body, Header};
@@ -33,6 +35,7 @@ const RETIRED_LOOK: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<State>,
+    clock: Clock,
     /// After so long without a word, while somebody waits, it counts as silent.
     silence_max: Duration,
     is_silent: AtomicBool,
@@ -48,10 +51,7 @@ struct State {
     slots: FxHashMap<i32, Slot>,
     last_id: i32,
     earliest_deadline: Option<Instant>,
-    /// Whether the peer has ever sent anything.
-    has_been_heard: bool,
-    /// Since when a request has waited without anything having come from the peer.
-    unheard_since: Option<Instant>,
+    silence: Silence,
     driver: Option<Waker>,
     /// Whether the driver has been woken for what is in `outgoing`.
     is_driver_woken: bool,
@@ -68,6 +68,21 @@ enum Slot {
     Filled(Result<ReplyFrame, Lost>),
 }
 
+/// The times by which a client judges who is silent.
+#[derive(Clone, Debug)]
+pub(crate) struct Clock {
+    /// The zero of [`Time`].
+    pub(crate) origin: Instant,
+    /// For how long the client was held up itself.
+    pub(crate) lateness: Arc<Lateness>,
+}
+
+impl Clock {
+    fn time(&self, now: Instant) -> Time {
+        Time(now.saturating_duration_since(self.origin).as_nanos() as u64)
+    }
+}
+
 /// What the driver finds when it looks for work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
@@ -79,7 +94,7 @@ pub(crate) struct Work {
 
 impl Shared {
     /// One that is silent when the peer has said nothing for `silence_max`.
-    pub(crate) fn new(silence_max: Duration, metrics: Arc<NodeMetrics>) -> Arc<Self> {
+    pub(crate) fn new(clock: Clock, silence_max: Duration, metrics: Arc<NodeMetrics>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
                 outgoing: BytesMut::new(),
@@ -87,14 +102,14 @@ impl Shared {
                 slots: FxHashMap::default(),
                 last_id: 0,
                 earliest_deadline: None,
-                has_been_heard: false,
-                unheard_since: None,
+                silence: Silence::default(),
                 driver: None,
                 is_driver_woken: false,
                 end: None,
                 is_released: false,
                 is_retired: false,
             }),
+            clock,
             silence_max,
             is_silent: AtomicBool::new(false),
             metrics,
@@ -118,7 +133,7 @@ impl Shared {
         let id = state.next_id();
         call::encode_request(&mut state.outgoing, request.header, id, request.body);
         let Outgoing { now, deadline, give_up_at, .. } = *request;
-        state.unheard_since.get_or_insert(now);
+        state.silence.handle_sent(self.clock.time(now), self.clock.lateness.held_up());
         self.look_for_silence(&state, now);
         state.slots.insert(id, Slot::Waiting { waker: None, deadline, give_up_at });
         let is_first_to_expire = state.earliest_deadline.is_none_or(|earliest| request.deadline < earliest);
@@ -169,7 +184,7 @@ impl Shared {
     /// Driver: something has come from the peer.
     pub(crate) fn note_heard(&self) {
         let mut state = self.lock();
-        (state.has_been_heard, state.unheard_since) = (true, None);
+        state.silence.handle_heard(self.clock.time(now()));
         self.is_silent.store(false, Ordering::Relaxed);
     }
 
@@ -179,9 +194,14 @@ impl Shared {
         self.is_silent.load(Ordering::Relaxed)
     }
 
+    /// What has come from the peer, and for how long it was waited for.
+    pub(crate) fn silence(&self) -> Silence {
+        self.lock().silence
+    }
+
     fn look_for_silence(&self, state: &State, now: Instant) {
-        let since = state.unheard_since.filter(|_| state.has_been_heard);
-        if since.is_some_and(|since| now.saturating_duration_since(since) >= self.silence_max) {
+        let since = state.silence.waits_since().filter(|_| state.silence.has_been_heard());
+        if since.is_some_and(|since| self.clock.time(now).since(since) >= self.silence_max) {
             self.is_silent.store(true, Ordering::Relaxed);
         }
     }
@@ -291,12 +311,23 @@ impl State {
     }
 
     /// Forgets a request. If nobody waits any more, nothing is expected from the peer.
-    fn forget(&mut self, id: i32) -> Option<Slot> {
+    fn forget(&mut self, id: i32, clock: &Clock) -> Option<Slot> {
         let slot = self.slots.remove(&id);
         if self.slots.is_empty() {
-            self.unheard_since = None;
+            self.silence.handle_idle(clock.time(now()));
         }
         slot
+    }
+
+    /// Encodes a cancel, unless it could not leave anyway. Returns whether it did.
+    fn push_cancel(&mut self, cancel: Cancel) -> bool {
+        if self.end.is_some() || self.outgoing.len() > OUTGOING_SIZE_MAX {
+            return false;
+        }
+        // An id of its own: nobody waits for an answer, should a server that does not know the call send one.
+        let id = self.next_id();
+        call::encode_request(&mut self.outgoing, &Header::default(), id, &Body::HedgerowCancel(cancel));
+        true
     }
 
     /// A positive id that no unanswered request has. Ids come round after two thousand million requests.
@@ -366,7 +397,8 @@ impl Future for Waiting {
 impl Waiting {
     /// Whether anything has come from the peer since `sent_at`, when this request was sent.
     pub(crate) fn has_heard_since(&self, sent_at: Instant) -> bool {
-        self.shared.lock().unheard_since.is_none_or(|since| since > sent_at)
+        let sent_at = self.shared.clock.time(sent_at);
+        self.shared.silence().waits_since().is_none_or(|since| since > sent_at)
     }
 
     fn end(&mut self, outcome: Outcome) {
@@ -383,18 +415,15 @@ impl Waiting {
 
     fn withdraw(&self, cancel: &Cancel) -> Option<Result<ReplyFrame, Lost>> {
         let mut state = self.shared.lock();
-        match state.forget(self.id) {
+        match state.forget(self.id, &self.shared.clock) {
             Some(Slot::Filled(result)) => return Some(result),
             Some(Slot::Waiting { .. }) => {}
             None => return None,
         }
-        if state.end.is_some() || state.outgoing.len() > OUTGOING_SIZE_MAX {
+        let is_alone = state.outgoing.is_empty();
+        if !state.push_cancel(cancel.clone()) {
             return None;
         }
-        let is_alone = state.outgoing.is_empty();
-        // An id of its own: nobody waits for an answer, should a server that does not know the call send one.
-        let id = state.next_id();
-        call::encode_request(&mut state.outgoing, &Header::default(), id, &Body::HedgerowCancel(cancel.clone()));
         let driver = if is_alone && state.write() { None } else { state.wake_driver() };
         drop(state);
         if let Some(driver) = driver {
@@ -407,7 +436,7 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if !self.is_over {
-            self.shared.lock().forget(self.id);
+            self.shared.lock().forget(self.id, &self.shared.clock);
             self.end(Outcome::Cancelled);
         }
     }
@@ -419,14 +448,13 @@ mod tests {
 
     use super::*;
     use crate::driver;
-    use crate::runtime::now;
-    use std::time::Duration;
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
 
     fn shared() -> Arc<Shared> {
         let metrics = NodeMetrics::of(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
-        Shared::new(Duration::from_secs(60), Arc::new(metrics))
+        let clock = Clock { origin: now(), lateness: Arc::default() };
+        Shared::new(clock, Duration::from_secs(60), Arc::new(metrics))
     }
 
     /// Pitfall H18: a million requests that are given up, on one connection. Nothing is left of them, and the connection
@@ -441,13 +469,7 @@ mod tests {
             let (mut buffer, mut count) = (BytesMut::new(), 0);
             while count < 2 * COUNT {
                 assert!(stream.read_buf(&mut buffer).await.expect("bytes") > 0, "the connection ended");
-                while let Some(size) = hedgerow_wire::frame_size(&buffer).expect("a frame") {
-                    if size > buffer.len() {
-                        break;
-                    }
-                    buffer.advance(size);
-                    count += 1;
-                }
+                count += take_frames(&mut buffer);
             }
         });
         let shared = shared();
@@ -475,6 +497,17 @@ mod tests {
         let state = shared.lock();
         assert!(state.slots.is_empty() && state.slots.capacity() < 64, "{} slots", state.slots.capacity());
         assert!(size_max < 16 << 20, "{size_max} bytes");
+    }
+
+    /// Removes whole frames from the front, and says how many.
+    fn take_frames(buffer: &mut BytesMut) -> usize {
+        let mut count = 0;
+        while let Some(size) = hedgerow_wire::frame_size(buffer).expect("a frame").filter(|size| *size <= buffer.len())
+        {
+            buffer.advance(size);
+            count += 1;
+        }
+        count
     }
 
     /// Pitfall H15: a reply before its request is given up is handed out, one after it is dropped, and an id that is waited

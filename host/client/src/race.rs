@@ -44,10 +44,10 @@ use tokio::time::Instant;
 pub(crate) async fn run<'a>(call: &mut Call<'a>, hedging: &'a Hedging, target: Target) -> Result<Answer> {
     let request = Request::new(call, hedging);
     let planned = request.plan(call, target);
-    let Some(node) = target.address else {
-        return Box::pin(Racing::new(call, request, planned, target).run()).await;
+    let Some(node) = planned.target.address else {
+        return Box::pin(Racing::new(call, request, planned).run()).await;
     };
-    let mut first = First::send(call, request, planned, target, node);
+    let mut first = First::send(call, request, planned, node);
     if let Some(answer) = poll_fn(|context| first.poll(call, context)).await {
         return Ok(answer);
     }
@@ -126,10 +126,10 @@ enum End {
 
 impl<'c, 'a> Racing<'c, 'a> {
     /// A request that nothing was sent of.
-    fn new(call: &'c mut Call<'a>, request: Request<'a>, planned: Planned, target: Target) -> Self {
+    fn new(call: &'c mut Call<'a>, request: Request<'a>, planned: Planned) -> Self {
         let race = Race::new(planned.plan, request.time(call.start));
         let mut field = Field::new(call, request, planned);
-        field.next = Some(Next { target, token: None, any_replica: false });
+        field.next = Some(Next { target: planned.target, token: None, any_replica: false });
         Self { race, is_round_over: false, field }
     }
 
