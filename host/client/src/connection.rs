@@ -14,7 +14,7 @@ use bytes::{Buf as _, BytesMut};
 use hedgerow_hedge::{Silence, Time};
 use hedgerow_wire::call::{self, ReplyFrame};
 use hedgerow_wire::message::Cancel;
-use hedgerow_wire::{Body, Header};
+use hedgerow_wire::{Body, Class, Header};
 use rustc_hash::FxHashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -147,7 +147,8 @@ impl Shared {
             driver.wake();
         }
         let started = self.metrics.note_sent(request.header.extension.as_ref(), now);
-        Ok(Waiting { shared: self.clone(), id, started, is_over: false })
+        let is_read = matches!(request.body.method().class(), Class::Read | Class::Scan);
+        Ok(Waiting { shared: self.clone(), id, started, is_read, is_over: false })
     }
 
     /// Driver: remembers whom to wake and exchanges an empty `sending` for what has been encoded since. The driver has
@@ -361,12 +362,13 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) give_up_at: Instant,
 }
 
-/// Waits for one reply. Dropping it forgets the request; a reply that still comes is thrown away.
+/// Waits for one reply. Dropping it forgets the request, and tells the server so if it is a read; a reply that still comes is thrown away.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     shared: Arc<Shared>,
     id: i32,
     started: Started,
+    is_read: bool,
     is_over: bool,
 }
 
@@ -431,12 +433,26 @@ impl Waiting {
         }
         None
     }
+
+    /// Forgets the request; nobody wants to know of its end. The driver tells the server, of all that are dropped together in one
+    /// turn. What a write does at its server goes on whoever waits for it, so that there is nothing to tell.
+    fn abandon(&self) {
+        let mut state = self.shared.lock();
+        let waited = state.forget(self.id, &self.shared.clock);
+        if !self.is_read || !matches!(waited, Some(Slot::Waiting { .. })) {
+            return;
+        }
+        let cancel = Cancel { sequence_id: Some(self.id), ..Cancel::default() };
+        let driver = if state.push_cancel(cancel) { state.wake_driver() } else { None };
+        drop(state);
+        driver.into_iter().for_each(Waker::wake);
+    }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
         if !self.is_over {
-            self.shared.lock().forget(self.id, &self.shared.clock);
+            self.abandon();
             self.end(Outcome::Cancelled);
         }
     }
@@ -499,6 +515,36 @@ mod tests {
         assert!(size_max < 16 << 20, "{size_max} bytes");
     }
 
+    /// Reads that are dropped together are taken back together: whoever drops them writes nothing, and the driver all of it at once.
+    #[tokio::test]
+    async fn what_is_dropped_together_leaves_together() {
+        const COUNT: usize = 100;
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let (shared, address) = (shared(), listener.local_addr().expect("an address"));
+        let driver = shared.clone();
+        tokio::spawn(async move { driver::run(&driver, address, Duration::from_secs(5), None).await });
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        let deadline = now() + Duration::from_secs(600);
+        let (header, body) = (Header::default(), Body::Get(bytes::Bytes::from_static(b"\0\0")));
+        let submit =
+            || shared.submit(&Outgoing { header: &header, body: &body, now: now(), deadline, give_up_at: deadline });
+        let waiting: Vec<Waiting> = (0..COUNT).map(|_| submit().expect("there is room")).collect();
+        let mut buffer = BytesMut::new();
+        let mut count = 0;
+        while count < COUNT {
+            assert!(stream.read_buf(&mut buffer).await.expect("bytes") > 0, "the connection ended");
+            count += take_frames(&mut buffer);
+        }
+        drop(waiting);
+        let mut left = shared.lock().outgoing.clone();
+        assert_eq!((take_frames(&mut left), left.len()), (COUNT, 0));
+        while count < 2 * COUNT {
+            assert!(stream.read_buf(&mut buffer).await.expect("bytes") > 0, "the connection ended");
+            count += take_frames(&mut buffer);
+        }
+        assert!(shared.lock().slots.is_empty());
+    }
+
     /// Removes whole frames from the front, and says how many.
     fn take_frames(buffer: &mut BytesMut) -> usize {
         let mut count = 0;
@@ -551,6 +597,11 @@ mod tests {
         let submit =
             || shared.submit(&Outgoing { header: &header, body: &body, now: now(), deadline, give_up_at: deadline });
         let sent = (0..200).take_while(|_| submit().map(|waiting| waiting.cancel(&Cancel::default())).is_ok()).count();
+        assert!((60..=65).contains(&sent), "{sent}");
+        assert!(shared.lock().slots.is_empty());
+        // The same for those that nobody takes back, but drops.
+        shared.lock().outgoing.clear();
+        let sent = (0..200).take_while(|_| submit().map(drop).is_ok()).count();
         assert!((60..=65).contains(&sent), "{sent}");
         assert!(shared.lock().slots.is_empty());
     }
