@@ -148,6 +148,11 @@ impl<'a> Attempt<'a> {
         self.waiting.as_ref().is_none_or(|waiting| waiting.has_heard_since(self.at))
     }
 
+    /// Whether it is late, and nothing at all has come over its connection since it was sent.
+    pub(super) fn is_late_unheard(&self) -> bool {
+        self.waiting.is_some() && self.number.is_none() && !self.has_heard()
+    }
+
     /// Tells the selector that it was lost. One that was never sent costs no token.
     pub(super) fn note_lost(&mut self, lost: &Lost) {
         self.sent.take().into_iter().for_each(|sent| sent.lost(lost));
