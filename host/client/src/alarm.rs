@@ -43,12 +43,12 @@ pub(crate) struct Bell<'a> {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    lateness: Lateness,
+    lateness: Arc<Lateness>,
 }
 
 /// How late it rang; times in nanoseconds.
 #[derive(Debug, Default)]
-struct Lateness {
+pub(crate) struct Lateness {
     count: AtomicU64,
     sum: AtomicU64,
     most: AtomicU64,
@@ -94,7 +94,18 @@ impl Alarm {
 
     /// For how long the process was held up so far, as far as it was noticed by moments that passed meanwhile.
     pub(crate) fn held_up(&self) -> Duration {
-        Duration::from_nanos(self.shared.lateness.sum.load(Ordering::Relaxed))
+        self.shared.lateness.held_up()
+    }
+
+    /// As [`Alarm::held_up`], with a moment that is over at `now` and was not noticed yet: whoever runs before the alarm's task does.
+    pub(crate) fn held_up_until(&self, now: Instant) -> Duration {
+        let state = lock(&self.shared.state);
+        let late = state.armed.map(|at| now.saturating_duration_since(at)).filter(|late| *late >= LATE_MIN);
+        self.held_up() + late.unwrap_or_default()
+    }
+
+    pub(crate) fn lateness(&self) -> Arc<Lateness> {
+        self.shared.lateness.clone()
     }
 
     /// An attempt that was due is put off, since the client was held up.
@@ -103,7 +114,7 @@ impl Alarm {
     }
 
     pub(crate) fn late_alarms(&self) -> LateAlarms {
-        let Lateness { count, most, put_off, .. } = &self.shared.lateness;
+        let Lateness { count, most, put_off, .. } = &*self.shared.lateness;
         LateAlarms {
             count: count.load(Ordering::Relaxed),
             total: self.held_up(),
@@ -114,6 +125,10 @@ impl Alarm {
 }
 
 impl Lateness {
+    pub(crate) fn held_up(&self) -> Duration {
+        Duration::from_nanos(self.sum.load(Ordering::Relaxed))
+    }
+
     /// The moment that was waited for is noticed so much later.
     fn note(&self, late: Duration) {
         if late < LATE_MIN {

@@ -36,6 +36,8 @@ pub(crate) struct Call<'a> {
     pub(crate) reading: Option<&'a Reading>,
     /// Of a read that need not go to the leader: who is preferred.
     pub(crate) replicas: Option<ReplicaRead>,
+    /// The next page of a scan that is kept by the replica which is asked, whoever leads.
+    is_at_holder: bool,
     pub(crate) place: Destination<'a>,
     pub(crate) body: &'a Body,
     pub(crate) start: Instant,
@@ -99,6 +101,7 @@ impl<'a> Call<'a> {
             routes,
             reading,
             replicas: reading.filter(|_| is_read).and_then(Reading::replicas),
+            is_at_holder: false,
             place,
             body,
             start,
@@ -153,12 +156,13 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Runs the operation once, at the replica at `address`; `None` if that one does not serve it.
-    pub(crate) async fn run_at(&self, address: Address) -> Option<Answer> {
+    /// Reads the next page of the scan that the replica at `address` keeps; `None` if that one does not serve it.
+    pub(crate) async fn run_at(mut self, address: Address) -> Option<Answer> {
+        self.is_at_holder = true;
         let target = Target { address: Some(address), ..self.routes.target(self.place) };
         match self.try_at(target, address).await {
             Ok(Reply::Failed(_)) | Err(_) => None,
-            Ok(reply) => Some(self.answer(target, reply)),
+            Ok(reply) => Some(Answer { reply, holder: Some(address) }),
         }
     }
 
@@ -292,6 +296,7 @@ impl<'a> Call<'a> {
         if let Some(reading) = self.reading.filter(|_| !self.is_write()) {
             reading.write(&mut extension, target.group(), floor);
         }
+        extension.any_replica |= self.is_at_holder;
         extension
     }
 

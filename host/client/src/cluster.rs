@@ -1,7 +1,7 @@
 //! What one client knows of its cluster: the nodes, the connections to them, and who the client itself is.
 
 use crate::alarm::Alarm;
-use crate::connection::Outgoing;
+use crate::connection::{Clock, Outgoing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hedging::HedgeOptions;
 use crate::lock::lock;
@@ -105,14 +105,16 @@ impl Cluster {
         let client_id = options.client_id.filter(|id| *id != 0).unwrap_or_else(|| random_u64().max(1));
         let mut random = Random::new(random_u64());
         let turn = random.below(seeds.len().max(1) as u64) as usize;
+        let (alarm, origin) = (Alarm::new(), now());
+        let clock = Clock { origin, lateness: alarm.lateness() };
         Self {
             client_id,
             sequences: AllSequences::of(client_id),
-            pool: Pool::new(&options, random.next_u64()),
+            pool: Pool::new(&options, clock, random.next_u64()),
             selection: Selection::new(options.labels.clone(), random.fork()),
-            alarm: Alarm::new(),
+            alarm,
             metrics: ClientMetrics::new(options.budget),
-            origin: now(),
+            origin,
             origin_micros: unix_micros(),
             request_ids: AtomicU64::new(1),
             reading: Reading { options: options.read.clone(), session: None }.shared(),
@@ -500,5 +502,59 @@ fn refused(refusal: &Refusal) -> Step {
         Step::Next { error, pause: None, may_have_run }
     } else {
         Step::Fail(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::disallowed_methods, reason = "a test")]
+
+    use super::*;
+    use bytes::{Buf as _, BytesMut};
+    use hedgerow_wire::message::{ListNodes, ListNodesReply};
+    use hedgerow_wire::{decode_request, encode_reply, frame_size};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    /// Answers one question with an empty list of nodes.
+    async fn answer(mut stream: TcpStream) {
+        let mut buffer = BytesMut::new();
+        loop {
+            let size = frame_size(&buffer).expect("a frame").filter(|size| *size <= buffer.remaining());
+            let Some(size) = size else {
+                assert!(stream.read_buf(&mut buffer).await.expect("bytes") > 0, "the connection ended");
+                continue;
+            };
+            let request = decode_request(buffer.split_to(size).freeze()).expect("a request");
+            let (mut out, reply) = (BytesMut::new(), Reply::ListNodes(ListNodesReply::default()));
+            encode_reply(&mut out, request.body.method(), request.sequence_id, &reply, None);
+            return stream.write_all(&out).await.expect("it is read");
+        }
+    }
+
+    /// A name stands for another address by now: nobody is at the one that was found at first.
+    #[tokio::test]
+    async fn names_are_looked_up_again_when_nobody_answers() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let name = format!("localhost:{}", listener.local_addr().expect("an address").port());
+        // A port that is nobody's as long as the socket is held.
+        let nobody = tokio::net::TcpSocket::new_v4().expect("a socket");
+        nobody.bind(([127, 0, 0, 1], 0).into()).expect("a port");
+        let old = nobody.local_addr().expect("an address");
+        let cluster = Cluster::new(vec![old], ClientOptions::default()).with_names(vec![name]);
+        let question = Question {
+            body: &Body::ListNodes(ListNodes::default()),
+            deadline: now() + Duration::from_secs(60),
+            patience: ANY_NODE_PATIENCE,
+            sort: Sort::Look,
+        };
+        let serve = async {
+            let (stream, _) = listener.accept().await.expect("a connection");
+            answer(stream).await;
+        };
+        let (reply, ()) = tokio::join!(cluster.ask(question), serve);
+        assert!(matches!(reply, Ok(Reply::ListNodes(_))), "{reply:?}");
+        assert!(cluster.node_count() > 1);
+        drop(nobody);
     }
 }

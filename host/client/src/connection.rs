@@ -5,15 +5,17 @@
 //! call. A user whose request is alone on the connection writes it itself, since there is nothing to gather and a turn of
 //! the driver can be saved.
 
+use crate::alarm::Lateness;
 use crate::lock::lock;
 use crate::lost::{Lost, lost_error};
 use crate::recording::{NodeMetrics, Outcome, Started};
-use crate::runtime::Writer;
+use crate::runtime::{Writer, now};
 use bytes::{Buf as _, BytesMut};
+use hedgerow_hedge::{Silence, Time};
 use hedgerow_types::limit::FRAME_SIZE_MAX;
 use hedgerow_wire::call::{self, ReplyFrame};
 use hedgerow_wire::message::Cancel;
-use hedgerow_wire::{Body, Header};
+use hedgerow_wire::{Body, Class, Header};
 use rustc_hash::FxHashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +36,7 @@ const RETIRED_LOOK: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<State>,
+    clock: Clock,
     /// After so long without a word, while somebody waits, it counts as silent.
     silence_max: Duration,
     is_silent: AtomicBool,
@@ -49,10 +52,7 @@ struct State {
     slots: FxHashMap<i32, Slot>,
     last_id: i32,
     earliest_deadline: Option<Instant>,
-    /// Whether the peer has ever sent anything.
-    has_been_heard: bool,
-    /// Since when a request has waited without anything having come from the peer.
-    unheard_since: Option<Instant>,
+    silence: Silence,
     driver: Option<Waker>,
     /// Whether the driver has been woken for what is in `outgoing`.
     is_driver_woken: bool,
@@ -69,6 +69,21 @@ enum Slot {
     Filled(Result<ReplyFrame, Lost>),
 }
 
+/// The times by which a client judges who is silent.
+#[derive(Clone, Debug)]
+pub(crate) struct Clock {
+    /// The zero of [`Time`].
+    pub(crate) origin: Instant,
+    /// For how long the client was held up itself.
+    pub(crate) lateness: Arc<Lateness>,
+}
+
+impl Clock {
+    fn time(&self, now: Instant) -> Time {
+        Time(now.saturating_duration_since(self.origin).as_nanos() as u64)
+    }
+}
+
 /// What the driver finds when it looks for work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
@@ -80,7 +95,7 @@ pub(crate) struct Work {
 
 impl Shared {
     /// One that is silent when the peer has said nothing for `silence_max`.
-    pub(crate) fn new(silence_max: Duration, metrics: Arc<NodeMetrics>) -> Arc<Self> {
+    pub(crate) fn new(clock: Clock, silence_max: Duration, metrics: Arc<NodeMetrics>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
                 outgoing: BytesMut::new(),
@@ -88,14 +103,14 @@ impl Shared {
                 slots: FxHashMap::default(),
                 last_id: 0,
                 earliest_deadline: None,
-                has_been_heard: false,
-                unheard_since: None,
+                silence: Silence::default(),
                 driver: None,
                 is_driver_woken: false,
                 end: None,
                 is_released: false,
                 is_retired: false,
             }),
+            clock,
             silence_max,
             is_silent: AtomicBool::new(false),
             metrics,
@@ -127,7 +142,7 @@ impl Shared {
             return Err(Lost::TooLarge(size));
         }
         let Outgoing { now, deadline, give_up_at, .. } = *request;
-        state.unheard_since.get_or_insert(now);
+        state.silence.handle_sent(self.clock.time(now), self.clock.lateness.held_up());
         self.look_for_silence(&state, now);
         state.slots.insert(id, Slot::Waiting { waker: None, deadline, give_up_at });
         let is_first_to_expire = state.earliest_deadline.is_none_or(|earliest| request.deadline < earliest);
@@ -141,7 +156,8 @@ impl Shared {
             driver.wake();
         }
         let started = self.metrics.note_sent(request.header.extension.as_ref(), now);
-        Ok(Waiting { shared: self.clone(), id, started, is_over: false })
+        let is_read = matches!(request.body.method().class(), Class::Read | Class::Scan);
+        Ok(Waiting { shared: self.clone(), id, started, is_read, is_over: false })
     }
 
     /// Driver: remembers whom to wake and exchanges an empty `sending` for what has been encoded since. The driver has
@@ -178,7 +194,7 @@ impl Shared {
     /// Driver: something has come from the peer.
     pub(crate) fn note_heard(&self) {
         let mut state = self.lock();
-        (state.has_been_heard, state.unheard_since) = (true, None);
+        state.silence.handle_heard(self.clock.time(now()));
         self.is_silent.store(false, Ordering::Relaxed);
     }
 
@@ -188,9 +204,14 @@ impl Shared {
         self.is_silent.load(Ordering::Relaxed)
     }
 
+    /// What has come from the peer, and for how long it was waited for.
+    pub(crate) fn silence(&self) -> Silence {
+        self.lock().silence
+    }
+
     fn look_for_silence(&self, state: &State, now: Instant) {
-        let since = state.unheard_since.filter(|_| state.has_been_heard);
-        if since.is_some_and(|since| now.saturating_duration_since(since) >= self.silence_max) {
+        let since = state.silence.waits_since().filter(|_| state.silence.has_been_heard());
+        if since.is_some_and(|since| self.clock.time(now).since(since) >= self.silence_max) {
             self.is_silent.store(true, Ordering::Relaxed);
         }
     }
@@ -300,12 +321,23 @@ impl State {
     }
 
     /// Forgets a request. If nobody waits any more, nothing is expected from the peer.
-    fn forget(&mut self, id: i32) -> Option<Slot> {
+    fn forget(&mut self, id: i32, clock: &Clock) -> Option<Slot> {
         let slot = self.slots.remove(&id);
         if self.slots.is_empty() {
-            self.unheard_since = None;
+            self.silence.handle_idle(clock.time(now()));
         }
         slot
+    }
+
+    /// Encodes a cancel, unless it could not leave anyway. Returns whether it did.
+    fn push_cancel(&mut self, cancel: Cancel) -> bool {
+        if self.end.is_some() || self.outgoing.len() > OUTGOING_SIZE_MAX {
+            return false;
+        }
+        // An id of its own: nobody waits for an answer, should a server that does not know the call send one.
+        let id = self.next_id();
+        call::encode_request(&mut self.outgoing, &Header::default(), id, &Body::HedgerowCancel(cancel));
+        true
     }
 
     /// A positive id that no unanswered request has. Ids come round after two thousand million requests.
@@ -339,12 +371,13 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) give_up_at: Instant,
 }
 
-/// Waits for one reply. Dropping it forgets the request; a reply that still comes is thrown away.
+/// Waits for one reply. Dropping it forgets the request, and tells the server so if it is a read; a reply that still comes is thrown away.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     shared: Arc<Shared>,
     id: i32,
     started: Started,
+    is_read: bool,
     is_over: bool,
 }
 
@@ -375,7 +408,8 @@ impl Future for Waiting {
 impl Waiting {
     /// Whether anything has come from the peer since `sent_at`, when this request was sent.
     pub(crate) fn has_heard_since(&self, sent_at: Instant) -> bool {
-        self.shared.lock().unheard_since.is_none_or(|since| since > sent_at)
+        let sent_at = self.shared.clock.time(sent_at);
+        self.shared.silence().waits_since().is_none_or(|since| since > sent_at)
     }
 
     fn end(&mut self, outcome: Outcome) {
@@ -392,18 +426,15 @@ impl Waiting {
 
     fn withdraw(&self, cancel: &Cancel) -> Option<Result<ReplyFrame, Lost>> {
         let mut state = self.shared.lock();
-        match state.forget(self.id) {
+        match state.forget(self.id, &self.shared.clock) {
             Some(Slot::Filled(result)) => return Some(result),
             Some(Slot::Waiting { .. }) => {}
             None => return None,
         }
-        if state.end.is_some() || state.outgoing.len() > OUTGOING_SIZE_MAX {
+        let is_alone = state.outgoing.is_empty();
+        if !state.push_cancel(cancel.clone()) {
             return None;
         }
-        let is_alone = state.outgoing.is_empty();
-        // An id of its own: nobody waits for an answer, should a server that does not know the call send one.
-        let id = state.next_id();
-        call::encode_request(&mut state.outgoing, &Header::default(), id, &Body::HedgerowCancel(cancel.clone()));
         let driver = if is_alone && state.write() { None } else { state.wake_driver() };
         drop(state);
         if let Some(driver) = driver {
@@ -411,12 +442,26 @@ impl Waiting {
         }
         None
     }
+
+    /// Forgets the request; nobody wants to know of its end. The driver tells the server, of all that are dropped together in one
+    /// turn. What a write does at its server goes on whoever waits for it, so that there is nothing to tell.
+    fn abandon(&self) {
+        let mut state = self.shared.lock();
+        let waited = state.forget(self.id, &self.shared.clock);
+        if !self.is_read || !matches!(waited, Some(Slot::Waiting { .. })) {
+            return;
+        }
+        let cancel = Cancel { sequence_id: Some(self.id), ..Cancel::default() };
+        let driver = if state.push_cancel(cancel) { state.wake_driver() } else { None };
+        drop(state);
+        driver.into_iter().for_each(Waker::wake);
+    }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
         if !self.is_over {
-            self.shared.lock().forget(self.id);
+            self.abandon();
             self.end(Outcome::Cancelled);
         }
     }
@@ -428,14 +473,13 @@ mod tests {
 
     use super::*;
     use crate::driver;
-    use crate::runtime::now;
-    use std::time::Duration;
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
 
     fn shared() -> Arc<Shared> {
         let metrics = NodeMetrics::of(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
-        Shared::new(Duration::from_secs(60), Arc::new(metrics))
+        let clock = Clock { origin: now(), lateness: Arc::default() };
+        Shared::new(clock, Duration::from_secs(60), Arc::new(metrics))
     }
 
     /// Pitfall H18: a million requests that are given up, on one connection. Nothing is left of them, and the connection
@@ -450,13 +494,7 @@ mod tests {
             let (mut buffer, mut count) = (BytesMut::new(), 0);
             while count < 2 * COUNT {
                 assert!(stream.read_buf(&mut buffer).await.expect("bytes") > 0, "the connection ended");
-                while let Some(size) = hedgerow_wire::frame_size(&buffer).expect("a frame") {
-                    if size > buffer.len() {
-                        break;
-                    }
-                    buffer.advance(size);
-                    count += 1;
-                }
+                count += take_frames(&mut buffer);
             }
         });
         let shared = shared();
@@ -484,6 +522,47 @@ mod tests {
         let state = shared.lock();
         assert!(state.slots.is_empty() && state.slots.capacity() < 64, "{} slots", state.slots.capacity());
         assert!(size_max < 16 << 20, "{size_max} bytes");
+    }
+
+    /// Reads that are dropped together are taken back together: whoever drops them writes nothing, and the driver all of it at once.
+    #[tokio::test]
+    async fn what_is_dropped_together_leaves_together() {
+        const COUNT: usize = 100;
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let (shared, address) = (shared(), listener.local_addr().expect("an address"));
+        let driver = shared.clone();
+        tokio::spawn(async move { driver::run(&driver, address, Duration::from_secs(5), None).await });
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        let deadline = now() + Duration::from_secs(600);
+        let (header, body) = (Header::default(), Body::Get(bytes::Bytes::from_static(b"\0\0")));
+        let submit =
+            || shared.submit(&Outgoing { header: &header, body: &body, now: now(), deadline, give_up_at: deadline });
+        let waiting: Vec<Waiting> = (0..COUNT).map(|_| submit().expect("there is room")).collect();
+        let mut buffer = BytesMut::new();
+        let mut count = 0;
+        while count < COUNT {
+            assert!(stream.read_buf(&mut buffer).await.expect("bytes") > 0, "the connection ended");
+            count += take_frames(&mut buffer);
+        }
+        drop(waiting);
+        let mut left = shared.lock().outgoing.clone();
+        assert_eq!((take_frames(&mut left), left.len()), (COUNT, 0));
+        while count < 2 * COUNT {
+            assert!(stream.read_buf(&mut buffer).await.expect("bytes") > 0, "the connection ended");
+            count += take_frames(&mut buffer);
+        }
+        assert!(shared.lock().slots.is_empty());
+    }
+
+    /// Removes whole frames from the front, and says how many.
+    fn take_frames(buffer: &mut BytesMut) -> usize {
+        let mut count = 0;
+        while let Some(size) = hedgerow_wire::frame_size(buffer).expect("a frame").filter(|size| *size <= buffer.len())
+        {
+            buffer.advance(size);
+            count += 1;
+        }
+        count
     }
 
     /// Pitfall H15: a reply before its request is given up is handed out, one after it is dropped, and an id that is waited
@@ -527,6 +606,11 @@ mod tests {
         let submit =
             || shared.submit(&Outgoing { header: &header, body: &body, now: now(), deadline, give_up_at: deadline });
         let sent = (0..200).take_while(|_| submit().map(|waiting| waiting.cancel(&Cancel::default())).is_ok()).count();
+        assert!((60..=65).contains(&sent), "{sent}");
+        assert!(shared.lock().slots.is_empty());
+        // The same for those that nobody takes back, but drops.
+        shared.lock().outgoing.clear();
+        let sent = (0..200).take_while(|_| submit().map(drop).is_ok()).count();
         assert!((60..=65).contains(&sent), "{sent}");
         assert!(shared.lock().slots.is_empty());
     }

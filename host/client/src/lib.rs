@@ -106,10 +106,17 @@
 //!   goes to the right replica for nothing.
 //! - *Distinct replicas.* No two attempts of a round go to one node; without another replica there is no hedge.
 //! - *Losers* are cancelled on the wire, and the time that they were waited for counts in what is known of their replicas.
+//! - *Silent nodes.* Where requests have waited for the delay and a node has said nothing at all, first attempts of reads at the levels
+//!   [`ReadLevel::Bounded`] and [`ReadLevel::Eventual`] begin at another replica. One per delay looks whether the node answers again.
 //! - *Little traffic.* 5 % of a few requests are less than one: the first 20 extra attempts come from what there is at
 //!   first. Policies that measure need about 100 requests: before, `adaptive` sends nothing, and `99p` waits for its longest delay, 1 s.
 //! - [`Client::hedge_metrics`] counts by kind and by node. When nothing is slow, hedging costs a request two short locks and
-//!   one small allocation; `cargo run --release -p hedgerow-client --example hedging_cost` measures it.
+//!   one small allocation, and a read at one of the levels that begin elsewhere three locks more; `cargo run --release -p hedgerow-client --example hedging_cost` measures it.
+//!
+//! # When a future is dropped
+//!
+//! Nobody waits for the operation any more. A read is taken back at its server, hedged or not: what waits there ends unrun, and no answer comes. That
+//! is best effort, needs no answer, and dropping never waits for it. A write may have been applied, may still be, or never will. Dropping it does not take it back.
 //!
 //! # Metrics
 //!

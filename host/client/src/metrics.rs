@@ -250,6 +250,17 @@ impl Hedging {
         plan
     }
 
+    /// The first attempt of a request that has begun goes to `to`, and not to `from`.
+    pub(crate) fn note_moved(&self, from: Address, to: Address) {
+        let mut state = lock(&self.learned.state);
+        if let Some(host) = state.host(from) {
+            host.attempts = host.attempts.saturating_sub(1);
+        }
+        if let Some(host) = state.host(to) {
+            host.attempts += 1;
+        }
+    }
+
     /// A request starts over, all of whose attempts have failed; `None` = as it was planned at first.
     pub(crate) fn begin_again(&self, sort: Sort, request: RequestInfo<'_>, now: Time) -> Option<Plan> {
         let policy = self.policy(sort.is_write);

@@ -1,12 +1,13 @@
 //! Connections by node address: made on first use, made again after a pause when they end.
 
-use crate::connection::{Outgoing, Shared, Waiting};
+use crate::connection::{Clock, Outgoing, Shared, Waiting};
 use crate::driver;
 use crate::lock::lock;
 use crate::lost::{CLOSED, Lost, lost_error};
 use crate::options::ClientOptions;
 use crate::recording::NodeMetrics;
 use crate::runtime::{now, spawn};
+use hedgerow_hedge::{Silence, Time};
 use hedgerow_tls::ClientTls;
 use hedgerow_types::random::Random;
 use hedgerow_wire::Class;
@@ -31,6 +32,7 @@ const REPLACE_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) struct Pool {
     nodes: Mutex<FxHashMap<SocketAddr, Arc<Node>>>,
     connections_per_node: usize,
+    clock: Clock,
     limits: Limits,
     tls: Option<ClientTls>,
     random: Mutex<Random>,
@@ -46,11 +48,12 @@ struct Limits {
 }
 
 impl Pool {
-    pub(crate) fn new(options: &ClientOptions, seed: u64) -> Self {
+    pub(crate) fn new(options: &ClientOptions, clock: Clock, seed: u64) -> Self {
         let silence = options.timeouts().attempt.max(SILENCE_MIN);
         Self {
             nodes: Mutex::new(FxHashMap::default()),
             connections_per_node: options.connections_per_node,
+            clock,
             limits: Limits { connect: options.connect_timeout, silence },
             tls: options.tls.clone(),
             random: Mutex::new(Random::new(seed)),
@@ -67,6 +70,14 @@ impl Pool {
     pub(crate) fn is_resting(&self, address: SocketAddr) -> bool {
         let node = lock(&self.nodes).get(&address).cloned();
         node.is_some_and(|node| node.lanes.iter().all(|lane| lock(lane).rests_until.is_some_and(|until| now() < until)))
+    }
+
+    /// Whether a first attempt at `now`, which would be hedged after `delay`, is better sent elsewhere than to the node at `address`: it is
+    /// silent, and was just asked. `held_up` is how long the client has been held up in all.
+    pub(crate) fn is_spared(&self, address: SocketAddr, delay: Duration, held_up: Duration, now: Time) -> bool {
+        let Some(node) = lock(&self.nodes).get(&address).cloned() else { return false };
+        let connections = node.lanes.iter().filter_map(|lane| Some(lock(lane).connection.as_ref()?.silence()));
+        Silence::is_spared(connections, delay, held_up, now)
     }
 
     /// Whether no connection is made any more.
@@ -92,6 +103,7 @@ impl Pool {
         let node = nodes.entry(address).or_insert_with(|| {
             Arc::new(Node {
                 address,
+                clock: self.clock.clone(),
                 tls: self.tls.clone(),
                 lanes: (0..self.connections_per_node).map(|_| Mutex::new(Lane::default())).collect(),
                 turn: AtomicUsize::new(0),
@@ -113,6 +125,7 @@ impl Drop for Pool {
 #[derive(Debug)]
 struct Node {
     address: SocketAddr,
+    clock: Clock,
     tls: Option<ClientTls>,
     lanes: Vec<Mutex<Lane>>,
     turn: AtomicUsize,
@@ -163,7 +176,7 @@ impl Node {
         if self.is_released.load(Ordering::SeqCst) {
             return Err(Lost::NotConnected(CLOSED.to_owned()));
         }
-        let connection = Shared::new(limits.silence, self.metrics.clone());
+        let connection = Shared::new(self.clock.clone(), limits.silence, self.metrics.clone());
         lane.connection = Some(connection.clone());
         drop(lane);
         let life = Life { node: self.clone(), index, shared: connection.clone(), was_useful: None };

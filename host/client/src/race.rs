@@ -44,10 +44,10 @@ use tokio::time::Instant;
 pub(crate) async fn run<'a>(call: &mut Call<'a>, hedging: &'a Hedging, target: Target) -> Result<Answer> {
     let request = Request::new(call, hedging);
     let planned = request.plan(call, target);
-    let Some(node) = target.address else {
-        return Box::pin(Racing::new(call, request, planned, target).run()).await;
+    let Some(node) = planned.target.address else {
+        return Box::pin(Racing::new(call, request, planned).run()).await;
     };
-    let mut first = First::send(call, request, planned, target, node);
+    let mut first = First::send(call, request, planned, node);
     if let Some(answer) = poll_fn(|context| first.poll(call, context)).await {
         return Ok(answer);
     }
@@ -108,7 +108,7 @@ struct Denied<'a> {
 enum Price {
     /// It takes the place of one that has not run, and nothing else is under way.
     Nothing,
-    /// It is sent without a token if there is none.
+    /// It is sent without a token if there is none: all others are late.
     TokenIfAny,
     Token,
 }
@@ -126,10 +126,10 @@ enum End {
 
 impl<'c, 'a> Racing<'c, 'a> {
     /// A request that nothing was sent of.
-    fn new(call: &'c mut Call<'a>, request: Request<'a>, planned: Planned, target: Target) -> Self {
+    fn new(call: &'c mut Call<'a>, request: Request<'a>, planned: Planned) -> Self {
         let race = Race::new(planned.plan, request.time(call.start));
         let mut field = Field::new(call, request, planned);
-        field.next = Some(Next { target, token: None, any_replica: false });
+        field.next = Some(Next { target: planned.target, token: None, any_replica: false });
         Self { race, is_round_over: false, field }
     }
 
@@ -401,7 +401,7 @@ impl<'c, 'a> Field<'c, 'a> {
         {
             return false;
         }
-        let Some((target, any_replica)) = self.find(kind, is_redirect) else { return false };
+        let Some((target, any_replica)) = self.find(kind, is_redirect, price) else { return false };
         let token = if price == Price::Nothing { None } else { self.take_token() };
         if token.is_none() && price == Price::Token {
             self.note_suppressed(kind);
@@ -496,8 +496,14 @@ impl<'c, 'a> Field<'c, 'a> {
                 && (options.is_idempotent != Some(false) || !failed.may_be_under_way()))
     }
 
+    /// Who was asked and is not to be asked once more meanwhile: all but those of whom an attempt is late and whose connection has been
+    /// silent since it was sent. They are asked over another connection, as a plain handle asks them.
+    fn busy(&self) -> Vec<Address> {
+        self.attempts.iter().filter(|attempt| !attempt.is_late_unheard()).map(|attempt| attempt.asked.node).collect()
+    }
+
     /// Whom to ask for a copy of this kind, and whether as any replica.
-    fn find(&mut self, kind: Kind, is_redirect: bool) -> Option<(Target, bool)> {
+    fn find(&mut self, kind: Kind, is_redirect: bool, price: Price) -> Option<(Target, bool)> {
         let asked: Vec<Address> = self.attempts.iter().map(|attempt| attempt.asked.node).collect();
         let target = self.call.routes.target(self.call.place);
         // Another table has the name by now: a copy would have a number of the one before.
@@ -506,7 +512,7 @@ impl<'c, 'a> Field<'c, 'a> {
         }
         let leads =
             self.call.replicas.is_none() && (is_redirect || (kind == Kind::Retry && self.request.sort.is_write));
-        if leads && target.address.is_some_and(|address| !asked.contains(&address)) {
+        if leads && target.address.is_some_and(|address| !self.busy().contains(&address)) {
             return Some((target, false));
         }
         let number = self.sent + 1;
@@ -517,7 +523,10 @@ impl<'c, 'a> Field<'c, 'a> {
                 let first = asked.first().copied()?;
                 choose(self.call, target, &[first], number)
             })?,
-            Kind::First | Kind::Hedge | Kind::Retry => choose(self.call, target, &asked, number)?,
+            Kind::First | Kind::Hedge | Kind::Retry => choose(self.call, target, &asked, number).or_else(|| {
+                let may_repeat = price == Price::TokenIfAny;
+                may_repeat.then(|| choose(self.call, target, &self.busy(), number)).flatten()
+            })?,
         };
         Some((Target { address: Some(address), ..target }, !self.request.sort.is_write))
     }
@@ -596,15 +605,14 @@ impl<'c, 'a> Field<'c, 'a> {
     }
 
     /// Whether another attempt is to be sent beside those that are late. A plain handle sends one, so that it needs no token
-    /// either if there is none. A budget that never has any forbids it: then those that are late are all that is waited for.
+    /// either if there is none.
     fn may_go_on(&mut self, now: Instant) -> bool {
         if !self.attempts.is_any_open() || self.retry_at.is_none_or(|at| now < at) {
             return false;
         }
         self.retry_at = None;
         self.attempts.forget_ended();
-        let may_have_tokens = self.request.hedging.tokens.may_come();
-        self.admit_at(Kind::Retry, if may_have_tokens { Price::TokenIfAny } else { Price::Token }, now)
+        self.admit_at(Kind::Retry, Price::TokenIfAny, now)
     }
 
     fn poll_late(&mut self, now: Instant, context: &Context<'_>) -> Poll<End> {

@@ -156,14 +156,18 @@ pub(crate) async fn connect(address: SocketAddr, tls: Option<&ClientTls>) -> io:
         return Ok((Reader::Simulated(pipe.clone()), Writer::Simulated(pipe)));
     }
     let tcp = TcpStream::connect(address).await?;
-    tcp.set_nodelay(true)?;
-    socket2::SockRef::from(&tcp).set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
+    set_options(&tcp)?;
     let stream = match tls {
         Some(tls) => tls.connect(tcp).await?,
         None => Stream::plain(tcp),
     };
     let stream = Arc::new(stream);
     Ok((Reader::Real(Arc::clone(&stream)), Writer::Real(stream)))
+}
+
+fn set_options(tcp: &TcpStream) -> io::Result<()> {
+    tcp.set_nodelay(true)?;
+    socket2::SockRef::from(tcp).set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))
 }
 
 /// The reading half of a connection.
@@ -246,5 +250,20 @@ impl Writer {
             #[cfg(feature = "simulation")]
             Self::Simulated(pipe) => pipe.write(bytes).map(|count| (count, true)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel ends a connection whose peer is gone without a word, also where only this client sends.
+    #[tokio::test]
+    async fn a_connection_is_not_unacknowledged_for_long() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let tcp = TcpStream::connect(listener.local_addr().expect("an address")).await.expect("a connection");
+        set_options(&tcp).expect("the system knows them");
+        let timeout = socket2::SockRef::from(&tcp).tcp_user_timeout().expect("it can be asked");
+        assert_eq!((timeout, tcp.nodelay().ok()), (Some(UNACKNOWLEDGED_MAX), Some(true)));
     }
 }

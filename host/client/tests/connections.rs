@@ -3,9 +3,9 @@
 
 mod fake;
 
-use fake::group::{Group, LEADER, LONG, answer, get, ms, pass, patient, settle, spawn_get};
+use fake::group::{Group, LEADER, LONG, answer, get, ms, pass, patient, settle, spawn_get, writes_after_10_ms};
 use fake::{Action, Fake, map, metadata, value};
-use hedgerow_client::{Client, ClientOptions, ErrorKind, HedgeOptions};
+use hedgerow_client::{Client, ClientOptions, ErrorKind, HedgeOptions, Table};
 use hedgerow_types::limit::FRAME_SIZE_MAX;
 use hedgerow_wire::Request;
 use std::net::SocketAddr;
@@ -41,6 +41,58 @@ async fn a_silent_connection_is_replaced_when_an_attempt_is_late() {
         assert_eq!(get(&table).await, LEADER);
     }
     assert_eq!(group.nodes[LEADER].connections(), 2);
+}
+
+/// A hedging handle does not give a late attempt up. It sends another one, over another connection also where nobody else is left to ask.
+#[tokio::test(start_paused = true)]
+async fn a_hedging_handle_asks_again_over_another_connection() {
+    for hedge in [HedgeOptions::backup_request(ms(10)), writes_after_10_ms()] {
+        let group = Group::start(1).await;
+        stall_at(&group, 2);
+        let options = ClientOptions { attempt_timeout: Some(ms(500)), ..patient() };
+        let is_write = !hedge.writes.is_off();
+        let (client, table) = group.open_with(hedge, options).await;
+        let call = |table: Table| async move {
+            if is_write { table.del("h", "s").await } else { table.get("h", "s").await.map(drop) }
+        };
+        call(table.clone()).await.unwrap();
+        let late = tokio::spawn(call(table.clone()));
+        pass(ms(499)).await;
+        assert!(!late.is_finished() && group.nodes[LEADER].connections() == 1);
+        pass(ms(200)).await;
+        answer(late).await.unwrap();
+        let sent: Vec<_> = group.extensions().into_iter().map(|(_, sent)| (sent.attempt, sent.sequence)).collect();
+        assert_eq!((sent.len(), sent[1].0, sent[2].0), (3, Some(1), Some(2)));
+        assert_eq!(sent[1].1, sent[2].1, "a write keeps its number");
+        assert_eq!((group.nodes[LEADER].connections(), client.hedge_metrics().late_alarms.count), (2, 0));
+    }
+}
+
+/// What waits on a connection that was replaced is still answered there.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_was_replaced_drains() {
+    let group = Group::start(1).await;
+    let asked = AtomicUsize::new(0);
+    group.answer(LEADER, move |_| match asked.fetch_add(1, Ordering::Relaxed) {
+        1 => Action::ReplyAfter(ms(900), value(b"1")),
+        2 => Action::ReplyAfter(ms(300), value(b"2")),
+        _ => Action::Reply(value(b"0")),
+    });
+    // An attempt of the usual operations takes half a second at most, and that of one that may take a minute longer.
+    let options = ClientOptions { operation_timeout: ms(1_000), ..ClientOptions::default() };
+    let (_, table) = group.open_with(HedgeOptions::default(), options).await;
+    assert_eq!(get(&table).await, 0);
+    let first = spawn_get(&table.within(LONG));
+    pass(ms(500)).await;
+    // It finds that nothing has come for so long, and waits there too.
+    let second = spawn_get(&table.within(LONG));
+    pass(ms(1)).await;
+    assert_eq!((answer(spawn_get(&table)).await, group.nodes[LEADER].connections()), (0, 2));
+    pass(ms(299)).await;
+    assert!(!first.is_finished());
+    assert_eq!(answer(second).await, 2);
+    pass(ms(100)).await;
+    assert_eq!((answer(first).await, group.nodes[LEADER].connections()), (1, 2));
 }
 
 /// A node that answers some requests and others not gets a few more connections, and not one for every attempt.

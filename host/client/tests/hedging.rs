@@ -248,15 +248,17 @@ async fn h05_slow_successes_do_not_refill_the_budget() {
 async fn h06_an_empty_budget_takes_nothing_back() {
     let group = Group::start(3).await;
     group.slow(LEADER, ms(900));
-    // The attempt is late long before its reply comes, and a copy of it would be a retry.
+    (1..3).for_each(|node| group.silence(node));
+    // The attempt is late long before its reply comes. What is sent beside it is no more than what a plain handle sends.
     let options = ClientOptions { attempt_timeout: Some(ms(100)), ..patient() };
     let (client, table) = group.open_with(HedgeOptions { budget: no_budget(), ..after_10_ms() }, options).await;
     let get = spawn_get(&table);
     pass(ms(900)).await;
     assert_eq!(answer(get).await, LEADER, "what was late is still waited for");
-    assert_eq!((group.counts(), group.cancels()), (vec![1, 0, 0], 0));
-    let suppressed = client.hedge_metrics().counters.suppressed;
-    assert_eq!((suppressed[Kind::Hedge.index()], suppressed[Kind::Retry.index()]), (1, 1));
+    assert!((4..=10).contains(&group.sent()), "{}", group.sent());
+    assert!(group.extensions().iter().all(|(_, sent)| sent.cause.is_none()), "nothing of it is extra");
+    let counters = client.hedge_metrics().counters;
+    assert_eq!((counters.sent, counters.suppressed[Kind::Hedge.index()]), ([0; Kind::COUNT], 1));
 }
 
 /// With a token an attempt that is late gets another one beside it, and may still win.
@@ -448,7 +450,7 @@ async fn h06_silence_ends_at_the_deadline() {
     assert!(!get.is_finished());
     pass(ms(10)).await;
     assert_eq!(get.await.unwrap().unwrap_err().kind(), ErrorKind::Timeout);
-    assert_eq!(group.counts(), [1, 0, 0]);
+    assert!((3..=4).contains(&group.sent()), "{:?}", group.counts());
 }
 
 /// One of three replicas is silent: its requests are hedged, and the delay that the percentile gives does not follow.

@@ -625,7 +625,7 @@ async fn one_budget_for_all_tables_of_a_client() {
     assert_eq!(metrics.budget_tokens, 0.0);
 }
 
-/// A scan that was opened by a hedge goes on where it is.
+/// A scan that was opened by a hedge goes on where it is, for all of its pages.
 #[tokio::test(start_paused = true)]
 async fn a_scan_goes_on_at_the_node_that_won() {
     let group = Group::start(2).await;
@@ -633,7 +633,8 @@ async fn a_scan_goes_on_at_the_node_that_won() {
     group.answer(1, |request| {
         Action::Reply(match &request.body {
             Body::GetScanner(_) => fake::page(&["1"], 7),
-            Body::Scan(_) => fake::page(&["2"], hedgerow_wire::message::SCAN_DONE),
+            Body::Scan(scan) if scan.context_id == 7 => fake::page(&["2"], 8),
+            Body::Scan(_) => fake::page(&["3"], hedgerow_wire::message::SCAN_DONE),
             _ => done(),
         })
     });
@@ -647,8 +648,10 @@ async fn a_scan_goes_on_at_the_node_that_won() {
         keys
     });
     pass(ms(10)).await;
-    assert_eq!(answer(first).await, ["1", "2"]);
-    assert_eq!(group.counts(), [1, 2]);
+    assert_eq!(answer(first).await, ["1", "2", "3"]);
+    assert_eq!(group.counts(), [1, 3]);
+    let may_be_any = group.extensions().into_iter().filter(|(node, _)| *node == 1).map(|(_, sent)| sent.any_replica);
+    assert_eq!(may_be_any.collect::<Vec<_>>(), [true; 3], "a node refuses pages of who asks for the leader");
 }
 
 /// What an observer heard, as lines.

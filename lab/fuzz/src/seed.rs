@@ -194,7 +194,7 @@ fn bodies() -> Vec<Body> {
         Body::CommandLine(Default::default()),
         Body::Negotiation(Default::default()),
         Body::HedgerowAdmin(Default::default()),
-        Body::HedgerowCancel(Cancel { client_id: 77, request_id: 4, attempt: Some(2), tie: None }),
+        Body::HedgerowCancel(Cancel { client_id: 77, request_id: 4, attempt: Some(2), ..Cancel::default() }),
     ]
 }
 

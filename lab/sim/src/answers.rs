@@ -156,10 +156,14 @@ impl Answers {
 
     fn note_cancel(&mut self, line: u64, cancel: &Cancel) {
         let (client, request) = (cancel.client_id, cancel.request_id);
-        let is_meant = |name: (u64, u64, i32)| {
+        let is_named = |name: (u64, u64, i32)| {
             (name.0, name.1) == (client, request) && cancel.attempt.is_none_or(|attempt| attempt == name.2)
         };
-        let own = self.owed.iter().filter(|((other, _), owed)| *other == line && owed.name.is_some_and(is_meant));
+        let is_meant = |number: i32, owed: &Owed| match cancel.sequence_id {
+            Some(sequence_id) => sequence_id == number,
+            None => owed.name.is_some_and(is_named),
+        };
+        let own = self.owed.iter().filter(|((other, number), owed)| *other == line && is_meant(*number, owed));
         let own: Vec<Question> = own.map(|(question, _)| *question).collect();
         for question in own {
             self.owed.remove(&question);

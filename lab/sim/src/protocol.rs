@@ -124,7 +124,7 @@ pub fn read(key: u32, sequence_id: i32, is_backup: bool, extension: Option<Exten
 
 /// The frame that takes an attempt back, or all of a request.
 pub fn cancel(sequence_id: i32, client_id: u64, request_id: u64, attempt: Option<i32>) -> Bytes {
-    let cancel = Cancel { client_id, request_id, attempt, tie: None };
+    let cancel = Cancel { client_id, request_id, attempt, ..Cancel::default() };
     operator_frame(sequence_id, &Body::HedgerowCancel(cancel))
 }
 

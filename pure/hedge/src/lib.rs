@@ -8,6 +8,7 @@
 //! Budget   per client: what extra attempts of every kind may cost   try_take
 //! TokenQueue  per budget: who takes the next token if it is empty   join  ──> serve
 //! Claim    per request, where several threads work on one           open  ──> end, close
+//! Silence  per connection: whether its node answers at all          is_spared
 //! TieRule  per request: whether to send it twice at once            stagger
 //! TiedCopy per copy of a tied request at its server                 handle_*  ──> TieStep
 //! tradeoff what hedging would bring, from measured latencies        recommend
@@ -27,6 +28,7 @@ mod queue;
 mod race;
 mod random;
 mod recent;
+mod silence;
 mod sync;
 mod tie;
 mod time;
@@ -38,6 +40,7 @@ pub use hedger::{AttemptEnd, Class, Counters, Ended, Hedger};
 pub use policy::{Gaps, InvalidPolicy, Latencies, Plan, Policy, RequestInfo, SpeculativeExecutionPolicy};
 pub use queue::{Ticket, TokenQueue};
 pub use race::{ATTEMPTS_MAX, Action, Attempts, Kind, LATE_MIN, Outcome, PUT_OFF_MAX, Race};
+pub use silence::Silence;
 pub use tie::{TieRule, TieStep, TiedCopy};
 pub use time::Time;
 

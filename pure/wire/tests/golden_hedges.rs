@@ -114,10 +114,15 @@ fn an_attempt_is_taken_back_without_a_reply() {
     let begin =
         r#"80010001 00000013 "RPC_HEDGEROW_CANCEL" 00000007 | 0c0001 0a0001 0102030405060708 0a0002 0000000000000009"#;
     for (attempt, field) in [(Some(2), "080003 00000002"), (None, "")] {
-        let cancel = Cancel { client_id: 0x0102_0304_0506_0708, request_id: 9, attempt, tie: None };
+        let cancel = Cancel { client_id: 0x0102_0304_0506_0708, request_id: 9, attempt, ..Cancel::default() };
         let fields = "020017 00";
         is_request(Extension::default(), Body::HedgerowCancel(cancel), fields, &format!("{begin} {field} 00 | 00"));
     }
+    // By the number that the request had on its connection.
+    let numbered = Cancel { sequence_id: Some(6), ..Cancel::default() };
+    let body = r#"80010001 00000013 "RPC_HEDGEROW_CANCEL" 00000007 | 0c0001 0a0001 0000000000000000 0a0002 0000000000000000
+        080005 00000006 00 | 00"#;
+    is_request(Extension::default(), Body::HedgerowCancel(numbered), "020017 00", body);
     let mut out = BytesMut::new();
     let failed = Reply::Failed(Failure { name: ErrorName::Ok, detail: None });
     encode_reply(&mut out, Method::HedgerowCancel, 7, &failed, Some(&ReplyExtension::default()));

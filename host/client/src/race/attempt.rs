@@ -44,6 +44,8 @@ pub(super) struct Attempt<'a> {
     pub(super) tie: Option<Bytes>,
     /// Whether it has cost a token.
     pub(super) is_extra: bool,
+    /// Whether its replica was chosen for it, in whichever way its handle reads.
+    is_chosen: bool,
 }
 
 /// An attempt that is to be sent.
@@ -105,6 +107,7 @@ impl<'a> Attempt<'a> {
             Err(lost) => (None, Some(lost)),
         };
         let number = Some(asked.number as u8);
+        let is_chosen = call.replicas.is_some() || asked.kind != Kind::First || next.any_replica;
         let is_extra = next.token.map(Token::spend).is_some();
         let attempt = Self {
             request,
@@ -120,6 +123,7 @@ impl<'a> Attempt<'a> {
             level,
             tie,
             is_extra,
+            is_chosen,
         };
         (attempt, lost)
     }
@@ -142,6 +146,11 @@ impl<'a> Attempt<'a> {
     /// Whether its node has answered anything since it was sent, or it is over.
     pub(super) fn has_heard(&self) -> bool {
         self.waiting.as_ref().is_none_or(|waiting| waiting.has_heard_since(self.at))
+    }
+
+    /// Whether it is late, and nothing at all has come over its connection since it was sent.
+    pub(super) fn is_late_unheard(&self) -> bool {
+        self.waiting.is_some() && self.number.is_none() && !self.has_heard()
     }
 
     /// Tells the selector that it was lost. One that was never sent costs no token.
@@ -172,8 +181,7 @@ impl<'a> Attempt<'a> {
                 reading.tell(|| call.served(by, extension));
             }
         }
-        let is_chosen = call.replicas.is_some() || asked.kind != Kind::First;
-        Answer { reply, holder: Some(asked.node).filter(|_| is_chosen) }
+        Answer { reply, holder: Some(asked.node).filter(|_| self.is_chosen) }
     }
 
     /// Takes it back if it is open, and tells those who keep account how long it was waited for.
@@ -186,6 +194,7 @@ impl<'a> Attempt<'a> {
             request_id: id,
             attempt: Some(self.asked.number as i32),
             tie: self.tie.clone().map(Binary),
+            sequence_id: None,
         };
         let ended = waiting.cancel(&cancel);
         if let Some(Err(lost)) = &ended {

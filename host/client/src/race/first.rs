@@ -6,7 +6,6 @@ use super::request::{Planned, Request};
 use crate::alarm::Bell;
 use crate::call::{Answer, Call};
 use crate::lost::Lost;
-use crate::routes::Target;
 use crate::runtime::now;
 use hedgerow_hedge::{Kind, Race};
 use hedgerow_routing::Address;
@@ -34,16 +33,17 @@ pub(super) struct First<'a> {
 
 impl<'a> First<'a> {
     /// Sends it to `node`.
-    pub(super) fn send(call: &Call<'a>, request: Request<'a>, planned: Planned, target: Target, node: Address) -> Self {
+    pub(super) fn send(call: &Call<'a>, request: Request<'a>, planned: Planned, node: Address) -> Self {
         let mut race = Race::new(planned.plan, request.time(call.start));
         let _ = race.poll(request.time(call.start), |_| false);
-        // A write may have waited for its number: what was due before it is sent is due then, and not late.
-        let sent_at = |due: Instant| if request.sort.is_write { due.max(now()) } else { due };
-        let due_at = race.next_at().map(|at| sent_at(request.moment(at)));
+        // A write may have waited for its number: it begins now, and what was due before that is due now, and not late.
+        let begun = if request.sort.is_write { now() } else { call.start };
+        let due_at = race.next_at().map(|at| request.moment(at).max(begun));
+        let Planned { target, is_moved: any_replica, .. } = planned;
         let asked = request.asked(1, Kind::First, node, target);
         let part = Part { asked, tie: planned.tied.map(|second| (second, 2)), has_threshold: true };
-        let next = Next { target, token: None, any_replica: false };
-        let (attempt, lost) = Attempt::send(request, call, next, part, call.start);
+        let next = Next { target, token: None, any_replica };
+        let (attempt, lost) = Attempt::send(request, call, next, part, begun);
         let (held_up, bell) = (request.cluster.alarm.held_up(), request.bell());
         Self { race, planned, attempt, result: lost.map(Err), held_up, due_at, bell, is_polled: false }
     }

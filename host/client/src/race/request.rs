@@ -41,6 +41,10 @@ pub(super) struct Request<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Planned {
     pub(super) plan: Plan,
+    /// Where its first attempt goes.
+    pub(super) target: Target,
+    /// Whether that is asked in place of the replica that the handle would ask, and may be any.
+    pub(super) is_moved: bool,
     /// Who gets the second copy of a tied request.
     pub(super) tied: Option<Address>,
 }
@@ -53,13 +57,17 @@ impl<'a> Request<'a> {
         Self { cluster, hedging, sort, operation: call.body.method().short_name(), id: cluster.next_request_id() }
     }
 
-    /// By the policy, and by what is not the policy's to decide. The first attempt goes to `target`.
+    /// By the policy, and by what is not the policy's to decide. The first attempt goes to `target`, unless that is silent.
     pub(super) fn plan(self, call: &Call<'a>, target: Target) -> Planned {
         let info = self.info(call, target, 1);
         let plan = self.hedging.begin(self.sort, info, target.address, self.time(call.start));
         let options = &self.hedging.options;
+        let moved =
+            plan.delay.filter(|delay| !delay.is_zero()).and_then(|delay| self.past_silence(call, target, delay));
+        let target = Target { address: moved.or(target.address), ..target };
         // When a request is tied and when it asks for less say the caller's options.
-        let mut planned = Planned { plan: Plan { tie: None, fallback: None, ..plan }, tied: None };
+        let plan = Plan { tie: None, fallback: None, ..plan };
+        let mut planned = Planned { plan, target, is_moved: moved.is_some(), tied: None };
         if options.is_idempotent == Some(false) {
             planned.plan = Plan::default();
             return planned;
@@ -82,6 +90,32 @@ impl<'a> Request<'a> {
             planned.plan.max_executions = planned.plan.max_executions.max(1).saturating_add(1);
         }
         planned
+    }
+
+    /// Who is asked first instead of a silent replica: one that is not silent, of a read that any may serve. `None` = nobody. Who asks a
+    /// policy of his own is left to it.
+    fn past_silence(self, call: &Call<'a>, target: Target, delay: Duration) -> Option<Address> {
+        let first = target.address?;
+        let reading = call.reading.filter(|_| !self.sort.is_write)?;
+        let is_free = matches!(reading.options.level, Some(ReadLevel::Bounded(_) | ReadLevel::Eventual))
+            && reading.options.balancing.custom().is_none()
+            && !reading.floor(target.group()).is_uncertain;
+        let is_spared = |node| {
+            let held_up = self.cluster.alarm.held_up_until(call.start);
+            self.cluster.pool.is_spared(node, delay, held_up, self.time(call.start))
+        };
+        if !is_free || !is_spared(first) {
+            return None;
+        }
+        let mut silent = vec![first];
+        while let Some(other) = choose(call, target, &silent, 1) {
+            if !is_spared(other) {
+                self.hedging.note_moved(first, other);
+                return Some(other);
+            }
+            silent.push(other);
+        }
+        None
     }
 
     /// What is planned for a request that starts over with attempt `number`, if its policy plans anew.

@@ -166,7 +166,7 @@ pub(crate) fn writes_after_10_ms() -> HedgeOptions {
     HedgeOptions { writes: Policy::Constant { delay: ms(10), max_executions: 2 }, ..HedgeOptions::default() }
 }
 
-pub(crate) fn ms(ms: u64) -> Duration {
+pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 

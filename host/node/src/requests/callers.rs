@@ -54,6 +54,9 @@ impl Kind {
 }
 
 const NONE: u32 = u32::MAX;
+/// How many of a connection's reads are looked at for one that has a number: that costs less than serving a read. A list by number would
+/// cost every read something, and few are taken back so.
+const NUMBERED_LOOK_MAX: usize = 1_024;
 
 /// All of them.
 #[derive(Debug, Default)]
@@ -163,6 +166,18 @@ impl Callers {
         let mut all: Vec<_> = std::iter::successors(newest, older).map(listed).collect();
         all.reverse();
         all
+    }
+
+    /// The read that came on a connection with this sequence id, and where it waits, if it is one of the newest there.
+    pub(crate) fn numbered_read(&self, connection: ConnectionId, sequence_id: i32) -> Option<(RequestId, WaitsIn)> {
+        let newest = self.newest.get(&(connection, Kind::Read)).copied();
+        let older = |place: &u32| Some(self.places[*place as usize].older).filter(|older| *older != NONE);
+        let is_meant = |place: &u32| {
+            self.places[*place as usize].caller.as_ref().is_some_and(|caller| caller.sequence_id == sequence_id)
+        };
+        let place = std::iter::successors(newest, older).take(NUMBERED_LOOK_MAX).find(is_meant)?;
+        let Place { number, waits_in, .. } = self.places[place as usize];
+        Some((RequestId { place, number }, waits_in))
     }
 
     /// The request that a connection's client calls so, and where it waits.

@@ -9,9 +9,9 @@
 //! | for later, by the table's limit on extra attempts | it is gone, unrun |
 //! | nowhere: unknown, answered, another connection's | nothing |
 //!
-//! A cancelled attempt gets no reply. Only attempts that carry a client id and a request id can be cancelled, by their own connection,
-//! from the moment they wait until they are answered: the list is never longer than what waits, and no cancel reaches what
-//! another connection sent (H15, H18, H19). Where an attempt waits says `callers.rs`.
+//! A cancelled attempt gets no reply. Attempts that carry a client id and a request id can be cancelled by these, and reads and scans by
+//! the sequence id that they came with: by their own connection, from the moment they wait until they are answered. So the list is
+//! never longer than what waits, and no cancel reaches what another connection sent (H15, H18, H19). Where an attempt waits says `callers.rs`.
 
 use crate::outbox::ConnectionId;
 use crate::replica::{Origin, Replica};
@@ -93,6 +93,13 @@ impl Replica {
 impl Serving<'_> {
     /// A client wants an attempt's answer no more, or those of all attempts of a request.
     pub(crate) fn handle_cancel(&mut self, connection: ConnectionId, cancel: &Cancel, now: Now) {
+        if let Some(sequence_id) = cancel.sequence_id {
+            let found = self.requests.callers.numbered_read(connection, sequence_id);
+            if !found.is_some_and(|(id, waits_in)| self.take_from(id, waits_in, now.instant)) {
+                self.requests.cancels.unknown += 1;
+            }
+            return;
+        }
         let numbers = cancel.attempt.map_or(1..=ATTEMPTS_MAX, |attempt| attempt..=attempt);
         let name = |attempt| AttemptName { client: cancel.client_id, request: cancel.request_id, attempt };
         #[cfg(feature = "mutations")]
@@ -108,7 +115,11 @@ impl Serving<'_> {
 
     /// Lets go of an attempt, wherever it waits. Returns whether it did.
     pub(crate) fn take_back(&mut self, connection: ConnectionId, name: AttemptName, now: Instant) -> bool {
-        let Some((id, waits_in)) = self.requests.callers.named(connection, name) else { return false };
+        let found = self.requests.callers.named(connection, name);
+        found.is_some_and(|(id, waits_in)| self.take_from(id, waits_in, now))
+    }
+
+    fn take_from(&mut self, id: RequestId, waits_in: WaitsIn, now: Instant) -> bool {
         let counts = &mut self.requests.cancels;
         match waits_in {
             WaitsIn::Service => return false,

@@ -80,6 +80,29 @@ fn h19_a_cancel_never_reaches_what_another_connection_or_client_sent() {
     assert_eq!(small.told(node)["cancels"]["unknown"], 5);
 }
 
+/// A read without a name is taken back by its number: from its own connection, and as often as one likes. A write is not.
+#[test]
+fn h15_a_read_is_taken_back_by_its_number() {
+    let mut small = Small::new();
+    let node = small.places.leader;
+    let nameless = || Extension { request_id: None, client_id: None, ..first(0, ReadLevel::Eventual) };
+    let [kept, dropped] = [(); 2].map(|()| small.put(node, nameless()));
+    let header = small.header(Extension { client_id: Some(CLIENT), sequence: Some(1), ..Extension::default() });
+    let put = Body::Put(Put { key: small.key.full(), value: "1".into(), expire_ts_seconds: 0 });
+    let write = small.world.put_on(CONNECTION, node, &header, &put);
+    small.cancel_number(OTHER, node, kept);
+    small.cancel_number(CONNECTION, node, write);
+    small.cancel_number(CONNECTION, node, dropped);
+    small.cancel_number(CONNECTION, node, dropped);
+    small.world.run(100 * MS);
+    small.cancel_number(CONNECTION, node, kept);
+    assert!(value_of(small.world.answer(kept).unwrap().1).is_ok());
+    assert!(small.world.answer(dropped).is_none() && small.world.answer(write).is_some());
+    let told = small.told(node);
+    assert_eq!((&told["cancels"]["queued"], &told["cancels"]["unknown"]), (&json!(1), &json!(4)), "{told}");
+    small.assert_idle(node);
+}
+
 /// The same for many, on one connection that stays.
 #[test]
 fn h18_a_connection_takes_any_number_of_cancels() {

@@ -48,7 +48,13 @@ impl Small {
 
     /// Hands a cancel of a request's attempt to a node, which is not driven.
     pub fn cancel(&mut self, connection: ConnectionId, to: NodeId, client: u64, request: u64, attempt: Option<i32>) {
-        let cancel = Cancel { client_id: client, request_id: request, attempt, tie: None };
+        let cancel = Cancel { client_id: client, request_id: request, attempt, ..Cancel::default() };
+        self.world.put_on(connection, to, &Header::default(), &Body::HedgerowCancel(cancel));
+    }
+
+    /// The same by the number that the request has on its connection.
+    pub fn cancel_number(&mut self, connection: ConnectionId, to: NodeId, number: i32) {
+        let cancel = Cancel { sequence_id: Some(number), ..Cancel::default() };
         self.world.put_on(connection, to, &Header::default(), &Body::HedgerowCancel(cancel));
     }
 

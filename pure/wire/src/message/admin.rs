@@ -302,5 +302,7 @@ message! {
         3 => attempt: Option<i32>,
         /// Of a tied request: what its extension said.
         4 => tie: Option<Binary>,
+        /// Instead of all that: the sequence id that the request had on this connection. Reads and scans only.
+        5 => sequence_id: Option<i32>,
     }
 }

@@ -73,7 +73,7 @@ Negotiation: 1:status 8, 2:msg 12
 NegotiationReply: 1:status 8, 2:msg 12
 AdminCommand: 1:command 11, 2:argument 11
 AdminCommandReply: 1:err 12, 2:text 11
-Cancel: 1:client_id 10, 2:request_id 10, 3:attempt 8, 4:tie 11
+Cancel: 1:client_id 10, 2:request_id 10, 3:attempt 8, 4:tie 11, 5:sequence_id 8
 ReplyExtension: 100:served_by 11, 101:index 10, 102:staleness_ms 10, 103:queue_us 8, \
 104:requests_in_flight 8, 105:service_us 8, 106:read_level_code 8, 107:attempt 8, 108:mode 11
 Detail: 100:kind 8, 101:leader 11, 102:message 11

@@ -120,3 +120,22 @@ fn n10_a_connection_that_closes_costs_what_it_had() {
     }
     assert_eq!((callers.count(), callers.newest.len()), (0, 0));
 }
+
+/// A read without a name is found by its number, on its own connection, and as long as it waits. Looking for it has an end.
+#[test]
+fn n11_a_read_is_found_by_its_number_among_the_newest() {
+    let mut callers = Callers::default();
+    let found = |callers: &Callers, connection, number| {
+        callers.numbered_read(ConnectionId(connection), number).map(|(id, _)| id)
+    };
+    let ids: Vec<RequestId> = (0..NUMBERED_LOOK_MAX as i32 + 1)
+        .map(|number| callers.insert(caller(1, number, None), WaitsIn::Service))
+        .collect();
+    let write = Caller { method: Method::Put, ..caller(1, 5_000, None) };
+    callers.insert(write, WaitsIn::Service);
+    assert_eq!((found(&callers, 1, 1), found(&callers, 1, 1_024)), (Some(ids[1]), Some(ids[1_024])));
+    assert_eq!(found(&callers, 1, 0), None, "it is too far away");
+    assert_eq!((found(&callers, 2, 1), found(&callers, 1, 5_000)), (None, None), "another connection's, and a write");
+    drop(callers.remove(ids[700]));
+    assert_eq!((found(&callers, 1, 700), found(&callers, 1, 0)), (None, Some(ids[0])));
+}
