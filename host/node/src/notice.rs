@@ -51,7 +51,7 @@ impl Node {
 
     fn handle_notice(&mut self, notice: Notice, now: Now) {
         match notice {
-            Notice::Role(group, change) => self.handle_role_notice(group, change, now),
+            Notice::Role(group, change) => self.note_role(group, change, now),
             Notice::Urgent(group) => {
                 self.reports.urgent.insert(group);
             }
@@ -72,7 +72,8 @@ impl Node {
         }
     }
 
-    fn handle_role_notice(&mut self, group: GroupId, change: RoleChange, now: Now) {
+    /// The leader of the metadata begins and ends its work, and the others hear of a new leader.
+    fn note_role(&mut self, group: GroupId, change: RoleChange, now: Now) {
         if group == GroupId::META {
             self.handle_metadata_role(change, now);
         }

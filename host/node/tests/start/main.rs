@@ -7,6 +7,7 @@ mod device;
 mod failing;
 mod founding;
 mod layouts;
+mod many;
 mod log;
 mod lost;
 mod numbers;
