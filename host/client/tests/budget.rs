@@ -57,8 +57,8 @@ async fn h06_an_empty_budget_makes_no_handle_less_available_than_a_plain_one() {
                 let options =
                     ClientOptions { attempt_timeout: Some(ms(250)), operation_timeout: ms(1_500), ..patient() };
                 let is_plain = hedge.budget.is_none();
-                let (client, table) = group.open_with(hedge, options).await;
                 break_it(&group);
+                let (client, table) = group.open_with(hedge, options).await;
                 let call = tokio::spawn(async move {
                     if is_write { table.set("h", "s", "v").await } else { table.get("h", "s").await.map(drop) }
                 });
@@ -169,8 +169,8 @@ async fn h14_every_token_is_spent_once_or_comes_back() {
                 let budget = BudgetOptions { ratio: 0.0, burst: Some(TOKENS) };
                 let options =
                     ClientOptions { budget, operation_timeout: ms(390), attempt_timeout: Some(ms(100)), ..patient() };
-                let (client, table) = group.open_with(hedge.clone(), options).await;
                 set_up(&group);
+                let (client, table) = group.open_with(hedge.clone(), options).await;
                 end(&client, &table, requests, time, then).await;
                 let extra = group.extensions().iter().filter(|(_, sent)| sent.cause.is_some()).count();
                 let left = client.hedge_metrics().budget_tokens;
