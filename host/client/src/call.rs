@@ -410,7 +410,8 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) fn learn_loss(&mut self, target: Target, lost: &Lost) {
-        if let Some(asked) = target.address {
+        // What no node takes says nothing of the one that it was meant for.
+        if let Some(asked) = target.address.filter(|_| !matches!(lost, Lost::TooLarge(_))) {
             self.routes.with_map(|map| map.note_not_leader(target.partition, asked));
         }
         self.is_outcome_unknown |= lost.may_have_run();

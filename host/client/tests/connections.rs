@@ -137,7 +137,7 @@ async fn a_connection_on_which_nobody_waits_is_not_silent() {
 
 /// No node takes it, and each would end the connection, with what others wait for there.
 #[tokio::test(start_paused = true)]
-async fn n4_a_request_that_no_node_takes_is_not_sent() {
+async fn a_request_that_no_node_takes_is_not_sent() {
     let group = Group::start(1).await;
     let (_, table) = group.open_with(HedgeOptions::default(), patient()).await;
     assert_eq!(get(&table).await, LEADER);

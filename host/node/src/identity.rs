@@ -33,6 +33,8 @@ const VERSION: u32 = 1;
 const VERSION_WITH_LAYOUT: u32 = 2;
 /// Logs that are remembered, those that are there not counted.
 const LOGS_MAX: usize = 64;
+/// Logs that groups came out of, and that are remembered.
+const FORMER_LOGS_MAX: usize = 16;
 /// Processes that are remembered.
 const ANCESTORS_MAX: usize = 64;
 /// Data that has lost an identity counts on from so far above the last count that is known: more starts than that are not unknown.
@@ -70,6 +72,9 @@ pub(crate) struct Identity {
     /// directories were away in turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ancestors: Vec<(u64, u64)>,
+    /// The logs that groups of this data came out of, the newest last: what else has one of these is another copy of what was there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    moved_from: Vec<u64>,
     /// Of processes with smaller counts not all are known, and none is told: an identity had been lost, and with it the list of those that
     /// had used its log. This is the count of the start that found so, which is above all of theirs; 0 = the list is whole.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -150,6 +155,20 @@ impl Identity {
     pub(crate) fn ancestors(&self) -> Vec<Ancestor> {
         let before = self.ancestors.iter().filter(|(boot, _)| (self.whole_since..self.boot).contains(boot));
         before.map(|(boot, start)| Ancestor { boot: *boot, start: *start }).collect()
+    }
+
+    /// The logs that groups came out of, and which are none of those that are used now.
+    pub(crate) fn former_logs(&self) -> impl Iterator<Item = u64> {
+        let is_used = |id: &u64| self.used_logs().any(|(used, _)| used == id);
+        self.moved_from.iter().copied().filter(move |id| !is_used(id))
+    }
+
+    /// Groups come out of these logs: to be saved before they are anywhere else. Returns whether that is news.
+    pub(crate) fn note_moved_from(&mut self, logs: &[u64]) -> bool {
+        let before = self.moved_from.len();
+        self.moved_from.extend(logs);
+        keep_last(&mut self.moved_from);
+        !logs.is_empty() && (self.moved_from.len() != before || before == FORMER_LOGS_MAX)
     }
 
     /// An identity is lost, and start `known` of the node is known of otherwise. The count goes on above all that may have been: a list
@@ -319,6 +338,24 @@ fn remembered(found: &[Identity]) -> (BTreeMap<u64, LogUse>, Vec<(u64, u64)>) {
     let mut ancestors: Vec<(u64, u64)> = ancestors.into_iter().collect();
     keep_newest(&mut ancestors);
     (log_ids, ancestors)
+}
+
+/// The logs that groups came out of, by what the directories remember together.
+fn former_logs_of(found: &[Identity]) -> Vec<u64> {
+    let mut by_use: Vec<&Identity> = found.iter().collect();
+    by_use.sort_by_key(|one| one.used);
+    let mut logs: Vec<u64> = by_use.into_iter().flat_map(|one| one.moved_from.iter().copied()).collect();
+    keep_last(&mut logs);
+    logs
+}
+
+/// Each number once, where it came last.
+fn keep_last(logs: &mut Vec<u64>) {
+    let mut seen = BTreeSet::new();
+    logs.reverse();
+    logs.retain(|id| seen.insert(*id));
+    logs.truncate(FORMER_LOGS_MAX);
+    logs.reverse();
 }
 
 fn keep_newest(ancestors: &mut Vec<(u64, u64)>) {
@@ -538,6 +575,7 @@ pub(crate) fn open(
         mounted: directories.iter().filter(is_known).filter(is_mounted).cloned().collect(),
         boot: found.iter().map(|one| one.boot).max().unwrap_or(0).saturating_add(1),
         used: found.iter().map(|one| one.used).max().unwrap_or(0),
+        moved_from: former_logs_of(&found),
         whole_since: found.iter().map(|one| one.whole_since).max().unwrap_or(0),
         log_ids,
         log_layout: LogLayout::default(),

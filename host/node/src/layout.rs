@@ -135,6 +135,12 @@ impl Moves {
         self.struck.entry(log).or_default().insert(group);
     }
 
+    /// The logs that groups come out of.
+    pub(crate) fn left(&self) -> impl Iterator<Item = LogId> {
+        let logs: BTreeSet<LogId> = self.copied.keys().map(|(from, _)| *from).collect();
+        logs.into_iter()
+    }
+
     /// Where the copies of groups are made, what was there of them is void already.
     fn keep_copies(&mut self) {
         for ((_, to), groups) in &self.copied {

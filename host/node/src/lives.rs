@@ -33,6 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(6);
 
 /// Logs that are remembered of a node, those that it has now not counted: more were replaced one by one.
 const LOGS_MAX: usize = 1_024;
+/// How far a log is that is told because groups came out of it: nothing is compared.
+const NOT_KNOWN: u64 = u64::MAX;
 
 /// Why a process is not listened to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,7 +240,7 @@ impl Seen {
     /// `said` are the logs that its node has now; more than a greeting has room for are none that a node says.
     fn note(&mut self, said: &[LogAt]) {
         let said = &said[..said.len().min(u8::MAX.into())];
-        for at in said {
+        for at in said.iter().filter(|at| at.batch != NOT_KNOWN) {
             let known = self.logs.entry(at.log).or_insert(at.batch);
             *known = at.batch.max(*known);
         }
@@ -336,6 +338,11 @@ impl Node {
         logs.map(|log| LogAt { log: log.id, batch: batch(log) }).collect()
     }
 
+    /// The numbers of the node's logs, and of those that its groups came out of.
+    fn all_logs(&self) -> Vec<u64> {
+        self.lives.own_logs().into_iter().chain(self.identity.former_logs()).collect()
+    }
+
     fn own_life(&self) -> Life {
         let unknown = Life { incarnation: self.identity.incarnation(), boot: 0, start: 0 };
         self.lives.own.unwrap_or(unknown)
@@ -345,13 +352,17 @@ impl Node {
     pub fn greeting(&self, to: NodeId) -> Greeting {
         let (node, cluster) = (self.config.node.0, self.identity.cluster);
         let ancestors = self.identity.ancestors();
-        Greeting { node, to: to.0, cluster, life: self.own_life(), logs: self.logs_at(|log| log.begun), ancestors }
+        let mut logs = self.logs_at(|log| log.begun);
+        if self.lives.own.is_some() {
+            logs.extend(self.identity.former_logs().map(|log| LogAt { log, batch: NOT_KNOWN }));
+        }
+        Greeting { node, to: to.0, cluster, life: self.own_life(), logs, ancestors }
     }
 
     /// The life of `node` and its logs as the catalogue is to have them; `None` if they were not told.
     pub(crate) fn life_of(&self, node: NodeId, incarnation: Incarnation) -> Option<(Life, Vec<u64>)> {
         let (life, logs) = if node == self.config.node {
-            (self.lives.own?, self.lives.own_logs())
+            (self.lives.own?, self.all_logs())
         } else {
             let seen = self.lives.others.get(&node)?;
             (seen.life, seen.own_logs.clone())
@@ -421,7 +432,7 @@ impl Node {
         }
         let Some(own) = self.lives.own else { return };
         let entry = self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&self.config.node));
-        let logs = self.lives.own_logs();
+        let logs = self.all_logs();
         let ancestors = self.identity.ancestors();
         let said = Said { life: own, logs: &logs, ancestors: &ancestors };
         let verdict = entry.map_or(Verdict::Accept, |entry| judge(entry.known(), said));
@@ -443,7 +454,8 @@ pub(crate) fn check_copy(config: &Config, catalogue: Option<&Catalogue>, found: 
         return Ok(());
     }
     let Some(known) = catalogue.and_then(|catalogue| catalogue.nodes.get(&config.node)) else { return Ok(()) };
-    if !is_copy(known.known(), &found.logs, &found.identity.ancestors()) {
+    let logs: Vec<u64> = found.logs.iter().copied().chain(found.identity.former_logs()).collect();
+    if !is_copy(known.known(), &logs, &found.identity.ancestors()) {
         return Ok(());
     }
     let refused = refused(RefusedFor::Copy, known.life().boot);

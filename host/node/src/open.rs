@@ -237,7 +237,7 @@ impl Node {
         let now = node.judge_clock(now);
         // Replicas start with the tables known, and tables are acted on with the replicas there.
         node.shard.view.catalogue = catalogue.clone();
-        let dropped = node.recover_all(&mut shelf, recovered, now)?;
+        let dropped = node.recover_all((&mut shelf, &ids), recovered, now)?;
         let logs = node.use_logs(shelf, ids)?;
         if let Some(catalogue) = catalogue {
             node.act_on_catalogue(catalogue, now);

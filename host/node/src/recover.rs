@@ -72,11 +72,11 @@ impl From<io::Error> for Unfit {
 }
 
 impl Node {
-    /// Starts every replica that the logs know and that is whole, each from the log where it belongs. `recovered` has the number of each one's
-    /// log. Returns those that are forgotten for others of their groups.
+    /// Starts every replica that the logs know and that is whole, each from the log where it belongs. `recovered` says in which log each one is;
+    /// `ids` are the numbers of all logs. Returns those that are forgotten for others of their groups.
     pub(crate) fn recover_all(
         &mut self,
-        shelf: &mut Shelf,
+        (shelf, ids): (&mut Shelf, &[u64]),
         recovered: Vec<(LogId, Recovered)>,
         now: Now,
     ) -> Result<BTreeSet<ReplicaKey>, OpenError> {
@@ -119,6 +119,10 @@ impl Node {
             return Err(OpenError::Unsettled { directory, reason, groups: unsure.len() });
         }
         self.forget_dropped(&dropped)?;
+        let left: Vec<u64> = moves.left().map(|log| ids[log.0]).collect();
+        if self.identity.note_moved_from(&left) {
+            self.identity.save_to_each(&*self.disk, &self.config.data)?;
+        }
         shelf.carry_out(moves, &*self.disk, &self.config)?;
         for one in chosen {
             self.recover(&one, &shelf.logs[one.log.0], now)?;

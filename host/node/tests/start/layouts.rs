@@ -7,12 +7,12 @@ use crate::world::{self, Ask, Key, World, running};
 use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, read_file};
 use hedgerow_node::LogLayout::{self, Disk as PerDisk, Node as PerNode};
-use hedgerow_node::{Config, LogId, OpenError};
+use hedgerow_node::{Config, LogId, Node, OpenError};
 use hedgerow_storage::MemoryEngines;
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, NodeId};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -280,6 +280,34 @@ fn n1_a_change_of_layout_without_room_changes_nothing() {
     }
 }
 
+/// What was in a log that is gone is in the one that its groups came to. So a copy is known by either, whatever its own start has made of its
+/// layout and its directories.
+#[test]
+fn d7_a_process_tells_of_the_logs_that_its_groups_came_out_of() {
+    let (mut world, _) = world_with_rows(PerDisk);
+    let (mut config, disk) = kill(&mut world, NODE);
+    let mut told = |log_layout: LogLayout, disk: &SimDisk| -> BTreeSet<u64> {
+        config.seed += 1_000;
+        let config = Config { log_layout, ..config.clone() };
+        let engines = Arc::new(MemoryEngines::new(Arc::new(disk.clone())));
+        let mut node = Node::open(config, Arc::new(disk.clone()), engines, world.clock()).unwrap().node;
+        node.begin_life();
+        let logs = node.greeting(NodeId(1)).logs;
+        drop(node);
+        disk.kill_process();
+        logs.into_iter().map(|at| at.log).collect()
+    };
+    let before = told(PerDisk, &disk);
+    assert_eq!(before.len(), 2);
+    assert_eq!(told(PerNode, &disk), before, "the second one's groups are in the first one");
+    assert_eq!(told(PerNode, &disk), before);
+    let back = told(PerDisk, &disk);
+    assert!(before.is_subset(&back) && back.len() == 3, "{before:?}, {back:?}");
+    disk.remove_dir_all(Path::new("/a")).unwrap();
+    disk.create_dir_all(Path::new("/a")).unwrap();
+    assert!(before.is_subset(&told(PerDisk, &disk)), "one directory is enough to know it");
+}
+
 /// A replica that one log says twice in one generation was copied by somebody.
 #[test]
 fn d7_a_log_that_was_copied_is_no_group_that_has_moved() {
@@ -343,6 +371,52 @@ fn d3l_a_copy_does_not_go_on_where_what_it_is_a_copy_of_may_come_back() {
         assert_eq!(recovered(&next, &disk, &world), expected, "{calls}");
     }
     assert!(interrupted > 0, "no start was interrupted between the copies and the strikes");
+}
+
+/// The whole directory is away that the copies come from, and what is there may be struck out already: nobody can tell, and no copy is removed.
+#[test]
+fn d3l_no_start_removes_copies_while_a_directory_is_away_that_they_may_come_from() {
+    let (mut world, _) = world_with_rows(PerDisk);
+    let (config, whole) = kill(&mut world, NODE);
+    let config = Config { seed: config.seed + 1_000, ..config };
+    let expected = recovered(&config, &whole.copy(), &world);
+    let (mut before_strikes, mut after_strikes) = (0, 0);
+    for calls in 0.. {
+        let (disk, is_over) = interrupt(&world, &config, &whole, calls);
+        if is_over {
+            break;
+        }
+        let copied = groups_of(&disk, "/a/log");
+        if !copied.values().any(|is_pending| *is_pending) {
+            continue;
+        }
+        let is_struck = groups_of(&disk, "/b/log").is_empty();
+        let refused = if is_struck { &mut after_strikes } else { &mut before_strikes };
+        move_directory(&disk, "/b", "/away");
+        for log_layout in [PerNode, PerDisk] {
+            let next = Config { log_layout, seed: config.seed + 2, ..config.clone() };
+            let started = open(&next, &disk, Arc::new(MemoryEngines::new(Arc::new(disk.clone()))), &world);
+            disk.kill_process();
+            let left = groups_of(&disk, "/a/log");
+            match started {
+                Err(OpenError::Unsettled { groups: 1.., .. }) => {
+                    *refused += 1;
+                    assert_eq!(left, copied, "{calls}");
+                }
+                // All of it was over, and the node knew that, but the last of it was not durable.
+                Ok(()) if is_struck => {
+                    assert!(copied.keys().all(|group| left.contains_key(group)), "{calls}: {left:?}");
+                }
+                // A copy that is not complete: nothing can have been struck out.
+                Ok(()) => {}
+                Err(other) => panic!("{calls}: {other:?}"),
+            }
+        }
+        move_directory(&disk, "/away", "/b");
+        let next = Config { seed: config.seed + 4, ..config.clone() };
+        assert_eq!(recovered(&next, &disk, &world), expected, "{calls}");
+    }
+    assert!(before_strikes > 0 && after_strikes > 0, "{before_strikes}, {after_strikes}");
 }
 
 /// The same, but the copies are away, and the groups go on where they were. The copies are outdated when they come back.
