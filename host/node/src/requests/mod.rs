@@ -9,6 +9,7 @@
 //! | `cancel.rs` | attempts that are taken back |
 //! | `tie.rs` | two attempts that know of each other: whoever begins tells the other |
 //! | `throttle.rs` | the table's limit on extra attempts |
+//! | `bucket.rs` | how fast something may come |
 //! | `forward.rs` | writes for a leader elsewhere, and several attempts of one write |
 //! | `waiting.rs` | what waits here for a time or another node |
 //! | `reads.rs` | who may be served, and how fresh |
@@ -19,6 +20,7 @@
 //! | `load.rs`, `read_counts.rs` | what replies and the operator are told of the node's work |
 
 pub(crate) mod audit;
+pub(crate) mod bucket;
 pub(crate) mod caller;
 pub(crate) mod callers;
 pub(crate) mod cancel;
