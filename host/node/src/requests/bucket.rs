@@ -24,4 +24,19 @@ impl Bucket {
         }
         has_one
     }
+
+    /// Takes what is refilled in `cost`, however little is left: what is lacking has to come back first.
+    pub(crate) fn charge(&mut self, cost: Duration, at: Instant) {
+        self.full_at = self.full_at.max(at) + cost;
+    }
+
+    /// Whether nothing is left.
+    pub(crate) fn is_spent(self, now: Instant) -> bool {
+        self.full_at.since(now) >= HELD
+    }
+
+    /// Whether nothing is missing.
+    pub(crate) fn is_full(self, now: Instant) -> bool {
+        self.full_at <= now
+    }
 }
