@@ -94,7 +94,7 @@ pub(crate) fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
             Ok((peers, plan)) => nodes("warn", || serve::dev(&dev, &peers, plan)),
             Err(error) => Err((error, Exit::Usage)),
         },
-        Command::Serve(serve) => match serve::read_config(&serve.config) {
+        Command::Serve(serve) => match serve::read_startable(&serve.config) {
             Ok((storage, config)) => nodes("info", || serve::serve(storage, config)),
             Err(error) => Err((error, Exit::Usage)),
         },

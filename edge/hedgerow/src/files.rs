@@ -108,6 +108,11 @@ pub(crate) fn is_directory(path: &Path) -> io::Result<bool> {
     Ok(std::fs::metadata(path)?.is_dir())
 }
 
+/// Whether `path` is a regular file; an error if there is nothing, or nothing that can be looked at.
+pub(crate) fn is_regular(path: &Path) -> io::Result<bool> {
+    Ok(std::fs::metadata(path)?.is_file())
+}
+
 /// What is found where a data directory should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests that start processes")]
 
 use hedgerow_testkit::{Cluster, Settings};
+use std::path::Path;
 use std::process::Command;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_hedgerow");
@@ -50,4 +51,30 @@ fn an_option_that_is_removed_is_not_said_to_be_set() {
         assert_ne!(cluster.run(&["ttl", "t", "k", "s"]).unwrap().trim(), "never expires", "{ttl:?}");
     }
     assert!(set("").contains("option default_ttl of table t is removed"));
+}
+
+/// Opening a pipe waits for whoever reads it.
+#[test]
+fn an_audit_log_that_is_no_regular_file_keeps_a_node_from_starting() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pipe, file) = (folder.path().join("pipe"), folder.path().join("n1.toml"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let audited = |audit: &Path| {
+        let data = folder.path().join("data");
+        let peers = "[[peers]]\nnode = 1\naddress = \"127.0.0.1:1\"";
+        let text = format!("node = 1\ndata = [{data:?}]\naudit.file = {audit:?}\n{peers}\n");
+        std::fs::write(&file, text).unwrap();
+        let path = file.to_str().unwrap();
+        for arguments in [&["config", "check", path][..], &["serve", "--config", path]] {
+            let output = Command::new(BINARY).args(arguments).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            assert!(said.contains("n1.toml is not right: audit.file: "), "{said}");
+            assert!(said.contains(&audit.display().to_string()) || said.contains("there is no folder"), "{said}");
+        }
+    };
+    audited(&pipe);
+    audited(Path::new("/dev/null"));
+    audited(folder.path());
+    audited(&folder.path().join("none").join("audit.log"));
 }

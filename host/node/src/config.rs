@@ -10,6 +10,7 @@ use hedgerow_tls::{Mode, NodeTls};
 use hedgerow_types::NodeId;
 use hedgerow_types::limit::{CREATION_PER_PARTITION, SESSION_BYTES_MAX};
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,6 +148,24 @@ pub struct AuditFile {
     pub files: u32,
 }
 
+/// What one user may ask of a node. A user is the name in a client's certificate, or where there is none, a client's address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UserLimits {
+    /// Reads and writes per second.
+    pub requests: Option<NonZeroU64>,
+    /// Bytes per second of these and of their replies together, whole MiB.
+    pub bytes: Option<NonZeroU64>,
+    /// Connections that may be open.
+    pub connections: Option<NonZeroU64>,
+}
+
+impl UserLimits {
+    /// Whether anything is limited.
+    pub(crate) const fn is_any(&self) -> bool {
+        self.requests.is_some() || self.bytes.is_some() || self.connections.is_some()
+    }
+}
+
 /// Everything a node needs to know before it starts.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -229,6 +248,8 @@ pub struct Config {
     pub administrators: BTreeSet<String>,
     /// Where the audit log is kept, if one is.
     pub audit: Option<AuditFile>,
+    /// What one user may ask of this node.
+    pub user_limits: UserLimits,
     /// What counts as slow; slow nodes should not lead.
     pub slow: SlowLimits,
     /// How far the nodes' wall clocks may differ; from 100 ms to a minute. A clock that is further off does not count.
@@ -259,7 +280,7 @@ impl Config {
 
     /// Whether it matters who is at the other end of a client's connection.
     pub(crate) const fn wants_to_know_clients(&self) -> bool {
-        self.tls.is_some() || self.audit.is_some()
+        self.tls.is_some() || self.audit.is_some() || self.user_limits.is_any()
     }
 
     /// Why a node cannot be started with this, if it cannot.
@@ -345,6 +366,7 @@ impl Config {
             rights: RightsMode::Off,
             administrators: BTreeSet::new(),
             audit: None,
+            user_limits: UserLimits::default(),
             slow: SlowLimits::default(),
             clock_skew_max: CLOCK_SKEW_MAX,
             drop_reserve_seconds: DROP_RESERVE_SECONDS,

@@ -20,7 +20,8 @@ pub enum Event {
     /// The time has come that [`Node::wakes_at`] named, or a later one.
     Wake,
     /// A client's connection begins, and it is known who is at its other end and where. Needed only where connections are
-    /// encrypted ([`crate::Config::tls`]) or an audit log is kept ([`crate::Config::audit`]); before the connection's first frame.
+    /// encrypted ([`crate::Config::tls`]), an audit log is kept ([`crate::Config::audit`]) or users have limits
+    /// ([`crate::Config::user_limits`]); before the connection's first frame.
     ClientOpened(ConnectionId, Who, IpAddr),
     /// A client's frame, without its length.
     Client(ConnectionId, Bytes),

@@ -306,7 +306,7 @@ fn run(
         host.spawn("the task that accepts connections", accept(Rc::clone(&host), listener));
         peer::start(&host);
         let result = drive(&host, &committers, &workers, arrivals, inbox, state).await;
-        host.node.borrow_mut().shard.requests.audit().end();
+        host.node.borrow_mut().shard.requests.audit().end(result.is_ok());
         write_audit(&host, &workers);
         result
     });

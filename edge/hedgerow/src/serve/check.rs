@@ -1,12 +1,12 @@
 //! `hedgerow config`: whether a node could be started with a configuration, and what it would be told. The file is read as `serve` reads
 //! it.
 
-use super::{days_until, directories, read_config};
+use super::{days_until, directories, read_startable};
 use crate::exit::Exit;
 use crate::output::{columns, counted, print};
 use anyhow::Result;
 use clap::Subcommand;
-use hedgerow_node::config::{AuditFile, RightsMode};
+use hedgerow_node::config::{AuditFile, RightsMode, UserLimits};
 use hedgerow_node::{Config, LogLayout};
 use hedgerow_storage::RocksSettings;
 use hedgerow_tls::Mode;
@@ -28,7 +28,7 @@ pub(crate) enum ConfigCommand {
 /// `hedgerow config`.
 pub(crate) fn run(command: &ConfigCommand) -> Result<Exit> {
     let ConfigCommand::Check { file } = command;
-    let (storage, config) = read_config(file)?;
+    let (storage, config) = read_startable(file)?;
     print(&text(file, &storage, &config))?;
     Ok(Exit::Done)
 }
@@ -51,6 +51,7 @@ fn text(file: &Path, storage: &RocksSettings, config: &Config) -> String {
     rows.extend(config.labels.iter().map(|(name, value)| ("labels", format!("{name} = {value}"))));
     rows.extend(disk_and_memory(storage, config));
     rows.extend(limits(config));
+    rows.extend(user_limits(config));
     rows.extend(security(config));
     rows.extend(audit(config));
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
@@ -94,6 +95,16 @@ fn limits(config: &Config) -> Vec<(&'static str, String)> {
         ("drop.reserve_seconds", format!("{} s", config.drop_reserve_seconds)),
         ("pegasus.host_ports", config.has_host_ports.to_string()),
         ("faults.allowed", config.may_fault.to_string()),
+    ]
+}
+
+fn user_limits(config: &Config) -> Vec<(&'static str, String)> {
+    let UserLimits { requests, bytes, connections } = config.user_limits;
+    let none = || "none".to_owned();
+    vec![
+        ("limits.user.requests_per_second", requests.map_or_else(none, |count| count.to_string())),
+        ("limits.user.mib_per_second", bytes.map_or_else(none, |bytes| format!("{} MiB", bytes.get() >> 20))),
+        ("limits.user.connections", connections.map_or_else(none, |count| count.to_string())),
     ]
 }
 
@@ -156,7 +167,7 @@ mod tests {
         let peers = "peers = [{ node = 1, address = \"127.0.0.1:34601\" }, { node = 2, address = \"b:34601\" }]";
         let written = format!("node = 1\ndata = [\"/nowhere/d\"]\n{peers}\n{settings}\n");
         crate::files::replace(&file, written.as_bytes())?;
-        let (storage, config) = read_config(&file)?;
+        let (storage, config) = read_startable(&file)?;
         Ok(text(&file, &storage, &config))
     }
 
@@ -191,6 +202,12 @@ mod tests {
             ("durabillity = \"os\"", "unknown field `durabillity`"),
             ("log.retained_mib = 1", "log.retained_mib: at least 64 are needed"),
             ("listen = \"127.0.0.1:0\"", "has port 0"),
+            ("limits.user.connections = 0", "limits.user.connections: allowed are 1 to 1000000"),
+            ("limits.user.connection = 1", "unknown field `connection`"),
+            ("audit.max_mib = 1", "audit.file: it has to be given where"),
+            ("audit.file = \"/nowhere/audit/log\"", "audit.file: there is no folder /nowhere/audit: make it first"),
+            ("audit.file = \"/dev/null\"", "audit.file: /dev/null is no regular file"),
+            ("audit.file = \"/\"", "audit.file: / is no regular file"),
         ] {
             let error = format!("{:#}", checked(settings).unwrap_err());
             assert!(error.contains(reason) && error.contains("n1.toml"), "{error}");

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, bail, ensure};
 use hedgerow_node::config::{
-    AuditFile, DROP_RESERVE_SECONDS, DROP_RESERVE_SECONDS_MAX, LOG_RETAINED_BYTES, RightsMode,
+    AuditFile, DROP_RESERVE_SECONDS, DROP_RESERVE_SECONDS_MAX, LOG_RETAINED_BYTES, RightsMode, UserLimits,
 };
 use hedgerow_node::{Config, LogLayout, SlowLimits};
 use hedgerow_storage::RocksSettings;
@@ -13,6 +13,7 @@ use hedgerow_wal::Durability;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +56,8 @@ pub(crate) struct ServeConfig {
     #[serde(default)]
     security: Security,
     audit: Option<Audit>,
+    #[serde(default)]
+    limits: Limits,
     tls: Option<Tls>,
 }
 
@@ -203,7 +206,7 @@ struct Security {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Audit {
-    file: PathBuf,
+    file: Option<PathBuf>,
     #[serde(default = "Audit::default_size")]
     max_mib: u32,
     #[serde(default = "Audit::default_files")]
@@ -220,10 +223,45 @@ impl Audit {
     }
 
     fn into_file(self) -> anyhow::Result<AuditFile> {
-        ensure!(self.file.is_absolute(), "audit.file: it has to begin with /");
+        let path = self.file.context(
+            "audit.file: it has to be given where audit.max_mib or audit.files is: without it no audit log is kept",
+        )?;
+        ensure!(path.is_absolute(), "audit.file: it has to begin with /");
         ensure!((1..=1_048_576).contains(&self.max_mib), "audit.max_mib: allowed are 1 to 1048576");
         ensure!((2..=1_000).contains(&self.files), "audit.files: allowed are 2 to 1000");
-        Ok(AuditFile { path: self.file, size_max: u64::from(self.max_mib) << 20, files: self.files })
+        Ok(AuditFile { path, size_max: u64::from(self.max_mib) << 20, files: self.files })
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Limits {
+    user: UserSetting,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct UserSetting {
+    requests_per_second: Option<u32>,
+    mib_per_second: Option<u32>,
+    connections: Option<u32>,
+}
+
+impl UserSetting {
+    fn into_limits(self) -> anyhow::Result<UserLimits> {
+        let limit = |name: &str, value: Option<u32>, most: u32| {
+            let is_allowed = value.is_none_or(|value| (1..=most).contains(&value));
+            ensure!(is_allowed, "limits.user.{name}: allowed are 1 to {most}; without it there is no limit");
+            Ok(value.map(u64::from))
+        };
+        let requests = limit("requests_per_second", self.requests_per_second, 1_000_000)?;
+        let mib = limit("mib_per_second", self.mib_per_second, 1_048_576)?;
+        let connections = limit("connections", self.connections, 1_000_000)?;
+        Ok(UserLimits {
+            requests: requests.and_then(NonZeroU64::new),
+            bytes: mib.and_then(|mib| NonZeroU64::new(mib << 20)),
+            connections: connections.and_then(NonZeroU64::new),
+        })
     }
 }
 
@@ -366,6 +404,7 @@ impl ServeConfig {
         };
         config.administrators = self.security.administrators;
         config.audit = self.audit.map(Audit::into_file).transpose()?;
+        config.user_limits = self.limits.user.into_limits()?;
         config.listen = address;
         config.workers = self.workers.unwrap_or(config.workers);
         config.labels = self.labels;
@@ -491,6 +530,35 @@ mod tests {
         assert!(error.starts_with("tls.cluster: \"A\" is no name"), "{error}");
         let error = others(&format!("{files} }}\nfaults.allowed = true")).unwrap_err();
         assert!(error.starts_with("faults.allowed: not with tls"), "{error}");
+    }
+
+    #[test]
+    fn what_one_user_may_ask_for_can_be_set() {
+        assert_eq!(config("").unwrap().user_limits, UserLimits::default());
+        let set = "[limits.user]\nrequests_per_second = 1000\nmib_per_second = 3\nconnections = 1";
+        let limits = config(set).unwrap().user_limits;
+        assert_eq!([limits.requests, limits.bytes, limits.connections], [1_000, 3 << 20, 1].map(NonZeroU64::new));
+        let refused = |settings: &str| config(settings).unwrap_err().to_string();
+        for (name, most) in
+            [("requests_per_second", 1_000_000), ("mib_per_second", 1_048_576), ("connections", 1_000_000)]
+        {
+            for wrong in [0, most + 1] {
+                let allowed = format!("limits.user.{name}: allowed are 1 to {most}; without it there is no limit");
+                assert_eq!(refused(&format!("limits.user.{name} = {wrong}")), allowed);
+            }
+            assert!(refused(&format!("limits.user.{name} = -1")).contains("invalid value"));
+        }
+        assert!(refused("limits.user.requests = 5").contains("unknown field"));
+        assert!(refused("limits.requests_per_second = 5").contains("unknown field"));
+    }
+
+    #[test]
+    fn what_an_audit_log_may_take_is_not_said_of_none() {
+        for settings in ["audit.max_mib = 5", "audit.files = 3", "[audit]"] {
+            let error = config(settings).unwrap_err().to_string();
+            assert!(error.starts_with("audit.file: it has to be given where audit.max_mib or"), "{error}");
+        }
+        assert_eq!(config("audit.file = \"a\"").unwrap_err().to_string(), "audit.file: it has to begin with /");
     }
 
     #[test]

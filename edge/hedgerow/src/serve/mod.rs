@@ -8,6 +8,7 @@ mod refused;
 use crate::cluster::CLUSTER_DEFAULT;
 use crate::command::fault::read_plan;
 use crate::exit::Exit;
+use crate::files::{is_directory, is_regular};
 use crate::output::counted;
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -177,6 +178,25 @@ pub(crate) fn read_config(path: &Path) -> anyhow::Result<(RocksSettings, Config)
     config.check().map_err(anyhow::Error::msg).with_context(wrong)?;
     directories::check(&config.data).with_context(wrong)?;
     Ok((storage, config))
+}
+
+/// The same for a node that is to be started with it: what is there for its audit log is looked at as well. What is no regular file
+/// would keep no log, or hold up the start.
+pub(crate) fn read_startable(path: &Path) -> anyhow::Result<(RocksSettings, Config)> {
+    let (storage, config) = read_config(path)?;
+    if let Some(audit) = &config.audit {
+        check_audit(&audit.path).with_context(|| format!("{} is not right", path.display()))?;
+    }
+    Ok((storage, config))
+}
+
+fn check_audit(file: &Path) -> anyhow::Result<()> {
+    let folder = file.parent().unwrap_or(file);
+    let has_folder = is_directory(folder).unwrap_or(false);
+    ensure!(has_folder, "audit.file: there is no folder {}: make it first", folder.display());
+    let is_right = is_regular(file).unwrap_or(true);
+    ensure!(is_right, "audit.file: {} is no regular file", file.display());
+    Ok(())
 }
 
 /// Runs one node until it is told to stop.

@@ -52,6 +52,8 @@ pub(crate) struct AuditRecord {
 pub(crate) enum AuditEvent {
     /// The node has started.
     Start,
+    /// The node has been told to stop, and stops.
+    Stop,
     /// A connection was agreed on with the certificate of a user or a node.
     Login,
     /// A connection was refused before anything was asked on it.
@@ -66,6 +68,11 @@ pub(crate) enum AuditEvent {
         /// Whether it was only counted.
         #[serde(skip_serializing_if = "is_false")]
         is_permitted: bool,
+    },
+    /// A request was refused, or a connection closed, because its user asks for more than it may.
+    Limited {
+        /// Which limit that is.
+        reason: String,
     },
     /// A command that changes something is carried out.
     Command {
@@ -122,6 +129,8 @@ enum Kind {
     /// By address, of IPv6 the network.
     LoginRefused(IpAddr),
     Refused(Who),
+    /// By address where there is no name.
+    Limited(Who, Option<IpAddr>),
 }
 
 /// How a record that was told has been repeated since.
@@ -189,6 +198,13 @@ impl Audit {
     ) {
         let event = AuditEvent::Refused { reason: shortened(reason), is_permitted };
         self.note(Kind::Refused(whose.0.clone()), whose, event, now);
+    }
+
+    /// A request was refused, since its user asks for more than it may.
+    pub(crate) fn note_limited(&mut self, whose: (&Who, Option<IpAddr>), reason: &str, now: Instant) {
+        let (who, from) = whose;
+        let address = from.filter(|_| *who == Who::Anybody).map(network);
+        self.note(Kind::Limited(who.clone(), address), whose, AuditEvent::Limited { reason: shortened(reason) }, now);
     }
 
     fn note(&mut self, kind: Kind, (who, from): (&Who, Option<IpAddr>), event: AuditEvent, now: Instant) {
@@ -286,9 +302,12 @@ impl Audit {
         self.tell_repeated(|repeated| now.since(repeated.since) >= REPEATED_FOR);
     }
 
-    /// The node ends: what was repeated is told, however long ago.
-    pub(crate) fn end(&mut self) {
+    /// The node ends: what was repeated is told, however long ago, and at last that it was told to, if it was.
+    pub(crate) fn end(&mut self, is_told_to: bool) {
         self.tell_repeated(|_| true);
+        if is_told_to {
+            self.note_each(&Who::Anybody, None, AuditEvent::Stop);
+        }
     }
 
     fn tell_repeated(&mut self, is_over: impl Fn(&Repeated) -> bool) {

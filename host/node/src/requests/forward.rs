@@ -198,7 +198,10 @@ impl Serving<'_> {
         self.requests.forwards.answered += 1;
         match frame.reply {
             Reply::Failed(_) => self.requests.load.refuse(caller.is_data()),
-            _ => self.requests.load.answer(caller.is_data()),
+            _ => {
+                self.requests.load.answer(caller.is_data());
+                self.requests.limits.note_reply(caller.connection, reply.len(), caller.received);
+            }
         }
         if caller.has_passed {
             self.requests.throttles.note_bytes(caller.group(), reply.len());

@@ -9,6 +9,8 @@
 //! | `cancel.rs` | attempts that are taken back |
 //! | `tie.rs` | two attempts that know of each other: whoever begins tells the other |
 //! | `throttle.rs` | the table's limit on extra attempts |
+//! | `limits.rs` | what one user may ask for |
+//! | `bucket.rs` | how fast something may come |
 //! | `forward.rs` | writes for a leader elsewhere, and several attempts of one write |
 //! | `waiting.rs` | what waits here for a time or another node |
 //! | `reads.rs` | who may be served, and how fresh |
@@ -19,11 +21,13 @@
 //! | `load.rs`, `read_counts.rs` | what replies and the operator are told of the node's work |
 
 pub(crate) mod audit;
+pub(crate) mod bucket;
 pub(crate) mod caller;
 pub(crate) mod callers;
 pub(crate) mod cancel;
 pub(crate) mod forward;
 pub(crate) mod held;
+pub(crate) mod limits;
 pub(crate) mod load;
 pub(crate) mod permission;
 pub(crate) mod queue;
@@ -50,6 +54,7 @@ use cancel::CancelCounts;
 use forward::Forwards;
 use hedgerow_types::random::Random;
 use hedgerow_types::{Instant, NodeId};
+use limits::Limits;
 use load::NodeLoad;
 use queue::{Queue, QueueCounts};
 use read_counts::{Lines, ReadCounts};
@@ -85,6 +90,7 @@ pub(crate) struct Requests {
     throttles: Throttles,
     forwards: Forwards,
     users: Users,
+    limits: Limits,
     /// Lines about slow requests.
     slow_lines: Lines,
 }
@@ -124,6 +130,7 @@ impl Requests {
             throttles: Throttles::default(),
             forwards: Forwards::default(),
             users: Users::new(config),
+            limits: Limits::new(config),
             slow_lines: Lines::default(),
         }
     }
@@ -131,6 +138,7 @@ impl Requests {
     /// Time has passed.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.users.audit.tick(now);
+        self.limits.tick(now);
         self.scans.forget_idle(now);
         self.read_counts.tick(now);
     }
@@ -183,6 +191,9 @@ impl Requests {
 
     /// A client's connection begins.
     pub(crate) fn note_opened(&mut self, connection: ConnectionId, who: Who, from: IpAddr, now: Instant) {
+        if !self.users.may_everything(&who) {
+            self.limits.note_opened(connection, &who, from);
+        }
         self.users.note_opened(connection, who, from, now);
     }
 
@@ -215,6 +226,7 @@ impl Requests {
     pub(crate) fn forget_connection(&mut self, connection: ConnectionId) {
         self.scans.forget_connection(connection);
         self.users.forget(connection);
+        self.limits.forget(connection);
     }
 
     /// What the operator is told of them.
@@ -223,6 +235,7 @@ impl Requests {
         told["queue"] = self.queue_told();
         told["waiting_bytes"] = json!({ "kept": self.room.size(), "refused": self.room.refused() });
         told["rights"] = self.users.told();
+        told["limits"] = self.limits.told();
         told["audit"] = json!({ "lost": self.users.audit.lost() });
         told["requests_waiting"] = json!(self.callers.count());
         told["requests_in_flight"] = json!(self.load.in_flight());

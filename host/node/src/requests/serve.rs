@@ -50,6 +50,9 @@ impl Serving<'_> {
         let Request { header, sequence_id, body } = request;
         let caller = Caller { frame_bytes, ..Caller::of(connection, &header, sequence_id, body.method(), now) };
         self.requests.load.take(caller.is_data());
+        if self.is_over_limit(&caller, now) {
+            return None;
+        }
         match caller.method.class() {
             Class::Read | Class::Scan | Class::Write => self.serve_data(caller, &header, &body, now),
             Class::Admin => {
@@ -211,6 +214,11 @@ impl Serving<'_> {
         if matches!(caller.method.class(), Class::Read | Class::Scan) {
             self.requests.read_counts.note_refused(refusal);
         }
+        self.answer_failed(caller, refusal);
+    }
+
+    /// Answers a request with a refusal that is counted elsewhere.
+    pub(crate) fn answer_failed(&mut self, caller: &Caller, refusal: &Refusal) {
         if is_better_unsaid(caller, refusal) {
             return self.requests.load.forget();
         }
@@ -226,7 +234,8 @@ impl Serving<'_> {
     }
 
     pub(crate) fn answer(&mut self, caller: &Caller, reply: &Reply, reflected: Reflected) {
-        if matches!(reply, Reply::Failed(_)) {
+        let is_refused = matches!(reply, Reply::Failed(_));
+        if is_refused {
             self.requests.load.refuse(caller.is_data());
         } else {
             self.requests.load.answer(caller.is_data());
@@ -250,6 +259,9 @@ impl Serving<'_> {
         hedgerow_wire::encode_reply(out, caller.method, caller.sequence_id, reply, extension.as_ref());
         let size = out.len() - before;
         self.requests.reply_bytes += size;
+        if caller.is_data() && !is_refused {
+            self.requests.limits.note_reply(caller.connection, size, caller.received);
+        }
         if caller.has_passed {
             self.requests.throttles.note_bytes(caller.group(), size);
         }

@@ -7,6 +7,7 @@
 //! extension are told by a note that ends nothing ([`Refusal::Throttled`]); see [`Serving::answer_refused`].
 
 use crate::config::{DELAYED_FRAME_MAX, DELAYED_MAX};
+use crate::requests::bucket::Bucket;
 use crate::requests::caller::Caller;
 use crate::requests::callers::{RequestId, WaitsIn};
 use crate::requests::waiting::Waiting;
@@ -46,13 +47,6 @@ struct Share {
     all: u64,
 }
 
-/// Tokens for one second, refilled all the time; at least one.
-#[derive(Clone, Copy, Debug, Default)]
-struct Bucket {
-    /// When it would be full, if nothing more were taken.
-    full_at: Instant,
-}
-
 /// Counts since the node started, under Pegasus' names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
@@ -90,19 +84,6 @@ impl Share {
     fn interval(self, rate: u64) -> Option<Duration> {
         let nanos = (1_000_000_000 * u128::from(self.all)).checked_div(u128::from(rate) * u128::from(self.here))?;
         Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
-    }
-}
-
-impl Bucket {
-    /// Takes a token, if there is one.
-    fn take(&mut self, interval: Option<Duration>, now: Instant) -> bool {
-        let Some(interval) = interval else { return false };
-        let full_at = self.full_at.max(now) + interval;
-        let has_one = full_at.since(now) <= interval.max(Duration::from_secs(1));
-        if has_one {
-            self.full_at = full_at;
-        }
-        has_one
     }
 }
 

@@ -186,6 +186,11 @@ impl Users {
         self.sessions.insert(connection, Session { who, from: Some(from), ..Session::default() });
     }
 
+    /// Whether somebody may do everything at this node, whatever they have been given.
+    pub(crate) fn may_everything(&self, who: &Who) -> bool {
+        who.may_everything(&self.administrators)
+    }
+
     /// Who is at the other end of a connection, for another node.
     pub(crate) fn principal(&self, connection: ConnectionId) -> Principal {
         let (who, _) = self.at(connection);

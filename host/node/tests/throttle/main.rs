@@ -9,6 +9,7 @@
 mod forward;
 mod limit;
 mod pegasus;
+mod users;
 #[path = "../reads/world.rs"]
 #[allow(dead_code, reason = "each test uses its part")]
 mod world;

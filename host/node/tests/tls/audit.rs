@@ -14,7 +14,7 @@ impl Stage {
     }
 
     /// Ends the nodes. Every record of their audit logs, those of the first node first.
-    fn end_and_read(mut self) -> Vec<Value> {
+    pub(crate) fn end_and_read(mut self) -> Vec<Value> {
         let nodes: Vec<u16> = self.peers.keys().map(|node| node.0).collect();
         nodes.iter().for_each(|node| self.stop(*node));
         let mut records = Vec::new();
@@ -32,7 +32,7 @@ impl Stage {
 }
 
 /// The records that have all fields of `wanted`.
-fn like<'a>(records: &'a [Value], wanted: &Value) -> Vec<&'a Value> {
+pub(crate) fn like<'a>(records: &'a [Value], wanted: &Value) -> Vec<&'a Value> {
     let wanted = wanted.as_object().unwrap();
     records.iter().filter(|record| wanted.iter().all(|(name, value)| record.get(name) == Some(value))).collect()
 }
@@ -56,6 +56,11 @@ async fn the_audit_log_tells_who_came_in_what_was_refused_and_who_changed_what()
     let records = stage.end_and_read();
     let like = |wanted: Value| like(&records, &wanted);
     assert_eq!(like(json!({ "event": "start" })).len(), 3);
+    for node in 1..=3 {
+        let of_node: Vec<&Value> = records.iter().filter(|record| record["node"] == node).collect();
+        assert_eq!((&of_node[0]["event"], &of_node[of_node.len() - 1]["event"]), (&json!("start"), &json!("stop")));
+        assert_eq!(of_node.iter().filter(|record| record["event"] == "stop").count(), 1);
+    }
     assert!(!like(json!({ "event": "login", "user": "app", "from": "127.0.0.1" })).is_empty());
     let refused = like(json!({ "event": "refused", "user": "app" }));
     let reasons: Vec<&str> = refused.iter().map(|record| record["reason"].as_str().unwrap()).collect();

@@ -6,13 +6,14 @@
 mod ports;
 
 mod audit;
+mod limits;
 mod rights;
 
 use bytes::BytesMut;
 use hedgerow_client::{Client, ClientOptions, ClientTls, ClientTlsFiles, ClusterName, Table, TableSpec};
 use hedgerow_env::os::{OsDisk, random_u64};
 use hedgerow_node::Config;
-use hedgerow_node::config::{AuditFile, RightsMode};
+use hedgerow_node::config::{AuditFile, RightsMode, UserLimits};
 use hedgerow_node::os::{Running, State, start};
 use hedgerow_node::peer::Greeting;
 use hedgerow_placement::Life;
@@ -38,6 +39,7 @@ struct Stage {
     peers: BTreeMap<NodeId, String>,
     nodes: BTreeMap<NodeId, (Running, Option<Arc<NodeTls>>)>,
     rights: RightsMode,
+    limits: UserLimits,
 }
 
 impl Stage {
@@ -46,7 +48,8 @@ impl Stage {
         let (authority, issued) = Authority::create(&cluster(), DAYS, SystemTime::now()).unwrap();
         write(folder.path(), "ca", &issued);
         let peers = (1..=NODES).map(|node| (NodeId(node), reserved_address())).collect();
-        let stage = Self { folder, authority, peers, nodes: BTreeMap::new(), rights: RightsMode::Off };
+        let (nodes, rights, limits) = (BTreeMap::new(), RightsMode::Off, UserLimits::default());
+        let stage = Self { folder, authority, peers, nodes, rights, limits };
         stage.issue_all();
         stage
     }
@@ -79,6 +82,7 @@ impl Stage {
         config.wal.segment_size = 1 << 20;
         config.tls = mode.map(|mode| self.tls(node, mode));
         config.rights = self.rights;
+        config.user_limits = self.limits;
         config.administrators.insert("root".to_owned());
         let audit = AuditFile { path: self.audit_path(node), size_max: 1 << 20, files: 2 };
         config.audit = (self.rights != RightsMode::Off).then_some(audit);

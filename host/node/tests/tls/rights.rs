@@ -61,7 +61,11 @@ const USERS: [(&str, &[&str]); 9] = [
 
 impl Stage {
     pub(crate) async fn with_rights(rights: RightsMode) -> (Self, Client) {
-        let mut stage = Self { rights, ..Self::new() };
+        Self::with_limits(rights, UserLimits::default()).await
+    }
+
+    pub(crate) async fn with_limits(rights: RightsMode, limits: UserLimits) -> (Self, Client) {
+        let mut stage = Self { rights, limits, ..Self::new() };
         (1..=NODES).for_each(|node| stage.start(node, Some(Mode::Required)));
         stage.wait_until_serving().await;
         let root = stage.user("root").await;
