@@ -77,8 +77,9 @@ pub enum OpenError {
     /// A change of layout was interrupted, and the log that groups were copied from may be in a data directory that is left out. Nothing was
     /// removed: that one may have been struck out already, so that the copies are all there is.
     #[error(
-        "a change of `log.layout` was interrupted, and the logs of {groups} groups may be in {}, which cannot be used: {reason}. Bring it \
-         back and start the node again. If it is lost, an empty directory in its place has the node learn them again from the others",
+        "a change of `log.layout` was interrupted, and logs that it copied (number of groups: {groups}) may be in {}, which cannot be used: \
+         {reason}. Bring it back and start the node again. If it is lost, an empty directory in its place has the node learn them again from \
+         the others",
         directory.display()
     )]
     Unsettled {

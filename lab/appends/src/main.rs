@@ -4,6 +4,7 @@
 //! Two shapes. *Writers*: so many threads, each with a group of its own, append one entry, wait until it is durable, and go on. *Rounds*: one
 //! thread appends one entry to each of so many groups and waits until all are durable, as a node does. All that is compared runs in
 //! turn, so that a disk whose speed changes meanwhile changes it for all; ratios are those of runs that followed each other.
+#![allow(clippy::disallowed_methods, reason = "this program measures the real operating system")]
 
 mod figures;
 mod fio;
