@@ -226,6 +226,10 @@ impl Node {
     /// Stops a replica that cannot go on, being damaged or in a directory that failed; it is reported and will be replaced.
     pub(crate) fn lose(&mut self, group: GroupId, reason: &str, is_damaged: bool, now: Now) {
         self.step_down(group, now);
+        // One that is lost already stays listed: nobody may make it anew.
+        if self.shard.running(group).is_none() {
+            return;
+        }
         let Some(Hosted::Running(mut replica)) = self.shard.replicas.hosted.remove(&group) else { return };
         let (owner, directory) = (replica.owner, replica.directory);
         self.shard.enqueue_removal(replica.take_storage(), Vec::new());
@@ -372,9 +376,10 @@ impl Node {
         let there = self.shard.replicas.hosted.iter().filter(|(_, hosted)| failed.contains(&hosted.directory()));
         let groups: Vec<(GroupId, DirectoryId)> = there.map(|(group, hosted)| (*group, hosted.directory())).collect();
         for (group, directory) in groups {
-            self.lose(group, &lost, false, now);
-            if let Some(Hosted::Starting { owner, .. }) = self.shard.replicas.hosted.get(&group) {
-                self.note_lost(*owner, directory, &lost);
+            match self.shard.replicas.hosted.get(&group) {
+                Some(Hosted::Starting { owner, .. }) => self.note_lost(*owner, directory, &lost),
+                Some(Hosted::Running(_)) => self.lose(group, &lost, false, now),
+                Some(Hosted::Lost { .. }) | None => {}
             }
         }
     }

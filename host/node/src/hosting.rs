@@ -145,7 +145,7 @@ impl Node {
     }
 
     /// Makes what belongs here and removes what does not, a bounded number in each turn; the tick goes on with the rest.
-    fn reconcile_hosting(&mut self, now: Now) {
+    pub(crate) fn reconcile_hosting(&mut self, now: Now) {
         let (mut steps, keeps_given_up) = self.steps_to_catalogue();
         self.keeps_given_up = keeps_given_up;
         self.has_unreconciled = steps.len() > RECONCILED_PER_TURN;

@@ -34,7 +34,7 @@ const VERSION_WITH_LAYOUT: u32 = 2;
 /// Logs that are remembered, those that are there not counted.
 const LOGS_MAX: usize = 64;
 /// Logs that groups came out of, and that are remembered.
-const FORMER_LOGS_MAX: usize = 16;
+const FORMER_LOGS_MAX: usize = 64;
 /// Processes that are remembered.
 const ANCESTORS_MAX: usize = 64;
 /// Data that has lost an identity counts on from so far above the last count that is known: more starts than that are not unknown.

@@ -1,22 +1,25 @@
-//! Reading the exactly-once tables of replicas that have started: by jobs, a few at a time, so that a node with a thousand
-//! replicas has job threads left for what serves. A table that a write needs is read before the others, and its group applies nothing
-//! meanwhile: it may have hundreds of thousands of rows, and the node's thread would be longer over it than others wait for a leader.
+//! Reading the exactly-once tables of replicas that have started: by jobs, a few at a time in each data directory, so that a node with a
+//! thousand replicas has job threads left for what serves, and a disk that does not answer holds up no other. A table that a write needs is read
+//! before the others, and its group applies nothing meanwhile: it may have hundreds of thousands of rows, and the node's thread would be longer
+//! over it than others wait for a leader.
 
-use crate::ids::ReplicaKey;
+use crate::ids::{DirectoryId, ReplicaKey};
 use crate::job::Job;
 use crate::shard::Shard;
 use hedgerow_env::Now;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Tables that a node has read at a time. The other threads for jobs are for what serves.
+/// Tables that are read at a time in a data directory. The other threads for jobs are for what serves.
 const LOADS_MAX: usize = 2;
 
 /// Whose table is to be read. Nothing of theirs is held open before their turn.
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
+    /// Those that writes wait for.
+    hastened: VecDeque<ReplicaKey>,
     waiting: VecDeque<ReplicaKey>,
-    running: BTreeSet<ReplicaKey>,
+    running: BTreeMap<ReplicaKey, DirectoryId>,
 }
 
 impl Shard {
@@ -28,9 +31,9 @@ impl Shard {
 
     /// A write waits for the table of a replica, which goes on with it when the table is there, or cannot be read.
     pub(crate) fn hasten_load(&mut self, owner: ReplicaKey) {
-        if !self.loads.running.contains(&owner) {
+        if !self.loads.running.contains_key(&owner) && !self.loads.hastened.contains(&owner) {
             self.loads.waiting.retain(|other| *other != owner);
-            self.loads.waiting.push_front(owner);
+            self.loads.hastened.push_back(owner);
             self.start_loads();
         }
     }
@@ -47,15 +50,26 @@ impl Shard {
     }
 
     fn start_loads(&mut self) {
-        while self.loads.running.len() < LOADS_MAX
-            && let Some(owner) = self.loads.waiting.pop_front()
-        {
+        while let Some(owner) = self.next_load() {
             let Some(replica) = self.running_as(owner) else { continue };
             let Some(storage) = replica.storage.as_ref().filter(|storage| !storage.has_sessions()) else { continue };
-            let engine = Arc::clone(storage.engine());
+            let (engine, directory) = (Arc::clone(storage.engine()), replica.directory);
             replica.storage_users += 1;
-            self.loads.running.insert(owner);
+            self.loads.running.insert(owner, directory);
             self.job(Job::LoadSessions { owner, engine });
         }
+    }
+
+    /// Takes out the first one that may be read now, or that is not here any more.
+    fn next_load(&mut self) -> Option<ReplicaKey> {
+        let Self { loads, replicas, .. } = self;
+        let Loads { hastened, waiting, running } = loads;
+        let mut may_go = |owner: &ReplicaKey| {
+            let directory = replicas.running_as(*owner).map(|replica| replica.directory);
+            directory.is_none_or(|directory| running.values().filter(|it| **it == directory).count() < LOADS_MAX)
+        };
+        let line = if hastened.iter().any(&mut may_go) { hastened } else { waiting };
+        let place = line.iter().position(&mut may_go)?;
+        line.remove(place)
     }
 }

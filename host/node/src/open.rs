@@ -208,6 +208,7 @@ impl Node {
         identity.remember_cluster(catalogue.as_ref().map_or(0, |catalogue| catalogue.cluster));
         let found = find_logs(&*disk, &config, &shelf, &identity)?;
         check_meta_nodes(&config, &identity);
+        check_settled(&config, (&shelf, &found, &recovered), &identity, &missing)?;
         let (ids, has_logs) = take_up_logs(&*disk, &config, (&shelf, &found), &mut identity, &mut random)?;
         shelf.is_whole = has_logs && !shelf.logs.iter().any(Log::has_unknown_loss);
         let config = Arc::new(config);
@@ -242,6 +243,10 @@ impl Node {
         let logs = node.use_logs(shelf, ids)?;
         if let Some(catalogue) = catalogue {
             node.act_on_catalogue(catalogue, now);
+            // Nobody waits for this thread yet, and what follows looks for what is not hosted.
+            while node.has_unreconciled {
+                node.reconcile_hosting(now);
+            }
         } else if node.identity.cluster != 0 {
             node.host_metadata_founder();
         }
@@ -440,6 +445,28 @@ fn check_meta_nodes(config: &Config, identity: &Identity) {
             ?founders,
             "meta_nodes counts only when the cluster is founded, and other nodes founded this one"
         );
+    }
+}
+
+/// Whether a start goes on that finds pending copies alone: not while a data directory is left out in which they may have come from a log. That
+/// one may have been struck out already, so that they are all there is, or has gone on, so that they are outdated. Asked before
+/// anything says which logs are used: otherwise they would be all at the next start.
+fn check_settled(
+    config: &Config,
+    (shelf, found, recovered): (&Shelf, &[FoundLog], &[(LogId, Recovered)]),
+    identity: &Identity,
+    missing: &[Missing],
+) -> Result<(), OpenError> {
+    let Some((directory, reason)) = missing.first() else { return Ok(()) };
+    let has_logs = identity.has_logs(&counted(config, shelf, found, identity));
+    if has_logs && !shelf.logs.iter().any(Log::has_unknown_loss) {
+        return Ok(());
+    }
+    let same = |one: &Recovered, other: &Recovered| (one.group, one.replica) == (other.group, other.replica);
+    let is_alone = |one: &Recovered| recovered.iter().filter(|(_, other)| same(one, other)).count() == 1;
+    match recovered.iter().filter(|(_, one)| one.is_pending && is_alone(one)).count() {
+        0 => Ok(()),
+        groups => Err(OpenError::Unsettled { directory: directory.clone(), reason: reason.clone(), groups }),
     }
 }
 

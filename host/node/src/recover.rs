@@ -114,10 +114,6 @@ impl Node {
             }
             chosen.push(Candidate { log, ..best });
         }
-        if let (Some((directory, reason)), 1..) = (self.missing.first(), unsure.len()) {
-            let (directory, reason) = (directory.clone(), reason.clone());
-            return Err(OpenError::Unsettled { directory, reason, groups: unsure.len() });
-        }
         self.forget_dropped(&dropped)?;
         let left: Vec<u64> = moves.left().map(|log| ids[log.0]).collect();
         if self.identity.note_moved_from(&left) {

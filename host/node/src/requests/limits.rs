@@ -77,6 +77,8 @@ struct Usage {
     bytes: Bucket,
     counted: u64,
     spare: u64,
+    /// Connections without a place that are not closed yet.
+    others: u64,
 }
 
 /// What was refused since the node started.
@@ -143,8 +145,14 @@ impl Usage {
             self.spare += 1;
             Place::Spare
         } else {
-            Place::None
+            self.refuse()
         }
+    }
+
+    /// A connection is to be closed.
+    const fn refuse(&mut self) -> Place {
+        self.others += 1;
+        Place::None
     }
 
     /// Takes the place of a connection back.
@@ -152,7 +160,7 @@ impl Usage {
         match place {
             Place::Counted => self.counted -= 1,
             Place::Spare => self.spare -= 1,
-            Place::None => {}
+            Place::None => self.others -= 1,
         }
     }
 
@@ -178,7 +186,7 @@ impl Usage {
 
     /// Whether nothing would be different if it had never been.
     fn is_over(&self, now: Instant) -> bool {
-        self.counted + self.spare == 0 && self.requests.is_full(now) && self.bytes.is_full(now)
+        self.counted + self.spare + self.others == 0 && self.requests.is_full(now) && self.bytes.is_full(now)
     }
 }
 
@@ -236,7 +244,7 @@ impl Limits {
             usage.close(*place);
             // Another connection may have ended meanwhile.
             let has_place = limits.connections.is_none_or(|limit| usage.counted < limit.get());
-            *place = if has_place { usage.open(limits.connections) } else { Place::None };
+            *place = if has_place { usage.open(limits.connections) } else { usage.refuse() };
             counts.connections += u64::from(!has_place);
         }
         let over = match *place {

@@ -391,30 +391,29 @@ fn d3l_no_start_removes_copies_while_a_directory_is_away_that_they_may_come_from
             continue;
         }
         let is_struck = groups_of(&disk, "/b/log").is_empty();
-        let refused = if is_struck { &mut after_strikes } else { &mut before_strikes };
-        move_directory(&disk, "/b", "/away");
-        for log_layout in [PerNode, PerDisk] {
-            let next = Config { log_layout, seed: config.seed + 2, ..config.clone() };
-            let started = open(&next, &disk, Arc::new(MemoryEngines::new(Arc::new(disk.clone()))), &world);
-            disk.kill_process();
-            let left = groups_of(&disk, "/a/log");
-            match started {
-                Err(OpenError::Unsettled { groups: 1.., .. }) => {
-                    *refused += 1;
-                    assert_eq!(left, copied, "{calls}");
+        for (starts, back) in [(&[PerNode][..], PerDisk), (&[PerNode], PerNode), (&[PerDisk, PerNode], PerDisk)] {
+            let disk = disk.copy();
+            move_directory(&disk, "/b", "/away");
+            let mut refused = 0;
+            for log_layout in starts {
+                let next = Config { log_layout: *log_layout, seed: config.seed + 2, ..config.clone() };
+                let started = open(&next, &disk, Arc::new(MemoryEngines::new(Arc::new(disk.clone()))), &world);
+                disk.kill_process();
+                let left = groups_of(&disk, "/a/log");
+                match started {
+                    Err(OpenError::Unsettled { groups: 1.., .. }) => {
+                        refused += 1;
+                        assert_eq!(left, copied, "{calls}");
+                    }
+                    Err(other) => panic!("{calls}: {other:?}"),
+                    Ok(()) => assert_eq!(refused, 0, "{calls}: what was refused once stays so"),
                 }
-                // All of it was over, and the node knew that, but the last of it was not durable.
-                Ok(()) if is_struck => {
-                    assert!(copied.keys().all(|group| left.contains_key(group)), "{calls}: {left:?}");
-                }
-                // A copy that is not complete: nothing can have been struck out.
-                Ok(()) => {}
-                Err(other) => panic!("{calls}: {other:?}"),
             }
+            *(if is_struck { &mut after_strikes } else { &mut before_strikes }) += refused;
+            move_directory(&disk, "/away", "/b");
+            let next = Config { log_layout: back, seed: config.seed + 4, ..config.clone() };
+            assert_eq!(recovered(&next, &disk, &world), expected, "{calls}, {starts:?}, {back:?}");
         }
-        move_directory(&disk, "/away", "/b");
-        let next = Config { seed: config.seed + 4, ..config.clone() };
-        assert_eq!(recovered(&next, &disk, &world), expected, "{calls}");
     }
     assert!(before_strikes > 0 && after_strikes > 0, "{before_strikes}, {after_strikes}");
 }

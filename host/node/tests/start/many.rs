@@ -2,10 +2,13 @@
 
 use crate::failing::key_in;
 use crate::world::{self, Machine, World};
-use hedgerow_node::Job;
+use hedgerow_env::Disk;
+use hedgerow_node::{Config, Job};
 use hedgerow_storage::MemoryEngines;
+use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, NodeId};
 use serde_json::json;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,4 +89,25 @@ fn p9_a_large_table_is_made_and_removed_turn_by_turn() {
     world.admin(NODE, "drop_table", &json!({ "name": "t", "reserve_seconds": 0 })).unwrap();
     world.run(2 * SECOND);
     assert_eq!(hosted(&world), 1);
+}
+
+/// A node has made the directories of a large table, and lost its power before its log knew of any: all are made at the next start, and none
+/// counts as lost.
+#[test]
+fn p9_what_a_start_finds_half_made_is_made() {
+    let last = NodeId(3);
+    let mut world = World::new(3);
+    world.machines.get_mut(&last).unwrap().is_log_stuck = true;
+    world.create_table(128, &json!({}));
+    world.run(5 * SECOND);
+    let Machine { config, disk, node, .. } = world.machines.remove(&last).unwrap();
+    drop(node);
+    disk.crash(&mut Random::new(1));
+    let made = disk.list(Path::new("/data/replicas")).unwrap().len();
+    assert!(made > 100, "{made} of 128 were begun");
+    let config = Config { seed: config.seed + 1, ..config };
+    world.machines.insert(last, world::start(config, disk, world.now));
+    world.settle(last);
+    world.run(10 * SECOND);
+    assert_eq!(world.machines[&last].node.replicas_for_inspection().count(), 129);
 }

@@ -183,6 +183,20 @@ fn connections_beyond_the_limit_are_for_commands_and_further_ones_for_nothing() 
     assert!(limits.users.is_empty() && limits.connections.is_empty());
 }
 
+/// One that is to be closed, and on which nothing came yet.
+#[test]
+fn whoever_has_any_connection_is_not_forgotten() {
+    let mut limits = limits(1, 0, 1);
+    let places: Vec<Place> = (1..=10).map(|connection| open(&mut limits, connection, "app")).collect();
+    assert_eq!(places[9], Place::None);
+    (1..=9).for_each(|connection| limits.forget(ConnectionId(connection)));
+    limits.tick(at(5_000));
+    assert!(!passes(&mut limits, 10, SMALL, at(5_000)));
+    limits.forget(ConnectionId(10));
+    limits.tick(at(10_000));
+    assert!(limits.users.is_empty());
+}
+
 #[test]
 fn users_without_connections_are_forgotten_once_nothing_is_owed() {
     let mut limits = limits(1_000, 1, 0);
