@@ -142,7 +142,12 @@ impl Shared {
             return Err(Lost::TooLarge(size));
         }
         let Outgoing { now, deadline, give_up_at, .. } = *request;
-        state.silence.handle_sent(self.clock.time(now), self.clock.lateness.held_up());
+        let (sent_at, held_up) = (self.clock.time(now), self.clock.lateness.held_up());
+        if request.header.extension.as_ref().is_some_and(|extension| extension.cause.is_some()) {
+            state.silence.handle_extra_sent(sent_at, held_up);
+        } else {
+            state.silence.handle_sent(sent_at, held_up);
+        }
         self.look_for_silence(&state, now);
         state.slots.insert(id, Slot::Waiting { waker: None, deadline, give_up_at });
         let is_first_to_expire = state.earliest_deadline.is_none_or(|earliest| request.deadline < earliest);

@@ -126,6 +126,7 @@ impl Driver<'_> {
             return Poll::Ready(Err(End::Io(error)));
         }
         if let Poll::Ready(error) = self.reader.poll_flush(context) {
+            let _ = self.poll_read(context);
             return Poll::Ready(Err(End::Io(error)));
         }
         if work.is_released {

@@ -97,6 +97,7 @@ impl Pages {
             }
             if context_id == SCAN_DONE {
                 self.legs.pop_front();
+                restarts = 0;
             } else {
                 self.open = Some(Open { context_id, holder });
             }

@@ -141,9 +141,10 @@ async fn where_all_are_silent_the_first_attempt_goes_where_it_went() {
     let (_, table) = group.open(HedgeOptions { budget, ..after_10_ms() }).await;
     let table = table.level(BOUNDED);
     let mut waiting = Vec::new();
-    for _ in 0..10 {
+    // Each has been looked at within the last delay.
+    for _ in 0..17 {
         waiting.push(spawn_get(&table));
-        pass(ms(5)).await;
+        pass(ms(3)).await;
     }
     let before = group.counts();
     waiting.push(spawn_get(&table));

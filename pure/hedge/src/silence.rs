@@ -29,9 +29,14 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// A request leaves at `now`. `held_up` is how long the client has been held up in all.
+    /// A first attempt leaves at `now`. `held_up` is how long the client has been held up in all.
     pub fn handle_sent(&mut self, now: Time, held_up: Duration) {
         self.asked_at = Some(now);
+        self.handle_extra_sent(now, held_up);
+    }
+
+    /// The same of an attempt beside others. It is no look whether the node answers: it may be taken back before it could.
+    pub fn handle_extra_sent(&mut self, now: Time, held_up: Duration) {
         if self.waits_since.is_none() {
             self.waits_since = Some(now);
             if self.waited.is_zero() {

@@ -100,3 +100,19 @@ fn h26_time_for_which_the_client_was_held_up_does_not_count() {
     let is_spared = |now| Silence::is_spared([silence].into_iter(), Duration::from_secs(1), ms(110), at(now));
     assert!(!is_spared(1_029) && is_spared(1_030));
 }
+
+/// Hedges that are taken back, many in each delay, keep nobody from looking whether the node answers.
+#[test]
+fn extra_attempts_are_no_look_whether_a_node_answers() {
+    let mut silence = Silence::default();
+    silence.handle_heard(at(0));
+    silence.handle_sent(at(1), Duration::ZERO);
+    for now in (10..60).step_by(2) {
+        silence.handle_extra_sent(at(now), Duration::ZERO);
+        silence.handle_idle(at(now + 1));
+    }
+    let is_spared = |silence: Silence, now| Silence::is_spared([silence].into_iter(), ms(10), Duration::ZERO, at(now));
+    assert!(!is_spared(silence, 60), "nobody has looked for long");
+    silence.handle_sent(at(60), Duration::ZERO);
+    assert!(is_spared(silence, 61) && !is_spared(silence, 70), "once in each delay");
+}

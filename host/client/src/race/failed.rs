@@ -31,6 +31,8 @@ impl Failed {
                 Verdict::NonFatal => Outcome::NonFatal,
                 Verdict::Dropped => Outcome::Dropped,
             },
+            // Every attempt would have it.
+            What::Lost(Lost::TooLarge(_)) => Outcome::Fatal,
             What::Lost(_) => Outcome::NonFatal,
         }
     }
