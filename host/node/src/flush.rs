@@ -22,7 +22,7 @@ impl Shard {
     /// largest one while the node is above its limit.
     pub(crate) fn tick_storage(&mut self) {
         let limit = UNFLUSHED_FACTOR_MAX.saturating_mul(self.config.flush_node_bytes);
-        let held: u64 = self.replicas.hosted.values().map(bytes_held).sum();
+        let held: u64 = self.replicas.sizes.iter().map(|sizes| sizes.unflushed + sizes.held).sum();
         let is_behind = held > limit;
         if is_behind != self.view.is_storage_behind {
             self.notices.push(Notice::Behind(is_behind));
@@ -100,17 +100,5 @@ pub(crate) fn bytes_since(hosted: &Hosted) -> u64 {
         // What is being installed takes the place of what would be flushed.
         Hosted::Running(replica) if !replica.flush.is_running && replica.storage.is_some() => replica.flush.bytes_since,
         Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
-    }
-}
-
-/// Bytes that a replica's rows take in memory because no flush has written them, and entries because storage does not take
-/// them. The rows' log may be smaller, by what it costs to keep a row, or larger, where rows were replaced.
-fn bytes_held(hosted: &Hosted) -> u64 {
-    match hosted {
-        Hosted::Running(replica) => {
-            let unflushed = replica.storage.as_ref().map_or(0, |storage| storage.engine().unflushed_bytes());
-            unflushed + replica.group.held_bytes() as u64
-        }
-        Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
     }
 }

@@ -163,12 +163,10 @@ impl Identity {
         self.moved_from.iter().copied().filter(move |id| !is_used(id))
     }
 
-    /// Groups come out of these logs: to be saved before they are anywhere else. Returns whether that is news.
-    pub(crate) fn note_moved_from(&mut self, logs: &[u64]) -> bool {
-        let before = self.moved_from.len();
+    /// Groups come out of these logs: to be saved before they are anywhere else.
+    pub(crate) fn note_moved_from(&mut self, logs: &[u64]) {
         self.moved_from.extend(logs);
         keep_last(&mut self.moved_from);
-        !logs.is_empty() && (self.moved_from.len() != before || before == FORMER_LOGS_MAX)
     }
 
     /// An identity is lost, and start `known` of the node is known of otherwise. The count goes on above all that may have been: a list

@@ -68,8 +68,10 @@ impl Shard {
             let directory = replicas.running_as(*owner).map(|replica| replica.directory);
             directory.is_none_or(|directory| running.values().filter(|it| **it == directory).count() < LOADS_MAX)
         };
-        let line = if hastened.iter().any(&mut may_go) { hastened } else { waiting };
-        let place = line.iter().position(&mut may_go)?;
-        line.remove(place)
+        if let Some(place) = hastened.iter().position(&mut may_go) {
+            return hastened.remove(place);
+        }
+        let place = waiting.iter().position(may_go)?;
+        waiting.remove(place)
     }
 }

@@ -66,7 +66,6 @@ impl Looks {
 impl Node {
     /// Has the disks looked at when it is time.
     pub(crate) fn tick_room(&mut self, now: Now) {
-        self.shard.measure_replicas();
         for directory in self.config.directories() {
             let one = &mut self.looks.directories[directory.0];
             let interval = if one.written > one.written_max { LOOK_INTERVAL_MIN } else { LOOK_INTERVAL };

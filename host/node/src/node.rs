@@ -93,6 +93,7 @@ impl Node {
         self.shard.tick_groups(now);
         self.tick_creations(now);
         self.tick_failures(now);
+        self.shard.measure_replicas();
         self.tick_room(now);
         self.shard.tick_storage();
         self.shard.tick_debts(now);

@@ -208,9 +208,10 @@ impl Node {
         identity.remember_cluster(catalogue.as_ref().map_or(0, |catalogue| catalogue.cluster));
         let found = find_logs(&*disk, &config, &shelf, &identity)?;
         check_meta_nodes(&config, &identity);
-        check_settled(&config, (&shelf, &found, &recovered), &identity, &missing)?;
-        let (ids, has_logs) = take_up_logs(&*disk, &config, (&shelf, &found), &mut identity, &mut random)?;
+        let has_logs = identity.has_logs(&counted(&config, &shelf, &found, &identity));
         shelf.is_whole = has_logs && !shelf.logs.iter().any(Log::has_unknown_loss);
+        check_settled(&shelf, &recovered, &missing)?;
+        let ids = take_up_logs(&*disk, &config, (&shelf, &found, has_logs), &mut identity, &mut random)?;
         let config = Arc::new(config);
         let mut shard = Shard::new(Arc::clone(&config), Arc::clone(&disk), Arc::clone(&engines), random, now.instant);
         let mut node = Node {
@@ -451,17 +452,8 @@ fn check_meta_nodes(config: &Config, identity: &Identity) {
 /// Whether a start goes on that finds pending copies alone: not while a data directory is left out in which they may have come from a log. That
 /// one may have been struck out already, so that they are all there is, or has gone on, so that they are outdated. Asked before
 /// anything says which logs are used: otherwise they would be all at the next start.
-fn check_settled(
-    config: &Config,
-    (shelf, found, recovered): (&Shelf, &[FoundLog], &[(LogId, Recovered)]),
-    identity: &Identity,
-    missing: &[Missing],
-) -> Result<(), OpenError> {
-    let Some((directory, reason)) = missing.first() else { return Ok(()) };
-    let has_logs = identity.has_logs(&counted(config, shelf, found, identity));
-    if has_logs && !shelf.logs.iter().any(Log::has_unknown_loss) {
-        return Ok(());
-    }
+fn check_settled(shelf: &Shelf, recovered: &[(LogId, Recovered)], missing: &[Missing]) -> Result<(), OpenError> {
+    let Some((directory, reason)) = missing.first().filter(|_| !shelf.is_whole) else { return Ok(()) };
     let same = |one: &Recovered, other: &Recovered| (one.group, one.replica) == (other.group, other.replica);
     let is_alone = |one: &Recovered| recovered.iter().filter(|(_, other)| same(one, other)).count() == 1;
     match recovered.iter().filter(|(_, one)| one.is_pending && is_alone(one)).count() {
@@ -470,18 +462,17 @@ fn check_settled(
     }
 }
 
-/// The numbers of the logs, which are the node's from here on, and whether they are all that were used last. Where the node had others, or one has lost something of whatever group, a
-/// replica that is missing now may be what was lost, so that nothing may be created in this incarnation's name any more. All of that is
+/// The numbers of the logs, which are the node's from here on. Where the node had others (not `has_logs`), or one has lost something of whatever
+/// group, a replica that is missing now may be what was lost, so that nothing may be created in this incarnation's name any more. All of that is
 /// durable in every directory before anything is written to a log.
 fn take_up_logs(
     disk: &dyn Disk,
     config: &Config,
-    (shelf, found): (&Shelf, &[FoundLog]),
+    (shelf, found, has_logs): (&Shelf, &[FoundLog], bool),
     identity: &mut Identity,
     random: &mut Random,
-) -> Result<(Vec<u64>, bool), IdentityError> {
+) -> Result<Vec<u64>, IdentityError> {
     let logs = &shelf.logs;
-    let has_logs = identity.has_logs(&counted(config, shelf, found, identity));
     if !has_logs {
         tracing::warn!(
             "a data directory is away or new since the last start: the replicas in it are learned again from the other nodes"
@@ -507,7 +498,7 @@ fn take_up_logs(
     for ((data, _), id) in renamed {
         log_id::write(disk, data, id).map_err(|source| IdentityError::Io { directory: data.to_path_buf(), source })?;
     }
-    if !has_logs || logs.iter().any(Log::has_unknown_loss) {
+    if !shelf.is_whole {
         identity.renew(random.next_u64());
     }
     identity.use_logs(ids.iter().copied().zip(found.iter().map(|log| log.is_begun)));
@@ -515,7 +506,7 @@ fn take_up_logs(
         identity.set_log_layout(config.log_layout);
     }
     identity.save_to_each(disk, &config.data)?;
-    Ok((ids, has_logs))
+    Ok(ids)
 }
 
 /// The logs that must be those that were used last. Another layout than the last one has new logs where none was, and a log that no group is

@@ -116,7 +116,8 @@ impl Node {
         }
         self.forget_dropped(&dropped)?;
         let left: Vec<u64> = moves.left().map(|log| ids[log.0]).collect();
-        if self.identity.note_moved_from(&left) {
+        if !left.is_empty() {
+            self.identity.note_moved_from(&left);
             self.identity.save_to_each(&*self.disk, &self.config.data)?;
         }
         shelf.carry_out(moves, &*self.disk, &self.config)?;

@@ -31,8 +31,11 @@ pub(crate) struct Replicas {
 /// What the replicas in a data directory take, or will, of its disk beside what is there: as of the last tick.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sizes {
-    /// Bytes that they have in memory.
+    /// Bytes that their rows take in memory because no flush has written them. The rows' log may be smaller, by what it costs to keep a row, or
+    /// larger, where rows were replaced.
     pub(crate) unflushed: u64,
+    /// Bytes of entries in memory because storage does not take them.
+    pub(crate) held: u64,
     /// Bytes of checkpoints on their way to them that are not here.
     pub(crate) promised: u64,
 }

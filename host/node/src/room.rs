@@ -365,6 +365,7 @@ impl Shard {
                 && let Some(one) = sizes.get_mut(replica.directory.0)
             {
                 one.unflushed += replica.storage.as_ref().map_or(0, |storage| storage.engine().unflushed_bytes());
+                one.held += replica.group.held_bytes() as u64;
                 let promised = replica.receiving.as_ref().map_or(0, Receiving::missing);
                 one.promised = one.promised.saturating_add(promised);
             }
