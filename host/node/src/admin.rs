@@ -295,7 +295,7 @@ impl Node {
                 return self.answer_admin(asker, Err(refusal));
             }
             if CHANGES.contains(&command) {
-                match self.shard.requests.note_command(connection, (command, argument)) {
+                match self.shard.requests.note_command(connection, (command, argument), now.instant) {
                     Ok(told) => *audited = told,
                     Err(refusal) => return self.answer_admin(asker, Err(refusal)),
                 }

@@ -130,7 +130,7 @@ impl Node {
         let leader = self.leader_of(GroupId::META).map(|(_, leader)| leader.node());
         let reply = match leader.filter(|leader| self.is_alive(*leader, now)) {
             Some(leader) if leader != self.config.node => QueryConfigReply::forward(self.wire_address(leader)),
-            Some(_) if self.has_newest_catalogue(now) => unanswered(&Refusal::NoTable),
+            Some(_) if self.has_no_table(name, now) => unanswered(&Refusal::NoTable),
             Some(_) if self.leads_metadata() => {
                 return self.change(Change::Find { name: name.to_owned() }, Asker::client(caller), now);
             }

@@ -3,6 +3,7 @@
 
 use crate::config::REPORT_INTERVAL;
 use crate::hosting::was_removed;
+use crate::ids::DirectoryId;
 use crate::job::Job;
 use crate::node::Node;
 use crate::open::write_catalogue;
@@ -15,11 +16,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The catalogue as a file in a data directory, so that a node that restarts alone knows its tables.
 pub(crate) fn cache_path(directory: &Path) -> PathBuf {
     directory.join("catalogue.json")
 }
+
+/// A catalogue that is not durable after so long is on a disk that does not answer.
+const LATE_AFTER: Duration = Duration::from_secs(3);
 
 /// A catalogue that is not durable here.
 #[derive(Clone, Debug)]
@@ -86,11 +91,20 @@ pub(crate) fn save(
     Ok(catalogue)
 }
 
+/// A catalogue that a job writes.
+#[derive(Clone, Copy, Debug)]
+struct Writing {
+    version: u64,
+    since: Instant,
+    /// It came from another node.
+    is_sent: bool,
+}
+
 /// Catalogues on their way to the disk: one at a time, so that no older one takes the place of a newer one there.
 #[derive(Debug, Default)]
 pub(crate) struct Adoption {
-    /// The version of the one that is being written.
-    writing: Option<u64>,
+    /// The one that is being written.
+    writing: Option<Writing>,
     /// The newest one that came meanwhile.
     next: Option<Unsaved>,
 }
@@ -100,6 +114,16 @@ impl Adoption {
     pub(crate) const fn is_busy(&self) -> bool {
         self.writing.is_some()
     }
+
+    /// The version of the newest one that is under way or comes next.
+    pub(crate) fn newest(&self) -> Option<u64> {
+        self.next.as_ref().map(Unsaved::version).max(self.writing.map(|writing| writing.version))
+    }
+
+    /// Whether one is under way for so long that nobody else should wait for its disk.
+    pub(crate) fn is_late(&self, now: Instant) -> bool {
+        self.writing.is_some_and(|writing| now.since(writing.since) >= LATE_AFTER)
+    }
 }
 
 /// Catalogues that the metadata's leader has sent because somebody acts on an older one: the version and when, by node.
@@ -108,13 +132,18 @@ pub(crate) struct Offers(BTreeMap<NodeId, (u64, Instant)>);
 
 impl Offers {
     /// Whether a node that acts on an older one is to be sent `version`. It may be writing it, and says so with every report.
-    fn note(&mut self, to: NodeId, version: u64, now: Instant) -> bool {
+    pub(crate) fn note(&mut self, to: NodeId, version: u64, now: Instant) -> bool {
         let is_under_way = |(sent, at): &(u64, Instant)| *sent == version && now.since(*at) < REPORT_INTERVAL;
         if self.0.get(&to).is_some_and(is_under_way) {
             return false;
         }
         self.0.insert(to, (version, now));
         true
+    }
+
+    /// What was sent may be lost.
+    pub(crate) fn forget(&mut self, to: NodeId) {
+        self.0.remove(&to);
     }
 }
 
@@ -129,25 +158,26 @@ impl Node {
     /// Makes a catalogue what this node acts on, as soon as it is durable here, unless it has a newer one. One that comes to nothing is heard of
     /// again: with the next report, or [`Node::adopt_current`].
     pub(crate) fn adopt_catalogue(&mut self, unsaved: Unsaved) {
-        let next = self.adoption.next.as_ref().map(Unsaved::version);
-        if Some(unsaved.version())
-            <= [Some(self.catalogue_version()), self.adoption.writing, next].into_iter().max().flatten()
-        {
+        if Some(unsaved.version()) <= self.adoption.newest().max(Some(self.catalogue_version())) {
             return;
         }
         if self.adoption.is_busy() {
             self.adoption.next = Some(unsaved);
             return;
         }
-        self.adoption.writing = Some(unsaved.version());
-        let places = self.usable_directories().map(|directory| cache_path(self.config.path_of(directory))).collect();
+        let is_sent = matches!(unsaved, Unsaved::Sent(_));
+        self.adoption.writing = Some(Writing { version: unsaved.version(), since: self.last_tick, is_sent });
+        // One that does not answer says nothing, and would have the others wait: it comes last.
+        let mut directories: Vec<DirectoryId> = self.usable_directories().collect();
+        directories.sort_by_key(|directory| !self.looks.answers(*directory, self.last_tick));
+        let places = directories.into_iter().map(|it| cache_path(self.config.path_of(it))).collect();
         let (cluster, known) = (self.identity.cluster, self.catalogue_version());
         self.shard.job(Job::SaveCatalogue { unsaved: Box::new(unsaved), cluster, known, places });
     }
 
     /// A catalogue is durable, or came to nothing.
     pub(crate) fn handle_catalogue_saved(&mut self, saved: Result<Arc<Catalogue>, String>, now: Now) {
-        self.adoption.writing = None;
+        let is_sent = self.adoption.writing.take().is_some_and(|writing| writing.is_sent);
         match saved {
             // Only one is written at a time, and those that a start reads are there before.
             Ok(catalogue) => self.act_on_catalogue(catalogue, now),
@@ -156,6 +186,11 @@ impl Node {
         if let Some(next) = self.adoption.next.take() {
             self.adopt_catalogue(next);
         }
+        if is_sent {
+            // What was announced as newer may have been none, and has kept this node's own out. That is tried again after a while.
+            self.adopt_current();
+        }
+        self.give_held_answers();
         self.note_adopted(now);
     }
 

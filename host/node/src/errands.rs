@@ -113,7 +113,12 @@ pub(crate) fn run(disk: &dyn Disk, data: &Path, mut trash: Trash, errands: Vec<E
 impl Shard {
     /// Has something done in a data directory, after what is to be done there already.
     pub(crate) fn send_on_errand(&mut self, directory: DirectoryId, errand: Errand) {
-        self.errands.waiting.entry(directory).or_default().push(errand);
+        let waiting = self.errands.waiting.entry(directory).or_default();
+        if let Errand::LookThrough(new) = &errand {
+            // Only the last one that was offered counts.
+            waiting.retain(|it| !matches!(it, Errand::LookThrough(old) if old.owner == new.owner));
+        }
+        waiting.push(errand);
         self.start_errands(directory);
     }
 

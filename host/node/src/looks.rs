@@ -55,6 +55,12 @@ impl Looks {
         one.is_some_and(|one| std::mem::replace(&mut one.is_away, is_away) && is_away)
     }
 
+    /// Whether a data directory's file system answers: no look at it is under way for long.
+    pub(crate) fn answers(&self, directory: DirectoryId, now: Instant) -> bool {
+        let is_long = |looked: Instant| now.since(looked) >= LOOK_INTERVAL;
+        self.directories.get(directory.0).is_none_or(|one| !(one.is_looking && one.looked.is_some_and(is_long)))
+    }
+
     /// The log of a data directory's replicas has taken so many bytes.
     pub(crate) fn note_written(&mut self, directory: DirectoryId, bytes: u64) {
         if let Some(one) = self.directories.get_mut(directory.0) {

@@ -118,6 +118,18 @@ impl Node {
         }
     }
 
+    /// Whether nobody has been told of a table called `name`: nobody else can lead the metadata, and what this node has read or written of it
+    /// has none.
+    pub(crate) fn has_no_table(&self, name: &str, now: Now) -> bool {
+        let Some(current) = &self.metadata.current else { return false };
+        match self.shard.replicas.hosted.get(&GroupId::META) {
+            Some(Hosted::Running(replica)) => {
+                current.table_by_name(name).is_none() && replica.group.lease_holds(now.instant)
+            }
+            Some(Hosted::Starting { .. } | Hosted::Lost { .. }) | None => false,
+        }
+    }
+
     pub(crate) fn handle_metadata_role(&mut self, change: RoleChange, now: Now) {
         self.abandon_change(&Refusal::Unresolved, now);
         self.metadata.repeatable.clear();
@@ -146,6 +158,10 @@ impl Node {
         if let Step::Failed(refusal) = &self.metadata.step {
             let refusal = refusal.clone();
             self.abandon_change(&refusal, now);
+        }
+        if self.adoption.is_late(now.instant) {
+            self.give_held_answers();
+            self.note_adopted(now);
         }
         let is_leader = self.shard.running(GroupId::META).is_some_and(|replica| replica.group.role() == Role::Leader);
         if is_leader && self.metadata.current.is_none() && self.metadata.step.is_idle() {
@@ -251,7 +267,7 @@ impl Node {
         }
         match Catalogue::from_rows(&rows) {
             Ok(catalogue) => {
-                self.take_current(catalogue);
+                self.take_current(catalogue, now);
                 self.note_adopted(now);
             }
             Err(error) => self.shard.outbox.fail(format!("the catalogue cannot be understood: {}", chain(&error))),
@@ -401,7 +417,7 @@ impl Node {
         }
         let Step::Writing(_, draft) = std::mem::take(&mut self.metadata.step) else { return };
         if self.metadata.current.as_ref().is_none_or(|current| current.version < draft.version) {
-            self.take_current(*draft);
+            self.take_current(*draft, now);
         } else {
             self.metadata.step = Step::Adopting(draft.version);
         }
@@ -411,7 +427,8 @@ impl Node {
     /// This node acts on another catalogue, or could not make one durable: what was written is told, and what waited goes on.
     pub(crate) fn note_adopted(&mut self, now: Now) {
         let Step::Adopting(version) = self.metadata.step else { return };
-        if self.catalogue_version() < version && self.adoption.is_busy() {
+        // Where a disk does not answer, the others go by what is stored all the same.
+        if self.catalogue_version() < version && self.adoption.is_busy() && !self.adoption.is_late(now.instant) {
             return;
         }
         self.metadata.step = Step::Idle;
@@ -429,9 +446,12 @@ impl Node {
         }
     }
 
-    fn take_current(&mut self, catalogue: Catalogue) {
+    fn take_current(&mut self, catalogue: Catalogue, now: Now) {
         let push = Self::catalogue_push(&catalogue);
         self.shard.send_to_all(&push);
+        for node in self.config.peers.keys() {
+            self.metadata.offers.note(*node, catalogue.version, now.instant);
+        }
         let catalogue = Arc::new(catalogue);
         self.metadata.step = Step::Adopting(catalogue.version);
         self.metadata.current = Some(Arc::clone(&catalogue));

@@ -302,6 +302,7 @@ impl Node {
     pub(crate) fn handle_client_closed(&mut self, connection: ConnectionId) {
         self.shard.serving().drop_requests_of(connection);
         self.shard.requests.forget_connection(connection);
+        self.admin.telling.forget(connection);
         self.shard.outbox.clients.remove(&connection);
     }
 }

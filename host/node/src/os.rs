@@ -43,8 +43,9 @@ use tokio::task::LocalSet;
 
 /// How often the node is told that time passes.
 const TICK: Duration = Duration::from_millis(50);
-/// Jobs that run at the same time, long reads aside: flushes of two directories, removals, creations and loads at their limits leave two.
-const JOBS_MAX: usize = 12;
+/// Jobs that run at the same time, long reads and errands aside: flushes of two directories, removals, creations and loads at their limits leave
+/// two, and the state is written down by one.
+const JOBS_MAX: usize = 13;
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1_024;
 /// Time after which a silent connection's other end is asked whether it is there.
@@ -258,6 +259,8 @@ struct Workers {
     readers: Readers,
     /// A part of those that do not.
     helpers: Readers,
+    /// Catalogues, which must not wait for jobs whose disk does not answer.
+    keeper: Readers,
 }
 
 fn run(
@@ -273,7 +276,7 @@ fn run(
     let directories = opened.node.config.data.len();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(JOBS_MAX + directories * ReadSize::Long.places())
+        .max_blocking_threads(JOBS_MAX + directories * (1 + ReadSize::Long.places()))
         .event_interval(61)
         .build()
         .map_err(|error| format!("cannot start the runtime: {error}"))?;
@@ -285,7 +288,8 @@ fn run(
     };
     let readers = start_readers("reader", directories * ReadSize::Short.places())?;
     let helpers = start_readers("worker", node.config.workers - 1)?;
-    let workers = Workers { jobs, audit, readers, helpers };
+    let keeper = start_readers("catalogue", 1)?;
+    let workers = Workers { jobs, audit, readers, helpers, keeper };
     let mut committers = Vec::new();
     for (id, log) in (0..).map(LogId).zip(logs) {
         let arrivals = arrivals.clone();
@@ -514,6 +518,7 @@ fn carry_out(
         let threads = match job.read_size() {
             Some(ReadSize::Short) => Some(&workers.readers),
             Some(ReadSize::Shared) => Some(&workers.helpers),
+            None if matches!(job, crate::Job::SaveCatalogue { .. }) => Some(&workers.keeper),
             Some(ReadSize::Long) | None => None,
         };
         if let Some(threads) = threads {

@@ -35,6 +35,8 @@ pub(crate) struct PassedOn {
     /// This node's, by number.
     own: BTreeMap<u64, Own>,
     others: BTreeMap<NodeId, Calls>,
+    /// Answers to calls of this node's, and the version of the catalogue that it is to act on before.
+    held: BTreeMap<u64, (u64, AdminReply)>,
 }
 
 /// A call that another node was asked to carry out.
@@ -159,9 +161,7 @@ impl Node {
         }
         if CHANGES.contains(&command.0) {
             let who = request.principal.as_ref().map_or(Who::Node, Who::named);
-            if let Err(refusal) = self.shard.requests.audit().note_passed_on(from, &who, command) {
-                return self.answer_admin(asker, Err(refusal));
-            }
+            self.shard.requests.audit().note_passed_on(from, &who, command);
         }
         // What was passed on once is not passed on again.
         let is_for_any = matches!(command.0, "checksum_here" | "throttle_here" | "transfer");
@@ -188,7 +188,35 @@ impl Node {
         self.shard.send(node, &Frame::AdminReply(reply));
     }
 
+    /// Another node has answered. What it has changed came before, and is told once this node acts on it too: whoever is told may ask here.
     pub(crate) fn handle_admin_reply(&mut self, reply: AdminReply) {
+        match self.adoption.newest() {
+            Some(version) if !self.adoption.is_late(self.last_tick) => {
+                if self.admin.passed_on.own.contains_key(&reply.id) {
+                    self.admin.passed_on.held.insert(reply.id, (version, reply));
+                }
+            }
+            Some(_) | None => self.give_answer(reply),
+        }
+    }
+
+    /// Gives the answers that waited for what this node acts on now, or all, where nothing more is to come or nobody should wait for it.
+    pub(crate) fn give_held_answers(&mut self) {
+        let known = if self.adoption.is_busy() && !self.adoption.is_late(self.last_tick) {
+            self.catalogue_version()
+        } else {
+            u64::MAX
+        };
+        for (id, (version, reply)) in std::mem::take(&mut self.admin.passed_on.held) {
+            if version <= known {
+                self.give_answer(reply);
+            } else {
+                self.admin.passed_on.held.insert(id, (version, reply));
+            }
+        }
+    }
+
+    fn give_answer(&mut self, reply: AdminReply) {
         let Some(Own { asker, .. }) = self.admin.passed_on.own.remove(&reply.id) else { return };
         let answer = if reply.refusal_kind == 0 {
             serde_json::from_str(&reply.answer).map_err(|error| Refusal::NotReady(error.to_string()))

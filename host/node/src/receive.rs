@@ -190,8 +190,8 @@ impl Shard {
         self.look_through(owner, begin, is_needed, now);
     }
 
-    /// Has what is here of an offered checkpoint looked through. What is being received of another one stays on the disk, and is heard of no
-    /// more: nothing is to be installed from where tables are taken out.
+    /// Has what is here of an offered checkpoint looked through. What is being received of another one pauses: nothing is to be installed from
+    /// where tables are taken out. It goes on if its sender is awaited.
     fn look_through(&mut self, owner: ReplicaKey, begin: SnapshotBegin, is_needed: bool, now: Now) {
         let most = if is_needed { FORMER_AWAITED_IF_NEEDED } else { FORMER_AWAITED };
         let partition = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(owner.group));
@@ -200,7 +200,6 @@ impl Shard {
         let may_wait = replica.waits_for_sender.is_none_or(|since| now.instant.since(since) < most);
         let offer = Offer { sender: ReplicaId(begin.from), id: begin.id, since: now.instant };
         replica.offer = Some(offer);
-        replica.receiving = None;
         let awaited = if may_wait { voters } else { Vec::new() };
         let wants_size = replica.waits_for_room.is_some();
         let directory = replica.directory;
@@ -222,11 +221,17 @@ impl Shard {
         let (path, file, goes_on, own_size) = match found {
             Found::Awaits(former) => {
                 replica.waits_for_sender.get_or_insert(now.instant);
-                return self.say_busy(owner, sender, begin.id, Busy::AwaitsFormer(former));
+                self.say_busy(owner, sender, begin.id, Busy::AwaitsFormer(former));
+                return self.resume_receiving(owner, now);
             }
             Found::Received { path, whole, goes_on, own_size } => (path, whole, goes_on, own_size),
         };
         replica.waits_for_sender.take_if(|_| !goes_on);
+        replica.receiving = None;
+        // Others have begun meanwhile, where a disk was slow.
+        if owner.group != GroupId::META && self.receiving_count(now) >= RECEIVING_MAX {
+            return self.put_off(owner, sender, begin.id);
+        }
         let missing = missing_bytes(&begin.files, file);
         if missing > 0 && !self.has_room_to_receive(owner, directory, missing) {
             let lacking = self.wait_for_room(owner, directory, (missing, own_size), now);
@@ -254,6 +259,16 @@ impl Shard {
             replica.waits_for_room = None;
         }
         self.continue_receiving(owner, now);
+    }
+
+    /// Goes on with what was received before another checkpoint was offered.
+    fn resume_receiving(&mut self, owner: ReplicaKey, now: Now) {
+        let receiving = self.running_as(owner).and_then(|replica| replica.receiving.as_ref());
+        let Some(is_writing) = receiving.map(|receiving| receiving.is_writing) else { return };
+        if !is_writing {
+            self.write_next(owner);
+            self.continue_receiving(owner, now);
+        }
     }
 
     /// Asks a sender to come again later.
@@ -307,7 +322,8 @@ impl Shard {
 
     /// Writes the first piece that waits, one at a time: what a file is called once it is whole rests on their order.
     fn write_next(&mut self, owner: ReplicaKey) {
-        let Some(receiving) = self.running_as(owner).and_then(|replica| replica.receiving.as_mut()) else { return };
+        let running = self.running_as(owner).filter(|replica| replica.offer.is_none());
+        let Some(receiving) = running.and_then(|replica| replica.receiving.as_mut()) else { return };
         if receiving.is_writing {
             return;
         }
@@ -353,7 +369,7 @@ impl Shard {
 
     /// Asks for the next piece, or, if there is none, hands the checkpoint to the group.
     fn continue_receiving(&mut self, owner: ReplicaKey, now: Now) {
-        if !self.is_verified(owner) {
+        if self.running_as(owner).is_none_or(|replica| replica.offer.is_some()) || !self.is_verified(owner) {
             return;
         }
         self.send_progress(owner, now);
@@ -411,6 +427,11 @@ impl Shard {
     pub(crate) fn refuse_received(&mut self, owner: ReplicaKey, id: u64) {
         let Some(replica) = self.running_as(owner) else { return };
         let Some(receiving) = replica.receiving.as_ref().filter(|it| it.id == id) else { return };
+        if replica.offer.is_some() {
+            // Tables may have been taken out of it for the other one.
+            replica.receiving = None;
+            return;
+        }
         let progress = SnapshotProgress {
             group: owner.group.to_u64(),
             from: owner.replica.0,

@@ -228,6 +228,7 @@ impl Node {
     /// A connection of `node` to this one has begun or ended: what it has reported may not be true of it any more.
     pub(crate) fn note_report_outdated(&mut self, node: NodeId) {
         self.reports.told_mut().outdated.insert(node);
+        self.metadata.offers.forget(node);
     }
 
     /// What the last report of `node` says of a replica.

@@ -315,7 +315,8 @@ impl Node {
     /// take data, and what it cannot apply for the moment: each group to a replica that could lead at once, on the node that leads least.
     fn leave_if_unfit(&mut self, now: Now) {
         let is_slow = self.is_slow(self.config.node);
-        if !is_slow && !self.shard.has_full_disk() && !self.failures.is_apply_held {
+        let is_late = self.adoption.is_late(now.instant);
+        if !is_slow && !self.shard.has_full_disk() && !self.failures.is_apply_held && !is_late {
             return;
         }
         // Looks at every group of the cluster: not before it is known that one is to move.
@@ -325,8 +326,10 @@ impl Node {
             let Hosted::Running(replica) = hosted else { continue };
             let tried = self.speeds.leaving.get(group);
             let is_due = tried.is_none_or(|tried| now.instant.since(*tried) >= LEAVE_AGAIN_AFTER);
-            let is_unfit =
-                is_slow || replica.group.is_held() || self.shard.view.room.could_take_data_elsewhere(replica);
+            let is_unfit = is_slow
+                || replica.group.is_held()
+                || (is_late && *group == GroupId::META)
+                || self.shard.view.room.could_take_data_elsewhere(replica);
             if replica.group.role() != Role::Leader || !is_due || !is_unfit {
                 continue;
             }

@@ -9,7 +9,7 @@ use crate::peer::{DiskReport, PeerReport, ReplicaReport, ReplicaState};
 use crate::replica::Hosted;
 use crate::standing::Standing;
 use hedgerow_env::Now;
-use hedgerow_placement::{Replica, ReplicaRole, Table, TableKind, TableState};
+use hedgerow_placement::{Catalogue, Replica, ReplicaRole, Table, TableKind, TableState};
 use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId, TableId};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -20,6 +20,9 @@ const STANDSTILL: u64 = 1 << 10;
 /// megabytes.
 const WAITING_MAX: usize = 512;
 const TOLD_AT_ONCE_MAX: usize = 8;
+/// Those of one connection, and bytes of answers that are given in one turn.
+const WAITING_EACH_MAX: usize = 8;
+const TOLD_BYTES_MAX: usize = 8 << 20;
 
 /// What is to be written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +59,24 @@ struct NodeFacts {
 #[derive(Debug, Default)]
 pub(crate) struct Telling {
     waiting: VecDeque<(Subject, Asker)>,
-    /// Those for whom a job runs. There is one at a time.
-    running: Option<Vec<Asker>>,
+    /// What a job writes down, and for whom. There is one at a time.
+    running: Option<(Subject, Vec<Asker>)>,
+}
+
+impl Telling {
+    fn is_full(&self, asker: &Asker) -> bool {
+        let connection = asker.client_connection();
+        let of_it = self.waiting.iter().filter(|(_, other)| other.client_connection() == connection);
+        self.waiting.len() >= WAITING_MAX || (connection.is_some() && of_it.count() >= WAITING_EACH_MAX)
+    }
+
+    /// A connection is gone.
+    pub(crate) fn forget(&mut self, connection: ConnectionId) {
+        self.waiting.retain(|(_, asker)| asker.client_connection() != Some(connection));
+        if let Some(running) = &mut self.running {
+            running.1.retain(|asker| asker.client_connection() != Some(connection));
+        }
+    }
 }
 
 impl State {
@@ -220,12 +239,13 @@ impl State {
 impl Node {
     /// Has `subject` written down for whoever asks. Only where a catalogue is known.
     pub(crate) fn tell_state(&mut self, subject: Subject, asker: Asker, now: Now) {
-        let telling = &mut self.admin.telling;
-        if telling.waiting.len() >= WAITING_MAX {
-            let text = format!("{WAITING_MAX} callers wait for the state of the cluster");
+        if self.admin.telling.is_full(&asker) {
+            let text = format!(
+                "as many callers wait for the state of the cluster as may: {WAITING_MAX} in all, and {WAITING_EACH_MAX} on a connection"
+            );
             return self.answer_admin(asker, Err(Refusal::Busy(text)));
         }
-        telling.waiting.push_back((subject, asker));
+        self.admin.telling.waiting.push_back((subject, asker));
         self.start_telling(now);
     }
 
@@ -233,8 +253,8 @@ impl Node {
         if self.admin.telling.running.is_some() {
             return;
         }
-        let Some(subject) = self.admin.telling.waiting.front().map(|(subject, _)| *subject) else { return };
         let Some(standing) = self.standing(now) else { return };
+        let Some(subject) = self.next_subject(&standing.catalogue) else { return };
         let (mut askers, mut others) = (Vec::new(), VecDeque::new());
         for (of, asker) in std::mem::take(&mut self.admin.telling.waiting) {
             if of == subject && askers.len() < TOLD_AT_ONCE_MAX {
@@ -243,10 +263,26 @@ impl Node {
                 others.push_back((of, asker));
             }
         }
-        self.admin.telling = Telling { waiting: others, running: Some(askers) };
+        self.admin.telling = Telling { waiting: others, running: Some((subject, askers)) };
         let nodes = self.config.peers.keys().map(|node| self.facts_of(*node)).collect();
         let state = State { standing, subject, nodes, clock_word: self.clock_word() };
         self.shard.job(Job::Tell { state: Box::new(state) });
+    }
+
+    /// What whoever waits longest asks for. Those who ask for a table that was dropped meanwhile are told so.
+    fn next_subject(&mut self, catalogue: &Catalogue) -> Option<Subject> {
+        loop {
+            let (subject, asker) = self.admin.telling.waiting.pop_front()?;
+            match subject {
+                Subject::Table(table) | Subject::Cluster(Some(table)) if !catalogue.tables.contains_key(&table) => {
+                    self.answer_admin(asker, Err(Refusal::NoTable));
+                }
+                _ => {
+                    self.admin.telling.waiting.push_front((subject, asker));
+                    return Some(subject);
+                }
+            }
+        }
     }
 
     fn facts_of(&self, node: NodeId) -> NodeFacts {
@@ -261,11 +297,14 @@ impl Node {
         }
     }
 
-    /// The state is written down.
+    /// The state is written down. Those for whom it is too much in one turn wait for the next.
     pub(crate) fn handle_told(&mut self, text: &str, now: Now) {
-        for asker in self.admin.telling.running.take().into_iter().flatten() {
+        let Some((subject, askers)) = self.admin.telling.running.take() else { return };
+        let mut askers = askers.into_iter();
+        for asker in askers.by_ref().take((TOLD_BYTES_MAX / text.len().max(1)).max(1)) {
             self.answer_admin_with(asker, text);
         }
+        askers.rev().for_each(|asker| self.admin.telling.waiting.push_front((subject, asker)));
         self.start_telling(now);
     }
 

@@ -231,7 +231,9 @@ impl Clients {
         let is_slow = |one: &Unfinished| one.rate(now) < SLOW_FRAME_RATE;
         begun.sort_by_key(|(one, id)| (!is_slow(one), is_small(one), one.rate(now), one.begun, *id));
         for (one, id) in begun {
-            if self.unfinished.get() <= self.unfinished_max / 8 * 7 {
+            // Some to spare, so that all are not looked at again with the next bytes, but not at the cost of those that come fast.
+            let most = if is_slow(&one) { self.unfinished_max / 8 * 7 } else { self.unfinished_max };
+            if self.unfinished.get() <= most {
                 return;
             }
             tracing::warn!(

@@ -158,8 +158,10 @@ pub(crate) struct Audit {
     told: BTreeMap<Kind, BTreeMap<AuditRecord, Repeated>>,
     /// The same of those who have shown nothing: they come from as many addresses as they like, and must not leave users without room.
     told_of_strangers: BTreeMap<Kind, BTreeMap<AuditRecord, Repeated>>,
-    /// Commands since the last minute began, by user, or by address where there is no name.
-    commands: BTreeMap<(Who, Option<IpAddr>), u64>,
+    /// Commands since the last minute began, by user.
+    commands: BTreeMap<Who, u64>,
+    /// The same of those who have shown nothing, by address.
+    commands_of_strangers: BTreeMap<IpAddr, u64>,
     commands_since: Instant,
     /// Records that found no room here, or with whoever writes them.
     lost: Arc<AtomicU64>,
@@ -257,11 +259,18 @@ impl Audit {
         &mut self,
         (who, from): (Who, Option<IpAddr>),
         (command, argument): (&str, &str),
+        now: Instant,
     ) -> Result<Option<Told>, Refusal> {
         if !self.is_on {
             return Ok(None);
         }
-        self.take_room_for_command(&who, from)?;
+        if !self.may_tell_command(&who, from) {
+            let reason = format!("{COMMANDS_MAX} commands in a minute, of which this log tells");
+            self.note_limited((&who, from), &reason, now);
+            return Err(Refusal::Busy(format!(
+                "the audit log tells of {COMMANDS_MAX} commands of a user in a minute, and what it does not tell of is not done"
+            )));
+        }
         self.last_number += 1;
         let number = self.last_number;
         let (command, argument) = (shortened(command), shortened(argument));
@@ -269,35 +278,26 @@ impl Audit {
         Ok(Some(Told { number, who, from }))
     }
 
-    /// The same for another node, which tells of the outcome.
-    pub(crate) fn note_passed_on(
-        &mut self,
-        by_node: NodeId,
-        who: &Who,
-        (command, argument): (&str, &str),
-    ) -> Result<(), Refusal> {
-        if self.is_on {
-            self.take_room_for_command(who, None)?;
-            let (command, argument) = (shortened(command), shortened(argument));
-            self.note_each(who, None, AuditEvent::PassedOn { by_node: by_node.0, command, argument });
-        }
-        Ok(())
+    /// The same for another node, which tells of the command and of its outcome, and has seen to it that they are not too many.
+    pub(crate) fn note_passed_on(&mut self, by_node: NodeId, who: &Who, (command, argument): (&str, &str)) {
+        let (command, argument) = (shortened(command), shortened(argument));
+        self.note_each(who, None, AuditEvent::PassedOn { by_node: by_node.0, command, argument });
     }
 
-    fn take_room_for_command(&mut self, who: &Who, from: Option<IpAddr>) -> Result<(), Refusal> {
-        let whose = (who.clone(), from.filter(|_| *who == Who::Anybody).map(network));
-        let has_room = self.commands.len() < USERS_MAX || self.commands.contains_key(&whose);
-        let count = has_room.then(|| self.commands.entry(whose).or_default());
-        let may_tell = count.is_some_and(|count| {
-            *count += 1;
-            *count <= COMMANDS_MAX
-        });
-        if may_tell && self.gathered.len() < GATHERED_MAX {
-            return Ok(());
+    fn may_tell_command(&mut self, who: &Who, from: Option<IpAddr>) -> bool {
+        fn count<T: Ord>(counts: &mut BTreeMap<T, u64>, of: T) -> bool {
+            let has_room = counts.len() < USERS_MAX || counts.contains_key(&of);
+            let count = has_room.then(|| counts.entry(of).or_default());
+            count.is_some_and(|count| {
+                *count += 1;
+                *count <= COMMANDS_MAX
+            })
         }
-        Err(Refusal::Busy(format!(
-            "the audit log tells of {COMMANDS_MAX} commands of a user in a minute, and what it does not tell of is not done"
-        )))
+        let may_tell = match (who, from) {
+            (Who::Anybody, Some(from)) => count(&mut self.commands_of_strangers, network(from)),
+            (who, _) => count(&mut self.commands, who.clone()),
+        };
+        may_tell && self.gathered.len() < GATHERED_MAX
     }
 
     /// A command was answered.
@@ -319,7 +319,9 @@ impl Audit {
     /// Time has passed: what was repeated is told.
     pub(crate) fn tick(&mut self, now: Instant) {
         if now.since(self.commands_since) >= REPEATED_FOR {
-            (self.commands, self.commands_since) = (BTreeMap::new(), now);
+            self.commands.clear();
+            self.commands_of_strangers.clear();
+            self.commands_since = now;
         }
         self.tell_repeated(|repeated| now.since(repeated.since) >= REPEATED_FOR);
     }
@@ -445,16 +447,15 @@ mod tests {
         }
         assert_eq!(audit.told.len(), USERS_MAX);
         let long = "x".repeat(1 << 20);
-        assert!(audit.note_command((Who::Node, None), ("drop_table", &long)).unwrap().is_some());
+        assert!(audit.note_command((Who::Node, None), ("drop_table", &long), at(0)).unwrap().is_some());
         // What would not be told of is not done, and counts for none but its user.
-        let (lost, mut told_of) =
-            (audit.lost(), |who: &Who| audit.note_command((who.clone(), None), ("x", "")).is_ok());
+        let mut told_of = |who: &Who| audit.note_command((who.clone(), None), ("x", ""), at(0)).is_ok();
         assert_eq!((0..2_000).filter(|_| told_of(&eve)).count(), 1_024);
         assert!(told_of(&app));
-        assert!(audit.note_passed_on(NodeId(2), &eve, ("x", "")).is_err());
-        assert_eq!(audit.lost(), lost);
+        let is_limited = |record: &&AuditRecord| matches!(record.event, AuditEvent::Limited { .. });
+        assert_eq!(audit.gathered.iter().filter(is_limited).count(), 1, "and that is told");
         audit.tick(at(60));
-        assert!(audit.note_command((eve, None), ("x", "")).is_ok(), "a minute later");
+        assert!(audit.note_command((eve, None), ("x", ""), at(60)).is_ok(), "a minute later");
         let is_command =
             |record: &&AuditRecord| matches!(&record.event, AuditEvent::Command { argument, .. } if argument.len() > 1);
         let AuditEvent::Command { argument, .. } = &audit.gathered.iter().find(is_command).unwrap().event else {
@@ -476,19 +477,21 @@ mod tests {
             let from = IpAddr::V6((number << 64).into());
             audit.note_login_refused(from, "no certificate", at(0));
             audit.note_limited((&Who::Anybody, Some(from)), "connections", at(0));
+            drop(audit.note_command((Who::Anybody, Some(from)), ("drop_table", ""), at(0)));
         }
         assert!(audit.lost() > 0);
         audit.take();
         audit.note_login(&eve, HERE, at(1));
         audit.note_refused((&eve, Some(HERE)), "read:t", false, at(1));
-        assert_eq!(audit.take().len(), 2);
+        assert!(audit.note_command((eve, Some(HERE)), ("drop_table", ""), at(1)).is_ok());
+        assert_eq!(audit.take().len(), 3);
     }
 
     #[test]
     fn without_an_audit_log_nothing_is_gathered() {
         let mut audit = Audit::new(false);
         audit.note_login(&Who::Node, HERE, at(0));
-        assert!(audit.note_command((Who::Node, None), ("drop_table", "{}")).unwrap().is_none());
+        assert!(audit.note_command((Who::Node, None), ("drop_table", "{}"), at(0)).unwrap().is_none());
         audit.note_member(NodeId(3), "a:1");
         assert!(audit.take().is_empty() && audit.told.is_empty());
     }

@@ -202,8 +202,9 @@ impl Requests {
         &mut self,
         connection: ConnectionId,
         command: (&str, &str),
+        now: Instant,
     ) -> Result<Option<Told>, Refusal> {
-        self.users.audit.note_command(self.users.at(connection), command)
+        self.users.audit.note_command(self.users.at(connection), command, now)
     }
 
     /// The audit log, for what is not a request's.

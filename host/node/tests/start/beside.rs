@@ -5,9 +5,10 @@ use crate::changes::{leader, others};
 use crate::failing::key_in;
 use crate::world::{Ask, MS, World};
 use hedgerow_env::Disk;
-use hedgerow_node::Job;
+use hedgerow_node::{ConnectionId, Event, Job};
 use hedgerow_types::{GroupId, NodeId, ReadLevel};
-use hedgerow_wire::Reply;
+use hedgerow_wire::message::AdminCommand;
+use hedgerow_wire::{Body, Extension, Header, Reply, Text};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -92,6 +93,46 @@ fn n4r_a_node_that_writes_a_catalogue_takes_up_the_newest_next() {
     assert_eq!((info(&mut world), held(&world, slow)), (json!("fourth"), 0));
 }
 
+/// A follower was asked for a change, which the leader has made: it is told once the follower acts on it too, since whoever is told asks there.
+#[test]
+fn n4r_a_node_that_passes_a_change_on_tells_of_it_once_it_acts_on_it() {
+    let mut world = World::new(3);
+    world.create_table(2, &json!({}));
+    let leader = leader(&mut world);
+    let other = others(leader)[0];
+    world.machines.get_mut(&other).unwrap().holds = is_save;
+    let asked = world.send_admin(other, "set_options", &noted("new"));
+    world.run(1_000 * MS);
+    let table = world.admin(leader, "describe", &json!({ "table": "t" })).unwrap();
+    assert_eq!(table["options"]["business.info"], json!("new"), "it is made");
+    assert!(!world.has_answer(asked));
+    run_held(&mut world, other, is_save);
+    assert!(world.has_answer(asked));
+    let table = world.admin(other, "describe", &json!({ "table": "t" })).unwrap();
+    assert_eq!(table["options"]["business.info"], json!("new"));
+    // Nor is it waited for without an end.
+    let asked = world.send_admin(other, "set_options", &noted("newer"));
+    world.run(4_000 * MS);
+    assert!(world.has_answer(asked) && held(&world, other) == 1);
+}
+
+/// The disk of the metadata's leader does not answer any more: changes are told all the same, and another node leads the metadata.
+#[test]
+fn n4r_a_leader_that_cannot_write_the_catalogue_leaves_the_metadata_to_another_node() {
+    let mut world = World::new(3);
+    world.create_table(2, &json!({}));
+    let first = leader(&mut world);
+    world.machines.get_mut(&first).unwrap().holds = is_save;
+    let asked = world.send_admin(first, "set_options", &noted("new"));
+    world.run(10_000 * MS);
+    assert!(world.has_answer(asked));
+    let other = others(first)[0];
+    let status = world.admin(other, "status", &json!({})).unwrap();
+    let address = status["metadata"]["leader"].as_str().unwrap();
+    assert_ne!(address, world.machines[&first].config.peers[&first]);
+    world.admin(other, "set_options", &noted("newer")).unwrap();
+}
+
 /// A job that was under way when the node stopped had no effect; what it wrote is found by the next start.
 #[test]
 fn n4r_a_catalogue_that_was_written_and_not_acted_on_is_there_after_a_restart() {
@@ -109,22 +150,29 @@ fn n4r_a_catalogue_that_was_written_and_not_acted_on_is_there_after_a_restart() 
     assert_eq!(table["options"]["business.info"], json!("new"));
 }
 
+/// Asks for the state, on a connection of its own or another one's.
+fn ask(world: &mut World, connection: u64) -> i32 {
+    let header = Header { extension: Some(Extension::default()), ..Header::default() };
+    let command = AdminCommand { command: Text::from("status"), argument: Text::from("{}") };
+    world.put_on(ConnectionId(1_000 + connection), NODE, &header, &Body::HedgerowAdmin(command))
+}
+
+const NODE: NodeId = NodeId(1);
+
 /// Many ask for the state of a large cluster while it is written down: each is told, a few at once, by one job at a time; beyond a limit they are
 /// refused, and other commands are answered.
 #[test]
 fn n4s_who_asks_for_the_state_waits_for_a_job_and_holds_up_nobody() {
-    const NODE: NodeId = NodeId(1);
     let mut world = World::new(1);
     world.create_table_of(1, 4, &json!({}));
     world.machines.get_mut(&NODE).unwrap().holds = is_tell;
-    let asked: Vec<i32> = (0..600).map(|_| world.send_admin(NODE, "status", &json!({}))).collect();
-    let other = world.send_admin(NODE, "describe", &json!({ "table": "t" }));
+    let asked: Vec<i32> = (0..600).map(|number| ask(&mut world, number)).collect();
+    world.settle(NODE);
     assert!(world.admin(NODE, "whoami", &json!({})).is_ok());
     assert_eq!(held(&world, NODE), 1);
     let refused: Vec<i32> = asked.iter().copied().filter(|it| world.has_answer(*it)).collect();
     assert_eq!(refused.len(), 600 - 512 - 1, "one is written down, and 512 wait");
     assert!(matches!(world.answer(refused[0]).unwrap().1.reply, Reply::Failed(_)));
-    assert!(world.has_answer(other), "it is refused as well");
     let mut rounds = 0;
     while held(&world, NODE) > 0 {
         let before = asked.iter().filter(|it| world.has_answer(**it)).count();
@@ -139,11 +187,31 @@ fn n4s_who_asks_for_the_state_waits_for_a_job_and_holds_up_nobody() {
     assert_eq!(last["tables"][0]["partitions"].as_array().unwrap().len(), 4);
 }
 
+/// One connection asks again and again, and closes; a table is dropped while somebody waits for its description.
+#[test]
+fn n4s_one_connection_has_few_places_and_leaves_them_when_it_closes() {
+    let mut world = World::new(1);
+    world.create_table_of(1, 2, &json!({}));
+    world.machines.get_mut(&NODE).unwrap().holds = is_tell;
+    let asked: Vec<i32> = (0..20).map(|_| ask(&mut world, 0)).collect();
+    world.settle(NODE);
+    assert_eq!(asked.iter().filter(|it| world.has_answer(**it)).count(), 20 - 1 - 8);
+    let described = world.send_admin(NODE, "describe", &json!({ "table": "t" }));
+    world.handle(NODE, Event::ClientClosed(ConnectionId(1_000)));
+    world.admin(NODE, "drop_table", &json!({ "name": "t", "reserve_seconds": 0 })).unwrap();
+    run_held(&mut world, NODE, is_tell);
+    assert_eq!(held(&world, NODE), 0, "nobody waits");
+    let refused = world.wait_for_admin(described).unwrap_err();
+    assert!(
+        refused.contains("NoTable") || refused.contains("AppNotExist") || refused.contains("ObjectNotFound"),
+        "{refused}"
+    );
+}
+
 /// A disk does not answer while a table is dropped there: other tables are served, the next ones are made, and what is to be put away waits for one
 /// job. Once it answers nothing is left.
 #[test]
 fn n4t_directories_are_put_away_by_a_job_and_nobody_waits_for_it() {
-    const NODE: NodeId = NodeId(1);
     let mut world = World::new(1);
     let kept = world.create_table_of(1, 2, &json!({}));
     let dropped = json!({ "name": "dropped", "partition_count": 128, "replica_count": 1 });
