@@ -232,3 +232,147 @@ impl Turns {
         std::mem::take(&mut self.places).into_values().filter_map(held).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{Append, Options};
+    use crate::rounds::Begun;
+    use hedgerow_env::sim::SimDisk;
+    use hedgerow_types::log::{Entry, EntryKind};
+    use hedgerow_types::{GroupId, ReplicaId};
+    use std::path::Path;
+
+    const NOW: Instant = Instant(1_000_000_000);
+
+    fn turns(disk: &SimDisk, count: usize) -> Turns {
+        let open = |number: usize| {
+            let dir = Path::new("/").join(number.to_string());
+            Log::open(Arc::new(disk.clone()), &dir, Options { segment_size: 64 << 10, ..Options::default() }).unwrap().0
+        };
+        Turns::new((0..count).map(|number| (number, open(number))).collect())
+    }
+
+    /// It appends `count` entries from `first` on.
+    fn entries(first: u64, count: u64) -> Submission {
+        let entry = |index| Entry { index, term: 1, kind: EntryKind::Normal, data: vec![7; 1000].into() };
+        let (group, entries) = (GroupId::new(1, 0), (first..first + count).map(entry).collect());
+        let append = Append { group, replica: ReplicaId(1), reset: None, entries, hard_state: None };
+        Submission { appends: vec![append], ticket: first, ..Submission::default() }
+    }
+
+    /// Does what the next log needs. Which one it was, what was done, and what became of it.
+    fn step(turns: &mut Turns, now: Instant) -> Option<(usize, Turn, After)> {
+        let mut held = turns.take(now)?;
+        let (number, turn) = (held.number, held.turn);
+        let after = match turn {
+            Turn::Sync => {
+                held.rounds.finish().unwrap();
+                After::Done
+            }
+            Turn::Write => match held.rounds.begin().unwrap() {
+                Begun::Written => After::Written,
+                Begun::Stalled(_) => After::Stalled,
+                Begun::Nothing => After::Done,
+            },
+        };
+        turns.put_back(held, after, now);
+        Some((number, turn, after))
+    }
+
+    #[test]
+    fn all_that_waits_is_written_before_anything_is_synced() {
+        let mut turns = turns(&SimDisk::new(), 3);
+        assert!([2, 0, 1].into_iter().all(|number| turns.submit(number, entries(1, 1)) == Ok(true)));
+        assert_eq!(turns.submit(0, entries(2, 1)), Ok(false), "it is on the list");
+        for number in [2, 0, 1] {
+            assert_eq!(step(&mut turns, NOW), Some((number, Turn::Write, After::Written)));
+        }
+        assert_eq!(turns.submit(2, entries(2, 1)), Ok(false), "it has to be synced first");
+        assert_eq!(step(&mut turns, NOW), Some((2, Turn::Sync, After::Done)));
+        assert_eq!(step(&mut turns, NOW), Some((2, Turn::Write, After::Written)), "before the others' syncs");
+        for number in [0, 1, 2] {
+            assert_eq!(step(&mut turns, NOW), Some((number, Turn::Sync, After::Done)));
+        }
+        assert_eq!(step(&mut turns, NOW), None);
+    }
+
+    #[test]
+    fn a_log_that_is_taken_is_nobody_elses() {
+        let mut turns = turns(&SimDisk::new(), 2);
+        turns.submit(0, entries(1, 1)).unwrap();
+        let held = turns.take(NOW).unwrap();
+        assert_eq!(turns.submit(0, entries(2, 1)), Ok(false));
+        assert!(turns.take(NOW).is_none() && !turns.has_next());
+        turns.put_back(held, After::Written, NOW);
+        assert_eq!(turns.submit(0, entries(3, 1)), Ok(false));
+        let held = turns.take(NOW).unwrap();
+        assert_eq!(held.turn, Turn::Sync);
+        assert!(turns.take(NOW).is_none(), "what waits is written after the sync");
+        turns.put_back(held, After::Done, NOW);
+        assert_eq!(turns.take(NOW).unwrap().turn, Turn::Write);
+    }
+
+    #[test]
+    fn a_round_without_a_segment_is_tried_again_after_a_while_and_no_sooner() {
+        let disk = SimDisk::new();
+        let mut turns = turns(&disk, 2);
+        for number in 0..2 {
+            turns.submit(number, entries(1, 1)).unwrap();
+        }
+        while step(&mut turns, NOW).is_some() {}
+        disk.set_full(true);
+        turns.submit(0, entries(2, 100)).unwrap();
+        assert_eq!(step(&mut turns, NOW), Some((0, Turn::Write, After::Stalled)));
+        assert_eq!(turns.submit(0, entries(102, 1)), Ok(false));
+        assert_eq!((step(&mut turns, NOW), turns.next_due()), (None, Some(NOW + PAUSE)));
+        turns.submit(1, entries(2, 1)).unwrap();
+        assert_eq!(step(&mut turns, NOW), Some((1, Turn::Write, After::Written)));
+        assert_eq!(
+            step(&mut turns, NOW + PAUSE),
+            Some((0, Turn::Write, After::Stalled)),
+            "though the other one is written"
+        );
+        disk.set_full(false);
+        assert_eq!(step(&mut turns, NOW + PAUSE), Some((1, Turn::Sync, After::Done)));
+        assert_eq!(step(&mut turns, NOW + PAUSE * 2), Some((0, Turn::Write, After::Written)));
+    }
+
+    #[test]
+    fn one_log_collects_at_a_time() {
+        let mut turns = turns(&SimDisk::new(), 3);
+        (0..3).for_each(|number| _ = turns.submit(number, entries(1, 1)).unwrap());
+        let (first, _second) = (turns.take(NOW).unwrap(), turns.take(NOW).unwrap());
+        assert!(turns.may_collect(0) && turns.may_collect(0) && !turns.may_collect(1));
+        turns.put_back(first, After::Written, NOW);
+        assert!(turns.may_collect(1) && !turns.may_collect(0));
+        turns.fail(1);
+        assert!(turns.may_collect(2), "one that has failed does not");
+        // Who had to leave it is asked again before long.
+        let mut third = turns.take(NOW).unwrap();
+        assert_eq!(third.number, 2);
+        assert!(matches!(third.rounds.begin().unwrap(), Begun::Written));
+        third.rounds.finish().unwrap();
+        third.has_more = true;
+        assert!(turns.put_back(third, After::Done, NOW));
+        assert_eq!(turns.next_due(), Some(NOW + PAUSE));
+    }
+
+    #[test]
+    fn a_log_at_rest_is_due_when_it_has_something_to_note() {
+        let mut turns = turns(&SimDisk::new(), 1);
+        assert_eq!(turns.next_due(), None, "nothing is written yet");
+        turns.submit(0, entries(1, 1)).unwrap();
+        while step(&mut turns, NOW).is_some() {}
+        assert_eq!(turns.next_due(), Some(NOW + MARK_INTERVAL));
+        turns.submit(0, entries(2, 1)).unwrap();
+        assert_eq!(turns.next_due(), None, "it is no longer at rest");
+        while step(&mut turns, NOW).is_some() {}
+        let later = NOW + MARK_INTERVAL;
+        let mut held = turns.take(later).unwrap();
+        assert!(matches!(held.rounds.begin().unwrap(), Begun::Nothing));
+        held.rounds.mark(later);
+        assert!(!turns.put_back(held, After::Done, later));
+        assert_eq!(turns.next_due(), None);
+    }
+}

@@ -106,6 +106,34 @@ fn tending_gives_segments_back() {
     assert!(rounds.log().stats().segments <= 3, "{:?}", rounds.log().stats());
 }
 
+/// Whoever waits for a log of the same device has it sooner, however much falls out of use at once.
+#[test]
+fn tending_gives_back_few_segments_at_a_time() {
+    let disk = SimDisk::new();
+    let mut rounds = Rounds::new(open(&disk).0);
+    rounds.submit(submission(1, vec![append(1, 1, 1, 3000)]));
+    rounds.begin().unwrap();
+    rounds.finish().unwrap();
+    while rounds.tend().unwrap() {}
+    let all = rounds.log().stats().segments;
+    rounds.submit(Submission { truncations: vec![(GroupId::new(1, 1), 3000)], ticket: 2, ..Submission::default() });
+    rounds.begin().unwrap();
+    rounds.finish().unwrap();
+    let mut counts = vec![all];
+    while rounds.tend().unwrap() {
+        counts.push(rounds.log().stats().segments);
+    }
+    counts.push(rounds.log().stats().segments);
+    assert!(
+        counts.len() > 3 && counts.windows(2).all(|pair| pair[1] < pair[0] && pair[0] - pair[1] <= 16),
+        "{counts:?}"
+    );
+    assert_eq!(rounds.log().stats().segments, 1);
+    drop(rounds);
+    let (_, recovered) = open(&disk);
+    assert_eq!((recovered[0].start.index, recovered[0].last.index, recovered[0].is_damaged), (3000, 3000, false));
+}
+
 #[test]
 fn how_far_the_log_is_synced_is_noted_once_a_second_and_at_the_end() {
     let disk = SimDisk::new();
