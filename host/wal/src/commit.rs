@@ -93,8 +93,12 @@ impl Committer {
 
     /// Puts a submission into the next round of log `number`. Does not wait. The caller bounds how much is on its way, by its tickets.
     pub fn submit(&self, number: usize, submission: Submission) -> Result<(), Stopped> {
-        // Not while the lock is held: whoever wakes wants it.
-        if self.shared.turns().submit(number, submission)? {
+        let mut turns = self.shared.turns();
+        turns.submit(number, submission)?;
+        let wants_thread = turns.wants_thread();
+        // Whoever wakes wants the lock.
+        drop(turns);
+        if wants_thread {
             self.shared.changed.notify_one();
         }
         Ok(())
@@ -132,11 +136,13 @@ impl Shared {
 
 impl Worker {
     fn run(&self) {
-        while let Some(held) = self.next() {
+        let mut written = None;
+        while let Some(held) = self.next(written) {
             let number = held.number;
             // Whoever waits for a log whose round panics would wait for ever.
             let end = match catch_unwind(AssertUnwindSafe(|| self.take_turn(held))) {
                 Ok(Ok((held, after))) => {
+                    written = (after == After::Written).then_some(number);
                     if self.shared.turns().put_back(held, after, OsClock.now()) {
                         self.shared.changed.notify_one();
                     }
@@ -150,13 +156,13 @@ impl Worker {
         }
     }
 
-    /// Waits for a log that something is to be done with. `None`: there will be none.
-    fn next(&self) -> Option<Box<Held>> {
+    /// Waits for a log that something is to be done with; `written` is what this thread has just written to. `None`: there will be none.
+    fn next(&self, written: Option<usize>) -> Option<Box<Held>> {
         let mut turns = self.shared.turns();
         loop {
             let now = OsClock.now();
-            if let Some(held) = turns.take(now) {
-                if turns.has_next() {
+            if let Some(held) = turns.take(now, written) {
+                if turns.wants_thread() {
                     self.shared.changed.notify_one();
                 }
                 return Some(held);
@@ -164,6 +170,7 @@ impl Worker {
             if turns.is_closed() {
                 return None;
             }
+            turns.sleep();
             turns = match turns.next_due() {
                 Some(due) => {
                     let wait = self.shared.changed.wait_timeout(turns, due.since(now));
@@ -171,6 +178,7 @@ impl Worker {
                 }
                 None => self.shared.changed.wait(turns).unwrap_or_else(PoisonError::into_inner),
             };
+            turns.is_awake();
         }
     }
 

@@ -76,6 +76,9 @@ pub(crate) struct Turns {
     /// The one that collects.
     collects: Option<usize>,
     is_closed: bool,
+    /// Threads that wait for something to do, and how many of them have been woken and are on their way.
+    sleeping: usize,
+    woken: usize,
 }
 
 impl Turns {
@@ -92,11 +95,13 @@ impl Turns {
             due: BTreeSet::new(),
             collects: None,
             is_closed: false,
+            sleeping: 0,
+            woken: 0,
         }
     }
 
-    /// Puts a submission into the next round of log `number`. Whether somebody has to see to it who does not yet.
-    pub(crate) fn submit(&mut self, number: usize, submission: Submission) -> Result<bool, Stopped> {
+    /// Puts a submission into the next round of log `number`.
+    pub(crate) fn submit(&mut self, number: usize, submission: Submission) -> Result<(), Stopped> {
         let place = self.places.get_mut(&number).filter(|_| !self.is_closed).ok_or(Stopped)?;
         match std::mem::replace(&mut place.state, State::Taken) {
             State::Failed => {
@@ -110,21 +115,26 @@ impl Turns {
                 place.state = State::Waits(held);
                 place.waiting.push_back(submission);
                 self.to_write.push_back(number);
-                return Ok(true);
+                return Ok(());
             }
             other => place.state = other,
         }
         place.waiting.push_back(submission);
-        Ok(false)
+        Ok(())
     }
 
     /// The log that is next: one that has something to write, so that all that can be written is before the first sync; then one
-    /// to sync, in the order of the writes.
-    pub(crate) fn take(&mut self, now: Instant) -> Option<Box<Held>> {
+    /// to sync, in the order of the writes. Where others are on their way to all that is to be written, whoever has just written to
+    /// log `written` syncs it.
+    pub(crate) fn take(&mut self, now: Instant, written: Option<usize>) -> Option<Box<Held>> {
         if !self.is_closed {
             self.wake(now);
         }
-        let number = self.to_write.pop_front().or_else(|| self.to_sync.pop_front())?;
+        let own = written.filter(|own| self.to_write.len() <= self.woken && self.to_sync.back() == Some(own));
+        let number = match own {
+            Some(_) => self.to_sync.pop_back(),
+            None => self.to_write.pop_front().or_else(|| self.to_sync.pop_front()),
+        }?;
         let place = self.places.get_mut(&number)?;
         let State::Waits(mut held) = std::mem::replace(&mut place.state, State::Taken) else {
             unreachable!("a log is on one list while it waits, and nowhere else")
@@ -135,9 +145,22 @@ impl Turns {
         Some(held)
     }
 
-    /// Whether something is to be done at once.
-    pub(crate) fn has_next(&self) -> bool {
-        !self.to_write.is_empty() || !self.to_sync.is_empty()
+    /// Whether a thread is to be woken: there is more to do than threads are on their way to, and one that sleeps.
+    pub(crate) fn wants_thread(&mut self) -> bool {
+        let is_wanted = self.to_write.len() + self.to_sync.len() > self.woken && self.sleeping > self.woken;
+        self.woken += usize::from(is_wanted);
+        is_wanted
+    }
+
+    /// A thread goes to sleep.
+    pub(crate) fn sleep(&mut self) {
+        self.sleeping += 1;
+    }
+
+    /// It is awake, for whatever reason.
+    pub(crate) fn is_awake(&mut self) {
+        self.sleeping -= 1;
+        self.woken = self.woken.saturating_sub(1);
     }
 
     /// When something is to be done that is not now.
@@ -263,7 +286,7 @@ mod tests {
 
     /// Does what the next log needs. Which one it was, what was done, and what became of it.
     fn step(turns: &mut Turns, now: Instant) -> Option<(usize, Turn, After)> {
-        let mut held = turns.take(now)?;
+        let mut held = turns.take(now, None)?;
         let (number, turn) = (held.number, held.turn);
         let after = match turn {
             Turn::Sync => {
@@ -283,12 +306,12 @@ mod tests {
     #[test]
     fn all_that_waits_is_written_before_anything_is_synced() {
         let mut turns = turns(&SimDisk::new(), 3);
-        assert!([2, 0, 1].into_iter().all(|number| turns.submit(number, entries(1, 1)) == Ok(true)));
-        assert_eq!(turns.submit(0, entries(2, 1)), Ok(false), "it is on the list");
+        assert!([2, 0, 1].into_iter().all(|number| turns.submit(number, entries(1, 1)).is_ok()));
+        turns.submit(0, entries(2, 1)).unwrap();
         for number in [2, 0, 1] {
             assert_eq!(step(&mut turns, NOW), Some((number, Turn::Write, After::Written)));
         }
-        assert_eq!(turns.submit(2, entries(2, 1)), Ok(false), "it has to be synced first");
+        turns.submit(2, entries(2, 1)).unwrap();
         assert_eq!(step(&mut turns, NOW), Some((2, Turn::Sync, After::Done)));
         assert_eq!(step(&mut turns, NOW), Some((2, Turn::Write, After::Written)), "before the others' syncs");
         for number in [0, 1, 2] {
@@ -301,16 +324,16 @@ mod tests {
     fn a_log_that_is_taken_is_nobody_elses() {
         let mut turns = turns(&SimDisk::new(), 2);
         turns.submit(0, entries(1, 1)).unwrap();
-        let held = turns.take(NOW).unwrap();
-        assert_eq!(turns.submit(0, entries(2, 1)), Ok(false));
-        assert!(turns.take(NOW).is_none() && !turns.has_next());
+        let held = turns.take(NOW, None).unwrap();
+        turns.submit(0, entries(2, 1)).unwrap();
+        assert!(turns.take(NOW, None).is_none());
         turns.put_back(held, After::Written, NOW);
-        assert_eq!(turns.submit(0, entries(3, 1)), Ok(false));
-        let held = turns.take(NOW).unwrap();
+        turns.submit(0, entries(3, 1)).unwrap();
+        let held = turns.take(NOW, None).unwrap();
         assert_eq!(held.turn, Turn::Sync);
-        assert!(turns.take(NOW).is_none(), "what waits is written after the sync");
+        assert!(turns.take(NOW, None).is_none(), "what waits is written after the sync");
         turns.put_back(held, After::Done, NOW);
-        assert_eq!(turns.take(NOW).unwrap().turn, Turn::Write);
+        assert_eq!(turns.take(NOW, None).unwrap().turn, Turn::Write);
     }
 
     #[test]
@@ -324,7 +347,7 @@ mod tests {
         disk.set_full(true);
         turns.submit(0, entries(2, 100)).unwrap();
         assert_eq!(step(&mut turns, NOW), Some((0, Turn::Write, After::Stalled)));
-        assert_eq!(turns.submit(0, entries(102, 1)), Ok(false));
+        turns.submit(0, entries(102, 1)).unwrap();
         assert_eq!((step(&mut turns, NOW), turns.next_due()), (None, Some(NOW + PAUSE)));
         turns.submit(1, entries(2, 1)).unwrap();
         assert_eq!(step(&mut turns, NOW), Some((1, Turn::Write, After::Written)));
@@ -342,14 +365,14 @@ mod tests {
     fn one_log_collects_at_a_time() {
         let mut turns = turns(&SimDisk::new(), 3);
         (0..3).for_each(|number| _ = turns.submit(number, entries(1, 1)).unwrap());
-        let (first, _second) = (turns.take(NOW).unwrap(), turns.take(NOW).unwrap());
+        let (first, _second) = (turns.take(NOW, None).unwrap(), turns.take(NOW, None).unwrap());
         assert!(turns.may_collect(0) && turns.may_collect(0) && !turns.may_collect(1));
         turns.put_back(first, After::Written, NOW);
         assert!(turns.may_collect(1) && !turns.may_collect(0));
         turns.fail(1);
         assert!(turns.may_collect(2), "one that has failed does not");
         // Who had to leave it is asked again before long.
-        let mut third = turns.take(NOW).unwrap();
+        let mut third = turns.take(NOW, None).unwrap();
         assert_eq!(third.number, 2);
         assert!(matches!(third.rounds.begin().unwrap(), Begun::Written));
         third.rounds.finish().unwrap();
@@ -369,10 +392,34 @@ mod tests {
         assert_eq!(turns.next_due(), None, "it is no longer at rest");
         while step(&mut turns, NOW).is_some() {}
         let later = NOW + MARK_INTERVAL;
-        let mut held = turns.take(later).unwrap();
+        let mut held = turns.take(later, None).unwrap();
         assert!(matches!(held.rounds.begin().unwrap(), Begun::Nothing));
         held.rounds.mark(later);
         assert!(!turns.put_back(held, After::Done, later));
         assert_eq!(turns.next_due(), None);
+    }
+    /// A thread is woken for each thing to do, no more; and who has written syncs, if others come for the rest.
+    #[test]
+    fn as_many_threads_are_woken_as_have_something_to_do() {
+        let mut turns = turns(&SimDisk::new(), 4);
+        (0..3).for_each(|_| turns.sleep());
+        for (number, is_woken) in [true, true, true, false].into_iter().enumerate() {
+            turns.submit(number, entries(1, 1)).unwrap();
+            assert_eq!(turns.wants_thread(), is_woken, "log {number}");
+        }
+        turns.is_awake();
+        let mut held = turns.take(NOW, None).unwrap();
+        assert!(!turns.wants_thread(), "nobody sleeps");
+        held.rounds.begin().unwrap();
+        turns.put_back(held, After::Written, NOW);
+        let other = turns.take(NOW, Some(0)).unwrap();
+        assert_eq!((other.number, other.turn), (1, Turn::Write), "two come, and three are to be written");
+        turns.put_back(other, After::Stalled, NOW);
+        let own = turns.take(NOW, Some(0)).unwrap();
+        assert_eq!((own.number, own.turn), (0, Turn::Sync), "two come for the other two");
+        turns.is_awake();
+        turns.is_awake();
+        turns.sleep();
+        assert!(turns.wants_thread() && !turns.wants_thread(), "more is to be done than anybody comes for");
     }
 }
