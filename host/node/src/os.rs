@@ -1,7 +1,7 @@
 //! A node on a real machine: one thread with a single-threaded runtime that owns the sockets and drives the node.
 //!
-//! Everything that blocks is elsewhere: the logs of a device have a committer's threads, jobs run on a small pool, and reads that need the disk on
-//! threads of their own, and so is a part of those that do not, if the node may use several cores. Their results come
+//! Everything that blocks is elsewhere: the logs of a device have a committer's threads, jobs run on a small pool, and reads
+//! that need the disk on threads of their own, and so is a part of those that do not, if the node may use several cores. Their results come
 //! back through a channel and are events like any other. Requests that arrive together are handled together: connection
 //! tasks only hand frames to the node, and the driving task, which runs after them, carries the outcome to sockets, logs
 //! and jobs in one go.
