@@ -1,8 +1,9 @@
 //! The committer of several logs: what becomes of one of them is nothing to the others, and each is told of as soon as it is durable.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use hedgerow_env::os::spawn_thread;
+use hedgerow_env::os::{OsClock, spawn_thread};
 use hedgerow_env::sim::SimDisk;
+use hedgerow_env::{Clock, Disk};
 use hedgerow_types::log::{Entry, EntryKind};
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, ReplicaId, TableId};
@@ -10,6 +11,7 @@ use hedgerow_wal::{Append, Committer, Log, OnRound, Options, Round, Stopped, Sub
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 const GROUP: GroupId = GroupId { table: TableId(1), partition: 0 };
 
@@ -207,4 +209,24 @@ fn what_waits_when_it_is_stopped_is_committed() {
     let tickets = |(_, round)| if let Round::Done { tickets, .. } = round { tickets.len() } else { 0 };
     assert_eq!(told.iter().map(tickets).sum::<usize>(), 150);
     assert_eq!(lasts(&disk, 30), [5; 30]);
+}
+
+/// A round gives back few segments; the rest follow although nobody writes.
+#[test]
+fn a_log_at_rest_gives_back_all_that_it_does_not_need() {
+    let disk = SimDisk::new();
+    let (committer, told) = start(open(&disk, 1));
+    committer.submit(0, entries(1, 4000)).unwrap();
+    committer.submit(0, Submission { truncations: vec![(GROUP, 4000)], ..entries(4001, 1) }).unwrap();
+    let mut done = 0;
+    while done < 2 {
+        let (_, Round::Done { tickets, .. }) = told.recv().unwrap() else { panic!("nothing is wrong") };
+        done += tickets.len();
+    }
+    let count = || disk.list(&dir(0)).unwrap().iter().filter(|name| name.ends_with(".seg")).count();
+    let until = OsClock.now() + Duration::from_secs(20);
+    while count() > 2 {
+        assert!(OsClock.now() < until, "{} segments are left", count());
+        std::thread::yield_now();
+    }
 }
