@@ -114,7 +114,7 @@ impl Committer {
             drop(thread.join());
         }
         let logs = self.shared.turns().take_all();
-        logs.into_iter().for_each(|mut held| held.rounds.close());
+        logs.into_iter().for_each(|mut rounds| rounds.close());
     }
 
     fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {

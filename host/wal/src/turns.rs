@@ -247,9 +247,9 @@ impl Turns {
     }
 
     /// Takes out the logs that have not failed, once nobody has any.
-    pub(crate) fn take_all(&mut self) -> Vec<Box<Held>> {
+    pub(crate) fn take_all(&mut self) -> Vec<Rounds> {
         let held = |place: Place| match place.state {
-            State::Rests(held) | State::Stalled(held) | State::Waits(held) => Some(held),
+            State::Rests(held) | State::Stalled(held) | State::Waits(held) => Some(held.rounds),
             State::Taken | State::Failed => None,
         };
         std::mem::take(&mut self.places).into_values().filter_map(held).collect()
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn one_log_collects_at_a_time() {
         let mut turns = turns(&SimDisk::new(), 3);
-        (0..3).for_each(|number| _ = turns.submit(number, entries(1, 1)).unwrap());
+        (0..3).for_each(|number| turns.submit(number, entries(1, 1)).unwrap());
         let (first, _second) = (turns.take(NOW, None).unwrap(), turns.take(NOW, None).unwrap());
         assert!(turns.may_collect(0) && turns.may_collect(0) && !turns.may_collect(1));
         turns.put_back(first, After::Written, NOW);
